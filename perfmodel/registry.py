@@ -1,0 +1,67 @@
+"""The one registry: pluggable things register by decorator or by an installed entry point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from importlib.metadata import entry_points
+from typing import Generic, TypeVar
+
+from perfmodel.errors import PerfmodelError
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Names to things of one kind.
+
+    `kind` names them in errors; `group` is the entry-point group (such as `perfmodel.kernels`)
+    whose installed plug-ins are added on first use.
+    """
+
+    def __init__(self, kind: str, group: str | None = None) -> None:
+        self.kind = kind
+        self._group = group
+        self._items: dict[str, T] = {}
+
+    def register(self, *names: str) -> Callable[[T], T]:
+        """A decorator that files its function or class under `names`."""
+
+        def add(item: T) -> T:
+            for name in names:
+                if name in self._items:
+                    raise PerfmodelError(f"{self.kind} {name!r} is registered twice")
+                self._items[name] = item
+            return item
+
+        return add
+
+    def __getitem__(self, name: str) -> T:
+        self._load_plugins()
+        try:
+            return self._items[name]
+        except KeyError:
+            near = get_close_matches(name, self._items, n=3, cutoff=0.4) or sorted(self._items)
+            raise PerfmodelError(
+                f"unknown {self.kind} {name!r}; nearest: {', '.join(near)}"
+            ) from None
+
+    def __contains__(self, name: str) -> bool:
+        self._load_plugins()
+        return name in self._items
+
+    def __iter__(self) -> Iterator[str]:
+        self._load_plugins()
+        return iter(sorted(self._items))
+
+    def get(self, name: str) -> T | None:
+        """The thing filed under `name`, or None."""
+        self._load_plugins()
+        return self._items.get(name)
+
+    def _load_plugins(self) -> None:
+        if self._group is None:
+            return
+        group, self._group = self._group, None
+        for point in entry_points(group=group):
+            self.register(point.name)(point.load())
