@@ -1,0 +1,5 @@
+"""`python -m perfmodel.collect`."""
+
+from perfmodel.collect.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,70 @@
+"""What the sub-commands' command lines share."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from pathlib import Path
+
+from perfmodel.errors import UsageError
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Declare `--device` and `--output`."""
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="what to measure; `cuda` is ROCm too; `auto` takes a GPU where there is one",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("collected"), help="folder of the results"
+    )
+
+
+def count(text: str) -> int:
+    """An integer of at least 1, for argparse."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 1")
+    return value
+
+
+def minutes(text: str) -> float:
+    """A positive number of minutes, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of minutes")
+    return value
+
+
+def output_folder(path: Path) -> Path:
+    """`path` as an existing folder that can be written; `UsageError` when it cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--output {path}: cannot be created: {error.strerror}") from None
+    if not os.access(path, os.W_OK):
+        raise UsageError(f"--output {path}: cannot be written; name another folder")
+    return path
+
+
+def restore_command(verb: str, arguments: argparse.Namespace) -> str:
+    """The command that gives these results again, without the output folder."""
+    words = ["python", "-m", "perfmodel.collect", verb]
+    for name, value in sorted(vars(arguments).items()):
+        if name in {"output", "verb", "run", "debug"} or value in (None, "", False):
+            continue
+        words.append(f"--{name.replace('_', '-')}")
+        if isinstance(value, (list, tuple)):
+            words.append(",".join(map(str, value)))
+        elif value is not True:
+            words.append(str(value))
+    return shlex.join(words)

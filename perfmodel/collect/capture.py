@@ -1,0 +1,117 @@
+"""Kineto profile and execution trace of the same steps, beside the un-profiled step times.
+
+The profiler slows the host, so the truth is the un-profiled time. It is measured before and
+after the profiled steps of the same process, to tell the profiler's cost from drift.
+"""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perfmodel.collect.backend import Backend
+from perfmodel.collect.machine import describe_machine
+from perfmodel.collect.models import Ranks, Training
+from perfmodel.collect.records import write_record
+from perfmodel.collect.scrub import scrub_file
+from perfmodel.collect.timing import robust_us, summarize, time_loop, time_steps
+
+PROFILER_WARMUP = 2
+SCHEMA = "perfmodel.collect.trace/1"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many steps of each sort a capture takes."""
+
+    warmup: int = 10
+    unprofiled: int = 40
+    active: int = 6
+
+
+def capture(
+    backend: Backend,
+    ranks: Ranks,
+    training: Training,
+    plan: Plan,
+    stem: Path,
+    provenance: dict[str, Any],
+) -> dict[str, Any]:
+    """Write `STEM_kineto.json.gz`, `STEM_et.json.gz` and `STEM.json`; return what the last holds.
+
+    With several ranks every file name carries `_rankN`. All times are in microseconds.
+    """
+    suffix = f"_rank{ranks.rank}" if ranks.world > 1 else ""
+    time_steps(backend, training.step, plan.warmup)
+    half = max(1, plan.unprofiled // 2)
+    before_us = time_steps(backend, training.step, half)
+    with tempfile.TemporaryDirectory() as folder:
+        kineto, observed = Path(folder) / "kineto.json", Path(folder) / "et.json"
+        profiled_us = _profile(backend, training.step, plan.active, kineto, observed)
+        sizes = {}
+        for kind, source in (("kineto", kineto), ("et", observed)):
+            target = stem.with_name(f"{stem.name}{suffix}_{kind}.json.gz")
+            sizes[target.name] = scrub_file(source, target)
+    after_us = time_steps(backend, training.step, half)
+    unprofiled_us = before_us + after_us
+    record = {
+        "schema": SCHEMA,
+        **provenance,
+        "rank": ranks.rank,
+        "world": ranks.world,
+        "machine": describe_machine(backend),
+        "workload": training.description,
+        "unprofiled": {
+            **summarize(unprofiled_us),
+            "pipelined_us": round(time_loop(backend, training.step, half), 3),
+            "before_us": _rounded(before_us),
+            "after_us": _rounded(after_us),
+        },
+        "profiled": {**summarize(profiled_us), "step_us": _rounded(profiled_us)},
+        "profiler_cost_frac": round(robust_us(profiled_us) / robust_us(unprofiled_us) - 1, 4),
+        "files_bytes": sizes,
+    }
+    write_record(stem.with_name(f"{stem.name}{suffix}.json"), record)
+    return record
+
+
+def _profile(
+    backend: Backend, step: Callable[[int], None], active: int, kineto: Path, observed: Path
+) -> list[float]:
+    """Profile `active` steps after a warm-up; wall time of each active step in microseconds."""
+    profiler = backend.torch.profiler
+    observer = profiler.ExecutionTraceObserver()
+    observer.register_callback(str(observed))
+    activities = [profiler.ProfilerActivity.CPU]
+    if backend.is_gpu:
+        activities.append(profiler.ProfilerActivity.CUDA)
+    # Since PyTorch 2.2 the profiler starts and stops an observer that it is handed, so that both
+    # files cover the same steps; before that it has to be started by hand.
+    handed = "execution_trace_observer" in inspect.signature(profiler.profile).parameters
+    options = {"execution_trace_observer": observer} if handed else {}
+    total = PROFILER_WARMUP + active
+    times_us: list[float] = []
+    with profiler.profile(
+        activities=activities,
+        record_shapes=True,
+        schedule=profiler.schedule(wait=0, warmup=PROFILER_WARMUP, active=active, repeat=1),
+        on_trace_ready=lambda done: done.export_chrome_trace(str(kineto)),
+        **options,
+    ) as running:
+        for number in range(total):
+            if number == PROFILER_WARMUP and not handed:
+                observer.start()
+            times_us += time_steps(backend, step, 1, start=number)
+            if number == total - 1 and not handed:
+                observer.stop()
+            running.step()
+    observer.unregister_callback()
+    return times_us[PROFILER_WARMUP:]
+
+
+def _rounded(values_us: list[float]) -> list[float]:
+    return [round(value, 3) for value in values_us]

@@ -1,0 +1,44 @@
+"""The command line of the collector: argparse only, so that it runs in any training image."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from perfmodel.collect import kernels, overheads, trace
+from perfmodel.errors import PerfmodelError
+
+VERBS = {"kernels": kernels, "trace": trace, "overheads": overheads}
+EXIT_OK, EXIT_USAGE, EXIT_INTERRUPTED = 0, 2, 130
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with every sub-command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m perfmodel.collect",
+        description="Measure this machine. Needs PyTorch 2.0 or later and NumPy, nothing else.",
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for name, module in VERBS.items():
+        verb = verbs.add_parser(name, help=module.HELP, description=module.HELP)
+        module.add_arguments(verb)
+        verb.add_argument("--debug", action="store_true", help="show tracebacks")
+        verb.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the collector on `argv`; the exit status."""
+    arguments = build_parser().parse_args(argv)
+    try:
+        arguments.run(arguments)
+    except PerfmodelError as error:
+        if arguments.debug:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        print("interrupted: what was measured is kept", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    return EXIT_OK

@@ -1,0 +1,3 @@
+HELP="x"
+def add_arguments(p): pass
+def run(a): pass

@@ -1,0 +1,64 @@
+"""Reference models to trace: each file registers one family of them.
+
+A new model is one new file here; `MODELS` finds it, and so does an installed plug-in of the
+entry-point group `perfmodel.collect.models`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from perfmodel.collect.backend import Backend
+from perfmodel.registry import Registry
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line asks of a model; `None` keeps the preset's own value."""
+
+    preset: str = ""
+    batch: int = 512
+    max_rows: int | None = None
+    pooling: int | None = None
+    zipf_alpha: float = 0.0
+    embedding_update: str = "sparse"
+    seed: int = 0
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among the ranks of the job."""
+
+    rank: int = 0
+    world: int = 1
+
+
+@dataclass(frozen=True)
+class Training:
+    """A model ready to train: `step(i)` does batch `i`; `description` is JSON-ready.
+
+    `load(i)` brings batch `i` to the device and `compute()` does the rest of the step on what was
+    loaded, where the model can be captured into a CUDA graph.
+    """
+
+    step: Callable[[int], None]
+    description: dict[str, Any]
+    load: Callable[[int], None] | None = None
+    compute: Callable[[], None] | None = None
+
+
+Builder = Callable[[Backend, Ranks, Options], Training]
+
+MODELS: Registry[Builder] = Registry("model", "perfmodel.collect.models")
+
+
+def load_models() -> Registry[Builder]:
+    """`MODELS` with every file of this folder imported; none of them imports torch on import."""
+    for module in iter_modules(__path__):
+        import_module(f"{__name__}.{module.name}")
+    return MODELS

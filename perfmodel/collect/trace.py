@@ -1,0 +1,94 @@
+"""`collect trace`: train a reference model for a few steps and keep what the profilers saw."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from perfmodel.collect.arguments import add_device, count, output_folder, restore_command
+from perfmodel.collect.backend import Backend
+from perfmodel.collect.capture import Plan, capture
+from perfmodel.collect.models import MODELS, Options, Ranks, load_models
+from perfmodel.collect.ranks import run_ranks
+from perfmodel.units import human_us
+
+HELP = "capture Kineto and execution traces of a reference model, with un-profiled step times"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `collect trace`."""
+    add_device(parser)
+    add_model_options(parser)
+    parser.add_argument("--ranks", type=count, default=1, help="processes (NCCL, or Gloo on CPU)")
+    parser.add_argument("--warmup", type=count, default=10, help="steps before any measurement")
+    parser.add_argument("--steps", type=count, default=40, help="un-profiled steps to time")
+    parser.add_argument("--active", type=count, default=6, help="profiled steps")
+    parser.add_argument("--name", help="stem of the files (default: model_preset_batch)")
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that choose a model."""
+    parser.add_argument("--model", default="dlrm", help=f"one of {', '.join(load_models())}")
+    parser.add_argument("--preset", default="", help="configuration of the model")
+    parser.add_argument("--batch", type=count, default=512, help="samples per rank")
+    parser.add_argument("--max-rows", type=count, help="cap on the rows of every table")
+    parser.add_argument("--pooling", type=count, help="lookups per sample and table")
+    parser.add_argument("--zipf", type=float, default=0.0, help="skew of the indices, 0 = uniform")
+    parser.add_argument(
+        "--embedding-update",
+        default="sparse",
+        help="dlrm: `sparse` gradients and SGD, or `inplace` SGD that a CUDA graph can hold",
+    )
+    parser.add_argument("--seed", type=int, default=0)
+
+
+def model_options(arguments: argparse.Namespace) -> Options:
+    """The `Options` that the command line asks for."""
+    return Options(
+        preset=arguments.preset,
+        batch=arguments.batch,
+        max_rows=arguments.max_rows,
+        pooling=arguments.pooling,
+        zipf_alpha=arguments.zipf,
+        embedding_update=arguments.embedding_update,
+        seed=arguments.seed,
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Capture, and print one line per rank."""
+    load_models()[arguments.model]
+    folder = output_folder(arguments.output)
+    options = model_options(arguments)
+    preset = f"_{options.preset}" if options.preset else ""
+    stem = folder / (arguments.name or f"{arguments.model}{preset}_b{options.batch}")
+    plan = Plan(arguments.warmup, arguments.steps, arguments.active)
+    provenance = {"command": restore_command("trace", arguments)}
+    run_ranks(
+        arguments.ranks,
+        arguments.device,
+        _trace_rank,
+        (arguments.model, options, plan, stem, provenance),
+    )
+
+
+def _trace_rank(
+    backend: Backend,
+    ranks: Ranks,
+    model: str,
+    options: Options,
+    plan: Plan,
+    stem: Path,
+    provenance: dict[str, Any],
+) -> None:
+    load_models()
+    training = MODELS[model](backend, ranks, options)
+    record = capture(backend, ranks, training, plan, stem, provenance)
+    truth, seen = record["unprofiled"], record["profiled"]
+    print(
+        f"{stem.name} rank {ranks.rank}: step {human_us(truth['p10_us'])} (median "
+        f"{human_us(truth['median_us'])}), profiled {human_us(seen['p10_us'])} (median "
+        f"{human_us(seen['median_us'])}), {sum(record['files_bytes'].values()) / 1e3:.0f} kB",
+        flush=True,
+    )
