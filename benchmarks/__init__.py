@@ -1,0 +1,1 @@
+"""Measurements of this project against its peers; not part of the installed package."""

@@ -1,0 +1,57 @@
+"""The floor: gunzip the trace and decode its events into typed records, and nothing else.
+
+No reader that keeps the events can be faster in Python by much; what a tool takes beyond this is
+its own work. The records hold what linking needs: `ts`, `dur`, `name`, `cat` and three of `args`.
+"""
+
+from __future__ import annotations
+
+from benchmarks.drivers.stages import Stages, run
+
+
+def work(trace: str, stages: Stages, steps: str) -> None:
+    """Gunzip, then decode."""
+    del steps
+    with stages.stage("import"):
+        import gzip
+        from typing import Any
+
+        import msgspec
+    if stages.errors:
+        return
+
+    args_type: Any = msgspec.defstruct(
+        "Args",
+        [
+            ("correlation", int | None, None),
+            ("external_id", int | str | None, None),
+            ("stream", int | str | None, None),
+        ],
+        rename={"external_id": "External id"},
+        gc=False,
+    )
+    event_type: Any = msgspec.defstruct(
+        "Event",
+        [
+            ("ts", float, 0.0),
+            ("dur", float, 0.0),
+            ("name", str, ""),
+            ("cat", str, ""),
+            ("args", args_type | None, None),
+        ],
+        gc=False,
+    )
+    file_type: Any = msgspec.defstruct("File", [("traceEvents", list[event_type])])
+
+    with stages.stage("gunzip"):
+        with open(trace, "rb") as file:
+            raw = file.read()
+        if raw[:2] == b"\x1f\x8b":
+            raw = gzip.decompress(raw)
+    with stages.stage("decode"):
+        decoded: Any = msgspec.json.decode(raw, type=file_type)
+        stages.result = {"events": len(decoded.traceEvents), "json_bytes": len(raw)}
+
+
+if __name__ == "__main__":
+    run(work, ("msgspec",))
