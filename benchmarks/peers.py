@@ -227,7 +227,7 @@ def measure(
         return {
             "wall_s": wall_s,
             "cpu_s": usage.ru_utime + usage.ru_stime,
-            "rss_mb": usage.ru_maxrss / (1e6 if sys.platform == "darwin" else 1024),
+            "rss_mib": usage.ru_maxrss / (2**20 if sys.platform == "darwin" else 1024),
             "failure": failure,
             "stdout": out.read(),
         }
@@ -336,7 +336,7 @@ def recorded(tool: Tool, reference: Path, name: str, steps: str) -> dict[str, An
         "work_s": work_s,
         "import_s": import_s,
         "wall_s": record["time_v"]["wall_s"] - beyond_s,
-        "rss_mb": record["time_v"]["max_rss_kb"] / 1024,
+        "rss_mib": record["time_v"]["max_rss_kb"] / 1024,
         "errors": record.get("errors", {}),
     }
 
@@ -376,7 +376,7 @@ def summarise(tool: Tool, runs: list[dict[str, Any]]) -> dict[str, Any]:
         notes.append(f"{len(runs) - len(good)} of {len(runs)} runs failed ({failed})")
     figures: dict[str, Any] = {
         key: statistics.median(run[key] for run in good)
-        for key in ("wall_s", "work_s", "import_s", "cpu_s", "rss_mb")
+        for key in ("wall_s", "work_s", "import_s", "cpu_s", "rss_mib")
     }
     return {
         "tool": tool.name,
@@ -403,7 +403,7 @@ def stand_in(
         "tool": tool.name,
         "import_s": record["import_s"],
         "cpu_s": None,
-        "rss_mb": record["rss_mb"],
+        "rss_mib": record["rss_mib"],
         "note": why,
     }
     errors = "; ".join(f"{stage}: {error}" for stage, error in record["errors"].items())
@@ -456,7 +456,7 @@ def ratio_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                     ("wall", "wall_s"),
                     ("work", "work_s"),
                     ("cpu", "cpu_s"),
-                    ("memory", "rss_mb"),
+                    ("memory", "rss_mib"),
                 )
                 for way, above, below in (
                     ("over_ours", row, ours),
@@ -491,8 +491,8 @@ def check(trace: dict[str, Any]) -> list[dict[str, Any]]:
     peers = [row for row in trace["rows"] if row["tool"] in PEERS and row["kind"] != "failed"]
     ours = next(row for row in trace["rows"] if row["tool"] == "ours")
     if peers:
-        least = min(peers, key=lambda row: float(row["rss_mb"]))
-        value = ours["rss_mb"] / least["rss_mb"] if ours["kind"] == "measured" else None
+        least = min(peers, key=lambda row: float(row["rss_mib"]))
+        value = ours["rss_mib"] / least["rss_mib"] if ours["kind"] == "measured" else None
         found.append(
             {
                 "what": f"ours / {least['title']} (takes least), peak memory",
@@ -662,7 +662,7 @@ def show(answer: dict[str, Any], *, in_process: bool) -> str:
         parts.append(f"\n== {trace['trace']} ({trace['bytes'] / 1e6:.1f} MB on disk)\n")
         parts.append(
             table(
-                ["tool", "wall s", "min..max", "in-process s", "import s", "CPU s", "peak MB"],
+                ["tool", "wall s", "min..max", "in-process s", "import s", "CPU s", "peak MiB"],
                 [
                     [
                         row["title"],
@@ -677,7 +677,7 @@ def show(answer: dict[str, Any], *, in_process: bool) -> str:
                                 number(row["work_s"]),
                                 number(row["import_s"]),
                                 number(row["cpu_s"]),
-                                number(row["rss_mb"], 0),
+                                number(row["rss_mib"], 0),
                             ]
                         ),
                     ]
