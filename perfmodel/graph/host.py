@@ -1,0 +1,169 @@
+"""Host threads cut into pieces: overheads T1 to T5, launch calls, synchronising calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfmodel.graph.kinds import Cause
+from perfmodel.trace.categories import (
+    ALLOCATOR_CALL,
+    DATA_LOADING_NAME,
+    ELAPSED_TIME_CALL,
+    LAUNCH_CALL,
+    SYNC_CALL,
+    Category,
+)
+from perfmodel.trace.columns import NONE, Floats, Ints, RankTrace
+from perfmodel.trace.link import Links, by_thread, containing, innermost, outermost, runs
+from perfmodel.trace.steps import MAIN
+
+PIECE, LAUNCH, SYNC, ALLOCATOR, ELAPSED = range(5)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The threads of one rank as consecutive pieces, by thread, then time.
+
+    The pieces of a thread cover it from its first to its last event without a hole.
+    """
+
+    thread: Ints
+    start_us: Floats
+    end_us: Floats
+    cause: Ints
+    """`Cause` of a piece of host work (T1 to T5, an operator without launches, data loading)."""
+    call: Ints
+    """`PIECE`, or the kind of call: `LAUNCH`, `SYNC`, `ALLOCATOR`, `ELAPSED`."""
+    row: Ints
+    """Row of the call, else of the operator, else (a gap) of the operator that follows; or -1."""
+    annotation: Ints
+    """Row of the innermost annotation around the piece, or -1."""
+    row_piece: dict[int, int]
+    """Row of a call to its piece."""
+
+
+def cut(rank: RankTrace, links: Links) -> Pieces:
+    """Cut every host thread at operators, launches, synchronising and allocator calls, and steps."""
+    runtime = rank.of(Category.RUNTIME)
+    kinds = (
+        (SYNC, rank.name_matches(SYNC_CALL)[runtime]),
+        (ALLOCATOR, rank.name_matches(ALLOCATOR_CALL)[runtime]),
+        (ELAPSED, rank.name_matches(ELAPSED_TIME_CALL)[runtime]),
+        (LAUNCH, rank.name_matches(LAUNCH_CALL)[runtime]),
+    )
+    kind_of_row = np.zeros(len(rank), np.int64)
+    kind_of_row[links.device_launch[links.device_launch >= 0]] = LAUNCH
+    for kind, chosen in kinds:
+        kind_of_row[runtime[chosen]] = kind
+    calls = outermost(rank, runtime[kind_of_row[runtime] > 0])
+    parts = [
+        _cut_thread(rank, links, calls, kind_of_row, thread, role) for thread, role in links.roles.items()
+    ]
+    thread, start, end, cause, call, row = (np.concatenate(column) for column in zip(*parts, strict=True))
+    annotations = rank.of(Category.ANNOTATION)
+    annotation = _around(rank, thread, start, end, annotations)
+    loading = rank.name_contains(DATA_LOADING_NAME)
+    in_loading = (annotation >= 0) & loading[np.maximum(annotation, 0)] & (call == PIECE)
+    cause = np.where(in_loading, Cause.DATA_LOADING, cause)
+    row_piece = _pieces_of_calls(rank, runtime, calls, thread, end, call, row)
+    return Pieces(thread, start, end, cause, call, row, annotation, row_piece)
+
+
+def _pieces_of_calls(
+    rank: RankTrace, runtime: Ints, calls: Ints, thread: Ints, end: Floats, call: Ints, row: Ints
+) -> dict[int, int]:
+    """Row of every call that stands in a piece, to that piece.
+
+    A call inside another (driver in runtime) belongs to the outer one's piece; a call of no length
+    (whole microseconds) has none and belongs to the piece that ends where it stands.
+    """
+    found = {int(r): i for i, r in enumerate(row.tolist()) if call[i] != PIECE}
+    spans = {int(thread[low]): (low, high) for low, high in runs(thread)}
+    outer = by_thread(rank, calls[rank.duration_us[calls] > 0])
+    inner = by_thread(rank, runtime)
+    for r, at in zip(inner.tolist(), containing(rank, inner, outer).tolist(), strict=True):
+        if r in found:
+            continue
+        if rank.duration_us[r] > 0:
+            if at >= 0 and int(outer[at]) in found:
+                found[r] = found[int(outer[at])]
+            continue
+        low, high = spans.get(int(rank.thread[r]), (0, 0))
+        before = int(np.searchsorted(end[low:high], rank.start_us[r], side="right")) - 1
+        if before >= 0:
+            found[r] = low + before
+    return found
+
+
+def _cut_thread(
+    rank: RankTrace, links: Links, calls: Ints, kind_of_row: Ints, thread: int, role: str
+) -> tuple[np.ndarray, ...]:
+    ops = links.top_ops[rank.thread[links.top_ops] == thread]
+    calls = calls[rank.thread[calls] == thread]
+    call_start, call_end = rank.start_us[calls], np.maximum.accumulate(rank.end_us[calls])
+    call_start = np.maximum(call_start, np.concatenate([[-np.inf], call_end[:-1]])) if len(calls) else call_start
+    marks = [rank.start_us[ops], rank.end_us[ops]]
+    if role == MAIN and not links.steps.is_window:
+        marks += [links.steps.start_us, links.steps.end_us]
+    edges = np.concatenate(marks)
+    if len(calls):
+        at = np.searchsorted(call_start, edges, side="right") - 1
+        inside = (at >= 0) & (edges > call_start[np.maximum(at, 0)]) & (edges < call_end[np.maximum(at, 0)])
+        edges = np.concatenate([edges[~inside], call_start, call_end])
+    edges = np.unique(edges)
+    start, end = edges[:-1], edges[1:]
+    middle = (start + end) / 2
+    op = _at(middle, rank.start_us[ops], np.maximum.accumulate(rank.end_us[ops]) if len(ops) else np.zeros(0))
+    call = _at(middle, call_start, call_end)
+    launches = calls[kind_of_row[calls] == LAUNCH]
+    first, last = _launch_span(rank, ops, launches)
+    has = np.isfinite(first)
+    if len(ops):
+        o = np.maximum(op, 0)
+        cause = np.select(
+            [op < 0, ~has[o], end <= first[o], start >= last[o]],
+            [Cause.HOST_T1, Cause.HOST_OP_WITHOUT_LAUNCH, Cause.HOST_T2, Cause.HOST_T3],
+            Cause.HOST_T5,
+        )
+    else:
+        cause = np.full(len(start), int(Cause.HOST_T1))
+    kind = np.zeros(len(start), np.int64)
+    row = np.full(len(start), NONE, np.int64)
+    if len(ops):
+        following = np.searchsorted(rank.start_us[ops], start, side="left")
+        row = np.where(op >= 0, ops[np.maximum(op, 0)], np.append(ops, NONE)[np.minimum(following, len(ops))])
+    if len(calls):
+        kind = np.where(call >= 0, kind_of_row[calls[np.maximum(call, 0)]], PIECE)
+        row = np.where(call >= 0, calls[np.maximum(call, 0)], row)
+        cause = np.where(kind != PIECE, Cause.HOST_T4, cause)
+    return np.full(len(start), thread, np.int64), start, end, cause, kind, row
+
+
+def _at(time: Floats, start: Floats, end: Floats) -> Ints:
+    """Index of the last interval that began at or before each time and still lasts, or -1."""
+    if not len(start):
+        return np.full(len(time), NONE, np.int64)
+    at = np.searchsorted(start, time, side="right") - 1
+    return np.where((at >= 0) & (time < end[np.maximum(at, 0)]), at, NONE)
+
+
+def _launch_span(rank: RankTrace, ops: Ints, launches: Ints) -> tuple[Floats, Floats]:
+    """Per operator: start of its first launch call and end of its last, infinite without one."""
+    first, last = np.full(len(ops), np.inf), np.full(len(ops), -np.inf)
+    owner = containing(rank, launches, ops)
+    owned = owner >= 0
+    np.minimum.at(first, owner[owned], rank.start_us[launches[owned]])
+    np.maximum.at(last, owner[owned], rank.end_us[launches[owned]])
+    return first, last
+
+
+def _around(rank: RankTrace, thread: Ints, start: Floats, end: Floats, annotations: Ints) -> Ints:
+    """Per piece: the innermost annotation on its thread around its middle, or -1."""
+    found = np.full(len(thread), NONE, np.int64)
+    middle = (start + end) / 2
+    for low, high in runs(thread):
+        boxes = annotations[rank.thread[annotations] == thread[low]]
+        found[low:high] = innermost(rank, middle[low:high], boxes)
+    return found

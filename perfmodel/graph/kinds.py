@@ -1,0 +1,119 @@
+"""The closed lists of a graph: kinds of node and edge, scopes of what-ifs, causes of time."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class NodeKind(IntEnum):
+    """What a node is."""
+
+    HOST = 0
+    LAUNCH = 1
+    SYNC = 2
+    ALLOCATOR = 3
+    WAIT = 4
+    """The host's return from something it waited for; takes no time of its own."""
+    MARK = 5
+    """A step boundary, or the meeting of a collective's ranks; takes no time."""
+    KERNEL = 6
+    COPY = 7
+    COLLECTIVE = 8
+
+
+class EdgeKind(IntEnum):
+    """Why a node cannot start before another has ended."""
+
+    PROGRAM = 0
+    LAUNCH = 1
+    LAUNCH_COPY = 2
+    LAUNCH_COLLECTIVE = 3
+    STREAM = 4
+    STREAM_COPY = 5
+    STREAM_COLLECTIVE = 6
+    EVENT_WAIT = 7
+    SM_OCCUPANCY = 8
+    HOST_SYNC = 9
+    BLOCKING_COPY = 10
+    HIDDEN_SYNC = 11
+    ALLOCATOR = 12
+    HAND_OVER = 13
+    HAND_BACK = 14
+    LAUNCH_QUEUE = 15
+    DATA = 16
+    RENDEZVOUS = 17
+    EVENT_WAIT_COLLECTIVE = 18
+
+
+class Cause(IntEnum):
+    """What a stretch of time is due to: the closed list of idle causes, and work on the device."""
+
+    HOST_T1 = 0
+    HOST_T2 = 1
+    HOST_T3 = 2
+    HOST_T4 = 3
+    HOST_T5 = 4
+    HOST_OP_WITHOUT_LAUNCH = 5
+    LAUNCH_LATENCY = 6
+    BLOCKING_CALL = 7
+    HIDDEN_SYNC = 8
+    ALLOCATOR = 9
+    LAUNCH_QUEUE_FULL = 10
+    OTHER_STREAM = 11
+    SM_OCCUPANCY = 12
+    COLLECTIVE_WAIT = 13
+    DATA_LOADING = 14
+    BEFORE_WINDOW = 15
+    RECORDING_MISSING = 16
+    END_OF_STEP = 17
+    UNEXPLAINED = 18
+    COMPUTE = 19
+    COMMUNICATION = 20
+    MEMCPY = 21
+
+
+IDLE_CAUSES = tuple(Cause)[: Cause.COMPUTE]
+
+CAUSE_OF_EDGE: dict[EdgeKind, Cause] = {
+    EdgeKind.PROGRAM: Cause.UNEXPLAINED,
+    EdgeKind.LAUNCH: Cause.LAUNCH_LATENCY,
+    EdgeKind.LAUNCH_COPY: Cause.LAUNCH_LATENCY,
+    EdgeKind.LAUNCH_COLLECTIVE: Cause.LAUNCH_LATENCY,
+    EdgeKind.STREAM: Cause.LAUNCH_LATENCY,
+    EdgeKind.STREAM_COPY: Cause.LAUNCH_LATENCY,
+    EdgeKind.STREAM_COLLECTIVE: Cause.LAUNCH_LATENCY,
+    EdgeKind.EVENT_WAIT: Cause.OTHER_STREAM,
+    EdgeKind.EVENT_WAIT_COLLECTIVE: Cause.OTHER_STREAM,
+    EdgeKind.SM_OCCUPANCY: Cause.SM_OCCUPANCY,
+    EdgeKind.HOST_SYNC: Cause.BLOCKING_CALL,
+    EdgeKind.BLOCKING_COPY: Cause.BLOCKING_CALL,
+    EdgeKind.HIDDEN_SYNC: Cause.HIDDEN_SYNC,
+    EdgeKind.ALLOCATOR: Cause.ALLOCATOR,
+    EdgeKind.HAND_OVER: Cause.HOST_T1,
+    EdgeKind.HAND_BACK: Cause.HOST_T1,
+    EdgeKind.LAUNCH_QUEUE: Cause.LAUNCH_QUEUE_FULL,
+    EdgeKind.DATA: Cause.OTHER_STREAM,
+    EdgeKind.RENDEZVOUS: Cause.COLLECTIVE_WAIT,
+}
+"""Where a critical path crosses an edge, the time between its ends is due to this."""
+
+
+class Scope(IntEnum):
+    """What a what-if can scale. Waits belong to none: they follow."""
+
+    NONE = 0
+    COMPUTE = 1
+    COMM = 2
+    MEMCPY = 3
+    HOST = 4
+    ALLOCATOR = 5
+
+
+SCOPES: dict[str, tuple[Scope, ...]] = {
+    "gpu": (Scope.COMPUTE, Scope.COMM, Scope.MEMCPY),
+    "compute": (Scope.COMPUTE,),
+    "comm": (Scope.COMM,),
+    "memcpy": (Scope.MEMCPY,),
+    "host": (Scope.HOST,),
+    "allocator": (Scope.ALLOCATOR,),
+}

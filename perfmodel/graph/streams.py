@@ -1,0 +1,140 @@
+"""What device operations waited for beside their launch and their stream: other streams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfmodel.graph.kinds import EdgeKind
+from perfmodel.trace.categories import STREAM_WAIT_CALL, Category
+from perfmodel.trace.columns import Floats, Ints, Mask, RankTrace
+from perfmodel.trace.link import Links
+
+UNEXPLAINED_US = 4.0
+"""A start this much later than the known dependencies allow has another reason."""
+ROUNDING_US = 3.0
+"""Events of files with whole microseconds overlap by up to this much."""
+BEFORE_US = 12.0
+"""A waiting operation starts at most this long after what it waited for."""
+MAX_TAIL_US = 1000.0
+MAX_TAIL_FRAC = 0.35
+"""A kernel held back by a full device starts when the last blocks of the other one are placed:
+within this time and share of its end."""
+MIN_WAVES = 1.0
+"""A kernel holds others back when its blocks fill the device at least once."""
+
+
+@dataclass(frozen=True)
+class CrossEdges:
+    """Edges between device rows: positions in `Links.device_rows`, kind, and shared time."""
+
+    source: Ints
+    target: Ints
+    kind: Ints
+    overlap_frac: Floats
+
+
+class _Others:
+    """Which operations of other streams ended around the start of an operation."""
+
+    def __init__(self, rank: RankTrace, links: Links) -> None:
+        rows = links.device_rows
+        self.start, self.end = rank.start_us[rows], rank.end_us[rows]
+        self.stream = rank.stream[rows] + (rank.device[rows] << 32)
+        self._by_end = np.argsort(self.end, kind="stable")
+        self._sorted_end = self.end[self._by_end]
+
+    def ended_near(self, target: int, after_us: float) -> Ints:
+        """Those that began before `target` and ended at most `after_us` after its start."""
+        at = self.start[target]
+        low = np.searchsorted(self._sorted_end, at - BEFORE_US, side="left")
+        high = np.searchsorted(self._sorted_end, at + after_us, side="right")
+        near = self._by_end[low:high]
+        return near[(self.stream[near] != self.stream[target]) & (self.start[near] < at)]
+
+
+def event_waits(
+    rank: RankTrace, links: Links, is_collective: Mask, delay_us: Floats
+) -> CrossEdges:
+    """Waits set by `cudaStreamWaitEvent`, whose source no argument names: it is inferred.
+
+    `delay_us` is, per device row, how much later it started than its known dependencies explain.
+    A late start after such a call is tied to the operation of another stream that ended just
+    before it. A wait that cost nothing when measured is kept where the order of launches names its
+    two streams.
+    """
+    others = _Others(rank, links)
+    edges: list[tuple[int, int, EdgeKind]] = []
+    for target, sources in _named_waits(rank, links, others.stream).items():
+        kind = EdgeKind.EVENT_WAIT_COLLECTIVE if is_collective[target] else EdgeKind.EVENT_WAIT
+        near = others.ended_near(target, ROUNDING_US)
+        if delay_us[target] > UNEXPLAINED_US and len(near):
+            edges.append((int(near[-1]), target, kind))
+        else:
+            at = others.start[target] + ROUNDING_US
+            edges += [(s, target, kind) for s in dict.fromkeys(sources) if others.end[s] <= at]
+    table = np.array(edges, np.int64).reshape(-1, 3)
+    return CrossEdges(*table.T, np.zeros(len(table)))
+
+
+def occupancy_waits(rank: RankTrace, links: Links, delay_us: Floats) -> CrossEdges:
+    """Kernels that started only as a kernel of another stream left the SMs.
+
+    A kernel of w waves places its last blocks when its last wave begins: 1/w of its duration
+    before its end; the kernel that waits can start then.
+    """
+    others = _Others(rank, links)
+    is_kernel = rank.category[links.device_rows] == Category.KERNEL
+    waves = rank.waves[links.device_rows]
+    fills = is_kernel & ((waves >= MIN_WAVES) | (waves == 0))
+    edges: list[tuple[int, int]] = []
+    needs_sm = rank.category[links.device_rows] != Category.MEMCPY
+    for target in np.flatnonzero((delay_us > UNEXPLAINED_US) & needs_sm).tolist():
+        near = others.ended_near(target, MAX_TAIL_US)
+        ready = others.start[target] - delay_us[target]
+        left = (others.end[near] - others.start[target]) / (others.end - others.start)[near].clip(1)
+        held = near[
+            (others.start[near] <= ready + BEFORE_US)
+            & (others.end[near] > ready)
+            & (left < MAX_TAIL_FRAC)
+            & fills[near]
+        ]
+        if len(held):
+            closest = held[np.argmin(np.abs(others.end[held] - others.start[target]))]
+            edges.append((int(closest), target))
+    table = np.array(edges, np.int64).reshape(-1, 2)
+    share = waves[table[:, 0]]
+    overlap = np.where(share >= MIN_WAVES, np.minimum(1 / share.clip(MIN_WAVES), MAX_TAIL_FRAC), 0.0)
+    kind = np.full(len(table), EdgeKind.SM_OCCUPANCY, np.int64)
+    return CrossEdges(table[:, 0], table[:, 1], kind, overlap)
+
+
+def _named_waits(rank: RankTrace, links: Links, stream: Ints) -> dict[int, list[int]]:
+    """Device rows launched right after a stream-wait call, with the sources that the calls name."""
+    runtime = rank.of(Category.RUNTIME)
+    waits = runtime[rank.name_matches(STREAM_WAIT_CALL)[runtime]]
+    if not len(waits):
+        return {}
+    linked = np.flatnonzero(links.device_launch >= 0)
+    launch = links.device_launch[linked]
+    found: dict[int, list[int]] = {}
+    order = np.argsort(rank.start_us[launch], kind="stable")
+    everywhere, when = linked[order], rank.start_us[launch][order]
+    for thread in np.unique(rank.thread[waits]):
+        own = order[rank.thread[launch[order]] == thread]
+        devices, times = linked[own], rank.start_us[launch[own]]
+        for wait in waits[rank.thread[waits] == thread]:
+            at = int(np.searchsorted(times, rank.start_us[wait], side="right"))
+            if at >= len(devices):
+                continue
+            target = int(devices[at])
+            sources = found.setdefault(target, [])
+            if at and stream[devices[at - 1]] != stream[target]:
+                sources.append(int(devices[at - 1]))
+                continue
+            before = everywhere[: np.searchsorted(when, rank.start_us[wait])][-64:]
+            other = before[stream[before] != stream[target]]
+            if len(other):
+                sources.append(int(other[-1]))
+    return found

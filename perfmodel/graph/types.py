@@ -1,0 +1,196 @@
+"""The execution graph: what ran on which resource, and what each piece had to wait for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import GraphError
+from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
+from perfmodel.trace.columns import Floats, Ints
+
+if TYPE_CHECKING:
+    import networkx as nx
+    import pandas as pd
+
+Codes = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Columns of the nodes; one row per node.
+
+    `start_us` is when the node began on the machine that was measured, waiting excluded (a call
+    that waited starts when its wait is over); `duration_us` is what it takes by itself.
+    `release_us` is the earliest start (-inf: none), for what began before anything it depends on
+    was recorded. `resource` is `rank/thread` or `rank/device/stream` by index of
+    `ExecutionGraph.resources`.
+    """
+
+    kind: Codes
+    cause: Codes
+    scope: Codes
+    rank: Ints
+    resource: Ints
+    row: Ints
+    """Row of the trace event behind the node (a gap: of the operator that follows), or -1."""
+    annotation: Ints
+    """Row of the innermost annotation around a host node, or -1."""
+    start_us: Floats
+    duration_us: Floats
+    release_us: Floats
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @cached_property
+    def end_us(self) -> Floats:
+        return self.start_us + self.duration_us
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Columns of the edges: node `target` starts at or after the end of `source`, less the share
+    `overlap_frac` of its duration, plus the lag of its kind (`ExecutionGraph.lag_us`).
+
+    A negative lag lets the two overlap; so does the last wave of a kernel that filled the device.
+    """
+
+    source: Ints
+    target: Ints
+    kind: Codes
+    overlap_frac: Floats
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+@dataclass(frozen=True)
+class StepMarks:
+    """Per rank and step: the nodes of zero length at its start and end."""
+
+    rank: Ints
+    name: tuple[str, ...]
+    start: Ints
+    end: Ints
+
+
+@dataclass(frozen=True)
+class ExecutionGraph:
+    """Nodes bound to resources, edges between them, and one lag per kind of edge."""
+
+    nodes_: Nodes
+    edges_: Edges
+    lag_us: Floats
+    """Indexed by `EdgeKind`: constant per trace and kind, never an event's own residual."""
+    marks: StepMarks
+    resources: tuple[str, ...]
+    labels: tuple[str, ...]
+    """Per node, what people call it."""
+
+    def __len__(self) -> int:
+        return len(self.nodes_)
+
+    @property
+    def nodes(self) -> pd.DataFrame:
+        """The nodes as a pandas frame."""
+        import pandas as pd
+
+        n = self.nodes_
+        return pd.DataFrame(
+            {
+                "label": self.labels,
+                "kind": [NodeKind(k).name.lower() for k in n.kind],
+                "cause": [Cause(c).name.lower() for c in n.cause],
+                "scope": [Scope(s).name.lower() for s in n.scope],
+                "rank": n.rank,
+                "resource": [self.resources[r] for r in n.resource],
+                "start_us": n.start_us,
+                "duration_us": n.duration_us,
+            }
+        )
+
+    @property
+    def edges(self) -> pd.DataFrame:
+        """The edges as a pandas frame, with the lag of their kind."""
+        import pandas as pd
+
+        e = self.edges_
+        return pd.DataFrame(
+            {
+                "source": e.source,
+                "target": e.target,
+                "kind": [EdgeKind(k).name.lower() for k in e.kind],
+                "lag_us": self.lag_us[e.kind],
+            }
+        )
+
+    @cached_property
+    def order(self) -> Ints:
+        """The nodes so that every edge goes forward.
+
+        Measured starts nearly give it; where they do not (clocks that disagree, rounding), the
+        nodes are sorted properly. Raises `GraphError` naming a cycle.
+        """
+        order = np.lexsort((self.nodes_.end_us, self.nodes_.start_us))
+        position = np.empty(len(order), np.int64)
+        position[order] = np.arange(len(order))
+        if (position[self.edges_.source] < position[self.edges_.target]).all():
+            return order
+        return self._topological(position)
+
+    def _topological(self, position: Ints) -> Ints:
+        from heapq import heappop, heappush
+
+        waiting = np.bincount(self.edges_.target, minlength=len(self)).tolist()
+        by_source = np.argsort(self.edges_.source, kind="stable")
+        targets = self.edges_.target[by_source].tolist()
+        first = np.searchsorted(self.edges_.source[by_source], np.arange(len(self) + 1)).tolist()
+        rank_of = position.tolist()
+        node_at = np.argsort(position).tolist()
+        ready = sorted(rank_of[n] for n, w in enumerate(waiting) if not w)
+        order = []
+        while ready:
+            node = node_at[heappop(ready)]
+            order.append(node)
+            for target in targets[first[node] : first[node + 1]]:
+                waiting[target] -= 1
+                if not waiting[target]:
+                    heappush(ready, rank_of[target])
+        if len(order) < len(self):
+            raise GraphError(f"the graph has a cycle: {self._cycle(set(order))}")
+        return np.array(order, np.int64)
+
+    def _cycle(self, sorted_nodes: set[int]) -> str:
+        before = {
+            int(t): int(s)
+            for s, t in zip(self.edges_.source, self.edges_.target, strict=True)
+            if int(s) not in sorted_nodes and int(t) not in sorted_nodes
+        }
+        node, seen = next(iter(before)), []
+        while node not in seen:
+            seen.append(node)
+            node = before[node]
+        return " <- ".join(self.labels[n] for n in [*seen[seen.index(node) :], node])
+
+    @cached_property
+    def predecessors(self) -> tuple[Ints, Ints]:
+        """(first edge per node, edge index by target): the edges into each node."""
+        by_target = np.argsort(self.edges_.target, kind="stable")
+        first = np.searchsorted(self.edges_.target[by_target], np.arange(len(self) + 1))
+        return first, by_target
+
+    def to_networkx(self) -> nx.DiGraph:
+        """The graph for people: node and edge attributes as in `nodes` and `edges`."""
+        import networkx as nx
+
+        graph = nx.DiGraph()
+        graph.add_nodes_from((i, row) for i, row in enumerate(self.nodes.to_dict("records")))
+        graph.add_edges_from(
+            (row.pop("source"), row.pop("target"), row) for row in self.edges.to_dict("records")
+        )
+        return graph

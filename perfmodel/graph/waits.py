@@ -1,0 +1,275 @@
+"""What host threads waited for: calls, copies, dropped synchronisations, other threads, the queue."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfmodel.graph.host import ALLOCATOR, ELAPSED, LAUNCH, PIECE, SYNC, Pieces
+from perfmodel.graph.kinds import Cause, EdgeKind
+from perfmodel.trace.categories import COPY_CALL, DEVICE_TO_PAGEABLE_COPY, Category
+from perfmodel.trace.columns import NONE, Floats, Ints, RankTrace
+from perfmodel.trace.link import Links
+from perfmodel.trace.steps import AUTOGRAD, MAIN
+
+ROUNDING_US = 3.0
+"""Neighbouring events of files with whole microseconds overlap by up to this much."""
+CLOCK_TOLERANCE_US = 25.0
+"""The clocks of host and device in one trace differ by up to this much."""
+HIDDEN_SYNC_GAP_US = 1000.0
+"""A silence this long before `cudaEventElapsedTime` is a wait whose call the profiler dropped."""
+HIDDEN_SYNC_RETURN_US = 500.0
+QUEUE_DEPTHS = range(900, 1100)
+BLOCKED_LAUNCH_FACTOR = 4.0
+MAX_SYNC_CALL_US = 10.0
+"""A synchronising call that has nothing to wait for takes no longer than this."""
+MIN_WAITED_FRAC = 0.3
+"""A gap of the main thread is a wait for another thread that works for this much of it."""
+
+
+@dataclass
+class Waits:
+    """How waiting changes the pieces: when the work of a piece begins, what it takes by itself,
+    and the nodes that stand for the return from a wait inside a piece.
+
+    `edges` are (source, target, kind); a device row is written as `~row`, the return of piece
+    `p` as `len(pieces) + p`, a piece as itself.
+    """
+
+    start_us: Floats
+    duration_us: Floats
+    cause: Ints
+    returns: dict[int, tuple[float, float, Cause]]
+    """Piece to (start, duration, cause) of the return that follows it on its thread."""
+    edges: list[tuple[int, int, EdgeKind]]
+    woken: set[int]
+    """First pieces after a sleep: another thread's hand-over starts them, not the clock."""
+
+
+class StreamState:
+    """Which device operation was the last launched on each stream at a given time."""
+
+    def __init__(self, rank: RankTrace, links: Links) -> None:
+        launched = np.where(
+            links.device_launch >= 0, rank.start_us[links.device_launch], -np.inf
+        )
+        stream = rank.stream[links.device_rows] + (rank.device[links.device_rows] << 32)
+        self.streams = np.unique(stream).tolist()
+        self.launched: list[Floats] = []
+        self.rows: list[Ints] = []
+        for key in self.streams:
+            chosen = np.flatnonzero(stream == key)
+            order = chosen[np.argsort(launched[chosen], kind="stable")]
+            self.launched.append(launched[order])
+            self.rows.append(links.device_rows[order])
+
+    def last(self, time_us: float) -> list[int]:
+        """Per stream: row of the last operation launched before `time_us`, or -1."""
+        found = []
+        for launched, rows in zip(self.launched, self.rows, strict=True):
+            at = int(np.searchsorted(launched, time_us, side="right")) - 1
+            found.append(int(rows[at]) if at >= 0 else NONE)
+        return found
+
+
+def find_waits(rank: RankTrace, links: Links, pieces: Pieces) -> Waits:
+    """Find every wait of the rank's host threads and what ended it."""
+    waits = Waits(
+        pieces.start_us.copy(), pieces.end_us - pieces.start_us, pieces.cause.copy(), {}, [], set()
+    )
+    state = StreamState(rank, links)
+    _synchronising_calls(rank, pieces, waits, state)
+    _hidden_synchronisations(rank, links, pieces, waits)
+    _blocking_copies(rank, links, pieces, waits)
+    _launch_queue(rank, links, pieces, waits)
+    _early_kernels(rank, links, pieces, waits)
+    _hand_overs(rank, links, pieces, waits)
+    return waits
+
+
+def _synchronising_calls(rank: RankTrace, pieces: Pieces, waits: Waits, state: StreamState) -> None:
+    """Synchronise calls wait for a stream or all of them; freeing device memory for all."""
+    syncs = np.flatnonzero(pieces.call == SYNC)
+    own = min(float(waits.duration_us[syncs].min(initial=np.inf)), MAX_SYNC_CALL_US)
+    stream_of_call = {
+        int(rank.correlation[row]): int(rank.sync_stream[row])
+        for row in rank.of(Category.CUDA_SYNC)
+        if rank.sync_stream[row] >= 0
+    }
+    end_us = rank.end_us
+    for piece in np.flatnonzero((pieces.call == SYNC) | (pieces.call == ALLOCATOR)):
+        row = int(pieces.row[piece])
+        name = rank.text(row)
+        begun, returned = pieces.start_us[piece], pieces.end_us[piece]
+        frees = pieces.call[piece] == ALLOCATOR
+        if frees and "Free" not in name:
+            continue
+        last = [r for r in state.last(begun) if r >= 0 and end_us[r] <= returned + CLOCK_TOLERANCE_US]
+        if not frees and (known := stream_of_call.get(int(rank.correlation[row]))) is not None:
+            last = [r for r in last if rank.stream[r] == known] or last
+        if not last:
+            continue
+        awaited = max(last, key=lambda r: end_us[r])
+        waited = end_us[awaited] > begun
+        everything = frees or "Device" in name or "Ctx" in name
+        if not waited and not everything:
+            awaited = max(last, key=lambda r: rank.start_us[r])
+        if frees:
+            waits.start_us[piece] = max(begun, min(end_us[awaited], returned))
+            waits.duration_us[piece] = returned - waits.start_us[piece]
+        elif waited:
+            waits.duration_us[piece] = min(own, waits.duration_us[piece])
+            waits.start_us[piece] = returned - waits.duration_us[piece]
+        kind = EdgeKind.ALLOCATOR if frees else EdgeKind.HOST_SYNC
+        for r in last if everything else [awaited]:
+            waits.edges.append((~r, int(piece), kind))
+
+
+def _hidden_synchronisations(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> None:
+    """A long silence before `cudaEventElapsedTime`: the profiler dropped an event synchronise."""
+    ends = rank.end_us[links.device_rows]
+    order = np.argsort(ends, kind="stable")
+    for piece in np.flatnonzero(pieces.call == ELAPSED):
+        gap = int(piece) - 1
+        if gap < 0 or pieces.thread[gap] != pieces.thread[piece] or pieces.call[gap] != PIECE:
+            continue
+        if pieces.end_us[gap] - pieces.start_us[gap] < HIDDEN_SYNC_GAP_US:
+            continue
+        returned = pieces.end_us[gap]
+        at = int(np.searchsorted(ends[order], returned + CLOCK_TOLERANCE_US, side="right")) - 1
+        if at < 0 or returned - ends[order[at]] > HIDDEN_SYNC_RETURN_US:
+            continue
+        waits.duration_us[gap] = 0.0
+        waits.returns[gap] = (returned, 0.0, Cause.HIDDEN_SYNC)
+        awaited = int(links.device_rows[order[at]])
+        waits.edges.append((~awaited, len(pieces.thread) + gap, EdgeKind.HIDDEN_SYNC))
+
+
+def _blocking_copies(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> None:
+    """Copies that the call waits for: device to pageable memory, and whatever is seen to wait."""
+    copies = [
+        (device, int(launch))
+        for device, launch in zip(links.device_rows, links.device_launch, strict=True)
+        if launch >= 0 and rank.category[device] == Category.MEMCPY
+    ]
+    if not copies:
+        return
+    is_copy_call = rank.name_matches(COPY_CALL)
+    pageable = rank.name_contains(DEVICE_TO_PAGEABLE_COPY)
+    issue_us = float(np.median([rank.duration_us[launch] for _, launch in copies]))
+    for device, launch in copies:
+        piece = pieces.row_piece.get(launch)
+        if piece is None or not is_copy_call[launch]:
+            continue
+        returned = pieces.end_us[piece]
+        waited = returned >= rank.end_us[device] and waits.duration_us[piece] > (
+            BLOCKED_LAUNCH_FACTOR * issue_us
+        )
+        if not (waited or pageable[device]) or returned + ROUNDING_US < rank.end_us[device]:
+            continue
+        waits.duration_us[piece] = min(
+            waits.duration_us[piece], issue_us, max(rank.start_us[device] - pieces.start_us[piece], 0)
+        )
+        waits.returns[piece] = (returned, 0.0, Cause.BLOCKING_CALL)
+        waits.edges.append((~int(device), len(pieces.thread) + piece, EdgeKind.BLOCKING_COPY))
+
+
+def _launch_queue(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> None:
+    """A launch call returns when the device has taken an operation a queue's length earlier."""
+    linked = np.flatnonzero(links.device_launch >= 0)
+    order = linked[np.argsort(rank.start_us[links.device_launch[linked]], kind="stable")]
+    launch, device = links.device_launch[order], links.device_rows[order]
+    launch, first = np.unique(launch, return_index=True)
+    keep = np.argsort(first, kind="stable")
+    launch, device = launch[keep], device[first[keep]]
+    if len(launch) <= QUEUE_DEPTHS[0]:
+        return
+    returned, ends = rank.end_us[launch], rank.end_us[device]
+    typical = float(np.median(rank.duration_us[launch]))
+    long = np.flatnonzero(rank.duration_us[launch] > BLOCKED_LAUNCH_FACTOR * typical)
+    seen: Counter[int] = Counter()
+    for depth in QUEUE_DEPTHS:
+        late = long[long >= depth]
+        lag = returned[late] - ends[late - depth]
+        seen[depth] = int(((lag >= 0) & (lag < 12)).sum())
+    depth, hits = seen.most_common(1)[0]
+    if hits < max(10, 0.05 * len(long)):
+        return
+    runtime = rank.of(Category.RUNTIME)
+    starts = rank.start_us[launch]
+    for piece in np.flatnonzero(pieces.call == LAUNCH):
+        position = int(np.searchsorted(starts, pieces.start_us[piece], side="left"))
+        if position < depth or not len(runtime):
+            continue
+        source = int(device[position - depth])
+        lag = pieces.end_us[piece] - rank.end_us[source]
+        if lag < -ROUNDING_US:
+            continue
+        waits.edges.append((~source, int(piece), EdgeKind.LAUNCH_QUEUE))
+        if waits.duration_us[piece] > BLOCKED_LAUNCH_FACTOR * typical and lag < 12:
+            waits.duration_us[piece] = typical
+            waits.start_us[piece] = pieces.end_us[piece] - typical
+
+
+def _early_kernels(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> None:
+    """Launch calls that went on after their kernel had begun: issue first, the rest after it."""
+    launches = np.flatnonzero(pieces.call == LAUNCH)
+    if not len(launches):
+        return
+    typical = float(np.median(waits.duration_us[launches]))
+    for device, launch in zip(links.device_rows, links.device_launch.tolist(), strict=True):
+        piece = pieces.row_piece.get(launch)
+        if piece is None or piece in waits.returns or pieces.call[piece] != LAUNCH:
+            continue
+        issued = max(rank.start_us[device] - waits.start_us[piece], 0.0)
+        rest = waits.duration_us[piece] - max(issued, typical)
+        if rest > max(typical, ROUNDING_US):
+            waits.duration_us[piece] -= rest
+            waits.returns[piece] = (float(pieces.end_us[piece]) - rest, rest, Cause.HOST_T4)
+
+
+def _hand_overs(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> None:
+    """The main thread sleeps while a thread that it woke works (backward): it waits, not works.
+
+    An autograd thread may wake the main thread for a task of its own and work on meanwhile;
+    another thread counts as woken only when it sleeps before and after.
+    """
+    main = [t for t, role in links.roles.items() if role == MAIN][0]
+    gap = (pieces.thread == main) & (pieces.call == PIECE) & (pieces.cause == Cause.HOST_T1)
+    gaps = np.flatnonzero(gap & ~np.isin(np.arange(len(gap)), list(waits.returns)))
+    begun, over = pieces.start_us[gaps], pieces.end_us[gaps]
+    for thread, role in links.roles.items():
+        if thread == main:
+            continue
+        own = np.flatnonzero(pieces.thread == thread)
+        asleep = (pieces.cause[own] == Cause.HOST_T1) & (pieces.call[own] == PIECE)
+        busy = own[~asleep]
+        if not len(busy):
+            continue
+        first = np.searchsorted(pieces.start_us[busy], begun, side="left")
+        past = np.searchsorted(pieces.end_us[busy], over + ROUNDING_US, side="right")
+        for g in np.flatnonzero(past > first):
+            woken, last, piece = int(busy[first[g]]), int(busy[past[g] - 1]), int(gaps[g])
+            was_awake = first[g] > 0 and pieces.end_us[busy[first[g] - 1]] > begun[g] + ROUNDING_US
+            stays_awake = past[g] < len(busy) and pieces.start_us[busy[past[g]]] < over[g]
+            worked = pieces.end_us[last] - pieces.start_us[woken]
+            if worked < MIN_WAITED_FRAC * (over[g] - begun[g]):
+                continue
+            if role != AUTOGRAD and (was_awake or stays_awake):
+                continue
+            if was_awake:
+                waits.duration_us[piece] = 0.0
+            else:
+                before = max(pieces.start_us[woken] - begun[g], 0.0)
+                waits.duration_us[piece] = min(waits.duration_us[piece], before)
+                waits.edges.append((piece, woken, EdgeKind.HAND_OVER))
+                waits.woken.add(woken)
+                if woken and pieces.thread[woken - 1] == thread:
+                    waits.duration_us[woken - 1] = 0.0
+            after = max(over[g] - pieces.end_us[last], 0.0)
+            if piece in waits.returns:
+                after = min(after, waits.returns[piece][1])
+            waits.returns[piece] = (float(over[g]) - after, after, Cause.HOST_T1)
+            waits.edges.append((last, len(pieces.thread) + piece, EdgeKind.HAND_BACK))

@@ -1,0 +1,77 @@
+"""What Kineto's category strings and call names mean, across PyTorch 1.8 to 2.13.
+
+A new spelling is one more entry here; nothing else in the package compares these strings.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+
+
+class Category(IntEnum):
+    """What kind of event a row is."""
+
+    OTHER = 0
+    CPU_OP = 1
+    ANNOTATION = 2
+    PYTHON = 3
+    RUNTIME = 4
+    KERNEL = 5
+    MEMCPY = 6
+    MEMSET = 7
+    GPU_ANNOTATION = 8
+    CUDA_SYNC = 9
+
+
+CATEGORY_OF_TEXT: dict[str, Category] = {
+    "cpu_op": Category.CPU_OP,
+    "Operator": Category.CPU_OP,
+    "operator": Category.CPU_OP,
+    "user_annotation": Category.ANNOTATION,
+    "python_function": Category.PYTHON,
+    "cuda_runtime": Category.RUNTIME,
+    "cuda_driver": Category.RUNTIME,
+    "hip_runtime": Category.RUNTIME,
+    "hip_driver": Category.RUNTIME,
+    "Runtime": Category.RUNTIME,
+    "runtime": Category.RUNTIME,
+    "kernel": Category.KERNEL,
+    "Kernel": Category.KERNEL,
+    "gpu_memcpy": Category.MEMCPY,
+    "Memcpy": Category.MEMCPY,
+    "gpu_memset": Category.MEMSET,
+    "Memset": Category.MEMSET,
+    "gpu_user_annotation": Category.GPU_ANNOTATION,
+    "cuda_sync": Category.CUDA_SYNC,
+}
+
+DEVICE_CATEGORIES = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
+
+STEP_NAME = re.compile(r"ProfilerStep#\d+")
+"""Names of the host intervals that are steps."""
+
+OLD_ANNOTATION_NAME = re.compile(r"(ProfilerStep|Optimizer\.\w+|enumerate\(DataLoader\)).*#")
+"""Operators that are annotations in files without a `user_annotation` category."""
+
+DATA_LOADING_NAME = re.compile(r"enumerate\(DataLoader\)|## ?copy_batch_to_gpu|next_batch|dataload", re.I)
+
+COMMUNICATION_KERNEL_NAME = re.compile(r"nccl|rccl|^gloo:|all_?reduce_kernel|msccl|nvshmem", re.I)
+
+LAUNCH_CALL = re.compile(
+    r"(cudaLaunch(Kernel|Cooperative)|cuLaunch|cudaGraphLaunch|cuGraphLaunch"
+    r"|hip(Ext)?(Module)?Launch|hipGraphLaunch|hipHccModuleLaunch"
+    r"|(cuda|hip|cu)Mem(cpy|set)\w*)"
+)
+"""Runtime and driver calls that put work on a stream: launches, async copies, memsets."""
+
+COPY_CALL = re.compile(r"(cuda|hip|cu)Memcpy")
+SYNC_CALL = re.compile(r"(cuda|hip|cu)\w*Synchronize")
+STREAM_WAIT_CALL = re.compile(r"(cuda|hip|cu)StreamWaitEvent")
+EVENT_RECORD_CALL = re.compile(r"(cuda|hip|cu)EventRecord")
+ELAPSED_TIME_CALL = re.compile(r"(cuda|hip|cu)EventElapsedTime")
+ALLOCATOR_CALL = re.compile(r"(cuda|hip|cu)(Malloc|Free|HostAlloc|HostFree|MemAlloc|MemFree|MemCreate|MemMap)")
+DEVICE_TO_PAGEABLE_COPY = re.compile(r"DtoH.*Pageable|DeviceToHost.*Pageable", re.I)
+"""Copies that a host call always waits for, whatever it is called."""
+
+AUTOGRAD_WRAPPER = "autograd::engine::evaluate_function"

@@ -1,0 +1,168 @@
+"""The events of one rank as columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.trace.categories import DEVICE_CATEGORIES, Category
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+NONE = -1
+"""In an integer column: the file says nothing."""
+
+
+class Strings:
+    """Interned strings: text to index and back. Index -1 is no text."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._index: dict[str, int] = {}
+
+    def intern(self, text: str | None) -> int:
+        if text is None:
+            return NONE
+        index = self._index.get(text)
+        if index is None:
+            index = self._index[text] = len(self.texts)
+            self.texts.append(text)
+        return index
+
+    def __getitem__(self, index: int) -> str:
+        return self.texts[index] if index >= 0 else ""
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """What the trace says of one GPU."""
+
+    name: str
+    memory_bytes: int = 0
+    sm_count: int = 0
+
+
+@dataclass(frozen=True)
+class RankTrace:
+    """One rank's complete events ('X'), in order of start, then longest first, then `Ev Idx`.
+
+    All columns have one row per event; integers are `NONE` where the file says nothing. Times are
+    float64 microseconds after `origin_ns` (int64 nanoseconds of the profiler's clock).
+    """
+
+    where: str
+    rank: int
+    world_size: int | None
+    origin_ns: int
+    strings: Strings
+    devices: tuple[DeviceProperties, ...]
+    thread_names: dict[int, str]
+    file_index: Ints
+    """Row of the event in the file's event list."""
+    name: Ints
+    category: NDArray[np.uint8]
+    start_us: Floats
+    duration_us: Floats
+    pid: Ints
+    thread: Ints
+    stream: Ints
+    device: Ints
+    correlation: Ints
+    external_id: Ints
+    op_id: Ints
+    """`Record function id`: the execution trace's `rf_id` in newer files."""
+    event_index: Ints
+    """`Ev Idx`."""
+    sequence: Ints
+    input_shapes: Ints
+    input_dtypes: Ints
+    size_bytes: Ints
+    grid: Ints
+    waves: Floats
+    """Kernels: how many times over their blocks fill the device; 0 where not known."""
+    collective: Ints
+    process_group: Ints
+    group_size: Ints
+    in_elements: Ints
+    out_elements: Ints
+    sync_stream: Ints
+    """`cuda_sync` rows: the stream that waited or was waited for."""
+    sync_source_stream: Ints
+    sync_record_correlation: Ints
+    warnings: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.start_us)
+
+    @cached_property
+    def end_us(self) -> Floats:
+        return self.start_us + self.duration_us
+
+    @cached_property
+    def is_device(self) -> Mask:
+        """Rows that ran on a device: kernels, copies, memsets."""
+        return np.isin(self.category, DEVICE_CATEGORIES)
+
+    def of(self, *categories: Category) -> Ints:
+        """Rows of these categories, in order."""
+        return np.flatnonzero(np.isin(self.category, categories))
+
+    def text(self, row: int) -> str:
+        """The name of the event in `row`."""
+        return self.strings[int(self.name[row])]
+
+    def name_matches(self, pattern: object) -> Mask:
+        """Rows whose name a compiled pattern matches at its start; each name is tried once."""
+        match = getattr(pattern, "match")  # noqa: B009
+        hit = np.fromiter((match(t) is not None for t in self.strings.texts), bool, len(self.strings))
+        return hit[self.name] if len(hit) else np.zeros(len(self), bool)
+
+    def name_contains(self, pattern: object) -> Mask:
+        """Rows in whose name a compiled pattern is found; each name is tried once."""
+        search = getattr(pattern, "search")  # noqa: B009
+        hit = np.fromiter((search(t) is not None for t in self.strings.texts), bool, len(self.strings))
+        return hit[self.name] if len(hit) else np.zeros(len(self), bool)
+
+    def frame(self) -> pd.DataFrame:
+        """The columns as a pandas frame, one row per event."""
+        import pandas as pd
+
+        text = np.array([*self.strings.texts, None], dtype=object)
+        category = np.array([c.name.lower() for c in Category], dtype=object)
+        return pd.DataFrame(
+            {
+                "rank": self.rank,
+                "name": text[self.name],
+                "category": category[self.category],
+                "start_us": self.start_us,
+                "duration_us": self.duration_us,
+                "thread": self.thread,
+                "stream": self.stream,
+                "device": self.device,
+                "correlation": self.correlation,
+                "external_id": self.external_id,
+                "op_id": self.op_id,
+                "sequence": self.sequence,
+                "input_shapes": text[self.input_shapes],
+                "input_dtypes": text[self.input_dtypes],
+                "size_bytes": self.size_bytes,
+                "grid": text[self.grid],
+                "collective": text[self.collective],
+                "process_group": text[self.process_group],
+                "group_size": self.group_size,
+                "in_elements": self.in_elements,
+                "out_elements": self.out_elements,
+            }
+        )

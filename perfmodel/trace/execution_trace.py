@@ -1,0 +1,263 @@
+"""PyTorch execution traces (JSON, every published schema) to columns.
+
+The schemas: 1.0.0 and 1.0.1 are flat (`parent`, `inputs`, `input_shapes`); from
+1.0.2-chakra.0.0.4 on a node has `ctrl_deps`, `inputs: {values, shapes, types}` and `attrs`; 1.1.0
+adds collectives to the attributes; 1.1.1 adds `strides`. Traces that Chakra's linker joined with
+a profile carry `ts` and `dur` as well.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from perfmodel.errors import TraceError
+from perfmodel.trace.columns import NONE
+from perfmodel.trace.et_build import Header, RawNodes, build
+from perfmodel.trace.et_table import (
+    Arguments,
+    Collectives,
+    ExecutionTrace,
+    ProcessGroup,
+    Tensors,
+)
+from perfmodel.trace.et_tensors import RawArguments
+from perfmodel.trace.et_text import repair_json
+
+__all__ = [
+    "FLAT_SCHEMAS",
+    "NESTED_SCHEMAS",
+    "Arguments",
+    "Collectives",
+    "ExecutionTrace",
+    "ProcessGroup",
+    "Tensors",
+    "decode_execution_trace",
+    "looks_like_execution_trace",
+]
+
+FLAT_SCHEMAS = ("1.0.0", "1.0.1")
+NESTED_SCHEMAS = (
+    "1.0.2-chakra.0.0.4",
+    "1.0.3-chakra.0.0.4",
+    "1.1.0-chakra.0.0.4",
+    "1.1.1-chakra.0.0.4",
+)
+
+_SNIFF_BYTES = 4096
+_SCHEMA = re.compile(rb'"schema"\s*:\s*"\d+\.\d+\.\d+')
+_NODES = re.compile(rb'"(?:nodes|ctrl_deps|rf_id|fw_parent)"\s*:')
+_NOT_UTF8 = "byte {} is not UTF-8 text"
+_UTF8_MARK = b"\xef\xbb\xbf"
+_EMPTY = msgspec.Raw(b"[]")
+_NaN = float("nan")
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Time = Annotated[float, msgspec.Meta(ge=0, le=2.0**53)]
+
+
+class _Header(msgspec.Struct):
+    nodes: msgspec.Raw
+    schema: str | None = None
+    pid: Count | None = None
+    time: str = ""
+    start_ts: Count | None = None
+    finish_ts: Count | None = None
+
+
+class _FlatNode(msgspec.Struct, gc=False):
+    name: str
+    id: Count
+    parent: Count
+    rf_id: Count = 0
+    fw_parent: Count = 0
+    seq_id: int = NONE
+    scope: Count = 0
+    tid: Count = 0
+    fw_tid: Count = 0
+    op_schema: str = ""
+    inputs: msgspec.Raw = _EMPTY
+    input_shapes: msgspec.Raw = _EMPTY
+    input_types: msgspec.Raw = _EMPTY
+    outputs: msgspec.Raw = _EMPTY
+    output_shapes: msgspec.Raw = _EMPTY
+    output_types: msgspec.Raw = _EMPTY
+
+
+class _Io(msgspec.Struct, gc=False):
+    values: msgspec.Raw = _EMPTY
+    shapes: msgspec.Raw = _EMPTY
+    types: msgspec.Raw = _EMPTY
+    strides: msgspec.Raw = _EMPTY
+
+
+class _Attribute(msgspec.Struct, gc=False):
+    name: str
+    value: Any
+
+
+class _NestedNode(msgspec.Struct, gc=False):
+    id: Count
+    name: str
+    ctrl_deps: Count
+    inputs: _Io
+    outputs: _Io
+    attrs: list[_Attribute]
+    ts: Time | None = None
+    dur: Time | None = None
+
+
+_header = msgspec.json.Decoder(_Header)
+_flat = msgspec.json.Decoder(list[_FlatNode])
+_nested = msgspec.json.Decoder(list[_NestedNode])
+_T = TypeVar("_T")
+
+
+def looks_like_execution_trace(content: bytes) -> bool:
+    """Whether `content` is an execution trace in JSON, by its first and last few kilobytes."""
+    head = content[:_SNIFF_BYTES].removeprefix(_UTF8_MARK).lstrip()
+    if not head.startswith(b"{") or b'"traceEvents"' in head:
+        return False
+    ends = head + b"\n" + content[-_SNIFF_BYTES:]
+    return _SCHEMA.search(ends) is not None and _NODES.search(ends) is not None
+
+
+def decode_execution_trace(content: bytes, where: str) -> ExecutionTrace:
+    """The execution trace in `content`, the text of a JSON file; `where` names it in messages.
+
+    Raises `TraceError`, naming the byte, or the node and key: JSON that is cut or broken, an
+    unknown schema, a value of the wrong type, an id that occurs twice, a parent that cannot be,
+    parents that form a cycle, tensors that do not fit their types.
+    """
+    content = content.removeprefix(_UTF8_MARK)
+    warnings: list[str] = []
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        raise TraceError(f"{where}: {_NOT_UTF8.format(error.start)}") from None
+    try:
+        header = _decode(_header, content, where, "")
+    except TraceError as error:
+        repaired = repair_json(content)
+        if repaired == content:
+            raise
+        try:
+            header = _decode(_header, repaired, where, "")
+        except TraceError:
+            raise error from None
+        warnings.append("the JSON had bare inf or nan, or control characters in texts: repaired")
+    about = Header(
+        where=where,
+        schema=_known_schema(header.schema, where),
+        pid=NONE if header.pid is None else header.pid,
+        recorded=header.time,
+        start_ms=NONE if header.start_ts is None else header.start_ts,
+        finish_ms=NONE if header.finish_ts is None else header.finish_ts,
+        warnings=warnings,
+    )
+    if about.schema in FLAT_SCHEMAS:
+        raw = _from_flat(_decode(_flat, header.nodes, where, "nodes"))
+    else:
+        raw = _from_nested(_decode(_nested, header.nodes, where, "nodes"))
+    return build(raw, about)
+
+
+def _known_schema(schema: str | None, where: str) -> str:
+    if schema in FLAT_SCHEMAS or schema in NESTED_SCHEMAS:
+        return schema
+    found = "no schema" if schema is None else f"unknown schema {schema!r:.60}"
+    known = ", ".join((*FLAT_SCHEMAS, *NESTED_SCHEMAS))
+    raise TraceError(f"{where}: {found}; the known ones are {known}")
+
+
+def _decode(
+    decoder: msgspec.json.Decoder[_T], content: bytes | msgspec.Raw, where: str, key: str
+) -> _T:
+    try:
+        return decoder.decode(content)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$")
+        place = (key + path.rstrip("`")).lstrip(".")
+        raise TraceError(f"{where}: {place + ': ' if place else ''}{message}") from None
+    except msgspec.DecodeError as error:
+        if "truncated" in str(error):
+            raise TraceError(
+                f"{where}: the JSON ends early, at byte {len(bytes(content))}: "
+                "the file was cut; copy it again"
+            ) from None
+        raise TraceError(f"{where}: {error}") from None
+    except (UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise TraceError(f"{where}: {str(error).splitlines()[0]}") from None
+
+
+def _from_flat(nodes: list[_FlatNode]) -> RawNodes:
+    nothing: dict[str, Any] = {}
+    blank = [""] * len(nodes)
+    return RawNodes(
+        node_id=[n.id for n in nodes],
+        name=[n.name for n in nodes],
+        parent=[n.parent for n in nodes],
+        rf_id=[n.rf_id for n in nodes],
+        fw_parent=[n.fw_parent for n in nodes],
+        sequence=[n.seq_id for n in nodes],
+        scope=[n.scope for n in nodes],
+        thread=[n.tid for n in nodes],
+        fw_thread=[n.fw_tid for n in nodes],
+        op_schema=[n.op_schema for n in nodes],
+        kernel_backend=blank,
+        kernel_file=blank,
+        node_type=blank,
+        attributes=[nothing] * len(nodes),
+        inputs=RawArguments(
+            [bytes(n.inputs) for n in nodes],
+            [bytes(n.input_shapes) for n in nodes],
+            [bytes(n.input_types) for n in nodes],
+            [b"[]"] * len(nodes),
+        ),
+        outputs=RawArguments(
+            [bytes(n.outputs) for n in nodes],
+            [bytes(n.output_shapes) for n in nodes],
+            [bytes(n.output_types) for n in nodes],
+            [b"[]"] * len(nodes),
+        ),
+    )
+
+
+def _from_nested(nodes: list[_NestedNode]) -> RawNodes:
+    attributes = [{a.name: a.value for a in n.attrs} for n in nodes]
+
+    def taken(name: str, default: object) -> list[Any]:
+        return [a.pop(name, default) for a in attributes]
+
+    timed = any(n.ts is not None for n in nodes)
+    return RawNodes(
+        node_id=[n.id for n in nodes],
+        name=[n.name for n in nodes],
+        parent=[n.ctrl_deps for n in nodes],
+        rf_id=taken("rf_id", 0),
+        fw_parent=taken("fw_parent", 0),
+        sequence=taken("seq_id", NONE),
+        scope=taken("scope", 0),
+        thread=taken("tid", 0),
+        fw_thread=taken("fw_tid", 0),
+        op_schema=taken("op_schema", ""),
+        kernel_backend=taken("kernel_backend", ""),
+        kernel_file=taken("kernel_file", ""),
+        node_type=[""] * len(nodes),
+        attributes=attributes,
+        inputs=_arguments([n.inputs for n in nodes]),
+        outputs=_arguments([n.outputs for n in nodes]),
+        start_us=[_NaN if n.ts is None else n.ts for n in nodes] if timed else [],
+        duration_us=[_NaN if n.dur is None else n.dur for n in nodes] if timed else [],
+    )
+
+
+def _arguments(io: list[_Io]) -> RawArguments:
+    return RawArguments(
+        [bytes(i.values) for i in io],
+        [bytes(i.shapes) for i in io],
+        [bytes(i.types) for i in io],
+        [bytes(i.strides) for i in io],
+    )

@@ -1,0 +1,151 @@
+"""Kernels to launch calls to host operators, by correlation, thread and time.
+
+A kernel's `External id` is not used: in files of 2023 it equals the correlation and matches no
+operator. See `docs/architecture.md` for what real files are like.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfmodel.errors import TraceError
+from perfmodel.trace.categories import LAUNCH_CALL, Category
+from perfmodel.trace.columns import NONE, Floats, Ints, Mask, RankTrace
+from perfmodel.trace.steps import Steps, find_steps, thread_roles
+
+
+@dataclass(frozen=True)
+class Links:
+    """How the events of one rank tie together. Rows index the rank's columns."""
+
+    steps: Steps
+    roles: dict[int, str]
+    top_ops: Ints
+    """Rows of the outermost operators of every thread, by thread, then time."""
+    launches: Ints
+    """Rows of the calls that put work on a stream, by thread, then time."""
+    launch_op: Ints
+    """Per launch: index into `top_ops` of the operator it begins and ends in, or -1."""
+    device_rows: Ints
+    """Rows of kernels, copies and memsets, in order of start."""
+    device_launch: Ints
+    """Per device row: row of its launch call, or -1 (launched before the window, or not recorded)."""
+
+
+def link(rank: RankTrace) -> Links:
+    """Tie one rank's kernels to launches and launches to outermost operators.
+
+    Raises `TraceError` when two launch calls carry one correlation.
+    """
+    runtime = rank.of(Category.RUNTIME)
+    launches = by_thread(rank, runtime[rank.name_matches(LAUNCH_CALL)[runtime]])
+    top_ops = outermost(rank, rank.of(Category.CPU_OP))
+    device_rows = np.flatnonzero(rank.is_device)
+    return Links(
+        steps=find_steps(rank),
+        roles=thread_roles(rank),
+        top_ops=top_ops,
+        launches=launches,
+        launch_op=containing(rank, launches, top_ops),
+        device_rows=device_rows,
+        device_launch=_device_launches(rank, device_rows, runtime),
+    )
+
+
+def by_thread(rank: RankTrace, rows: Ints) -> Ints:
+    """`rows` reordered by thread, keeping the order of time within each."""
+    return rows[np.argsort(rank.thread[rows], kind="stable")]
+
+
+def outermost(rank: RankTrace, rows: Ints) -> Ints:
+    """Those of `rows` that no earlier row of the same thread encloses, by thread, then time.
+
+    An event is enclosed when it starts before the latest end so far and does not end after it;
+    neighbours that overlap by rounding stay outermost both.
+    """
+    rows = by_thread(rank, rows)
+    keep = np.ones(len(rows), bool)
+    start, end, thread = rank.start_us[rows], rank.end_us[rows], rank.thread[rows]
+    for low, high in runs(thread):
+        latest = np.maximum.accumulate(end[low:high])
+        keep[low + 1 : high] = (end[low + 1 : high] > latest[:-1]) | (
+            start[low + 1 : high] >= latest[:-1]
+        )
+    return rows[keep]
+
+
+def runs(keys: Ints) -> list[tuple[int, int]]:
+    """(first, past last) of each run of equal neighbours."""
+    if not len(keys):
+        return []
+    cuts = np.flatnonzero(np.diff(keys)) + 1
+    edges = [0, *cuts.tolist(), len(keys)]
+    return list(zip(edges[:-1], edges[1:], strict=True))
+
+
+def containing(rank: RankTrace, rows: Ints, containers: Ints) -> Ints:
+    """Per row: index into `containers` of the one on its thread that it starts and ends in, or -1.
+
+    Both are ordered by thread, then time; containers of one thread do not enclose one another.
+    """
+    found = np.full(len(rows), NONE, np.int64)
+    spans = {int(rank.thread[containers[low]]): (low, high) for low, high in runs(rank.thread[containers])}
+    for low, high in runs(rank.thread[rows]):
+        span = spans.get(int(rank.thread[rows[low]]))
+        if span is None:
+            continue
+        boxes = containers[span[0] : span[1]]
+        at = np.searchsorted(rank.start_us[boxes], rank.start_us[rows[low:high]], side="right") - 1
+        inside = (at >= 0) & (rank.end_us[rows[low:high]] <= rank.end_us[boxes[np.maximum(at, 0)]])
+        found[low:high] = np.where(inside, at + span[0], NONE)
+    return found
+
+
+def innermost(rank: RankTrace, time_us: Floats, containers: Ints) -> Ints:
+    """Per time: row of the innermost of `containers` (one thread's, by start) around it, or -1."""
+    if not len(containers):
+        return np.full(len(time_us), NONE, np.int64)
+    parent = _enclosing(rank, containers)
+    end = rank.end_us[containers]
+    at = np.searchsorted(rank.start_us[containers], time_us, side="right") - 1
+    over = (at >= 0) & (end[at] < time_us)
+    while over.any():
+        at = np.where(over, parent[at], at)
+        over = (at >= 0) & (end[at] < time_us)
+    return np.where(at >= 0, containers[at], NONE)
+
+
+def _enclosing(rank: RankTrace, boxes: Ints) -> Ints:
+    """Per box: position of the nearest earlier box that is still open at its start, or -1."""
+    parent = np.full(len(boxes), NONE, np.int64)
+    stack: list[int] = []
+    end = rank.end_us[boxes].tolist()
+    for at, start in enumerate(rank.start_us[boxes].tolist()):
+        while stack and end[stack[-1]] <= start:
+            stack.pop()
+        if stack:
+            parent[at] = stack[-1]
+        stack.append(at)
+    return parent
+
+
+def _device_launches(rank: RankTrace, device_rows: Ints, runtime: Ints) -> Ints:
+    """Per device row: row of the runtime or driver call with its correlation, or -1."""
+    runtime = runtime[rank.correlation[runtime] > 0]
+    runtime = runtime[np.argsort(rank.correlation[runtime], kind="stable")]
+    keys = rank.correlation[runtime]
+    wanted = rank.correlation[device_rows]
+    at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+    hit: Mask = (keys[at] == wanted) if len(keys) else np.zeros(len(wanted), bool)
+    used = np.unique(wanted[hit])
+    repeated = np.intersect1d(keys[1:][np.diff(keys) == 0], used)
+    if len(repeated):
+        rows = runtime[keys == repeated[0]]
+        places = " and ".join(f"traceEvents[{i}]" for i in rank.file_index[rows[:2]])
+        raise TraceError(
+            f"{rank.where}: {places} are two calls with correlation {repeated[0]}: "
+            "kernels cannot be tied to their launch"
+        )
+    return np.where(hit, runtime[at], NONE) if len(keys) else np.full(len(wanted), NONE, np.int64)
