@@ -1,0 +1,188 @@
+"""The things a machine is made of: frozen values whose every quantity ends in its unit.
+
+Rates of links are one direction; GB is 10**9 bytes; `sources` says where each figure comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """What every part of a machine has. Two parts are equal if their figures are."""
+
+    name: str
+    sources: Mapping[str, str] = field(
+        default_factory=lambda: MappingProxyType({}), compare=False, repr=False
+    )
+    """Key of a figure, to where it comes from."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Device(Part):
+    """A GPU, as the driver shows it."""
+
+    target: Literal["cuda", "rocm"]
+    """The software stack that lowers ops to kernels on it."""
+    aliases: tuple[str, ...] = ()
+    """Names that drivers report for it."""
+    usual_node: str | None = None
+    """The catalogue's node that it usually sits in; stands in when only a device is named."""
+    sm_count: int
+    """Streaming multiprocessors (NVIDIA) or compute units (AMD)."""
+    boost_mhz: float
+    tdp_w: float
+    hbm_bytes: int
+    """Device memory, whatever its kind, as the driver reports it."""
+    hbm_gb_per_s: float
+    """Peak bandwidth of the device memory."""
+    l2_bytes: int
+    llc_bytes: int | None = None
+    """A last-level cache behind the L2 (AMD's Infinity Cache)."""
+    fp32_tflop_per_s: float
+    """Peak of the vector units; all peaks are dense, without sparsity."""
+    fp32_matrix_tflop_per_s: float | None = None
+    """Peak of matrix units that take fp32 unrounded (AMD)."""
+    tf32_tflop_per_s: float | None = None
+    fp16_tflop_per_s: float
+    """Peak of the tensor or matrix units, as for all types below."""
+    bf16_tflop_per_s: float | None = None
+    fp8_tflop_per_s: float | None = None
+    int8_tflop_per_s: float | None = None
+    """Tera-operations per second."""
+    gemm_peak_frac: float = 0.8
+    """Share of the peak that the best measured dense matrix product reaches."""
+    pcie_gb_per_s: float
+    """To the host, one direction."""
+    link_gb_per_s: float | None = None
+    """To its peers in the node (NVLink, xGMI): all links together, one direction."""
+    kernel_floor_us: float
+    """Duration of the shortest real kernels: what a kernel costs that does next to nothing."""
+
+    @property
+    def peer_gb_per_s(self) -> float:
+        """To its peers in the node, one direction: its links, or PCIe where it has none."""
+        return self.link_gb_per_s or self.pcie_gb_per_s
+
+    def matrix_tflop_per_s(self, dtype: str | None) -> float:
+        """Peak rate of a matrix product of `dtype` (`fp32 tf32 fp16 bf16 fp8 int8`).
+
+        A type the device has no units for runs on the next wider one it has; None is fp32.
+        Raises `KeyError` for any other type.
+        """
+        for candidate in _MATRIX_UNITS[dtype or "fp32"]:
+            rate: float | None = getattr(self, f"{candidate}_tflop_per_s")
+            if rate is not None:
+                return rate
+        return self.fp32_tflop_per_s
+
+
+_MATRIX_UNITS = {
+    "fp32": ("fp32_matrix",),
+    "tf32": ("tf32", "fp32_matrix"),
+    "fp16": ("fp16",),
+    "bf16": ("bf16", "fp32_matrix"),
+    "fp8": ("fp8", "bf16", "fp16"),
+    "int8": ("int8", "fp16"),
+}
+"""Per type, the units that can compute it without loss of range, best first; then fp32 vectors."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Host(Part):
+    """A CPU model, one socket of it."""
+
+    cores: int
+    boost_mhz: float
+    single_thread_ratio: float
+    """Speed of one thread of branchy code (Python, PyTorch's dispatcher); an EPYC 7742 is 1."""
+    dram_gb_per_s: float
+    """Peak bandwidth of the memory of one socket."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Link(Part):
+    """What joins the devices of one node."""
+
+    gb_per_s: float
+    """Per device, all its links together, one direction."""
+    topology: Literal["switch", "mesh", "bridge", "pcie"]
+    """`switch`: any pair at the full rate; `mesh`: the rate is split over fixed peers."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Nic(Part):
+    """A network adapter."""
+
+    gb_per_s: float
+    """One direction."""
+    latency_us: float | None = None
+    messages_per_us: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Storage(Part):
+    """A solid-state drive."""
+
+    read_gb_per_s: float
+    """Sequential."""
+    write_gb_per_s: float | None = None
+    read_iops: float
+    """Random reads of 4 KiB per second, many in flight."""
+    read_latency_us: float | None = None
+    """Of one random read of 4 KiB alone."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node(Part):
+    """A server: devices of one kind, the host they hang on, and what joins them."""
+
+    device: Device
+    gpus: int
+    host: Host
+    sockets: int
+    host_memory_bytes: int | None = None
+    link: Link | None = None
+    nic: Nic | None = None
+    nics: int | None = None
+    storage: Storage | None = None
+
+    @property
+    def peer_gb_per_s(self) -> float:
+        """Per device, to its peers in the node, one direction."""
+        return self.link.gb_per_s if self.link else self.device.peer_gb_per_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cluster(Part):
+    """Equal nodes joined by their network adapters."""
+
+    node: Node
+    nodes: int
+
+    @property
+    def gpus(self) -> int:
+        """Devices in all nodes."""
+        return self.nodes * self.node.gpus
+
+
+KINDS: dict[str, type[Part]] = {
+    "device": Device,
+    "host": Host,
+    "link": Link,
+    "nic": Nic,
+    "storage": Storage,
+    "node": Node,
+    "cluster": Cluster,
+}
+"""The word a file uses for a kind of part, and its type."""
+
+
+def kind_of(part: Part | type[Part]) -> str:
+    """`device`, `host`, … for a part or its type."""
+    cls = part if isinstance(part, type) else type(part)
+    return next(kind for kind, each in KINDS.items() if each is cls)

@@ -1,0 +1,184 @@
+"""From a table of a TOML file to a part, checking every key, type and range on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from difflib import get_close_matches
+from types import MappingProxyType, UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from perfmodel.errors import HardwareError
+from perfmodel.hardware.parts import KINDS, Device, Node, Part, kind_of
+
+LIMITS: tuple[tuple[str, float, float, str], ...] = (
+    ("_gb_per_s", 1e-3, 1e6, "GB/s (10**9 bytes per second, one direction)"),
+    ("gb_per_s", 1e-3, 1e6, "GB/s (10**9 bytes per second, one direction)"),
+    ("_tflop_per_s", 1e-3, 1e6, "TFLOP/s (dense)"),
+    ("_bytes", 1e5, 1e15, "bytes"),
+    ("_mhz", 10, 1e5, "MHz"),
+    ("_w", 1, 1e5, "watts"),
+    ("_us", 1e-3, 1e5, "microseconds"),
+    ("_per_us", 1e-3, 1e5, "per microsecond"),
+    ("_iops", 1, 1e9, "operations per second"),
+    ("_frac", 1e-3, 1, "a fraction"),
+    ("_ratio", 1e-2, 100, "a ratio"),
+    ("", 1, 1e7, "a count"),
+)
+"""Suffix of a key, smallest and largest value that can exist, and what is expected in words."""
+
+TOGETHER: tuple[tuple[type[Part], Callable[[Any], bool], str], ...] = (
+    (Device, lambda it: it.l2_bytes < it.hbm_bytes, "l2_bytes to be smaller than hbm_bytes"),
+    (Node, lambda it: (it.nic is None) == (it.nics is None), "nic and nics, or neither"),
+)
+"""Kind of part, what must hold between its figures, and how to say that."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One key of a part: its type without None, whether it must be given, what it may be."""
+
+    name: str
+    type: Any
+    required: bool
+
+    @property
+    def is_part(self) -> bool:
+        return self.type in KINDS.values()
+
+    @property
+    def is_figure(self) -> bool:
+        return self.type in (int, float)
+
+    @property
+    def limits(self) -> tuple[float, float, str]:
+        suffixed = (row for row in LIMITS if self.name.endswith(row[0]))
+        _, low, high, unit = max(suffixed, key=lambda row: len(row[0]))
+        return low, high, unit
+
+    @property
+    def expected(self) -> str:
+        """What the value must be, in words."""
+        if self.is_figure:
+            low, high, unit = self.limits
+            number = "whole number" if self.type is int else "number"
+            return f"a {number} from {low:g} to {high:g}, {unit}"
+        if get_origin(self.type) is Literal:
+            return "one of " + ", ".join(f'"{choice}"' for choice in get_args(self.type))
+        if self.is_part:
+            kind = kind_of(self.type)
+            return f"the name of a {kind}, or a table that describes one"
+        return "a list of strings" if get_origin(self.type) is tuple else "a text in quotes"
+
+
+def _fields(cls: type[Part]) -> dict[str, Field]:
+    hints = get_type_hints(cls)
+    found = {}
+    for entry in fields(cls):
+        if entry.name == "sources":
+            continue
+        kind = hints[entry.name]
+        if isinstance(kind, UnionType):
+            kind = next(each for each in get_args(kind) if each is not type(None))
+        found[entry.name] = Field(entry.name, kind, entry.default is MISSING)
+    return found
+
+
+_FIELDS = {kind: _fields(cls) for kind, cls in KINDS.items()}
+
+
+def fields_of(cls: type[Part]) -> dict[str, Field]:
+    """The keys that a file may give for a part of type `cls`."""
+    return _FIELDS[kind_of(cls)]
+
+
+def build(cls: type[Part], table: dict[str, Any], where: str) -> Part:
+    """The part that `table` describes; its own parts are already tables, never names.
+
+    `where` is the file, and the key within it for a part of a part. Raises `HardwareError` for an
+    unknown or missing key, a wrong type, and a value that cannot exist.
+    """
+    known = fields_of(cls)
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key == "source":
+            values["sources"] = MappingProxyType(_sources(cls, value, where))
+        elif key in known:
+            values[key] = _value(known[key], value, where)
+        else:
+            raise HardwareError(unknown_key(cls, key, where))
+    for entry in known.values():
+        if entry.required and entry.name not in values:
+            raise HardwareError(
+                f"{where}: {entry.name} is missing: expected {entry.expected}; "
+                f'or take it from another {kind_of(cls)} with extends = "NAME"'
+            )
+    part = cls(**values)
+    for checked, holds, expected in TOGETHER:
+        if isinstance(part, checked) and not holds(part):
+            raise HardwareError(f"{where}: expected {expected}")
+    return part
+
+
+def unknown_key(cls: type[Part], key: str, where: str) -> str:
+    """The message for a key that `cls` has not, naming the nearest that it has."""
+    known = fields_of(cls)
+    near = get_close_matches(key, known, n=2, cutoff=0.6) or list(known)
+    return f"{where}: unknown key {key} of a {kind_of(cls)}; expected: {', '.join(near)}"
+
+
+def _value(entry: Field, value: Any, where: str) -> Any:
+    bad = HardwareError(f"{where}: {entry.name}: expected {entry.expected}, got {_short(value)}")
+    if entry.is_part:
+        if not isinstance(value, dict):
+            raise bad
+        return build(entry.type, value, f"{where}: {entry.name}")
+    if entry.is_figure:
+        return _figure(entry, value, bad)
+    if get_origin(entry.type) is tuple:
+        if not isinstance(value, list) or not all(_is_text(item) for item in value):
+            raise bad
+        return tuple(value)
+    choices = get_args(entry.type)
+    if not _is_text(value) or (choices and value not in choices):
+        raise bad
+    return value
+
+
+def _figure(entry: Field, value: Any, bad: HardwareError) -> int | float:
+    low, high, _ = entry.limits
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise bad
+    if entry.type is float:
+        return float(value)
+    if int(value) != value:
+        raise bad
+    return int(value)
+
+
+def _sources(cls: type[Part], table: Any, where: str) -> dict[str, str]:
+    figures = [name for name, entry in fields_of(cls).items() if entry.is_figure]
+    if not isinstance(table, dict):
+        raise HardwareError(
+            f"{where}: source: expected a table of figure = text, got {_short(table)}"
+        )
+    for key, text in table.items():
+        if key not in figures:
+            near = get_close_matches(key, figures, n=2) or figures
+            raise HardwareError(
+                f"{where}: source.{key}: no such figure; expected: {', '.join(near)}"
+            )
+        if not _is_text(text):
+            raise HardwareError(
+                f"{where}: source.{key}: expected a text in quotes, got {_short(text)}"
+            )
+    return dict(table)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value.strip()) > 0 and value.isprintable()
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,192 @@
+"""Kernel name to family, and family to what bounds it.
+
+One ordered table: the first pattern found in a name decides, so what is special stands before what
+is general. Names are those that Kineto records: CUDA (cuBLAS, cuDNN, CUTLASS, PyTorch, fbgemm,
+NCCL, Triton, cub) and ROCm (Tensile, MIOpen, CK, RCCL, rocPRIM), demangled or not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+OTHER = "other"
+
+COMPUTE_BOUND = "compute_bound"
+MEMORY_BOUND = "memory_bound"
+COMMUNICATION = "communication"
+HOST_COPY = "host_copy"
+
+CLASS_OF_FAMILY = {
+    "gemm": COMPUTE_BOUND,
+    "conv": COMPUTE_BOUND,
+    "attention": COMPUTE_BOUND,
+    "communication": COMMUNICATION,
+    "memcpy_peer": COMMUNICATION,
+    "memcpy_host": HOST_COPY,
+    "memcpy": MEMORY_BOUND,
+    "memset": MEMORY_BOUND,
+    "gemv": MEMORY_BOUND,
+    "embedding": MEMORY_BOUND,
+    "elementwise": MEMORY_BOUND,
+    "reduction": MEMORY_BOUND,
+    "norm": MEMORY_BOUND,
+    "softmax": MEMORY_BOUND,
+    "sort": MEMORY_BOUND,
+    "scan": MEMORY_BOUND,
+    "gather_scatter": MEMORY_BOUND,
+    "cat_split": MEMORY_BOUND,
+    "transpose": MEMORY_BOUND,
+    "optimizer": MEMORY_BOUND,
+    "pooling": MEMORY_BOUND,
+    "dropout": MEMORY_BOUND,
+    "loss": MEMORY_BOUND,
+    "random": MEMORY_BOUND,
+    OTHER: MEMORY_BOUND,
+}
+"""Every family, and the resource that bounds its kernels unless they are tiny.
+
+`memcpy` is within one device, `memcpy_host` to or from the host, `memcpy_peer` between devices;
+`gemv` is a matrix product with one vector, which moves its matrix once.
+"""
+
+FAMILIES = tuple(CLASS_OF_FAMILY)
+
+_PATTERNS: tuple[tuple[str, str], ...] = (
+    # Copies and fills, which Kineto names itself; ROCm does some of them with kernels.
+    ("memcpy_host", r"^Memcpy (HtoD|DtoH|HtoH)|^Copy(HostToDevice|DeviceToHost)"),
+    ("memcpy_peer", r"^Memcpy PtoP|^CopyPeer"),
+    ("memcpy", r"^Memcpy|^CopyDeviceToDevice|rocclr_copyBuffer"),
+    ("memset", r"^Memset|rocclr_fillBuffer|^Fill(Buffer)?$"),
+    (
+        "communication",
+        r"^nccl|^rccl|^void nccl|ncclDev|ncclKernel|msccl|nvshmem|cross_device_reduce"
+        r"|one_?shot_?all_?reduce|two_?shot_?all_?reduce|(all_?reduce|all_?gather)_kernel",
+    ),
+    # Triton names a kernel after all it fuses: what surrounds a matrix product is not one.
+    ("elementwise", r"^triton_poi_\w*?(convolution|mm|attention|dot_product)"),
+    ("reduction", r"^triton_(red|per)_\w*?(convolution|mm|attention|dot_product)"),
+    # Recommendation models: table lookups before everything that their names also contain.
+    (
+        "embedding",
+        r"split_embedding|dense_embedding|embedding_codegen|ssd_embedding|[Ee]mbedding_?[Bb]ag"
+        r"|embedding_backward|embedding_dense|bounds_check_indices|linearize_(index|cache)"
+        r"|l[xfr]u_cache|lxu_|permute_pooled_embs|nbit_forward|embedding_forward",
+    ),
+    (
+        "gather_scatter",
+        r"permute_(1|2)D|permute_(indices|lengths|sequence|multi)|recat|offsets_range"
+        r"|block_bucketize|segment_sum|jagged|to_dense_representation|keyed_jagged",
+    ),
+    ("scan", r"complete_cumsum|exclusive_cumsum|inclusive_cumsum"),
+    # Training's ends.
+    (
+        "optimizer",
+        r"multi_tensor_apply|FusedAdam|fused_adam|FusedSgd|AdamFunctor|[Aa]dagrad|[Ll]amb_|_lamb\b"
+        r"|multi_tensor_(adam|sgd|l2norm|scale)|^triton_for_|rowwise_adagrad|^.{0,40}sgd_kernel",
+    ),
+    (
+        "loss",
+        r"nll_loss|ClassNLL|cross_entropy|(mse|smooth_l1|huber|bce|l1)_(backward|kernel|loss)"
+        r"|mse_backward|binary_cross_entropy|kl_div|hinge|ctc_loss",
+    ),
+    ("dropout", r"dropout"),
+    ("random", r"distribution_|philox|curand|rocrand|randperm|bernoulli|multinomial"),
+    # Attention before softmax and matrix products.
+    (
+        "attention",
+        r"flash_(fwd|bwd)|fmha|attn_(fwd|bwd)|_attn|attention|mha_(fwd|bwd)|FlashAttn|flashinfer"
+        r"|efficient_attention|sdpa|paged_attn|mla_",
+    ),
+    ("softmax", r"[Ss]oft_?[Mm]ax"),
+    (
+        "norm",
+        r"[Bb]atch_?[Nn]orm|[Ll]ayer_?[Nn]orm|[Gg]roup_?[Nn]orm|[Ii]nstance_?[Nn]orm"
+        r"|[Rr][Mm][Ss]_?[Nn]orm|GammaBeta|RowwiseMoments|cudnn::bn_|\bbn_(fw|bw)|ComputeInternalGrad"
+        r"|layer_norm|native_norm|weight_norm|BNFwd|BNBwd",
+    ),
+    ("pooling", r"(max|avg|average)_?pool|[Pp]ooling|adaptive_(max|average)|[Pp]oolFwd|[Pp]oolBwd"),
+    # Convolutions before matrix products and transposes: many are named after both.
+    (
+        "conv",
+        r"scudnn|winograd|implicit_(convolve|gemm)|explicit_convolve|[_:](wgrad|dgrad|fprop)"
+        r"|(wgrad|dgrad)[_2]|s\d+(wgrad|dgrad|fprop)|igemm_(fwd|bwd|wrw)|[cC]onv(olve|olution|2d|3d)"
+        r"|_conv_|conv_(fwd|bwd|wrw)|bwd_(weight|data)|im2(col|d)|col2im|Im2(Col|d2Col)|Conv[23]D"
+        r"|conv_depthwise|depthwise|compute\w*OffsetsKernel|fft[123]d_|miopenSp3Asm|Conv_|gfx9_\w*conv"
+        r"|grouped_direct|naive_conv|xdlops_bwd|MIOpenConv",
+    ),
+    ("reduction", r"split_?[Kk]_?[Rr]educe|reduce_1Block|PostGSU|splitk?_?reduce"),
+    ("gemv", r"gemv|\bdot_kernel|gemmSN_|gemvx|dot_product|\bgemvNSP|ger_kernel"),
+    (
+        "transpose",
+        r"[Tt]ranspose|n[ck]hwTo|nhwcToN|nchwToN|tensorTransform|permute_kernel|Cijk_S?_?Transp",
+    ),
+    (
+        "gemm",
+        r"(?<!fb)gemm|Gemm|GEMM|^Cijk_|cutlass|nvjet|_cublas|cublasLt::(?!epilogue)|matmul|mat_?mul|_bmm"
+        r"|triton_(tem|mm|bmm)|wmma|xmma|mfma|cgemm|trsm|syrk|persistent_rnn|RNN_blockPersist",
+    ),
+    # Orders and prefix sums.
+    (
+        "sort",
+        r"[Rr]adixSort|radix_sort|[Ss]egmentedSort|segmented_sort|[Mm]erge_?[Ss]ort|bitonic|[Tt]op_?[Kk]"
+        r"|radixSelect|gatherTopK|searchsorted|onesweep|[Ss]ort(Keys|Pairs)|sort_by_key|mergesort"
+        r"|block_sort|gatherMedian|bucketize",
+    ),
+    (
+        "scan",
+        r"DeviceScan|DeviceReduceByKey|DeviceCompact|DeviceSelect|DeviceRunLength|DevicePartition"
+        r"|scan_(innermost|outer|dim)|[Cc]umsum|[Cc]umprod|lookback_scan|unique_by_key|init_lookback"
+        r"|tensor_kernel_scan|adjacent_difference|DeviceUnique|scan_kernel",
+    ),
+    (
+        "cat_split",
+        r"CatArray|[Ss]plit_with_sizes|split_copy|chunk_cat|cat_kernel|concat|_cat_|stack_kernel",
+    ),
+    (
+        "gather_scatter",
+        r"index_elementwise|indexing_backward|indexSelect|index_select|indexFunc|index_(put|copy|add|fill)"
+        r"|[Gg]ather|[Ss]catter|take_|compute_cuda_kernel|repeat_interleave|vectorized_gather|nonzero"
+        r"|flip_kernel|roll_cuda|triu_tril|index_kernel|masked_select|unfold|coalesce",
+    ),
+    # What is left of PyTorch, Triton and the libraries.
+    (
+        "reduction",
+        r"reduce_kernel|reduce_|[Rr]eduction|Reduce|triton_(red|per)_|argm(ax|in)|norm_kernel|sum_kernel"
+        r"|histogram|bincount|BlockReduce|colsum|rowsum|qparam",
+    ),
+    (
+        "elementwise",
+        r"elementwise|pointwise|triton_poi_|triton_|CUDAFunctor|[Uu]nrolled|upsample|SubTensorOp"
+        r"|OpTensor|Op1dTensor|Op2dTensor|Op3dTensor|Op4dTensor|op_generic|epilogue::|scal_kernel"
+        r"|scalePackedTensor|axpy|[Aa]ctiv|arange|linspace|fill_|_fill|copy_kernel|CastTensor|rowwise_to_float|quantize"
+        r"|FP8|[Ff]loat.*[Hh]alf|elemWise|LSTM|lstm|gru_|copy_device|copyKernel|add_kernel|bias_"
+        r"|rotary|silu|gelu|act_and_mul|fused_",
+    ),
+)
+
+_TELLING_CHARACTERS = 300
+"""A demangled name runs to thousands; what it is stands in front, its arguments follow."""
+
+_TABLE = tuple((family, re.compile(pattern)) for family, pattern in _PATTERNS)
+
+
+@lru_cache(maxsize=1 << 16)
+def family_of_kernel(name: str) -> str:
+    """The family of one kernel, copy or fill, by its name; `other` when nothing matches."""
+    telling = name[:_TELLING_CHARACTERS]
+    for family, pattern in _TABLE:
+        if pattern.search(telling):
+            return family
+    return OTHER
+
+
+def families_of_kernels(names: Iterable[str]) -> list[str]:
+    """The family of each name; every distinct name is matched once per process."""
+    return [family_of_kernel(name) for name in names]
+
+
+def classes_of_kernels(names: Iterable[str]) -> list[str]:
+    """What bounds each kernel: `compute_bound memory_bound communication host_copy`."""
+    return [CLASS_OF_FAMILY[family_of_kernel(name)] for name in names]

@@ -1,0 +1,110 @@
+"""From times measured on one machine to times on another, by what bounds each kernel.
+
+The ratios here need only a kernel's name: peak rate over peak rate, bandwidth over bandwidth.
+They know neither shapes nor how well a library runs on a device. Models of kernels replace them
+where shapes are known; what then remains here is the fallback, counted apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from perfmodel.errors import UsageError
+from perfmodel.hardware import Device, Host
+from perfmodel.ops.dtypes import DTYPES
+from perfmodel.ops.families import (
+    CLASS_OF_FAMILY,
+    COMMUNICATION,
+    COMPUTE_BOUND,
+    HOST_COPY,
+    MEMORY_BOUND,
+)
+
+_UNTOLD_DTYPE = {"attention": "fp16"}
+"""The type of a kernel whose name tells none: fused attention has no fp32 in practice."""
+
+_RATE: dict[str, Callable[[Device, str | None], float]] = {
+    COMPUTE_BOUND: lambda device, dtype: device.matrix_tflop_per_s(dtype) * device.gemm_peak_frac,
+    MEMORY_BOUND: lambda device, dtype: device.hbm_gb_per_s,
+    COMMUNICATION: lambda device, dtype: device.peer_gb_per_s,
+    HOST_COPY: lambda device, dtype: device.pcie_gb_per_s,
+}
+"""Per class, the rate of a device whose ratio is the ratio of times."""
+
+
+def transfer_ratio(
+    families: Sequence[str],
+    dtypes: Sequence[str | None],
+    source: Device,
+    target: Device,
+    *,
+    duration_us: ArrayLike | None = None,
+) -> NDArray[np.float64]:
+    """Time on `target` divided by time on `source`, per kernel.
+
+    `families` and `dtypes` (fp32 tf32 fp16 bf16 fp8 int8, or None where unknown), both of length n,
+    are what `perfmodel.ops` reads from the kernels' names. `duration_us` (n, microseconds on
+    `source`) keeps tiny kernels from scaling: only what is above the shortest kernel of the source
+    scales with the rate, and what is left is the shortest kernel of the target,
+
+        t_target = floor_target + (t_source - floor_source) x rate_source / rate_target,
+
+    and in proportion to the floors below `floor_source`. Rates: peak of the type's units times the
+    share that the best matrix product reaches (gemm, conv, attention), memory bandwidth, links to
+    the peers (communication, which still contains its waiting), PCIe (host copies). The same device
+    gives exactly 1.
+
+    Returns float64 of shape (n,). Raises `UsageError` for an unknown family or type, lengths that
+    differ, and durations that are negative or not finite.
+    Source: roofline; floors and shares of peak are figures of the hardware catalogue.
+    """
+    if len(families) != len(dtypes):
+        raise UsageError(f"{len(families)} families but {len(dtypes)} dtypes")
+    pairs = list(zip(families, dtypes, strict=True))
+    of_pair = {pair: _rate_ratio(*pair, source, target) for pair in set(pairs)}
+    ratio = np.fromiter((of_pair[pair] for pair in pairs), np.float64, len(pairs))
+    if duration_us is None:
+        return ratio
+    measured = np.asarray(duration_us, np.float64)
+    if measured.shape != ratio.shape:
+        raise UsageError(f"duration_us has shape {measured.shape}, expected {ratio.shape}")
+    if not np.all(np.isfinite(measured) & (measured >= 0)):
+        raise UsageError("duration_us: expected durations of at least 0, found others")
+    if source == target:
+        return np.ones_like(ratio)
+    return _above_floor(measured, ratio, source.kernel_floor_us, target.kernel_floor_us)
+
+
+def host_ratio(source: Host, target: Host) -> float:
+    """Time of host code on `target` divided by its time on `source`: single-thread speed only."""
+    return source.single_thread_ratio / target.single_thread_ratio
+
+
+def _rate_ratio(family: str, dtype: str | None, source: Device, target: Device) -> float:
+    if family not in CLASS_OF_FAMILY:
+        raise UsageError(
+            f"unknown kernel family {family!r}; expected one of {', '.join(CLASS_OF_FAMILY)}"
+        )
+    if dtype is not None and dtype not in DTYPES:
+        raise UsageError(f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)} or None")
+    rate = _RATE[CLASS_OF_FAMILY[family]]
+    dtype = dtype or _UNTOLD_DTYPE.get(family)
+    return rate(source, dtype) / rate(target, dtype)
+
+
+def _above_floor(
+    measured: NDArray[np.float64],
+    ratio: NDArray[np.float64],
+    source_floor_us: float,
+    target_floor_us: float,
+) -> NDArray[np.float64]:
+    """The ratio of times when only what is above the floor scales by `ratio`."""
+    above_us = np.maximum(measured - source_floor_us, 0.0)
+    base_us = np.minimum(measured, source_floor_us)
+    floors = target_floor_us / source_floor_us
+    total_us = np.where(measured > 0, measured, 1.0)
+    blended = (base_us * floors + above_us * ratio) / total_us
+    return np.where(measured > 0, blended, floors)

@@ -1,0 +1,85 @@
+"""Names that drivers report, against the catalogue."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from perfmodel import hardware
+from perfmodel.errors import HardwareError
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("driver_name", "name"),
+    [
+        ("NVIDIA A100 80GB PCIe", "a100-pcie-80gb"),
+        ("NVIDIA A100-PCIE-40GB", "a100-pcie-40gb"),
+        ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"),
+        ("NVIDIA A100-SXM4-40GB", "a100-sxm-40gb"),
+        ("NVIDIA A100-PG509-200", "a100-pg509-200"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA H100 NVL", "h100-nvl"),
+        ("NVIDIA H200", "h200-sxm"),
+        ("NVIDIA H200 NVL", "h200-nvl"),
+        ("Tesla V100-SXM2-16GB", "v100-sxm2-16gb"),
+        ("Tesla V100-SXM2-32GB", "v100-sxm2-32gb"),
+        ("Tesla V100-SXM3-32GB", "v100-sxm3-32gb"),
+        ("Tesla V100-DGXS-32GB", "v100-dgxs-32gb"),
+        ("Tesla V100-PCIE-16GB", "v100-pcie-16gb"),
+        ("NVIDIA GeForce RTX 2080 Ti", "rtx-2080-ti"),
+        ("AMD Instinct MI210", "mi210"),
+        ("AMD Instinct MI300X", "mi300x"),
+        ("AMD Instinct MI300X VF", "mi300x"),
+        ("tesla v100-sxm2-32gb", "v100-sxm2-32gb"),
+        ("V100-SXM2-32GB", "v100-sxm2-32gb"),
+        ("H100 80GB", "h100-sxm"),
+        ("NVIDIA A100 SXM4 80 GB", "a100-sxm-80gb"),
+    ],
+)
+def test_names_of_drivers(driver_name: str, name: str) -> None:
+    assert hardware.from_driver_name(driver_name).name == name
+    assert hardware.device(driver_name).name == name
+
+
+@pytest.mark.parametrize(("gib", "name"), [(16, "v100-sxm2-16gb"), (32, "v100-sxm2-32gb")])
+def test_memory_decides_between_variants(gib: int, name: str) -> None:
+    reported = int(gib * GIB * 0.985)
+    assert hardware.from_driver_name("Tesla V100-SXM2", reported).name == name
+
+
+def test_names_that_do_not_decide() -> None:
+    with pytest.raises(HardwareError, match=r"may be v100-sxm2-16gb .*, v100-.*: say which"):
+        hardware.from_driver_name("Tesla V100-SXM2")
+    with pytest.raises(HardwareError, match=r"with 5 GB is none of h100-sxm \(85 GB\)"):
+        hardware.from_driver_name("NVIDIA H100 80GB HBM3", 5_000_000_000)
+    with pytest.raises(HardwareError, match=r"unknown hardware 'NVIDIA H900'; nearest: .*h100-sxm"):
+        hardware.from_driver_name("NVIDIA H900")
+    with pytest.raises(HardwareError, match="unknown hardware ''"):
+        hardware.from_driver_name("")
+
+
+def test_every_device_of_the_shared_traces() -> None:
+    folder = Path(os.environ.get("PERFMODEL_REFERENCE", "../shared/data")) / "traces"
+    if not folder.exists():
+        pytest.skip(f"reference data not found: {folder}; set PERFMODEL_REFERENCE")
+    seen = set()
+    for path in sorted(folder.rglob("*.json.gz")):
+        with gzip.open(path, "rt") as file:
+            text = file.read()
+        start = text.find('"deviceProperties"')
+        if start < 0:
+            continue
+        listed, _ = json.JSONDecoder().raw_decode(text, text.index("[", start))
+        seen |= {(each["name"], each["totalGlobalMem"], each["numSms"]) for each in listed}
+    assert len({name for name, *_ in seen}) >= 8
+    for name, memory_bytes, sm_count in seen:
+        device = hardware.from_driver_name(name, memory_bytes)
+        assert device.sm_count == sm_count
+        assert device.hbm_bytes == pytest.approx(memory_bytes, rel=0.01)
