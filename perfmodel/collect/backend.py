@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from perfmodel.errors import UsageError
 
 MINIMUM_TORCH = (2, 0)
+ASSUMED_HOST_BYTES = 4_000_000_000
 
 
 def require_torch() -> Any:
@@ -55,10 +57,7 @@ class Backend:
         """Memory that a measurement may take, in bytes."""
         if self.is_gpu:
             return int(self.torch.cuda.mem_get_info(self.index)[0])
-        try:
-            return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        except (ValueError, OSError):
-            return 4_000_000_000
+        return _available_host_bytes()
 
     def out_of_memory(self, error: BaseException) -> bool:
         """Whether `error` says that the memory of this device, or of the host, is exhausted."""
@@ -68,6 +67,17 @@ class Backend:
         return isinstance(error, RuntimeError) and (
             "out of memory" in text or "can't allocate memory" in text
         )
+
+
+def _available_host_bytes() -> int:
+    """Host memory that can be had without swapping; an assumption where nothing tells."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return ASSUMED_HOST_BYTES
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    kilobytes = fields.get("MemAvailable", "").split()
+    return int(kilobytes[0]) * 1024 if kilobytes else ASSUMED_HOST_BYTES
 
 
 def open_backend(device: str, *, threads: int | None = None, index: int = 0) -> Backend:

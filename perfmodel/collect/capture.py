@@ -18,7 +18,7 @@ from perfmodel.collect.machine import describe_machine
 from perfmodel.collect.models import Ranks, Training
 from perfmodel.collect.records import write_record
 from perfmodel.collect.scrub import scrub_file
-from perfmodel.collect.timing import robust_us, summarize, time_loop, time_steps
+from perfmodel.collect.timing import robust_us, summarize, time_loop, time_step, time_steps
 
 PROFILER_WARMUP = 2
 SCHEMA = "perfmodel.collect.trace/1"
@@ -105,7 +105,7 @@ def _profile(
         for number in range(total):
             if number == PROFILER_WARMUP and not handed:
                 observer.start()
-            times_us += time_steps(backend, step, 1, start=number)
+            times_us.append(time_step(backend, step, number))
             if number == total - 1 and not handed:
                 observer.stop()
             running.step()

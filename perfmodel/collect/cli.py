@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -29,8 +30,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the collector on `argv`; the exit status."""
+    """Run the collector on `argv`; the exit status.
+
+    A termination signal is handled as Ctrl-C is: what was measured is kept.
+    """
     arguments = build_parser().parse_args(argv)
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         arguments.run(arguments)
     except PerfmodelError as error:
@@ -41,4 +46,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted: what was measured is kept", file=sys.stderr)
         return EXIT_INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, previous)
     return EXIT_OK

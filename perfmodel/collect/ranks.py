@@ -73,6 +73,8 @@ def _run_rank(
     _join(backend, ranks, store)
     try:
         worker(backend, ranks, *arguments)
+    except PerfmodelError as error:
+        raise SystemExit(f"error: rank {ranks.rank}: {error}") from None
     finally:
         backend.torch.distributed.destroy_process_group()
 

@@ -38,14 +38,16 @@ def time_steps(
     backend: Backend, step: Callable[[int], None], count: int, *, start: int = 0
 ) -> list[float]:
     """Wall time of each of `count` steps in microseconds, the device idle before and after each."""
-    times_us = []
     backend.synchronize()
-    for number in range(start, start + count):
-        before_ns = time.perf_counter_ns()
-        step(number)
-        backend.synchronize()
-        times_us.append((time.perf_counter_ns() - before_ns) / NS_PER_US)
-    return times_us
+    return [time_step(backend, step, number) for number in range(start, start + count)]
+
+
+def time_step(backend: Backend, step: Callable[[int], None], number: int) -> float:
+    """Wall time of `step(number)` in microseconds, until the device is done."""
+    before_ns = time.perf_counter_ns()
+    step(number)
+    backend.synchronize()
+    return (time.perf_counter_ns() - before_ns) / NS_PER_US
 
 
 def time_loop(

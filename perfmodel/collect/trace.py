@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
 from perfmodel.collect.arguments import add_device, count, output_folder, restore_command
 from perfmodel.collect.backend import Backend
 from perfmodel.collect.capture import Plan, capture
+from perfmodel.collect.graphs import with_graph
 from perfmodel.collect.models import MODELS, Options, Ranks, load_models
 from perfmodel.collect.ranks import run_ranks
+from perfmodel.errors import PerfmodelError
 from perfmodel.units import human_us
 
 HELP = "capture Kineto and execution traces of a reference model, with un-profiled step times"
@@ -24,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--warmup", type=count, default=10, help="steps before any measurement")
     parser.add_argument("--steps", type=count, default=40, help="un-profiled steps to time")
     parser.add_argument("--active", type=count, default=6, help="profiled steps")
+    parser.add_argument("--cuda-graph", action="store_true", help="replay the step from a graph")
     parser.add_argument("--name", help="stem of the files (default: model_preset_batch)")
 
 
@@ -61,15 +65,15 @@ def run(arguments: argparse.Namespace) -> None:
     load_models()[arguments.model]
     folder = output_folder(arguments.output)
     options = model_options(arguments)
-    preset = f"_{options.preset}" if options.preset else ""
-    stem = folder / (arguments.name or f"{arguments.model}{preset}_b{options.batch}")
+    words = [arguments.model, options.preset, f"b{options.batch}"]
+    stem = folder / (arguments.name or "_".join(filter(None, words)))
     plan = Plan(arguments.warmup, arguments.steps, arguments.active)
     provenance = {"command": restore_command("trace", arguments)}
     run_ranks(
         arguments.ranks,
         arguments.device,
         _trace_rank,
-        (arguments.model, options, plan, stem, provenance),
+        (arguments.model, options, plan, stem, provenance, arguments.cuda_graph),
     )
 
 
@@ -81,14 +85,24 @@ def _trace_rank(
     plan: Plan,
     stem: Path,
     provenance: dict[str, Any],
+    cuda_graph: bool,
 ) -> None:
     load_models()
-    training = MODELS[model](backend, ranks, options)
-    record = capture(backend, ranks, training, plan, stem, provenance)
+    try:
+        training = MODELS[model](backend, ranks, options)
+        if cuda_graph:
+            training = with_graph(backend, training)
+        record = capture(backend, ranks, training, plan, stem, provenance)
+    except (RuntimeError, MemoryError) as error:
+        if not backend.out_of_memory(error):
+            raise
+        raise PerfmodelError(
+            f"out of memory with {model} {options.preset} at batch {options.batch}: lower --batch, "
+            "or cap the tables with --max-rows"
+        ) from None
     truth, seen = record["unprofiled"], record["profiled"]
-    print(
+    sys.stdout.write(
         f"{stem.name} rank {ranks.rank}: step {human_us(truth['p10_us'])} (median "
         f"{human_us(truth['median_us'])}), profiled {human_us(seen['p10_us'])} (median "
-        f"{human_us(seen['median_us'])}), {sum(record['files_bytes'].values()) / 1e3:.0f} kB",
-        flush=True,
+        f"{human_us(seen['median_us'])}), {sum(record['files_bytes'].values()) / 1e3:.0f} kB\n"
     )

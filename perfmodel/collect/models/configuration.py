@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from perfmodel.collect.models import Options
 from perfmodel.errors import UsageError
+from perfmodel.units import BYTES_PER_GB
+
+FP32_BYTES = 4
 
 CRITEO_TB_ROWS = (
     *(40_000_000, 39_060, 17_295, 7_424, 20_265, 3, 7_122, 1_543, 63, 40_000_000, 3_067_956),
@@ -58,6 +61,19 @@ def dlrm_config(options: Options) -> DlrmConfig:
     if options.max_rows:
         config = replace(config, rows=tuple(min(r, options.max_rows) for r in config.rows))
     return replace(config, pooling=options.pooling) if options.pooling else config
+
+
+def require_room(config: DlrmConfig, tables: list[int], free_bytes: int) -> None:
+    """Raise `UsageError` when the `tables` of this rank do not fit into `free_bytes`.
+
+    Checked before anything is allocated: on a host, asking for too much ends the process.
+    """
+    needed = FP32_BYTES * config.dim * sum(config.rows[table] for table in tables)
+    if needed > free_bytes:
+        raise UsageError(
+            f"the embedding tables need {needed / BYTES_PER_GB:.1f} GB and {free_bytes / BYTES_PER_GB:.1f}"
+            " GB are free: cap them with --max-rows"
+        )
 
 
 def zipf_indices(

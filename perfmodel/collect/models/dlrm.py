@@ -12,7 +12,12 @@ import numpy as np
 
 from perfmodel.collect.backend import Backend
 from perfmodel.collect.models import MODELS, Options, Ranks, Training
-from perfmodel.collect.models.configuration import DlrmConfig, dlrm_config, zipf_indices
+from perfmodel.collect.models.configuration import (
+    DlrmConfig,
+    dlrm_config,
+    require_room,
+    zipf_indices,
+)
 from perfmodel.errors import UsageError
 
 LEARNING_RATE = 0.01
@@ -36,7 +41,8 @@ def build_dlrm(backend: Backend, ranks: Ranks, options: Options) -> Training:
         "optimizer": f"SGD lr {LEARNING_RATE}",
         **config.describe(),
     }
-    return Training(model.step, description, load=model.load, compute=model.compute)
+    captured = model.compute if model.inplace and ranks.world == 1 else None
+    return Training(model.step, description, load=model.load, compute=captured)
 
 
 class _Dlrm:
@@ -52,7 +58,10 @@ class _Dlrm:
         self.inplace = options.embedding_update == "inplace"
         self.owned = [t for t in range(len(config.rows)) if t % ranks.world == ranks.rank]
         if not self.owned:
-            raise UsageError(f"{len(config.rows)} tables cannot be sharded over {ranks.world} ranks")
+            raise UsageError(
+                f"{len(config.rows)} tables cannot be sharded over {ranks.world} ranks"
+            )
+        require_room(config, self.owned, backend.free_bytes())
         pairs = len(config.rows) + 1
         self.bottom = self._replicate(mlp(torch, config.bottom, last="ReLU"))
         top_in = config.dim + pairs * (pairs - 1) // 2
@@ -108,7 +117,8 @@ class _Dlrm:
 
     def load(self, number: int) -> None:
         """Copy batch `number` to the device, into buffers that stay where they are."""
-        for target, source in zip(self.current, self.batches[number % len(self.batches)]):
+        batch = self.batches[number % len(self.batches)]
+        for target, source in zip(self.current, batch, strict=True):
             target.copy_(source, non_blocking=True)
 
     def compute(self) -> None:
@@ -164,7 +174,7 @@ class _Dlrm:
         """SGD on the rows looked up, without a gradient tensor: can be captured in a graph."""
         torch, pooling = self.backend.torch, self.config.pooling
         with torch.no_grad():
-            for slot, (table, vector) in enumerate(zip(self.tables, pooled)):
+            for slot, (table, vector) in enumerate(zip(self.tables, pooled, strict=True)):
                 rows = vector.grad.repeat_interleave(pooling, dim=0)
                 table.weight.index_add_(0, indices[slot].reshape(-1), rows, alpha=-LEARNING_RATE)
 
@@ -173,7 +183,7 @@ def mlp(torch: Any, widths: tuple[int, ...], *, last: str) -> Any:
     """Linear layers of `widths` with ReLU between them and the activation named `last`."""
     nn = torch.nn
     layers: list[Any] = []
-    for number, (wide_in, wide_out) in enumerate(zip(widths, widths[1:])):
-        final = number == len(widths) - 2
-        layers += [nn.Linear(wide_in, wide_out), getattr(nn, last if final else "ReLU")()]
+    for number in range(1, len(widths)):
+        activation = last if number == len(widths) - 1 else "ReLU"
+        layers += [nn.Linear(widths[number - 1], widths[number]), getattr(nn, activation)()]
     return nn.Sequential(*layers)

@@ -12,7 +12,12 @@ import numpy as np
 
 from perfmodel.collect.backend import Backend
 from perfmodel.collect.models import MODELS, Options, Ranks, Training
-from perfmodel.collect.models.configuration import DlrmConfig, dlrm_config, zipf_indices
+from perfmodel.collect.models.configuration import (
+    DlrmConfig,
+    dlrm_config,
+    require_room,
+    zipf_indices,
+)
 from perfmodel.errors import UsageError
 
 DENSE_LEARNING_RATE = 0.01
@@ -31,6 +36,8 @@ def build_torchrec_dlrm(backend: Backend, ranks: Ranks, options: Options) -> Tra
             "fbgemm-gpu (fbgemm-gpu-cpu without a GPU), or use --model dlrm"
         ) from None
     config = dlrm_config(options)
+    everything = list(range(len(config.rows)))
+    require_room(config, everything[ranks.rank :: ranks.world], backend.free_bytes())
     torch = backend.torch
     torch.manual_seed(options.seed)
     model = _shard(backend, ranks, config)

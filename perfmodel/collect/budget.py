@@ -1,0 +1,54 @@
+"""Which cases come first, and when to stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from typing import TypeVar
+
+from perfmodel.collect.families import Case
+from perfmodel.units import US_PER_S
+
+T = TypeVar("T")
+_SECONDS_PER_MINUTE = 60
+
+
+def round_robin(sequences: Iterable[Sequence[T]]) -> Iterator[T]:
+    """The first of each sequence, then the second of each, and so on until all are used up."""
+    missing = object()
+    for layer in zip_longest(*sequences, fillvalue=missing):
+        for item in layer:
+            if item is not missing:
+                yield item  # type: ignore[misc]
+
+
+def informative_order(families: dict[str, Sequence[Case]]) -> list[tuple[str, Case]]:
+    """Cases with their family, so that every beginning of the list says most about all.
+
+    A family's groups (op, dtype, direction, variant) take turns, then the families take turns;
+    within a group the order is the family's own.
+    """
+    turns = []
+    for name, cases in families.items():
+        groups: dict[tuple[str, ...], list[Case]] = {}
+        for case in cases:
+            groups.setdefault(case.group, []).append(case)
+        turns.append([(name, case) for case in round_robin(groups.values())])
+    return list(round_robin(turns))
+
+
+class Budget:
+    """A time limit in minutes, counted from its making."""
+
+    def __init__(self, minutes: float) -> None:
+        self._end_s = time.monotonic() + minutes * _SECONDS_PER_MINUTE
+
+    @property
+    def left_us(self) -> float:
+        """Microseconds that are left, negative when it is over."""
+        return (self._end_s - time.monotonic()) * US_PER_S
+
+    def allows(self, cost_us: float = 0.0) -> bool:
+        """Whether something that takes `cost_us` still fits."""
+        return self.left_us > cost_us

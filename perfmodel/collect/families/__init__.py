@@ -1,0 +1,136 @@
+"""Kernel families: each file registers the shapes of one family and how to run one of them.
+
+A new family is one new file here; `FAMILIES` finds it, and so does an installed plug-in of the
+entry-point group `perfmodel.collect.families`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from math import prod
+from pkgutil import iter_modules
+from typing import Any
+
+from perfmodel.collect.backend import Backend
+from perfmodel.registry import Registry
+
+DTYPE_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int64": 8}
+RANDOM_BLOCK = 1 << 20
+_TORCH_NAMES = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "tf32": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "fp8": "float8_e4m3fn",
+    "int64": "int64",
+}
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a machine can be asked for: its kind, its dtypes, and how large a case may be."""
+
+    kind: str
+    dtypes: tuple[str, ...] = ("fp32",)
+    max_bytes: float = 4e8
+    max_flop: float = 2e10
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether the cases are for a GPU."""
+        return self.kind == "cuda"
+
+    def among(self, names: tuple[str, ...]) -> list[str]:
+        """Those dtypes of `names` that the machine has, in the order of `names`."""
+        return [name for name in names if name in self.dtypes]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kernel to time: op, dtype, direction, variant and dims as in the measurement table."""
+
+    op: str
+    dtype: str
+    dims: dict[str, float | str] = field(hash=False)
+    direction: str = "fwd"
+    variant: str = ""
+    size_bytes: float = 0.0
+
+    @property
+    def group(self) -> tuple[str, str, str, str]:
+        """Cases of one group differ in dims only."""
+        return (self.op, self.dtype, self.direction, self.variant)
+
+    def dim(self, name: str) -> int:
+        """The integer dim `name`."""
+        return int(self.dims[name])
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A case ready to run; `facts` are columns that only its data tell, such as `unique_rows`."""
+
+    run: Callable[[], Any]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Family:
+    """The cases of a family, in order of information, and how to prepare one of them."""
+
+    cases: Callable[[Scope], Iterator[Case]]
+    prepare: Callable[[Backend, Case], Prepared]
+
+
+FAMILIES: Registry[Family] = Registry("kernel family", "perfmodel.collect.families")
+
+
+def load_families() -> Registry[Family]:
+    """`FAMILIES` with every file of this folder imported; none of them imports torch on import."""
+    for module in iter_modules(__path__):
+        import_module(f"{__name__}.{module.name}")
+    return FAMILIES
+
+
+def scope_of(backend: Backend) -> Scope:
+    """The dtypes that this machine computes in, and sizes that take it milliseconds."""
+    torch = backend.torch
+    if not backend.is_gpu:
+        supported = getattr(getattr(torch.ops, "mkldnn", None), "_is_mkldnn_bf16_supported", None)
+        bf16 = ("bf16",) if supported is not None and supported() else ()
+        return Scope("cpu", ("fp32", *bf16), max_bytes=min(4e8, backend.free_bytes() / 4))
+    major, minor = torch.cuda.get_device_capability(backend.index)
+    hip = getattr(torch.version, "hip", None) is not None
+    ampere = not hip and major >= 8
+    fp8 = hasattr(torch, "_scaled_mm") and (hip or (major, minor) >= (8, 9))
+    tensor = (("tf32", "bf16") if ampere else ("bf16",) if hip else ()) + ("fp16",)
+    dtypes = ("fp32", *tensor, *(("fp8",) if fp8 else ()))
+    return Scope("cuda", dtypes, max_bytes=min(8e9, backend.free_bytes() / 8), max_flop=2e13)
+
+
+def torch_dtype(backend: Backend, name: str) -> Any:
+    """The `torch.dtype` of a dtype of the table."""
+    return getattr(backend.torch, _TORCH_NAMES[name])
+
+
+def random_tensor(backend: Backend, shape: tuple[int, ...], dtype: str) -> Any:
+    """Normal random values on the device: constant data would draw less power, and run faster.
+
+    On a CPU a large tensor repeats one random block: drawing gigabytes would take the budget.
+    """
+    torch, size = backend.torch, prod(shape)
+    if backend.is_gpu or size <= RANDOM_BLOCK:
+        values = torch.randn(shape, device=backend.device)
+    else:
+        values = torch.randn(RANDOM_BLOCK).repeat(-(-size // RANDOM_BLOCK))[:size].reshape(shape)
+    return values.to(torch_dtype(backend, dtype))
+
+
+def backward_of(backend: Backend, output: Any, inputs: list[Any]) -> Prepared:
+    """The backward pass from `output` to `inputs`, repeatable."""
+    gradient = backend.torch.randn_like(output)
+    grad = backend.torch.autograd.grad
+    return Prepared(lambda: grad(output, inputs, gradient, retain_graph=True))

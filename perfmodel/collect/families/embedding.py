@@ -1,0 +1,120 @@
+"""Embedding bags: pooled lookups forward, their backward and update, with controlled reuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.collect.backend import Backend
+from perfmodel.collect.families import DTYPE_BYTES, FAMILIES, Case, Family, Prepared, Scope
+from perfmodel.collect.families import random_tensor as random
+from perfmodel.collect.models.configuration import zipf_indices
+from perfmodel.collect.shapes import log_points
+
+POINTS = 400
+OP = "embedding_bag"
+RANGES = {
+    "hash_size": (100, 40_000_000),
+    "batch": (64, 16_384),
+    "pooling": (1, 128),
+    "dim": (4, 512),
+}
+DLRM_LIKE = (
+    *((1_000_000, 2048, 100, 64), (80_000, 2048, 10, 128), (40_000_000, 2048, 1, 128)),
+    *((1_000_000, 512, 100, 64), (100_000, 512, 20, 64), (1_000_000, 4096, 1, 128)),
+)
+ZIPF_ALPHAS = (0.0, 0.8, 1.05, 1.4)
+DIM_MULTIPLE = 4
+KINDS = (
+    ("fwd", ""),
+    ("bwd", "sparse"),
+    ("bwd", "dense"),
+    ("update", "sparse"),
+    ("update", "index_add"),
+)
+"""Direction and variant: a `sparse` backward makes a sparse gradient, a `dense` one fills a
+gradient of the table's size; `update` applies SGD, from the sparse gradient or row by row."""
+
+
+def embedding_cases(scope: Scope) -> Iterator[Case]:
+    """DLRM-like tables first, every skew for each of them; then points that fill the ranges."""
+    anchors = [dict(zip(RANGES, shape, strict=False)) for shape in DLRM_LIKE]
+    for dims in anchors:
+        for alpha in ZIPF_ALPHAS:
+            yield from _cases_of(dims, alpha, scope)
+    for number, dims in enumerate(islice(log_points(RANGES), POINTS)):
+        dims["dim"] = max(1, round(dims["dim"] / DIM_MULTIPLE)) * DIM_MULTIPLE
+        yield from _cases_of(dims, ZIPF_ALPHAS[number % len(ZIPF_ALPHAS)], scope)
+
+
+def _cases_of(dims: dict[str, int], alpha: float, scope: Scope) -> Iterator[Case]:
+    """The kinds of one shape whose tables and gradients fit."""
+    item = DTYPE_BYTES["fp32"]
+    table = item * dims["hash_size"] * dims["dim"]
+    looked_up = item * dims["batch"] * dims["pooling"] * dims["dim"]
+    limit = scope.max_bytes * (4 if scope.is_gpu else 1)
+    for direction, variant in KINDS:
+        size = table * (2 if variant == "dense" else 1) + looked_up * (direction != "fwd") * 2
+        if size <= limit:
+            columns: dict[str, float | str] = {**dims, "zipf_alpha": alpha}
+            yield Case(OP, "fp32", columns, direction, variant, size)
+
+
+def _forward(backend: Backend, case: Case, weight: Any, indices: Any) -> Callable[[], Any]:
+    bag = backend.torch.nn.functional.embedding_bag
+    return lambda: bag(indices, weight, mode="sum")
+
+
+def _backward(backend: Backend, case: Case, weight: Any, indices: Any) -> Callable[[], Any]:
+    weight.requires_grad_()
+    bag, grad = backend.torch.nn.functional.embedding_bag, backend.torch.autograd.grad
+    pooled = bag(indices, weight, mode="sum", sparse=case.variant == "sparse")
+    gradient = backend.torch.randn_like(pooled)
+    return lambda: grad(pooled, [weight], gradient, retain_graph=True)
+
+
+def _update_sparse(backend: Backend, case: Case, weight: Any, indices: Any) -> Callable[[], Any]:
+    (gradient,) = _backward(backend, case, weight, indices)()
+    weight.grad = gradient
+    optimizer = backend.torch.optim.SGD([weight], lr=1e-6, foreach=False)
+    return lambda: optimizer.step()
+
+
+def _update_rows(backend: Backend, case: Case, weight: Any, indices: Any) -> Callable[[], Any]:
+    pooled = random(backend, (case.dim("batch"), case.dim("dim")), case.dtype)
+    flat, pooling = indices.reshape(-1), case.dim("pooling")
+    return lambda: weight.index_add_(0, flat, pooled.repeat_interleave(pooling, dim=0), alpha=-1e-6)
+
+
+RUNNERS = {
+    ("fwd", ""): _forward,
+    ("bwd", "sparse"): _backward,
+    ("bwd", "dense"): _backward,
+    ("update", "sparse"): _update_sparse,
+    ("update", "index_add"): _update_rows,
+}
+
+
+@lru_cache(maxsize=4)
+def _draw(rows: int, count: int, alpha: float) -> tuple[NDArray[np.int64], int]:
+    """Row numbers and how many distinct ones there are; the kinds of one shape share them."""
+    drawn = zipf_indices(np.random.default_rng(0), rows, count, alpha)
+    return drawn, len(np.unique(drawn))
+
+
+def prepare_embedding(backend: Backend, case: Case) -> Prepared:
+    """The lookup, backward or update of `case`, with the number of distinct rows it touches."""
+    rows, batch, pooling = case.dim("hash_size"), case.dim("batch"), case.dim("pooling")
+    drawn, unique_rows = _draw(rows, batch * pooling, float(case.dims["zipf_alpha"]))
+    indices = backend.torch.from_numpy(drawn.reshape(batch, pooling)).to(backend.device)
+    weight = random(backend, (rows, case.dim("dim")), case.dtype)
+    run = RUNNERS[case.direction, case.variant](backend, case, weight, indices)
+    return Prepared(run, {"unique_rows": unique_rows})
+
+
+FAMILIES.register("embedding")(Family(embedding_cases, prepare_embedding))

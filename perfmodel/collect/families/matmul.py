@@ -1,0 +1,122 @@
+"""Matrix products: linear layers, plain and batched products, in every precision of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+from perfmodel.collect.backend import Backend
+from perfmodel.collect.families import DTYPE_BYTES, FAMILIES, Case, Family, Prepared, Scope
+from perfmodel.collect.families import random_tensor as random
+from perfmodel.collect.shapes import log_points
+
+POINTS = 400
+LAYOUTS = ("nn", "nt", "tn")
+"""Row-major operands as stored: n as they are, t transposed. Of a linear layer, nt is the forward
+product, nn the gradient of its input and tn the gradient of its weight."""
+
+DLRM_LIKE = {
+    "linear": (
+        *((1, 2048, 512, 512), (1, 2048, 1024, 1024), (1, 512, 1024, 1024)),
+        *((1, 4096, 1024, 479), (1, 4096, 512, 13), (1, 2048, 1, 256)),
+    ),
+    "mm": ((1, 2048, 1024, 1024), (1, 1024, 1024, 2048), (1, 1024, 479, 4096)),
+    "bmm": ((512, 27, 27, 128), (4096, 27, 27, 128), (2048, 9, 9, 64), (2048, 27, 128, 27)),
+}
+RANGES = {
+    "linear": {"m": (1, 65_536), "n": (1, 16_384), "k": (1, 16_384)},
+    "mm": {"m": (1, 65_536), "n": (1, 16_384), "k": (1, 65_536)},
+    "bmm": {"b": (2, 8_192), "m": (1, 2_048), "n": (1, 2_048), "k": (1, 2_048)},
+}
+VARIANTS = {"linear": ("",), "mm": LAYOUTS, "bmm": ("",)}
+FP8_OPS = {"linear"}
+FP8_ALIGNMENT = 16
+
+
+def matmul_cases(scope: Scope) -> Iterator[Case]:
+    """DLRM-like shapes first, then points that fill the ranges; each in every dtype."""
+    for op, ranges in RANGES.items():
+        anchors = [dict(zip("bmnk", shape, strict=False)) for shape in DLRM_LIKE[op]]
+        for dims in [*anchors, *islice(log_points(ranges), POINTS)]:
+            for dtype in scope.dtypes:
+                for layout in VARIANTS[op]:
+                    case = _case(op, dtype, {"b": 1, **dims}, layout)
+                    if case is not None and _fits(case, scope):
+                        yield case
+
+
+def _case(op: str, dtype: str, dims: dict[str, int], layout: str) -> Case | None:
+    if dtype == "fp8":
+        if op not in FP8_OPS:
+            return None
+        dims = {"b": 1} | {
+            name: max(1, round(dims[name] / FP8_ALIGNMENT)) * FP8_ALIGNMENT for name in "mnk"
+        }
+    b, m, n, k = (dims[name] for name in ("b", "m", "n", "k"))
+    size = DTYPE_BYTES[dtype] * b * (m * k + k * n + m * n)
+    table: dict[str, float | str] = {"b": b, "m": m, "n": n, "k": k}
+    if op == "linear":
+        table["bias"] = 0 if dtype == "fp8" else 1
+    if layout:
+        table["layout"] = layout
+    return Case(op, dtype, table, size_bytes=size)
+
+
+def _fits(case: Case, scope: Scope) -> bool:
+    flop = 2.0 * case.dim("b") * case.dim("m") * case.dim("n") * case.dim("k")
+    return flop <= scope.max_flop and case.size_bytes <= scope.max_bytes
+
+
+def _linear(backend: Backend, case: Case) -> Callable[[], Any]:
+    m, n, k = case.dim("m"), case.dim("n"), case.dim("k")
+    inputs, weight = random(backend, (m, k), case.dtype), random(backend, (n, k), case.dtype)
+    if case.dtype == "fp8":
+        one = backend.torch.ones((), device=backend.device)
+        scaled, out = backend.torch._scaled_mm, backend.torch.bfloat16
+        return lambda: scaled(inputs, weight.t(), scale_a=one, scale_b=one, out_dtype=out)
+    bias = random(backend, (n,), case.dtype)
+    linear = backend.torch.nn.functional.linear
+    return lambda: linear(inputs, weight, bias)
+
+
+def _mm(backend: Backend, case: Case) -> Callable[[], Any]:
+    m, n, k = case.dim("m"), case.dim("n"), case.dim("k")
+    layout = str(case.dims["layout"])
+    left = _stored(backend, (m, k), case.dtype, layout[0])
+    right = _stored(backend, (k, n), case.dtype, layout[1])
+    return lambda: backend.torch.mm(left, right)
+
+
+def _bmm(backend: Backend, case: Case) -> Callable[[], Any]:
+    b, m, n, k = (case.dim(name) for name in "bmnk")
+    left, right = random(backend, (b, m, k), case.dtype), random(backend, (b, k, n), case.dtype)
+    return lambda: backend.torch.bmm(left, right)
+
+
+def _stored(backend: Backend, shape: tuple[int, int], dtype: str, layout: str) -> Any:
+    if layout == "n":
+        return random(backend, shape, dtype)
+    return random(backend, shape[::-1], dtype).t()
+
+
+RUNNERS = {"linear": _linear, "mm": _mm, "bmm": _bmm}
+PRECISION = {"fp32": "highest", "tf32": "high"}
+
+
+def prepare_matmul(backend: Backend, case: Case) -> Prepared:
+    """The product of `case` on random operands."""
+    run = RUNNERS[case.op](backend, case)
+    precision = PRECISION.get(case.dtype) if backend.is_gpu else None
+    if precision is None:
+        return Prepared(run)
+    choose = backend.torch.set_float32_matmul_precision
+
+    def run_at_precision() -> None:
+        choose(precision)
+        run()
+
+    return Prepared(run_at_precision)
+
+
+FAMILIES.register("matmul")(Family(matmul_cases, prepare_matmul))

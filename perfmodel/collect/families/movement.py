@@ -1,0 +1,113 @@
+"""Data movement inside the device: cat, gather, scatter, transpose, sort."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+from perfmodel.collect.backend import Backend
+from perfmodel.collect.families import DTYPE_BYTES, FAMILIES, Case, Family, Prepared, Scope
+from perfmodel.collect.families import random_tensor as random
+from perfmodel.collect.shapes import log_points
+
+POINTS = 120
+CAT_TENSORS = (2, 9, 27)
+HASH_SIZES = (1_000, 100_000, 10_000_000)
+CAT_RANGES = {"rows": (1, 100_000), "cols": (1, 4_096)}
+ROW_RANGES = {"rows": (1, 4_000_000), "cols": (1, 1_024)}
+SORT_RANGES = {"rows": (1, 64), "cols": (16, 20_000_000)}
+DLRM_ROWS = ((2048, 128), (81_920, 64), (4096, 351))
+
+
+def movement_cases(scope: Scope) -> Iterator[Case]:
+    """Concatenations, rows gathered and scattered, transposes and sorts."""
+    anchors = [dict(zip(("rows", "cols"), shape, strict=False)) for shape in DLRM_ROWS]
+    plans: tuple[tuple[str, str, dict[str, tuple[int, int]], str, tuple[int, ...]], ...] = (
+        ("cat", "fp32", CAT_RANGES, "tensors", CAT_TENSORS),
+        ("index_select", "fp32", ROW_RANGES, "hash_size", HASH_SIZES),
+        ("index_add", "fp32", ROW_RANGES, "hash_size", HASH_SIZES),
+        ("transpose_copy", "fp32", CAT_RANGES, "", (0,)),
+        ("sort", "int64", SORT_RANGES, "", (0,)),
+        ("unique", "int64", SORT_RANGES, "", (0,)),
+    )
+    for op, dtype, ranges, extra, values in plans:
+        points = [*(anchors if ranges is not SORT_RANGES else []), *log_points_of(ranges)]
+        for number, point in enumerate(points):
+            dims: dict[str, float | str] = dict(point)
+            chosen = values[number % len(values)]
+            if extra:
+                dims[extra] = chosen
+            elements = point["rows"] * point["cols"]
+            moved = elements * (2 * chosen if extra == "tensors" else 4)
+            held = chosen * point["cols"] if extra == "hash_size" else 0
+            size = DTYPE_BYTES[dtype] * (moved + held)
+            if size <= scope.max_bytes:
+                yield Case(op, dtype, dims, size_bytes=size)
+
+
+def log_points_of(ranges: dict[str, tuple[int, int]]) -> Iterator[dict[str, int]]:
+    """The first points of `ranges`."""
+    return islice(log_points(ranges), POINTS)
+
+
+def _cat(backend: Backend, case: Case) -> Callable[[], Any]:
+    shape = (case.dim("rows"), case.dim("cols"))
+    parts = [random(backend, shape, case.dtype) for _ in range(case.dim("tensors"))]
+    return lambda: backend.torch.cat(parts, dim=1)
+
+
+def _index_select(backend: Backend, case: Case) -> Callable[[], Any]:
+    source = random(backend, (case.dim("hash_size"), case.dim("cols")), case.dtype)
+    index = _index(backend, case)
+    return lambda: backend.torch.index_select(source, 0, index)
+
+
+def _index_add(backend: Backend, case: Case) -> Callable[[], Any]:
+    target = random(backend, (case.dim("hash_size"), case.dim("cols")), case.dtype)
+    added = random(backend, (case.dim("rows"), case.dim("cols")), case.dtype)
+    index = _index(backend, case)
+    return lambda: target.index_add_(0, index, added, alpha=1e-6)
+
+
+def _transpose_copy(backend: Backend, case: Case) -> Callable[[], Any]:
+    values = random(backend, (case.dim("rows"), case.dim("cols")), case.dtype)
+    return lambda: values.t().contiguous()
+
+
+def _sort(backend: Backend, case: Case) -> Callable[[], Any]:
+    keys = _keys(backend, case)
+    return lambda: backend.torch.sort(keys, dim=1)
+
+
+def _unique(backend: Backend, case: Case) -> Callable[[], Any]:
+    keys = _keys(backend, case).flatten()
+    return lambda: backend.torch.unique(keys)
+
+
+def _index(backend: Backend, case: Case) -> Any:
+    shape = (case.dim("rows"),)
+    return backend.torch.randint(0, case.dim("hash_size"), shape, device=backend.device)
+
+
+def _keys(backend: Backend, case: Case) -> Any:
+    shape = (case.dim("rows"), case.dim("cols"))
+    return backend.torch.randint(0, 1_000_000, shape, device=backend.device)
+
+
+RUNNERS = {
+    "cat": _cat,
+    "index_select": _index_select,
+    "index_add": _index_add,
+    "transpose_copy": _transpose_copy,
+    "sort": _sort,
+    "unique": _unique,
+}
+
+
+def prepare_movement(backend: Backend, case: Case) -> Prepared:
+    """The movement of `case` on random data."""
+    return Prepared(RUNNERS[case.op](backend, case))
+
+
+FAMILIES.register("movement")(Family(movement_cases, prepare_movement))
