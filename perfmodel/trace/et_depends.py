@@ -65,21 +65,14 @@ def data_dependencies(trace: ExecutionTrace) -> tuple[Ints, Ints]:
 
 def subtree_last(parent: Ints) -> Ints:
     """`[N]`: for each row the highest row that it called, directly or not (itself, for a leaf)."""
-    rows = np.arange(len(parent))
-    last = rows.copy()
-    if (parent < rows).all():
-        above = parent.tolist()
-        highest = last.tolist()
-        for row in range(len(above) - 1, -1, -1):
-            if above[row] >= 0 and highest[row] > highest[above[row]]:
-                highest[above[row]] = highest[row]
-        return np.array(highest, np.int64)
-    for row in range(len(parent)):
-        up, steps = int(parent[row]), 0
-        while up != NONE and last[up] < row and steps < len(parent):
-            last[up] = row
-            up, steps = int(parent[up]), steps + 1
-    return last
+    above = parent.tolist()
+    last = [NONE] * len(above)
+    for highest in range(len(above) - 1, -1, -1):
+        row = highest
+        while row != NONE and last[row] == NONE:
+            last[row] = highest
+            row = above[row]
+    return np.array(last, np.int64)
 
 
 def _keys(trace: ExecutionTrace, tensors: Tensors) -> Ints:
@@ -131,5 +124,5 @@ def _effects(schema: str) -> tuple[bool, frozenset[int]]:
         elif character == "!":
             mutated.add(position)
         elif character == "," and depth == 0:
-            position += arguments[at + 1 :].lstrip()[:2] != "*,"
+            position += arguments[at + 1 : at + 9].lstrip()[:2] != "*,"
     return _ALIAS.search(returns) is not None, frozenset(mutated)

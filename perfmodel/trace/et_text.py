@@ -1,8 +1,8 @@
 """Spellings that real files hold although JSON forbids them, rewritten without evaluating them.
 
-PyTorch before 2.5 writes bare `inf` and `nan` among values; every PyTorch writes the names of
-user annotations without escaping control characters; Chakra's converter writes the arguments of a
-node as Python's `repr` of a list.
+Older PyTorch writes bare `inf` and `nan` among values; every PyTorch up to 2.13 writes the names
+of user annotations without escaping control characters; Chakra's converter writes the arguments of
+a node as Python's `repr` of a list.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ _PYTHON_TOKEN = re.compile(
     re.DOTALL,
 )
 _CONTROL = re.compile(rb"[\x00-\x1f]")
-_ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|.)|(\")", re.DOTALL)
+_ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|U[0-9a-fA-F]{8}|.)|(\")", re.DOTALL)
 _WORDS = {b"True": b"true", b"False": b"false", b"None": b"null"}
 _EMPTY = b"[]"
+_LAST_CHARACTER = 0x10FFFF
 
 
 def repair_json(content: bytes) -> bytes:
@@ -77,4 +78,6 @@ def _python_escape(match: re.Match[bytes]) -> bytes:
         return b"'"
     if len(code) == 3:
         return b"\\u00" + code[1:]
+    if len(code) == 9 and int(code[1:], 16) <= _LAST_CHARACTER:
+        return chr(int(code[1:], 16)).encode(errors="replace")
     return b"\\" + code

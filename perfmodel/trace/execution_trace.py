@@ -157,10 +157,15 @@ def decode_execution_trace(content: bytes, where: str) -> ExecutionTrace:
         finish_ms=NONE if header.finish_ts is None else header.finish_ts,
         warnings=warnings,
     )
-    if about.schema in FLAT_SCHEMAS:
-        raw = _from_flat(_decode(_flat, header.nodes, where, "nodes"))
-    else:
-        raw = _from_nested(_decode(_nested, header.nodes, where, "nodes"))
+    try:
+        if about.schema in FLAT_SCHEMAS:
+            raw = _from_flat(_decode(_flat, header.nodes, where, "nodes"))
+        else:
+            raw = _from_nested(_decode(_nested, header.nodes, where, "nodes"))
+    except TraceError as error:
+        if warnings:
+            raise TraceError(f"{error} (bare nan and inf read as texts)") from None
+        raise
     return build(raw, about)
 
 
