@@ -6,7 +6,7 @@ import numpy as np
 
 from perfmodel.graph.host import ALLOCATOR, ELAPSED, LAUNCH, PIECE, SYNC, Pieces, cut
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.graph.lags import constant_lags, free_us
+from perfmodel.graph.lags import PLAUSIBLE_US, with_constant_lags
 from perfmodel.graph.streams import CrossEdges, event_waits, occupancy_waits
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.graph.waits import Waits, find_waits
@@ -15,6 +15,8 @@ from perfmodel.trace.columns import NONE, Floats, Ints, Mask, RankTrace
 from perfmodel.trace.link import Links, runs
 from perfmodel.trace.steps import MAIN
 
+MIN_RECORDED_FRAC = 0.5
+"""A file that holds less of its operators than this was sampled or filtered."""
 _KIND_OF_CALL = {
     PIECE: NodeKind.HOST,
     LAUNCH: NodeKind.LAUNCH,
@@ -55,7 +57,9 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
         parts.append((source, target, kinds, np.broadcast_to(overlap, len(source))))
 
     def edges() -> Edges:
-        return Edges(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+        found = Edges(*columns, lag_us=np.zeros(sum(len(part[0]) for part in parts)))
+        return with_constant_lags(nodes.start_us, nodes.duration_us, found)
 
     def delays() -> Floats:
         return _delays(nodes, edges(), first_device)
@@ -74,9 +78,15 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
         add_cross(occupancy_waits(rank, links, delays()))
     marks, nodes, (source, target) = _marks(rank, links, pieces, return_node, nodes, first_device)
     add(source, target, EdgeKind.PROGRAM)
-    all_edges = edges()
-    lag_us = constant_lags(nodes.start_us, nodes.duration_us, all_edges)
-    return ExecutionGraph(nodes, all_edges, lag_us, marks, resources, _labels(rank, nodes))
+    whole = links.recorded_frac >= MIN_RECORDED_FRAC
+    return ExecutionGraph(
+        nodes,
+        edges(),
+        marks,
+        resources,
+        _labels(rank, nodes),
+        Cause.UNEXPLAINED if whole else Cause.RECORDING_MISSING,
+    )
 
 
 def _nodes(
@@ -99,7 +109,11 @@ def _nodes(
     call_cause = np.array([_CAUSE_OF_CALL.get(c, NONE) for c in range(5)])[pieces.call]
     host_cause = np.where(call_cause >= 0, call_cause, waits.cause)
     host_kind = np.array([_KIND_OF_CALL[c] for c in range(5)])[pieces.call]
-    host_scope = np.where(pieces.call == ALLOCATOR, Scope.ALLOCATOR, Scope.HOST)
+    is_host_collective = waits.cause == Cause.COMMUNICATION
+    host_kind = np.where(is_host_collective, NodeKind.COLLECTIVE, host_kind)
+    host_scope = np.select(
+        [pieces.call == ALLOCATOR, is_host_collective], [Scope.ALLOCATOR, Scope.COMM], Scope.HOST
+    )
     release = np.full(count, -np.inf)
     for low, _ in runs(pieces.thread):
         if low not in waits.woken and low + 1 not in waits.woken:
@@ -122,7 +136,7 @@ def _nodes(
         NodeKind.COLLECTIVE: Cause.COMMUNICATION,
         NodeKind.COPY: Cause.MEMCPY,
     }
-    unlaunched = links.device_launch < 0
+    pinned = (links.device_launch < 0) & ~_follows_closely(rank, links)
 
     def stack(*columns: object, dtype: type = np.int64) -> np.ndarray:
         return np.concatenate([np.asarray(c, dtype) for c in columns])
@@ -146,11 +160,29 @@ def _nodes(
         release_us=stack(
             release,
             np.full(len(at), -np.inf),
-            np.where(unlaunched, rank.start_us[devices], -np.inf),
+            np.where(pinned, rank.start_us[devices], -np.inf),
             dtype=float,
         ),
     )
     return nodes, resources
+
+
+def _follows_closely(rank: RankTrace, links: Links) -> Mask:
+    """Device operations that began right after the one before them on their stream."""
+    previous, following = _stream_neighbours(rank, links)
+    close = np.zeros(len(links.device_rows), bool)
+    gap = rank.start_us[links.device_rows[following]] - rank.end_us[links.device_rows[previous]]
+    close[following] = gap <= PLAUSIBLE_US[EdgeKind.STREAM][1]
+    return close
+
+
+def _stream_neighbours(rank: RankTrace, links: Links) -> tuple[Ints, Ints]:
+    """Positions in `device_rows` of each operation that has one before it on its stream."""
+    rows = links.device_rows
+    stream = rank.stream[rows] + (rank.device[rows] << 32)
+    order = np.argsort(stream, kind="stable")
+    same = np.flatnonzero(stream[order][1:] == stream[order][:-1])
+    return order[same], order[same + 1]
 
 
 def _program_order(pieces: Pieces, return_node: dict[int, int]) -> tuple[Ints, Ints]:
@@ -178,16 +210,12 @@ def _launch_edges(
 def _stream_edges(
     rank: RankTrace, links: Links, first_device: int, is_collective: Mask
 ) -> tuple[Ints, Ints, Ints]:
-    rows = links.device_rows
-    stream = rank.stream[rows] + (rank.device[rows] << 32)
-    order = np.lexsort((np.arange(len(rows)), stream))
-    same = np.flatnonzero(stream[order][1:] == stream[order][:-1])
+    previous, following = _stream_neighbours(rank, links)
     kind = _by_category(
-        rank, rows, is_collective,
+        rank, links.device_rows, is_collective,
         EdgeKind.STREAM, EdgeKind.STREAM_COPY, EdgeKind.STREAM_COLLECTIVE,
     )
-    target = order[same + 1]
-    return order[same] + first_device, target + first_device, kind[target]
+    return previous + first_device, following + first_device, kind[following]
 
 
 def _by_category(
@@ -199,9 +227,8 @@ def _by_category(
 
 def _delays(nodes: Nodes, edges: Edges, first_device: int) -> Floats:
     """Per device operation: how much later it started than its edges so far ask for."""
-    lag_us = constant_lags(nodes.start_us, nodes.duration_us, edges)
     ready = nodes.release_us.copy()
-    np.maximum.at(ready, edges.target, free_us(nodes.start_us, nodes.duration_us, edges) + lag_us[edges.kind])
+    np.maximum.at(ready, edges.target, edges.ready_us(nodes.start_us, nodes.duration_us))
     return (nodes.start_us - ready)[first_device:]
 
 

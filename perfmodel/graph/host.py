@@ -11,6 +11,7 @@ from perfmodel.trace.categories import (
     ALLOCATOR_CALL,
     DATA_LOADING_NAME,
     ELAPSED_TIME_CALL,
+    HOST_COLLECTIVE_NAME,
     LAUNCH_CALL,
     SYNC_CALL,
     Category,
@@ -33,7 +34,8 @@ class Pieces:
     start_us: Floats
     end_us: Floats
     cause: Ints
-    """`Cause` of a piece of host work (T1 to T5, an operator without launches, data loading)."""
+    """`Cause` of a piece of host work (T1 to T5, an operator without launches, data loading), or
+    `COMMUNICATION` for a collective on a host thread (Gloo)."""
     call: Ints
     """`PIECE`, or the kind of call: `LAUNCH`, `SYNC`, `ALLOCATOR`, `ELAPSED`."""
     row: Ints
@@ -58,11 +60,16 @@ def cut(rank: RankTrace, links: Links) -> Pieces:
     for kind, chosen in kinds:
         kind_of_row[runtime[chosen]] = kind
     calls = outermost(rank, runtime[kind_of_row[runtime] > 0])
+    annotations = rank.of(Category.ANNOTATION)
+    collectives = annotations[rank.name_matches(HOST_COLLECTIVE_NAME)[annotations]]
+    ops = outermost(rank, np.sort(np.concatenate([links.top_ops, collectives])))
     parts = [
-        _cut_thread(rank, links, calls, kind_of_row, thread, role) for thread, role in links.roles.items()
+        _cut_thread(rank, links, ops, calls, kind_of_row, thread, role)
+        for thread, role in links.roles.items()
     ]
     thread, start, end, cause, call, row = (np.concatenate(column) for column in zip(*parts, strict=True))
-    annotations = rank.of(Category.ANNOTATION)
+    is_collective = np.isin(row, collectives) & (cause != Cause.HOST_T1)
+    cause = np.where(is_collective, Cause.COMMUNICATION, cause)
     annotation = _around(rank, thread, start, end, annotations)
     loading = rank.name_contains(DATA_LOADING_NAME)
     in_loading = (annotation >= 0) & loading[np.maximum(annotation, 0)] & (call == PIECE)
@@ -98,9 +105,15 @@ def _pieces_of_calls(
 
 
 def _cut_thread(
-    rank: RankTrace, links: Links, calls: Ints, kind_of_row: Ints, thread: int, role: str
+    rank: RankTrace,
+    links: Links,
+    ops: Ints,
+    calls: Ints,
+    kind_of_row: Ints,
+    thread: int,
+    role: str,
 ) -> tuple[np.ndarray, ...]:
-    ops = links.top_ops[rank.thread[links.top_ops] == thread]
+    ops = ops[rank.thread[ops] == thread]
     calls = calls[rank.thread[calls] == thread]
     call_start, call_end = rank.start_us[calls], np.maximum.accumulate(rank.end_us[calls])
     call_start = np.maximum(call_start, np.concatenate([[-np.inf], call_end[:-1]])) if len(calls) else call_start

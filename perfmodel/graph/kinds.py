@@ -21,6 +21,9 @@ class NodeKind(IntEnum):
     COLLECTIVE = 8
 
 
+DEVICE_KINDS = (NodeKind.KERNEL, NodeKind.COPY, NodeKind.COLLECTIVE)
+
+
 class EdgeKind(IntEnum):
     """Why a node cannot start before another has ended."""
 
@@ -43,6 +46,11 @@ class EdgeKind(IntEnum):
     DATA = 16
     RENDEZVOUS = 17
     EVENT_WAIT_COLLECTIVE = 18
+    HOST_COLLECTIVE = 19
+    """A collective on a host thread (Gloo) behind the operator that issued it."""
+
+
+LAUNCH_KINDS = (EdgeKind.LAUNCH, EdgeKind.LAUNCH_COPY, EdgeKind.LAUNCH_COLLECTIVE)
 
 
 class Cause(IntEnum):
@@ -91,6 +99,7 @@ CAUSE_OF_EDGE: dict[EdgeKind, Cause] = {
     EdgeKind.ALLOCATOR: Cause.ALLOCATOR,
     EdgeKind.HAND_OVER: Cause.HOST_T1,
     EdgeKind.HAND_BACK: Cause.HOST_T1,
+    EdgeKind.HOST_COLLECTIVE: Cause.HOST_OP_WITHOUT_LAUNCH,
     EdgeKind.LAUNCH_QUEUE: Cause.LAUNCH_QUEUE_FULL,
     EdgeKind.DATA: Cause.OTHER_STREAM,
     EdgeKind.RENDEZVOUS: Cause.COLLECTIVE_WAIT,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import GraphError
-from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
+from perfmodel.graph.kinds import DEVICE_KINDS, Cause, EdgeKind, NodeKind, Scope
 from perfmodel.trace.columns import Floats, Ints
 
 if TYPE_CHECKING:
@@ -55,18 +55,26 @@ class Nodes:
 @dataclass(frozen=True)
 class Edges:
     """Columns of the edges: node `target` starts at or after the end of `source`, less the share
-    `overlap_frac` of its duration, plus the lag of its kind (`ExecutionGraph.lag_us`).
+    `overlap_frac` of its duration, plus `lag_us`.
 
     A negative lag lets the two overlap; so does the last wave of a kernel that filled the device.
+    Lags are constants per trace and kind, never an event's own residual.
     """
 
     source: Ints
     target: Ints
     kind: Codes
     overlap_frac: Floats
+    lag_us: Floats
 
     def __len__(self) -> int:
         return len(self.source)
+
+    def ready_us(self, start_us: Floats, duration_us: Floats) -> Floats:
+        """Per edge: the earliest start it allows its target, given the nodes' times."""
+        source = self.source
+        free = start_us[source] + duration_us[source] * (1 - self.overlap_frac)
+        return free + self.lag_us
 
 
 @dataclass(frozen=True)
@@ -81,19 +89,42 @@ class StepMarks:
 
 @dataclass(frozen=True)
 class ExecutionGraph:
-    """Nodes bound to resources, edges between them, and one lag per kind of edge."""
+    """Nodes bound to resources, and what each had to wait for."""
 
     nodes_: Nodes
     edges_: Edges
-    lag_us: Floats
-    """Indexed by `EdgeKind`: constant per trace and kind, never an event's own residual."""
     marks: StepMarks
     resources: tuple[str, ...]
     labels: tuple[str, ...]
     """Per node, what people call it."""
+    unknown: Cause = Cause.UNEXPLAINED
+    """What time without a visible reason is due to: `RECORDING_MISSING` in files that hold only
+    part of what ran."""
+    arrivals: Ints | None = None
+    """Where ranks meet: rows (transfer, arrival) of collective nodes. The device is taken from the
+    arrival on, waiting included."""
 
     def __len__(self) -> int:
         return len(self.nodes_)
+
+    @cached_property
+    def on_device(self) -> NDArray[np.bool_]:
+        """Which nodes run on a device's stream."""
+        streams = np.array(["/gpu" in name for name in self.resources], bool)
+        is_work = np.isin(self.nodes_.kind, DEVICE_KINDS)
+        return is_work & streams[self.nodes_.resource] if len(streams) else is_work
+
+    def device_span(self, rank: int | None = None) -> tuple[Ints, Ints]:
+        """(first node, last node) of each device operation, of one rank or all."""
+        last = np.flatnonzero(self.on_device)
+        if rank is not None:
+            last = last[self.nodes_.rank[last] == rank]
+        if self.arrivals is None:
+            return last, last
+        first = np.arange(len(self))
+        first[self.arrivals[:, 0]] = self.arrivals[:, 1]
+        last = last[~np.isin(last, self.arrivals[:, 1])]
+        return first[last], last
 
     @property
     def nodes(self) -> pd.DataFrame:
@@ -116,7 +147,7 @@ class ExecutionGraph:
 
     @property
     def edges(self) -> pd.DataFrame:
-        """The edges as a pandas frame, with the lag of their kind."""
+        """The edges as a pandas frame."""
         import pandas as pd
 
         e = self.edges_
@@ -125,7 +156,8 @@ class ExecutionGraph:
                 "source": e.source,
                 "target": e.target,
                 "kind": [EdgeKind(k).name.lower() for k in e.kind],
-                "lag_us": self.lag_us[e.kind],
+                "lag_us": e.lag_us,
+                "overlap_frac": e.overlap_frac,
             }
         )
 

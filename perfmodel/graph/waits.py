@@ -9,7 +9,7 @@ import numpy as np
 
 from perfmodel.graph.host import ALLOCATOR, ELAPSED, LAUNCH, PIECE, SYNC, Pieces
 from perfmodel.graph.kinds import Cause, EdgeKind
-from perfmodel.trace.categories import COPY_CALL, DEVICE_TO_PAGEABLE_COPY, Category
+from perfmodel.trace.categories import COPY_CALL, DEVICE_TO_PAGEABLE_COPY, WAITING_NAME, Category
 from perfmodel.trace.columns import NONE, Floats, Ints, RankTrace
 from perfmodel.trace.link import Links
 from perfmodel.trace.steps import AUTOGRAD, MAIN
@@ -85,6 +85,7 @@ def find_waits(rank: RankTrace, links: Links, pieces: Pieces) -> Waits:
     _blocking_copies(rank, links, pieces, waits)
     _launch_queue(rank, links, pieces, waits)
     _early_kernels(rank, links, pieces, waits)
+    _host_collectives(rank, links, pieces, waits)
     _hand_overs(rank, links, pieces, waits)
     return waits
 
@@ -230,13 +231,42 @@ def _early_kernels(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) 
             waits.returns[piece] = (float(pieces.end_us[piece]) - rest, rest, Cause.HOST_T4)
 
 
+def _host_collectives(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> None:
+    """Collectives on worker threads (Gloo): issued by the main thread, waited for by it later."""
+    main = _main_thread(links)
+    own = np.flatnonzero(pieces.thread == main)
+    for piece in np.flatnonzero(pieces.cause == Cause.COMMUNICATION):
+        if piece and pieces.thread[piece - 1] == pieces.thread[piece]:
+            waits.duration_us[piece - 1] = 0.0
+        waits.woken.add(int(piece))
+        issuing = int(np.searchsorted(pieces.start_us[own], pieces.start_us[piece], "right")) - 2
+        if issuing >= 0:
+            waits.edges.append((int(own[issuing]), int(piece), EdgeKind.HOST_COLLECTIVE))
+        over = pieces.end_us[piece]
+        at = int(own[max(np.searchsorted(pieces.start_us[own], over, "right") - 1, 0)])
+        waiting = pieces.end_us[at] > over and any(
+            WAITING_NAME.search(rank.text(int(row)))
+            for row in (pieces.row[at], pieces.annotation[at])
+            if row >= 0
+        )
+        if waiting and pieces.call[at] == PIECE:
+            after = float(pieces.end_us[at] - over)
+            waits.duration_us[at] = 0.0
+            waits.returns[at] = (float(over), after, Cause(int(waits.cause[at])))
+            waits.edges.append((int(piece), len(pieces.thread) + at, EdgeKind.HAND_BACK))
+
+
+def _main_thread(links: Links) -> int:
+    return next(thread for thread, role in links.roles.items() if role == MAIN)
+
+
 def _hand_overs(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> None:
     """The main thread sleeps while a thread that it woke works (backward): it waits, not works.
 
     An autograd thread may wake the main thread for a task of its own and work on meanwhile;
     another thread counts as woken only when it sleeps before and after.
     """
-    main = [t for t, role in links.roles.items() if role == MAIN][0]
+    main = _main_thread(links)
     gap = (pieces.thread == main) & (pieces.call == PIECE) & (pieces.cause == Cause.HOST_T1)
     gaps = np.flatnonzero(gap & ~np.isin(np.arange(len(gap)), list(waits.returns)))
     begun, over = pieces.start_us[gaps], pieces.end_us[gaps]
@@ -245,6 +275,8 @@ def _hand_overs(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> 
             continue
         own = np.flatnonzero(pieces.thread == thread)
         asleep = (pieces.cause[own] == Cause.HOST_T1) & (pieces.call[own] == PIECE)
+        if (pieces.cause[own] == Cause.COMMUNICATION).any():
+            continue
         busy = own[~asleep]
         if not len(busy):
             continue

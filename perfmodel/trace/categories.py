@@ -58,6 +58,11 @@ DATA_LOADING_NAME = re.compile(r"enumerate\(DataLoader\)|## ?copy_batch_to_gpu|n
 
 COMMUNICATION_KERNEL_NAME = re.compile(r"nccl|rccl|^gloo:|all_?reduce_kernel|msccl|nvshmem", re.I)
 
+HOST_COLLECTIVE_NAME = re.compile(r"gloo:")
+"""Annotations on worker threads that are collectives of a process without a device."""
+
+WAITING_NAME = re.compile(r"wait", re.I)
+
 LAUNCH_CALL = re.compile(
     r"(cudaLaunch(Kernel|Cooperative)|cuLaunch|cudaGraphLaunch|cuGraphLaunch"
     r"|hip(Ext)?(Module)?Launch|hipGraphLaunch|hipHccModuleLaunch"

@@ -32,6 +32,9 @@ class Links:
     """Rows of kernels, copies and memsets, in order of start."""
     device_launch: Ints
     """Per device row: row of its launch call, or -1 (launched before the window, or not recorded)."""
+    recorded_frac: float
+    """Share of the operators that ran which the file holds, by the density of their ids; 1 where
+    it gives none. Files that were sampled or filtered hold a few percent."""
 
 
 def link(rank: RankTrace) -> Links:
@@ -51,7 +54,14 @@ def link(rank: RankTrace) -> Links:
         launch_op=containing(rank, launches, top_ops),
         device_rows=device_rows,
         device_launch=_device_launches(rank, device_rows, runtime),
+        recorded_frac=_recorded_frac(rank),
     )
+
+
+def _recorded_frac(rank: RankTrace) -> float:
+    ids = rank.external_id[rank.of(Category.CPU_OP)]
+    ids = ids[ids >= 0]
+    return len(ids) / float(ids.max() - ids.min() + 1) if len(ids) else 1.0
 
 
 def by_thread(rank: RankTrace, rows: Ints) -> Ints:

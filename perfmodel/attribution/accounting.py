@@ -1,0 +1,58 @@
+"""How much of a step the device was busy, and with what: unions of intervals clipped to the step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfmodel.attribution.intervals import union_length
+from perfmodel.graph.kinds import Scope
+from perfmodel.timeline.schedule import Timeline
+from perfmodel.trace.columns import Ints, Mask
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """Device time within one interval. All but `kernel_sum_us` are unions of intervals."""
+
+    step_us: float
+    gpu_active_us: float
+    gpu_idle_us: float
+    compute_us: float
+    comm_us: float
+    memcpy_us: float
+    exposed_comm_us: float
+    overlapped_comm_us: float
+    kernel_sum_us: float
+
+
+def account(
+    timeline: Timeline, device: tuple[Ints, Ints], low_us: float, high_us: float
+) -> Accounting:
+    """Account for the device operations of a timeline within [low_us, high_us].
+
+    `device` holds the first and last node of each (`ExecutionGraph.device_span`). Exposed communication is the part of it during which nothing else runs on the device.
+    """
+    first, last = device
+    start, end = timeline.start_us[first], timeline.end_us[last]
+    near = (end > low_us) & (start < high_us)
+    scope = timeline.graph.nodes_.scope[last][near]
+    start, end = start[near].clip(low_us, high_us), end[near].clip(low_us, high_us)
+
+    def busy(chosen: Mask) -> float:
+        return union_length(start[chosen], end[chosen])
+
+    active = busy(scope >= 0)
+    comm = busy(scope == Scope.COMM)
+    exposed = active - busy(scope != Scope.COMM)
+    has_device = bool(len(last))
+    return Accounting(
+        step_us=high_us - low_us,
+        gpu_active_us=active,
+        gpu_idle_us=high_us - low_us - active if has_device else 0.0,
+        compute_us=busy(scope == Scope.COMPUTE),
+        comm_us=comm,
+        memcpy_us=busy(scope == Scope.MEMCPY),
+        exposed_comm_us=exposed,
+        overlapped_comm_us=comm - exposed,
+        kernel_sum_us=float((end - start).sum()),
+    )

@@ -1,0 +1,44 @@
+"""Every idle microsecond of the device gets one cause: what its next operation was waiting for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfmodel.attribution.intervals import clip, gaps, union
+from perfmodel.attribution.path import Piece, Walker
+from perfmodel.graph.kinds import Cause
+from perfmodel.timeline.schedule import Timeline
+from perfmodel.trace.columns import NONE, Ints
+
+
+def idle_pieces(
+    timeline: Timeline,
+    device: tuple[Ints, Ints],
+    low_us: float,
+    high_us: float,
+    walker: Walker,
+) -> list[Piece]:
+    """The idle time of a device within [low_us, high_us], piece by piece.
+
+    `device` holds first and last node of its operations (`ExecutionGraph.device_span`).
+
+    An idle interval ends where an operation starts; walking back along what decided that start
+    says what the device waited for. After the last operation of the trace it is `end_of_step`.
+    """
+    first, last = device
+    if not len(last):
+        return []
+    order = first[np.argsort(timeline.start_us[first], kind="stable")]
+    starts = timeline.start_us[order]
+    busy = union(*clip(timeline.start_us[first], timeline.end_us[last], low_us, high_us))
+    found: list[Piece] = []
+    for begun, over in zip(*(bound.tolist() for bound in gaps(busy, low_us, high_us)), strict=True):
+        following = int(np.searchsorted(starts, over, side="left"))
+        if following == len(order):
+            found.append(Piece(NONE, NONE, Cause.END_OF_STEP, begun, over))
+            continue
+        node = int(order[following])
+        for piece in walker.walk(node, float(starts[following]), begun):
+            if piece.start_us < over:
+                found.append(piece._replace(end_us=min(piece.end_us, over)))
+    return found

@@ -1,0 +1,26 @@
+"""Execution graphs: built from a trace, viewed as frames, networkx or GraphML."""
+
+from __future__ import annotations
+
+from perfmodel.errors import TraceError
+from perfmodel.graph.build import build_rank
+from perfmodel.graph.merge import merge
+from perfmodel.graph.types import ExecutionGraph
+from perfmodel.trace import Trace
+
+__all__ = ["ExecutionGraph", "build_graph", "build_rank"]
+
+
+def build_graph(trace: Trace) -> ExecutionGraph:
+    """The execution graph of a trace; where it has several ranks, their collectives meet.
+
+    Raises `TraceError` when the trace holds no timed events, and when its ranks do not fit.
+    """
+    if not trace.ranks:
+        raise TraceError(f"{trace.source}: an execution trace without timings: give a Kineto trace")
+    graphs = [build_rank(rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)]
+    if len(graphs) == 1:
+        return graphs[0]
+    return merge(
+        graphs, [rank.origin_ns for rank in trace.ranks], [rank.where for rank in trace.ranks]
+    )

@@ -1,0 +1,210 @@
+"""`read`: whatever the user has, to a `Trace`. What a file is, its content decides."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfmodel.errors import TraceError
+from perfmodel.files import DEFAULT_MAX_BYTES, GZIP_MAGIC, gunzip, read_bytes
+from perfmodel.trace.columns import NONE, RankTrace
+from perfmodel.trace.kineto import decode_kineto
+from perfmodel.trace.link import Links, link
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from perfmodel.trace.execution_trace import ExecutionTrace
+
+_RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_]?(\d+)", re.IGNORECASE)
+_TAR_MAGIC_AT = 257
+_SUFFIXES = (".json", ".json.gz", ".et", ".tar.gz", ".tgz")
+_SNIFF_BYTES = 512
+_KINETO_KEY = b'"traceEvents"'
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What `read` found: Kineto events per rank and the execution traces beside them.
+
+    `ranks` are in order of rank; `execution_traces` maps a rank to its execution trace. `warnings`
+    count what was dropped, repaired or guessed.
+    """
+
+    source: str
+    ranks: tuple[RankTrace, ...]
+    execution_traces: dict[int, ExecutionTrace]
+    warnings: list[str] = field(default_factory=list)
+
+    @cached_property
+    def links(self) -> tuple[Links, ...]:
+        """Per rank of `ranks`: how its kernels, launches and operators tie together."""
+        return tuple(link(rank) for rank in self.ranks)
+
+    @property
+    def events(self) -> pd.DataFrame:
+        """All events of all ranks as one pandas frame."""
+        import pandas as pd
+
+        return pd.concat([rank.frame() for rank in self.ranks], ignore_index=True)
+
+    @property
+    def device(self) -> str:
+        """Name of the first GPU that the trace names, or `cpu`."""
+        names = [d.name for rank in self.ranks for d in rank.devices if d.name]
+        has_work = any(rank.is_device.any() for rank in self.ranks)
+        return names[0] if names and has_work else "gpu" if has_work else "cpu"
+
+    def __repr__(self) -> str:
+        events = sum(len(rank) for rank in self.ranks)
+        ranks = ", ".join(str(rank.rank) for rank in self.ranks)
+        return (
+            f"Trace({self.source!r}: ranks [{ranks}], {events} events, device {self.device!r}, "
+            f"{len(self.execution_traces)} execution traces, {len(self.warnings)} warnings)"
+        )
+
+
+def read(path: str | Path, *, strict: bool = False, max_bytes: int = DEFAULT_MAX_BYTES) -> Trace:
+    """Read a Kineto file, an execution trace, an archive or a folder of ranks.
+
+    `path` may be `.json`, `.json.gz`, `.et` (Chakra), `.tar.gz`, a folder, or `-` for standard
+    input; names do not matter. `max_bytes` bounds each decompressed document. Raises `TraceError`
+    (or `PerfmodelError` from reading) naming file and place; with `strict`, also for anything that
+    would only be a warning.
+    """
+    found = [(where, _decode(content, where)) for where, content in _documents(path, max_bytes)]
+    parts = [part for _, part in found if part is not None]
+    ignored = [where for where, part in found if part is None]
+    if not parts:
+        raise TraceError(f"{ignored[0]}: JSON without traceEvents or nodes: this is not a trace")
+    ranks = [part for part in parts if isinstance(part, RankTrace)]
+    others = [part for part in parts if not isinstance(part, RankTrace)]
+    trace = Trace(str(path), _in_order(ranks), _by_rank(others, ranks))
+    for part in parts:
+        trace.warnings.extend(f"{part.where}: {text}" for text in part.warnings)
+    trace.warnings.extend(f"{where}: no trace, ignored" for where in ignored)
+    trace.warnings.extend(_incomplete(trace, Path(str(path)).is_dir()))
+    if strict and trace.warnings:
+        raise TraceError(trace.warnings[0])
+    return trace
+
+
+def _documents(path: str | Path, max_bytes: int) -> list[tuple[str, bytes]]:
+    """(name for errors, content) of every document behind `path`."""
+    if str(path) == "-":
+        raw = sys.stdin.buffer.read(max_bytes + 1)
+        content = gunzip(raw, "standard input", max_bytes=max_bytes) if _is_gzip(raw) else raw
+        return _unpack(content, "standard input", max_bytes)
+    path = Path(path)
+    if path.is_dir():
+        files = sorted(f for f in path.iterdir() if f.name.lower().endswith(_SUFFIXES))
+        if not files:
+            raise TraceError(f"{path}: no trace in this folder (looked for {', '.join(_SUFFIXES)})")
+        found = []
+        for file in files:
+            found += _unpack(read_bytes(file, max_bytes=max_bytes), str(file), max_bytes)
+        return found
+    return _unpack(read_bytes(path, max_bytes=max_bytes), str(path), max_bytes)
+
+
+def _is_gzip(raw: bytes) -> bool:
+    return raw[:2] == GZIP_MAGIC
+
+
+def _unpack(content: bytes, where: str, max_bytes: int) -> list[tuple[str, bytes]]:
+    """The members of a tar archive, in order of name, or the document itself."""
+    import tarfile
+
+    if content[_TAR_MAGIC_AT : _TAR_MAGIC_AT + 5] != b"ustar":
+        return [(where, content)]
+    found = []
+    try:
+        with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+            for member in sorted(archive.getmembers(), key=lambda m: m.name):
+                file = archive.extractfile(member) if member.isfile() else None
+                if file is None or not member.name.lower().endswith(_SUFFIXES[:3]):
+                    continue
+                inner, name = file.read(), f"{where}:{member.name}"
+                found.append((name, gunzip(inner, name, max_bytes=max_bytes) if _is_gzip(inner) else inner))
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise TraceError(f"{where}: damaged archive: {error}") from None
+    if not found:
+        raise TraceError(f"{where}: no trace in this archive")
+    return found
+
+
+def _decode(content: bytes, where: str) -> RankTrace | ExecutionTrace | None:
+    """What a document holds; None for JSON that is no trace. Readers load when they are needed."""
+    head = content[:_SNIFF_BYTES].lstrip()
+    if not head:
+        raise TraceError(f"{where}: the file is empty")
+    if head[:1] == b"<":
+        raise TraceError(f"{where}: this is a web page or XML, not a trace; download the raw file")
+    if _KINETO_KEY in content:
+        return decode_kineto(content, where)
+    from perfmodel.trace import chakra, execution_trace
+
+    if execution_trace.looks_like_execution_trace(content):
+        return execution_trace.decode_execution_trace(content, where)
+    if head[:1] in (b"{", b"["):
+        return None
+    if chakra.looks_like_chakra(content):
+        return chakra.decode_chakra(content, where)
+    raise TraceError(f"{where}: neither a Kineto trace nor an execution trace")
+
+
+def _rank_in_name(where: str) -> int | None:
+    found = _RANK_IN_NAME.findall(Path(where.rsplit(":", 1)[-1]).name)
+    return int(found[-1]) if found else None
+
+
+def _in_order(ranks: list[RankTrace]) -> tuple[RankTrace, ...]:
+    """The ranks by number; those whose file does not say take it from its name, else 0, 1, …"""
+    numbered: dict[int, RankTrace] = {}
+    for position, rank in enumerate(ranks):
+        number = rank.rank
+        if number == NONE:
+            named = _rank_in_name(rank.where)
+            number = named if named is not None else position
+            object.__setattr__(rank, "rank", number)
+        if number in numbered:
+            raise TraceError(
+                f"{rank.where}: is rank {number}, and so is {numbered[number].where}: "
+                "a folder holds one job, one file a rank"
+            )
+        numbered[number] = rank
+    sizes = {rank.world_size: rank.where for rank in ranks if rank.world_size}
+    if len(sizes) > 1:
+        (a, file_a), (b, file_b) = list(sizes.items())[:2]
+        raise TraceError(f"{file_b}: is of a job of {b} ranks, but {file_a} of one of {a}")
+    return tuple(numbered[number] for number in sorted(numbered))
+
+
+def _by_rank(others: list[ExecutionTrace], ranks: list[RankTrace]) -> dict[int, ExecutionTrace]:
+    found: dict[int, ExecutionTrace] = {}
+    for position, trace in enumerate(others):
+        named = _rank_in_name(trace.where)
+        if named is None and len(others) == len(ranks) == 1:
+            named = ranks[0].rank
+        number = position if named is None else named
+        if number in found:
+            raise TraceError(f"{trace.where}: a second execution trace of rank {number}")
+        found[number] = trace
+    return found
+
+
+def _incomplete(trace: Trace, is_folder: bool) -> list[str]:
+    found = []
+    sizes = [rank.world_size for rank in trace.ranks if rank.world_size]
+    if is_folder and sizes and len(trace.ranks) < sizes[0]:
+        missing = sorted(set(range(sizes[0])) - {rank.rank for rank in trace.ranks})
+        found.append(
+            f"{trace.source}: ranks {', '.join(map(str, missing))} of {sizes[0]} are not here: "
+            "collectives meet among those that are"
+        )
+    return found
