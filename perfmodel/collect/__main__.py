@@ -1,5 +1,21 @@
 """`python -m perfmodel.collect`."""
 
-from perfmodel.collect.cli import main
+from __future__ import annotations
 
-raise SystemExit(main())
+import sys
+
+EXIT_USAGE = 2
+
+
+def start() -> int:
+    """Run the command line; one line and exit status 2 where NumPy is missing."""
+    try:
+        from perfmodel.collect.cli import main
+    except ModuleNotFoundError as error:
+        print(f"error: {error}: the collector needs NumPy and PyTorch", file=sys.stderr)
+        return EXIT_USAGE
+    return main()
+
+
+if __name__ == "__main__":
+    raise SystemExit(start())

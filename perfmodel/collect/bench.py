@@ -55,7 +55,7 @@ class Bench:
         block: list[tuple[str, Case]] = []
         held_bytes = 0.0
         for family, case in cases:
-            if not self.budget.allows():
+            if self.budget.is_over:
                 break
             if all(self._identity(case, cache) in self.table for cache in self.caches):
                 continue
@@ -65,7 +65,7 @@ class Bench:
                 block, held_bytes = [], 0.0
             block.append((family, case))
             held_bytes += case.size_bytes
-        if self.budget.allows():
+        if not self.budget.is_over:
             self._measure_block(block)
         return len(self.table) - before
 
@@ -100,7 +100,7 @@ class Bench:
         jobs: list[_Job] = []
         try:
             for family, case in block:
-                if not self.budget.allows():
+                if self.budget.is_over:
                     break
                 jobs += self._prepare(family, case)
         finally:
@@ -140,7 +140,7 @@ class Bench:
         """Take the repeats of `jobs` in turns; an interruption keeps what has been taken."""
         try:
             for number in range(ROUNDS):
-                if number and not self.budget.allows():
+                if number and self.budget.is_over:
                     break
                 for job in jobs:
                     job.taken += self.stopwatch.samples(job.prepared.run, job.cache, job.per_round)

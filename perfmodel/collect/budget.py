@@ -8,7 +8,6 @@ from itertools import zip_longest
 from typing import TypeVar
 
 from perfmodel.collect.families import Case
-from perfmodel.units import US_PER_S
 
 T = TypeVar("T")
 _SECONDS_PER_MINUTE = 60
@@ -45,10 +44,6 @@ class Budget:
         self._end_s = time.monotonic() + minutes * _SECONDS_PER_MINUTE
 
     @property
-    def left_us(self) -> float:
-        """Microseconds that are left, negative when it is over."""
-        return (self._end_s - time.monotonic()) * US_PER_S
-
-    def allows(self, cost_us: float = 0.0) -> bool:
-        """Whether something that takes `cost_us` still fits."""
-        return self.left_us > cost_us
+    def is_over(self) -> bool:
+        """Whether the time is used up."""
+        return time.monotonic() >= self._end_s

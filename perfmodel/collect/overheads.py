@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> None:
     total_us: dict[str, list[float]] = {name: [] for name in probes}
     try:
         for number in range(arguments.repeats):
-            if number >= LEAST_REPEATS and not budget.allows():
+            if number >= LEAST_REPEATS and budget.is_over:
                 break
             for name, call in calls.items():
                 host, total = _time_calls(backend, probes[name], call)

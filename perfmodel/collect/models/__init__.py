@@ -7,7 +7,7 @@ entry-point group `perfmodel.collect.models`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
@@ -27,7 +27,6 @@ class Options:
     zipf_alpha: float = 0.0
     embedding_update: str = "sparse"
     seed: int = 0
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -71,8 +71,8 @@ def require_room(config: DlrmConfig, tables: list[int], free_bytes: int) -> None
     needed = FP32_BYTES * config.dim * sum(config.rows[table] for table in tables)
     if needed > free_bytes:
         raise UsageError(
-            f"the embedding tables need {needed / BYTES_PER_GB:.1f} GB and {free_bytes / BYTES_PER_GB:.1f}"
-            " GB are free: cap them with --max-rows"
+            f"the embedding tables need {needed / BYTES_PER_GB:.1f} GB, and "
+            f"{free_bytes / BYTES_PER_GB:.1f} GB are free: cap them with --max-rows"
         )
 
 

@@ -6,6 +6,7 @@ parallel (DDP), as in the reference implementation.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -156,7 +157,7 @@ class _Dlrm:
     def _exchange(self, pooled: list[Any]) -> Any:
         """All-to-all of pooled vectors: own tables, global batch -> all tables, own batch."""
         torch, world = self.backend.torch, self.ranks.world
-        functional = torch.distributed.nn.functional
+        functional = import_module("torch.distributed.nn.functional")
         tables = len(self.config.rows)
         held = [len(range(rank, tables, world)) for rank in range(world)]
         width = self.batch * self.config.dim

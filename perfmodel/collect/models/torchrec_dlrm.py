@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.collect.backend import Backend
+from perfmodel.collect.groups import ensure_group
 from perfmodel.collect.models import MODELS, Options, Ranks, Training
 from perfmodel.collect.models.configuration import (
     DlrmConfig,
@@ -38,6 +39,7 @@ def build_torchrec_dlrm(backend: Backend, ranks: Ranks, options: Options) -> Tra
     config = dlrm_config(options)
     everything = list(range(len(config.rows)))
     require_room(config, everything[ranks.rank :: ranks.world], backend.free_bytes())
+    ensure_group(backend, ranks)
     torch = backend.torch
     torch.manual_seed(options.seed)
     model = _shard(backend, ranks, config)

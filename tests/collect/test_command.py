@@ -1,0 +1,164 @@
+"""The collector's command line, its records and its models' options; none of it needs PyTorch."""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perfmodel.collect import backend
+from perfmodel.collect.arguments import count, minutes, output_folder, restore_command
+from perfmodel.collect.cli import build_parser, main
+from perfmodel.collect.kernels import chosen_families
+from perfmodel.collect.models import Options, load_models
+from perfmodel.collect.models.configuration import (
+    CRITEO_TB_ROWS,
+    dlrm_config,
+    require_room,
+    zipf_indices,
+)
+from perfmodel.collect.records import dump_record
+from perfmodel.collect.timing import robust_us, summarize
+from perfmodel.errors import PerfmodelError, UsageError
+
+PACKAGE = Path(backend.__file__).parents[1]
+FLOOR = ("__init__.py", "errors.py", "units.py", "files.py", "registry.py")
+
+
+def test_every_verb_parses_its_defaults() -> None:
+    parser = build_parser()
+    assert parser.parse_args(["kernels"]).minutes == 10.0
+    assert parser.parse_args(["trace", "--ranks", "2", "--cuda-graph"]).cuda_graph
+    assert parser.parse_args(["overheads", "--device", "cpu"]).device == "cpu"
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "x", "1.5"])
+def test_a_count_is_a_positive_integer(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        count(text)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "x", "nan", "inf"])
+def test_minutes_are_positive_and_finite(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        minutes(text)
+
+
+def test_families_are_chosen_by_name() -> None:
+    assert chosen_families("matmul, copies") == ["matmul", "copies"]
+    assert set(chosen_families("all")) > {"matmul", "embedding", "optimizers"}
+    with pytest.raises(PerfmodelError, match="nearest: matmul"):
+        chosen_families("matmull")
+
+
+def test_a_missing_torch_is_one_line_and_exit_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main(["kernels", "-o", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: PyTorch cannot be imported here")
+    assert error.count("\n") == 1
+
+
+def test_an_unknown_model_is_one_line_and_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "--model", "dlmr"]) == 2
+    assert "unknown model 'dlmr'; nearest: dlrm" in capsys.readouterr().err
+
+
+def test_an_output_that_cannot_be_made_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot be created"):
+        output_folder(tmp_path / "file" / "folder")
+
+
+def test_the_recorded_command_leaves_the_output_folder_out() -> None:
+    arguments = build_parser().parse_args(["trace", "--preset", "ddp", "-o", "/somewhere/else"])
+    command = restore_command("trace", arguments)
+    assert command.startswith("python -m perfmodel.collect trace --active 6")
+    assert "--preset ddp" in command
+    assert "somewhere" not in command
+    assert build_parser().parse_args(command.split()[3:]).preset == "ddp"
+
+
+def test_a_copied_folder_runs_with_the_ground_floor_only(tmp_path: Path) -> None:
+    copied = tmp_path / "perfmodel"
+    shutil.copytree(PACKAGE / "collect", copied / "collect")
+    for name in FLOOR:
+        shutil.copy(PACKAGE / name, copied / name)
+    done = subprocess.run(
+        [sys.executable, "-m", "perfmodel.collect", "--help"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert all(verb in done.stdout for verb in ("kernels", "trace", "overheads"))
+
+
+def test_help_loads_neither_torch_nor_pandas() -> None:
+    script = (
+        "import sys; from perfmodel.collect.cli import build_parser; build_parser();"
+        "print([m for m in ('torch', 'pandas', 'scipy', 'matplotlib') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=PACKAGE.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_published_configurations() -> None:
+    default, mlperf = dlrm_config(Options(preset="default")), dlrm_config(Options(preset="mlperf"))
+    assert (default.dim, default.pooling, len(default.rows)) == (64, 100, 8)
+    assert sum(CRITEO_TB_ROWS) == 204_184_588
+    assert len(mlperf.rows) == 26
+    capped = dlrm_config(Options(preset="mlperf", max_rows=1000, pooling=3))
+    assert max(capped.rows) == 1000
+    assert min(capped.rows) == 3
+    assert capped.pooling == 3
+    with pytest.raises(UsageError, match="there are ddp, default"):
+        dlrm_config(Options(preset="nix"))
+
+
+def test_tables_that_do_not_fit_are_refused_before_anything_is_allocated() -> None:
+    config = dlrm_config(Options(preset="mlperf"))
+    with pytest.raises(UsageError, match=r"need 104\.5 GB, and 24\.0 GB are free"):
+        require_room(config, list(range(26)), 24_000_000_000)
+    require_room(config, [1, 2], 24_000_000_000)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.7, 1.0, 1.3])
+def test_drawn_rows_follow_their_skew(alpha: float) -> None:
+    rows, lookups = 1000, 50_000
+    drawn = zipf_indices(np.random.default_rng(1), rows, lookups, alpha)
+    assert drawn.min() >= 0
+    assert drawn.max() < rows
+    counts = np.sort(np.bincount(drawn, minlength=rows))[::-1]
+    weights = np.arange(1, rows + 1) ** -alpha
+    expected = weights[10:200].sum() / weights.sum()
+    assert counts[10:200].sum() / lookups == pytest.approx(expected, rel=0.25)
+
+
+def test_the_estimator_is_the_tenth_percentile() -> None:
+    samples = [10.0] * 3 + [11.0] * 5 + [400.0] * 2
+    assert robust_us(samples) == 10.0
+    assert summarize(samples)["median_us"] == 11.0
+    assert summarize([0.0])["spread_frac"] == 0.0
+
+
+def test_records_have_one_line_per_list_of_numbers() -> None:
+    text = dump_record({"steps_us": [1.5, 2.5], "names": ["a b"], "none": []})
+    assert '"steps_us": [1.5, 2.5]' in text
+    assert json.loads(text) == {"steps_us": [1.5, 2.5], "names": ["a b"], "none": []}
+
+
+def test_every_model_is_found() -> None:
+    assert {"dlrm", "dlrm-torchrec", "transformer", "resnet"} <= set(load_models())

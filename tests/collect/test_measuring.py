@@ -1,0 +1,194 @@
+"""Tiny measurements with PyTorch on a CPU."""
+
+import csv
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfmodel.collect import backend as backends
+from perfmodel.collect import bench as benches
+from perfmodel.collect.bench import Bench
+from perfmodel.collect.budget import Budget
+from perfmodel.collect.cli import main
+from perfmodel.collect.families import FAMILIES, Case, Family, Prepared, Scope, load_families
+from perfmodel.collect.models import Options, Ranks, load_models
+from perfmodel.collect.models.dlrm import LEARNING_RATE
+from perfmodel.collect.table import COLUMNS, Table
+
+torch = pytest.importorskip(
+    "torch", reason="needs PyTorch: pip install torch (the CPU build is enough)"
+)
+ROOT = Path(backends.__file__).parents[2]
+TINY = Scope("cpu", ("fp32",), max_bytes=2e6, max_flop=1e7)
+
+
+@pytest.fixture
+def cpu() -> backends.Backend:
+    return backends.open_backend("cpu")
+
+
+@pytest.fixture
+def bench(cpu: backends.Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.setattr(benches, "ROUNDS", 1)
+    return Bench(cpu, Table(tmp_path / "t.csv"), Budget(5), ("warm",))
+
+
+def collect(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "ignore", "-m", "perfmodel.collect", *words]
+    return subprocess.run(
+        [*command, "--device", "cpu", "-o", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", list(load_families()))
+def test_each_group_of_each_family_runs(name: str, bench: Bench) -> None:
+    first: dict[tuple[str, ...], Case] = {}
+    for case in FAMILIES[name].cases(TINY):
+        first.setdefault(case.group, case)
+    assert bench.measure([(name, case) for case in first.values()], 1e9) == len(first)
+    assert bench.skipped == {}
+
+
+def test_rows_are_complete_and_not_measured_twice(bench: Bench) -> None:
+    bench.measure_floors()
+    cases = [("copies", Case("copy", "fp32", {"elements": 10 * n}, size_bytes=8)) for n in (1, 2)]
+    assert bench.measure(cases, 1e9) == 2
+    assert bench.measure(cases, 1e9) == 0
+    with bench.table.path.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["op"] for row in rows] == ["clock_floor", "launch_floor", "copy", "copy"]
+    assert all(float(row["duration_us"]) <= float(row["median_us"]) for row in rows)
+    assert {row["timing"] for row in rows} == {"host_wall_sync"}
+    assert set(rows[0]) == set(COLUMNS)
+
+
+def broken(error: BaseException) -> Callable[..., Prepared]:
+    def prepare(*_: Any) -> Prepared:
+        raise error
+
+    return prepare
+
+
+@pytest.mark.parametrize(
+    ("error", "note"),
+    [
+        (MemoryError(), "add/fp32/fwd: out of memory"),
+        (
+            RuntimeError("[enforce fail] can't allocate memory"),
+            "out of memory",
+        ),
+        (NotImplementedError("no kernel for it\nlong text"), "add/fp32/fwd: no kernel for it"),
+    ],
+)
+def test_what_cannot_run_is_noted_and_the_rest_goes_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, error: BaseException, note: str
+) -> None:
+    add = Case("add", "fp32", {"rows": 2, "cols": 2}, size_bytes=8)
+    copy = Case("copy", "fp32", {"elements": 4}, size_bytes=8)
+    family = Family(lambda scope: iter(()), broken(error))
+    monkeypatch.setitem(FAMILIES._items, "elementwise", family)
+    assert bench.measure([("elementwise", add), ("copies", copy)], 1e9) == 1
+    ((found, times),) = bench.skipped.items()
+    assert found.endswith(note)
+    assert times == 1
+
+
+def test_an_interruption_keeps_what_was_measured(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = Case("add", "fp32", {"rows": 2, "cols": 2}, size_bytes=8)
+    copy = Case("copy", "fp32", {"elements": 4}, size_bytes=8)
+    family = Family(lambda scope: iter(()), broken(KeyboardInterrupt()))
+    monkeypatch.setitem(FAMILIES._items, "elementwise", family)
+    with pytest.raises(KeyboardInterrupt):
+        bench.measure([("copies", copy), ("elementwise", add)], 1e9)
+    assert len(bench.table) == 1
+
+
+def test_kernels_within_a_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["kernels", "--families", "copies", "--minutes", "0.03", "--device", "cpu"]
+    assert main([*words, "-o", str(tmp_path)]) == 0
+    assert main([*words, "-o", str(tmp_path)]) == 0
+    record = json.loads((tmp_path / "kernels_meta.json").read_text())
+    assert record["schema"] == "perfmodel.collect.kernels/1"
+    assert record["rows_resumed"] >= 4
+    assert record["rows"] == len((tmp_path / "kernels.csv").read_text().splitlines()) - 1
+    assert "cases cannot run here" in capsys.readouterr().err
+
+
+def test_overheads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["overheads", "--repeats", "5", "--minutes", "0.01", "--device", "cpu"]
+    assert main([*words, "-o", str(tmp_path)]) == 0
+    probes = json.loads((tmp_path / "overheads.json").read_text())["probes"]
+    assert probes["op"]["host_per_call"]["p10_us"] > probes["clock"]["host_per_call"]["p10_us"]
+    assert "graph_1" not in probes
+    assert "until done" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("model", ["dlrm", "transformer", "resnet"])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_trace_with_its_un_profiled_times(model: str, ranks: int, tmp_path: Path) -> None:
+    words = ["--preset", "tiny", "--batch", "4", "--steps", "4", "--warmup", "1", "--active", "2"]
+    done = collect(
+        "trace", "--model", model, *words, "--ranks", str(ranks), "--name", "x", folder=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    suffixes = ["_rank0", "_rank1"] if ranks == 2 else [""]
+    for suffix in suffixes:
+        record = json.loads((tmp_path / f"x{suffix}.json").read_text())
+        assert len(record["unprofiled"]["before_us"]) == 2
+        assert len(record["profiled"]["step_us"]) == 2
+        packed = (tmp_path / f"x{suffix}_kineto.json.gz").read_bytes()
+        events = json.loads(gzip.decompress(packed))["traceEvents"]
+        assert sum(event["name"].startswith("ProfilerStep#") for event in events) == 2
+        nodes = json.loads(gzip.decompress((tmp_path / f"x{suffix}_et.json.gz").read_bytes()))
+        assert len(nodes["nodes"]) > 20
+
+
+def test_ranks_that_fail_are_named(tmp_path: Path) -> None:
+    done = collect("trace", "--preset", "nix", "--ranks", "2", folder=tmp_path)
+    assert done.returncode == 2
+    assert "error: rank 0: unknown DLRM preset 'nix'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_graph_needs_a_gpu(tmp_path: Path) -> None:
+    done = collect("trace", "--preset", "tiny", "--cuda-graph", folder=tmp_path)
+    assert done.returncode == 2
+    assert "--cuda-graph needs --device cuda" in done.stderr
+
+
+def test_a_gpu_that_is_not_there_is_one_line_and_exit_2(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU, so it cannot be missed")
+    assert main(["kernels", "--device", "cuda", "-o", str(tmp_path)]) == 2
+    assert "sees no CUDA or ROCm device" in capsys.readouterr().err
+
+
+def test_both_embedding_updates_train_alike(cpu: backends.Backend) -> None:
+    weights = []
+    for update in ("sparse", "inplace"):
+        options = Options(preset="tiny", batch=8, embedding_update=update)
+        training = load_models()["dlrm"](cpu, Ranks(), options)
+        for number in range(3):
+            training.step(number)
+        tables = training.step.__self__.tables  # type: ignore[attr-defined]
+        weights.append([table.weight.detach().clone() for table in tables])
+    assert LEARNING_RATE > 0
+    for sparse, inplace in zip(*weights, strict=True):
+        torch.testing.assert_close(sparse, inplace)
