@@ -1,0 +1,176 @@
+"""T1 to T5 and operators without launches, measured on one rank's events."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import UsageError
+from perfmodel.overheads.blocking import overlaps, waits_in_thread
+from perfmodel.overheads.kinds import CODE, OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5, TYPES
+from perfmodel.overheads.samples import Samples
+from perfmodel.overheads.sub_events import SubEvents
+from perfmodel.trace.columns import NONE, Floats, Ints, Mask, RankTrace
+from perfmodel.trace.link import Links
+from perfmodel.trace.steps import AUTOGRAD, MAIN
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Indices of what one rank's samples lie between.
+
+    Operators are indices into `links.top_ops`, calls are rows.
+    """
+
+    after: Ints
+    """Operators that follow another on their thread within one step."""
+    launches: Ints
+    """Launch calls of operators, by thread, then time."""
+    owner: Ints
+    """Per launch: its operator."""
+    left: Ints
+    """Launches (indices) that the next one follows in the same operator."""
+    first: Ints
+    """Per launching operator: its first launch (index), `last` its last."""
+    last: Ints
+    silent: Ints
+    """Operators that launch nothing."""
+
+
+def measure(rank: RankTrace, links: Links, *, profiler_us_per_event: float = 0.0) -> Samples:
+    """Every host overhead of one rank as one sample, in microseconds.
+
+    A *top-level op* is the outermost operator on its thread; those that start within the steps
+    count, and one between two steps belongs to the earlier. T1 is the gap before an op (named
+    after that op; never across a step start), T2 its start to its first launch call, T3 the end
+    of its last launch call to its end, T4 each launch call, T5 the gap between its consecutive
+    launch calls; an op that launches nothing is one sample of `op_without_launch`. A launch
+    belongs to an op only if it also ends within it. Where neighbours overlap (files in whole
+    microseconds) the gap is 0.
+
+    `profiler_us_per_event`: microseconds that the profiler spends on recording one host event.
+    That much is taken off a sample per event recorded inside it, and once more off T1 (for the
+    op that follows) and T4 (for the call itself); no sample falls below 0. Lin et al. take 2;
+    the default 0 leaves everything as measured.
+
+    Raises `UsageError` when `profiler_us_per_event` is negative or not a number.
+    Source: Lin et al. 2022, section IV-C; the blocking rule is in `perfmodel.overheads.blocking`.
+    """
+    if not (math.isfinite(profiler_us_per_event) and profiler_us_per_event >= 0):
+        raise UsageError(
+            f"profiler_us_per_event: {profiler_us_per_event} is no duration: give 0 or more"
+        )
+    ops = links.top_ops
+    step = links.steps.of_time(rank.start_us[ops])
+    inside = _inside(rank, links, step)
+    found = _find(rank, links, step, inside)
+    kind, op, start, end = _intervals(rank, links, found)
+    call = np.full(len(op), NONE, np.int64)
+    call[kind == CODE[T4]] = rank.name[found.launches]
+    value = end - start
+    if profiler_us_per_event:
+        value -= profiler_us_per_event * _recorded(rank, links, found)
+
+    roles = tuple(dict.fromkeys(links.roles.values()))
+    role_of_op = _role_of_op(rank, links, roles)
+    thread = role_of_op[op]
+    blocking = waits_in_thread(rank, rank.thread[ops[op]], start, end)
+    if MAIN in roles and AUTOGRAD in roles:
+        gap = np.flatnonzero((kind == CODE[T1]) & (thread == roles.index(MAIN)))
+        work = np.sort(ops[inside & (role_of_op == roles.index(AUTOGRAD))])
+        blocking[gap] |= overlaps(start[gap], end[gap], rank.start_us[work], rank.end_us[work])
+    return Samples(
+        where=rank.where,
+        rank=rank.rank,
+        devices=tuple(device.name for device in rank.devices),
+        profiler_us_per_event=profiler_us_per_event,
+        names=tuple(rank.strings.texts),
+        threads=roles,
+        steps=links.steps.names,
+        type=kind,
+        thread=thread,
+        op=rank.name[ops[op]],
+        call=call,
+        step=step[op],
+        start_us=start,
+        end_us=end,
+        value_us=np.maximum(value, 0.0),
+        blocking=blocking,
+    )
+
+
+def _inside(rank: RankTrace, links: Links, step: Ints) -> Mask:
+    """Which top-level ops start between the first step's start and the last step's end."""
+    if links.steps.is_window or not len(links.steps):
+        return step >= 0
+    inside: Mask = (step >= 0) & (rank.start_us[links.top_ops] < links.steps.end_us.max())
+    return inside
+
+
+def _role_of_op(rank: RankTrace, links: Links, roles: tuple[str, ...]) -> Ints:
+    """Per top-level op: index into `roles` of its thread's role."""
+    threads, inverse = np.unique(rank.thread[links.top_ops], return_inverse=True)
+    codes = [roles.index(links.roles[thread]) for thread in threads.tolist()]
+    return np.array(codes, np.int64)[inverse]
+
+
+def _find(rank: RankTrace, links: Links, step: Ints, inside: Mask) -> _Found:
+    thread = rank.thread[links.top_ops]
+    follows = inside[:-1] & inside[1:] & (step[:-1] == step[1:]) & (thread[:-1] == thread[1:])
+    kept = np.flatnonzero(links.launch_op >= 0)
+    kept = kept[inside[links.launch_op[kept]]]
+    owner = links.launch_op[kept]
+    same = owner[1:] == owner[:-1]
+    ends = np.ones(min(len(owner), 1), bool)
+    first = np.flatnonzero(np.concatenate([ends, ~same]))
+    silent = inside.copy()
+    silent[owner] = False
+    return _Found(
+        after=np.flatnonzero(follows) + 1,
+        launches=links.launches[kept],
+        owner=owner,
+        left=np.flatnonzero(same),
+        first=first,
+        last=np.flatnonzero(np.concatenate([~same, ends])),
+        silent=np.flatnonzero(silent),
+    )
+
+
+def _intervals(
+    rank: RankTrace, links: Links, found: _Found
+) -> tuple[NDArray[np.int8], Ints, Floats, Floats]:
+    """Type code, operator, start and end of every sample, type after type."""
+    op_start, op_end = rank.start_us[links.top_ops], rank.end_us[links.top_ops]
+    call_start, call_end = rank.start_us[found.launches], rank.end_us[found.launches]
+    launching = found.owner[found.first]
+    last_end = np.maximum.reduceat(call_end, found.first) if len(found.first) else call_end
+    parts = {
+        T1: (found.after, op_end[found.after - 1], op_start[found.after]),
+        T2: (launching, op_start[launching], call_start[found.first]),
+        T3: (launching, last_end, op_end[launching]),
+        T4: (found.owner, call_start, call_end),
+        T5: (found.owner[found.left], call_end[found.left], call_start[found.left + 1]),
+        OP_WITHOUT_LAUNCH: (found.silent, op_start[found.silent], op_end[found.silent]),
+    }
+    op, start, end = (np.concatenate([parts[name][i] for name in TYPES]) for i in range(3))
+    sizes = [len(parts[name][0]) for name in TYPES]
+    return np.repeat(np.arange(len(TYPES), dtype=np.int8), sizes), op.astype(np.int64), start, end
+
+
+def _recorded(rank: RankTrace, links: Links, found: _Found) -> Ints:
+    """Events whose recording each sample paid for, in the order of `_intervals`."""
+    ops, launches = links.top_ops, found.launches
+    launching = found.owner[found.first]
+    count = SubEvents(rank, ops)
+    parts = {
+        T1: count.gap(found.after - 1, found.after) + 1,
+        T2: count.between(ops[launching], launches[found.first]),
+        T3: count.rest_of_op(launching, launches[found.last]),
+        T4: np.ones(len(launches), np.int64),
+        T5: count.between(launches[found.left], launches[found.left + 1]),
+        OP_WITHOUT_LAUNCH: count.rest_of_op(found.silent, ops[found.silent]),
+    }
+    return np.concatenate([parts[name] for name in TYPES])
