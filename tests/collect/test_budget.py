@@ -9,7 +9,7 @@ from perfmodel.collect.families import FAMILIES, Case, Scope, load_families
 from perfmodel.collect.shapes import ALIGNMENT, halton, log_points
 
 CPU = Scope("cpu", ("fp32", "bf16"))
-GPU = Scope("cuda", ("fp32", "tf32", "bf16", "fp16", "fp8"), max_bytes=8e9, max_flop=2e13)
+GPU = Scope("cuda", ("fp32", "tf32", "bf16", "fp16", "fp8"), max_bytes=8e9, max_flop=4e12)
 
 
 def case(op: str, size: int, dtype: str = "fp32") -> Case:

@@ -108,7 +108,7 @@ def scope_of(backend: Backend) -> Scope:
     fp8 = hasattr(torch, "_scaled_mm") and (hip or (major, minor) >= (8, 9))
     tensor = (("tf32", "bf16") if ampere else ("bf16",) if hip else ()) + ("fp16",)
     dtypes = ("fp32", *tensor, *(("fp8",) if fp8 else ()))
-    return Scope("cuda", dtypes, max_bytes=min(8e9, backend.free_bytes() / 8), max_flop=2e13)
+    return Scope("cuda", dtypes, max_bytes=min(8e9, backend.free_bytes() / 8), max_flop=4e12)
 
 
 def torch_dtype(backend: Backend, name: str) -> Any:

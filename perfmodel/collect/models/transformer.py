@@ -1,4 +1,4 @@
-"""A causal-free transformer encoder for token prediction, built of PyTorch's own layers."""
+"""A transformer encoder that predicts tokens, built of PyTorch's own layers."""
 
 from __future__ import annotations
 
