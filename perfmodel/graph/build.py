@@ -78,13 +78,17 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
         add_cross(occupancy_waits(rank, links, delays()))
     marks, nodes, (source, target) = _marks(rank, links, pieces, return_node, nodes, first_device)
     add(source, target, EdgeKind.PROGRAM)
+    around = np.full(len(nodes), NONE, np.int64)
+    around[: len(pieces.thread)] = pieces.annotation
+    around[len(pieces.thread) : first_device] = pieces.annotation[np.array(returns, np.int64)]
     whole = links.recorded_frac >= MIN_RECORDED_FRAC
     return ExecutionGraph(
         nodes,
         edges(),
         marks,
         resources,
-        _labels(rank, nodes),
+        _texts(rank, nodes.row),
+        _texts(rank, around),
         Cause.UNEXPLAINED if whole else Cause.RECORDING_MISSING,
     )
 
@@ -152,7 +156,6 @@ def _nodes(
         rank=np.full(count + len(at) + len(devices), rank.rank, np.int64),
         resource=stack(host_resource, host_resource[at], stream_of.reshape(-1) + len(threads)),
         row=stack(pieces.row, pieces.row[at], devices),
-        annotation=stack(pieces.annotation, pieces.annotation[at], np.full(len(devices), NONE)),
         start_us=stack(waits.start_us, [s for s, _, _ in back], rank.start_us[devices], dtype=float),
         duration_us=stack(
             waits.duration_us, [d for _, d, _ in back], rank.duration_us[devices], dtype=float
@@ -279,7 +282,6 @@ def _marks(
         rank=grow(nodes.rank, rank.rank),
         resource=grow(nodes.resource, 0),
         row=grow(nodes.row, NONE),
-        annotation=grow(nodes.annotation, NONE),
         start_us=grow(nodes.start_us, np.array(when)),
         duration_us=grow(nodes.duration_us, 0.0),
         release_us=grow(nodes.release_us, release),
@@ -289,8 +291,7 @@ def _marks(
     return marks, nodes, (np.array(source, np.int64), np.array(target, np.int64))
 
 
-def _labels(rank: RankTrace, nodes: Nodes) -> tuple[str, ...]:
-    """What people call each node: the event's name, for host work the overhead type before it."""
+def _texts(rank: RankTrace, rows: Ints) -> tuple[str, ...]:
+    """The names of trace rows; empty for -1."""
     texts = [*rank.strings.texts, ""]
-    names = np.append(rank.name, NONE)
-    return tuple(texts[names[row]] for row in nodes.row.tolist())
+    return tuple(texts[name] for name in np.append(rank.name, NONE)[rows].tolist())

@@ -29,13 +29,16 @@ PLAUSIBLE_US = dict.fromkeys(EdgeKind, (-20.0, 200.0)) | {
     EdgeKind.HOST_COLLECTIVE: (0.0, 2000.0),
 }
 """What can be the doing of an edge of each kind; later starts have a reason that is not seen."""
+SUMMED = (EdgeKind.STREAM, EdgeKind.STREAM_COPY, EdgeKind.STREAM_COLLECTIVE)
+"""Gaps that add up over thousands of operations: their mean keeps the sum, a median would not."""
 _ROUNDS = 4
 _TOLERANCE_US = 1e-6
 
 
 def with_constant_lags(start_us: Floats, duration_us: Floats, edges: Edges) -> Edges:
-    """`edges` with the lag of each kind: the median, over the decisive edges of that kind, of the
-    time from when the source set its target free until the target started.
+    """`edges` with the lag of each kind: the median (of gaps within a stream, the mean), over the
+    decisive edges of that kind, of the time from when the source set its target free until the
+    target started.
 
     An edge is decisive when no other edge into its target asks for a later start; which ones are
     depends on the lags, so the two are found in turn. A kind that never decided has lag 0.
@@ -49,7 +52,8 @@ def with_constant_lags(start_us: Floats, duration_us: Floats, edges: Edges) -> E
     for _ in range(_ROUNDS):
         decisive = latest(free + lag[kind], edges.target, len(start_us)) & ~fixed
         for code in np.unique(kind[decisive]):
-            lag[code] = np.median(gap[decisive & (kind == code)])
+            typical = np.mean if code in SUMMED else np.median
+            lag[code] = typical(gap[decisive & (kind == code)])
     return replace(edges, lag_us=lag[kind])
 
 

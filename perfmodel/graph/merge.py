@@ -44,6 +44,7 @@ def merge(graphs: list[ExecutionGraph], origins_ns: list[int], wheres: list[str]
         ),
         tuple(name for g in graphs for name in g.resources),
         tuple(label for g in graphs for label in g.labels),
+        tuple(text for g in graphs for text in g.annotations),
         max(graph.unknown for graph in graphs),
     )
     return _meet(merged, matched + offset) if len(matched) else merged
@@ -139,7 +140,6 @@ def _meet(graph: ExecutionGraph, matched: Ints) -> ExecutionGraph:
         rank=grow(nodes.rank, nodes.rank[first], nodes.rank[arrive]),
         resource=grow(nodes.resource, nodes.resource[first], nodes.resource[arrive]),
         row=grow(nodes.row, NONE, nodes.row[arrive]),
-        annotation=grow(nodes.annotation, NONE, NONE),
         start_us=grow(nodes.start_us, meeting_start, nodes.end_us[arrive] - each),
         duration_us=grow(duration, 0.0, each),
         release_us=grow(nodes.release_us, -np.inf, -np.inf),
@@ -161,5 +161,6 @@ def _meet(graph: ExecutionGraph, matched: Ints) -> ExecutionGraph:
         labels=graph.labels
         + tuple(graph.labels[node] for node in first)
         + tuple(graph.labels[node] for node in arrive),
+        annotations=graph.annotations + ("",) * (collectives + new),
         arrivals=np.stack([transfer, arrive], axis=1),
     )

@@ -17,8 +17,8 @@ ROUNDING_US = 3.0
 """Events of files with whole microseconds overlap by up to this much."""
 BEFORE_US = 12.0
 """A waiting operation starts at most this long after what it waited for."""
-MAX_TAIL_US = 1000.0
-MAX_TAIL_FRAC = 0.35
+MAX_TAIL_US = 2000.0
+MAX_TAIL_FRAC = 0.5
 """A kernel held back by a full device starts when the last blocks of the other one are placed:
 within this time and share of its end."""
 MIN_WAVES = 1.0
@@ -81,8 +81,9 @@ def event_waits(
 def occupancy_waits(rank: RankTrace, links: Links, delay_us: Floats) -> CrossEdges:
     """Kernels that started only as a kernel of another stream left the SMs.
 
-    A kernel of w waves places its last blocks when its last wave begins: 1/w of its duration
-    before its end; the kernel that waits can start then.
+    A kernel of w waves places its last blocks when its last wave begins; the kernel that waits can
+    start then. Its first waves take what they take in the median of its like (same name and
+    grid): the last one is slower for the company.
     """
     others = _Others(rank, links)
     is_kernel = rank.category[links.device_rows] == Category.KERNEL
@@ -104,10 +105,25 @@ def occupancy_waits(rank: RankTrace, links: Links, delay_us: Floats) -> CrossEdg
             closest = held[np.argmin(np.abs(others.end[held] - others.start[target]))]
             edges.append((int(closest), target))
     table = np.array(edges, np.int64).reshape(-1, 2)
-    share = waves[table[:, 0]]
-    overlap = np.where(share >= MIN_WAVES, np.minimum(1 / share.clip(MIN_WAVES), MAX_TAIL_FRAC), 0.0)
+    source = links.device_rows[table[:, 0]]
+    before_last_wave = 1 - 1 / waves[table[:, 0]].clip(MIN_WAVES)
+    undisturbed = np.minimum(_typical_duration_us(rank, links) / rank.duration_us[links.device_rows].clip(1e-3), 1)
+    overlap = 1 - before_last_wave * undisturbed[table[:, 0]]
+    overlap = np.where(rank.waves[source] >= MIN_WAVES, overlap.clip(0, MAX_TAIL_FRAC), 0.0)
     kind = np.full(len(table), EdgeKind.SM_OCCUPANCY, np.int64)
     return CrossEdges(table[:, 0], table[:, 1], kind, overlap)
+
+
+def _typical_duration_us(rank: RankTrace, links: Links) -> Floats:
+    """Per device operation: the median duration of those of its name and grid."""
+    rows = links.device_rows
+    like = rank.name[rows] * (len(rank.strings) + 1) + rank.grid[rows]
+    _, group = np.unique(like, return_inverse=True)
+    order = np.lexsort((rank.duration_us[rows], group))
+    first = np.searchsorted(group[order], np.arange(group.max(initial=-1) + 2))
+    low, high = (first[:-1] + first[1:] - 1) // 2, (first[:-1] + first[1:]) // 2
+    duration = rank.duration_us[rows][order]
+    return ((duration[low] + duration[high]) / 2)[group] if len(rows) else duration
 
 
 def _named_waits(rank: RankTrace, links: Links, stream: Ints) -> dict[int, list[int]]:

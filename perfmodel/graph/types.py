@@ -38,8 +38,6 @@ class Nodes:
     resource: Ints
     row: Ints
     """Row of the trace event behind the node (a gap: of the operator that follows), or -1."""
-    annotation: Ints
-    """Row of the innermost annotation around a host node, or -1."""
     start_us: Floats
     duration_us: Floats
     release_us: Floats
@@ -97,6 +95,8 @@ class ExecutionGraph:
     resources: tuple[str, ...]
     labels: tuple[str, ...]
     """Per node, what people call it."""
+    annotations: tuple[str, ...]
+    """Per node, the innermost annotation around it, or an empty text."""
     unknown: Cause = Cause.UNEXPLAINED
     """What time without a visible reason is due to: `RECORDING_MISSING` in files that hold only
     part of what ran."""

@@ -1,0 +1,129 @@
+"""Where the time of a trace went: device, host overheads, idle causes and the critical path."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.attribution.accounting import Accounting, account
+from perfmodel.attribution.idle import idle_pieces
+from perfmodel.attribution.path import Piece, Walker, by_cause, critical_path
+from perfmodel.attribution.steps import ranks_of
+from perfmodel.graph import build_graph
+from perfmodel.overheads import measure
+from perfmodel.timeline.schedule import Timeline, measured
+from perfmodel.trace import Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = "perfmodel.breakdown/1"
+
+
+@dataclass(frozen=True)
+class StepBreakdown:
+    """One step of one rank. Times in microseconds; what each means is in docs/numbers.md."""
+
+    name: str
+    accounting: Accounting
+    idle_by_cause: dict[str, float]
+    overheads: dict[str, Any]
+    """`{thread: {"raw" | "no_blocking": {type: {count, mean_us, median_us, total_us}}}}`."""
+    critical_path_by_kind: dict[str, float]
+    critical_path: list[Piece] = field(repr=False)
+    idle: list[Piece] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class RankBreakdown:
+    """The steps of one rank."""
+
+    rank: int
+    device: str
+    steps: list[StepBreakdown]
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Where the time of a trace went, by rank and step."""
+
+    source: str
+    ranks: list[RankBreakdown]
+    timeline: Timeline = field(repr=False)
+    warnings: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as `docs/schemas/breakdown.json` describes it."""
+        ranks = [
+            {"rank": r.rank, "device": r.device, "steps": [_step_dict(s) for s in r.steps]}
+            for r in self.ranks
+        ]
+        return {"schema": SCHEMA, "warnings": self.warnings, "ranks": ranks}
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per rank and step: the accounting, idle causes as `idle_*`, path as `path_*`."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {"rank": rank.rank, "step": step.name}
+            | {k: v for k, v in asdict(step.accounting).items() if k != "kernel_sum_us"}
+            | {f"idle_{cause}_us": v for cause, v in step.idle_by_cause.items()}
+            | {f"path_{kind}_us": v for kind, v in step.critical_path_by_kind.items()}
+            for rank in self.ranks
+            for step in rank.steps
+        ).fillna(0.0)
+
+
+def breakdown(trace: Trace) -> Breakdown:
+    """Break a trace down as it was measured.
+
+    Raises `TraceError` when there is nothing to break down (an execution trace has no times).
+    """
+    graph = build_graph(trace)
+    timeline = measured(graph)
+    walker = Walker.of(timeline)
+    marks = graph.marks
+    steps: dict[int, list[StepBreakdown]] = {rank: [] for rank in ranks_of(graph)}
+    samples = {
+        rank.rank: measure(rank, links)
+        for rank, links in zip(trace.ranks, trace.links, strict=True)
+    }
+    devices = {rank: graph.device_span(rank) for rank in steps}
+    for mark, (rank, name) in enumerate(zip(marks.rank.tolist(), marks.name, strict=True)):
+        begun = float(timeline.end_us[marks.start[mark]])
+        over = float(timeline.end_us[marks.end[mark]])
+        path = critical_path(timeline, mark, walker)
+        idle = idle_pieces(timeline, devices[rank], begun, over, walker)
+        steps[rank].append(
+            StepBreakdown(
+                name=name,
+                accounting=account(timeline, devices[rank], begun, over),
+                idle_by_cause=by_cause(idle),
+                overheads=samples[rank].of_step(len(steps[rank])).table(),
+                critical_path_by_kind=by_cause(path),
+                critical_path=path,
+                idle=idle,
+            )
+        )
+    ranks = [RankBreakdown(rank, trace.device, found) for rank, found in steps.items()]
+    return Breakdown(trace.source, ranks, timeline, [*trace.warnings, *_warnings(trace)])
+
+
+def _step_dict(step: StepBreakdown) -> dict[str, Any]:
+    figures = {k: round(v, 3) for k, v in asdict(step.accounting).items() if k != "kernel_sum_us"}
+    return {
+        "name": step.name,
+        **figures,
+        "idle_by_cause": {k: round(v, 6) for k, v in step.idle_by_cause.items()},
+        "overheads": step.overheads,
+        "critical_path_by_kind": {k: round(v, 6) for k, v in step.critical_path_by_kind.items()},
+    }
+
+
+def _warnings(trace: Trace) -> list[str]:
+    return [
+        f"{rank.where}: holds {links.recorded_frac:.1%} of the operators that ran (by their ids): "
+        "sampled or filtered; gaps count as recording_missing"
+        for rank, links in zip(trace.ranks, trace.links, strict=True)
+        if links.recorded_frac < 0.5
+    ]

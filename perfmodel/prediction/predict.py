@@ -1,0 +1,201 @@
+"""The orchestration, in one page: trace, graph, durations, schedule, result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfmodel import hardware as catalogue
+from perfmodel.attribution.steps import ranks_of, steady_steps
+from perfmodel.errors import TraceError, UsageError
+from perfmodel.graph import build_graph
+from perfmodel.graph.kinds import Cause, Scope
+from perfmodel.graph.types import ExecutionGraph
+from perfmodel.ops import dtypes_of_kernels, families_of_kernels
+from perfmodel.overheads import load_profile
+from perfmodel.prediction.leave_out import left_out_step_us
+from perfmodel.prediction.result import fallback_frac, summarise
+from perfmodel.prediction.types import Prediction, Result
+from perfmodel.prediction.whatif import Scale, scaled
+from perfmodel.timeline.schedule import measured, schedule
+from perfmodel.trace import Trace
+from perfmodel.trace.columns import Floats
+from perfmodel.transfer import host_ratio, transfer_ratio
+
+REPLAY, TRANSFER, MODEL = MODES = ("replay", "transfer", "model")
+
+_OVERHEAD_OF_CAUSE = {
+    Cause.HOST_T1: "T1",
+    Cause.HOST_T2: "T2",
+    Cause.HOST_T3: "T3",
+    Cause.HOST_T4: "T4",
+    Cause.HOST_T5: "T5",
+    Cause.HOST_OP_WITHOUT_LAUNCH: "op_without_launch",
+}
+
+
+def predict(
+    trace: Trace,
+    *,
+    hardware: Sequence[str | Path] = (),
+    mode: str | None = None,
+    scale: Sequence[str] = (),
+    remove: Sequence[str] = (),
+    overheads: str | Path | None = None,
+    leave_one_step_out: bool = False,
+) -> Prediction:
+    """Per-batch time of a trace: replayed on its own machine, or on others.
+
+    `hardware` names devices or nodes of the catalogue, or TOML files; without it the trace is
+    replayed. `scale` and `remove` are what-ifs (`Scale.parse`). `overheads` names a saved profile
+    whose means replace the measured host costs. `leave_one_step_out` takes each step's host costs
+    from the other steps. Raises `PerfmodelError` with one line where something does not fit.
+    """
+    mode = mode or (TRANSFER if hardware else REPLAY)
+    _check(trace, mode, hardware, leave_one_step_out)
+    graph = build_graph(trace)
+    warnings = [*trace.warnings, *_comm_warnings(graph, scale)]
+    edits = [*map(Scale.parse, scale), *map(Scale.parse_removal, remove)]
+    duration = graph.nodes_.duration_us
+    if overheads is not None:
+        duration = _profiled(graph, duration, overheads)
+    edited = bool(edits) or overheads is not None
+    results = []
+    for target in hardware or (None,):
+        moved = duration if target is None else _transferred(trace, graph, duration, target, warnings)
+        moved = scaled(graph, moved, edits)
+        results.append(_result(trace, graph, moved, target, mode, edited, leave_one_step_out))
+    return Prediction(_source(trace), results, warnings)
+
+
+def _result(
+    trace: Trace,
+    graph: ExecutionGraph,
+    duration_us: Floats,
+    target: str | Path | None,
+    mode: str,
+    edited: bool,
+    leave_one_step_out: bool,
+) -> Result:
+    timeline = schedule(graph, duration_us)
+    steady = steady_steps(measured(graph))
+    left = None
+    if mode == REPLAY and len(steady) > 1:
+        left = left_out_step_us(graph, duration_us, steady)
+        left = np.where(np.isnan(left), timeline.step_us, left)
+    result = summarise(
+        timeline,
+        hardware=str(target) if target is not None else trace.device,
+        mode=mode,
+        left_out_us=left,
+        report_left_out=leave_one_step_out,
+        compare=target is None and not edited,
+    )
+    if target is None:
+        return result
+    rows = graph.device_span()[1]
+    labels = [graph.labels[row] for row in rows]
+    share = fallback_frac(labels, duration_us[rows])
+    return replace(result, coverage=result.coverage | {"fallback_frac": round(share, 6)})
+
+
+def _check(trace: Trace, mode: str, hardware: Sequence[str | Path], leave_out: bool) -> None:
+    if mode not in MODES:
+        raise UsageError(f"unknown mode {mode!r}; one of {', '.join(MODES)}")
+    if not trace.ranks:
+        raise TraceError(
+            f"{trace.source}: an execution trace has no times to replay, and predicting from shapes "
+            "alone is not available yet; give a Kineto trace"
+        )
+    if mode == MODEL:
+        raise UsageError("mode model (from shapes alone) is not available yet; use transfer or replay")
+    if mode == REPLAY and hardware:
+        raise UsageError("mode replay is for the trace's own machine: leave --hardware out, or use transfer")
+    if mode == TRANSFER and not hardware:
+        raise UsageError("mode transfer needs --hardware")
+    if mode == TRANSFER and trace.device == "cpu":
+        raise TraceError(
+            f"{trace.source}: a trace of a process without a GPU cannot be transferred to "
+            f"{hardware[0]}: what its operators would launch there is not modelled yet"
+        )
+    if leave_out and mode != REPLAY:
+        raise UsageError("--leave-one-step-out is for mode replay")
+
+
+def _transferred(
+    trace: Trace,
+    graph: ExecutionGraph,
+    duration_us: Floats,
+    target: str | Path,
+    warnings: list[str],
+) -> Floats:
+    """Durations on `target`: device time by roofline ratio per kernel, host time by host speed."""
+    device = trace.ranks[0].devices[0] if trace.ranks[0].devices else None
+    if device is None:
+        raise TraceError(f"{trace.source}: does not name its GPU, so no ratio to {target} is known")
+    source = catalogue.from_driver_name(device.name, device.memory_bytes or None)
+    node, home = catalogue.node(target), catalogue.node_of(source)
+    moved = duration_us.copy()
+    rows = graph.device_span()[1]
+    labels = [graph.labels[row] for row in rows]
+    ratio = transfer_ratio(
+        families_of_kernels(labels),
+        dtypes_of_kernels(labels),
+        source,
+        node.device,
+        duration_us=duration_us[rows],
+    )
+    moved[rows] = duration_us[rows] * ratio
+    host = np.isin(graph.nodes_.scope, (Scope.HOST, Scope.ALLOCATOR))
+    moved[host] *= host_ratio(home.host, node.host)
+    note = (
+        f"{target}: host time scaled from {home.host.name} (assumed: the trace does not name its "
+        f"host) to {node.host.name} by single-thread speed; kernels by roofline ratio of their class"
+    )
+    if note not in warnings:
+        warnings.append(note)
+    return moved
+
+
+def _profiled(graph: ExecutionGraph, duration_us: Floats, overheads: str | Path) -> Floats:
+    """Host costs from a saved profile: its mean per overhead type, operator and thread."""
+    profile = load_profile(overheads)
+    causes = graph.nodes_.cause.tolist()
+    rows = [
+        row
+        for row in np.flatnonzero(graph.nodes_.scope == Scope.HOST).tolist()
+        if causes[row] in _OVERHEAD_OF_CAUSE
+    ]
+    threads = [graph.resources[graph.nodes_.resource[row]].split("/", 1)[1] for row in rows]
+    replaced = duration_us.copy()
+    replaced[rows] = profile.durations(
+        [_OVERHEAD_OF_CAUSE[Cause(causes[row])] for row in rows],
+        [graph.labels[row] for row in rows],
+        threads,
+    )
+    return replaced
+
+
+def _comm_warnings(graph: ExecutionGraph, scales: Sequence[str]) -> list[str]:
+    scopes = {Scale.parse(text).scope for text in scales}
+    alone = len(ranks_of(graph)) == 1 and bool((graph.nodes_.scope == Scope.COMM).any())
+    if alone and scopes & {"gpu", "comm"}:
+        return [
+            "one rank alone: a collective's measured duration contains waiting for other ranks, "
+            "and is scaled as one piece; give the folder of all ranks to let them meet"
+        ]
+    return []
+
+
+def _source(trace: Trace) -> dict[str, Any]:
+    return {
+        "trace": trace.source,
+        "device": trace.device,
+        "ranks": [rank.rank for rank in trace.ranks],
+        "events": sum(len(rank) for rank in trace.ranks),
+        "execution_traces": len(trace.execution_traces),
+    }

@@ -1,0 +1,198 @@
+"""From a schedule to a result: medians, families, the critical path, intervals."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from perfmodel.attribution.accounting import Accounting, account
+from perfmodel.attribution.path import Piece, Walker, critical_path
+from perfmodel.attribution.steps import by_rank, ranks_of, steady_steps, warmup_steps
+from perfmodel.graph.kinds import Cause, EdgeKind
+from perfmodel.graph.types import ExecutionGraph
+from perfmodel.ops.families import OTHER, families_of_kernels
+from perfmodel.prediction.types import (
+    DEVICE_FIGURES,
+    PathPiece,
+    RankPrediction,
+    Result,
+    StepPrediction,
+)
+from perfmodel.timeline.schedule import Timeline, measured
+from perfmodel.trace.columns import NONE, Floats, Ints
+
+HOST_CAUSES = frozenset(
+    {
+        Cause.HOST_T1,
+        Cause.HOST_T2,
+        Cause.HOST_T3,
+        Cause.HOST_T4,
+        Cause.HOST_T5,
+        Cause.HOST_OP_WITHOUT_LAUNCH,
+        Cause.DATA_LOADING,
+        Cause.ALLOCATOR,
+    }
+)
+
+
+def summarise(
+    timeline: Timeline,
+    *,
+    hardware: str,
+    mode: str,
+    left_out_us: Floats | None = None,
+    report_left_out: bool = False,
+    compare: bool = True,
+) -> Result:
+    """What a schedule says of its steps.
+
+    `left_out_us` (per row of the marks) gives the interval of a replay; with `report_left_out`
+    it is the prediction itself. `compare` puts the measured figures beside, where the schedule is
+    of the machine that was measured.
+    """
+    graph = timeline.graph
+    truth = measured(graph)
+    steady = steady_steps(truth)
+    walker = Walker.of(timeline)
+    step_us = by_rank(graph, left_out_us if report_left_out and left_out_us is not None else timeline.step_us)
+    ranks = [
+        _rank(timeline, truth if compare else None, walker, rank, step_us[i], steady, i)
+        for i, rank in enumerate(ranks_of(graph))
+    ]
+    slowest = int(np.argmax([rank.step_us for rank in ranks]))
+    low, high = _interval(graph, left_out_us, timeline, slowest, steady)
+    device = graph.device_span(ranks[slowest].rank)[1]
+    return Result(
+        hardware=hardware,
+        mode=mode,
+        low_us=low,
+        high_us=high,
+        ranks=ranks,
+        slowest=slowest,
+        families=_families(timeline, device, slowest, steady),
+        coverage={"kernels": len(device), "modelled_frac": 0.0, "fallback_frac": 0.0, "no_shapes_frac": 0.0},
+        critical_path=_path(timeline, walker, slowest, ranks[slowest], steady),
+        timeline=timeline,
+    )
+
+
+def _rank(
+    timeline: Timeline,
+    truth: Timeline | None,
+    walker: Walker,
+    rank: int,
+    step_us: Floats,
+    steady: Ints,
+    position: int,
+) -> RankPrediction:
+    graph = timeline.graph
+    device = graph.device_span(rank)
+    marks = np.flatnonzero(graph.marks.rank == rank)
+    warmup = warmup_steps(measured(graph))
+    true_us = truth.step_us[marks] if truth is not None else None
+    steps = [
+        StepPrediction(
+            name=graph.marks.name[mark],
+            step_us=float(step_us[i]),
+            warmup=bool(warmup[i]),
+            measured_us=None if true_us is None else float(true_us[i]),
+            measured_host_frac=_host_frac(critical_path(timeline, int(mark), walker)),
+        )
+        for i, mark in enumerate(marks)
+    ]
+    figures = _medians(timeline, device, marks[steady])
+    return RankPrediction(
+        rank=rank,
+        step_us=float(np.median(step_us[steady])),
+        **{key: figures[key] for key in (*DEVICE_FIGURES, "kernel_sum_us")},
+        measured=None if truth is None else _measured(truth, device, marks[steady]),
+        steps=steps,
+    )
+
+
+def _measured(truth: Timeline, device: tuple[Ints, Ints], marks: Ints) -> dict[str, float]:
+    figures = _medians(truth, device, marks)
+    return {key: figures[key] for key in ("step_us", *DEVICE_FIGURES)}
+
+
+def _medians(timeline: Timeline, device: tuple[Ints, Ints], marks: Ints) -> dict[str, float]:
+    """Median of every figure of the accounting over the given steps."""
+    bounds = timeline.graph.marks
+    found: list[Accounting] = [
+        account(
+            timeline,
+            device,
+            float(timeline.end_us[bounds.start[mark]]),
+            float(timeline.end_us[bounds.end[mark]]),
+        )
+        for mark in marks
+    ]
+    tables = [asdict(one) for one in found]
+    return {key: float(np.median([table[key] for table in tables])) for key in tables[0]}
+
+
+def _host_frac(path: list[Piece]) -> float:
+    total = sum(piece.end_us - piece.start_us for piece in path)
+    host = sum(p.end_us - p.start_us for p in path if p.cause in HOST_CAUSES)
+    return host / total if total else 0.0
+
+
+def _interval(
+    graph: ExecutionGraph,
+    left_out_us: Floats | None,
+    timeline: Timeline,
+    slowest: int,
+    steady: Ints,
+) -> tuple[float | None, float | None]:
+    """The spread of leaving steps out, around the prediction; None with one step."""
+    if left_out_us is None or len(steady) < 2:
+        return None, None
+    left = by_rank(graph, left_out_us)[slowest][steady]
+    return float(left.min()), float(left.max())
+
+
+def _families(timeline: Timeline, device: Ints, slowest: int, steady: Ints) -> list[dict[str, Any]]:
+    """Device time and operations per kernel family and steady step, largest first."""
+    graph = timeline.graph
+    marks = np.flatnonzero(graph.marks.rank == ranks_of(graph)[slowest])[steady]
+    begun, over = timeline.end_us[graph.marks.start[marks]], timeline.end_us[graph.marks.end[marks]]
+    at = np.searchsorted(begun, timeline.start_us[device], side="right") - 1
+    inside = (at >= 0) & (timeline.start_us[device] < over[np.maximum(at, 0)])
+    rows = device[inside]
+    names = families_of_kernels([graph.labels[row] for row in rows])
+    families, group = np.unique(np.array(names, dtype=object).astype(str), return_inverse=True)
+    taken = timeline.end_us[rows] - timeline.start_us[rows]
+    total = np.bincount(group, taken, minlength=len(families)) / len(steady)
+    count = np.bincount(group, minlength=len(families)) / len(steady)
+    order = np.argsort(-total, kind="stable")
+    return [
+        {"family": str(families[i]), "time_us": round(float(total[i]), 4), "count": round(float(count[i]), 4)}
+        for i in order
+    ]
+
+
+def fallback_frac(labels: list[str], duration_us: Floats) -> float:
+    """Share of device time in kernels whose name says no family."""
+    unknown = np.array([family == OTHER for family in families_of_kernels(labels)], bool)
+    return float(duration_us[unknown].sum() / duration_us.sum()) if duration_us.sum() else 0.0
+
+
+def _path(
+    timeline: Timeline, walker: Walker, slowest: int, rank: RankPrediction, steady: Ints
+) -> list[PathPiece]:
+    """The critical path of the step closest to the median, neighbours of one node joined."""
+    graph = timeline.graph
+    closest = min(steady, key=lambda step: abs(rank.steps[step].step_us - rank.step_us))
+    mark = int(np.flatnonzero(graph.marks.rank == rank.rank)[closest])
+    begun = float(timeline.end_us[graph.marks.start[mark]])
+    return [
+        PathPiece(
+            name=graph.labels[piece.node] if piece.edge == NONE else EdgeKind(piece.edge).name.lower(),
+            kind=piece.cause.name.lower(),
+            start_us=piece.start_us - begun,
+            duration_us=piece.end_us - piece.start_us,
+        )
+        for piece in critical_path(timeline, mark, walker)
+    ]

@@ -1,0 +1,181 @@
+"""What a prediction says, and how it is written down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.timeline.schedule import Timeline
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = "perfmodel.prediction/1"
+DEVICE_FIGURES = ("gpu_active_us", "gpu_idle_us", "comm_us", "exposed_comm_us")
+
+
+@dataclass(frozen=True)
+class StepPrediction:
+    """One step: predicted and, where the trace has it, measured. Microseconds."""
+
+    name: str
+    step_us: float
+    warmup: bool
+    measured_us: float | None
+    measured_host_frac: float
+    """Share of the step's critical path that is measured host work: near 1, a replay is an echo."""
+
+    @property
+    def error_pct(self) -> float | None:
+        return error_pct(self.step_us, self.measured_us)
+
+
+@dataclass(frozen=True)
+class RankPrediction:
+    """One rank: medians over the steps that are not warm-up. Microseconds."""
+
+    rank: int
+    step_us: float
+    gpu_active_us: float
+    gpu_idle_us: float
+    kernel_sum_us: float
+    comm_us: float
+    exposed_comm_us: float
+    measured: dict[str, float] | None
+    steps: list[StepPrediction] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class PathPiece:
+    """A stretch of the critical path; times after the start of its step."""
+
+    name: str
+    kind: str
+    start_us: float
+    duration_us: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """A prediction for one hardware configuration: the slowest rank's figures stand for the job."""
+
+    hardware: str
+    mode: str
+    low_us: float | None
+    high_us: float | None
+    ranks: list[RankPrediction]
+    slowest: int
+    """Index into `ranks`."""
+    families: list[dict[str, Any]]
+    coverage: dict[str, float]
+    critical_path: list[PathPiece] = field(repr=False)
+    timeline: Timeline = field(repr=False)
+
+    @property
+    def rank(self) -> RankPrediction:
+        """The slowest rank."""
+        return self.ranks[self.slowest]
+
+    @property
+    def step_us(self) -> float:
+        return self.rank.step_us
+
+    def to_dict(self) -> dict[str, Any]:
+        rank = self.rank
+        measured = rank.measured
+        errors = None
+        if measured:
+            errors = {
+                "step": rounded(error_pct(rank.step_us, measured["step_us"])),
+                "gpu_active": rounded(error_pct(rank.gpu_active_us, measured["gpu_active_us"])),
+            }
+        return {
+            "hardware": self.hardware,
+            "mode": self.mode,
+            "step_us": rounded(rank.step_us),
+            "low_us": rounded(self.low_us),
+            "high_us": rounded(self.high_us),
+            **{key: rounded(getattr(rank, key)) for key in (*DEVICE_FIGURES, "kernel_sum_us")},
+            "measured": _rounded(measured),
+            "error_pct": errors,
+            "steps": [_step_dict(step) for step in rank.steps],
+            "per_rank": [_rank_dict(r) for r in self.ranks],
+            "families": self.families,
+            "coverage": self.coverage,
+            "critical_path": [
+                {
+                    "name": p.name,
+                    "kind": p.kind,
+                    "start_us": rounded(p.start_us),
+                    "duration_us": rounded(p.duration_us),
+                }
+                for p in self.critical_path
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Predictions of one trace on one or several hardware configurations."""
+
+    source: dict[str, Any]
+    results: list[Result]
+    warnings: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as `docs/schemas/prediction.json` describes it."""
+        return {
+            "schema": SCHEMA,
+            "source": self.source,
+            "results": [result.to_dict() for result in self.results],
+            "warnings": self.warnings,
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per result and rank."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {"hardware": result.hardware, "mode": result.mode} | _rank_dict(rank)
+            for result in self.results
+            for rank in result.ranks
+        )
+
+    def to_json(self) -> str:
+        """`to_dict` as JSON text."""
+        import json
+
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+
+def error_pct(predicted: float, measured: float | None) -> float | None:
+    """Signed error in percent of the measured value; None without one."""
+    return (predicted / measured - 1) * 100 if measured else None
+
+
+def rounded(value: float | None) -> float | None:
+    return None if value is None else round(float(value), 4)
+
+
+def _rounded(values: dict[str, float] | None) -> dict[str, float | None] | None:
+    return {key: rounded(value) for key, value in values.items()} if values else None
+
+
+def _step_dict(step: StepPrediction) -> dict[str, Any]:
+    return {
+        "name": step.name,
+        "step_us": rounded(step.step_us),
+        "warmup": step.warmup,
+        "measured_us": rounded(step.measured_us),
+        "error_pct": rounded(step.error_pct),
+        "measured_host_frac": rounded(step.measured_host_frac),
+    }
+
+
+def _rank_dict(rank: RankPrediction) -> dict[str, Any]:
+    return {
+        "rank": rank.rank,
+        "step_us": rounded(rank.step_us),
+        "measured_us": rounded(rank.measured["step_us"]) if rank.measured else None,
+        **{key: rounded(getattr(rank, key)) for key in (*DEVICE_FIGURES, "kernel_sum_us")},
+    }
