@@ -6,7 +6,7 @@ from perfmodel.errors import TraceError
 from perfmodel.graph.build import build_rank
 from perfmodel.graph.merge import merge
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.trace import Trace
+from perfmodel.trace import Links, RankTrace, Trace
 
 __all__ = ["ExecutionGraph", "build_graph", "build_rank"]
 
@@ -18,9 +18,21 @@ def build_graph(trace: Trace) -> ExecutionGraph:
     """
     if not trace.ranks:
         raise TraceError(f"{trace.source}: an execution trace without timings: give a Kineto trace")
-    graphs = [build_rank(rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)]
+    graphs = [
+        _graph_of(trace, rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)
+    ]
     if len(graphs) == 1:
         return graphs[0]
     return merge(
         graphs, [rank.origin_ns for rank in trace.ranks], [rank.where for rank in trace.ranks]
     )
+
+
+def _graph_of(trace: Trace, rank: RankTrace, links: Links) -> ExecutionGraph:
+    graph = build_rank(rank, links)
+    pairing = trace.pairings.get(rank.rank)
+    if pairing is None:
+        return graph
+    from perfmodel.graph.data import with_data_edges
+
+    return with_data_edges(graph, rank, links, trace.execution_traces[rank.rank], pairing)

@@ -197,5 +197,13 @@ def _source(trace: Trace) -> dict[str, Any]:
         "device": trace.device,
         "ranks": [rank.rank for rank in trace.ranks],
         "events": sum(len(rank) for rank in trace.ranks),
-        "execution_traces": len(trace.execution_traces),
+        "execution_traces": [
+            {
+                "rank": rank,
+                "schema": trace.execution_traces[rank].schema,
+                "regime": pairing.regime,
+                "matched_frac": round(pairing.matched_frac, 6),
+            }
+            for rank, pairing in trace.pairings.items()
+        ],
     }

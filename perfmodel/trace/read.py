@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import TraceError
 from perfmodel.files import DEFAULT_MAX_BYTES, GZIP_MAGIC, gunzip, read_bytes
@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from perfmodel.trace.execution_trace import ExecutionTrace
+    from perfmodel.trace.pair import Pairing
 
 _RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_]?(\d+)", re.IGNORECASE)
 _TAR_MAGIC_AT = 257
 _SUFFIXES = (".json", ".json.gz", ".et", ".tar.gz", ".tgz")
 _SNIFF_BYTES = 512
+MIN_PAIRED_FRAC = 0.5
+"""An execution trace that shares fewer of its events with a profile is of another program."""
 _KINETO_KEY = b'"traceEvents"'
 
 
@@ -45,6 +48,42 @@ class Trace:
     def links(self) -> tuple[Links, ...]:
         """Per rank of `ranks`: how its kernels, launches and operators tie together."""
         return tuple(link(rank) for rank in self.ranks)
+
+    @cached_property
+    def pairings(self) -> dict[int, Pairing]:
+        """Per rank that has an execution trace: which host event is which of its nodes."""
+        if not self.execution_traces:
+            return {}
+        from perfmodel.trace.pair import pair
+
+        return {
+            rank.rank: pair(rank, self.execution_traces[rank.rank])
+            for rank in self.ranks
+            if rank.rank in self.execution_traces
+        }
+
+    def with_execution_trace(self, path: str | Path, **options: Any) -> Trace:
+        """This trace with the execution trace in `path` (options as of `read`) paired to a rank.
+
+        The rank is the one in the file's name, or the only one. Raises `TraceError` when the file
+        holds none, and when its nodes are not the events of this trace.
+        """
+        found = read(path, **options)
+        if not found.execution_traces:
+            raise TraceError(f"{path}: holds no execution trace")
+        extra = list(found.execution_traces.values())
+        joined = replace(
+            self,
+            execution_traces=self.execution_traces | _by_rank(extra, list(self.ranks)),
+            warnings=[*self.warnings, *found.warnings],
+        )
+        best = max((p.matched_frac for p in joined.pairings.values()), default=0.0)
+        if best < MIN_PAIRED_FRAC:
+            raise TraceError(
+                f"{path}: only {best:.0%} of the host events of {self.source} are nodes of this "
+                "execution trace: they are not of the same program"
+            )
+        return joined
 
     @property
     def events(self) -> pd.DataFrame:
@@ -189,7 +228,7 @@ def _by_rank(others: list[ExecutionTrace], ranks: list[RankTrace]) -> dict[int, 
     found: dict[int, ExecutionTrace] = {}
     for position, trace in enumerate(others):
         named = _rank_in_name(trace.where)
-        if named is None and len(others) == len(ranks) == 1:
+        if len(others) == len(ranks) == 1:
             named = ranks[0].rank
         number = position if named is None else named
         if number in found:

@@ -1,0 +1,92 @@
+"""Data dependencies of an execution trace as edges between streams of the measured graph."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+
+from perfmodel.graph.kinds import EdgeKind
+from perfmodel.graph.types import Edges, ExecutionGraph
+from perfmodel.trace.columns import NONE, Ints, RankTrace
+from perfmodel.trace.execution_trace import ExecutionTrace
+from perfmodel.trace.link import Links
+from perfmodel.trace.pair import Pairing
+
+ROUNDING_US = 3.0
+
+
+def with_data_edges(
+    graph: ExecutionGraph,
+    rank: RankTrace,
+    links: Links,
+    execution_trace: ExecutionTrace,
+    pairing: Pairing,
+) -> ExecutionGraph:
+    """`graph` (of this one rank) with an edge from the last device operation of each producer to
+    the first one of its consumer, where they run on different streams.
+
+    Within a stream the order says it already. An edge that the measurement contradicts (the
+    consumer began before) is left out.
+    """
+    events = defaultdict(list)
+    for event, node in zip(pairing.event.tolist(), pairing.node.tolist(), strict=True):
+        events[node].append(event)
+    producer, consumer = execution_trace.data_dependencies()
+    pairs = [
+        pair
+        for p, c in zip(producer.tolist(), consumer.tolist(), strict=True)
+        if len(events[p]) == len(events[c])
+        for pair in zip(events[p], events[c], strict=True)
+    ]
+    if not pairs:
+        return graph
+    table = np.array(pairs, np.int64)
+    rows = np.unique(table)
+    first, last = _device_operations(rank, links, rows)
+    source = last[np.searchsorted(rows, table[:, 0])]
+    target = first[np.searchsorted(rows, table[:, 1])]
+    known = (source >= 0) & (target >= 0)
+    found = np.unique(np.stack([source[known], target[known]], axis=1), axis=0)
+    stream, start, end = (
+        column[links.device_rows] for column in (rank.stream, rank.start_us, rank.end_us)
+    )
+    found = found[
+        (stream[found[:, 0]] != stream[found[:, 1]])
+        & (end[found[:, 0]] <= start[found[:, 1]] + ROUNDING_US)
+    ]
+    node = np.flatnonzero(graph.on_device)
+    count, edges = len(found), graph.edges_
+    return replace(
+        graph,
+        edges_=Edges(
+            np.concatenate([edges.source, node[found[:, 0]]]),
+            np.concatenate([edges.target, node[found[:, 1]]]),
+            np.concatenate([edges.kind, np.full(count, EdgeKind.DATA)]),
+            np.concatenate([edges.overlap_frac, np.zeros(count)]),
+            np.concatenate([edges.lag_us, np.full(count, -ROUNDING_US)]),
+        ),
+    )
+
+
+def _device_operations(rank: RankTrace, links: Links, events: Ints) -> tuple[Ints, Ints]:
+    """Per host event: positions in `device_rows` of the first and last operation launched in it."""
+    launched = np.flatnonzero(links.device_launch >= 0)
+    launch = links.device_launch[launched]
+    order = np.lexsort((rank.start_us[launch], rank.thread[launch]))
+    launched, launch = launched[order], launch[order]
+    first = np.full(len(events), NONE, np.int64)
+    last = np.full(len(events), NONE, np.int64)
+    for thread in np.unique(rank.thread[events]):
+        own = np.flatnonzero(rank.thread[launch] == thread)
+        mine = np.flatnonzero(rank.thread[events] == thread)
+        if not len(own):
+            continue
+        times = rank.start_us[launch[own]]
+        low = np.searchsorted(times, rank.start_us[events[mine]], side="left")
+        past = np.searchsorted(times, rank.end_us[events[mine]], side="right")
+        some = past > low
+        first[mine[some]] = launched[own[low[some]]]
+        last[mine[some]] = launched[own[past[some] - 1]]
+    return first, last
