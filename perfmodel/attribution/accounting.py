@@ -1,4 +1,4 @@
-"""How much of a step the device was busy, and with what: unions of intervals clipped to the step."""
+"""How much of a step the device was busy, and with what: unions clipped to the step."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def account(
 ) -> Accounting:
     """Account for the device operations of a timeline within [low_us, high_us].
 
-    `device` holds the first and last node of each (`ExecutionGraph.device_span`). Exposed communication is the part of it during which nothing else runs on the device.
+    `device` holds the first and last node of each (`ExecutionGraph.device_span`). Exposed
+    communication is the part of it during which nothing else runs on the device.
     """
     first, last = device
     start, end = timeline.start_us[first], timeline.end_us[last]

@@ -31,8 +31,9 @@ def warmup_steps(measured: Timeline) -> Mask:
     graph = measured.graph
     step_us = by_rank(graph, measured.step_us).mean(axis=0)
     allocator_us = by_rank(graph, _allocator_us(measured)).mean(axis=0)
-    slow = step_us > WARMUP_FACTOR * np.median(step_us)
-    return slow | (allocator_us > WARMUP_ALLOCATOR_FRAC * step_us)
+    slow: Mask = step_us > WARMUP_FACTOR * np.median(step_us)
+    stuck: Mask = allocator_us > WARMUP_ALLOCATOR_FRAC * step_us
+    return slow | stuck
 
 
 def steady_steps(measured: Timeline) -> Ints:

@@ -47,7 +47,7 @@ class Pieces:
 
 
 def cut(rank: RankTrace, links: Links) -> Pieces:
-    """Cut every host thread at operators, launches, synchronising and allocator calls, and steps."""
+    """Cut every host thread at operators, launches, synchronising and allocator calls, steps."""
     runtime = rank.of(Category.RUNTIME)
     kinds = (
         (SYNC, rank.name_matches(SYNC_CALL)[runtime]),
@@ -67,7 +67,9 @@ def cut(rank: RankTrace, links: Links) -> Pieces:
         _cut_thread(rank, links, ops, calls, kind_of_row, thread, role)
         for thread, role in links.roles.items()
     ]
-    thread, start, end, cause, call, row = (np.concatenate(column) for column in zip(*parts, strict=True))
+    thread, start, end, cause, call, row = (
+        np.concatenate(column) for column in zip(*parts, strict=True)
+    )
     is_collective = np.isin(row, collectives) & (cause != Cause.HOST_T1)
     cause = np.where(is_collective, Cause.COMMUNICATION, cause)
     annotation = _around(rank, thread, start, end, annotations)
@@ -116,19 +118,31 @@ def _cut_thread(
     ops = ops[rank.thread[ops] == thread]
     calls = calls[rank.thread[calls] == thread]
     call_start, call_end = rank.start_us[calls], np.maximum.accumulate(rank.end_us[calls])
-    call_start = np.maximum(call_start, np.concatenate([[-np.inf], call_end[:-1]])) if len(calls) else call_start
+    call_start = (
+        np.maximum(call_start, np.concatenate([[-np.inf], call_end[:-1]]))
+        if len(calls)
+        else call_start
+    )
     marks = [rank.start_us[ops], rank.end_us[ops]]
     if role == MAIN and not links.steps.is_window:
         marks += [links.steps.start_us, links.steps.end_us]
     edges = np.concatenate(marks)
     if len(calls):
         at = np.searchsorted(call_start, edges, side="right") - 1
-        inside = (at >= 0) & (edges > call_start[np.maximum(at, 0)]) & (edges < call_end[np.maximum(at, 0)])
+        inside = (
+            (at >= 0)
+            & (edges > call_start[np.maximum(at, 0)])
+            & (edges < call_end[np.maximum(at, 0)])
+        )
         edges = np.concatenate([edges[~inside], call_start, call_end])
     edges = np.unique(edges)
     start, end = edges[:-1], edges[1:]
     middle = (start + end) / 2
-    op = _at(middle, rank.start_us[ops], np.maximum.accumulate(rank.end_us[ops]) if len(ops) else np.zeros(0))
+    op = _at(
+        middle,
+        rank.start_us[ops],
+        np.maximum.accumulate(rank.end_us[ops]) if len(ops) else np.zeros(0),
+    )
     call = _at(middle, call_start, call_end)
     launches = calls[kind_of_row[calls] == LAUNCH]
     first, last = _launch_span(rank, ops, launches)
@@ -146,7 +160,9 @@ def _cut_thread(
     row = np.full(len(start), NONE, np.int64)
     if len(ops):
         following = np.searchsorted(rank.start_us[ops], start, side="left")
-        row = np.where(op >= 0, ops[np.maximum(op, 0)], np.append(ops, NONE)[np.minimum(following, len(ops))])
+        row = np.where(
+            op >= 0, ops[np.maximum(op, 0)], np.append(ops, NONE)[np.minimum(following, len(ops))]
+        )
     if len(calls):
         kind = np.where(call >= 0, kind_of_row[calls[np.maximum(call, 0)]], PIECE)
         row = np.where(call >= 0, calls[np.maximum(call, 0)], row)

@@ -1,4 +1,4 @@
-"""One constant lag per kind of edge, from the edges that decided a start on the measured machine."""
+"""One constant lag per kind of edge, from the edges that decided a start when measured."""
 
 from __future__ import annotations
 

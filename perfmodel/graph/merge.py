@@ -80,7 +80,8 @@ def _clock_shifts(graphs: list[ExecutionGraph], matched: Ints, origins_ns: list[
         return shift
     columns = [g.nodes_.end_us[matched[:, r]] + shift[r] for r, g in enumerate(graphs)]
     ends = np.stack(columns, axis=1)
-    return shift - np.median(ends - np.median(ends, axis=1, keepdims=True), axis=0)
+    behind: Floats = np.median(ends - np.median(ends, axis=1, keepdims=True), axis=0)
+    return shift - behind
 
 
 def _stack_nodes(graphs: list[ExecutionGraph], shift_us: Floats) -> Nodes:

@@ -51,12 +51,11 @@ class _Others:
         low = np.searchsorted(self._sorted_end, at - BEFORE_US, side="left")
         high = np.searchsorted(self._sorted_end, at + after_us, side="right")
         near = self._by_end[low:high]
-        return near[(self.stream[near] != self.stream[target]) & (self.start[near] < at)]
+        other: Ints = near[(self.stream[near] != self.stream[target]) & (self.start[near] < at)]
+        return other
 
 
-def event_waits(
-    rank: RankTrace, links: Links, is_collective: Mask, delay_us: Floats
-) -> CrossEdges:
+def event_waits(rank: RankTrace, links: Links, is_collective: Mask, delay_us: Floats) -> CrossEdges:
     """Waits set by `cudaStreamWaitEvent`, whose source no argument names: it is inferred.
 
     `delay_us` is, per device row, how much later it started than its known dependencies explain.
@@ -75,7 +74,7 @@ def event_waits(
             at = others.start[target] + ROUNDING_US
             edges += [(s, target, kind) for s in dict.fromkeys(sources) if others.end[s] <= at]
     table = np.array(edges, np.int64).reshape(-1, 3)
-    return CrossEdges(*table.T, np.zeros(len(table)))
+    return CrossEdges(table[:, 0], table[:, 1], table[:, 2], np.zeros(len(table)))
 
 
 def occupancy_waits(rank: RankTrace, links: Links, delay_us: Floats) -> CrossEdges:
@@ -107,7 +106,9 @@ def occupancy_waits(rank: RankTrace, links: Links, delay_us: Floats) -> CrossEdg
     table = np.array(edges, np.int64).reshape(-1, 2)
     source = links.device_rows[table[:, 0]]
     before_last_wave = 1 - 1 / waves[table[:, 0]].clip(MIN_WAVES)
-    undisturbed = np.minimum(_typical_duration_us(rank, links) / rank.duration_us[links.device_rows].clip(1e-3), 1)
+    undisturbed = np.minimum(
+        _typical_duration_us(rank, links) / rank.duration_us[links.device_rows].clip(1e-3), 1
+    )
     overlap = 1 - before_last_wave * undisturbed[table[:, 0]]
     overlap = np.where(rank.waves[source] >= MIN_WAVES, overlap.clip(0, MAX_TAIL_FRAC), 0.0)
     kind = np.full(len(table), EdgeKind.SM_OCCUPANCY, np.int64)

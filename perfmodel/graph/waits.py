@@ -1,4 +1,4 @@
-"""What host threads waited for: calls, copies, dropped synchronisations, other threads, the queue."""
+"""What host threads waited for: calls, copies, dropped synchronisations, threads, the queue."""
 
 from __future__ import annotations
 
@@ -52,9 +52,7 @@ class StreamState:
     """Which device operation was the last launched on each stream at a given time."""
 
     def __init__(self, rank: RankTrace, links: Links) -> None:
-        launched = np.where(
-            links.device_launch >= 0, rank.start_us[links.device_launch], -np.inf
-        )
+        launched = np.where(links.device_launch >= 0, rank.start_us[links.device_launch], -np.inf)
         stream = rank.stream[links.device_rows] + (rank.device[links.device_rows] << 32)
         self.streams = np.unique(stream).tolist()
         self.launched: list[Floats] = []
@@ -107,7 +105,9 @@ def _synchronising_calls(rank: RankTrace, pieces: Pieces, waits: Waits, state: S
         frees = pieces.call[piece] == ALLOCATOR
         if frees and "Free" not in name:
             continue
-        last = [r for r in state.last(begun) if r >= 0 and end_us[r] <= returned + CLOCK_TOLERANCE_US]
+        last = [
+            r for r in state.last(begun) if r >= 0 and end_us[r] <= returned + CLOCK_TOLERANCE_US
+        ]
         if not frees and (known := stream_of_call.get(int(rank.correlation[row]))) is not None:
             last = [r for r in last if rank.stream[r] == known] or last
         if not last:
@@ -171,7 +171,9 @@ def _blocking_copies(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits
         if not (waited or pageable[device]) or returned + ROUNDING_US < rank.end_us[device]:
             continue
         waits.duration_us[piece] = min(
-            waits.duration_us[piece], issue_us, max(rank.start_us[device] - pieces.start_us[piece], 0)
+            waits.duration_us[piece],
+            issue_us,
+            max(rank.start_us[device] - pieces.start_us[piece], 0),
         )
         waits.returns[piece] = (returned, 0.0, Cause.BLOCKING_CALL)
         waits.edges.append((~int(device), len(pieces.thread) + piece, EdgeKind.BLOCKING_COPY))

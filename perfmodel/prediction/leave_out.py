@@ -50,7 +50,9 @@ def _groups(graph: ExecutionGraph, host: Ints, step: Ints, level: int) -> Ints:
     2: any of its overhead type on its thread.
     """
     nodes = graph.nodes_
-    _, label = np.unique(np.array(graph.labels, dtype=object)[host].astype(str), return_inverse=True)
+    _, label = np.unique(
+        np.array(graph.labels, dtype=object)[host].astype(str), return_inverse=True
+    )
     columns = [nodes.resource[host], nodes.cause[host], nodes.kind[host]]
     if level < 2:
         columns.append(label)

@@ -24,6 +24,7 @@ from perfmodel.prediction.whatif import Scale, scaled
 from perfmodel.timeline.schedule import measured, schedule
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import Floats
+from perfmodel.trace.link import launching_op
 from perfmodel.transfer import host_ratio, transfer_ratio
 
 REPLAY, TRANSFER, MODEL = MODES = ("replay", "transfer", "model")
@@ -66,7 +67,9 @@ def predict(
     edited = bool(edits) or overheads is not None
     results = []
     for target in hardware or (None,):
-        moved = duration if target is None else _transferred(trace, graph, duration, target, warnings)
+        moved = (
+            duration if target is None else _transferred(trace, graph, duration, target, warnings)
+        )
         moved = scaled(graph, moved, edits)
         results.append(_result(trace, graph, moved, target, mode, edited, leave_one_step_out))
     return Prediction(_source(trace), results, warnings)
@@ -95,12 +98,26 @@ def _result(
         report_left_out=leave_one_step_out,
         compare=target is None and not edited,
     )
-    if target is None:
-        return result
-    rows = graph.device_span()[1]
-    labels = [graph.labels[row] for row in rows]
-    share = fallback_frac(labels, duration_us[rows])
-    return replace(result, coverage=result.coverage | {"fallback_frac": round(share, 6)})
+    coverage = result.coverage | {"no_shapes_frac": round(_no_shapes_frac(trace), 6)}
+    if target is not None:
+        rows = graph.device_span()[1]
+        share = fallback_frac([graph.labels[row] for row in rows], duration_us[rows])
+        coverage["fallback_frac"] = round(share, 6)
+    return replace(result, coverage=coverage)
+
+
+def _no_shapes_frac(trace: Trace) -> float:
+    """Share of device time launched by operators whose input shapes neither file records."""
+    without, total = 0.0, 0.0
+    for rank, links in zip(trace.ranks, trace.links, strict=True):
+        op = launching_op(rank, links)
+        known = (op >= 0) & (rank.input_shapes[op] >= 0)
+        if rank.rank in trace.pairings:
+            known |= np.isin(op, trace.pairings[rank.rank].event)
+        duration = rank.duration_us[links.device_rows]
+        without += float(duration[~known].sum())
+        total += float(duration.sum())
+    return without / total if total else 0.0
 
 
 def _check(trace: Trace, mode: str, hardware: Sequence[str | Path], leave_out: bool) -> None:
@@ -108,13 +125,17 @@ def _check(trace: Trace, mode: str, hardware: Sequence[str | Path], leave_out: b
         raise UsageError(f"unknown mode {mode!r}; one of {', '.join(MODES)}")
     if not trace.ranks:
         raise TraceError(
-            f"{trace.source}: an execution trace has no times to replay, and predicting from shapes "
-            "alone is not available yet; give a Kineto trace"
+            f"{trace.source}: an execution trace has no times to replay, and predicting from "
+            "shapes alone is not available yet; give a Kineto trace"
         )
     if mode == MODEL:
-        raise UsageError("mode model (from shapes alone) is not available yet; use transfer or replay")
+        raise UsageError(
+            "mode model (from shapes alone) is not available yet; use transfer or replay"
+        )
     if mode == REPLAY and hardware:
-        raise UsageError("mode replay is for the trace's own machine: leave --hardware out, or use transfer")
+        raise UsageError(
+            "mode replay is for the trace's own machine: leave --hardware out, or use transfer"
+        )
     if mode == TRANSFER and not hardware:
         raise UsageError("mode transfer needs --hardware")
     if mode == TRANSFER and trace.device == "cpu":
@@ -153,8 +174,9 @@ def _transferred(
     host = np.isin(graph.nodes_.scope, (Scope.HOST, Scope.ALLOCATOR))
     moved[host] *= host_ratio(home.host, node.host)
     note = (
-        f"{target}: host time scaled from {home.host.name} (assumed: the trace does not name its "
-        f"host) to {node.host.name} by single-thread speed; kernels by roofline ratio of their class"
+        f"{target}: host time scaled from {home.host.name} (assumed: the trace does not name "
+        f"its host) to {node.host.name} by single-thread speed; kernels by roofline ratio of "
+        "their class"
     )
     if note not in warnings:
         warnings.append(note)

@@ -56,7 +56,9 @@ def summarise(
     truth = measured(graph)
     steady = steady_steps(truth)
     walker = Walker.of(timeline)
-    step_us = by_rank(graph, left_out_us if report_left_out and left_out_us is not None else timeline.step_us)
+    step_us = by_rank(
+        graph, left_out_us if report_left_out and left_out_us is not None else timeline.step_us
+    )
     ranks = [
         _rank(timeline, truth if compare else None, walker, rank, step_us[i], steady, i)
         for i, rank in enumerate(ranks_of(graph))
@@ -72,7 +74,12 @@ def summarise(
         ranks=ranks,
         slowest=slowest,
         families=_families(timeline, device, slowest, steady),
-        coverage={"kernels": len(device), "modelled_frac": 0.0, "fallback_frac": 0.0, "no_shapes_frac": 0.0},
+        coverage={
+            "kernels": len(device),
+            "modelled_frac": 0.0,
+            "fallback_frac": 0.0,
+            "no_shapes_frac": 0.0,
+        },
         critical_path=_path(timeline, walker, slowest, ranks[slowest], steady),
         timeline=timeline,
     )
@@ -168,7 +175,11 @@ def _families(timeline: Timeline, device: Ints, slowest: int, steady: Ints) -> l
     count = np.bincount(group, minlength=len(families)) / len(steady)
     order = np.argsort(-total, kind="stable")
     return [
-        {"family": str(families[i]), "time_us": round(float(total[i]), 4), "count": round(float(count[i]), 4)}
+        {
+            "family": str(families[i]),
+            "time_us": round(float(total[i]), 4),
+            "count": round(float(count[i]), 4),
+        }
         for i in order
     ]
 
@@ -189,7 +200,9 @@ def _path(
     begun = float(timeline.end_us[graph.marks.start[mark]])
     return [
         PathPiece(
-            name=graph.labels[piece.node] if piece.edge == NONE else EdgeKind(piece.edge).name.lower(),
+            name=graph.labels[piece.node]
+            if piece.edge == NONE
+            else EdgeKind(piece.edge).name.lower(),
             kind=piece.cause.name.lower(),
             start_us=piece.start_us - begun,
             duration_us=piece.end_us - piece.start_us,

@@ -49,7 +49,9 @@ class Scale:
         at = _RANK.search(what)
         scope, colon, regex = (what[: at.start()] if at else what).partition(":")
         if scope not in SCOPES:
-            raise UsageError(f"{option} {text!r}: unknown scope {scope!r}; one of {', '.join(SCOPES)}")
+            raise UsageError(
+                f"{option} {text!r}: unknown scope {scope!r}; one of {', '.join(SCOPES)}"
+            )
         try:
             pattern = re.compile(regex) if colon else None
         except re.error as error:
@@ -67,9 +69,10 @@ class Scale:
         if self.rank is not None:
             chosen &= nodes.rank == self.rank
         if self.pattern is not None:
-            rows = np.flatnonzero(chosen)
-            hit = {text: bool(self.pattern.search(text)) for text in {node_text(graph, r) for r in rows}}
-            chosen[rows] = [hit[node_text(graph, row)] for row in rows]
+            rows = np.flatnonzero(chosen).tolist()
+            texts = [node_text(graph, row) for row in rows]
+            hit = {text: bool(self.pattern.search(text)) for text in set(texts)}
+            chosen[rows] = [hit[text] for text in texts]
         if not chosen.any():
             raise UsageError(f"{self.text!r} matches nothing in this trace")
         return chosen

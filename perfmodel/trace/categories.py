@@ -54,7 +54,9 @@ STEP_NAME = re.compile(r"ProfilerStep#\d+")
 OLD_ANNOTATION_NAME = re.compile(r"(ProfilerStep|Optimizer\.\w+|enumerate\(DataLoader\)).*#")
 """Operators that are annotations in files without a `user_annotation` category."""
 
-DATA_LOADING_NAME = re.compile(r"enumerate\(DataLoader\)|## ?copy_batch_to_gpu|next_batch|dataload", re.I)
+DATA_LOADING_NAME = re.compile(
+    r"enumerate\(DataLoader\)|## ?copy_batch_to_gpu|next_batch|dataload", re.I
+)
 
 COMMUNICATION_KERNEL_NAME = re.compile(r"nccl|rccl|^gloo:|all_?reduce_kernel|msccl|nvshmem", re.I)
 
@@ -75,7 +77,9 @@ SYNC_CALL = re.compile(r"(cuda|hip|cu)\w*Synchronize")
 STREAM_WAIT_CALL = re.compile(r"(cuda|hip|cu)StreamWaitEvent")
 EVENT_RECORD_CALL = re.compile(r"(cuda|hip|cu)EventRecord")
 ELAPSED_TIME_CALL = re.compile(r"(cuda|hip|cu)EventElapsedTime")
-ALLOCATOR_CALL = re.compile(r"(cuda|hip|cu)(Malloc|Free|HostAlloc|HostFree|MemAlloc|MemFree|MemCreate|MemMap)")
+ALLOCATOR_CALL = re.compile(
+    r"(cuda|hip|cu)(Malloc|Free|HostAlloc|HostFree|MemAlloc|MemFree|MemCreate|MemMap)"
+)
 DEVICE_TO_PAGEABLE_COPY = re.compile(r"DtoH.*Pageable|DeviceToHost.*Pageable", re.I)
 """Copies that a host call always waits for, whatever it is called."""
 

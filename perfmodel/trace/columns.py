@@ -126,13 +126,17 @@ class RankTrace:
     def name_matches(self, pattern: object) -> Mask:
         """Rows whose name a compiled pattern matches at its start; each name is tried once."""
         match = getattr(pattern, "match")  # noqa: B009
-        hit = np.fromiter((match(t) is not None for t in self.strings.texts), bool, len(self.strings))
+        hit = np.fromiter(
+            (match(t) is not None for t in self.strings.texts), bool, len(self.strings)
+        )
         return hit[self.name] if len(hit) else np.zeros(len(self), bool)
 
     def name_contains(self, pattern: object) -> Mask:
         """Rows in whose name a compiled pattern is found; each name is tried once."""
         search = getattr(pattern, "search")  # noqa: B009
-        hit = np.fromiter((search(t) is not None for t in self.strings.texts), bool, len(self.strings))
+        hit = np.fromiter(
+            (search(t) is not None for t in self.strings.texts), bool, len(self.strings)
+        )
         return hit[self.name] if len(hit) else np.zeros(len(self), bool)
 
     def frame(self) -> pd.DataFrame:

@@ -7,6 +7,7 @@ operator. See `docs/architecture.md` for what real files are like.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -31,7 +32,7 @@ class Links:
     device_rows: Ints
     """Rows of kernels, copies and memsets, in order of start."""
     device_launch: Ints
-    """Per device row: row of its launch call, or -1 (launched before the window, or not recorded)."""
+    """Per device row: row of its launch call, or -1 (before the window, or not recorded)."""
     recorded_frac: float
     """Share of the operators that ran which the file holds, by the density of their ids; 1 where
     it gives none. Files that were sampled or filtered hold a few percent."""
@@ -64,6 +65,19 @@ def _recorded_frac(rank: RankTrace) -> float:
     return len(ids) / float(ids.max() - ids.min() + 1) if len(ids) else 1.0
 
 
+def launching_op(rank: RankTrace, links: Links) -> Ints:
+    """Per device row: row of the innermost operator around its launch call, or -1."""
+    found = np.full(len(links.device_rows), NONE, np.int64)
+    ops = rank.of(Category.CPU_OP)
+    launched = np.flatnonzero(links.device_launch >= 0)
+    launch = links.device_launch[launched]
+    for thread in np.unique(rank.thread[launch]):
+        own = rank.thread[launch] == thread
+        boxes = ops[rank.thread[ops] == thread]
+        found[launched[own]] = innermost(rank, rank.start_us[launch[own]], boxes)
+    return found
+
+
 def by_thread(rank: RankTrace, rows: Ints) -> Ints:
     """`rows` reordered by thread, keeping the order of time within each."""
     return rows[np.argsort(rank.thread[rows], kind="stable")]
@@ -92,7 +106,7 @@ def runs(keys: Ints) -> list[tuple[int, int]]:
         return []
     cuts = np.flatnonzero(np.diff(keys)) + 1
     edges = [0, *cuts.tolist(), len(keys)]
-    return list(zip(edges[:-1], edges[1:], strict=True))
+    return list(pairwise(edges))
 
 
 def containing(rank: RankTrace, rows: Ints, containers: Ints) -> Ints:
@@ -101,7 +115,10 @@ def containing(rank: RankTrace, rows: Ints, containers: Ints) -> Ints:
     Both are ordered by thread, then time; containers of one thread do not enclose one another.
     """
     found = np.full(len(rows), NONE, np.int64)
-    spans = {int(rank.thread[containers[low]]): (low, high) for low, high in runs(rank.thread[containers])}
+    spans = {
+        int(rank.thread[containers[low]]): (low, high)
+        for low, high in runs(rank.thread[containers])
+    }
     for low, high in runs(rank.thread[rows]):
         span = spans.get(int(rank.thread[rows[low]]))
         if span is None:

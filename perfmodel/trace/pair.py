@@ -75,7 +75,7 @@ def _by_id(
 
 
 def _by_order(rank: RankTrace, host: Ints, execution_trace: ExecutionTrace) -> Pairing:
-    """Threads whose sequences of names fit: equal, or the nodes' within the events' (once or often)."""
+    """Threads whose names fit in order: the nodes as a run of the events, once or often."""
     entered = host[np.lexsort((rank.event_index[host], rank.start_us[host]))]
     code: dict[str, int] = {}
     nodes = {
@@ -88,12 +88,16 @@ def _by_order(rank: RankTrace, host: Ints, execution_trace: ExecutionTrace) -> P
         rows = rows[np.argsort(rank.event_index[rows], kind="stable")]
         names = _codes([rank.text(row) for row in rows], code)
         fits = [(_occurrences(names, theirs), their_rows) for their_rows, theirs in nodes.values()]
-        starts, their_rows = max(fits, key=lambda fit: len(fit[0]) * len(fit[1]), default=([], rows))
+        starts, their_rows = max(
+            fits, key=lambda fit: len(fit[0]) * len(fit[1]), default=([], rows)
+        )
         for start in starts:
             event.append(rows[start : start + len(their_rows)])
             node.append(their_rows)
     empty = [np.zeros(0, np.int64)]
-    return Pairing(ORDINAL, np.concatenate(event or empty), np.concatenate(node or empty), len(host))
+    return Pairing(
+        ORDINAL, np.concatenate(event or empty), np.concatenate(node or empty), len(host)
+    )
 
 
 def _codes(names: list[str], code: dict[str, int]) -> Ints:
@@ -113,5 +117,3 @@ def _occurrences(names: Ints, part: Ints) -> list[int]:
         else:
             at = text.find(wanted, at + 1)
     return found
-
-

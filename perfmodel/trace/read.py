@@ -169,7 +169,9 @@ def _unpack(content: bytes, where: str, max_bytes: int) -> list[tuple[str, bytes
                 if file is None or not member.name.lower().endswith(_SUFFIXES[:3]):
                     continue
                 inner, name = file.read(), f"{where}:{member.name}"
-                found.append((name, gunzip(inner, name, max_bytes=max_bytes) if _is_gzip(inner) else inner))
+                found.append(
+                    (name, gunzip(inner, name, max_bytes=max_bytes) if _is_gzip(inner) else inner)
+                )
     except (tarfile.TarError, EOFError, OSError) as error:
         raise TraceError(f"{where}: damaged archive: {error}") from None
     if not found:
