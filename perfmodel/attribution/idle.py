@@ -32,13 +32,16 @@ def idle_pieces(
     starts = timeline.start_us[order]
     busy = union(*clip(timeline.start_us[first], timeline.end_us[last], low_us, high_us))
     found: list[Piece] = []
-    for begun, over in zip(*(bound.tolist() for bound in gaps(busy, low_us, high_us)), strict=True):
-        following = int(np.searchsorted(starts, over, side="left"))
-        if following == len(order):
-            found.append(Piece(NONE, NONE, Cause.END_OF_STEP, begun, over))
+    begun, over = gaps(busy, low_us, high_us)
+    following = np.searchsorted(starts, over, side="left")
+    nodes = np.append(order, NONE)[following].tolist()
+    resumes = np.append(starts, high_us)[following].tolist()
+    for node, resumed, low, high in zip(nodes, resumes, begun.tolist(), over.tolist(), strict=True):
+        if node == NONE:
+            found.append(Piece(NONE, NONE, int(Cause.END_OF_STEP), low, high))
             continue
-        node = int(order[following])
-        for piece in walker.walk(node, float(starts[following]), begun):
-            if piece.start_us < over:
-                found.append(piece._replace(end_us=min(piece.end_us, over)))
+        pieces = walker.walk(node, resumed, low)
+        if resumed > high:
+            pieces = [p._replace(end_us=min(p.end_us, high)) for p in pieces if p.start_us < high]
+        found += pieces
     return found

@@ -13,11 +13,14 @@ from perfmodel.timeline.binding import Binding, bind
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.columns import NONE
 
+_PROGRAM = int(EdgeKind.PROGRAM)
+_CAUSES = [int(CAUSE_OF_EDGE[kind]) for kind in EdgeKind]
+_PLAUSIBLE_US = [PLAUSIBLE_US[kind][1] for kind in EdgeKind]
 _CAUSE_OF_WAITING_NODE = {
-    NodeKind.SYNC: Cause.BLOCKING_CALL,
-    NodeKind.WAIT: Cause.BLOCKING_CALL,
-    NodeKind.ALLOCATOR: Cause.ALLOCATOR,
-    NodeKind.LAUNCH: Cause.LAUNCH_QUEUE_FULL,
+    int(NodeKind.SYNC): int(Cause.BLOCKING_CALL),
+    int(NodeKind.WAIT): int(Cause.BLOCKING_CALL),
+    int(NodeKind.ALLOCATOR): int(Cause.ALLOCATOR),
+    int(NodeKind.LAUNCH): int(Cause.LAUNCH_QUEUE_FULL),
 }
 """What a node waited for when nothing that was recorded held it back."""
 
@@ -28,7 +31,8 @@ class Piece(NamedTuple):
     node: int
     edge: int
     """`EdgeKind`, or -1 when the piece is the node itself."""
-    cause: Cause
+    cause: int
+    """`Cause`."""
     start_us: float
     end_us: float
 
@@ -45,8 +49,8 @@ class Walker:
     kind: list[int]
     lag: list[float]
     """Per node: the lag of the edge that decided."""
-    unknown: Cause
-    release: dict[int, Cause]
+    unknown: int
+    release: dict[int, int]
     """Cause of the time before nodes that nothing recorded set free."""
 
     @classmethod
@@ -61,7 +65,7 @@ class Walker:
             cause=nodes.cause.tolist(),
             kind=nodes.kind.tolist(),
             lag=binding.lag_us.tolist(),
-            unknown=timeline.graph.unknown,
+            unknown=int(timeline.graph.unknown),
             release=_causes_of_release(timeline, binding),
         )
 
@@ -72,20 +76,23 @@ class Walker:
         explains only part of the way to it, the rest is `unexplained`.
         """
         pieces: list[Piece] = []
+        start, end, before = self.start, self.end, self.before
         now = from_us
         while now > stop_us:
-            begun = max(self.start[node], stop_us)
+            begun = start[node]
             if begun < now:
-                pieces.append(Piece(node, NONE, Cause(self.cause[node]), begun, now))
+                begun = max(begun, stop_us)
+                pieces.append(Piece(node, NONE, self.cause[node], begun, now))
                 now = begun
-            if now <= stop_us:
-                break
-            earlier = self.before[node]
+                if now <= stop_us:
+                    break
+            earlier = before[node]
             if earlier == NONE:
                 pieces.append(Piece(node, NONE, self.release[node], stop_us, now))
                 break
-            freed = max(self.end[earlier], stop_us)
+            freed = end[earlier]
             if freed < now:
+                freed = max(freed, stop_us)
                 pieces += self._gap(node, freed, now)
                 now = freed
             node = earlier
@@ -93,11 +100,11 @@ class Walker:
 
     def _gap(self, node: int, start_us: float, end_us: float) -> list[Piece]:
         kind = self.edge[node]
-        if kind == EdgeKind.PROGRAM:
-            waiting = _CAUSE_OF_WAITING_NODE.get(NodeKind(self.kind[node]), self.unknown)
+        if kind == _PROGRAM:
+            waiting = _CAUSE_OF_WAITING_NODE.get(self.kind[node], self.unknown)
             return [Piece(node, kind, waiting, start_us, end_us)]
-        cause = CAUSE_OF_EDGE[EdgeKind(kind)]
-        if end_us - start_us <= PLAUSIBLE_US[EdgeKind(kind)][1]:
+        cause = _CAUSES[kind]
+        if end_us - start_us <= _PLAUSIBLE_US[kind]:
             return [Piece(node, kind, cause, start_us, end_us)]
         known = min(start_us + max(self.lag[node], 0.0), end_us)
         return [
@@ -106,7 +113,7 @@ class Walker:
         ]
 
 
-def _causes_of_release(timeline: Timeline, binding: Binding) -> dict[int, Cause]:
+def _causes_of_release(timeline: Timeline, binding: Binding) -> dict[int, int]:
     """Operations ahead of every launched one of their stream began before the window; a later one
     without a launch call misses its record."""
     graph = timeline.graph
@@ -119,7 +126,7 @@ def _causes_of_release(timeline: Timeline, binding: Binding) -> dict[int, Cause]
         nodes.start_us[free] > first[nodes.resource[free]]
     )
     return {
-        int(node): Cause.RECORDING_MISSING if missing else Cause.BEFORE_WINDOW
+        int(node): int(Cause.RECORDING_MISSING if missing else Cause.BEFORE_WINDOW)
         for node, missing in zip(free, late, strict=True)
     }
 
@@ -137,7 +144,7 @@ def critical_path(timeline: Timeline, mark: int, walker: Walker | None = None) -
 
 def by_cause(pieces: list[Piece]) -> dict[str, float]:
     """Microseconds per cause, by name in lower case; causes without time are left out."""
-    total = np.zeros(len(Cause))
-    for piece in pieces:
-        total[piece.cause] += piece.end_us - piece.start_us
+    taken = np.array([piece.end_us - piece.start_us for piece in pieces])
+    causes = np.array([piece.cause for piece in pieces], np.int64)
+    total = np.bincount(causes, taken, minlength=len(Cause)) if pieces else np.zeros(len(Cause))
     return {cause.name.lower(): float(total[cause]) for cause in Cause if total[cause] > 0}

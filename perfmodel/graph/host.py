@@ -76,29 +76,29 @@ def cut(rank: RankTrace, links: Links) -> Pieces:
     loading = rank.name_contains(DATA_LOADING_NAME)
     in_loading = (annotation >= 0) & loading[np.maximum(annotation, 0)] & (call == PIECE)
     cause = np.where(in_loading, Cause.DATA_LOADING, cause)
-    row_piece = _pieces_of_calls(rank, runtime, calls, thread, end, call, row)
+    row_piece = _pieces_of_calls(rank, links, calls, thread, end, call, row)
     return Pieces(thread, start, end, cause, call, row, annotation, row_piece)
 
 
 def _pieces_of_calls(
-    rank: RankTrace, runtime: Ints, calls: Ints, thread: Ints, end: Floats, call: Ints, row: Ints
+    rank: RankTrace, links: Links, calls: Ints, thread: Ints, end: Floats, call: Ints, row: Ints
 ) -> dict[int, int]:
     """Row of every call that stands in a piece, to that piece.
 
     A call inside another (driver in runtime) belongs to the outer one's piece; a call of no length
     (whole microseconds) has none and belongs to the piece that ends where it stands.
     """
-    found = {int(r): i for i, r in enumerate(row.tolist()) if call[i] != PIECE}
-    spans = {int(thread[low]): (low, high) for low, high in runs(thread)}
+    own = np.flatnonzero(call != PIECE)
+    found = dict(zip(row[own].tolist(), own.tolist(), strict=True))
+    launching = np.unique(links.device_launch[links.device_launch >= 0])
+    inner = by_thread(rank, np.setdiff1d(launching, row[own]))
     outer = by_thread(rank, calls[rank.duration_us[calls] > 0])
-    inner = by_thread(rank, runtime)
-    for r, at in zip(inner.tolist(), containing(rank, inner, outer).tolist(), strict=True):
-        if r in found:
-            continue
-        if rank.duration_us[r] > 0:
-            if at >= 0 and int(outer[at]) in found:
-                found[r] = found[int(outer[at])]
-            continue
+    at = containing(rank, inner, outer)
+    for r, box in zip(inner[at >= 0].tolist(), outer[at[at >= 0]].tolist(), strict=True):
+        if rank.duration_us[r] > 0 and box in found:
+            found[r] = found[box]
+    spans = {int(thread[low]): (low, high) for low, high in runs(thread)}
+    for r in inner[rank.duration_us[inner] == 0].tolist():
         low, high = spans.get(int(rank.thread[r]), (0, 0))
         before = int(np.searchsorted(end[low:high], rank.start_us[r], side="right")) - 1
         if before >= 0:

@@ -150,17 +150,14 @@ def _hidden_synchronisations(rank: RankTrace, links: Links, pieces: Pieces, wait
 
 def _blocking_copies(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> None:
     """Copies that the call waits for: device to pageable memory, and whatever is seen to wait."""
-    copies = [
-        (device, int(launch))
-        for device, launch in zip(links.device_rows, links.device_launch, strict=True)
-        if launch >= 0 and rank.category[device] == Category.MEMCPY
-    ]
-    if not copies:
+    is_copy = (links.device_launch >= 0) & (rank.category[links.device_rows] == Category.MEMCPY)
+    launches = links.device_launch[is_copy]
+    if not len(launches):
         return
     is_copy_call = rank.name_matches(COPY_CALL)
     pageable = rank.name_contains(DEVICE_TO_PAGEABLE_COPY)
-    issue_us = float(np.median([rank.duration_us[launch] for _, launch in copies]))
-    for device, launch in copies:
+    issue_us = float(np.median(rank.duration_us[launches]))
+    for device, launch in zip(links.device_rows[is_copy].tolist(), launches.tolist(), strict=True):
         piece = pieces.row_piece.get(launch)
         if piece is None or not is_copy_call[launch]:
             continue
@@ -222,7 +219,11 @@ def _early_kernels(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) 
     if not len(launches):
         return
     typical = float(np.median(waits.duration_us[launches]))
-    for device, launch in zip(links.device_rows, links.device_launch.tolist(), strict=True):
+    linked = np.flatnonzero(links.device_launch >= 0)
+    launch = links.device_launch[linked]
+    slow = linked[rank.duration_us[launch] > 2 * typical]
+    devices, calls = links.device_rows[slow].tolist(), links.device_launch[slow].tolist()
+    for device, launch in zip(devices, calls, strict=True):
         piece = pieces.row_piece.get(launch)
         if piece is None or piece in waits.returns or pieces.call[piece] != LAUNCH:
             continue

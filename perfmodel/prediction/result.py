@@ -203,7 +203,7 @@ def _path(
             name=graph.labels[piece.node]
             if piece.edge == NONE
             else EdgeKind(piece.edge).name.lower(),
-            kind=piece.cause.name.lower(),
+            kind=Cause(piece.cause).name.lower(),
             start_us=piece.start_us - begun,
             duration_us=piece.end_us - piece.start_us,
         )
