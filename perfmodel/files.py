@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -18,7 +18,7 @@ from perfmodel.errors import PerfmodelError
 
 GZIP_MAGIC = b"\x1f\x8b"
 DEFAULT_MAX_BYTES = 4_000_000_000
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 18
 
 
 def read_bytes(path: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
@@ -27,41 +27,76 @@ def read_bytes(path: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
     Raises `PerfmodelError` when the file cannot be read, when its gzip stream is damaged, and
     when the content is larger than `max_bytes` (so a gzip bomb costs no memory).
     """
+    return b"".join(read_chunks(path, max_bytes=max_bytes))
+
+
+def read_chunks(path: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[bytes]:
+    """The content that `read_bytes` gives, in pieces of at most 256 KiB, read as they are taken."""
     try:
-        raw = path.read_bytes()
+        with open(path, "rb") as file:
+            yield from content_chunks(file, str(path), max_bytes=max_bytes)
     except OSError as error:
         raise PerfmodelError(f"{path}: cannot be read: {error.strerror or error}") from None
-    if len(raw) > max_bytes:
-        raise PerfmodelError(f"{path}: {len(raw)} bytes, above the limit of {max_bytes}")
-    return gunzip(raw, str(path), max_bytes=max_bytes) if raw[:2] == GZIP_MAGIC else raw
+
+
+def content_chunks(
+    file: BinaryIO, where: str, *, max_bytes: int = DEFAULT_MAX_BYTES
+) -> Iterator[bytes]:
+    """The rest of an open file in pieces, gunzipped when it is gzip; `where` names it in errors."""
+    first = file.read(_CHUNK_BYTES)
+    pieces = _pieces(file, first)
+    if first.startswith(GZIP_MAGIC):
+        pieces = _gunzipped(pieces, where)
+    return _limited(pieces, where, max_bytes)
 
 
 def gunzip(raw: bytes, where: str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
     """`raw` (one or several gzip members) decompressed; `where` names it in errors."""
-    content = bytearray()
-    rest = raw
-    while rest:
-        member = zlib.decompressobj(wbits=31)
-        try:
-            while rest and not member.eof:
-                content += member.decompress(rest, _CHUNK_BYTES)
-                rest = member.unconsumed_tail or member.unused_data
-                if len(content) > max_bytes:
-                    raise PerfmodelError(
-                        f"{where}: decompresses to more than the limit of {max_bytes} bytes"
-                    )
-        except zlib.error as error:
-            raise PerfmodelError(
-                f"{where}: damaged gzip after {len(content)} decompressed bytes: {error}"
-            ) from None
-        if not member.eof:
-            raise PerfmodelError(
-                f"{where}: gzip ends early after {len(content)} decompressed bytes: "
-                "the file was cut; copy it again"
-            )
-        if not rest.startswith(GZIP_MAGIC):
-            break
-    return bytes(content)
+    return b"".join(_limited(_gunzipped([raw], where), where, max_bytes))
+
+
+def _limited(pieces: Iterable[bytes], where: str, max_bytes: int) -> Iterator[bytes]:
+    size = 0
+    for piece in pieces:
+        size += len(piece)
+        if size > max_bytes:
+            raise PerfmodelError(f"{where}: its content is above the limit of {max_bytes} bytes")
+        yield piece
+
+
+def _pieces(file: BinaryIO, piece: bytes) -> Iterator[bytes]:
+    while piece:
+        yield piece
+        piece = file.read(_CHUNK_BYTES)
+
+
+def _gunzipped(pieces: Iterable[bytes], where: str) -> Iterator[bytes]:
+    """The content of gzip members, one after the other; zeros may stand after each, as in gzip."""
+    size = 0
+    member = zlib.decompressobj(wbits=31)
+    is_drained = True
+    for piece in pieces:
+        while piece or not is_drained:
+            if member.eof:
+                piece = piece.lstrip(b"\0")
+                if not piece:
+                    break
+                member = zlib.decompressobj(wbits=31)
+            try:
+                content = member.decompress(piece, _CHUNK_BYTES)
+            except zlib.error as error:
+                raise PerfmodelError(
+                    f"{where}: damaged gzip after {size} decompressed bytes: {error}"
+                ) from None
+            size += len(content)
+            yield content
+            piece = member.unconsumed_tail or member.unused_data
+            is_drained = len(content) < _CHUNK_BYTES
+    if not member.eof:
+        raise PerfmodelError(
+            f"{where}: gzip ends early after {size} decompressed bytes: "
+            "the file was cut; copy it again"
+        )
 
 
 @contextmanager

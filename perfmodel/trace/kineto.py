@@ -1,18 +1,20 @@
 """Kineto files (PyTorch 1.8 to 2.13, NVIDIA, AMD and CPU-only) to columns.
 
-The JSON is decoded by type: only the fields below are ever built, and the structures are gone
-once their values stand in columns.
+Events are decoded block by block (`kineto_json`), and a block's structures are gone once their
+values stand in columns.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from array import array
+from collections.abc import Iterable, Iterator
+from itertools import compress
+from typing import Any
 from zlib import crc32
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import (
@@ -21,258 +23,307 @@ from perfmodel.trace.categories import (
     OLD_ANNOTATION_NAME,
     Category,
 )
-from perfmodel.trace.columns import NONE, DeviceProperties, Ints, RankTrace, Strings
+from perfmodel.trace.columns import (
+    NONE,
+    DeviceProperties,
+    Floats,
+    Ints,
+    Mask,
+    RankTrace,
+    Strings,
+)
+from perfmodel.trace.kineto_json import (
+    NO_RAW,
+    Args,
+    Complete,
+    Distributed,
+    Document,
+    Event,
+    Metadata,
+)
 from perfmodel.trace.numbers import nanoseconds
 
-_NO_RAW = msgspec.Raw()
+_CHUNK_BYTES = 1 << 18
 _MAX_WARPS_PER_SM = 64
 """What Kineto's occupancy is a share of, on the data-centre GPUs."""
+_NO_ARGS = Args()
+_INTEGER_COLUMNS = (
+    *("file_index", "name", "pid", "thread", "stream", "device", "correlation", "external_id"),
+    *("op_id", "sequence", "input_shapes", "input_dtypes", "size_bytes", "grid"),
+    *("collective", "process_group", "group_size", "in_elements", "out_elements"),
+    *("sync_stream", "sync_source_stream", "sync_record_correlation"),
+)
+"""The columns that `_Rows.column` gives as they are."""
+
+Categories = NDArray[np.uint8]
 
 
-class _Args(msgspec.Struct, gc=False):
-    correlation: int = NONE
-    stream: int | str = NONE
-    device: int | str = NONE
-    external_id: int | str = msgspec.field(default=NONE, name="External id")
-    old_external_id: int | str = msgspec.field(default=NONE, name="external id")
-    event_index: int = msgspec.field(default=NONE, name="Ev Idx")
-    op_id: int = msgspec.field(default=NONE, name="Record function id")
-    sequence: int = msgspec.field(default=NONE, name="Sequence number")
-    input_shapes: msgspec.Raw = msgspec.field(default=_NO_RAW, name="Input Dims")
-    input_dtypes: msgspec.Raw = msgspec.field(default=_NO_RAW, name="Input type")
-    size_bytes: int | str = msgspec.field(default=NONE, name="bytes")
-    grid: msgspec.Raw = _NO_RAW
-    blocks_per_sm: float | str = msgspec.field(default=0.0, name="blocks per SM")
-    warps_per_sm: float | str = msgspec.field(default=0.0, name="warps per SM")
-    occupancy_pct: float | str = msgspec.field(default=0.0, name="est. achieved occupancy %")
-    collective: str | None = msgspec.field(default=None, name="Collective name")
-    process_group: str | None = msgspec.field(default=None, name="Process Group Name")
-    group_size: int = msgspec.field(default=NONE, name="Group size")
-    in_elements: int = msgspec.field(default=NONE, name="In msg nelems")
-    out_elements: int = msgspec.field(default=NONE, name="Out msg nelems")
-    sync_source_stream: int | str = msgspec.field(default=NONE, name="wait_on_stream")
-    sync_record_correlation: int | str = msgspec.field(
-        default=NONE, name="wait_on_cuda_event_record_corr_id"
-    )
-    name: str | None = None
+def _among(*categories: Category) -> Mask:
+    return np.isin(np.arange(len(Category)), categories)
 
 
-class _Event(msgspec.Struct, gc=False):
-    ph: str = ""
-    cat: str | None = None
-    name: str | None = None
-    ts: msgspec.Raw = _NO_RAW
-    dur: msgspec.Raw = _NO_RAW
-    pid: int | str = NONE
-    tid: int | str = NONE
-    id: int | str = NONE
-    args: _Args | None = None
+_CODE_OF_TEXT = {text: int(category) for text, category in CATEGORY_OF_TEXT.items()}
+_IS_KERNEL = _among(Category.KERNEL)
+_IS_DEVICE = _among(*DEVICE_CATEGORIES)
+_IS_SYNC = _among(Category.CUDA_SYNC)
+_IS_LINKED = _IS_DEVICE | _IS_SYNC | _among(Category.RUNTIME)
+_IS_HOST = _among(Category.CPU_OP, Category.ANNOTATION)
+_IS_INDEXED = _IS_HOST | _among(Category.PYTHON)
 
 
-class _Device(msgspec.Struct, gc=False):
-    name: str = ""
-    totalGlobalMem: int = 0
-    numSms: int = 0
-
-
-class _Distributed(msgspec.Struct, gc=False):
-    rank: int | None = None
-    world_size: int | None = None
-
-
-class _File(msgspec.Struct, gc=False):
-    traceEvents: list[_Event]
-    deviceProperties: list[_Device] = []  # noqa: RUF012 (msgspec copies it)
-    distributedInfo: _Distributed | None = None
-    baseTimeNanoseconds: int = 0
-
-
-class _Shell(msgspec.Struct, gc=False):
-    traceEvents: list[msgspec.Raw]
-
-
-_DECODER = msgspec.json.Decoder(_File)
-
-
-def decode_kineto(content: bytes, where: str) -> RankTrace:
-    """One Kineto JSON document as columns; `where` names it in errors.
+def decode_kineto(content: bytes | Iterable[bytes], where: str) -> RankTrace:
+    """One Kineto JSON document, whole or in chunks, as columns; `where` names it in errors.
 
     Raises `TraceError`, naming the place, when it is no JSON, when a field has the wrong type,
     when a time is no number, or when a duration is negative.
     """
-    try:
-        file = _DECODER.decode(content)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        _explain(content, where, error)
-    distributed = file.distributedInfo or _Distributed()
-    events = file.traceEvents
-    start_ns = _times(events, "ts", where)
-    duration_ns = _times(events, "dur", where)
-    is_complete = np.fromiter((event.ph == "X" for event in events), bool, len(events))
-    rows = np.flatnonzero(is_complete)
-    if (duration_ns < 0).any():
-        at = int(np.argmax(duration_ns < 0))
-        raise TraceError(
-            f"{where}: traceEvents[{at}].dur: {duration_ns[at] / 1e3:g} us is negative; "
-            "the file is damaged"
-        )
-    start_ns, duration_ns = start_ns[rows], duration_ns[rows]
-    origin_ns = int(start_ns.min()) if len(rows) else 0
-    columns, strings = _columns([events[i] for i in rows], where)
-    start_us = (start_ns - origin_ns) / 1e3
-    duration_us = duration_ns / 1e3
-    order = np.lexsort((columns["event_index"], -duration_us, start_us))
+    document = Document(_chunks(content) if isinstance(content, bytes) else content, where)
+    rows = _Rows(where)
+    for events in document:
+        rows.add(events)
+    file = document.file
+    in_file = np.arange(len(rows))
+    start_ns = rows.column("start_ns", in_file)
+    duration_ns = rows.column("duration_ns", in_file)
+    event_index = rows.column("event_index", in_file)
+    order = _order(start_ns, duration_ns, event_index)
+    place = np.empty_like(order)
+    place[order] = in_file
+    columns: dict[str, Any] = {name: rows.column(name, place) for name in _INTEGER_COLUMNS}
+    first_ns = int(start_ns.min()) if len(rows) else 0
+    origin_ns = first_ns + file.baseTimeNanoseconds
+    if abs(origin_ns) >= 2**63:
+        raise TraceError(f"{where}: baseTimeNanoseconds {file.baseTimeNanoseconds}: out of range")
+    distributed = file.distributedInfo or Distributed()
     return RankTrace(
         where=where,
-        rank=distributed.rank if distributed.rank is not None else NONE,
+        rank=NONE if distributed.rank is None else distributed.rank,
         world_size=distributed.world_size,
-        origin_ns=origin_ns + file.baseTimeNanoseconds,
-        strings=strings,
+        origin_ns=origin_ns,
+        strings=rows.strings,
         devices=tuple(
             DeviceProperties(d.name, d.totalGlobalMem, d.numSms) for d in file.deviceProperties
         ),
-        thread_names=_thread_names(events),
-        file_index=rows[order],
-        start_us=start_us[order],
-        duration_us=duration_us[order],
-        **{name: column[order] for name, column in columns.items()},
+        thread_names=rows.thread_names,
+        category=rows.categories(place, columns["name"]),
+        start_us=(start_ns[order] - first_ns) / 1e3,
+        duration_us=duration_ns[order] / 1e3,
+        waves=rows.column("waves", place, 0.0),
+        event_index=event_index[order],
+        **columns,
     )
 
 
-def _times(events: list[_Event], key: str, where: str) -> Ints:
-    """The field `key` of every event in nanoseconds; 0 where an event has none."""
-    tokens = [bytes(getattr(event, key)) for event in events]
-    present = np.fromiter(map(bool, tokens), bool, len(tokens))
-    value_ns, known = nanoseconds(tokens)
-    bad = np.flatnonzero(present & ~known)
-    if len(bad):
-        token = tokens[bad[0]][:30].decode(errors="replace")
-        raise TraceError(
-            f"{where}: traceEvents[{bad[0]}].{key}: expected microseconds, found {token}"
-        )
-    return value_ns
+def _chunks(content: bytes) -> Iterator[bytes]:
+    return (content[i : i + _CHUNK_BYTES] for i in range(0, len(content), _CHUNK_BYTES))
 
 
-def _columns(events: list[_Event], where: str) -> tuple[dict[str, Any], Strings]:
-    """The columns of complete events but their times, and the texts they index."""
-    strings = Strings()
-    intern = strings.intern
-    count = len(events)
-    name = np.fromiter((intern(event.name or "") for event in events), np.int64, count)
-    category = _categories(events, name, strings)
-    columns: dict[str, Any] = {
-        "name": name,
-        "category": category,
-        "pid": _integers([event.pid for event in events]),
-        "thread": _integers([event.tid for event in events]),
-    }
-    with_args = np.fromiter((event.args is not None for event in events), bool, count)
-
-    def fill(name: str, categories: Sequence[Category], value: Callable[[_Args], int]) -> None:
-        at = np.flatnonzero(with_args & np.isin(category, categories))
-        column = np.full(count, NONE, np.int64)
-        column[at] = _integers([value(events[i].args) for i in at])  # type: ignore[arg-type]
-        columns[name] = column
-
-    def text(raw: msgspec.Raw) -> int:
-        return intern(bytes(raw).decode()) if raw else NONE
-
-    host = (Category.CPU_OP, Category.ANNOTATION)
-    device = DEVICE_CATEGORIES
-    sync = (Category.CUDA_SYNC,)
-    linked = (Category.RUNTIME, *device, *sync)
-    fill("correlation", linked, lambda a: a.correlation)
-    fill("stream", device, lambda a: a.stream)  # type: ignore[arg-type,return-value]
-    fill("device", device, lambda a: a.device)  # type: ignore[arg-type,return-value]
-    fill(
-        "external_id",
-        (*host, *linked),
-        lambda a: a.external_id if a.external_id != NONE else a.old_external_id,  # type: ignore[arg-type,return-value]
-    )
-    fill("op_id", host, lambda a: a.op_id)
-    fill("event_index", (*host, Category.PYTHON), lambda a: a.event_index)
-    fill("sequence", host, lambda a: a.sequence)
-    fill("input_shapes", host, lambda a: text(a.input_shapes))
-    fill("input_dtypes", host, lambda a: text(a.input_dtypes))
-    fill("size_bytes", device, lambda a: a.size_bytes)  # type: ignore[arg-type,return-value]
-    fill("grid", device, lambda a: text(a.grid))
-    fill("collective", (*host, *device), lambda a: intern(a.collective))
-    fill("process_group", (*host, *device), lambda a: intern(a.process_group))
-    fill("group_size", (*host, *device), lambda a: a.group_size)
-    fill("in_elements", (*host, *device), lambda a: a.in_elements)
-    fill("out_elements", (*host, *device), lambda a: a.out_elements)
-    fill("sync_stream", sync, lambda a: a.stream)  # type: ignore[arg-type,return-value]
-    fill("sync_source_stream", sync, lambda a: a.sync_source_stream)  # type: ignore[arg-type,return-value]
-    fill("sync_record_correlation", sync, lambda a: a.sync_record_correlation)  # type: ignore[arg-type,return-value]
-    kernels = np.flatnonzero(with_args & (category == Category.KERNEL))
-    waves = np.zeros(count)
-    waves[kernels] = [_waves(events[i].args) for i in kernels]  # type: ignore[arg-type]
-    columns["waves"] = waves
-    return columns, strings
+def _order(start_ns: Ints, duration_ns: Ints, event_index: Ints) -> Ints:
+    """Rows by start, then longest first, then `Ev Idx`, then as they stand in the file."""
+    order = np.argsort(start_ns, kind="stable")
+    start_ns = start_ns[order]
+    is_same = np.zeros(len(order) + 1, np.bool_)
+    is_same[1:-1] = start_ns[1:] == start_ns[:-1]
+    tied = np.flatnonzero(is_same[1:] | is_same[:-1])
+    rows = order[tied]
+    order[tied] = rows[np.lexsort((event_index[rows], -duration_ns[rows], start_ns[tied]))]
+    return order
 
 
-def _waves(args: _Args) -> float:
-    """How many times over a kernel's blocks fill the device; 0 where the file does not tell."""
-    blocks, warps, occupancy = args.blocks_per_sm, args.warps_per_sm, args.occupancy_pct
-    if isinstance(blocks, str) or isinstance(warps, str) or isinstance(occupancy, str):
-        return 0.0
-    resident_warps = occupancy / 100 * _MAX_WARPS_PER_SM
-    return warps / resident_warps if blocks > 0 and resident_warps > 0 else 0.0
+class _Rows:
+    """The complete events met so far; per column, pieces of (rows, their values)."""
 
+    def __init__(self, where: str) -> None:
+        self.strings = Strings()
+        self.thread_names: dict[int, str] = {}
+        self._where = where
+        self._names = _TextIndex(self.strings)
+        self._raw_texts = _TextIndex(self.strings)
+        self._raw_texts[b""] = NONE
+        self._pieces: dict[str, list[tuple[Ints | slice, NDArray[Any]]]] = {}
+        self._has_annotations = False
+        self._blank: Ints | None = None
+        self._count = 0
+        self._file_count = 0
 
-def _categories(events: list[_Event], name: Ints, strings: Strings) -> Any:
-    """The category of each event; old files call their annotations operators."""
-    texts = [event.cat for event in events]
-    category = np.fromiter(
-        (CATEGORY_OF_TEXT.get(text or "", Category.OTHER) for text in texts), np.uint8, len(texts)
-    )
-    if "user_annotation" not in texts:
-        is_old = np.fromiter(
-            (OLD_ANNOTATION_NAME.match(t) is not None for t in strings.texts), bool, len(strings)
-        )
-        if len(is_old):
+    def __len__(self) -> int:
+        return self._count
+
+    def column(self, name: str, place: Ints, missing: float = NONE) -> NDArray[Any]:
+        """Row i's value at `place[i]`, and `missing` where the file says nothing.
+
+        Columns of which the file says nothing at all are one array, read-only.
+        """
+        pieces = self._pieces.pop(name, [])
+        if not pieces and missing == NONE:
+            if self._blank is None:
+                self._blank = np.full(self._count, NONE)
+                self._blank.flags.writeable = False
+            return self._blank
+        column = np.full(self._count, missing)
+        for rows, values in pieces:
+            column[place[rows]] = values
+        return column
+
+    def categories(self, place: Ints, name: Ints) -> NDArray[np.uint8]:
+        """The categories; old files call their annotations operators."""
+        category = self.column("category", place).astype(np.uint8)
+        if not self._has_annotations:
+            matches = [OLD_ANNOTATION_NAME.match(t) is not None for t in self.strings.texts]
+            is_old = np.array([*matches, False])
             category[is_old[name] & (category == Category.CPU_OP)] = Category.ANNOTATION
-    return category
+        return category
+
+    def add(self, events: list[Event]) -> None:
+        """Take a block of events over."""
+        kinds = list(map(type, events))
+        is_complete = bytes([kind is Complete for kind in kinds])
+        complete: list[Any] = list(compress(events, is_complete))
+        if complete:
+            at = np.flatnonzero(np.frombuffer(is_complete, np.bool_))
+            self._add_event_fields(complete, at + self._file_count)
+        if Metadata in kinds:
+            self._add_thread_names(events)
+        self._count += len(complete)
+        self._file_count += len(events)
+
+    def _add_thread_names(self, events: list[Event]) -> None:
+        for event in events:
+            if type(event) is Metadata and event.name == "thread_name" and event.args:
+                self.thread_names[_integer(event.tid)] = event.args.name
+
+    def _add_event_fields(self, events: list[Complete], file_index: Ints) -> None:
+        texts = [event.cat for event in events]
+        code = _CODE_OF_TEXT
+        category = np.frombuffer(bytes([code.get(text, 0) for text in texts]), np.uint8)
+        self._has_annotations = self._has_annotations or "user_annotation" in texts
+        rows = slice(self._count, self._count + len(events))
+        names = self._names
+        self._put("category", rows, category)
+        self._put("file_index", rows, file_index)
+        self._put("name", rows, np.array([names[event.name] for event in events]))
+        self._put("pid", rows, _integers([event.pid for event in events]))
+        self._put("thread", rows, _integers([event.tid for event in events]))
+        self._put("start_ns", rows, self._times("ts", [e.ts for e in events], file_index))
+        duration_ns = self._times("dur", [e.dur for e in events], file_index)
+        self._put("duration_ns", rows, duration_ns)
+        at = int(np.argmin(duration_ns))
+        if duration_ns[at] < 0:
+            raise TraceError(
+                f"{self._where}: traceEvents[{file_index[at]}].dur: {duration_ns[at] / 1e3:g} us "
+                "is negative; the file is damaged"
+            )
+        args = [event.args or _NO_ARGS for event in events]
+        self._add_host_args(category, args)
+        self._add_linked_args(category, args)
+
+    def _times(self, key: str, tokens: list[msgspec.Raw], file_index: Ints) -> Ints:
+        value_ns, is_known = nanoseconds(tokens)
+        if not is_known.all():
+            at = int(np.argmin(is_known))
+            found = bytes(tokens[at])[:30].decode(errors="replace")
+            raise TraceError(
+                f"{self._where}: traceEvents[{file_index[at]}].{key}: "
+                f"expected microseconds, found {found}"
+            )
+        return value_ns
+
+    def _add_host_args(self, category: Categories, all_args: list[Args]) -> None:
+        rows, args = self._pick(_IS_INDEXED, category, all_args)
+        self._put("event_index", rows, _integers([a.event_index for a in args]))
+        rows, args = self._pick(_IS_HOST, category, all_args)
+        self._put("op_id", rows, _integers([a.op_id for a in args]))
+        self._put("sequence", rows, _integers([a.sequence for a in args]))
+        self._put_texts("input_shapes", rows, [a.input_shapes for a in args])
+        self._put_texts("input_dtypes", rows, [a.input_dtypes for a in args])
+
+    def _add_linked_args(self, category: Categories, all_args: list[Args]) -> None:
+        rows, args = self._pick(_IS_HOST | _IS_LINKED, category, all_args)
+        ids = [a.old_external_id if a.external_id == NONE else a.external_id for a in args]
+        self._put("external_id", rows, _integers(ids))
+        at = [i for i, a in enumerate(args) if a.collective is not None]
+        self._add_collectives(rows[at], [args[i] for i in at])
+        rows, args = self._pick(_IS_LINKED, category, all_args)
+        self._put("correlation", rows, _integers([a.correlation for a in args]))
+        rows, args = self._pick(_IS_DEVICE, category, all_args)
+        self._put("stream", rows, _integers([a.stream for a in args]))
+        self._put("device", rows, _integers([a.device for a in args]))
+        self._put("size_bytes", rows, _integers([a.size_bytes for a in args]))
+        self._put_texts("grid", rows, [a.grid for a in args])
+        rows, args = self._pick(_IS_KERNEL, category, all_args)
+        self._put("waves", rows, _waves(args))
+        rows, args = self._pick(_IS_SYNC, category, all_args)
+        self._put("sync_stream", rows, _integers([a.stream for a in args]))
+        self._put("sync_source_stream", rows, _integers([a.sync_source_stream for a in args]))
+        correlation = _integers([a.sync_record_correlation for a in args])
+        self._put("sync_record_correlation", rows, correlation)
+
+    def _add_collectives(self, rows: Ints, args: list[Args]) -> None:
+        intern = self.strings.intern
+        self._put("collective", rows, np.array([intern(a.collective) for a in args]))
+        self._put("process_group", rows, np.array([intern(a.process_group) for a in args]))
+        self._put("group_size", rows, _integers([a.group_size for a in args]))
+        self._put("in_elements", rows, _integers([a.in_elements for a in args]))
+        self._put("out_elements", rows, _integers([a.out_elements for a in args]))
+
+    def _pick(self, among: Mask, category: Categories, args: list[Args]) -> tuple[Ints, list[Args]]:
+        """The rows of these categories, and their args."""
+        is_among = among[category]
+        return np.flatnonzero(is_among) + self._count, list(compress(args, is_among.tobytes()))
+
+    def _put(self, name: str, rows: Ints | slice, values: NDArray[Any]) -> None:
+        if len(values):
+            self._pieces.setdefault(name, []).append((rows, values))
+
+    def _put_texts(self, name: str, rows: Ints, values: list[msgspec.Raw]) -> None:
+        """Put the texts of JSON values, as indices."""
+        index = self._raw_texts
+        if values.count(NO_RAW) < len(values):
+            self._put(name, rows, np.array([index[text] for text in map(bytes, values)]))
 
 
-def _integers(values: Sequence[int | str]) -> Ints:
-    """Integers as they are; texts of integers parsed; any other text as its stable hash."""
+class _TextIndex(dict[str | bytes, int]):
+    """A text to its index in `strings`, where it is interned when it is first asked for."""
+
+    def __init__(self, strings: Strings) -> None:
+        self._strings = strings
+
+    def __missing__(self, text: str | bytes) -> int:
+        index = self._strings.intern(text if isinstance(text, str) else text.decode())
+        self[text] = index
+        return index
+
+
+def _waves(kernels: list[Args]) -> Floats:
+    """How many times over each kernel's blocks fill the device; 0 where the file does not tell."""
+    blocks = _floats([a.blocks_per_sm for a in kernels])
+    warps = _floats([a.warps_per_sm for a in kernels])
+    resident_warps = _floats([a.occupancy_pct for a in kernels]) / 100 * _MAX_WARPS_PER_SM
+    is_known = (blocks > 0) & (resident_warps > 0)
+    return np.divide(warps, resident_warps, out=np.zeros(len(kernels)), where=is_known)
+
+
+def _floats(values: list[Any]) -> Floats:
+    """Numbers as they are, 0 for each text."""
     try:
-        return np.array(values, np.int64) if len(values) else np.zeros(0, np.int64)
-    except (ValueError, OverflowError, TypeError):
-        return np.array([_integer(value) for value in values], np.int64)
+        return np.frombuffer(array("d", values), np.float64)
+    except TypeError:
+        return np.array([0.0 if isinstance(value, str) else value for value in values])
+
+
+def _integers(values: list[Any]) -> Ints:
+    """Integers as they are, texts as `_integer` has them."""
+    try:
+        return np.frombuffer(array("q", values), np.int64)
+    except TypeError:
+        known = {value: _integer(value) for value in set(values)}
+        return np.array([known[value] for value in values])
 
 
 def _integer(value: int | str) -> int:
+    """An integer as it is; the text of one parsed; any other text as its stable hash."""
     try:
         number = int(value)
     except ValueError:
         return crc32(str(value).encode())
     return number if -(2**63) <= number < 2**63 else NONE
-
-
-def _thread_names(events: list[_Event]) -> dict[int, str]:
-    return {
-        _integer(event.tid): event.args.name
-        for event in events
-        if event.ph == "M" and event.name == "thread_name" and event.args and event.args.name
-    }
-
-
-def _explain(content: bytes, where: str, error: Exception) -> NoReturn:
-    """Raise the decoder's complaint with the index of the event that it is about."""
-    message = str(error).replace("`", "")
-    try:
-        events = msgspec.json.decode(content, type=_Shell).traceEvents
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        events = []
-    decoder = msgspec.json.Decoder(_Event)
-    for index, raw in enumerate(events):
-        try:
-            decoder.decode(raw)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as inner:
-            message = re.sub(r"at \$", f"at traceEvents[{index}]", str(inner).replace("`", ""))
-            if "traceEvents" not in message:
-                message += f" - at traceEvents[{index}]"
-            break
-    raise TraceError(f"{where}: damaged trace: {message}") from None

@@ -1,0 +1,268 @@
+"""The JSON of Kineto files: the fields that are ever built, and the event list block by block.
+
+A document is decoded while it arrives. Its event list is cut between events into blocks small
+enough to stay in the processor's cache, so that neither the text nor the decoded events of a
+large file are ever in memory at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from itertools import islice
+from operator import or_
+from types import GenericAlias
+from typing import Annotated, Any, NoReturn
+
+import msgspec
+
+from perfmodel.errors import TraceError
+
+NONE = -1
+NO_RAW = msgspec.Raw()
+_OTHER_PHASES = "BEiICbneSTFpstfPNODVvRc(),="
+"""The phases of Chrome's trace format besides `X` (a complete event) and `M` (metadata)."""
+_BLOCK_BYTES = 400_000
+_MAX_KEYS = 8
+"""How many `traceEvents` are looked at for the one that is the document's own."""
+_MAX_BRACES = 1000
+"""How many `{` are looked at for one that begins an event."""
+_MAX_SPACE = 64
+"""Most white space that is looked for between two events."""
+
+_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class Args(msgspec.Struct, gc=False):
+    """`args` of a complete event, in the order in which files write them."""
+
+    external_id: _Int | str = msgspec.field(default=NONE, name="External id")
+    old_external_id: _Int | str = msgspec.field(default=NONE, name="external id")
+    op_id: _Int = msgspec.field(default=NONE, name="Record function id")
+    sequence: _Int = msgspec.field(default=NONE, name="Sequence number")
+    input_shapes: msgspec.Raw = msgspec.field(default=NO_RAW, name="Input Dims")
+    input_dtypes: msgspec.Raw = msgspec.field(default=NO_RAW, name="Input type")
+    event_index: _Int = msgspec.field(default=NONE, name="Ev Idx")
+    collective: str | None = msgspec.field(default=None, name="Collective name")
+    process_group: str | None = msgspec.field(default=None, name="Process Group Name")
+    group_size: _Int = msgspec.field(default=NONE, name="Group size")
+    in_elements: _Int = msgspec.field(default=NONE, name="In msg nelems")
+    out_elements: _Int = msgspec.field(default=NONE, name="Out msg nelems")
+    device: _Int | str = NONE
+    stream: _Int | str = NONE
+    correlation: _Int = NONE
+    size_bytes: _Int | str = msgspec.field(default=NONE, name="bytes")
+    blocks_per_sm: float | str = msgspec.field(default=0.0, name="blocks per SM")
+    warps_per_sm: float | str = msgspec.field(default=0.0, name="warps per SM")
+    grid: msgspec.Raw = NO_RAW
+    occupancy_pct: float | str = msgspec.field(default=0.0, name="est. achieved occupancy %")
+    sync_source_stream: _Int | str = msgspec.field(default=NONE, name="wait_on_stream")
+    sync_record_correlation: _Int | str = msgspec.field(
+        default=NONE, name="wait_on_cuda_event_record_corr_id"
+    )
+
+
+class Complete(msgspec.Struct, gc=False, kw_only=True, tag="X", tag_field="ph"):
+    """An event with a start and a duration; times stay text until they are parsed exactly."""
+
+    cat: str = ""
+    name: str = ""
+    pid: _Int | str = NONE
+    tid: _Int | str = NONE
+    ts: msgspec.Raw
+    dur: msgspec.Raw
+    id: _Int | str = NONE
+    args: Args | None = None
+
+
+class Other(msgspec.Struct, gc=False):
+    """A flow arrow, instant or counter: its fields are checked, none is used."""
+
+    id: _Int | str = NONE
+    pid: _Int | str = NONE
+    tid: _Int | str = NONE
+    ts: float = 0.0
+    dur: float = 0.0
+
+
+class MetadataArgs(msgspec.Struct, gc=False):
+    """`args` of a metadata event."""
+
+    name: str = ""
+
+
+class Metadata(Other, gc=False, tag="M", tag_field="ph"):
+    """An event that names a process or thread."""
+
+    name: str = ""
+    args: MetadataArgs | None = None
+
+
+Event = Complete | Metadata | Other
+
+
+class Device(msgspec.Struct, gc=False):
+    """One entry of `deviceProperties`."""
+
+    name: str = ""
+    totalGlobalMem: _Int = 0
+    numSms: _Int = 0
+
+
+class Distributed(msgspec.Struct, gc=False):
+    """`distributedInfo`."""
+
+    rank: _Int | None = None
+    world_size: _Int | None = None
+
+
+class File(msgspec.Struct, gc=False):
+    """The document but its events."""
+
+    traceEvents: msgspec.Raw = NO_RAW
+    deviceProperties: list[Device] = []
+    distributedInfo: Distributed | None = None
+    baseTimeNanoseconds: _Int = 0
+
+
+def _tagged(phase: str) -> Any:
+    return msgspec.defstruct(
+        f"Phase{ord(phase)}", [], bases=(Other,), tag=phase, tag_field="ph", gc=False
+    )
+
+
+_EVENT: Any = reduce(or_, map(_tagged, _OTHER_PHASES), Complete | Metadata)
+_EVENTS: Any = GenericAlias(list, (_EVENT,))
+_EVENTS_DECODER: msgspec.json.Decoder[list[Event]] = msgspec.json.Decoder(_EVENTS)
+_FILE_DECODER = msgspec.json.Decoder(File)
+_RAW_DECODER = msgspec.json.Decoder(msgspec.Raw)
+_DAMAGES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_LIST_START = re.compile(rb'"traceEvents"\s*:\s*\[')
+
+
+class Document:
+    """One Kineto document that arrives in `chunks`; `where` names it in errors.
+
+    Iterating gives its events in lists, once; then `file` holds the other keys. Raises
+    `TraceError` with the index of the event or the position of the byte that is wrong.
+    """
+
+    def __init__(self, chunks: Iterable[bytes], where: str) -> None:
+        self.file = File()
+        self._chunks = chunks
+        self._where = where
+        self._head = b""
+        """The document up to the start of its event list; empty until that is found."""
+        self._text = bytearray()
+        """What follows and is not decoded yet."""
+        self._offset = 0
+        """Position of `_text` in the document."""
+        self._count = 0
+        """Number of events decoded."""
+
+    def __iter__(self) -> Iterator[list[Event]]:
+        enough = _BLOCK_BYTES
+        for chunk in self._chunks:
+            self._text += chunk
+            while len(self._text) >= enough:
+                events = self._next_block(enough) if self._head or self._enter_list() else None
+                if events is None:
+                    # Not cut between two events, or a damaged document, which shows once all of
+                    # it is here. Doubling bounds how often a byte is decoded.
+                    enough = 2 * len(self._text)
+                else:
+                    enough = _BLOCK_BYTES
+                    yield events
+        yield self._last_block()
+
+    def _enter_list(self) -> bool:
+        """Take the document's beginning off `_text`, once the event list has begun."""
+        matches = islice(_LIST_START.finditer(self._text), _MAX_KEYS)
+        for end in [match.end() for match in matches]:
+            head = bytes(self._text[:end])
+            try:
+                _RAW_DECODER.decode(head + b"]}")  # valid if the key is one of the document's own
+            except _DAMAGES:
+                continue
+            self._head, self._offset = head, end
+            del self._text[:end]
+            return True
+        return False
+
+    def _next_block(self, size: int) -> list[Event] | None:
+        """The events of about the first `size` bytes; None if these end within an event."""
+        comma = _last_comma(self._text, size)
+        if comma < 0:
+            return None
+        block = b"".join((b"[", memoryview(self._text)[:comma], b"]"))
+        try:
+            _check_utf8(block)
+            events = _EVENTS_DECODER.decode(block)
+        except msgspec.ValidationError as error:
+            self._explain(error, prefix=1)
+        except msgspec.DecodeError:
+            return None
+        except (UnicodeDecodeError, RecursionError) as error:
+            self._explain(error, prefix=1)
+        del self._text[: comma + 1]
+        self._offset += comma + 1
+        self._count += len(events)
+        return events
+
+    def _last_block(self) -> list[Event]:
+        """The events that are left; sets `file`."""
+        is_in_list = bool(self._head) or self._enter_list()
+        text = self._head + self._text
+        if not text:
+            raise TraceError(f"{self._where}: the file is empty")
+        try:
+            _check_utf8(text)
+            self.file = _FILE_DECODER.decode(text)
+            events = self.file.traceEvents
+            if not events:
+                raise TraceError(f"{self._where}: no Kineto trace: it has no traceEvents")
+            if is_in_list and not text.startswith(bytes(events), len(self._head) - 1):
+                raise TraceError(f"{self._where}: damaged trace: traceEvents occurs twice")
+            return _EVENTS_DECODER.decode(events)
+        except _DAMAGES as error:
+            self._explain(error, prefix=len(self._head))
+
+    def _explain(self, error: Exception, *, prefix: int) -> NoReturn:
+        """Raise `error` as a `TraceError`; `_text` followed `prefix` bytes when it was decoded."""
+
+        def place(at: int) -> int:
+            return at if at < prefix else at - prefix + self._offset
+
+        message = str(error).replace("`", "")
+        if isinstance(error, UnicodeDecodeError):
+            message = f"not UTF-8 (byte {error.start})"
+        elif isinstance(error, RecursionError):
+            message = f"nested too deeply (after byte {self._offset})"
+        elif "truncated" in message:
+            at = self._offset + len(self._text)
+            message = f"it ends early, at byte {at}: the file was cut; copy it again"
+        message = re.sub(r"\(byte (\d+)\)", lambda m: f"(byte {place(int(m[1]))})", message)
+        message = re.sub(
+            r"\$\[(\d+)\]", lambda m: f"traceEvents[{int(m[1]) + self._count}]", message
+        ).replace("$.", "")
+        raise TraceError(f"{self._where}: damaged trace: {message}") from None
+
+
+def _check_utf8(text: bytes) -> None:
+    """Raise `UnicodeDecodeError` where `text` is not UTF-8: the decoder skips what it drops."""
+    if not text.isascii():
+        text.decode()
+
+
+def _last_comma(text: bytearray, before: int) -> int:
+    """The last comma between a `}` and a `{` before a position; -1 if none is near."""
+    brace = before
+    for _ in range(_MAX_BRACES):
+        brace = text.rfind(b"{", 0, brace)
+        if brace < 0:
+            break
+        left = text[max(0, brace - _MAX_SPACE) : brace].rstrip()
+        if left.endswith(b",") and left[:-1].rstrip().endswith(b"}"):
+            return text.rfind(b",", 0, brace)
+    return -1
