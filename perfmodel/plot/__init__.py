@@ -1,0 +1,15 @@
+"""Figures from frames, one style for all of them, and the small HTML tables of notebooks.
+
+Nothing here knows a trace or a graph: a frame is anything with columns. matplotlib loads when the
+first figure is drawn, not on import.
+"""
+
+from __future__ import annotations
+
+from perfmodel.plot.bars import breakdown_figure
+from perfmodel.plot.canvas import save
+from perfmodel.plot.html import table_html
+from perfmodel.plot.style import colours_of
+from perfmodel.plot.timeline import timeline_figure
+
+__all__ = ["breakdown_figure", "colours_of", "save", "table_html", "timeline_figure"]

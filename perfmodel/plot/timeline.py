@@ -1,0 +1,218 @@
+"""The timeline of a step: host threads on top, streams below, idle time and critical path."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import UsageError
+from perfmodel.plot.axes import time_axis
+from perfmodel.plot.canvas import new_figure
+from perfmodel.plot.coverage import Floats, coverage, step_polygon
+from perfmodel.plot.frames import Frame, floats, texts
+from perfmodel.plot.lanes import is_stream, lane_texts, lanes
+from perfmodel.plot.legend import Entry, cause_entries, draw_legend
+from perfmodel.plot.names import short_name
+from perfmodel.plot.style import INK, KIND_COLOURS, colours_of, is_dark, look, readable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH_IN = 13.0
+_LANE_IN = 0.42
+_MANY_LANES = 16
+_AXES_WIDTH_IN = 9.8
+"""About what the legend and the names of the lanes leave of the width."""
+_BINS = 3000
+_HALF_HEIGHT = 0.38
+_CHARACTER_IN = 0.052
+_MOST_LABELS = 250
+
+
+class _Lane(NamedTuple):
+    """Pieces in one lane, and what decides their colour."""
+
+    y: float
+    start_us: Floats
+    end_us: Floats
+    group: NDArray[np.object_]
+    label: NDArray[np.object_]
+
+
+def timeline_figure(
+    frame: Frame,
+    *,
+    path: Frame | None = None,
+    idle: Frame | None = None,
+    start_us: float,
+    end_us: float,
+    title: str = "",
+) -> Figure:
+    """Draw what ran between `start_us` and `end_us`, one lane per thread and stream.
+
+    Args:
+        frame: columns `resource` (`rank/thread` or `rank/device/stream`), `label`, `kind`,
+            `start_us`, `end_us`; one row per piece.
+        path: the critical path: columns `resource`, `cause`, `start_us`, `end_us`, in order. Drawn
+            as a line through the lanes, and as a lane of its own coloured by cause.
+        idle: idle time of the device: columns `cause`, `start_us`, `end_us`; a lane by cause.
+        start_us, end_us: the window, in the clock of the frames.
+        title: heading of the figure.
+
+    In a lane each colour is as high as its share of a bin of time, so no piece hides another, and
+    the coloured area is the time. Raises `UsageError` where a column is missing, or the window is
+    empty.
+    """
+    if not end_us > start_us:
+        raise UsageError(f"the window from {start_us:g} us to {end_us:g} us is empty")
+    resource, kind, label = (texts(frame, name) for name in ("resource", "kind", "label"))
+    begun, ended = floats(frame, "start_us"), floats(frame, "end_us")
+    seen = (ended > start_us) & (begun < end_us) & (ended > begun)
+    resource, kind, label = resource[seen], kind[seen], label[seen]
+    begun, ended = begun[seen].clip(start_us, end_us), ended[seen].clip(start_us, end_us)
+    groups = lanes(resource)
+    names = [name for group in groups for name in group]
+    y_of = _positions(groups)
+    drawn = []
+    for name in names:
+        on = np.flatnonzero(resource == name)
+        drawn.append(_Lane(y_of[name], begun[on], ended[on], kind[on], label[on]))
+    ticks = _tick_texts(drawn, names, end_us - start_us)
+    entries = _kind_entries(kind)
+    bottom = min(y_of.values(), default=0.0)
+    for heading, causes in (("GPU idle", idle), ("critical path", path)):
+        if causes is not None:
+            bottom -= 1.5 if heading == "GPU idle" or idle is None else 1.0
+            lane = _cause_lane(causes, bottom, start_us, end_us)
+            drawn.append(lane)
+            ticks.append(f"{heading}\nby cause")
+            time_us = lane.end_us - lane.start_us
+            entries += cause_entries(heading, lane.group, time_us, end_us - start_us)
+    lane_in = _LANE_IN if len(drawn) <= _MANY_LANES else 0.75 * _LANE_IN
+    height_in = max(lane_in * len(drawn) + 1.3, 0.168 * len(entries) + 0.9, 2.2)
+    with look():
+        figure = new_figure(WIDTH_IN, height_in)
+        axes = figure.add_subplot()
+        for lane in drawn:
+            _draw_lane(axes, lane, start_us, end_us)
+        if path is not None:
+            _draw_path(axes, path, y_of, start_us, end_us)
+        time_axis(axes, end_us - start_us, "time in the window", most_ticks=12, room_frac=0)
+        heights = [lane.y for lane in drawn]
+        axes.set_ylim(min(heights, default=0.0) - 0.6, max(heights, default=0.0) + 0.6)
+        axes.set_yticks(heights, ticks)
+        axes.set_title(title)
+        draw_legend(axes, entries, with_path=path is not None)
+    return figure
+
+
+def _positions(groups: list[list[str]]) -> dict[str, float]:
+    """Height of each lane; half a lane of room between the groups."""
+    y_of: dict[str, float] = {}
+    y = 0.0
+    for group in groups:
+        for name in group:
+            y_of[name] = y
+            y -= 1.0
+        y -= 0.4
+    return y_of
+
+
+def _tick_texts(drawn: list[_Lane], names: list[str], span_us: float) -> list[str]:
+    """The name of each lane, and how busy each stream was."""
+    shown = lane_texts(names)
+    found = []
+    for lane, name in zip(drawn, names, strict=True):
+        text = shown[name]
+        if is_stream(name):
+            whole = lane.start_us.min() + np.array([0.0, span_us])
+            busy_pct = 100 * coverage(lane.start_us, lane.end_us, whole)[0]
+            text += "\n<1 % busy" if busy_pct < 1 else f"\n{busy_pct:.0f} % busy"
+        found.append(text)
+    return found
+
+
+def _kind_entries(kind: NDArray[np.object_]) -> list[Entry]:
+    """A legend line per kind that is there, in a fixed order."""
+    present = set(kind.tolist())
+    order = [name for name in KIND_COLOURS if name in present]
+    order += sorted(present - set(order))
+    return [Entry(colour, readable(name)) for name, colour in colours_of(order).items()]
+
+
+def _cause_lane(causes: Frame, y: float, start_us: float, end_us: float) -> _Lane:
+    begun, ended = floats(causes, "start_us"), floats(causes, "end_us")
+    begun, ended = begun.clip(start_us, end_us), ended.clip(start_us, end_us)
+    cause = texts(causes, "cause")
+    seen = ended > begun
+    shown = np.array([readable(name) for name in cause[seen]], dtype=object)
+    return _Lane(y, begun[seen], ended[seen], cause[seen], shown)
+
+
+def _draw_lane(axes: Axes, lane: _Lane, start_us: float, end_us: float) -> None:
+    """Fill the lane by coverage, draw cuts between wide pieces, and name those with room."""
+    from matplotlib.collections import LineCollection, PolyCollection
+
+    edges = np.linspace(start_us, end_us, _BINS + 1)
+    groups = list(dict.fromkeys(lane.group.tolist()))
+    order = [k for k in KIND_COLOURS if k in groups] + [g for g in groups if g not in KIND_COLOURS]
+    colours = colours_of(order)
+    base = np.zeros(_BINS)
+    areas = []
+    for group in order:
+        on = lane.group == group
+        top = np.minimum(base + coverage(lane.start_us[on], lane.end_us[on], edges), 1.0)
+        height = lane.y - _HALF_HEIGHT + 2 * _HALF_HEIGHT * np.stack([base, top])
+        areas.append(step_polygon(edges - start_us, height[0], height[1]))
+        base = top
+    if areas:
+        faces = [colours[group] for group in order]
+        axes.add_collection(
+            PolyCollection(areas, facecolors=faces, linewidths=0, snap=False, zorder=2)
+        )
+    per_in = _AXES_WIDTH_IN / (end_us - start_us)
+    width_in = (lane.end_us - lane.start_us) * per_in
+    wide = np.flatnonzero(width_in >= 0.05)
+    low, high = lane.y - _HALF_HEIGHT, lane.y + _HALF_HEIGHT
+    cuts = [[(x, low), (x, high)] for x in (lane.start_us[wide] - start_us).tolist()]
+    axes.add_collection(LineCollection(cuts, colors="white", linewidths=0.5, zorder=3))
+    room = (width_in / _CHARACTER_IN).astype(int) - 1
+    named = np.flatnonzero(room >= 5)
+    for i in named[np.argsort(-width_in[named], kind="stable")][:_MOST_LABELS].tolist():
+        middle = (lane.start_us[i] + lane.end_us[i]) / 2 - start_us
+        colour = "white" if is_dark(colours[lane.group[i]]) else INK
+        text = _fitted(short_name(lane.label[i]), int(room[i]))
+        axes.text(
+            middle, lane.y, text,
+            ha="center", va="center", fontsize=6.5, color=colour, clip_on=True, zorder=4,
+        )  # fmt: skip
+
+
+def _draw_path(
+    axes: Axes, path: Frame, y_of: dict[str, float], start_us: float, end_us: float
+) -> None:
+    """The critical path as a line along the foot of the lanes it runs in."""
+    from matplotlib.patheffects import Normal, Stroke
+
+    begun, ended = floats(path, "start_us"), floats(path, "end_us")
+    heights = [y_of.get(name) for name in texts(path, "resource").tolist()]
+    x: list[float] = []
+    y: list[float] = []
+    for low, high, height in zip(begun.tolist(), ended.tolist(), heights, strict=True):
+        if height is None or high <= start_us or low >= end_us:
+            continue
+        foot = height - _HALF_HEIGHT - 0.05
+        if len(y) >= 2 and y[-1] == foot and y[-2] == foot:
+            x[-1] = min(high, end_us) - start_us
+        else:
+            x += [max(low, start_us) - start_us, min(high, end_us) - start_us]
+            y += [foot, foot]
+    halo = [Stroke(linewidth=2.6, foreground="white", alpha=0.8), Normal()]
+    axes.plot(x, y, color=INK, linewidth=1.1, zorder=5, path_effects=halo, solid_joinstyle="miter")
+
+
+def _fitted(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: room - 1] + "…"

@@ -1,0 +1,165 @@
+"""A timeline as JSON for Perfetto and chrome://tracing, measured next to predicted.
+
+Each rank is one process per timeline; its rows are the steps, the critical path, the threads, the
+streams and the idle time of the device by cause. Arrows lead from launch calls to what they put
+on a stream. Categories are `measured,kernel` and the like, so that the file is never taken for a
+recorded trace.
+
+Source: Trace Event Format (chromium.org); Perfetto drops events before time zero and slices that
+overlap without nesting, so there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from perfmodel.report.tracks import (
+    CRITICAL_PATH,
+    Arrow,
+    Clock,
+    Overlay,
+    Slice,
+    Track,
+    first_step_us,
+    lead_us,
+    tracks_of,
+)
+from perfmodel.timeline.schedule import Timeline
+from perfmodel.units import NS_PER_US
+
+PREDICTED = "predicted"
+MEASURED = "measured"
+
+
+def perfetto_json(
+    predicted: Timeline | None,
+    measured: Timeline | None = None,
+    overlays: Mapping[str, Overlay] | None = None,
+) -> bytes:
+    """The timelines as one JSON document, times in microseconds with three decimals.
+
+    Args:
+        predicted, measured: the timelines; either may be missing.
+        overlays: critical path and idle time to show beside `"predicted"` and `"measured"`.
+
+    Time zero is the start of the first step, in both timelines; where something began before, it
+    is that much earlier in both, and `otherData.first_step_us` says when the first step starts.
+    The same input gives the same bytes. Raises `GraphError` when a node has no finite time.
+    """
+    shown = {MEASURED: measured, PREDICTED: predicted}
+    timelines = {name: timeline for name, timeline in shown.items() if timeline is not None}
+    lead = max((lead_us(timeline) for timeline in timelines.values()), default=0.0)
+    text = _Texts()
+    events: list[str] = []
+    first_flow = 1
+    for number, (name, timeline) in enumerate(timelines.items()):
+        clock = Clock(first_step_us(timeline) - lead)
+        overlay = (overlays or {}).get(name, Overlay())
+        tracks, arrows = tracks_of(timeline, overlay, clock)
+        rows = _rows(tracks, number, len(timelines))
+        events += _names(tracks, rows, name, text)
+        for track, (pid, tid) in zip(tracks, rows, strict=True):
+            events += _slices(track, pid, tid, name, text)
+        events += _flows(tracks, arrows, rows, name, first_flow)
+        first_flow += len(arrows)
+    head = (
+        '{"displayTimeUnit":"ms","otherData":{"tool":"perfmodel",'
+        f'"first_step_us":{_us(round(lead * NS_PER_US))}}},"traceEvents":[\n'
+    )
+    return (head + ",\n".join(events) + "\n]}\n").encode()
+
+
+class _Texts(dict[str, str]):
+    """Texts as JSON strings, each encoded once."""
+
+    def __missing__(self, text: str) -> str:
+        clean = text.encode("utf-8", "replace").decode()
+        encoded = self[text] = msgspec.json.encode(clean).decode()
+        return encoded
+
+
+def _us(time_ns: int) -> str:
+    return f"{time_ns // NS_PER_US}.{time_ns % NS_PER_US:03d}"
+
+
+def _rows(tracks: list[Track], number: int, timelines: int) -> list[tuple[int, int]]:
+    """(process, thread) ids of the tracks: ranks in order, the timelines of a rank together.
+
+    Viewers sort by these, and thread ids are unique in the file, as some viewers need.
+    """
+    ranks = sorted({track.rank for track in tracks})
+    stride = 10 ** max(len(str(len(tracks))), 3)
+    pids = {rank: 1 + at * timelines + number for at, rank in enumerate(ranks)}
+    return [
+        (pids[track.rank], pids[track.rank] * stride + 1 + at) for at, track in enumerate(tracks)
+    ]
+
+
+def _names(
+    tracks: list[Track], rows: list[tuple[int, int]], timeline: str, text: _Texts
+) -> Iterator[str]:
+    """Metadata events: names and order of processes and threads."""
+    seen: set[int] = set()
+    for track, (pid, tid) in zip(tracks, rows, strict=True):
+        if pid not in seen:
+            seen.add(pid)
+            process = text[f"{timeline} rank {track.rank}"]
+            yield _meta("process_name", pid, tid, f'"name":{process}')
+            yield _meta("process_sort_index", pid, tid, f'"sort_index":{pid}')
+        yield _meta("thread_name", pid, tid, f'"name":{text[track.name]}')
+        yield _meta("thread_sort_index", pid, tid, f'"sort_index":{tid}')
+
+
+def _meta(name: str, pid: int, tid: int, args: str) -> str:
+    return f'{{"ph":"M","name":"{name}","pid":{pid},"tid":{tid},"ts":0.000,"args":{{{args}}}}}'
+
+
+def _slices(track: Track, pid: int, tid: int, timeline: str, text: _Texts) -> Iterator[str]:
+    """Complete events; for steps also an instant at each start and end."""
+    shared = f'"pid":{pid},"tid":{tid}'
+    prefix = (
+        f"{timeline},critical_path," if track.name.startswith(CRITICAL_PATH) else f"{timeline},"
+    )
+    for box in track.slices:
+        duration = _us(box.end_ns - box.start_ns)
+        detail = f',"for":{text[box.detail]}' if box.detail else ""
+        cause = f'"cause":{text[box.cause]},' if box.cause else ""
+        yield (
+            f'{{"ph":"X","cat":{text[prefix + box.kind]},"name":{text[box.name]},{shared},'
+            f'"ts":{_us(box.start_ns)},"dur":{duration},'
+            f'"args":{{"kind":{text[box.kind]},{cause}"duration_us":{duration}{detail}}}}}'
+        )
+        if box.kind == "step":
+            yield _instant(f"start of {box.name}", box.start_ns, shared, timeline, text)
+            yield _instant(f"end of {box.name}", box.end_ns, shared, timeline, text)
+
+
+def _instant(name: str, time_ns: int, shared: str, timeline: str, text: _Texts) -> str:
+    return (
+        f'{{"ph":"i","s":"p","cat":{text[timeline + ",step"]},"name":{text[name]},{shared},'
+        f'"ts":{_us(time_ns)}}}'
+    )
+
+
+def _flows(
+    tracks: list[Track],
+    arrows: list[Arrow],
+    rows: list[tuple[int, int]],
+    timeline: str,
+    first: int,
+) -> Iterator[str]:
+    """A start within each launch call and an end at what it launched."""
+    for number, (source, target) in enumerate(arrows, first):
+        shared = f'"cat":"{timeline},launch","name":"launch","id":{number}'
+        yield _flow('"ph":"s"', shared, _slice(tracks, source), rows[source[0]])
+        yield _flow('"ph":"f","bp":"e"', shared, _slice(tracks, target), rows[target[0]])
+
+
+def _slice(tracks: list[Track], place: tuple[int, int]) -> Slice:
+    return tracks[place[0]].slices[place[1]]
+
+
+def _flow(phase: str, shared: str, box: Slice, row: tuple[int, int]) -> str:
+    return f'{{{phase},{shared},"pid":{row[0]},"tid":{row[1]},"ts":{_us(box.start_ns)}}}'

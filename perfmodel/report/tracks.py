@@ -1,0 +1,272 @@
+"""The tracks of a timeline in a trace viewer: which slices stand in which row, and when.
+
+Times are whole nanoseconds from one zero for all tracks, so that neighbours never overlap by
+rounding: Perfetto drops a slice that does not nest in the one before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from perfmodel.attribution.path import Piece
+from perfmodel.errors import GraphError
+from perfmodel.graph.kinds import LAUNCH_KINDS, Cause, EdgeKind, NodeKind
+from perfmodel.report.frames import WAITING, meeting_waits
+from perfmodel.timeline.schedule import Timeline
+from perfmodel.trace.columns import Floats, Ints
+from perfmodel.units import NS_PER_US
+
+CRITICAL_PATH = "critical path"
+GPU_IDLE = "GPU idle"
+STEPS = "steps"
+_KINDS = [kind.name.lower() for kind in NodeKind]
+_CAUSES = [cause.name.lower() for cause in Cause]
+_EDGES = [kind.name.lower() for kind in EdgeKind]
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """What is shown beside the events of one timeline."""
+
+    path: Sequence[Piece] = ()
+    """The critical path of the steps, as `critical_path` gives it."""
+    idle: Mapping[int, Sequence[Piece]] = field(default_factory=dict)
+    """Per rank: its idle time, as `idle_pieces` gives it."""
+
+
+class Slice(NamedTuple):
+    """One box in a track; times in nanoseconds from the zero of the file."""
+
+    name: str
+    kind: str
+    cause: str
+    start_ns: int
+    end_ns: int
+    detail: str = ""
+    """What it was waited for, or which edge led to it."""
+
+
+class Track(NamedTuple):
+    """A named row of slices that do not overlap."""
+
+    rank: int
+    name: str
+    slices: list[Slice]
+
+
+class Arrow(NamedTuple):
+    """From a launch call to what it put on a stream: places and starts of both slices."""
+
+    source: tuple[int, int]
+    """(track, slice) by index."""
+    target: tuple[int, int]
+
+
+class Clock(NamedTuple):
+    """The zero of one timeline in the microseconds of its graph."""
+
+    zero_us: float
+
+    def ns(self, time_us: Floats) -> Ints:
+        return np.rint((time_us - self.zero_us) * NS_PER_US).astype(np.int64)
+
+
+def first_step_us(timeline: Timeline) -> float:
+    """When the first step of any rank starts (without steps: the first node)."""
+    marks = timeline.graph.marks
+    if len(marks.start):
+        return float(timeline.end_us[marks.start].min())
+    return float(timeline.start_us.min()) if len(timeline.start_us) else 0.0
+
+
+def lead_us(timeline: Timeline) -> float:
+    """How long before the first step the first node starts.
+
+    Raises `GraphError` naming the first node whose time is no number.
+    """
+    finite = np.isfinite(timeline.start_us) & np.isfinite(timeline.end_us)
+    if not finite.all():
+        node = int(np.argmin(finite))
+        raise GraphError(f"node {node} ({timeline.graph.labels[node]}) has no finite time")
+    if not len(finite):
+        return 0.0
+    return max(0.0, first_step_us(timeline) - float(timeline.start_us.min()))
+
+
+def tracks_of(
+    timeline: Timeline, overlay: Overlay, clock: Clock
+) -> tuple[list[Track], list[Arrow]]:
+    """The tracks of a timeline, by rank from top to bottom, and the arrows between them."""
+    graph = timeline.graph
+    resources, arrows = _resource_tracks(timeline, clock)
+    ranks = list(dict.fromkeys([*graph.marks.rank.tolist(), *(t.rank for t in resources)]))
+    path = _by_rank(timeline, overlay.path)
+    found: list[Track] = []
+    moved: dict[int, int] = {}
+    for rank in ranks:
+        found += _fitted(rank, STEPS, _steps(timeline, rank, clock))
+        if rank in path:
+            found += _fitted(rank, CRITICAL_PATH, _pieces(timeline, path[rank], clock))
+        for at, track in enumerate(resources):
+            if track.rank == rank:
+                moved[at] = len(found)
+                found.append(track)
+        if rank in overlay.idle:
+            idle = _pieces(timeline, overlay.idle[rank], clock, by_cause=True)
+            found += _fitted(rank, GPU_IDLE, idle)
+    placed = [
+        Arrow((moved[a.source[0]], a.source[1]), (moved[a.target[0]], a.target[1])) for a in arrows
+    ]
+    return found, placed
+
+
+def _resource_tracks(timeline: Timeline, clock: Clock) -> tuple[list[Track], list[Arrow]]:
+    """One track per resource (more where its nodes overlap), and launches to their work."""
+    graph, nodes = timeline.graph, timeline.graph.nodes_
+    waits = meeting_waits(timeline)
+    start_ns = clock.ns(np.concatenate([timeline.start_us, waits.start_us])).tolist()
+    end_ns = clock.ns(np.concatenate([timeline.end_us, waits.end_us])).tolist()
+    kind, cause = nodes.kind.tolist(), nodes.cause.tolist()
+    resource = nodes.resource.tolist() + nodes.resource[waits.node].tolist()
+    shown = nodes.kind != NodeKind.MARK
+    shown &= (timeline.end_us > timeline.start_us) | np.isin(nodes.kind, _SHOWN_WITHOUT_TIME)
+    if graph.arrivals is not None:
+        shown[graph.arrivals[:, 1]] = False
+    rows = np.concatenate([np.flatnonzero(shown), len(graph) + np.arange(len(waits.node))])
+    longest_first = -np.array(end_ns, np.int64)[rows]
+    order = rows[np.lexsort((longest_first, np.array(start_ns, np.int64)[rows]))].tolist()
+    lanes: dict[int, list[_Lane]] = {at: [] for at in range(len(graph.resources))}
+    place: dict[int, tuple[_Lane, int]] = {}
+    labels, count = graph.labels, len(graph)
+    for row in order:
+        lane = _lane(lanes[resource[row]], start_ns[row])
+        lane.end_ns = end_ns[row]
+        if row < count:
+            name, why = labels[row], _CAUSES[cause[row]]
+            name = _gap_name(name) if cause[row] == Cause.HOST_T1 else name
+            box = Slice(name, _KINDS[kind[row]], why, start_ns[row], end_ns[row])
+        else:
+            why = _CAUSES[Cause.COLLECTIVE_WAIT]
+            box = Slice(WAITING, why, why, start_ns[row], end_ns[row])
+        place[row] = lane, len(lane.slices)
+        lane.slices.append(box)
+    tracks: list[Track] = []
+    index: dict[int, int] = {}
+    for at, own in lanes.items():
+        rank, name = _rank_and_name(graph.resources[at])
+        for number, lane in enumerate(own):
+            index[id(lane)] = len(tracks)
+            tracks.append(_numbered(rank, name, number, lane))
+    return tracks, list(_arrows(timeline, place, index))
+
+
+def _gap_name(label: str) -> str:
+    """The name of the gap before an operator, whose label it carries."""
+    return f"before {label}"
+
+
+_SHOWN_WITHOUT_TIME = (NodeKind.LAUNCH, NodeKind.KERNEL, NodeKind.COPY, NodeKind.COLLECTIVE)
+
+
+@dataclass(eq=False)
+class _Lane:
+    """A row being filled, and when its last slice ends."""
+
+    slices: list[Slice] = field(default_factory=list)
+    end_ns: int = 0
+
+
+def _lane(lanes: list[_Lane], start_ns: int) -> _Lane:
+    """The first lane that is free at `start_ns`, or a new one."""
+    for lane in lanes:
+        if lane.end_ns <= start_ns:
+            return lane
+    lanes.append(_Lane())
+    return lanes[-1]
+
+
+def _fitted(rank: int, name: str, slices: Iterable[Slice]) -> list[Track]:
+    """A track of these slices, in order of start; more where they overlap."""
+    lanes: list[_Lane] = []
+    for box in slices:
+        lane = _lane(lanes, box.start_ns)
+        lane.end_ns = box.end_ns
+        lane.slices.append(box)
+    return [_numbered(rank, name, number, lane) for number, lane in enumerate(lanes)]
+
+
+def _numbered(rank: int, name: str, number: int, lane: _Lane) -> Track:
+    return Track(rank, name if number == 0 else f"{name} ({number + 1})", lane.slices)
+
+
+def _arrows(
+    timeline: Timeline, place: dict[int, tuple[_Lane, int]], index: dict[int, int]
+) -> Iterator[Arrow]:
+    """One arrow per launch edge both of whose ends are shown."""
+    edges = timeline.graph.edges_
+    launches = np.flatnonzero(np.isin(edges.kind, LAUNCH_KINDS))
+    transfer_of = _transfers(timeline)
+    for source, target in zip(
+        edges.source[launches].tolist(), edges.target[launches].tolist(), strict=True
+    ):
+        target = transfer_of.get(target, target)
+        if source in place and target in place:
+            (from_lane, from_at), (to_lane, to_at) = place[source], place[target]
+            yield Arrow((index[id(from_lane)], from_at), (index[id(to_lane)], to_at))
+
+
+def _transfers(timeline: Timeline) -> dict[int, int]:
+    """Arrival at a meeting of ranks to the transfer that stands for it in the tracks."""
+    arrivals = timeline.graph.arrivals
+    return {} if arrivals is None else dict(zip(*arrivals.T[::-1].tolist(), strict=True))
+
+
+def _steps(timeline: Timeline, rank: int, clock: Clock) -> list[Slice]:
+    marks = timeline.graph.marks
+    start_ns = clock.ns(timeline.end_us[marks.start]).tolist()
+    end_ns = clock.ns(timeline.end_us[marks.end]).tolist()
+    rows = zip(marks.rank.tolist(), marks.name, start_ns, end_ns, strict=True)
+    return [Slice(name, "step", "", low, high) for own, name, low, high in rows if own == rank]
+
+
+def _by_rank(timeline: Timeline, path: Iterable[Piece]) -> dict[int, list[Piece]]:
+    """The pieces of a path by the rank of their node; pieces without a node stay with the last."""
+    rank_of = timeline.graph.nodes_.rank
+    found: dict[int, list[Piece]] = {}
+    rank = int(timeline.graph.marks.rank[0]) if len(timeline.graph.marks.rank) else 0
+    for piece in sorted(path, key=lambda p: (p.start_us, p.end_us)):
+        rank = int(rank_of[piece.node]) if piece.node >= 0 else rank
+        found.setdefault(rank, []).append(piece)
+    return found
+
+
+def _pieces(
+    timeline: Timeline, pieces: Iterable[Piece], clock: Clock, *, by_cause: bool = False
+) -> Iterator[Slice]:
+    """Slices of a path (named after its nodes, its waits after their cause) or of idle time."""
+    ordered = sorted(pieces, key=lambda p: (p.start_us, p.end_us))
+    start_ns = clock.ns(np.array([p.start_us for p in ordered], dtype=np.float64)).tolist()
+    end_ns = clock.ns(np.array([p.end_us for p in ordered], dtype=np.float64)).tolist()
+    labels, kinds = timeline.graph.labels, timeline.graph.nodes_.kind.tolist()
+    for piece, low, high in zip(ordered, start_ns, end_ns, strict=True):
+        if high <= low:
+            continue
+        cause = _CAUSES[piece.cause]
+        label = labels[piece.node] if piece.node >= 0 else ""
+        edge = _EDGES[piece.edge] if piece.edge >= 0 else ""
+        if by_cause or edge or not label:
+            yield Slice(cause, edge or "idle", cause, low, high, label)
+        else:
+            label = _gap_name(label) if piece.cause == Cause.HOST_T1 else label
+            yield Slice(label, _KINDS[kinds[piece.node]], cause, low, high)
+
+
+def _rank_and_name(resource: str) -> tuple[int, str]:
+    """`3/gpu3/stream7` is rank 3, `gpu3 stream7`."""
+    rank, _, rest = resource.partition("/")
+    number = int(rank) if rank.lstrip("-").isdigit() else 0
+    return number, rest.replace("/", " ") or resource

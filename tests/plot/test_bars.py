@@ -1,0 +1,57 @@
+"""Stacked bars: widths, totals, what is put together."""
+
+import pytest
+
+from perfmodel.errors import UsageError
+from perfmodel.plot import breakdown_figure
+
+FRAME = {
+    "step": ["s5"] * 6,
+    "source": ["measured"] * 3 + ["predicted"] * 3,
+    "part": ["compute", "communication", "host_t1"] * 2,
+    "time_us": [600.0, 300.0, 100.0, 600.0, 300.0, 130.0],
+}
+
+
+def bars(figure) -> list[tuple[float, float]]:
+    return [(patch.get_x(), patch.get_width()) for patch in figure.axes[0].patches]
+
+
+def texts(figure) -> list[str]:
+    return [text.get_text() for text in figure.axes[0].texts]
+
+
+def test_measured_next_to_predicted() -> None:
+    figure = breakdown_figure(FRAME, title="where")
+    assert bars(figure) == [(0, 600), (0, 600), (600, 300), (600, 300), (900, 100), (900, 130)]
+    assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["measured", "predicted"]
+    assert " 1.00 ms" in texts(figure)
+    assert " 1.03 ms  (+3.0 %)" in texts(figure)
+    assert "compute 60 %" in texts(figure)
+
+
+def test_one_bar_has_its_times_in_the_legend() -> None:
+    figure = breakdown_figure({"part": ["gemm", "gemm"], "time_us": [2.0, 3.0]})
+    assert bars(figure) == [(0, 5)]
+    assert [t.get_text() for t in figure.axes[0].get_legend().get_texts()] == ["gemm  5.0 us"]
+
+
+def test_small_parts_are_put_together() -> None:
+    names = ["compute", *(f"small{i}" for i in range(30))]
+    figure = breakdown_figure({"part": names, "time_us": [1e6, *range(30)]})
+    legend = [t.get_text() for t in figure.axes[0].get_legend().get_texts()]
+    assert legend == ["compute  1.00 s", "all others  435.0 us"]
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        ({"part": [], "time_us": []}, "empty"),
+        ({"part": ["a"], "time_us": [-1.0]}, "0 us or more"),
+        ({"part": ["a"], "time_us": [float("nan")]}, "0 us or more"),
+        ({"part": ["a"]}, "'time_us'"),
+    ],
+)
+def test_bad_input(frame: dict, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        breakdown_figure(frame)
