@@ -28,7 +28,7 @@ _AXES_WIDTH_IN = 9.8
 """About what the legend and the names of the lanes leave of the width."""
 _BINS = 3000
 _HALF_HEIGHT = 0.38
-_CHARACTER_IN = 0.052
+_CHARACTER_IN = 0.056
 _MOST_LABELS = 250
 
 
