@@ -10,16 +10,48 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from perfmodel.attribution import Breakdown, breakdown
+    from perfmodel.errors import PerfmodelError
+    from perfmodel.graph import ExecutionGraph, build_graph
+    from perfmodel.overheads import Profile, load_profile
+    from perfmodel.prediction import Prediction, predict
+    from perfmodel.timeline import Timeline, schedule
     from perfmodel.trace import Trace, read
 
 __version__ = "0.1.0"
 
 _PUBLIC = {
+    "Breakdown": "perfmodel.attribution",
+    "ExecutionGraph": "perfmodel.graph",
+    "PerfmodelError": "perfmodel.errors",
+    "Prediction": "perfmodel.prediction",
+    "Profile": "perfmodel.overheads",
+    "Timeline": "perfmodel.timeline",
     "Trace": "perfmodel.trace",
+    "breakdown": "perfmodel.attribution",
+    "build_graph": "perfmodel.graph",
+    "load_profile": "perfmodel.overheads",
+    "predict": "perfmodel.prediction",
     "read": "perfmodel.trace",
+    "schedule": "perfmodel.timeline",
 }
 
-__all__ = ["Trace", "__version__", "read"]
+__all__ = [
+    "Breakdown",
+    "ExecutionGraph",
+    "PerfmodelError",
+    "Prediction",
+    "Profile",
+    "Timeline",
+    "Trace",
+    "__version__",
+    "breakdown",
+    "build_graph",
+    "load_profile",
+    "predict",
+    "read",
+    "schedule",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from perfmodel.attribution.accounting import Accounting, account
 from perfmodel.attribution.idle import idle_pieces
 from perfmodel.attribution.path import Piece, Walker, by_cause, critical_path
@@ -16,6 +18,7 @@ from perfmodel.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 SCHEMA = "perfmodel.breakdown/1"
 
@@ -59,6 +62,28 @@ class Breakdown:
             for r in self.ranks
         ]
         return {"schema": SCHEMA, "warnings": self.warnings, "ranks": ranks}
+
+    def plot(self, rank: int | None = None, step: int = 0) -> Figure:
+        """The timeline of one step (index) of one rank (default: the first), as it was measured."""
+        from perfmodel.attribution.figures import step_figure
+
+        chosen = next(r for r in self.ranks if rank is None or r.rank == rank)
+        rows = np.flatnonzero(self.timeline.graph.marks.rank == chosen.rank)
+        found = chosen.steps[step]
+        return step_figure(
+            self.timeline, int(rows[step]), path=found.critical_path, idle=found.idle
+        )
+
+    def _repr_html_(self) -> str:
+        from perfmodel.plot import table_html
+
+        keys = ("step_us", "gpu_active_us", "gpu_idle_us", "compute_us", "comm_us", "memcpy_us")
+        rows = [
+            [rank.rank, step.name, *(getattr(step.accounting, key) for key in keys)]
+            for rank in self.ranks
+            for step in rank.steps
+        ]
+        return table_html(rows, ["rank", "step", *keys], f"Breakdown of {self.source}")
 
     def to_frame(self) -> pd.DataFrame:
         """One row per rank and step: the accounting, idle causes as `idle_*`, path as `path_*`."""

@@ -68,9 +68,13 @@ def _match(graphs: list[ExecutionGraph], wheres: list[str]) -> Ints:
 
 
 def _collectives(graph: ExecutionGraph) -> Ints:
-    """Collective nodes in order of their end."""
+    """Collective nodes in the order of their issue: of a stream its own, of host threads that of
+    the operators behind them (two threads may take them up the other way round)."""
     nodes = np.flatnonzero(graph.nodes_.kind == NodeKind.COLLECTIVE)
-    return nodes[np.argsort(graph.nodes_.end_us[nodes], kind="stable")]
+    issued_us = graph.nodes_.start_us.copy()
+    behind = np.flatnonzero(graph.edges_.kind == EdgeKind.HOST_COLLECTIVE)
+    issued_us[graph.edges_.target[behind]] = graph.nodes_.end_us[graph.edges_.source[behind]]
+    return nodes[np.argsort(issued_us[nodes], kind="stable")]
 
 
 def _clock_shifts(graphs: list[ExecutionGraph], matched: Ints, origins_ns: list[int]) -> Floats:
@@ -110,15 +114,19 @@ def _meet(graph: ExecutionGraph, matched: Ints) -> ExecutionGraph:
     """Split each matched collective in two: its arrival, and its transfer after the meeting.
 
     The transfer is the shortest of the ranks' durations: what is left of a rank's own is waiting.
+    On host threads (Gloo) each rank ends for itself, after what it took since the last arrival.
     """
     nodes, edges, count = graph.nodes_, graph.edges_, len(graph)
     collectives, ranks = matched.shape
     arrive = matched.reshape(-1)
-    transfer_us = nodes.duration_us[matched].min(axis=1)
+    shortest = nodes.duration_us[matched].min(axis=1, keepdims=True)
+    last_arrival = nodes.start_us[matched].max(axis=1, keepdims=True)
+    own = (nodes.end_us[matched] - last_arrival).clip(min=0)
+    transfer_us = np.where(graph.on_device[matched], shortest, own)
     meeting = count + np.arange(collectives)
     transfer = count + collectives + np.arange(len(arrive))
-    meeting_start = (nodes.end_us[matched] - transfer_us[:, None]).max(axis=1)
-    each = np.repeat(transfer_us, ranks)
+    meeting_start = (nodes.end_us[matched] - transfer_us).max(axis=1)
+    each = transfer_us.reshape(-1)
     first = matched[:, 0]
 
     def grow(column: np.ndarray, meetings: object, transfers: object) -> np.ndarray:

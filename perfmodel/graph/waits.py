@@ -253,6 +253,7 @@ def _host_collectives(rank: RankTrace, links: Links, pieces: Pieces, waits: Wait
             if row >= 0
         )
         if waiting and pieces.call[at] == PIECE:
+            over = max(over, waits.returns[at][0] if at in waits.returns else over)
             after = float(pieces.end_us[at] - over)
             waits.duration_us[at] = 0.0
             waits.returns[at] = (float(over), after, Cause(int(waits.cause[at])))

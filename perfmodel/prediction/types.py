@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from perfmodel.timeline.schedule import Timeline
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 SCHEMA = "perfmodel.prediction/1"
 DEVICE_FIGURES = ("gpu_active_us", "gpu_idle_us", "comm_us", "exposed_comm_us")
@@ -140,6 +143,29 @@ class Prediction:
             for result in self.results
             for rank in result.ranks
         )
+
+    def plot(self, result: int = 0) -> Figure:
+        """The predicted timeline of the slowest rank's step closest to the median."""
+        from perfmodel.attribution.figures import step_figure
+        from perfmodel.attribution.path import critical_path
+
+        found = self.results[result]
+        steps = [step for step in found.rank.steps if not step.warmup] or found.rank.steps
+        closest = min(steps, key=lambda step: abs(step.step_us - found.step_us))
+        rows = np.flatnonzero(found.timeline.graph.marks.rank == found.rank.rank)
+        mark = int(rows[found.rank.steps.index(closest)])
+        return step_figure(found.timeline, mark, path=critical_path(found.timeline, mark))
+
+    def _repr_html_(self) -> str:
+        from perfmodel.plot import table_html
+
+        rows = [
+            [result.hardware, result.mode, *_rank_dict(rank).values()]
+            for result in self.results
+            for rank in result.ranks
+        ]
+        columns = ["hardware", "mode", *_rank_dict(self.results[0].rank)]
+        return table_html(rows, columns, f"Prediction of {self.source['trace']}")
 
     def to_json(self) -> str:
         """`to_dict` as JSON text."""

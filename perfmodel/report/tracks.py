@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from perfmodel.attribution.frames import WAITING, meeting_waits
 from perfmodel.attribution.path import Piece
 from perfmodel.errors import GraphError
 from perfmodel.graph.kinds import LAUNCH_KINDS, Cause, EdgeKind, NodeKind
-from perfmodel.report.frames import WAITING, meeting_waits
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.columns import Floats, Ints
 from perfmodel.units import NS_PER_US

@@ -99,6 +99,16 @@ class Trace:
         has_work = any(rank.is_device.any() for rank in self.ranks)
         return names[0] if names and has_work else "gpu" if has_work else "cpu"
 
+    def _repr_html_(self) -> str:
+        from perfmodel.plot import table_html
+
+        rows = [
+            [rank.rank, len(rank), len(links.steps), len(links.device_rows), rank.where]
+            for rank, links in zip(self.ranks, self.links, strict=True)
+        ]
+        columns = ["rank", "events", "steps", "device operations", "file"]
+        return table_html(rows, columns, repr(self))
+
     def __repr__(self) -> str:
         events = sum(len(rank) for rank in self.ranks)
         ranks = ", ".join(str(rank.rank) for rank in self.ranks)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from report.handmade import KERNEL, LABELS, graph
 
+from perfmodel.attribution.figures import comparison_figure, step_figure
+from perfmodel.attribution.frames import piece_columns, timeline_columns
 from perfmodel.attribution.path import by_cause, critical_path
 from perfmodel.errors import UsageError
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.report import comparison_figure, piece_columns, step_figure, timeline_columns
 from perfmodel.timeline.schedule import measured
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from perfmodel.attribution.frames import piece_columns, timeline_columns
 from perfmodel.attribution.path import Piece
 from perfmodel.plot import breakdown_figure, timeline_figure
-from perfmodel.report.frames import piece_columns, timeline_columns
 from perfmodel.timeline.schedule import Timeline
 
 if TYPE_CHECKING:
