@@ -1,0 +1,67 @@
+"""The one registry: names to things, and messages for names that are not there."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from perfmodel import registry
+from perfmodel.errors import PerfmodelError
+from perfmodel.registry import Registry
+
+
+@pytest.fixture
+def designs() -> Registry[str]:
+    found: Registry[str] = Registry("design")
+    found.register("hotline", "hot")("a")
+    found.register("neo")("b")
+    return found
+
+
+def test_names_give_their_thing_in_order_of_name(designs: Registry[str]) -> None:
+    assert list(designs) == ["hot", "hotline", "neo"]
+    assert designs["hot"] == designs["hotline"] == "a"
+    assert "neo" in designs
+    assert designs.get("neo") == "b"
+
+
+def test_register_gives_back_what_it_registers() -> None:
+    things: Registry[type] = Registry("thing")
+
+    @things.register("x")
+    class X:
+        pass
+
+    assert things["x"] is X
+
+
+def test_an_unknown_name_lists_the_nearest(designs: Registry[str]) -> None:
+    assert designs.get("none") is None
+    assert "none" not in designs
+    with pytest.raises(PerfmodelError, match=r"^unknown design 'hotlin'; nearest: hotline, hot$"):
+        designs["hotlin"]
+    with pytest.raises(PerfmodelError, match=r"nearest: hot, hotline, neo$"):
+        designs["zzzzzz"]
+
+
+def test_a_name_is_registered_once(designs: Registry[str]) -> None:
+    with pytest.raises(PerfmodelError, match=r"^design 'neo' is registered twice$"):
+        designs.register("neo")("c")
+    assert designs["neo"] == "b"
+
+
+def test_plug_ins_load_on_first_use_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def entry_points(group: str) -> list[EntryPoint]:
+        asked.append(group)
+        return [EntryPoint("joined", "os.path:join", group)]
+
+    monkeypatch.setattr(registry, "entry_points", entry_points)
+    found: Registry[object] = Registry("function", "perfmodel.test")
+    found.register("own")(1)
+    assert asked == []
+    assert list(found) == ["joined", "own"]
+    assert callable(found["joined"])
+    assert asked == ["perfmodel.test"]
