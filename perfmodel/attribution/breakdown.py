@@ -9,7 +9,7 @@ import numpy as np
 
 from perfmodel.attribution.accounting import Accounting, account
 from perfmodel.attribution.idle import idle_pieces
-from perfmodel.attribution.path import Piece, Walker, by_cause, critical_path
+from perfmodel.attribution.path import Path, Walker, critical_path
 from perfmodel.attribution.steps import ranks_of
 from perfmodel.graph import build_graph
 from perfmodel.overheads import measure
@@ -33,8 +33,8 @@ class StepBreakdown:
     overheads: dict[str, Any]
     """`{thread: {"raw" | "no_blocking": {type: {count, mean_us, median_us, total_us}}}}`."""
     critical_path_by_kind: dict[str, float]
-    critical_path: list[Piece] = field(repr=False)
-    idle: list[Piece] = field(repr=False)
+    critical_path: Path = field(repr=False)
+    idle: Path = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,9 @@ def breakdown(trace: Trace) -> Breakdown:
             StepBreakdown(
                 name=name,
                 accounting=account(timeline, devices[rank], begun, over),
-                idle_by_cause=by_cause(idle),
+                idle_by_cause=idle.by_cause(),
                 overheads=samples[rank].of_step(len(steps[rank])).table(),
-                critical_path_by_kind=by_cause(path),
+                critical_path_by_kind=path.by_cause(),
                 critical_path=path,
                 idle=idle,
             )

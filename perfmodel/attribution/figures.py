@@ -43,7 +43,7 @@ def comparison_figure(
     steps: Mapping[str, Mapping[str, Mapping[str, float]]], *, title: str = ""
 ) -> Figure:
     """Stacked bars of `{step: {source: {part: microseconds}}}`, such as
-    `{"ProfilerStep#5": {"measured": by_cause(path), "predicted": by_cause(other)}}`."""
+    `{"ProfilerStep#5": {"measured": path.by_cause(), "predicted": other.by_cause()}}`."""
     rows = [
         (step, source, part, time_us)
         for step, sources in steps.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.attribution.intervals import clip, gaps, union
-from perfmodel.attribution.path import Piece, Walker
+from perfmodel.attribution.path import Path, Walker
 from perfmodel.graph.kinds import Cause
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.columns import NONE, Ints
@@ -17,7 +17,7 @@ def idle_pieces(
     low_us: float,
     high_us: float,
     walker: Walker,
-) -> list[Piece]:
+) -> Path:
     """The idle time of a device within [low_us, high_us], piece by piece.
 
     `device` holds first and last node of its operations (`ExecutionGraph.device_span`).
@@ -27,21 +27,21 @@ def idle_pieces(
     """
     first, last = device
     if not len(last):
-        return []
+        return Path([])
     order = first[np.argsort(timeline.start_us[first], kind="stable")]
     starts = timeline.start_us[order]
     busy = union(*clip(timeline.start_us[first], timeline.end_us[last], low_us, high_us))
-    found: list[Piece] = []
+    found: list[tuple[int, int, int, float, float]] = []
     begun, over = gaps(busy, low_us, high_us)
     following = np.searchsorted(starts, over, side="left")
     nodes = np.append(order, NONE)[following].tolist()
     resumes = np.append(starts, high_us)[following].tolist()
     for node, resumed, low, high in zip(nodes, resumes, begun.tolist(), over.tolist(), strict=True):
         if node == NONE:
-            found.append(Piece(NONE, NONE, int(Cause.END_OF_STEP), low, high))
+            found.append((NONE, NONE, int(Cause.END_OF_STEP), low, high))
             continue
-        pieces = walker.walk(node, resumed, low)
+        pieces = walker.walk(node, resumed, low).plain
         if resumed > high:
-            pieces = [p._replace(end_us=min(p.end_us, high)) for p in pieces if p.start_us < high]
+            pieces = [(n, e, c, b, min(o, high)) for n, e, c, b, o in pieces if b < high]
         found += pieces
-    return found
+    return Path(found)

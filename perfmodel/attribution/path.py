@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 
@@ -35,6 +36,32 @@ class Piece(NamedTuple):
     """`Cause`."""
     start_us: float
     end_us: float
+
+
+class Path(Sequence[Piece]):
+    """Pieces in order; kept as plain tuples, since a breakdown walks over a hundred thousand."""
+
+    def __init__(self, pieces: list[tuple[int, int, int, float, float]]) -> None:
+        self.plain = pieces
+
+    def __len__(self) -> int:
+        return len(self.plain)
+
+    @overload
+    def __getitem__(self, index: int) -> Piece: ...
+    @overload
+    def __getitem__(self, index: slice) -> Path: ...
+    def __getitem__(self, index: int | slice) -> Piece | Path:
+        if isinstance(index, slice):
+            return Path(self.plain[index])
+        return Piece(*self.plain[index])
+
+    def by_cause(self) -> dict[str, float]:
+        """Microseconds per cause, by name in lower case; causes without time are left out."""
+        total = [0.0] * len(Cause)
+        for _, _, cause, start_us, end_us in self.plain:
+            total[cause] += end_us - start_us
+        return {cause.name.lower(): total[cause] for cause in Cause if total[cause] > 0}
 
 
 @dataclass(frozen=True)
@@ -69,47 +96,52 @@ class Walker:
             release=_causes_of_release(timeline, binding),
         )
 
-    def walk(self, node: int, from_us: float, stop_us: float) -> list[Piece]:
-        """Pieces from `from_us` (at or before the end of `node`) back to `stop_us`.
+    def walk(self, node: int, from_us: float, stop_us: float) -> Path:
+        """Pieces from `from_us` (at or before the end of `node`) back to `stop_us`, late to early.
 
         They leave no hole and sum to `from_us - stop_us` exactly. Where what decided a start
         explains only part of the way to it, the rest is `unexplained`.
         """
-        pieces: list[Piece] = []
-        start, end, before = self.start, self.end, self.before
+        pieces: list[tuple[int, int, int, float, float]] = []
+        start, end, before, edge, cause = self.start, self.end, self.before, self.edge, self.cause
         now = from_us
         while now > stop_us:
             begun = start[node]
             if begun < now:
-                begun = max(begun, stop_us)
-                pieces.append(Piece(node, NONE, self.cause[node], begun, now))
-                now = begun
-                if now <= stop_us:
+                if begun <= stop_us:
+                    pieces.append((node, NONE, cause[node], stop_us, now))
                     break
+                pieces.append((node, NONE, cause[node], begun, now))
+                now = begun
             earlier = before[node]
             if earlier == NONE:
-                pieces.append(Piece(node, NONE, self.release[node], stop_us, now))
+                pieces.append((node, NONE, self.release[node], stop_us, now))
                 break
             freed = end[earlier]
             if freed < now:
-                freed = max(freed, stop_us)
-                pieces += self._gap(node, freed, now)
+                if freed < stop_us:
+                    freed = stop_us
+                kind = edge[node]
+                if kind != _PROGRAM and now - freed <= _PLAUSIBLE_US[kind]:
+                    pieces.append((node, kind, _CAUSES[kind], freed, now))
+                else:
+                    pieces += self._odd_gap(node, freed, now)
                 now = freed
             node = earlier
-        return pieces
+        return Path(pieces)
 
-    def _gap(self, node: int, start_us: float, end_us: float) -> list[Piece]:
+    def _odd_gap(
+        self, node: int, start_us: float, end_us: float
+    ) -> list[tuple[int, int, int, float, float]]:
+        """A way to `node` that its edge explains in part only, or (on one thread) not at all."""
         kind = self.edge[node]
         if kind == _PROGRAM:
             waiting = _CAUSE_OF_WAITING_NODE.get(self.kind[node], self.unknown)
-            return [Piece(node, kind, waiting, start_us, end_us)]
-        cause = _CAUSES[kind]
-        if end_us - start_us <= _PLAUSIBLE_US[kind]:
-            return [Piece(node, kind, cause, start_us, end_us)]
+            return [(node, kind, waiting, start_us, end_us)]
         known = min(start_us + max(self.lag[node], 0.0), end_us)
         return [
-            Piece(node, kind, self.unknown, known, end_us),
-            Piece(node, kind, cause, start_us, known),
+            (node, kind, self.unknown, known, end_us),
+            (node, kind, _CAUSES[kind], start_us, known),
         ]
 
 
@@ -131,7 +163,7 @@ def _causes_of_release(timeline: Timeline, binding: Binding) -> dict[int, int]:
     }
 
 
-def critical_path(timeline: Timeline, mark: int, walker: Walker | None = None) -> list[Piece]:
+def critical_path(timeline: Timeline, mark: int, walker: Walker | None = None) -> Path:
     """The chain that decided when step `mark` (a row of `graph.marks`) ended, early to late.
 
     Its pieces sum to the duration of the step exactly.
@@ -140,11 +172,3 @@ def critical_path(timeline: Timeline, mark: int, walker: Walker | None = None) -
     marks = timeline.graph.marks
     begun, over = timeline.end_us[marks.start[mark]], timeline.end_us[marks.end[mark]]
     return walker.walk(int(marks.end[mark]), float(over), float(begun))[::-1]
-
-
-def by_cause(pieces: list[Piece]) -> dict[str, float]:
-    """Microseconds per cause, by name in lower case; causes without time are left out."""
-    taken = np.array([piece.end_us - piece.start_us for piece in pieces])
-    causes = np.array([piece.cause for piece in pieces], np.int64)
-    total = np.bincount(causes, taken, minlength=len(Cause)) if pieces else np.zeros(len(Cause))
-    return {cause.name.lower(): float(total[cause]) for cause in Cause if total[cause] > 0}

@@ -163,4 +163,4 @@ def _delays(nodes: Nodes, edges: Edges, first_device: int) -> Floats:
 def _texts(rank: RankTrace, rows: Ints) -> tuple[str, ...]:
     """The names of trace rows; empty for -1."""
     texts = [*rank.strings.texts, ""]
-    return tuple(texts[name] for name in np.append(rank.name, NONE)[rows].tolist())
+    return tuple(map(texts.__getitem__, np.append(rank.name, NONE)[rows].tolist()))

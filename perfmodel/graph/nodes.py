@@ -20,6 +20,11 @@ _KIND_OF_CALL = {
     ALLOCATOR: NodeKind.ALLOCATOR,
     ELAPSED: NodeKind.HOST,
 }
+_OF_DEVICE_KIND = (
+    (NodeKind.KERNEL, Scope.COMPUTE, Cause.COMPUTE),
+    (NodeKind.COLLECTIVE, Scope.COMM, Cause.COMMUNICATION),
+    (NodeKind.COPY, Scope.MEMCPY, Cause.MEMCPY),
+)
 _CAUSE_OF_CALL = {SYNC: Cause.BLOCKING_CALL, ALLOCATOR: Cause.ALLOCATOR}
 
 
@@ -62,16 +67,9 @@ def rank_nodes(
         [NodeKind.COLLECTIVE, NodeKind.KERNEL],
         NodeKind.COPY,
     )
-    scope_of = {
-        NodeKind.KERNEL: Scope.COMPUTE,
-        NodeKind.COLLECTIVE: Scope.COMM,
-        NodeKind.COPY: Scope.MEMCPY,
-    }
-    cause_of = {
-        NodeKind.KERNEL: Cause.COMPUTE,
-        NodeKind.COLLECTIVE: Cause.COMMUNICATION,
-        NodeKind.COPY: Cause.MEMCPY,
-    }
+    scope_of, cause_of = np.zeros(len(NodeKind), np.int64), np.zeros(len(NodeKind), np.int64)
+    for kind, scope, cause in _OF_DEVICE_KIND:
+        scope_of[kind], cause_of[kind] = scope, cause
     pinned = (links.device_launch < 0) & ~_follows_closely(rank, links)
 
     def stack(*columns: object, dtype: type = np.int64) -> np.ndarray:
@@ -79,13 +77,11 @@ def rank_nodes(
 
     nodes = Nodes(
         kind=stack(host_kind, [NodeKind.WAIT] * len(at), device_kind),
-        cause=stack(
-            host_cause, [c for _, _, c in back], [cause_of[NodeKind(k)] for k in device_kind]
-        ),
+        cause=stack(host_cause, [c for _, _, c in back], cause_of[device_kind]),
         scope=stack(
             host_scope,
             [Scope.HOST if d else Scope.NONE for _, d, _ in back],
-            [scope_of[NodeKind(k)] for k in device_kind],
+            scope_of[device_kind],
         ),
         rank=np.full(count + len(at) + len(devices), rank.rank, np.int64),
         resource=stack(host_resource, host_resource[at], stream_of.reshape(-1) + len(threads)),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.attribution.accounting import Accounting, account
-from perfmodel.attribution.path import Piece, Walker, critical_path
+from perfmodel.attribution.path import Path, Walker, critical_path
 from perfmodel.attribution.steps import by_rank, ranks_of, steady_steps, warmup_steps
 from perfmodel.graph.kinds import Cause, EdgeKind
 from perfmodel.graph.types import ExecutionGraph
@@ -140,7 +140,7 @@ def _medians(timeline: Timeline, device: tuple[Ints, Ints], marks: Ints) -> dict
     return {key: float(np.median([table[key] for table in tables])) for key in tables[0]}
 
 
-def _host_frac(path: list[Piece]) -> float:
+def _host_frac(path: Path) -> float:
     total = sum(piece.end_us - piece.start_us for piece in path)
     host = sum(p.end_us - p.start_us for p in path if p.cause in HOST_CAUSES)
     return host / total if total else 0.0

@@ -83,4 +83,4 @@ ALLOCATOR_CALL = re.compile(
 DEVICE_TO_PAGEABLE_COPY = re.compile(r"DtoH.*Pageable|DeviceToHost.*Pageable", re.I)
 """Copies that a host call always waits for, whatever it is called."""
 
-AUTOGRAD_WRAPPER = "autograd::engine::evaluate_function"
+AUTOGRAD_WRAPPER = re.compile("autograd::engine::evaluate_function")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -123,21 +124,24 @@ class RankTrace:
         """The name of the event in `row`."""
         return self.strings[int(self.name[row])]
 
-    def name_matches(self, pattern: object) -> Mask:
-        """Rows whose name a compiled pattern matches at its start; each name is tried once."""
-        match = getattr(pattern, "match")  # noqa: B009
-        hit = np.fromiter(
-            (match(t) is not None for t in self.strings.texts), bool, len(self.strings)
-        )
-        return hit[self.name] if len(hit) else np.zeros(len(self), bool)
+    @cached_property
+    def _names(self) -> list[tuple[int, str]]:
+        """(index, text) of the strings that are names of events; the others are shapes and such."""
+        used = np.unique(self.name).tolist()
+        return [(index, self.strings.texts[index]) for index in used]
 
-    def name_contains(self, pattern: object) -> Mask:
-        """Rows in whose name a compiled pattern is found; each name is tried once."""
-        search = getattr(pattern, "search")  # noqa: B009
-        hit = np.fromiter(
-            (search(t) is not None for t in self.strings.texts), bool, len(self.strings)
-        )
-        return hit[self.name] if len(hit) else np.zeros(len(self), bool)
+    def name_matches(self, pattern: re.Pattern[str]) -> Mask:
+        """Rows whose name a pattern matches at its start; each name is tried once."""
+        return self._rows_of([i for i, text in self._names if pattern.match(text)])
+
+    def name_contains(self, pattern: re.Pattern[str]) -> Mask:
+        """Rows in whose name a pattern is found; each name is tried once."""
+        return self._rows_of([i for i, text in self._names if pattern.search(text)])
+
+    def _rows_of(self, names: list[int]) -> Mask:
+        hit = np.zeros(len(self.strings), bool)
+        hit[names] = True
+        return hit[self.name]
 
     def frame(self) -> pd.DataFrame:
         """The columns as a pandas frame, one row per event."""

@@ -277,9 +277,10 @@ class _Rows:
 
     def _put_texts(self, name: str, rows: Ints, values: list[msgspec.Raw]) -> None:
         """Put the texts of JSON values, as indices."""
-        index = self._raw_texts
         if values.count(NO_RAW) < len(values):
-            self._put(name, rows, np.array([index[text] for text in map(bytes, values)]))
+            index = self._raw_texts
+            texts = b"\0".join(values).split(b"\0")  # JSON holds no zero byte
+            self._put(name, rows, np.array([index[text] for text in texts]))
 
 
 class _TextIndex(dict[str | bytes, int]):

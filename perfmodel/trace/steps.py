@@ -57,10 +57,8 @@ def thread_roles(rank: RankTrace) -> dict[int, str]:
     threads = list(dict.fromkeys(rank.thread[host].tolist()))
     main = _main_thread(rank, host)
     ops = rank.of(Category.CPU_OP)
-    wrapped = np.fromiter(
-        (t.startswith(AUTOGRAD_WRAPPER) for t in rank.strings.texts), bool, len(rank.strings)
-    )
-    autograd = set(rank.thread[ops[wrapped[rank.name[ops]]]].tolist()) if len(ops) else set()
+    wrapped = ops[rank.name_matches(AUTOGRAD_WRAPPER)[ops]]
+    autograd = set(rank.thread[wrapped].tolist())
     roles: dict[int, str] = {main: MAIN}
     others = 0
     for thread in threads:

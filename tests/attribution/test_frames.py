@@ -8,7 +8,7 @@ from report.handmade import KERNEL, LABELS, graph
 
 from perfmodel.attribution.figures import comparison_figure, step_figure
 from perfmodel.attribution.frames import piece_columns, timeline_columns
-from perfmodel.attribution.path import by_cause, critical_path
+from perfmodel.attribution.path import critical_path
 from perfmodel.errors import UsageError
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import measured
@@ -59,7 +59,7 @@ def test_figure_of_a_step() -> None:
 
 def test_figure_of_measured_and_predicted() -> None:
     timeline = measured(graph())
-    parts = by_cause(critical_path(timeline, 0))
+    parts = critical_path(timeline, 0).by_cause()
     figure = comparison_figure({"ProfilerStep#1": {"measured": parts, "predicted": parts}})
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert " 20.0 us" in texts
