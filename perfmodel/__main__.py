@@ -1,0 +1,8 @@
+"""`python -m perfmodel`: the same as `perfmodel`."""
+
+import sys
+
+from perfmodel.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""The command line: one file per verb, and one line on standard error for whatever goes wrong.
+
+Verbs import the library inside their function, so that `perfmodel --help` loads none of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from perfmodel import __version__
+from perfmodel.cli.breakdown import breakdown
+from perfmodel.cli.export import export
+from perfmodel.cli.failures import explain
+from perfmodel.cli.hardware import hardware
+from perfmodel.cli.predict import predict
+
+DEBUG = "--debug"
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+for verb in (predict, breakdown, export, hardware):
+    app.command()(verb)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"perfmodel {__version__}")
+        raise typer.Exit
+
+
+@app.callback(no_args_is_help=True)
+def perfmodel(
+    debug: Annotated[
+        bool, typer.Option(DEBUG, help="Show tracebacks; may stand anywhere on the line.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """How long will one batch take on this hardware, and why?
+
+    \b
+    Examples:
+      perfmodel predict                                     the bundled demo trace
+      perfmodel predict trace.json.gz --hardware h100-sxm   a trace, on another GPU
+      perfmodel breakdown trace.json.gz                     where its time went
+      perfmodel VERB --help                                 more, with examples
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; returns its exit status: 0, 1 (a check failed), 2 (bad input)."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = [word for word in given if word != DEBUG]
+    try:
+        command = typer.main.get_command(app)
+        with command.make_context("perfmodel", words) as context:
+            command.invoke(context)
+        sys.stdout.flush()
+    except typer.Exit as stop:
+        return stop.exit_code
+    except BaseException as error:
+        if DEBUG in given:
+            raise
+        return explain(error)
+    return 0

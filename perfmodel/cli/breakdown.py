@@ -1,0 +1,130 @@
+"""`perfmodel breakdown`: where the time of a trace went."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from perfmodel.cli.options import (
+    DEFAULT_MAX_GB,
+    FormatOption,
+    MaxMemoryOption,
+    OutputOption,
+    StrictOption,
+    TraceArgument,
+    max_bytes,
+)
+from perfmodel.cli.output import Output, check_figure, working
+from perfmodel.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from perfmodel.attribution.breakdown import Breakdown
+
+_STEPS = re.compile(r"(-?\d+)?:(-?\d+)?")
+
+
+def breakdown(
+    trace: TraceArgument,
+    steps: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="FROM:TO",
+            help="Only these steps, counted from 0 as in a Python slice: 3:8, 2:, -1:.",
+        ),
+    ] = None,
+    rank: Annotated[
+        Optional[list[int]],  # noqa: UP045
+        typer.Option(metavar="N", help="Only this rank. May be repeated."),
+    ] = None,
+    figure: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            metavar="FILE",
+            help="Draw the timeline of the first rank's median step (.png, .svg, .pdf).",
+        ),
+    ] = None,
+    format: FormatOption = None,
+    output: OutputOption = None,
+    strict: StrictOption = False,
+    max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
+) -> None:
+    """Where the time of a trace went, per rank and step.
+
+    Kernels, communication, idle causes, host overheads T1 to T5, and the critical path.
+
+    \b
+    Examples:
+      perfmodel breakdown trace.json.gz
+      perfmodel breakdown ranks/ --rank 0 --steps 2:5
+      perfmodel breakdown trace.json.gz --format json -o breakdown.json
+      perfmodel breakdown trace.json.gz --figure timeline.png
+    """
+    target = Output(format, output, source=trace)
+    check_figure(figure, trace)
+    kept = _slice(steps)
+    limit = max_bytes(max_memory)
+
+    from perfmodel.attribution.breakdown import breakdown as break_down
+    from perfmodel.trace import read
+
+    with working(f"reading {trace}"):
+        content = read(trace, strict=strict, max_bytes=limit)
+    with working(f"breaking {trace} down"):
+        whole = break_down(content)
+    found = _chosen(whole, kept, rank)
+    if figure:
+        _draw(whole, found, figure)
+
+    def table(console: Console) -> None:
+        from perfmodel.cli.breakdown_tables import show_breakdown
+
+        show_breakdown(console, found)
+
+    target.write(
+        answer=found.to_dict,
+        csv=lambda: found.to_frame().to_csv(index=False),
+        table=table,
+        warnings=found.warnings,
+    )
+
+
+def _slice(text: str | None) -> slice:
+    if text is None:
+        return slice(None)
+    match = _STEPS.fullmatch(text)
+    if not match:
+        raise UsageError(f"--steps {text!r}: expected FROM:TO, such as 3:8, 2: or -1:")
+    return slice(*(int(bound) if bound else None for bound in match.groups()))
+
+
+def _chosen(found: Breakdown, steps: slice, ranks: list[int] | None) -> Breakdown:
+    """What `--steps` and `--rank` ask for. Raises `UsageError` where there is none."""
+    known = [rank.rank for rank in found.ranks]
+    for number in ranks or ():
+        if number not in known:
+            raise UsageError(f"--rank {number}: {found.source} has {', '.join(map(str, known))}")
+    kept = [
+        replace(rank, steps=rank.steps[steps])
+        for rank in found.ranks
+        if not ranks or rank.rank in ranks
+    ]
+    if not all(rank.steps for rank in kept):
+        raise UsageError(f"--steps matches none of the {len(found.ranks[0].steps)} steps")
+    return replace(found, ranks=kept)
+
+
+def _draw(whole: Breakdown, found: Breakdown, path: Path) -> None:
+    from perfmodel.attribution.figures import step_figure
+    from perfmodel.cli.median import median_step
+    from perfmodel.plot import save
+
+    shown = median_step(found.ranks[0].steps)
+    every = [step for rank in whole.ranks for step in rank.steps]
+    mark = next(row for row, step in enumerate(every) if step is shown)
+    save(step_figure(whole.timeline, mark, path=shown.critical_path, idle=shown.idle), path)

@@ -1,0 +1,72 @@
+"""What a user reads when something goes wrong: one line, never a traceback."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from perfmodel.errors import PerfmodelError
+
+FAILED = 2
+INTERRUPTED = 130
+_MAX_CHARACTERS = 600
+
+
+def explain(error: BaseException) -> int:
+    """Say on standard error what happened; returns the exit status.
+
+    Lets `SystemExit` and the like through.
+    """
+    if isinstance(error, BrokenPipeError):
+        _forget_stdout()
+        return 0
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    if isinstance(error, PerfmodelError):
+        return _say(str(error))
+    if isinstance(error, MemoryError):
+        return _say(
+            "not enough memory for this input; --max-memory GB refuses documents above a size"
+        )
+    if hasattr(error, "format_message"):  # how Typer reports wrong usage, in all its versions
+        return _usage(error)
+    if isinstance(error, Exception):
+        return _say(
+            f"internal error: {type(error).__name__}: {error} "
+            "(run again with --debug; please report)"
+        )
+    raise error
+
+
+def _usage(error: BaseException) -> int:
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(context.get_help() if context else error, file=sys.stderr)
+        return FAILED
+    path = context.command_path if context else "perfmodel"
+    text = error.format_message().replace("Value error, ", "")  # type: ignore[attr-defined]
+    return _say(f"{text.rstrip('.')}; see {path} --help")
+
+
+def _say(text: str) -> int:
+    line = one_line(text)
+    if len(line) > _MAX_CHARACTERS:
+        line = line[: _MAX_CHARACTERS // 2] + " ... " + line[-_MAX_CHARACTERS // 2 :]
+    print(f"perfmodel: {line}", file=sys.stderr)
+    return FAILED
+
+
+def one_line(text: str) -> str:
+    """`text` without line ends, terminal escapes and halves of characters."""
+    joined = " ".join(text.split())
+    shown = "".join(c if c.isprintable() else "?" for c in joined)
+    return shown.encode("utf-8", "replace").decode()
+
+
+def _forget_stdout() -> None:
+    """The reader has gone: let what is still buffered go nowhere, quietly."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+    except (OSError, ValueError):
+        pass

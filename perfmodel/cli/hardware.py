@@ -1,0 +1,137 @@
+"""`perfmodel hardware`: the catalogue, one part of it, or a file of one's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from perfmodel.cli.options import FormatOption, OutputOption
+from perfmodel.cli.output import Output
+from perfmodel.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from perfmodel.hardware import Part
+
+SCHEMA = "perfmodel.hardware/1"
+LIST, SHOW, CHECK = ACTIONS = ("list", "show", "check")
+
+
+def hardware(
+    what: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(
+            metavar="list | show NAME... | check FILE...",
+            help="List the catalogue (the default), show parts with the source of every figure, "
+            "or check files of your own. A name alone is shown.",
+        ),
+    ] = None,
+    kind: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="List only this kind: device, host, link, nic, storage, node, cluster."),
+    ] = None,
+    format: FormatOption = None,
+    output: OutputOption = None,
+) -> None:
+    """List and show the hardware catalogue, and check files of your own.
+
+    \b
+    Examples:
+      perfmodel hardware                       everything that has a name
+      perfmodel hardware list --kind device
+      perfmodel hardware show h100-sxm         each figure and where it comes from
+      perfmodel hardware check my-gpu.toml
+    """
+    target = Output(format, output)
+    action, names = _action(what or [])
+
+    from perfmodel.hardware import load
+    from perfmodel.hardware import names as known
+
+    if kind is not None and action != LIST:
+        raise UsageError(f"--kind is for `hardware {LIST}`")
+    parts = [load(name) for name in (known(kind) if action == LIST else names)]
+
+    def table(console: Console) -> None:
+        from perfmodel.cli import hardware_tables as tables
+
+        shown = {LIST: tables.show_list, SHOW: tables.show_parts, CHECK: tables.show_checked}
+        shown[action](console, parts)
+
+    target.write(
+        answer=lambda: {"schema": SCHEMA, "parts": [part_dict(part) for part in parts]},
+        csv=lambda: _csv(parts),
+        table=table,
+        warnings=[],
+    )
+
+
+def _action(words: list[str]) -> tuple[str, list[str]]:
+    """What to do, and with which names."""
+    if not words:
+        return LIST, []
+    action, names = (words[0], words[1:]) if words[0] in ACTIONS else (SHOW, words)
+    if action == LIST and names:
+        raise UsageError(f"hardware list takes no names; use: hardware show {' '.join(names)}")
+    if action != LIST and not names:
+        raise UsageError(f"hardware {action} needs at least one name or file")
+    return action, names
+
+
+def part_dict(part: Part) -> dict[str, Any]:
+    """One part as `docs/schemas/hardware.json` describes it."""
+    from perfmodel.hardware import figures, kind_of
+
+    return {
+        "name": part.name,
+        "kind": kind_of(part),
+        "texts": texts_of(part),
+        "parts": {key: part_dict(inner) for key, inner in parts_of(part).items()},
+        "figures": [
+            {"key": figure.key, "value": figure.value, "source": figure.source}
+            for figure in figures(part)
+        ],
+    }
+
+
+def parts_of(part: Part) -> dict[str, Part]:
+    """The parts that a part holds, by key."""
+    from perfmodel.hardware import Part as AnyPart
+
+    values = {key: getattr(part, key) for key in _keys(part)}
+    return {key: value for key, value in values.items() if isinstance(value, AnyPart)}
+
+
+def texts_of(part: Part) -> dict[str, str | list[str]]:
+    """What a part says in words, such as its driver's names, by key."""
+    values = {key: getattr(part, key) for key in _keys(part) if key != "name"}
+    found: dict[str, str | list[str]] = {}
+    for key, value in values.items():
+        if isinstance(value, str):
+            found[key] = value
+        elif isinstance(value, tuple):
+            found[key] = list(value)
+    return found
+
+
+def _keys(part: Part) -> list[str]:
+    from dataclasses import fields
+
+    return [field.name for field in fields(part)]
+
+
+def _csv(parts: list[Part]) -> str:
+    """One row per figure."""
+    import csv
+    import io
+
+    from perfmodel.hardware import figures, kind_of
+
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(("kind", "name", "key", "value", "source"))
+    for part in parts:
+        rows.writerows((kind_of(part), part.name, f.key, f.value, f.source) for f in figures(part))
+    return text.getvalue()

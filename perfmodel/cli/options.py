@@ -1,0 +1,85 @@
+"""Arguments and options that several verbs share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from perfmodel.errors import UsageError
+from perfmodel.files import DEFAULT_MAX_BYTES
+from perfmodel.units import BYTES_PER_GB
+
+
+class Format(StrEnum):
+    """How an answer is written."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+TraceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TRACE",
+        help="A Kineto trace (.json, .json.gz), an archive or a folder of ranks, or - for "
+        "standard input.",
+    ),
+]
+FormatOption = Annotated[
+    Optional[Format],  # noqa: UP045 (older Typer reads no X | None)
+    typer.Option(
+        "--format",
+        "-f",
+        help="For people, or for machines (JSON Schemas are in docs/schemas). "
+        "[default: as the suffix of -o says, else table]",
+    ),
+]
+OutputOption = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("-o", "--output", metavar="FILE", help="Write here, whole or not at all."),
+]
+StrictOption = Annotated[
+    bool,
+    typer.Option(
+        "--strict", help="Fail where anything in the input had to be dropped, repaired or guessed."
+    ),
+]
+MaxMemoryOption = Annotated[
+    float,
+    typer.Option(
+        "--max-memory", metavar="GB", help="Refuse documents that decompress to more than this."
+    ),
+]
+ScaleOption = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        metavar="SCOPE[:REGEX][@RANK]=FACTOR",
+        help="What if these took FACTOR times as long? SCOPE is gpu, compute, comm, memcpy, host "
+        "or allocator. May be repeated.",
+    ),
+]
+RemoveOption = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        metavar="SCOPE[:REGEX][@RANK]", help="What if these took no time? May be repeated."
+    ),
+]
+HardwareOption = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        metavar="NAME|FILE",
+        help="Predict on this device or node (see `perfmodel hardware`). May be repeated.",
+    ),
+]
+DEFAULT_MAX_GB = DEFAULT_MAX_BYTES / BYTES_PER_GB
+
+
+def max_bytes(limit_gb: float) -> int:
+    """The limit of `--max-memory` in bytes. Raises `UsageError` when it is none."""
+    if not 0 < limit_gb < float("inf"):
+        raise UsageError(f"--max-memory {limit_gb}: expected a number of GB above 0")
+    return int(limit_gb * BYTES_PER_GB)

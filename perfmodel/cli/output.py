@@ -1,0 +1,117 @@
+"""Where an answer goes and in which form: a table, JSON or CSV, to standard output or a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.cli.options import Format
+from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.files import write_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
+FILE_WIDTH = 100
+"""Columns of a table that goes to no terminal."""
+
+
+class Output:
+    """The form and the place that `--format` and `-o` ask for.
+
+    Raises `PerfmodelError` when made, before any work, where `path` cannot be written.
+    """
+
+    def __init__(self, form: Format | None, path: Path | None, *, source: str | None = None):
+        suffix = path.suffix.lstrip(".").lower() if path else ""
+        self.form = form or (Format(suffix) if suffix in ("json", "csv") else Format.TABLE)
+        self.path = path
+        if path:
+            check_writable(path, source)
+
+    def write(
+        self,
+        *,
+        answer: Callable[[], dict[str, Any]],
+        csv: Callable[[], str],
+        table: Callable[[Console], None],
+        warnings: list[str],
+    ) -> None:
+        """Write the answer; each form is made only when it is asked for.
+
+        JSON holds its own warnings; below a table they are part of it; beside CSV they go to
+        standard error.
+        """
+        if self.form is Format.TABLE:
+            self._table(table, warnings)
+            return
+        if self.form is Format.CSV:
+            for warning in warnings:
+                print(f"perfmodel: warning: {warning}", file=sys.stderr)
+        self.text(json_text(answer()) if self.form is Format.JSON else csv())
+
+    def text(self, text: str) -> None:
+        """Write `text` to the file or to standard output."""
+        if self.path:
+            write_text(self.path, text)
+            return
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise PerfmodelError(
+                f"standard output: cannot be written: {error.strerror or error}"
+            ) from None
+
+    def _table(self, table: Callable[[Console], None], warnings: list[str]) -> None:
+        from perfmodel.cli.tables import console_of, show_warnings
+
+        console, text = console_of(to_terminal=not self.path and sys.stdout.isatty())
+        table(console)
+        show_warnings(console, warnings)
+        if text is not None:
+            lines = [line.rstrip() for line in text.getvalue().splitlines()]
+            self.text("\n".join(lines) + "\n")
+
+
+def json_text(answer: dict[str, Any]) -> str:
+    """One line of JSON; NaN and infinities are errors, never written."""
+    return json.dumps(answer, allow_nan=False) + "\n"
+
+
+def check_writable(path: Path, source: str | None) -> None:
+    """Raise `PerfmodelError` where a file at `path` cannot be written, or is the input itself."""
+    if path.exists() and not path.is_file():
+        kind = "a folder" if path.is_dir() else "no regular file"
+        raise PerfmodelError(f"{path}: cannot be written: it is {kind}")
+    if not path.parent.is_dir():
+        raise PerfmodelError(f"{path}: cannot be written: there is no folder {path.parent}")
+    if source and path.exists() and Path(source).exists() and path.samefile(source):
+        raise UsageError(f"{path}: is the input; write elsewhere")
+
+
+def working(what: str) -> AbstractContextManager[Any]:
+    """A sign of life on standard error while work is done; nothing where it is no terminal."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from rich.console import Console
+
+    return Console(stderr=True).status(what)
+
+
+def check_figure(path: Path | None, source: str | None) -> None:
+    """Raise `PerfmodelError` where no figure can be written to `path`."""
+    if path is None:
+        return
+    if path.suffix.lower() not in FIGURE_SUFFIXES:
+        raise UsageError(
+            f"--figure {path}: a figure is one of {', '.join(FIGURE_SUFFIXES)}, by its suffix"
+        )
+    check_writable(path, source)

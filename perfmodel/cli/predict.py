@@ -1,0 +1,198 @@
+"""`perfmodel predict`: how long one batch takes, here, under a what-if, or on other hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from perfmodel.cli.options import (
+    DEFAULT_MAX_GB,
+    FormatOption,
+    HardwareOption,
+    MaxMemoryOption,
+    OutputOption,
+    RemoveOption,
+    ScaleOption,
+    StrictOption,
+    max_bytes,
+)
+from perfmodel.cli.output import Output, check_figure, check_writable, working
+from perfmodel.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from perfmodel.prediction import Prediction
+    from perfmodel.trace import Trace
+
+
+class Mode(StrEnum):
+    """How durations are found; `MODES` of the library."""
+
+    REPLAY = "replay"
+    TRANSFER = "transfer"
+    MODEL = "model"
+
+
+def predict(
+    trace: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Argument(
+            metavar="TRACE",
+            help="A Kineto trace (.json, .json.gz), an archive or a folder of ranks, or - for "
+            "standard input; without it, the bundled demo.",
+        ),
+    ] = None,
+    hardware: HardwareOption = None,
+    mode: Annotated[
+        Optional[Mode],  # noqa: UP045
+        typer.Option(
+            help="replay: the measured kernels, scheduled again. transfer: measured times the "
+            "model's ratio between devices. model: from shapes alone. "
+            "[default: transfer with --hardware, else replay]",
+        ),
+    ] = None,
+    replay: Annotated[bool, typer.Option("--replay", help="The same as --mode replay.")] = False,
+    scale: ScaleOption = None,
+    remove: RemoveOption = None,
+    et: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="FILE", help="The execution trace that belongs to TRACE."),
+    ] = None,
+    overheads: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="NAME|FILE", help="Take host costs from this saved profile."),
+    ] = None,
+    save_overheads: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="FILE", help="Save the trace's host costs as a profile."),
+    ] = None,
+    leave_one_step_out: Annotated[
+        bool,
+        typer.Option(
+            "--leave-one-step-out", help="Take each step's host costs from the other steps."
+        ),
+    ] = False,
+    figure: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="FILE", help="Draw where the median step goes (.png, .svg, .pdf)."),
+    ] = None,
+    format: FormatOption = None,
+    output: OutputOption = None,
+    strict: StrictOption = False,
+    max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
+) -> None:
+    """How long one batch takes: replayed, under a what-if, or on other hardware.
+
+    \b
+    Examples:
+      perfmodel predict                                       the bundled demo
+      perfmodel predict trace.json.gz                         replayed, beside what was measured
+      perfmodel predict trace.json.gz --scale gpu=0.5         what if kernels took half the time?
+      perfmodel predict ranks/ --remove 'host:T1@3'           what if rank 3 lost no time there?
+      perfmodel predict trace.json.gz --hardware h100-sxm --hardware mi300x
+      perfmodel predict trace.json.gz --format json -o prediction.json
+    """
+    target = Output(format, output, source=trace)
+    check_figure(figure, trace)
+    if save_overheads:
+        check_writable(save_overheads, trace)
+    if replay and mode not in (None, Mode.REPLAY):
+        raise UsageError(f"--replay is --mode replay, but --mode {mode} was given as well")
+    limit = max_bytes(max_memory)
+    chosen = Mode.REPLAY if replay else mode
+
+    from perfmodel import prediction
+    from perfmodel.trace import read
+
+    _check_before_reading(hardware or (), scale or (), remove or (), overheads)
+    demo = None
+    with working(f"reading {trace or 'the bundled demo'}"):
+        if trace is None:
+            from perfmodel.cli.demo import read_demo
+
+            content, demo = read_demo()
+        else:
+            content = read(trace, strict=strict, max_bytes=limit)
+        if et:
+            content = content.with_execution_trace(et, strict=strict, max_bytes=limit)
+
+    def run(*, leave_out: bool) -> Prediction:
+        return prediction.predict(
+            content,
+            hardware=hardware or (),
+            mode=chosen,
+            scale=scale or (),
+            remove=remove or (),
+            overheads=overheads,
+            leave_one_step_out=leave_out,
+        )
+
+    with working("predicting"):
+        found = run(leave_out=leave_one_step_out)
+        if demo:
+            demo = demo.with_left_out(run(leave_out=True))
+            found = replace(found, source=found.source | {"demo": demo.to_dict()})
+    if save_overheads:
+        _save_profile(content, save_overheads)
+    if figure:
+        _draw(found, figure)
+
+    def table(console: Console) -> None:
+        from perfmodel.cli.predict_tables import show_prediction
+
+        show_prediction(console, found, demo)
+
+    target.write(
+        answer=found.to_dict,
+        csv=lambda: found.to_frame().to_csv(index=False),
+        table=table,
+        warnings=found.warnings,
+    )
+
+
+def _check_before_reading(
+    hardware: Sequence[str], scale: Sequence[str], remove: Sequence[str], overheads: str | None
+) -> None:
+    """Fail on what is wrong by itself before a large trace is read."""
+    from perfmodel import hardware as catalogue
+    from perfmodel.overheads import load_profile
+    from perfmodel.prediction import Scale
+
+    for name in hardware:
+        catalogue.node(name)
+    for text in scale:
+        Scale.parse(text)
+    for text in remove:
+        Scale.parse_removal(text)
+    if overheads:
+        load_profile(overheads)
+
+
+def _save_profile(trace: Trace, path: Path) -> None:
+    from perfmodel.overheads import Profile, measure
+
+    samples = [measure(rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)]
+    Profile.from_samples(*samples).save(path)
+
+
+def _draw(found: Prediction, path: Path) -> None:
+    """The median step's critical path by kind: as measured, and as each result says."""
+    from perfmodel.attribution.figures import comparison_figure
+    from perfmodel.attribution.path import critical_path
+    from perfmodel.cli.median import median_mark
+    from perfmodel.plot import save
+    from perfmodel.timeline.schedule import measured
+
+    mark = median_mark(found.results[0])
+    graph = found.results[0].timeline.graph
+    sources = {"measured": critical_path(measured(graph), mark).by_cause()}
+    for result in found.results:
+        name = result.hardware if result.mode == Mode.TRANSFER else "predicted"
+        sources[name] = critical_path(result.timeline, mark).by_cause()
+    save(comparison_figure({graph.marks.name[mark]: sources}, title="Critical path"), path)

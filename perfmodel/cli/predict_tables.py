@@ -1,0 +1,182 @@
+"""A prediction as tables for people."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import median
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from perfmodel.cli.demo import Demo
+from perfmodel.cli.tables import (
+    NOTHING,
+    Times,
+    add,
+    counted,
+    new_table,
+    percent,
+    say,
+    show,
+    signed_pct,
+    source_text,
+)
+from perfmodel.prediction.types import DEVICE_FIGURES, error_pct
+from perfmodel.units import human_us
+
+if TYPE_CHECKING:
+    from perfmodel.prediction import Prediction, Result
+
+_DEVICE_COLUMNS = dict(
+    zip(("GPU active", "GPU idle", "comm", "exposed"), DEVICE_FIGURES, strict=True)
+)
+_MOST_ROWS = 12
+
+
+def show_prediction(console: Console, found: Prediction, demo: Demo | None = None) -> None:
+    """The results beside what was measured, then steps, ranks, kernels and the critical path."""
+    source, results = found.source, found.results
+    ranks, events = len(source["ranks"]), source["events"]
+    of_what = f"{source['device']}, {counted(ranks, 'rank')}, {counted(events, 'event')}"
+    say(console, f"{source_text(source['trace'])}: {of_what}")
+    if demo:
+        say(console, f"{demo.model}; captured on {demo.machine}")
+    show(console, _summary(results, has_device=source["device"] != "cpu"))
+    if len(results) == 1:
+        show(console, _steps(results[0], demo))
+    if demo:
+        console.print()
+        say(
+            console,
+            f"Without the profiler a step takes {human_us(demo.unprofiled_us)} "
+            f"(median; 10 to 90 %: {human_us(demo.unprofiled_p10_us)} to "
+            f"{human_us(demo.unprofiled_p90_us)}).",
+        )
+    for result in results:
+        if len(result.ranks) > 1:
+            show(console, _ranks(result))
+    paths = [(_name(result), _path(result)) for result in results]
+    families = [(_name(result), _families(result)) for result in results]
+    tables = [_beside("Critical path of the median step", paths)]
+    if any(time_us for _, time_us in families):
+        tables.append(_beside("GPU time by kernel family", families))
+    if len(results) == 1:
+        show(console, *tables)
+    else:
+        for table in tables:
+            show(console, table)
+
+
+def _summary(results: Sequence[Result], *, has_device: bool) -> Table:
+    """One row for what was measured, one per result."""
+    device = _DEVICE_COLUMNS if has_device else {}
+    with_interval = any(result.low_us is not None for result in results)
+    interval = ("low", "high") if with_interval else ()
+    truth_us = _measured_step_us(results[0])
+    times = Times([truth_us, *(result.step_us for result in results)])
+    columns = ("step", *interval, "vs measured", *device)
+    table = new_table(f"Per batch ({times.unit})", "", *columns)
+    measured = results[0].rank.measured or {}
+    cells = [times(measured.get(key)) for key in device.values()]
+    add(table, "measured", times(truth_us), *(NOTHING for _ in interval), NOTHING, *cells)
+    for result in results:
+        bounds = (result.low_us, result.high_us) if with_interval else ()
+        add(
+            table,
+            _name(result),
+            *map(times, (result.step_us, *bounds)),
+            signed_pct(error_pct(result.step_us, truth_us)),
+            *(times(getattr(result.rank, key)) for key in device.values()),
+        )
+    return table
+
+
+def _name(result: Result) -> str:
+    return "replayed" if result.mode == "replay" else result.hardware
+
+
+def _measured_step_us(result: Result) -> float:
+    """The measured median step of the slowest rank, warm-up left out, whatever was predicted."""
+    from perfmodel.attribution.steps import by_rank, steady_steps
+    from perfmodel.timeline.schedule import measured
+
+    truth = measured(result.timeline.graph)
+    steps = by_rank(truth.graph, truth.step_us)[:, steady_steps(truth)]
+    return max(float(median(rank)) for rank in steps.tolist())
+
+
+def _steps(result: Result, demo: Demo | None) -> Table:
+    """The slowest rank's steps, beside what was measured; of the demo also with each left out."""
+    steps = result.rank.steps
+    times = Times(step.step_us for step in steps)
+    columns = {
+        "": [step.name + (" (warm-up)" if step.warmup else "") for step in steps],
+        "predicted": [times(step.step_us) for step in steps],
+    }
+    if result.rank.measured:
+        columns["measured"] = [times(step.measured_us) for step in steps]
+        columns["error"] = [signed_pct(step.error_pct) for step in steps]
+    if demo:
+        pairs = list(zip(demo.left_out_us, steps, strict=True))
+        columns["left out"] = [times(left_us) for left_us, _ in pairs]
+        errors = [error_pct(left_us, step.measured_us) for left_us, step in pairs]
+        columns["its error"] = list(map(signed_pct, errors))
+    columns["host part of path"] = [percent(step.measured_host_frac, 1) for step in steps]
+    rank = f", rank {result.rank.rank}" if len(result.ranks) > 1 else ""
+    table = new_table(f"Steps ({times.unit}){rank}", *columns)
+    for cells in zip(*columns.values(), strict=True):
+        add(table, *cells)
+    return table
+
+
+def _ranks(result: Result) -> Table:
+    times = Times(rank.step_us for rank in result.ranks)
+    table = new_table(
+        f"Ranks, {_name(result)} ({times.unit})",
+        *("rank", "measured", "step", "error", *_DEVICE_COLUMNS),
+    )
+    for rank in result.ranks:
+        truth_us = rank.measured["step_us"] if rank.measured else None
+        add(
+            table,
+            f"{rank.rank}{' (slowest)' if rank is result.rank else ''}",
+            times(truth_us),
+            times(rank.step_us),
+            signed_pct(error_pct(rank.step_us, truth_us)),
+            *(times(getattr(rank, key)) for key in _DEVICE_COLUMNS.values()),
+        )
+    return table
+
+
+def _families(result: Result) -> dict[str, float]:
+    return {row["family"]: row["time_us"] for row in result.families}
+
+
+def _path(result: Result) -> dict[str, float]:
+    total: defaultdict[str, float] = defaultdict(float)
+    for piece in result.critical_path:
+        total[piece.kind] += piece.duration_us
+    return total
+
+
+def _beside(title: str, found: Sequence[tuple[str, dict[str, float]]]) -> Table:
+    """Parts of each result's time, largest first; of one result with their shares."""
+    largest: defaultdict[str, float] = defaultdict(float)
+    for _, time_us in found:
+        for part, value in time_us.items():
+            largest[part] = max(largest[part], value)
+    times = Times(largest.values())
+    alone = len(found) == 1
+    columns = ("time", "share") if alone else tuple(name for name, _ in found)
+    table = new_table(f"{title} ({times.unit})", "", *columns)
+    names = sorted(largest, key=lambda name: -largest[name])
+    rows = [(name, [time_us.get(name) for _, time_us in found]) for name in names[:_MOST_ROWS]]
+    if names[_MOST_ROWS:]:
+        rest = [sum(time_us.get(name, 0.0) for name in names[_MOST_ROWS:]) for _, time_us in found]
+        rows.append(("others", list(rest)))
+    for name, values in rows:
+        share = [percent(values[0] or 0.0, sum(found[0][1].values()))] if alone else []
+        add(table, name, *map(times, values), *share)
+    return table

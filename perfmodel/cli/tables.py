@@ -1,0 +1,117 @@
+"""One look for all tables: plain, right-aligned numbers, one unit per table."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from perfmodel.cli.failures import one_line
+from perfmodel.cli.output import FILE_WIDTH
+from perfmodel.units import US_PER_MS
+
+NOTHING = "-"
+_INDENT = 2
+
+
+def console_of(*, to_terminal: bool) -> tuple[Console, io.StringIO | None]:
+    """A console for the terminal, or one that writes to the text beside it."""
+    if to_terminal:
+        return Console(highlight=False, markup=False, emoji=False), None
+    text = io.StringIO()
+    plain = Console(
+        file=text, width=FILE_WIDTH, highlight=False, markup=False, emoji=False, color_system=None
+    )
+    return plain, text
+
+
+class Times:
+    """Microseconds as numbers of one unit, chosen after the largest."""
+
+    def __init__(self, values_us: Iterable[float | None]):
+        largest = max((abs(value) for value in values_us if value is not None), default=0.0)
+        self.unit = "ms" if largest >= US_PER_MS else "us"
+        self._per_unit, self._decimals = (US_PER_MS, 3) if self.unit == "ms" else (1.0, 1)
+
+    def __call__(self, value_us: float | None) -> str:
+        if value_us is None:
+            return NOTHING
+        return f"{value_us / self._per_unit:,.{self._decimals}f}"
+
+
+def percent(part: float, whole: float) -> str:
+    """`part` of `whole`, as in `12.3 %`."""
+    return f"{100 * part / whole:.1f} %" if whole else NOTHING
+
+
+def signed_pct(value: float | None) -> str:
+    """A difference in percent, as in `+0.12 %`."""
+    return NOTHING if value is None else f"{value:+.2f} %"
+
+
+def new_table(title: str, *columns: str, texts: int = 1) -> Table:
+    """An empty table; its first `texts` columns are texts, the others numbers."""
+    table = Table(
+        title=Text(one_line(title)),
+        title_style="bold",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        header_style="",
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        show_edge=False,
+    )
+    for at, column in enumerate(columns):
+        is_text = at < texts
+        table.add_column(
+            column,
+            justify="left" if is_text else "right",
+            no_wrap=not is_text,
+            overflow="ellipsis" if is_text else "fold",
+        )
+    return table
+
+
+def add(table: Table, *cells: str) -> None:
+    """A row whose cells may hold anything that a trace says."""
+    table.add_row(*(Text(one_line(cell)) for cell in cells))
+
+
+def show(console: Console, *tables: Table) -> None:
+    """Tables one below the other, or side by side where several fit."""
+    console.print()
+    if len(tables) == 1:
+        console.print(tables[0])
+        return
+    row = Table.grid(padding=(0, 2 * _INDENT))
+    row.add_row(*tables)
+    console.print(row)
+
+
+def say(console: Console, text: str) -> None:
+    """A line of text above or below a table."""
+    console.print(Text(one_line(text)), soft_wrap=True)
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 rank`, `4,087 events`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def source_text(source: str) -> str:
+    """What was read, in words."""
+    return "standard input" if source == "-" else source
+
+
+def show_warnings(console: Console, warnings: Sequence[str]) -> None:
+    """What was dropped, repaired, guessed or assumed, below everything else."""
+    if not warnings:
+        return
+    console.print()
+    for warning in warnings:
+        text = Text(f"warning: {one_line(warning)}", style="yellow")
+        console.print(text, soft_wrap=True)
