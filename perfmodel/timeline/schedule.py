@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.trace.columns import Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,23 @@ class Timeline:
         """Duration of each row of `graph.marks`."""
         marks = self.graph.marks
         return self.end_us[marks.end] - self.end_us[marks.start]
+
+    @cached_property
+    def slack_us(self) -> Floats:
+        """Per node: how much later it could end without any step ending later.
+
+        Zero along a critical path; infinite where no step end depends on the node.
+        """
+        return _slack(self)
+
+    def to_frame(self) -> pd.DataFrame:
+        """The graph's nodes as a pandas frame, with this timeline's times and slack."""
+        return self.graph.nodes.assign(
+            start_us=self.start_us,
+            duration_us=self.end_us - self.start_us,
+            end_us=self.end_us,
+            slack_us=self.slack_us,
+        )
 
 
 def schedule(graph: ExecutionGraph, duration_us: Floats | None = None) -> Timeline:
@@ -46,6 +67,25 @@ def schedule(graph: ExecutionGraph, duration_us: Floats | None = None) -> Timeli
         start[node] = begin
         end[node] = begin + taken[node]
     return Timeline(graph, np.array(start), np.array(end))
+
+
+def _slack(timeline: Timeline) -> Floats:
+    """Backwards through the graph: the latest end of each node that every step end allows."""
+    graph, edges = timeline.graph, timeline.graph.edges_
+    duration = timeline.end_us - timeline.start_us
+    lag = edges.lag_us - edges.overlap_frac * duration[edges.source]
+    first, by_target = graph.predecessors
+    source, bounds = edges.source[by_target].tolist(), first.tolist()
+    before = (lag[by_target] + duration[edges.target[by_target]]).tolist()
+    latest = np.full(len(graph), np.inf)
+    latest[graph.marks.end] = timeline.end_us[graph.marks.end]
+    late = latest.tolist()
+    for node in graph.order[::-1].tolist():
+        for edge in range(bounds[node], bounds[node + 1]):
+            allowed = late[node] - before[edge]
+            if allowed < late[source[edge]]:
+                late[source[edge]] = allowed
+    return np.array(late) - timeline.end_us
 
 
 def measured(graph: ExecutionGraph) -> Timeline:
