@@ -1,0 +1,58 @@
+"""What every test may use: the reference data, and an option that makes a skip a failure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+NOT_FOUND = "reference data not found (PERFMODEL_REFERENCE)"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fail-on-skip",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="a skip whose reason contains TEXT is a failure; may be given more than once",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    _refuse_skip(item.config, report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _refuse_skip(collector.config, report)
+    return report
+
+
+def _refuse_skip(config: pytest.Config, report: pytest.TestReport | pytest.CollectReport) -> None:
+    if report.outcome != "skipped" or getattr(report, "wasxfail", None) is not None:
+        return
+    reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+    if any(text in reason for text in config.getoption("--fail-on-skip")):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, and --fail-on-skip forbids it: {reason}"
+
+
+@pytest.fixture(scope="session")
+def reference() -> Path:
+    """Folder of the reference data; the test is skipped where there is none."""
+    found = Path(os.environ.get("PERFMODEL_REFERENCE") or ROOT.parent / "shared" / "data")
+    if not found.is_dir():
+        pytest.skip(NOT_FOUND)
+    return found

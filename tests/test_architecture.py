@@ -1,0 +1,82 @@
+"""What the layout promises: light imports, whole packages, and public names that resolve."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import perfmodel
+
+PACKAGE = Path(perfmodel.__file__).parent
+HEAVY = {
+    "google.protobuf",
+    "matplotlib",
+    "msgspec",
+    "networkx",
+    "numba",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "scipy",
+    "sklearn",
+    "torch",
+    "xgboost",
+}
+DEMO = PACKAGE / "demo" / "dlrm_cpu_kineto.json.gz"
+
+
+def loaded_by(code: str) -> set[str]:
+    """Modules that a fresh interpreter holds after running `code`."""
+    code += "\nimport sys; print('\\n' + ' '.join(sys.modules))"
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import perfmodel",
+        "import perfmodel.cli",
+        "from perfmodel.cli import main; assert main(['--help']) == 0",
+        "from perfmodel.cli import main; assert main(['predict', '--help']) == 0",
+        "import perfmodel.collect",
+    ],
+)
+def test_import_and_help_load_nothing_heavy(code: str) -> None:
+    assert not HEAVY & loaded_by(code)
+
+
+def test_reading_and_breaking_down_load_no_data_frames_and_no_figures() -> None:
+    code = f"import perfmodel; perfmodel.breakdown(perfmodel.read({str(DEMO)!r})).to_dict()"
+    assert not {"pandas", "pyarrow", "matplotlib", "networkx"} & loaded_by(code)
+
+
+def test_replaying_loads_no_data_frames_and_no_figures() -> None:
+    code = f"import perfmodel; perfmodel.predict(perfmodel.read({str(DEMO)!r})).to_json()"
+    assert not {"pandas", "pyarrow", "matplotlib", "networkx"} & loaded_by(code)
+
+
+def test_every_folder_of_modules_is_a_package() -> None:
+    folders = {file.parent for file in PACKAGE.rglob("*.py")}
+    without = [str(f.relative_to(PACKAGE)) for f in folders if not (f / "__init__.py").is_file()]
+    assert not without, "import-linter and mypy do not see folders without an __init__.py"
+
+
+@pytest.mark.parametrize("name", perfmodel.__all__)
+def test_public_names_resolve(name: str) -> None:
+    assert getattr(perfmodel, name) is not None
+
+
+def test_a_verb_is_a_function_whatever_was_imported_before() -> None:
+    loaded_by(
+        "import perfmodel, perfmodel.prediction.run, perfmodel.attribution.breakdown\n"
+        "assert callable(perfmodel.predict) and callable(perfmodel.breakdown)"
+    )
