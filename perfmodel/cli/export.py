@@ -107,7 +107,7 @@ def _timeline(trace: Trace, hardware: list[str], scale: list[str], remove: list[
 
 def _overlay(timeline: Timeline) -> Overlay:
     """The critical path of every step, and every rank's idle time."""
-    from perfmodel.attribution.idle import idle_pieces
+    from perfmodel.attribution.idle import idle_gaps, idle_pieces
     from perfmodel.attribution.path import Walker, critical_path
     from perfmodel.report import Overlay
 
@@ -118,8 +118,8 @@ def _overlay(timeline: Timeline) -> Overlay:
         path += critical_path(timeline, mark, walker)
         begun, over = timeline.end_us[marks.start[mark]], timeline.end_us[marks.end[mark]]
         device = timeline.graph.device_span(rank)
-        found = idle_pieces(timeline, device, float(begun), float(over), walker)
-        idle.setdefault(rank, []).extend(found)
+        gaps = idle_gaps(timeline, device, float(begun), float(over))
+        idle.setdefault(rank, []).extend(idle_pieces(gaps, walker))
     return Overlay(path, idle)
 
 

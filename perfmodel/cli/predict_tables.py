@@ -43,7 +43,8 @@ def show_prediction(console: Console, found: Prediction, demo: Demo | None = Non
     say(console, f"{source_text(source['trace'])}: {of_what}")
     if demo:
         say(console, f"{demo.model}; captured on {demo.machine}")
-    show(console, _summary(results, has_device=source["device"] != "cpu"))
+    columns = _DEVICE_COLUMNS if source["device"] != "cpu" else {}
+    show(console, _summary(results, columns))
     if len(results) == 1:
         show(console, _steps(results[0], demo))
     if demo:
@@ -56,7 +57,7 @@ def show_prediction(console: Console, found: Prediction, demo: Demo | None = Non
         )
     for result in results:
         if len(result.ranks) > 1:
-            show(console, _ranks(result))
+            show(console, _ranks(result, columns))
     paths = [(_name(result), _path(result)) for result in results]
     families = [(_name(result), _families(result)) for result in results]
     tables = [_beside("Critical path of the median step", paths)]
@@ -69,9 +70,8 @@ def show_prediction(console: Console, found: Prediction, demo: Demo | None = Non
             show(console, table)
 
 
-def _summary(results: Sequence[Result], *, has_device: bool) -> Table:
-    """One row for what was measured, one per result."""
-    device = _DEVICE_COLUMNS if has_device else {}
+def _summary(results: Sequence[Result], device: dict[str, str]) -> Table:
+    """One row for what was measured, one per result; `device`: columns and their figures."""
     with_interval = any(result.low_us is not None for result in results)
     interval = ("low", "high") if with_interval else ()
     truth_us = _measured_step_us(results[0])
@@ -131,11 +131,11 @@ def _steps(result: Result, demo: Demo | None) -> Table:
     return table
 
 
-def _ranks(result: Result) -> Table:
+def _ranks(result: Result, device: dict[str, str]) -> Table:
     times = Times(rank.step_us for rank in result.ranks)
     table = new_table(
         f"Ranks, {_name(result)} ({times.unit})",
-        *("rank", "measured", "step", "error", *_DEVICE_COLUMNS),
+        *("rank", "measured", "step", "error", *device),
     )
     for rank in result.ranks:
         truth_us = rank.measured["step_us"] if rank.measured else None
@@ -145,7 +145,7 @@ def _ranks(result: Result) -> Table:
             times(truth_us),
             times(rank.step_us),
             signed_pct(error_pct(rank.step_us, truth_us)),
-            *(times(getattr(rank, key)) for key in _DEVICE_COLUMNS.values()),
+            *(times(getattr(rank, key)) for key in device.values()),
         )
     return table
 

@@ -57,6 +57,7 @@ def new_table(title: str, *columns: str, texts: int = 1) -> Table:
     """An empty table; its first `texts` columns are texts, the others numbers."""
     table = Table(
         title=Text(one_line(title)),
+        min_width=len(title),
         title_style="bold",
         title_justify="left",
         box=box.SIMPLE_HEAD,

@@ -1,0 +1,124 @@
+"""`perfmodel breakdown`."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from cli.conftest import Run
+from cli.samples import check_schema, document, write
+
+
+def test_table_names_what_was_found(run: Run, trace: Path) -> None:
+    ran = run("breakdown", trace)
+    assert (ran.status, ran.err) == (0, "")
+    for text in ("Tesla V100", "ProfilerStep#2", "GPU idle by cause", "Critical path", "T4"):
+        assert text in ran.out
+    assert max(map(len, ran.out.splitlines()[1:])) <= 100
+
+
+def test_json_is_what_the_schema_says_and_sums(run: Run, trace: Path) -> None:
+    answer = json.loads(run("breakdown", trace, "--format", "json").out)
+    check_schema("breakdown", answer)
+    steps = answer["ranks"][0]["steps"]
+    assert [step["name"] for step in steps] == [f"ProfilerStep#{i}" for i in range(3)]
+    for step in steps:
+        assert step["step_us"] == 99
+        assert sum(step["idle_by_cause"].values()) == pytest.approx(step["gpu_idle_us"])
+        assert sum(step["critical_path_by_kind"].values()) == pytest.approx(step["step_us"])
+
+
+def test_csv_has_a_row_per_step(run: Run, trace: Path) -> None:
+    lines = run("breakdown", trace, "--format", "csv").out.splitlines()
+    assert lines[0].startswith("rank,step,step_us,gpu_active_us")
+    assert len(lines) == 4
+
+
+@pytest.mark.parametrize(
+    ("steps", "kept"), [("1:", [1, 2]), (":1", [0]), ("-1:", [2]), ("0:2", [0, 1])]
+)
+def test_steps_are_chosen_as_a_slice(run: Run, trace: Path, steps: str, kept: list[int]) -> None:
+    ran = run("breakdown", trace, "--format", "json", f"--steps={steps}")
+    names = [step["name"] for step in json.loads(ran.out)["ranks"][0]["steps"]]
+    assert names == [f"ProfilerStep#{i}" for i in kept]
+
+
+def test_ranks_are_chosen_by_number(run: Run, tmp_path: Path) -> None:
+    for rank in range(2):
+        write(tmp_path / f"rank{rank}.json", document(rank=rank, world_size=2))
+    answer = json.loads(run("breakdown", tmp_path, "--rank", 1, "--format", "json").out)
+    assert [rank["rank"] for rank in answer["ranks"]] == [1]
+    check_schema("breakdown", answer)
+
+
+@pytest.mark.parametrize(
+    ("option", "text"), [("--steps=9:", "--steps"), ("--steps=a", "a"), ("--rank=7", "--rank 7")]
+)
+def test_a_choice_of_nothing_is_an_error(run: Run, trace: Path, option: str, text: str) -> None:
+    ran = run("breakdown", trace, option)
+    assert (ran.status, ran.out) == (2, "")
+    assert text in ran.err
+    assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_figure(run: Run, trace: Path, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"timeline.{suffix}"
+    assert run("breakdown", trace, "--figure", path, "--steps", "1:2").status == 0
+    assert path.stat().st_size > 1000
+
+
+def test_the_suffix_of_the_file_chooses_the_form(run: Run, trace: Path, tmp_path: Path) -> None:
+    answer = tmp_path / "answer.json"
+    ran = run("breakdown", trace, "-o", answer)
+    assert (ran.status, ran.out) == (0, "")
+    check_schema("breakdown", json.loads(answer.read_text()))
+    assert run("breakdown", trace, "-o", tmp_path / "answer.txt").status == 0
+    assert "ProfilerStep#0" in (tmp_path / "answer.txt").read_text()
+
+
+def test_standard_input(run: Run, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(trace.read_bytes())))
+    ran = run("breakdown", "-")
+    assert ran.status == 0
+    assert ran.out.startswith("standard input: Tesla V100")
+
+
+def test_a_trace_without_kernels_has_host_figures_only(run: Run, tmp_path: Path) -> None:
+    content = document()
+    host = [e for e in content["traceEvents"] if e["cat"] in ("user_annotation", "cpu_op")]
+    path = write(tmp_path / "cpu.json", content | {"traceEvents": host, "deviceProperties": []})
+    answer = json.loads(run("breakdown", path, "--format", "json").out)
+    check_schema("breakdown", answer)
+    assert answer["ranks"][0]["device"] == "cpu"
+    assert answer["ranks"][0]["steps"][0]["gpu_active_us"] == 0
+    assert "GPU active" not in run("breakdown", path).out
+
+
+def test_names_of_a_trace_cannot_reach_the_terminal_raw(run: Run, tmp_path: Path) -> None:
+    content = document(steps=1)
+    content["deviceProperties"][0]["name"] = "[red]\x1b[31mGPU\n\u202e"
+    ran = run("breakdown", write(tmp_path / "odd.json", content))
+    assert ran.status == 0
+    assert "\x1b" not in ran.out
+    assert "[red]?[31mGPU ?" in ran.out
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "dlrm_v100x8/kineto_rank0.json.gz",
+        "edge/cpu_only_rank_non_gpu.json.gz",
+        "inference/mi210_gpu_only.json.gz",
+        "torchrec_v100x4/sst_long_a2a_optimizer_3_29220",
+    ],
+)
+def test_real_traces(run: Run, reference: Path, name: str) -> None:
+    path = reference / "traces" / name
+    if not path.exists():
+        pytest.skip(f"reference data not found (PERFMODEL_REFERENCE): {name}")
+    check_schema("breakdown", json.loads(run("breakdown", path, "--format", "json").out))
+    assert run("breakdown", path).status == 0

@@ -1,0 +1,65 @@
+"""Help is there, has examples, and costs nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from cli.conftest import Run
+
+VERBS = ("predict", "breakdown", "export", "hardware")
+HEAVY = {"numpy", "pandas", "matplotlib", "networkx", "msgspec", "pyarrow", "scipy", "torch"}
+LIGHT_ANSWER = {"pandas", "matplotlib", "networkx", "rich", "pyarrow"}
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    """Top-level modules that a command leaves in memory."""
+    code = (
+        "import sys; from perfmodel.cli import main; "
+        f"status = main({list(arguments)!r}); "
+        "print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr); "
+        "sys.exit(status)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_has_an_example(run: Run, verb: str) -> None:
+    ran = run(verb, "--help")
+    assert ran.status == 0
+    assert "Examples:" in ran.out
+    assert f"perfmodel {verb} " in ran.out.partition("Examples:")[2]
+
+
+def test_every_verb_is_in_the_overview(run: Run) -> None:
+    ran = run("--help")
+    assert ran.status == 0
+    assert all(f"\n  {verb} " in ran.out for verb in VERBS)
+
+
+def test_without_arguments_help_goes_to_standard_error(run: Run) -> None:
+    ran = run()
+    assert (ran.status, ran.out) == (2, "")
+    assert "Commands:" in ran.err
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").out.startswith("perfmodel ")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    found = loaded_by("--help")
+    assert "typer" in found
+    assert not found & HEAVY
+
+
+def test_json_loads_neither_frames_nor_tables() -> None:
+    assert not loaded_by("predict", "--format", "json") & LIGHT_ANSWER
+
+
+def test_the_module_is_the_command() -> None:
+    command = [sys.executable, "-m", "perfmodel", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("perfmodel ")

@@ -1,0 +1,135 @@
+"""`perfmodel predict`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.conftest import Run
+from cli.samples import check_schema, document, write
+
+
+def answer_of(run: Run, *arguments: object) -> dict[str, Any]:
+    ran = run("predict", *arguments, "--format", "json")
+    assert ran.status == 0, ran.err
+    answer: dict[str, Any] = json.loads(ran.out)
+    check_schema("prediction", answer)
+    return answer
+
+
+def test_demo_shows_measured_replayed_and_left_out(run: Run) -> None:
+    ran = run("predict")
+    assert (ran.status, ran.err) == (0, "")
+    for text in ("bundled demo", "measured", "replayed", "left out", "Without the profiler"):
+        assert text in ran.out
+    assert max(map(len, ran.out.splitlines())) <= 100
+
+
+def test_demo_as_json(run: Run) -> None:
+    answer = answer_of(run)
+    (result,) = answer["results"]
+    assert result["mode"] == "replay"
+    assert result["gpu_active_us"] == result["kernel_sum_us"] == 0
+    demo = answer["source"]["demo"]
+    assert len(demo["left_out_us"]) == len(result["steps"])
+    assert 0 < demo["unprofiled_us"] < result["measured"]["step_us"]
+
+
+def test_replay_is_the_default(run: Run, trace: Path) -> None:
+    plain = answer_of(run, trace)
+    assert plain == answer_of(run, trace, "--replay") == answer_of(run, trace, "--mode", "replay")
+    result = plain["results"][0]
+    assert result["measured"]["step_us"] == 99
+    assert result["steps"][0]["measured_us"] == 99
+    pieces = sum(piece["duration_us"] for piece in result["critical_path"])
+    assert pieces == pytest.approx(result["steps"][0]["step_us"], abs=1)
+
+
+def test_table_beside_what_was_measured(run: Run, trace: Path) -> None:
+    ran = run("predict", trace)
+    assert ran.status == 0
+    for text in ("Tesla V100", "measured", "replayed", "vs measured", "kernel family"):
+        assert text in ran.out
+
+
+def test_what_ifs_scale_and_remove(run: Run, trace: Path) -> None:
+    whole = answer_of(run, trace)["results"][0]
+    half = answer_of(run, trace, "--scale", "compute=0.5")["results"][0]
+    none = answer_of(run, trace, "--remove", "compute:sgemm@0")["results"][0]
+    assert half["kernel_sum_us"] < whole["kernel_sum_us"]
+    assert none["kernel_sum_us"] < half["kernel_sum_us"]
+    assert half["measured"] is None
+    assert half["steps"][0]["error_pct"] is None
+    assert "error" not in run("predict", trace, "--scale", "compute=0.5").out
+
+
+def test_a_collective_alone_is_warned_of(run: Run, trace: Path) -> None:
+    ran = run("predict", trace, "--scale", "comm=0.5", "--format", "csv")
+    assert ran.status == 0
+    assert ran.err.startswith("perfmodel: warning: ")
+    assert len(ran.out.splitlines()) == 2
+    assert "warning: one rank alone" in run("predict", trace, "--scale", "comm=0.5").out
+
+
+def test_several_devices(run: Run, trace: Path) -> None:
+    options = ("--hardware", "h100-sxm", "--hardware", "mi300x")
+    answer = answer_of(run, trace, *options)
+    assert [result["hardware"] for result in answer["results"]] == ["h100-sxm", "mi300x"]
+    assert {result["mode"] for result in answer["results"]} == {"transfer"}
+    ran = run("predict", trace, *options)
+    assert "h100-sxm" in ran.out
+    assert "mi300x" in ran.out
+    assert len(run("predict", trace, *options, "--format", "csv").out.splitlines()) == 3
+
+
+def test_hardware_from_a_file(run: Run, trace: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text('extends = "h100-sxm"\nhbm_gb_per_s = 6000\n')
+    assert answer_of(run, trace, "--hardware", mine)["results"][0]["hardware"] == str(mine)
+
+
+def test_ranks_stand_side_by_side(run: Run, tmp_path: Path) -> None:
+    for rank in range(2):
+        write(tmp_path / f"rank{rank}.json", document(rank=rank, world_size=2))
+    answer = answer_of(run, tmp_path)
+    assert [rank["rank"] for rank in answer["results"][0]["per_rank"]] == [0, 1]
+    assert "(slowest)" in run("predict", tmp_path).out
+
+
+def test_overheads_are_saved_and_used(run: Run, trace: Path, tmp_path: Path) -> None:
+    profile = tmp_path / "profile.json"
+    assert run("predict", trace, "--save-overheads", profile).status == 0
+    assert json.loads(profile.read_text())["schema"] == "perfmodel.overheads/1"
+    assert answer_of(run, trace, "--overheads", profile)["results"][0]["measured"] is None
+
+
+def test_leave_one_step_out(run: Run, trace: Path) -> None:
+    result = answer_of(run, trace, "--leave-one-step-out")["results"][0]
+    assert result["low_us"] <= result["step_us"] <= result["high_us"]
+
+
+def test_figure(run: Run, trace: Path, tmp_path: Path) -> None:
+    path = tmp_path / "path.png"
+    ran = run("predict", trace, "--hardware", "a100-sxm-80gb", "--figure", path)
+    assert ran.status == 0
+    assert path.stat().st_size > 1000
+
+
+def test_modes_that_contradict_each_other(run: Run, trace: Path) -> None:
+    ran = run("predict", trace, "--replay", "--mode", "transfer")
+    assert (ran.status, ran.out) == (2, "")
+    assert "--replay" in ran.err
+
+
+def test_an_execution_trace_is_paired(run: Run, reference: Path) -> None:
+    folder = reference / "traces" / "dlrm_v100x8"
+    if not folder.is_dir():
+        pytest.skip("reference data not found (PERFMODEL_REFERENCE): dlrm_v100x8")
+    kineto, et = folder / "kineto_rank0.json.gz", folder / "et_rank0.json.gz"
+    answer = answer_of(run, kineto, "--et", et)
+    assert len(answer["source"]["execution_traces"]) == 1
+    ran = run("predict", folder / "kineto_rank0.json.gz", "--et", folder / "kineto_rank1.json.gz")
+    assert (ran.status, ran.out) == (2, "")
+    assert "holds no execution trace" in ran.err
