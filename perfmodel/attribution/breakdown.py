@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.attribution.accounting import Accounting, account
-from perfmodel.attribution.idle import idle_pieces
+from perfmodel.attribution.chains import Chains
+from perfmodel.attribution.idle import Gaps, idle_by_cause, idle_gaps, idle_pieces
 from perfmodel.attribution.path import Path, Walker, critical_path
 from perfmodel.attribution.steps import ranks_of
 from perfmodel.graph import build_graph
 from perfmodel.overheads import measure
+from perfmodel.timeline.binding import bind
 from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.trace import Trace
 
@@ -34,7 +36,13 @@ class StepBreakdown:
     """`{thread: {"raw" | "no_blocking": {type: {count, mean_us, median_us, total_us}}}}`."""
     critical_path_by_kind: dict[str, float]
     critical_path: Path = field(repr=False)
-    idle: Path = field(repr=False)
+    gaps: Gaps = field(repr=False)
+    walker: Walker = field(repr=False)
+
+    @property
+    def idle(self) -> Path:
+        """The idle time piece by piece."""
+        return idle_pieces(self.gaps, self.walker)
 
 
 @dataclass(frozen=True)
@@ -106,7 +114,8 @@ def breakdown(trace: Trace) -> Breakdown:
     """
     graph = build_graph(trace)
     timeline = measured(graph)
-    walker = Walker.of(timeline)
+    binding = bind(timeline)
+    walker, chains = Walker.of(timeline, binding), Chains.of(timeline, binding)
     marks = graph.marks
     steps: dict[int, list[StepBreakdown]] = {rank: [] for rank in ranks_of(graph)}
     samples = {
@@ -118,16 +127,17 @@ def breakdown(trace: Trace) -> Breakdown:
         begun = float(timeline.end_us[marks.start[mark]])
         over = float(timeline.end_us[marks.end[mark]])
         path = critical_path(timeline, mark, walker)
-        idle = idle_pieces(timeline, devices[rank], begun, over, walker)
+        gaps = idle_gaps(timeline, devices[rank], begun, over)
         steps[rank].append(
             StepBreakdown(
                 name=name,
                 accounting=account(timeline, devices[rank], begun, over),
-                idle_by_cause=idle.by_cause(),
+                idle_by_cause=idle_by_cause(gaps, walker, chains, binding),
                 overheads=samples[rank].of_step(len(steps[rank])).table(),
                 critical_path_by_kind=path.by_cause(),
                 critical_path=path,
-                idle=idle,
+                gaps=gaps,
+                walker=walker,
             )
         )
     ranks = [RankBreakdown(rank, trace.device, found) for rank, found in steps.items()]

@@ -1,47 +1,85 @@
-"""Every idle microsecond of the device gets one cause: what its next operation was waiting for."""
+"""Every idle microsecond of the device gets one cause: what its next operation was waiting for.
+
+An idle interval ends where an operation starts; walking back along what decided that start says
+what the device waited for. After the last operation of the trace it is `end_of_step`.
+"""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from perfmodel.attribution.chains import Chains
 from perfmodel.attribution.intervals import clip, gaps, union
-from perfmodel.attribution.path import Path, Walker
+from perfmodel.attribution.path import Path, PlainPiece, Walker
 from perfmodel.graph.kinds import Cause
+from perfmodel.timeline.binding import Binding
 from perfmodel.timeline.schedule import Timeline
-from perfmodel.trace.columns import NONE, Ints
+from perfmodel.trace.columns import NONE, Floats, Ints, Mask
+
+_ROUNDING_US = 1e-9
+"""What differences of running totals leave where there is no time."""
 
 
-def idle_pieces(
-    timeline: Timeline,
-    device: tuple[Ints, Ints],
-    low_us: float,
-    high_us: float,
-    walker: Walker,
-) -> Path:
-    """The idle time of a device within [low_us, high_us], piece by piece.
+class Gaps(NamedTuple):
+    """The idle intervals of a device within a step, and what ended each."""
 
-    `device` holds first and last node of its operations (`ExecutionGraph.device_span`).
+    start_us: Floats
+    end_us: Floats
+    node: Ints
+    """The operation that followed, or -1 after the last one."""
+    resumed_us: Floats
+    """When it began: the end of the gap, or (at the end of a step) later."""
 
-    An idle interval ends where an operation starts; walking back along what decided that start
-    says what the device waited for. After the last operation of the trace it is `end_of_step`.
-    """
+    def only(self, chosen: Mask) -> Gaps:
+        return Gaps(
+            self.start_us[chosen], self.end_us[chosen], self.node[chosen], self.resumed_us[chosen]
+        )
+
+
+def idle_gaps(timeline: Timeline, device: tuple[Ints, Ints], low_us: float, high_us: float) -> Gaps:
+    """When no operation of `device` (`ExecutionGraph.device_span`) ran in [low_us, high_us]."""
     first, last = device
     if not len(last):
-        return Path([])
+        return Gaps(np.zeros(0), np.zeros(0), first, np.zeros(0))
     order = first[np.argsort(timeline.start_us[first], kind="stable")]
     starts = timeline.start_us[order]
     busy = union(*clip(timeline.start_us[first], timeline.end_us[last], low_us, high_us))
-    found: list[tuple[int, int, int, float, float]] = []
     begun, over = gaps(busy, low_us, high_us)
     following = np.searchsorted(starts, over, side="left")
-    nodes = np.append(order, NONE)[following].tolist()
-    resumes = np.append(starts, high_us)[following].tolist()
-    for node, resumed, low, high in zip(nodes, resumes, begun.tolist(), over.tolist(), strict=True):
+    return Gaps(
+        begun, over, np.append(order, NONE)[following], np.append(starts, high_us)[following]
+    )
+
+
+def idle_by_cause(
+    found: Gaps, walker: Walker, chains: Chains, binding: Binding
+) -> dict[str, float]:
+    """Microseconds of the gaps per cause, by name in lower case."""
+    in_step = np.flatnonzero((found.node >= 0) & (found.resumed_us <= found.end_us))
+    simple, total = chains.idle_us(
+        binding, found.node[in_step], found.start_us[in_step], found.end_us[in_step]
+    )
+    rest = np.ones(len(found.node), bool)
+    rest[in_step[simple]] = False
+    walked = idle_pieces(found.only(rest), walker).by_cause()
+    return {
+        cause.name.lower(): time_us
+        for cause in Cause
+        if (time_us := float(total[cause]) + walked.get(cause.name.lower(), 0.0)) > _ROUNDING_US
+    }
+
+
+def idle_pieces(found: Gaps, walker: Walker) -> Path:
+    """The gaps piece by piece: what a figure shows, and what the sums are made of."""
+    pieces: list[PlainPiece] = []
+    for low, high, node, resumed in zip(*(column.tolist() for column in found), strict=True):
         if node == NONE:
-            found.append((NONE, NONE, int(Cause.END_OF_STEP), low, high))
+            pieces.append((NONE, NONE, int(Cause.END_OF_STEP), low, high))
             continue
-        pieces = walker.walk(node, resumed, low).plain
+        walked = walker.walk(node, resumed, low).plain
         if resumed > high:
-            pieces = [(n, e, c, b, min(o, high)) for n, e, c, b, o in pieces if b < high]
-        found += pieces
-    return Path(found)
+            walked = [(n, e, c, b, min(o, high)) for n, e, c, b, o in walked if b < high]
+        pieces += walked
+    return Path(pieces)

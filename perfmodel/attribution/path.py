@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, overload
+from typing import NamedTuple, TypeAlias, overload
 
 import numpy as np
 
@@ -38,10 +38,14 @@ class Piece(NamedTuple):
     end_us: float
 
 
+PlainPiece: TypeAlias = tuple[int, int, int, float, float]
+"""The fields of a `Piece`."""
+
+
 class Path(Sequence[Piece]):
     """Pieces in order; kept as plain tuples, since a breakdown walks over a hundred thousand."""
 
-    def __init__(self, pieces: list[tuple[int, int, int, float, float]]) -> None:
+    def __init__(self, pieces: list[PlainPiece]) -> None:
         self.plain = pieces
 
     def __len__(self) -> int:
@@ -102,7 +106,7 @@ class Walker:
         They leave no hole and sum to `from_us - stop_us` exactly. Where what decided a start
         explains only part of the way to it, the rest is `unexplained`.
         """
-        pieces: list[tuple[int, int, int, float, float]] = []
+        pieces: list[PlainPiece] = []
         start, end, before, edge, cause = self.start, self.end, self.before, self.edge, self.cause
         now = from_us
         while now > stop_us:
@@ -130,9 +134,7 @@ class Walker:
             node = earlier
         return Path(pieces)
 
-    def _odd_gap(
-        self, node: int, start_us: float, end_us: float
-    ) -> list[tuple[int, int, int, float, float]]:
+    def _odd_gap(self, node: int, start_us: float, end_us: float) -> list[PlainPiece]:
         """A way to `node` that its edge explains in part only, or (on one thread) not at all."""
         kind = self.edge[node]
         if kind == _PROGRAM:

@@ -50,10 +50,13 @@ def with_constant_lags(start_us: Floats, duration_us: Floats, edges: Edges) -> E
     fixed = np.isin(kind, NO_LAG) | (gap < bounds[kind, 0]) | (gap > bounds[kind, 1])
     lag = np.zeros(len(EdgeKind))
     for _ in range(_ROUNDS):
+        before = lag.copy()
         decisive = latest(free + lag[kind], edges.target, len(start_us)) & ~fixed
         for code in np.unique(kind[decisive]):
             typical = np.mean if code in SUMMED else np.median
             lag[code] = typical(gap[decisive & (kind == code)])
+        if np.array_equal(lag, before):
+            break
     return replace(edges, lag_us=lag[kind])
 
 

@@ -11,7 +11,7 @@ from perfmodel.graph.types import Nodes
 from perfmodel.graph.waits import Waits
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, Ints, Mask, RankTrace
-from perfmodel.trace.link import Links, runs
+from perfmodel.trace.link import Links, runs, stream_keys
 
 _KIND_OF_CALL = {
     PIECE: NodeKind.HOST,
@@ -40,13 +40,13 @@ def rank_nodes(
     names of the resources they are bound to."""
     count, devices = len(pieces.thread), links.device_rows
     threads = list(links.roles)
-    stream = np.stack([rank.device[devices], rank.stream[devices]], axis=1)
-    streams, stream_of = np.unique(stream, axis=0, return_inverse=True)
+    streams, stream_of = np.unique(stream_keys(rank, devices), return_inverse=True)
     resources = tuple(f"{rank.rank}/{links.roles[t]}" for t in threads) + tuple(
-        f"{rank.rank}/gpu{d}/stream{s}" for d, s in streams
+        f"{rank.rank}/gpu{key >> 32}/stream{key & 0xFFFFFFFF}" for key in streams.tolist()
     )
-    thread_index = {t: i for i, t in enumerate(threads)}
-    host_resource = np.array([thread_index[int(t)] for t in pieces.thread], np.int64)
+    host_resource = np.zeros(count, np.int64)
+    for low, high in runs(pieces.thread):
+        host_resource[low:high] = threads.index(int(pieces.thread[low]))
     call_cause = np.array([_CAUSE_OF_CALL.get(c, NONE) for c in _KIND_OF_CALL])[pieces.call]
     host_cause = np.where(call_cause >= 0, call_cause, waits.cause)
     host_kind = np.array(list(_KIND_OF_CALL.values()))[pieces.call]
@@ -84,7 +84,7 @@ def rank_nodes(
             scope_of[device_kind],
         ),
         rank=np.full(count + len(at) + len(devices), rank.rank, np.int64),
-        resource=stack(host_resource, host_resource[at], stream_of.reshape(-1) + len(threads)),
+        resource=stack(host_resource, host_resource[at], stream_of + len(threads)),
         row=stack(pieces.row, pieces.row[at], devices),
         start_us=stack(
             waits.start_us, [s for s, _, _ in back], rank.start_us[devices], dtype=float
@@ -114,7 +114,7 @@ def _follows_closely(rank: RankTrace, links: Links) -> Mask:
 def stream_neighbours(rank: RankTrace, links: Links) -> tuple[Ints, Ints]:
     """Positions in `device_rows` of each operation that has one before it on its stream."""
     rows = links.device_rows
-    stream = rank.stream[rows] + (rank.device[rows] << 32)
+    stream = stream_keys(rank, rows)
     order = np.argsort(stream, kind="stable")
     same = np.flatnonzero(stream[order][1:] == stream[order][:-1])
     return order[same], order[same + 1]

@@ -8,8 +8,8 @@ import numpy as np
 
 from perfmodel.graph.kinds import EdgeKind
 from perfmodel.trace.categories import STREAM_WAIT_CALL, Category
-from perfmodel.trace.columns import Floats, Ints, Mask, RankTrace
-from perfmodel.trace.link import Links
+from perfmodel.trace.columns import NONE, Floats, Ints, Mask, RankTrace
+from perfmodel.trace.link import Links, stream_keys
 
 UNEXPLAINED_US = 4.0
 """A start this much later than the known dependencies allow has another reason."""
@@ -21,6 +21,8 @@ MAX_TAIL_US = 2000.0
 MAX_TAIL_FRAC = 0.5
 """A kernel held back by a full device starts when the last blocks of the other one are placed:
 within this time and share of its end."""
+_LOOK_BACK = 16
+"""How many operations that ended around a start are looked at."""
 MIN_WAVES = 1.0
 """A kernel holds others back when its blocks fill the device at least once."""
 
@@ -41,7 +43,7 @@ class _Others:
     def __init__(self, rank: RankTrace, links: Links) -> None:
         rows = links.device_rows
         self.start, self.end = rank.start_us[rows], rank.end_us[rows]
-        self.stream = rank.stream[rows] + (rank.device[rows] << 32)
+        self.stream = stream_keys(rank, rows)
         self._by_end = np.argsort(self.end, kind="stable")
         self._sorted_end = self.end[self._by_end]
 
@@ -54,6 +56,19 @@ class _Others:
         other: Ints = near[(self.stream[near] != self.stream[target]) & (self.start[near] < at)]
         return other
 
+    def last_ended(self, targets: Ints) -> Ints:
+        """Per target: the one of `ended_near(target, ROUNDING_US)` that ended last, or -1."""
+        at = self.start[targets]
+        place = np.searchsorted(self._sorted_end, at + ROUNDING_US, side="right") - 1
+        found = np.full(len(targets), NONE, np.int64)
+        for _ in range(_LOOK_BACK):
+            near = self._by_end[place]
+            open_ = (found < 0) & (place >= 0) & (self.end[near] >= at - BEFORE_US)
+            fits = open_ & (self.stream[near] != self.stream[targets]) & (self.start[near] < at)
+            found[fits] = near[fits]
+            place = place - 1
+        return found
+
 
 def event_waits(rank: RankTrace, links: Links, is_collective: Mask, delay_us: Floats) -> CrossEdges:
     """Waits set by `cudaStreamWaitEvent`, whose source no argument names: it is inferred.
@@ -64,17 +79,14 @@ def event_waits(rank: RankTrace, links: Links, is_collective: Mask, delay_us: Fl
     two streams.
     """
     others = _Others(rank, links)
-    edges: list[tuple[int, int, EdgeKind]] = []
-    for target, sources in _named_waits(rank, links, others.stream).items():
-        kind = EdgeKind.EVENT_WAIT_COLLECTIVE if is_collective[target] else EdgeKind.EVENT_WAIT
-        near = others.ended_near(target, ROUNDING_US)
-        if delay_us[target] > UNEXPLAINED_US and len(near):
-            edges.append((int(near[-1]), target, kind))
-        else:
-            at = others.start[target] + ROUNDING_US
-            edges += [(s, target, kind) for s in dict.fromkeys(sources) if others.end[s] <= at]
-    table = np.array(edges, np.int64).reshape(-1, 3)
-    return CrossEdges(table[:, 0], table[:, 1], table[:, 2], np.zeros(len(table)))
+    target, named = _named_waits(rank, links, others.stream)
+    near = np.where(delay_us[target] > UNEXPLAINED_US, others.last_ended(target), NONE)
+    source = np.where(near >= 0, near, named)
+    known = (source >= 0) & (others.end[source] <= others.start[target] + ROUNDING_US)
+    pairs = np.unique(np.stack([source[known], target[known]], axis=1), axis=0)
+    source, target = pairs[:, 0], pairs[:, 1]
+    kind = np.where(is_collective[target], EdgeKind.EVENT_WAIT_COLLECTIVE, EdgeKind.EVENT_WAIT)
+    return CrossEdges(source, target, kind, np.zeros(len(pairs)))
 
 
 def occupancy_waits(rank: RankTrace, links: Links, delay_us: Floats) -> CrossEdges:
@@ -127,31 +139,29 @@ def _typical_duration_us(rank: RankTrace, links: Links) -> Floats:
     return ((duration[low] + duration[high]) / 2)[group] if len(rows) else duration
 
 
-def _named_waits(rank: RankTrace, links: Links, stream: Ints) -> dict[int, list[int]]:
-    """Device rows launched right after a stream-wait call, with the sources that the calls name."""
+def _named_waits(rank: RankTrace, links: Links, stream: Ints) -> tuple[Ints, Ints]:
+    """Device rows launched right after a stream-wait call, and per such call the source it names.
+
+    That is the last operation launched before the call by its thread, if on another stream; else
+    the last of any thread on another stream; -1 without one.
+    """
     runtime = rank.of(Category.RUNTIME)
     waits = runtime[rank.name_matches(STREAM_WAIT_CALL)[runtime]]
-    if not len(waits):
-        return {}
     linked = np.flatnonzero(links.device_launch >= 0)
+    linked = linked[np.argsort(rank.start_us[links.device_launch[linked]], kind="stable")]
     launch = links.device_launch[linked]
-    found: dict[int, list[int]] = {}
-    order = np.argsort(rank.start_us[launch], kind="stable")
-    everywhere, when = linked[order], rank.start_us[launch][order]
+    when, on = rank.start_us[launch], stream[linked]
+    run = np.maximum.accumulate(np.where(np.diff(on, prepend=NONE) != 0, np.arange(len(on)), 0))
+    targets, sources = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for thread in np.unique(rank.thread[waits]):
-        own = order[rank.thread[launch[order]] == thread]
-        devices, times = linked[own], rank.start_us[launch[own]]
-        for wait in waits[rank.thread[waits] == thread]:
-            at = int(np.searchsorted(times, rank.start_us[wait], side="right"))
-            if at >= len(devices):
-                continue
-            target = int(devices[at])
-            sources = found.setdefault(target, [])
-            if at and stream[devices[at - 1]] != stream[target]:
-                sources.append(int(devices[at - 1]))
-                continue
-            before = everywhere[: np.searchsorted(when, rank.start_us[wait])][-64:]
-            other = before[stream[before] != stream[target]]
-            if len(other):
-                sources.append(int(other[-1]))
-    return found
+        own = np.flatnonzero(rank.thread[launch] == thread)
+        calls = rank.start_us[waits[rank.thread[waits] == thread]]
+        at = np.searchsorted(when[own], calls, side="right")
+        calls, at = calls[at < len(own)], at[at < len(own)]
+        target, before = own[at], own[at - 1]
+        last = np.searchsorted(when, calls, side="left") - 1
+        other = np.where(on[last] != on[target], last, run[last] - 1)
+        source = np.where((at > 0) & (on[before] != on[target]), before, other)
+        targets.append(linked[target])
+        sources.append(np.where(source >= 0, linked[source], NONE))
+    return np.concatenate(targets), np.concatenate(sources)

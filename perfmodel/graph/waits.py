@@ -11,7 +11,7 @@ from perfmodel.graph.host import ALLOCATOR, ELAPSED, LAUNCH, PIECE, SYNC, Pieces
 from perfmodel.graph.kinds import Cause, EdgeKind
 from perfmodel.trace.categories import COPY_CALL, DEVICE_TO_PAGEABLE_COPY, WAITING_NAME, Category
 from perfmodel.trace.columns import NONE, Floats, Ints, RankTrace
-from perfmodel.trace.link import Links
+from perfmodel.trace.link import Links, stream_keys
 from perfmodel.trace.steps import AUTOGRAD, MAIN
 
 ROUNDING_US = 3.0
@@ -53,7 +53,7 @@ class StreamState:
 
     def __init__(self, rank: RankTrace, links: Links) -> None:
         launched = np.where(links.device_launch >= 0, rank.start_us[links.device_launch], -np.inf)
-        stream = rank.stream[links.device_rows] + (rank.device[links.device_rows] << 32)
+        stream = stream_keys(rank, links.device_rows)
         self.streams = np.unique(stream).tolist()
         self.launched: list[Floats] = []
         self.rows: list[Ints] = []

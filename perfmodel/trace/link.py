@@ -100,6 +100,11 @@ def outermost(rank: RankTrace, rows: Ints) -> Ints:
     return rows[keep]
 
 
+def stream_keys(rank: RankTrace, device_rows: Ints) -> Ints:
+    """One integer per device row for its device (upper half) and stream (lower half)."""
+    return (rank.device[device_rows] << 32) + (rank.stream[device_rows] & 0xFFFFFFFF)
+
+
 def runs(keys: Ints) -> list[tuple[int, int]]:
     """(first, past last) of each run of equal neighbours."""
     if not len(keys):

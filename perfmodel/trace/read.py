@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import re
-import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import TraceError
-from perfmodel.files import DEFAULT_MAX_BYTES, GZIP_MAGIC, gunzip, read_bytes
+from perfmodel.files import DEFAULT_MAX_BYTES
 from perfmodel.trace.columns import NONE, RankTrace
+from perfmodel.trace.documents import documents
 from perfmodel.trace.kineto import decode_kineto
 from perfmodel.trace.link import Links, link
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from perfmodel.trace.pair import Pairing
 
 _RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_]?(\d+)", re.IGNORECASE)
-_TAR_MAGIC_AT = 257
-_SUFFIXES = (".json", ".json.gz", ".et", ".tar.gz", ".tgz")
 _SNIFF_BYTES = 512
 MIN_PAIRED_FRAC = 0.5
 """An execution trace that shares fewer of its events with a profile is of another program."""
@@ -126,7 +125,7 @@ def read(path: str | Path, *, strict: bool = False, max_bytes: int = DEFAULT_MAX
     (or `PerfmodelError` from reading) naming file and place; with `strict`, also for anything that
     would only be a warning.
     """
-    found = [(where, _decode(content, where)) for where, content in _documents(path, max_bytes)]
+    found = [(where, _decode(chunks, where)) for where, chunks in documents(path, max_bytes)]
     parts = [part for _, part in found if part is not None]
     ignored = [where for where, part in found if part is None]
     if not parts:
@@ -143,66 +142,24 @@ def read(path: str | Path, *, strict: bool = False, max_bytes: int = DEFAULT_MAX
     return trace
 
 
-def _documents(path: str | Path, max_bytes: int) -> list[tuple[str, bytes]]:
-    """(name for errors, content) of every document behind `path`."""
-    if str(path) == "-":
-        raw = sys.stdin.buffer.read(max_bytes + 1)
-        content = gunzip(raw, "standard input", max_bytes=max_bytes) if _is_gzip(raw) else raw
-        return _unpack(content, "standard input", max_bytes)
-    path = Path(path)
-    if path.is_dir():
-        files = sorted(f for f in path.iterdir() if f.name.lower().endswith(_SUFFIXES))
-        if not files:
-            raise TraceError(f"{path}: no trace in this folder (looked for {', '.join(_SUFFIXES)})")
-        found = []
-        for file in files:
-            found += _unpack(read_bytes(file, max_bytes=max_bytes), str(file), max_bytes)
-        return found
-    return _unpack(read_bytes(path, max_bytes=max_bytes), str(path), max_bytes)
-
-
-def _is_gzip(raw: bytes) -> bool:
-    return raw[:2] == GZIP_MAGIC
-
-
-def _unpack(content: bytes, where: str, max_bytes: int) -> list[tuple[str, bytes]]:
-    """The members of a tar archive, in order of name, or the document itself."""
-    import tarfile
-
-    if content[_TAR_MAGIC_AT : _TAR_MAGIC_AT + 5] != b"ustar":
-        return [(where, content)]
-    found = []
-    try:
-        with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-            for member in sorted(archive.getmembers(), key=lambda m: m.name):
-                file = archive.extractfile(member) if member.isfile() else None
-                if file is None or not member.name.lower().endswith(_SUFFIXES[:3]):
-                    continue
-                inner, name = file.read(), f"{where}:{member.name}"
-                found.append(
-                    (name, gunzip(inner, name, max_bytes=max_bytes) if _is_gzip(inner) else inner)
-                )
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise TraceError(f"{where}: damaged archive: {error}") from None
-    if not found:
-        raise TraceError(f"{where}: no trace in this archive")
-    return found
-
-
-def _decode(content: bytes, where: str) -> RankTrace | ExecutionTrace | None:
+def _decode(chunks: Iterator[bytes], where: str) -> RankTrace | ExecutionTrace | None:
     """What a document holds; None for JSON that is no trace. Readers load when they are needed."""
-    head = content[:_SNIFF_BYTES].lstrip()
-    if not head:
+    head = bytearray()
+    for chunk in chunks:
+        head += chunk
+        if _KINETO_KEY in head:
+            return decode_kineto(chain((bytes(head),), chunks), where)
+    content = bytes(head)
+    first = content[:_SNIFF_BYTES].lstrip()[:1]
+    if not first:
         raise TraceError(f"{where}: the file is empty")
-    if head[:1] == b"<":
+    if first == b"<":
         raise TraceError(f"{where}: this is a web page or XML, not a trace; download the raw file")
-    if _KINETO_KEY in content:
-        return decode_kineto(content, where)
     from perfmodel.trace import chakra, execution_trace
 
     if execution_trace.looks_like_execution_trace(content):
         return execution_trace.decode_execution_trace(content, where)
-    if head[:1] in (b"{", b"["):
+    if first in (b"{", b"["):
         return None
     if chakra.looks_like_chakra(content):
         return chakra.decode_chakra(content, where)
