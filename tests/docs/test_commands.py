@@ -16,19 +16,26 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+def run(page: Path, chosen: list[Block], folder: Path) -> None:
+    session = Session(folder)
+    for block in chosen:
+        wrong = ""
+        try:
+            session.run(block)
+        except Exception as error:
+            wrong = f"{name_of(page)}:{block.line}: {error}"
+        if wrong:
+            pytest.fail(
+                f"{wrong}\n(python tests/docs/pages.py updates what is shown)", pytrace=False
+            )
+
+
 PAGES_THAT_RUN = [page for page in PAGES if any(block.language in RUN for block in blocks(page))]
 
 
 @pytest.mark.parametrize("page", PAGES_THAT_RUN, ids=name_of)
 def test_page(page: Path, tmp_path: Path) -> None:
-    session = Session(tmp_path)
-    for block in blocks(page):
-        if block.needs_torch:
-            continue
-        try:
-            session.run(block)
-        except Exception as error:
-            pytest.fail(f"{name_of(page)}:{block.line}: {error}")
+    run(page, [block for block in blocks(page) if not block.needs_torch], tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -37,10 +44,7 @@ def test_page(page: Path, tmp_path: Path) -> None:
 def test_page_with_pytorch(page: Path, tmp_path: Path) -> None:
     if importlib.util.find_spec("torch") is None:
         pytest.skip("needs PyTorch: pip install torch (the CPU build is enough)")
-    session = Session(tmp_path)
-    for block in blocks(page):
-        if block.needs_torch:
-            session.run(block)
+    run(page, [block for block in blocks(page) if block.needs_torch], tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
