@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import PurePath
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ _DEVICE_COLUMNS = dict(
     zip(("GPU active", "GPU idle", "comm", "exposed"), DEVICE_FIGURES, strict=True)
 )
 _MOST_ROWS = 12
+_MOST_COLUMNS = 4
 
 
 def show_prediction(console: Console, found: Prediction, demo: Demo | None = None) -> None:
@@ -58,6 +60,12 @@ def show_prediction(console: Console, found: Prediction, demo: Demo | None = Non
     for result in results:
         if len(result.ranks) > 1:
             show(console, _ranks(result, columns))
+    for at in range(0, len(results), _MOST_COLUMNS):
+        _show_parts(console, results[at : at + _MOST_COLUMNS])
+
+
+def _show_parts(console: Console, results: Sequence[Result]) -> None:
+    """What the time of some results consists of."""
     paths = [(_name(result), _path(result)) for result in results]
     families = [(_name(result), _families(result)) for result in results]
     tables = [_beside("Critical path of the median step", paths)]
@@ -94,7 +102,8 @@ def _summary(results: Sequence[Result], device: dict[str, str]) -> Table:
 
 
 def _name(result: Result) -> str:
-    return "replayed" if result.mode == "replay" else result.hardware
+    """What a column is headed; of a file without its folders."""
+    return "replayed" if result.mode == "replay" else PurePath(result.hardware).name
 
 
 def _measured_step_us(result: Result) -> float:

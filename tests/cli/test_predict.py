@@ -10,6 +10,8 @@ import pytest
 from cli.conftest import Run
 from cli.samples import check_schema, document, write
 
+from perfmodel.hardware import names
+
 
 def answer_of(run: Run, *arguments: object) -> dict[str, Any]:
     ran = run("predict", *arguments, "--format", "json")
@@ -82,6 +84,15 @@ def test_several_devices(run: Run, trace: Path) -> None:
     assert "h100-sxm" in ran.out
     assert "mi300x" in ran.out
     assert len(run("predict", trace, *options, "--format", "csv").out.splitlines()) == 3
+
+
+def test_many_devices_fit_the_page(run: Run, trace: Path) -> None:
+    options = [word for name in names("device") for word in ("--hardware", name)]
+    ran = run("predict", trace, *options)
+    assert ran.status == 0
+    lines = [line for line in ran.out.splitlines() if not line.startswith("warning: ")]
+    assert max(map(len, lines[1:])) <= 100
+    assert "…" not in ran.out
 
 
 def test_hardware_from_a_file(run: Run, trace: Path, tmp_path: Path) -> None:
