@@ -12,11 +12,8 @@ from typing import Annotated
 import typer
 
 from perfmodel import __version__
-from perfmodel.cli.breakdown import breakdown
-from perfmodel.cli.export import export
+from perfmodel.cli import breakdown, export, hardware, predict
 from perfmodel.cli.failures import explain
-from perfmodel.cli.hardware import hardware
-from perfmodel.cli.predict import predict
 
 DEBUG = "--debug"
 
@@ -26,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for verb in (predict, breakdown, export, hardware):
+for verb in (predict.predict, breakdown.breakdown, export.export, hardware.hardware):
     app.command()(verb)
 
 
