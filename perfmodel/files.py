@@ -107,6 +107,8 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     file is removed and an older file at `path` stays as it was.
     """
     path = Path(path)
+    if path.exists() and not path.is_file():
+        raise PerfmodelError(f"{path}: cannot be written: it is not a file")
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     except OSError as error:

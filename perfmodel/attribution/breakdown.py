@@ -141,7 +141,8 @@ def breakdown(trace: Trace) -> Breakdown:
             )
         )
     ranks = [RankBreakdown(rank, trace.device, found) for rank, found in steps.items()]
-    return Breakdown(trace.source, ranks, timeline, [*trace.warnings, *_warnings(trace)])
+    warnings = [*trace.warnings, *_warnings(trace), *graph.warnings]
+    return Breakdown(trace.source, ranks, timeline, warnings)
 
 
 def _step_dict(step: StepBreakdown) -> dict[str, Any]:

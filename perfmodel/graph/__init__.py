@@ -18,6 +18,11 @@ def build_graph(trace: Trace) -> ExecutionGraph:
     """
     if not trace.ranks:
         raise TraceError(f"{trace.source}: an execution trace without timings: give a Kineto trace")
+    for rank, links in zip(trace.ranks, trace.links, strict=True):
+        if not len(links.steps):
+            raise TraceError(
+                f"{rank.where}: holds no host or device events: nothing happened in it"
+            )
     graphs = [
         _graph_of(trace, rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)
     ]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+
 import numpy as np
 
+from perfmodel.errors import GraphError
 from perfmodel.graph.host import Pieces, cut
-from perfmodel.graph.kinds import Cause, EdgeKind
+from perfmodel.graph.kinds import CERTAIN_KINDS, Cause, EdgeKind
 from perfmodel.graph.lags import with_constant_lags
 from perfmodel.graph.marks import with_marks
 from perfmodel.graph.nodes import rank_nodes, stream_neighbours
@@ -78,15 +81,45 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
     around[:count] = pieces.annotation
     around[count:first_device] = pieces.annotation[returns]
     whole = links.recorded_frac >= MIN_RECORDED_FRAC
-    return ExecutionGraph(
-        nodes,
-        edges.of(nodes),
+    found = edges.of(nodes)
+    graph = ExecutionGraph(
+        _released(nodes, found),
+        found,
         marks,
         resources,
         _texts(rank, nodes.row),
         _texts(rank, around),
         Cause.UNEXPLAINED if whole else Cause.RECORDING_MISSING,
     )
+    try:
+        return _acyclic(graph)
+    except GraphError as error:
+        raise GraphError(f"{rank.where}: {error}: the times of this trace do not fit") from None
+
+
+def _released(nodes: Nodes, edges: Edges) -> Nodes:
+    """`nodes`, those that nothing precedes held until their measured start."""
+    alone = np.bincount(edges.target, minlength=len(nodes)) == 0
+    late = np.where(alone, np.maximum(nodes.release_us, nodes.start_us), nodes.release_us)
+    return replace(nodes, release_us=late)
+
+
+def _acyclic(graph: ExecutionGraph) -> ExecutionGraph:
+    """The graph itself; where inferred dependencies contradict one another (in damaged traces),
+    without those that go backwards in measured time."""
+    try:
+        graph.order  # noqa: B018 (sorting finds the cycle)
+        return graph
+    except GraphError:
+        nodes, edges = graph.nodes_, graph.edges_
+    backwards = nodes.start_us[edges.source] >= nodes.start_us[edges.target]
+    keep = np.flatnonzero(~backwards | np.isin(edges.kind, CERTAIN_KINDS))
+    kept = Edges(*(getattr(edges, column.name)[keep] for column in fields(Edges)))
+    lagged = with_constant_lags(nodes.start_us, nodes.duration_us, kept)
+    left_out = len(edges) - len(keep)
+    mended = replace(graph, nodes_=_released(nodes, kept), edges_=lagged, left_out=left_out)
+    mended.order  # noqa: B018
+    return mended
 
 
 def _wait_edges(

@@ -63,6 +63,8 @@ def cut(rank: RankTrace, links: Links) -> Pieces:
     annotations = rank.of(Category.ANNOTATION)
     collectives = annotations[rank.name_matches(HOST_COLLECTIVE_NAME)[annotations]]
     ops = outermost(rank, np.sort(np.concatenate([links.top_ops, collectives])))
+    if not links.roles:
+        return _no_pieces()
     parts = [
         _cut_thread(rank, links, ops, calls, kind_of_row, thread, role)
         for thread, role in links.roles.items()
@@ -78,6 +80,11 @@ def cut(rank: RankTrace, links: Links) -> Pieces:
     cause = np.where(in_loading, Cause.DATA_LOADING, cause)
     row_piece = _pieces_of_calls(rank, links, calls, thread, end, call, row)
     return Pieces(thread, start, end, cause, call, row, annotation, row_piece)
+
+
+def _no_pieces() -> Pieces:
+    none, never = np.zeros(0, np.int64), np.zeros(0)
+    return Pieces(none, never, never, none, none, none, none, {})
 
 
 def _pieces_of_calls(

@@ -53,6 +53,16 @@ class EdgeKind(IntEnum):
 LAUNCH_KINDS = (EdgeKind.LAUNCH, EdgeKind.LAUNCH_COPY, EdgeKind.LAUNCH_COLLECTIVE)
 
 
+CERTAIN_KINDS = (
+    EdgeKind.PROGRAM,
+    *LAUNCH_KINDS,
+    EdgeKind.STREAM,
+    EdgeKind.STREAM_COPY,
+    EdgeKind.STREAM_COLLECTIVE,
+)
+"""Dependencies that the file states; all others are inferred."""
+
+
 class Cause(IntEnum):
     """What a stretch of time is due to: the closed list of idle causes, and work on the device."""
 

@@ -46,6 +46,7 @@ def merge(graphs: list[ExecutionGraph], origins_ns: list[int], wheres: list[str]
         tuple(label for g in graphs for label in g.labels),
         tuple(text for g in graphs for text in g.annotations),
         max(graph.unknown for graph in graphs),
+        sum(graph.left_out for graph in graphs),
     )
     return _meet(merged, matched + offset) if len(matched) else merged
 

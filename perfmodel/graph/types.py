@@ -100,12 +100,24 @@ class ExecutionGraph:
     unknown: Cause = Cause.UNEXPLAINED
     """What time without a visible reason is due to: `RECORDING_MISSING` in files that hold only
     part of what ran."""
+    left_out: int = 0
+    """Inferred dependencies that contradicted one another and are not in the graph."""
     arrivals: Ints | None = None
     """Where ranks meet: rows (transfer, arrival) of collective nodes. The device is taken from the
     arrival on, waiting included."""
 
     def __len__(self) -> int:
         return len(self.nodes_)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a user should know of how the graph was made."""
+        if not self.left_out:
+            return []
+        return [
+            f"{self.left_out} inferred dependencies contradict one another and were left out: "
+            "the times of this trace do not fit together"
+        ]
 
     @cached_property
     def on_device(self) -> NDArray[np.bool_]:

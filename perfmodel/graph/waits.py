@@ -77,6 +77,8 @@ def find_waits(rank: RankTrace, links: Links, pieces: Pieces) -> Waits:
     waits = Waits(
         pieces.start_us.copy(), pieces.end_us - pieces.start_us, pieces.cause.copy(), {}, [], set()
     )
+    if not len(pieces.thread):
+        return waits
     state = StreamState(rank, links)
     _synchronising_calls(rank, pieces, waits, state)
     _hidden_synchronisations(rank, links, pieces, waits)

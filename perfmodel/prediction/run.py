@@ -59,7 +59,7 @@ def predict(
     mode = mode or (TRANSFER if hardware else REPLAY)
     _check(trace, mode, hardware, leave_one_step_out)
     graph = build_graph(trace)
-    warnings = [*trace.warnings, *_comm_warnings(graph, scale)]
+    warnings = [*trace.warnings, *graph.warnings, *_comm_warnings(graph, scale)]
     edits = [*map(Scale.parse, scale), *map(Scale.parse_removal, remove)]
     duration = graph.nodes_.duration_us
     if overheads is not None:

@@ -82,7 +82,6 @@ def test_json_that_is_no_trace(fails: Fails, tmp_path: Path) -> None:
     fails(path, "other.json", "not a trace")
 
 
-@pytest.mark.xfail(strict=True, reason="graph/host.py cuts a rank without host threads")
 @pytest.mark.parametrize(
     "events",
     [
@@ -95,7 +94,6 @@ def test_trace_without_events(fails: Fails, tmp_path: Path, events: list[Any]) -
     fails(write(tmp_path / "hollow.json", {"traceEvents": events}), "hollow.json")
 
 
-@pytest.mark.xfail(strict=True, reason="graph/host.py cuts a rank without host threads")
 def test_trace_of_kernels_alone_is_no_internal_error(run: Run, tmp_path: Path) -> None:
     content = document()
     kernels = [e for e in content["traceEvents"] if e["cat"] == "kernel"]
