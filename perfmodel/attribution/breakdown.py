@@ -107,8 +107,11 @@ class Breakdown:
         ).fillna(0.0)
 
 
-def breakdown(trace: Trace) -> Breakdown:
+def breakdown(trace: Trace, *, profiler_us_per_event: float = 0.0) -> Breakdown:
     """Break a trace down as it was measured.
+
+    `profiler_us_per_event` is taken off the host overheads for every event that the profiler
+    recorded inside them (Lin et al. use 2); nothing else is corrected.
 
     Raises `TraceError` when there is nothing to break down (an execution trace has no times).
     """
@@ -119,7 +122,7 @@ def breakdown(trace: Trace) -> Breakdown:
     marks = graph.marks
     steps: dict[int, list[StepBreakdown]] = {rank: [] for rank in ranks_of(graph)}
     samples = {
-        rank.rank: measure(rank, links)
+        rank.rank: measure(rank, links, profiler_us_per_event=profiler_us_per_event)
         for rank, links in zip(trace.ranks, trace.links, strict=True)
     }
     devices = {rank: graph.device_span(rank) for rank in steps}

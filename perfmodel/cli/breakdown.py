@@ -42,6 +42,14 @@ def breakdown(
         Optional[list[int]],  # noqa: UP045
         typer.Option(metavar="N", help="Only this rank. May be repeated."),
     ] = None,
+    profiler_overhead: Annotated[
+        float,
+        typer.Option(
+            metavar="US",
+            min=0.0,
+            help="Take this much off T1 to T5 for every event that the profiler recorded in them.",
+        ),
+    ] = 0.0,
     figure: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(
@@ -76,7 +84,7 @@ def breakdown(
     with working(f"reading {trace}"):
         content = read(trace, strict=strict, max_bytes=limit)
     with working(f"breaking {trace} down"):
-        whole = break_down(content)
+        whole = break_down(content, profiler_us_per_event=profiler_overhead)
     found = _chosen(whole, kept, rank)
     if figure:
         _draw(whole, found, figure)
