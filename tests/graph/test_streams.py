@@ -158,6 +158,17 @@ def test_kernels_of_one_stream_follow_each_other() -> None:
     assert measured(graph).step_us == schedule(graph).step_us
 
 
+@pytest.mark.xfail(strict=True, reason="operations of one stream that overlap are put in a row")
+def test_branches_of_a_graph_on_one_stream_run_side_by_side() -> None:
+    t = Tiny()
+    t.step(1, 0, 600)
+    branches = [(20.0, 500.0), (25.0, 505.0), (30.0, 510.0)]
+    t.launch(5, 10, branches, call="cudaGraphLaunch")
+    t.call("cudaDeviceSynchronize", 30, 520)
+    graph = t.graph()
+    assert schedule(graph).step_us == pytest.approx(measured(graph).step_us, rel=0.02)
+
+
 def test_streams_of_one_number_on_two_devices_are_two() -> None:
     t = Tiny()
     t.op("aten::a", 0, 60)

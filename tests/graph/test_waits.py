@@ -146,6 +146,16 @@ def test_a_kernel_launched_after_a_synchronise_is_not_what_it_waited_for() -> No
     assert edges_of(t.graph(), EdgeKind.HOST_SYNC) == [("before", SYNC_DEVICE)]
 
 
+@pytest.mark.xfail(strict=True, reason="a call waits for what is launched within itself: a cycle")
+def test_a_launch_that_begins_in_the_microsecond_of_a_synchronise_was_before_it() -> None:
+    t = Tiny()
+    t.step(1, 0, 100)
+    t.op("aten::mm", 0, 30)
+    t.launch(30, 31, kernel=(33, 45))  # whole microseconds
+    t.call(SYNC_STREAM, 30, 50)
+    assert_replays(t.graph())
+
+
 # Blocking copies
 
 
@@ -410,6 +420,15 @@ def test_a_host_collective_that_nobody_waits_for_is_hidden() -> None:
     graph = gloo((10, 25)).graph()
     assert edges_of(graph, EdgeKind.HAND_BACK) == []
     assert halved(graph, "gloo:all_reduce") == 150
+
+
+@pytest.mark.xfail(strict=True, reason="IndexError where the main thread has no pieces")
+def test_a_host_collective_beside_a_main_thread_of_annotations_alone() -> None:
+    t = Tiny()
+    t.note("## forward ##", 0, 100)
+    t.note("gloo:all_reduce", 20, 40, WORKER)
+    graph = t.graph()
+    assert span(graph, node_of(graph, "gloo:all_reduce")) == (20, 20)
 
 
 def test_a_host_collective_issued_before_the_window_begins_when_it_did() -> None:

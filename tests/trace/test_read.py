@@ -124,6 +124,13 @@ def test_missing_ranks_are_a_warning_and_strictly_an_error(tmp_path: Path) -> No
         read(path, strict=True)
 
 
+@pytest.mark.xfail(strict=True, reason="only folders are looked at")
+def test_missing_ranks_of_an_archive_are_a_warning_too(tmp_path: Path) -> None:
+    content = archive(("a.json", tiny(0, 4).content()), ("b.json", tiny(2, 4).content()))
+    trace = read(write(tmp_path / "job.tar.gz", content))
+    assert "ranks 1, 3 of 4 are not here" in trace.warnings[0]
+
+
 def test_one_file_of_a_larger_job_is_no_folder_that_misses_ranks(tmp_path: Path) -> None:
     assert read(write(tmp_path / "a.json", tiny(0, 4).content()), strict=True).warnings == []
 
