@@ -7,9 +7,16 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).parents[1]
 NOT_FOUND = "reference data not found (PERFMODEL_REFERENCE)"
+
+
+# The same examples in every run, so that a red test is due to the change. To look for new ones:
+# `pytest --hypothesis-profile=default`. No deadline, since machines that run tests are shared.
+settings.register_profile("perfmodel", derandomize=True, deadline=None)
+settings.load_profile("perfmodel")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
