@@ -123,28 +123,29 @@ class Walker:
                 break
             freed = end[earlier]
             if freed < now:
-                if freed < stop_us:
-                    freed = stop_us
                 kind = edge[node]
                 if kind != _PROGRAM and now - freed <= _PLAUSIBLE_US[kind]:
-                    pieces.append((node, kind, _CAUSES[kind], freed, now))
+                    pieces.append((node, kind, _CAUSES[kind], max(freed, stop_us), now))
                 else:
-                    pieces += self._odd_gap(node, freed, now)
+                    pieces += self._odd_gap(node, freed, now, stop_us)
                 now = freed
             node = earlier
         return Path(pieces)
 
-    def _odd_gap(self, node: int, start_us: float, end_us: float) -> list[PlainPiece]:
+    def _odd_gap(
+        self, node: int, freed_us: float, now_us: float, stop_us: float
+    ) -> list[PlainPiece]:
         """A way to `node` that its edge explains in part only, or (on one thread) not at all."""
         kind = self.edge[node]
         if kind == _PROGRAM:
             waiting = _CAUSE_OF_WAITING_NODE.get(self.kind[node], self.unknown)
-            return [(node, kind, waiting, start_us, end_us)]
-        known = min(start_us + max(self.lag[node], 0.0), end_us)
-        return [
-            (node, kind, self.unknown, known, end_us),
-            (node, kind, _CAUSES[kind], start_us, known),
+            return [(node, kind, waiting, max(freed_us, stop_us), now_us)]
+        known = min(freed_us + max(self.lag[node], 0.0), now_us)
+        parts = [
+            (node, kind, self.unknown, max(known, stop_us), now_us),
+            (node, kind, _CAUSES[kind], max(freed_us, stop_us), known),
         ]
+        return [part for part in parts if part[3] < part[4]]
 
 
 def _causes_of_release(timeline: Timeline, binding: Binding) -> dict[int, int]:

@@ -13,6 +13,7 @@ from perfmodel.graph.lags import with_constant_lags
 from perfmodel.graph.marks import with_marks
 from perfmodel.graph.nodes import rank_nodes, stream_neighbours
 from perfmodel.graph.streams import CrossEdges, event_waits, occupancy_waits
+from perfmodel.graph.threads import ROUNDING_US
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes
 from perfmodel.graph.waits import find_waits
 from perfmodel.trace.categories import COMMUNICATION_KERNEL_NAME, Category
@@ -90,11 +91,23 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
         _texts(rank, nodes.row),
         _texts(rank, around),
         Cause.UNEXPLAINED if whole else Cause.RECORDING_MISSING,
+        _process_groups(rank, devices, is_collective, first_device),
     )
     try:
         return _acyclic(graph)
     except GraphError as error:
         raise GraphError(f"{rank.where}: {error}: the times of this trace do not fit") from None
+
+
+def _process_groups(
+    rank: RankTrace, devices: Ints, is_collective: Mask, first_device: int
+) -> dict[int, str]:
+    """Collective node to its process group, where the file names it."""
+    named = np.flatnonzero(is_collective & (rank.process_group[devices] >= 0))
+    names = rank.process_group[devices[named]].tolist()
+    return {
+        int(at) + first_device: rank.strings[name] for at, name in zip(named, names, strict=True)
+    }
 
 
 def _released(nodes: Nodes, edges: Edges) -> Nodes:
@@ -168,6 +181,9 @@ def _stream_edges(
     rank: RankTrace, links: Links, first_device: int, is_collective: Mask
 ) -> tuple[Ints, Ints, Ints]:
     previous, following = stream_neighbours(rank, links)
+    rows = links.device_rows
+    in_turn = rank.start_us[rows[following]] >= rank.end_us[rows[previous]] - ROUNDING_US
+    previous, following = previous[in_turn], following[in_turn]
     kind = _by_category(
         rank,
         links.device_rows,

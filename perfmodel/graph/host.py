@@ -131,7 +131,11 @@ def _cut_thread(
         else call_start
     )
     marks = [rank.start_us[ops], rank.end_us[ops]]
-    if role == MAIN and not links.steps.is_window:
+    if role == MAIN and links.steps.is_window and len(ops):
+        events = rank.of(Category.ANNOTATION, Category.PYTHON)
+        last = rank.end_us[events[rank.thread[events] == thread]].max(initial=rank.end_us[ops[-1]])
+        marks.append(np.array([last]))
+    elif role == MAIN:
         marks += [links.steps.start_us, links.steps.end_us]
     edges = np.concatenate(marks)
     if len(calls):
@@ -173,7 +177,7 @@ def _cut_thread(
     if len(calls):
         kind = np.where(call >= 0, kind_of_row[calls[np.maximum(call, 0)]], PIECE)
         row = np.where(call >= 0, calls[np.maximum(call, 0)], row)
-        cause = np.where(kind != PIECE, Cause.HOST_T4, cause)
+        cause = np.where(np.isin(kind, (PIECE, ELAPSED)), cause, Cause.HOST_T4)
     return np.full(len(start), thread, np.int64), start, end, cause, kind, row
 
 

@@ -18,7 +18,8 @@ def with_marks(
     """Append a mark at each step start and end; the edges into them are (source, target).
 
     `last_node` is the node that a piece ends with (itself, or its return). A step's bounds follow
-    the piece of the main thread that ends there; the end of a window follows everything.
+    the piece of the main thread that ends there, or the call across it; the end of a window
+    follows everything.
     """
     steps = links.steps
     ends = _ends(links, pieces, last_node, nodes, first_device)
@@ -30,9 +31,9 @@ def with_marks(
         if steps.is_window and position % 2:
             sources.append(ends)
             continue
-        at = int(np.searchsorted(pieces.end_us[main], time, side="right")) - 1
-        ends_here = at >= 0 and pieces.end_us[main[at]] == time
-        sources.append(last_node[main[at : at + 1]] if ends_here else np.zeros(0, np.int64))
+        at = int(np.searchsorted(pieces.start_us[main], time, side="left")) - 1
+        begun = at >= 0 and pieces.end_us[main[at]] >= time
+        sources.append(last_node[main[at : at + 1]] if begun else np.zeros(0, np.int64))
     counts = np.array([len(found) for found in sources], np.int64)
     release = np.where(counts > 0, -np.inf, when)
 

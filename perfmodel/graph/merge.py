@@ -12,6 +12,7 @@ import numpy as np
 
 from perfmodel.errors import TraceError
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
+from perfmodel.graph.meetings import Meeting, find_meetings
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.trace.columns import NONE, Floats, Ints
 
@@ -19,9 +20,9 @@ from perfmodel.trace.columns import NONE, Floats, Ints
 def merge(graphs: list[ExecutionGraph], origins_ns: list[int], wheres: list[str]) -> ExecutionGraph:
     """One graph of all ranks on one clock.
 
-    Collectives are matched by order, counted from the last (ranks begin recording at different
-    times). Clocks are aligned by the ends of the matched collectives. Raises `TraceError` when two
-    ranks disagree on which collective comes next, and when their steps differ in number.
+    Collectives are matched as `find_meetings` says, and clocks aligned by the ends of those that
+    are. Raises `TraceError` when two ranks disagree on which collective comes next, and when their
+    steps differ in number; `GraphError` when they wait for one another in a circle.
     """
     counts = [len(graph.marks.name) for graph in graphs]
     if len(set(counts)) > 1:
@@ -31,8 +32,9 @@ def merge(graphs: list[ExecutionGraph], origins_ns: list[int], wheres: list[str]
             "ranks of one job must be recorded for the same steps"
         )
     offset = np.cumsum([0, *(len(graph) for graph in graphs)])[:-1]
-    matched = _match(graphs, wheres)
-    nodes = _stack_nodes(graphs, _clock_shifts(graphs, matched, origins_ns))
+    shift_us = (np.array(origins_ns, np.int64) - min(origins_ns)) / 1e3
+    meetings = find_meetings(graphs, shift_us, wheres)
+    nodes = _stack_nodes(graphs, _aligned(graphs, meetings, shift_us))
     merged = ExecutionGraph(
         nodes,
         _stack_edges(graphs, offset),
@@ -46,47 +48,31 @@ def merge(graphs: list[ExecutionGraph], origins_ns: list[int], wheres: list[str]
         tuple(label for g in graphs for label in g.labels),
         tuple(text for g in graphs for text in g.annotations),
         max(graph.unknown for graph in graphs),
-        sum(graph.left_out for graph in graphs),
+        left_out=sum(graph.left_out for graph in graphs),
     )
-    return _meet(merged, matched + offset) if len(matched) else merged
+    for meeting in meetings:
+        merged = _meet(merged, meeting.nodes + offset[meeting.ranks])
+    merged.order  # noqa: B018 (a graph in which ranks wait for one another in a circle is an error)
+    return merged
 
 
-def _match(graphs: list[ExecutionGraph], wheres: list[str]) -> Ints:
-    """`[collective, rank]`: the node of each collective in the graph of each rank."""
-    found = [_collectives(graph) for graph in graphs]
-    shared = min(len(nodes) for nodes in found)
-    matched = np.array([nodes[len(nodes) - shared :] for nodes in found], np.int64)
-    matched = matched.reshape(len(graphs), shared).T
-    for row in matched:
-        names = [graph.labels[node] for graph, node in zip(graphs, row, strict=True)]
-        for name, where in zip(names, wheres, strict=True):
-            if name != names[0]:
-                raise TraceError(
-                    f"{where}: comes to {name[:60]!r} where {wheres[0]} comes to "
-                    f"{names[0][:60]!r}: these collectives never meet"
-                )
-    return matched
-
-
-def _collectives(graph: ExecutionGraph) -> Ints:
-    """Collective nodes in the order of their issue: of a stream its own, of host threads that of
-    the operators behind them (two threads may take them up the other way round)."""
-    nodes = np.flatnonzero(graph.nodes_.kind == NodeKind.COLLECTIVE)
-    issued_us = graph.nodes_.start_us.copy()
-    behind = np.flatnonzero(graph.edges_.kind == EdgeKind.HOST_COLLECTIVE)
-    issued_us[graph.edges_.target[behind]] = graph.nodes_.end_us[graph.edges_.source[behind]]
-    return nodes[np.argsort(issued_us[nodes], kind="stable")]
-
-
-def _clock_shifts(graphs: list[ExecutionGraph], matched: Ints, origins_ns: list[int]) -> Floats:
-    """What to add to each rank's clock, so that collectives end at one time (in the median)."""
-    shift = (np.array(origins_ns, np.int64) - min(origins_ns)) / 1e3
-    if not len(matched):
-        return shift
-    columns = [g.nodes_.end_us[matched[:, r]] + shift[r] for r, g in enumerate(graphs)]
-    ends = np.stack(columns, axis=1)
-    behind: Floats = np.median(ends - np.median(ends, axis=1, keepdims=True), axis=0)
-    return shift - behind
+def _aligned(graphs: list[ExecutionGraph], meetings: list[Meeting], shift_us: Floats) -> Floats:
+    """`shift_us` corrected so that collectives end at one time, in the median over them."""
+    behind: list[list[Floats]] = [[] for _ in graphs]
+    for meeting in meetings:
+        ends = np.stack(
+            [
+                graphs[r].nodes_.end_us[meeting.nodes[:, i]] + shift_us[r]
+                for i, r in enumerate(meeting.ranks.tolist())
+            ],
+            axis=1,
+        )
+        late = ends - np.median(ends, axis=1, keepdims=True)
+        for i, r in enumerate(meeting.ranks.tolist()):
+            behind[r].append(late[:, i])
+    corrections = [float(np.median(np.concatenate(late))) if late else 0.0 for late in behind]
+    aligned: Floats = shift_us - np.array(corrections)
+    return aligned
 
 
 def _stack_nodes(graphs: list[ExecutionGraph], shift_us: Floats) -> Nodes:
@@ -158,6 +144,7 @@ def _meet(graph: ExecutionGraph, matched: Ints) -> ExecutionGraph:
     after[arrive] = transfer
     to_meeting, from_meeting = np.repeat(meeting, ranks), np.repeat(meeting, ranks)
     new = len(arrive)
+    pairs = np.stack([transfer, arrive], axis=1)
     return replace(
         graph,
         nodes_=grown,
@@ -172,5 +159,5 @@ def _meet(graph: ExecutionGraph, matched: Ints) -> ExecutionGraph:
         + tuple(graph.labels[node] for node in first)
         + tuple(graph.labels[node] for node in arrive),
         annotations=graph.annotations + ("",) * (collectives + new),
-        arrivals=np.stack([transfer, arrive], axis=1),
+        arrivals=pairs if graph.arrivals is None else np.concatenate([graph.arrivals, pairs]),
     )

@@ -7,8 +7,8 @@ import numpy as np
 from perfmodel.graph.host import ALLOCATOR, ELAPSED, LAUNCH, PIECE, SYNC, Pieces
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.lags import PLAUSIBLE_US
+from perfmodel.graph.threads import Waits
 from perfmodel.graph.types import Nodes
-from perfmodel.graph.waits import Waits
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, Ints, Mask, RankTrace
 from perfmodel.trace.link import Links, runs, stream_keys

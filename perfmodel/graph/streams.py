@@ -15,7 +15,7 @@ UNEXPLAINED_US = 4.0
 """A start this much later than the known dependencies allow has another reason."""
 ROUNDING_US = 3.0
 """Events of files with whole microseconds overlap by up to this much."""
-BEFORE_US = 12.0
+BEFORE_US = 25.0
 """A waiting operation starts at most this long after what it waited for."""
 MAX_TAIL_US = 2000.0
 MAX_TAIL_FRAC = 0.5
@@ -66,7 +66,7 @@ class _Others:
             open_ = (found < 0) & (place >= 0) & (self.end[near] >= at - BEFORE_US)
             fits = open_ & (self.stream[near] != self.stream[targets]) & (self.start[near] < at)
             found[fits] = near[fits]
-            place = place - 1
+            place = np.maximum(place - 1, NONE)
         return found
 
 

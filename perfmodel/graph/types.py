@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -100,6 +100,8 @@ class ExecutionGraph:
     unknown: Cause = Cause.UNEXPLAINED
     """What time without a visible reason is due to: `RECORDING_MISSING` in files that hold only
     part of what ran."""
+    process_groups: dict[int, str] = field(default_factory=dict)
+    """Collective node to its process group, where the file names it."""
     left_out: int = 0
     """Inferred dependencies that contradicted one another and are not in the graph."""
     arrivals: Ints | None = None
@@ -228,11 +230,14 @@ class ExecutionGraph:
         first = np.searchsorted(self.edges_.target[by_target], np.arange(len(self) + 1))
         return first, by_target
 
-    def to_networkx(self) -> nx.DiGraph:
-        """The graph for people: node and edge attributes as in `nodes` and `edges`."""
+    def to_networkx(self) -> nx.MultiDiGraph:
+        """The graph for people: node and edge attributes as in `nodes` and `edges`.
+
+        Two nodes may have several edges, such as data and occupancy.
+        """
         import networkx as nx
 
-        graph = nx.DiGraph()
+        graph = nx.MultiDiGraph()
         graph.add_nodes_from((i, row) for i, row in enumerate(self.nodes.to_dict("records")))
         graph.add_edges_from(
             (row.pop("source"), row.pop("target"), row) for row in self.edges.to_dict("records")

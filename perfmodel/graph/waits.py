@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 
 from perfmodel.graph.host import ALLOCATOR, ELAPSED, LAUNCH, PIECE, SYNC, Pieces
 from perfmodel.graph.kinds import Cause, EdgeKind
-from perfmodel.trace.categories import COPY_CALL, DEVICE_TO_PAGEABLE_COPY, WAITING_NAME, Category
+from perfmodel.graph.threads import ROUNDING_US, Waits, waits_of_threads
+from perfmodel.trace.categories import (
+    COPY_CALL,
+    DEVICE_FREE_CALL,
+    DEVICE_TO_PAGEABLE_COPY,
+    Category,
+)
 from perfmodel.trace.columns import NONE, Floats, Ints, RankTrace
 from perfmodel.trace.link import Links, stream_keys
-from perfmodel.trace.steps import AUTOGRAD, MAIN
 
-ROUNDING_US = 3.0
-"""Neighbouring events of files with whole microseconds overlap by up to this much."""
 CLOCK_TOLERANCE_US = 25.0
 """The clocks of host and device in one trace differ by up to this much."""
 HIDDEN_SYNC_GAP_US = 1000.0
@@ -23,29 +25,9 @@ HIDDEN_SYNC_GAP_US = 1000.0
 HIDDEN_SYNC_RETURN_US = 500.0
 QUEUE_DEPTHS = range(900, 1100)
 BLOCKED_LAUNCH_FACTOR = 4.0
+_UNBLOCKED_QUANTILE = 0.05
 MAX_SYNC_CALL_US = 10.0
 """A synchronising call that has nothing to wait for takes no longer than this."""
-MIN_WAITED_FRAC = 0.3
-"""A gap of the main thread is a wait for another thread that works for this much of it."""
-
-
-@dataclass
-class Waits:
-    """How waiting changes the pieces: when the work of a piece begins, what it takes by itself,
-    and the nodes that stand for the return from a wait inside a piece.
-
-    `edges` are (source, target, kind); a device row is written as `~row`, the return of piece
-    `p` as `len(pieces) + p`, a piece as itself.
-    """
-
-    start_us: Floats
-    duration_us: Floats
-    cause: Ints
-    returns: dict[int, tuple[float, float, Cause]]
-    """Piece to (start, duration, cause) of the return that follows it on its thread."""
-    edges: list[tuple[int, int, EdgeKind]]
-    woken: set[int]
-    """First pieces after a sleep: another thread's hand-over starts them, not the clock."""
 
 
 class StreamState:
@@ -80,17 +62,18 @@ def find_waits(rank: RankTrace, links: Links, pieces: Pieces) -> Waits:
     if not len(pieces.thread):
         return waits
     state = StreamState(rank, links)
-    _synchronising_calls(rank, pieces, waits, state)
+    _synchronising_calls(rank, links, pieces, waits, state)
     _hidden_synchronisations(rank, links, pieces, waits)
     _blocking_copies(rank, links, pieces, waits)
     _launch_queue(rank, links, pieces, waits)
     _early_kernels(rank, links, pieces, waits)
-    _host_collectives(rank, links, pieces, waits)
-    _hand_overs(rank, links, pieces, waits)
+    waits_of_threads(rank, links, pieces, waits)
     return waits
 
 
-def _synchronising_calls(rank: RankTrace, pieces: Pieces, waits: Waits, state: StreamState) -> None:
+def _synchronising_calls(
+    rank: RankTrace, links: Links, pieces: Pieces, waits: Waits, state: StreamState
+) -> None:
     """Synchronise calls wait for a stream or all of them; freeing device memory for all."""
     syncs = np.flatnonzero(pieces.call == SYNC)
     own = min(float(waits.duration_us[syncs].min(initial=np.inf)), MAX_SYNC_CALL_US)
@@ -100,18 +83,24 @@ def _synchronising_calls(rank: RankTrace, pieces: Pieces, waits: Waits, state: S
         if rank.sync_stream[row] >= 0
     }
     end_us = rank.end_us
-    for piece in np.flatnonzero((pieces.call == SYNC) | (pieces.call == ALLOCATOR)):
+    launched_by = dict(zip(links.device_rows.tolist(), links.device_launch.tolist(), strict=True))
+    for piece in np.flatnonzero((pieces.call == SYNC) | (pieces.call == ALLOCATOR)).tolist():
         row = int(pieces.row[piece])
         name = rank.text(row)
         begun, returned = pieces.start_us[piece], pieces.end_us[piece]
         frees = pieces.call[piece] == ALLOCATOR
-        if frees and "Free" not in name:
+        if frees and not DEVICE_FREE_CALL.match(name):
             continue
-        last = [
-            r for r in state.last(begun) if r >= 0 and end_us[r] <= returned + CLOCK_TOLERANCE_US
+        before = [
+            r
+            for r in state.last(begun)
+            if r >= 0 and pieces.row_piece.get(launched_by[r], NONE) != piece
+        ]
+        last = [r for r in before if end_us[r] <= returned] or [
+            r for r in before if end_us[r] <= returned + CLOCK_TOLERANCE_US
         ]
         if not frees and (known := stream_of_call.get(int(rank.correlation[row]))) is not None:
-            last = [r for r in last if rank.stream[r] == known] or last
+            last = [r for r in before if rank.stream[r] == known] or last
         if not last:
             continue
         awaited = max(last, key=lambda r: end_us[r])
@@ -158,7 +147,7 @@ def _blocking_copies(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits
         return
     is_copy_call = rank.name_matches(COPY_CALL)
     pageable = rank.name_contains(DEVICE_TO_PAGEABLE_COPY)
-    issue_us = float(np.median(rank.duration_us[launches]))
+    issue_us = _unblocked_us(pieces, waits)
     for device, launch in zip(links.device_rows[is_copy].tolist(), launches.tolist(), strict=True):
         piece = pieces.row_piece.get(launch)
         if piece is None or not is_copy_call[launch]:
@@ -189,7 +178,7 @@ def _launch_queue(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -
     if len(launch) <= QUEUE_DEPTHS[0]:
         return
     returned, ends = rank.end_us[launch], rank.end_us[device]
-    typical = float(np.median(rank.duration_us[launch]))
+    typical = _unblocked_us(pieces, waits)
     long = np.flatnonzero(rank.duration_us[launch] > BLOCKED_LAUNCH_FACTOR * typical)
     seen: Counter[int] = Counter()
     for depth in QUEUE_DEPTHS:
@@ -217,10 +206,7 @@ def _launch_queue(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -
 
 def _early_kernels(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> None:
     """Launch calls that went on after their kernel had begun: issue first, the rest after it."""
-    launches = np.flatnonzero(pieces.call == LAUNCH)
-    if not len(launches):
-        return
-    typical = float(np.median(waits.duration_us[launches]))
+    typical = _unblocked_us(pieces, waits)
     linked = np.flatnonzero(links.device_launch >= 0)
     launch = links.device_launch[linked]
     slow = linked[rank.duration_us[launch] > 2 * typical]
@@ -236,78 +222,7 @@ def _early_kernels(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) 
             waits.returns[piece] = (float(pieces.end_us[piece]) - rest, rest, Cause.HOST_T4)
 
 
-def _host_collectives(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> None:
-    """Collectives on worker threads (Gloo): issued by the main thread, waited for by it later."""
-    main = _main_thread(links)
-    own = np.flatnonzero(pieces.thread == main)
-    for piece in np.flatnonzero(pieces.cause == Cause.COMMUNICATION):
-        if piece and pieces.thread[piece - 1] == pieces.thread[piece]:
-            waits.duration_us[piece - 1] = 0.0
-        waits.woken.add(int(piece))
-        issuing = int(np.searchsorted(pieces.start_us[own], pieces.start_us[piece], "right")) - 2
-        if issuing >= 0:
-            waits.edges.append((int(own[issuing]), int(piece), EdgeKind.HOST_COLLECTIVE))
-        over = pieces.end_us[piece]
-        at = int(own[max(np.searchsorted(pieces.start_us[own], over, "right") - 1, 0)])
-        waiting = pieces.end_us[at] > over and any(
-            WAITING_NAME.search(rank.text(int(row)))
-            for row in (pieces.row[at], pieces.annotation[at])
-            if row >= 0
-        )
-        if waiting and pieces.call[at] == PIECE:
-            over = max(over, waits.returns[at][0] if at in waits.returns else over)
-            after = float(pieces.end_us[at] - over)
-            waits.duration_us[at] = 0.0
-            waits.returns[at] = (float(over), after, Cause(int(waits.cause[at])))
-            waits.edges.append((int(piece), len(pieces.thread) + at, EdgeKind.HAND_BACK))
-
-
-def _main_thread(links: Links) -> int:
-    return next(thread for thread, role in links.roles.items() if role == MAIN)
-
-
-def _hand_overs(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> None:
-    """The main thread sleeps while a thread that it woke works (backward): it waits, not works.
-
-    An autograd thread may wake the main thread for a task of its own and work on meanwhile;
-    another thread counts as woken only when it sleeps before and after.
-    """
-    main = _main_thread(links)
-    gap = (pieces.thread == main) & (pieces.call == PIECE) & (pieces.cause == Cause.HOST_T1)
-    gaps = np.flatnonzero(gap & ~np.isin(np.arange(len(gap)), list(waits.returns)))
-    begun, over = pieces.start_us[gaps], pieces.end_us[gaps]
-    for thread, role in links.roles.items():
-        if thread == main:
-            continue
-        own = np.flatnonzero(pieces.thread == thread)
-        asleep = (pieces.cause[own] == Cause.HOST_T1) & (pieces.call[own] == PIECE)
-        if (pieces.cause[own] == Cause.COMMUNICATION).any():
-            continue
-        busy = own[~asleep]
-        if not len(busy):
-            continue
-        first = np.searchsorted(pieces.start_us[busy], begun, side="left")
-        past = np.searchsorted(pieces.end_us[busy], over + ROUNDING_US, side="right")
-        for g in np.flatnonzero(past > first):
-            woken, last, piece = int(busy[first[g]]), int(busy[past[g] - 1]), int(gaps[g])
-            was_awake = first[g] > 0 and pieces.end_us[busy[first[g] - 1]] > begun[g] + ROUNDING_US
-            stays_awake = past[g] < len(busy) and pieces.start_us[busy[past[g]]] < over[g]
-            worked = pieces.end_us[last] - pieces.start_us[woken]
-            if worked < MIN_WAITED_FRAC * (over[g] - begun[g]):
-                continue
-            if role != AUTOGRAD and (was_awake or stays_awake):
-                continue
-            if was_awake:
-                waits.duration_us[piece] = 0.0
-            else:
-                before = max(pieces.start_us[woken] - begun[g], 0.0)
-                waits.duration_us[piece] = min(waits.duration_us[piece], before)
-                waits.edges.append((piece, woken, EdgeKind.HAND_OVER))
-                waits.woken.add(woken)
-                if woken and pieces.thread[woken - 1] == thread:
-                    waits.duration_us[woken - 1] = 0.0
-            after = max(over[g] - pieces.end_us[last], 0.0)
-            if piece in waits.returns:
-                after = min(after, waits.returns[piece][1])
-            waits.returns[piece] = (float(over[g]) - after, after, Cause.HOST_T1)
-            waits.edges.append((last, len(pieces.thread) + piece, EdgeKind.HAND_BACK))
+def _unblocked_us(pieces: Pieces, waits: Waits) -> float:
+    """What a launch call takes that waits for nothing: a low quantile, since most may wait."""
+    launches = waits.duration_us[pieces.call == LAUNCH]
+    return float(np.quantile(launches, _UNBLOCKED_QUANTILE)) if len(launches) else 0.0

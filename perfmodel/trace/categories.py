@@ -80,6 +80,8 @@ ELAPSED_TIME_CALL = re.compile(r"(cuda|hip|cu)EventElapsedTime")
 ALLOCATOR_CALL = re.compile(
     r"(cuda|hip|cu)(Malloc|Free|HostAlloc|HostFree|MemAlloc|MemFree|MemCreate|MemMap)"
 )
+DEVICE_FREE_CALL = re.compile(r"(cuda|hip|cu)\w*Free(?!\w*Async)")
+"""Allocator calls that wait for the device; freeing in stream order does not."""
 DEVICE_TO_PAGEABLE_COPY = re.compile(r"DtoH.*Pageable|DeviceToHost.*Pageable", re.I)
 """Copies that a host call always waits for, whatever it is called."""
 

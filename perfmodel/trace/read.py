@@ -136,7 +136,7 @@ def read(path: str | Path, *, strict: bool = False, max_bytes: int = DEFAULT_MAX
     for part in parts:
         trace.warnings.extend(f"{part.where}: {text}" for text in part.warnings)
     trace.warnings.extend(f"{where}: no trace, ignored" for where in ignored)
-    trace.warnings.extend(_incomplete(trace, Path(str(path)).is_dir()))
+    trace.warnings.extend(_incomplete(trace, several=len(found) > 1 or Path(str(path)).is_dir()))
     if strict and trace.warnings:
         raise TraceError(trace.warnings[0])
     return trace
@@ -206,10 +206,10 @@ def _by_rank(others: list[ExecutionTrace], ranks: list[RankTrace]) -> dict[int, 
     return found
 
 
-def _incomplete(trace: Trace, is_folder: bool) -> list[str]:
+def _incomplete(trace: Trace, *, several: bool) -> list[str]:
     found = []
     sizes = [rank.world_size for rank in trace.ranks if rank.world_size]
-    if is_folder and sizes and len(trace.ranks) < sizes[0]:
+    if several and sizes and len(trace.ranks) < sizes[0]:
         missing = sorted(set(range(sizes[0])) - {rank.rank for rank in trace.ranks})
         found.append(
             f"{trace.source}: ranks {', '.join(map(str, missing))} of {sizes[0]} are not here: "

@@ -178,9 +178,6 @@ def test_the_allocator() -> None:
     assert idle_of(t)["allocator"] == 50
 
 
-@pytest.mark.xfail(
-    strict=True, reason="_Others.last_ended: place runs below -len in traces of few operations"
-)
 def test_another_stream() -> None:
     t = Tiny()
     t.step(1, 0, 150)
@@ -273,9 +270,6 @@ def test_a_start_that_nothing_explains_is_unexplained_and_the_lag_is_not() -> No
     assert found["launch_latency"] == 4 * 5 + 5
 
 
-@pytest.mark.xfail(
-    strict=True, reason="whether a gap is plausible is judged by its idle part alone"
-)
 def test_unexplained_idle_time_stays_so_however_little_of_it_was_idle() -> None:
     # A copy on another stream keeps the device busy until 60 us before the late kernel.
     found = idle_of(late_kernel(other_ends=850))

@@ -54,9 +54,6 @@ def test_marks_move_with_the_work_before_them() -> None:
     assert timeline.end_us[graph.marks.start].tolist() == [0, 50]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a step boundary inside a call is pinned to its measured time"
-)
 def test_a_call_across_the_end_of_a_step_does_not_pin_it() -> None:
     t = Tiny()
     t.step(1, 0, 100)
@@ -84,9 +81,6 @@ def test_a_window_ends_with_everything() -> None:
     assert halved(graph, GEMM) == [75]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the end of a window follows the last piece, not the last event"
-)
 def test_a_window_that_ends_with_an_annotation_lasts_as_long_in_the_replay() -> None:
     t = Tiny()
     t.note("serve", 0, 1000)

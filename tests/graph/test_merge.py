@@ -145,7 +145,6 @@ def test_ranks_that_began_recording_at_different_collectives_meet_from_the_last(
     assert transfers(graph, A2A) == [3]
 
 
-@pytest.mark.xfail(strict=True, reason="collectives are counted from the last, whatever the clocks")
 def test_a_rank_that_recorded_one_collective_longer_meets_at_the_same_ones() -> None:
     ranks = worker(0, 100, 400, steps=3), worker(1, 300, 400, steps=3)
     ranks[0].launch(3000, 3005, kernel=(3010, 3300), name=NCCL)
@@ -154,7 +153,6 @@ def test_a_rank_that_recorded_one_collective_longer_meets_at_the_same_ones() -> 
     assert transfers(graph)[:6] == [99] * 6
 
 
-@pytest.mark.xfail(strict=True, reason="process groups are not looked at")
 def test_ranks_of_different_groups_do_not_meet() -> None:
     ranks = [worker(rank, 100, 400) for rank in range(4)]
     for rank, t in enumerate(ranks):

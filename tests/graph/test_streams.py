@@ -32,9 +32,6 @@ def event_wait(
     return t
 
 
-@pytest.mark.xfail(
-    strict=True, reason="_Others.last_ended: place runs below -len in traces of few operations"
-)
 def test_a_late_start_after_a_stream_wait_is_tied_to_what_ended_just_before() -> None:
     graph = event_wait(consumer=(103, 150)).graph()
     assert edges_of(graph, *WAITS) == [("producer", "consumer")]
@@ -46,18 +43,12 @@ def test_a_late_start_after_a_stream_wait_is_tied_to_what_ended_just_before() ->
     assert schedule(graph, duration).start_us[consumer] == 53
 
 
-@pytest.mark.xfail(
-    strict=True, reason="_Others.last_ended: place runs below -len in traces of few operations"
-)
 def test_waits_of_collectives_have_a_lag_of_their_own() -> None:
     graph = event_wait(consumer=(107, 150), name=NCCL).graph()
     assert edges_of(graph, EdgeKind.EVENT_WAIT_COLLECTIVE) == [("producer", NCCL)]
     assert lags_of(graph, EdgeKind.EVENT_WAIT_COLLECTIVE) == [7]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="_Others.last_ended: place runs below -len in traces of few operations"
-)
 def test_a_wait_that_cost_nothing_is_kept_between_the_streams_that_the_launches_name() -> None:
     t = Tiny()
     t.step(1, 0, 400)
@@ -76,9 +67,6 @@ def test_a_wait_that_cost_nothing_is_kept_between_the_streams_that_the_launches_
     assert schedule(graph, duration).start_us[consumer] == 215 + 130 + 3
 
 
-@pytest.mark.xfail(
-    strict=True, reason="_Others.last_ended: place runs below -len in traces of few operations"
-)
 def test_a_wait_that_the_measurement_contradicts_is_left_out() -> None:
     assert edges_of(event_wait(consumer=(25, 50)).graph(), *WAITS) == []
 
@@ -87,9 +75,6 @@ def test_without_a_stream_wait_a_late_start_is_no_event_wait() -> None:
     assert edges_of(event_wait(consumer=(103, 150), with_call=False).graph(), *WAITS) == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="_Others.last_ended: place runs below -len in traces of few operations"
-)
 def test_a_stream_wait_before_nothing_does_no_harm() -> None:
     t = event_wait(consumer=(25, 50))
     t.call("cudaStreamWaitEvent", 280, 281)
@@ -158,7 +143,6 @@ def test_kernels_of_one_stream_follow_each_other() -> None:
     assert measured(graph).step_us == schedule(graph).step_us
 
 
-@pytest.mark.xfail(strict=True, reason="operations of one stream that overlap are put in a row")
 def test_branches_of_a_graph_on_one_stream_run_side_by_side() -> None:
     t = Tiny()
     t.step(1, 0, 600)

@@ -74,7 +74,6 @@ def test_networkx_has_the_same_nodes_and_edges() -> None:
     assert (edge["kind"], edge["lag_us"]) == ("launch", 20)
 
 
-@pytest.mark.xfail(strict=True, reason="to_networkx is a DiGraph: parallel edges are lost")
 def test_two_edges_between_two_nodes_are_two_in_networkx() -> None:
     graph = made_graph({"a": ("t", 0, 1), "b": ("t", 1, 1)}, [("a", "b"), ("a", "b", 5)])
     assert graph.to_networkx().number_of_edges() == 2

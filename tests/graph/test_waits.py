@@ -122,9 +122,6 @@ def test_what_the_trace_says_of_a_synchronise_decides_which_stream_it_waited_for
     assert edges_of(t.graph(), EdgeKind.HOST_SYNC) == [("short", SYNC_STREAM)]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="operations that end up to 25 us after the return are preferred"
-)
 def test_a_synchronise_that_returns_before_another_stream_ends_did_not_wait_for_it() -> None:
     t = Tiny()
     t.step(1, 0, 200)
@@ -146,7 +143,6 @@ def test_a_kernel_launched_after_a_synchronise_is_not_what_it_waited_for() -> No
     assert edges_of(t.graph(), EdgeKind.HOST_SYNC) == [("before", SYNC_DEVICE)]
 
 
-@pytest.mark.xfail(strict=True, reason="a call waits for what is launched within itself: a cycle")
 def test_a_launch_that_begins_in_the_microsecond_of_a_synchronise_was_before_it() -> None:
     t = Tiny()
     t.step(1, 0, 100)
@@ -189,9 +185,6 @@ def test_a_copy_that_ends_after_its_call_does_not_block() -> None:
     assert edges_of(graph, EdgeKind.BLOCKING_COPY) == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the issue time of copies is the median of calls that waited"
-)
 def test_where_every_copy_blocks_waiting_is_not_taken_for_what_a_copy_call_costs() -> None:
     t = Tiny()
     t.step(1, 0, 400)
@@ -315,7 +308,6 @@ def test_a_main_thread_that_wakes_in_between_waits_twice() -> None:
     assert halved(graph, B) == 150 - 12.5
 
 
-@pytest.mark.xfail(strict=True, reason="only operators that begin within a gap are looked at")
 def test_an_operator_during_which_the_main_thread_was_busy_is_waited_for() -> None:
     graph = woken_for_a_task(with_last_op=False)
     assert edges_of(graph, EdgeKind.HAND_BACK) == [(A, "hook"), (B, "aten::after")]
@@ -340,13 +332,7 @@ def test_another_thread_that_sleeps_before_and_after_was_woken() -> None:
     assert edges_of(t.graph(), EdgeKind.HAND_OVER) == [("aten::after", "read")]
 
 
-BACK_TO_BACK = pytest.mark.xfail(strict=True, reason="two operators without a gap pass for sleep")
-ALL_BLOCKED = pytest.mark.xfail(
-    strict=True, reason="what a call takes is the median of blocked ones"
-)
-
-
-@pytest.mark.parametrize("first", [pytest.param(0, marks=BACK_TO_BACK), 6])
+@pytest.mark.parametrize("first", [0, 6])
 def test_another_thread_that_works_all_the_time_is_independent(first: int) -> None:
     t = Tiny()
     t.step(1, 0, 150)
@@ -357,9 +343,6 @@ def test_another_thread_that_works_all_the_time_is_independent(first: int) -> No
     assert edges_of(t.graph(), EdgeKind.HAND_OVER, EdgeKind.HAND_BACK) == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the piece before the woken one is taken for sleep and loses its time"
-)
 def test_an_autograd_thread_that_overlaps_the_gap_by_rounding_keeps_its_work() -> None:
     t = Tiny()
     t.step(1, 0, 300)
@@ -372,9 +355,6 @@ def test_an_autograd_thread_that_overlaps_the_gap_by_rounding_keeps_its_work() -
     assert span(graph, node_of(graph, A)) == (10, 92)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="an operator that begins after a gap hands back into it: a cycle"
-)
 def test_an_operator_that_began_after_a_gap_did_not_end_it() -> None:
     # Neighbours within a microsecond or two, as in files of nanosecond resolution.
     t = Tiny()
@@ -422,7 +402,6 @@ def test_a_host_collective_that_nobody_waits_for_is_hidden() -> None:
     assert halved(graph, "gloo:all_reduce") == 150
 
 
-@pytest.mark.xfail(strict=True, reason="IndexError where the main thread has no pieces")
 def test_a_host_collective_beside_a_main_thread_of_annotations_alone() -> None:
     t = Tiny()
     t.note("## forward ##", 0, 100)
@@ -453,18 +432,12 @@ def test_a_thread_of_one_operator_beside_a_host_collective_begins_when_it_did() 
     assert float(schedule(graph).start_us[node_of(graph, "read")]) == 10
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the piece before a collective loses its time, even a collective"
-)
 def test_host_collectives_one_behind_the_other_keep_their_time() -> None:
     graph = gloo((20, 50), (50, 90)).graph()
     assert [span(graph, node)[1] for node in nodes_named(graph, "gloo:all_reduce")] == [30, 40]
     assert_replays(graph)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the piece before a collective loses its time, even a collective"
-)
 def test_host_collectives_that_overlap_by_rounding_keep_their_time() -> None:
     graph = gloo((20, 51), (50, 90)).graph()
     times = [span(graph, node)[1] for node in nodes_named(graph, "gloo:all_reduce")]
@@ -499,7 +472,7 @@ def queued(*kernels_us: float, depth: int = 8) -> Tiny:
     return t
 
 
-@pytest.mark.parametrize("kernels_us", [(10, 10, 10, 100), pytest.param((100,), marks=ALL_BLOCKED)])
+@pytest.mark.parametrize("kernels_us", [(10, 10, 10, 100), (100,)])
 def test_launch_calls_wait_for_a_place_in_the_queue(
     monkeypatch: pytest.MonkeyPatch, kernels_us: tuple[float, ...]
 ) -> None:
@@ -559,9 +532,6 @@ def test_allocating_waits_for_nothing() -> None:
     assert span(graph, node_of(graph, "cudaMalloc")) == (40, 55)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="cudaFreeAsync is taken for a call that waits for the device"
-)
 def test_freeing_in_stream_order_waits_for_nothing() -> None:
     graph = freed("cudaFreeAsync", returned=70).graph()
     assert edges_of(graph, EdgeKind.ALLOCATOR) == []

@@ -124,7 +124,6 @@ def test_missing_ranks_are_a_warning_and_strictly_an_error(tmp_path: Path) -> No
         read(path, strict=True)
 
 
-@pytest.mark.xfail(strict=True, reason="only folders are looked at")
 def test_missing_ranks_of_an_archive_are_a_warning_too(tmp_path: Path) -> None:
     content = archive(("a.json", tiny(0, 4).content()), ("b.json", tiny(2, 4).content()))
     trace = read(write(tmp_path / "job.tar.gz", content))
