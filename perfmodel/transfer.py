@@ -103,8 +103,6 @@ def _above_floor(
 ) -> NDArray[np.float64]:
     """The ratio of times when only what is above the floor scales by `ratio`."""
     above_us = np.maximum(measured - source_floor_us, 0.0)
-    base_us = np.minimum(measured, source_floor_us)
     floors = target_floor_us / source_floor_us
-    total_us = np.where(measured > 0, measured, 1.0)
-    blended = (base_us * floors + above_us * ratio) / total_us
-    return np.where(measured > 0, blended, floors)
+    above_frac = np.divide(above_us, measured, out=np.zeros_like(measured), where=measured > 0)
+    return floors + above_frac * (ratio - floors)

@@ -12,14 +12,11 @@ import numpy as np
 
 from perfmodel.attribution.chains import Chains
 from perfmodel.attribution.intervals import clip, gaps, union
-from perfmodel.attribution.path import Path, PlainPiece, Walker
+from perfmodel.attribution.path import ROUNDING_US, Path, PlainPiece, Walker
 from perfmodel.graph.kinds import Cause
 from perfmodel.timeline.binding import Binding
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.columns import NONE, Floats, Ints, Mask
-
-_ROUNDING_US = 1e-9
-"""What differences of running totals leave where there is no time."""
 
 
 class Gaps(NamedTuple):
@@ -67,7 +64,7 @@ def idle_by_cause(
     return {
         cause.name.lower(): time_us
         for cause in Cause
-        if (time_us := float(total[cause]) + walked.get(cause.name.lower(), 0.0)) > _ROUNDING_US
+        if (time_us := float(total[cause]) + walked.get(cause.name.lower(), 0.0)) > ROUNDING_US
     }
 
 

@@ -14,6 +14,8 @@ from perfmodel.timeline.binding import Binding, bind
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.columns import NONE
 
+ROUNDING_US = 1e-9
+"""Sums of differences leave up to this much where there is no time."""
 _PROGRAM = int(EdgeKind.PROGRAM)
 _CAUSES = [int(CAUSE_OF_EDGE[kind]) for kind in EdgeKind]
 _PLAUSIBLE_US = [PLAUSIBLE_US[kind][1] for kind in EdgeKind]
@@ -65,7 +67,7 @@ class Path(Sequence[Piece]):
         total = [0.0] * len(Cause)
         for _, _, cause, start_us, end_us in self.plain:
             total[cause] += end_us - start_us
-        return {cause.name.lower(): total[cause] for cause in Cause if total[cause] > 0}
+        return {cause.name.lower(): total[cause] for cause in Cause if total[cause] > ROUNDING_US}
 
 
 @dataclass(frozen=True)

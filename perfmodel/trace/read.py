@@ -28,6 +28,9 @@ _SNIFF_BYTES = 512
 MIN_PAIRED_FRAC = 0.5
 """An execution trace that shares fewer of its events with a profile is of another program."""
 _KINETO_KEY = b'"traceEvents"'
+_RECORD_KEY = b'"perfmodel.collect.'
+OWN_RECORD = "record"
+"""What the collector writes beside its traces: no trace, and nothing to warn of."""
 
 
 @dataclass(frozen=True)
@@ -126,10 +129,10 @@ def read(path: str | Path, *, strict: bool = False, max_bytes: int = DEFAULT_MAX
     would only be a warning.
     """
     found = [(where, _decode(chunks, where)) for where, chunks in documents(path, max_bytes)]
-    parts = [part for _, part in found if part is not None]
+    parts = [part for _, part in found if part is not None and not isinstance(part, str)]
     ignored = [where for where, part in found if part is None]
     if not parts:
-        raise TraceError(f"{ignored[0]}: JSON without traceEvents or nodes: this is not a trace")
+        raise TraceError(f"{found[0][0]}: JSON without traceEvents or nodes: this is not a trace")
     ranks = [part for part in parts if isinstance(part, RankTrace)]
     others = [part for part in parts if not isinstance(part, RankTrace)]
     trace = Trace(str(path), _in_order(ranks), _by_rank(others, ranks))
@@ -142,8 +145,9 @@ def read(path: str | Path, *, strict: bool = False, max_bytes: int = DEFAULT_MAX
     return trace
 
 
-def _decode(chunks: Iterator[bytes], where: str) -> RankTrace | ExecutionTrace | None:
-    """What a document holds; None for JSON that is no trace. Readers load when they are needed."""
+def _decode(chunks: Iterator[bytes], where: str) -> RankTrace | ExecutionTrace | str | None:
+    """What a document holds: `OWN_RECORD` beside our own traces, None for other JSON that is no
+    trace. Readers load when they are needed."""
     head = bytearray()
     for chunk in chunks:
         head += chunk
@@ -159,6 +163,8 @@ def _decode(chunks: Iterator[bytes], where: str) -> RankTrace | ExecutionTrace |
 
     if execution_trace.looks_like_execution_trace(content):
         return execution_trace.decode_execution_trace(content, where)
+    if _RECORD_KEY in content:
+        return OWN_RECORD
     if first in (b"{", b"["):
         return None
     if chakra.looks_like_chakra(content):
