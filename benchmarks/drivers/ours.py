@@ -1,37 +1,38 @@
-"""Ours: `python -m perfmodel breakdown TRACE --format json`, what a user runs, to standard output.
+"""Ours: `read` plus `breakdown`, the calls that stand beside the peers' calls, and its JSON.
 
-That one command reads the trace, breaks every step down, gives every idle microsecond its cause
-and finds the critical path of every step. Modules that it imports lazily count as its work.
+They break every step down, give every idle microsecond its cause and find the critical path of
+every step. As for the peers, what the calls import lazily counts as their work.
 """
 
 from __future__ import annotations
 
-import runpy
 import sys
 
 from benchmarks.drivers.stages import Stages, run
 
 
 def work(trace: str, stages: Stages, steps: str) -> None:
-    """Run the command in this interpreter, as `python -m perfmodel` would."""
+    """Read, break down, and write the answer to standard output."""
     del steps  # every step, always
     with stages.stage("import"):
-        import msgspec  # noqa: F401
-        import numpy  # noqa: F401
+        import msgspec
 
         import perfmodel
-        import perfmodel.cli
 
-        _ = perfmodel.read  # the package is lazy: its reader is imported here
+        read, breakdown = perfmodel.read, perfmodel.breakdown
     if stages.errors:
         return
-    sys.argv = ["perfmodel", "breakdown", trace, "--format", "json"]
+    with stages.stage("read"):
+        content = read(trace)
+    if stages.errors:
+        return
     with stages.stage("breakdown"):
-        try:
-            runpy.run_module("perfmodel", run_name="__main__", alter_sys=True)
-        except SystemExit as stop:
-            if stop.code not in (None, 0):
-                raise RuntimeError(f"perfmodel breakdown exited with {stop.code}") from None
+        found = breakdown(content)
+    if stages.errors:
+        return
+    with stages.stage("json"):
+        sys.stdout.buffer.write(msgspec.json.encode(found.to_dict()))
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

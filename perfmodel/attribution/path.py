@@ -14,7 +14,7 @@ from perfmodel.timeline.binding import Binding, bind
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.columns import NONE
 
-ROUNDING_US = 1e-9
+ROUNDING_US = 1e-7
 """Sums of differences leave up to this much where there is no time."""
 _PROGRAM = int(EdgeKind.PROGRAM)
 _CAUSES = [int(CAUSE_OF_EDGE[kind]) for kind in EdgeKind]

@@ -43,21 +43,24 @@ def with_constant_lags(start_us: Floats, duration_us: Floats, edges: Edges) -> E
     An edge is decisive when no other edge into its target asks for a later start; which ones are
     depends on the lags, so the two are found in turn. A kind that never decided has lag 0.
     """
-    kind = edges.kind
-    free = replace(edges, lag_us=np.zeros(len(kind))).ready_us(start_us, duration_us)
-    gap = start_us[edges.target] - free
+    decided = np.zeros(len(start_us), bool)
+    decided[edges.target[~np.isin(edges.kind, NO_LAG)]] = True
+    rows = np.flatnonzero(decided[edges.target])
+    target, kind = edges.target[rows], edges.kind[rows]
+    free = replace(edges, lag_us=np.zeros(len(edges))).ready_us(start_us, duration_us)[rows]
+    gap = start_us[target] - free
     bounds = np.array([PLAUSIBLE_US[EdgeKind(k)] for k in range(len(EdgeKind))])
     fixed = np.isin(kind, NO_LAG) | (gap < bounds[kind, 0]) | (gap > bounds[kind, 1])
     lag = np.zeros(len(EdgeKind))
     for _ in range(_ROUNDS):
         before = lag.copy()
-        decisive = latest(free + lag[kind], edges.target, len(start_us)) & ~fixed
+        decisive = latest(free + lag[kind], target, len(start_us)) & ~fixed
         for code in np.unique(kind[decisive]):
             typical = np.mean if code in SUMMED else np.median
             lag[code] = typical(gap[decisive & (kind == code)])
         if np.array_equal(lag, before):
             break
-    return replace(edges, lag_us=lag[kind])
+    return replace(edges, lag_us=lag[edges.kind])
 
 
 def latest(ready_us: Floats, target: Ints, count: int) -> Mask:
