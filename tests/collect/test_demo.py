@@ -11,7 +11,7 @@ import pytest
 import perfmodel
 
 DEMO = Path(perfmodel.__file__).parent / "demo"
-TRACES = DEMO.parents[1] / "traces"
+TRACES = Path(__file__).parents[2] / "traces"
 STEMS = [
     DEMO / "dlrm_cpu",
     *(TRACES / "cpu_dlrm_2rank" / f"dlrm_rank{rank}" for rank in (0, 1)),
