@@ -316,7 +316,7 @@ def _integers(values: list[Any]) -> Ints:
     """Integers as they are, texts as `_integer` has them."""
     try:
         return np.frombuffer(array("q", values), np.int64)
-    except TypeError:
+    except (TypeError, OverflowError):
         known = {value: _integer(value) for value in set(values)}
         return np.array([known[value] for value in values])
 

@@ -32,15 +32,17 @@ _MAX_SPACE = 64
 """Most white space that is looked for between two events."""
 
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_Id = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**64 - 1)]
+"""Ids that PyTorch may write as -1 in 64 unsigned bits, which is none."""
 
 
 class Args(msgspec.Struct, gc=False):
     """`args` of a complete event, in the order in which files write them."""
 
-    external_id: _Int | str = msgspec.field(default=NONE, name="External id")
-    old_external_id: _Int | str = msgspec.field(default=NONE, name="external id")
-    op_id: _Int = msgspec.field(default=NONE, name="Record function id")
-    sequence: _Int = msgspec.field(default=NONE, name="Sequence number")
+    external_id: _Id | str = msgspec.field(default=NONE, name="External id")
+    old_external_id: _Id | str = msgspec.field(default=NONE, name="external id")
+    op_id: _Id = msgspec.field(default=NONE, name="Record function id")
+    sequence: _Id = msgspec.field(default=NONE, name="Sequence number")
     input_shapes: msgspec.Raw = msgspec.field(default=NO_RAW, name="Input Dims")
     input_dtypes: msgspec.Raw = msgspec.field(default=NO_RAW, name="Input type")
     event_index: _Int = msgspec.field(default=NONE, name="Ev Idx")
@@ -57,8 +59,8 @@ class Args(msgspec.Struct, gc=False):
     warps_per_sm: float | str = msgspec.field(default=0.0, name="warps per SM")
     grid: msgspec.Raw = NO_RAW
     occupancy_pct: float | str = msgspec.field(default=0.0, name="est. achieved occupancy %")
-    sync_source_stream: _Int | str = msgspec.field(default=NONE, name="wait_on_stream")
-    sync_record_correlation: _Int | str = msgspec.field(
+    sync_source_stream: _Id | str = msgspec.field(default=NONE, name="wait_on_stream")
+    sync_record_correlation: _Id | str = msgspec.field(
         default=NONE, name="wait_on_cuda_event_record_corr_id"
     )
 

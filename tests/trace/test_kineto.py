@@ -564,3 +564,19 @@ def test_real_files_hold_what_a_plain_decoder_sees(reference: Path, name: str) -
         assert (json.loads(shapes) if shapes else None) == args.get("Input Dims")
     keys = np.stack([trace.start_us, -trace.duration_us])
     assert (np.lexsort((keys[1], keys[0])) == np.arange(len(trace))).all()
+
+
+def test_ids_of_64_unsigned_bits_are_none() -> None:
+    event = {
+        "ph": "X",
+        "cat": "cpu_op",
+        "name": "aten::mm",
+        "ts": 1,
+        "dur": 2,
+        "pid": 1,
+        "tid": 1,
+        "args": {"External id": 2**64 - 1, "Record function id": 7},
+    }
+    rank = decode_kineto(json.dumps({"traceEvents": [event]}).encode(), "tiny")
+    assert rank.external_id.tolist() == [-1]
+    assert rank.op_id.tolist() == [7]
