@@ -32,7 +32,7 @@ _MAX_SPACE = 64
 """Most white space that is looked for between two events."""
 
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-_Id = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**64 - 1)]
+_Id = int
 """Ids that PyTorch may write as -1 in 64 unsigned bits, which is none."""
 
 
