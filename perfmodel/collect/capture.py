@@ -49,13 +49,9 @@ def capture(
     time_steps(backend, training.step, plan.warmup)
     half = max(1, plan.unprofiled // 2)
     before_us = time_steps(backend, training.step, half)
-    with tempfile.TemporaryDirectory() as folder:
-        kineto, observed = Path(folder) / "kineto.json", Path(folder) / "et.json"
-        profiled_us = _profile(backend, training.step, plan.active, kineto, observed)
-        sizes = {}
-        for kind, source in (("kineto", kineto), ("et", observed)):
-            target = stem.with_name(f"{stem.name}{suffix}_{kind}.json.gz")
-            sizes[target.name] = scrub_file(source, target)
+    profiled_us, sizes = profile_block(
+        backend, training.step, plan.active, stem.with_name(f"{stem.name}{suffix}")
+    )
     after_us = time_steps(backend, training.step, half)
     unprofiled_us = before_us + after_us
     record = {
@@ -77,6 +73,24 @@ def capture(
     }
     write_record(stem.with_name(f"{stem.name}{suffix}.json"), record)
     return record
+
+
+def profile_block(
+    backend: Backend, step: Callable[[int], None], active: int, stem: Path | None
+) -> tuple[list[float], dict[str, int]]:
+    """Wall times in microseconds of `active` profiled steps, and the bytes of each file written.
+
+    The files are `STEM_kineto.json.gz` and `STEM_et.json.gz`, or none without a `stem`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        kineto, observed = Path(folder) / "kineto.json", Path(folder) / "et.json"
+        times_us = _profile(backend, step, active, kineto, observed)
+        sizes = {}
+        for kind, source in (("kineto", kineto), ("et", observed)):
+            if stem is not None:
+                target = stem.with_name(f"{stem.name}_{kind}.json.gz")
+                sizes[target.name] = scrub_file(source, target)
+    return times_us, sizes
 
 
 def _profile(

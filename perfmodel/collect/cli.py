@@ -7,10 +7,10 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from perfmodel.collect import kernels, overheads, trace
+from perfmodel.collect import kernels, overheads, trace, truth
 from perfmodel.errors import PerfmodelError
 
-VERBS = {"kernels": kernels, "trace": trace, "overheads": overheads}
+VERBS = {"kernels": kernels, "trace": trace, "truth": truth, "overheads": overheads}
 EXIT_OK, EXIT_USAGE, EXIT_INTERRUPTED = 0, 2, 130
 
 

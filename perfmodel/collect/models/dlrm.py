@@ -29,7 +29,11 @@ UPDATES = ("sparse", "inplace")
 @MODELS.register("dlrm")
 def build_dlrm(backend: Backend, ranks: Ranks, options: Options) -> Training:
     """The DLRM of `options.preset` at `options.batch` samples per rank."""
-    config = dlrm_config(options)
+    return train_dlrm(backend, ranks, options, dlrm_config(options))
+
+
+def train_dlrm(backend: Backend, ranks: Ranks, options: Options, config: DlrmConfig) -> Training:
+    """The DLRM of `config`; of `options`, the batch, skew, update and seed."""
     if options.embedding_update not in UPDATES:
         raise UsageError(f"--embedding-update must be one of {', '.join(UPDATES)}")
     model = _Dlrm(backend, ranks, options, config)
