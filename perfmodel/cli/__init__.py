@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from perfmodel import __version__
-from perfmodel.cli import breakdown, export, hardware, predict
+from perfmodel.cli import breakdown, check, evaluate, export, hardware, predict
 from perfmodel.cli.failures import explain
 
 DEBUG = "--debug"
@@ -23,7 +23,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for verb in (predict.predict, breakdown.breakdown, export.export, hardware.hardware):
+for verb in (
+    predict.predict,
+    breakdown.breakdown,
+    evaluate.evaluate,
+    check.check,
+    export.export,
+    hardware.hardware,
+):
     app.command()(verb)
 
 

@@ -1,0 +1,126 @@
+"""`perfmodel check`: prediction errors against a committed baseline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from perfmodel.cli.evaluate import evaluated
+from perfmodel.cli.options import (
+    DEFAULT_MAX_GB,
+    FormatOption,
+    MaxMemoryOption,
+    OutputOption,
+    StrictOption,
+    max_bytes,
+)
+from perfmodel.cli.output import Output, check_writable
+from perfmodel.errors import UsageError
+from perfmodel.files import write_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from perfmodel.validate import Comparison
+
+FAILED = 1
+TOLERANCE_FRAC = 0.05
+
+
+def check(
+    folders: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(
+            metavar="[FOLDER|TRACE...]",
+            help="What the baseline was made from; without any, the folder `traces` here and the "
+            "bundled demo.",
+        ),
+    ] = None,
+    baseline: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="FILE", help="The committed errors (required)."),
+    ] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="Write the present errors to the baseline instead.")
+    ] = False,
+    tolerance: Annotated[
+        float,
+        typer.Option(
+            metavar="FRAC", help="Share of itself that a figure may grow, beside 0.02 points."
+        ),
+    ] = TOLERANCE_FRAC,
+    junit: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="FILE", help="Write a JUnit XML report as well."),
+    ] = None,
+    markdown: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="FILE", help="Write a Markdown summary as well."),
+    ] = None,
+    format: FormatOption = None,
+    output: OutputOption = None,
+    strict: StrictOption = False,
+    max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
+) -> None:
+    """Exit 1 where predictions became worse than a baseline, and say which and by how much.
+
+    \b
+    Examples:
+      perfmodel check --baseline traces/baseline.json
+      perfmodel check --baseline errors.json my-traces/ --junit check.xml --markdown check.md
+      perfmodel check --baseline traces/baseline.json --update
+    """
+    if baseline is None:
+        raise UsageError("check against what? --baseline FILE; with --update it is written")
+    target = Output(format, output, source=str(baseline))
+    _check_places(baseline, update, [junit, markdown, output])
+
+    from perfmodel.validate import check_tolerance, compare, read_baseline, write_baseline
+
+    check_tolerance(tolerance)
+    rows = None if update else read_baseline(baseline)
+    found = evaluated(folders or [], strict=strict, limit_bytes=max_bytes(max_memory))
+    if rows is None:
+        rows = found.rows
+        write_baseline(baseline, rows)
+    held = compare(rows, found, tolerance_frac=tolerance)
+    _summarise(held, junit, markdown)
+
+    def table(console: Console) -> None:
+        from perfmodel.cli.evaluate_tables import show_comparison
+
+        show_comparison(console, held, str(baseline), written=update)
+
+    target.write(
+        answer=held.to_dict,
+        csv=lambda: held.to_frame().to_csv(index=False),
+        table=table,
+        warnings=held.warnings,
+    )
+    if not held.passed:
+        raise typer.Exit(FAILED)
+
+
+def _check_places(baseline: Path, update: bool, reports: list[Path | None]) -> None:
+    """Raise `PerfmodelError`, before any work, where a file cannot be written."""
+    if update:
+        from perfmodel.validate.baseline import check_replaceable
+
+        check_writable(baseline, None)
+        check_replaceable(baseline)
+    given = [path for path in reports if path]
+    for path in given:
+        check_writable(path, str(baseline))
+    if len({path.absolute() for path in [baseline, *given]}) <= len(given):
+        raise UsageError("two of the files to write, or one and the baseline, are the same")
+
+
+def _summarise(found: Comparison, junit: Path | None, markdown: Path | None) -> None:
+    from perfmodel.validate import summaries
+
+    if junit:
+        write_text(junit, summaries.junit(found))
+    if markdown:
+        write_text(markdown, summaries.markdown(found))

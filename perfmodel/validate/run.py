@@ -1,0 +1,85 @@
+"""The evaluation, in one page: jobs in, errors out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from perfmodel.attribution.steps import by_rank, steady_steps
+from perfmodel.errors import PerfmodelError, TraceError
+from perfmodel.files import DEFAULT_MAX_BYTES
+from perfmodel.prediction import predict
+from perfmodel.timeline.schedule import measured
+from perfmodel.trace import Trace, read
+from perfmodel.validate.device import DeviceWork, family_rows
+from perfmodel.validate.find import Job
+from perfmodel.validate.host import overhead_rows
+from perfmodel.validate.steps import coverage_frac, held_out_steps, hold_out, step_rows
+from perfmodel.validate.types import LEFT_OUT, Evaluation, Row, TraceFacts
+
+
+def evaluate_jobs(
+    jobs: Sequence[Job],
+    *,
+    strict: bool = False,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    begin: Callable[[Job], object] = lambda job: None,
+) -> Evaluation:
+    """The errors of every job, one after the other; `begin` is told of each.
+
+    A job that cannot be used is an error where it was asked for, or with `strict`; one that was
+    come upon in a folder is left out with a warning. Raises `PerfmodelError` where none is left.
+    """
+    rows: list[Row] = []
+    facts: list[TraceFacts] = []
+    warnings: list[str] = []
+    for job in jobs:
+        begin(job)
+        try:
+            trace = read(job.path, strict=strict, max_bytes=max_bytes)
+            found = evaluate_trace(trace, job.name)
+        except PerfmodelError as error:
+            if job.asked or strict:
+                raise
+            warnings.append(f"{LEFT_OUT}{error}")
+            continue
+        rows += found.rows
+        facts += found.traces
+        warnings += found.warnings
+    if not facts:
+        why = warnings[0].removeprefix(LEFT_OUT) if warnings else "no trace was given"
+        raise TraceError(f"nothing to evaluate: {why}")
+    return Evaluation(rows, facts, warnings)
+
+
+def evaluate_trace(trace: Trace, name: str | None = None) -> Evaluation:
+    """The errors of one trace. Raises `TraceError` where it has no times.
+
+    Warm-up steps neither teach nor count. With one step there is only its replay.
+    """
+    name = trace.source if name is None else name
+    found = predict(trace)
+    timeline = found.results[0].timeline
+    graph = timeline.graph
+    steady = steady_steps(measured(graph))
+    held = held_out_steps(steady)
+    work = DeviceWork.of(graph)
+    left = hold_out(graph, work, steady, held)
+    rows = [
+        *step_rows(name, timeline, left, steady, held),
+        *overhead_rows(name, trace, steady, held),
+        *family_rows(name, work, steady, held),
+    ]
+    true_us = by_rank(graph, measured(graph).step_us)[:, held]
+    host = [rank.steps[step].measured_host_frac for rank in found.results[0].ranks for step in held]
+    facts = TraceFacts(
+        trace=name,
+        device=trace.device,
+        ranks=len(trace.ranks),
+        steps=len(held),
+        step_us=round(float(np.median(true_us)), 4),
+        measured_host_frac=round(float(np.median(host)), 4),
+        interval_coverage_frac=coverage_frac(left, true_us),
+    )
+    return Evaluation(rows, [facts], found.warnings)

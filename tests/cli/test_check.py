@@ -1,0 +1,177 @@
+"""`perfmodel check`: passes as it is, fails on an error made worse, refuses what is no baseline."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from cli.conftest import Run
+from cli.samples import ROOT, check_schema, document, write
+
+from perfmodel.overheads import Profile
+from perfmodel.prediction import run as prediction
+from perfmodel.trace.columns import Floats
+from perfmodel.validate.device import DeviceWork
+
+COMMITTED = ROOT / "traces" / "baseline.json"
+
+
+@pytest.fixture
+def baseline(run: Run, trace: Path, tmp_path: Path) -> Path:
+    """The errors of `trace`, as they are."""
+    path = tmp_path / "baseline.json"
+    ran = run("check", "--baseline", path, "--update", trace)
+    assert ran.status == 0
+    assert "baseline.json: written, " in ran.out
+    return path
+
+
+def test_passes_as_it_is(run: Run, trace: Path, baseline: Path) -> None:
+    ran = run("check", "--baseline", baseline, trace)
+    assert (ran.status, ran.err) == (0, "")
+    assert "none is worse" in ran.out
+    answer = json.loads(run("check", "--baseline", baseline, trace, "--format", "json").out)
+    check_schema("check", answer)
+    assert answer["passed"]
+    assert answer["changes"] == []
+
+
+def test_update_twice_is_the_same_file(run: Run, trace: Path, baseline: Path) -> None:
+    before = baseline.read_bytes()
+    assert run("check", "--baseline", baseline, "--update", trace).status == 0
+    assert baseline.read_bytes() == before
+
+
+def test_replay_made_10_pct_worse(
+    run: Run, trace: Path, baseline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_it_is = prediction.scaled
+    monkeypatch.setattr(
+        prediction, "scaled", lambda graph, us, edits: as_it_is(graph, us, edits) * 1.1
+    )
+    reports = ("--junit", tmp_path / "check.xml", "--markdown", tmp_path / "check.md")
+    ran = run("check", "--baseline", baseline, trace, *reports)
+    assert ran.status == 1
+    for text in (trace.name, "step_replay", "mape_pct"):
+        assert text in ran.out
+        assert text in (tmp_path / "check.md").read_text()
+    (failure,) = ElementTree.parse(tmp_path / "check.xml").getroot().iter("failure")
+    assert "step_replay step mape_pct" in (failure.text or "")
+    ran = run("check", "--baseline", baseline, trace, "--format", "json")
+    assert ran.status == 1
+    answer = json.loads(ran.out)
+    check_schema("check", answer)
+    assert not answer["passed"]
+    assert {change["kind"] for change in answer["changes"]} == {"step_replay"}
+
+
+def test_kernels_made_10_pct_worse_name_their_family(
+    run: Run, trace: Path, baseline: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_it_is = DeviceWork.predicted_us
+
+    def worse(self: DeviceWork, *arguments: Any) -> Floats:
+        return as_it_is(self, *arguments) * 1.1
+
+    monkeypatch.setattr(DeviceWork, "predicted_us", worse)
+    ran = run("check", "--baseline", baseline, trace, "--format", "csv")
+    assert ran.status == 1
+    failing = [line for line in ran.out.splitlines() if ",worse," in line]
+    assert any("family,gemm,mape_pct" in line for line in failing)
+    assert all(line.startswith(trace.name) for line in failing)
+
+
+def test_a_profile_made_10_pct_worse(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the committed baseline, over the project's own traces."""
+    if not COMMITTED.is_file():
+        pytest.skip("traces/ is in a checkout")
+    monkeypatch.chdir(ROOT)
+    assert run("check", "--baseline", COMMITTED).status == 0
+    as_it_is = Profile.durations
+
+    def worse(self: Profile, *arguments: Any) -> Floats:
+        return as_it_is(self, *arguments) * 1.1
+
+    monkeypatch.setattr(Profile, "durations", worse)
+    ran = run("check", "--baseline", COMMITTED)
+    assert ran.status == 1
+    for text in ("bundled demo", "overhead", "op_without_launch", "bias_pct"):
+        assert text in ran.out
+
+
+def test_half_the_errors_fail(run: Run, trace: Path, baseline: Path) -> None:
+    content = json.loads(baseline.read_text())
+    for row in content["rows"]:
+        row.update({key: row[key] / 2 for key in row if key.endswith("_pct")})
+    baseline.write_text(json.dumps(content))
+    assert run("check", "--baseline", baseline, trace).status == 1
+    assert run("check", "--baseline", baseline, trace, "--tolerance", "2").status == 0
+
+
+def test_a_new_trace_is_noted(run: Run, trace: Path, baseline: Path, tmp_path: Path) -> None:
+    other = write(tmp_path / "other.json", document())
+    ran = run("check", "--baseline", baseline, trace, other)
+    assert ran.status == 0
+    assert "warning: other.json: not in the baseline yet" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"schema": "perfmodel.baseline/9", "rows": []}', "--update"),
+        ('{"schema": "perfmodel.baseline/1", "rows": [{"trace": "a", "more": 1}]}', "not a sound"),
+        ('{"traceEvents": []}', "not a baseline"),
+        ("{", "not a baseline"),
+    ],
+)
+def test_bad_baselines(run: Run, trace: Path, tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "b.json"
+    path.write_text(text)
+    ran = run("check", "--baseline", path, trace, "--junit", tmp_path / "no.xml")
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert said in ran.err
+    assert "b.json" in ran.err
+    assert not (tmp_path / "no.xml").exists()
+
+
+def test_a_trace_that_is_gone(run: Run, baseline: Path, tmp_path: Path) -> None:
+    other = write(tmp_path / "other.json", document())
+    ran = run("check", "--baseline", baseline, other)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "trace.json.gz" in ran.err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--baseline", "missing.json"),
+        ("--baseline", "missing.json", "--update", "--tolerance", "nan"),
+        ("--baseline", "nowhere/b.json", "--update"),
+        ("--baseline", "missing.json", "--update", "--junit", "missing.json"),
+        ("--baseline", "b.json", "--update", "--junit", "r", "--markdown", "r"),
+        ("--update",),
+        (),
+    ],
+)
+def test_bad_usage(
+    run: Run, trace: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(trace.parent)
+    ran = run("check", trace, *options)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "internal" not in ran.err
+    assert [file.name for file in trace.parent.iterdir()] == [trace.name]
+
+
+def test_update_does_not_overwrite_another_file(run: Run, trace: Path) -> None:
+    before = trace.read_bytes()
+    ran = run("check", "--baseline", trace, "--update", trace)
+    assert (ran.status, ran.out) == (2, "")
+    assert trace.read_bytes() == before
+
+
+def test_help_has_an_example(run: Run) -> None:
+    assert "perfmodel check --baseline" in run("check", "--help").out.partition("Examples:")[2]
