@@ -12,6 +12,7 @@ from perfmodel.attribution.chains import Chains
 from perfmodel.attribution.idle import Gaps, idle_by_cause, idle_gaps, idle_pieces
 from perfmodel.attribution.path import Path, Walker, critical_path
 from perfmodel.attribution.steps import ranks_of
+from perfmodel.errors import UsageError
 from perfmodel.graph import build_graph
 from perfmodel.overheads import measure
 from perfmodel.timeline.binding import bind
@@ -72,10 +73,16 @@ class Breakdown:
         return {"schema": SCHEMA, "warnings": self.warnings, "ranks": ranks}
 
     def plot(self, rank: int | None = None, step: int = 0) -> Figure:
-        """The timeline of one step (index) of one rank (default: the first), as it was measured."""
+        """The timeline of one step (index) of one rank (default: the first), as it was measured.
+
+        Raises `UsageError` where there is no such rank or step.
+        """
         from perfmodel.attribution.figures import step_figure
 
-        chosen = next(r for r in self.ranks if rank is None or r.rank == rank)
+        chosen = next((r for r in self.ranks if rank is None or r.rank == rank), None)
+        if chosen is None or not -len(chosen.steps) <= step < len(chosen.steps):
+            known = ", ".join(f"{r.rank} ({len(r.steps)} steps)" for r in self.ranks)
+            raise UsageError(f"no step {step} of rank {rank}; there are ranks {known}")
         rows = np.flatnonzero(self.timeline.graph.marks.rank == chosen.rank)
         found = chosen.steps[step]
         return step_figure(
@@ -144,7 +151,7 @@ def breakdown(trace: Trace, *, profiler_us_per_event: float = 0.0) -> Breakdown:
             )
         )
     ranks = [RankBreakdown(rank, trace.device, found) for rank, found in steps.items()]
-    warnings = [*trace.warnings, *_warnings(trace), *graph.warnings]
+    warnings = [*trace.warnings, *graph.warnings]
     return Breakdown(trace.source, ranks, timeline, warnings)
 
 
@@ -157,12 +164,3 @@ def _step_dict(step: StepBreakdown) -> dict[str, Any]:
         "overheads": step.overheads,
         "critical_path_by_kind": {k: round(v, 6) for k, v in step.critical_path_by_kind.items()},
     }
-
-
-def _warnings(trace: Trace) -> list[str]:
-    return [
-        f"{rank.where}: holds {links.recorded_frac:.1%} of the operators that ran (by their ids): "
-        "sampled or filtered; gaps count as recording_missing"
-        for rank, links in zip(trace.ranks, trace.links, strict=True)
-        if links.recorded_frac < 0.5
-    ]

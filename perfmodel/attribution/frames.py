@@ -54,7 +54,7 @@ def timeline_columns(
     return {name: np.concatenate([columns[name], more[name]]) for name in columns}
 
 
-class Waits(NamedTuple):
+class MeetingWaits(NamedTuple):
     """Where a stream was taken by a collective that waited for other ranks."""
 
     node: Ints
@@ -63,15 +63,15 @@ class Waits(NamedTuple):
     end_us: Floats
 
 
-def meeting_waits(timeline: Timeline) -> Waits:
+def meeting_waits(timeline: Timeline) -> MeetingWaits:
     """From each rank's arrival at a collective to the start of its transfer, where time passed."""
     arrivals = timeline.graph.arrivals
     if arrivals is None:
-        return Waits(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+        return MeetingWaits(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
     transfer, arrival = arrivals[:, 0], arrivals[:, 1]
     begun, over = timeline.end_us[arrival], timeline.start_us[transfer]
     took = over > begun
-    return Waits(transfer[took], begun[took], over[took])
+    return MeetingWaits(transfer[took], begun[took], over[took])
 
 
 def piece_columns(timeline: Timeline, pieces: Iterable[Piece]) -> Columns:

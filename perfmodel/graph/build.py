@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-
 import numpy as np
 
-from perfmodel.errors import GraphError
+from perfmodel.graph.acyclic import acyclic, released
 from perfmodel.graph.host import Pieces, cut
-from perfmodel.graph.kinds import CERTAIN_KINDS, Cause, EdgeKind
+from perfmodel.graph.kinds import Cause, EdgeKind
 from perfmodel.graph.lags import with_constant_lags
 from perfmodel.graph.marks import with_marks
 from perfmodel.graph.nodes import rank_nodes, stream_neighbours
@@ -18,7 +16,7 @@ from perfmodel.graph.types import Edges, ExecutionGraph, Nodes
 from perfmodel.graph.waits import find_waits
 from perfmodel.trace.categories import COMMUNICATION_KERNEL_NAME, Category
 from perfmodel.trace.columns import NONE, Floats, Ints, Mask, RankTrace
-from perfmodel.trace.link import Links
+from perfmodel.trace.link import Links, stream_keys
 
 MIN_RECORDED_FRAC = 0.5
 """A file that holds less of its operators than this was sampled or filtered."""
@@ -71,7 +69,7 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
     edges.add(*_wait_edges(waits.edges, links, count, last_node, first_device))
     edges.add(*_launch_edges(rank, links, pieces, first_device, is_collective))
     edges.add(*_stream_edges(rank, links, first_device, is_collective))
-    if len(np.unique(rank.stream[devices])) > 1:
+    if len(np.unique(stream_keys(rank, devices))) > 1:
         late = _delays(nodes, edges.of(nodes), first_device)
         edges.add_cross(event_waits(rank, links, is_collective, late), first_device)
         late = _delays(nodes, edges.of(nodes), first_device)
@@ -84,7 +82,7 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
     whole = links.recorded_frac >= MIN_RECORDED_FRAC
     found = edges.of(nodes)
     graph = ExecutionGraph(
-        _released(nodes, found),
+        released(nodes, found),
         found,
         marks,
         resources,
@@ -92,11 +90,16 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
         _texts(rank, around),
         Cause.UNEXPLAINED if whole else Cause.RECORDING_MISSING,
         _process_groups(rank, devices, is_collective, first_device),
+        () if whole else (_sampled(rank, links),),
     )
-    try:
-        return _acyclic(graph)
-    except GraphError as error:
-        raise GraphError(f"{rank.where}: {error}: the times of this trace do not fit") from None
+    return acyclic(graph, rank.where)
+
+
+def _sampled(rank: RankTrace, links: Links) -> str:
+    return (
+        f"{rank.where}: holds {links.recorded_frac:.1%} of the operators that ran (by their ids): "
+        "sampled or filtered; gaps count as recording_missing"
+    )
 
 
 def _process_groups(
@@ -108,31 +111,6 @@ def _process_groups(
     return {
         int(at) + first_device: rank.strings[name] for at, name in zip(named, names, strict=True)
     }
-
-
-def _released(nodes: Nodes, edges: Edges) -> Nodes:
-    """`nodes`, those that nothing precedes held until their measured start."""
-    alone = np.bincount(edges.target, minlength=len(nodes)) == 0
-    late = np.where(alone, np.maximum(nodes.release_us, nodes.start_us), nodes.release_us)
-    return replace(nodes, release_us=late)
-
-
-def _acyclic(graph: ExecutionGraph) -> ExecutionGraph:
-    """The graph itself; where inferred dependencies contradict one another (in damaged traces),
-    without those that go backwards in measured time."""
-    try:
-        graph.order  # noqa: B018 (sorting finds the cycle)
-        return graph
-    except GraphError:
-        nodes, edges = graph.nodes_, graph.edges_
-    backwards = nodes.start_us[edges.source] >= nodes.start_us[edges.target]
-    keep = np.flatnonzero(~backwards | np.isin(edges.kind, CERTAIN_KINDS))
-    kept = Edges(*(getattr(edges, column.name)[keep] for column in fields(Edges)))
-    lagged = with_constant_lags(nodes.start_us, nodes.duration_us, kept)
-    left_out = len(edges) - len(keep)
-    mended = replace(graph, nodes_=_released(nodes, kept), edges_=lagged, left_out=left_out)
-    mended.order  # noqa: B018
-    return mended
 
 
 def _wait_edges(

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from perfmodel.graph.acyclic import acyclic
 from perfmodel.graph.kinds import EdgeKind
+from perfmodel.graph.threads import ROUNDING_US
 from perfmodel.graph.types import Edges, ExecutionGraph
 from perfmodel.trace.columns import NONE, Ints, RankTrace
 from perfmodel.trace.execution_trace import ExecutionTrace
-from perfmodel.trace.link import Links
+from perfmodel.trace.link import Links, stream_keys
 from perfmodel.trace.pair import Pairing
-
-ROUNDING_US = 3.0
 
 
 def with_data_edges(
@@ -49,16 +49,15 @@ def with_data_edges(
     target = first[np.searchsorted(rows, table[:, 1])]
     known = (source >= 0) & (target >= 0)
     found = np.unique(np.stack([source[known], target[known]], axis=1), axis=0)
-    stream, start, end = (
-        column[links.device_rows] for column in (rank.stream, rank.start_us, rank.end_us)
-    )
+    devices = links.device_rows
+    stream, start, end = stream_keys(rank, devices), rank.start_us[devices], rank.end_us[devices]
     found = found[
         (stream[found[:, 0]] != stream[found[:, 1]])
         & (end[found[:, 0]] <= start[found[:, 1]] + ROUNDING_US)
     ]
     node = np.flatnonzero(graph.on_device)
     count, edges = len(found), graph.edges_
-    return replace(
+    joined = replace(
         graph,
         edges_=Edges(
             np.concatenate([edges.source, node[found[:, 0]]]),
@@ -68,6 +67,7 @@ def with_data_edges(
             np.concatenate([edges.lag_us, np.full(count, -ROUNDING_US)]),
         ),
     )
+    return acyclic(joined, rank.where)
 
 
 def _device_operations(rank: RankTrace, links: Links, events: Ints) -> tuple[Ints, Ints]:

@@ -13,7 +13,8 @@ class NodeKind(IntEnum):
     SYNC = 2
     ALLOCATOR = 3
     WAIT = 4
-    """The host's return from something it waited for; takes no time of its own."""
+    """The host's return from something it waited for, or what a launch call does after its kernel
+    began."""
     MARK = 5
     """A step boundary, or the meeting of a collective's ranks; takes no time."""
     KERNEL = 6
@@ -59,6 +60,7 @@ CERTAIN_KINDS = (
     EdgeKind.STREAM,
     EdgeKind.STREAM_COPY,
     EdgeKind.STREAM_COLLECTIVE,
+    EdgeKind.RENDEZVOUS,
 )
 """Dependencies that the file states; all others are inferred."""
 

@@ -79,6 +79,7 @@ def _match(
         ahead.append(lag)
     first = max(-lag for lag in ahead)
     last = min(len(nodes) - lag for nodes, lag in zip(sequences, ahead, strict=True))
+    last = max(first, last)
     columns = [nodes[first + lag : last + lag] for nodes, lag in zip(sequences, ahead, strict=True)]
     return Meeting(np.array(ranks), np.stack(columns, axis=1))
 

@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from perfmodel.errors import TraceError
+from perfmodel.graph.acyclic import acyclic
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.meetings import Meeting, find_meetings
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
@@ -48,12 +49,17 @@ def merge(graphs: list[ExecutionGraph], origins_ns: list[int], wheres: list[str]
         tuple(label for g in graphs for label in g.labels),
         tuple(text for g in graphs for text in g.annotations),
         max(graph.unknown for graph in graphs),
-        left_out=sum(graph.left_out for graph in graphs),
+        {
+            int(node + o): name
+            for g, o in zip(graphs, offset, strict=True)
+            for node, name in g.process_groups.items()
+        },
+        tuple(note for graph in graphs for note in graph.notes),
+        sum(graph.left_out for graph in graphs),
     )
     for meeting in meetings:
         merged = _meet(merged, meeting.nodes + offset[meeting.ranks])
-    merged.order  # noqa: B018 (a graph in which ranks wait for one another in a circle is an error)
-    return merged
+    return acyclic(merged, ", ".join(wheres))
 
 
 def _aligned(graphs: list[ExecutionGraph], meetings: list[Meeting], shift_us: Floats) -> Floats:
@@ -142,15 +148,15 @@ def _meet(graph: ExecutionGraph, matched: Ints) -> ExecutionGraph:
     )
     after = np.arange(count)
     after[arrive] = transfer
-    to_meeting, from_meeting = np.repeat(meeting, ranks), np.repeat(meeting, ranks)
+    meets = np.repeat(meeting, ranks)
     new = len(arrive)
     pairs = np.stack([transfer, arrive], axis=1)
     return replace(
         graph,
         nodes_=grown,
         edges_=Edges(
-            source=np.concatenate([after[edges.source], arrive, from_meeting]),
-            target=np.concatenate([edges.target, to_meeting, transfer]),
+            source=np.concatenate([after[edges.source], arrive, meets]),
+            target=np.concatenate([edges.target, meets, transfer]),
             kind=np.concatenate([edges.kind, np.full(2 * new, EdgeKind.RENDEZVOUS)]),
             overlap_frac=np.concatenate([edges.overlap_frac, np.zeros(2 * new)]),
             lag_us=np.concatenate([edges.lag_us, np.zeros(2 * new)]),

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfmodel.graph.kinds import EdgeKind
+from perfmodel.graph.threads import ROUNDING_US
 from perfmodel.trace.categories import STREAM_WAIT_CALL, Category
 from perfmodel.trace.columns import NONE, Floats, Ints, Mask, RankTrace
 from perfmodel.trace.link import Links, stream_keys
 
 UNEXPLAINED_US = 4.0
 """A start this much later than the known dependencies allow has another reason."""
-ROUNDING_US = 3.0
-"""Events of files with whole microseconds overlap by up to this much."""
 BEFORE_US = 25.0
 """A waiting operation starts at most this long after what it waited for."""
 MAX_TAIL_US = 2000.0

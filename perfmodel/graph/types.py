@@ -102,6 +102,8 @@ class ExecutionGraph:
     part of what ran."""
     process_groups: dict[int, str] = field(default_factory=dict)
     """Collective node to its process group, where the file names it."""
+    notes: tuple[str, ...] = ()
+    """What a user should know of the files behind the graph."""
     left_out: int = 0
     """Inferred dependencies that contradicted one another and are not in the graph."""
     arrivals: Ints | None = None
@@ -115,10 +117,11 @@ class ExecutionGraph:
     def warnings(self) -> list[str]:
         """What a user should know of how the graph was made."""
         if not self.left_out:
-            return []
+            return list(self.notes)
         return [
+            *self.notes,
             f"{self.left_out} inferred dependencies contradict one another and were left out: "
-            "the times of this trace do not fit together"
+            "the times of this trace do not fit together",
         ]
 
     @cached_property

@@ -24,6 +24,13 @@ HIDDEN_SYNC_GAP_US = 1000.0
 """A silence this long before `cudaEventElapsedTime` is a wait whose call the profiler dropped."""
 HIDDEN_SYNC_RETURN_US = 500.0
 QUEUE_DEPTHS = range(900, 1100)
+"""How many operations ahead a launch queue may be full."""
+QUEUE_RETURN_US = 12.0
+"""A call that waited for a place returns this soon after the operation that made it."""
+MIN_QUEUE_HITS, MIN_QUEUE_HIT_FRAC = 10, 0.05
+"""How many of the long launch calls must fit a depth before it is believed."""
+SLOW_LAUNCH_FACTOR = 2.0
+"""A call above this many times an unblocked one may have gone on after its kernel began."""
 BLOCKED_LAUNCH_FACTOR = 4.0
 _UNBLOCKED_QUANTILE = 0.05
 MAX_SYNC_CALL_US = 10.0
@@ -184,22 +191,21 @@ def _launch_queue(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -
     for depth in QUEUE_DEPTHS:
         late = long[long >= depth]
         lag = returned[late] - ends[late - depth]
-        seen[depth] = int(((lag >= 0) & (lag < 12)).sum())
+        seen[depth] = int(((lag >= 0) & (lag < QUEUE_RETURN_US)).sum())
     depth, hits = seen.most_common(1)[0]
-    if hits < max(10, 0.05 * len(long)):
+    if hits < max(MIN_QUEUE_HITS, MIN_QUEUE_HIT_FRAC * len(long)):
         return
-    runtime = rank.of(Category.RUNTIME)
     starts = rank.start_us[launch]
     for piece in np.flatnonzero(pieces.call == LAUNCH):
         position = int(np.searchsorted(starts, pieces.start_us[piece], side="left"))
-        if position < depth or not len(runtime):
+        if position < depth:
             continue
         source = int(device[position - depth])
         lag = pieces.end_us[piece] - rank.end_us[source]
         if lag < -ROUNDING_US:
             continue
         waits.edges.append((~source, int(piece), EdgeKind.LAUNCH_QUEUE))
-        if waits.duration_us[piece] > BLOCKED_LAUNCH_FACTOR * typical and lag < 12:
+        if waits.duration_us[piece] > BLOCKED_LAUNCH_FACTOR * typical and lag < QUEUE_RETURN_US:
             waits.duration_us[piece] = typical
             waits.start_us[piece] = pieces.end_us[piece] - typical
 
@@ -209,7 +215,7 @@ def _early_kernels(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) 
     typical = _unblocked_us(pieces, waits)
     linked = np.flatnonzero(links.device_launch >= 0)
     launch = links.device_launch[linked]
-    slow = linked[rank.duration_us[launch] > 2 * typical]
+    slow = linked[rank.duration_us[launch] > SLOW_LAUNCH_FACTOR * typical]
     devices, calls = links.device_rows[slow].tolist(), links.device_launch[slow].tolist()
     for device, launch in zip(devices, calls, strict=True):
         piece = pieces.row_piece.get(launch)

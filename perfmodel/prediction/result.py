@@ -153,7 +153,7 @@ def _interval(
     slowest: int,
     steady: Ints,
 ) -> tuple[float | None, float | None]:
-    """The spread of leaving steps out, around the prediction; None with one step."""
+    """The spread of leaving steps out; None with one step. The prediction may lie outside."""
     if left_out_us is None or len(steady) < 2:
         return None, None
     left = by_rank(graph, left_out_us)[slowest][steady]
@@ -193,7 +193,7 @@ def fallback_frac(labels: list[str], duration_us: Floats) -> float:
 def _path(
     timeline: Timeline, walker: Walker, slowest: int, rank: RankPrediction, steady: Ints
 ) -> list[PathPiece]:
-    """The critical path of the step closest to the median, neighbours of one node joined."""
+    """The critical path of the step closest to the median."""
     graph = timeline.graph
     closest = min(steady, key=lambda step: abs(rank.steps[step].step_us - rank.step_us))
     mark = int(np.flatnonzero(graph.marks.rank == rank.rank)[closest])

@@ -59,8 +59,10 @@ def predict(
     mode = mode or (TRANSFER if hardware else REPLAY)
     _check(trace, mode, hardware, leave_one_step_out)
     graph = build_graph(trace)
-    warnings = [*trace.warnings, *graph.warnings, *_comm_warnings(graph, scale)]
     edits = [*map(Scale.parse, scale), *map(Scale.parse_removal, remove)]
+    warnings = [*trace.warnings, *graph.warnings, *_comm_warnings(graph, edits)]
+    if leave_one_step_out and len(steady_steps(measured(graph))) < 2:
+        raise UsageError(f"{trace.source}: leaving a step out takes two steps that are not warm-up")
     duration = graph.nodes_.duration_us
     if overheads is not None:
         duration = _profiled(graph, duration, overheads)
@@ -155,9 +157,13 @@ def _transferred(
     warnings: list[str],
 ) -> Floats:
     """Durations on `target`: device time by roofline ratio per kernel, host time by host speed."""
-    device = trace.ranks[0].devices[0] if trace.ranks[0].devices else None
-    if device is None:
+    named = {rank.devices[0] for rank in trace.ranks if rank.devices}
+    if not named:
         raise TraceError(f"{trace.source}: does not name its GPU, so no ratio to {target} is known")
+    if len({device.name for device in named}) > 1:
+        found = ", ".join(sorted(device.name for device in named))
+        raise TraceError(f"{trace.source}: its ranks ran on different GPUs ({found})")
+    device = min(named, key=lambda device: device.memory_bytes)
     source = catalogue.from_driver_name(device.name, device.memory_bytes or None)
     node, home = catalogue.node(target), catalogue.node_of(source)
     moved = duration_us.copy()
@@ -202,8 +208,8 @@ def _profiled(graph: ExecutionGraph, duration_us: Floats, overheads: str | Path)
     return replaced
 
 
-def _comm_warnings(graph: ExecutionGraph, scales: Sequence[str]) -> list[str]:
-    scopes = {Scale.parse(text).scope for text in scales}
+def _comm_warnings(graph: ExecutionGraph, edits: list[Scale]) -> list[str]:
+    scopes = {edit.scope for edit in edits}
     alone = len(ranks_of(graph)) == 1 and bool((graph.nodes_.scope == Scope.COMM).any())
     if alone and scopes & {"gpu", "comm"}:
         return [

@@ -75,7 +75,6 @@ LAUNCH_CALL = re.compile(
 COPY_CALL = re.compile(r"(cuda|hip|cu)Memcpy")
 SYNC_CALL = re.compile(r"(cuda|hip|cu)\w*Synchronize")
 STREAM_WAIT_CALL = re.compile(r"(cuda|hip|cu)StreamWaitEvent")
-EVENT_RECORD_CALL = re.compile(r"(cuda|hip|cu)EventRecord")
 ELAPSED_TIME_CALL = re.compile(r"(cuda|hip|cu)EventElapsedTime")
 ALLOCATOR_CALL = re.compile(
     r"(cuda|hip|cu)(Malloc|Free|HostAlloc|HostFree|MemAlloc|MemFree|MemCreate|MemMap)"

@@ -20,7 +20,7 @@ from perfmodel.trace.categories import STEP_NAME, Category
 from perfmodel.trace.columns import Ints, RankTrace
 from perfmodel.trace.execution_trace import ExecutionTrace
 
-RECORD_FUNCTION_ID, EXTERNAL_ID, ORDINAL = REGIMES = (
+RECORD_FUNCTION_ID, EXTERNAL_ID, ORDINAL = (
     "record function id",
     "external id",
     "order per thread",

@@ -89,9 +89,11 @@ class Trace:
 
     @property
     def events(self) -> pd.DataFrame:
-        """All events of all ranks as one pandas frame."""
+        """All events of all ranks as one pandas frame; empty for execution traces alone."""
         import pandas as pd
 
+        if not self.ranks:
+            return pd.DataFrame()
         return pd.concat([rank.frame() for rank in self.ranks], ignore_index=True)
 
     @property

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tiny import COMMS, GEMM, NCCL, WORKER, Tiny, graph_of, nodes_named
 
 from perfmodel.errors import TraceError
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
+from perfmodel.graph.meetings import find_meetings
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import measured, schedule
 
@@ -211,3 +214,28 @@ def test_host_collectives_meet_too() -> None:
     assert with_duration(graph, 1, "c10d::allreduce_", 100) == [550, 550]
     assert with_duration(graph, 0, "c10d::allreduce_", 100) == [450, 450]
     assert not graph.on_device.any()
+
+
+def test_recordings_that_overlap_the_first_but_not_each_other_meet_nowhere() -> None:
+    ranks = (
+        worker(0, 100, 400, steps=10),
+        worker(1, 300, 400, steps=10),
+        worker(2, 50, 400, steps=10),
+    )
+    graphs = [t.graph() for t in ranks]
+    shift = np.array([0.0, 0.0, 0.0])
+    found = find_meetings(
+        [graphs[0], _only(graphs[1], slice(0, 5)), _only(graphs[2], slice(5, 10))],
+        shift,
+        ["a", "b", "c"],
+    )
+    assert found == []
+
+
+def _only(graph: ExecutionGraph, kept: slice) -> ExecutionGraph:
+    """The graph with some of its collectives: the others pass for kernels."""
+    kind = graph.nodes_.kind.copy()
+    collectives = np.flatnonzero(kind == NodeKind.COLLECTIVE)
+    others = np.setdiff1d(collectives, collectives[kept])
+    kind[others] = NodeKind.KERNEL
+    return replace(graph, nodes_=replace(graph.nodes_, kind=kind))

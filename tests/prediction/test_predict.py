@@ -252,3 +252,11 @@ def test_results_of_any_trace_are_finite_and_fit_together(t: Tiny) -> None:
     if found["low_us"] is not None:
         assert found["low_us"] <= found["high_us"]
     assert np.isfinite([piece["duration_us"] for piece in found["critical_path"]]).all()
+
+
+def test_leaving_a_step_out_takes_two_steps() -> None:
+    t = Tiny()
+    t.step(1, 0, 100)
+    t.op("aten::mm", 10, 40)
+    with pytest.raises(UsageError, match="takes two steps"):
+        predict(t.trace(), leave_one_step_out=True)
