@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from perfmodel.collect.backend import Backend
 from perfmodel.collect.budget import Budget
 from perfmodel.collect.capture import SCHEMA as TRACE_SCHEMA
@@ -59,17 +57,21 @@ class Interleaved:
         total_s = 0.0
         for config in self.ledger.configs:
             taken = self.ledger.samples[config.name]
-            if taken.rounds_us and not taken.profiled_us:
-                step_s = float(np.median(taken.rounds_us[-1])) / US_PER_S
+            if taken.rounds_us:
+                step_s = taken.figures()["p10_us"] / US_PER_S
                 total_s += PROFILE_FIXED_S + PROFILE_SLOWDOWN * _profiled(config) * step_s
                 total_s += KEPT_S if config.keep_trace else 0.0
         return total_s
 
     def profile(self, budget: Budget) -> None:
-        """One profiled block of each configuration that has none yet; traces of those to keep."""
-        for config in self.ledger.configs:
+        """One more profiled block of each configuration, those with the fewest steps first.
+
+        The traces of those to keep are of the last block.
+        """
+        profiled = {name: len(taken.profiled_us) for name, taken in self.ledger.samples.items()}
+        for config in sorted(self.ledger.configs, key=lambda config: profiled[config.name]):
             training, taken = self._trainings.get(config.name), self.ledger.samples[config.name]
-            if training is None or taken.profiled_us:
+            if training is None:
                 continue
             if agree(self.backend, self.ranks, budget.is_over):
                 return
@@ -78,7 +80,7 @@ class Interleaved:
             stem = self.ledger.stem.with_name(f"{self.ledger.stem.name}_{config.name}{suffix}")
             kept = stem if config.keep_trace else None
             own_us, sizes = profile_block(self.backend, training.step, _profiled(config), kept)
-            taken.profiled_us = self._mean_over_ranks(own_us)
+            taken.profiled_us += self._mean_over_ranks(own_us)
             if kept is not None:
                 record = {
                     "schema": TRACE_SCHEMA,
