@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from perfmodel.collect.backend import Backend
@@ -77,8 +78,10 @@ class Interleaved:
                 return
             time_steps(self.backend, training.step, WARM_UP)
             suffix = f"_rank{self.ranks.rank}" if self.ranks.world > 1 else ""
-            stem = self.ledger.stem.with_name(f"{self.ledger.stem.name}_{config.name}{suffix}")
+            stem = trace_folder(self.ledger.stem, config) / f"trace{suffix}"
             kept = stem if config.keep_trace else None
+            if kept is not None:
+                kept.parent.mkdir(exist_ok=True)
             own_us, sizes = profile_block(self.backend, training.step, _profiled(config), kept)
             taken.profiled_us += self._mean_over_ranks(own_us)
             if kept is not None:
@@ -136,6 +139,11 @@ class Interleaved:
                 self.skipped[config.name] = "out of memory"
                 return None
         return self._trainings[config.name]
+
+
+def trace_folder(stem: Path, config: TruthConfig) -> Path:
+    """Where the traces of `config` are kept: a folder holds the ranks of one job."""
+    return stem.with_name(f"{stem.name}_{config.name}")
 
 
 def _profiled(config: TruthConfig) -> int:

@@ -182,5 +182,5 @@ def test_a_tiny_measurement(ranks: int, tmp_path: Path) -> None:
     suffixes = ["_rank0", "_rank1"] if ranks == 2 else [""]
     for suffix in suffixes:
         for kind in (".json", "_kineto.json.gz", "_et.json.gz"):
-            assert (tmp_path / f"t_tiny{suffix}{kind}").exists()
+            assert (tmp_path / "t_tiny" / f"trace{suffix}{kind}").exists()
     assert not list(tmp_path.glob("t_two*"))
