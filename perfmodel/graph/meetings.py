@@ -9,7 +9,7 @@ import numpy as np
 from perfmodel.errors import TraceError
 from perfmodel.graph.kinds import EdgeKind, NodeKind
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.trace.columns import Floats, Ints
+from perfmodel.trace.columns import Floats, Ints, codes
 
 SAME_CLOCK_US = 1000.0
 """Clocks that differ by less are one clock: ranks of one host, or hosts kept in time."""
@@ -68,8 +68,7 @@ def _match(
     code: dict[str, int] = {}
     names, ends = [], []
     for nodes, rank in zip(sequences, ranks, strict=True):
-        labels = [graphs[rank].labels[node] for node in nodes.tolist()]
-        names.append(np.array([code.setdefault(label, len(code)) for label in labels], np.int64))
+        names.append(codes((graphs[rank].labels[node] for node in nodes.tolist()), code))
         ends.append(graphs[rank].nodes_.end_us[nodes] + shift_us[rank])
     ahead = [0]
     for other in range(1, len(ranks)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -44,6 +45,12 @@ class Strings:
 
     def __len__(self) -> int:
         return len(self.texts)
+
+
+def codes(texts: Iterable[str], known: dict[str, int] | None = None) -> Ints:
+    """The same number for the same text, in order of first sight; `known` carries it over calls."""
+    known = {} if known is None else known
+    return np.array([known.setdefault(text, len(known)) for text in texts], np.int64)
 
 
 @dataclass(frozen=True)

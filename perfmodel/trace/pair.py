@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfmodel.trace.categories import STEP_NAME, Category
-from perfmodel.trace.columns import Ints, RankTrace
+from perfmodel.trace.columns import Ints, RankTrace, codes
 from perfmodel.trace.execution_trace import ExecutionTrace
 
 RECORD_FUNCTION_ID, EXTERNAL_ID, ORDINAL = (
@@ -79,14 +79,14 @@ def _by_order(rank: RankTrace, host: Ints, execution_trace: ExecutionTrace) -> P
     entered = host[np.lexsort((rank.event_index[host], rank.start_us[host]))]
     code: dict[str, int] = {}
     nodes = {
-        thread: (rows, _codes(execution_trace.names(rows), code))
+        thread: (rows, codes(execution_trace.names(rows), code))
         for thread, rows in execution_trace.linkable().items()
     }
     event, node = [], []
     for thread in np.unique(rank.thread[host]):
         rows = entered[rank.thread[entered] == thread]
         rows = rows[np.argsort(rank.event_index[rows], kind="stable")]
-        names = _codes([rank.text(row) for row in rows], code)
+        names = codes([rank.text(row) for row in rows], code)
         fits = [(_occurrences(names, theirs), their_rows) for their_rows, theirs in nodes.values()]
         starts, their_rows = max(
             fits, key=lambda fit: len(fit[0]) * len(fit[1]), default=([], rows)
@@ -98,10 +98,6 @@ def _by_order(rank: RankTrace, host: Ints, execution_trace: ExecutionTrace) -> P
     return Pairing(
         ORDINAL, np.concatenate(event or empty), np.concatenate(node or empty), len(host)
     )
-
-
-def _codes(names: list[str], code: dict[str, int]) -> Ints:
-    return np.array([code.setdefault(name, len(code)) for name in names], np.int64)
 
 
 def _occurrences(names: Ints, part: Ints) -> list[int]:

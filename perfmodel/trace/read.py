@@ -174,7 +174,8 @@ def _decode(chunks: Iterator[bytes], where: str) -> RankTrace | ExecutionTrace |
     raise TraceError(f"{where}: neither a Kineto trace nor an execution trace")
 
 
-def _rank_in_name(where: str) -> int | None:
+def rank_in_name(where: str) -> int | None:
+    """The rank that a file is named after (`rank3`, `worker-3`): the last one in its name."""
     found = _RANK_IN_NAME.findall(Path(where.rsplit(":", 1)[-1]).name)
     return int(found[-1]) if found else None
 
@@ -185,7 +186,7 @@ def _in_order(ranks: list[RankTrace]) -> tuple[RankTrace, ...]:
     for position, rank in enumerate(ranks):
         number = rank.rank
         if number == NONE:
-            named = _rank_in_name(rank.where)
+            named = rank_in_name(rank.where)
             number = named if named is not None else position
             object.__setattr__(rank, "rank", number)
         if number in numbered:
@@ -204,7 +205,7 @@ def _in_order(ranks: list[RankTrace]) -> tuple[RankTrace, ...]:
 def _by_rank(others: list[ExecutionTrace], ranks: list[RankTrace]) -> dict[int, ExecutionTrace]:
     found: dict[int, ExecutionTrace] = {}
     for position, trace in enumerate(others):
-        named = _rank_in_name(trace.where)
+        named = rank_in_name(trace.where)
         if len(others) == len(ranks) == 1:
             named = ranks[0].rank
         number = position if named is None else named

@@ -9,7 +9,7 @@ import numpy as np
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import families_of_kernels
 from perfmodel.prediction.leave_out import step_of_nodes
-from perfmodel.trace.columns import Floats, Ints
+from perfmodel.trace.columns import Floats, Ints, codes
 from perfmodel.validate.types import Kind, Row, rows_of
 
 
@@ -40,7 +40,7 @@ class DeviceWork:
         inside = (step >= 0) & (graph.nodes_.start_us[node] < end_us[row, step])
         node, step, row = node[inside], step[inside], row[inside]
         labels = [graph.labels[n] for n in node]
-        label = _codes(labels)
+        label = codes(labels)
         names = families_of_kernels(labels)
         families = tuple(sorted(set(names)))
         family = np.array([families.index(name) for name in names], np.int64)
@@ -95,11 +95,6 @@ def _sums(cell: Ints, us: Floats, size: tuple[int, int]) -> Floats:
 
 def _steps(graph: ExecutionGraph) -> int:
     return len(graph.marks.name) // len(np.unique(graph.marks.rank))
-
-
-def _codes(texts: list[str]) -> Ints:
-    known: dict[str, int] = {}
-    return np.array([known.setdefault(text, len(known)) for text in texts], np.int64)
 
 
 def _joined(*columns: Ints) -> Ints:

@@ -12,12 +12,12 @@ from pathlib import Path
 from perfmodel.errors import PerfmodelError, TraceError, UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES, read_chunks
 from perfmodel.trace.documents import SUFFIXES
+from perfmodel.trace.read import rank_in_name
 
 DEMO = "bundled demo"
 _DEMO_FILE = "dlrm_cpu_kineto.json.gz"
 _ARCHIVES = (".tar.gz", ".tgz")
 _KEY = b'"traceEvents"'
-_NAMED = re.compile(r"(?:rank|worker)[-_]?(\d+)", re.IGNORECASE)
 _STATED = re.compile(
     rb'"distributedInfo"\s*:\s*\{(?=[^{}]*"world_size"\s*:\s*(?!1\D)\d)[^{}]*"rank"\s*:\s*(\d+)'
 )
@@ -94,12 +94,13 @@ def _rank(path: Path, max_bytes: int) -> int | None:
     head = bytearray()
     try:
         for chunk in read_chunks(path, max_bytes=max_bytes):
+            unsearched = max(0, len(head) - len(_KEY))
             head += chunk
-            at = head.find(_KEY)
+            at = head.find(_KEY, unsearched)
             if at >= 0:
-                named = _NAMED.findall(path.name)
                 stated = _STATED.search(head, 0, at)
-                return int(named[-1] if named else stated.group(1) if stated else -1)
+                rank = int(stated.group(1)) if stated else rank_in_name(path.name)
+                return -1 if rank is None else rank
     except PerfmodelError:
         return -1
     return None
