@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
+from importlib import import_module
 from importlib.metadata import entry_points
+from pkgutil import iter_modules
 from typing import Generic, TypeVar
 
 from perfmodel.errors import PerfmodelError
@@ -15,13 +17,15 @@ T = TypeVar("T")
 class Registry(Generic[T]):
     """Names to things of one kind.
 
-    `kind` names them in errors; `group` is the entry-point group (such as `perfmodel.kernels`)
-    whose installed plug-ins are added on first use.
+    `kind` names them in errors. On first use every module of the package `home` is imported, so
+    that each registers what it holds, and the installed plug-ins of the entry-point group `group`
+    (such as `perfmodel.kernels`) are added.
     """
 
-    def __init__(self, kind: str, group: str | None = None) -> None:
+    def __init__(self, kind: str, group: str | None = None, home: str | None = None) -> None:
         self.kind = kind
         self._group = group
+        self._home = home
         self._items: dict[str, T] = {}
 
     def register(self, *names: str) -> Callable[[T], T]:
@@ -37,7 +41,7 @@ class Registry(Generic[T]):
         return add
 
     def __getitem__(self, name: str) -> T:
-        self._load_plugins()
+        self._load()
         try:
             return self._items[name]
         except KeyError:
@@ -47,21 +51,24 @@ class Registry(Generic[T]):
             ) from None
 
     def __contains__(self, name: str) -> bool:
-        self._load_plugins()
+        self._load()
         return name in self._items
 
     def __iter__(self) -> Iterator[str]:
-        self._load_plugins()
+        self._load()
         return iter(sorted(self._items))
 
     def get(self, name: str) -> T | None:
         """The thing filed under `name`, or None."""
-        self._load_plugins()
+        self._load()
         return self._items.get(name)
 
-    def _load_plugins(self) -> None:
-        if self._group is None:
-            return
-        group, self._group = self._group, None
-        for point in entry_points(group=group):
-            self.register(point.name)(point.load())
+    def _load(self) -> None:
+        if self._home is not None:
+            home, self._home = self._home, None
+            for module in iter_modules(import_module(home).__path__):
+                import_module(f"{home}.{module.name}")
+        if self._group is not None:
+            group, self._group = self._group, None
+            for point in entry_points(group=group):
+                self.register(point.name)(point.load())

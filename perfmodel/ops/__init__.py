@@ -1,4 +1,4 @@
-"""The vocabulary of work: what a kernel is, by its name. Standard library only."""
+"""The vocabulary of work: ops and their dims, dtypes, and what a kernel is by its name."""
 
 from __future__ import annotations
 

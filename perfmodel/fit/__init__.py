@@ -1,0 +1,1 @@
+"""Fitting kernel models and devices to measurements."""

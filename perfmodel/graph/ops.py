@@ -1,0 +1,104 @@
+"""The op graph: what a program does, the same on every machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+NO_OP = -1
+FORWARD, BACKWARD, OPTIMIZER, INPUT = PHASES = ("forward", "backward", "optimizer", "input")
+"""What a step consists of; `input` is what brings the batch (copies, permutes of its indices)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor as an argument: shape, dtype (words of `perfmodel.ops.dtypes`), and identity.
+
+    `tensor_id` and `storage_id` are -1 where nothing tells which tensor it is. `layout` is `""`,
+    `"sparse"` or `"jagged"`; `strides` is empty where unknown (then contiguous is taken).
+    """
+
+    shape: tuple[int, ...]
+    dtype: str = "fp32"
+    tensor_id: int = -1
+    storage_id: int = -1
+    device: str = ""
+    layout: str = ""
+    strides: tuple[int, ...] = ()
+
+    @property
+    def elements(self) -> int:
+        """Product of the shape; 1 for a scalar tensor."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+Argument: TypeAlias = "Tensor | int | float | bool | str | tuple[Argument, ...] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One call of an operator, with what it was given; `aten::addmm`, `AddmmBackward0`, …
+
+    `parent` is the index of the op that called it in the same graph, or `NO_OP`; ops stand in
+    program order, callers before what they call. `event` is its row in the trace it came from.
+    """
+
+    name: str
+    inputs: tuple[Argument, ...] = ()
+    outputs: tuple[Argument, ...] = ()
+    parent: int = NO_OP
+    thread: str = "main"
+    phase: str = FORWARD
+    step: int = 0
+    event: int = -1
+    attributes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """What else is known: `module`, `process_group`, `backend`, …"""
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensors among the inputs, lists opened, in order."""
+        return tuple(tensors_in(self.inputs))
+
+
+@dataclass(frozen=True)
+class OpGraph:
+    """The ops of one rank, in program order, and which produced what another reads."""
+
+    ops: tuple[Op, ...]
+    data: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    """`[E, 2]`: (producer, consumer) by index of `ops`."""
+    rank: int = 0
+    world_size: int = 1
+    source: str = ""
+    """Where it came from: a file, or a workload's name."""
+    notes: tuple[str, ...] = ()
+    """What was dropped, guessed or could not be told."""
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    def children(self) -> list[list[int]]:
+        """Per op, the ops it calls, in order."""
+        found: list[list[int]] = [[] for _ in self.ops]
+        for index, op in enumerate(self.ops):
+            if op.parent != NO_OP:
+                found[op.parent].append(index)
+        return found
+
+    def top_level(self) -> Iterator[int]:
+        """Indices of the ops that no other op called."""
+        return (index for index, op in enumerate(self.ops) if op.parent == NO_OP)
+
+
+def tensors_in(argument: Argument) -> Iterator[Tensor]:
+    """The tensors in an argument, lists and tuples opened, in order."""
+    if isinstance(argument, Tensor):
+        yield argument
+    elif isinstance(argument, tuple):
+        for item in argument:
+            yield from tensors_in(item)

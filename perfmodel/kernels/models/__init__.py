@@ -1,0 +1,1 @@
+"""The kernel models, one file each; every file here registers its own."""

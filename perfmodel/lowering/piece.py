@@ -1,0 +1,44 @@
+"""What an op becomes on a target, and the registry of the functions that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from perfmodel.graph.ops import Op
+from perfmodel.registry import Registry
+
+Kind = Literal["kernel", "copy", "collective", "host"]
+Stream = Literal["compute", "comm", "copy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One kernel, copy, collective or stretch of host work: a row of the measurement table.
+
+    `blocks` says that the host waits for it (a copy to pageable memory, `item()`).
+    """
+
+    op: str
+    dims: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    dtype: str = "fp32"
+    direction: str = "fwd"
+    kind: Kind = "kernel"
+    stream: Stream = "compute"
+    blocks: bool = False
+
+
+Lowering: TypeAlias = Callable[[Op], Sequence[Piece]]
+"""From one op to its pieces in launch order; none for an op that launches nothing."""
+
+LOWERINGS: Registry[Lowering] = Registry(
+    "lowering", "perfmodel.lowerings", "perfmodel.lowering.rules"
+)
+    "lowering", "perfmodel.lowerings", "perfmodel.lowering.rules"
+)
+"""By `TARGET/OP` (`cuda/aten::addmm`), or `any/OP` where targets do not differ.
+
+An op without an entry of its own is what its children become; without children, the fallback.
+"""

@@ -1,0 +1,1 @@
+"""Bytes per tier and rank, and what fits."""

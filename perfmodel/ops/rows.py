@@ -1,0 +1,127 @@
+"""Rows of the measurement table as columns: what kernel models are asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import ModelError
+from perfmodel.ops.spec import OPS, Dims, Floats, OpSpec
+from perfmodel.ops.storage import item_bytes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Ints = NDArray[np.int64]
+KERNEL = "profiler_kernel"
+"""`timing` of a kernel as it runs inside a program: without a launch floor."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """`n` rows: four text columns, and every dim that any of them has (NaN where a row has none).
+
+    `timing` says how a time was, or would be, measured: it decides what floor the time contains.
+    """
+
+    op: tuple[str, ...]
+    dtype: tuple[str, ...]
+    direction: tuple[str, ...]
+    timing: tuple[str, ...]
+    dims: Mapping[str, Floats]
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    @classmethod
+    def of(cls, records: Sequence[Mapping[str, Any]]) -> Rows:
+        """From one mapping per row: `op`, dims, and where not usual `dtype direction timing`."""
+        texts = ("op", "dtype", "direction", "timing")
+        names = sorted({name for record in records for name in record} - set(texts))
+        dims = {
+            name: np.array([record.get(name, np.nan) for record in records], np.float64)
+            for name in names
+        }
+        return cls(
+            tuple(record["op"] for record in records),
+            tuple(record.get("dtype", "fp32") for record in records),
+            tuple(record.get("direction", "fwd") for record in records),
+            tuple(record.get("timing", KERNEL) for record in records),
+            dims,
+        )
+
+    @classmethod
+    def from_frame(cls, frame: pd.DataFrame) -> Rows:
+        """From a frame in the measurement-table schema; columns that are no dims are ignored."""
+        known = {name for op in set(frame["op"]) if op in OPS for name in _dims_of(OPS[op])}
+
+        def texts(column: str, usual: str) -> tuple[str, ...]:
+            if column not in frame:
+                return (usual,) * len(frame)
+            return tuple(frame[column].fillna(usual).astype(str))
+
+        return cls(
+            tuple(frame["op"].astype(str)),
+            texts("dtype", "fp32"),
+            texts("direction", "fwd"),
+            texts("timing", KERNEL),
+            {name: frame[name].to_numpy(np.float64) for name in known if name in frame},
+        )
+
+    def take(self, index: Ints) -> Rows:
+        """The rows at `index`, in that order."""
+
+        def texts(column: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(column[i] for i in index.tolist())
+
+        return Rows(
+            texts(self.op),
+            texts(self.dtype),
+            texts(self.direction),
+            texts(self.timing),
+            {name: values[index] for name, values in self.dims.items()},
+        )
+
+    def groups(self) -> Iterator[tuple[str, Ints]]:
+        """(op, its rows) for every op that occurs, in order of first sight."""
+        rows_of: dict[str, list[int]] = {}
+        for row, op in enumerate(self.op):
+            rows_of.setdefault(op, []).append(row)
+        for op, rows in rows_of.items():
+            yield op, np.array(rows, np.int64)
+
+    def dims_of(self, op: str, index: Ints) -> Dims:
+        """Checked dims of the rows `index`, all of `op`, defaults filled in.
+
+        Raises `ModelError` that names the op, the row and the dim for a dim that is missing, below
+        1 or not finite.
+        """
+        spec = OPS[op]
+        found = {}
+        for name in _dims_of(spec):
+            column = self.dims.get(name)
+            values = np.full(len(index), np.nan) if column is None else column[index]
+            if name in spec.defaults:
+                values = np.where(np.isnan(values), spec.defaults[name], values)
+            least = 0.0 if name in spec.defaults else 1.0
+            bad = np.flatnonzero(~(np.isfinite(values) & (values >= least)))
+            if len(bad):
+                value = values[bad[0]]
+                what = "is missing" if np.isnan(value) else f"is {value:g}"
+                raise ModelError(
+                    f"{op} (row {index[bad[0]]}): {name} {what}; expected at least {least:g}"
+                )
+            found[name] = values
+        return found
+
+    def item_bytes(self, index: Ints) -> Floats:
+        """Bytes per element of the rows `index`; `ModelError` for an unknown dtype."""
+        return item_bytes([self.dtype[row] for row in index.tolist()])
+
+
+def _dims_of(spec: OpSpec) -> tuple[str, ...]:
+    return (*spec.dims, *spec.defaults)

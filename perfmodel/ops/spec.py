@@ -1,0 +1,44 @@
+"""What an op of the measurement table is: its dims, and the work that they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.registry import Registry
+
+Floats = NDArray[np.float64]
+Dims = Mapping[str, Floats]
+"""Dim to its values, one per row; float64, because products of dims overflow int64."""
+
+Work = Callable[[Dims], Floats]
+Bytes = Callable[[Dims, Floats], Floats]
+"""From the dims and the bytes per element of each row's dtype."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpSpec:
+    """One op of the vocabulary: what a row must hold, and its work as functions of whole columns.
+
+    The work is what the op cannot do without: multiply-adds count two; an operand that stays in
+    registers or is broadcast counts once.
+    """
+
+    family: str
+    """Which kernel models answer for it (`matmul vector embedding convolution optimizer …`)."""
+    dims: tuple[str, ...]
+    """Dims that a row must hold, each at least 1."""
+    defaults: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """Dims that a row may leave out, and what they then are."""
+    flop: Work
+    read_bytes: Bytes
+    written_bytes: Bytes
+    directions: tuple[str, ...] = ("fwd",)
+
+
+OPS: Registry[OpSpec] = Registry("op", "perfmodel.ops", "perfmodel.ops.vocabulary")
+"""Every op by its name in the measurement table."""

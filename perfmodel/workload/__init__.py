@@ -1,0 +1,1 @@
+"""Model configurations (TOML) to op graphs."""
