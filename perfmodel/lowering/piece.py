@@ -36,8 +36,6 @@ Lowering: TypeAlias = Callable[[Op], Sequence[Piece]]
 LOWERINGS: Registry[Lowering] = Registry(
     "lowering", "perfmodel.lowerings", "perfmodel.lowering.rules"
 )
-    "lowering", "perfmodel.lowerings", "perfmodel.lowering.rules"
-)
 """By `TARGET/OP` (`cuda/aten::addmm`), or `any/OP` where targets do not differ.
 
 An op without an entry of its own is what its children become; without children, the fallback.
