@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from perfmodel import __version__
-from perfmodel.cli import breakdown, check, evaluate, export, hardware, predict
+from perfmodel.cli import breakdown, check, evaluate, export, fit, hardware, predict
 from perfmodel.cli.failures import explain
 
 DEBUG = "--debug"
@@ -32,6 +32,7 @@ for verb in (
     hardware.hardware,
 ):
     app.command()(verb)
+app.add_typer(fit.fit, name="fit")
 
 
 def _version(wanted: bool) -> None:
