@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from perfmodel import __version__
-from perfmodel.cli import breakdown, check, evaluate, export, fit, hardware, predict
+from perfmodel.cli import breakdown, check, evaluate, export, fit, hardware, kernel, predict
 from perfmodel.cli.failures import explain
 
 DEBUG = "--debug"
@@ -30,6 +30,7 @@ for verb in (
     check.check,
     export.export,
     hardware.hardware,
+    kernel.kernel,
 ):
     app.command()(verb)
 app.add_typer(fit.fit, name="fit")

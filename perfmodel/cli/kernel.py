@@ -1,0 +1,171 @@
+"""`perfmodel kernel`: what one kernel takes on a device, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from perfmodel.cli.options import FormatOption, OutputOption
+from perfmodel.cli.output import Output
+from perfmodel.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from perfmodel.hardware import Device
+    from perfmodel.ops.rows import Rows
+
+SCHEMA = "perfmodel.kernel/1"
+DECIMALS = 4
+_TEXTS = ("dtype", "direction", "timing")
+
+
+def kernel(
+    op: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Argument(metavar="OP", help="An op of the vocabulary; without one, all are listed."),
+    ] = None,
+    settings: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(
+            metavar="DIM=VALUE...",
+            help="The op's dims, and dtype=, direction= or timing= where not fp32, fwd and "
+            "profiler_kernel.",
+        ),
+    ] = None,
+    hardware: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(metavar="NAME|FILE", help="The device. May be repeated."),
+    ] = None,
+    format: FormatOption = None,
+    output: OutputOption = None,
+) -> None:
+    """How long one kernel takes on a device, between which bounds, and why.
+
+    \b
+    Examples:
+      perfmodel kernel                                       the ops and their dims
+      perfmodel kernel linear m=4096 n=1024 k=479 dtype=fp16 --hardware h100-sxm
+      perfmodel kernel add rows=4096 cols=1024 --hardware v100-sxm2-16gb --hardware a100-sxm-80gb
+    """
+    target = Output(format, output)
+    if op is None:
+        _list(target)
+        return
+    if not hardware:
+        raise UsageError(f"kernel {op}: say on which device: --hardware h100-sxm")
+
+    from perfmodel.hardware import device
+    from perfmodel.ops.rows import Rows
+
+    rows = Rows.of([_row(op, settings or [])])
+    answers = [_answer(rows, device(name)) for name in hardware]
+
+    def table(console: Console) -> None:
+        from perfmodel.cli.kernel_tables import show_kernel
+
+        show_kernel(console, _title(rows), answers)
+
+    target.write(
+        answer=lambda: {"schema": SCHEMA, "op": op, "results": answers},
+        csv=lambda: _csv(answers),
+        table=table,
+        warnings=[],
+    )
+
+
+def _row(op: str, settings: list[str]) -> dict[str, Any]:
+    """The row that `DIM=VALUE` words describe. Raises `UsageError` naming the word."""
+    from perfmodel.ops.spec import OPS
+
+    spec = OPS[op]
+    known = (*spec.dims, *spec.defaults, *_TEXTS)
+    row: dict[str, Any] = {"op": op}
+    for word in settings:
+        name, equals, value = word.partition("=")
+        if not equals or name not in known:
+            raise UsageError(f"kernel {op}: {word!r}: expected NAME=VALUE of {', '.join(known)}")
+        try:
+            row[name] = value if name in _TEXTS else float(value)
+        except ValueError:
+            raise UsageError(f"kernel {op}: {word!r}: expected a number") from None
+    missing = [name for name in spec.dims if name not in row]
+    if missing:
+        raise UsageError(f"kernel {op}: {missing[0]} is missing; it needs {', '.join(spec.dims)}")
+    if row.get("direction", "fwd") not in spec.directions:
+        raise UsageError(
+            f"kernel {op}: direction {row['direction']!r}; one of {', '.join(spec.directions)}"
+        )
+    return row
+
+
+def _answer(rows: Rows, device: Device) -> dict[str, Any]:
+    """One device's answer as `docs/schemas/kernel.json` describes it."""
+    from perfmodel.durations import durations_of, model_of
+    from perfmodel.ops.spec import OPS
+
+    found = durations_of(rows, device)
+    why = model_of(OPS[rows.op[0]].family, device).explain(rows, device)[0]
+    return {
+        "hardware": device.name,
+        "duration_us": round(float(found.duration_us[0]), DECIMALS),
+        "low_us": round(float(found.low_us[0]), DECIMALS),
+        "high_us": round(float(found.high_us[0]), DECIMALS),
+        "model": found.model[0],
+        "source": found.source[0],
+        "bound_by": why.bound_by,
+        "flop": why.flop,
+        "read_bytes": why.read_bytes,
+        "written_bytes": why.written_bytes,
+        "utilisation_frac": round(why.utilisation_frac, DECIMALS),
+        "terms": {name: round(float(value), DECIMALS) for name, value in why.terms.items()},
+    }
+
+
+def _title(rows: Rows) -> str:
+    dims = ", ".join(f"{name} {values[0]:g}" for name, values in rows.dims.items())
+    return f"{rows.op[0]} {rows.dtype[0]} {rows.direction[0]}: {dims}"
+
+
+def _csv(answers: list[dict[str, Any]]) -> str:
+    import csv
+    import io
+
+    text = io.StringIO()
+    names = [name for name in answers[0] if name != "terms"]
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(names)
+    rows.writerows([answer[name] for name in names] for answer in answers)
+    return text.getvalue()
+
+
+def _list(target: Output) -> None:
+    """The vocabulary: each op, its family, dims and directions."""
+    from perfmodel.ops.spec import OPS
+
+    ops = [
+        {
+            "op": name,
+            "family": OPS[name].family,
+            "dims": list(OPS[name].dims),
+            "optional": dict(OPS[name].defaults),
+            "directions": list(OPS[name].directions),
+        }
+        for name in OPS
+    ]
+
+    def table(console: Console) -> None:
+        from perfmodel.cli.kernel_tables import show_ops
+
+        show_ops(console, ops)
+
+    def csv() -> str:
+        lines = [",".join(("op", "family", "dims", "directions"))]
+        lines += [
+            f"{op['op']},{op['family']},{' '.join(op['dims'])},{' '.join(op['directions'])}"
+            for op in ops
+        ]
+        return "\n".join(lines) + "\n"
+
+    target.write(answer=lambda: {"schema": SCHEMA, "ops": ops}, csv=csv, table=table, warnings=[])
