@@ -1,1 +1,5 @@
-"""Bytes per tier and rank, and what fits."""
+"""Bytes per rank: what stays resident, what lives for a while, and whether it fits."""
+
+from perfmodel.memory.use import MemoryUse, memory_use, require_fit
+
+__all__ = ["MemoryUse", "memory_use", "require_fit"]
