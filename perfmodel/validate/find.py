@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import NamedTuple
 
 from perfmodel.errors import PerfmodelError, TraceError, UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES, read_chunks
@@ -19,8 +20,15 @@ _DEMO_FILE = "dlrm_cpu_kineto.json.gz"
 _ARCHIVES = (".tar.gz", ".tgz")
 _KEY = b'"traceEvents"'
 _STATED = re.compile(
-    rb'"distributedInfo"\s*:\s*\{(?=[^{}]*"world_size"\s*:\s*(?!1\D)\d)[^{}]*"rank"\s*:\s*(\d+)'
+    rb'"distributedInfo"\s*:\s*\{(?=[^{}]*"world_size"\s*:\s*(?!1\D)(\d+))[^{}]*"rank"\s*:\s*(\d+)'
 )
+
+
+class _Stated(NamedTuple):
+    """What a Kineto file says of its place in a job; -1: nothing, and a file's name may say it."""
+
+    rank: int
+    world_size: int = -1
 
 
 @dataclass(frozen=True)
@@ -78,16 +86,18 @@ def _of_folder(folder: Path, name: str, files: list[str], max_bytes: int) -> Ite
         for file in files
         if file not in archives and (rank := _rank(folder / file, max_bytes)) is not None
     }
-    numbers = set(ranks.values())
-    if len(ranks) > 1 and -1 not in numbers and len(numbers) == len(ranks) and not archives:
+    numbers = {stated.rank for stated in ranks.values()}
+    sizes = {stated.world_size for stated in ranks.values()}
+    of_one_job = -1 not in numbers and len(numbers) == len(ranks) and len(sizes) == 1
+    if len(ranks) > 1 and of_one_job and not archives:
         yield Job(name, folder, asked=False)
         return
     for file in sorted([*archives, *ranks]):
         yield Job(f"{name}/{file}", folder / file, asked=False)
 
 
-def _rank(path: Path, max_bytes: int) -> int | None:
-    """The rank that a Kineto file says or is named after, -1 without one; None: no Kineto file.
+def _rank(path: Path, max_bytes: int) -> _Stated | None:
+    """The rank that a Kineto file says or is named after; None: no Kineto file.
 
     A file that cannot be read counts: reading it will say why.
     """
@@ -99,10 +109,12 @@ def _rank(path: Path, max_bytes: int) -> int | None:
             at = head.find(_KEY, unsearched)
             if at >= 0:
                 stated = _STATED.search(head, 0, at)
-                rank = int(stated.group(1)) if stated else rank_in_name(path.name)
-                return -1 if rank is None else rank
+                if stated:
+                    return _Stated(int(stated.group(2)), int(stated.group(1)))
+                rank = rank_in_name(path.name)
+                return _Stated(-1 if rank is None else rank)
     except PerfmodelError:
-        return -1
+        return _Stated(-1)
     return None
 
 

@@ -43,6 +43,12 @@ def test_other_folders_hold_a_job_per_file(tmp_path: Path) -> None:
     ]
 
 
+def test_ranks_of_jobs_of_different_sizes_are_different_jobs(tmp_path: Path) -> None:
+    for rank, world_size in ((0, 128), (5, 8)):
+        save(tmp_path / "set" / f"{rank}.json", steps(*COSTS, rank=rank, world_size=world_size))
+    assert names(tmp_path / "set") == ["set/0.json", "set/5.json"]
+
+
 def test_what_is_no_kineto_trace_is_passed_over(tmp_path: Path) -> None:
     root = tmp_path / "set"
     trace = save(root / "t.json", steps(*COSTS))
