@@ -25,6 +25,8 @@ KERNEL = "profiler_kernel"
 class Rows:
     """`n` rows: four text columns, and every dim that any of them has (NaN where a row has none).
 
+    A dim `cold` of 1 says that the caches were flushed before the call.
+
     `timing` says how a time was, or would be, measured: it decides what floor the time contains.
     """
 
@@ -69,7 +71,8 @@ class Rows:
             texts("dtype", "fp32"),
             texts("direction", "fwd"),
             texts("timing", KERNEL),
-            {name: frame[name].to_numpy(np.float64) for name in known if name in frame},
+            {name: frame[name].to_numpy(np.float64) for name in known if name in frame}
+            | _cold(frame),
         )
 
     def take(self, index: Ints) -> Rows:
@@ -116,6 +119,11 @@ class Rows:
                     f"{op} (row {index[bad[0]]}): {name} {what}; expected at least {least:g}"
                 )
             found[name] = values
+        for group in spec.one_of:
+            given = np.max([found[name] for name in group], axis=0) > 0
+            if not given.all():
+                row = index[np.flatnonzero(~given)[0]]
+                raise ModelError(f"{op} (row {row}): {group[0]} is missing; expected at least 1")
         return found
 
     def item_bytes(self, index: Ints) -> Floats:
@@ -125,3 +133,10 @@ class Rows:
 
 def _dims_of(spec: OpSpec) -> tuple[str, ...]:
     return (*spec.dims, *spec.defaults)
+
+
+def _cold(frame: pd.DataFrame) -> dict[str, Floats]:
+    """Of a frame with a column `cache`: `cold`, 1 where it was flushed before the call, else 0."""
+    if "cache" not in frame:
+        return {}
+    return {"cold": (frame["cache"] == "cold").to_numpy(np.float64)}

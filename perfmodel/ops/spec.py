@@ -37,7 +37,15 @@ class OpSpec:
     flop: Work
     read_bytes: Bytes
     written_bytes: Bytes
+    one_of: tuple[tuple[str, ...], ...] = ()
+    """Groups of dims with defaults, of each of which a row must hold one."""
     directions: tuple[str, ...] = ("fwd",)
+    other_directions: Mapping[str, OpSpec] = field(default_factory=lambda: MappingProxyType({}))
+    """Where the work differs by direction: the same dims, with the work of that direction."""
+
+    def of(self, direction: str) -> OpSpec:
+        """The spec whose work is that of `direction`."""
+        return self.other_directions.get(direction, self)
 
 
 OPS: Registry[OpSpec] = Registry("op", "perfmodel.ops", "perfmodel.ops.vocabulary")

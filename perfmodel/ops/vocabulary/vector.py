@@ -1,30 +1,53 @@
-"""Ops that read and write each element a fixed number of times: elementwise, reductions, norms.
-
-A row is `rows x cols` (reductions run along `cols`).
-"""
+"""Elementwise ops. A row is `rows x cols`, whose shape does not matter, or counts `elements`."""
 
 from __future__ import annotations
 
-from perfmodel.ops.spec import OPS, Dims, Floats, OpSpec
+from perfmodel.ops.spec import OPS, Dims, Floats
+from perfmodel.ops.streaming import elements, rows_cols, streaming
 
-VECTOR = "vector"
-
-
-def _elements(dims: Dims) -> Floats:
-    return dims["rows"] * dims["cols"]
+ROWS_COLS = ("rows", "cols")
 
 
-def _elementwise(reads: float, flop: float = 1.0) -> OpSpec:
-    return OpSpec(
-        family=VECTOR,
-        dims=("rows", "cols"),
-        flop=lambda dims: flop * _elements(dims),
-        read_bytes=lambda dims, item_bytes: item_bytes * reads * _elements(dims),
-        written_bytes=lambda dims, item_bytes: item_bytes * _elements(dims),
+def _reads(dims: Dims) -> Floats:
+    return dims["reads"]
+
+
+def _writes(dims: Dims) -> Floats:
+    return dims["writes"]
+
+
+for _name in ("add", "add_inplace", "mul", "div", "pow", "threshold_backward", "silu_and_mul"):
+    OPS.register(_name)(streaming(rows_cols, ROWS_COLS, reads=2.0))
+for _name in ("add_scalar", "mul_scalar", "div_scalar", "pow_scalar"):
+    OPS.register(_name)(streaming(rows_cols, ROWS_COLS))
+for _name in ("relu", "gelu", "silu", "sigmoid", "tanh"):
+    OPS.register(_name)(streaming(rows_cols, ROWS_COLS))
+OPS.register("fill")(streaming(rows_cols, ROWS_COLS, reads=0.0, flop=0.0))
+OPS.register("rotary_embedding")(
+    streaming(rows_cols, ROWS_COLS, reads=2.0, flop=3.0),
+)
+
+# Any other arity: operands of full size, in elements of the row's dtype. One that is broadcast
+# counts for the share that it is of a full one, one of another dtype for its share of bytes.
+OPS.register("elementwise")(
+    streaming(
+        elements,
+        ("elements",),
+        reads=_reads,
+        writes=_writes,
+        flop=lambda dims: dims["flop_per_element"],
+        defaults={"reads": 1.0, "writes": 1.0, "flop_per_element": 1.0},
     )
+)
+OPS.register("random")(streaming(elements, ("elements",), reads=0.0, flop=10.0))
 
-
-for _name in ("add", "mul", "div", "pow"):
-    OPS.register(_name)(_elementwise(reads=2))
-for _name in ("add_scalar", "mul_scalar", "div_scalar", "pow_scalar", "relu", "gelu", "tanh"):
-    OPS.register(_name)(_elementwise(reads=1))
+# Many small tensors in few launches: `elements` of each of `tensors`.
+OPS.register("foreach")(
+    streaming(
+        lambda dims: dims["elements"] * dims["tensors"],
+        ("elements", "tensors"),
+        reads=_reads,
+        writes=_writes,
+        defaults={"reads": 1.0, "writes": 1.0},
+    )
+)

@@ -1,0 +1,148 @@
+"""Lookups in embedding tables: one pooled table, and FBGEMM's table-batched embedding (TBE).
+
+Every lookup counts as read, also where its row is in a cache: which rows stay there is for the
+kernel models to say, from `zipf_alpha` (0: uniform) or the number of distinct rows
+(`unique_rows`; 0: not known).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfmodel.ops.spec import OPS, Dims, Floats, OpSpec
+
+EMBEDDING = "embedding"
+INDEX_BYTES = 8.0
+WEIGHT_BYTES = 4.0
+BAG = ("hash_size", "dim", "pooling", "batch")
+BAG_DEFAULTS = {"zipf_alpha": 0.0, "unique_rows": 0.0, "dense": 0.0}
+TBE = ("tables", "batch", "lookups", "dim", "hash_size")
+TBE_DEFAULTS = {
+    "zipf_alpha": 0.0,
+    "unique_rows": 0.0,
+    "weighted": 0.0,
+    "output_bytes": 4.0,
+    "state_bytes": 0.0,
+}
+
+
+def _bag_lookups(dims: Dims) -> Floats:
+    return dims["batch"] * dims["pooling"]
+
+
+def _bag_flop(dims: Dims) -> Floats:
+    return _bag_lookups(dims) * dims["dim"]
+
+
+def _touched(dims: Dims, lookups: Floats, rows: Floats) -> Floats:
+    """Distinct rows: as stated, else as many as can be."""
+    return np.where(dims["unique_rows"] > 0, dims["unique_rows"], np.minimum(lookups, rows))
+
+
+def _bag_touched(dims: Dims) -> Floats:
+    return _touched(dims, _bag_lookups(dims), dims["hash_size"])
+
+
+def _bag_indices(dims: Dims) -> Floats:
+    return INDEX_BYTES * _bag_lookups(dims)
+
+
+def _bag_gradient_bytes(dims: Dims, item_bytes: Floats) -> Floats:
+    """Written backward: a row per lookup, or (`dense`) zeros for the table and the rows on top."""
+    row_bytes = item_bytes * dims["dim"]
+    sparse = _bag_lookups(dims) * row_bytes + _bag_indices(dims)
+    dense = (dims["hash_size"] + _bag_touched(dims)) * row_bytes
+    return np.where(dims["dense"] > 0, dense, sparse)
+
+
+OPS.register("embedding_bag")(
+    OpSpec(
+        family=EMBEDDING,
+        dims=BAG,
+        defaults=BAG_DEFAULTS,
+        flop=_bag_flop,
+        read_bytes=lambda d, item: item * _bag_flop(d) + _bag_indices(d),
+        written_bytes=lambda d, item: item * d["batch"] * d["dim"],
+        directions=("fwd", "bwd", "update"),
+        other_directions={
+            "bwd": OpSpec(
+                family=EMBEDDING,
+                dims=BAG,
+                defaults=BAG_DEFAULTS,
+                flop=_bag_flop,
+                read_bytes=lambda d, item: item * d["batch"] * d["dim"] + _bag_indices(d),
+                written_bytes=_bag_gradient_bytes,
+            ),
+            "update": OpSpec(
+                family=EMBEDDING,
+                dims=BAG,
+                defaults=BAG_DEFAULTS,
+                flop=lambda d: 2.0 * _bag_flop(d),
+                read_bytes=lambda d, item: (
+                    item * d["dim"] * (_bag_lookups(d) + _bag_touched(d)) + _bag_indices(d)
+                ),
+                written_bytes=lambda d, item: item * d["dim"] * _bag_touched(d),
+            ),
+        },
+    )
+)
+
+
+def _tbe_flop(dims: Dims) -> Floats:
+    return dims["lookups"] * dims["dim"] * (1.0 + dims["weighted"])
+
+
+def _tbe_indices(dims: Dims) -> Floats:
+    weights = WEIGHT_BYTES * dims["weighted"]
+    offsets = INDEX_BYTES * dims["tables"] * dims["batch"]
+    return (INDEX_BYTES + weights) * dims["lookups"] + offsets
+
+
+def _tbe_pooled(dims: Dims) -> Floats:
+    return dims["output_bytes"] * dims["tables"] * dims["batch"] * dims["dim"]
+
+
+def _tbe_rows(dims: Dims, item_bytes: Floats) -> Floats:
+    """The distinct rows with the optimizer's state (`state_bytes` per row)."""
+    touched = _touched(dims, dims["lookups"], dims["tables"] * dims["hash_size"])
+    return touched * (item_bytes * dims["dim"] + dims["state_bytes"])
+
+
+def _tbe_looked_up(dims: Dims, item_bytes: Floats) -> Floats:
+    return item_bytes * dims["lookups"] * dims["dim"]
+
+
+# `tables` tables of `hash_size` rows on average and mean width `dim`; `lookups` in all tables and
+# the whole batch; pooled outputs of `output_bytes` per element. `bwd` starts from sorted indices
+# and updates the rows in place; `bwd_indice_weights` is the gradient of per-sample weights.
+OPS.register("tbe")(
+    OpSpec(
+        family=EMBEDDING,
+        dims=TBE,
+        defaults=TBE_DEFAULTS,
+        flop=_tbe_flop,
+        read_bytes=lambda d, item: _tbe_looked_up(d, item) + _tbe_indices(d),
+        written_bytes=lambda d, item: _tbe_pooled(d) + 0.0 * item,
+        directions=("fwd", "bwd", "bwd_indice_weights"),
+        other_directions={
+            "bwd": OpSpec(
+                family=EMBEDDING,
+                dims=TBE,
+                defaults=TBE_DEFAULTS,
+                flop=lambda d: 3.0 * d["lookups"] * d["dim"],
+                read_bytes=lambda d, item: _tbe_pooled(d) + _tbe_indices(d) + _tbe_rows(d, item),
+                written_bytes=_tbe_rows,
+            ),
+            "bwd_indice_weights": OpSpec(
+                family=EMBEDDING,
+                dims=TBE,
+                defaults=TBE_DEFAULTS,
+                flop=lambda d: 2.0 * d["lookups"] * d["dim"],
+                read_bytes=lambda d, item: (
+                    _tbe_looked_up(d, item) + _tbe_pooled(d) + _tbe_indices(d)
+                ),
+                written_bytes=lambda d, item: WEIGHT_BYTES * d["lookups"] + 0.0 * item,
+            ),
+        },
+    )
+)
