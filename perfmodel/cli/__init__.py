@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from perfmodel import __version__
-from perfmodel.cli import breakdown, check, evaluate, export, fit, hardware, kernel, predict
+from perfmodel.cli import breakdown, check, diff, evaluate, export, fit, hardware, kernel, predict
 from perfmodel.cli.failures import explain
 
 DEBUG = "--debug"
@@ -26,6 +26,7 @@ app = typer.Typer(
 for verb in (
     predict.predict,
     breakdown.breakdown,
+    diff.diff,
     evaluate.evaluate,
     check.check,
     export.export,

@@ -8,7 +8,7 @@ import sys
 import pytest
 from cli.conftest import Run
 
-VERBS = ("predict", "breakdown", "export", "hardware", "evaluate", "check")
+VERBS = ("predict", "breakdown", "diff", "kernel", "export", "hardware", "evaluate", "check")
 HEAVY = {"numpy", "pandas", "matplotlib", "networkx", "msgspec", "pyarrow", "scipy", "torch"}
 LIGHT_ANSWER = {"pandas", "matplotlib", "networkx", "rich", "pyarrow"}
 

@@ -1,0 +1,90 @@
+"""`perfmodel diff`: two traces or predictions side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perfmodel.cli.options import (
+    DEFAULT_MAX_GB,
+    FormatOption,
+    MaxMemoryOption,
+    OutputOption,
+    max_bytes,
+)
+from perfmodel.cli.output import Output, working
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from perfmodel.report.difference import Difference
+
+SHOWN = 12
+
+
+def diff(
+    a: Annotated[
+        str, typer.Argument(metavar="A", help="A Kineto trace, or the JSON of a prediction.")
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="What it is compared with.")],
+    top: Annotated[int, typer.Option(min=1, help="Show this many changes of each kind.")] = SHOWN,
+    format: FormatOption = None,
+    output: OutputOption = None,
+    max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
+) -> None:
+    """Two traces or predictions side by side: what became slower, and why.
+
+    Traces as measured, of the slowest rank: medians of the steps that are no warm-up, and the
+    critical path of the step closest to the median.
+
+    \b
+    Examples:
+      perfmodel diff before.json.gz after.json.gz
+      perfmodel predict trace.json.gz --hardware h100-sxm -o h100.json
+      perfmodel diff trace.json.gz h100.json
+    """
+    target = Output(format, output, source=b)
+    limit = max_bytes(max_memory)
+
+    from perfmodel.report.difference import difference, read_side
+
+    with working("reading"):
+        found = difference(read_side(a, max_bytes=limit), read_side(b, max_bytes=limit))
+
+    def table(console: Console) -> None:
+        _show(console, found, top)
+
+    target.write(
+        answer=found.to_dict,
+        csv=lambda: found.to_frame().to_csv(index=False),
+        table=table,
+        warnings=[],
+    )
+
+
+def _show(console: Console, found: Difference, top: int) -> None:
+    from perfmodel.cli.tables import Times, add, new_table, percent, say, show
+    from perfmodel.plot.names import short_name
+    from perfmodel.report.difference import GROUPS
+
+    say(console, f"A: {found.a.source} ({found.a.hardware})")
+    say(console, f"B: {found.b.source} ({found.b.hardware})")
+    titles = ("Per step", "Critical path by kind", "What lies on it", "Device time by family")
+    for group, title in zip(GROUPS, titles, strict=True):
+        changes = [change for change in found.of(group) if change.a_us or change.b_us][:top]
+        if not changes:
+            continue
+        times = Times([value for change in changes for value in (change.a_us, change.b_us)])
+        table = new_table(f"{title} ({times.unit})", "", "A", "B", "B - A", "of A")
+        for change in changes:
+            share = percent(change.change_us, change.a_us)
+            add(
+                table,
+                short_name(change.name),
+                times(change.a_us),
+                times(change.b_us),
+                times(change.change_us),
+                share if share.startswith(("-", "0")) else f"+{share}",
+            )
+        show(console, table)

@@ -1,0 +1,140 @@
+"""Two traces or predictions side by side: what became slower, and why."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.errors import UsageError
+from perfmodel.files import DEFAULT_MAX_BYTES, read_bytes
+from perfmodel.graph import build_graph
+from perfmodel.prediction.result import summarise
+from perfmodel.prediction.types import DEVICE_FIGURES
+from perfmodel.prediction.types import SCHEMA as PREDICTION
+from perfmodel.timeline.schedule import measured
+from perfmodel.trace import read
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = "perfmodel.diff/1"
+STEP, PATH, PIECE, FAMILY = GROUPS = ("step", "critical path", "on the path", "device")
+"""What is compared: figures of the step; its critical path by kind, and by what lies on it; device
+time by kernel family."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two: where it came from, and microseconds per step by (group, name)."""
+
+    source: str
+    hardware: str
+    figures: Mapping[tuple[str, str], float]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One figure on both sides, in microseconds per step; 0 where a side has none."""
+
+    group: str
+    name: str
+    a_us: float
+    b_us: float
+
+    @property
+    def change_us(self) -> float:
+        return self.b_us - self.a_us
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Every figure that differs, the largest change first within its group."""
+
+    a: Side
+    b: Side
+    changes: list[Change]
+
+    def of(self, group: str) -> list[Change]:
+        """The changes of one group."""
+        return [change for change in self.changes if change.group == group]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as `docs/schemas/diff.json` describes it."""
+        return {
+            "schema": SCHEMA,
+            **{
+                key: {"source": side.source, "hardware": side.hardware}
+                for key, side in (("a", self.a), ("b", self.b))
+            },
+            "changes": [
+                {key: round(v, 4) if isinstance(v, float) else v for key, v in row.items()}
+                for row in self._rows()
+            ],
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per figure."""
+        import pandas as pd
+
+        return pd.DataFrame(self._rows(), columns=["group", "name", "a_us", "b_us", "change_us"])
+
+    def _rows(self) -> list[dict[str, Any]]:
+        return [asdict(change) | {"change_us": change.change_us} for change in self.changes]
+
+
+def read_side(path: str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Side:
+    """A trace as it was measured, or the first result of a saved prediction (its JSON).
+
+    Raises `TraceError` for what is neither, `UsageError` for a prediction without a result.
+    """
+    saved = _saved_prediction(Path(path), max_bytes)
+    if saved is None:
+        trace = read(path, max_bytes=max_bytes)
+        found = summarise(measured(build_graph(trace)), hardware=trace.device, mode="measured")
+        return _side(path, found.to_dict())
+    try:
+        return _side(path, saved["results"][0])
+    except (KeyError, IndexError, TypeError) as error:
+        raise UsageError(f"{path}: not a sound {PREDICTION}: no {error}") from None
+
+
+def difference(a: Side, b: Side) -> Difference:
+    """What differs between `a` and `b`."""
+    names = dict.fromkeys([*a.figures, *b.figures])
+    changes = [
+        Change(group, name, a.figures.get((group, name), 0.0), b.figures.get((group, name), 0.0))
+        for group, name in names
+    ]
+    changes.sort(key=lambda change: (GROUPS.index(change.group), -abs(change.change_us)))
+    return Difference(a, b, changes)
+
+
+def _saved_prediction(path: Path, max_bytes: int) -> dict[str, Any] | None:
+    """The JSON of `perfmodel predict` at `path`, or None where it is something else."""
+    if path.suffix.lower() != ".json" or not path.is_file():
+        return None
+    head = f'"schema": "{PREDICTION}"'.encode()
+    content = read_bytes(path, max_bytes=max_bytes)
+    if head not in content[: 2 * len(head)]:
+        return None
+    try:
+        loaded = json.loads(content)
+    except ValueError as error:
+        raise UsageError(f"{path}: not a sound {PREDICTION}: {error}") from None
+    return loaded if isinstance(loaded, dict) else None
+
+
+def _side(source: str, result: Mapping[str, Any]) -> Side:
+    figures: Counter[tuple[str, str]] = Counter()
+    for key in ("step_us", *DEVICE_FIGURES):
+        figures[STEP, key.removesuffix("_us")] = result[key]
+    for piece in result["critical_path"]:
+        figures[PATH, piece["kind"]] += piece["duration_us"]
+        figures[PIECE, piece["name"]] += piece["duration_us"]
+    for family in result["families"]:
+        figures[FAMILY, family["family"]] = family["time_us"]
+    return Side(source, result["hardware"], dict(figures))

@@ -1,0 +1,58 @@
+"""`perfmodel diff`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.conftest import Run
+from cli.samples import check_schema, document, write
+
+
+def _slower(content: dict[str, Any], by_us: float) -> dict[str, Any]:
+    """The same trace with its collectives `by_us` longer."""
+    for event in content["traceEvents"]:
+        if event["name"].startswith("nccl"):
+            event["dur"] += by_us
+    return content
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    before, after = document(), _slower(document(), 3)
+    return write(tmp_path / "before.json", before), write(tmp_path / "after.json", after)
+
+
+def test_a_longer_kernel_is_named(run: Run, pair: tuple[Path, Path]) -> None:
+    answer = json.loads(run("diff", *pair, "--format", "json").out)
+    check_schema("diff", answer)
+    changes = {(row["group"], row["name"]): row["change_us"] for row in answer["changes"]}
+    assert changes["device", "communication"] == 3
+    assert changes["device", "gemm"] == 0
+    assert changes["step", "comm"] == 3
+
+
+def test_a_trace_against_itself_does_not_differ(run: Run, pair: tuple[Path, Path]) -> None:
+    answer = json.loads(run("diff", pair[0], pair[0], "--format", "json").out)
+    assert {row["change_us"] for row in answer["changes"]} == {0.0}
+
+
+def test_a_saved_prediction_is_a_side(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    saved = tmp_path / "saved.json"
+    assert run("predict", pair[0], "--scale", "comm=2", "-o", saved).status == 0
+    ran = run("diff", pair[0], saved, "--top", 3)
+    assert ran.status == 0
+    assert "Device time by family" in ran.out
+    assert "+100.0 %" in ran.out
+
+
+def test_a_damaged_prediction_is_one_line(
+    run: Run, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.json"
+    broken.write_text('{"schema": "perfmodel.prediction/1", "results": []}')
+    ran = run("diff", pair[0], broken)
+    assert (ran.status, ran.out) == (2, "")
+    assert "broken.json: not a sound perfmodel.prediction/1" in ran.err
