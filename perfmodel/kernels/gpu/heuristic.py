@@ -1,0 +1,81 @@
+"""The contract of kernel models, kept by a family's physics alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfmodel.hardware import Device
+from perfmodel.kernels.gpu.analysis import Analyse, Analysis
+from perfmodel.kernels.gpu.floors import floors_of, measured_us
+from perfmodel.kernels.model import Estimate, Explanation
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import Floats
+
+DATASHEET = "datasheet figures"
+
+
+@dataclass(frozen=True)
+class Heuristic:
+    """Durations from `analyse` with a fixed relative 90 % interval, never below the bound."""
+
+    name: str
+    analyse: Analyse
+    spread: float = 1.6
+    """Factor from the duration to either end of the interval."""
+
+    def estimate(self, rows: Rows, device: Device) -> Estimate:
+        """Durations of `rows`; raises `ModelError` on impossible rows."""
+        analysis = self.analyse(rows, device)
+        floor_us, offset_us = floors_of(rows)
+
+        def shown(kernel_us: Floats) -> Floats:
+            return measured_us(at_least(kernel_us, analysis, device), floor_us, offset_us)
+
+        return Estimate(
+            shown(analysis.kernel_us),
+            shown(analysis.kernel_us / self.spread),
+            shown(analysis.kernel_us * self.spread),
+            self.name,
+            DATASHEET,
+        )
+
+    def explain(self, rows: Rows, device: Device) -> list[Explanation]:
+        """Why, per row."""
+        analysis = self.analyse(rows, device)
+        found = self.estimate(rows, device)
+        return explanations(rows, device, analysis, found.duration_us)
+
+
+def at_least(kernel_us: Floats, analysis: Analysis, device: Device) -> Floats:
+    """`kernel_us`, raised to the physical bound and to the device's shortest kernel."""
+    return np.maximum(np.maximum(kernel_us, analysis.bound_us), device.kernel_floor_us)
+
+
+def explanations(
+    rows: Rows, device: Device, analysis: Analysis, duration_us: Floats
+) -> list[Explanation]:
+    """One explanation per row from its analysis and its duration."""
+    floor_us, offset_us = floors_of(rows)
+    bound_by = analysis.bound_by()
+    found = []
+    for row in range(len(rows)):
+        is_short = analysis.kernel_us[row] <= device.kernel_floor_us
+        is_floor = floor_us[row] >= offset_us[row] + analysis.kernel_us[row]
+        terms = {f"{name}_us": float(each[row]) for name, each in analysis.shares.items()}
+        terms |= {"bound_us": float(analysis.bound_us[row])}
+        terms |= {name: float(each[row]) for name, each in analysis.features.items()}
+        terms |= {"launch_floor_us": float(floor_us[row]), "offset_us": float(offset_us[row])}
+        found.append(
+            Explanation(
+                duration_us=float(duration_us[row]),
+                bound_by="launch" if is_floor else "latency" if is_short else bound_by[row],
+                flop=float(analysis.flop[row]),
+                read_bytes=float(analysis.read_bytes[row]),
+                written_bytes=float(analysis.written_bytes[row]),
+                utilisation_frac=float(min(1.0, analysis.bound_us[row] / duration_us[row])),
+                terms=terms,
+            )
+        )
+    return found

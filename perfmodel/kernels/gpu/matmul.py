@@ -1,0 +1,83 @@
+"""Physics of matrix products on a GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.hardware import Device
+from perfmodel.kernels.gpu.analysis import Analysis, merged
+from perfmodel.kernels.gpu.machine import (
+    COMPUTE_DTYPE,
+    matrix_flop_per_us,
+    vector_flop_per_us,
+)
+from perfmodel.kernels.gpu.memory import bound_us, transfer_us
+from perfmodel.kernels.gpu.tiles import fastest_of_either
+from perfmodel.ops.rows import Ints, Rows
+from perfmodel.ops.spec import OPS, Floats
+from perfmodel.ops.storage import item_bytes
+
+QUANTISED = frozenset({"fp8", "fp8_static", "fp8_block", "nvfp4", "int8"})
+"""Dtypes whose linear layer first rounds 16-bit activations in a kernel of its own."""
+_HALF_ACTIVATIONS = QUANTISED | {"int8_wo", "int4_wo", "int4"}
+_ALIGNED_BYTES = 16
+_MISALIGNED = 2.2
+"""Slowdown on matrix units when rows do not start at multiples of 16 bytes."""
+_QUANTISE_US = 2.0
+
+
+def analyse(rows: Rows, device: Device) -> Analysis:
+    """Tiles and waves against the peak of the dtype's units, beside the bytes moved."""
+    return merged(len(rows), [(index, _of(rows, op, index, device)) for op, index in rows.groups()])
+
+
+def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
+    spec, dims = OPS[op], rows.dims_of(op, index)
+    dtypes = [rows.dtype[row] for row in index.tolist()]
+    stored = item_bytes(dtypes)
+    activations = np.where(np.isin(dtypes, list(_HALF_ACTIVATIONS)), 2.0, stored)
+    b, m, n, k = (dims[name] for name in ("b", "m", "n", "k"))
+    flop = spec.flop(dims)
+    multiplied = item_bytes(
+        [COMPUTE_DTYPE.get(dtype, dtype).replace("fp4", "nvfp4") for dtype in dtypes]
+    )
+    peak = matrix_flop_per_us(device, dtypes)
+    weights_bytes = b * n * k * stored
+    bias_bytes = dims["bias"] * n * activations if "bias" in dims else 0.0
+    read_bytes = b * m * k * activations + weights_bytes + bias_bytes
+    written_bytes = b * m * n * activations
+    total = read_bytes + written_bytes
+    is_matrix_unit = peak > 2.5 * vector_flop_per_us(device)
+    reached = np.where(is_matrix_unit, device.gemm_peak_frac, max(device.gemm_peak_frac, 0.85))
+    tiling = fastest_of_either(b, m, n, k, multiplied, peak * reached, device, is_matrix_unit)
+    aligned = _aligned(n, k, multiplied) | ~is_matrix_unit
+    quantised = np.isin(dtypes, list(QUANTISED)) & (activations != stored)
+    quantise_us = np.where(
+        quantised, _QUANTISE_US + transfer_us(m * k * (activations + stored), device), 0.0
+    )
+    compute = tiling.time_us * np.where(aligned, 1.0, _MISALIGNED)
+    memory = transfer_us(total, device)
+    peak_us = flop / peak
+    bound = np.maximum(peak_us, bound_us(total, device))
+    return Analysis(
+        bound_us=bound,
+        kernel_us=np.maximum(np.maximum(compute, memory), bound) + quantise_us,
+        shares={"compute": compute, "memory": memory, "cache": tiling.l2_us},
+        flop=flop,
+        read_bytes=read_bytes,
+        written_bytes=written_bytes,
+        features={
+            "peak_us": peak_us,
+            "serial_us": tiling.serial_us,
+            "blocks_per_sm": tiling.blocks_per_sm,
+            "filled_frac": tiling.filled_frac,
+            "wave_frac": tiling.wave_frac,
+            "splits": tiling.splits,
+            "quantise_us": quantise_us,
+        },
+    )
+
+
+def _aligned(n: Floats, k: Floats, stored: Floats) -> NDArray[np.bool_]:
+    return np.asarray(np.mod(k * stored, _ALIGNED_BYTES) + np.mod(n * stored, _ALIGNED_BYTES) == 0)
