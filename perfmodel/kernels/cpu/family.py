@@ -1,0 +1,119 @@
+"""A CPU family as a kernel model: terms per op, summed, with an interval from the calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfmodel.hardware import Device
+from perfmodel.kernels.cpu.call import CALL_PARAMETERS, Call, is_in_step
+from perfmodel.kernels.cpu.parameters import Parameter, values_of
+from perfmodel.kernels.model import Estimate, Explanation
+from perfmodel.ops.rows import Ints, Rows
+from perfmodel.ops.spec import OPS, Floats
+
+Terms = Callable[[Call], Mapping[str, Floats]]
+"""From the rows of one op to the terms of their duration, microseconds each."""
+
+SPREAD = Parameter("spread_frac", 0.35, 0.005, 3.0, "90 % of residuals lie within", per_op=True)
+_BOUND = {"overhead": "latency", "compute": "compute", "memory": "memory", "faults": "memory"}
+
+
+@dataclass(frozen=True)
+class CpuFamily:
+    """The heuristic of one family: `terms` of its ops, and the parameters that they take."""
+
+    family: str
+    own: Sequence[Parameter]
+    terms: Terms
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """All parameters, those that every family has first."""
+        return (*CALL_PARAMETERS, *self.own, SPREAD)
+
+    def calls(self, rows: Rows, device: Device) -> list[tuple[Ints, Call]]:
+        """The rows by op, checked."""
+        found = []
+        cold = rows.dims.get("cold")
+        for (op, direction), index in _groups(rows):
+            numbers = index.tolist()
+            section = op if direction == "fwd" else f"{op}_{direction}"
+            call = Call(
+                op=op,
+                section=section,
+                dims=rows.dims_of(op, index),
+                item_bytes=rows.item_bytes(index),
+                is_bf16=np.array([float(rows.dtype[i] == "bf16") for i in numbers]),
+                in_step=is_in_step(tuple(rows.timing[i] for i in numbers)),
+                cold=np.zeros(len(index)) if cold is None else np.nan_to_num(cold[index]),
+                direction=direction,
+                flags={name: values[index] for name, values in rows.dims.items()},
+                values=values_of(self.family, section, self.parameters, device),
+                device=device,
+            )
+            found.append((index, call))
+        return found
+
+    def breakdown(self, call: Call) -> dict[str, Floats]:
+        """Every term of `call`, microseconds, the op's overhead first."""
+        return {"overhead": call.overhead_us(), **self.terms(call)}
+
+    def estimate(self, rows: Rows, device: Device) -> Estimate:
+        """Durations of `rows`; `ModelError` on impossible rows."""
+        duration, spread = np.empty(len(rows)), np.empty(len(rows))
+        for index, call in self.calls(rows, device):
+            duration[index] = sum(self.breakdown(call).values())
+            spread[index] = 1 + call.values["spread_frac"]
+        calibrated = self.family in device.calibration
+        return Estimate(
+            duration_us=duration,
+            low_us=duration / spread,
+            high_us=duration * spread,
+            model=f"{self.family}/heuristic",
+            source=f"calibration of {device.name}" if calibrated else "figures of the device",
+        )
+
+    def explain(self, rows: Rows, device: Device) -> list[Explanation]:
+        """The terms, and which of them is the largest, per row."""
+        found: list[Explanation | None] = [None] * len(rows)
+        for index, call in self.calls(rows, device):
+            terms = self.breakdown(call)
+            spec = OPS[call.op].of(call.direction)
+            flop = spec.flop(call.dims)
+            read = spec.read_bytes(call.dims, call.item_bytes)
+            written = spec.written_bytes(call.dims, call.item_bytes)
+            for place, row in enumerate(index.tolist()):
+                own = {name: float(values[place]) for name, values in terms.items()}
+                total = sum(own.values())
+                largest = max(own, key=lambda name: own[name])
+                found[row] = Explanation(
+                    duration_us=total,
+                    bound_by=_BOUND.get(largest, largest),
+                    flop=float(flop[place]),
+                    read_bytes=float(read[place]),
+                    written_bytes=float(written[place]),
+                    utilisation_frac=_utilisation(
+                        float(flop[place]), float(read[place] + written[place]), total, device
+                    ),
+                    terms=own,
+                )
+        return [each for each in found if each is not None]
+
+
+def _groups(rows: Rows) -> Iterator[tuple[tuple[str, str], Ints]]:
+    """((op, direction), its rows), in order of first sight."""
+    rows_of: dict[tuple[str, str], list[int]] = {}
+    for row, key in enumerate(zip(rows.op, rows.direction, strict=True)):
+        rows_of.setdefault(key, []).append(row)
+    for key, found in rows_of.items():
+        yield key, np.array(found, np.int64)
+
+
+def _utilisation(flop: float, moved_bytes: float, total_us: float, device: Device) -> float:
+    """Of the peak rate or the peak memory bandwidth, whichever is used more; at most 1."""
+    compute_us = flop / (device.fp32_tflop_per_s * 1e6)
+    memory_us = moved_bytes / (device.hbm_gb_per_s * 1e3)
+    return min(1.0, max(compute_us, memory_us) / total_us)

@@ -1,0 +1,64 @@
+"""Parameters of CPU models: physical defaults from a device's figures, or a calibration's values.
+
+A device file may hold `[calibration.FAMILY]` and `[calibration.SECTION]` tables, a section being
+an op, or an op and its direction (`relu`, `embedding_bag_bwd`); its value goes before its
+family's, and that before the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from perfmodel.errors import ModelError
+from perfmodel.hardware import Device
+
+Default = float | Callable[[Device], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One number of a model, above 0: its default, the range a fit may choose from, its meaning.
+
+    `per_op` says that each op of the family may have a value of its own.
+    """
+
+    name: str
+    default: Default
+    low: float
+    high: float
+    meaning: str
+    per_op: bool = False
+
+    def default_on(self, device: Device) -> float:
+        """The default on `device`, within the range."""
+        value = self.default(device) if callable(self.default) else self.default
+        return min(max(value, self.low), self.high)
+
+
+def values_of(
+    family: str, section: str, parameters: Sequence[Parameter], device: Device
+) -> dict[str, float]:
+    """Every parameter of `section`, an op of `family`, on `device`.
+
+    Raises `ModelError` where the device's calibration holds a name that there is not, or a value
+    that cannot be.
+    """
+    found = {parameter.name: parameter.default_on(device) for parameter in parameters}
+    for table in (family, section):
+        given = device.calibration.get(table, {})
+        _check(given, parameters, f"{device.name}: calibration.{table}")
+        found |= given
+    return found
+
+
+def _check(given: Mapping[str, float], parameters: Sequence[Parameter], where: str) -> None:
+    known = {parameter.name: parameter for parameter in parameters}
+    for name, value in given.items():
+        if name not in known:
+            near = get_close_matches(name, known, n=2) or list(known)
+            raise ModelError(f"{where}: unknown key {name}; expected: {', '.join(near)}")
+        low, high = known[name].low, known[name].high
+        if not low <= value <= high:
+            raise ModelError(f"{where}: {name}: expected {low:g} to {high:g}, got {value:g}")
