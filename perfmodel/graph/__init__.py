@@ -1,14 +1,15 @@
-"""Execution graphs: built from a trace, viewed as frames, networkx or GraphML."""
+"""Op graphs (what a program does) and execution graphs (what a machine did) of a trace."""
 
 from __future__ import annotations
 
 from perfmodel.errors import TraceError
 from perfmodel.graph.build import build_rank
 from perfmodel.graph.merge import merge
+from perfmodel.graph.opgraph import op_graph
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.trace import Links, RankTrace, Trace
 
-__all__ = ["ExecutionGraph", "build_graph", "build_rank"]
+__all__ = ["ExecutionGraph", "build_graph", "build_rank", "op_graph"]
 
 
 def build_graph(trace: Trace) -> ExecutionGraph:

@@ -96,6 +96,9 @@ class RankTrace:
     sequence: Ints
     input_shapes: Ints
     input_dtypes: Ints
+    input_values: Ints
+    """`Concrete Inputs`: the arguments that are no tensors, a JSON list of texts."""
+    input_strides: Ints
     size_bytes: Ints
     grid: Ints
     waves: Floats
@@ -105,6 +108,10 @@ class RankTrace:
     group_size: Ints
     in_elements: Ints
     out_elements: Ints
+    collective_dtype: Ints
+    """This and the two after it as JSON: a text, and lists of sizes in texts."""
+    in_split: Ints
+    out_split: Ints
     sync_stream: Ints
     """`cuda_sync` rows: the stream that waited or was waited for."""
     sync_source_stream: Ints

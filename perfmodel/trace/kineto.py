@@ -50,6 +50,7 @@ _NO_ARGS = Args()
 _INTEGER_COLUMNS = (
     *("file_index", "name", "pid", "thread", "stream", "device", "correlation", "external_id"),
     *("op_id", "sequence", "input_shapes", "input_dtypes", "size_bytes", "grid"),
+    *("input_values", "input_strides", "collective_dtype", "in_split", "out_split"),
     *("collective", "process_group", "group_size", "in_elements", "out_elements"),
     *("sync_stream", "sync_source_stream", "sync_record_correlation"),
 )
@@ -236,6 +237,8 @@ class _Rows:
         self._put("sequence", rows, _integers([a.sequence for a in args]))
         self._put_texts("input_shapes", rows, [a.input_shapes for a in args])
         self._put_texts("input_dtypes", rows, [a.input_dtypes for a in args])
+        self._put_texts("input_values", rows, [a.input_values for a in args])
+        self._put_texts("input_strides", rows, [a.input_strides for a in args])
 
     def _add_linked_args(self, category: Categories, all_args: list[Args]) -> None:
         rows, args = self._pick(_IS_HOST | _IS_LINKED, category, all_args)
@@ -265,6 +268,9 @@ class _Rows:
         self._put("group_size", rows, _integers([a.group_size for a in args]))
         self._put("in_elements", rows, _integers([a.in_elements for a in args]))
         self._put("out_elements", rows, _integers([a.out_elements for a in args]))
+        self._put_texts("collective_dtype", rows, [a.collective_dtype for a in args])
+        self._put_texts("in_split", rows, [a.in_split for a in args])
+        self._put_texts("out_split", rows, [a.out_split for a in args])
 
     def _pick(self, among: Mask, category: Categories, args: list[Args]) -> tuple[Ints, list[Args]]:
         """The rows of these categories, and their args."""

@@ -45,12 +45,17 @@ class Args(msgspec.Struct, gc=False):
     sequence: _Id = msgspec.field(default=NONE, name="Sequence number")
     input_shapes: msgspec.Raw = msgspec.field(default=NO_RAW, name="Input Dims")
     input_dtypes: msgspec.Raw = msgspec.field(default=NO_RAW, name="Input type")
+    input_values: msgspec.Raw = msgspec.field(default=NO_RAW, name="Concrete Inputs")
+    input_strides: msgspec.Raw = msgspec.field(default=NO_RAW, name="Input Strides")
     event_index: _Int = msgspec.field(default=NONE, name="Ev Idx")
     collective: str | None = msgspec.field(default=None, name="Collective name")
     process_group: str | None = msgspec.field(default=None, name="Process Group Name")
     group_size: _Int = msgspec.field(default=NONE, name="Group size")
     in_elements: _Int = msgspec.field(default=NONE, name="In msg nelems")
     out_elements: _Int = msgspec.field(default=NONE, name="Out msg nelems")
+    collective_dtype: msgspec.Raw = msgspec.field(default=NO_RAW, name="dtype")
+    in_split: msgspec.Raw = msgspec.field(default=NO_RAW, name="In split size")
+    out_split: msgspec.Raw = msgspec.field(default=NO_RAW, name="Out split size")
     device: _Int | str = NONE
     stream: _Int | str = NONE
     correlation: _Int = NONE

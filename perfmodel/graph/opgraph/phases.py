@@ -1,0 +1,80 @@
+"""Which phase of a step an op belongs to: by the labels and calls around it, and by its thread."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from perfmodel.graph.ops import BACKWARD, FORWARD, INPUT, NO_OP, OPTIMIZER
+
+_CALLS = re.compile(
+    r"autograd::engine::evaluate_function|torch::autograd::AccumulateGrad|\w+Backward\d*$"
+)
+"""Ops that are the backward pass, with all that they call."""
+
+_LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    (OPTIMIZER, re.compile(r"optimizer|zero_?grad", re.I)),
+    (BACKWARD, re.compile(r"backward", re.I)),
+    (
+        INPUT,
+        re.compile(
+            r"dataload|next_batch|batch_data|copy_batch|wait_for_batch|(data|input|splits)_dist\b"
+            r"|sparse_data_dist|emb data|all2all_data:kjt|KJT\w*Awaitable|recat_permute",
+            re.I,
+        ),
+    ),
+    (FORWARD, re.compile(r"forward|loss", re.I)),
+)
+"""A phase, and the user's annotations that name it; the first that fits."""
+
+_ARRIVING = frozenset(
+    ("aten::to", "aten::_to_copy", "aten::copy_", "aten::pin_memory", "aten::is_pinned")
+)
+"""What a program does to a batch before its first layer."""
+_IDLE = frozenset(("aten::empty", "aten::zeros", "aten::zero_", "aten::detach", "detach"))
+
+
+@lru_cache(maxsize=1 << 14)
+def phase_of_label(label: str) -> str | None:
+    """The phase that an annotation names, if it names one."""
+    return next((phase for phase, pattern in _LABELS if pattern.search(label)), None)
+
+
+@lru_cache(maxsize=1 << 14)
+def phase_of_call(name: str) -> str | None:
+    """`backward` for a call of the autograd engine."""
+    return BACKWARD if _CALLS.match(name) else None
+
+
+def inherited(
+    own: Iterable[str | None], parent: Sequence[int], at_root: Sequence[str]
+) -> list[str]:
+    """Per row its own phase, else that of the row around it, else `at_root`; parents come first."""
+    found: list[str] = []
+    for row, phase in enumerate(own):
+        if phase is None:
+            above = parent[row]
+            phase = at_root[row] if above == NO_OP else found[above]
+        found.append(phase)
+    return found
+
+
+def with_arrivals(
+    phases: list[str], names: Sequence[str], parents: Sequence[int], steps: Sequence[int]
+) -> list[str]:
+    """`phases` with the copies that begin a step as `input`, and all that they call.
+
+    They begin a step when none but copies, allocations and the optimizer's `zero_grad` precede.
+    """
+    done: set[int] = set()
+    for op, (name, parent, step) in enumerate(zip(names, parents, steps, strict=True)):
+        if parent != NO_OP:
+            if phases[parent] == INPUT:
+                phases[op] = INPUT
+        elif step not in done and phases[op] == FORWARD:
+            if name in _ARRIVING:
+                phases[op] = INPUT
+            elif name not in _IDLE:
+                done.add(step)
+    return phases
