@@ -30,7 +30,7 @@ _RATE: dict[str, Callable[[Device, str | None], float]] = {
     COMPUTE_BOUND: lambda device, dtype: device.matrix_tflop_per_s(dtype) * device.gemm_peak_frac,
     MEMORY_BOUND: lambda device, dtype: device.hbm_gb_per_s,
     COMMUNICATION: lambda device, dtype: device.peer_gb_per_s,
-    HOST_COPY: lambda device, dtype: device.pcie_gb_per_s,
+    HOST_COPY: lambda device, dtype: device.host_gb_per_s,
 }
 """Per class, the rate of a device whose ratio is the ratio of times."""
 
@@ -58,9 +58,15 @@ def transfer_ratio(
     gives exactly 1.
 
     Returns float64 of shape (n,). Raises `UsageError` for an unknown family or type, lengths that
-    differ, and durations that are negative or not finite.
+    differ, durations that are negative or not finite, and between a GPU and a CPU, whose kernels
+    have nothing in common.
     Source: roofline; floors and shares of peak are figures of the hardware catalogue.
     """
+    if (source.target == "cpu") != (target.target == "cpu"):
+        raise UsageError(
+            f"kernels of {source.name} cannot be transferred to {target.name}: one is a GPU, the "
+            "other a CPU, and their kernels have nothing in common"
+        )
     if len(families) != len(dtypes):
         raise UsageError(f"{len(families)} families but {len(dtypes)} dtypes")
     pairs = list(zip(families, dtypes, strict=True))

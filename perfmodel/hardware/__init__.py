@@ -11,13 +11,14 @@ from perfmodel.hardware.catalogue import (
     device,
     devices,
     figures,
+    find,
     from_driver_name,
     host,
     load,
     names,
-    node,
-    node_of,
+    namesakes,
 )
+from perfmodel.hardware.machines import cluster, node, node_of
 from perfmodel.hardware.parts import (
     KINDS,
     Cluster,
@@ -30,6 +31,7 @@ from perfmodel.hardware.parts import (
     Storage,
     kind_of,
 )
+from perfmodel.hardware.settings import with_settings
 
 __all__ = [
     "KINDS",
@@ -42,14 +44,18 @@ __all__ = [
     "Node",
     "Part",
     "Storage",
+    "cluster",
     "device",
     "devices",
     "figures",
+    "find",
     "from_driver_name",
     "host",
     "kind_of",
     "load",
     "names",
+    "namesakes",
     "node",
     "node_of",
+    "with_settings",
 ]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from difflib import get_close_matches
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
 from perfmodel.errors import HardwareError
-from perfmodel.hardware.drivers import called, has_memory, memory_in, plain
-from perfmodel.hardware.parts import KINDS, Device, Host, Node, Part, kind_of
+from perfmodel.hardware.drivers import called, has_memory, memory_in, nearest
+from perfmodel.hardware.parts import KINDS, Device, Host, Part, kind_of
 from perfmodel.hardware.schema import build, fields_of
-from perfmodel.hardware.tables import Table, expand, read_table
+from perfmodel.hardware.tables import Lookup, Table, expand, read_table
 
 FOLDER = Path(__file__).parent / "catalogue"
 _FOLDER_OF = {
@@ -25,7 +24,6 @@ _FOLDER_OF = {
     "cluster": "clusters",
 }
 _MAX_EXTENDS = 10
-PLAIN_HOST = "generic-server"
 
 P = TypeVar("P", bound=Part)
 
@@ -41,51 +39,50 @@ class Figure:
 
 def names(kind: str | None = None) -> list[str]:
     """Names of the catalogue's parts, sorted; of one kind (`device`, `node`, …) if given."""
-    if kind is not None and kind not in KINDS:
-        raise HardwareError(f"unknown kind {kind!r}; expected one of {', '.join(KINDS)}")
-    return sorted(name for name, (its, _) in _files().items() if kind in (None, its))
+    _known_kind(kind)
+    return sorted({name for its, name in _files() if kind in (None, its)})
 
 
-def load(name_or_path: str | Path) -> Part:
+def find(words: str = "", kind: str | None = None) -> list[Part]:
+    """The catalogue's parts, or those of one kind, sorted by kind, maker and name.
+
+    Only those that hold every word of `words` in name, maker, architecture or aliases.
+    """
+    _known_kind(kind)
+    found = [_load_named(name, its) for its, name in _files() if kind in (None, its)]
+    wanted = words.lower().split()
+    kept = [part for part in found if all(word in _searched(part) for word in wanted)]
+    order = list(KINDS)
+    return sorted(kept, key=lambda it: (order.index(kind_of(it)), it.maker or "", it.name))
+
+
+def load(name_or_path: str | Path, kind: str | None = None) -> Part:
     """The part of that name in the catalogue, or in the TOML file at that path.
 
     What ends in `.toml` or holds a `/` is a path. A device may also be given by its driver's name.
+    Names are unique within a kind; of two parts with one name (a CPU is a device and a host) that
+    of `kind` is taken, else the first in the order of `KINDS`.
     Raises `HardwareError`: unknown name (with the nearest ones), or a file that does not hold.
     """
     if _is_path(name_or_path):
         return _read(Path(name_or_path))
-    return _load_named(str(name_or_path))
+    return _load_named(str(name_or_path), kind)
+
+
+def namesakes(name_or_path: str | Path) -> list[Part]:
+    """Every part of that name (a CPU is a device and a host), or the one that `load` finds."""
+    kinds = [kind for kind, name in _files() if name == name_or_path]
+    return [load(name_or_path, kind) for kind in kinds] or [load(name_or_path)]
 
 
 def device(name_or_path: str | Path) -> Device:
     """The device of that name or file. Raises `HardwareError`, also when it is another kind."""
-    return _expect(load(name_or_path), Device)
+    return expect(load(name_or_path, "device"), Device)
 
 
 def host(name_or_path: str | Path) -> Host:
     """The host of that name or file. Raises `HardwareError`, also when it is another kind."""
-    return _expect(load(name_or_path), Host)
-
-
-def node(name_or_path: str | Path) -> Node:
-    """The node of that name or file; for a device, the node that it usually sits in.
-
-    Raises `HardwareError`, also for a part that is neither.
-    """
-    part = load(name_or_path)
-    return node_of(part) if isinstance(part, Device) else _expect(part, Node)
-
-
-def node_of(device: Device) -> Node:
-    """The node that `device` usually sits in, with `device` and its links, and named after it.
-
-    Where the catalogue has none: one device on a plain host.
-    """
-    if device.usual_node is None:
-        return Node(name=device.name, device=device, gpus=1, host=host(PLAIN_HOST), sockets=1)
-    usual = _expect(load(device.usual_node), Node)
-    link = usual.link and replace(usual.link, gb_per_s=device.peer_gb_per_s)
-    return replace(usual, name=device.name, device=device, link=link)
+    return expect(load(name_or_path, "host"), Host)
 
 
 def devices() -> list[Device]:
@@ -128,52 +125,72 @@ def figures(part: Part) -> list[Figure]:
 
 def unknown(name: str) -> HardwareError:
     """The error for a name that is in no file, naming the nearest that are."""
-    text = plain(name).replace(" ", "-")
-    known = names()
-    within = [each for each in known if text and text in each]
-    near = within or get_close_matches(text, known, n=4, cutoff=0.4) or names("device")
     return HardwareError(
-        f"unknown hardware {name[:80]!r}; nearest: {', '.join(near[:8])} "
+        f"unknown hardware {name[:80]!r}; nearest: {', '.join(nearest(name, names())[:8])} "
         "(or the path of a .toml file of your own)"
     )
+
+
+def expect(part: Part, cls: type[P]) -> P:
+    """`part`, which must be of type `cls`; raises `HardwareError` where it is another kind."""
+    if not isinstance(part, cls):
+        raise HardwareError(f"{part.name} is a {kind_of(part)}; expected a {kind_of(cls)}")
+    return part
+
+
+def lookup_from(folder: Path, depth: int = 0) -> Lookup:
+    """How names and paths (relative to `folder`) in a table are found."""
+    return partial(_table, base=folder, depth=depth)
+
+
+def _known_kind(kind: str | None) -> None:
+    if kind is not None and kind not in KINDS:
+        raise HardwareError(f"unknown kind {kind!r}; expected one of {', '.join(KINDS)}")
+
+
+def _searched(part: Part) -> str:
+    more = (part.architecture or "", *part.aliases) if isinstance(part, Device) else ()
+    return " ".join((part.name, part.maker or "", *more)).lower()
 
 
 def _is_path(name: str | Path) -> bool:
     return isinstance(name, Path) or name.endswith(".toml") or "/" in name
 
 
-def _expect(part: Part, cls: type[P]) -> P:
-    if not isinstance(part, cls):
-        raise HardwareError(f"{part.name} is a {kind_of(part)}; expected a {kind_of(cls)}")
-    return part
+@cache
+def _files() -> dict[tuple[str, str], Path]:
+    """Kind and name of every part of the catalogue, to its file; in the order of `KINDS`."""
+    return {
+        (kind, path.stem): path
+        for kind, folder in _FOLDER_OF.items()
+        for path in sorted((FOLDER / folder).glob("*.toml"))
+    }
+
+
+def _kind_of_name(name: str, kind: str | None) -> str | None:
+    """`kind` where the catalogue has such a part of that name, else the first kind that has one."""
+    if kind is not None and (kind, name) in _files():
+        return kind
+    return next((its for its, known in _files() if known == name), None)
 
 
 @cache
-def _files() -> dict[str, tuple[str, Path]]:
-    """Name of every part of the catalogue, to its kind and file."""
-    found: dict[str, tuple[str, Path]] = {}
-    for kind, folder in _FOLDER_OF.items():
-        for path in sorted((FOLDER / folder).glob("*.toml")):
-            if path.stem in found:
-                raise HardwareError(f"{path}: the catalogue already has a {found[path.stem][0]}")
-            found[path.stem] = (kind, path)
-    return found
-
-
-@cache
-def _load_named(name: str) -> Part:
-    if name not in _files():
+def _load_named(name: str, kind: str | None) -> Part:
+    its = _kind_of_name(name, kind)
+    if its is None:
         return from_driver_name(name)
-    cls, table = _table(name, base=FOLDER, depth=0)
-    return build(cls, table, _place(name))
+    cls, table = _table(name, KINDS[its], base=FOLDER, depth=0)
+    return build(cls, table, _place(its, name))
 
 
 def _read(path: Path) -> Part:
-    cls, table = _table(str(path), base=Path(), depth=0)
+    cls, table = _table(str(path), None, base=Path(), depth=0)
     return build(cls, table, str(path))
 
 
-def _table(name: str, *, base: Path, depth: int) -> tuple[type[Part], Table]:
+def _table(
+    name: str, wanted: type[Part] | None, *, base: Path, depth: int
+) -> tuple[type[Part], Table]:
     """The expanded table of a name, or of a path relative to the folder `base`."""
     if depth > _MAX_EXTENDS:
         raise HardwareError(f"{name}: extends itself, or a chain of more than {_MAX_EXTENDS} parts")
@@ -181,16 +198,15 @@ def _table(name: str, *, base: Path, depth: int) -> tuple[type[Part], Table]:
         path = base / name
         where, stem = str(path), path.stem
         table = read_table(path)
-    elif name in _files():
-        kind, path = _files()[name]
-        where, stem = _place(name), name
+    elif kind := _kind_of_name(name, kind_of(wanted) if wanted else None):
+        path = _files()[kind, name]
+        where, stem = _place(kind, name), name
         table = {"kind": kind} | read_table(path)
     else:
         raise unknown(name)
-    lookup = partial(_table, base=path.parent, depth=depth + 1)
-    return expand(table, where, lookup, name=stem)
+    return expand(table, where, lookup_from(path.parent, depth + 1), name=stem)
 
 
-def _place(name: str) -> str:
+def _place(kind: str, name: str) -> str:
     """How errors and sources name a file of the catalogue: without this machine's folders."""
-    return f"catalogue {_files()[name][0]} {name}"
+    return f"catalogue {kind} {name}"

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from difflib import SequenceMatcher
 
 from perfmodel.hardware.parts import Device
 
-_MAKER = re.compile(r"\b(nvidia|amd|tesla|geforce|instinct|radeon|graphics|corporation)\b|\([rc]\)")
+_MAKER = re.compile(
+    r"\b(nvidia|amd|intel|tesla|geforce|instinct|radeon|graphics|corporation)\b|\([^()]*\)"
+)
+"""Words that name a maker or a line of products, and remarks in parentheses."""
+_CPU = re.compile(r"\b\d+-core\b|\b(cpu|processor)\b|@ ?[\d.]+ ?ghz\b")
+"""What Linux writes around the name of a CPU."""
 _SIZE = re.compile(r"\b(\d+) ?gi?b\b")
 _MEMORY = re.compile(r"\b\d+ ?gi?b\b|\bhbm\w+")
 _TOLERANCE_FRAC = 0.15
@@ -34,14 +40,32 @@ def has_memory(device: Device, memory_bytes: int) -> bool:
     return abs(memory_bytes / device.hbm_bytes - 1) <= _TOLERANCE_FRAC
 
 
+def nearest(name: str, known: Sequence[str]) -> list[str]:
+    """Of the catalogue's names, those that hold every word of `name`, else the four most alike.
+
+    Alike as a whole, or in as many first words: `h900` is more like `h100-sxm` than like `p100`.
+    """
+    words = plain(name)[:80].split()
+    within = [each for each in known if words and all(word in each for word in words)]
+    if within:
+        return sorted(within, key=lambda each: not each.startswith(words[0]))
+    text = "-".join(words)
+
+    def likeness(each: str) -> float:
+        begin = "-".join(each.split("-")[: max(len(words), 1)])
+        return max(SequenceMatcher(None, text, form).ratio() for form in (each, begin))
+
+    return sorted(known, key=likeness, reverse=True)[:4]
+
+
 def _matching(name: str, devices: list[Device], form: Callable[[str], str]) -> list[Device]:
     wanted = form(name)
     return [each for each in devices if wanted in map(form, (each.name, *each.aliases))]
 
 
 def plain(name: str) -> str:
-    """`name` in lower case, with one space between words and without maker."""
-    return " ".join(re.sub(r"[-_ ]+", " ", _MAKER.sub(" ", name.lower())).split())
+    """`name` in lower case, with one space between words, without maker and remarks."""
+    return " ".join(re.sub(r"[-_ ]+", " ", _CPU.sub(" ", _MAKER.sub(" ", name.lower()))).split())
 
 
 def _bare(name: str) -> str:

@@ -16,60 +16,94 @@ class Part:
     """What every part of a machine has. Two parts are equal if their figures are."""
 
     name: str
+    maker: str | None = None
     sources: Mapping[str, str] = field(
         default_factory=lambda: MappingProxyType({}), compare=False, repr=False
     )
-    """Key of a figure, to where it comes from."""
+    """Key of a figure or text, to where it comes from."""
+
+    def __str__(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Device(Part):
-    """A GPU, as the driver shows it."""
+    """What operators run on: a GPU, as the driver shows it, or one CPU socket with its memory."""
 
-    target: Literal["cuda", "rocm"]
+    target: Literal["cuda", "rocm", "cpu"]
     """The software stack that lowers ops to kernels on it."""
     aliases: tuple[str, ...] = ()
     """Names that drivers report for it."""
     usual_node: str | None = None
     """The catalogue's node that it usually sits in; stands in when only a device is named."""
+    usual_host: str | None = None
+    """The catalogue's host that it hangs on where no node is known; of a CPU, the CPU itself."""
+    architecture: str | None = None
+    """The maker's generation: `volta`, `hopper`, `cdna3`, `zen3`, …"""
+    compute_capability: str | None = None
+    """NVIDIA's version of the multiprocessor, `9.0`; kernels are built for it."""
+    memory_kind: str | None = None
+    """`hbm3`, `gddr6`, `ddr4`, …"""
     sm_count: int
-    """Streaming multiprocessors (NVIDIA) or compute units (AMD)."""
+    """Streaming multiprocessors (NVIDIA), compute units (AMD), or physical cores (CPU)."""
+    base_mhz: float | None = None
     boost_mhz: float
+    max_sustained_mhz: float | None = None
+    """The clock that long matrix products are measured to hold."""
     tdp_w: float
     hbm_bytes: int
-    """Device memory, whatever its kind, as the driver reports it."""
+    """Device memory, whatever its kind, as the driver reports it; of a CPU, its DRAM."""
     hbm_gb_per_s: float
     """Peak bandwidth of the device memory."""
     l2_bytes: int
+    """Of a CPU, all private L2 together."""
+    l2_gb_per_s: float | None = None
+    """Measured, or the peak of the design; its source says which."""
     llc_bytes: int | None = None
-    """A last-level cache behind the L2 (AMD's Infinity Cache)."""
+    """A last-level cache behind the L2 (AMD's Infinity Cache, a CPU's L3)."""
+    llc_gb_per_s: float | None = None
+    shared_bytes_per_sm: int | None = None
+    """What thread blocks on one multiprocessor can share (shared memory, LDS)."""
+    max_threads_per_sm: int | None = None
+    """Threads that one multiprocessor can hold at a time."""
     fp32_tflop_per_s: float
-    """Peak of the vector units; all peaks are dense, without sparsity."""
+    """Peak of the vector units (a CPU's at its base clock); all peaks are without sparsity."""
     fp32_matrix_tflop_per_s: float | None = None
     """Peak of matrix units that take fp32 unrounded (AMD)."""
     tf32_tflop_per_s: float | None = None
-    fp16_tflop_per_s: float
-    """Peak of the tensor or matrix units, as for all types below."""
+    fp16_tflop_per_s: float | None = None
+    """Peak of the tensor or matrix units, as for all types below; of packed vectors before them."""
     bf16_tflop_per_s: float | None = None
     fp8_tflop_per_s: float | None = None
+    fp4_tflop_per_s: float | None = None
     int8_tflop_per_s: float | None = None
     """Tera-operations per second."""
     gemm_peak_frac: float = 0.8
     """Share of the peak that the best measured dense matrix product reaches."""
-    pcie_gb_per_s: float
-    """To the host, one direction."""
+    pcie_gb_per_s: float | None = None
+    """To the host, one direction, whatever the bus; None for a CPU, which is the host."""
     link_gb_per_s: float | None = None
     """To its peers in the node (NVLink, xGMI): all links together, one direction."""
     kernel_floor_us: float
     """Duration of the shortest real kernels: what a kernel costs that does next to nothing."""
+    price_usd: float | None = None
+    calibration: Mapping[str, Mapping[str, float]] = field(
+        default_factory=lambda: MappingProxyType({}), hash=False, repr=False
+    )
+    """Parameters that kernel models were fitted on this device: family or op, to name, to value."""
+
+    @property
+    def host_gb_per_s(self) -> float:
+        """To the host, one direction; a CPU copies within its memory (a read and a write)."""
+        return self.pcie_gb_per_s or self.hbm_gb_per_s / 2
 
     @property
     def peer_gb_per_s(self) -> float:
-        """To its peers in the node, one direction: its links, or PCIe where it has none."""
-        return self.link_gb_per_s or self.pcie_gb_per_s
+        """To its peers in the node, one direction: its links, or the way to the host."""
+        return self.link_gb_per_s or self.host_gb_per_s
 
     def matrix_tflop_per_s(self, dtype: str | None) -> float:
-        """Peak rate of a matrix product of `dtype` (`fp32 tf32 fp16 bf16 fp8 int8`).
+        """Peak rate of a matrix product of `dtype` (`fp32 tf32 fp16 bf16 fp8 fp4 int8`).
 
         A type the device has no units for runs on the next wider one it has; None is fp32.
         Raises `KeyError` for any other type.
@@ -87,6 +121,7 @@ _MATRIX_UNITS = {
     "fp16": ("fp16",),
     "bf16": ("bf16", "fp32_matrix"),
     "fp8": ("fp8", "bf16", "fp16"),
+    "fp4": ("fp4", "fp8", "bf16", "fp16"),
     "int8": ("int8", "fp16"),
 }
 """Per type, the units that can compute it without loss of range, best first; then fp32 vectors."""
@@ -102,6 +137,8 @@ class Host(Part):
     """Speed of one thread of branchy code (Python, PyTorch's dispatcher); an EPYC 7742 is 1."""
     dram_gb_per_s: float
     """Peak bandwidth of the memory of one socket."""
+    tdp_w: float | None = None
+    price_usd: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,6 +159,13 @@ class Nic(Part):
     """One direction."""
     latency_us: float | None = None
     messages_per_us: float | None = None
+    cores: int | None = None
+    """Processors on the adapter itself (a DPU's Arm cores)."""
+    memory_bytes: int | None = None
+    """Memory on the adapter itself, that a cache or a reduction there can use."""
+    memory_gb_per_s: float | None = None
+    tdp_w: float | None = None
+    price_usd: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,6 +179,8 @@ class Storage(Part):
     """Random reads of 4 KiB per second, many in flight."""
     read_latency_us: float | None = None
     """Of one random read of 4 KiB alone."""
+    capacity_bytes: int | None = None
+    price_usd: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,6 +189,7 @@ class Node(Part):
 
     device: Device
     gpus: int
+    """Devices, be they GPUs or CPUs."""
     host: Host
     sockets: int
     host_memory_bytes: int | None = None
@@ -150,6 +197,14 @@ class Node(Part):
     nic: Nic | None = None
     nics: int | None = None
     storage: Storage | None = None
+    drives: int | None = None
+    link_domain_gpus: int | None = None
+    """Devices that the links join across nodes (a rack of NVL72 trays); None: the node's own."""
+    power_w: float | None = None
+    """What the whole node draws at most."""
+    price_usd: float | None = None
+    price_usd_per_hour: float | None = None
+    """Rented, on demand."""
 
     @property
     def peer_gb_per_s(self) -> float:
@@ -168,6 +223,11 @@ class Cluster(Part):
     def gpus(self) -> int:
         """Devices in all nodes."""
         return self.nodes * self.node.gpus
+
+    @property
+    def linked_gpus(self) -> int:
+        """Devices that reach one another over the nodes' links, without a network adapter."""
+        return min(self.gpus, self.node.link_domain_gpus or self.node.gpus)
 
 
 KINDS: dict[str, type[Part]] = {

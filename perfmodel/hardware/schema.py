@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
+from math import isfinite
 from types import MappingProxyType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -16,6 +17,7 @@ LIMITS: tuple[tuple[str, float, float, str], ...] = (
     ("gb_per_s", 1e-3, 1e6, "GB/s (10**9 bytes per second, one direction)"),
     ("_tflop_per_s", 1e-3, 1e6, "TFLOP/s (dense)"),
     ("_bytes", 1e5, 1e15, "bytes"),
+    ("_bytes_per_sm", 1e3, 1e8, "bytes"),
     ("_mhz", 10, 1e5, "MHz"),
     ("_w", 1, 1e5, "watts"),
     ("_us", 1e-3, 1e5, "microseconds"),
@@ -23,15 +25,32 @@ LIMITS: tuple[tuple[str, float, float, str], ...] = (
     ("_iops", 1, 1e9, "operations per second"),
     ("_frac", 1e-3, 1, "a fraction"),
     ("_ratio", 1e-2, 100, "a ratio"),
+    ("_usd", 1, 1e10, "US dollars"),
+    ("_usd_per_hour", 1e-3, 1e6, "US dollars per hour"),
     ("", 1, 1e7, "a count"),
 )
 """Suffix of a key, smallest and largest value that can exist, and what is expected in words."""
 
 TOGETHER: tuple[tuple[type[Part], Callable[[Any], bool], str], ...] = (
     (Device, lambda it: it.l2_bytes < it.hbm_bytes, "l2_bytes to be smaller than hbm_bytes"),
+    (Device, lambda it: (it.base_mhz or 0) <= it.boost_mhz, "base_mhz to be at most boost_mhz"),
+    (
+        Device,
+        lambda it: it.target == "cpu" or it.pcie_gb_per_s is not None,
+        "pcie_gb_per_s, which only a CPU has not",
+    ),
     (Node, lambda it: (it.nic is None) == (it.nics is None), "nic and nics, or neither"),
+    (Node, lambda it: it.storage or it.drives is None, "storage, of which drives is the number"),
+    (
+        Node,
+        lambda it: (it.link_domain_gpus or it.gpus) >= it.gpus,
+        "link_domain_gpus to be at least gpus",
+    ),
 )
 """Kind of part, what must hold between its figures, and how to say that."""
+
+NAMES = ("name", "maker", "usual_node", "usual_host")
+"""Texts that name things and so need no source."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +70,15 @@ class Field:
         return self.type in (int, float)
 
     @property
+    def is_table(self) -> bool:
+        """Whether it is a table of tables of numbers."""
+        return get_origin(self.type) is Mapping
+
+    @property
+    def has_source(self) -> bool:
+        return self.is_figure or (self.type is str and self.name not in NAMES)
+
+    @property
     def limits(self) -> tuple[float, float, str]:
         suffixed = (row for row in LIMITS if self.name.endswith(row[0]))
         _, low, high, unit = max(suffixed, key=lambda row: len(row[0]))
@@ -68,6 +96,8 @@ class Field:
         if self.is_part:
             kind = kind_of(self.type)
             return f"the name of a {kind}, or a table that describes one"
+        if self.is_table:
+            return "tables of numbers"
         return "a list of strings" if get_origin(self.type) is tuple else "a text in quotes"
 
 
@@ -80,7 +110,8 @@ def _fields(cls: type[Part]) -> dict[str, Field]:
         kind = hints[entry.name]
         if isinstance(kind, UnionType):
             kind = next(each for each in get_args(kind) if each is not type(None))
-        found[entry.name] = Field(entry.name, kind, entry.default is MISSING)
+        required = entry.default is MISSING and entry.default_factory is MISSING
+        found[entry.name] = Field(entry.name, kind, required)
     return found
 
 
@@ -123,7 +154,8 @@ def build(cls: type[Part], table: dict[str, Any], where: str) -> Part:
 def unknown_key(cls: type[Part], key: str, where: str) -> str:
     """The message for a key that `cls` has not, naming the nearest that it has."""
     known = fields_of(cls)
-    near = get_close_matches(key, known, n=2, cutoff=0.6) or list(known)
+    within = [name for name in known if key and key in name]
+    near = within[:4] or get_close_matches(key, known, n=2, cutoff=0.6) or list(known)
     return f"{where}: unknown key {key} of a {kind_of(cls)}; expected: {', '.join(near)}"
 
 
@@ -135,6 +167,8 @@ def _value(entry: Field, value: Any, where: str) -> Any:
         return build(entry.type, value, f"{where}: {entry.name}")
     if entry.is_figure:
         return _figure(entry, value, bad)
+    if entry.is_table:
+        return _tables(value, bad)
     if get_origin(entry.type) is tuple:
         if not isinstance(value, list) or not all(_is_text(item) for item in value):
             raise bad
@@ -156,15 +190,32 @@ def _figure(entry: Field, value: Any, bad: HardwareError) -> int | float:
     return int(value)
 
 
+def _tables(value: Any, bad: HardwareError) -> Mapping[str, Mapping[str, float]]:
+    if not isinstance(value, Mapping) or not all(isinstance(v, Mapping) for v in value.values()):
+        raise bad
+    for numbers in value.values():
+        for number in numbers.values():
+            if isinstance(number, bool) or not isinstance(number, int | float):
+                raise bad
+            if not isfinite(number):
+                raise bad
+    return MappingProxyType(
+        {
+            section: MappingProxyType({key: float(number) for key, number in numbers.items()})
+            for section, numbers in value.items()
+        }
+    )
+
+
 def _sources(cls: type[Part], table: Any, where: str) -> dict[str, str]:
-    figures = [name for name, entry in fields_of(cls).items() if entry.is_figure]
+    stated = [name for name, entry in fields_of(cls).items() if entry.has_source]
     if not isinstance(table, dict):
         raise HardwareError(
             f"{where}: source: expected a table of figure = text, got {_short(table)}"
         )
     for key, text in table.items():
-        if key not in figures:
-            near = get_close_matches(key, figures, n=2) or figures
+        if key not in stated:
+            near = get_close_matches(key, stated, n=2) or stated
             raise HardwareError(
                 f"{where}: source.{key}: no such figure; expected: {', '.join(near)}"
             )

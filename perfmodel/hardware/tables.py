@@ -14,8 +14,8 @@ from perfmodel.hardware.parts import KINDS, Part, kind_of
 from perfmodel.hardware.schema import fields_of, unknown_key
 
 Table = dict[str, Any]
-Lookup = Callable[[str], tuple[type[Part], Table]]
-"""A name, to the type and the expanded table of the part in the catalogue or file it names."""
+Lookup = Callable[[str, type[Part] | None], tuple[type[Part], Table]]
+"""A name and the type wanted, to the type and the expanded table of the part it names."""
 
 MAX_BYTES = 1_000_000
 _NOT_INHERITED = ("name", "aliases")
@@ -99,7 +99,7 @@ def _named(
     if not isinstance(name, str):
         raise HardwareError(f"{where}: expected the name of a part or a file, got {name!r:.60}")
     try:
-        found, table = lookup(name)
+        found, table = lookup(name, cls)
     except HardwareError as error:
         raise HardwareError(f"{where}: {error}") from None
     if cls is not None and found is not cls:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
+import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from perfmodel import hardware
@@ -40,6 +43,19 @@ GIB = 2**30
         ("tesla v100-sxm2-32gb", "v100-sxm2-32gb"),
         ("V100-SXM2-32GB", "v100-sxm2-32gb"),
         ("H100 80GB", "h100-sxm"),
+        ("NVIDIA B200", "b200"),
+        ("NVIDIA B300 SXM6 AC", "b300"),
+        ("NVIDIA GB200", "gb200"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000"),
+        ("NVIDIA L4", "l4"),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA TITAN Xp", "titan-xp"),
+        ("NVIDIA TITAN X (Pascal)", "titan-x-pascal"),
+        ("GeForce GTX TITAN X", "titan-x-maxwell"),
+        ("NVIDIA A100-SXM4-40GB (400W)", "a100-sxm-40gb"),
+        ("AMD EPYC 7742 64-Core Processor", "epyc-7742"),
+        ("Intel(R) Xeon(R) Platinum 8380 CPU @ 2.30GHz", "xeon-platinum-8380"),
+        ("Intel(R) Xeon(R) Silver 4116 CPU @ 2.10GHz", "xeon-4116"),
         ("NVIDIA A100 SXM4 80 GB", "a100-sxm-80gb"),
     ],
 )
@@ -63,6 +79,47 @@ def test_names_that_do_not_decide() -> None:
         hardware.from_driver_name("NVIDIA H900")
     with pytest.raises(HardwareError, match="unknown hardware ''"):
         hardware.from_driver_name("")
+
+
+COLUMNS_OF_DEVICES = ("device", "gpu", "accelerator")
+FOLDERS_WITH_DEVICES = ("kernels", "kernels_lowprec", "collectives", "lin2022", "dlrm", "embedding")
+SAYS_NO_SINGLE_DEVICE = re.compile(
+    r"not stated|not in excerpt|class|power-limited|switch|/|DGX|per script|DGX-1|AWS|notebook"
+    r"|TPU|^CPU|overall|^(NVIDIA )?([AVHP]100|A100-SXM4|[AV]100-\d\dGB|A100 \(.*\))$",
+    re.IGNORECASE,
+)
+"""Labels of a family without its form, a system, or nothing: refused, but only in one line."""
+
+
+def _devices_of(folder: Path) -> set[str]:
+    found: set[str] = set()
+    for path in sorted(folder.iterdir()):
+        if path.suffix == ".parquet":
+            frame = pd.read_parquet(path, columns=["device"]) if _has_device(path) else None
+        elif path.name.endswith((".csv", ".csv.gz")):
+            frame = pd.read_csv(path, usecols=lambda name: name in COLUMNS_OF_DEVICES)
+        else:
+            continue
+        if frame is not None:
+            found |= {str(each) for column in frame for each in frame[column].dropna().unique()}
+    return found
+
+
+def _has_device(path: Path) -> bool:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    return "device" in parquet.read_schema(path).names
+
+
+@pytest.mark.parametrize("folder", FOLDERS_WITH_DEVICES)
+def test_every_device_of_the_shared_data(reference: Path, folder: str) -> None:
+    names = _devices_of(reference / folder)
+    assert names
+    for name in names:
+        if SAYS_NO_SINGLE_DEVICE.search(name):
+            with contextlib.suppress(HardwareError):
+                hardware.from_driver_name(name)
+        else:
+            assert hardware.from_driver_name(name).name in hardware.names("device")
 
 
 def test_every_device_of_the_shared_traces() -> None:

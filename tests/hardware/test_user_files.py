@@ -97,7 +97,10 @@ def test_a_cluster(tmp_path: Path) -> None:
             "gemm_peak_frac: .* to 1, a fraction",
         ),
         ('extends = "h100-sxm"\nl2_bytes = 1e12', "expected l2_bytes to be smaller than hbm_bytes"),
-        ('extends = "h100-sxm"\ntarget = "CUDA"', 'target: expected one of "cuda", "rocm", got'),
+        (
+            'extends = "h100-sxm"\ntarget = "CUDA"',
+            'target: expected one of "cuda", "rocm", "cpu", got',
+        ),
         ('extends = "h100-sxm"\nname = ""', "name: expected a text in quotes, got ''"),
         ('extends = "h100-sxm"\naliases = "x"', "aliases: expected a list of strings, got 'x'"),
         ('extends = "h100-sxm"\nsource = "me"', "source: expected a table of figure = text"),
@@ -107,13 +110,30 @@ def test_a_cluster(tmp_path: Path) -> None:
             "source.tdp_w: expected a text .*got 3",
         ),
         (
-            'extends = "dgx-h100"\ndevice = "epyc-7742"',
+            'extends = "dgx-h100"\ndevice = "connectx-7"',
             "device: expected a device, but",
         ),
         ('extends = "dgx-h100"\ndevice = 3', "device: expected the name of a device, or a table"),
         ('extends = "dgx-h100"\n[device]\nhbm = 3', "my.toml: device: unknown key hbm of a device"),
         ('extends = "dgx-h100"\n[host]\ncores = 0', "my.toml: host: cores: expected .*, got 0"),
         ('extends = "rtx-2080-ti"\nkind = "device"\nsm_count = []', "sm_count: expected"),
+        (
+            'extends = "h100-sxm"\ncompute_capability = 9.0',
+            "compute_capability: expected a text in quotes, got 9.0",
+        ),
+        (
+            'extends = "h100-sxm"\nbase_mhz = 2000',
+            "expected base_mhz to be at most boost_mhz",
+        ),
+        (
+            'extends = "epyc-7742"\ntarget = "cuda"',
+            "my.toml: expected pcie_gb_per_s, which only a CPU has not",
+        ),
+        (
+            'extends = "gb200-nvl72"\nlink_domain_gpus = 2',
+            "my.toml: expected link_domain_gpus to be at least gpus",
+        ),
+        ('extends = "dgx-h100"\ndrives = 2', "expected storage, of which drives is the number"),
         (
             'kind = "node"\ndevice = "mi210"\ngpus = 1\nhost = "epyc-7543"\nsockets = 1\nnics = 2',
             "my.toml: expected nic and nics, or neither",

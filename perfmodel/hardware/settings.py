@@ -1,0 +1,110 @@
+"""Changes of single figures: `--set device.hbm_gb_per_s=3000 --set node.gpus=4`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import tomllib
+
+from perfmodel.errors import HardwareError
+from perfmodel.hardware.catalogue import P, lookup_from
+from perfmodel.hardware.parts import KINDS, Part, kind_of
+from perfmodel.hardware.schema import build, fields_of
+from perfmodel.hardware.tables import Table, merge
+
+WHERE = "--set"
+_WITHIN = {"cluster": "node"}
+"""The part of a part whose own parts can be set as well."""
+
+
+def with_settings(part: P, settings: Sequence[str]) -> P:
+    """`part` with single keys of it, or of the parts in it, set: `KIND.KEY=VALUE`.
+
+    KIND is `device`, `host`, `link`, `nic`, `storage`, `node` or `cluster`; KEY and VALUE are as in
+    a TOML file, where a name needs no quotes. A device's `link_gb_per_s` is its node's link as
+    well, unless `link.gb_per_s` is set. The name of what is returned tells the settings.
+    Raises `HardwareError`, as for a file.
+    """
+    if not settings:
+        return part
+    changes = _changes(part, settings)
+    changes["name"] = f"{part.name} ({', '.join(settings)})"
+    table = merge(type(part), _table(part), changes, WHERE, lookup_from(Path()))
+    changed = build(type(part), table, WHERE)
+    assert isinstance(changed, type(part))
+    return changed
+
+
+def _changes(part: Part, settings: Sequence[str]) -> Table:
+    changes: Table = {}
+    for setting in settings:
+        kind, key, value = _parsed(setting)
+        inner = changes
+        for step in _path_to(kind, part, setting):
+            inner = _stepped(inner, step)
+        held = inner.get(key)
+        inner[key] = _another(value) | held if isinstance(held, dict) else value
+    node = changes.get("node", {}) if kind_of(part) == "cluster" else changes
+    device = node.get("device") if isinstance(node, dict) else None
+    if isinstance(device, dict) and "link_gb_per_s" in device and _has_link(part):
+        _stepped(node, "link").setdefault("gb_per_s", device["link_gb_per_s"])
+    return changes
+
+
+def _stepped(changes: Table, key: str) -> Table:
+    """The changes of the part at `key`, which may have been named as another part."""
+    inner = changes.get(key, {})
+    changes[key] = inner if isinstance(inner, dict) else _another(inner)
+    return changes[key]  # type: ignore[no-any-return]
+
+
+def _another(name: str) -> Table:
+    """Changes that begin with another part in the place of the present one."""
+    return {"extends": name, "name": f"{name} (changed)"}
+
+
+def _parsed(setting: str) -> tuple[str, str, Any]:
+    name, equals, text = setting.partition("=")
+    kind, dot, key = (word.strip() for word in name.partition("."))
+    if not equals or not dot or not key or kind not in KINDS:
+        raise HardwareError(
+            f"{WHERE} {setting!r:.80}: expected KIND.KEY=VALUE, as in device.hbm_gb_per_s=3000; "
+            f"KIND is one of {', '.join(KINDS)}"
+        )
+    try:
+        return kind, key, tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return kind, key, text.strip()
+
+
+def _path_to(kind: str, part: Part, setting: str) -> list[str]:
+    """The keys that lead from `part` to its part of `kind`."""
+    its = kind_of(part)
+    if kind == its:
+        return []
+    if kind in fields_of(type(part)):
+        return [kind]
+    inner = _WITHIN.get(its)
+    if inner and kind in fields_of(KINDS[inner]):
+        return [inner, kind]
+    raise HardwareError(f"{WHERE} {setting!r:.80}: {part.name} is a {its} and has no {kind}")
+
+
+def _has_link(part: Part) -> bool:
+    return getattr(getattr(part, "node", part), "link", None) is not None
+
+
+def _table(part: Part) -> Table:
+    """What a file that describes `part` in full would hold."""
+    table: Table = {"source": dict(part.sources)}
+    for entry in fields(part):
+        value = getattr(part, entry.name)
+        if entry.name != "sources" and value is not None:
+            is_list = isinstance(value, tuple)
+            table[entry.name] = (
+                _table(value) if isinstance(value, Part) else list(value) if is_list else value
+            )
+    return table
