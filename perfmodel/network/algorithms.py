@@ -1,0 +1,143 @@
+"""How libraries run a collective: ring, tree, direct and multicast, each by three protocols.
+
+An algorithm gives its hops, and the bytes that pass one rank's links and one domain's adapters; a
+protocol gives what a hop takes and what share of a rate it reaches. Inapplicable pairs are
+infinite.
+
+Source: the structure is that of NCCL's documented algorithms and protocols (LL, LL128, Simple).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfmodel.network.calls import Bools, Calls
+from perfmodel.ops.spec import Floats
+from perfmodel.registry import Registry
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one algorithm moves, per call."""
+
+    link_hops: Floats
+    """Hops over links that follow one another."""
+    net_hops: Floats
+    link_bytes: Floats
+    """Through the links of one rank, one direction."""
+    net_bytes: Floats
+    """Through the adapters of one domain, one direction; or of one rank, see `is_alone`."""
+    messages: Floats
+    """Sent one by one by a rank, beyond the hops."""
+    applies: Bools
+    is_alone: Bools
+    """Whether one rank's adapter carries `net_bytes`."""
+    is_multicast: bool = False
+    protocols: tuple[str, ...] = ("ll", "ll128", "simple")
+
+
+Algorithm = Callable[[Calls], Plan]
+ALGORITHMS: Registry[Algorithm] = Registry("collective algorithm", "perfmodel.network.algorithms")
+
+_RING_TURNS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
+_ROOTED = ("broadcast", "reduce")
+
+
+def _is(calls: Calls, *ops: str) -> Bools:
+    return np.isin(calls.op, ops)
+
+
+def _log2(values: Floats) -> Floats:
+    return np.log2(np.maximum(values, 1.0))
+
+
+@ALGORITHMS.register("ring")
+def ring(calls: Calls) -> Plan:
+    """Every rank passes pieces to the next; once for each turn of the op."""
+    turns = np.zeros(len(calls))
+    for op, value in _RING_TURNS.items():
+        turns[calls.op == op] = value
+    rooted = _is(calls, *_ROOTED)
+    share = np.where(rooted, 1.0, turns * (calls.ranks - 1) / calls.ranks)
+    laps = np.where(rooted, 1.0, turns)
+    moved = share * calls.size_bytes
+    none = np.zeros(len(calls))
+    return Plan(
+        link_hops=laps * (calls.ranks - calls.domains),
+        net_hops=laps * (calls.domains - 1),
+        link_bytes=moved,
+        net_bytes=np.where(calls.is_remote, moved, 0.0),
+        messages=none,
+        applies=(turns > 0) | rooted,
+        is_alone=none > 0,
+    )
+
+
+@ALGORITHMS.register("tree")
+def tree(calls: Calls) -> Plan:
+    """Two binary trees over the domains, a chain within each; only where domains are several."""
+    both = _is(calls, "all_reduce", "barrier")
+    ways = np.where(both, 2.0, 1.0)
+    depth = np.ceil(_log2(calls.domains))
+    size = np.where(calls.op == "barrier", 0.0, calls.size_bytes)
+    crossings = np.where(calls.domains > 2, ways, 1.0)
+    none = np.zeros(len(calls))
+    return Plan(
+        link_hops=ways * np.maximum(calls.local - 1, _log2(calls.local)),
+        net_hops=ways * depth,
+        link_bytes=ways * size,
+        net_bytes=np.where(calls.is_remote, crossings * size, 0.0),
+        messages=none,
+        applies=both & calls.is_remote | _is(calls, "barrier", *_ROOTED),
+        is_alone=none > 0,
+    )
+
+
+@ALGORITHMS.register("multicast")
+def multicast(calls: Calls) -> Plan:
+    """The switch adds and copies (NVLink SHARP), a tree joins the domains."""
+    depth = np.ceil(_log2(calls.domains))
+    crossings = np.where(calls.domains > 2, 2.0, 1.0)
+    none = np.zeros(len(calls))
+    return Plan(
+        link_hops=none + 2.0,
+        net_hops=2.0 * depth,
+        link_bytes=calls.size_bytes,
+        net_bytes=np.where(calls.is_remote, crossings * calls.size_bytes, 0.0),
+        messages=none,
+        applies=_is(calls, "all_reduce") & calls.has_multicast & (calls.local > 4),
+        is_alone=none > 0,
+        is_multicast=True,
+        protocols=("simple",),
+    )
+
+
+@ALGORITHMS.register("direct")
+def direct(calls: Calls) -> Plan:
+    """Every rank sends to every other at once (all-to-all), or to the next (send and receive)."""
+    each = calls.size_bytes / calls.ranks
+    local = calls.local
+    pair = _is(calls, "send_recv")
+    remote = calls.ranks - local
+    to_all = _is(calls, "all_to_all")
+    return Plan(
+        link_hops=np.ones(len(calls)),
+        net_hops=np.where(calls.is_remote, 1.0, 0.0),
+        link_bytes=np.where(
+            pair, np.where(local > 1, calls.size_bytes * _one_link(calls), 0.0), each * (local - 1)
+        ),
+        net_bytes=np.where(
+            calls.is_remote, np.where(pair, calls.size_bytes, local * each * remote), 0.0
+        ),
+        messages=np.where(pair | ~calls.is_remote, 0.0, remote),
+        applies=pair | to_all,
+        is_alone=pair,
+    )
+
+
+def _one_link(calls: Calls) -> Floats:
+    """How often longer one peer alone takes than the links together."""
+    return np.where(np.isin(calls.link, ("mesh",)), np.maximum(calls.domain_ranks - 1, 1.0), 1.0)

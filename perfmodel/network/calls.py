@@ -1,0 +1,115 @@
+"""Collectives as columns: what is sent, among whom, over which wires."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import ModelError
+from perfmodel.network.fabric import Fabric
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import Floats
+
+Texts = NDArray[np.str_]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calls:
+    """One collective per row; `size_bytes` as nccl-tests define it.
+
+    A domain is what links join, mostly a node.
+    """
+
+    op: Texts
+    size_bytes: Floats
+    ranks: Floats
+    domains: Floats
+    link: Texts
+    link_gb_per_s: Floats
+    """Per rank, all its links together, one direction."""
+    domain_ranks: Floats
+    """Ranks that the links of a domain join; the call may take fewer."""
+    architecture: Texts
+    has_multicast: Bools
+    network: Texts
+    """Empty where no adapter is known."""
+    nic_gb_per_s: Floats
+    """What the ranks of one domain together may send, one direction."""
+    rank_nic_gb_per_s: Floats
+    """What one rank alone may send."""
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    @property
+    def local(self) -> Floats:
+        """Ranks per domain."""
+        return self.ranks / self.domains
+
+    @property
+    def is_remote(self) -> Bools:
+        """Whether the network takes part."""
+        return self.domains > 1
+
+
+def calls_of(rows: Rows, fabric: Fabric) -> Calls:
+    """The collectives `rows` on `fabric`; a node's ranks take the adapters that are near them.
+
+    Raises `ModelError` for dims that cannot be: fewer ranks than nodes, several domains without a
+    network.
+    """
+    size, ranks, nodes = (np.empty(len(rows)) for _ in range(3))
+    for op, index in rows.groups():
+        dims = rows.dims_of(op, index)
+        size[index], ranks[index], nodes[index] = (
+            dims["size_bytes"],
+            dims["ranks"],
+            np.maximum(dims["nodes"], 1.0),
+        )
+    ranks = np.maximum(ranks, 1.0)
+    bad = np.flatnonzero(nodes > ranks)
+    if len(bad):
+        row = bad[0]
+        raise ModelError(
+            f"{rows.op[row]} (row {row}): {ranks[row]:g} ranks cannot be on {nodes[row]:g} nodes"
+        )
+    per_node = ranks / nodes
+    nodes_per_domain = max(1.0, fabric.domain_ranks / fabric.node_ranks)
+    crowded = np.ceil(per_node / max(fabric.domain_ranks, 1))
+    domains = np.maximum(np.ceil(nodes / nodes_per_domain), np.where(nodes == 1, crowded, 1.0))
+    if fabric.network is None and (domains > 1).any():
+        row = int(np.flatnonzero(domains > 1)[0])
+        raise ModelError(
+            f"{rows.op[row]} (row {row}): {ranks[row]:g} ranks need a network adapter "
+            f"beyond {fabric.domain_ranks} linked devices; the hardware names none"
+        )
+    node_nic, one = _nic_rates(np.minimum(per_node, fabric.node_ranks), fabric)
+    n = len(rows)
+    return Calls(
+        op=np.array(rows.op, np.str_),
+        size_bytes=size,
+        ranks=ranks,
+        domains=domains,
+        link=np.full(n, fabric.link),
+        link_gb_per_s=np.full(n, fabric.link_gb_per_s),
+        domain_ranks=np.maximum(fabric.domain_ranks, ranks / domains),
+        architecture=np.full(n, fabric.architecture),
+        has_multicast=np.full(n, fabric.has_multicast),
+        network=np.full(n, fabric.network or ""),
+        nic_gb_per_s=np.maximum(node_nic * nodes / domains, 1e-9),
+        rank_nic_gb_per_s=np.maximum(one, 1e-9),
+    )
+
+
+def _nic_rates(node_ranks: Floats, fabric: Fabric) -> tuple[Floats, Floats]:
+    """Of the adapters near `node_ranks` ranks of a node together, and near one rank."""
+    if not fabric.nics:
+        return np.zeros_like(node_ranks), np.zeros_like(node_ranks)
+    each = fabric.node_nic_gb_per_s / fabric.nics
+    near = np.clip(fabric.nics * node_ranks / fabric.node_ranks, 1.0, fabric.nics)
+    one = each * np.clip(fabric.nics / fabric.node_ranks, min(1.0, 1.0 / fabric.node_ranks), None)
+    alone = np.maximum(one, each * near / node_ranks)
+    return each * near, alone

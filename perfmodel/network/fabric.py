@@ -1,0 +1,60 @@
+"""What joins the ranks: the links of a domain, and the network between domains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfmodel.hardware import Cluster, Node
+
+SWITCH, MESH, BRIDGE, PCIE = "switch", "mesh", "bridge", "pcie"
+INFINIBAND, ROCE, SLINGSHOT, EFA, TCP = "infiniband", "roce", "slingshot", "efa", "tcp"
+_NIC_FAMILIES = {"slingshot": SLINGSHOT, "efa": EFA}
+_MULTICAST = ("hopper", "blackwell")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fabric:
+    """The wires of one machine: a domain is what the links join (a node, or a rack of them)."""
+
+    link: str
+    """`switch`, `mesh`, `bridge` or `pcie`."""
+    link_gb_per_s: float
+    """Per rank, all its links together, one direction."""
+    domain_ranks: int
+    """How many ranks the links of one domain join."""
+    node_ranks: int
+    """How many ranks share one node's network adapters."""
+    architecture: str
+    """The devices' generation, `hopper`; it decides on base latencies."""
+    has_multicast: bool
+    """The switch reduces and copies by itself (NVLink SHARP)."""
+    network: str | None
+    """`infiniband roce slingshot efa tcp`; None where no adapter is known."""
+    node_nic_gb_per_s: float
+    """All adapters of one node together, one direction."""
+    nics: int
+
+
+def fabric_of(machine: Node | Cluster) -> Fabric:
+    """The wires of a node, or of each node of a cluster."""
+    node = machine.node if isinstance(machine, Cluster) else machine
+    architecture = node.device.architecture or ""
+    link = node.link.topology if node.link else PCIE
+    nics = (node.nics or 1) if node.nic else 0
+    return Fabric(
+        link=link,
+        link_gb_per_s=node.peer_gb_per_s,
+        domain_ranks=node.link_domain_gpus or node.gpus,
+        node_ranks=node.gpus,
+        architecture=architecture,
+        has_multicast=link == SWITCH and architecture in _MULTICAST,
+        network=_network(node),
+        node_nic_gb_per_s=nics * node.nic.gb_per_s if node.nic else 0.0,
+        nics=nics,
+    )
+
+
+def _network(node: Node) -> str | None:
+    if node.nic is None:
+        return None
+    return _NIC_FAMILIES.get(node.nic.name.split("-")[0].lower(), INFINIBAND)

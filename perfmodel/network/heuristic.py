@@ -1,0 +1,146 @@
+"""Collectives from figures of the hardware alone: the lower envelope of algorithms and protocols.
+
+Each pair takes base + hops + messages + the longer of links and network + what it takes to fill
+the pipeline, which grows with the root of the bytes (chunks of the best size). Continuous in size
+and monotone, since each pair is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import ModelError
+from perfmodel.kernels.model import Estimate, Explanation
+from perfmodel.network.algorithms import ALGORITHMS, Plan
+from perfmodel.network.calls import Calls
+from perfmodel.network.constants import Constants, shipped
+from perfmodel.ops.spec import Floats
+
+SPECS = "specs"
+BYTES_PER_US = 1e3
+"""Of a rate of 1 GB/s."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Of each call by its best pair, microseconds; `total_us` is their sum (link and net: max)."""
+
+    names: tuple[str, ...]
+    chosen: NDArray[np.int64]
+    base_us: Floats
+    hop_us: Floats
+    link_us: Floats
+    net_us: Floats
+    fill_us: Floats
+
+    @property
+    def total_us(self) -> Floats:
+        """Duration of each call."""
+        longest = np.maximum(self.link_us, self.net_us)
+        return self.base_us + self.hop_us + longest + self.fill_us
+
+
+def costs_of(calls: Calls, constants: Constants | None = None) -> Costs:
+    """The cheapest algorithm and protocol per call, and what it is made of."""
+    given = constants or shipped()
+    base_us = given.base_us(calls)
+    names: list[str] = []
+    parts: list[tuple[Floats, Floats, Floats, Floats]] = []
+    for name in ALGORITHMS:
+        plan = ALGORITHMS[name](calls)
+        for protocol in plan.protocols:
+            names.append(f"{name}/{protocol}")
+            parts.append(_parts(calls, plan, protocol, given))
+    stacked = [np.stack(column) for column in zip(*parts, strict=True)]
+    total = stacked[0] + np.maximum(stacked[1], stacked[2]) + stacked[3]
+    chosen = np.argmin(total, axis=0)
+    if not np.isfinite(np.min(total, axis=0)).all():
+        row = int(np.flatnonzero(~np.isfinite(np.min(total, axis=0)))[0])
+        raise ModelError(f"no algorithm for {calls.op[row]} (row {row})")
+    hop, link, net, fill = (part[chosen, np.arange(len(calls))] for part in stacked)
+    return Costs(tuple(names), chosen, base_us, hop, link, net, fill)
+
+
+def _parts(
+    calls: Calls, plan: Plan, protocol: str, given: Constants
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Hops and messages, links, network, filling; infinite hops where the pair cannot run."""
+    is_simple = protocol == "simple"
+    rate = 1.0 if is_simple else given[f"rate.{protocol}_frac"]
+    net_hop = given.by(calls.network, "simple_hop_us" if is_simple else "hop_us")
+    slow = np.where(calls.link == "pcie", given["hop.pcie_factor"], 1.0)
+    applies = plan.applies
+    if protocol == "ll128":
+        applies = applies & (calls.link == "switch")
+    hop_us = (
+        plan.link_hops * given[f"hop.{protocol}_us"] * slow
+        + plan.net_hops * net_hop
+        + plan.messages * given.by(calls.network, "message_us")
+    )
+    link_frac = given["link.multicast_frac"] if plan.is_multicast else given.link_frac(calls)
+    link_us = plan.link_bytes / (calls.link_gb_per_s * link_frac * rate * BYTES_PER_US)
+    nic = np.where(plan.is_alone, calls.rank_nic_gb_per_s, calls.nic_gb_per_s)
+    net_frac = given.by(calls.network, "frac")
+    net_us = np.where(
+        calls.is_remote,
+        plan.net_bytes / (np.maximum(nic, 1e-9) * net_frac * rate * BYTES_PER_US),
+        0,
+    )
+    fill = np.where(
+        calls.is_remote, given.by(calls.network, "fill_us"), given["link.fill_us"] * slow
+    )
+    fill_us = 2.0 * np.sqrt(fill * np.maximum(link_us, net_us)) if is_simple else 0.0 * link_us
+    return np.where(applies, hop_us, np.inf), link_us, net_us, fill_us
+
+
+@dataclass(frozen=True)
+class Heuristic:
+    """The lower envelope with a fixed relative 90 % interval."""
+
+    name: str
+    spread: float = 1.8
+    remote_spread: float = 2.5
+
+    def estimate(self, calls: Calls) -> Estimate:
+        """Durations of `calls`; raises `ModelError` for an op without an algorithm."""
+        total = costs_of(calls).total_us
+        spread = np.where(calls.is_remote, self.remote_spread, self.spread)
+        return Estimate(total, total / spread, total * spread, self.name, SPECS)
+
+    def explain(self, calls: Calls) -> list[Explanation]:
+        """Why, per call."""
+        return explanations(calls, costs_of(calls))
+
+
+def explanations(calls: Calls, costs: Costs) -> list[Explanation]:
+    """One explanation per call: what it is made of, and by which algorithm and protocol."""
+    total = costs.total_us
+    found = []
+    for row in range(len(calls)):
+        terms = {
+            "base_us": costs.base_us[row],
+            "hops_us": costs.hop_us[row],
+            "links_us": costs.link_us[row],
+            "network_us": costs.net_us[row],
+            "filling_us": costs.fill_us[row],
+        }
+        longest = max(costs.link_us[row], costs.net_us[row])
+        by = "network" if costs.net_us[row] > costs.link_us[row] else "links"
+        if longest < total[row] / 2:
+            by = "latency"
+        moved = calls.size_bytes[row] * (calls.ranks[row] - 1) / calls.ranks[row]
+        found.append(
+            Explanation(
+                duration_us=float(total[row]),
+                bound_by=f"{by} ({costs.names[costs.chosen[row]]})",
+                flop=0.0,
+                read_bytes=float(moved),
+                written_bytes=float(moved),
+                utilisation_frac=float(longest / total[row]),
+                terms={name: float(value) for name, value in terms.items()},
+            )
+        )
+    return found

@@ -1,0 +1,1 @@
+"""Collective models; each file registers what it holds."""
