@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from perfmodel.cli.options import FormatOption, OutputOption
+from perfmodel.cli.options import FormatOption, NodesOption, OutputOption, SetOption
 from perfmodel.cli.output import Output
 from perfmodel.errors import UsageError
 
@@ -23,15 +23,18 @@ def hardware(
     what: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Argument(
-            metavar="list | show NAME... | check FILE...",
-            help="List the catalogue (the default), show parts with the source of every figure, "
-            "or check files of your own. A name alone is shown.",
+            metavar="list [TEXT...] | show NAME... | check FILE...",
+            help="List the catalogue (the default), or what holds TEXT in name, maker, "
+            "architecture or driver's name; show parts with the source of every figure; check "
+            "files of your own. A name alone is shown.",
         ),
     ] = None,
     kind: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(help="List only this kind: device, host, link, nic, storage, node, cluster."),
     ] = None,
+    settings: SetOption = None,
+    nodes: NodesOption = None,
     format: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
@@ -41,28 +44,33 @@ def hardware(
     Examples:
       perfmodel hardware                       everything that has a name
       perfmodel hardware list --kind device
+      perfmodel hardware list amd cdna3
       perfmodel hardware show h100-sxm         each figure and where it comes from
+      perfmodel hardware show dgx-h100 --nodes 4 --set device.hbm_gb_per_s=3000
       perfmodel hardware check my-gpu.toml
     """
     target = Output(format, output)
-    action, names = _action(what or [])
-
-    from perfmodel.hardware import load
-    from perfmodel.hardware import names as known
-
+    action, words = _action(what or [])
     if kind is not None and action != LIST:
         raise UsageError(f"--kind is for `hardware {LIST}`")
-    parts = [load(name) for name in (known(kind) if action == LIST else names)]
+    if (settings or nodes is not None) and action != SHOW:
+        raise UsageError(f"--set and --nodes are for `hardware {SHOW}`")
+    if action == LIST:
+        found = _listed(words, kind)
+    elif action == SHOW:
+        found = [part for name in words for part in _shown(name, settings or [], nodes)]
+    else:
+        found = _checked(words)
 
     def table(console: Console) -> None:
         from perfmodel.cli import hardware_tables as tables
 
         shown = {LIST: tables.show_list, SHOW: tables.show_parts, CHECK: tables.show_checked}
-        shown[action](console, parts)
+        shown[action](console, found)
 
     target.write(
-        answer=lambda: {"schema": SCHEMA, "parts": [part_dict(part) for part in parts]},
-        csv=lambda: _csv(parts),
+        answer=lambda: {"schema": SCHEMA, "parts": [part_dict(part) for part in found]},
+        csv=lambda: _csv(found),
         table=table,
         warnings=[],
     )
@@ -73,11 +81,39 @@ def _action(words: list[str]) -> tuple[str, list[str]]:
     if not words:
         return LIST, []
     action, names = (words[0], words[1:]) if words[0] in ACTIONS else (SHOW, words)
-    if action == LIST and names:
-        raise UsageError(f"hardware list takes no names; use: hardware show {' '.join(names)}")
     if action != LIST and not names:
         raise UsageError(f"hardware {action} needs at least one name or file")
     return action, names
+
+
+def _listed(words: list[str], kind: str | None) -> list[Part]:
+    from perfmodel.hardware import find
+
+    found = find(" ".join(words), kind)
+    if not found:
+        where = f"{kind}s" if kind else "parts"
+        raise UsageError(f"none of the catalogue's {where} holds {' and '.join(words)!r}")
+    return found
+
+
+def _shown(name: str, settings: list[str], nodes: int | None) -> list[Part]:
+    """What goes by `name`; with settings of its node, or a number of nodes, the whole machine."""
+    from perfmodel.hardware import Device, cluster, load, namesakes, node, with_settings
+
+    if nodes is not None:
+        return [with_settings(cluster(name, nodes), settings)]
+    if not settings:
+        return namesakes(name)
+    part = load(name)
+    of_device = all(setting.strip().startswith("device.") for setting in settings)
+    whole = node(part) if isinstance(part, Device) and not of_device else part
+    return [with_settings(whole, settings)]
+
+
+def _checked(names: list[str]) -> list[Part]:
+    from perfmodel.hardware import load
+
+    return [load(name) for name in names]
 
 
 def part_dict(part: Part) -> dict[str, Any]:
@@ -88,6 +124,7 @@ def part_dict(part: Part) -> dict[str, Any]:
         "name": part.name,
         "kind": kind_of(part),
         "texts": texts_of(part),
+        "text_sources": {key: part.sources[key] for key in texts_of(part) if key in part.sources},
         "parts": {key: part_dict(inner) for key, inner in parts_of(part).items()},
         "figures": [
             {"key": figure.key, "value": figure.value, "source": figure.source}

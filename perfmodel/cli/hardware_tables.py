@@ -12,17 +12,19 @@ from perfmodel.hardware import KINDS, Figure, Part, figures, kind_of
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "device": (
+        "sm_count",
         "hbm_bytes",
         "hbm_gb_per_s",
         "fp32_tflop_per_s",
         "fp16_tflop_per_s",
         "link_gb_per_s",
+        "tdp_w",
     ),
     "host": ("cores", "boost_mhz", "single_thread_ratio", "dram_gb_per_s"),
     "link": ("gb_per_s",),
-    "nic": ("gb_per_s", "latency_us"),
+    "nic": ("gb_per_s", "latency_us", "memory_bytes", "memory_gb_per_s"),
     "storage": ("read_gb_per_s", "write_gb_per_s", "read_iops", "read_latency_us"),
-    "node": ("gpus", "sockets", "nics"),
+    "node": ("gpus", "sockets", "nics", "power_w", "price_usd"),
     "cluster": ("nodes",),
 }
 """The figures that a list shows."""
@@ -32,23 +34,30 @@ UNITS = {
     "_bytes": "GB",
     "_mhz": "MHz",
     "_us": "us",
+    "_w": "W",
+    "_usd": "USD",
 }
 """How columns of a list are headed; bytes are shown in GB (10**9)."""
 _ASSUMED = ("assumed:", "not stated")
 
 
 def show_list(console: Console, parts: Sequence[Part]) -> None:
-    """One table per kind."""
+    """One table per kind, in it the makers one after the other."""
     for kind in KINDS:
         of_kind = [part for part in parts if kind_of(part) == kind]
         if not of_kind:
             continue
         keys = COLUMNS[kind]
         inner = [key for key in ("device", "host", "node") if key in parts_of(of_kind[0])]
-        table = new_table(kind, "name", *inner, *map(_heading, keys), texts=1 + len(inner))
+        texts = ["maker", "name", *inner]
+        table = new_table(kind, *texts, *map(_heading, keys), texts=len(texts))
+        last = ""
         for part in of_kind:
+            maker = part.maker or NOTHING
             held = [parts_of(part)[key].name for key in inner]
-            add(table, part.name, *held, *(_brief(key, getattr(part, key)) for key in keys))
+            figures_shown = (_brief(key, getattr(part, key)) for key in keys)
+            add(table, maker if maker != last else "", part.name, *held, *figures_shown)
+            last = maker
         show(console, table)
 
 
@@ -56,12 +65,20 @@ def show_parts(console: Console, parts: Sequence[Part]) -> None:
     """Every figure of each part, with its source."""
     for part in parts:
         held = [f"{key} {inner.name}" for key, inner in parts_of(part).items()]
-        words = [f"{key} {_joined(text)}" for key, text in texts_of(part).items() if text]
+        texts = texts_of(part)
+        words = [
+            f"{key} {_joined(text)}"
+            for key, text in texts.items()
+            if text and key not in part.sources
+        ]
         say(console, f"{part.name}: {'; '.join([kind_of(part), *held, *words])}")
         table = new_table("", "figure", "value", "source")
         table.title = None
         table.columns[2].justify = "left"
         table.columns[2].no_wrap = False
+        for key, text in texts.items():
+            if key in part.sources:
+                add(table, key, _joined(text), part.sources[key])
         for figure in figures(part):
             add(table, figure.key, _whole(figure.value), figure.source)
         show(console, table)

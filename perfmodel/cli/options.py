@@ -75,6 +75,19 @@ HardwareOption = Annotated[
         help="Predict on this device or node (see `perfmodel hardware`). May be repeated.",
     ),
 ]
+SetOption = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        "--set",
+        metavar="KIND.KEY=VALUE",
+        help="Change one figure of the hardware, as in device.hbm_gb_per_s=3000 or node.gpus=4. "
+        "May be repeated.",
+    ),
+]
+NodesOption = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(metavar="N", help="A cluster of N such nodes."),
+]
 DEFAULT_MAX_GB = DEFAULT_MAX_BYTES / BYTES_PER_GB
 
 

@@ -18,6 +18,7 @@ from perfmodel.cli.options import (
     OutputOption,
     RemoveOption,
     ScaleOption,
+    SetOption,
     StrictOption,
     max_bytes,
 )
@@ -27,6 +28,7 @@ from perfmodel.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from perfmodel.hardware import Node
     from perfmodel.prediction import Prediction
     from perfmodel.trace import Trace
 
@@ -49,6 +51,7 @@ def predict(
         ),
     ] = None,
     hardware: HardwareOption = None,
+    settings: SetOption = None,
     mode: Annotated[
         Optional[Mode],  # noqa: UP045
         typer.Option(
@@ -96,6 +99,7 @@ def predict(
       perfmodel predict trace.json.gz --scale gpu=0.5         what if kernels took half the time?
       perfmodel predict ranks/ --remove 'host:T1@3'           what if rank 3 lost no time there?
       perfmodel predict trace.json.gz --hardware h100-sxm --hardware mi300x
+      perfmodel predict trace.json.gz --hardware h100-sxm --set device.hbm_gb_per_s=5000
       perfmodel predict trace.json.gz --format json -o prediction.json
     """
     target = Output(format, output, source=trace)
@@ -110,7 +114,8 @@ def predict(
     from perfmodel import prediction
     from perfmodel.trace import read
 
-    _check_before_reading(hardware or (), scale or (), remove or (), overheads)
+    targets = _targets(hardware or (), settings or ())
+    _check_before_reading(scale or (), remove or (), overheads)
     demo = None
     with working(f"reading {trace or 'the bundled demo'}"):
         if trace is None:
@@ -125,7 +130,7 @@ def predict(
     def run(*, leave_out: bool) -> Prediction:
         return prediction.predict(
             content,
-            hardware=hardware or (),
+            hardware=targets,
             mode=chosen,
             scale=scale or (),
             remove=remove or (),
@@ -156,16 +161,25 @@ def predict(
     )
 
 
+def _targets(hardware: Sequence[str], settings: Sequence[str]) -> list[str | Node]:
+    """The hardware asked for: by name, or as nodes with what `--set` changes in them."""
+    from perfmodel.hardware import node, with_settings
+
+    if settings and not hardware:
+        raise UsageError("--set changes the target: name one with --hardware")
+    nodes = [node(name) for name in hardware]
+    if not settings:
+        return list(hardware)
+    return [with_settings(each, settings) for each in nodes]
+
+
 def _check_before_reading(
-    hardware: Sequence[str], scale: Sequence[str], remove: Sequence[str], overheads: str | None
+    scale: Sequence[str], remove: Sequence[str], overheads: str | None
 ) -> None:
     """Fail on what is wrong by itself before a large trace is read."""
-    from perfmodel import hardware as catalogue
     from perfmodel.overheads import load_profile
     from perfmodel.prediction import Scale
 
-    for name in hardware:
-        catalogue.node(name)
     for text in scale:
         Scale.parse(text)
     for text in remove:

@@ -15,6 +15,7 @@ from perfmodel.errors import TraceError, UsageError
 from perfmodel.graph import build_graph
 from perfmodel.graph.kinds import Cause, Scope
 from perfmodel.graph.types import ExecutionGraph
+from perfmodel.hardware import Node
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.overheads import load_profile
 from perfmodel.prediction.leave_out import left_out_step_us
@@ -42,7 +43,7 @@ _OVERHEAD_OF_CAUSE = {
 def predict(
     trace: Trace,
     *,
-    hardware: Sequence[str | Path] = (),
+    hardware: Sequence[str | Path | Node] = (),
     mode: str | None = None,
     scale: Sequence[str] = (),
     remove: Sequence[str] = (),
@@ -51,10 +52,10 @@ def predict(
 ) -> Prediction:
     """Per-batch time of a trace: replayed on its own machine, or on others.
 
-    `hardware` names devices or nodes of the catalogue, or TOML files; without it the trace is
-    replayed. `scale` and `remove` are what-ifs (`Scale.parse`). `overheads` names a saved profile
-    whose means replace the measured host costs. `leave_one_step_out` takes each step's host costs
-    from the other steps. Raises `PerfmodelError` with one line where something does not fit.
+    `hardware` names devices or nodes of the catalogue, or TOML files, or is nodes; without it the
+    trace is replayed. `scale` and `remove` are what-ifs (`Scale.parse`). `overheads` names a saved
+    profile whose means replace the measured host costs. `leave_one_step_out` takes each step's
+    host costs from the other steps. Raises `PerfmodelError` with one line where something does not fit.
     """
     mode = mode or (TRANSFER if hardware else REPLAY)
     _check(trace, mode, hardware, leave_one_step_out)
@@ -81,7 +82,7 @@ def _result(
     trace: Trace,
     graph: ExecutionGraph,
     duration_us: Floats,
-    target: str | Path | None,
+    target: str | Path | Node | None,
     mode: str,
     edited: bool,
     leave_one_step_out: bool,
@@ -122,7 +123,7 @@ def _no_shapes_frac(trace: Trace) -> float:
     return without / total if total else 0.0
 
 
-def _check(trace: Trace, mode: str, hardware: Sequence[str | Path], leave_out: bool) -> None:
+def _check(trace: Trace, mode: str, hardware: Sequence[str | Path | Node], leave_out: bool) -> None:
     if mode not in MODES:
         raise UsageError(f"unknown mode {mode!r}; one of {', '.join(MODES)}")
     if not trace.ranks:
@@ -153,7 +154,7 @@ def _transferred(
     trace: Trace,
     graph: ExecutionGraph,
     duration_us: Floats,
-    target: str | Path,
+    target: str | Path | Node,
     warnings: list[str],
 ) -> Floats:
     """Durations on `target`: device time by roofline ratio per kernel, host time by host speed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli.conftest import Run
@@ -34,7 +35,59 @@ def test_list_shows_every_part(run: Run, arguments: tuple[str, ...]) -> None:
 def test_list_of_one_kind(run: Run, kind: str) -> None:
     answer = json.loads(run("hardware", "--kind", kind, "--format", "json").out)
     check_schema("hardware", answer)
-    assert [part["name"] for part in answer["parts"]] == names(kind)
+    assert sorted(part["name"] for part in answer["parts"]) == names(kind)
+
+
+def test_list_of_what_holds_words(run: Run) -> None:
+    answer = json.loads(run("hardware", "list", "AMD", "cdna3", "--format", "json").out)
+    assert [part["name"] for part in answer["parts"]] == ["mi300x", "mi325x"]
+    ran = run("hardware", "list", "gb200", "--kind", "cluster")
+    assert "gb200-nvl72-rack" in ran.out
+    assert "NVIDIA" in ran.out
+
+
+def test_list_names_each_maker_once_and_together(run: Run) -> None:
+    lines = run("hardware", "list", "--kind", "device").out.splitlines()
+    assert [line.split()[0] for line in lines if line.startswith(("AMD", "Intel", "NVIDIA"))] == [
+        "AMD",
+        "Intel",
+        "NVIDIA",
+    ]
+
+
+def test_a_cpu_is_shown_as_device_and_host(run: Run) -> None:
+    answer = json.loads(run("hardware", "epyc-7742", "--format", "json").out)
+    check_schema("hardware", answer)
+    assert [part["kind"] for part in answer["parts"]] == ["device", "host"]
+    ran = run("hardware", "show", "epyc-7742")
+    assert "zen2" in ran.out
+    assert "single_thread_ratio" in ran.out
+
+
+def test_texts_have_their_source(run: Run) -> None:
+    (part,) = json.loads(run("hardware", "t4", "--format", "json").out)["parts"]
+    assert part["texts"]["compute_capability"] == "7.5"
+    assert set(part["text_sources"]) == {"architecture", "compute_capability", "memory_kind"}
+
+
+def test_settings_and_nodes(run: Run) -> None:
+    def shown(*arguments: str) -> dict[str, Any]:
+        answer = json.loads(run("hardware", "show", *arguments, "--format", "json").out)
+        check_schema("hardware", answer)
+        (part,) = answer["parts"]
+        return part
+
+    def figure(part: dict[str, Any], key: str) -> float:
+        return next(each["value"] for each in part["figures"] if each["key"] == key)
+
+    device = shown("h100-sxm", "--set", "device.sm_count=100")
+    assert (device["kind"], figure(device, "sm_count")) == ("device", 100)
+    node = shown("h100-sxm", "--set", "node.gpus=4", "--set", "device.sm_count=100")
+    assert (node["kind"], figure(node, "gpus")) == ("node", 4)
+    assert figure(node["parts"]["device"], "sm_count") == 100
+    cluster = shown("dgx-h100", "--nodes", "4", "--set", "node.gpus=2")
+    assert (cluster["kind"], figure(cluster, "nodes")) == ("cluster", 4)
+    assert figure(cluster["parts"]["node"], "gpus") == 2
 
 
 @pytest.mark.parametrize("arguments", [("show", "h100-sxm"), ("h100-sxm",)])
@@ -95,7 +148,12 @@ def test_check_of_a_file_that_does_not(run: Run, mine: Path, text: str, said: st
         ("h900",),
         ("show",),
         ("check",),
-        ("list", "h100-sxm"),
+        ("list", "no-such-thing"),
+        ("list", "--set", "device.sm_count=1"),
+        ("check", "h100-sxm", "--nodes", "2"),
+        ("h100-sxm", "--nodes", "0"),
+        ("h100-sxm", "--set", "sm_count=1"),
+        ("epyc-7742", "--set", "nic.gb_per_s=1"),
         ("--kind", "gpu"),
         ("h100-sxm", "--kind", "device"),
     ],

@@ -10,7 +10,9 @@ import pytest
 from cli.conftest import Run
 from cli.samples import check_schema, document, write
 
-from perfmodel.hardware import names
+from perfmodel.hardware import devices
+
+GPUS = [it for it in devices() if it.target != "cpu"]
 
 
 def answer_of(run: Run, *arguments: object) -> dict[str, Any]:
@@ -87,12 +89,37 @@ def test_several_devices(run: Run, trace: Path) -> None:
 
 
 def test_many_devices_fit_the_page(run: Run, trace: Path) -> None:
-    options = [word for name in names("device") for word in ("--hardware", name)]
+    options = [word for it in GPUS for word in ("--hardware", it.name)]
     ran = run("predict", trace, *options)
     assert ran.status == 0
     lines = [line for line in ran.out.splitlines() if not line.startswith("warning: ")]
     assert max(map(len, lines[1:])) <= 100
     assert "…" not in ran.out
+
+
+def test_settings_change_the_target(run: Run, trace: Path) -> None:
+    given = ("--hardware", "h100-sxm", "--hardware", "mi300x")
+    settings = ("--set", "device.hbm_gb_per_s=100", "--set", "host.single_thread_ratio=0.1")
+    plain, slow = answer_of(run, trace, *given), answer_of(run, trace, *given, *settings)
+    for before, after in zip(plain["results"], slow["results"], strict=True):
+        assert after["step_us"] > before["step_us"]
+        assert after["hardware"].startswith(f"{before['hardware']} (device.hbm_gb_per_s=100, host")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--set", "node.gpus=4"), "--set changes the target: name one with --hardware"),
+        (("--hardware", "l4", "--set", "gpus=4"), "--set 'gpus=4': expected KIND.KEY=VALUE"),
+        (("--hardware", "l4", "--set", "device.hbm=4"), "unknown key hbm of a device; expected"),
+        (("--hardware", "epyc-7742"), "cannot be transferred to epyc-7742: one is a GPU"),
+    ],
+)
+def test_targets_that_cannot_be(run: Run, trace: Path, options: tuple[str, ...], said: str) -> None:
+    ran = run("predict", trace, *options)
+    assert (ran.status, ran.out) == (2, "")
+    assert said in ran.err
+    assert ran.err.count("\n") == 1
 
 
 def test_hardware_from_a_file(run: Run, trace: Path, tmp_path: Path) -> None:
