@@ -18,11 +18,11 @@ from perfmodel.graph.opgraph.phases import (
     phase_of_label,
     with_arrivals,
 )
-from perfmodel.graph.ops import BACKWARD, FORWARD, NO_OP, Argument, Op, OpGraph
+from perfmodel.graph.ops import NO_OP, Argument, Op, OpGraph
 from perfmodel.trace.categories import STEP_NAME, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links
-from perfmodel.trace.steps import AUTOGRAD, MAIN
+from perfmodel.trace.steps import MAIN
 
 _NO_DATA = "a profile alone: which op made a tensor is not known, nor what an op returned"
 
@@ -60,8 +60,7 @@ def graph_of_events(
         phase_of_call(name) if op else phase_of_label(name)
         for name, op in zip(names, is_op.tolist(), strict=True)
     ]
-    at_root = [BACKWARD if thread == AUTOGRAD else FORWARD for thread in threads]
-    phases = inherited(own, around, at_root)
+    phases = inherited(own, around, threads)
     labels = _labels(names, is_op.tolist(), around)
     at = np.flatnonzero(is_op).tolist()
     index_of = {position: index for index, position in enumerate(at)}

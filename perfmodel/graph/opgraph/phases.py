@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from perfmodel.graph.ops import BACKWARD, FORWARD, INPUT, NO_OP, OPTIMIZER
+from perfmodel.trace.steps import MAIN
 
 _CALLS = re.compile(
     r"autograd::engine::evaluate_function|torch::autograd::AccumulateGrad|\w+Backward\d*$"
@@ -19,7 +20,7 @@ _LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         INPUT,
         re.compile(
-            r"dataload|next_batch|batch_data|copy_batch|wait_for_batch|(data|input|splits)_dist\b"
+            r"dataload|(next|load|copy|wait_for)_batch|batch_data|(data|input|splits)_dist\b"
             r"|sparse_data_dist|emb data|all2all_data:kjt|KJT\w*Awaitable|recat_permute",
             re.I,
         ),
@@ -48,15 +49,17 @@ def phase_of_call(name: str) -> str | None:
 
 
 def inherited(
-    own: Iterable[str | None], parent: Sequence[int], at_root: Sequence[str]
+    own: Sequence[str | None], parent: Sequence[int], threads: Sequence[str]
 ) -> list[str]:
-    """Per row its own phase, else that of the row around it, else `at_root`; parents come first."""
+    """Per row its own phase, else that of the row around it; parents come first.
+
+    What stands alone is backward on threads that the autograd engine uses but `main`.
+    """
+    engine = {t for t, phase in zip(threads, own, strict=True) if phase == BACKWARD} - {MAIN}
     found: list[str] = []
-    for row, phase in enumerate(own):
-        if phase is None:
-            above = parent[row]
-            phase = at_root[row] if above == NO_OP else found[above]
-        found.append(phase)
+    for phase, above, thread in zip(own, parent, threads, strict=True):
+        around = found[above] if above != NO_OP and threads[above] == thread else None
+        found.append(phase or around or (BACKWARD if thread in engine else FORWARD))
     return found
 
 

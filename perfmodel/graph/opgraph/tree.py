@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.graph.opgraph.phases import inherited, phase_of_call, phase_of_label
-from perfmodel.graph.ops import BACKWARD, FORWARD, NO_OP
+from perfmodel.graph.ops import NO_OP
 from perfmodel.trace.categories import AUTOGRAD_WRAPPER, STEP_NAME
 from perfmodel.trace.columns import Ints
 from perfmodel.trace.execution_trace import ExecutionTrace
@@ -27,7 +27,7 @@ class CallTree:
         self.is_op = (trace.scope != _USER_SCOPE).tolist()
         self._parents: list[int] = trace.parent.tolist()
         self.roles = _thread_roles(trace, self.names, self._parents)
-        self.threads = [self.roles[thread] for thread in trace.thread.tolist()]
+        self.threads = [self.roles.get(thread, MAIN) for thread in trace.thread.tolist()]
         self.owner, self.label = self._owners()
         self.phases = self._phases()
         self.steps = self._steps()
@@ -55,8 +55,7 @@ class CallTree:
             phase_of_call(name) if is_op else phase_of_label(name)
             for name, is_op in zip(self.names, self.is_op, strict=True)
         ]
-        at_root = [BACKWARD if thread == AUTOGRAD else FORWARD for thread in self.threads]
-        return inherited(own, self._parents, at_root)
+        return inherited(own, self._parents, self.threads)
 
     def _steps(self) -> list[int]:
         """Per node the number of the last step that was entered before it, from 0."""
@@ -70,27 +69,32 @@ class CallTree:
 
 
 def _thread_roles(trace: ExecutionTrace, names: list[str], parents: list[int]) -> dict[int, str]:
-    """Thread number to `main`, `autograd` or `other:N`; the steps are on the main thread."""
-    threads = trace.thread.tolist()
-    count: dict[int, int] = {}
-    wrapped: set[int] = set()
+    """Thread number to `main`, `autograd` or `other:N`.
+
+    The main thread has the steps, else most nodes that the autograd engine did not call.
+    """
+    own: dict[int, int] = {}
+    engine: set[int] = set()
     stepped: set[int] = set()
-    for thread, name, parent in zip(threads, names, parents, strict=True):
-        if parent == NO_OP and name.endswith(RECORDER_ENDINGS[0]):
+    called: list[bool] = []
+    for thread, name, parent in zip(trace.thread.tolist(), names, parents, strict=True):
+        if name.endswith(RECORDER_ENDINGS[0]):
+            called.append(False)
             continue
-        count[thread] = count.get(thread, 0) + 1
-        if STEP_NAME.match(name):
+        is_wrapper = AUTOGRAD_WRAPPER.match(name) is not None
+        called.append(is_wrapper or (parent != NO_OP and called[parent]))
+        own[thread] = own.get(thread, 0) + (not called[-1])
+        if is_wrapper:
+            engine.add(thread)
+        elif STEP_NAME.match(name):
             stepped.add(thread)
-        elif AUTOGRAD_WRAPPER.match(name):
-            wrapped.add(thread)
-    candidates = stepped or set(count) - wrapped or set(count)
-    main = max(candidates, key=lambda thread: count.get(thread, 0), default=0)
-    roles = dict.fromkeys(set(threads) - set(count), MAIN) | {main: MAIN}
+    main = max(stepped or own, key=own.__getitem__, default=0)
+    roles = {main: MAIN}
     others = 0
-    for thread in count:
+    for thread in own:
         if thread not in roles:
-            roles[thread] = AUTOGRAD if thread in wrapped else f"other:{others}"
-            others += thread not in wrapped
+            roles[thread] = AUTOGRAD if thread in engine else f"other:{others}"
+            others += thread not in engine
     return roles
 
 
