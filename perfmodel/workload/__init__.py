@@ -1,1 +1,23 @@
-"""Model configurations (TOML) to op graphs."""
+"""Model configurations (the DLRM family) and the ops that they run, per implementation.
+
+`load_workload` finds one in the catalogue or in a TOML file; `op_graph` gives the ops of one step.
+"""
+
+from __future__ import annotations
+
+from perfmodel.workload.build import inference, op_graph
+from perfmodel.workload.counts import Counts, counts
+from perfmodel.workload.load import load_workload, workloads
+from perfmodel.workload.model import Workload
+from perfmodel.workload.tables import Table
+
+__all__ = [
+    "Counts",
+    "Table",
+    "Workload",
+    "counts",
+    "inference",
+    "load_workload",
+    "op_graph",
+    "workloads",
+]

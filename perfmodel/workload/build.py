@@ -1,0 +1,71 @@
+"""From a workload to the ops that one rank runs in one step."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from perfmodel.errors import WorkloadError
+from perfmodel.graph.ops import OpGraph
+from perfmodel.workload.autograd.tape import Tape
+from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.model import Workload
+from perfmodel.workload.run import IMPLEMENTATIONS, Run, Target
+from perfmodel.workload.shards import owners
+
+
+def op_graph(
+    workload: Workload,
+    batch: int | None = None,
+    *,
+    ranks: int = 1,
+    rank: int = 0,
+    target: Target = "cuda",
+    train: bool = True,
+    threads: int = 1,
+) -> OpGraph:
+    """The ops of one step of `rank`; `batch` is global, of all `ranks`.
+
+    `target` decides what each op calls and on which thread the backward pass runs; `threads` are a
+    CPU's intra-op threads. With `train` off: the forward pass alone, without labels.
+    Raises `WorkloadError`.
+    """
+    total = workload.batch if batch is None else batch
+    check_ranks(workload, total, ranks, rank)
+    run = Run(workload, total // ranks, ranks, rank, target, train, owners(workload, ranks))
+    recorder = Recorder("cpu" if target == "cpu" else "cuda", threads=threads)
+    recorder.tape = Tape() if train else None
+    with _without_collector():
+        IMPLEMENTATIONS[workload.implementation.name](recorder, run)
+        ops = recorder.ops()
+    return OpGraph(ops, rank=rank, world_size=ranks, source=workload.name)
+
+
+def inference(workload: Workload, batch: int | None = None, **settings: int | str) -> OpGraph:
+    """The forward pass alone; `settings` are those of `op_graph`."""
+    return op_graph(workload, batch, train=False, **settings)  # type: ignore[arg-type]
+
+
+def check_ranks(workload: Workload, batch: int, ranks: int, rank: int) -> None:
+    """Raise `WorkloadError` for a batch, or a number of ranks, that cannot be."""
+    if ranks < 1 or not 0 <= rank < ranks:
+        raise WorkloadError(f"{workload.name}: rank {rank} of {ranks} ranks cannot be")
+    if batch < 1 or batch % ranks:
+        near = max(ranks, round(batch / ranks) * ranks)
+        raise WorkloadError(
+            f"{workload.name}: a global batch of {batch} cannot be divided among {ranks} ranks; "
+            f"nearest: {near}"
+        )
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Many small objects that all stay: looking for garbage among them would take half the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -1,0 +1,51 @@
+"""What must hold between the figures of a workload."""
+
+from __future__ import annotations
+
+from perfmodel.errors import WorkloadError
+from perfmodel.workload.model import Workload
+
+_FUSED_ONLY = ("rowwise_adagrad", "adam", "adagrad")
+
+
+def check(workload: Workload, where: str) -> None:
+    """Raise `WorkloadError`, naming the key, where the parts of `workload` do not fit together."""
+    _widths(workload, where)
+    _tables(workload, where)
+    _software(workload, where)
+
+
+def _widths(workload: Workload, where: str) -> None:
+    bottom, top = workload.model.bottom_mlp, workload.model.top_mlp
+    if workload.interaction.kind == "dot" and bottom[-1] != workload.dim:
+        raise WorkloadError(
+            f"{where}: model: bottom_mlp ends in {bottom[-1]}, and the tables have dim "
+            f"{workload.dim}: a dot interaction needs them equal"
+        )
+    if top[-1] != 1:
+        raise WorkloadError(f"{where}: model: top_mlp ends in {top[-1]}: expected 1")
+
+
+def _tables(workload: Workload, where: str) -> None:
+    dims = sorted({table.dim for table in workload.tables})
+    if len(dims) > 1 and workload.interaction.kind == "dot":
+        raise WorkloadError(
+            f"{where}: tables: dims {dims[0]} to {dims[-1]}: a dot interaction needs them equal"
+        )
+    separate = workload.implementation.name in ("pytorch", "reference")
+    if len(dims) > 1 and separate:
+        raise WorkloadError(
+            f"{where}: tables: dims {dims[0]} to {dims[-1]}: implementation.name "
+            f'"{workload.implementation.name}" needs them equal'
+        )
+
+
+def _software(workload: Workload, where: str) -> None:
+    software, training = workload.implementation, workload.training
+    if software.name in ("pytorch", "reference") and training.table_optimizer in _FUSED_ONLY:
+        raise WorkloadError(
+            f"{where}: training: table_optimizer {training.table_optimizer!r} is fused into the "
+            f'backward pass: implementation.name "{software.name}" has only "sgd"'
+        )
+    if workload.evaluation.included and not workload.evaluation.every_samples:
+        raise WorkloadError(f"{where}: evaluation: every_samples is missing where included is true")

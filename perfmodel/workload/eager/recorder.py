@@ -1,0 +1,160 @@
+"""The ops of a step as they are called, and the tensors that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import accumulate
+from operator import mul
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.graph.ops import FORWARD, NO_OP, Argument, Op, Tensor
+
+if TYPE_CHECKING:
+    from perfmodel.workload.autograd.tape import Tape
+
+Shape = tuple[int, ...]
+NOTHING: Mapping[str, str] = MappingProxyType({})
+TYPE_CODES = {
+    "uint8": 0,
+    "int8": 1,
+    "int16": 2,
+    "int32": 3,
+    "int64": 4,
+    "fp16": 5,
+    "fp32": 6,
+    "fp64": 7,
+    "bool": 11,
+    "bf16": 15,
+}
+"""How PyTorch writes a dtype among the arguments of an op."""
+GRAIN = 32_768
+"""Elements below which a CPU kernel of PyTorch does not use several threads."""
+
+
+class Recorder:
+    """Ops in program order, callers before what they call.
+
+    `device` is `cpu` or `cuda`; `threads` are the intra-op threads of a CPU, which decide between
+    its serial and parallel paths. `tape` is what autograd needs of the forward pass, or None.
+    """
+
+    def __init__(self, device: str, *, threads: int = 1) -> None:
+        self.is_cpu = device == "cpu"
+        self.place = "cpu" if self.is_cpu else "cuda:0"
+        self.threads = threads
+        self.thread, self.phase = "main", FORWARD
+        self.tape: Tape | None = None
+        self.views: set[int] = set()
+        self.sparse_parts: dict[int, tuple[Tensor, Tensor]] = {}
+        self.common: Mapping[str, str] = NOTHING
+        self._ops: list[Any] = []
+        self._at = NO_OP
+        self._parents: list[int] = []
+        self._last_id = 0
+
+    def ops(self) -> tuple[Op, ...]:
+        """What was recorded; every op has ended."""
+        return tuple(self._ops)
+
+    def tensor(
+        self, shape: Shape, dtype: str = "fp32", *, layout: str = "", place: str = ""
+    ) -> Tensor:
+        """A new contiguous tensor with a storage of its own."""
+        self._last_id = number = self._last_id + 2
+        strides = contiguous(shape)
+        return Tensor(shape, dtype, number, number + 1, place or self.place, layout, strides)
+
+    def view(self, of: Tensor, shape: Shape, strides: Shape) -> Tensor:
+        """Another tensor on the storage of `of`."""
+        self._last_id = number = self._last_id + 2
+        self.views.add(number)
+        return Tensor(shape, of.dtype, number, of.storage_id, of.device, of.layout, strides)
+
+    def owns(self, tensor: Tensor) -> bool:
+        """Whether `tensor` has its storage to itself."""
+        return tensor.tensor_id not in self.views
+
+    def begin(self, name: str, *inputs: Argument) -> None:
+        """An op begins; those recorded until its `end` are called by it."""
+        self._parents.append(self._at)
+        self._at = len(self._ops)
+        self._ops.append((name, inputs))
+
+    def end(self, *outputs: Argument, **attributes: str) -> None:
+        """The op that began last ends."""
+        at = self._at
+        name, inputs = self._ops[at]
+        self._at = parent = self._parents.pop()
+        self._ops[at] = Op(
+            name,
+            inputs,
+            outputs,
+            parent,
+            self.thread,
+            self.phase,
+            0,
+            -1,
+            {**self.common, **attributes} if attributes else self.common,
+        )
+
+    def leaf(
+        self, name: str, inputs: tuple[Argument, ...], *outputs: Argument, **attributes: str
+    ) -> None:
+        """An op that calls no other."""
+        self._ops.append(
+            Op(
+                name,
+                inputs,
+                outputs,
+                self._at,
+                self.thread,
+                self.phase,
+                0,
+                -1,
+                {**self.common, **attributes} if attributes else self.common,
+            )
+        )
+
+    @contextmanager
+    def label(self, name: str, *inputs: Argument) -> Iterator[None]:
+        """An annotation around what is recorded meanwhile."""
+        self.begin(name, *inputs)
+        yield
+        self.end()
+
+    @contextmanager
+    def during(self, phase: str) -> Iterator[None]:
+        """Ops recorded meanwhile belong to `phase`."""
+        before, self.phase = self.phase, phase
+        yield
+        self.phase = before
+
+
+@lru_cache(maxsize=1 << 16)
+def contiguous(shape: Shape) -> Shape:
+    """Strides of a contiguous tensor; a dim of 0 counts as 1, as PyTorch does."""
+    return (
+        tuple(accumulate((max(size, 1) for size in shape[:0:-1]), mul, initial=1))[::-1]
+        if (shape)
+        else ()
+    )
+
+
+def is_contiguous(tensor: Tensor) -> bool:
+    """Whether the elements lie in the order of the dims without gaps; dims of 1 do not count."""
+    usual = contiguous(tensor.shape)
+    return tensor.strides == usual or all(
+        size == 1 or stride == want
+        for size, stride, want in zip(tensor.shape, tensor.strides, usual, strict=True)
+    )
+
+
+def product(sizes: Sequence[int]) -> int:
+    """The product, 1 of none."""
+    result = 1
+    for size in sizes:
+        result *= size
+    return result

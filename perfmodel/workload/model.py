@@ -1,0 +1,155 @@
+"""A workload: a recommendation model, its data, how it is trained, and what implements it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from perfmodel.workload.tables import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = "perfmodel.workload/1"
+
+
+@dataclass(frozen=True)
+class Model:
+    """The dense part: widths of the layers of both MLPs, the number of dense features apart."""
+
+    dense_features: int
+    bottom_mlp: tuple[int, ...]
+    top_mlp: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Interaction:
+    """How dense and sparse features meet.
+
+    `dot`: products of all pairs; `cat`: side by side; `dcn_v2`: side by side, then `layers` cross
+    layers of low `rank`. `pad_to` rounds the width that the top MLP gets up to a multiple.
+    """
+
+    kind: Literal["dot", "cat", "dcn_v2"] = "dot"
+    layers: int = 3
+    rank: int = 512
+    pad_to: int = 1
+
+
+@dataclass(frozen=True)
+class Training:
+    """Loss and optimizers."""
+
+    loss: Literal["bce", "bce_with_logits", "mse"] = "bce"
+    dense_optimizer: Literal["sgd", "adagrad", "adam"] = "sgd"
+    table_optimizer: Literal["sgd", "adagrad", "rowwise_adagrad", "adam"] = "sgd"
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """Which software a prediction stands for, and its settings.
+
+    `optimizer_style` `default` is what PyTorch picks: `loop` on a CPU, `foreach` on a GPU.
+    `table_precision` is that of stored rows, `exchange_precision` that of pooled rows on the wire.
+    """
+
+    name: Literal["pytorch", "reference", "fbgemm", "torchrec", "hugectr"] = "pytorch"
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
+    table_precision: Literal["fp32", "fp16"] = "fp32"
+    exchange_precision: Literal["fp32", "fp16", "bf16"] = "fp32"
+    optimizer_style: Literal["default", "loop", "foreach", "fused"] = "default"
+    sharding: Literal["table_wise", "row_wise", "data_parallel"] = "table_wise"
+    data_parallel_max_bytes: int = 0
+    cuda_graphs: bool = False
+    prefetch: bool = False
+    stands_for: str = ""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Evaluations that the benchmark's clock includes: one each `every_samples` of training.
+
+    `included` off leaves them out of the step time. One takes `samples` through the forward pass.
+    """
+
+    included: bool = False
+    every_samples: int = 0
+    samples: int = 0
+
+    def batches_per_step(self, batch: int) -> float:
+        """Forward passes of `batch` samples that fall on one training step, on average."""
+        if not self.included or not self.every_samples:
+            return 0.0
+        return (self.samples / batch) / (self.every_samples / batch)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model configuration; `batch` is the global batch that it is usually trained with.
+
+    `sources` tells where the figures of each section come from.
+    """
+
+    name: str
+    model: Model
+    tables: tuple[Table, ...]
+    batch: int = 2048
+    interaction: Interaction = field(default_factory=Interaction)
+    training: Training = field(default_factory=Training)
+    implementation: Implementation = field(default_factory=Implementation)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    title: str = ""
+    sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+
+    @property
+    def dim(self) -> int:
+        """The dim of every table, which the interaction needs to be one."""
+        return self.tables[0].dim
+
+    @cached_property
+    def joined_width(self) -> int:
+        """Features side by side: the bottom MLP's and every table's."""
+        return self.model.bottom_mlp[-1] + sum(table.dim for table in self.tables)
+
+    @cached_property
+    def top_width(self) -> int:
+        """How many features the top MLP gets."""
+        width = self.joined_width
+        if self.interaction.kind == "dot":
+            vectors = len(self.tables) + 1
+            width = self.dim + vectors * (vectors - 1) // 2
+        return -(-width // self.interaction.pad_to) * self.interaction.pad_to
+
+    @property
+    def bottom_widths(self) -> tuple[int, ...]:
+        """Widths of the bottom MLP, its input first."""
+        return (self.model.dense_features, *self.model.bottom_mlp)
+
+    @property
+    def top_widths(self) -> tuple[int, ...]:
+        """Widths of the top MLP, its input first."""
+        return (self.top_width, *self.model.top_mlp)
+
+    def with_(self, **changes: Any) -> Workload:
+        """A copy with settings changed, by their key in a file: `implementation__precision="bf16"`.
+
+        Two underscores stand for the dot; `table__rows=…`, `…__dim`, `…__pooling` and `…__alpha`
+        apply to every table. Raises `WorkloadError` as a file would.
+        """
+        from perfmodel.workload.edits import changed
+
+        return changed(self, {key.replace("__", "."): value for key, value in changes.items()})
+
+    def to_frame(self) -> pd.DataFrame:
+        """The tables: rows, dim, pooling, distribution, parameters and unique rows of a batch."""
+        from perfmodel.workload.frames import tables_frame
+
+        return tables_frame(self)
+
+    def _repr_html_(self) -> str:
+        from perfmodel.workload.frames import workload_html
+
+        return workload_html(self)

@@ -1,0 +1,1 @@
+"""What implementations of a DLRM share: MLPs, lookups, interactions, exchanges, optimizers."""

@@ -1,0 +1,69 @@
+"""Lookups by one `nn.EmbeddingBag` per table, with sparse gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfmodel.graph.ops import Tensor
+from perfmodel.workload.eager.embedding import embedding_bag, even_bags
+from perfmodel.workload.eager.optimizers import LEARNING_RATE
+from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.eager.sparse import add_sparse
+from perfmodel.workload.eager.views import select
+from perfmodel.workload.run import Run
+
+Bags = tuple[Tensor, ...]
+"""Indices of one table: `[bags, pooling]` in one tensor, or flat with offsets in another."""
+
+
+def weights(r: Recorder, run: Run) -> list[Tensor]:
+    """The weights of this rank's tables."""
+    made = [r.tensor((table.rows, table.dim)) for table in run.tables]
+    if r.tape is not None:
+        for weight in made:
+            r.tape.parameter(weight)
+    return made
+
+
+def index_tensors(r: Recorder, run: Run) -> list[Tensor]:
+    """The index tensors of a batch: one for all tables where all have the same whole pooling.
+
+    Else flat indices and offsets per table.
+    """
+    bags = run.global_batch
+    if is_even(run):
+        pooling = int(run.tables[0].pooling)
+        return [r.tensor((len(run.tables), bags, pooling), "int64")]
+    return [
+        r.tensor(shape, "int64")
+        for table in run.tables
+        for shape in ((table.lookups(bags),), (bags,))
+    ]
+
+
+def is_even(run: Run) -> bool:
+    """Whether all tables of this rank take the same whole number of rows per sample."""
+    poolings = {table.pooling for table in run.tables}
+    return len(poolings) == 1 and float(next(iter(poolings))).is_integer()
+
+
+def lookup(
+    r: Recorder, run: Run, tables: Sequence[Tensor], indices: Sequence[Tensor]
+) -> list[Tensor]:
+    """Pooled rows `[global batch, dim]` of each table of this rank."""
+    pooled = []
+    for number, (weight, about) in enumerate(zip(tables, run.attributes, strict=True)):
+        if is_even(run):
+            flat, offsets = even_bags(r, select(r, indices[0], 0, number))
+        else:
+            flat, offsets = indices[2 * number : 2 * number + 2]
+        pooled.append(embedding_bag(r, weight, flat, offsets, about))
+    return pooled
+
+
+def sparse_sgd(
+    r: Recorder, run: Run, tables: Sequence[Tensor], gradients: dict[int, Tensor]
+) -> None:
+    """SGD on the rows that were looked up."""
+    for weight, about in zip(tables, run.attributes, strict=True):
+        add_sparse(r, weight, gradients[weight.tensor_id], -LEARNING_RATE, **about)
