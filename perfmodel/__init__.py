@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from perfmodel.attribution import Breakdown, breakdown
+    from perfmodel.duration import durations
     from perfmodel.errors import PerfmodelError
     from perfmodel.graph import ExecutionGraph, build_graph
     from perfmodel.overheads import Profile, load_profile
@@ -30,6 +31,7 @@ _PUBLIC = {
     "Trace": "perfmodel.trace",
     "breakdown": "perfmodel.attribution",
     "build_graph": "perfmodel.graph",
+    "durations": "perfmodel.duration",
     "load_profile": "perfmodel.overheads",
     "predict": "perfmodel.prediction",
     "read": "perfmodel.trace",
@@ -47,6 +49,7 @@ __all__ = [
     "__version__",
     "breakdown",
     "build_graph",
+    "durations",
     "load_profile",
     "predict",
     "read",

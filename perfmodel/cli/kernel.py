@@ -13,7 +13,7 @@ from perfmodel.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from perfmodel.hardware import Device
+    from perfmodel.hardware import Part
     from perfmodel.ops.rows import Rows
 
 SCHEMA = "perfmodel.kernel/1"
@@ -56,11 +56,11 @@ def kernel(
     if not hardware:
         raise UsageError(f"kernel {op}: say on which device: --hardware h100-sxm")
 
-    from perfmodel.hardware import device
+    from perfmodel.hardware import load
     from perfmodel.ops.rows import Rows
 
     rows = Rows.of([_row(op, settings or [])])
-    answers = [_answer(rows, device(name)) for name in hardware]
+    answers = [_answer(rows, load(name)) for name in hardware]
 
     def table(console: Console) -> None:
         from perfmodel.cli.kernel_tables import show_kernel
@@ -100,15 +100,17 @@ def _row(op: str, settings: list[str]) -> dict[str, Any]:
     return row
 
 
-def _answer(rows: Rows, device: Device) -> dict[str, Any]:
-    """One device's answer as `docs/schemas/kernel.json` describes it."""
-    from perfmodel.durations import durations_of, model_of
-    from perfmodel.ops.spec import OPS
+def _answer(rows: Rows, part: Part) -> dict[str, Any]:
+    """One machine's answer as `docs/schemas/kernel.json` describes it."""
+    from perfmodel.duration import durations_of, explanations_of
+    from perfmodel.hardware import Cluster, Device, Node
 
-    found = durations_of(rows, device)
-    why = model_of(OPS[rows.op[0]].family, device).explain(rows, device)[0]
+    if not isinstance(part, (Device, Node, Cluster)):
+        raise UsageError(f"--hardware {part.name}: expected a device, a node or a cluster")
+    found = durations_of(rows, part)
+    why = explanations_of(rows, part)[0]
     return {
-        "hardware": device.name,
+        "hardware": part.name,
         "duration_us": round(float(found.duration_us[0]), DECIMALS),
         "low_us": round(float(found.low_us[0]), DECIMALS),
         "high_us": round(float(found.high_us[0]), DECIMALS),

@@ -1,4 +1,4 @@
-"""The profiles that come with the package, and which of them stands in for a host without a trace."""
+"""The profiles that come with the package, and which one stands in for a missing trace."""
 
 from __future__ import annotations
 

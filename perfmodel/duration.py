@@ -1,0 +1,123 @@
+"""Durations of pieces: each row to the registered model of its family and kind of device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfmodel.errors import ModelError, UsageError
+from perfmodel.hardware import Cluster, Device, Node, cluster, load
+from perfmodel.kernels.model import KERNELS, Explanation, KernelModel
+from perfmodel.network.durations import collective_durations, explain_collectives
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import OPS, Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+HEURISTIC = "heuristic"
+COLLECTIVE = "collective"
+_KIND = {"cuda": "gpu", "rocm": "gpu", "cpu": "cpu"}
+Models = Mapping[str, KernelModel]
+"""Family to the model that answers for it; families that are not in it have their default."""
+
+
+@dataclass(frozen=True)
+class Durations:
+    """Per row: duration, 90 % interval (microseconds), which model said so and on what grounds."""
+
+    duration_us: Floats
+    low_us: Floats
+    high_us: Floats
+    model: tuple[str, ...]
+    source: tuple[str, ...]
+
+    def to_frame(self) -> pd.DataFrame:
+        """The columns as a pandas frame."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "duration_us": self.duration_us,
+                "low_us": self.low_us,
+                "high_us": self.high_us,
+                "model": self.model,
+                "source": self.source,
+            }
+        )
+
+
+def model_of(family: str, device: Device, models: Models | None = None) -> KernelModel:
+    """The model that answers for `family` on `device`; `ModelError` where there is none."""
+    if models and family in models:
+        return models[family]
+    name = f"{_KIND[device.target]}/{family}/{HEURISTIC}"
+    if name not in KERNELS:
+        raise ModelError(f"no kernel model for the family {family!r} on a {device.target} device")
+    return KERNELS[name]
+
+
+def durations_of(
+    rows: Rows, hardware: Device | Node | Cluster, models: Models | None = None
+) -> Durations:
+    """Durations of `rows`, family by family; collectives among the ranks of `hardware`.
+
+    Of a device alone, collectives take the node that it usually sits in. Raises `ModelError`.
+    """
+    device = device_of(hardware)
+    duration, low, high = (np.empty(len(rows)) for _ in range(3))
+    model, source = np.empty(len(rows), object), np.empty(len(rows), object)
+    families = np.array([OPS[op].family for op in rows.op], object)
+    for family in dict.fromkeys(families.tolist()):
+        index = np.flatnonzero(families == family)
+        own = rows.take(index)
+        if family == COLLECTIVE:
+            found = collective_durations(own, cluster(hardware))
+        else:
+            found = model_of(family, device, models).estimate(own, device)
+        duration[index], low[index], high[index] = found.duration_us, found.low_us, found.high_us
+        model[index], source[index] = found.model, found.source
+    return Durations(duration, low, high, tuple(model), tuple(source))
+
+
+def explanations_of(
+    rows: Rows, hardware: Device | Node | Cluster, models: Models | None = None
+) -> list[Explanation]:
+    """Why `rows`, all of one family, take what they take. Raises `ModelError`."""
+    family = OPS[rows.op[0]].family
+    if family == COLLECTIVE:
+        return explain_collectives(rows, cluster(hardware))
+    device = device_of(hardware)
+    return model_of(family, device, models).explain(rows, device)
+
+
+def device_of(hardware: Device | Node | Cluster) -> Device:
+    """The device that kernels run on."""
+    if isinstance(hardware, Cluster):
+        return hardware.node.device
+    return hardware.device if isinstance(hardware, Node) else hardware
+
+
+def durations(
+    ops: pd.DataFrame,
+    hardware: str | Path | Device | Node | Cluster,
+    *,
+    models: Models | None = None,
+) -> pd.DataFrame:
+    """Durations of a frame in the measurement-table schema on a device, node or cluster.
+
+    `hardware` is a name of the catalogue, a TOML file or a part. Returns `duration_us low_us
+    high_us model source` under the index of `ops`: microseconds, a 90 % interval, the model and
+    what it rests on. Raises `ModelError` for an unknown op or dtype and for dims that are missing,
+    zero, negative or not finite, `HardwareError` for unknown hardware.
+    """
+    part = load(hardware) if isinstance(hardware, (str, Path)) else hardware
+    if not isinstance(part, (Device, Node, Cluster)):
+        raise UsageError(f"{part.name}: kernels run on a device, a node or a cluster")
+    found = durations_of(Rows.from_frame(ops), part, models).to_frame()
+    found.index = ops.index
+    return found

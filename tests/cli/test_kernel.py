@@ -1,0 +1,65 @@
+"""`perfmodel kernel`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli.conftest import Run
+from cli.samples import check_schema
+
+LINEAR = ("kernel", "linear", "m=4096", "n=1024", "k=479")
+
+
+def test_one_kernel_on_two_devices(run: Run) -> None:
+    ran = run(*LINEAR, "--hardware", "h100-sxm", "--hardware", "v100-sxm2-16gb", "--format", "json")
+    answer = json.loads(ran.out)
+    check_schema("kernel", answer)
+    fast, slow = answer["results"]
+    assert (fast["hardware"], slow["hardware"]) == ("h100-sxm", "v100-sxm2-16gb")
+    assert fast["flop"] == 2 * 4096 * 1024 * 479
+    assert fast["low_us"] <= fast["duration_us"] <= fast["high_us"]
+    assert fast["duration_us"] < slow["duration_us"]
+
+
+def test_a_table_says_why(run: Run) -> None:
+    ran = run(*LINEAR, "dtype=fp16", "--hardware", "h100-sxm")
+    assert ran.status == 0
+    assert "4.018 GFLOP" in ran.out
+    assert "bound by" in ran.out
+    assert "gpu/matmul/" in ran.out
+
+
+def test_without_an_op_the_vocabulary_is_listed(run: Run) -> None:
+    answer = json.loads(run("kernel", "--format", "json").out)
+    check_schema("kernel", answer)
+    ops = {op["op"]: op for op in answer["ops"]}
+    assert ops["linear"]["dims"] == ["m", "n", "k"]
+    assert ops["linear"]["family"] == "matmul"
+    assert "embedding_bag" in run("kernel").out
+
+
+def test_csv_has_a_row_per_device(run: Run) -> None:
+    lines = run(*LINEAR, "--hardware", "h100-sxm", "--format", "csv").out.splitlines()
+    assert lines[0].startswith("hardware,duration_us,low_us,high_us,model")
+    assert len(lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("linaer", "m=1", "--hardware", "h100-sxm"), "unknown op 'linaer'; nearest: linear"),
+        (("linear", "m=1", "n=2"), "say on which device"),
+        (("linear", "m=1", "n=2", "--hardware", "h100-sxm"), "k is missing; it needs m, n, k"),
+        (("linear", "m=1", "q=2", "--hardware", "h100-sxm"), "'q=2': expected NAME=VALUE of m, n"),
+        (("linear", "m=many", "--hardware", "h100-sxm"), "'m=many': expected a number"),
+        (("linear", "direction=up", "--hardware", "h100-sxm"), "m is missing"),
+        ((*LINEAR[1:], "direction=up", "--hardware", "h100-sxm"), "direction 'up'; one of fwd"),
+        ((*LINEAR[1:], "--hardware", "connectx-7"), "expected a device, a node or a cluster"),
+    ],
+)
+def test_what_is_wrong_is_one_line(run: Run, arguments: tuple[str, ...], message: str) -> None:
+    ran = run("kernel", *arguments)
+    assert (ran.status, ran.out) == (2, "")
+    assert message in ran.err
+    assert len(ran.err.splitlines()) == 1

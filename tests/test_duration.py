@@ -1,0 +1,85 @@
+"""Durations of rows: each to the model of its family."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import perfmodel
+from perfmodel.duration import durations_of
+from perfmodel.errors import HardwareError, UsageError
+from perfmodel.hardware import cluster, device, node
+from perfmodel.ops.rows import Rows
+
+MIXED = pd.DataFrame(
+    {
+        "op": ["linear", "add", "all_reduce", "linear"],
+        "m": [4096, np.nan, np.nan, 64],
+        "n": [1024, np.nan, np.nan, 64],
+        "k": [512, np.nan, np.nan, 64],
+        "rows": [np.nan, 4096, np.nan, np.nan],
+        "cols": [np.nan, 1024, np.nan, np.nan],
+        "size_bytes": [np.nan, np.nan, 1e8, np.nan],
+        "ranks": [np.nan, np.nan, 8, np.nan],
+    },
+    index=["a", "b", "c", "d"],
+)
+
+
+def test_every_row_has_its_model_and_its_place() -> None:
+    found = perfmodel.durations(MIXED, "h100-sxm")
+    assert list(found.index) == ["a", "b", "c", "d"]
+    assert list(found["model"].str.partition("/")[2].str.partition("/")[0])[:2] == [
+        "matmul",
+        "vector",
+    ]
+    assert found["model"]["c"].startswith("collective/")
+    assert (found["low_us"] <= found["duration_us"]).all()
+    assert (found["duration_us"] <= found["high_us"]).all()
+
+
+def test_a_row_is_the_same_alone_and_among_others() -> None:
+    together = perfmodel.durations(MIXED, "h100-sxm")
+    for label in MIXED.index:
+        alone = perfmodel.durations(MIXED.loc[[label]], "h100-sxm")
+        assert alone["duration_us"][label] == pytest.approx(together["duration_us"][label])
+
+
+def test_kernels_of_a_machine_are_those_of_its_device() -> None:
+    rows = Rows.of([{"op": "linear", "m": 512, "n": 512, "k": 512}])
+    found = [
+        durations_of(rows, part).duration_us[0]
+        for part in (device("h100-sxm"), node("dgx-h100"), cluster("dgx-h100", 4))
+    ]
+    assert found[0] == found[1] == found[2]
+
+
+def test_collectives_of_several_nodes_are_slower() -> None:
+    row = {"op": "all_reduce", "size_bytes": 1e8, "ranks": 16, "nodes": 2}
+    within = Rows.of([row | {"ranks": 8, "nodes": 1}])
+    across = durations_of(Rows.of([row]), cluster("dgx-h100", 2)).duration_us
+    assert across[0] > durations_of(within, node("dgx-h100")).duration_us[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"op": "linaer"}, r"unknown op 'linaer'.*linear"),
+        ({"m": 0}, r"linear \(row 0\): m is 0"),
+        ({"m": np.nan}, r"linear \(row 0\): m is missing"),
+        ({"dtype": "fp17"}, "unknown dtype 'fp17'"),
+    ],
+)
+def test_bad_rows_are_named(change: dict[str, object], message: str) -> None:
+    frame = pd.DataFrame([{"op": "linear", "m": 8, "n": 8, "k": 8} | change])
+    with pytest.raises(perfmodel.PerfmodelError, match=message):
+        perfmodel.durations(frame, "h100-sxm")
+
+
+def test_bad_hardware_is_named() -> None:
+    frame = pd.DataFrame([{"op": "linear", "m": 8, "n": 8, "k": 8}])
+    with pytest.raises(HardwareError, match="h100"):
+        perfmodel.durations(frame, "h100-smx")
+    with pytest.raises(UsageError, match="connectx-7"):
+        perfmodel.durations(frame, "connectx-7")
