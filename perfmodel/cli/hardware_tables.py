@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -81,6 +82,8 @@ def show_parts(console: Console, parts: Sequence[Part]) -> None:
                 add(table, key, _joined(text), part.sources[key])
         for figure in figures(part):
             add(table, figure.key, _whole(figure.value), figure.source)
+        for figure in _given_within(part):
+            add(table, figure.key, _whole(figure.value), figure.source)
         show(console, table)
         if part is not parts[-1]:
             console.print()
@@ -96,6 +99,15 @@ def show_checked(console: Console, parts: Sequence[Part]) -> None:
             f"{part.name}: a valid {kind_of(part)} of {len(every)} figures, "
             f"{guessed} of them assumed or without a source",
         )
+
+
+def _given_within(part: Part) -> list[Figure]:
+    """The figures of the parts within a part that a user has given, each with its way there."""
+    found = []
+    for key, inner in parts_of(part).items():
+        given = [each for each in figures(inner) if each.source.startswith("given in")]
+        found += [replace(each, key=f"{key}.{each.key}") for each in given + _given_within(inner)]
+    return found
 
 
 def _all_figures(part: Part) -> list[Figure]:

@@ -53,7 +53,10 @@ def find(words: str = "", kind: str | None = None) -> list[Part]:
     wanted = words.lower().split()
     kept = [part for part in found if all(word in _searched(part) for word in wanted)]
     order = list(KINDS)
-    return sorted(kept, key=lambda it: (order.index(kind_of(it)), it.maker or "", it.name))
+    return sorted(
+        kept,
+        key=lambda it: (order.index(kind_of(it)), it.maker is None, it.maker or "", it.name),
+    )
 
 
 def load(name_or_path: str | Path, kind: str | None = None) -> Part:

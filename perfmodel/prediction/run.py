@@ -55,7 +55,8 @@ def predict(
     `hardware` names devices or nodes of the catalogue, or TOML files, or is nodes; without it the
     trace is replayed. `scale` and `remove` are what-ifs (`Scale.parse`). `overheads` names a saved
     profile whose means replace the measured host costs. `leave_one_step_out` takes each step's
-    host costs from the other steps. Raises `PerfmodelError` with one line where something does not fit.
+    host costs from the other steps. Raises `PerfmodelError` with one line where something does not
+    fit.
     """
     mode = mode or (TRANSFER if hardware else REPLAY)
     _check(trace, mode, hardware, leave_one_step_out)

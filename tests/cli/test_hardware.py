@@ -88,6 +88,8 @@ def test_settings_and_nodes(run: Run) -> None:
     cluster = shown("dgx-h100", "--nodes", "4", "--set", "node.gpus=2")
     assert (cluster["kind"], figure(cluster, "nodes")) == ("cluster", 4)
     assert figure(cluster["parts"]["node"], "gpus") == 2
+    ran = run("hardware", "show", "dgx-h100", "--nodes", "4", "--set", "device.sm_count=100")
+    assert ran.out.splitlines()[-1].split()[:2] == ["node.device.sm_count", "100"]
 
 
 @pytest.mark.parametrize("arguments", [("show", "h100-sxm"), ("h100-sxm",)])
