@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from perfmodel.errors import WorkloadError
 from perfmodel.graph.ops import OpGraph
 from perfmodel.workload.autograd.tape import Tape
+from perfmodel.workload.eager.edges import data_edges
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.model import Workload
 from perfmodel.workload.run import IMPLEMENTATIONS, Run, Target
@@ -39,7 +40,8 @@ def op_graph(
     with _without_collector():
         IMPLEMENTATIONS[workload.implementation.name](recorder, run)
         ops = recorder.ops()
-    return OpGraph(ops, rank=rank, world_size=ranks, source=workload.name)
+        data = data_edges(ops, recorder.views)
+    return OpGraph(ops, data, rank=rank, world_size=ranks, source=workload.name)
 
 
 def inference(workload: Workload, batch: int | None = None, **settings: int | str) -> OpGraph:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from perfmodel.workload.model import Workload
 
@@ -45,7 +46,7 @@ def counts(workload: Workload) -> Counts:
 
 
 def _multiply_adds(widths: Sequence[int]) -> int:
-    return sum(before * after for before, after in zip(widths, widths[1:], strict=False))
+    return sum(before * after for before, after in pairwise(widths))
 
 
 def _cross(workload: Workload) -> tuple[int, int]:

@@ -36,15 +36,17 @@ class Table:
 
 def lookups(tables: Sequence[Table], batch: int) -> Lookups:
     """What `batch` samples look up in `tables`, with the distinct rows expected in each."""
+    counts = tuple(table.lookups(batch) for table in tables)
     return Lookups(
-        hash_size=tuple(table.rows for table in tables),
-        dim=tuple(table.dim for table in tables),
-        batch=(batch,) * len(tables),
-        pooling=tuple(table.pooling for table in tables),
+        batch=batch,
+        rows=tuple(table.rows for table in tables),
+        dims=tuple(table.dim for table in tables),
+        lookups=counts,
+        alphas=tuple(table.alpha for table in tables),
         unique_rows=tuple(
-            expected_unique_rows(table.rows, table.alpha, table.lookups(batch)) for table in tables
+            expected_unique_rows(table.rows, table.alpha, count)
+            for table, count in zip(tables, counts, strict=True)
         ),
-        alpha=tuple(table.alpha for table in tables),
     )
 
 
@@ -52,8 +54,8 @@ def lookups(tables: Sequence[Table], batch: int) -> Lookups:
 def expected_unique_rows(rows: int, alpha: float, lookups: int) -> float:
     """Expected distinct rows among `lookups` independent ones into a table of `rows`.
 
-    Uniform (`alpha` 0): rows (1 - (1 - 1/rows)^lookups), exactly. Zipf: the same summed over rows of
-    unequal probability, one by one for the most popular and by Gauss-Legendre quadrature on a
+    Uniform (`alpha` 0): rows (1 - (1 - 1/rows)^lookups), exactly. Zipf: the same summed over rows
+    of unequal probability, one by one for the most popular and by Gauss-Legendre quadrature on a
     logarithmic scale for the rest: within 0.1 % of the full sum.
     """
     if alpha == 0:

@@ -28,8 +28,8 @@ def backward(r: Recorder, loss: Tensor, hook: Hook | None = None) -> dict[int, T
     if root is None:
         return {}
     found: dict[int, Tensor] = {}
+    root[0].gradients[root[1]] = ones_like(r, loss, pinned=False)
     with r.during(BACKWARD):
-        root[0].gradients[root[1]] = ones_like(r, loss, pinned=False)
         thread = r.thread
         r.thread = thread if r.is_cpu else AUTOGRAD_THREAD
         _run(r, root[0], found, hook)

@@ -119,11 +119,11 @@ class Recorder:
         )
 
     @contextmanager
-    def label(self, name: str, *inputs: Argument) -> Iterator[None]:
-        """An annotation around what is recorded meanwhile."""
-        self.begin(name, *inputs)
+    def label(self, name: str) -> Iterator[None]:
+        """An annotation around what is recorded meanwhile: no op, an attribute of those within."""
+        before, self.common = self.common, MappingProxyType({"annotation": name})
         yield
-        self.end()
+        self.common = before
 
     @contextmanager
     def during(self, phase: str) -> Iterator[None]:

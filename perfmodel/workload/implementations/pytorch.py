@@ -35,9 +35,6 @@ def pytorch(r: Recorder, run: Run) -> None:
     top = layers(r, workload.top_widths)
     tables = weights(r, run)
     dense, labels, *indices = _load(r, run)
-    if run.train:
-        for optimizer in ("SGD", "SGD"):
-            r.leaf(f"Optimizer.zero_grad#{optimizer}.zero_grad", ())
     dtype = COMPUTE[workload.implementation.precision]
     pooled = lookup(r, run, tables, indices)
     features = _module(r, run, dense, bottom, "relu", dtype)
@@ -95,7 +92,7 @@ def _learn(
     tables: Sequence[Tensor],
 ) -> None:
     """Backward pass, exchange of dense gradients, both optimizers."""
-    reducers = [Reducer(module) for module in modules if module]
+    reducers = [Reducer(module, run.ranks) for module in modules if module]
     owner = {x.tensor_id: reducer for reducer in reducers for x in reducer.parameters}
 
     def arrived(r: Recorder, parameter: Tensor, gradient: Tensor) -> None:

@@ -26,6 +26,7 @@ class Reducer:
     """The buckets of one module, filled as its gradients arrive."""
 
     parameters: Sequence[Tensor]
+    ranks: int
     left: int = 0
     held: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     buckets: list[tuple[Tensor, list[tuple[Tensor, Tensor]]]] = field(default_factory=list)
@@ -42,7 +43,7 @@ class Reducer:
         elements = sum(held.elements for _, held in self.held)
         if elements * _FP32_BYTES >= limit or not self.left:
             bucket = r.tensor((elements,), gradient.dtype)
-            all_reduce(r, bucket)
+            all_reduce(r, bucket, self.ranks)
             self.buckets.append((bucket, self.held))
             self.held = []
 

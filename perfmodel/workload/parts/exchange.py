@@ -4,24 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.graph.ops import BACKWARD, Tensor
+from perfmodel.graph.ops import Argument, Tensor
 from perfmodel.workload.autograd.tape import Gradients, Node, rule, track
 from perfmodel.workload.eager.recorder import TYPE_CODES, Recorder
 from perfmodel.workload.eager.views import view
 
-GROUP = {"process_group": "0"}
+GROUP = "0"
 NO_TIMEOUT = -1
 
 
-def collective(r: Recorder, kind: str, inputs: Sequence[Tensor]) -> None:
-    """What the backend runs below a call: of Gloo a task, of NCCL its record and its kernel."""
-    about = {**GROUP, "collective": kind}
-    if r.is_cpu:
-        r.leaf(f"gloo:{kind}", tuple(inputs), backend="gloo", **about)
-        return
-    r.begin("record_param_comms", *inputs, kind)
-    r.leaf(f"nccl:{kind}", tuple(inputs), backend="nccl", **about)
-    r.end(backend="nccl", **about)
+def collective(r: Recorder, about: dict[str, str], *arguments: Argument) -> None:
+    """What NCCL records below a call; Gloo's tasks are no ops."""
+    if not r.is_cpu:
+        r.leaf("record_param_comms", arguments, **about)
+
+
+def described(
+    kind: str,
+    sent: Tensor,
+    received: Tensor,
+    ranks: int,
+    splits: tuple[Sequence[int], Sequence[int]] | None = None,
+) -> dict[str, str]:
+    """A collective's attributes: kind, group, elements sent and received, and how they split."""
+    about = {
+        "collective": kind,
+        "process_group": GROUP,
+        "group_size": str(ranks),
+        "dtype": sent.dtype,
+        "in_elements": str(sent.elements),
+        "out_elements": str(received.elements),
+    }
+    if splits is not None:
+        about["in_split"], about["out_split"] = (",".join(map(str, each)) for each in splits)
+    return about
 
 
 def all_to_all(
@@ -51,21 +67,23 @@ def all_to_all_call(
     """The collective itself: `c10d::alltoall_base_`."""
     splits, own = tuple(sizes), tuple(sent_sizes)
     r.begin("c10d::alltoall_base_", received, sent, None, splits, own, is_async, NO_TIMEOUT)
-    collective(r, "all_to_all", (sent,))
-    r.end(None)
+    about = described("all_to_all", sent, received, len(splits), (own, splits))
+    collective(r, about, sent, received)
+    r.end(None, **about)
 
 
-def all_reduce(r: Recorder, bucket: Tensor) -> None:
+def all_reduce(r: Recorder, bucket: Tensor, ranks: int) -> None:
     """The sum over all ranks, into `bucket`; it goes on beside what follows."""
     r.begin("c10d::allreduce_", (bucket,), None, None, None, True, NO_TIMEOUT)
-    collective(r, "all_reduce", (bucket,))
-    r.end((bucket,), None)
+    about = described("all_reduce", bucket, bucket, ranks)
+    collective(r, about, bucket)
+    r.end((bucket,), None, **about)
 
 
 @rule("_AlltoAllSingle", "_AlltoAllSingleBackward")
 def _all_to_all_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     (gradient,) = gradients
-    assert gradient is not None and r.phase == BACKWARD
+    assert gradient is not None
     sent_sizes, sizes = node.saved
     shape = (sum(sent_sizes),)
     received = r.tensor(shape, gradient.dtype)

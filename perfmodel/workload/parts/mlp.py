@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from perfmodel.graph.ops import Tensor
 from perfmodel.workload.eager.creation import to_dtype
@@ -26,7 +27,7 @@ class Layer:
 def layers(r: Recorder, widths: Sequence[int]) -> tuple[Layer, ...]:
     """Parameters of an MLP whose widths, input first, are `widths`."""
     made = []
-    for before, after in zip(widths, widths[1:], strict=False):
+    for before, after in pairwise(widths):
         weight, bias = r.tensor((after, before)), r.tensor((after,))
         if r.tape is not None:
             r.tape.parameter(weight)

@@ -1,0 +1,71 @@
+"""Which op made what another reads: by the storages they touch, the innermost writer counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.graph.ops import NO_OP, Argument, Op, Tensor, tensors_in
+
+COLLECTIVE = "c10d::"
+ITSELF = frozenset(("aten::to", "aten::resolve_conj", "aten::broadcast_tensors"))
+"""Ops that may return what they were given, untouched."""
+
+
+def data_edges(ops: Sequence[Op], views: set[int]) -> NDArray[np.int64]:
+    """`[E, 2]`: (producer, consumer) by index of `ops`; `views` are tensors that views returned.
+
+    An op reads the storages of its inputs when it is called. When it returns it has written those
+    of its outputs that are no views, of inputs that it returns (it worked in place), and, a
+    collective, of its first argument.
+    """
+    writer: dict[int, int] = {}
+    pairs: list[tuple[int, int]] = []
+    open_ops: list[tuple[int, list[int]]] = []
+    for index, op in enumerate(ops):
+        while open_ops and open_ops[-1][0] != op.parent:
+            _returned(writer, *open_ops.pop())
+        given = _tensors(op.inputs)
+        sources = {writer.get(_key(x), NO_OP) for x in given}
+        sources.discard(NO_OP)
+        pairs += [(source, index) for source in sorted(sources)]
+        written = _written(op, given, views)
+        open_ops.append((index, written))
+    while open_ops:
+        _returned(writer, *open_ops.pop())
+    return np.array(pairs, np.int64).reshape(-1, 2)
+
+
+def _returned(writer: dict[int, int], op: int, written: list[int]) -> None:
+    for key in written:
+        if writer.get(key, NO_OP) < op:
+            writer[key] = op
+
+
+def _written(op: Op, given: list[Tensor], views: set[int]) -> list[int]:
+    if op.name.startswith(COLLECTIVE):
+        return [_key(x) for x in tensors_in(op.inputs[0])]
+    made = _tensors(op.outputs)
+    if not made:
+        return []
+    ids = {x.tensor_id for x in given}
+    if op.name in ITSELF:
+        return [_key(x) for x in made if x.tensor_id not in ids]
+    return [_key(x) for x in made if x.tensor_id in ids or x.tensor_id not in views]
+
+
+def _tensors(arguments: tuple[Argument, ...]) -> list[Tensor]:
+    found: list[Tensor] = []
+    for argument in arguments:
+        if type(argument) is Tensor:
+            if 0 not in argument.shape:
+                found.append(argument)
+        elif type(argument) is tuple and argument and type(argument[-1]) is Tensor:
+            found += tensors_in(argument)
+    return found
+
+
+def _key(tensor: Tensor) -> int:
+    return tensor.storage_id or -tensor.tensor_id
