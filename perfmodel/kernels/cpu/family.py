@@ -28,11 +28,13 @@ class CpuFamily:
     family: str
     own: Sequence[Parameter]
     terms: Terms
+    called: bool = True
+    """Whether its ops are calls of operators, which cost something before they do anything."""
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """All parameters, those that every family has first."""
-        return (*CALL_PARAMETERS, *self.own, SPREAD)
+        return (*(CALL_PARAMETERS if self.called else ()), *self.own, SPREAD)
 
     def calls(self, rows: Rows, device: Device) -> list[tuple[Ints, Call]]:
         """The rows by op, checked."""
@@ -59,7 +61,8 @@ class CpuFamily:
 
     def breakdown(self, call: Call) -> dict[str, Floats]:
         """Every term of `call`, microseconds, the op's overhead first."""
-        return {"overhead": call.overhead_us(), **self.terms(call)}
+        before = {"overhead": call.overhead_us()} if self.called else {}
+        return {**before, **self.terms(call)}
 
     def estimate(self, rows: Rows, device: Device) -> Estimate:
         """Durations of `rows`; `ModelError` on impossible rows."""

@@ -1,0 +1,231 @@
+"""Measurement tables for the calibration of one device: read, checked, sorted by what they hold."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfmodel.errors import UsageError
+from perfmodel.files import read_bytes
+from perfmodel.fit.op_table import is_op_table, operators_of
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import OPS, Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_TABLE_BYTES = 500_000_000
+STEP_COLUMNS = ("name", "tables", "rows_per_table", "dim", "pooling", "p10_us", "bottom_mlp")
+NOT_SHAPE = frozenset(
+    ("cache", "duration_us", "median_us", "p90_us", "spread_frac", "repeats", "host_us")
+)
+VARIANTS = ("fused", "foreach", "dense")
+OTHER_ALGORITHMS = ("index_add",)
+"""Variants of an op that are another algorithm, which no dim of the vocabulary tells."""
+ALONE, IN_STEP = "alone", "in step"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that was read: its name, SHA-256, rows used and rows left out."""
+
+    name: str
+    sha256: str
+    rows: int
+    left_out: int = 0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Rows with what they took; `group` is what a held-out half takes or leaves as a whole."""
+
+    rows: Rows
+    duration_us: Floats
+    spread_frac: Floats
+    weight: Floats
+    group: tuple[str, ...]
+    kind: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def take(self, index: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Measured:
+        """The rows at `index`."""
+        numbers = index.tolist()
+        return Measured(
+            self.rows.take(index),
+            self.duration_us[index],
+            self.spread_frac[index],
+            self.weight[index],
+            tuple(self.group[i] for i in numbers),
+            tuple(self.kind[i] for i in numbers),
+        )
+
+    def families(self) -> dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+        """The rows of each family."""
+        names = np.array([OPS[op].family for op in self.rows.op], object)
+        return {name: np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())}
+
+
+@dataclass
+class DeviceData:
+    """All tables of one device; `device` is the name that they give it."""
+
+    device: str = ""
+    measured: list[Measured] = field(default_factory=list)
+    steps: list[pd.DataFrame] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
+
+    @property
+    def all(self) -> Measured:
+        """Rows of all tables together."""
+        return joined(self.measured)
+
+
+def read_tables(paths: Sequence[Path]) -> DeviceData:
+    """The tables at `paths` (CSV, also compressed, or Parquet), all of one device.
+
+    Raises `UsageError`, one line that names file and place, for a table that cannot be used.
+    """
+    found = DeviceData()
+    devices: dict[str, Path] = {}
+    for path in paths:
+        data, frame = _frame(path)
+        for name in sorted(set(frame["device"].dropna().astype(str))):
+            devices.setdefault(name, path)
+        if len(devices) > 1:
+            (first, one), (second, other) = list(devices.items())[:2]
+            raise UsageError(
+                f"{other}: is of the device {second!r}, and {one} of {first!r}: "
+                "a device is fitted on its own tables"
+            )
+        rows = 0
+        if set(STEP_COLUMNS) <= set(frame.columns):
+            _require_times(frame, "p10_us", path)
+            found.steps.append(frame)
+            rows = len(frame)
+        else:
+            measured = _in_step(frame, path) if is_op_table(frame) else _alone(frame, path)
+            found.measured.append(measured)
+            rows = len(measured)
+        digest = hashlib.sha256(data).hexdigest()
+        found.sources.append(Source(path.name, digest, rows, len(frame) - rows))
+    found.device = next(iter(devices), "")
+    if not found.measured or not any(len(it) for it in found.measured):
+        raise UsageError(f"{paths[0]}: no row of an operator that is known: nothing to fit")
+    return found
+
+
+def joined(parts: Sequence[Measured]) -> Measured:
+    """Several tables as one."""
+    names = sorted({name for part in parts for name in part.rows.dims})
+    dims = {
+        name: np.concatenate(
+            [part.rows.dims.get(name, np.full(len(part), np.nan)) for part in parts]
+        )
+        for name in names
+    }
+    rows = Rows(
+        tuple(op for part in parts for op in part.rows.op),
+        tuple(dtype for part in parts for dtype in part.rows.dtype),
+        tuple(direction for part in parts for direction in part.rows.direction),
+        tuple(timing for part in parts for timing in part.rows.timing),
+        dims,
+    )
+    return Measured(
+        rows,
+        np.concatenate([part.duration_us for part in parts]),
+        np.concatenate([part.spread_frac for part in parts]),
+        np.concatenate([part.weight for part in parts]),
+        tuple(group for part in parts for group in part.group),
+        tuple(kind for part in parts for kind in part.kind),
+    )
+
+
+def _frame(path: Path) -> tuple[bytes, pd.DataFrame]:
+    import io
+
+    import pandas as pd
+
+    data = read_bytes(path, max_bytes=MAX_TABLE_BYTES)
+    try:
+        if path.suffix == ".parquet":
+            frame = pd.read_parquet(io.BytesIO(data))
+        else:
+            compression = "gzip" if path.suffix == ".gz" else None
+            frame = pd.read_csv(io.BytesIO(data), compression=compression, low_memory=False)
+    except (ValueError, OSError, UnicodeDecodeError, pd.errors.ParserError) as error:
+        raise UsageError(f"{path}: cannot be read as a table: {str(error)[:120]}") from None
+    if not len(frame):
+        raise UsageError(f"{path}: the table is empty")
+    wanted = {"device", "op", "duration_us"}
+    if not wanted <= set(frame.columns) and not set(STEP_COLUMNS) <= set(frame.columns):
+        missing = ", ".join(sorted(wanted - set(frame.columns)))
+        raise UsageError(f"{path}: is no measurement table: it has no column {missing}")
+    return data, frame
+
+
+def _require_times(frame: pd.DataFrame, column: str, path: Path) -> None:
+    import pandas as pd
+
+    times = pd.to_numeric(frame[column], errors="coerce").to_numpy(np.float64)
+    bad = np.flatnonzero(~(np.isfinite(times) & (times > 0)))
+    if len(bad):
+        raise UsageError(
+            f"{path}: row {bad[0] + 1}: {column} is {frame[column].iloc[bad[0]]}; expected a time above 0"
+        )
+
+
+def _alone(frame: pd.DataFrame, path: Path) -> Measured:
+    """Rows of ops called alone; of no op of the vocabulary, or another algorithm, left out."""
+    _require_times(frame, "duration_us", path)
+    variant = frame["variant"] if "variant" in frame else None
+    known = frame["op"].isin(list(OPS)).to_numpy()
+    if variant is not None:
+        known &= ~variant.isin(OTHER_ALGORITHMS).to_numpy()
+    frame = frame[known].reset_index(drop=True)
+    rows = Rows.from_frame(frame)
+    if "variant" in frame:
+        marks = {name: (frame["variant"] == name).to_numpy(np.float64) for name in VARIANTS}
+        rows = replace(rows, dims={**rows.dims, **marks})
+    duration = frame["duration_us"].to_numpy(np.float64)
+    median = frame["median_us"].to_numpy(np.float64) if "median_us" in frame else duration
+    shape = [column for column in frame.columns if column not in NOT_SHAPE | {"unique_rows"}]
+    texts = frame[shape].fillna("").astype(str)
+    return Measured(
+        rows,
+        duration,
+        np.nan_to_num(median / duration - 1),
+        np.ones(len(frame)),
+        tuple(texts.agg("|".join, axis=1)) if len(frame) else (),
+        (ALONE,) * len(frame),
+    )
+
+
+def _in_step(frame: pd.DataFrame, path: Path) -> Measured:
+    """Operators of real steps; a row weighs as much as it takes of its step, but never nothing."""
+    probes = frame["phase"] == "probe"
+    _require_times(frame[~probes].reset_index(drop=True), "duration_us", path)
+    found = operators_of(frame)
+    total_us = found.duration_us * found.count
+    weight = np.empty(len(total_us))
+    names = np.array(found.configuration, object)
+    for name in set(found.configuration):
+        own = names == name
+        weight[own] = LEAST_WEIGHT + own.sum() * total_us[own] / total_us[own].sum()
+    return Measured(
+        found.rows,
+        found.duration_us,
+        found.spread_frac,
+        weight,
+        found.configuration,
+        (IN_STEP,) * len(total_us),
+    )
+
+
+LEAST_WEIGHT = 0.3

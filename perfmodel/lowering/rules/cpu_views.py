@@ -1,0 +1,19 @@
+"""On a CPU an operator that moves nothing still takes its thread's time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfmodel.graph.ops import Op
+from perfmodel.lowering.names import entries
+from perfmodel.lowering.piece import LOWERINGS, Piece
+from perfmodel.lowering.rules.silent import ALLOCATIONS, VIEWS
+from perfmodel.ops.vocabulary.host import VIEW
+
+_VIEW = (Piece(VIEW, kind="host"),)
+
+
+@LOWERINGS.register(*entries(*VIEWS, *ALLOCATIONS, target="cpu"))
+def view(op: Op) -> Sequence[Piece]:
+    """A new tensor object, without a kernel."""
+    return _VIEW

@@ -1,0 +1,36 @@
+"""What a host thread spends around kernels: calls that move nothing, autograd, Python.
+
+`count` of them at a time; there is no work to count.
+"""
+
+from __future__ import annotations
+
+from perfmodel.ops.spec import OPS, Dims, Floats, OpSpec
+
+HOST = "host"
+VIEW, CALL, NODE, UPDATE, STEP = HOST_OPS = (
+    "host_view",
+    "host_call",
+    "host_node",
+    "host_update",
+    "host_step",
+)
+"""An operator that makes a view or an empty tensor; a call from Python into an operator of the
+forward pass; an autograd node; a parameter that an optimizer visits; whatever else a step costs."""
+
+
+def _none(dims: Dims) -> Floats:
+    return 0.0 * dims["count"]
+
+
+for _name in HOST_OPS:
+    OPS.register(_name)(
+        OpSpec(
+            family=HOST,
+            dims=(),
+            defaults={"count": 1.0},
+            flop=_none,
+            read_bytes=lambda dims, item_bytes: 0.0 * item_bytes,
+            written_bytes=lambda dims, item_bytes: 0.0 * item_bytes,
+        )
+    )
