@@ -1,0 +1,173 @@
+"""A graph's ops at another batch, given their sizes as functions of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from math import prod
+from types import MappingProxyType
+
+from perfmodel.errors import WorkloadError
+from perfmodel.graph.opgraph.edits.batch.follow import Follower
+from perfmodel.graph.opgraph.edits.batch.sizes import Dims, Size
+from perfmodel.graph.ops import Argument, Op, OpGraph, Tensor, tensors_in
+
+_INDEXED = {"aten::select": 2, "aten::slice": 3, "aten::narrow": 3, "aten::arange": 1}
+"""Position of an integer that may count samples: an index, an end, a length."""
+_NO_STRIDES: tuple[int, ...] = ()
+
+
+class Rescaled:
+    """Ops of one graph from batch `old` to batch `new`."""
+
+    def __init__(self, graph: OpGraph, sizes: Follower, old: int, new: int) -> None:
+        self._graph, self._sizes, self._old, self._new = graph, sizes, old, new
+        self.in_proportion = 0
+        """Sizes that had to be rounded: lists whose length the data decides."""
+
+    def op(self, index: int) -> Op:
+        """The op at `index`; raises `WorkloadError` where a size does not come out whole."""
+        op = self._graph.ops[index]
+        inputs = self._arguments(index, op.inputs, self._sizes.inputs[index])
+        outputs = self._outputs(index, op)
+        inputs = self._with_integers(index, op, inputs, outputs)
+        if inputs == op.inputs and outputs == op.outputs:
+            return op
+        attributes = self._attributes(op, inputs, outputs) if op.attributes else op.attributes
+        return replace(op, inputs=inputs, outputs=outputs, attributes=attributes)
+
+    def _arguments(
+        self, index: int, given: tuple[Argument, ...], dims: tuple[tuple[Dims, ...], ...]
+    ) -> tuple[Argument, ...]:
+        def one(argument: Argument, each: Iterator[Dims]) -> Argument:
+            if isinstance(argument, Tensor):
+                return self._tensor(index, argument, next(each))
+            if isinstance(argument, tuple):
+                return tuple(one(item, each) for item in argument)
+            return argument
+
+        return tuple(one(a, iter(known)) for a, known in zip(given, dims, strict=True))
+
+    def _outputs(self, index: int, op: Op) -> tuple[Argument, ...]:
+        each = iter(self._sizes.outputs[index])
+
+        def one(output: Argument) -> Argument:
+            dims = next(each, None)
+            if isinstance(output, Tensor) and dims is not None:
+                return self._tensor(index, output, dims)
+            return output
+
+        return tuple(
+            tuple(map(one, output)) if isinstance(output, tuple) else one(output)
+            for output in op.outputs
+        )
+
+    def _tensor(self, index: int, tensor: Tensor, dims: Dims) -> Tensor:
+        shape = tuple(self._whole(index, size) for size in dims)
+        if shape == tensor.shape:
+            return tensor
+        strides = _strides(tensor, shape, self._old, self._new)
+        return replace(tensor, shape=shape, strides=strides)
+
+    def _whole(self, index: int, size: Size) -> int:
+        value = size.at(self._new)
+        if isinstance(value, int) or value.denominator == 1:
+            return int(value)
+        was = size.at(self._old)
+        if was < self._old:
+            raise WorkloadError(
+                f"{self._graph.source}: op {index} ({self._graph.ops[index].name}) splits a batch "
+                f"of {self._old} into parts of {self._old / Fraction(was)}: {self._new} samples "
+                "are no whole number of such parts"
+            )
+        self.in_proportion += 1
+        return round(value)
+
+    def _with_integers(
+        self, index: int, op: Op, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]
+    ) -> tuple[Argument, ...]:
+        """`inputs` with lists of sizes and counts of samples as the tensors have them now."""
+        renamed: dict[Argument, Argument] = {}
+        pairs = [*zip(op.outputs, outputs, strict=True), *zip(op.inputs, inputs, strict=True)]
+        for was, now in pairs:
+            if isinstance(was, Tensor) and isinstance(now, Tensor) and len(was.shape) > 0:
+                renamed.setdefault(was.shape, now.shape)
+                if was.strides:
+                    renamed.setdefault(was.strides, now.strides)
+        found = [self._list(item, renamed, pairs) if _is_sizes(item) else item for item in inputs]
+        at = _INDEXED.get(op.name)
+        if at is not None and at < len(found) and type(found[at]) is int:
+            found[at] = self._count(found[at], pairs)  # type: ignore[arg-type]
+        return tuple(found)
+
+    def _list(
+        self,
+        sizes: Argument,
+        renamed: Mapping[Argument, Argument],
+        pairs: list[tuple[Argument, Argument]],
+    ) -> Argument:
+        """A list of sizes: of a tensor, or the parts that one dimension is split into."""
+        if sizes in renamed or not isinstance(sizes, tuple):
+            return renamed.get(sizes, sizes)
+        parts = [size for size in sizes if isinstance(size, int)]
+        for was, now in pairs:
+            if isinstance(was, Tensor) and isinstance(now, Tensor):
+                for old, new in zip(was.shape, now.shape, strict=True):
+                    if old != new and sum(parts) == old and not any(p * new % old for p in parts):
+                        return tuple(part * new // old for part in parts)
+        return sizes
+
+    def _count(self, value: int, pairs: list[tuple[Argument, Argument]]) -> int:
+        """An index, end or length, if it is a size that changed, or one beside it."""
+        for was, now in pairs:
+            if isinstance(was, Tensor) and isinstance(now, Tensor):
+                for old, new in zip(was.shape, now.shape, strict=True):
+                    if old != new and value in (old, old - 1):
+                        return new - (old - value)
+        return value
+
+    def _attributes(
+        self, op: Op, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]
+    ) -> Mapping[str, str]:
+        """What is said of a collective, with its elements and splits in proportion."""
+        known = dict(op.attributes)
+        for key, split in (("in_elements", "in_split"), ("out_elements", "out_split")):
+            if key not in known:
+                continue
+            value = int(known[key])
+            for was, now in ((op.inputs, inputs), (op.outputs, outputs)):
+                old, new = _elements(was), _elements(now)
+                if old and value % old == 0 and old != new:
+                    known[key] = str(value // old * new)
+                    if split in known:
+                        parts = [int(part) * new / old for part in known[split].split(",")]
+                        known[split] = ",".join(str(round(part)) for part in parts)
+                    break
+        return MappingProxyType(known)
+
+
+def _elements(arguments: tuple[Argument, ...]) -> int:
+    return sum(tensor.elements for tensor in tensors_in(arguments))
+
+
+def _is_sizes(argument: Argument) -> bool:
+    return isinstance(argument, tuple) and bool(argument) and all(type(i) is int for i in argument)
+
+
+def _strides(tensor: Tensor, shape: tuple[int, ...], old: int, new: int) -> tuple[int, ...]:
+    """Dense strides in the order of the old ones; others grow where they step over the batch."""
+    if not tensor.strides:
+        return _NO_STRIDES
+    order = sorted(range(len(shape)), key=lambda i: (-tensor.strides[i], i))
+    dense = {}
+    now = {}
+    for at, i in enumerate(order):
+        dense[i] = prod(tensor.shape[j] for j in order[at + 1 :])
+        now[i] = prod(shape[j] for j in order[at + 1 :])
+    if all(dense[i] == tensor.strides[i] for i in range(len(shape))):
+        return tuple(now[i] for i in range(len(shape)))
+    return tuple(
+        stride * now[i] // dense[i] if dense[i] and stride % dense[i] == 0 else stride
+        for i, stride in enumerate(tensor.strides)
+    )

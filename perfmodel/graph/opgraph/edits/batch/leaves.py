@@ -1,0 +1,121 @@
+"""Tensors that no op of the graph made: parameters, whose sizes are fixed, and a step's inputs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from perfmodel.errors import WorkloadError
+from perfmodel.graph.opgraph.edits.batch.sizes import Dims, Size, fixed, per_sample
+from perfmodel.graph.ops import NO_OP, OPTIMIZER, OpGraph, Tensor, tensors_in
+
+_WEIGHTS: dict[str, frozenset[int]] = {
+    "aten::linear": frozenset((1, 2)),
+    "aten::addmm": frozenset((0, 2)),
+    "aten::t": frozenset((0,)),
+    "aten::embedding": frozenset((0,)),
+    "aten::embedding_bag": frozenset((0,)),
+    "aten::_embedding_bag": frozenset((0,)),
+    "aten::conv2d": frozenset((1, 2)),
+    "aten::convolution": frozenset((1, 2)),
+    "aten::batch_norm": frozenset((1, 2, 3, 4)),
+    "aten::layer_norm": frozenset((2, 3)),
+}
+"""Positions of parameters; what else an op reads may be the step's input."""
+_LED_BY_BATCH = {"aten::linear": 0, "aten::addmm": 1, "aten::conv2d": 0, "aten::embedding_bag": 2}
+"""In a profile alone: arguments whose first size is the batch."""
+_ACCUMULATE = "AccumulateGrad"
+_LOOKUP = "fbgemm::"
+_DATA_DEPENDENT_FACTOR = 4
+"""Lists of indices this many times the batch or longer grow with it, divisible by it or not."""
+
+
+class Leaves:
+    """Sizes of the tensors that a graph reads and never made."""
+
+    def __init__(self, graph: OpGraph, batch: int) -> None:
+        self._graph = graph
+        self._batch = batch
+        self._fixed_storages = {
+            tensor.storage_id
+            for op in graph.ops
+            if op.phase == OPTIMIZER
+            for tensor in op.tensors
+            if tensor.storage_id >= 0
+        }
+        self._fixed_shapes = {
+            tensor.shape
+            for op in graph.ops
+            if op.phase == OPTIMIZER
+            for tensor in op.tensors
+            if len(tensor.shape) > 1
+        }
+
+    def is_fixed(self, index: int, position: int, tensor: Tensor) -> bool:
+        """Whether it is a parameter, a gradient, an optimizer's state, or of a table."""
+        op = self._graph.ops[index]
+        is_list = tensor.dtype in ("int32", "int64") and tensor.shape[:1] >= (self._batch,)
+        if (
+            op.phase == OPTIMIZER
+            or tensor.storage_id in self._fixed_storages
+            or position in _WEIGHTS.get(op.name, ())
+            or (tensor.storage_id < 0 and tensor.shape in self._fixed_shapes)
+            or (op.name.startswith(_LOOKUP) and not is_list)
+        ):
+            return True
+        return self.is_gradient(index)
+
+    def is_gradient(self, index: int) -> bool:
+        """Whether an op is part of the accumulation of a parameter's gradient."""
+        op = self._graph.ops[index]
+        while _ACCUMULATE not in op.name:
+            if op.parent == NO_OP:
+                return False
+            op = self._graph.ops[op.parent]
+        return True
+
+    def dims(self, index: int, position: int, tensor: Tensor) -> Dims:
+        """Sizes of a tensor that an op reads first, as the argument at `position`."""
+        if self.is_fixed(index, position, tensor):
+            return fixed(tensor.shape)
+        return self._input_dims(index, position, tensor)
+
+    def _input_dims(self, index: int, position: int, tensor: Tensor) -> Dims:
+        """Sizes of a step's input: the batch leads, or stands elsewhere; flat lists hold so many
+        per sample. A dimension that is taken apart by `select` is not the batch."""
+        op, shape, batch = self._graph.ops[index], tensor.shape, self._batch
+        taken = op.inputs[1] if op.name == "aten::select" and position == 0 else None
+        at = next((i for i, size in enumerate(shape) if size == batch and i != taken), None)
+        if at is not None:
+            return (*fixed(shape[:at]), Size(1, 0), *fixed(shape[at + 1 :]))
+        lead, rest = shape[0], fixed(shape[1:])
+        if lead and lead % batch == 0 and taken != 0:
+            return (Size(lead // batch, 0), *rest)
+        if not rest and 1 < batch < lead and lead % batch == 1:
+            return (Size(lead // batch, 1),)
+        is_list = not rest and tensor.dtype in ("int32", "int64")
+        if is_list and lead > _DATA_DEPENDENT_FACTOR * batch:
+            return (per_sample(lead, batch),)
+        return fixed(shape)
+
+
+def batch_of(graph: OpGraph) -> int:
+    """The batch that a graph was recorded at: what most of its inputs have as first size.
+
+    Raises `WorkloadError` where nothing tells.
+    """
+    leaves = Leaves(graph, 2)
+    seen: set[int] = set()
+    votes: Counter[int] = Counter()
+    for index, op in enumerate(graph.ops):
+        for position, argument in enumerate(op.inputs):
+            for tensor in tensors_in(argument):
+                is_new = tensor.tensor_id not in seen
+                if tensor.tensor_id < 0:
+                    is_new = position == _LED_BY_BATCH.get(op.name, -1)
+                if is_new and tensor.shape and not leaves.is_fixed(index, position, tensor):
+                    votes[tensor.shape[0]] += tensor.shape[0] > 1
+                seen.add(tensor.tensor_id)
+        seen.update(tensor.tensor_id for tensor in tensors_in(op.outputs))
+    if not +votes:
+        raise WorkloadError(f"{graph.source}: no input tells the batch: name it (`old=`)")
+    return max(votes, key=lambda size: (votes[size], size))
