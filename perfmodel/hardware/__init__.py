@@ -32,6 +32,7 @@ from perfmodel.hardware.parts import (
     kind_of,
 )
 from perfmodel.hardware.settings import with_settings
+from perfmodel.hardware.views import frame
 
 __all__ = [
     "KINDS",
@@ -49,6 +50,7 @@ __all__ = [
     "devices",
     "figures",
     "find",
+    "frame",
     "from_driver_name",
     "host",
     "kind_of",

@@ -25,6 +25,11 @@ class Part:
     def __str__(self) -> str:
         return self.name
 
+    def _repr_html_(self) -> str:
+        from perfmodel.hardware.views import part_html
+
+        return part_html(self)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Device(Part):
