@@ -1,4 +1,4 @@
-"""What an op becomes on a target, and the registry of the functions that say so."""
+"""What an op becomes on a target, and the registries of the functions that say so."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ class Piece:
     kind: Kind = "kernel"
     stream: Stream = "compute"
     blocks: bool = False
+    launches: int = 1
+    """How many launches the row stands for (the passes of a sort, reductions behind a product)."""
+    guessed: bool = False
+    """A dim was not told by the op's arguments and stands at a plain guess."""
 
 
 Lowering: TypeAlias = Callable[[Op], Sequence[Piece]]
@@ -36,7 +40,15 @@ Lowering: TypeAlias = Callable[[Op], Sequence[Piece]]
 LOWERINGS: Registry[Lowering] = Registry(
     "lowering", "perfmodel.lowerings", "perfmodel.lowering.rules"
 )
-"""By `TARGET/OP` (`cuda/aten::addmm`), or `any/OP` where targets do not differ.
+"""By `TARGET/OP` (`cuda/aten::addmm`), or `any/OP` where targets do not differ; `*` in OP stands
+for any text.
 
-An op without an entry of its own is what its children become; without children, the fallback.
+An op without an entry of its own is what its children become; without children, its entry under
+`TARGET/leaf:OP` (ops that call others, where the graph does not say which), else the fallback.
 """
+
+LEAF = "leaf:"
+
+
+class Untold(Exception):
+    """A rule's answer when the arguments it needs are not in the graph: the fallback stands in."""

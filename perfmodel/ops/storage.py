@@ -30,3 +30,8 @@ def item_bytes(dtypes: Sequence[str]) -> NDArray[np.float64]:
             raise ModelError(f"unknown dtype {dtype!r}; one of {', '.join(sorted(_ITEM_BYTES))}")
         known[dtype] = _ITEM_BYTES[dtype]
     return np.array([known[dtype] for dtype in dtypes], np.float64)
+
+
+def is_known(dtype: str) -> bool:
+    """Whether the bytes of this dtype are known."""
+    return dtype in _ITEM_BYTES

@@ -15,7 +15,7 @@ from perfmodel.lowering.names import entries
 from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
 from perfmodel.lowering.rules.elementwise import named
 
-REUSE = {"alpha": "zipf_alpha", "unique_rows": "unique_rows"}
+REUSE = ("zipf_alpha", "unique_rows")
 SPARSE = "sparse"
 
 
@@ -30,7 +30,7 @@ def _bag(
         "dim": float(dim),
         "batch": float(batch),
         "pooling": max(lookups / batch, 1.0),
-        **{dim: float(op.attributes[key]) for key, dim in REUSE.items() if key in op.attributes},
+        **{name: float(op.attributes[name]) for name in REUSE if name in op.attributes},
     }
     return (Piece("embedding_bag", dims, dtype, direction),)
 
@@ -69,4 +69,4 @@ def _entries(op: Op) -> int:
     found = lookups_of(op.attributes)
     if found is None or len(found) != 1:
         raise Untold
-    return round(found.batch[0] * found.pooling[0])
+    return found.lookups[0]

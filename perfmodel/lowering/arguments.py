@@ -1,0 +1,108 @@
+"""Reading an op's arguments: what graphs made from different files have in common."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import zip_longest
+from math import prod
+
+from perfmodel.graph.ops import Argument, Op, Tensor, tensors_in
+from perfmodel.lowering.piece import Untold
+from perfmodel.ops.storage import is_known, item_bytes
+
+HOST = "cpu"
+UNKNOWN_ITEM_BYTES = 4.0
+
+
+def argument(op: Op, index: int) -> Argument:
+    """Argument `index` of an op, None where it has fewer."""
+    return op.inputs[index] if index < len(op.inputs) else None
+
+
+def tensor(op: Op, index: int) -> Tensor:
+    """The tensor that is argument `index`; raises `Untold` where it is none."""
+    found = argument(op, index)
+    if not isinstance(found, Tensor):
+        raise Untold
+    return found
+
+
+def optional_tensor(op: Op, index: int) -> Tensor | None:
+    """The tensor that is argument `index`, or None."""
+    found = argument(op, index)
+    return found if isinstance(found, Tensor) else None
+
+
+def tensor_list(op: Op, index: int) -> tuple[Tensor, ...]:
+    """The tensors of the list that is argument `index`; raises `Untold` where there are none."""
+    found = tuple(tensors_in(argument(op, index)))
+    if not found:
+        raise Untold
+    return found
+
+
+def integer(op: Op, index: int) -> int | None:
+    """The integer that is argument `index`, or None where it is not told."""
+    found = argument(op, index)
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def integers(op: Op, index: int) -> tuple[int, ...] | None:
+    """The list of integers that is argument `index`, or None where it is not told."""
+    found = argument(op, index)
+    if isinstance(found, int) and not isinstance(found, bool):
+        return (found,)
+    if isinstance(found, tuple) and all(isinstance(item, int) for item in found):
+        return tuple(item for item in found if isinstance(item, int))
+    return None
+
+
+def flag(op: Op, index: int) -> bool | None:
+    """The boolean that is argument `index`, or None where it is not told."""
+    found = argument(op, index)
+    return bool(found) if isinstance(found, (bool, int)) else None
+
+
+def output(op: Op) -> Tensor | None:
+    """The first tensor that the op returns, where the graph says it."""
+    return next(tensors_in(op.outputs), None)
+
+
+def broadcast(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:
+    """The shape that tensors have together."""
+    columns = zip_longest(*(reversed(t.shape) for t in tensors), fillvalue=1)
+    return tuple(reversed([0 if 0 in column else max(column) for column in columns]))
+
+
+def result_shape(op: Op) -> tuple[int, ...]:
+    """Shape of the first output, else what the inputs broadcast to."""
+    found = output(op)
+    return broadcast(op.tensors) if found is None else found.shape
+
+
+def size(shape: tuple[int, ...]) -> int:
+    """Elements of a shape."""
+    return prod(shape)
+
+
+def rows_cols(shape: tuple[int, ...]) -> dict[str, float]:
+    """A shape as `rows` and `cols`, the last dimension."""
+    cols = shape[-1] if shape else 1
+    return {"rows": float(size(shape[:-1])), "cols": float(cols)}
+
+
+def tensor_bytes(tensor_: Tensor) -> float:
+    """Bytes that a tensor takes."""
+    return size(tensor_.shape) * bytes_of(tensor_.dtype)
+
+
+@lru_cache(maxsize=256)
+def bytes_of(dtype: str) -> float:
+    """Bytes per element; 4 for a dtype that is not known."""
+    return float(item_bytes([dtype])[0]) if is_known(dtype) else UNKNOWN_ITEM_BYTES
+
+
+def on_host(op: Op) -> bool:
+    """Whether all tensors of an op are known to lie in host memory."""
+    tensors = [*op.tensors, *tensors_in(op.outputs)]
+    return bool(tensors) and all(t.device.startswith(HOST) for t in tensors)

@@ -1,0 +1,73 @@
+"""Where the tensors of a profile's ops lay, as far as what was launched tells it.
+
+A profile does not record devices. Of its copies, what was launched says whether they crossed
+between host and device; ops that launched nothing although they compute ran on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from perfmodel.graph.ops import NO_OP, Argument, Op, OpGraph, Tensor
+from perfmodel.lowering.arguments import HOST
+from perfmodel.lowering.rules.copies import MEMCPY
+from perfmodel.trace.columns import RankTrace
+from perfmodel.trace.link import Links, launching_op
+
+DIRECTIONS = {
+    "Memcpy HtoD": MEMCPY[0],
+    "CopyHostToDevice": MEMCPY[0],
+    "Memcpy DtoH": MEMCPY[1],
+    "CopyDeviceToHost": MEMCPY[1],
+}
+"""How profiles name a copy, and its direction."""
+MIN_RECORDED_FRAC = 0.5
+"""Files that hold less of what ran do not tell that an op launched nothing."""
+
+
+def with_placement(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
+    """`graph` with copies marked (`attributes["copy"]`) and tensors of ops on the host so marked.
+
+    Only for graphs of a profile whose kernels were recorded; others are returned as they are.
+    """
+    if not len(links.device_rows) or links.recorded_frac < MIN_RECORDED_FRAC:
+        return graph
+    index_of = {op.event: index for index, op in enumerate(graph.ops) if op.event >= 0}
+    launched = [False] * len(graph)
+    copies: dict[int, str] = {}
+    for row, event in zip(
+        links.device_rows.tolist(), launching_op(rank, links).tolist(), strict=True
+    ):
+        index = index_of.get(event, NO_OP)
+        direction = _direction(rank.text(row))
+        if direction and index != NO_OP:
+            copies[index] = direction
+        while index != NO_OP and not launched[index]:
+            launched[index] = True
+            index = graph.ops[index].parent
+    ops = tuple(
+        _placed(op, launched[index], copies.get(index)) for index, op in enumerate(graph.ops)
+    )
+    return replace(graph, ops=ops)
+
+
+def _direction(name: str) -> str:
+    return next((known for start, known in DIRECTIONS.items() if name.startswith(start)), "")
+
+
+def _placed(op: Op, launched: bool, copy: str | None) -> Op:
+    if copy is not None:
+        attributes: Mapping[str, str] = {**op.attributes, "copy": copy}
+        return replace(op, attributes=attributes)
+    if launched or any(tensor.device for tensor in op.tensors):
+        return op
+    return replace(op, inputs=tuple(map(_on_host, op.inputs)))
+
+
+def _on_host(argument: Argument) -> Argument:
+    if isinstance(argument, Tensor):
+        return replace(argument, device=HOST)
+    if isinstance(argument, tuple):
+        return tuple(map(_on_host, argument))
+    return argument

@@ -1,0 +1,191 @@
+"""Convolutions, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from perfmodel.graph.ops import Argument, Op, Tensor
+from perfmodel.lowering.arguments import argument, integers, optional_tensor, output, size, tensor
+from perfmodel.lowering.names import entries
+from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
+from perfmodel.lowering.rules.elementwise import pointwise
+from perfmodel.lowering.rules.reduction import reduced
+
+Numbers = tuple[int, ...]
+
+
+def two_sides(numbers: Numbers | None, count: int) -> Numbers | None:
+    """One number per dimension of the image; None where nothing is told."""
+    if numbers is None or not numbers:
+        return None
+    return numbers if len(numbers) == count else numbers * count
+
+
+def geometry(
+    values: Tensor,
+    weight: Tensor,
+    result: Tensor | None,
+    *,
+    stride: Numbers | None,
+    padding: Numbers | None,
+    dilation: Numbers | None,
+    groups: int | None,
+) -> dict[str, float]:
+    """Dims of `conv2d`; a third dimension of space is folded into batch and channels."""
+    count = len(values.shape) - 2
+    if count not in (1, 2, 3) or len(weight.shape) != count + 2:
+        raise Untold
+    image, kernel = values.shape[2:], weight.shape[2:]
+    made = result.shape[2:] if result is not None and len(result.shape) == count + 2 else None
+    step = two_sides(stride, count)
+    if step is None:
+        step = (
+            tuple(max(round(a / b), 1) for a, b in zip(image, made, strict=True))
+            if made
+            else (1,) * count
+        )
+    pad = two_sides(padding, count) or tuple(k // 2 for k in kernel)
+    spread = two_sides(dilation, count) or (1,) * count
+    batch, depth = values.shape[0], 1
+    if count == 3:
+        depth = kernel[0]
+        batch *= max((image[0] + 2 * pad[0] - spread[0] * (kernel[0] - 1) - 1) // step[0] + 1, 1)
+    lead = (1,) * (2 - count) if count < 2 else ()
+    height = (
+        (*lead, *image)[-2:],
+        (*lead, *kernel)[-2:],
+        (*lead, *step)[-2:],
+        (*(0,) * len(lead), *pad)[-2:],
+    )
+    dims: dict[str, float] = {
+        "batch": float(batch),
+        "in_channels": float(values.shape[1] * depth),
+        "out_channels": float(weight.shape[0]),
+        "groups": float(groups or max(values.shape[1] // weight.shape[1], 1)),
+        "dilation": float(spread[-1]),
+    }
+    for name, (h, w) in zip(("input", "kernel", "stride", "pad"), height, strict=True):
+        dims |= square(name, h, w)
+    return dims
+
+
+def square(name: str, height: int, width: int) -> dict[str, float]:
+    """One dim for both sides, and each where they differ."""
+    one = {"input": "input_size", "kernel": "kernel_size", "pad": "padding"}.get(name, name)
+    if height == width:
+        return {one: float(height)}
+    return {f"{name}_h": float(height), f"{name}_w": float(width), one: float(min(height, width))}
+
+
+def _forward(op: Op, values: Tensor, weight: Tensor, numbers: Sequence[int]) -> Sequence[Piece]:
+    """`numbers`: positions of stride, padding, dilation and groups among the arguments."""
+    if not size(values.shape):
+        return ()
+    stride, padding, dilation = (integers(op, at) for at in numbers[:3])
+    dims = geometry(
+        values,
+        weight,
+        output(op),
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=_groups(argument(op, numbers[3])),
+    )
+    return (Piece("conv2d", dims, values.dtype, guessed=stride is None and output(op) is None),)
+
+
+def _groups(value: Argument) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _transposed(op: Op, at: int) -> bool:
+    return argument(op, at) is True
+
+
+@LOWERINGS.register(*entries("cudnn_convolution", "cudnn_convolution_relu"))
+def cudnn_convolution(op: Op) -> Sequence[Piece]:
+    """`(x, weight, padding, stride, dilation, groups, …)`."""
+    return _forward(op, tensor(op, 0), tensor(op, 1), (3, 2, 4, 5))
+
+
+@LOWERINGS.register(
+    *entries("miopen_convolution", "miopen_depthwise_convolution", "mkldnn_convolution")
+)
+def miopen_convolution(op: Op) -> Sequence[Piece]:
+    """`(x, weight, bias, padding, stride, dilation, groups, …)`."""
+    return _forward(op, tensor(op, 0), tensor(op, 1), (4, 3, 5, 6))
+
+
+@LOWERINGS.register(*entries("_conv_depthwise2d", "slow_conv2d_forward", "_slow_conv2d_forward"))
+def depthwise(op: Op) -> Sequence[Piece]:
+    """`(x, weight, kernel_size, bias, stride, padding, dilation)`."""
+    return _forward(op, tensor(op, 0), tensor(op, 1), (4, 5, 6, 99))
+
+
+def _with_bias(op: Op, pieces: Sequence[Piece]) -> Sequence[Piece]:
+    bias, values, weight = optional_tensor(op, 2), tensor(op, 0), tensor(op, 1)
+    if bias is None or not pieces:
+        return pieces
+    dims = pieces[0].dims
+    pixels = dims["input_size"] / dims["stride"]
+    made = Tensor((values.shape[0], weight.shape[0], int(pixels), int(pixels)), values.dtype)
+    return (*pieces, *pointwise([made, bias], [made]))
+
+
+@LOWERINGS.register(*entries("convolution", "_convolution", leaf=True))
+def convolution(op: Op) -> Sequence[Piece]:
+    """`(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)`."""
+    pieces = _forward(op, tensor(op, 0), tensor(op, 1), (3, 4, 5, 8))
+    if _transposed(op, 6):
+        pieces = [replace(piece, direction="bwd_data") for piece in pieces]
+    return _with_bias(op, pieces)
+
+
+@LOWERINGS.register(*entries("conv2d", "conv1d", "conv3d", leaf=True))
+def conv2d(op: Op) -> Sequence[Piece]:
+    """`(x, weight, bias, stride, padding, dilation, groups)`."""
+    return _with_bias(op, _forward(op, tensor(op, 0), tensor(op, 1), (3, 4, 5, 6)))
+
+
+def _backward(
+    op: Op, gradient: Tensor, values: Tensor, weight: Tensor, numbers: Sequence[int], mask: Argument
+) -> Sequence[Piece]:
+    """To the input and to the weights, as `output_mask` asks."""
+    if not size(values.shape):
+        return ()
+    stride, padding, dilation = (integers(op, at) for at in numbers[:3])
+    dims = geometry(
+        values,
+        weight,
+        gradient,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=_groups(argument(op, numbers[3])),
+    )
+    asked = mask if isinstance(mask, tuple) and len(mask) > 1 else (True, True, False)
+    wanted = [name for name, on in zip(("bwd_data", "bwd_weight"), asked, strict=False) if on]
+    bias = asked[2] if len(asked) > 2 else False
+    return (
+        *(Piece("conv2d", dims, values.dtype, direction) for direction in wanted),
+        *(reduced("sum", gradient, (1,)) if bias else ()),
+    )
+
+
+@LOWERINGS.register(*entries("convolution_backward"))
+def convolution_backward(op: Op) -> Sequence[Piece]:
+    """`(gradient, x, weight, bias_sizes, stride, padding, dilation, …, groups, mask)`."""
+    parts = tensor(op, 0), tensor(op, 1), tensor(op, 2)
+    return _backward(op, *parts, (4, 5, 6, 9), argument(op, 10))
+
+
+@LOWERINGS.register(
+    *entries("cudnn_convolution_backward", "miopen_convolution_backward"),
+    *entries("mkldnn_convolution_backward"),
+)
+def cudnn_convolution_backward(op: Op) -> Sequence[Piece]:
+    """`(x, gradient, weight, padding, stride, dilation, groups, …, mask)`, before PyTorch 1.10."""
+    values, gradient, weight = tensor(op, 0), tensor(op, 1), tensor(op, 2)
+    masks = [item for item in op.inputs[7:] if isinstance(item, tuple)]
+    return _backward(op, gradient, values, weight, (4, 3, 5, 6), masks[-1] if masks else None)

@@ -1,0 +1,220 @@
+"""Ops that compute each element from the elements at its place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfmodel.graph.ops import Op, Tensor, tensors_in
+from perfmodel.lowering.arguments import (
+    broadcast,
+    bytes_of,
+    result_shape,
+    rows_cols,
+    size,
+    tensor,
+    tensor_bytes,
+)
+from perfmodel.lowering.names import entries, with_inplace
+from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
+
+NAMED = {
+    "add": "add",
+    "sub": "add",
+    "rsub": "add",
+    "add_": "add_inplace",
+    "sub_": "add_inplace",
+    "mul": "mul",
+    "mul_": "mul",
+    "div": "div",
+    "div_": "div",
+    "pow": "pow",
+    "threshold_backward": "threshold_backward",
+    "relu": "relu",
+    "relu_": "relu",
+    "clamp_min": "relu",
+    "clamp_min_": "relu",
+    "gelu": "gelu",
+    "silu": "silu",
+    "silu_": "silu",
+    "sigmoid": "sigmoid",
+    "sigmoid_": "sigmoid",
+    "tanh": "tanh",
+    "tanh_": "tanh",
+}
+"""Ops that the measurement table has under a name of their own."""
+SCALAR = {"add": "add_scalar", "add_inplace": "add_scalar", "mul": "mul_scalar"} | {
+    "div": "div_scalar",
+    "pow": "pow_scalar",
+}
+UNARY = (
+    *(
+        "abs",
+        "neg",
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "sqrt",
+        "rsqrt",
+        "sin",
+    ),
+    *(
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "erf",
+        "erfinv",
+        "floor",
+        "ceil",
+        "round",
+    ),
+    *(
+        "trunc",
+        "frac",
+        "sign",
+        "sgn",
+        "reciprocal",
+        "square",
+        "nan_to_num",
+        "bitwise_not",
+        "hardtanh",
+    ),
+    *("hardswish", "hardsigmoid", "leaky_relu", "elu", "selu", "celu", "softplus", "log_sigmoid"),
+    *(
+        "mish",
+        "logit",
+        "threshold",
+        "clamp",
+        "clamp_max",
+        "clip",
+        "angle",
+        "i0",
+        "lgamma",
+        "digamma",
+    ),
+    *("relu6", "prelu", "rad2deg", "softsign", "logical_not"),
+)
+BINARY = (
+    *("atan2", "remainder", "fmod", "floor_divide", "true_divide", "bitwise_and", "bitwise_or"),
+    *(
+        "bitwise_xor",
+        "__and__",
+        "__or__",
+        "__xor__",
+        "__lshift__",
+        "__rshift__",
+        "copysign",
+        "hypot",
+    ),
+    *(
+        "bitwise_left_shift",
+        "bitwise_right_shift",
+        "xlogy",
+        "heaviside",
+        "nextafter",
+        "float_power",
+    ),
+    *("addcmul", "addcdiv", "lerp", "masked_fill", "logical_and", "logical_or", "logical_xor"),
+)
+NOT_IN_PLACE = (
+    *("where", "_s_where", "maximum", "minimum", "fmax", "fmin", "gcd", "ldexp", "logaddexp"),
+    *("isfinite", "_prelu_kernel", "gelu_backward", "silu_backward", "sigmoid_backward"),
+    *(
+        "tanh_backward",
+        "logit_backward",
+        "hardtanh_backward",
+        "leaky_relu_backward",
+        "elu_backward",
+    ),
+    *("hardswish_backward", "hardsigmoid_backward", "softplus_backward", "mish_backward"),
+    *("_prelu_kernel_backward", "glu_backward", "masked_fill_backward", "native_dropout_backward"),
+    *("_masked_scale", "upsample_nearest1d", "upsample_nearest2d", "upsample_bilinear2d", "polar"),
+    *("complex", "_foreach_single", "tril", "triu", "constant_pad_nd", "flip", "roll", "glu"),
+    *("log_sigmoid_forward", "log_sigmoid_backward", "reflection_pad2d", "replication_pad2d"),
+    *(
+        "upsample_nearest2d_backward",
+        "upsample_bilinear2d_backward",
+        "pixel_shuffle",
+        "special_entr",
+    ),
+)
+TO_BOOL = (
+    *(
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "isnan",
+        "isinf",
+        "isneginf",
+        "isposinf",
+        "signbit",
+        "isin",
+    ),
+)
+INPLACE_SUFFIX = "_"
+
+
+def pointwise(
+    reads: Sequence[Tensor], writes: Sequence[Tensor], flop: float = 1.0
+) -> Sequence[Piece]:
+    """One kernel that streams these tensors; nothing where they are empty."""
+    tensors = [*reads, *writes]
+    elements = max((size(t.shape) for t in tensors), default=0)
+    if not elements:
+        return ()
+    dtype = max(tensors, key=tensor_bytes).dtype
+    full = elements * bytes_of(dtype)
+    dims = {
+        "elements": float(elements),
+        "reads": sum(map(tensor_bytes, reads)) / full,
+        "writes": sum(map(tensor_bytes, writes)) / full,
+        "flop_per_element": flop,
+    }
+    return (Piece("elementwise", dims, dtype),)
+
+
+def _result(op: Op, dtype: str) -> list[Tensor]:
+    known = list(tensors_in(op.outputs))
+    return known[:1] or [Tensor(broadcast(op.tensors), dtype)]
+
+
+@LOWERINGS.register(*with_inplace(*UNARY, *BINARY), *entries(*NOT_IN_PLACE))
+def general(op: Op) -> Sequence[Piece]:
+    """Reads its tensors, broadcast ones once each, and writes one."""
+    return pointwise(op.tensors, _result(op, tensor(op, 0).dtype))
+
+
+@LOWERINGS.register(*with_inplace(*TO_BOOL))
+def comparison(op: Op) -> Sequence[Piece]:
+    """Reads its tensors and writes one byte per element."""
+    return pointwise(op.tensors, [Tensor(broadcast(op.tensors), "bool")])
+
+
+@LOWERINGS.register(*entries(*NAMED))
+def named(op: Op) -> Sequence[Piece]:
+    """As the measurement table has it where all operands are of one size and type."""
+    tensors, shape = op.tensors, result_shape(op)
+    if not tensors:
+        raise Untold
+    if not size(shape):
+        return ()
+    name = NAMED[op.name.removeprefix("aten::")]
+    full = [t for t in tensors if t.shape == shape]
+    scalars = [t for t in tensors if size(t.shape) == 1 and t.shape != shape]
+    same = len({t.dtype for t in [*full, *_result(op, tensors[0].dtype)]}) == 1
+    if same and len(full) + len(scalars) == len(tensors):
+        if len(full) == 1:
+            return (Piece(SCALAR.get(name, name), rows_cols(shape), full[0].dtype),)
+        if len(full) == 2:
+            return (Piece(name, rows_cols(shape), full[0].dtype),)
+    return general(op)

@@ -1,0 +1,201 @@
+"""Concatenation, gathers and scatters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfmodel.graph.ops import Op, Tensor, tensors_in
+from perfmodel.lowering.arguments import (
+    argument,
+    integer,
+    integers,
+    output,
+    size,
+    tensor,
+    tensor_list,
+)
+from perfmodel.lowering.names import entries
+from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
+from perfmodel.lowering.rules.sort import sorted_rows
+
+CAT_TENSORS_PER_LAUNCH = 128
+"""Of PyTorch's batched kernel; with more tensors it is launched again.
+
+Source: aten/src/ATen/native/cuda/Shape.cu (CAT_ARRAY_BATCH_SIZE).
+"""
+
+
+def concatenated(tensors: Sequence[Tensor], dim: int | None) -> Sequence[Piece]:
+    """One row for the copies of `tensors` side by side, by their mean size."""
+    held = [t for t in tensors if size(t.shape)]
+    if not held:
+        return ()
+    total, count = sum(size(t.shape) for t in held), len(held)
+    at = 0 if dim is None else dim % len(held[0].shape) if held[0].shape else 0
+    rows = size(held[0].shape[:at])
+    dims = {"rows": float(rows), "cols": max(total / count / rows, 1.0), "tensors": float(count)}
+    launches = -(-count // CAT_TENSORS_PER_LAUNCH)
+    return (Piece("cat", dims, held[0].dtype, launches=launches),)
+
+
+@LOWERINGS.register(*entries("cat", "_cat", "cat_out"))
+def cat(op: Op) -> Sequence[Piece]:
+    """`cat(tensors, dim)`."""
+    found = output(op)
+    if not op.tensors and found is not None:
+        return (
+            Piece(
+                "cat", {"rows": 1.0, "cols": float(size(found.shape)), "tensors": 1.0}, found.dtype
+            ),
+        )
+    return concatenated(tensor_list(op, 0), integer(op, 1))
+
+
+@LOWERINGS.register(*entries("stack", "concat", "concatenate", "hstack", "vstack", leaf=True))
+def stack(op: Op) -> Sequence[Piece]:
+    """`stack(tensors, dim)`."""
+    return concatenated(tensor_list(op, 0), integer(op, 1))
+
+
+@LOWERINGS.register(*entries("split_with_sizes_copy", "split_copy", "unbind_copy", "_chunk_cat"))
+def split_copy(op: Op) -> Sequence[Piece]:
+    """One tensor to several."""
+    whole, parts = tensor(op, 0), list(tensors_in(op.outputs))
+    if not size(whole.shape):
+        return ()
+    count = float(max(len(parts), 1))
+    return (
+        Piece(
+            "split", {"rows": 1.0, "cols": size(whole.shape) / count, "tensors": count}, whole.dtype
+        ),
+    )
+
+
+def gathered(name: str, table: Tensor, rows: int, cols: int) -> Sequence[Piece]:
+    """`rows` rows of `cols` elements from or to a table."""
+    if not rows * cols:
+        return ()
+    held = size(table.shape) // max(cols, 1)
+    return (
+        Piece(
+            name, {"rows": float(rows), "cols": float(cols), "hash_size": float(held)}, table.dtype
+        ),
+    )
+
+
+@LOWERINGS.register(*entries("index_select"))
+def index_select(op: Op) -> Sequence[Piece]:
+    """`index_select(table, dim, index)`; the index may have any shape."""
+    table, index = tensor(op, 0), op.tensors[-1]
+    dim = integer(op, 1) or 0
+    length = table.shape[dim] if table.shape else 1
+    return gathered("index_select", table, size(index.shape), size(table.shape) // max(length, 1))
+
+
+@LOWERINGS.register(*entries("index_add_", "index_add", "index_copy_", "index_copy", "index_fill_"))
+def index_add(op: Op) -> Sequence[Piece]:
+    """`index_add_(table, dim, index, source)`."""
+    name = "index_add" if "add" in op.name else "index_put"
+    table, index = op.tensors[:2]
+    source = op.tensors[2] if len(op.tensors) > 2 else index
+    rows = size(index.shape)
+    return gathered(name, table, rows, max(size(source.shape) // max(rows, 1), 1))
+
+
+@LOWERINGS.register(*entries("gather", "take", "take_along_dim", "masked_select_backward"))
+def gather(op: Op) -> Sequence[Piece]:
+    """`gather(table, dim, index)`: one element per index."""
+    return gathered("gather", tensor(op, 0), size(op.tensors[-1].shape), 1)
+
+
+@LOWERINGS.register(*entries("gather_backward", leaf=True))
+def gather_backward(op: Op) -> Sequence[Piece]:
+    """One element per index, added."""
+    return gathered("scatter_add", tensor(op, 0), size(op.tensors[-1].shape), 1)
+
+
+@LOWERINGS.register(
+    *entries(
+        "scatter_", "scatter", "scatter_add_", "scatter_add", "scatter_reduce_", "scatter_reduce"
+    )
+)
+def scatter(op: Op) -> Sequence[Piece]:
+    """`scatter_(table, dim, index, source)`: one element per index."""
+    name = "scatter" if op.name.rstrip("_").endswith("scatter") else "scatter_add"
+    return gathered(name, tensor(op, 0), size(op.tensors[1].shape), 1)
+
+
+def _indexed(op: Op) -> tuple[Tensor, list[Tensor], int, int]:
+    """(table, indices, rows, cols): one row per index tuple, of the dimensions not indexed."""
+    table = tensor(op, 0)
+    indices = list(tensors_in(argument(op, 1))) or list(op.tensors[1:2])
+    if not indices:
+        raise Untold
+    rows = max(size(i.shape) for i in indices)
+    cols = size(table.shape[len(indices) :])
+    return table, indices, rows, cols
+
+
+@LOWERINGS.register(*entries("index", "_unsafe_index"))
+def index(op: Op) -> Sequence[Piece]:
+    """`index(table, indices)`; a mask would bring `nonzero` along as a call of its own."""
+    table, _, rows, cols = _indexed(op)
+    return gathered("gather", table, rows, cols)
+
+
+@LOWERINGS.register(*entries("_index_put_impl_"))
+def index_put(op: Op) -> Sequence[Piece]:
+    """`_index_put_impl_(table, indices, values, accumulate)`: accumulating sorts the indices first.
+
+    Source: aten/src/ATen/native/cuda/Indexing.cu (index_put_with_sort_kernel).
+    """
+    table, _, rows, cols = _indexed(op)
+    accumulates = argument(op, 3)
+    if not rows * cols:
+        return ()
+    if accumulates is False:
+        return gathered("index_put", table, rows, cols)
+    return (*sorted_rows(1, rows, "int64"), *gathered("index_put_accumulate", table, rows, cols))
+
+
+@LOWERINGS.register(*entries("index_put_", "index_put", "masked_scatter_", leaf=True))
+def index_put_leaf(op: Op) -> Sequence[Piece]:
+    """`index_put_` where what it calls is not in the graph."""
+    return index_put(op)
+
+
+@LOWERINGS.register(*entries("embedding", leaf=True))
+def embedding(op: Op) -> Sequence[Piece]:
+    """`embedding(weight, indices)`: a row per index."""
+    table, indices = tensor(op, 0), tensor(op, 1)
+    return gathered("embedding", table, size(indices.shape), table.shape[-1])
+
+
+@LOWERINGS.register(*entries("repeat_interleave"))
+def repeat_interleave(op: Op) -> Sequence[Piece]:
+    """`repeat_interleave(repeats)`: which source each output has; its length is often not told."""
+    repeats, found = tensor(op, 0), output(op)
+    length = size((found or repeats).shape)
+    dims = {"elements": float(max(length, 1)), "segments": float(max(size(repeats.shape), 1))}
+    return (Piece("offsets_range", dims, "int64", guessed=found is None),)
+
+
+@LOWERINGS.register(*entries("nonzero", "masked_select", "argwhere"))
+def nonzero(op: Op) -> Sequence[Piece]:
+    """Counts, waits for the count on the host, then compacts."""
+    values = tensor(op, 0)
+    count = float(size(values.shape))
+    if not count:
+        return ()
+    waited = Piece("copy_d2h", {"elements": 1.0}, "int64", kind="copy", stream="copy", blocks=True)
+    whole = {"rows": 1.0, "cols": count}
+    return (
+        Piece("sum", whole, values.dtype, launches=2),
+        waited,
+        Piece("cumsum", whole, "int64", launches=2),
+    )
+
+
+def dims_of(op: Op, position: int) -> tuple[int, ...]:
+    """Dimensions stated at an argument; none where not told."""
+    return integers(op, position) or ()

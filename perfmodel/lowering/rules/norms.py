@@ -1,0 +1,136 @@
+"""Softmax and normalisations, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfmodel.graph.ops import Op, Tensor
+from perfmodel.lowering.arguments import integers, rows_cols, size, tensor
+from perfmodel.lowering.names import entries
+from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
+
+
+def along_last(
+    op: str, values: Tensor, direction: str = "fwd", *, cols: int | None = None, launches: int = 1
+) -> Sequence[Piece]:
+    """One row of the table over `values`, that run along the last `cols` elements."""
+    total = size(values.shape)
+    if not total:
+        return ()
+    dims = rows_cols(values.shape)
+    if cols:
+        dims = {"rows": total / cols, "cols": float(cols)}
+    return (Piece(op, dims, values.dtype, direction, launches=launches),)
+
+
+def _along(op: Op, name: str, values: Tensor, direction: str, position: int) -> Sequence[Piece]:
+    dims = integers(op, position)
+    cols = values.shape[dims[0]] if dims and values.shape else None
+    return along_last(name, values, direction, cols=cols)
+
+
+@LOWERINGS.register(*entries("_softmax", "_safe_softmax"))
+def softmax(op: Op) -> Sequence[Piece]:
+    """`_softmax(x, dim, …)`."""
+    return _along(op, "softmax", tensor(op, 0), "fwd", 1)
+
+
+@LOWERINGS.register(*entries("_log_softmax"))
+def log_softmax(op: Op) -> Sequence[Piece]:
+    """`_log_softmax(x, dim, …)`."""
+    return _along(op, "log_softmax", tensor(op, 0), "fwd", 1)
+
+
+@LOWERINGS.register(*entries("_softmax_backward_data"))
+def softmax_backward(op: Op) -> Sequence[Piece]:
+    """`_softmax_backward_data(gradient, output, dim, …)`."""
+    return _along(op, "softmax", tensor(op, 0), "bwd", 2)
+
+
+@LOWERINGS.register(*entries("_log_softmax_backward_data"))
+def log_softmax_backward(op: Op) -> Sequence[Piece]:
+    """`_log_softmax_backward_data(gradient, output, dim, …)`."""
+    return _along(op, "log_softmax", tensor(op, 0), "bwd", 2)
+
+
+@LOWERINGS.register(*entries("softmax", "log_softmax", "special_softmax", leaf=True))
+def softmax_leaf(op: Op) -> Sequence[Piece]:
+    """`softmax(x, dim, …)` where the op behind it is not in the graph."""
+    return _along(op, op.name.removeprefix("aten::"), tensor(op, 0), "fwd", 1)
+
+
+def _normalised(op: Op, position: int) -> int | None:
+    """Elements that one normalisation runs over: stated, else None for the last dimension."""
+    shape = integers(op, position)
+    return size(shape) if shape else None
+
+
+@LOWERINGS.register(*entries("native_layer_norm"))
+def layer_norm(op: Op) -> Sequence[Piece]:
+    """`native_layer_norm(x, normalized_shape, weight, bias, eps)`."""
+    return along_last("layer_norm", tensor(op, 0), cols=_normalised(op, 1))
+
+
+@LOWERINGS.register(*entries("layer_norm", leaf=True))
+def layer_norm_leaf(op: Op) -> Sequence[Piece]:
+    """`layer_norm(x, normalized_shape, …)`."""
+    return along_last("layer_norm", tensor(op, 0), cols=_normalised(op, 1))
+
+
+@LOWERINGS.register(*entries("native_layer_norm_backward"))
+def layer_norm_backward(op: Op) -> Sequence[Piece]:
+    """Gradient of the input, then of weight and bias: two kernels at least."""
+    return along_last("layer_norm", tensor(op, 1), "bwd", cols=_normalised(op, 2), launches=2)
+
+
+@LOWERINGS.register(*entries("rms_norm", "_fused_rms_norm"))
+def rms_norm(op: Op) -> Sequence[Piece]:
+    """`rms_norm(x, normalized_shape, weight, eps)`."""
+    return along_last("rms_norm", tensor(op, 0), cols=_normalised(op, 1))
+
+
+def per_channel(values: Tensor, direction: str = "fwd", *, launches: int = 1) -> Sequence[Piece]:
+    """Batch normalisation of `values` (batch x channels x …)."""
+    if len(values.shape) < 2:
+        raise Untold
+    total, channels = size(values.shape), values.shape[1]
+    if not total:
+        return ()
+    dims = {"rows": total / channels, "cols": float(channels)}
+    return (Piece("batch_norm", dims, values.dtype, direction, launches=launches),)
+
+
+@LOWERINGS.register(*entries("cudnn_batch_norm", "miopen_batch_norm"))
+def batch_norm(op: Op) -> Sequence[Piece]:
+    """One kernel of the library."""
+    return per_channel(tensor(op, 0))
+
+
+@LOWERINGS.register(
+    *entries("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"),
+)
+def native_batch_norm(op: Op) -> Sequence[Piece]:
+    """PyTorch's own: statistics, running statistics, normalisation."""
+    return per_channel(tensor(op, 0), launches=3)
+
+
+@LOWERINGS.register(*entries("batch_norm", leaf=True))
+def batch_norm_leaf(op: Op) -> Sequence[Piece]:
+    """`batch_norm(x, …)`."""
+    return per_channel(tensor(op, 0))
+
+
+@LOWERINGS.register(
+    *entries("cudnn_batch_norm_backward", "miopen_batch_norm_backward"),
+    *entries("native_batch_norm_backward", "batch_norm_backward"),
+)
+def batch_norm_backward(op: Op) -> Sequence[Piece]:
+    """The first tensors are the input and the gradient, of one shape."""
+    return per_channel(tensor(op, 0), "bwd")
+
+
+@LOWERINGS.register(*entries("native_group_norm", "native_group_norm_backward"))
+def group_norm(op: Op) -> Sequence[Piece]:
+    """Statistics per group, then the normalisation."""
+    direction = "bwd" if op.name.endswith("backward") else "fwd"
+    return along_last("group_norm", tensor(op, 0), direction, launches=2)

@@ -1,0 +1,186 @@
+"""FBGEMM's table-batched embeddings (TBE): the lookup, and its backward with the update in it.
+
+The order of arguments is the same in all versions from `hash_size_cumsum, total_hash_size_bits,
+indices, offsets, pooling_mode` on; what stands before grew. So the pair of indices and offsets is
+found by what surrounds it. Source: fbgemm_gpu/codegen of FBGEMM 0.2 to 1.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil, log2
+
+from perfmodel.graph.lookups import lookups_of
+from perfmodel.graph.ops import Op, Tensor, tensors_in
+from perfmodel.lowering.arguments import bytes_of, output, size
+from perfmodel.lowering.names import entries
+from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
+from perfmodel.lowering.rules.fill import fill_of
+from perfmodel.lowering.rules.sort import sorted_rows
+
+INTEGERS = ("int64", "int32")
+STATE_BYTES = {
+    "rowwise_adagrad": (4.0, 0.0),
+    "approx_rowwise_adagrad": (4.0, 0.0),
+    "rowwise_weighted_adagrad": (4.0, 0.0),
+    "partial_rowwise_adam": (4.0, 4.0),
+    "partial_rowwise_lamb": (4.0, 4.0),
+    "adagrad": (0.0, 4.0),
+    "adam": (0.0, 8.0),
+    "lamb": (0.0, 8.0),
+    "lars_sgd": (0.0, 4.0),
+}
+"""Optimizer to its state: bytes per row, and per element of a row; none for SGD."""
+BACKWARD_LAUNCHES = 3
+"""Long segments found; a kernel for them, one for the others."""
+TWO_LAUNCHES = 2
+"""cub's scans: one initialises, one scans."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A lookup as its arguments tell it."""
+
+    tables: int
+    batch: int
+    lookups: int
+    dim: float
+    rows: float
+    """In all tables."""
+    key_bits: int
+    weights: Tensor
+    weighted: bool
+    output_dtype: str
+    wide: bool
+    """Whether the mean dim comes from stated sizes; else it is a guess."""
+
+
+def _is_keys(item: object) -> bool:
+    return isinstance(item, Tensor) and item.dtype in INTEGERS and len(item.shape) == 1
+
+
+def _place(inputs: Sequence[object]) -> int:
+    """Position of `indices`, which `offsets` follow."""
+    for at in range(2, len(inputs) - 1):
+        before, after = inputs[at - 1], inputs[at + 2] if at + 2 < len(inputs) else None
+        pair = _is_keys(inputs[at]) and _is_keys(inputs[at + 1])
+        if pair and not isinstance(before, Tensor) and not isinstance(after, Tensor):
+            return at
+    raise Untold
+
+
+def call_of(inputs: Sequence[object], pooled: Tensor | None, op: Op) -> Call:
+    """What a forward call's arguments say, with its output or the gradient of it."""
+    at = _place(inputs)
+    indices, offsets = inputs[at], inputs[at + 1]
+    assert isinstance(indices, Tensor)
+    assert isinstance(offsets, Tensor)
+    table_offsets = inputs[at - 2] if _is_keys(inputs[at - 2]) else inputs[at - 5]
+    if not isinstance(table_offsets, Tensor):
+        raise Untold
+    tables = max(size(table_offsets.shape) - 1, 1)
+    batch = max((size(offsets.shape) - 1) // tables, 1)
+    held = [t for t in tensors_in(tuple(inputs[:at])) if t.dtype not in INTEGERS]  # type: ignore[arg-type]
+    if not held:
+        raise Untold
+    weights = max(held, key=lambda t: size(t.shape))
+    total_dim = inputs[at - 4]
+    stated = isinstance(total_dim, int) and total_dim > 0
+    if pooled is not None and len(pooled.shape) == 2:
+        dim, stated = size(pooled.shape) / (batch * tables), True
+    else:
+        dim = total_dim / tables if isinstance(total_dim, int) and stated else 64.0
+    rows = max(size(weights.shape) / dim, float(tables))
+    bits = inputs[at - 1]
+    weight = inputs[at + 3] if at + 3 < len(inputs) else None
+    return Call(
+        tables=tables,
+        batch=batch,
+        lookups=size(indices.shape),
+        dim=dim,
+        rows=rows,
+        key_bits=bits if isinstance(bits, int) and bits > 0 else ceil(log2(rows + 1)),
+        weights=weights,
+        weighted=isinstance(weight, Tensor) and size(weight.shape) == size(indices.shape),
+        output_dtype=pooled.dtype if pooled is not None else "fp32",
+        wide=stated,
+    )
+
+
+def piece_of(call: Call, op: Op, direction: str = "fwd") -> Piece:
+    """The row of the measurement table for a call."""
+    dims = {
+        "tables": float(call.tables),
+        "batch": float(call.batch),
+        "lookups": float(call.lookups),
+        "dim": max(call.dim, 1.0),
+        "hash_size": call.rows / call.tables,
+        "weighted": float(call.weighted),
+        "output_bytes": bytes_of(call.output_dtype),
+    }
+    known = lookups_of(op.attributes)
+    if known is not None:
+        lookups = [b * p for b, p in zip(known.batch, known.pooling, strict=True)]
+        total = sum(lookups) or 1.0
+        dims["unique_rows"] = sum(known.unique_rows)
+        dims["zipf_alpha"] = sum(a * n for a, n in zip(known.alpha, lookups, strict=True)) / total
+    return Piece("tbe", dims, call.weights.dtype, direction, guessed=not call.wide)
+
+
+@LOWERINGS.register(
+    *entries(
+        "fbgemm::split_embedding_*lookup_*_function*",
+        "fbgemm::dense_embedding_codegen_lookup_function*",
+        "fbgemm::*embedding*_codegen_forward_*",
+        "fbgemm::int_nbit_split_embedding*_lookup_function*",
+        "fbgemm::ssd_embedding_codegen_lookup_*_function*",
+    )
+)
+def lookup(op: Op) -> Sequence[Piece]:
+    """One kernel forward."""
+    call = call_of(op.inputs, output(op), op)
+    return (piece_of(call, op),) if call.lookups else ()
+
+
+def optimizer_of(name: str) -> str:
+    """`rowwise_adagrad` of `torch::autograd::CppNode<SplitLookupFunction_rowwise_adagrad_Op>`."""
+    found = [o for o in (*STATE_BYTES, "sgd", "Dense") if f"_{o}_" in name or f"_{o}>" in name]
+    return max(found, key=len, default="")
+
+
+@LOWERINGS.register(
+    *entries("torch::autograd::CppNode<*Split*Lookup*Function*>"),
+    *entries("fbgemm::*embedding*_backward_codegen_*"),
+)
+def lookup_backward(op: Op) -> Sequence[Piece]:
+    """Sorts the lookups by row, then adds up and applies each row's gradient.
+
+    Arguments: the gradient, then those of the lookup (see `context.completed`).
+    """
+    gradients = [item for item in op.inputs[:1] if isinstance(item, Tensor)]
+    if not gradients:
+        raise Untold
+    call = call_of(op.inputs[1:], gradients[0], op)
+    if not call.lookups:
+        return ()
+    optimizer = optimizer_of(op.name)
+    per_row, per_element = STATE_BYTES.get(optimizer, (0.0, 0.0))
+    state_bytes = per_row + per_element * call.dim
+    lookups = float(call.lookups)
+    whole = {"rows": 1.0, "cols": lookups}
+    table = piece_of(call, op, "bwd")
+    table = replace(
+        table, dims={**table.dims, "state_bytes": state_bytes}, launches=BACKWARD_LAUNCHES
+    )
+    zeros = fill_of(call.weights) if optimizer == "Dense" else ()
+    weights = (piece_of(call, op, "bwd_indice_weights"),) if call.weighted else ()
+    return (
+        *zeros,
+        *weights,
+        Piece("elementwise", {"elements": lookups}, "int64"),
+        *sorted_rows(1, call.lookups, "int64", key_bits=float(call.key_bits)),
+        Piece("run_length_encode", whole, "int64", launches=TWO_LAUNCHES),
+        Piece("cumsum", whole, "int32", launches=TWO_LAUNCHES),
+        table,
+    )
