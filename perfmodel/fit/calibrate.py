@@ -9,7 +9,7 @@ import numpy as np
 
 from perfmodel.hardware import Device
 from perfmodel.kernels.cpu.call import Call
-from perfmodel.kernels.cpu.family import SPREAD, CpuFamily
+from perfmodel.kernels.cpu.family import CpuFamily
 from perfmodel.kernels.cpu.parameters import Parameter, values_of
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import Floats
@@ -62,7 +62,7 @@ def calibrate(model: CpuFamily, samples: Samples, device: Device) -> Tables:
         sections[call.section] = _Section(
             call, np.log(samples.duration_us[index]), np.sqrt(samples.weight[index])
         )
-    fitted = [each for each in model.parameters if each is not SPREAD]
+    fitted = model.fitted
     shared = [each for each in fitted if not each.per_op]
     own = [each for each in fitted if each.per_op]
     tables: Tables = {model.family: {}}

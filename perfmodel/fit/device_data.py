@@ -157,8 +157,7 @@ def _frame(path: Path) -> tuple[bytes, pd.DataFrame]:
         if path.suffix == ".parquet":
             frame = pd.read_parquet(io.BytesIO(data))
         else:
-            compression = "gzip" if path.suffix == ".gz" else None
-            frame = pd.read_csv(io.BytesIO(data), compression=compression, low_memory=False)
+            frame = pd.read_csv(io.BytesIO(data), low_memory=False)
     except (ValueError, OSError, UnicodeDecodeError, pd.errors.ParserError) as error:
         raise UsageError(f"{path}: cannot be read as a table: {str(error)[:120]}") from None
     if not len(frame):
@@ -177,17 +176,17 @@ def _require_times(frame: pd.DataFrame, column: str, path: Path) -> None:
     bad = np.flatnonzero(~(np.isfinite(times) & (times > 0)))
     if len(bad):
         raise UsageError(
-            f"{path}: row {bad[0] + 1}: {column} is {frame[column].iloc[bad[0]]}; expected a time above 0"
+            f"{path}: row {bad[0] + 1}: {column} is {frame[column].iloc[bad[0]]}; "
+            "expected a time above 0"
         )
 
 
 def _alone(frame: pd.DataFrame, path: Path) -> Measured:
     """Rows of ops called alone; of no op of the vocabulary, or another algorithm, left out."""
     _require_times(frame, "duration_us", path)
-    variant = frame["variant"] if "variant" in frame else None
     known = frame["op"].isin(list(OPS)).to_numpy()
-    if variant is not None:
-        known &= ~variant.isin(OTHER_ALGORITHMS).to_numpy()
+    if "variant" in frame:
+        known &= ~frame["variant"].isin(OTHER_ALGORITHMS).to_numpy()
     frame = frame[known].reset_index(drop=True)
     rows = Rows.from_frame(frame)
     if "variant" in frame:

@@ -11,7 +11,8 @@ import numpy as np
 
 from perfmodel.errors import ModelError
 from perfmodel.graph.ops import Argument, Op, Tensor
-from perfmodel.lowering.context import STEP_BYTES, written_bytes
+from perfmodel.kernels.cpu.call import WATCHED
+from perfmodel.lowering.step_rows import STEP_BYTES, written_bytes
 from perfmodel.lowering.names import rule_of
 from perfmodel.lowering.piece import Piece, Untold
 from perfmodel.ops.rows import Rows
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 COLUMNS = ("configuration", "op", "phase", "input_shapes", "input_dtypes", "scalars", "duration_us")
 TARGET = "cpu"
+_LEADING = {"aten::convolution": 3}
+"""Tensor arguments that may be absent and stand before the scalars."""
 _LAYOUTS = {"sparse_coo": "sparse"}
 
 
@@ -45,7 +48,7 @@ def is_op_table(frame: pd.DataFrame) -> bool:
 
 
 def operators_of(frame: pd.DataFrame) -> Operators:
-    """Every operator of real steps in `frame`; probes, and what ran only to be watched, left out."""
+    """Operators of real steps in `frame`; probes, and what ran only to be watched, left out."""
     kept: list[tuple[int, Piece]] = []
     skipped: dict[str, int] = {}
     watched = frame["artefact"].fillna(0).to_numpy() > 0 if "artefact" in frame else None
@@ -83,6 +86,8 @@ def op_of(record: dict[str, Any]) -> Op:
     kinds = json.loads(layouts) if isinstance(layouts, str) else [""] * len(shapes)
     scalars = json.loads(record["scalars"])
     tensors = [_tensor(*each) for each in zip(shapes, types, kinds, strict=True)]
+    name = str(record["op"]).split(".")[0]
+    tensors += [None] * (_LEADING.get(name, 0) - len(tensors))
     made = record.get("output_shapes")
     outputs = json.loads(made) if isinstance(made, str) else []
     first = next(iter(types), "float32")
@@ -94,7 +99,7 @@ def op_of(record: dict[str, Any]) -> Op:
     if unique is not None and unique == unique and unique > 0:
         attributes["unique_rows"] = str(unique)
     return Op(
-        name=str(record["op"]).split(".")[0],
+        name=name,
         inputs=(*tensors, *(_plain(value) for value in scalars.values())),
         outputs=tuple(Tensor(tuple(shape), _dtype(dtype)) for shape in outputs),
         phase=str(record["phase"]),
@@ -113,7 +118,8 @@ def _pieces(op: Op) -> tuple[Piece, ...]:
 
 
 def _row(piece: Piece) -> dict[str, Any]:
-    return {**piece.dims, "op": piece.op, "dtype": piece.dtype, "direction": piece.direction}
+    texts = {"op": piece.op, "dtype": piece.dtype, "direction": piece.direction}
+    return {**piece.dims, **texts, "timing": WATCHED}
 
 
 def _tensor(shape: Any, dtype: Any, layout: Any) -> Argument:

@@ -27,6 +27,11 @@ CALL_PARAMETERS = (
     Parameter("cold_us", 5.0, 0.1, 60.0, "code and tensors that are in no cache"),
     Parameter("fork_us", 4.0, 0.1, 60.0, "starting and joining the threads"),
 )
+UNWATCHED_PARAMETERS = (
+    Parameter("overhead_ratio", 1.0, 0.05, 3.0, "an op's overhead where nobody times it"),
+    Parameter("work_ratio", 1.0, 0.3, 3.0, "an op's work where nobody times it", per_op=True),
+)
+"""What timing each operator of a step costs it: fitted to whole steps that were not watched."""
 MEMORY_PARAMETERS = (
     Parameter("l2_gb_per_s", lambda d: d.l2_gb_per_s or 40.0 * d.sm_count, 5.0, 2000.0, "from L2"),
     Parameter(
@@ -58,6 +63,8 @@ class Call:
     is_bf16: Floats
     in_step: Floats
     """1 where the op ran inside a program, 0 where it was called alone."""
+    unwatched: Floats
+    """1 where the whole program is timed, not each of its operators."""
     cold: Floats
     """1 where the caches had been emptied."""
     direction: str
@@ -90,7 +97,8 @@ class Call:
         """What the op costs before it does anything."""
         values = self.values
         alone = (1 - self.in_step) * values["call_us"]
-        return values["floor_us"] + alone + self.cold * values["cold_us"]
+        ratio = np.where(self.unwatched > 0, values["overhead_ratio"], 1.0)
+        return ratio * (values["floor_us"] + alone + self.cold * values["cold_us"])
 
     def moving_us(self, moved_bytes: Floats, held_bytes: Floats, threads: Floats) -> Floats:
         """Moving `moved_bytes` while `held_bytes` compete for the caches.
@@ -130,6 +138,10 @@ def slower(first: Floats, second: Floats) -> Floats:
     return (first**SHARPNESS + second**SHARPNESS) ** (1 / SHARPNESS)
 
 
-def is_in_step(timing: tuple[str, ...]) -> Floats:
-    """1 for rows that are asked for as part of a program."""
-    return np.array([float(each == KERNEL) for each in timing])
+WATCHED = "dispatch_mode"
+"""`timing` of operators that `collect ops` timed one by one inside a step."""
+
+
+def is_one_of(timing: tuple[str, ...], *kinds: str) -> Floats:
+    """1 for rows whose `timing` is one of `kinds`."""
+    return np.array([float(each in kinds) for each in timing])

@@ -8,10 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfmodel.hardware import Device
-from perfmodel.kernels.cpu.call import CALL_PARAMETERS, Call, is_in_step
-from perfmodel.kernels.cpu.parameters import Parameter, values_of
+from perfmodel.kernels.cpu.call import (
+    CALL_PARAMETERS,
+    UNWATCHED_PARAMETERS,
+    WATCHED,
+    Call,
+    is_one_of,
+)
+from perfmodel.kernels.cpu.parameters import Parameter, section_of, values_of
 from perfmodel.kernels.model import Estimate, Explanation
-from perfmodel.ops.rows import Ints, Rows
+from perfmodel.ops.rows import KERNEL, Ints, Rows
 from perfmodel.ops.spec import OPS, Floats
 
 Terms = Callable[[Call], Mapping[str, Floats]]
@@ -34,7 +40,14 @@ class CpuFamily:
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """All parameters, those that every family has first."""
-        return (*(CALL_PARAMETERS if self.called else ()), *self.own, SPREAD)
+        called = CALL_PARAMETERS if self.called else ()
+        return (*called, *self.own, *UNWATCHED_PARAMETERS, SPREAD)
+
+    @property
+    def fitted(self) -> tuple[Parameter, ...]:
+        """The parameters that rows of single ops decide."""
+        apart = (*UNWATCHED_PARAMETERS, SPREAD)
+        return tuple(each for each in self.parameters if each not in apart)
 
     def calls(self, rows: Rows, device: Device) -> list[tuple[Ints, Call]]:
         """The rows by op, checked."""
@@ -42,14 +55,16 @@ class CpuFamily:
         cold = rows.dims.get("cold")
         for (op, direction), index in _groups(rows):
             numbers = index.tolist()
-            section = op if direction == "fwd" else f"{op}_{direction}"
+            timing = tuple(rows.timing[i] for i in numbers)
+            section = section_of(self.family, op, direction)
             call = Call(
                 op=op,
                 section=section,
                 dims=rows.dims_of(op, index),
                 item_bytes=rows.item_bytes(index),
                 is_bf16=np.array([float(rows.dtype[i] == "bf16") for i in numbers]),
-                in_step=is_in_step(tuple(rows.timing[i] for i in numbers)),
+                in_step=is_one_of(timing, KERNEL, WATCHED),
+                unwatched=is_one_of(timing, KERNEL),
                 cold=np.zeros(len(index)) if cold is None else np.nan_to_num(cold[index]),
                 direction=direction,
                 flags={name: values[index] for name, values in rows.dims.items()},
@@ -62,7 +77,8 @@ class CpuFamily:
     def breakdown(self, call: Call) -> dict[str, Floats]:
         """Every term of `call`, microseconds, the op's overhead first."""
         before = {"overhead": call.overhead_us()} if self.called else {}
-        return {**before, **self.terms(call)}
+        ratio = np.where(call.unwatched > 0, call.values["work_ratio"], 1.0)
+        return {**before, **{name: ratio * term for name, term in self.terms(call).items()}}
 
     def estimate(self, rows: Rows, device: Device) -> Estimate:
         """Durations of `rows`; `ModelError` on impossible rows."""

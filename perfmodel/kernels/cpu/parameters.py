@@ -1,8 +1,8 @@
 """Parameters of CPU models: physical defaults from a device's figures, or a calibration's values.
 
-A device file may hold `[calibration.FAMILY]` and `[calibration.SECTION]` tables, a section being
-an op, or an op and its direction (`relu`, `embedding_bag_bwd`); its value goes before its
-family's, and that before the default.
+A device file may hold tables `[calibration.FAMILY]` and `[calibration."FAMILY.OP"]`, an op that is
+not forward with its direction (`vector.relu`, `embedding.embedding_bag_bwd`); an op's value goes
+before its family's, and that before the default.
 """
 
 from __future__ import annotations
@@ -35,6 +35,11 @@ class Parameter:
         """The default on `device`, within the range."""
         value = self.default(device) if callable(self.default) else self.default
         return min(max(value, self.low), self.high)
+
+
+def section_of(family: str, op: str, direction: str = "fwd") -> str:
+    """Name of the table of an op's own values."""
+    return f"{family}.{op}" if direction == "fwd" else f"{family}.{op}_{direction}"
 
 
 def values_of(

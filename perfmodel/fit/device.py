@@ -1,0 +1,212 @@
+"""A CPU device from measurements: parameters of every family, checked on a half held out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import UsageError
+from perfmodel.fit.calibrate import Samples, Tables, calibrate
+from perfmodel.fit.device_data import IN_STEP, DeviceData, Measured
+from perfmodel.fit.host import fit_host, parts_of, with_host
+from perfmodel.hardware import Device
+from perfmodel.kernels.cpu.family import CpuFamily
+from perfmodel.kernels.model import KERNELS
+from perfmodel.lowering.step_rows import rows_of
+from perfmodel.lowering.cpu_step import cpu_pieces
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import Floats
+from perfmodel.validate.step_table import MeasuredStep, steps_of
+from perfmodel.workload import op_graph
+
+HELD_OUT_FRAC = 0.5
+MIN_GROUPS, MIN_STEPS, MIN_FOR_SPREAD = 4, 8, 10
+COVERED_FRAC = 0.9
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Held-out errors of one family in one kind of measurement, beside the measurement's spread.
+
+    `bias_pct` is that of the summed time; `spread_pct` how far medians lie above the robust times.
+    """
+
+    family: str
+    kind: str
+    n: int
+    median_pct: float
+    p90_pct: float
+    bias_pct: float
+    spread_pct: float
+
+
+@dataclass(frozen=True)
+class DeviceFit:
+    """A calibrated device, and how well its parameters did on what they had not seen."""
+
+    device: Device
+    errors: tuple[Errors, ...]
+    steps: Errors | None
+    seed: int
+    notes: tuple[str, ...] = ()
+
+
+def fit_device(
+    data: DeviceData,
+    base: Device,
+    *,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda what: None,
+) -> DeviceFit:
+    """Fit the CPU `base` to `data`: first to a random half, for the errors on the other; then to all.
+
+    Halves are of shapes, and of whole configurations for operators in steps. Raises `UsageError`.
+    """
+    measured = data.all
+    steps = [step for frame in data.steps for step in steps_of(frame, data.sources[0].name)]
+    held = _held_out(measured, [step.name for step in steps], seed)
+    is_held = np.array([group in held for group in measured.group])
+    notes = [] if held else ["too few shapes to hold any out: no errors are known"]
+    progress("fitting one half")
+    errors: list[Errors] = []
+    step_errors = None
+    spreads: Tables = {}
+    if held:
+        trained = _calibrated(measured.take(np.flatnonzero(~is_held)), base, progress)
+        half = replace(base, calibration=trained)
+        errors, spreads = _errors(measured.take(np.flatnonzero(is_held)), half)
+        known = [step for step in steps if step.name not in held]
+        other = [step for step in steps if step.name in held]
+        if len(known) >= MIN_STEPS and len(other) >= MIN_STEPS:
+            half = replace(base, calibration=_with_steps(trained, known, half))
+            step_errors = _step_errors(other, half)
+    progress("fitting all")
+    tables = _calibrated(measured, base, progress)
+    if len(steps) >= MIN_STEPS:
+        tables = _with_steps(tables, steps, replace(base, calibration=tables))
+    elif steps:
+        notes.append(f"{len(steps)} step times are too few for the host's own work")
+    for section, values in spreads.items():
+        tables.setdefault(section, {}).update(values)
+    return DeviceFit(
+        replace(base, calibration=tables), tuple(errors), step_errors, seed, tuple(notes)
+    )
+
+
+def predict_steps(steps: Sequence[MeasuredStep], device: Device) -> list[tuple[Rows, Floats]]:
+    """Per configuration the rows of its step and their predicted durations, microseconds."""
+    from perfmodel.duration import durations_of
+
+    found = []
+    for step in steps:
+        rows = step_rows(step)
+        found.append((rows, durations_of(rows, with_threads(device, step.threads)).duration_us))
+    return found
+
+
+def step_rows(step: MeasuredStep) -> Rows:
+    """The pieces of one rank's step as rows."""
+    graph = op_graph(
+        step.workload, step.batch, ranks=step.ranks, target="cpu", threads=step.threads
+    )
+    return rows_of(cpu_pieces(graph))
+
+
+def with_threads(device: Device, threads: int) -> Device:
+    """`device` as so many of its cores see it."""
+    if threads >= device.sm_count:
+        return device
+    share = threads / device.sm_count
+    return replace(
+        device,
+        sm_count=threads,
+        l2_bytes=round(device.l2_bytes * share),
+        fp32_tflop_per_s=device.fp32_tflop_per_s * share,
+    )
+
+
+def _held_out(measured: Measured, names: Sequence[str], seed: int) -> set[str]:
+    groups = sorted({*measured.group, *names})
+    if len(groups) < MIN_GROUPS:
+        return set()
+    order = np.random.default_rng(seed).permutation(len(groups))
+    return {groups[place] for place in order[: round(len(groups) * HELD_OUT_FRAC)].tolist()}
+
+
+def _calibrated(measured: Measured, base: Device, progress: Callable[[str], None]) -> Tables:
+    tables: Tables = {}
+    for family, index in measured.families().items():
+        model = KERNELS.get(f"cpu/{family}/heuristic")
+        if not isinstance(model, CpuFamily):
+            continue
+        progress(f"fitting {family} ({len(index)} rows)")
+        part = measured.take(index)
+        tables |= calibrate(model, Samples(part.rows, part.duration_us, part.weight), base)
+    if not tables:
+        raise UsageError("no row is of a family that has a model of CPUs: nothing to fit")
+    return tables
+
+
+def _with_steps(tables: Tables, steps: Sequence[MeasuredStep], device: Device) -> Tables:
+    single = [step for step in steps if step.ranks == 1]
+    parts = parts_of([step_rows(step) for step in single], device)
+    return with_host(tables, fit_host(parts, np.array([step.step_us for step in single])))
+
+
+def _errors(held: Measured, device: Device) -> tuple[list[Errors], Tables]:
+    """Errors by family and kind, and per family and section what nine of ten residuals are within."""
+    found: list[Errors] = []
+    spreads: Tables = {}
+    for family, index in held.families().items():
+        model = KERNELS.get(f"cpu/{family}/heuristic")
+        if not isinstance(model, CpuFamily) or family not in device.calibration:
+            continue
+        part = held.take(index)
+        predicted = model.estimate(part.rows, device).duration_us
+        kinds = np.array(part.kind, object)
+        for kind in dict.fromkeys(part.kind):
+            own = kinds == kind
+            found.append(
+                _error(family, kind, predicted[own], part.duration_us[own], part.spread_frac[own])
+            )
+        residual = np.abs(np.log(predicted / part.duration_us))
+        judged = kinds == IN_STEP if (kinds == IN_STEP).any() else np.ones(len(part), bool)
+        spreads[family] = {"spread_frac": _spread(residual[judged])}
+        for where, call in model.calls(part.rows, device):
+            mine = where[judged[where]]
+            if len(mine) >= MIN_FOR_SPREAD and call.section != family:
+                spreads[call.section] = {"spread_frac": _spread(residual[mine])}
+    return found, spreads
+
+
+def _spread(residual: Floats) -> float:
+    return float(np.clip(np.expm1(np.quantile(residual, COVERED_FRAC)), 0.005, 3.0))
+
+
+def _step_errors(steps: Sequence[MeasuredStep], device: Device) -> Errors:
+    predicted = np.array([times.sum() for _, times in predict_steps(steps, device)])
+    measured = np.array([step.step_us for step in steps])
+    spread = np.array([step.halves_frac for step in steps])
+    return _error("step", "unwatched", predicted, measured, np.nan_to_num(spread))
+
+
+def _error(
+    family: str,
+    kind: str,
+    predicted: Floats,
+    measured: Floats,
+    spread: NDArray[np.float64],
+) -> Errors:
+    off = np.abs(predicted / measured - 1)
+    return Errors(
+        family=family,
+        kind=kind,
+        n=len(off),
+        median_pct=float(100 * np.median(off)),
+        p90_pct=float(100 * np.quantile(off, 0.9)),
+        bias_pct=float(100 * (predicted.sum() / measured.sum() - 1)),
+        spread_pct=float(100 * np.median(spread)),
+    )
