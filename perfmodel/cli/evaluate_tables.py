@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _WHAT = {
     "step_replay": "replayed (saw the step)",
     "step_left_out": "left out (predicted)",
+    "shapes": "from shapes alone",
     "null": "null: mean of the others",
 }
 _MOST_CHANGES = 30

@@ -33,6 +33,8 @@ class Kind(StrEnum):
     """A step's total of one overhead type, from a profile of the other steps."""
     FAMILY = "family"
     """A step's device time of one kernel family, from the durations in the other steps."""
+    SHAPES = "shapes"
+    """A rank's device time of the ops of one family, from their shapes alone."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,137 @@
+"""Device time of a trace's ops predicted from their shapes alone, beside what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.duration import COLLECTIVE, durations_of
+from perfmodel.errors import HardwareError, TraceError
+from perfmodel.graph.opgraph import op_graph
+from perfmodel.graph.ops import NO_OP, OpGraph
+from perfmodel.hardware import Device, from_driver_name
+from perfmodel.lowering import Lowered, lower
+from perfmodel.ops.families import families_of_kernels
+from perfmodel.ops.spec import OPS
+from perfmodel.ops.vocabulary.fallback import UNKNOWN
+from perfmodel.trace import Trace
+from perfmodel.trace.columns import Floats, Ints, RankTrace
+from perfmodel.trace.link import Links, launching_op
+from perfmodel.validate.types import Kind, Row, rows_of
+
+COMMUNICATION = "communication"
+TOTAL = "all kernels"
+
+
+@dataclass(frozen=True)
+class ShapeTimes:
+    """One rank: device time per op that was lowered, and how much of all of it that is.
+
+    Collectives are left out: what is measured of them contains waiting.
+    """
+
+    op: Ints
+    """Indices of the ops of the graph that both sides have."""
+    family: tuple[str, ...]
+    """Per op: the family of the measured kernel that took longest."""
+    predicted_us: Floats
+    measured_us: Floats
+    lowered_frac: float
+    """Share of the device time whose op a rule lowered."""
+    fallback_frac: float
+    """Share whose op only the fallback knows."""
+
+
+@dataclass(frozen=True)
+class _Kernels:
+    """The kernels and copies of one rank that are no communication."""
+
+    op: Ints
+    """Index of the op of the graph that answers for each, or `NO_OP`."""
+    family: NDArray[np.object_]
+    duration_us: Floats
+
+
+def shape_times(rank: RankTrace, links: Links, graph: OpGraph, device: Device) -> ShapeTimes:
+    """Predicted and measured device time of every op of `graph` that launched something."""
+    lowered = lower(graph, device.target, device=device)
+    predicted, is_known = _predicted(lowered, device)
+    kernels = _measured(rank, links, graph, lowered)
+    own = (kernels.op != NO_OP) & (predicted[kernels.op] > 0)
+    by_rule = own & is_known[kernels.op]
+    measured = np.bincount(kernels.op[own], kernels.duration_us[own], minlength=len(graph))
+    family = np.full(len(graph), "", object)
+    for at in np.argsort(kernels.duration_us[own], kind="stable").tolist():
+        family[kernels.op[own][at]] = kernels.family[own][at]
+    op = np.flatnonzero(measured > 0)
+    total = max(float(kernels.duration_us.sum()), np.finfo(float).tiny)
+    return ShapeTimes(
+        op=op,
+        family=tuple(family[op].tolist()),
+        predicted_us=predicted[op],
+        measured_us=measured[op].astype(np.float64),
+        lowered_frac=float(kernels.duration_us[by_rule].sum()) / total,
+        fallback_frac=float(kernels.duration_us[own & ~by_rule].sum()) / total,
+    )
+
+
+def shapes_of(trace: Trace) -> list[ShapeTimes]:
+    """`shape_times` of every rank.
+
+    None where the trace records no shapes, has no GPU, or has one that the catalogue lacks.
+    """
+    try:
+        return [
+            shape_times(rank, links, graph, _device(rank))
+            for rank, links, graph in zip(trace.ranks, trace.links, op_graph(trace), strict=True)
+            if rank.devices
+        ]
+    except (TraceError, HardwareError):
+        return []
+
+
+def shape_rows(name: str, found: list[ShapeTimes]) -> list[Row]:
+    """Per family, and of all kernels together: errors of the ranks' device time."""
+    families = sorted({family for times in found for family in times.family})
+    rows = []
+    for family in (*families, TOTAL):
+        sums = [_sums(times, family) for times in found]
+        predicted, measured = np.array(sums, np.float64).reshape(-1, 2).T
+        rows += rows_of(name, Kind.SHAPES, family, predicted, measured)
+    return rows
+
+
+def _sums(times: ShapeTimes, family: str) -> tuple[float, float]:
+    rows = np.array([family in (own, TOTAL) for own in times.family], bool)
+    return float(times.predicted_us[rows].sum()), float(times.measured_us[rows].sum())
+
+
+def _device(rank: RankTrace) -> Device:
+    device = rank.devices[0]
+    return from_driver_name(device.name, device.memory_bytes or None)
+
+
+def _predicted(lowered: Lowered, device: Device) -> tuple[Floats, NDArray[np.bool_]]:
+    """Per op of the graph: the time of its pieces, and whether a rule made them."""
+    own = np.array([OPS[op].family != COLLECTIVE for op in lowered.rows.op], bool)
+    pieces = np.flatnonzero(own)
+    taken = durations_of(lowered.rows.take(pieces), device).duration_us
+    total = np.bincount(lowered.owner[pieces], taken, minlength=len(lowered.graph))
+    is_known = np.ones(len(lowered.graph), bool)
+    is_known[lowered.owner[[op == UNKNOWN for op in lowered.rows.op]]] = False
+    return total.astype(np.float64), is_known
+
+
+def _measured(rank: RankTrace, links: Links, graph: OpGraph, lowered: Lowered) -> _Kernels:
+    rows = links.device_rows
+    names = [rank.strings[name] for name in rank.name[rows].tolist()]
+    family = np.array(families_of_kernels(names), object)
+    mine = np.flatnonzero(family != COMMUNICATION)
+    op_of_event = np.full(len(rank) + 1, NO_OP, np.int64)
+    events = np.array([op.event for op in graph.ops], np.int64)
+    op_of_event[events[events >= 0]] = np.flatnonzero(events >= 0)
+    launched_by = op_of_event[launching_op(rank, links)[mine]]
+    answered = np.where(launched_by == NO_OP, NO_OP, lowered.answered_by[launched_by])
+    return _Kernels(answered, family[mine], rank.duration_us[rows[mine]].astype(np.float64))
