@@ -31,7 +31,7 @@ def show_evaluation(console: Console, found: Evaluation) -> None:
         )
         for row in found.of_trace(facts.trace):
             sizes = (row.mape_pct, row.median_pct, row.worst_pct)
-            of = "step time" if row.kind in _WHAT else f"{row.kind.value} {row.name}"
+            of = "step time" if row.name == "step" else f"{row.kind.value} {row.name}"
             what = _WHAT.get(row.kind, "left out (predicted)")
             add(table, of, what, str(row.n), *(f"{v:.2f}" for v in sizes), f"{row.bias_pct:+.2f}")
         show(console, table)
