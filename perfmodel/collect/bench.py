@@ -20,8 +20,8 @@ from perfmodel.units import NS_PER_US
 
 BLOCK_CASES = 8
 ROUNDS = 4
-MIN_PER_ROUND, MAX_PER_ROUND = 3, 10
-TARGET_US = {"cpu": 150_000.0, "cuda": 40_000.0}
+MIN_PER_ROUND, MAX_PER_ROUND = 2, 10
+TARGET_US = {"cpu": 60_000.0, "cuda": 40_000.0}
 """Time per row: as many repeats as fit, within the limits above."""
 WARM_UP_CALLS = 2
 REASON_LENGTH = 160
@@ -113,20 +113,24 @@ class Bench:
             for _ in range(WARM_UP_CALLS):
                 prepared.run()
             self.backend.synchronize()
-            before_ns = time.perf_counter_ns()
-            self.stopwatch.samples(prepared.run, self.caches[0], 1)
-            cost_us = (time.perf_counter_ns() - before_ns) / NS_PER_US
+            repeats = {cache: self._repeats(prepared, cache) for cache in self.caches}
         except (RuntimeError, MemoryError, TypeError, NotImplementedError, ValueError) as error:
             self._skip(case, error)
             return []
-        fitting = int(TARGET_US[self.backend.kind] / ROUNDS / max(cost_us, 1.0))
-        per_round = min(max(fitting, MIN_PER_ROUND), MAX_PER_ROUND)
         rows = [(self._identity(case, cache), cache) for cache in self.caches]
         return [
-            _Job({**row, **prepared.facts}, prepared, cache, per_round)
+            _Job({**row, **prepared.facts}, prepared, cache, repeats[cache])
             for row, cache in rows
             if row not in self.table
         ]
+
+    def _repeats(self, prepared: Prepared, cache: str) -> int:
+        """As many repeats per round as fit into the target, from the cost of one."""
+        before_ns = time.perf_counter_ns()
+        self.stopwatch.samples(prepared.run, cache, 1)
+        cost_us = (time.perf_counter_ns() - before_ns) / NS_PER_US
+        fitting = int(TARGET_US[self.backend.kind] / ROUNDS / max(cost_us, 1.0))
+        return min(max(fitting, MIN_PER_ROUND), MAX_PER_ROUND)
 
     def _skip(self, case: Case, error: BaseException) -> None:
         exhausted = self.backend.out_of_memory(error)

@@ -25,16 +25,16 @@ def round_robin(sequences: Iterable[Sequence[T]]) -> Iterator[T]:
 def informative_order(families: dict[str, Sequence[Case]]) -> list[tuple[str, Case]]:
     """Cases with their family, so that every beginning of the list says most about all.
 
-    A family's groups (op, dtype, direction, variant) take turns, then the families take turns;
-    within a group the order is the family's own.
+    All groups (op, dtype, direction, variant) take turns, so that each gets as many cases as any
+    other; within a group the order is the family's own, and neighbours are of different families.
     """
     turns = []
     for name, cases in families.items():
-        groups: dict[tuple[str, ...], list[Case]] = {}
+        groups: dict[tuple[str, ...], list[tuple[str, Case]]] = {}
         for case in cases:
-            groups.setdefault(case.group, []).append(case)
-        turns.append([(name, case) for case in round_robin(groups.values())])
-    return list(round_robin(turns))
+            groups.setdefault(case.group, []).append((name, case))
+        turns.append(list(groups.values()))
+    return list(round_robin(round_robin(turns)))
 
 
 class Budget:

@@ -7,10 +7,16 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from perfmodel.collect import kernels, overheads, trace, truth
+from perfmodel.collect import kernels, ops, overheads, trace, truth
 from perfmodel.errors import PerfmodelError
 
-VERBS = {"kernels": kernels, "trace": trace, "truth": truth, "overheads": overheads}
+VERBS = {
+    "kernels": kernels,
+    "ops": ops,
+    "overheads": overheads,
+    "trace": trace,
+    "truth": truth,
+}
 EXIT_OK, EXIT_USAGE, EXIT_INTERRUPTED = 0, 2, 130
 
 

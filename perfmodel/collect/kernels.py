@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ from perfmodel.collect.arguments import add_device, minutes, output_folder, rest
 from perfmodel.collect.backend import open_backend
 from perfmodel.collect.bench import Bench
 from perfmodel.collect.budget import Budget, informative_order
-from perfmodel.collect.families import FAMILIES, load_families, scope_of
-from perfmodel.collect.machine import describe_machine, gpu_state
+from perfmodel.collect.families import FAMILIES, Scope, load_families, scope_of
+from perfmodel.collect.machine import BusyElsewhere, describe_machine, gpu_state
 from perfmodel.collect.records import write_record
 from perfmodel.collect.stopwatch import CACHES
 from perfmodel.collect.table import Table
+from perfmodel.errors import UsageError
 
 HELP = "time kernels of every family on this machine, the most informative shapes first"
 SCHEMA = "perfmodel.collect.kernels/1"
@@ -31,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=ALL,
         help=f"comma-separated, of {', '.join(load_families())} (default: {ALL})",
     )
+    parser.add_argument("--dtypes", help="comma-separated, of those that the machine has")
     parser.add_argument("--minutes", type=minutes, default=10.0, help="time to spend (default 10)")
     parser.add_argument("--cache", choices=(*CACHES, "both"), default="both")
     parser.add_argument("--threads", type=int, help="intra-op threads of the CPU")
@@ -46,6 +49,8 @@ def run(arguments: argparse.Namespace) -> None:
     budget = Budget(arguments.minutes)
     caches = CACHES if arguments.cache == "both" else (arguments.cache,)
     scope = scope_of(backend)
+    if arguments.dtypes:
+        scope = replace(scope, dtypes=chosen_dtypes(arguments.dtypes, scope))
     cases = informative_order({name: list(FAMILIES[name].cases(scope)) for name in families})
     record: dict[str, Any] = {
         "schema": SCHEMA,
@@ -55,12 +60,14 @@ def run(arguments: argparse.Namespace) -> None:
     }
     table = Table(path)
     resumed = len(table)
+    busy = BusyElsewhere()
     bench = Bench(backend, table, budget, caches)
     try:
         bench.measure_floors()
         bench.measure(cases, scope.max_bytes * BLOCK_MEMORY_SHARE)
     finally:
         record["gpu_state_at_end"] = gpu_state(backend)
+        record["busy_elsewhere_frac"] = busy.frac()
         record["rows"] = len(table)
         record["rows_resumed"] = resumed
         record["skipped"] = bench.skipped
@@ -81,6 +88,15 @@ def chosen_families(text: str) -> list[str]:
     for name in names:
         FAMILIES[name]
     return names or list(FAMILIES)
+
+
+def chosen_dtypes(text: str, scope: Scope) -> tuple[str, ...]:
+    """The dtypes of the comma-separated `text`; `UsageError` for one that the machine lacks."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in scope.dtypes:
+            raise UsageError(f"--dtypes {name}: this machine has {', '.join(scope.dtypes)}")
+    return names or scope.dtypes
 
 
 def _record_path(table: Path) -> Path:

@@ -12,7 +12,7 @@ from typing import Any
 
 from perfmodel.collect.models.truths import TruthConfig
 from perfmodel.collect.records import dump_record
-from perfmodel.collect.timing import robust_us, summarize
+from perfmodel.collect.timing import halves_frac, summarize
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.files import read_bytes, write_text
 
@@ -45,7 +45,7 @@ class Samples:
             "rounds": len(self.rounds_us),
             "steps": len(steps_us),
             **summary,
-            "halves_frac": self._halves_frac(),
+            "halves_frac": halves_frac(self.rounds_us),
         }
         if self.profiled_us:
             seen = summarize(self.profiled_us)
@@ -54,16 +54,6 @@ class Samples:
             figures["profiled_median_us"] = seen["median_us"]
             figures["profiler_cost_frac"] = round(seen["p10_us"] / summary["p10_us"] - 1, 4)
         return figures
-
-    def _halves_frac(self) -> float | None:
-        """By how much the robust times of the even and of the odd rounds differ, relatively."""
-        if len(self.rounds_us) < 2:
-            return None
-        even, odd = (
-            robust_us([value for taken in self.rounds_us[first::2] for value in taken])
-            for first in (0, 1)
-        )
-        return round(abs(even - odd) / min(even, odd), 4)
 
 
 class Ledger:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import time
 from collections.abc import Iterable
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
@@ -81,6 +82,38 @@ def library_versions(names: Iterable[str]) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+class BusyElsewhere:
+    """How much of the machine's processors other processes take, counted from its making."""
+
+    def __init__(self) -> None:
+        self._machine_s, self._own_s = _machine_busy_s(), _own_busy_s()
+        self._began_s = time.monotonic()
+
+    def frac(self) -> float | None:
+        """Their share of all processors so far, 0 to 1; `None` where the system does not tell."""
+        now_s = _machine_busy_s()
+        if now_s is None or self._machine_s is None:
+            return None
+        others_s = (now_s - self._machine_s) - (_own_busy_s() - self._own_s)
+        there_s = (time.monotonic() - self._began_s) * (os.cpu_count() or 1)
+        return round(min(max(others_s / max(there_s, 1e-9), 0.0), 1.0), 4)
+
+
+def _machine_busy_s() -> float | None:
+    """Processor seconds that all processes, and the hypervisor's other guests, have taken."""
+    try:
+        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+        user, nice, system, _idle, _wait, irq, soft_irq, steal = map(int, fields)
+    except (OSError, ValueError):
+        return None
+    return (user + nice + system + irq + soft_irq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def _own_busy_s() -> float:
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 def _describe_gpu(backend: Backend) -> dict[str, Any]:

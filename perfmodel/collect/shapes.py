@@ -7,6 +7,7 @@ from itertools import count
 
 ALIGNMENT = 64
 _PRIMES = (2, 3, 5, 7)
+_ITERATIONS = 40
 
 
 def halton(index: int, base: int) -> float:
@@ -22,6 +23,24 @@ def halton(index: int, base: int) -> float:
     return result
 
 
+def kronecker(index: int, dims: int) -> tuple[float, ...]:
+    """Element `index` (from 0) of the additive recurrence in `dims` dimensions, in (0, 1).
+
+    It fills a box of any number of dimensions evenly, where Halton points of large bases line up.
+    Source: Roberts 2018, "The unreasonable effectiveness of quasirandom sequences": steps are
+    powers of the inverse root of `x ** (dims + 1) = x + 1`.
+    """
+    root = 2.0
+    for _ in range(_ITERATIONS):
+        root = (1 + root) ** (1 / (dims + 1))
+    return tuple((0.5 + (index + 1) * root ** -(dim + 1)) % 1 for dim in range(dims))
+
+
+def log_between(low: float, high: float, fraction: float) -> float:
+    """The value at `fraction` of the way from `low` to `high` on a log scale."""
+    return float(low * (high / low) ** fraction)
+
+
 def log_points(ranges: dict[str, tuple[int, int]]) -> Iterator[dict[str, int]]:
     """Endless points in the box `ranges` (inclusive), log-uniform, at most four dims.
 
@@ -31,7 +50,7 @@ def log_points(ranges: dict[str, tuple[int, int]]) -> Iterator[dict[str, int]]:
     for index in count():
         point = {}
         for base, (name, (low, high)) in zip(_PRIMES, ranges.items(), strict=False):
-            value = round(low * (high / low) ** halton(index, base))
+            value = round(log_between(low, high, halton(index, base)))
             if index % 2 == 0 and value > ALIGNMENT:
                 value = round(value / ALIGNMENT) * ALIGNMENT
             point[name] = min(max(value, low), high)

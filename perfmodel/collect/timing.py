@@ -34,6 +34,16 @@ def summarize(samples_us: Sequence[float]) -> dict[str, float]:
     }
 
 
+def halves_frac(rounds_us: Sequence[Sequence[float]]) -> float | None:
+    """By how much the robust times of the even and of the odd rounds differ, relatively."""
+    if len(rounds_us) < 2:
+        return None
+    even, odd = (
+        robust_us([value for taken in rounds_us[first::2] for value in taken]) for first in (0, 1)
+    )
+    return round(abs(even - odd) / min(even, odd), 4)
+
+
 def time_steps(
     backend: Backend, step: Callable[[int], None], count: int, *, start: int = 0
 ) -> list[float]:

@@ -35,8 +35,8 @@ class Scope:
 
     kind: str
     dtypes: tuple[str, ...] = ("fp32",)
-    max_bytes: float = 4e8
-    max_flop: float = 2e10
+    max_bytes: float = 1.2e8
+    max_flop: float = 4e9
 
     @property
     def is_gpu(self) -> bool:
@@ -61,8 +61,9 @@ class Case:
 
     @property
     def group(self) -> tuple[str, str, str, str]:
-        """Cases of one group differ in dims only."""
-        return (self.op, self.dtype, self.direction, self.variant)
+        """Cases of one group differ in dims only, but for the layout of their operands."""
+        layout = str(self.dims.get("layout", ""))
+        return (self.op, self.dtype, self.direction, self.variant or layout)
 
     def dim(self, name: str) -> int:
         """The integer dim `name`."""
@@ -101,7 +102,7 @@ def scope_of(backend: Backend) -> Scope:
     if not backend.is_gpu:
         supported = getattr(getattr(torch.ops, "mkldnn", None), "_is_mkldnn_bf16_supported", None)
         bf16 = ("bf16",) if supported is not None and supported() else ()
-        return Scope("cpu", ("fp32", *bf16), max_bytes=min(4e8, backend.free_bytes() / 4))
+        return Scope("cpu", ("fp32", *bf16), max_bytes=min(1.2e8, backend.free_bytes() / 16))
     major, minor = torch.cuda.get_device_capability(backend.index)
     hip = getattr(torch.version, "hip", None) is not None
     ampere = not hip and major >= 8

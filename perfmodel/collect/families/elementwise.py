@@ -30,6 +30,7 @@ OPS: dict[str, tuple[int, Maker]] = {
     "gelu": (2, lambda torch, x, y: lambda: torch.nn.functional.gelu(x)),
     "tanh": (2, lambda torch, x, y: lambda: torch.tanh(x)),
     "sigmoid": (2, lambda torch, x, y: lambda: torch.sigmoid(x)),
+    "sigmoid_backward": (3, lambda torch, x, y: lambda: torch.ops.aten.sigmoid_backward(x, y)),
     "threshold_backward": (
         3,
         lambda torch, x, y: lambda: torch.ops.aten.threshold_backward(x, y, 0),

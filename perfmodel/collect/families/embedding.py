@@ -30,6 +30,9 @@ DLRM_LIKE = (
 )
 ZIPF_ALPHAS = (0.0, 0.8, 1.05, 1.4)
 DIM_MULTIPLE = 4
+TABLES_SHARE = 4
+"""Tables may be larger than other operands: what matters is whether they fit into caches."""
+CPU_RANGES = {**RANGES, "hash_size": (300, 4_000_000), "batch": (32, 4_096), "pooling": (1, 100)}
 KINDS = (
     ("fwd", ""),
     ("bwd", "sparse"),
@@ -42,12 +45,14 @@ gradient of the table's size; `update` applies SGD, from the sparse gradient or 
 
 
 def embedding_cases(scope: Scope) -> Iterator[Case]:
-    """DLRM-like tables first, every skew for each of them; then points that fill the ranges."""
+    """Points that fill the ranges; on a GPU first DLRM-like tables, every skew for each."""
     anchors = [dict(zip(RANGES, shape, strict=False)) for shape in DLRM_LIKE]
-    for dims in anchors:
-        for alpha in ZIPF_ALPHAS:
-            yield from _cases_of(dims, alpha, scope)
-    for number, dims in enumerate(islice(log_points(RANGES), POINTS)):
+    if scope.is_gpu:
+        for dims in anchors:
+            for alpha in ZIPF_ALPHAS:
+                yield from _cases_of(dims, alpha, scope)
+    ranges = RANGES if scope.is_gpu else CPU_RANGES
+    for number, dims in enumerate(islice(log_points(ranges), POINTS)):
         dims["dim"] = max(1, round(dims["dim"] / DIM_MULTIPLE)) * DIM_MULTIPLE
         yield from _cases_of(dims, ZIPF_ALPHAS[number % len(ZIPF_ALPHAS)], scope)
 
@@ -57,7 +62,7 @@ def _cases_of(dims: dict[str, int], alpha: float, scope: Scope) -> Iterator[Case
     item = DTYPE_BYTES["fp32"]
     table = item * dims["hash_size"] * dims["dim"]
     looked_up = item * dims["batch"] * dims["pooling"] * dims["dim"]
-    limit = scope.max_bytes * (4 if scope.is_gpu else 1)
+    limit = scope.max_bytes * TABLES_SHARE
     for direction, variant in KINDS:
         size = table * (2 if variant == "dense" else 1) + looked_up * (direction != "fwd") * 2
         if size <= limit:

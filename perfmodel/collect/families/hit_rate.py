@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perfmodel.collect.families import DTYPE_BYTES, FAMILIES, Case, Family, Scope
-from perfmodel.collect.families.embedding import OP, prepare_embedding
+from perfmodel.collect.families.embedding import OP, TABLES_SHARE, prepare_embedding
 
 ZIPF_ALPHAS = (0.0, 1.05, 0.6, 1.4, 0.9, 1.2, 0.3)
 TABLE_BYTES = (*(2e9, 16e6, 64e6, 256e6, 4e6, 1e6, 8e9, 32e6, 128e6, 1e9),)
@@ -19,7 +19,7 @@ def hit_rate_cases(scope: Scope) -> Iterator[Case]:
     for dim in DIMS:
         for batch, pooling in BATCHES:
             for size in TABLE_BYTES:
-                if size > scope.max_bytes * (4 if scope.is_gpu else 1):
+                if size > scope.max_bytes * TABLES_SHARE:
                     continue
                 rows = int(size / (DTYPE_BYTES["fp32"] * dim))
                 for alpha in ZIPF_ALPHAS:

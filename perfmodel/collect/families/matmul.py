@@ -29,6 +29,12 @@ RANGES = {
     "mm": {"m": (1, 65_536), "n": (1, 16_384), "k": (1, 65_536)},
     "bmm": {"b": (2, 8_192), "m": (1, 2_048), "n": (1, 2_048), "k": (1, 2_048)},
 }
+CPU_RANGES = {
+    "linear": {"m": (16, 8_192), "n": (1, 2_048), "k": (1, 2_048)},
+    "mm": {"m": (1, 4_096), "n": (1, 2_048), "k": (1, 4_096)},
+    "bmm": {"b": (2, 4_096), "m": (1, 128), "n": (1, 128), "k": (1, 256)},
+}
+"""What takes a CPU microseconds to milliseconds."""
 VARIANTS = {"linear": ("",), "mm": LAYOUTS, "bmm": ("",)}
 FP8_OPS = {"linear"}
 FP8_ALIGNMENT = 16
@@ -36,7 +42,7 @@ FP8_ALIGNMENT = 16
 
 def matmul_cases(scope: Scope) -> Iterator[Case]:
     """DLRM-like shapes first, then points that fill the ranges; each in every dtype."""
-    for op, ranges in RANGES.items():
+    for op, ranges in (RANGES if scope.is_gpu else CPU_RANGES).items():
         anchors = [dict(zip("bmnk", shape, strict=False)) for shape in DLRM_LIKE[op]]
         for dims in [*anchors, *islice(log_points(ranges), POINTS)]:
             for dtype in scope.dtypes:

@@ -92,8 +92,13 @@ class _Dlrm:
 
     def _table(self, rows: int, dim: int) -> Any:
         nn = self.backend.torch.nn
-        table = nn.EmbeddingBag(
-            rows, dim, mode="sum", sparse=not self.inplace, device=self.backend.device
+        table = nn.utils.skip_init(
+            nn.EmbeddingBag,
+            rows,
+            dim,
+            mode="sum",
+            sparse=not self.inplace,
+            device=self.backend.device,
         )
         nn.init.uniform_(table.weight, -(rows**-0.5), rows**-0.5)
         return table.requires_grad_(not self.inplace)

@@ -23,6 +23,7 @@ class ResnetConfig(NamedTuple):
 PRESETS = {
     "resnet18": ResnetConfig(224, (64, 128, 256, 512), 2),
     "small": ResnetConfig(64, (16, 32, 64), 2),
+    "mini": ResnetConfig(32, (8, 16), 2),
     "tiny": ResnetConfig(16, (4, 8), 1),
 }
 

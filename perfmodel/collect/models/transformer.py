@@ -28,6 +28,7 @@ class TransformerConfig(NamedTuple):
 PRESETS = {
     "base": TransformerConfig(12, 768, 12, 3072, 512, 30_000),
     "small": TransformerConfig(4, 256, 4, 1024, 128, 10_000),
+    "mini": TransformerConfig(2, 64, 4, 256, 32, 1_000),
     "tiny": TransformerConfig(1, 16, 2, 32, 8, 50),
 }
 

@@ -1,0 +1,161 @@
+"""Steps of tiny models whose operators are metered, with PyTorch on a CPU."""
+
+import csv
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfmodel.collect import host_probes, ops
+from perfmodel.collect.backend import Backend, open_backend
+from perfmodel.collect.budget import Budget
+from perfmodel.collect.cli import main
+from perfmodel.collect.dispatch import describe_mode, meter_mode, page_faults
+from perfmodel.collect.metered import Metered
+from perfmodel.collect.models import Options, Ranks, load_models
+from perfmodel.collect.sparse_gradients import taken_unseen
+from perfmodel.collect.workloads import Workload
+
+torch = pytest.importorskip(
+    "torch", reason="needs PyTorch: pip install torch (the CPU build is enough)"
+)
+TINY: dict[str, Any] = {
+    "name": "tiny",
+    "tables": 3,
+    "rows": 50,
+    "dim": 4,
+    "pooling": 2,
+    "batch": 8,
+    "bottom": [4, 8, 4],
+    "top": [8, 1],
+}
+
+
+@pytest.fixture
+def cpu() -> Backend:
+    return open_backend("cpu")
+
+
+def described(cpu: Backend, model: str) -> list[dict[str, Any]]:
+    training = load_models()[model](cpu, Ranks(), Options(preset="tiny", batch=8))
+    training.step(0)
+    mode = describe_mode(torch)
+    with mode:
+        training.step(1)
+    with taken_unseen(torch, mode.leaves.values()), describe_mode(torch) as again:
+        training.step(2)
+    found: list[dict[str, Any]] = again.seen
+    return found
+
+
+@pytest.mark.parametrize("model", ["dlrm", "transformer", "resnet"])
+def test_all_phases_are_seen(model: str, cpu: Backend) -> None:
+    seen = described(cpu, model)
+    phases = [op["phase"] for op in seen]
+    assert phases == sorted(phases, key=["forward", "backward", "optimizer"].index)
+    assert set(phases) == {"forward", "backward", "optimizer"}
+    assert all(bool(op["node"]) == (op["phase"] == "backward") for op in seen)
+    assert not any(op["artefact"] for op in seen)
+    assert all(
+        len(op["input_shapes"]) == len(op["input_dtypes"]) == len(op["input_layouts"])
+        for op in seen
+    )
+    json.dumps(seen)
+
+
+def test_what_a_dlrm_runs(cpu: Backend) -> None:
+    seen = described(cpu, "dlrm")
+    lookup = next(op for op in seen if op["op"] == "aten::_embedding_bag")
+    assert lookup["input_shapes"][:2] == [[100, 4], [16]]
+    assert 1 <= lookup["unique_rows"] <= 16
+    update = [op for op in seen if "sparse_coo" in op["input_layouts"]]
+    assert [op["op"] for op in update] == ["aten::add_.Tensor"] * 3
+    assert update[0]["scalars"]["nnz"] == 16
+    product = next(op for op in seen if op["op"] == "aten::addmm")
+    assert product["input_layouts"] == ["contiguous", "contiguous", "transposed"]
+    assert product["allocated_bytes"] == 4 * 8 * 8
+    joined = next(op for op in seen if op["op"] == "aten::stack")
+    assert joined["input_shapes"] == [[[8, 4]] * 3]
+
+
+def test_a_sparse_gradient_is_taken_and_not_cloned() -> None:
+    table = torch.nn.EmbeddingBag(10, 4, mode="sum", sparse=True)
+    indices = torch.tensor([[1, 2], [3, 1]])
+    table(indices).sum().backward()
+    seen_bare = _backward(table, indices, [])
+    seen = _backward(table, indices, [table.weight])
+    assert "aten::clone" in seen_bare
+    assert "aten::clone" not in seen
+    assert not table.weight._post_accumulate_grad_hooks
+
+
+def _backward(table: Any, indices: Any, leaves: list[Any]) -> list[str]:
+    mode = meter_mode(page_faults)
+    with taken_unseen(torch, leaves):
+        table.weight.grad = None
+        with mode:
+            table(indices).sum().backward()
+    assert len(mode.readings) == 2 * len(mode.operators)
+    table.weight.grad = table.weight.grad.coalesce()
+    return [func.name() for func in mode.operators]
+
+
+def test_a_model_out_of_memory_is_noted_and_the_rest_goes_on(cpu: Backend) -> None:
+    def exhausted(_: Backend) -> Any:
+        raise MemoryError
+
+    def tiny(backend: Backend) -> Any:
+        return load_models()["dlrm"](backend, Ranks(), Options(preset="tiny", batch=4))
+
+    listed = [
+        Workload("gone", "dlrm", exhausted),
+        Workload("vast", "dlrm", exhausted, held_bytes=10**15),
+        Workload("tiny", "dlrm", tiny),
+    ]
+    metered = Metered(cpu, listed, {})
+    assert metered.round(Budget(1))
+    assert metered.skipped == {"gone": "out of memory", "vast": "needs 1000000.0 GB"}
+    assert metered.samples["tiny"].step_figures()["ops_per_step"] > 50
+    assert not Metered(cpu, listed[:1], {}).round(Budget(1))
+
+
+def tables(folder: Path) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    packed = gzip.decompress((folder / "t.csv.gz").read_bytes()).decode()
+    with (folder / "t_steps.csv").open() as file:
+        return list(csv.DictReader(packed.splitlines())), list(csv.DictReader(file))
+
+
+def test_a_tiny_measurement_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_probes, "ROUNDS", 2)
+    monkeypatch.setattr(host_probes, "PAGES", (16,))
+    monkeypatch.setattr(ops, "MAX_ROUNDS", 2)
+    (tmp_path / "c.json").write_text(json.dumps([TINY, {**TINY, "name": "two"}]))
+    words = ["ops", "--configs", str(tmp_path / "c.json"), "--minutes", "0.3", "--device", "cpu"]
+    for rounds in (2, 4):
+        assert main([*words, "-o", str(tmp_path), "--name", "t"]) == 0
+        rows, steps = tables(tmp_path)
+        assert [step["name"] for step in steps] == ["tiny", "two"]
+        assert {step["rounds"] for step in steps} == {str(rounds)}
+    for step in steps:
+        total = sum(
+            float(row["duration_us"]) * int(row["count"])
+            for row in rows
+            if row["configuration"] == step["name"]
+        )
+        assert 0 < total < float(step["metered_median_us"])
+        assert 0 < float(step["p10_us"]) < float(step["metered_p10_us"])
+    probes = {row["op"] for row in rows if row["configuration"] == "probe"}
+    assert probes == {
+        "call_operator",
+        "page_fault",
+        "page_touch",
+        "page_release",
+        "parallel_region",
+    }
+    touched = [row for row in rows if row["op"] == "page_fault"]
+    assert float(touched[0]["page_faults"]) == 16
+    meta = json.loads((tmp_path / "t_meta.json").read_text())
+    assert meta["rounds_resumed"] == 4
+    assert meta["command"].endswith("--configs c.json --device cpu --minutes 0.3 --name t")

@@ -1,0 +1,152 @@
+"""Operators inside real steps: what a mode sees, how samples are kept, what the tables say."""
+
+import csv
+import gzip
+import json
+import math
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfmodel.collect.cli import build_parser, main
+from perfmodel.collect.ledger import dims_of
+from perfmodel.collect.models.calibration import calibration_configs, rough_step_us
+from perfmodel.collect.models.truths import ONE_RANK, TWO_RANKS
+from perfmodel.collect.op_samples import ARRAYS, OpSamples, load_samples, save_samples
+from perfmodel.collect.op_table import COLUMNS, STEP_COLUMNS, op_rows, write_table
+from perfmodel.collect.shapes import kronecker
+from perfmodel.collect.workloads import calibration_workloads
+from perfmodel.errors import UsageError
+
+SETTING = {"device": "X", "threads_per_rank": 2, "torch": "2.13.0"}
+OP: dict[str, Any] = {
+    "op": "aten::add.Tensor",
+    "phase": "forward",
+    "node": "",
+    "artefact": 0,
+    "input_shapes": [[2, 3], [2, 3]],
+    "input_dtypes": ["float32", "float32"],
+    "input_layouts": ["contiguous", "transposed"],
+    "output_shapes": [[2, 3]],
+    "scalars": {"alpha": 1},
+    "allocated_bytes": 24,
+    "unique_rows": 0,
+}
+
+
+def sampled() -> OpSamples:
+    """Two places of one operator and an artefact, over two metered steps."""
+    taken = OpSamples([OP, {**OP, "op": "aten::clone", "artefact": 1}, OP])
+    taken.rounds_us = [[20.0, 30.0], [22.0]]
+    for values in ([1.0, 100.0, 3.0], [1.0, 100.0, 3.0]):
+        taken.add("op_us", values)
+        taken.add("gap_us", [5.0, 5.0, 7.0])
+        taken.add("metered_us", [130.0])
+    taken.add("op_faults", [0, 4, 2])
+    taken.add("step_faults", [1.5])
+    return taken
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    content = path.read_bytes()
+    text = gzip.decompress(content) if path.suffix == ".gz" else content
+    return list(csv.DictReader(text.decode().splitlines()))
+
+
+def test_the_calibration_shares_nothing_with_the_truth() -> None:
+    dims = [{**dims_of(config), "name": ""} for config in islice(calibration_configs(), 400)]
+    truth = [{**dims_of(config), "name": ""} for config in (*ONE_RANK, *TWO_RANKS)]
+    assert all(found not in truth for found in dims)
+    assert len({json.dumps(found) for found in dims}) == len(dims)
+
+
+def test_the_calibration_spans_the_space() -> None:
+    configs = list(islice(calibration_configs(), 150))
+    assert {min(len(c.rows) for c in configs), max(len(c.rows) for c in configs)} == {1, 26}
+    assert any(len(set(config.rows)) == 2 for config in configs)
+    assert any(config.zipf_alpha > 1 for config in configs)
+    assert sum(config.zipf_alpha == 0 for config in configs) > 30
+    assert all(1_000 < rough_step_us(config) < 60_000 for config in configs)
+    assert sum(config.held_bytes(8) for config in configs) < 16e9
+    for low, high, of in ((4_000, 400_000, "rows"), (16, 128, "dim"), (64, 2_048, "batch")):
+        values = [max(c.rows) if of == "rows" else getattr(c, of) for c in configs]
+        assert sum(value <= low for value in values) >= 10, of
+        assert sum(value >= high for value in values) >= 8, of
+
+
+def test_other_models_stand_among_them() -> None:
+    workloads = calibration_workloads(40)
+    assert len(workloads) == 40
+    assert {workload.model for workload in workloads} == {"dlrm", "transformer", "resnet"}
+    assert len({workload.name for workload in workloads}) == 40
+
+
+def test_points_fill_a_box_of_many_dims() -> None:
+    points = np.array([kronecker(index, 9) for index in range(64)])
+    assert points.min() > 0
+    assert points.max() < 1
+    for column in points.T:
+        assert np.histogram(column, 8, (0, 1))[0].min() >= 3
+
+
+def test_rows_count_their_places_and_sum_up() -> None:
+    first, second = op_rows("one", sampled(), "X", "dispatch_mode")
+    assert (first["count"], first["duration_us"], first["gap_us"]) == (2, 2.0, 6.0)
+    assert (second["op"], second["artefact"], second["page_faults"]) == ("aten::clone", 1, 4.0)
+    assert first["unique_rows"] is None
+    assert op_rows("none", OpSamples(), "X", "dispatch_mode") == []
+
+
+def test_a_step_is_told_with_and_without_the_meter() -> None:
+    figures = sampled().step_figures()
+    assert (figures["rounds"], figures["steps"], figures["ops_per_step"]) == (2, 3, 3)
+    assert (figures["ops_sum_p10_us"], figures["metered_p10_us"]) == (4.0, 130.0)
+    assert math.isclose(figures["page_faults_per_step"], 1.5)
+    assert set(figures) <= set(STEP_COLUMNS)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+def test_a_table_is_plain_or_packed(name: str, tmp_path: Path) -> None:
+    write_table(tmp_path / name, COLUMNS, op_rows("one", sampled(), "X", "dispatch_mode"))
+    row = rows_of(tmp_path / name)[0]
+    assert tuple(row) == COLUMNS
+    assert json.loads(row["input_shapes"]) == [[2, 3], [2, 3]]
+    assert json.loads(row["scalars"]) == {"alpha": 1}
+    assert row["unique_rows"] == ""
+
+
+def test_samples_come_back(tmp_path: Path) -> None:
+    path = tmp_path / "t.npz"
+    assert load_samples(path, SETTING) == {}
+    save_samples(path, {"one": sampled(), "none": OpSamples()}, SETTING)
+    found = load_samples(path, SETTING)
+    assert list(found) == ["one"]
+    assert found["one"].signature == sampled().signature
+    assert found["one"].rounds_us == sampled().rounds_us
+    for name in ARRAYS:
+        np.testing.assert_array_equal(found["one"].stacked(name), sampled().stacked(name))
+
+
+def test_samples_of_another_machine_or_damaged_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.npz"
+    save_samples(path, {"one": sampled()}, SETTING)
+    with pytest.raises(UsageError, match="another machine"):
+        load_samples(path, {**SETTING, "torch": "2.0.0"})
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(UsageError, match="damaged"):
+        load_samples(path, SETTING)
+
+
+def test_the_defaults_of_the_verb() -> None:
+    parsed = build_parser().parse_args(["ops"])
+    assert (parsed.minutes, parsed.configurations, parsed.name) == (5.0, None, "ops")
+
+
+def test_a_bad_list_is_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
+    words = ["ops", "--configs", str(tmp_path / "none.json"), "--device", "cpu"]
+    assert main([*words, "-o", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith("error: --configs")
