@@ -1,8 +1,8 @@
 """What an embedding op's attributes say of the tables that it looks up.
 
-In words of the measurement table for all tables together (`tables batch lookups dim hash_size pooling
-zipf_alpha unique_rows`: sums of lookups and of distinct rows, means of the others), and per table as
-lists with commas (`table_rows table_dims table_lookups table_alphas table_unique_rows`).
+Of all its tables together in words of the measurement table (`tables lookups batch dim hash_size
+pooling zipf_alpha unique_rows`: sums of lookups and of distinct rows, means of the others), and of
+each table in lists with commas (`table_hash_size table_dim table_batch …`).
 """
 
 from __future__ import annotations
@@ -12,43 +12,54 @@ from dataclasses import dataclass
 
 from perfmodel.errors import GraphError
 
-_WHOLE = {"rows": "table_rows", "dims": "table_dims", "lookups": "table_lookups"}
-_REAL = {"alphas": "table_alphas", "unique_rows": "table_unique_rows"}
+PREFIX = "table_"
+_WHOLE = ("hash_size", "dim", "batch")
+_REAL = ("pooling", "unique_rows", "alpha")
 
 
 @dataclass(frozen=True)
 class Lookups:
-    """The lookups of one op: `batch` bags in each table, and one entry per table of the others.
+    """The lookups of one op, one entry per table.
 
-    `lookups` counts repeats, `unique_rows` is the expected number of distinct rows; `alphas` are
-    the exponents of Zipf distributions (0: uniform).
+    `pooling` is the mean number of rows per bag, `unique_rows` the expected number of distinct rows
+    that all bags together touch, `alpha` the exponent of a Zipf distribution (0: uniform).
     """
 
-    batch: int
-    rows: tuple[int, ...]
-    dims: tuple[int, ...]
-    lookups: tuple[int, ...]
-    alphas: tuple[float, ...]
+    hash_size: tuple[int, ...]
+    dim: tuple[int, ...]
+    batch: tuple[int, ...]
+    pooling: tuple[float, ...]
     unique_rows: tuple[float, ...]
+    alpha: tuple[float, ...]
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.hash_size)
+
+    @property
+    def lookups(self) -> tuple[float, ...]:
+        """Rows looked up in each table, repeats counted."""
+        return tuple(bags * mean for bags, mean in zip(self.batch, self.pooling, strict=True))
 
     def to_attributes(self) -> dict[str, str]:
         """As attributes of an op."""
-        total, tables = sum(self.lookups), len(self)
-        weighted = [alpha * n for alpha, n in zip(self.alphas, self.lookups, strict=True)]
+        total, tables, bags = sum(self.lookups), len(self), sum(self.batch)
+        weighted = sum(a * n for a, n in zip(self.alpha, self.lookups, strict=True))
+        together = {
+            "lookups": total,
+            "batch": bags / tables,
+            "dim": sum(self.dim) / tables,
+            "hash_size": sum(self.hash_size) / tables,
+            "pooling": total / bags,
+            "zipf_alpha": weighted / total,
+            "unique_rows": sum(self.unique_rows),
+        }
+        each = {
+            PREFIX + name: ",".join(map(_short, getattr(self, name))) for name in (*_WHOLE, *_REAL)
+        }
         return {
             "tables": str(tables),
-            "batch": str(self.batch),
-            "lookups": str(total),
-            "dim": _short(sum(self.dims) / tables),
-            "hash_size": _short(sum(self.rows) / tables),
-            "pooling": _short(total / tables / self.batch),
-            "zipf_alpha": _short(sum(weighted) / total),
-            "unique_rows": _short(sum(self.unique_rows)),
-            **{key: ",".join(map(str, getattr(self, name))) for name, key in _WHOLE.items()},
-            **{key: ",".join(map(_short, getattr(self, name))) for name, key in _REAL.items()},
+            **{name: _short(value) for name, value in together.items()},
+            **each,
         }
 
 
@@ -57,19 +68,18 @@ def lookups_of(attributes: Mapping[str, str]) -> Lookups | None:
 
     Raises `GraphError` where they cannot be read, or name different numbers of tables.
     """
-    if "table_rows" not in attributes:
+    if PREFIX + "hash_size" not in attributes:
         return None
     try:
-        batch = int(attributes["batch"])
-        whole = [tuple(map(int, attributes[key].split(","))) for key in _WHOLE.values()]
-        real = [tuple(map(float, attributes[key].split(","))) for key in _REAL.values()]
+        whole = [tuple(map(int, attributes[PREFIX + name].split(","))) for name in _WHOLE]
+        real = [tuple(map(float, attributes[PREFIX + name].split(","))) for name in _REAL]
     except (KeyError, ValueError) as error:
         raise GraphError(f"attributes of an embedding op: {error}") from None
     columns: list[Sequence[float]] = [*whole, *real]
     if len({len(column) for column in columns}) > 1:
         raise GraphError("attributes of an embedding op: lists of different length")
-    return Lookups(batch, whole[0], whole[1], whole[2], real[0], real[1])
+    return Lookups(whole[0], whole[1], whole[2], real[0], real[1], real[2])
 
 
 def _short(value: float) -> str:
-    return f"{value:.9g}"
+    return str(value) if isinstance(value, int) else f"{value:.9g}"

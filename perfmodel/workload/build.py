@@ -13,7 +13,7 @@ from perfmodel.workload.eager.edges import data_edges
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.model import Workload
 from perfmodel.workload.run import IMPLEMENTATIONS, Run, Target
-from perfmodel.workload.shards import owners
+from perfmodel.workload.shards import plan
 
 
 def op_graph(
@@ -34,7 +34,7 @@ def op_graph(
     """
     total = workload.batch if batch is None else batch
     check_ranks(workload, total, ranks, rank)
-    run = Run(workload, total // ranks, ranks, rank, target, train, owners(workload, ranks))
+    run = Run(workload, total // ranks, ranks, rank, target, train, plan(workload, ranks))
     recorder = Recorder("cpu" if target == "cpu" else "cuda", threads=threads)
     recorder.tape = Tape() if train else None
     with _without_collector():

@@ -32,8 +32,7 @@ def _tables(workload: Workload, where: str) -> None:
         raise WorkloadError(
             f"{where}: tables: dims {dims[0]} to {dims[-1]}: a dot interaction needs them equal"
         )
-    separate = workload.implementation.name in ("pytorch", "reference")
-    if len(dims) > 1 and separate:
+    if len(dims) > 1 and workload.implementation.name != "torchrec":
         raise WorkloadError(
             f"{where}: tables: dims {dims[0]} to {dims[-1]}: implementation.name "
             f'"{workload.implementation.name}" needs them equal'

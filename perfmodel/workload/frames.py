@@ -23,10 +23,10 @@ def tables_frame(workload: Workload) -> pd.DataFrame:
     about = lookups(workload.tables, workload.batch)
     return pd.DataFrame(
         {
-            "rows": about.rows,
-            "dim": about.dims,
-            "pooling": [table.pooling for table in workload.tables],
-            "alpha": about.alphas,
+            "rows": about.hash_size,
+            "dim": about.dim,
+            "pooling": about.pooling,
+            "alpha": about.alpha,
             "parameters": [table.rows * table.dim for table in workload.tables],
             "unique_rows": about.unique_rows,
         }

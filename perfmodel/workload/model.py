@@ -54,6 +54,9 @@ class Implementation:
 
     `optimizer_style` `default` is what PyTorch picks: `loop` on a CPU, `foreach` on a GPU.
     `table_precision` is that of stored rows, `exchange_precision` that of pooled rows on the wire.
+    `sharding` is explained at `shards.plan`; tables of at most `data_parallel_max_bytes` are
+    replicated. `cuda_graphs`: the step is launched as one graph; `prefetch`: the next batch is
+    brought and distributed beside the step.
     """
 
     name: Literal["pytorch", "reference", "fbgemm", "torchrec", "hugectr"] = "pytorch"
@@ -61,7 +64,7 @@ class Implementation:
     table_precision: Literal["fp32", "fp16"] = "fp32"
     exchange_precision: Literal["fp32", "fp16", "bf16"] = "fp32"
     optimizer_style: Literal["default", "loop", "foreach", "fused"] = "default"
-    sharding: Literal["table_wise", "row_wise", "data_parallel"] = "table_wise"
+    sharding: Literal["table_wise", "row_wise", "balanced"] = "table_wise"
     data_parallel_max_bytes: int = 0
     cuda_graphs: bool = False
     prefetch: bool = False

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 from perfmodel.registry import Registry
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.model import Workload
+from perfmodel.workload.shards import Plan
 from perfmodel.workload.tables import Table, lookups
 
 Target = Literal["cuda", "rocm", "cpu"]
@@ -19,7 +20,7 @@ Target = Literal["cuda", "rocm", "cpu"]
 class Run:
     """A step of `workload` on one of `ranks`: `batch` samples of each rank, trained or not.
 
-    `owned` are the tables that each rank holds, by number.
+    `plan` says which tables each rank holds.
     """
 
     workload: Workload
@@ -28,7 +29,7 @@ class Run:
     rank: int
     target: Target
     train: bool
-    owned: tuple[tuple[int, ...], ...]
+    plan: Plan
 
     @property
     def global_batch(self) -> int:
@@ -36,8 +37,13 @@ class Run:
 
     @cached_property
     def tables(self) -> tuple[Table, ...]:
-        """The tables that this rank holds."""
-        return tuple(self.workload.tables[number] for number in self.owned[self.rank])
+        """The tables that this rank holds, and parts of tables."""
+        return tuple(shard.of(self.workload.tables) for shard in self.plan.shards[self.rank])
+
+    @cached_property
+    def replicas(self) -> tuple[Table, ...]:
+        """The tables that every rank holds."""
+        return tuple(self.workload.tables[number] for number in self.plan.replicated)
 
     @cached_property
     def attributes(self) -> tuple[dict[str, str], ...]:

@@ -36,17 +36,15 @@ class Table:
 
 def lookups(tables: Sequence[Table], batch: int) -> Lookups:
     """What `batch` samples look up in `tables`, with the distinct rows expected in each."""
-    counts = tuple(table.lookups(batch) for table in tables)
     return Lookups(
-        batch=batch,
-        rows=tuple(table.rows for table in tables),
-        dims=tuple(table.dim for table in tables),
-        lookups=counts,
-        alphas=tuple(table.alpha for table in tables),
+        hash_size=tuple(table.rows for table in tables),
+        dim=tuple(table.dim for table in tables),
+        batch=(batch,) * len(tables),
+        pooling=tuple(table.pooling for table in tables),
         unique_rows=tuple(
-            expected_unique_rows(table.rows, table.alpha, count)
-            for table, count in zip(tables, counts, strict=True)
+            expected_unique_rows(table.rows, table.alpha, table.lookups(batch)) for table in tables
         ),
+        alpha=tuple(table.alpha for table in tables),
     )
 
 

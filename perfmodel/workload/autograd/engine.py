@@ -43,12 +43,15 @@ def _run(r: Recorder, root: Node, found: dict[int, Tensor], hook: Hook | None) -
     arrived = 0
     while ready:
         node = heappop(ready)[-1]
-        r.begin(f"autograd::engine::evaluate_function: {node.name}")
-        if node.rule is None:
-            _accumulate(r, node, found, hook)
+        if r.is_bare:
+            _bare(r, node, found)
         else:
-            _evaluate(r, node)
-        r.end()
+            r.begin(f"autograd::engine::evaluate_function: {node.name}")
+            if node.rule is None:
+                _accumulate(r, node, found, hook)
+            else:
+                _evaluate(r, node)
+            r.end()
         for edge in node.next:
             if edge is None:
                 continue
@@ -56,6 +59,15 @@ def _run(r: Recorder, root: Node, found: dict[int, Tensor], hook: Hook | None) -
             if edge[0].waiting == 0:
                 arrived += 1
                 heappush(ready, (-edge[0].sequence, arrived, edge[0]))
+
+
+def _bare(r: Recorder, node: Node, found: dict[int, Tensor]) -> None:
+    """A node without what PyTorch puts around it."""
+    gradients = [node.gradients.get(number) for number in range(node.outputs)]
+    if node.rule is not None:
+        _hand_on(r, node, list(node.rule(r, node, gradients)))
+    elif gradients[0] is not None:
+        found[node.inputs[0].tensor_id] = gradients[0]
 
 
 def _evaluate(r: Recorder, node: Node) -> None:
@@ -66,6 +78,11 @@ def _evaluate(r: Recorder, node: Node) -> None:
     assert node.rule is not None
     results = list(node.rule(r, node, gradients))
     r.end()
+    _hand_on(r, node, results)
+
+
+def _hand_on(r: Recorder, node: Node, results: list[Tensor | None]) -> None:
+    """Gradients to the nodes that wait for them."""
     for number, (edge, result) in enumerate(zip(node.next, results, strict=True)):
         if edge is not None and result is not None and result.shape != node.inputs[number].shape:
             results[number] = sum_to(r, result, node.inputs[number].shape)
@@ -88,8 +105,11 @@ def _added(r: Recorder, before: Tensor, more: Tensor) -> Tensor:
 
 
 def _accumulate(r: Recorder, node: Node, found: dict[int, Tensor], hook: Hook | None) -> None:
-    """The gradient of a parameter becomes its `.grad`."""
-    gradient = node.gradients[0]
+    """The gradient of a parameter becomes its `.grad`; one updated in backward has none."""
+    gradient = node.gradients.get(0)
+    if gradient is None:
+        r.leaf(ACCUMULATE, ())
+        return
     r.begin(ACCUMULATE, gradient)
     kept = accumulate_sparse(r, gradient) if gradient.layout else detach(r, gradient)
     r.end()

@@ -89,14 +89,16 @@ class Tape:
         inputs: tuple[Tensor, ...],
         outputs: tuple[Tensor, ...],
         saved: tuple[Any, ...],
+        node_name: str = "",
     ) -> None:
-        """`op` made `outputs` of `inputs`."""
+        """`op` made `outputs` of `inputs`; `node_name` where the rule's own does not say it."""
         edges = tuple(self._made_by.get(x.tensor_id) for x in inputs)
         if not any(edges):
             return
         found = AUTOGRAD[op]
         self._sequence += 1
-        node = Node(found.node, self._sequence, saved, inputs, edges, found.backward, len(outputs))
+        name = node_name or found.node
+        node = Node(name, self._sequence, saved, inputs, edges, found.backward, len(outputs))
         for number, output in enumerate(outputs):
             self._made_by[output.tensor_id] = (node, number)
 

@@ -1,13 +1,12 @@
-"""Operators that join tensors, and pick elements of them."""
+"""Operators that join tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from perfmodel.graph.ops import Tensor
-from perfmodel.workload.autograd.tape import track
 from perfmodel.workload.eager.recorder import GRAIN, Recorder, is_contiguous
-from perfmodel.workload.eager.views import as_strided, narrow, reshape, view
+from perfmodel.workload.eager.views import narrow, view
 
 
 def cat(r: Recorder, tensors: Sequence[Tensor], dim: int, *, tracked: bool = True) -> Tensor:
@@ -36,23 +35,6 @@ def stack(r: Recorder, tensors: Sequence[Tensor], dim: int) -> Tensor:
     if r.tape is not None:
         r.tape.add("aten::stack", joined, (out,), (dim,))
     return out
-
-
-def index_pairs(r: Recorder, x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """`x[:, rows, columns]`: of x `[b, n, n]`, the elements at those places, `[b, p]`."""
-    r.begin("aten::index", x, (None, rows, columns))
-    index_views(r, x, rows, columns)
-    out = r.tensor((x.shape[0], rows.shape[0]), x.dtype)
-    r.end(out)
-    track(r, "aten::index", (x,), out, rows, columns)
-    return out
-
-
-def index_views(r: Recorder, x: Tensor, rows: Tensor, columns: Tensor) -> None:
-    """The views that indexing makes of its operands."""
-    as_strided(r, x, (x.shape[0], rows.shape[0]), (x.strides[0], 0))
-    for index in (rows, columns):
-        reshape(r, index, (1, index.shape[0]))
 
 
 def _into(r: Recorder, out: Tensor, joined: tuple[Tensor, ...], dim: int) -> None:

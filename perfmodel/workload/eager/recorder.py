@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from itertools import accumulate
 from operator import mul
@@ -38,7 +38,8 @@ class Recorder:
     """Ops in program order, callers before what they call.
 
     `device` is `cpu` or `cuda`; `threads` are the intra-op threads of a CPU, which decide between
-    its serial and parallel paths. `tape` is what autograd needs of the forward pass, or None.
+    its serial and parallel paths. `tape` is what autograd needs of the forward pass, or None;
+    `is_bare` leaves out the nodes and wrappers of PyTorch's autograd engine around what they call.
     """
 
     def __init__(self, device: str, *, threads: int = 1) -> None:
@@ -47,12 +48,14 @@ class Recorder:
         self.threads = threads
         self.thread, self.phase = "main", FORWARD
         self.tape: Tape | None = None
+        self.is_bare = False
         self.views: set[int] = set()
         self.sparse_parts: dict[int, tuple[Tensor, Tensor]] = {}
         self.common: Mapping[str, str] = NOTHING
         self._ops: list[Any] = []
         self._at = NO_OP
         self._parents: list[int] = []
+        self._later: dict[int, dict[str, str]] = {}
         self._last_id = 0
 
     def ops(self) -> tuple[Op, ...]:
@@ -87,6 +90,8 @@ class Recorder:
         """The op that began last ends."""
         at = self._at
         name, inputs = self._ops[at]
+        if at in self._later:
+            attributes = {**self._later.pop(at), **attributes}
         self._at = parent = self._parents.pop()
         self._ops[at] = Op(
             name,
@@ -99,6 +104,11 @@ class Recorder:
             -1,
             {**self.common, **attributes} if attributes else self.common,
         )
+
+    def now(self, **attributes: str) -> None:
+        """More `attributes` of the op that began last, for when it ends."""
+        if self._at != NO_OP:
+            self._later[self._at] = attributes
 
     def leaf(
         self, name: str, inputs: tuple[Argument, ...], *outputs: Argument, **attributes: str
@@ -118,10 +128,14 @@ class Recorder:
             )
         )
 
-    @contextmanager
-    def label(self, name: str) -> Iterator[None]:
+    def label(self, name: str) -> AbstractContextManager[None]:
         """An annotation around what is recorded meanwhile: no op, an attribute of those within."""
-        before, self.common = self.common, MappingProxyType({"annotation": name})
+        return self.with_attributes({"annotation": name})
+
+    @contextmanager
+    def with_attributes(self, attributes: Mapping[str, str]) -> Iterator[None]:
+        """Ops recorded meanwhile have `attributes` beside their own."""
+        before, self.common = self.common, MappingProxyType({**self.common, **attributes})
         yield
         self.common = before
 

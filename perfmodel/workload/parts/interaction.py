@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perfmodel.graph.ops import Tensor
-from perfmodel.workload.eager.joins import cat, index_pairs
+from perfmodel.workload.eager.indexing import index_pairs
+from perfmodel.workload.eager.joins import cat
 from perfmodel.workload.eager.pointwise import add, mul
 from perfmodel.workload.eager.products import bmm, linear, mm
 from perfmodel.workload.eager.recorder import Recorder
@@ -23,14 +24,15 @@ class Cross:
     up: Layer
 
 
-def cross_layers(r: Recorder, workload: Workload) -> tuple[Cross, ...]:
+def cross_layers(r: Recorder, workload: Workload, dtype: str = "fp32") -> tuple[Cross, ...]:
     """Parameters of the cross layers; none for other interactions."""
     if workload.interaction.kind != "dcn_v2":
         return ()
     width, rank = workload.joined_width, workload.interaction.rank
     made = []
     for _ in range(workload.interaction.layers):
-        down, up = r.tensor((rank, width)), Layer(r.tensor((width, rank)), r.tensor((width,)))
+        down = r.tensor((rank, width), dtype)
+        up = Layer(r.tensor((width, rank), dtype), r.tensor((width,), dtype))
         if r.tape is not None:
             for parameter in (down, up.weight, up.bias):
                 r.tape.parameter(parameter)
@@ -79,19 +81,23 @@ def meet(
     sparse: Tensor,
     crosses: Sequence[Cross],
     dtype: str,
+    pairs: Tensor | None = None,
 ) -> Tensor:
-    """The interaction of `workload`: what the top MLP gets, `[b, width]`."""
+    """The interaction of `workload`: what the top MLP gets, `[b, width]`.
+
+    `pairs` are the places below the diagonal, on the device unless given.
+    """
     if workload.interaction.kind == "dot":
-        out = dot(r, features, sparse, pair_indices(r, workload))
+        out = dot(r, features, sparse, pairs or pair_indices(r, workload))
     else:
         out = cross(r, side_by_side(r, features, sparse), crosses, dtype)
     return _padded(r, workload, out)
 
 
-def pair_indices(r: Recorder, workload: Workload) -> Tensor:
-    """Places below the diagonal, which a model makes once."""
+def pair_indices(r: Recorder, workload: Workload, place: str = "") -> Tensor:
+    """Places below the diagonal."""
     vectors = len(workload.tables) + 1
-    return r.tensor((2, vectors * (vectors - 1) // 2), "int64")
+    return r.tensor((2, vectors * (vectors - 1) // 2), "int64", place=place)
 
 
 def _padded(r: Recorder, workload: Workload, x: Tensor) -> Tensor:

@@ -24,11 +24,11 @@ class Layer:
     bias: Tensor
 
 
-def layers(r: Recorder, widths: Sequence[int]) -> tuple[Layer, ...]:
-    """Parameters of an MLP whose widths, input first, are `widths`."""
+def layers(r: Recorder, widths: Sequence[int], dtype: str = "fp32") -> tuple[Layer, ...]:
+    """Parameters of an MLP whose widths, input first, are `widths`, stored as `dtype`."""
     made = []
     for before, after in pairwise(widths):
-        weight, bias = r.tensor((after, before)), r.tensor((after,))
+        weight, bias = r.tensor((after, before), dtype), r.tensor((after,), dtype)
         if r.tape is not None:
             r.tape.parameter(weight)
             r.tape.parameter(bias)

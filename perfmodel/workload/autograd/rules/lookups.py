@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from perfmodel.workload.autograd.tape import Gradients, Node, rule
-from perfmodel.workload.eager.creation import new_zeros
 from perfmodel.workload.eager.embedding import embedding_bag_backward
-from perfmodel.workload.eager.joins import index_views
+from perfmodel.workload.eager.indexing import index_backward, whole_backward
 from perfmodel.workload.eager.recorder import Recorder
 
 
@@ -27,8 +26,10 @@ def _index(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     (gradient,) = gradients
     assert gradient is not None
     rows, columns = node.saved
-    out = new_zeros(r, gradient, node.inputs[0].shape, gradient.dtype)
-    r.begin("aten::_index_put_impl_", out, (None, rows, columns), gradient, True, True)
-    index_views(r, out, rows, columns)
-    r.end(out)
-    return [out]
+    return [index_backward(r, gradient, node.inputs[0], rows, columns)]
+
+
+@rule("aten::slice", "SliceBackward0")
+def _slice(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    (gradient,) = gradients
+    return [gradient and whole_backward(r, gradient)]

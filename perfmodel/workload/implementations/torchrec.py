@@ -1,0 +1,130 @@
+"""TorchRec: sharded embedding collections, fused row-wise Adagrad, DDP for the dense part.
+
+What it stands for: `DistributedModelParallel` with the operators of TorchRec 1.x and FBGEMM 1.x;
+compared op by op with the project's own traces of it. Row-wise and balanced sharding send partial
+sums by the same all-to-all; with `prefetch` the input distribution is marked as the pipeline's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfmodel.graph.ops import Tensor
+from perfmodel.workload.eager.batched import Batched
+from perfmodel.workload.eager.creation import to_dtype
+from perfmodel.workload.eager.joins import cat
+from perfmodel.workload.eager.losses import LOSSES
+from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.eager.views import detach, reshape, squeeze
+from perfmodel.workload.model import Workload
+from perfmodel.workload.parts.data_parallel import LABEL
+from perfmodel.workload.parts.fused import fused_tables, pooled_rows, total_lookups
+from perfmodel.workload.parts.interaction import Cross, cross_layers, cross_parameters, meet
+from perfmodel.workload.parts.jagged import (
+    PREFETCHED,
+    Jagged,
+    distributed,
+    local_batch,
+    offsets,
+    pooled_lengths,
+    tables_of,
+)
+from perfmodel.workload.parts.mlp import COMPUTE, Layer, layers, mlp, parameters
+from perfmodel.workload.parts.pooled import add_up, features_of, pooled_all_to_all
+from perfmodel.workload.parts.training import LAST, learn
+from perfmodel.workload.run import IMPLEMENTATIONS, Run
+
+
+@IMPLEMENTATIONS.register("torchrec")
+def torchrec(r: Recorder, run: Run) -> None:
+    """One step of one rank."""
+    workload = run.workload
+    bottom = layers(r, workload.bottom_widths)
+    crosses = cross_layers(r, workload)
+    top = layers(r, workload.top_widths)
+    tables = fused_tables(r, run, tables_of(run), run.global_batch, is_modern=True)
+    replicas = None
+    if run.replicas:
+        replicas = fused_tables(r, run, run.replicas, run.batch, is_modern=True)
+    prefetched = workload.implementation.prefetch
+    with r.with_attributes(PREFETCHED if prefetched else {}):
+        dense, local, labels = local_batch(r, run)
+        jagged = distributed(r, run, local)
+    with r.label(LABEL):
+        output = _forward(r, run, (bottom, crosses, top), (tables, replicas), dense, local, jagged)
+        if not run.train:
+            return
+        loss = LOSSES[workload.training.loss](r, output, _targets(r, labels, output))
+        for tensor in (loss, output, labels):
+            detach(r, tensor)
+    dense_part = [*parameters(bottom), *cross_parameters(crosses), *parameters(top)]
+    replicated = [] if replicas is None else [replicas.weights]
+    learn(r, run, loss, [dense_part], replicated=replicated, wrapped=True)
+
+
+def _forward(
+    r: Recorder,
+    run: Run,
+    model: tuple[Sequence[Layer], Sequence[Cross], Sequence[Layer]],
+    embeddings: tuple[Batched, Batched | None],
+    dense: Tensor,
+    local: Jagged,
+    jagged: Jagged,
+) -> Tensor:
+    """Logits, or probabilities, of the own samples `[batch]`."""
+    workload = run.workload
+    bottom, crosses, top = model
+    dtype = COMPUTE[workload.implementation.precision]
+    features = mlp(r, dense, bottom, dtype=dtype)
+    sparse = _sparse(r, run, embeddings, local, jagged)
+    joined = meet(r, workload, features, _same(r, sparse, features), crosses, dtype)
+    output = mlp(r, joined, top, last=LAST[workload.training.loss], dtype=dtype)
+    output = to_dtype(r, output, "fp32") if output.dtype != "fp32" else output
+    return squeeze(r, output, -1)
+
+
+def _sparse(
+    r: Recorder,
+    run: Run,
+    embeddings: tuple[Batched, Batched | None],
+    local: Jagged,
+    jagged: Jagged,
+) -> Tensor:
+    """Pooled rows of all tables for the own samples, `[batch, tables, dim]`."""
+    workload = run.workload
+    tables, replicas = embeddings
+    if run.ranks > 1:
+        pooled_lengths(r, run, jagged)
+    pooled = pooled_rows(r, run, tables, jagged.values, offsets(r, jagged), run.global_batch)
+    sizes = [shard.of(workload.tables).dim for own in run.plan.shards for shard in own]
+    if run.ranks > 1:
+        wire = workload.implementation.exchange_precision
+        pooled = pooled_all_to_all(r, run, pooled, wire)
+    out = features_of(r, pooled, sizes)
+    if replicas is not None:
+        values = r.tensor((total_lookups(run.replicas, run.batch),), "int64")
+        lengths = r.tensor((len(run.replicas) * run.batch,), "int32")
+        own = Jagged(values, lengths)
+        more = pooled_rows(r, run, replicas, own.values, offsets(r, own), run.batch)
+        out = cat(r, [out, to_dtype(r, more, out.dtype) if more.dtype != out.dtype else more], 1)
+    return _by_table(r, workload, out)
+
+
+def _by_table(r: Recorder, workload: Workload, pooled: Tensor) -> Tensor:
+    """One vector per table; partial sums of a table that is in parts are added up."""
+    dim, tables = workload.dim, len(workload.tables)
+    vectors = pooled.shape[1] // dim
+    if len({table.dim for table in workload.tables}) > 1:
+        return pooled
+    out = reshape(r, pooled, (-1, vectors, dim))
+    if vectors == tables:
+        return out
+    return add_up(r, out, tables)
+
+
+def _same(r: Recorder, sparse: Tensor, features: Tensor) -> Tensor:
+    return sparse if sparse.dtype == features.dtype else to_dtype(r, sparse, features.dtype)
+
+
+def _targets(r: Recorder, labels: Tensor, output: Tensor) -> Tensor:
+    return to_dtype(r, labels, output.dtype)

@@ -1,0 +1,114 @@
+"""Keyed jagged tensors of TorchRec: a batch's indices, and their way to the ranks with tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfmodel.graph.ops import INPUT, Tensor
+from perfmodel.workload.eager.creation import to_device, to_dtype
+from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.parts.exchange import all_to_all_call
+from perfmodel.workload.parts.fused import total_lookups
+from perfmodel.workload.parts.gpu import sent
+from perfmodel.workload.run import Run
+from perfmodel.workload.tables import Table
+
+PREFETCHED = {"pipeline": "prefetch"}
+"""Attribute of what a pipeline does for the next batch, beside the step."""
+
+
+@dataclass(frozen=True)
+class Jagged:
+    """Indices of several tables, and per table and sample how many are its."""
+
+    values: Tensor
+    lengths: Tensor
+
+
+def local_batch(r: Recorder, run: Run) -> tuple[Tensor, Jagged, Tensor]:
+    """Dense features, indices of all tables and labels of the rank's own samples, from the host."""
+    workload, batch = run.workload, run.batch
+    with r.during(INPUT):
+        dense = sent(r, (batch, workload.model.dense_features), "fp32", pinned=True)
+        values = sent(r, (total_lookups(workload.tables, batch),), "int64", pinned=True)
+        lengths = sent(r, (len(workload.tables) * batch,), "int32", pinned=True)
+        labels = sent(r, (batch,), "int32", pinned=True)
+    return dense, Jagged(values, lengths), labels
+
+
+def distributed(r: Recorder, run: Run, local: Jagged) -> Jagged:
+    """From all tables of the own samples to the own tables of all samples.
+
+    Three collectives: how much comes, lengths, values; the host waits for the first. Tables that
+    are in row-wise parts are sorted by part before.
+    """
+    if run.ranks == 1:
+        return local
+    with r.during(INPUT):
+        ordered = _permuted(r, local, len(run.workload.tables), run.batch)
+        _splits(r, run)
+        tables = run.tables
+        bags = run.global_batch
+        got = Jagged(
+            r.tensor((max(total_lookups(tables, bags) if tables else 0, 1),), "int64"),
+            r.tensor((max(len(tables) * bags, 1),), "int32"),
+        )
+        for to, sent_, own in (
+            (got.lengths, ordered.lengths, [len(s) * run.batch for s in run.plan.shards]),
+            (got.values, ordered.values, _values(run)),
+        ):
+            even = to.shape[0] // run.ranks
+            all_to_all_call(r, sent_, to, own, [even] * run.ranks, is_async=True)
+        return _permuted(r, got, max(len(tables), 1), bags)
+
+
+def offsets(r: Recorder, jagged: Jagged) -> Tensor:
+    """Where each table's and sample's indices begin, one more than there are lengths."""
+    shape = (jagged.lengths.shape[0] + 1,)
+    out = r.tensor(shape, "int32")
+    r.leaf("fbgemm::asynchronous_complete_cumsum", (jagged.lengths,), out)
+    return out
+
+
+def _values(run: Run) -> list[int]:
+    """Indices of the own samples that go to each rank."""
+    tables = run.workload.tables
+    return [
+        sum(shard.of(tables).lookups(run.batch) for shard in shards) for shards in run.plan.shards
+    ]
+
+
+def _permuted(r: Recorder, jagged: Jagged, tables: int, batch: int) -> Jagged:
+    """The same in another order of tables."""
+    order = r.tensor((tables,), "int32")
+    lengths = r.view(jagged.lengths, (tables, batch), (batch, 1))
+    moved = r.tensor((tables, batch), "int32"), r.tensor(jagged.values.shape, "int64")
+    count = jagged.values.shape[0]
+    name = "fbgemm::permute_2D_sparse_data"
+    r.leaf(name, (order, lengths, jagged.values, None, count), *moved, None)
+    return Jagged(moved[1], r.view(moved[0], (tables * batch,), (1,)))
+
+
+def _splits(r: Recorder, run: Run) -> None:
+    """How much each rank will send: a small collective that the host waits for."""
+    sizes = (3 * run.ranks,)
+    given, got = r.tensor(sizes, "int64"), r.tensor(sizes, "int64")
+    one = [3] * run.ranks
+    all_to_all_call(r, given, got, one, one, is_async=True)
+    to_device(r, got, "cpu")
+
+
+def pooled_lengths(r: Recorder, run: Run, jagged: Jagged) -> None:
+    """Lookups per table, which the host wants to know."""
+    tables = max(len(run.tables), 1)
+    lengths = r.view(jagged.lengths, (tables, run.global_batch), (run.global_batch, 1))
+    r.begin("aten::sum", lengths, (1,), False, None)
+    to_dtype(r, lengths, "int64")
+    out = r.tensor((tables,), "int64")
+    r.end(out)
+    to_device(r, out, "cpu")
+
+
+def tables_of(run: Run) -> tuple[Table, ...]:
+    """The tables of this rank, or one of a single row where it has none."""
+    return run.tables or (Table(1, run.workload.dim, 1e-3),)

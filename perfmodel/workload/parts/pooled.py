@@ -1,0 +1,126 @@
+"""TorchRec's exchange of pooled rows: a request in the forward pass, a wait before their use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfmodel.graph.ops import Tensor
+from perfmodel.workload.autograd.tape import Gradients, Node, rule, track
+from perfmodel.workload.eager.creation import copy, to_dtype
+from perfmodel.workload.eager.joins import cat
+from perfmodel.workload.eager.pointwise import scalar_in_place
+from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.eager.views import narrow, view
+from perfmodel.workload.parts.exchange import all_to_all_call
+from perfmodel.workload.run import Run
+
+
+def pooled_all_to_all(r: Recorder, run: Run, pooled: Tensor, wire: str) -> Tensor:
+    """`[global batch, own dims]` -> `[batch, dims of all shards]`, in precision `wire`."""
+    tables = run.workload.tables
+    dims = [sum(tables[shard.table].dim for shard in shards) for shards in run.plan.shards]
+    request = _request(r, run, pooled, dims, wire)
+    return _wait(r, run, request, dims)
+
+
+def _request(r: Recorder, run: Run, pooled: Tensor, dims: Sequence[int], wire: str) -> Tensor:
+    own = pooled.elements // run.ranks
+    sizes = [run.batch * dim for dim in dims]
+    r.begin("All2All_Pooled_Req", pooled)
+    flat = view(r, pooled, (pooled.elements,))
+    if wire != pooled.dtype:
+        flat = to_dtype(r, flat, wire)
+    buffer = r.tensor(flat.shape, wire)
+    copy(r, buffer, flat)
+    received = r.tensor((sum(sizes),), wire)
+    all_to_all_call(r, buffer, received, [own] * run.ranks, sizes, is_async=True)
+    r.end()
+    track(r, "All2All_Pooled_Req", (pooled,), received, run.ranks)
+    return received
+
+
+def _wait(r: Recorder, run: Run, received: Tensor, dims: Sequence[int]) -> Tensor:
+    sizes = [run.batch * dim for dim in dims]
+    r.begin("All2All_Pooled_Wait", received)
+    parts = _split(r, received, sizes)
+    parts = [view(r, part, (run.batch, dim)) for part, dim in zip(parts, dims, strict=True) if dim]
+    out = cat(r, parts, 1, tracked=False)
+    out = to_dtype(r, out, "fp32") if out.dtype != "fp32" else out
+    r.end(out)
+    track(r, "All2All_Pooled_Wait", (received,), out, dims, run)
+    return out
+
+
+def _split(r: Recorder, x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
+    r.begin("aten::split_with_sizes", x, tuple(sizes), dim)
+    parts, start = [], 0
+    for size in sizes:
+        parts.append(narrow(r, x, dim, start, size))
+        start += size
+    r.end(tuple(parts))
+    return parts
+
+
+def features_of(r: Recorder, pooled: Tensor, sizes: Sequence[int]) -> Tensor:
+    """A keyed tensor taken apart by feature and put together in the model's order."""
+    r.begin("aten::split_with_sizes", pooled, tuple(sizes), 1)
+    parts, start = [], 0
+    for size in sizes:
+        parts.append(r.view(pooled, (pooled.shape[0], size), pooled.strides))
+        start += size
+    r.end(tuple(parts))
+    if r.tape is not None:
+        r.tape.add("aten::split_with_sizes", (pooled,), tuple(parts), (1,))
+    return cat(r, parts, 1)
+
+
+def add_up(r: Recorder, x: Tensor, tables: int) -> Tensor:
+    """Of x `[batch, parts of tables, dim]` the sums per table, `[batch, tables, dim]`."""
+    out = r.tensor((x.shape[0], tables, x.shape[2]), x.dtype)
+    table_of = r.tensor((x.shape[1],), "int64")
+    r.leaf("aten::index_add", (out, 1, table_of, x, 1), out)
+    track(r, "aten::index_add", (x,), out, table_of)
+    return out
+
+
+@rule("aten::index_add", "IndexAddBackward0")
+def _add_up_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    out = r.tensor(node.inputs[0].shape, node.inputs[0].dtype)
+    r.leaf("aten::index_select", (gradients[0], 1, node.saved[0]), out)
+    return [out]
+
+
+@rule("aten::split_with_sizes", "SplitWithSizesBackward0")
+def _split_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    given = [gradient for gradient in gradients if gradient is not None]
+    return [cat(r, given, node.saved[0])]
+
+
+@rule("All2All_Pooled_Wait", "All2All_Pooled_WaitBackward")
+def _wait_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    """The gradients of each rank's tables go back to it."""
+    (gradient,) = gradients
+    assert gradient is not None
+    dims, run = node.saved
+    wire = node.inputs[0].dtype
+    parts = [part for part in _split(r, gradient, dims, 1) if part.shape[1]]
+    flat = [r.view(part, (part.elements,), (1,)) for part in parts]
+    back = cat(r, flat, 0)
+    back = to_dtype(r, back, wire) if wire != back.dtype else back
+    own = dims[run.rank] * run.batch
+    received = r.tensor((own * run.ranks,), wire)
+    sizes = [run.batch * dim for dim in dims]
+    all_to_all_call(r, back, received, sizes, [own] * run.ranks, is_async=True)
+    return [received]
+
+
+@rule("All2All_Pooled_Req", "All2All_Pooled_ReqBackward")
+def _request_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    """Waits, and divides by the number of ranks."""
+    (gradient,) = gradients
+    assert gradient is not None
+    pooled = node.inputs[0]
+    out = to_dtype(r, gradient, pooled.dtype) if gradient.dtype != pooled.dtype else gradient
+    out = view(r, out, pooled.shape)
+    scalar_in_place(r, "aten::div_", out, node.saved[0])
+    return [out]
