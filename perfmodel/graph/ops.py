@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import networkx as nx
+    import pandas as pd
 
 NO_OP = -1
 FORWARD, BACKWARD, OPTIMIZER, INPUT = PHASES = ("forward", "backward", "optimizer", "input")
@@ -78,6 +82,8 @@ class OpGraph:
     """Where it came from: a file, or a workload's name."""
     notes: tuple[str, ...] = ()
     """What was dropped, guessed or could not be told."""
+    cuda_graphs: bool = False
+    """Whether each step is launched as one graph."""
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -93,6 +99,23 @@ class OpGraph:
     def top_level(self) -> Iterator[int]:
         """Indices of the ops that no other op called."""
         return (index for index, op in enumerate(self.ops) if op.parent == NO_OP)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per op: name, phase, thread, step, parent, shapes, dtypes, attributes."""
+        from perfmodel.graph.opgraph.views import frame_of
+
+        return frame_of(self)
+
+    def to_networkx(self) -> nx.DiGraph:
+        """Ops as nodes; edges of kind `calls` (caller to callee) and `data`."""
+        from perfmodel.graph.opgraph.views import networkx_of
+
+        return networkx_of(self)
+
+    def _repr_html_(self) -> str:
+        from perfmodel.graph.opgraph.views import html_of
+
+        return html_of(self)
 
 
 def tensors_in(argument: Argument) -> Iterator[Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -15,6 +16,8 @@ from perfmodel.graph.ops import Argument, Op, OpGraph, Tensor, tensors_in
 
 _INDEXED = {"aten::select": 2, "aten::slice": 3, "aten::narrow": 3, "aten::arange": 1}
 """Position of an integer that may count samples: an index, an end, a length."""
+_SPLITS = re.compile("split|all_?to_?all")
+"""Ops whose lists of integers are parts of a dimension."""
 _NO_STRIDES: tuple[int, ...] = ()
 
 
@@ -95,7 +98,9 @@ class Rescaled:
                 renamed.setdefault(was.shape, now.shape)
                 if was.strides:
                     renamed.setdefault(was.strides, now.strides)
-        found = [self._list(item, renamed, pairs) if _is_sizes(item) else item for item in inputs]
+        found = [
+            self._list(op, item, renamed, pairs) if _is_sizes(item) else item for item in inputs
+        ]
         at = _INDEXED.get(op.name)
         if at is not None and at < len(found) and type(found[at]) is int:
             found[at] = self._count(found[at], pairs)  # type: ignore[arg-type]
@@ -103,12 +108,13 @@ class Rescaled:
 
     def _list(
         self,
+        op: Op,
         sizes: Argument,
         renamed: Mapping[Argument, Argument],
         pairs: list[tuple[Argument, Argument]],
     ) -> Argument:
         """A list of sizes: of a tensor, or the parts that one dimension is split into."""
-        if sizes in renamed or not isinstance(sizes, tuple):
+        if sizes in renamed or not isinstance(sizes, tuple) or not _SPLITS.search(op.name):
             return renamed.get(sizes, sizes)
         parts = [size for size in sizes if isinstance(size, int)]
         for was, now in pairs:

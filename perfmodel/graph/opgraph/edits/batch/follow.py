@@ -81,9 +81,9 @@ class Follower:
         for shape, size in zip(tensor.shape, dims, strict=True):
             self._seen[shape].add(size)
         for part in (dims, dims[:-1]):
-            size = product(part) if len(part) > 1 else None
-            if size is not None:
-                self._seen[int(size.at(self._batch))].add(size)
+            count = product(part) if len(part) > 1 else None
+            if count is not None:
+                self._seen[int(count.at(self._batch))].add(count)
         return dims
 
     def _entered(self, index: int, op: Op) -> list[Dims | None]:

@@ -38,5 +38,10 @@ def rebatch(graph: OpGraph, batch: int, old: int | None = None) -> Edited:
         )
     if scaled.in_proportion:
         undone.append(f"{scaled.in_proportion} sizes that the data decides: scaled in proportion")
+    stated = sum("lookups" in op.attributes for op in ops)
+    if stated:
+        undone.append(
+            f"{stated} ops state their lookups per table: kept; change the workload instead"
+        )
     note = f"batch {old} rescaled to {batch}"
     return Edited(replace(graph, ops=ops, notes=(*graph.notes, note)), tuple(undone))

@@ -1,0 +1,62 @@
+"""A graph put together anew: ops dropped, added, merged or in another order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from perfmodel.graph.ops import NO_OP, Op, OpGraph
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An op in its new place; `parent` still counts as in the old graph.
+
+    `covers`: old indices of the ops that it stands for; their dependencies become its own.
+    """
+
+    op: Op
+    covers: tuple[int, ...] = ()
+
+
+def kept(graph: OpGraph, indices: Iterable[int]) -> list[Placed]:
+    """The ops at `indices` as they are."""
+    return [Placed(graph.ops[index], (index,)) for index in indices]
+
+
+def assembled(graph: OpGraph, placed: Sequence[Placed], note: str) -> OpGraph:
+    """The graph of `placed`, in that order; what depended on a dropped op depends on its producers.
+
+    `note` is added to the graph's.
+    """
+    new_of = {old: at for at, one in enumerate(placed) for old in one.covers}
+    ops = tuple(replace(one.op, parent=new_of.get(one.op.parent, NO_OP)) for one in placed)
+    edges: set[tuple[int, int]] = set()
+    producers: defaultdict[int, list[int]] = defaultdict(list)
+    for producer, consumer in sorted(graph.data.tolist(), key=lambda edge: edge[1]):
+        sources = [producer] if producer in new_of else producers[producer]
+        if consumer in new_of:
+            edges.update((new_of[source], new_of[consumer]) for source in sources)
+        else:
+            producers[consumer] += [s for s in sources if s not in producers[consumer]]
+    table = np.array(sorted(edge for edge in edges if edge[0] != edge[1]), np.int64)
+    return replace(graph, ops=ops, data=table.reshape(-1, 2), notes=(*graph.notes, note))
+
+
+def subtree(children: Sequence[Sequence[int]], index: int) -> list[int]:
+    """An op and all that it calls, in program order."""
+    found, waiting = [], [index]
+    while waiting:
+        at = waiting.pop()
+        found.append(at)
+        waiting += reversed(children[at])
+    return found
+
+
+def subtrees(graph: OpGraph, roots: Iterable[int]) -> set[int]:
+    """Ops and all that they call."""
+    children = graph.children()
+    return {index for root in roots for index in subtree(children, root)}
