@@ -27,13 +27,13 @@ for verb in (
     predict.predict,
     breakdown.breakdown,
     diff.diff,
-    evaluate.evaluate,
     check.check,
     export.export,
     hardware.hardware,
     kernel.kernel,
 ):
     app.command()(verb)
+app.add_typer(evaluate.evaluate, name="evaluate")
 app.add_typer(fit.fit, name="fit")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from perfmodel.cli.evaluate import evaluated
+from perfmodel.cli.evaluate_traces import evaluated
 from perfmodel.cli.options import (
     DEFAULT_MAX_GB,
     FormatOption,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -9,14 +10,16 @@ from rich.console import Console
 from perfmodel.cli.tables import NOTHING, Times, add, counted, new_table, percent, say, show
 
 if TYPE_CHECKING:
-    from perfmodel.validate import Change, Comparison, Evaluation, TraceFacts
+    from perfmodel.validate import Change, Comparison, Evaluation, Row, TraceFacts
 
 _WHAT = {
     "step_replay": "replayed (saw the step)",
     "step_left_out": "left out (predicted)",
     "shapes": "from shapes alone",
+    "kernels": "fitted on other rows",
     "null": "null: mean of the others",
 }
+_OF_TABLES = "kernels"
 _MOST_CHANGES = 30
 
 
@@ -24,18 +27,25 @@ def show_evaluation(console: Console, found: Evaluation) -> None:
     """Per trace: what it is, and its errors."""
     for facts in found.traces:
         _show_facts(console, facts)
-        table = new_table(
-            "Errors, in % of what was measured",
-            *("of", "prediction", "n", "mean", "median", "worst", "bias"),
-            texts=2,
-        )
-        for row in found.of_trace(facts.trace):
-            sizes = (row.mape_pct, row.median_pct, row.worst_pct)
-            of = "step time" if row.name == "step" else f"{row.kind.value} {row.name}"
-            what = _WHAT.get(row.kind, "left out (predicted)")
-            add(table, of, what, str(row.n), *(f"{v:.2f}" for v in sizes), f"{row.bias_pct:+.2f}")
-        show(console, table)
-        console.print()
+        _show_errors(console, found.of_trace(facts.trace))
+    for name in dict.fromkeys(row.trace for row in found.rows if row.kind == _OF_TABLES):
+        say(console, f"{name}: measured kernels")
+        _show_errors(console, found.of_trace(name))
+
+
+def _show_errors(console: Console, rows: Iterable[Row]) -> None:
+    table = new_table(
+        "Errors, in % of what was measured",
+        *("of", "prediction", "n", "mean", "median", "worst", "bias"),
+        texts=2,
+    )
+    for row in rows:
+        sizes = (row.mape_pct, row.median_pct, row.worst_pct)
+        of = "step time" if row.name == "step" else f"{row.kind.value} {row.name}"
+        what = _WHAT.get(row.kind, "left out (predicted)")
+        add(table, of, what, str(row.n), *(f"{v:.2f}" for v in sizes), f"{row.bias_pct:+.2f}")
+    show(console, table)
+    console.print()
 
 
 def _show_facts(console: Console, facts: TraceFacts) -> None:

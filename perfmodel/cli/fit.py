@@ -6,10 +6,14 @@ import typer
 
 from perfmodel.cli import fit_device, fit_overheads
 
-fit = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Fit kernel models, a device or overhead profiles to measurements.",
-)
+HELP = """Fit kernel models, a device or overhead profiles to measurements.
+
+\b
+Examples:
+  perfmodel fit device --data kernels.csv -o my-machine.toml
+  perfmodel fit overheads trace.json.gz -o mine.json
+  perfmodel fit NOUN --help                   more, with examples
+"""
+fit = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=HELP)
 for noun in (fit_device.device, fit_overheads.overheads):
     fit.command()(noun)

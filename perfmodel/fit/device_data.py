@@ -195,7 +195,7 @@ def _alone(frame: pd.DataFrame, path: Path) -> Measured:
     duration = frame["duration_us"].to_numpy(np.float64)
     median = frame["median_us"].to_numpy(np.float64) if "median_us" in frame else duration
     shape = [column for column in frame.columns if column not in NOT_SHAPE | {"unique_rows"}]
-    texts = frame[shape].fillna("").astype(str)
+    texts = frame[shape].astype(str)
     return Measured(
         rows,
         duration,

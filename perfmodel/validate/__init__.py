@@ -4,6 +4,7 @@ from perfmodel.validate.baseline import read_baseline, write_baseline
 from perfmodel.validate.compare import Change, Comparison, Status, check_tolerance, compare
 from perfmodel.validate.find import Job, demo_job, find_jobs
 from perfmodel.validate.run import evaluate_jobs, evaluate_trace
+from perfmodel.validate.tables import TableJob, find_tables
 from perfmodel.validate.types import Evaluation, Kind, Row, TraceFacts
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Kind",
     "Row",
     "Status",
+    "TableJob",
     "TraceFacts",
     "check_tolerance",
     "compare",
@@ -21,6 +23,7 @@ __all__ = [
     "evaluate_jobs",
     "evaluate_trace",
     "find_jobs",
+    "find_tables",
     "read_baseline",
     "write_baseline",
 ]

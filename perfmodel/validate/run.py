@@ -17,17 +17,19 @@ from perfmodel.validate.find import Job
 from perfmodel.validate.host import overhead_rows
 from perfmodel.validate.shapes import shape_rows, shapes_of
 from perfmodel.validate.steps import coverage_frac, held_out_steps, hold_out, step_rows
+from perfmodel.validate.tables import TableJob, table_rows
 from perfmodel.validate.types import LEFT_OUT, Evaluation, Row, TraceFacts
 
 
 def evaluate_jobs(
     jobs: Sequence[Job],
+    tables: Sequence[TableJob] = (),
     *,
     strict: bool = False,
     max_bytes: int = DEFAULT_MAX_BYTES,
-    begin: Callable[[Job], object] = lambda job: None,
+    begin: Callable[[str, int], object] = lambda name, position: None,
 ) -> Evaluation:
-    """The errors of every job, one after the other; `begin` is told of each.
+    """The errors of every job, then of every table; `begin` is told name and position of each job.
 
     A job that cannot be used is an error where it was asked for, or with `strict`; one that was
     come upon in a folder is left out with a warning. Raises `PerfmodelError` where none is left.
@@ -35,8 +37,8 @@ def evaluate_jobs(
     rows: list[Row] = []
     facts: list[TraceFacts] = []
     warnings: list[str] = []
-    for job in jobs:
-        begin(job)
+    for position, job in enumerate(jobs):
+        begin(job.name, position)
         try:
             trace = read(job.path, strict=strict, max_bytes=max_bytes)
             found = evaluate_trace(trace, job.name)
@@ -51,6 +53,8 @@ def evaluate_jobs(
     if not facts:
         why = warnings[0].removeprefix(LEFT_OUT) if warnings else "no trace was given"
         raise TraceError(f"nothing to evaluate: {why}")
+    for table in tables:
+        rows += table_rows(table)
     return Evaluation(rows, facts, warnings)
 
 

@@ -35,6 +35,8 @@ class Kind(StrEnum):
     """A step's device time of one kernel family, from the durations in the other steps."""
     SHAPES = "shapes"
     """A rank's device time of the ops of one family, from their shapes alone."""
+    KERNELS = "kernels"
+    """The rows of one family of a measurement table, which no fit of the device has seen."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def test_help_has_an_example(run: Run) -> None:
     assert "perfmodel evaluate traces" in run("evaluate", "--help").out.partition("Examples:")[2]
 
 
-@pytest.mark.parametrize("words", [(), ("kernels",), ("traces", "nowhere"), ("traces", ".")])
+@pytest.mark.parametrize("words", [("tracks",), ("traces", "nowhere"), ("traces", ".")])
 def test_bad_usage(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
