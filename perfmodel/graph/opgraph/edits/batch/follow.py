@@ -11,6 +11,9 @@ from perfmodel.graph.opgraph.edits.batch.rules import rule_of
 from perfmodel.graph.opgraph.edits.batch.sizes import Dims, Size, fixed, product, regrouped
 from perfmodel.graph.ops import NO_OP, Op, OpGraph, Tensor, tensors_in
 
+_SPARSE_MADE = "_sparse_coo_tensor"
+_SPARSE_PARTS = {"aten::_indices": 1, "aten::_values": 0}
+"""Which dimension of a sparse tensor's parts counts its entries."""
 _CREATIONS = ("aten::empty", "aten::zeros", "aten::ones", "aten::full")
 """What gives scratch space, whose size need not be any other tensor's."""
 
@@ -33,6 +36,8 @@ class Follower:
         self._leaves = Leaves(graph, batch)
         self._known: dict[int, tuple[tuple[int, ...], Dims]] = {}
         self._stored: dict[int, list[tuple[tuple[int, ...], Dims]]] = defaultdict(list)
+        self._entries: dict[int, Size] = {}
+        """Sparse tensors by id: how many entries they hold."""
         self._seen: defaultdict[int, set[Size]] = defaultdict(set)
         self._follow()
 
@@ -92,6 +97,10 @@ class Follower:
         if not made:
             return []
         found: list[Dims | None] = [None] * len(made)
+        if op.name in _SPARSE_PARTS and op.tensors:
+            entries = self._entries.get(op.tensors[0].tensor_id)
+            if entries is not None and made[0] is not None:
+                found[0] = self._with_entries(op.name, made[0].shape, entries)
         known = rule_of(op.name)
         if known is not None:
             for at, (sizes, tensor) in enumerate(zip(known(call), made, strict=False)):
@@ -108,6 +117,10 @@ class Follower:
                 if dims is not None:
                     self._kept(tensor, dims)
         return found
+
+    def _with_entries(self, name: str, shape: tuple[int, ...], entries: Size) -> Dims:
+        at = _SPARSE_PARTS[name]
+        return (*fixed(shape[:at]), entries, *fixed(shape[at + 1 :]))
 
     def _fits(self, dims: Dims, tensor: Tensor) -> bool:
         return tuple(size.at(self._batch) for size in dims) == tensor.shape
@@ -130,6 +143,10 @@ class Follower:
     def _returned(self, index: int, op: Op) -> None:
         """What is not known yet of an op's outputs once all that it called is done."""
         made = returned_by(op)
+        if _SPARSE_MADE in op.name and made and made[0] is not None:
+            indices = next((d for dims in self.inputs[index] for d in dims if len(d) > 1), None)
+            if indices is not None:
+                self._entries[made[0].tensor_id] = indices[1]
         for at, tensor in enumerate(made):
             if tensor is None or self.outputs[index][at] is not None:
                 continue
@@ -178,14 +195,19 @@ class Follower:
 
     def _of_values(self, index: int, shape: tuple[int, ...]) -> Dims:
         """Each size like one of that value in the op's inputs, in those of the ops around it, or
-        anywhere before."""
+        anywhere before; the batch is in one of them at most."""
         scope = index
         while scope != NO_OP and scope < len(self.inputs):
             for dims in self._groups(scope):
                 if tuple(size.at(self._batch) for size in dims) == shape:
                     return dims
             scope = self._graph.ops[scope].parent
-        return tuple(self._of_value(index, at, size, shape) for at, size in enumerate(shape))
+        found = [self._of_value(index, at, size, shape) for at, size in enumerate(shape)]
+        scaled = [at for at, size in enumerate(found) if size.per_sample]
+        for at in scaled[1:]:
+            self.guessed.append(index)
+            found[at] = Size(0, shape[at])
+        return tuple(found)
 
     def _of_value(self, index: int, at: int, value: int, shape: tuple[int, ...]) -> Size:
         scope = index
