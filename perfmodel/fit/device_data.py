@@ -195,13 +195,13 @@ def _alone(frame: pd.DataFrame, path: Path) -> Measured:
     duration = frame["duration_us"].to_numpy(np.float64)
     median = frame["median_us"].to_numpy(np.float64) if "median_us" in frame else duration
     shape = [column for column in frame.columns if column not in NOT_SHAPE | {"unique_rows"}]
-    texts = frame[shape].astype(str)
+    texts = [frame[column].map(str).tolist() for column in shape]
     return Measured(
         rows,
         duration,
         np.nan_to_num(median / duration - 1),
         np.ones(len(frame)),
-        tuple(texts.agg("|".join, axis=1)) if len(frame) else (),
+        tuple(map("|".join, zip(*texts, strict=True))),
         (ALONE,) * len(frame),
     )
 
