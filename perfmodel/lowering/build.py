@@ -1,0 +1,324 @@
+"""Lowered ops on a GPU to an execution graph: host overheads, launches, streams, waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import numpy as np
+
+from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
+from perfmodel.graph.ops import NO_OP
+from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
+from perfmodel.lowering.lower import Lowered
+from perfmodel.ops.spec import Floats
+from perfmodel.overheads import Profile
+from perfmodel.overheads.kinds import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
+from perfmodel.trace.columns import NONE, Ints
+
+STATISTIC = "trimmed_mean_us"
+"""Of a profile: means keep sums right, and a tenth at each end keeps stalls out of them."""
+LAG_US = {
+    EdgeKind.PROGRAM: 0.0,
+    EdgeKind.LAUNCH: 1.5,
+    EdgeKind.LAUNCH_COPY: 2.0,
+    EdgeKind.LAUNCH_COLLECTIVE: 2.0,
+    EdgeKind.STREAM: 1.4,
+    EdgeKind.STREAM_COPY: 1.4,
+    EdgeKind.STREAM_COLLECTIVE: 1.4,
+    EdgeKind.EVENT_WAIT: 1.5,
+    EdgeKind.EVENT_WAIT_COLLECTIVE: 1.5,
+    EdgeKind.HOST_SYNC: 2.0,
+    EdgeKind.BLOCKING_COPY: 8.0,
+    EdgeKind.HAND_OVER: 0.0,
+}
+"""Medians of the lags that replays of eight traces fit (V100, A100, H100, RTX 2080 Ti)."""
+CUDA_GRAPH, _WHOLE = "cuda_graph", "step"
+CALL = {"kernel": "cudaLaunchKernel", "copy": "cudaMemcpyAsync", "collective": "cudaLaunchKernel"}
+_KIND = {
+    "kernel": (NodeKind.KERNEL, Cause.COMPUTE, Scope.COMPUTE),
+    "copy": (NodeKind.COPY, Cause.MEMCPY, Scope.MEMCPY),
+    "collective": (NodeKind.COLLECTIVE, Cause.COMMUNICATION, Scope.COMM),
+}
+_LAUNCH_EDGE = {
+    "kernel": EdgeKind.LAUNCH,
+    "copy": EdgeKind.LAUNCH_COPY,
+    "collective": EdgeKind.LAUNCH_COLLECTIVE,
+}
+_STREAM_EDGE = {
+    "kernel": EdgeKind.STREAM,
+    "copy": EdgeKind.STREAM_COPY,
+    "collective": EdgeKind.STREAM_COLLECTIVE,
+}
+_CAUSE_OF_TYPE = {
+    T1: Cause.HOST_T1,
+    T2: Cause.HOST_T2,
+    T3: Cause.HOST_T3,
+    T4: Cause.HOST_T4,
+    T5: Cause.HOST_T5,
+    OP_WITHOUT_LAUNCH: Cause.HOST_OP_WITHOUT_LAUNCH,
+}
+_COMM = "comm"
+
+
+@dataclass(frozen=True)
+class Built:
+    """The graph, and per node the piece behind it, or -1 for the host's own work and marks."""
+
+    graph: ExecutionGraph
+    piece: Ints
+
+
+@dataclass
+class _Draft:
+    """Nodes and edges as they are found; host nodes as (type, op, thread) until they are timed."""
+
+    rank: int
+    resources: dict[str, int] = field(default_factory=dict)
+    kind: list[int] = field(default_factory=list)
+    cause: list[int] = field(default_factory=list)
+    scope: list[int] = field(default_factory=list)
+    resource: list[int] = field(default_factory=list)
+    label: list[str] = field(default_factory=list)
+    piece: list[int] = field(default_factory=list)
+    duration: list[float] = field(default_factory=list)
+    overhead: list[tuple[int, str, str, str]] = field(default_factory=list)
+    """(node, overhead type, operator, thread) of what a profile times."""
+    edges: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def add(
+        self,
+        kind: NodeKind,
+        cause: Cause,
+        scope: Scope,
+        resource: str,
+        label: str,
+        duration_us: float = 0.0,
+        piece: int = NONE,
+    ) -> int:
+        self.kind.append(kind)
+        self.cause.append(cause)
+        self.scope.append(scope)
+        self.resource.append(
+            self.resources.setdefault(f"{self.rank}/{resource}", len(self.resources))
+        )
+        self.label.append(label)
+        self.duration.append(duration_us)
+        self.piece.append(piece)
+        return len(self.kind) - 1
+
+    def resource_of(self, name: str) -> int:
+        """The index of a thread or stream; one that is new is added."""
+        return self.resources.setdefault(f"{self.rank}/{name}", len(self.resources))
+
+    def edge(self, source: int | None, target: int, kind: EdgeKind) -> None:
+        if source is not None:
+            self.edges.append((source, target, kind))
+
+
+class _Walk:
+    """One rank's host, op by op: where its threads and streams stand."""
+
+    def __init__(self, lowered: Lowered, duration_us: Floats) -> None:
+        self.lowered, self.duration_us = lowered, duration_us.tolist()
+        self.draft = _Draft(lowered.graph.rank)
+        self.host: int | None = None
+        """The last node of whichever thread ran last: one hands over to the next."""
+        self.thread = "main"
+        self.last: dict[str, int] = {}
+        """Per stream, its last operation."""
+        self.of_op: dict[int, int] = {}
+        """Per op, the last operation on a device that it started."""
+        self.needs = _consumed(lowered)
+        self.in_graph: str | None = None
+
+    def step(self, name: int, tops: list[int], pieces: list[list[int]]) -> tuple[int, int]:
+        """All ops of a step; returns its marks."""
+        start = self._mark(f"step {name}")
+        for top, own in zip(tops, pieces, strict=True):
+            self._op(top, own)
+        end = self._mark(f"end of step {name}")
+        for operation in self.last.values():
+            self.draft.edge(operation, end, EdgeKind.HOST_SYNC)
+        return start, end
+
+    def _mark(self, label: str) -> int:
+        node = self.draft.add(NodeKind.MARK, Cause.END_OF_STEP, Scope.NONE, self.thread, label)
+        self.draft.edge(self.host, node, EdgeKind.PROGRAM)
+        self.host = node
+        return node
+
+    def _op(self, top: int, own: list[int]) -> None:
+        op = self.lowered.graph.ops[top]
+        captured = op.attributes.get(CUDA_GRAPH) or _WHOLE * self.lowered.graph.cuda_graphs
+        if captured and captured == self.in_graph:
+            for piece in own:
+                self._operation(piece, None)
+            return
+        self.in_graph = captured or None
+        thread = op.thread
+        self._host(T1, op.name, thread)
+        launching = [p for p in own if self.lowered.pieces[p].kind != "host"]
+        if not launching:
+            self._host(OP_WITHOUT_LAUNCH, op.name, thread)
+            return
+        self._host(T2, op.name, thread)
+        for number, (piece, times) in enumerate(self._calls(launching, bool(captured))):
+            if number:
+                self._host(T5, op.name, thread)
+            self._launch(piece, times, thread)
+        if captured:
+            for piece in launching[1:]:
+                self._operation(piece, None)
+        self._host(T3, op.name, thread)
+
+    def _calls(self, pieces: list[int], captured: bool) -> Iterator[tuple[int, int]]:
+        """(piece, number of launches of it); of what is captured, one launch starts everything."""
+        if captured:
+            yield pieces[0], 1
+            return
+        for piece in pieces:
+            for _ in range(self.lowered.pieces[piece].launches):
+                yield piece, self.lowered.pieces[piece].launches
+
+    def _host(self, kind: str, op: str, thread: str) -> int:
+        """A stretch of host time that a profile knows; threads take turns."""
+        node = self.draft.add(NodeKind.HOST, _CAUSE_OF_TYPE[kind], Scope.HOST, thread, op)
+        self.draft.overhead.append((node, kind, op, thread))
+        same = thread == self.thread
+        self.draft.edge(self.host, node, EdgeKind.PROGRAM if same else EdgeKind.HAND_OVER)
+        self.host, self.thread = node, thread
+        return node
+
+    def _launch(self, piece: int, times: int, thread: str) -> None:
+        found = self.lowered.pieces[piece]
+        call = CALL[found.kind]
+        node = self.draft.add(NodeKind.LAUNCH, Cause.HOST_T4, Scope.HOST, thread, call)
+        self.draft.overhead.append((node, T4, call, thread))
+        self.draft.edge(self.host, node, EdgeKind.PROGRAM)
+        self.host = node
+        operation = self._operation(piece, node, times)
+        if found.blocks:
+            wait = self.draft.add(
+                NodeKind.SYNC, Cause.BLOCKING_CALL, Scope.NONE, thread, "wait for the copy"
+            )
+            self.draft.edge(node, wait, EdgeKind.PROGRAM)
+            self.draft.edge(operation, wait, EdgeKind.BLOCKING_COPY)
+            self.host = wait
+
+    def _operation(self, piece: int, launch: int | None, times: int = 1) -> int:
+        """A kernel, copy or collective on its stream, behind what it has to wait for."""
+        found = self.lowered.pieces[piece]
+        kind, cause, scope = _KIND[found.kind]
+        stream = f"gpu0/{found.stream}"
+        node = self.draft.add(
+            kind, cause, scope, stream, found.op, self.duration_us[piece] / times, piece
+        )
+        self.draft.edge(launch, node, _LAUNCH_EDGE[found.kind])
+        self.draft.edge(self.last.get(stream), node, _STREAM_EDGE[found.kind])
+        owner = int(self.lowered.owner[piece])
+        for producer in self._producers(owner, stream):
+            self.draft.edge(producer, node, EdgeKind.EVENT_WAIT)
+        self.last[stream] = self.of_op[owner] = node
+        return node
+
+    def _producers(self, owner: int, stream: str) -> Iterator[int]:
+        """Operations on other streams whose results the op `owner` reads.
+
+        A collective waits for all that its stream's partner was given before it. Where the graph
+        does not tell who reads what, so does everything behind a collective.
+        """
+        if stream.endswith(_COMM) or self.needs is None:
+            yield from (node for name, node in self.last.items() if name != stream)
+            return
+        own = self.draft.resource_of(stream)
+        for producer in self.needs.get(owner, ()):
+            node = self.of_op.get(producer)
+            if node is not None and self.draft.resource[node] != own:
+                yield node
+
+
+def execution_graph(
+    lowered: Lowered, duration_us: Floats, profile: Profile, *, host_ratio: float = 1.0
+) -> Built:
+    """The graph that `lowered` runs on a GPU: each op's T1 to T5 on its thread, its launches, what
+    they start, in order on the streams `compute`, `comm` and `copy`.
+
+    `duration_us` holds one duration per piece; `profile` times the host's work (its trimmed means
+    per operator and thread), multiplied by `host_ratio`. Backward runs on its own thread, which
+    the main thread waits for. What is captured in a CUDA graph takes one launch. A step ends when
+    its host and its device are done.
+    """
+    walk = _Walk(lowered, duration_us)
+    tops, pieces = _by_top_level(lowered)
+    step_of = [lowered.graph.ops[top].step for top in tops]
+    marks = []
+    for step, group in groupby(range(len(tops)), key=step_of.__getitem__):
+        rows = list(group)
+        marks.append((step, *walk.step(step, [tops[r] for r in rows], [pieces[r] for r in rows])))
+    return Built(_graph(walk.draft, marks, profile, host_ratio), np.array(walk.draft.piece))
+
+
+def _graph(
+    draft: _Draft, marks: list[tuple[int, int, int]], profile: Profile, host_ratio: float
+) -> ExecutionGraph:
+    duration = np.array(draft.duration, np.float64)
+    if draft.overhead:
+        node, kind, op, thread = zip(*draft.overhead, strict=True)
+        taken = profile.durations(kind, op, thread, statistic=STATISTIC)
+        duration[list(node)] = taken * host_ratio
+    count = len(duration)
+    edges = np.array(draft.edges, np.int64).reshape(-1, 3)
+    has_edge = np.zeros(count, bool)
+    has_edge[edges[:, 1]] = True
+    rank = np.full(count, draft.rank, np.int64)
+    nodes = Nodes(
+        kind=np.array(draft.kind, np.int64),
+        cause=np.array(draft.cause, np.int64),
+        scope=np.array(draft.scope, np.int64),
+        rank=rank,
+        resource=np.array(draft.resource, np.int64),
+        row=np.full(count, NONE, np.int64),
+        start_us=np.zeros(count),
+        duration_us=duration,
+        release_us=np.where(has_edge, -np.inf, 0.0),
+    )
+    lag = np.array([LAG_US[EdgeKind(kind)] for kind in edges[:, 2].tolist()], np.float64)
+    bounds = np.array([(start, end) for _, start, end in marks], np.int64).reshape(-1, 2)
+    return ExecutionGraph(
+        nodes,
+        Edges(edges[:, 0], edges[:, 1], edges[:, 2], np.zeros(len(edges)), lag),
+        StepMarks(
+            np.full(len(marks), draft.rank, np.int64),
+            tuple(f"step {step}" for step, _, _ in marks),
+            bounds[:, 0],
+            bounds[:, 1],
+        ),
+        tuple(draft.resources),
+        tuple(draft.label),
+        ("",) * count,
+    )
+
+
+def _by_top_level(lowered: Lowered) -> tuple[list[int], list[list[int]]]:
+    """The outermost ops in order, and the pieces of each."""
+    tops = list(lowered.graph.top_level())
+    place = {top: at for at, top in enumerate(tops)}
+    pieces: list[list[int]] = [[] for _ in tops]
+    for piece, top in enumerate(lowered.top_level.tolist()):
+        pieces[place[top]].append(piece)
+    return tops, pieces
+
+
+def _consumed(lowered: Lowered) -> dict[int, list[int]] | None:
+    """Per op that makes pieces: the ops that do and whose results it, or what it calls, reads."""
+    if not len(lowered.graph.data):
+        return None
+    found: dict[int, list[int]] = {}
+    answered = lowered.answered_by
+    for producer, consumer in lowered.graph.data.tolist():
+        source, target = int(answered[producer]), int(answered[consumer])
+        if NO_OP not in (source, target) and source != target:
+            found.setdefault(target, []).append(source)
+    return found
