@@ -8,11 +8,18 @@ from fnmatch import fnmatchcase
 
 from perfmodel.graph.ops import NO_OP, Op, OpGraph, Tensor, tensors_in
 from perfmodel.lowering.arguments import output, size
+from perfmodel.lowering.guesses import with_guesses
 
 LOOKUP_BACKWARD = "torch::autograd::CppNode<*Split*Lookup*Function*>"
 LOOKUPS = ("fbgemm::*embedding*lookup*_function*",)
 COLLECTIVE = "record_param_comms"
 CONVOLUTIONS = ("aten::cudnn_convolution", "aten::miopen_convolution", "aten::mkldnn_convolution")
+BACKWARD_PARTS = {
+    f"aten::{library}_convolution_backward_{part}": f"aten::{library}_convolution_backward"
+    for library in ("cudnn", "miopen")
+    for part in ("input", "weight")
+}
+"""Parts of a convolution's backward, to the call around them (before PyTorch 1.10)."""
 AHEAD = 60
 """How many ops after a convolution may pass until one reads its output."""
 
@@ -22,7 +29,8 @@ def completed(graph: OpGraph) -> list[Op]:
 
     The backward of a table-batched embedding gets the arguments of its forward behind its
     gradient, and the forward its output; a convolution whose output is not recorded, the first
-    tensor that fits of those that later ops read; a collective, what its caller says of it.
+    tensor that fits of those that later ops read; the parts of its backward, the arguments of the
+    whole; a collective, what its caller says of it. Then come guesses (`guesses.with_guesses`).
     """
     ops = list(graph.ops)
     for forward, backward, pooled in _lookups(graph):
@@ -32,10 +40,15 @@ def completed(graph: OpGraph) -> list[Op]:
     for index, op in enumerate(graph.ops):
         if op.name == COLLECTIVE:
             ops[index] = _told_by_caller(op, graph)
+        elif op.name in BACKWARD_PARTS and op.parent != NO_OP:
+            whole = graph.ops[op.parent]
+            if whole.name == BACKWARD_PARTS[op.name]:
+                ops[index] = replace(op, inputs=whole.inputs)
         elif op.name in CONVOLUTIONS and output(op) is None:
             found = _read_later(graph, index)
             if found is not None:
                 ops[index] = replace(op, outputs=(found,))
+    with_guesses(ops, graph.world_size)
     return ops
 
 
@@ -78,7 +91,7 @@ def _made(lookup: Op, pooled: Tensor) -> bool:
 
 
 def _told_by_caller(op: Op, graph: OpGraph) -> Op:
-    if op.parent == NO_OP or "in_elements" in op.attributes:
+    if op.parent == NO_OP or "in_elements" in op.attributes or "collective" in op.attributes:
         return op
     caller = graph.ops[op.parent].attributes
     if "collective" not in caller:

@@ -6,18 +6,15 @@ import re
 from fnmatch import translate
 from functools import lru_cache
 
-from perfmodel.lowering.piece import LEAF, LOWERINGS, Lowering
+from perfmodel.lowering.piece import LOWERINGS, Lowering
 
 ANY = "any"
 
 
-def entries(*names: str, target: str = ANY, leaf: bool = False) -> tuple[str, ...]:
-    """Registry keys of ops by their names; names without `::` are ATen's, also in place."""
-    keys = []
-    for name in names:
-        full = name if "::" in name or (leaf and name[:1].isupper()) else f"aten::{name}"
-        keys.append(f"{target}/{LEAF if leaf else ''}{full}")
-    return tuple(keys)
+def entries(*names: str, target: str = ANY, scope: str = "") -> tuple[str, ...]:
+    """Registry keys of ops by their names; names without `::` are ATen's. `scope`: `LEAF WHOLE`."""
+    full = (name if "::" in name else f"aten::{name}" for name in names)
+    return tuple(f"{target}/{scope}{name}" for name in full)
 
 
 def with_inplace(*names: str) -> tuple[str, ...]:
@@ -26,11 +23,11 @@ def with_inplace(*names: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1 << 14)
-def rule_of(name: str, target: str, leaf: bool = False) -> Lowering | None:
+def rule_of(name: str, target: str, scope: str = "") -> Lowering | None:
     """The rule of an op, the target's own before that for all; None where there is none."""
-    full = f"{LEAF}{name}" if leaf else name
-    for scope in (target, ANY):
-        found = LOWERINGS.get(f"{scope}/{full}")
+    full = f"{scope}{name}"
+    for where in (target, ANY):
+        found = LOWERINGS.get(f"{where}/{full}")
         if found is not None:
             return found
     for pattern, key in _patterns(target):
@@ -43,7 +40,7 @@ def rule_of(name: str, target: str, leaf: bool = False) -> Lowering | None:
 def _patterns(target: str) -> list[tuple[re.Pattern[str], str]]:
     """The entries with a `*`, the target's own first."""
     found = []
-    for scope in (target, ANY):
-        keys = [key for key in LOWERINGS if key.startswith(f"{scope}/") and "*" in key]
-        found += [(re.compile(translate(key[len(scope) + 1 :])), key) for key in keys]
+    for where in (target, ANY):
+        keys = [key for key in LOWERINGS if key.startswith(f"{where}/") and "*" in key]
+        found += [(re.compile(translate(key[len(where) + 1 :])), key) for key in keys]
     return found

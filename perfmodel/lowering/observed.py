@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from perfmodel.graph.ops import NO_OP, Argument, Op, OpGraph, Tensor
 from perfmodel.lowering.arguments import HOST
+from perfmodel.lowering.guesses import COLLECTIVE
 from perfmodel.lowering.rules.copies import MEMCPY
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import Links, launching_op
@@ -27,7 +28,8 @@ MIN_RECORDED_FRAC = 0.5
 
 
 def with_placement(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
-    """`graph` with copies marked (`attributes["copy"]`) and tensors of ops on the host so marked.
+    """`graph` with copies marked (`attributes["copy"]`), tensors of ops on the host so marked, and
+    records of collectives that launched nothing as waits.
 
     Only for graphs of a profile whose kernels were recorded; others are returned as they are.
     """
@@ -60,6 +62,8 @@ def _placed(op: Op, launched: bool, copy: str | None) -> Op:
     if copy is not None:
         attributes: Mapping[str, str] = {**op.attributes, "copy": copy}
         return replace(op, attributes=attributes)
+    if op.name == COLLECTIVE and not launched:
+        return replace(op, attributes={**op.attributes, "collective": "wait"})
     if launched or any(tensor.device for tensor in op.tensors):
         return op
     return replace(op, inputs=tuple(map(_on_host, op.inputs)))

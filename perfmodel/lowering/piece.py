@@ -43,11 +43,13 @@ LOWERINGS: Registry[Lowering] = Registry(
 """By `TARGET/OP` (`cuda/aten::addmm`), or `any/OP` where targets do not differ; `*` in OP stands
 for any text.
 
-An op without an entry of its own is what its children become; without children, its entry under
-`TARGET/leaf:OP` (ops that call others, where the graph does not say which), else the fallback.
+Such a rule gives what the op itself launches; what the ops that it calls become comes on top.
+Under `TARGET/whole:OP` it gives all, whatever the op calls; under `TARGET/leaf:OP` it answers only
+where nothing that the op calls becomes anything (the graph may not say what it calls). An op that
+has no rule and calls nothing becomes the fallback.
 """
 
-LEAF = "leaf:"
+LEAF, WHOLE = "leaf:", "whole:"
 
 
 class Untold(Exception):

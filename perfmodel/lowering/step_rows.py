@@ -1,4 +1,8 @@
-"""The pieces of a whole step as rows: each knows how much the step writes."""
+"""The pieces of a whole step as rows that know the step.
+
+`step_bytes` is what all of them write, `first_frac` is 1 for the first of its op and direction,
+whose code and whose threads have been idle since the step before.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,11 @@ from perfmodel.lowering.piece import Piece
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, Floats
 
-STEP_BYTES = "step_bytes"
+STEP_BYTES, FIRST_FRAC = "step_bytes", "first_frac"
 
 
 def rows_of(pieces: Sequence[Piece]) -> Rows:
-    """The pieces of a step as rows that know how much the whole step writes (`step_bytes`)."""
+    """The pieces of one step, in order, as rows."""
     rows = Rows.of(
         [
             {**piece.dims, "op": piece.op, "dtype": piece.dtype, "direction": piece.direction}
@@ -23,7 +27,19 @@ def rows_of(pieces: Sequence[Piece]) -> Rows:
         ]
     )
     total = written_bytes(rows).sum()
-    return replace(rows, dims={**rows.dims, STEP_BYTES: np.full(len(rows), total)})
+    told = {STEP_BYTES: np.full(len(rows), total), FIRST_FRAC: is_first(rows)}
+    return replace(rows, dims={**rows.dims, **told})
+
+
+def is_first(rows: Rows) -> Floats:
+    """1 for the first row of its op and direction, 0 for the others."""
+    found = np.zeros(len(rows))
+    seen: set[tuple[str, str]] = set()
+    for row, key in enumerate(zip(rows.op, rows.direction, strict=True)):
+        if key not in seen:
+            seen.add(key)
+            found[row] = 1.0
+    return found
 
 
 def written_bytes(rows: Rows) -> Floats:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perfmodel.graph.ops import Op, Tensor
 from perfmodel.lowering.arguments import flag, tensor
 from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
 
 HEADS_FIRST = {
     "aten::scaled_dot_product_attention": 5,
@@ -57,7 +57,7 @@ def sequence_first(op: Op) -> Sequence[Piece]:
     return attention_of(tensor(op, 0), tensor(op, 1), heads_first=False, causal=causal)
 
 
-@LOWERINGS.register(*(f"any/leaf:{name}" for name in HEADS_FIRST))
+@LOWERINGS.register(*(f"any/{LEAF}{name}" for name in HEADS_FIRST))
 def heads_first(op: Op) -> Sequence[Piece]:
     """`(query, key, value, …)`."""
     causal = bool(flag(op, HEADS_FIRST[op.name]))
@@ -74,7 +74,7 @@ def backward(op: Op) -> Sequence[Piece]:
     )
 
 
-@LOWERINGS.register(*(f"any/leaf:{name}_backward" for name in HEADS_FIRST))
+@LOWERINGS.register(*(f"any/{LEAF}{name}_backward" for name in HEADS_FIRST))
 def backward_heads_first(op: Op) -> Sequence[Piece]:
     """`(gradient, query, key, value, …)`."""
     causal = any(item is True for item in op.inputs)

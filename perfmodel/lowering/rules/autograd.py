@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from perfmodel.graph.ops import Op
 from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LOWERINGS, Piece
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece
 
 PASSING_ON = (
     *("Add", "Sub", "Clone", "View", "UnsafeView", "ReshapeAlias", "Expand", "T", "Transpose"),
@@ -27,10 +27,10 @@ PASSING_ON = (
 
 
 @LOWERINGS.register(
-    *(f"any/leaf:{name}Backward{number}" for name in PASSING_ON for number in ("", "0", "1")),
-    *entries("torch::autograd::AccumulateGrad", "torch::autograd::GraphRoot", leaf=True),
-    *entries("torch::autograd::CopyBackwards", "torch::autograd::CopySlices", leaf=True),
-    *entries("autograd::engine::evaluate_function: *", leaf=True),
+    *(f"any/{LEAF}{name}Backward{number}" for name in PASSING_ON for number in ("", "0", "1")),
+    *entries("torch::autograd::AccumulateGrad", "torch::autograd::GraphRoot", scope=LEAF),
+    *entries("torch::autograd::CopyBackwards", "torch::autograd::CopySlices", scope=LEAF),
+    *entries("autograd::engine::evaluate_function: *", scope=LEAF),
 )
 def passes_on(op: Op) -> Sequence[Piece]:
     """Launches nothing itself; where it does, what it calls is in the graph."""

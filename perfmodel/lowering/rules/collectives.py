@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perfmodel.graph.ops import Op
 from perfmodel.lowering.arguments import bytes_of
 from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LOWERINGS, Piece
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece
 
 RECEIVED = ("all_gather", "gather", "recv")
 """Collectives whose size is what a rank ends up with; of all others, what it gives."""
@@ -28,7 +28,7 @@ ONE_BYTE = 1.0
 
 @LOWERINGS.register(
     "any/record_param_comms",
-    *entries("c10d::*", "c10d_functional::*", "_c10d_functional::*", leaf=True),
+    *entries("c10d::*", "c10d_functional::*", "_c10d_functional::*", scope=LEAF),
 )
 def collective(op: Op) -> Sequence[Piece]:
     """One kernel on the stream of collectives; a size that is not told stands at one byte."""

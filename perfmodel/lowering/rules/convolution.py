@@ -8,7 +8,7 @@ from dataclasses import replace
 from perfmodel.graph.ops import Argument, Op, Tensor
 from perfmodel.lowering.arguments import argument, integers, optional_tensor, output, size, tensor
 from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
 from perfmodel.lowering.rules.elementwise import pointwise
 from perfmodel.lowering.rules.reduction import reduced
 
@@ -133,7 +133,7 @@ def _with_bias(op: Op, pieces: Sequence[Piece]) -> Sequence[Piece]:
     return (*pieces, *pointwise([made, bias], [made]))
 
 
-@LOWERINGS.register(*entries("convolution", "_convolution", leaf=True))
+@LOWERINGS.register(*entries("convolution", "_convolution", scope=LEAF))
 def convolution(op: Op) -> Sequence[Piece]:
     """`(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)`."""
     pieces = _forward(op, tensor(op, 0), tensor(op, 1), (3, 4, 5, 8))
@@ -142,7 +142,7 @@ def convolution(op: Op) -> Sequence[Piece]:
     return _with_bias(op, pieces)
 
 
-@LOWERINGS.register(*entries("conv2d", "conv1d", "conv3d", leaf=True))
+@LOWERINGS.register(*entries("conv2d", "conv1d", "conv3d", scope=LEAF))
 def conv2d(op: Op) -> Sequence[Piece]:
     """`(x, weight, bias, stride, padding, dilation, groups)`."""
     return _with_bias(op, _forward(op, tensor(op, 0), tensor(op, 1), (3, 4, 5, 6)))
@@ -181,11 +181,31 @@ def convolution_backward(op: Op) -> Sequence[Piece]:
 
 
 @LOWERINGS.register(
-    *entries("cudnn_convolution_backward", "miopen_convolution_backward"),
-    *entries("mkldnn_convolution_backward"),
+    *entries("cudnn_convolution_backward", "miopen_convolution_backward", scope=LEAF),
+    *entries("mkldnn_convolution_backward", scope=LEAF),
 )
 def cudnn_convolution_backward(op: Op) -> Sequence[Piece]:
     """`(x, gradient, weight, padding, stride, dilation, groups, …, mask)`, before PyTorch 1.10."""
-    values, gradient, weight = tensor(op, 0), tensor(op, 1), tensor(op, 2)
     masks = [item for item in op.inputs[7:] if isinstance(item, tuple)]
-    return _backward(op, gradient, values, weight, (4, 3, 5, 6), masks[-1] if masks else None)
+    return _part(op, masks[-1] if masks else None)
+
+
+@LOWERINGS.register(
+    *entries("cudnn_convolution_backward_input", "miopen_convolution_backward_input")
+)
+def backward_input(op: Op) -> Sequence[Piece]:
+    """The gradient of the input, with the arguments of the whole (see `context.completed`)."""
+    return _part(op, (True, False))
+
+
+@LOWERINGS.register(
+    *entries("cudnn_convolution_backward_weight", "miopen_convolution_backward_weight")
+)
+def backward_weight(op: Op) -> Sequence[Piece]:
+    """The gradient of the weights, with the arguments of the whole."""
+    return _part(op, (False, True))
+
+
+def _part(op: Op, mask: Argument) -> Sequence[Piece]:
+    values, gradient, weight = tensor(op, 0), tensor(op, 1), tensor(op, 2)
+    return _backward(op, gradient, values, weight, (4, 3, 5, 6), mask)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perfmodel.graph.ops import Op, Tensor
 from perfmodel.lowering.arguments import HOST, flag, output, size, tensor
 from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
 from perfmodel.lowering.rules.elementwise import pointwise
 
 CONTIGUOUS, TRANSPOSED, STRIDED = "contiguous", "transposed", "strided"
@@ -64,7 +64,7 @@ def copy_(op: Op) -> Sequence[Piece]:
     return copied(target, source, non_blocking=bool(flag(op, 2)))
 
 
-@LOWERINGS.register(*entries("clone", "contiguous", leaf=True))
+@LOWERINGS.register(*entries("clone", "contiguous", scope=LEAF))
 def clone(op: Op) -> Sequence[Piece]:
     """A copy of the first argument."""
     source = tensor(op, 0)
@@ -72,7 +72,7 @@ def clone(op: Op) -> Sequence[Piece]:
     return copied(found, source)
 
 
-@LOWERINGS.register(*entries("_to_copy", leaf=True))
+@LOWERINGS.register(*entries("_to_copy", scope=LEAF))
 def to_copy(op: Op) -> Sequence[Piece]:
     """To another type or device."""
     found = output(op)
@@ -82,8 +82,8 @@ def to_copy(op: Op) -> Sequence[Piece]:
 
 
 @LOWERINGS.register(
-    *entries("to", "type_as", "float", "half", "double", "cpu", "cuda", "reshape", leaf=True),
-    *entries("flatten", "ravel", "item", "_reshape_copy", leaf=True),
+    *entries("to", "type_as", "float", "half", "double", "cpu", "cuda", "reshape", scope=LEAF),
+    *entries("flatten", "ravel", "item", "_reshape_copy", scope=LEAF),
 )
 def maybe_copied(op: Op) -> Sequence[Piece]:
     """A copy only where the output is another tensor; a graph that records calls has it below."""

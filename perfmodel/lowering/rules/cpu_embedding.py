@@ -1,7 +1,7 @@
 """Embedding bags of PyTorch on a CPU: lookup, sparse gradient, and its update of the table.
 
 How often rows repeat, and how many entries a sparse gradient has, comes with the op as attributes
-(`perfmodel.graph.lookups`, or `nnz` and `unique_rows`); else indices are taken to be uniform.
+(`perfmodel.graph.lookups`); without them indices are taken to be uniform.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from perfmodel.graph.lookups import lookups_of
 from perfmodel.graph.ops import Op, Tensor
 from perfmodel.lowering.arguments import size, tensor
 from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
+from perfmodel.lowering.piece import LOWERINGS, WHOLE, Piece, Untold
 from perfmodel.lowering.rules.elementwise import named
 
 REUSE = ("zipf_alpha", "unique_rows")
@@ -35,14 +35,16 @@ def _bag(
     return (Piece("embedding_bag", dims, dtype, direction),)
 
 
-@LOWERINGS.register(*entries("_embedding_bag", "_embedding_bag_forward_only", target="cpu"))
+@LOWERINGS.register(
+    *entries("_embedding_bag", "_embedding_bag_forward_only", target="cpu", scope=WHOLE)
+)
 def forward(op: Op) -> Sequence[Piece]:
     """`_embedding_bag(weight, indices, offsets, …)`."""
     weight, indices, offsets = (tensor(op, place) for place in range(3))
     return _bag(op, "fwd", weight.shape, size(indices.shape), size(offsets.shape), weight.dtype)
 
 
-@LOWERINGS.register(*entries("_embedding_bag_backward", target="cpu"))
+@LOWERINGS.register(*entries("_embedding_bag_backward", target="cpu", scope=WHOLE))
 def backward(op: Op) -> Sequence[Piece]:
     """`_embedding_bag_backward(grad, indices, …, num_weights, …)`: a row of gradient per lookup."""
     grad, indices = tensor(op, 0), tensor(op, 1)
@@ -51,7 +53,7 @@ def backward(op: Op) -> Sequence[Piece]:
     return _bag(op, "bwd", (rows, dim), size(indices.shape), batch, grad.dtype)
 
 
-@LOWERINGS.register(*entries("add_", target="cpu"))
+@LOWERINGS.register(*entries("add_", target="cpu", scope=WHOLE))
 def add(op: Op) -> Sequence[Piece]:
     """`add_(table, gradient)` with a sparse gradient; any other is elementwise."""
     tensors = op.tensors
@@ -64,8 +66,6 @@ def add(op: Op) -> Sequence[Piece]:
 
 def _entries(op: Op) -> int:
     """Rows of gradient of the one table of `op`; raises `Untold`."""
-    if "nnz" in op.attributes:
-        return int(op.attributes["nnz"])
     found = lookups_of(op.attributes)
     if found is None or len(found) != 1:
         raise Untold

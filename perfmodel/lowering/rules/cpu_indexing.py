@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from perfmodel.graph.ops import Op
 from perfmodel.lowering.arguments import result_shape, size, tensor
 from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LOWERINGS, Piece
+from perfmodel.lowering.piece import LOWERINGS, WHOLE, Piece
 
 
-@LOWERINGS.register(*entries("index", "_unsafe_index", target="cpu"))
+@LOWERINGS.register(*entries("index", "_unsafe_index", target="cpu", scope=WHOLE))
 def index(op: Op) -> Sequence[Piece]:
     """`index(table, indices)`: an element at a time."""
     elements = size(result_shape(op))
@@ -19,7 +19,14 @@ def index(op: Op) -> Sequence[Piece]:
 
 
 @LOWERINGS.register(
-    *entries("_index_put_impl_", "index_put", "index_put_", "_unsafe_index_put", target="cpu")
+    *entries(
+        "_index_put_impl_",
+        "index_put",
+        "index_put_",
+        "_unsafe_index_put",
+        target="cpu",
+        scope=WHOLE,
+    )
 )
 def index_put(op: Op) -> Sequence[Piece]:
     """`index_put(table, indices, values)`: an element at a time."""

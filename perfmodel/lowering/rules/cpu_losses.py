@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from perfmodel.graph.ops import Op
 from perfmodel.lowering.arguments import rows_cols, size, tensor
 from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LOWERINGS, Piece
+from perfmodel.lowering.piece import LOWERINGS, WHOLE, Piece
 
 
-@LOWERINGS.register(*entries("binary_cross_entropy", target="cpu"))
+@LOWERINGS.register(*entries("binary_cross_entropy", target="cpu", scope=WHOLE))
 def forward(op: Op) -> Sequence[Piece]:
     """`binary_cross_entropy(input, target, …)`."""
     values = tensor(op, 0)
@@ -19,7 +19,7 @@ def forward(op: Op) -> Sequence[Piece]:
     return (Piece("binary_cross_entropy", rows_cols(values.shape), values.dtype),)
 
 
-@LOWERINGS.register(*entries("binary_cross_entropy_backward", target="cpu"))
+@LOWERINGS.register(*entries("binary_cross_entropy_backward", target="cpu", scope=WHOLE))
 def backward(op: Op) -> Sequence[Piece]:
     """`binary_cross_entropy_backward(grad, input, target, …)`."""
     values = tensor(op, 1)

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from perfmodel.graph.ops import Op
 from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LOWERINGS, Piece
+from perfmodel.lowering.piece import LOWERINGS, WHOLE, Piece
 from perfmodel.lowering.rules.silent import ALLOCATIONS, VIEWS
 from perfmodel.ops.vocabulary.host import VIEW
 
 _VIEW = (Piece(VIEW, kind="host"),)
 
 
-@LOWERINGS.register(*entries(*VIEWS, *ALLOCATIONS, target="cpu"))
+@LOWERINGS.register(*entries(*VIEWS, *ALLOCATIONS, target="cpu", scope=WHOLE))
 def view(op: Op) -> Sequence[Piece]:
     """A new tensor object, without a kernel."""
     return _VIEW

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from perfmodel.graph.lookups import lookups_of
 from perfmodel.graph.ops import Op, Tensor
-from perfmodel.lowering.arguments import argument, flag, size, tensor
+from perfmodel.lowering.arguments import argument, size, tensor
 from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
+from perfmodel.lowering.piece import LEAF, LOWERINGS, WHOLE, Piece, Untold
 from perfmodel.lowering.rules.fill import fill_of
 
 SORT_LAUNCHES = 8
@@ -36,7 +36,7 @@ def bag(table: Tensor, lookups: int, bags: int, op: Op) -> Piece:
 
 @LOWERINGS.register(
     *entries("_embedding_bag", "_embedding_bag_forward_only"),
-    *entries("embedding_bag", leaf=True),
+    *entries("embedding_bag", scope=LEAF),
 )
 def embedding_bag(op: Op) -> Sequence[Piece]:
     """`_embedding_bag(weight, indices, offsets, …)`."""
@@ -45,7 +45,7 @@ def embedding_bag(op: Op) -> Sequence[Piece]:
     return (bag(table, lookups, bags, op),) if lookups and bags else ()
 
 
-@LOWERINGS.register(*entries("_embedding_bag_dense_backward"))
+@LOWERINGS.register(*entries("_embedding_bag_dense_backward", scope=WHOLE))
 def dense_backward(op: Op) -> Sequence[Piece]:
     """`_embedding_bag_dense_backward(gradient, indices, offset2bag, …, num_weights, …)`."""
     gradient, indices = tensor(op, 0), tensor(op, 1)
@@ -69,7 +69,7 @@ def dense_backward(op: Op) -> Sequence[Piece]:
     )
 
 
-@LOWERINGS.register(*entries("_embedding_bag_sparse_backward", leaf=True))
+@LOWERINGS.register(*entries("_embedding_bag_sparse_backward", scope=LEAF))
 def sparse_backward(op: Op) -> Sequence[Piece]:
     """A row of gradient per lookup: `index_select` of the bags' gradients."""
     gradient, indices = tensor(op, 0), tensor(op, 1)
@@ -80,7 +80,7 @@ def sparse_backward(op: Op) -> Sequence[Piece]:
     return (replace(piece, direction="bwd"),)
 
 
-@LOWERINGS.register(*entries("embedding_dense_backward"))
+@LOWERINGS.register(*entries("embedding_dense_backward", scope=WHOLE))
 def embedding_dense_backward(op: Op) -> Sequence[Piece]:
     """Zeros for the table, the indices sorted, the rows added."""
     gradient, indices = tensor(op, 0), tensor(op, 1)
@@ -94,8 +94,3 @@ def embedding_dense_backward(op: Op) -> Sequence[Piece]:
         *fill_of(Tensor((held, dim), gradient.dtype)),
         Piece("embedding", dims, gradient.dtype, "bwd", launches=SORT_LAUNCHES),
     )
-
-
-def is_sparse(op: Op, position: int) -> bool:
-    """Whether a flag asks for sparse gradients."""
-    return bool(flag(op, position))

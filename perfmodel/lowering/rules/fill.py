@@ -8,7 +8,7 @@ from dataclasses import replace
 from perfmodel.graph.ops import Op, Tensor
 from perfmodel.lowering.arguments import integers, output, rows_cols, size, tensor
 from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
 from perfmodel.lowering.rules.elementwise import pointwise
 
 ONE_ELEMENT = Tensor((1,))
@@ -21,15 +21,15 @@ def fill_of(filled: Tensor) -> Sequence[Piece]:
     return (Piece("fill", rows_cols(filled.shape), filled.dtype),)
 
 
-@LOWERINGS.register(*entries("fill_", "zero_", "fill", "eye_"))
+@LOWERINGS.register(*entries("fill_", "fill", "eye_"), *entries("zero_", scope=LEAF))
 def fill(op: Op) -> Sequence[Piece]:
     """Writes its first argument."""
     return fill_of(tensor(op, 0))
 
 
 @LOWERINGS.register(
-    *entries("zeros", "ones", "full", "new_zeros", "new_full", "new_ones", "arange", leaf=True),
-    *entries("linspace", "eye", "scalar_tensor", leaf=True),
+    *entries("zeros", "ones", "full", "new_zeros", "new_full", "new_ones", "arange", scope=LEAF),
+    *entries("linspace", "eye", "scalar_tensor", scope=LEAF),
 )
 def made(op: Op) -> Sequence[Piece]:
     """Writes a new tensor of the shape that is stated."""
@@ -42,7 +42,7 @@ def made(op: Op) -> Sequence[Piece]:
     return fill_of(found)
 
 
-@LOWERINGS.register(*entries("zeros_like", "ones_like", "full_like", leaf=True))
+@LOWERINGS.register(*entries("zeros_like", "ones_like", "full_like", scope=LEAF))
 def like(op: Op) -> Sequence[Piece]:
     """Writes a new tensor of the shape of its first argument."""
     return fill_of(tensor(op, 0))
@@ -71,7 +71,7 @@ def random(op: Op) -> Sequence[Piece]:
 
 @LOWERINGS.register(
     *entries("native_dropout", "_fused_dropout"),
-    *entries("dropout", "dropout_", "feature_dropout", leaf=True),
+    *entries("dropout", "dropout_", "feature_dropout", scope=LEAF),
 )
 def dropout(op: Op) -> Sequence[Piece]:
     """Reads a tensor, writes it and a mask of bytes."""

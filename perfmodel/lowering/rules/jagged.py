@@ -48,7 +48,7 @@ def over_segments(
     )
 )
 def permute_sparse(op: Op) -> Sequence[Piece]:
-    """`(permute, lengths, values, weights?)`: lengths, offsets before and after, then the values."""
+    """`(permute, lengths, values, weights?)`: lengths, offsets, offsets after, then the values."""
     order, lengths, values = tensor(op, 0), tensor(op, 1), tensor(op, 2)
     weights = optional_tensor(op, 3)
     given = size(lengths.shape)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perfmodel.graph.ops import Op, Tensor
 from perfmodel.lowering.arguments import integer, output, tensor
 from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LOWERINGS, Piece
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece
 from perfmodel.lowering.rules.elementwise import pointwise
 from perfmodel.lowering.rules.reduction import reduced
 
@@ -37,7 +37,7 @@ def pointwise_loss_backward(op: Op) -> Sequence[Piece]:
     return pointwise(op.tensors, [Tensor(values.shape, values.dtype)], flop=4.0)
 
 
-@LOWERINGS.register(*entries("binary_cross_entropy_with_logits", "cross_entropy_loss", leaf=True))
+@LOWERINGS.register(*entries("binary_cross_entropy_with_logits", "cross_entropy_loss", scope=LEAF))
 def composed_loss(op: Op) -> Sequence[Piece]:
     """Where what it calls is not in the graph."""
     return pointwise_loss(op)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perfmodel.graph.ops import Op, Tensor
 from perfmodel.lowering.arguments import optional_tensor, size, tensor
 from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
 
 
 def product(
@@ -80,7 +80,7 @@ def dot(op: Op) -> Sequence[Piece]:
     return _piece("mm", vector.dtype, 1, 1, 1, size(vector.shape))
 
 
-@LOWERINGS.register(*entries("linear", leaf=True))
+@LOWERINGS.register(*entries("linear", scope=LEAF))
 def linear(op: Op) -> Sequence[Piece]:
     """`linear(x, weight, bias?)`: rows of `x` times the transposed weight."""
     values, weight = tensor(op, 0), tensor(op, 1)
@@ -88,7 +88,7 @@ def linear(op: Op) -> Sequence[Piece]:
     return _piece("linear", values.dtype, 1, m, n, k, optional_tensor(op, 2) is not None)
 
 
-@LOWERINGS.register(*entries("matmul", "einsum_pair", leaf=True))
+@LOWERINGS.register(*entries("matmul", "einsum_pair", scope=LEAF))
 def matmul(op: Op) -> Sequence[Piece]:
     """`matmul(a, b)` with leading dimensions folded as PyTorch folds them."""
     left, right = tensor(op, 0), tensor(op, 1)

@@ -8,14 +8,13 @@ from perfmodel.graph.ops import Op, Tensor, tensors_in
 from perfmodel.lowering.arguments import (
     argument,
     integer,
-    integers,
     output,
     size,
     tensor,
     tensor_list,
 )
 from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
 from perfmodel.lowering.rules.sort import sorted_rows
 
 CAT_TENSORS_PER_LAUNCH = 128
@@ -51,7 +50,7 @@ def cat(op: Op) -> Sequence[Piece]:
     return concatenated(tensor_list(op, 0), integer(op, 1))
 
 
-@LOWERINGS.register(*entries("stack", "concat", "concatenate", "hstack", "vstack", leaf=True))
+@LOWERINGS.register(*entries("stack", "concat", "concatenate", "hstack", "vstack", scope=LEAF))
 def stack(op: Op) -> Sequence[Piece]:
     """`stack(tensors, dim)`."""
     return concatenated(tensor_list(op, 0), integer(op, 1))
@@ -108,7 +107,7 @@ def gather(op: Op) -> Sequence[Piece]:
     return gathered("gather", tensor(op, 0), size(op.tensors[-1].shape), 1)
 
 
-@LOWERINGS.register(*entries("gather_backward", leaf=True))
+@LOWERINGS.register(*entries("gather_backward", scope=LEAF))
 def gather_backward(op: Op) -> Sequence[Piece]:
     """One element per index, added."""
     return gathered("scatter_add", tensor(op, 0), size(op.tensors[-1].shape), 1)
@@ -158,13 +157,13 @@ def index_put(op: Op) -> Sequence[Piece]:
     return (*sorted_rows(1, rows, "int64"), *gathered("index_put_accumulate", table, rows, cols))
 
 
-@LOWERINGS.register(*entries("index_put_", "index_put", "masked_scatter_", leaf=True))
+@LOWERINGS.register(*entries("index_put_", "index_put", "masked_scatter_", scope=LEAF))
 def index_put_leaf(op: Op) -> Sequence[Piece]:
     """`index_put_` where what it calls is not in the graph."""
     return index_put(op)
 
 
-@LOWERINGS.register(*entries("embedding", leaf=True))
+@LOWERINGS.register(*entries("embedding", scope=LEAF))
 def embedding(op: Op) -> Sequence[Piece]:
     """`embedding(weight, indices)`: a row per index."""
     table, indices = tensor(op, 0), tensor(op, 1)
@@ -194,8 +193,3 @@ def nonzero(op: Op) -> Sequence[Piece]:
         waited,
         Piece("cumsum", whole, "int64", launches=2),
     )
-
-
-def dims_of(op: Op, position: int) -> tuple[int, ...]:
-    """Dimensions stated at an argument; none where not told."""
-    return integers(op, position) or ()

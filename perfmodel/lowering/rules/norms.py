@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perfmodel.graph.ops import Op, Tensor
 from perfmodel.lowering.arguments import integers, rows_cols, size, tensor
 from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
 
 
 def along_last(
@@ -53,7 +53,7 @@ def log_softmax_backward(op: Op) -> Sequence[Piece]:
     return _along(op, "log_softmax", tensor(op, 0), "bwd", 2)
 
 
-@LOWERINGS.register(*entries("softmax", "log_softmax", "special_softmax", leaf=True))
+@LOWERINGS.register(*entries("softmax", "log_softmax", "special_softmax", scope=LEAF))
 def softmax_leaf(op: Op) -> Sequence[Piece]:
     """`softmax(x, dim, …)` where the op behind it is not in the graph."""
     return _along(op, op.name.removeprefix("aten::"), tensor(op, 0), "fwd", 1)
@@ -71,7 +71,7 @@ def layer_norm(op: Op) -> Sequence[Piece]:
     return along_last("layer_norm", tensor(op, 0), cols=_normalised(op, 1))
 
 
-@LOWERINGS.register(*entries("layer_norm", leaf=True))
+@LOWERINGS.register(*entries("layer_norm", scope=LEAF))
 def layer_norm_leaf(op: Op) -> Sequence[Piece]:
     """`layer_norm(x, normalized_shape, …)`."""
     return along_last("layer_norm", tensor(op, 0), cols=_normalised(op, 1))
@@ -114,7 +114,7 @@ def native_batch_norm(op: Op) -> Sequence[Piece]:
     return per_channel(tensor(op, 0), launches=3)
 
 
-@LOWERINGS.register(*entries("batch_norm", leaf=True))
+@LOWERINGS.register(*entries("batch_norm", scope=LEAF))
 def batch_norm_leaf(op: Op) -> Sequence[Piece]:
     """`batch_norm(x, …)`."""
     return per_channel(tensor(op, 0))

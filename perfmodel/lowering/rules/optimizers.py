@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.graph.ops import Op, Tensor, tensors_in
-from perfmodel.lowering.arguments import argument, bytes_of, size
+from perfmodel.lowering.arguments import size
 from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
 
 TENSORS_PER_LAUNCH = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}
 """By how many lists one launch goes over.
@@ -57,7 +57,7 @@ def _dims(tensors: Sequence[Tensor]) -> tuple[list[int], dict[str, float]]:
     return sizes, {"elements": sum(sizes) / len(sizes), "tensors": float(len(sizes))}
 
 
-@LOWERINGS.register(*entries("_foreach_*"))
+@LOWERINGS.register(*entries("_foreach_*", scope=LEAF))
 def foreach(op: Op) -> Sequence[Piece]:
     """One kernel over lists of tensors; out of place it writes new ones."""
     lists = [tensors for tensors in _lists(op) if len(tensors) == len(_lists(op)[0])]
@@ -106,8 +106,3 @@ def unscale(op: Op) -> Sequence[Piece]:
         return ()
     item = _lists(op)[0][0].dtype
     return (Piece("foreach", dims, item, launches=multi_tensor_launches(sizes, 1)),)
-
-
-def list_bytes(op: Op, index: int) -> float:
-    """Bytes of the tensors in a list."""
-    return sum(size(t.shape) * bytes_of(t.dtype) for t in tensors_in(argument(op, index)))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perfmodel.graph.ops import Op, Tensor
 from perfmodel.lowering.arguments import integers, output, size, tensor
 from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LOWERINGS, Piece
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece
 
 USUAL_STRIDE = 2
 USUAL_KERNEL = 3
@@ -37,7 +37,7 @@ def windows(
 
 @LOWERINGS.register(
     *entries("max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool2d", "avg_pool3d"),
-    *entries("max_pool2d", "max_pool1d", "avg_pool1d", leaf=True),
+    *entries("max_pool2d", "max_pool1d", "avg_pool1d", scope=LEAF),
 )
 def pool(op: Op) -> Sequence[Piece]:
     """`(x, kernel_size, stride, …)`."""

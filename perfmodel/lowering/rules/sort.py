@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.graph.ops import Op
+from perfmodel.graph.ops import Op, Tensor
 from perfmodel.lowering.arguments import bytes_of, integer, integers, size, tensor
 from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LOWERINGS, Piece
+from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
 
 SINGLE_TILE = 4096
 """Keys that one thread block sorts at once."""
@@ -34,9 +34,17 @@ def sorted_rows(
     return (Piece("sort_pairs" if pairs else "sort", dims, dtype, launches=launches),)
 
 
+def first(op: Op) -> Tensor:
+    """The first tensor among the arguments; variants with an output given record it oddly."""
+    found = next(iter(op.tensors), None)
+    if found is None:
+        raise Untold
+    return found
+
+
 def _along(op: Op, position: int) -> tuple[int, int]:
     """(rows, cols) of the first tensor, that the op runs along."""
-    values, dims = tensor(op, 0), integers(op, position)
+    values, dims = first(op), integers(op, position)
     if not values.shape or not size(values.shape):
         return 1, size(values.shape)
     cols = values.shape[dims[0] if dims else -1]
@@ -79,7 +87,7 @@ def unique(op: Op) -> Sequence[Piece]:
 @LOWERINGS.register(*entries("cumsum", "cumsum_", "cumprod", "logcumsumexp", "cummax", "cummin"))
 def cumsum(op: Op) -> Sequence[Piece]:
     """`cumsum(x, dim)`: along the last of several dimensions one kernel, else two."""
-    values = tensor(op, 0)
+    values = first(op)
     rows, cols = _along(op, 1)
     if not rows * cols:
         return ()

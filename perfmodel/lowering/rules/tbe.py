@@ -16,7 +16,6 @@ from perfmodel.graph.ops import Op, Tensor, tensors_in
 from perfmodel.lowering.arguments import bytes_of, output, size
 from perfmodel.lowering.names import entries
 from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
-from perfmodel.lowering.rules.fill import fill_of
 from perfmodel.lowering.rules.sort import sorted_rows
 
 INTEGERS = ("int64", "int32")
@@ -173,10 +172,8 @@ def lookup_backward(op: Op) -> Sequence[Piece]:
     table = replace(
         table, dims={**table.dims, "state_bytes": state_bytes}, launches=BACKWARD_LAUNCHES
     )
-    zeros = fill_of(call.weights) if optimizer == "Dense" else ()
     weights = (piece_of(call, op, "bwd_indice_weights"),) if call.weighted else ()
     return (
-        *zeros,
         *weights,
         Piece("elementwise", {"elements": lookups}, "int64"),
         *sorted_rows(1, call.lookups, "int64", key_bits=float(call.key_bits)),

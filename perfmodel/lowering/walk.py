@@ -1,0 +1,141 @@
+"""Which op of a graph becomes which pieces: rules, calls, and the fallback."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Literal, TypeAlias
+
+from perfmodel.graph.ops import NO_OP, Argument, Op, Tensor, tensors_in
+from perfmodel.lowering.arguments import on_host, tensor_bytes
+from perfmodel.lowering.guesses import GUESSED
+from perfmodel.lowering.names import rule_of
+from perfmodel.lowering.piece import LEAF, WHOLE, Lowering, Piece, Untold
+from perfmodel.ops.vocabulary.fallback import UNKNOWN
+
+Target = Literal["cuda", "rocm", "cpu"]
+CPU: Target = "cpu"
+Pieces: TypeAlias = tuple[Piece, ...]
+
+_READ_BY_RULES = (
+    *("hash_size", "dim", "batch", "pooling", "unique_rows", "alpha", "copy"),
+    *("collective", "group_size", "dtype", "in_elements", "out_elements", GUESSED),
+)
+"""Attributes of an op that a rule may read."""
+_REPEATABLE = ("elementwise", "fill", "copy")
+"""Work that an op may do itself and let others do once more; any other is done once."""
+
+
+def own_pieces(ops: Sequence[Op], target: Target) -> tuple[dict[int, Pieces], list[int]]:
+    """Per op that launches something itself its pieces; per op the op that answers for it: itself,
+    the caller whose rule stands for all, or `NO_OP`. An op that calls one of its own name (variants
+    with an output given) leaves the work to it."""
+    rules = _Rules(target)
+    own: list[Pieces | None] = [None] * len(ops)
+    answered = [NO_OP] * len(ops)
+    covered = [False] * len(ops)
+    calls = [False] * len(ops)
+    by_itself = [False] * len(ops)
+    for index, op in enumerate(ops):
+        parent = op.parent
+        if parent != NO_OP:
+            calls[parent] = True
+            by_itself[parent] |= ops[parent].name == op.name
+            if covered[parent]:
+                covered[index], answered[index] = True, answered[parent]
+                continue
+        own[index], covered[index] = rules.of(op)
+        if own[index] is not None:
+            answered[index] = index
+    kept: dict[int, Pieces] = {}
+    below: dict[int, set[tuple[str, str]]] = {}
+    for index in range(len(ops) - 1, -1, -1):
+        if answered[index] not in (index, NO_OP):
+            continue
+        op, found, done = ops[index], own[index], below.pop(index, None)
+        if found is None and not done:
+            found = rules.of_leaf(op, calls[index])
+            answered[index] = index if found is not None else NO_OP
+        elif found and by_itself[index] and not covered[index]:
+            found = ()
+        elif found and done:
+            found = tuple(p for p in found if p.op in _REPEATABLE or _kind(p) not in done)
+        if found:
+            kept[index] = found
+            done = (done or set()) | {_kind(piece) for piece in found}
+        if done and op.parent != NO_OP:
+            below.setdefault(op.parent, set()).update(done)
+    return kept, answered
+
+
+def _kind(piece: Piece) -> tuple[str, str]:
+    return piece.op, piece.direction
+
+
+class _Rules:
+    """The answers of the rules of one target, each asked once per kind of call."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._answers: dict[Hashable, tuple[Pieces | None, bool]] = {}
+        self._leaves: dict[Hashable, Pieces | None] = {}
+
+    def of(self, op: Op) -> tuple[Pieces | None, bool]:
+        """What an op launches itself, None without a rule; whether that is all it becomes."""
+        whole = rule_of(op.name, self._target, WHOLE)
+        rule = whole or rule_of(op.name, self._target)
+        if rule is None:
+            return None, False
+        key = _signature(op)
+        if key not in self._answers:
+            found = self._ask(rule, op)
+            self._answers[key] = found, whole is not None and found is not None
+        return self._answers[key]
+
+    def of_leaf(self, op: Op, calls: bool) -> Pieces | None:
+        """What an op becomes none of whose calls become anything."""
+        key = (calls, _signature(op))
+        if key not in self._leaves:
+            rule = rule_of(op.name, self._target, LEAF)
+            found = self._ask(rule, op) if rule is not None else None
+            known = rule is not None or calls
+            self._leaves[key] = fallback(op) if found is None and not (known and calls) else found
+        return self._leaves[key]
+
+    def _ask(self, rule: Lowering, op: Op) -> Pieces | None:
+        if self._target != CPU and on_host(op):
+            return ()
+        try:
+            found = tuple(rule(op))
+        except (Untold, IndexError, ValueError, ZeroDivisionError):
+            return None
+        if GUESSED in op.attributes:
+            found = tuple(replace(piece, guessed=True) for piece in found)
+        return found
+
+
+def fallback(op: Op) -> Pieces:
+    """One piece that streams an op's tensors; none for an op that has no tensors."""
+    inputs, outputs = list(op.tensors), list(tensors_in(op.outputs))
+    widest = max([*inputs, *outputs], key=tensor_bytes, default=None)
+    if widest is None or not tensor_bytes(widest):
+        return ()
+    full = tensor_bytes(widest)
+    read = sum(map(tensor_bytes, inputs)) / full
+    written = sum(map(tensor_bytes, outputs)) / full if outputs else 1.0
+    dims = {"elements": float(widest.elements), "reads": read, "writes": written}
+    return (Piece(UNKNOWN, dims, widest.dtype, guessed=True),)
+
+
+def _signature(op: Op) -> Hashable:
+    about = op.attributes
+    told = tuple(map(about.get, _READ_BY_RULES)) if len(about) > 1 or "copy" in about else None
+    return op.name, tuple(map(_one, op.inputs)), tuple(map(_one, op.outputs)), told
+
+
+def _one(argument: Argument) -> Hashable:
+    if isinstance(argument, Tensor):
+        return argument.shape, argument.dtype, argument.device, argument.strides, argument.layout
+    if isinstance(argument, tuple):
+        return tuple(map(_one, argument))
+    return type(argument), argument
