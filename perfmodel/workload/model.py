@@ -82,11 +82,10 @@ class Evaluation:
     every_samples: int = 0
     samples: int = 0
 
-    def batches_per_step(self, batch: int) -> float:
-        """Forward passes of `batch` samples that fall on one training step, on average."""
-        if not self.included or not self.every_samples:
-            return 0.0
-        return (self.samples / batch) / (self.every_samples / batch)
+    @property
+    def forward_passes_per_step(self) -> float:
+        """Forward passes over a batch of the training's size that fall on one training step."""
+        return self.samples / self.every_samples if self.included else 0.0
 
 
 @dataclass(frozen=True)

@@ -103,3 +103,10 @@ def _work(table: Table) -> float:
 
 def _bytes(table: Table) -> int:
     return table.rows * table.dim * FP32_BYTES
+
+
+def heaviest_rank(workload: Workload, ranks: int) -> int:
+    """The rank whose tables are read and sent most; the first of several. Raises `WorkloadError`."""
+    shards = plan(workload, ranks).shards
+    work = [sum(_work(shard.of(workload.tables)) for shard in own) for own in shards]
+    return work.index(max(work))

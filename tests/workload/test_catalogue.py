@@ -1,0 +1,98 @@
+"""The workloads that come with the package."""
+
+from __future__ import annotations
+
+import pytest
+import tomllib
+
+from perfmodel.graph.lookups import lookups_of
+from perfmodel.workload import counts, load_workload, op_graph, workloads
+from perfmodel.workload.load import FOLDER
+
+NAMED = (
+    *("lin-dlrm-default", "lin-dlrm-mlperf", "lin-dlrm-ddp", "dlrm-mlperf", "dlrm-dcnv2"),
+    *("hotline-rm1", "hotline-rm2", "hotline-rm3", "hotline-rm4", "neo-a", "neo-f", "neo-i"),
+    *("torchrec-golden", "criteo-kaggle", "criteo-terabyte", "avazu", "taobao"),
+    *("nvidia-dlrm-small", "nvidia-dlrm-large", "nvidia-dlrm-extra-large"),
+)
+
+
+def test_all_are_there() -> None:
+    assert set(NAMED) <= set(workloads())
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_every_figure_has_a_source(name: str) -> None:
+    document = tomllib.loads((FOLDER / f"{name}.toml").read_text())
+    sections = [
+        *(document[key] for key in ("model", "interaction", "training", "implementation")),
+        *document["tables"],
+        *([document["evaluation"]] if "evaluation" in document else []),
+    ]
+    assert all(section.get("source") for section in sections)
+    assert document["title"]
+    assert document["source"]
+    assert load_workload(name).implementation.stands_for
+
+
+@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("target", ["cuda", "cpu"])
+def test_every_one_gives_ops(name: str, train: bool, target: str) -> None:
+    workload = load_workload(name)
+    graph = op_graph(workload, min(workload.batch, 64), train=train, target=target)  # type: ignore[arg-type]
+    assert all(op.parent < index for index, op in enumerate(graph.ops))
+    looked_up = {
+        size
+        for op in graph.ops
+        if op.phase == "forward" and (about := lookups_of(op.attributes)) is not None
+        for size in about.hash_size
+    }
+    assert looked_up == {table.rows for table in workload.tables}
+
+
+def test_dcnv2_has_the_published_size() -> None:
+    size = counts(load_workload("dlrm-dcnv2"))
+    assert size.table_rows == 204_184_588
+    assert size.lookups == 214
+    assert size.dense_parameters == pytest.approx(16.0e6, rel=0.003)
+    assert size.forward_flop == pytest.approx(32.1e6, rel=0.002)
+    assert size.training_flop == pytest.approx(96.2e6, rel=0.002)
+    workload = load_workload("dlrm-dcnv2")
+    assert {table.dim for table in workload.tables} == {128}
+    assert workload.joined_width == 3456
+    assert not workload.evaluation.included
+
+
+def test_sizes_as_published() -> None:
+    def size_gib(name: str) -> float:
+        return counts(load_workload(name)).table_parameters * 4 / 2**30
+
+    assert size_gib("nvidia-dlrm-small") == pytest.approx(15.6, abs=0.05)
+    assert size_gib("nvidia-dlrm-large") == pytest.approx(84.9, abs=0.05)
+    assert size_gib("nvidia-dlrm-extra-large") == pytest.approx(421, abs=0.5)
+    mlperf = counts(load_workload("dlrm-mlperf"))
+    assert mlperf.forward_flop == pytest.approx(4.92e6, rel=0.002)
+    neo = {"neo-a": (793e9, 638e6), "neo-f": (12e12, 5e6), "neo-i": (332e9, 60e6)}
+    for name, (parameters, flop) in neo.items():
+        size = counts(load_workload(name))
+        assert size.table_parameters == pytest.approx(parameters, rel=0.01)
+        assert size.forward_flop == pytest.approx(flop, rel=0.06)
+
+
+def test_mlperf_carries_its_evaluations() -> None:
+    """18 evaluations of 89 million samples in the 3.775 billion of the v1.0 log."""
+    evaluation = load_workload("dlrm-mlperf").evaluation
+    assert evaluation.included
+    assert round(3_775_334_400 / evaluation.every_samples) == 18
+    assert evaluation.forward_passes_per_step == pytest.approx(0.425, abs=0.001)
+
+
+@pytest.mark.parametrize("ranks", [2, 8, 16, 64, 128])
+@pytest.mark.parametrize("name", ["dlrm-mlperf", "dlrm-dcnv2", "neo-a", "neo-f", "neo-i"])
+def test_clusters_of_any_size(name: str, ranks: int) -> None:
+    workload = load_workload(name)
+    graph = op_graph(workload, ranks * 16, ranks=ranks, rank=ranks - 1)
+    sent = [op for op in graph.ops if op.name == "c10d::alltoall_base_"]
+    assert sent
+    assert any(op.name == "c10d::allreduce_" for op in graph.ops)

@@ -1,0 +1,84 @@
+"""A DLRM from its configuration is op for op what PyTorch recorded of the same model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from workload.captured import TRACES, step_of, told, workload_of
+
+from perfmodel.graph.opgraph import op_graph as graph_of_trace
+from perfmodel.graph.ops import OpGraph
+from perfmodel.trace import read
+from perfmodel.workload import load_workload, op_graph
+
+ONE_RANK = [
+    ("cpu_dlrm_truth/one_rank_base/trace", 4),
+    ("cpu_dlrm_truth/one_rank_rows1k/trace", 4),
+    ("cpu_dlrm_truth/one_rank_tables1/trace", 4),
+    ("cpu_dlrm_26_tables/dlrm26", 0),
+]
+
+
+@pytest.mark.parametrize(("stem", "step"), ONE_RANK)
+def test_one_rank_equals_its_trace(stem: str, step: int) -> None:
+    workload, batch, _ = workload_of(TRACES / f"{stem}.json")
+    graph = op_graph(workload, batch, target="cpu", threads=2)
+    traced = step_of(TRACES / f"{stem}_et.json.gz", step)
+    assert [told(op) for op in graph.ops] == [told(op) for op in traced]
+    assert [op.parent for op in graph.ops] == [op.parent for op in traced]
+    assert [(op.thread, op.phase) for op in graph.ops] == [(op.thread, op.phase) for op in traced]
+
+
+LATE_PARENT = "a Gloo task in the file stands before the op that it names as its parent"
+
+
+@pytest.mark.parametrize(
+    "rank",
+    [0, pytest.param(1, marks=pytest.mark.xfail(raises=IndexError, reason=LATE_PARENT))],
+)
+def test_two_ranks_equal_their_trace(rank: int) -> None:
+    """Gloo's asynchronous tasks leave ops below them that are not: only other parents compare."""
+    stem = TRACES / f"cpu_dlrm_truth/two_ranks_small/trace_rank{rank}"
+    workload, batch, ranks = workload_of(stem.with_suffix(".json"))
+    graph = op_graph(workload, batch * ranks, ranks=ranks, rank=rank, target="cpu")
+    traced = step_of(stem.parent / f"{stem.name}_et.json.gz", 4)
+    assert [told(op) for op in graph.ops] == [told(op) for op in traced]
+    differ = sum(ours.parent != its.parent for ours, its in zip(graph.ops, traced, strict=True))
+    assert differ < 0.05 * len(traced)
+
+
+def test_data_edges_are_those_of_the_trace() -> None:
+    """All but those that depend on which freed storage was used again."""
+    stem = TRACES / "cpu_dlrm_truth/one_rank_tables1/trace"
+    workload, batch, _ = workload_of(stem.with_suffix(".json"))
+    ours = op_graph(workload, batch, target="cpu", threads=2).data
+    traced = graph_of_trace(read(stem.parent / "trace_et.json.gz"))[0]
+    first = next(index for index, op in enumerate(traced.ops) if op.step == 4)
+    last = max(index for index, op in enumerate(traced.ops) if op.step == 4)
+    inside = ((traced.data >= first) & (traced.data <= last)).all(axis=1)
+    known = set(map(tuple, (traced.data[inside] - first).tolist()))
+    found = set(map(tuple, ours.tolist()))
+    assert len(known - found) <= 0.03 * len(known)
+    assert len(found - known) <= 0.03 * len(found)
+
+
+def _outermost(graph: OpGraph, skipped: tuple[str, ...]) -> list[tuple[str, str]]:
+    return [
+        (op.name, op.thread)
+        for op in (graph.ops[index] for index in graph.top_level())
+        if op.name not in skipped
+    ]
+
+
+def test_lin_default_equals_the_published_execution_graph(reference: Path) -> None:
+    """The outermost ops in order, but for what PyTorch of 2022 did otherwise."""
+    path = reference / "execution_graphs" / "dlrm_default_1024_et_v1.0.0.json.gz"
+    made_by_labels = ("aten::zeros", "aten::ones", "aten::empty")
+    views = ("aten::view", "aten::reshape")
+    older = ("autograd::engine::evaluate_function: ReshapeAliasBackward0",)
+    updated = ("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",)
+    skipped = (*made_by_labels, *views, *older, *updated)
+    traced = _outermost(graph_of_trace(read(path))[0], skipped)
+    ours = _outermost(op_graph(load_workload("lin-dlrm-default"), 1024), skipped)
+    assert ours == traced
