@@ -103,6 +103,8 @@ def bytes_of(dtype: str) -> float:
 
 
 def on_host(op: Op) -> bool:
-    """Whether all tensors of an op are known to lie in host memory."""
+    """Whether all tensors of an op are known to lie in host memory, or it is known to run there."""
+    if op.attributes.get("device") == HOST:
+        return True
     tensors = [*op.tensors, *tensors_in(op.outputs)]
     return bool(tensors) and all(t.device.startswith(HOST) for t in tensors)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -129,7 +129,7 @@ def coverage(lowered: Lowered, rank: RankTrace, links: Links) -> Coverage:
         else:
             owner = answered[index] if answered[index] != NO_OP else index
             measured[owner].append(row)
-    totals: Counter[str] = Counter()
+    totals: dict[str, float] = defaultdict(float)
     by_name: dict[str, _Sum] = defaultdict(_Sum)
     for owner in sorted({*predicted, *measured}):
         pieces = [lowered.pieces[at] for at in predicted[owner]]

@@ -64,7 +64,9 @@ def _concatenated(ops: Sequence[Op], index: int) -> Tensor | None:
     if caller is not None and caller.name.startswith(SPLITS) and caller.tensors:
         parts = caller.tensors
         return Tensor((sum(prod(t.shape) for t in parts),), parts[0].dtype)
-    return next(_tensors(ops, range(index + 1, min(index + AHEAD, len(ops))), index), None)
+    following = range(index + 1, min(index + AHEAD, len(ops)))
+    read = next(_tensors(ops, following, index), None)
+    return Tensor(read.shape, read.dtype) if read is not None else None
 
 
 def _given(ops: Sequence[Op], index: int) -> Tensor | None:

@@ -28,8 +28,8 @@ MIN_RECORDED_FRAC = 0.5
 
 
 def with_placement(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
-    """`graph` with copies marked (`attributes["copy"]`), tensors of ops on the host so marked, and
-    records of collectives that launched nothing as waits.
+    """`graph` with copies marked (`attributes["copy"]`), ops and tensors on the host so marked
+    (`attributes["device"]`), and records of collectives that launched nothing as waits.
 
     Only for graphs of a profile whose kernels were recorded; others are returned as they are.
     """
@@ -66,6 +66,8 @@ def _placed(op: Op, launched: bool, copy: str | None) -> Op:
         return replace(op, attributes={**op.attributes, "collective": "wait"})
     if launched or any(tensor.device for tensor in op.tensors):
         return op
+    if not op.tensors:
+        return replace(op, attributes={**op.attributes, "device": HOST})
     return replace(op, inputs=tuple(map(_on_host, op.inputs)))
 
 

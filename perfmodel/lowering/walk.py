@@ -18,10 +18,12 @@ CPU: Target = "cpu"
 Pieces: TypeAlias = tuple[Piece, ...]
 
 _READ_BY_RULES = (
-    *("hash_size", "dim", "batch", "pooling", "unique_rows", "alpha", "copy"),
+    *("hash_size", "dim", "batch", "pooling", "unique_rows", "alpha", "copy", "device"),
     *("collective", "group_size", "dtype", "in_elements", "out_elements", GUESSED),
 )
 """Attributes of an op that a rule may read."""
+_UNTOLD = frozenset(("annotation", "module"))
+"""Attributes that no rule reads."""
 _REPEATABLE = ("elementwise", "fill", "copy")
 """Work that an op may do itself and let others do once more; any other is done once."""
 
@@ -98,8 +100,8 @@ class _Rules:
         if key not in self._leaves:
             rule = rule_of(op.name, self._target, LEAF)
             found = self._ask(rule, op) if rule is not None else None
-            known = rule is not None or calls
-            self._leaves[key] = fallback(op) if found is None and not (known and calls) else found
+            composite = calls and rule is None and rule_of(op.name, self._target) is None
+            self._leaves[key] = fallback(op) if found is None and not composite else found
         return self._leaves[key]
 
     def _ask(self, rule: Lowering, op: Op) -> Pieces | None:
@@ -129,7 +131,11 @@ def fallback(op: Op) -> Pieces:
 
 def _signature(op: Op) -> Hashable:
     about = op.attributes
-    told = tuple(map(about.get, _READ_BY_RULES)) if len(about) > 1 or "copy" in about else None
+    told = (
+        tuple(map(about.get, _READ_BY_RULES))
+        if len(about) > 1 or not _UNTOLD.issuperset(about)
+        else None
+    )
     return op.name, tuple(map(_one, op.inputs)), tuple(map(_one, op.outputs)), told
 
 
