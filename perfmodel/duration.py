@@ -11,6 +11,7 @@ import numpy as np
 
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster, load
+from perfmodel.kernels.learned.store import load_models
 from perfmodel.kernels.model import KERNELS, Explanation, KernelModel
 from perfmodel.network.durations import collective_durations, explain_collectives
 from perfmodel.ops.rows import Rows
@@ -106,11 +107,12 @@ def durations(
     ops: pd.DataFrame,
     hardware: str | Path | Device | Node | Cluster,
     *,
-    models: Models | None = None,
+    models: Models | str | Path | None = None,
 ) -> pd.DataFrame:
     """Durations of a frame in the measurement-table schema on a device, node or cluster.
 
-    `hardware` is a name of the catalogue, a TOML file or a part. Returns `duration_us low_us
+    `hardware` is a name of the catalogue, a TOML file or a part; `models` are kernel models by
+    family, or a directory that `perfmodel fit kernels` wrote. Returns `duration_us low_us
     high_us model source` under the index of `ops`: microseconds, a 90 % interval, the model and
     what it rests on. Raises `ModelError` for an unknown op or dtype and for dims that are missing,
     zero, negative or not finite, `HardwareError` for unknown hardware.
@@ -118,6 +120,7 @@ def durations(
     part = load(hardware) if isinstance(hardware, (str, Path)) else hardware
     if not isinstance(part, (Device, Node, Cluster)):
         raise UsageError(f"{part.name}: kernels run on a device, a node or a cluster")
-    found = durations_of(Rows.from_frame(ops), part, models).to_frame()
+    chosen = load_models(models) if isinstance(models, (str, Path)) else models
+    found = durations_of(Rows.from_frame(ops), part, chosen).to_frame()
     found.index = ops.index
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from perfmodel.cli import evaluate_traces
+from perfmodel.cli import evaluate_kernels, evaluate_traces
 
 HELP = """How far predictions are from what was measured.
 
@@ -12,8 +12,9 @@ HELP = """How far predictions are from what was measured.
 Examples:
   perfmodel evaluate traces                   the project's traces and the demo
   perfmodel evaluate traces my-traces/ one.json.gz
+  perfmodel evaluate kernels --data test.parquet
   perfmodel evaluate NOUN --help              more, with examples
 """
 evaluate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=HELP)
-for noun in (evaluate_traces.traces,):
+for noun in (evaluate_traces.traces, evaluate_kernels.kernels):
     evaluate.command()(noun)

@@ -1,0 +1,60 @@
+"""`perfmodel evaluate kernels`: kernel models against measurement tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from perfmodel.cli.options import FormatOption, OutputOption
+from perfmodel.cli.output import Output, working
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def kernels(
+    data: Annotated[
+        list[Path],
+        typer.Option(
+            metavar="FILE", help="Measured kernels, Parquet or CSV; may be given several times."
+        ),
+    ],
+    models: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            metavar="DIR", help="What `perfmodel fit kernels` wrote; without, the default models."
+        ),
+    ] = None,
+    format: FormatOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Errors of kernel models on tables of measured kernels, per op, device and dtype.
+
+    Every row counts. What a table was fitted on is no test: leave devices out, or whole tables.
+
+    \b
+    Examples:
+      perfmodel evaluate kernels --data test.parquet
+      perfmodel evaluate kernels --data test.parquet --models my-models --format json
+    """
+    target = Output(format, output)
+
+    from perfmodel.kernels.learned.store import load_models
+    from perfmodel.validate.kernels import evaluate_kernels
+
+    with working("evaluating"):
+        found = evaluate_kernels(data, load_models(models) if models else None)
+
+    def table(console: Console) -> None:
+        from perfmodel.cli.kernel_error_tables import show_errors
+
+        show_errors(console, found.rows)
+
+    target.write(
+        answer=found.to_dict,
+        csv=lambda: found.to_frame().to_csv(index=False),
+        table=table,
+        warnings=[],
+    )

@@ -1,0 +1,63 @@
+"""`perfmodel fit kernels`: kernel models from measurement tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfmodel.cli.output import working
+from perfmodel.errors import PerfmodelError
+
+
+def kernels(
+    data: Annotated[
+        list[Path],
+        typer.Option(
+            metavar="FILE", help="Measured kernels, Parquet or CSV; may be given several times."
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", metavar="DIR", help="The new directory of models."),
+    ],
+    seed: Annotated[int, typer.Option(help="The same seed gives the same models.")] = 0,
+    rows: Annotated[
+        int, typer.Option(min=200, help="The most rows used per device, op and dtype.")
+    ] = 8000,
+) -> None:
+    """Fit every kernel family that the tables hold; print the errors on each device left out.
+
+    \b
+    Examples:
+      perfmodel fit kernels --data train.parquet --data mine.csv -o my-models
+      perfmodel evaluate kernels --data test.parquet --models my-models
+    """
+    if output.exists():
+        raise PerfmodelError(f"{output}: exists already; name a new directory")
+    if not output.parent.is_dir():
+        raise PerfmodelError(f"{output}: cannot be written: there is no folder {output.parent}")
+
+    from perfmodel.cli.kernel_error_tables import show_left_out
+    from perfmodel.cli.tables import console_of
+    from perfmodel.fit.kernel_report import left_out_errors
+    from perfmodel.fit.kernels import fit_kernels
+    from perfmodel.kernels.learned.store import save
+
+    with working("fitting") as status:
+
+        def begin(what: str) -> None:
+            if status is not None:
+                status.update(what)
+
+        fitted = fit_kernels(data, seed=seed, rows_per_group=rows, begin=begin)
+        begin("errors on devices left out")
+        errors = left_out_errors(fitted, seed=seed)
+    save(output, fitted.models, fitted.about)
+    console, text = console_of(to_terminal=False)
+    show_left_out(console, errors)
+    if text is not None:
+        typer.echo(text.getvalue().rstrip())
+    sizes = ", ".join(f"{name} {part['rows']:,}" for name, part in fitted.about["parts"].items())
+    typer.echo(f"{output}: fitted on rows: {sizes}")

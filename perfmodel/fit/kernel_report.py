@@ -1,0 +1,125 @@
+"""What a fit says of itself: errors on each device when the others alone were fitted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfmodel.fit.kernel_data import FloorKey
+from perfmodel.fit.kernel_errors import KernelErrors, errors_of
+from perfmodel.fit.kernel_part import GENERAL_TREES, Samples, grown
+from perfmodel.fit.kernels import Fitted, FittedPart
+from perfmodel.kernels.gpu.floors import TIMINGS, Floor, measured_us
+from perfmodel.kernels.learned.devices import COLUMNS
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import Floats
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Errors on one op of a device that was left out, beside two simpler methods' MAPE."""
+
+    errors: KernelErrors
+    roofline_pct: float
+    plain_pct: float | None
+    """Boosted trees on log(measured / roofline) from dims and the device's figures."""
+
+
+def left_out_errors(fitted: Fitted, *, plain: bool = True, seed: int = 0) -> list[LeftOut]:
+    """Errors per op, device and dtype; floors are those of the other devices."""
+    found = []
+    for part in fitted.parts:
+        others = _plain(part, seed) if plain else {}
+        for device, factors in part.left_out.items():
+            found += _of_device(part, device, factors, fitted.floors, others.get(device))
+    return found
+
+
+def _of_device(
+    part: FittedPart,
+    device: str,
+    factors: Floats,
+    floors: dict[FloorKey, Floor],
+    plain_us: Floats | None,
+) -> list[LeftOut]:
+    data = part.data
+    own = np.flatnonzero(data.devices == device)
+    frame = data.frame.iloc[own]
+    floor_us, offset_us = _foreign_floors(frame, device, floors)
+    least = np.maximum(data.bound_us[own], data.known[device].kernel_floor_us)
+
+    def shown(logarithm: Floats) -> Floats:
+        kernel = data.base_us[own] * np.exp(logarithm) + data.extra_us[own]
+        return measured_us(np.maximum(kernel, least), floor_us, offset_us)
+
+    measured = frame["duration_us"].to_numpy(np.float64)
+    low, high = np.zeros((2, len(own)))
+    for op, index in Rows.from_frame(frame).groups():
+        low[index], high[index] = part.part.ends(op, data.work[own][index], 0.0)
+    predicted, lowest, highest = shown(factors), shown(factors + low), shown(factors + high)
+    roofline = np.abs(data.bound_us[own] / measured - 1.0)
+    found = []
+    groups = frame.groupby(["op", "dtype"], sort=True).indices
+    for (op, dtype), index in groups.items():
+        errors = errors_of(
+            (op, device, dtype),
+            *(each[index] for each in (measured, predicted, lowest, highest)),
+        )
+        plain = None
+        if plain_us is not None:
+            plain = float(100.0 * np.abs(plain_us[index] / measured[index] - 1.0).mean())
+        found.append(LeftOut(errors, float(100.0 * roofline[index].mean()), plain))
+    return found
+
+
+def _foreign_floors(
+    frame: object, device: str, floors: dict[FloorKey, Floor]
+) -> tuple[Floats, Floats]:
+    """(floor_us, offset_us) per row: medians of the other devices' for the same measurement."""
+    keys = list(zip(frame["timing"], frame["op"], frame["dtype"], strict=True))  # type: ignore[index]
+    known = {}
+    for key in set(keys):
+        among = [
+            floor
+            for (name, *rest), floor in floors.items()
+            if name != device and tuple(rest) == key
+        ] or [TIMINGS[key[0]]]
+        known[key] = (
+            float(np.median([each.floor_us for each in among])),
+            float(np.median([each.offset_us for each in among])),
+        )
+    pairs = np.array([known[key] for key in keys], np.float64)
+    return pairs[:, 0], pairs[:, 1]
+
+
+_DIMS = ("b", "m", "n", "k", "rows", "cols", "batch", "in_channels", "out_channels", "kernel_size")
+_MORE_DIMS = ("input_size", "stride", "s", "heads", "kv_heads", "head_dim")
+
+
+def _plain(part: FittedPart, seed: int) -> dict[str, Floats]:
+    """Per device left out, microseconds by the plain method."""
+    data = part.data
+    matrix = np.hstack([_dims(data), data.with_devices(COLUMNS)[:, -len(COLUMNS) :]])
+    roofline = np.maximum(data.bound_us, 1e-3)
+    measured = data.frame["duration_us"].to_numpy(np.float64)
+    target = np.log(measured / roofline)
+    found = {}
+    for device in part.left_out:
+        others = data.devices != device
+        ones = np.ones(int(others.sum()))
+        booster = grown(matrix[others], target[others], ones, GENERAL_TREES, seed)
+        answers = np.asarray(booster.inplace_predict(matrix[~others]), np.float64)
+        found[device] = roofline[~others] * np.exp(answers)
+    return found
+
+
+def _dims(data: Samples) -> np.ndarray:
+    columns: list[np.ndarray] = []
+    for name in (*_DIMS, *_MORE_DIMS):
+        if name in data.frame:
+            columns.append(np.log1p(data.frame[name].astype("float64").fillna(0.0).to_numpy()))
+    for name in ("op", "dtype"):
+        codes = {each: code for code, each in enumerate(sorted(set(data.frame[name])))}
+        columns.append(data.frame[name].map(codes).to_numpy(np.float64))
+    return np.stack(columns, axis=1).astype(np.float32)

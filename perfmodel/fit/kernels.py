@@ -1,0 +1,167 @@
+"""Fitting all kernel families that measurement tables hold."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.errors import ModelError
+from perfmodel.fit.kernel_data import (
+    FloorKey,
+    Table,
+    devices_of,
+    family_rows,
+    fitted_floors,
+    joined,
+    provenance,
+    read_table,
+    thinned,
+)
+from perfmodel.fit.kernel_part import Samples, fit_part, samples, tiles_seen
+from perfmodel.kernels.gpu.floors import Floor
+from perfmodel.kernels.gpu.heuristic import Heuristic
+from perfmodel.kernels.learned.builds import BUILD_OF_FAMILY
+from perfmodel.kernels.learned.devices import describe
+from perfmodel.kernels.learned.model import KnownFloor, Learned
+from perfmodel.kernels.learned.part import Part
+from perfmodel.kernels.model import KERNELS
+from perfmodel.ops.spec import Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROWS_PER_GROUP = 8000
+_FEWEST_ROWS = 200
+_SLICES = {"matmul": (("fp32", ("fp32",)), ("low", None))}
+"""Parts of a family with kernels of their own: name and dtypes, None for all others."""
+
+
+@dataclass(frozen=True)
+class FittedPart:
+    """A part, what it was fitted on, and what was predicted for each device left out."""
+
+    family: str
+    part: Part
+    data: Samples
+    left_out: dict[str, Floats]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Models by family, their provenance, and what `report` needs."""
+
+    models: dict[str, Learned]
+    about: dict[str, Any]
+    parts: tuple[FittedPart, ...]
+    floors: dict[FloorKey, Floor]
+
+
+def fit_kernels(
+    paths: Sequence[Path],
+    *,
+    seed: int = 0,
+    rows_per_group: int = ROWS_PER_GROUP,
+    begin: Callable[[str], None] = lambda what: None,
+) -> Fitted:
+    """Fit every learned family that the tables at `paths` hold.
+
+    `rows_per_group` is the most rows used per device, op and dtype; `begin` is told what starts.
+    Raises `ModelError` for tables that cannot be used and `HardwareError` for unknown devices.
+    """
+    begin("reading")
+    tables = [read_table(Path(path)) for path in paths]
+    frame = joined(tables)
+    known = devices_of(frame["device"])
+    frame = frame[frame["device"].map({name: each.target != "cpu" for name, each in known.items()})]
+    floors = fitted_floors(frame)
+    models, parts, ignored = {}, [], _ignored(frame)
+    for family, build in BUILD_OF_FAMILY.items():
+        rows = family_rows(frame, family)
+        own = []
+        for name, part_rows in _sliced(family, rows):
+            if len(part_rows) < _FEWEST_ROWS:
+                continue
+            begin(f"fitting {name}")
+            devices = {each: known[each] for each in sorted(set(part_rows["device"]))}
+            tiles = tiles_seen(part_rows, devices) if family == "matmul" else {}
+            few = thinned(part_rows, rows_per_group, seed)
+            data = samples(few, build, devices, floors, tiles)
+            part, left_out = fit_part(name, build, data, tiles, seed)
+            own.append(part)
+            parts.append(FittedPart(family, part, data, left_out))
+        if own:
+            heuristic = KERNELS[f"gpu/{family}/heuristic"]
+            assert isinstance(heuristic, Heuristic)
+            known_floors = _floors_of(set(rows["op"]), floors, known)
+            models[family] = Learned(f"gpu/{family}/learned", heuristic, tuple(own), known_floors)
+    if not models:
+        raise ModelError(
+            f"{', '.join(map(str, paths))}: no family has {_FEWEST_ROWS} rows of GPU kernels; "
+            f"families that can be fitted: {', '.join(BUILD_OF_FAMILY)}"
+        )
+    return Fitted(models, _about(tables, parts, ignored, seed), tuple(parts), floors)
+
+
+def _sliced(family: str, rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    if family not in _SLICES:
+        return [(family, rows)]
+    named = {dtype for _, dtypes in _SLICES[family] for dtype in dtypes or ()}
+    found = []
+    for name, dtypes in _SLICES[family]:
+        own = rows["dtype"].isin(named) if dtypes is None else ~rows["dtype"].isin(dtypes)
+        found.append((f"{family}_{name}", rows[~own]))
+    return found
+
+
+def _ignored(frame: pd.DataFrame) -> dict[str, int]:
+    """Rows of ops that no learned family answers for, by op."""
+    learned = set()
+    for family in BUILD_OF_FAMILY:
+        learned |= set(family_rows(frame, family)["op"])
+    left = frame[~frame["op"].isin(learned)]["op"].value_counts()
+    return {str(op): int(count) for op, count in left.items()}
+
+
+def _floors_of(
+    ops: set[str], floors: dict[FloorKey, Floor], known: dict[str, Any]
+) -> dict[str, tuple[KnownFloor, ...]]:
+    found: dict[str, tuple[KnownFloor, ...]] = {}
+    for (device, timing, op, dtype), floor in floors.items():
+        if op in ops:
+            key = f"{timing}/{op}/{dtype}"
+            found[key] = (*found.get(key, ()), KnownFloor(describe(known[device]), floor))
+    return found
+
+
+def _about(
+    tables: Sequence[Table], parts: Sequence[FittedPart], ignored: dict[str, int], seed: int
+) -> dict[str, Any]:
+    import numpy
+    import xgboost
+
+    from perfmodel import __version__
+
+    return {
+        "date": datetime.date.today().isoformat(),
+        "seed": seed,
+        "versions": {
+            "perfmodel": __version__,
+            "xgboost": xgboost.__version__,
+            "numpy": numpy.__version__,
+        },
+        "data": provenance(tables),
+        "rows_without_a_learned_family": ignored,
+        "parts": {
+            each.part.name: {
+                "rows": len(each.data.target),
+                "devices": sorted(each.data.known),
+                "ops": sorted(set(each.data.frame["op"])),
+                "dtypes": list(each.part.dtypes),
+                "shrink": each.part.shrink,
+            }
+            for each in parts
+        },
+    }

@@ -1,0 +1,1 @@
+"""Models fitted to measurements: physics sets the scale, boosted trees the efficiency."""

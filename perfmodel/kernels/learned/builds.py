@@ -1,0 +1,19 @@
+"""The functions that give columns, by the name that model files carry."""
+
+from __future__ import annotations
+
+from perfmodel.kernels.learned import matmul_columns, other_columns, stream_columns
+from perfmodel.kernels.learned.columns import Build
+
+BUILDS: dict[str, Build] = {
+    "matmul": matmul_columns.build,
+    "stream": stream_columns.build,
+    "convolution": other_columns.convolutions,
+    "attention": other_columns.attentions,
+}
+BUILD_OF_FAMILY = {
+    "matmul": "matmul",
+    "vector": "stream",
+    "convolution": "convolution",
+    "attention": "attention",
+}

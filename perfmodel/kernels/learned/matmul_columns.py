@@ -1,0 +1,162 @@
+"""Figures of matrix products: the tile a library would choose, its waves, and what they move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.hardware import Device
+from perfmodel.kernels.gpu import matmul
+from perfmodel.kernels.gpu.machine import l2_bytes_per_us, matrix_flop_per_us
+from perfmodel.kernels.gpu.power import sustained_flop_per_us
+from perfmodel.kernels.learned.columns import Columns, Tiles, alignment, log
+from perfmodel.ops.rows import Ints, Rows
+from perfmodel.ops.spec import Floats
+from perfmodel.ops.storage import item_bytes
+
+_ANY_TILES = (
+    (256.0, 128.0, 1.0),
+    (128.0, 256.0, 1.0),
+    (128.0, 128.0, 0.95),
+    (64.0, 256.0, 0.85),
+    (256.0, 64.0, 0.85),
+    (64.0, 128.0, 0.8),
+    (128.0, 64.0, 0.8),
+    (64.0, 64.0, 0.6),
+    (32.0, 128.0, 0.5),
+    (128.0, 32.0, 0.5),
+    (16.0, 128.0, 0.3),
+    (128.0, 16.0, 0.3),
+)
+_SPLITS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
+_SPLIT_US = 3.0
+_LEAST_DEPTH = 128.0
+_CORNER = 8.0
+_KINDS = ("fp8_static", "fp8_block", "nvfp4", "int8", "int8_wo", "int4_wo", "bf16")
+
+
+def build(rows: Rows, device: Device, tiles: Tiles) -> Columns:
+    """Columns of matrix products of any op and dtype."""
+    analysis = matmul.analyse(rows, device)
+    b, m, n, k = _sizes(rows)
+    peak = matrix_flop_per_us(device, rows.dtype)
+    stored = item_bytes(list(rows.dtype))
+    rate = peak * device.gemm_peak_frac
+    sms = float(device.sm_count)
+    tile_rows, tile_columns, splits, compute = np.zeros((4, len(rows)))
+    for key, index in _groups(rows, device, tiles):
+        chosen = _choose(
+            Problem(b[index], m[index], n[index], k[index], rate[index], sms),
+            _candidates(key, tiles),
+            _may_split(key),
+        )
+        tile_rows[index], tile_columns[index], splits[index], compute[index] = chosen
+    blocks = b * np.ceil(m / tile_rows) * np.ceil(n / tile_columns) * splits
+    per_sm = blocks / sms
+    depth = np.ceil(k / splits)
+    loads = blocks * depth * (tile_rows + tile_columns) * stored / l2_bytes_per_us(device)
+    memory = analysis.shares["memory"]
+    power = analysis.flop / sustained_flop_per_us(device, rows.dtype, peak)
+    quantise = analysis.features["quantise_us"]
+    base = (compute**_CORNER + memory**_CORNER + power**_CORNER) ** (1.0 / _CORNER)
+    figures = {
+        "depth": log(depth),
+        "per_sm": log(per_sm),
+        "wave": log(np.ceil(per_sm) / per_sm),
+        "fill": log(blocks / splits * tile_rows * tile_columns / (b * m * n)),
+        "tile_rows": np.log2(tile_rows),
+        "tile_columns": np.log2(tile_columns),
+        "splits": np.log2(splits),
+        "memory": log(memory / base),
+        "compute": log(compute / base),
+        "power": log(power / base),
+        "loads": log(loads / base),
+        "blocks_down": log(np.ceil(m / tile_rows)),
+        "blocks_across": log(np.ceil(n / tile_columns)),
+        "align_n": alignment(n),
+        "align_k": alignment(k),
+        "align_m": alignment(m),
+        "k_bytes": log(k * stored),
+        "is_batched": (b > 1.0).astype(np.float64),
+        "has_bias": np.array([float(op == "linear") for op in rows.op]),
+        "item_bytes": np.log2(stored),
+        "quantise": log(quantise / base),
+        "weights_fill": log(b * n * k * stored / device.l2_bytes),
+        "base": log(base),
+    }
+    dtypes = np.array(rows.dtype)
+    figures |= {f"is_{kind}": (dtypes == kind).astype(np.float64) for kind in _KINDS}
+    return Columns(base, analysis.bound_us, quantise, analysis.flop, figures)
+
+
+def _sizes(rows: Rows) -> tuple[Floats, Floats, Floats, Floats]:
+    sizes = np.ones((4, len(rows)))
+    for op, index in rows.groups():
+        dims = rows.dims_of(op, index)
+        sizes[:, index] = np.stack([dims[name] for name in ("b", "m", "n", "k")])
+    return sizes[0], sizes[1], sizes[2], sizes[3]
+
+
+def tile_key(op: str, dtype: str, device: Device) -> str:
+    """Under which tiles are kept: ops and dtypes have libraries of their own, per generation."""
+    return f"{op}/{dtype}/{device.target}/{device.compute_capability or 0}"
+
+
+def _groups(rows: Rows, device: Device, tiles: Tiles) -> list[tuple[str, Ints]]:
+    found: dict[str, list[int]] = {}
+    for row, (op, dtype) in enumerate(zip(rows.op, rows.dtype, strict=True)):
+        found.setdefault(tile_key(op, dtype, device), []).append(row)
+    return [(key, np.array(index, np.int64)) for key, index in found.items()]
+
+
+def _candidates(key: str, tiles: Tiles) -> Sequence[Sequence[float]]:
+    """Of the nearest generation for the same op, dtype and target; else any tile."""
+    *same, capability = key.split("/")
+    near = [
+        (abs(float(each.split("/")[-1]) - float(capability)), each)
+        for each in tiles
+        if each.split("/")[:-1] == same
+    ]
+    return tiles[min(near)[1]] if near else _ANY_TILES
+
+
+def _may_split(key: str) -> bool:
+    return not key.startswith("bmm/")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Sizes per row, the rate of all multiprocessors together, and their number."""
+
+    b: Floats
+    m: Floats
+    n: Floats
+    k: Floats
+    rate_flop_per_us: Floats
+    sms: float
+
+
+def _choose(
+    problem: Problem, candidates: Sequence[Sequence[float]], may_split: bool
+) -> NDArray[np.float64]:
+    """`[4, n]`: rows and columns of the fastest tile, its splits of k, its time at the peak."""
+    size = len(problem.m)
+    best = np.full(size, np.inf)
+    chosen = np.zeros((4, size))
+    for tile_rows, tile_columns, frac in candidates:
+        blocks = problem.b * np.ceil(problem.m / tile_rows) * np.ceil(problem.n / tile_columns)
+        step = 2.0 * tile_rows * tile_columns * problem.sms / problem.rate_flop_per_us
+        for splits in _SPLITS if may_split else (1.0,):
+            depth = np.ceil(problem.k / splits)
+            compute = np.ceil(blocks * splits / problem.sms) * depth * step
+            time = compute / frac + (_SPLIT_US if splits > 1.0 else 0.0)
+            if splits > 1.0:
+                time = np.where(problem.k >= splits * _LEAST_DEPTH, time, np.inf)
+            better = time < best
+            best = np.where(better, time, best)
+            figures = [np.full(size, each) for each in (tile_rows, tile_columns, splits)]
+            chosen = np.where(better, np.stack([*figures, compute]), chosen)
+    return chosen

@@ -1,0 +1,121 @@
+"""A fitted family behind the contract of kernel models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfmodel.hardware import Device
+from perfmodel.kernels.gpu.floors import Floor, floors_of, measured_us
+from perfmodel.kernels.gpu.heuristic import Heuristic
+from perfmodel.kernels.learned.builds import BUILDS
+from perfmodel.kernels.learned.devices import Description, describe, distance
+from perfmodel.kernels.learned.part import Part
+from perfmodel.kernels.model import Estimate, Explanation
+from perfmodel.ops.rows import Ints, Rows
+from perfmodel.ops.spec import Floats
+
+_EXACT = 1e-3
+
+
+@dataclass(frozen=True)
+class KnownFloor:
+    """Floor and offset of one op, dtype and timing, measured on the host of one device."""
+
+    device: Description
+    floor: Floor
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Durations of one family: the part trained on a row's dtype, else the heuristic."""
+
+    name: str
+    heuristic: Heuristic
+    parts: tuple[Part, ...]
+    floors: Mapping[str, tuple[KnownFloor, ...]]
+    """`timing/op/dtype` to what was measured."""
+
+    def estimate(self, rows: Rows, device: Device) -> Estimate:
+        """Durations of `rows`; raises `ModelError` on impossible rows."""
+        usual = self.heuristic.estimate(rows, device)
+        duration, low, high = usual.duration_us.copy(), usual.low_us.copy(), usual.high_us.copy()
+        floor_us, offset_us = self.floors_of(rows, device)
+        grounds = set()
+        for part in self.parts:
+            index = _rows_of(part, rows)
+            if not len(index):
+                continue
+            kernel, ends, weight = self._kernels(part, rows.take(index), device)
+            shown = [
+                measured_us(each, floor_us[index], offset_us[index]) for each in (kernel, *ends)
+            ]
+            duration[index], low[index], high[index] = shown
+            grounds.add(_grounds(weight))
+        return Estimate(duration, low, high, self.name, ", ".join(sorted(grounds)) or usual.source)
+
+    def explain(self, rows: Rows, device: Device) -> list[Explanation]:
+        """Why, per row: the heuristic's reasons around the learned duration."""
+        from dataclasses import replace
+
+        found = self.estimate(rows, device)
+        return [
+            replace(
+                each,
+                duration_us=float(duration),
+                utilisation_frac=float(min(1.0, each.terms["bound_us"] / duration)),
+                terms=each.terms | {"heuristic_us": each.duration_us},
+            )
+            for each, duration in zip(
+                self.heuristic.explain(rows, device), found.duration_us, strict=True
+            )
+        ]
+
+    def floors_of(self, rows: Rows, device: Device) -> tuple[Floats, Floats]:
+        """(floor_us, offset_us) per row: of this device's host where known, else the median."""
+        floor_us, offset_us = floors_of(rows)
+        description = describe(device)
+        keys = np.array(
+            ["/".join(key) for key in zip(rows.timing, rows.op, rows.dtype, strict=True)]
+        )
+        for key in dict.fromkeys(keys.tolist()):
+            known = self.floors.get(key)
+            if known is None:
+                continue
+            here = [each.floor for each in known if distance(each.device, description) < _EXACT]
+            among = here or [each.floor for each in known]
+            index = np.flatnonzero(keys == key)
+            floor_us[index] = float(np.median([each.floor_us for each in among]))
+            offset_us[index] = float(np.median([each.offset_us for each in among]))
+        return floor_us, offset_us
+
+    def _kernels(
+        self, part: Part, rows: Rows, device: Device
+    ) -> tuple[Floats, tuple[Floats, Floats], float]:
+        """(kernel, (low, high), kinship) in microseconds without a launch floor."""
+        columns = BUILDS[part.build](rows, device, part.tiles)
+        factors, weight = part.log_factors(columns, device)
+        low, high = np.zeros((2, len(rows)))
+        for op, index in rows.groups():
+            low[index], high[index] = part.ends(op, columns.work[index], weight)
+        least = np.maximum(columns.bound_us, device.kernel_floor_us)
+
+        def kernel(logarithm: Floats) -> Floats:
+            return np.maximum(columns.base_us * np.exp(logarithm) + columns.extra_us, least)
+
+        return kernel(factors), (kernel(factors + low), kernel(factors + high)), weight
+
+
+def _rows_of(part: Part, rows: Rows) -> Ints:
+    dtypes = set(part.dtypes)
+    return np.array([row for row, each in enumerate(rows.dtype) if each in dtypes], np.int64)
+
+
+def _grounds(weight: float) -> str:
+    if weight >= 1.0:
+        return "measurements of this device or one like it"
+    if weight > 0.0:
+        return "measurements of similar devices"
+    return "measurements of other devices"

@@ -1,0 +1,101 @@
+"""One fitted part of a family: two ensembles of trees and what makes their answers safe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from perfmodel.hardware import Device
+from perfmodel.kernels.learned.columns import Columns, Tiles
+from perfmodel.kernels.learned.devices import (
+    COLUMNS,
+    GENERAL,
+    Description,
+    describe,
+    kinship,
+    nearest,
+)
+from perfmodel.ops.spec import Floats
+
+
+@dataclass(frozen=True)
+class Spread:
+    """90 % intervals as logarithms of measured over predicted: `low` to `high`, by situation.
+
+    `seen` within the training domain on a training device, `beyond` outside the domain, `unseen`
+    on a device left out.
+    """
+
+    seen: tuple[float, float]
+    beyond: tuple[float, float]
+    unseen: tuple[float, float]
+    domain: tuple[float, float]
+    """Least and largest log(work) of training."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Trees over figures (`own` with all of a device's, `general` with few), for some dtypes.
+
+    `own` answers near devices that it was trained on, `general` elsewhere, shrunk by `shrink`
+    towards its mean `centre`: as much as leaving devices out showed to be best.
+    """
+
+    name: str
+    build: str
+    """Which function gives the columns (`matmul stream convolution attention`)."""
+    dtypes: tuple[str, ...]
+    """The dtypes it was trained on; others have the heuristic."""
+    figures: tuple[str, ...]
+    own: Any
+    general: Any
+    """Boosters; anything with `inplace_predict`."""
+    centre: float
+    shrink: float
+    devices: tuple[Description, ...]
+    spreads: dict[str, Spread]
+    """Per op, and `*` for others."""
+    tiles: Tiles
+
+    def log_factors(self, columns: Columns, device: Device) -> tuple[Floats, float]:
+        """(log of kernel time over base, per row; how near the device is to known ones, 0 to 1)."""
+        description = describe(device)
+        near, away = nearest(description, self.devices)
+        weight = kinship(away)
+        found = np.zeros(len(columns.base_us))
+        if weight > 0.0:
+            own = predicted(self.own, columns.matrix(own_names(self.figures), near))
+            found += weight * own
+        if weight < 1.0:
+            raw = predicted(self.general, columns.matrix(general_names(self.figures), description))
+            found += (1.0 - weight) * (self.centre + self.shrink * (raw - self.centre))
+        return found, weight
+
+    def ends(self, op: str, work: Floats, weight: float) -> tuple[Floats, Floats]:
+        """Logarithms (low, high) of the interval around a prediction, per row of one op."""
+        spread = self.spreads.get(op, self.spreads["*"])
+        log_work = np.log(np.maximum(work, 1.0))
+        outside = (log_work < spread.domain[0]) | (log_work > spread.domain[1])
+        ends = []
+        for side in (0, 1):
+            seen = np.where(outside, spread.beyond[side], spread.seen[side])
+            wider = np.where(outside, 1.3, 1.0) * spread.unseen[side]
+            ends.append(weight * seen + (1.0 - weight) * wider)
+        return ends[0], ends[1]
+
+
+def predicted(booster: Any, matrix: np.ndarray) -> Floats:
+    """The ensemble's answers as float64."""
+    return np.asarray(booster.inplace_predict(matrix, validate_features=False), np.float64)
+
+
+def own_names(figures: tuple[str, ...]) -> tuple[str, ...]:
+    """Columns of the ensemble that knows its devices."""
+    return figures + COLUMNS
+
+
+def general_names(figures: tuple[str, ...]) -> tuple[str, ...]:
+    """Columns of the ensemble for devices never seen."""
+    return figures + GENERAL

@@ -1,0 +1,204 @@
+"""Model directories: a manifest and one file of trees per ensemble; plain data, checked by hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from perfmodel.errors import ModelError, PerfmodelError
+from perfmodel.files import read_bytes, write_text
+from perfmodel.kernels.gpu.floors import Floor
+from perfmodel.kernels.gpu.heuristic import Heuristic
+from perfmodel.kernels.learned.model import KnownFloor, Learned
+from perfmodel.kernels.learned.part import Part, Spread
+from perfmodel.kernels.model import KERNELS
+
+MANIFEST = "manifest.json"
+SCHEMA = "perfmodel.kernel-models/1"
+_MOST_BYTES = 64_000_000
+_SPREAD = ("seen", "beyond", "unseen", "domain")
+_REMEDY = "fit it again with perfmodel fit kernels"
+
+
+class Trees:
+    """An ensemble that is read, and XGBoost imported, when it is first asked."""
+
+    def __init__(self, content: bytes, where: str) -> None:
+        self.content = content
+        self._where = where
+        self._booster: Any = None
+
+    def inplace_predict(self, matrix: Any, validate_features: bool = False) -> Any:
+        """As XGBoost's; raises `ModelError` for content that is no ensemble."""
+        if self._booster is None:
+            import xgboost
+
+            try:
+                self._booster = xgboost.Booster({"nthread": 1}, model_file=bytearray(self.content))
+            except (xgboost.core.XGBoostError, ValueError) as error:
+                text = str(error).strip().splitlines()
+                raise ModelError(f"{self._where}: not an ensemble of trees: {text[0]}") from None
+        return self._booster.inplace_predict(matrix, validate_features=validate_features)
+
+
+def save(folder: Path, families: Mapping[str, Learned], about: Mapping[str, Any]) -> None:
+    """Write `families` and their provenance `about` as the directory `folder`, whole or not at all.
+
+    Raises `PerfmodelError` when `folder` exists or cannot be written.
+    """
+    folder = Path(folder)
+    if folder.exists():
+        raise PerfmodelError(f"{folder}: exists already; name a new directory")
+    try:
+        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    except OSError as error:
+        raise PerfmodelError(f"{folder}: cannot be written: {error.strerror or error}") from None
+    try:
+        content: dict[str, Any] = {"schema": SCHEMA, "about": dict(about), "families": {}}
+        for family, model in families.items():
+            content["families"][family] = {
+                "parts": [_part_to_json(part, temporary) for part in model.parts],
+                "floors": {key: _floors_to_json(value) for key, value in model.floors.items()},
+            }
+        content["sha256"] = _digest_of(content)
+        write_text(temporary / MANIFEST, json.dumps(content, indent=1))
+        temporary.chmod(0o755)
+        temporary.rename(folder)
+    except OSError as error:
+        raise PerfmodelError(f"{folder}: cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def load_models(folder: str | Path) -> dict[str, Learned]:
+    """The families of a model directory, to pass as `models`; nothing in it is executed.
+
+    Raises `ModelError` that names the file for one that is missing, cut, changed or of another
+    version.
+    """
+    return dict(_loaded(str(Path(folder).resolve()), str(folder)))
+
+
+def provenance(folder: str | Path) -> dict[str, Any]:
+    """What the directory's manifest says that its models were fitted on. Raises `ModelError`."""
+    about: dict[str, Any] = _manifest(Path(folder))["about"]
+    return about
+
+
+@lru_cache(maxsize=8)
+def _loaded(folder: str, shown: str) -> tuple[tuple[str, Learned], ...]:
+    manifest = _manifest(Path(folder))
+    try:
+        return tuple(
+            (family, _family(family, content, Path(folder)))
+            for family, content in manifest["families"].items()
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ModelError(f"{shown}/{MANIFEST}: unusable ({error!r}); {_REMEDY}") from None
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise ModelError(f"{folder}: not a directory of models: it holds no {MANIFEST}")
+    try:
+        content = json.loads(read_bytes(path, max_bytes=_MOST_BYTES))
+    except (ValueError, RecursionError):
+        raise ModelError(f"{path}: not JSON, cut or damaged; {_REMEDY}") from None
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        found = content.get("schema") if isinstance(content, dict) else None
+        raise ModelError(f"{path}: schema {found!r} where {SCHEMA!r} is expected; {_REMEDY}")
+    stated = content.pop("sha256", None)
+    if stated != _digest_of(content):
+        raise ModelError(f"{path}: its content was changed since it was written; {_REMEDY}")
+    return content
+
+
+def _digest_of(content: Mapping[str, Any]) -> str:
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _family(family: str, content: Mapping[str, Any], folder: Path) -> Learned:
+    heuristic = KERNELS[f"gpu/{family}/heuristic"]
+    assert isinstance(heuristic, Heuristic)
+    return Learned(
+        name=f"gpu/{family}/learned",
+        heuristic=heuristic,
+        parts=tuple(_part_from_json(part, folder) for part in content["parts"]),
+        floors={key: _floors_from_json(value) for key, value in content["floors"].items()},
+    )
+
+
+def _part_to_json(part: Part, folder: Path) -> dict[str, Any]:
+    files = {}
+    for kind, trees in (("own", part.own), ("general", part.general)):
+        name = f"{part.name}_{kind}.ubj"
+        (folder / name).write_bytes(trees.content)
+        files[kind] = {"file": name, "sha256": hashlib.sha256(trees.content).hexdigest()}
+    return {
+        "name": part.name,
+        "build": part.build,
+        "dtypes": list(part.dtypes),
+        "figures": list(part.figures),
+        "trees": files,
+        "centre": part.centre,
+        "shrink": part.shrink,
+        "devices": [dict(each) for each in part.devices],
+        "spreads": {
+            op: {kind: list(getattr(each, kind)) for kind in _SPREAD}
+            for op, each in part.spreads.items()
+        },
+        "tiles": {key: [list(tile) for tile in tiles] for key, tiles in part.tiles.items()},
+    }
+
+
+def _part_from_json(content: Mapping[str, Any], folder: Path) -> Part:
+    return Part(
+        name=content["name"],
+        build=content["build"],
+        dtypes=tuple(content["dtypes"]),
+        figures=tuple(content["figures"]),
+        own=_trees(content["trees"]["own"], folder),
+        general=_trees(content["trees"]["general"], folder),
+        centre=float(content["centre"]),
+        shrink=float(content["shrink"]),
+        devices=tuple(content["devices"]),
+        spreads={
+            op: Spread(*(tuple(each[kind]) for kind in _SPREAD))
+            for op, each in content["spreads"].items()
+        },
+        tiles=content["tiles"],
+    )
+
+
+def _trees(content: Mapping[str, str], folder: Path) -> Trees:
+    path = folder / Path(content["file"]).name
+    raw = read_bytes(path, max_bytes=_MOST_BYTES)
+    if hashlib.sha256(raw).hexdigest() != content["sha256"]:
+        raise ModelError(f"{path}: cut, or changed since it was written; {_REMEDY}")
+    return Trees(raw, str(path))
+
+
+def _floors_to_json(floors: tuple[KnownFloor, ...]) -> list[dict[str, Any]]:
+    return [
+        {
+            "device": dict(each.device),
+            "floor_us": each.floor.floor_us,
+            "offset_us": each.floor.offset_us,
+        }
+        for each in floors
+    ]
+
+
+def _floors_from_json(content: list[Mapping[str, Any]]) -> tuple[KnownFloor, ...]:
+    return tuple(
+        KnownFloor(each["device"], Floor(float(each["floor_us"]), float(each["offset_us"])))
+        for each in content
+    )

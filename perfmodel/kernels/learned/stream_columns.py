@@ -1,0 +1,47 @@
+"""Figures of ops that stream their operands."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfmodel.hardware import Device
+from perfmodel.kernels.gpu import streaming
+from perfmodel.kernels.learned.columns import Columns, Tiles, alignment, log
+from perfmodel.ops.rows import Rows
+
+_SEEN = (
+    *("add", "add_scalar", "mul", "mul_scalar", "div", "div_scalar", "pow", "pow_scalar"),
+    *("relu", "gelu", "tanh", "sigmoid", "silu_and_mul", "rotary_embedding"),
+    *("softmax", "layer_norm", "rms_norm", "sum", "copy", "cat", "transpose_copy", "embedding"),
+)
+"""Ops with a figure of their own: kernels of one op are written once for all devices."""
+
+
+def build(rows: Rows, device: Device, tiles: Tiles) -> Columns:
+    """Columns of elementwise ops, reductions, norms and movement."""
+    analysis = streaming.analyse(rows, device)
+    total = analysis.read_bytes + analysis.written_bytes
+    columns = _dim(rows, "cols")
+    item = rows.item_bytes(np.arange(len(rows)))
+    base = analysis.kernel_us
+    figures = {
+        "cols": log(columns),
+        "align_cols": alignment(columns),
+        "row_bytes": log(columns * item),
+        "fill": np.clip(log(total / device.l2_bytes), -6.0, 3.0),
+        "rows_per_sm": np.minimum(log(_dim(rows, "rows") / device.sm_count), 6.0),
+        "flop_per_byte": log(analysis.flop / total),
+        "read_share": analysis.read_bytes / total,
+        "item_bytes": np.log2(item),
+        "compute": log(analysis.shares["compute"] / base),
+    }
+    ops = np.array(rows.op)
+    figures |= {f"is_{op}": (ops == op).astype(np.float64) for op in _SEEN}
+    return Columns(base, analysis.bound_us, np.zeros(len(rows)), total, figures)
+
+
+def _dim(rows: Rows, name: str) -> np.ndarray:
+    values = rows.dims.get(name)
+    if values is None:
+        return np.ones(len(rows))
+    return np.where(np.isnan(values), 1.0, np.maximum(values, 1.0))
