@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +15,7 @@ from perfmodel.cli.options import (
     FormatOption,
     HardwareOption,
     MaxMemoryOption,
+    NodesOption,
     OutputOption,
     RemoveOption,
     ScaleOption,
@@ -50,14 +51,34 @@ def predict(
             "standard input; without it, the bundled demo.",
         ),
     ] = None,
+    workload: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Predict this model configuration instead of a trace (--workload list).",
+        ),
+    ] = None,
+    batch: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            min=1,
+            help="Samples per step: of a workload, of all ranks together; of a trace, every shape "
+            "that depends on it is rescaled.",
+        ),
+    ] = None,
+    inference: Annotated[
+        bool, typer.Option("--inference", help="The forward pass of --workload alone.")
+    ] = False,
     hardware: HardwareOption = None,
+    nodes: NodesOption = None,
     settings: SetOption = None,
     mode: Annotated[
         Optional[Mode],  # noqa: UP045
         typer.Option(
             help="replay: the measured kernels, scheduled again. transfer: measured times the "
             "model's ratio between devices. model: from shapes alone. "
-            "[default: transfer with --hardware, else replay]",
+            "[default: model for what has no times, a new batch, or a trace without a GPU on "
+            "--hardware; else transfer with --hardware, and replay without]",
         ),
     ] = None,
     replay: Annotated[bool, typer.Option("--replay", help="The same as --mode replay.")] = False,
@@ -100,6 +121,9 @@ def predict(
       perfmodel predict ranks/ --remove 'host:T1@3'           what if rank 3 lost no time there?
       perfmodel predict trace.json.gz --hardware h100-sxm --hardware mi300x
       perfmodel predict trace.json.gz --hardware h100-sxm --set device.hbm_gb_per_s=5000
+      perfmodel predict et.json.gz --hardware a100-sxm-80gb   an execution trace: shapes alone
+      perfmodel predict trace.json.gz --batch 4096            another batch, from shapes
+      perfmodel predict --workload dlrm-dcnv2 --batch 55296 --hardware dgx-h100 --nodes 4
       perfmodel predict trace.json.gz --format json -o prediction.json
     """
     target = Output(format, output, source=trace)
@@ -110,6 +134,24 @@ def predict(
         raise UsageError(f"--replay is --mode replay, but --mode {mode} was given as well")
     limit = max_bytes(max_memory)
     chosen = Mode.REPLAY if replay else mode
+    if workload is not None:
+        others = {
+            "a trace": trace,
+            f"--mode {mode}": mode not in (None, Mode.MODEL),
+            "--replay": replay,
+            "--scale": scale,
+            "--remove": remove,
+            "--et": et,
+            "--save-overheads": save_overheads,
+            "--leave-one-step-out": leave_one_step_out,
+            "--figure": figure,
+        }
+        _refuse_beside("--workload", others)
+        from perfmodel.cli.predict_workload import predict_named
+
+        predict_named(workload, batch, hardware, nodes, settings, inference, overheads, target)
+        return
+    _refuse_beside("a trace", {"--nodes": nodes, "--inference": inference})
 
     from perfmodel import prediction
     from perfmodel.trace import read
@@ -136,11 +178,12 @@ def predict(
             remove=remove or (),
             overheads=overheads,
             leave_one_step_out=leave_out,
+            batch=batch,
         )
 
     with working("predicting"):
         found = run(leave_out=leave_one_step_out)
-        if demo:
+        if demo and found.results[0].mode == Mode.REPLAY:
             demo = demo.with_left_out(run(leave_out=True))
             found = replace(found, source=found.source | {"demo": demo.to_dict()})
     if save_overheads:
@@ -159,6 +202,13 @@ def predict(
         table=table,
         warnings=found.warnings,
     )
+
+
+def _refuse_beside(what: str, others: Mapping[str, object]) -> None:
+    """Raise `UsageError` for the first of `others` that was given: it means nothing here."""
+    for name, given in others.items():
+        if given:
+            raise UsageError(f"{name} does not go with {what}")
 
 
 def _targets(hardware: Sequence[str], settings: Sequence[str]) -> list[str | Node]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -25,7 +25,7 @@ from perfmodel.cli.tables import (
     source_text,
 )
 from perfmodel.prediction.types import DEVICE_FIGURES, error_pct
-from perfmodel.units import human_us
+from perfmodel.units import BYTES_PER_GB, US_PER_S, human_us
 
 if TYPE_CHECKING:
     from perfmodel.prediction import Prediction, Result
@@ -40,14 +40,16 @@ _MOST_COLUMNS = 4
 def show_prediction(console: Console, found: Prediction, demo: Demo | None = None) -> None:
     """The results beside what was measured, then steps, ranks, kernels and the critical path."""
     source, results = found.source, found.results
-    ranks, events = len(source["ranks"]), source["events"]
-    of_what = f"{source['device']}, {counted(ranks, 'rank')}, {counted(events, 'event')}"
-    say(console, f"{source_text(source['trace'])}: {of_what}")
+    say(console, _title(source))
     if demo:
         say(console, f"{demo.model}; captured on {demo.machine}")
-    columns = _DEVICE_COLUMNS if source["device"] != "cpu" else {}
+    has_device = any(result.rank.kernel_sum_us for result in results)
+    columns = _DEVICE_COLUMNS if source["device"] != "cpu" or has_device else {}
     show(console, _summary(results, columns))
-    if len(results) == 1:
+    for result in results:
+        _say_memory(console, result)
+        _say_rate(console, source, result)
+    if len(results) == 1 and len(results[0].rank.steps) > 1:
         show(console, _steps(results[0], demo))
     if demo:
         console.print()
@@ -64,13 +66,46 @@ def show_prediction(console: Console, found: Prediction, demo: Demo | None = Non
         _show_parts(console, results[at : at + _MOST_COLUMNS])
 
 
+def _title(source: Mapping[str, Any]) -> str:
+    """What was predicted, in a line."""
+    if "workload" in source:
+        what = "training" if source["training"] else "inference"
+        return (
+            f"{source['workload']} ({source['implementation']}), {what}, batch {source['batch']:,}"
+        )
+    counts = f"{counted(len(source['ranks']), 'rank')}, {counted(source['events'], 'event')}"
+    return f"{source_text(source['trace'])}: {source['device']}, {counts}"
+
+
+def _say_memory(console: Console, result: Result) -> None:
+    if result.memory is None:
+        return
+    gb = {key: value / BYTES_PER_GB for key, value in result.memory.items() if "bytes" in key}
+    fits = "" if result.memory["fits"] else "; does not fit"
+    say(
+        console,
+        f"{_name(result)}: {gb['total_bytes']:,.1f} GB per rank (tables {gb['tables_bytes']:,.1f}, "
+        f"other resident {gb['resident_bytes']:,.1f}, activations {gb['temporary_bytes']:,.1f})"
+        f"{fits}",
+    )
+
+
+def _say_rate(console: Console, source: Mapping[str, Any], result: Result) -> None:
+    if "workload" in source:
+        rate = source["batch"] / result.step_us * US_PER_S
+        say(console, f"{_name(result)}: {rate:,.0f} samples per second")
+
+
 def _show_parts(console: Console, results: Sequence[Result]) -> None:
     """What the time of some results consists of."""
     paths = [(_name(result), _path(result)) for result in results]
     families = [(_name(result), _families(result)) for result in results]
     tables = [_beside("Critical path of the median step", paths)]
     if any(time_us for _, time_us in families):
-        tables.append(_beside("GPU time by kernel family", families))
+        modelled = results[0].mode == "model"
+        tables.append(
+            _beside("Time by family" if modelled else "GPU time by kernel family", families)
+        )
     if len(results) == 1:
         show(console, *tables)
     else:
@@ -84,18 +119,19 @@ def _summary(results: Sequence[Result], device: dict[str, str]) -> Table:
     interval = ("low", "high") if with_interval else ()
     truth_us = _measured_step_us(results[0])
     times = Times([truth_us, *(result.step_us for result in results)])
-    columns = ("step", *interval, "vs measured", *device)
-    table = new_table(f"Per batch ({times.unit})", "", *columns)
-    measured = results[0].rank.measured or {}
-    cells = [times(measured.get(key)) for key in device.values()]
-    add(table, "measured", times(truth_us), *(NOTHING for _ in interval), NOTHING, *cells)
+    against = () if truth_us is None else ("vs measured",)
+    table = new_table(f"Per batch ({times.unit})", "", "step", *interval, *against, *device)
+    if truth_us is not None:
+        measured = results[0].rank.measured or {}
+        cells = [times(measured.get(key)) for key in device.values()]
+        add(table, "measured", times(truth_us), *(NOTHING for _ in interval), NOTHING, *cells)
     for result in results:
         bounds = (result.low_us, result.high_us) if with_interval else ()
         add(
             table,
             _name(result),
             *map(times, (result.step_us, *bounds)),
-            signed_pct(error_pct(result.step_us, truth_us)),
+            *(signed_pct(error_pct(result.step_us, truth_us)) for _ in against),
             *(times(getattr(result.rank, key)) for key in device.values()),
         )
     return table
@@ -106,8 +142,13 @@ def _name(result: Result) -> str:
     return "replayed" if result.mode == "replay" else PurePath(result.hardware).name
 
 
-def _measured_step_us(result: Result) -> float:
-    """The measured median step of the slowest rank, warm-up left out, whatever was predicted."""
+def _measured_step_us(result: Result) -> float | None:
+    """The measured median step of the slowest rank, warm-up left out, whatever was predicted.
+
+    None where nothing was measured.
+    """
+    if result.mode == "model":
+        return result.rank.measured["step_us"] if result.rank.measured else None
     from perfmodel.attribution.steps import by_rank, steady_steps
     from perfmodel.timeline.schedule import measured
 

@@ -18,6 +18,7 @@ from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Node
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.overheads import load_profile
+from perfmodel.prediction.from_trace import predict_ops, require_model_options
 from perfmodel.prediction.leave_out import left_out_step_us
 from perfmodel.prediction.result import fallback_frac, summarise
 from perfmodel.prediction.types import Prediction, Result
@@ -49,16 +50,26 @@ def predict(
     remove: Sequence[str] = (),
     overheads: str | Path | None = None,
     leave_one_step_out: bool = False,
+    batch: int | None = None,
 ) -> Prediction:
     """Per-batch time of a trace: replayed on its own machine, or on others.
 
     `hardware` names devices or nodes of the catalogue, or TOML files, or is nodes; without it the
     trace is replayed. `scale` and `remove` are what-ifs (`Scale.parse`). `overheads` names a saved
     profile whose means replace the measured host costs. `leave_one_step_out` takes each step's
-    host costs from the other steps. Raises `PerfmodelError` with one line where something does not
-    fit.
+    host costs from the other steps. In mode `model`, the default of what has no times, shapes alone
+    count, `batch` rescales them, and without `hardware` the trace's own GPU is the target. Raises
+    `PerfmodelError` with one line where something does not fit.
     """
-    mode = mode or (TRANSFER if hardware else REPLAY)
+    mode = mode or _usual_mode(trace, bool(hardware), batch)
+    if mode == MODEL:
+        require_model_options(trace, bool(scale or remove), leave_one_step_out)
+        named = str(overheads) if overheads is not None else None
+        return predict_ops(
+            trace, hardware=hardware, batch=batch, overheads=named, source=_source(trace)
+        )
+    if batch is not None:
+        raise UsageError("--batch changes shapes: it needs mode model")
     _check(trace, mode, hardware, leave_one_step_out)
     graph = build_graph(trace)
     edits = [*map(Scale.parse, scale), *map(Scale.parse_removal, remove)]
@@ -124,17 +135,20 @@ def _no_shapes_frac(trace: Trace) -> float:
     return without / total if total else 0.0
 
 
+def _usual_mode(trace: Trace, moves: bool, batch: int | None) -> str:
+    if not trace.ranks or batch is not None:
+        return MODEL
+    if moves and trace.device == "cpu":
+        return MODEL
+    return TRANSFER if moves else REPLAY
+
+
 def _check(trace: Trace, mode: str, hardware: Sequence[str | Path | Node], leave_out: bool) -> None:
     if mode not in MODES:
         raise UsageError(f"unknown mode {mode!r}; one of {', '.join(MODES)}")
     if not trace.ranks:
         raise TraceError(
-            f"{trace.source}: an execution trace has no times to replay, and predicting from "
-            "shapes alone is not available yet; give a Kineto trace"
-        )
-    if mode == MODEL:
-        raise UsageError(
-            "mode model (from shapes alone) is not available yet; use transfer or replay"
+            f"{trace.source}: an execution trace has no times for mode {mode}: use mode model"
         )
     if mode == REPLAY and hardware:
         raise UsageError(
@@ -144,8 +158,8 @@ def _check(trace: Trace, mode: str, hardware: Sequence[str | Path | Node], leave
         raise UsageError("mode transfer needs --hardware")
     if mode == TRANSFER and trace.device == "cpu":
         raise TraceError(
-            f"{trace.source}: a trace of a process without a GPU cannot be transferred to "
-            f"{hardware[0]}: what its operators would launch there is not modelled yet"
+            f"{trace.source}: a trace of a process without a GPU has no kernels to transfer to "
+            f"{hardware[0]}: use mode model"
         )
     if leave_out and mode != REPLAY:
         raise UsageError("--leave-one-step-out is for mode replay")

@@ -73,6 +73,8 @@ class Result:
     coverage: dict[str, float]
     critical_path: list[PathPiece] = field(repr=False)
     timeline: Timeline = field(repr=False)
+    memory: dict[str, Any] | None = None
+    """Bytes that the rank needs at its peak, where the ops tell (`MemoryUse`)."""
 
     @property
     def rank(self) -> RankPrediction:
@@ -105,6 +107,7 @@ class Result:
             "per_rank": [_rank_dict(r) for r in self.ranks],
             "families": self.families,
             "coverage": self.coverage,
+            "memory": self.memory,
             "critical_path": [
                 {
                     "name": p.name,

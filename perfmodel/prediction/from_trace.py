@@ -1,0 +1,105 @@
+"""Mode `model` for a trace: its ops' shapes alone, on its own device or on others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from perfmodel.errors import TraceError, UsageError
+from perfmodel.graph import build_graph
+from perfmodel.graph.opgraph import op_graph
+from perfmodel.graph.opgraph.edits import rebatch
+from perfmodel.graph.ops import OpGraph
+from perfmodel.hardware import Cluster, Part, cluster, from_driver_name
+from perfmodel.overheads import Profile, measure
+from perfmodel.prediction.result import summarise
+from perfmodel.prediction.shapes import MODEL, HostCosts, host_costs, predict_shapes
+from perfmodel.prediction.types import Prediction, Result
+from perfmodel.timeline.schedule import measured
+from perfmodel.trace import Trace
+
+
+def predict_ops(
+    trace: Trace,
+    *,
+    hardware: Sequence[str | Path | Part] = (),
+    batch: int | None = None,
+    overheads: str | None = None,
+    source: dict[str, Any],
+) -> Prediction:
+    """Per-batch time of a trace's ops from their shapes; without `hardware`, on its own GPU.
+
+    `batch` rescales every shape that depends on the batch. Host costs are those of the trace where
+    it has times and stays on its machine, else a profile's. Ranks do not wait for one another.
+    Raises `TraceError` where shapes are missing, `WorkloadError` for a batch that cannot be.
+    """
+    warnings = list(trace.warnings)
+    graphs = [_rebatched(graph, batch, warnings) for graph in op_graph(trace)]
+    own = _own_machine(trace)
+    if not hardware and own is None:
+        raise UsageError(
+            f"{trace.source}: does not name its GPU: say where to predict it with --hardware"
+        )
+    results = []
+    for target in hardware or (own,):
+        assert target is not None
+        machine = cluster(target)
+        stays = not hardware or (own is not None and machine.node.device == own.node.device)
+        costs = _costs(trace, machine, overheads, stays=stays)
+        result, notes = predict_shapes(graphs, machine, name=machine.name, costs=costs)
+        if not hardware and batch is None:
+            result = _beside_measured(result, trace)
+        results.append(result)
+        lines = [costs.note, *notes] if costs else notes
+        warnings += [f"{machine.name}: {line}" for line in dict.fromkeys(lines)]
+    return Prediction(source | {"batch": batch}, results, warnings)
+
+
+def _rebatched(graph: OpGraph, batch: int | None, warnings: list[str]) -> OpGraph:
+    if batch is None:
+        return graph
+    edited = rebatch(graph, batch)
+    warnings += [f"batch {batch}: {line}" for line in edited.undone if line not in warnings]
+    return edited.graph
+
+
+def _own_machine(trace: Trace) -> Cluster | None:
+    named = next((rank.devices[0] for rank in trace.ranks if rank.devices), None)
+    if named is None:
+        return None
+    return cluster(from_driver_name(named.name, named.memory_bytes or None))
+
+
+def _costs(
+    trace: Trace, machine: Cluster, overheads: str | None, *, stays: bool
+) -> HostCosts | None:
+    if machine.node.device.target == "cpu":
+        return None
+    if overheads is not None or not stays or not trace.ranks:
+        return host_costs(machine, overheads)
+    samples = [measure(rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)]
+    profile = Profile.from_samples(*samples)
+    return HostCosts(profile, 1.0, "host overheads: the trace's own, per operator")
+
+
+def _beside_measured(result: Result, trace: Trace) -> Result:
+    """The trace's own figures beside the prediction on its own machine."""
+    if not trace.ranks:
+        return result
+    true = summarise(measured(build_graph(trace)), hardware=trace.device, mode=MODEL)
+    of_rank = {rank.rank: rank.measured for rank in true.ranks}
+    ranks = [replace(rank, measured=of_rank.get(rank.rank)) for rank in result.ranks]
+    return replace(result, ranks=ranks)
+
+
+def require_model_options(trace: Trace, edits: bool, leave_out: bool) -> None:
+    """Raise `UsageError` for options that change measured times: there are none here."""
+    if edits:
+        raise UsageError(
+            f"{trace.source}: --scale and --remove change a schedule of measured times; "
+            "in mode model use --set or another --hardware"
+        )
+    if leave_out:
+        raise TraceError("--leave-one-step-out is for mode replay")

@@ -1,0 +1,122 @@
+"""Predictions of a model's configuration: its ops on a cluster, and whether they fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
+from perfmodel.memory import memory_use, require_fit
+from perfmodel.prediction.shapes import HostCosts, host_costs, predict_shapes
+from perfmodel.prediction.types import PathPiece, Prediction, Result
+from perfmodel.workload import Workload, load_workload, op_graph
+from perfmodel.workload.shards import heaviest_rank
+
+EVALUATION = "evaluation"
+
+
+def predict_workload(
+    workload: Workload | str | Path,
+    *,
+    hardware: Sequence[str | Path | Part],
+    batch: int | None = None,
+    nodes: int | None = None,
+    train: bool = True,
+    overheads: str | None = None,
+) -> Prediction:
+    """Per-batch time of a workload (a name of the catalogue, a TOML file, or the value itself).
+
+    `batch` is global, of all ranks; every device of a node or cluster is a rank, and `nodes` equal
+    nodes make a cluster; a device by itself is one rank (with `nodes`, one in each). The rank that
+    looks up most stands for all. `overheads` names a profile of host costs; without it, one of the
+    package's is chosen and named among the warnings. Raises `WorkloadError` for a batch that ranks
+    cannot share and for what does not fit into memory, `HardwareError` for unknown hardware.
+    """
+    found = workload if isinstance(workload, Workload) else load_workload(workload)
+    total = found.batch if batch is None else batch
+    results, warnings = [], []
+    for each in hardware:
+        machine = _machine(each, nodes)
+        costs = None if machine.node.device.target == "cpu" else host_costs(machine, overheads)
+        result, notes = _on(found, total, machine, costs, train)
+        results.append(result)
+        for note in (*([costs.note] if costs else []), *notes):
+            line = f"{result.hardware}: {note}"
+            if line not in warnings:
+                warnings.append(line)
+    source = {
+        "trace": found.name,
+        "workload": found.name,
+        "implementation": found.implementation.name,
+        "stands_for": found.implementation.stands_for,
+        "device": ", ".join(result.hardware for result in results),
+        "batch": total,
+        "training": train,
+        "ranks": [0],
+        "events": 0,
+    }
+    return Prediction(source, results, warnings)
+
+
+def _machine(given: str | Path | Part, nodes: int | None) -> Cluster:
+    part = given if isinstance(given, Part) else load(given)
+    if isinstance(part, Device):
+        part = replace(node_of(part), gpus=1)
+    return cluster(part, nodes)
+
+
+def _on(
+    workload: Workload, batch: int, machine: Cluster, costs: HostCosts | None, train: bool
+) -> tuple[Result, list[str]]:
+    ranks = machine.gpus
+    rank = heaviest_rank(workload, ranks)
+    device = machine.node.device
+    name = machine.name if machine.nodes == 1 else f"{machine.nodes} x {machine.name}"
+
+    def run(training: bool) -> tuple[Result, list[str]]:
+        graph = op_graph(
+            workload,
+            batch,
+            ranks=ranks,
+            rank=rank,
+            target=device.target,
+            train=training,
+            threads=device.sm_count,
+        )
+        use = memory_use(graph)
+        if use is not None:
+            require_fit(use, device, rank)
+        return predict_shapes([graph], machine, name=name, costs=costs)
+
+    result, notes = run(train)
+    if ranks > 1:
+        notes.append(f"rank {rank} of {ranks}, which looks up most, stands for all")
+    share = workload.evaluation.forward_passes_per_step if train else 0.0
+    if share:
+        evaluation_us = share * run(False)[0].step_us
+        result = _with_evaluation(result, evaluation_us)
+        notes.append(f"evaluation included: {evaluation_us:.1f} us per training batch")
+    return result, notes
+
+
+def _with_evaluation(result: Result, evaluation_us: float) -> Result:
+    """The step with its share of the evaluations, as one more piece at the end."""
+    ranks = [
+        replace(
+            rank,
+            step_us=rank.step_us + evaluation_us,
+            steps=[replace(step, step_us=step.step_us + evaluation_us) for step in rank.steps],
+        )
+        for rank in result.ranks
+    ]
+    last = result.critical_path[-1] if result.critical_path else None
+    start_us = last.start_us + last.duration_us if last else 0.0
+    piece = PathPiece(EVALUATION, EVALUATION, start_us, evaluation_us)
+    return replace(
+        result,
+        ranks=ranks,
+        low_us=None if result.low_us is None else result.low_us + evaluation_us,
+        high_us=None if result.high_us is None else result.high_us + evaluation_us,
+        critical_path=[*result.critical_path, piece],
+    )
