@@ -3,7 +3,8 @@
 `collective` (`all_reduce all_to_all all_gather reduce_scatter broadcast reduce gather scatter send
 recv barrier wait`), `process_group`, `group_size`, `group_ranks`, `dtype`, `in_elements`,
 `out_elements`, `in_split`, `out_split` (elements or rows per peer; absent for equal parts). Lists
-are numbers with commas between.
+are numbers with commas between. A call (`c10d::alltoall_base_`) carries what its arguments tell,
+the `record_param_comms` in it what the file says: where there is one, it is the collective.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import prod
 
 from perfmodel.errors import WorkloadError
 from perfmodel.graph.opgraph.edits.batch.sizes import Dims, Size, fixed, per_sample
-from perfmodel.graph.ops import NO_OP, OPTIMIZER, OpGraph, Tensor, tensors_in
+from perfmodel.graph.ops import INPUT, NO_OP, OPTIMIZER, OpGraph, Tensor, tensors_in
 
 _WEIGHTS: dict[str, frozenset[int]] = {
     "aten::linear": frozenset((1, 2)),
@@ -21,7 +22,12 @@ _WEIGHTS: dict[str, frozenset[int]] = {
     "aten::layer_norm": frozenset((2, 3)),
 }
 """Positions of parameters; what else an op reads may be the step's input."""
-_LED_BY_BATCH = {"aten::linear": 0, "aten::addmm": 1, "aten::conv2d": 0, "aten::embedding_bag": 2}
+_FIRST_LAYERS = {
+    **{f"aten::{name}": 0 for name in ("conv1d", "conv2d", "conv3d", "linear", "mm")},
+    "aten::addmm": 1,
+}
+"""Layers, and the position of what they transform."""
+_LED_BY_BATCH = {"aten::embedding": 1, "aten::embedding_bag": 2}
 """In a profile alone: arguments whose first size is the batch."""
 _ACCUMULATE = "AccumulateGrad"
 _LOOKUP = "fbgemm::"
@@ -99,10 +105,41 @@ class Leaves:
 
 
 def batch_of(graph: OpGraph) -> int:
-    """The batch that a graph was recorded at: what most of its inputs have as first size.
+    """The batch that a graph was recorded at.
 
+    It is the first size of what the first convolution reads; of what the first linear layer reads,
+    the number of rows, or that divisor of it, or size, which leads most of the graph's inputs.
     Raises `WorkloadError` where nothing tells.
     """
+    given = _first_layer(graph)
+    if given is not None and given[0].startswith("aten::conv") and given[1][0] > 1:
+        return given[1][0]
+    votes = _leading_sizes(graph)
+    leading = given[1][:-1] if given is not None else ()
+    rows = prod(leading)
+    if len(leading) > 1:
+        votes = Counter({size: votes[size] for size in leading if size > 1})
+    elif rows > 1:
+        votes = Counter({s: n for s, n in votes.items() if rows % s == 0 and rows not in votes})
+    found = max(votes, key=lambda size: (votes[size], size), default=rows)
+    if found < 1 or (found == 1 and not leading):
+        raise WorkloadError(f"{graph.source}: no input tells the batch: name it (`old=`)")
+    return found
+
+
+def _first_layer(graph: OpGraph) -> tuple[str, tuple[int, ...]] | None:
+    """Name of the first layer, and the shape of what it transforms."""
+    for op in graph.ops:
+        at = _FIRST_LAYERS.get(op.name)
+        if at is not None and at < len(op.inputs):
+            given = op.inputs[at]
+            if isinstance(given, Tensor) and len(given.shape) > 1:
+                return op.name, given.shape
+    return None
+
+
+def _leading_sizes(graph: OpGraph) -> Counter[int]:
+    """How many of the graph's inputs begin with each size above 1."""
     leaves = Leaves(graph, 2)
     seen: set[int] = set()
     votes: Counter[int] = Counter()
@@ -111,11 +148,9 @@ def batch_of(graph: OpGraph) -> int:
             for tensor in tensors_in(argument):
                 is_new = tensor.tensor_id not in seen
                 if tensor.tensor_id < 0:
-                    is_new = position == _LED_BY_BATCH.get(op.name, -1)
+                    is_new = op.phase == INPUT or position == _LED_BY_BATCH.get(op.name, -1)
                 if is_new and tensor.shape and not leaves.is_fixed(index, position, tensor):
                     votes[tensor.shape[0]] += tensor.shape[0] > 1
                 seen.add(tensor.tensor_id)
         seen.update(tensor.tensor_id for tensor in tensors_in(op.outputs))
-    if not +votes:
-        raise WorkloadError(f"{graph.source}: no input tells the batch: name it (`old=`)")
-    return max(votes, key=lambda size: (votes[size], size))
+    return +votes

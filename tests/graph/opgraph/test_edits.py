@@ -1,0 +1,174 @@
+"""Edits: ops removed, moved, fused, of another type, updated otherwise."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from opgraph_nodes import TRACES, Et, tensor
+
+from perfmodel.errors import WorkloadError
+from perfmodel.graph import op_graph
+from perfmodel.graph.opgraph.edits import cast, cuda_graphs, fuse, move, optimizer, remove
+from perfmodel.graph.ops import OpGraph, tensors_in
+from perfmodel.trace import read
+
+
+def chain() -> OpGraph:
+    """a -> mm -> relu -> sigmoid -> sum."""
+    et = Et()
+    x, y, z, s = (tensor(i, 4, 4) for i in (1, 3, 4, 5))
+    et.add("aten::mm", [x, tensor(2, 4, 4)], [y])
+    relu = et.add("aten::relu", [y], [z])
+    et.add("aten::clamp_min", [y, 0], [z], at=relu)
+    et.add("aten::sigmoid", [z], [s])
+    et.add("aten::sum", [s], [tensor(6)])
+    return et.graph()
+
+
+def dlrm() -> OpGraph:
+    return op_graph(read(TRACES / "dlrm_batch8_et.json.gz"))[0]
+
+
+def names(graph: OpGraph) -> list[str]:
+    return [graph.ops[at].name.removeprefix("aten::") for at in graph.top_level()]
+
+
+def edges(graph: OpGraph) -> set[tuple[str, str]]:
+    return {(graph.ops[a].name[6:], graph.ops[b].name[6:]) for a, b in graph.data.tolist()}
+
+
+def test_remove_takes_what_it_calls_and_joins_what_remains() -> None:
+    graph, undone = remove(chain(), "aten::relu")
+    assert names(graph) == ["mm", "sigmoid", "sum"]
+    assert len(graph) == 3
+    assert not undone
+    assert ("mm", "sigmoid") in edges(graph)
+
+
+def test_remove_of_nothing_says_so() -> None:
+    graph = chain()
+    found = remove(graph, "aten::gelu")
+    assert found.graph is graph
+    assert found.undone == ("no op is called aten::gelu",)
+
+
+def test_move_keeps_callees_and_refuses_to_break_dependencies() -> None:
+    et = Et()
+    et.add("aten::exp", [tensor(1, 2)], [tensor(2, 2)])
+    et.add("aten::mm", [tensor(3, 2, 2), tensor(4, 2, 2)], [tensor(5, 2, 2)])
+    et.add("aten::sum", [tensor(5, 2, 2)], [tensor(6)])
+    graph = et.graph()
+    assert names(move(graph, "aten::mm", before="aten::exp").graph) == ["mm", "exp", "sum"]
+    assert names(move(graph, 0, before=2).graph) == ["mm", "exp", "sum"]
+    with pytest.raises(WorkloadError, match=r"aten::sum \(op 2\) cannot stand before aten::mm"):
+        move(graph, "aten::sum", before="aten::mm")
+    et.add("aten::neg", [tensor(6)], [tensor(7)])
+    longer = et.graph()
+    with pytest.raises(WorkloadError, match=r"aten::mm \(op 1\) cannot stand before"):
+        move(longer, "aten::mm", before="aten::neg")
+    with pytest.raises(WorkloadError, match="no op aten::nothing"):
+        move(graph, "aten::nothing", before=0)
+
+
+def test_elementwise_chains_read_what_is_outside_and_write_what_is_read() -> None:
+    graph, undone = fuse(chain(), "elementwise")
+    assert names(graph) == ["mm", "triton::fused_relu_sigmoid", "sum"]
+    assert not undone
+    fused = graph.ops[1]
+    assert [t.tensor_id for t in fused.tensors] == [3, 5]
+    assert [t.tensor_id for t in tensors_in(fused.outputs)] == [5]
+    assert len(graph) == 3
+    assert (graph.data == [[0, 1], [1, 2]]).all()
+
+
+def test_unknown_kinds_are_refused() -> None:
+    for edit in (fuse, optimizer, cast):
+        with pytest.raises(WorkloadError, match="one of"):
+            edit(chain(), "nothing")
+
+
+def test_lookups_of_a_dlrm_become_one_forward_backward_and_update() -> None:
+    graph = dlrm()
+    fused, undone = fuse(graph, "embeddings")
+    was, now = Counter(names(graph)), Counter(names(fused))
+    assert was["embedding_bag"] == 3
+    assert not now["embedding_bag"]
+    new = {name for name in now if name not in was}
+    node = "torch::autograd::CppNode<SplitLookupFunction_sgd_Op_pt2>"
+    lookup = "fbgemm::split_embedding_codegen_lookup_sgd_function_pt2"
+    assert new == {lookup, f"autograd::engine::evaluate_function: {node}"}
+    accumulate = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+    assert was[accumulate] - now[accumulate] == was["add_"] - now["add_"] == 3
+    op = next(op for op in fused.ops if op.name == lookup)
+    shapes = {t.shape for t in op.tensors}
+    assert {(3 * 100 * 4,), (3 * 8 * 2,), (3 * 8 + 1,)} <= shapes
+    assert [t.shape for t in tensors_in(op.outputs)] == [(8, 12)]
+    assert undone
+    assert all(0 <= edge < len(fused) for edge in fused.data.ravel())
+
+
+def test_a_model_without_tables_stays() -> None:
+    graph = chain()
+    assert fuse(graph, "embeddings").graph is graph
+
+
+def test_optimizers_have_one_call_per_tensor_list_or_step() -> None:
+    graph = op_graph(read(TRACES / "transformer_batch4_et.json.gz"))[0]
+    foreach = Counter(names(optimizer(graph, "foreach").graph))
+    fused = Counter(names(optimizer(graph, "fused").graph))
+    assert foreach["_foreach_addcdiv_"] == 1
+    assert not foreach["addcdiv_"]
+    assert fused["_fused_adamw_"] == 1
+    assert not any("foreach" in name for name in fused)
+    parameters = Counter(names(graph))["addcdiv_"]
+    op = next(o for o in optimizer(graph, "fused").graph.ops if "fused" in o.name)
+    assert [len(item) for item in op.inputs if isinstance(item, tuple)] == [parameters] * 4
+    back = Counter(names(optimizer(optimizer(graph, "fused").graph, "loop").graph))
+    assert back["addcdiv_"] == parameters
+
+
+def test_sparse_updates_and_unnamed_optimizers_stay() -> None:
+    graph, undone = optimizer(dlrm(), "fused")
+    assert undone == ("step 0: 3 updates with sparse gradients stay as they are",)
+    assert Counter(names(graph))["_fused_sgd_"] == 1
+    assert optimizer(chain(), "fused").undone == ("no op belongs to an optimizer",)
+    assert "loop already" in optimizer(dlrm(), "loop").undone[0]
+
+
+def test_cast_changes_floating_types_only() -> None:
+    graph = dlrm()
+    found = cast(graph, "bf16").graph
+    was = Counter(t.dtype for op in graph.ops for t in op.tensors)
+    now = Counter(t.dtype for op in found.ops for t in op.tensors)
+    assert now["bf16"] == was["fp32"]
+    assert now["int64"] == was["int64"]
+    assert not now["fp32"]
+    kept = cast(graph, "bf16", optimizer=False)
+    assert kept.undone
+    assert any(t.dtype == "fp32" for op in kept.graph.ops for t in op.tensors)
+    narrow = cast(graph, "fp8")
+    types = {t.dtype for op in narrow.graph.ops if op.name == "aten::addmm" for t in op.tensors}
+    assert types == {"fp8"}
+    assert narrow.undone
+
+
+def test_cuda_graphs_name_what_they_cannot_hold() -> None:
+    et = Et()
+    et.add("aten::item", [tensor(1)])
+    graph, undone = cuda_graphs(et.graph())
+    assert graph.cuda_graphs
+    assert undone == ("1 calls of aten::item wait for the device: a CUDA graph cannot hold them",)
+
+
+def test_views() -> None:
+    graph = chain()
+    frame = graph.to_frame()
+    assert frame["input_shapes"].tolist()[0] == "4x4 4x4"
+    assert len(frame) == 5
+    drawn = graph.to_networkx()
+    assert drawn.edges[1, 2]["kind"] == "calls"
+    assert drawn.nodes[0]["name"] == "aten::mm"
+    html = graph._repr_html_()
+    assert "4 outermost" in html
+    assert "aten::sigmoid" in html

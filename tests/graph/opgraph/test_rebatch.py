@@ -1,0 +1,121 @@
+"""A captured graph at another batch is what was captured at that batch, op for op."""
+
+from __future__ import annotations
+
+from math import prod
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opgraph_nodes import TRACES, Et, tensor
+
+from perfmodel.errors import WorkloadError
+from perfmodel.graph import op_graph
+from perfmodel.graph.opgraph.edits import rebatch
+from perfmodel.graph.opgraph.edits.batch.leaves import batch_of
+from perfmodel.graph.opgraph.edits.batch.sizes import Size, fixed, regrouped
+from perfmodel.graph.ops import OpGraph, Tensor, tensors_in
+from perfmodel.trace import read
+
+
+def captured(model: str, batch: int) -> OpGraph:
+    return op_graph(read(TRACES / f"{model}_batch{batch}_et.json.gz"))[0]
+
+
+def tensors_of(graph: OpGraph) -> list[tuple[str, list[tuple[object, ...]]]]:
+    return [
+        (op.name, [(t.shape, t.dtype, t.strides) for t in tensors_in((op.inputs, op.outputs))])
+        for op in graph.ops
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "old", "new"),
+    [
+        ("dlrm", 8, 12),
+        ("dlrm", 12, 8),
+        ("resnet", 4, 6),
+        ("resnet", 6, 4),
+        ("transformer", 4, 6),
+        ("transformer", 6, 4),
+    ],
+)
+def test_rescaled_is_captured(model: str, old: int, new: int) -> None:
+    graph = captured(model, old)
+    assert batch_of(graph) == old
+    found, _ = rebatch(graph, new)
+    assert tensors_of(found) == tensors_of(captured(model, new))
+
+
+def test_the_same_batch_changes_nothing() -> None:
+    graph = captured("dlrm", 8)
+    found = rebatch(graph, 8).graph
+    assert found.ops == graph.ops
+    assert (found.data == graph.data).all()
+    assert found.notes == ("batch 8 rescaled to 8",)
+
+
+def layer(batch: int, parts: int = 0) -> OpGraph:
+    """A linear layer of width `batch`, whose weight has the batch's size; perhaps split after."""
+    et = Et()
+    x, y = tensor(1, batch, 3), tensor(4, batch, batch)
+    et.add("aten::linear", [x, tensor(2, batch, 3), tensor(3, batch)], [y])
+    if parts:
+        out = tensor(5, parts, batch // parts, batch, storage=1004)
+        et.add("aten::view", [y, parts], [out])
+    return et.graph()
+
+
+def test_a_weight_of_the_batch_s_size_stays() -> None:
+    (op,) = rebatch(layer(8), 20).graph.ops
+    assert [t.shape for t in op.tensors] == [(20, 3), (8, 3), (8,)]
+    assert [t.shape for t in tensors_in(op.outputs)] == [(20, 8)]
+
+
+def test_parts_of_the_batch_must_come_out_whole() -> None:
+    graph = layer(12, parts=4)
+    with pytest.raises(WorkloadError, match=r"op 1 \(aten::view\).*10 samples"):
+        rebatch(graph, 10)
+    assert rebatch(graph, 24).graph.ops[1].outputs[0].shape == (8, 3, 12)
+
+
+@pytest.mark.parametrize("batch", [0, -4, 2.5])
+def test_impossible_batches_are_refused(batch: int) -> None:
+    with pytest.raises(WorkloadError, match="expected an integer of at least 1"):
+        rebatch(layer(8), batch)
+
+
+def test_a_graph_without_inputs_names_no_batch() -> None:
+    et = Et()
+    et.add("aten::rand", outputs=[tensor(1, 3)])
+    with pytest.raises(WorkloadError, match="no input tells the batch"):
+        rebatch(et.graph(), 4)
+
+
+def test_collectives_scale_with_their_tensors() -> None:
+    et = Et()
+    et.add("aten::linear", [tensor(1, 8, 3), tensor(2, 5, 3), tensor(3, 5)], [tensor(4, 8, 5)])
+    et.add("c10d::allreduce_", [tensor(4, 8, 5)], [tensor(4, 8, 5)])
+    found = rebatch(et.graph(), 16).graph.ops[1].attributes
+    assert (found["in_elements"], found["collective"]) == ("80", "all_reduce")
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(2, 7), st.data())
+def test_regrouping_keeps_the_number_of_elements(
+    rest: list[int], batch: int, data: st.DataObject
+) -> None:
+    old = (batch, *rest)
+    dims = (Size(1, 0), *fixed(rest))
+    cut = data.draw(st.integers(1, len(old)))
+    new = (prod(old[:cut]), *old[cut:])
+    found = regrouped(dims, old, new, batch)
+    assert found is not None
+    assert prod(size.at(3 * batch) for size in found) == 3 * prod(old)
+    back = regrouped(found, new, old, batch)
+    assert back is not None
+    assert prod(size.at(3 * batch) for size in back) == 3 * prod(old)
+
+
+def test_regrouping_wants_as_many_elements() -> None:
+    assert regrouped((Size(1, 0),), (4,), (5,), 4) is None
+    assert Tensor((4,)).elements == 4
