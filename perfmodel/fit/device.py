@@ -14,13 +14,12 @@ from perfmodel.fit.device_data import IN_STEP, DeviceData, Measured
 from perfmodel.fit.host import fit_host, parts_of, with_host
 from perfmodel.hardware import Device
 from perfmodel.kernels.cpu.family import CpuFamily
+from perfmodel.kernels.cpu.parameters import section_of
 from perfmodel.kernels.model import KERNELS
-from perfmodel.lowering.step_rows import rows_of
-from perfmodel.lowering.cpu_step import cpu_pieces
-from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import Floats
+from perfmodel.ops.vocabulary.host import HOST, STEP
+from perfmodel.validate.cpu_step import predict_step, step_rows
 from perfmodel.validate.step_table import MeasuredStep, steps_of
-from perfmodel.workload import op_graph
 
 HELD_OUT_FRAC = 0.5
 MIN_GROUPS, MIN_STEPS, MIN_FOR_SPREAD = 4, 8, 10
@@ -61,7 +60,7 @@ def fit_device(
     seed: int = 0,
     progress: Callable[[str], None] = lambda what: None,
 ) -> DeviceFit:
-    """Fit the CPU `base` to `data`: first to a random half, for the errors on the other; then to all.
+    """Fit the CPU `base` to a random half of `data`, for the errors on the other; then to all.
 
     Halves are of shapes, and of whole configurations for operators in steps. Raises `UsageError`.
     """
@@ -82,7 +81,8 @@ def fit_device(
         other = [step for step in steps if step.name in held]
         if len(known) >= MIN_STEPS and len(other) >= MIN_STEPS:
             half = replace(base, calibration=_with_steps(trained, known, half))
-            step_errors = _step_errors(other, half)
+            step_errors, within = _step_errors(other, half)
+            spreads[section_of(HOST, STEP)] = {"spread_frac": within}
     progress("fitting all")
     tables = _calibrated(measured, base, progress)
     if len(steps) >= MIN_STEPS:
@@ -93,38 +93,6 @@ def fit_device(
         tables.setdefault(section, {}).update(values)
     return DeviceFit(
         replace(base, calibration=tables), tuple(errors), step_errors, seed, tuple(notes)
-    )
-
-
-def predict_steps(steps: Sequence[MeasuredStep], device: Device) -> list[tuple[Rows, Floats]]:
-    """Per configuration the rows of its step and their predicted durations, microseconds."""
-    from perfmodel.duration import durations_of
-
-    found = []
-    for step in steps:
-        rows = step_rows(step)
-        found.append((rows, durations_of(rows, with_threads(device, step.threads)).duration_us))
-    return found
-
-
-def step_rows(step: MeasuredStep) -> Rows:
-    """The pieces of one rank's step as rows."""
-    graph = op_graph(
-        step.workload, step.batch, ranks=step.ranks, target="cpu", threads=step.threads
-    )
-    return rows_of(cpu_pieces(graph))
-
-
-def with_threads(device: Device, threads: int) -> Device:
-    """`device` as so many of its cores see it."""
-    if threads >= device.sm_count:
-        return device
-    share = threads / device.sm_count
-    return replace(
-        device,
-        sm_count=threads,
-        l2_bytes=round(device.l2_bytes * share),
-        fp32_tflop_per_s=device.fp32_tflop_per_s * share,
     )
 
 
@@ -157,7 +125,7 @@ def _with_steps(tables: Tables, steps: Sequence[MeasuredStep], device: Device) -
 
 
 def _errors(held: Measured, device: Device) -> tuple[list[Errors], Tables]:
-    """Errors by family and kind, and per family and section what nine of ten residuals are within."""
+    """Errors by family and kind; per family and section what nine of ten residuals are within."""
     found: list[Errors] = []
     spreads: Tables = {}
     for family, index in held.families().items():
@@ -186,11 +154,13 @@ def _spread(residual: Floats) -> float:
     return float(np.clip(np.expm1(np.quantile(residual, COVERED_FRAC)), 0.005, 3.0))
 
 
-def _step_errors(steps: Sequence[MeasuredStep], device: Device) -> Errors:
-    predicted = np.array([times.sum() for _, times in predict_steps(steps, device)])
+def _step_errors(steps: Sequence[MeasuredStep], device: Device) -> tuple[Errors, float]:
+    """Errors of whole steps, and what nine of ten of them are within."""
+    predicted = np.array([predict_step(step, device).duration_us for step in steps])
     measured = np.array([step.step_us for step in steps])
     spread = np.array([step.halves_frac for step in steps])
-    return _error("step", "unwatched", predicted, measured, np.nan_to_num(spread))
+    within = _spread(np.abs(np.log(predicted / measured)))
+    return _error("step", "unwatched", predicted, measured, np.nan_to_num(spread)), within
 
 
 def _error(

@@ -44,7 +44,7 @@ def fit_gpu_device(data: DeviceData, base: Device, *, stem: str) -> DeviceFit:
             f"memory-bound ops reach {reached:.0f} GB/s, {100 * reached / base.hbm_gb_per_s:.0f} % "
             "of the peak"
         )
-    sources = {**base.sources, **{key: f"measured: {data.device}" for key in found}}
+    sources = {**base.sources, **dict.fromkeys(found, f"measured: {data.device}")}
     fitted = replace(base, name=stem, aliases=(), sources=MappingProxyType(sources), **found)  # type: ignore[arg-type]
     return DeviceFit(fitted, (), None, 0, tuple(notes))
 

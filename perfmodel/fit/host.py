@@ -21,9 +21,9 @@ from perfmodel.ops.vocabulary.host import CALL, HOST, NODE, STEP, UPDATE, VIEW
 OVERHEAD = "overhead"
 COUNTED = (CALL, NODE, UPDATE, STEP)
 SOFT = 0.05
-PRIOR_RATIO, PRIOR_EACH = 0.3, 0.01
+PRIOR_RATIO, PRIOR_EACH = 0.3, 0.1
 """Pull towards 1 of a ratio, and towards the usual value of a host cost, per factor of e."""
-USUAL_US = {CALL: 2.0, NODE: 2.0, UPDATE: 2.0, STEP: 20.0}
+USUAL_US = {CALL: 1.0, NODE: 2.0, UPDATE: 3.0, STEP: 60.0}
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def fit_host(parts: StepParts, step_us: Floats) -> dict[str, float]:
 
     usual = np.log([USUAL_US.get(name, 1.0) for name in parts.names])
     pull = np.array([PRIOR_EACH if name in COUNTED else PRIOR_RATIO for name in parts.names])
-    limit = np.array([4.0 if name in COUNTED else np.log(3.0) for name in parts.names])
+    limit = np.array([4.0 if name in (*COUNTED, OVERHEAD) else np.log(3.0) for name in parts.names])
     if OVERHEAD in parts.names:
         pull[parts.names.index(OVERHEAD)] = PRIOR_EACH
 

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfmodel.errors import ModelError
-from perfmodel.graph.ops import Argument, Op, Tensor
+from perfmodel.graph.lookups import Lookups
+from perfmodel.graph.ops import Argument, Op, OpGraph, Tensor
 from perfmodel.kernels.cpu.call import WATCHED
-from perfmodel.lowering.step_rows import STEP_BYTES, written_bytes
-from perfmodel.lowering.names import rule_of
-from perfmodel.lowering.piece import Piece, Untold
+from perfmodel.lowering.lower import Target, lower
+from perfmodel.lowering.piece import Piece
+from perfmodel.lowering.step_rows import FIRST_FRAC, STEP_BYTES, is_first, written_bytes
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import Floats
 from perfmodel.ops.torch_dtypes import dtype_of_torch
+from perfmodel.ops.vocabulary.fallback import UNKNOWN
 
 if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = ("configuration", "op", "phase", "input_shapes", "input_dtypes", "scalars", "duration_us")
-TARGET = "cpu"
+TARGET: Target = "cpu"
 _LEADING = {"aten::convolution": 3}
 """Tensor arguments that may be absent and stand before the scalars."""
 _LAYOUTS = {"sparse_coo": "sparse"}
@@ -49,18 +52,20 @@ def is_op_table(frame: pd.DataFrame) -> bool:
 
 def operators_of(frame: pd.DataFrame) -> Operators:
     """Operators of real steps in `frame`; probes, and what ran only to be watched, left out."""
-    kept: list[tuple[int, Piece]] = []
-    skipped: dict[str, int] = {}
-    watched = frame["artefact"].fillna(0).to_numpy() > 0 if "artefact" in frame else None
-    for row, record in enumerate(frame.to_dict("records")):
-        if record["phase"] == "probe" or (watched is not None and watched[row]):
-            continue
-        pieces = _pieces(op_of(record))
-        if len(pieces) == 1:
-            kept.append((row, pieces[0]))
-        else:
-            name = str(record["op"])
-            skipped[name] = skipped.get(name, 0) + 1
+    real = (frame["phase"] != "probe").to_numpy()
+    if "artefact" in frame:
+        real = real & (frame["artefact"].fillna(0).to_numpy() == 0)
+    frame = frame[real]
+    ops = tuple(op_of(record) for record in frame.to_dict("records"))
+    lowered = lower(OpGraph(ops), TARGET)
+    pieces_of = np.bincount(lowered.owner, minlength=len(ops))
+    kept = [
+        (owner, piece)
+        for owner, piece in zip(lowered.owner.tolist(), lowered.pieces, strict=True)
+        if pieces_of[owner] == 1 and piece.op != UNKNOWN
+    ]
+    used = {row for row, _ in kept}
+    skipped = Counter(op.name for row, op in enumerate(ops) if row not in used)
     index = np.array([row for row, _ in kept], np.int64)
     part = frame.iloc[index]
     rows = Rows.of([_row(piece) for _, piece in kept])
@@ -69,13 +74,14 @@ def operators_of(frame: pd.DataFrame) -> Operators:
     names = tuple(part["configuration"].astype(str))
     count = part["count"].to_numpy(np.float64) if "count" in part else np.ones(len(part))
     step_bytes = _per_configuration(names, written_bytes(rows) * count)
+    told = {STEP_BYTES: step_bytes, FIRST_FRAC: _first(rows, names) / count}
     return Operators(
-        rows=replace(rows, dims={**rows.dims, STEP_BYTES: step_bytes}),
+        rows=replace(rows, dims={**rows.dims, **told}),
         duration_us=duration,
         spread_frac=median / duration - 1,
         configuration=names,
         count=count,
-        skipped=skipped,
+        skipped=dict(skipped),
     )
 
 
@@ -92,29 +98,32 @@ def op_of(record: dict[str, Any]) -> Op:
     outputs = json.loads(made) if isinstance(made, str) else []
     first = next(iter(types), "float32")
     dtype = first if isinstance(first, str) else str(scalars.get("dtype", "float32"))
-    attributes = {}
-    if "nnz" in scalars:
-        attributes["nnz"] = str(scalars["nnz"])
-    unique = record.get("unique_rows")
-    if unique is not None and unique == unique and unique > 0:
-        attributes["unique_rows"] = str(unique)
     return Op(
         name=name,
         inputs=(*tensors, *(_plain(value) for value in scalars.values())),
         outputs=tuple(Tensor(tuple(shape), _dtype(dtype)) for shape in outputs),
         phase=str(record["phase"]),
-        attributes=attributes,
+        attributes=_reuse(record, tensors, scalars),
     )
 
 
-def _pieces(op: Op) -> tuple[Piece, ...]:
-    rule = rule_of(op.name, TARGET) or rule_of(op.name, TARGET, leaf=True)
-    if rule is None:
-        return ()
-    try:
-        return tuple(rule(op))
-    except Untold:
-        return ()
+def _reuse(
+    record: Mapping[str, Any], tensors: Sequence[Argument], scalars: Mapping[str, Any]
+) -> dict[str, str]:
+    """What an op that looks up rows of a table touched, as attributes; nothing of another op."""
+    unique = record.get("unique_rows")
+    known = [tensor for tensor in tensors if isinstance(tensor, Tensor)]
+    if unique is None or not unique > 0 or len(known) < 2 or len(known[0].shape) != 2:
+        return {}
+    first, second = known[:2]
+    batch = lookups = int(scalars.get("nnz", second.elements))
+    rows, dim = first.shape
+    if "num_weights" in scalars:
+        rows, batch = int(scalars["num_weights"]), first.shape[0]
+    found = Lookups(
+        (rows,), (dim,), (batch,), (max(lookups / batch, 1.0),), (float(unique),), (0.0,)
+    )
+    return found.to_attributes()
 
 
 def _row(piece: Piece) -> dict[str, Any]:
@@ -152,6 +161,16 @@ def _dtype(word: str) -> str:
 
 def _plain(value: Any) -> Argument:
     return tuple(_plain(item) for item in value) if isinstance(value, list) else value
+
+
+def _first(rows: Rows, names: tuple[str, ...]) -> Floats:
+    """1 for the row that holds the first place of its op in its configuration."""
+    found = np.zeros(len(names))
+    owners = np.array(names, object)
+    for name in dict.fromkeys(names):
+        index = np.flatnonzero(owners == name)
+        found[index] = is_first(rows.take(index))
+    return found
 
 
 def _per_configuration(names: Iterable[str], values: Floats) -> Floats:

@@ -9,7 +9,6 @@ import numpy as np
 
 from perfmodel.hardware import Device
 from perfmodel.kernels.cpu.parameters import Parameter
-from perfmodel.ops.rows import KERNEL
 from perfmodel.ops.spec import Dims, Floats
 
 PAGE_BYTES = 4096.0
@@ -25,6 +24,7 @@ CALL_PARAMETERS = (
     Parameter("floor_us", 2.0, 0.05, 200.0, "an op that does next to nothing", per_op=True),
     Parameter("call_us", 0.4, 0.01, 5.0, "the call from Python in an isolated measurement"),
     Parameter("cold_us", 5.0, 0.1, 60.0, "code and tensors that are in no cache"),
+    Parameter("first_us", 5.0, 0.05, 200.0, "the first of its kind in a step", per_op=True),
     Parameter("fork_us", 4.0, 0.1, 60.0, "starting and joining the threads"),
 )
 UNWATCHED_PARAMETERS = (
@@ -69,7 +69,8 @@ class Call:
     """1 where the caches had been emptied."""
     direction: str
     flags: Dims
-    """Whatever else the rows hold, where it is given: `fused`, `foreach`, `step_bytes`."""
+    """Whatever else the rows hold, where it is given: `fused`, `foreach`, and what `perfmodel.lowering.step_rows`
+    tells of a step."""
     values: Mapping[str, float]
     device: Device
 
@@ -98,7 +99,8 @@ class Call:
         values = self.values
         alone = (1 - self.in_step) * values["call_us"]
         ratio = np.where(self.unwatched > 0, values["overhead_ratio"], 1.0)
-        return ratio * (values["floor_us"] + alone + self.cold * values["cold_us"])
+        first = self.flag("first_frac") * values["first_us"]
+        return ratio * (values["floor_us"] + alone + first + self.cold * values["cold_us"])
 
     def moving_us(self, moved_bytes: Floats, held_bytes: Floats, threads: Floats) -> Floats:
         """Moving `moved_bytes` while `held_bytes` compete for the caches.

@@ -16,6 +16,7 @@ from perfmodel.ops.spec import OPS, Floats
 INDEX_BYTES = 8.0
 PARAMETERS = (
     *MEMORY_PARAMETERS,
+    Parameter("bag_ns", 5.0, 0.01, 500.0, "each bag, one thread", per_op=True),
     Parameter("lookup_ns", 4.0, 0.05, 500.0, "each lookup, one thread", per_op=True),
     Parameter("element_ns", 0.05, 1e-4, 20.0, "each element looked up, one thread", per_op=True),
     Parameter("miss_ns", 20.0, 0.5, 500.0, "a row that is in no cache, one thread", per_op=True),
@@ -37,7 +38,8 @@ def _terms(call: Call) -> Mapping[str, Floats]:
     threads = np.minimum(float(device.sm_count), np.maximum(dims["batch"], 1.0))
     share = values["parallel_frac"]
     speed_up = 1 / (1 - share + share / threads)
-    compute_us = 1e-3 * lookups * (values["lookup_ns"] + dims["dim"] * values["element_ns"])
+    per_lookup = values["lookup_ns"] + dims["dim"] * values["element_ns"]
+    compute_us = 1e-3 * (dims["batch"] * tables * values["bag_ns"] + lookups * per_lookup)
 
     missing = distinct * call.beyond_caches(
         distinct * row_bytes, tables * dims["hash_size"] * row_bytes
