@@ -74,7 +74,7 @@ def look_up(
     about = tables.attributes
     r.begin("fbgemm::bounds_check_indices", tables.offsets, flat, starts, WARN, warning)
     zero(r, warning)
-    r.end(**about)
+    r.end(about=about)
     out = r.tensor((bags, tables.total_dim), output)
     suffix = "_function_pt2" if tables.is_modern else "_function"
     name = f"fbgemm::split_embedding_codegen_lookup_{tables.optimizer}{suffix}"
@@ -90,15 +90,15 @@ def look_up(
             f"fbgemm::split_embedding_codegen_forward_unweighted_{kind}",
             (*wrapped, *rest),
             out,
-            **about,
+            about=about,
         )
-        r.end(out, **about)
+        r.end(out, about=about)
     else:
         placeholders = (nothing, tables.weights, r.tensor((0,)), r.tensor((0, 0)))
         places = (r.tensor(tables.offsets.shape, "int32"), tables.offsets, tables.dims)
         r.begin(name, *placeholders, *places, *_sizes(tables), flat, starts, SUM)
         r.leaf("aten::empty", (out.shape, 6, 0, r.place, None, None), out)
-    r.end(out, **about)
+    r.end(out, about=about)
     if r.tape is not None:
         version = "_pt2" if tables.is_modern else ""
         node = f"torch::autograd::CppNode<SplitLookupFunction_{tables.optimizer}_Op{version}>"
@@ -120,7 +120,7 @@ def _backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
         r.leaf("aten::empty_like", (flat, None, None, None, None, None), r.tensor(flat.shape))
     for shape in (flat.shape, (1,), (), (1,)):
         zero(r, r.tensor(shape, "int32"))
-    r.now(**tables.attributes)
+    r.now(tables.attributes)
     return [None]
 
 
@@ -133,7 +133,7 @@ def _backward_pt2(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     given = (gradients[0], tables.weights, None, None, None, tables.offsets, tables.offsets)
     rest = (tables.dims, tables.widest, False, tables.hash_sizes, 0, flat, starts, SUM)
     r.begin(f"{stem}_pt2_wrapper", *given, *rest)
-    r.leaf(f"{stem}_{kind}", (*given, *rest), **tables.attributes)
-    r.end(**tables.attributes)
-    r.now(**tables.attributes)
+    r.leaf(f"{stem}_{kind}", (*given, *rest), about=tables.attributes)
+    r.end(about=tables.attributes)
+    r.now(tables.attributes)
     return [None]

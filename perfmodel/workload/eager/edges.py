@@ -22,20 +22,23 @@ def data_edges(ops: Sequence[Op], views: set[int]) -> NDArray[np.int64]:
     collective, of its first argument.
     """
     writer: dict[int, int] = {}
-    pairs: list[tuple[int, int]] = []
-    open_ops: list[tuple[int, list[int]]] = []
+    producers: list[int] = []
+    consumers: list[int] = []
+    writing: list[tuple[int, list[int]]] = []
     for index, op in enumerate(ops):
-        while open_ops and open_ops[-1][0] != op.parent:
-            _returned(writer, *open_ops.pop())
+        while writing and writing[-1][0] > op.parent:
+            _returned(writer, *writing.pop())
         given = _tensors(op.inputs)
-        sources = {writer.get(_key(x), NO_OP) for x in given}
-        sources.discard(NO_OP)
-        pairs += [(source, index) for source in sorted(sources)]
+        if given:
+            sources = [writer[key] for key in map(_key, given) if key in writer]
+            if len(sources) > 1:
+                sources = sorted(set(sources))
+            producers += sources
+            consumers += [index] * len(sources)
         written = _written(op, given, views)
-        open_ops.append((index, written))
-    while open_ops:
-        _returned(writer, *open_ops.pop())
-    return np.array(pairs, np.int64).reshape(-1, 2)
+        if written:
+            writing.append((index, written))
+    return np.array([producers, consumers], np.int64).T
 
 
 def _returned(writer: dict[int, int], op: int, written: list[int]) -> None:
@@ -45,15 +48,18 @@ def _returned(writer: dict[int, int], op: int, written: list[int]) -> None:
 
 
 def _written(op: Op, given: list[Tensor], views: set[int]) -> list[int]:
-    if op.name.startswith(COLLECTIVE):
-        return [_key(x) for x in tensors_in(op.inputs[0])]
     made = _tensors(op.outputs)
     if not made:
-        return []
-    ids = {x.tensor_id for x in given}
+        is_collective = op.name.startswith(COLLECTIVE)
+        return [_key(x) for x in tensors_in(op.inputs[0])] if is_collective else []
     if op.name in ITSELF:
+        ids = [x.tensor_id for x in given]
         return [_key(x) for x in made if x.tensor_id not in ids]
-    return [_key(x) for x in made if x.tensor_id in ids or x.tensor_id not in views]
+    return [
+        _key(x)
+        for x in made
+        if x.tensor_id not in views or any(x.tensor_id == one.tensor_id for one in given)
+    ]
 
 
 def _tensors(arguments: tuple[Argument, ...]) -> list[Tensor]:

@@ -42,8 +42,8 @@ def embedding_bag(
     name = "aten::_embedding_bag" if train else "aten::_embedding_bag_forward_only"
     r.begin(name, weight, flat, offsets, False, SUM, True, None, False, NO_PADDING)
     out = (_cpu if r.is_cpu else _gpu)(r, weight, flat, offsets)
-    r.end(*out, **attributes)
-    r.end(*out, **attributes)
+    r.end(*out, about=attributes)
+    r.end(*out, about=attributes)
     track(r, "aten::embedding_bag", (weight,), out[0], flat, offsets, *out[1:], attributes)
     return out[0]
 
@@ -75,9 +75,9 @@ def embedding_bag_backward(
     indices = reshape(r, flat, (1, -1))
     columns = reshape(r, values, (-1, weight.shape[1]))
     out = coo(r, to_dtype(r, indices, "int64"), columns, weight.shape, typed=False)
-    r.end(out, **attributes)
-    r.end(out, **attributes)
-    r.end(out, **attributes)
+    r.end(out, about=attributes)
+    r.end(out, about=attributes)
+    r.end(out, about=attributes)
     return out
 
 

@@ -55,7 +55,7 @@ class Recorder:
         self._ops: list[Any] = []
         self._at = NO_OP
         self._parents: list[int] = []
-        self._later: dict[int, dict[str, str]] = {}
+        self._later: dict[int, Mapping[str, str]] = {}
         self._last_id = 0
 
     def ops(self) -> tuple[Op, ...]:
@@ -86,12 +86,12 @@ class Recorder:
         self._at = len(self._ops)
         self._ops.append((name, inputs))
 
-    def end(self, *outputs: Argument, **attributes: str) -> None:
-        """The op that began last ends."""
+    def end(self, *outputs: Argument, about: Mapping[str, str] = NOTHING) -> None:
+        """The op that began last ends; `about` are its attributes."""
         at = self._at
         name, inputs = self._ops[at]
         if at in self._later:
-            attributes = {**self._later.pop(at), **attributes}
+            about = {**self._later.pop(at), **about}
         self._at = parent = self._parents.pop()
         self._ops[at] = Op(
             name,
@@ -102,16 +102,20 @@ class Recorder:
             self.phase,
             0,
             -1,
-            {**self.common, **attributes} if attributes else self.common,
+            {**self.common, **about} if about and self.common else about or self.common,
         )
 
-    def now(self, **attributes: str) -> None:
-        """More `attributes` of the op that began last, for when it ends."""
+    def now(self, about: Mapping[str, str]) -> None:
+        """More attributes of the op that began last, for when it ends."""
         if self._at != NO_OP:
-            self._later[self._at] = attributes
+            self._later[self._at] = about
 
     def leaf(
-        self, name: str, inputs: tuple[Argument, ...], *outputs: Argument, **attributes: str
+        self,
+        name: str,
+        inputs: tuple[Argument, ...],
+        *outputs: Argument,
+        about: Mapping[str, str] = NOTHING,
     ) -> None:
         """An op that calls no other."""
         self._ops.append(
@@ -124,7 +128,7 @@ class Recorder:
                 self.phase,
                 0,
                 -1,
-                {**self.common, **attributes} if attributes else self.common,
+                {**self.common, **about} if about and self.common else about or self.common,
             )
         )
 

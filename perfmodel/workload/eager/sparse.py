@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from perfmodel.graph.ops import Tensor
 from perfmodel.workload.eager.creation import empty, resize, to_dtype
 from perfmodel.workload.eager.recorder import TYPE_CODES, Recorder, Shape
@@ -37,7 +39,7 @@ def accumulate_sparse(r: Recorder, gradient: Tensor) -> Tensor:
 
 
 def add_sparse(
-    r: Recorder, weight: Tensor, gradient: Tensor, factor: float, **attributes: str
+    r: Recorder, weight: Tensor, gradient: Tensor, factor: float, attributes: Mapping[str, str]
 ) -> None:
     """`weight += factor * gradient` for a sparse `gradient`: the rows that it holds."""
     r.begin("aten::add_", weight, gradient, factor)
@@ -46,8 +48,8 @@ def add_sparse(
         _add_on_cpu(r, weight, gradient)
     else:
         _add_on_gpu(r, weight, gradient, factor, attributes)
-    r.end(weight, **attributes)
-    r.end(weight, **attributes)
+    r.end(weight, about=attributes)
+    r.end(weight, about=attributes)
 
 
 def _add_on_cpu(r: Recorder, weight: Tensor, gradient: Tensor) -> None:
@@ -66,7 +68,7 @@ def _add_on_cpu(r: Recorder, weight: Tensor, gradient: Tensor) -> None:
 
 
 def _add_on_gpu(
-    r: Recorder, weight: Tensor, gradient: Tensor, factor: float, attributes: dict[str, str]
+    r: Recorder, weight: Tensor, gradient: Tensor, factor: float, attributes: Mapping[str, str]
 ) -> None:
     """Uncoalesced rows are added one by one, atomically.
 
@@ -77,7 +79,7 @@ def _add_on_gpu(
     flat = select(r, indices, 0, 0)
     target = view(r, weight, weight.shape)
     rows = reshape(r, values, values.shape)
-    r.leaf("aten::index_add_", (target, 0, flat, rows, factor), target, **attributes)
+    r.leaf("aten::index_add_", (target, 0, flat, rows, factor), target, about=attributes)
 
 
 def _part(r: Recorder, gradient: Tensor, name: str) -> Tensor:

@@ -52,8 +52,9 @@ def lookup(
 ) -> list[Tensor]:
     """Pooled rows `[global batch, dim]` of each table of this rank."""
     pooled = []
+    even = is_even(run)
     for number, (weight, about) in enumerate(zip(tables, run.attributes, strict=True)):
-        if is_even(run):
+        if even:
             flat, offsets = even_bags(r, select(r, indices[0], 0, number))
         else:
             flat, offsets = indices[2 * number : 2 * number + 2]
@@ -66,4 +67,4 @@ def sparse_sgd(
 ) -> None:
     """SGD on the rows that were looked up."""
     for weight, about in zip(tables, run.attributes, strict=True):
-        add_sparse(r, weight, gradients[weight.tensor_id], -LEARNING_RATE, **about)
+        add_sparse(r, weight, gradients[weight.tensor_id], -LEARNING_RATE, about)

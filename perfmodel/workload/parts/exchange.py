@@ -16,7 +16,7 @@ NO_TIMEOUT = -1
 def collective(r: Recorder, about: dict[str, str], *arguments: Argument) -> None:
     """What NCCL records below a call; Gloo's tasks are no ops."""
     if not r.is_cpu:
-        r.leaf("record_param_comms", arguments, **about)
+        r.leaf("record_param_comms", arguments, about=about)
 
 
 def described(
@@ -69,7 +69,7 @@ def all_to_all_call(
     r.begin("c10d::alltoall_base_", received, sent, None, splits, own, is_async, NO_TIMEOUT)
     about = described("all_to_all", sent, received, len(splits), (own, splits))
     collective(r, about, sent, received)
-    r.end(None, **about)
+    r.end(None, about=about)
 
 
 def all_reduce(r: Recorder, bucket: Tensor, ranks: int) -> None:
@@ -77,7 +77,7 @@ def all_reduce(r: Recorder, bucket: Tensor, ranks: int) -> None:
     r.begin("c10d::allreduce_", (bucket,), None, None, None, True, NO_TIMEOUT)
     about = described("all_reduce", bucket, bucket, ranks)
     collective(r, about, bucket)
-    r.end((bucket,), None, **about)
+    r.end((bucket,), None, about=about)
 
 
 @rule("_AlltoAllSingle", "_AlltoAllSingleBackward")

@@ -25,7 +25,12 @@ def fused_mlp(r: Recorder, x: Tensor, stack: Sequence[Layer], *, last: str) -> T
         activation = last if number == len(stack) else "relu"
         weight = r.view(layer.weight, layer.weight.shape[::-1], (1, layer.weight.shape[1]))
         out = r.tensor((x.shape[0], layer.weight.shape[0]), x.dtype)
-        r.leaf(LAYER, (layer.bias, x, weight, 1, 1, False), out, epilogue=f"bias_{activation}")
+        r.leaf(
+            LAYER,
+            (layer.bias, x, weight, 1, 1, False),
+            out,
+            about={"epilogue": f"bias_{activation}"},
+        )
         track(r, LAYER, (x, layer.weight, layer.bias), out, x, layer.weight)
         x = out
     return x
