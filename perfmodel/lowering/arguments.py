@@ -11,6 +11,8 @@ from perfmodel.lowering.piece import Untold
 from perfmodel.ops.storage import is_known, item_bytes
 
 HOST = "cpu"
+REUSE = ("zipf_alpha", "unique_rows")
+"""What an embedding op's attributes may say of how its rows repeat (`perfmodel.graph.lookups`)."""
 UNKNOWN_ITEM_BYTES = 4.0
 
 
@@ -100,6 +102,11 @@ def tensor_bytes(tensor_: Tensor) -> float:
 def bytes_of(dtype: str) -> float:
     """Bytes per element; 4 for a dtype that is not known."""
     return float(item_bytes([dtype])[0]) if is_known(dtype) else UNKNOWN_ITEM_BYTES
+
+
+def numbers(op: Op, *names: str) -> dict[str, float]:
+    """Those of the attributes that an op has."""
+    return {name: float(op.attributes[name]) for name in names if name in op.attributes}
 
 
 def on_host(op: Op) -> bool:

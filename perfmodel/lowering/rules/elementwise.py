@@ -15,12 +15,11 @@ from perfmodel.lowering.arguments import (
     tensor_bytes,
 )
 from perfmodel.lowering.names import entries, with_inplace
-from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
 
 NAMED = {
     "add": "add",
     "sub": "add",
-    "rsub": "add",
     "add_": "add_inplace",
     "sub_": "add_inplace",
     "mul": "mul",
@@ -81,7 +80,6 @@ UNARY = (
         "sign",
         "sgn",
         "reciprocal",
-        "square",
         "nan_to_num",
         "bitwise_not",
         "hardtanh",
@@ -93,7 +91,6 @@ UNARY = (
         "threshold",
         "clamp",
         "clamp_max",
-        "clip",
         "angle",
         "i0",
         "lgamma",
@@ -145,6 +142,8 @@ NOT_IN_PLACE = (
         "special_entr",
     ),
 )
+ALIASES = ("divide", "multiply", "subtract", "absolute", "negative", "clip", "square", "rsub")
+"""Names that call another op, which does the work."""
 TO_BOOL = (
     *(
         "eq",
@@ -188,7 +187,11 @@ def _result(op: Op, dtype: str) -> list[Tensor]:
     return known[:1] or [Tensor(broadcast(op.tensors), dtype)]
 
 
-@LOWERINGS.register(*with_inplace(*UNARY, *BINARY), *entries(*NOT_IN_PLACE))
+@LOWERINGS.register(
+    *with_inplace(*UNARY, *BINARY),
+    *entries(*NOT_IN_PLACE),
+    *entries(*(variant for name in ALIASES for variant in (name, f"{name}_")), scope=LEAF),
+)
 def general(op: Op) -> Sequence[Piece]:
     """Reads its tensors, broadcast ones once each, and writes one."""
     return pointwise(op.tensors, _result(op, tensor(op, 0).dtype))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from perfmodel.graph.lookups import lookups_of
 from perfmodel.graph.ops import Op, Tensor
-from perfmodel.lowering.arguments import argument, size, tensor
+from perfmodel.lowering.arguments import REUSE, argument, numbers, size, tensor
 from perfmodel.lowering.names import entries
 from perfmodel.lowering.piece import LEAF, LOWERINGS, WHOLE, Piece, Untold
 from perfmodel.lowering.rules.fill import fill_of
@@ -20,7 +19,6 @@ def bag(table: Tensor, lookups: int, bags: int, op: Op) -> Piece:
     """`lookups` rows in `bags` bags; reuse as far as the op's attributes tell it."""
     if len(table.shape) != 2:
         raise Untold
-    known = lookups_of(op.attributes)
     dims = {
         "hash_size": float(table.shape[0]),
         "dim": float(table.shape[1]),
@@ -29,8 +27,7 @@ def bag(table: Tensor, lookups: int, bags: int, op: Op) -> Piece:
     }
     if dims["pooling"] < 1:
         dims |= {"batch": float(lookups), "pooling": 1.0}
-    if known is not None:
-        dims |= {"unique_rows": known.unique_rows[0], "zipf_alpha": known.alpha[0]}
+    dims |= numbers(op, *REUSE)
     return Piece("embedding_bag", dims, table.dtype)
 
 

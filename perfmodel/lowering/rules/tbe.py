@@ -1,8 +1,9 @@
 """FBGEMM's table-batched embeddings (TBE): the lookup, and its backward with the update in it.
 
-The order of arguments is the same in all versions from `hash_size_cumsum, total_hash_size_bits,
-indices, offsets, pooling_mode` on; what stands before grew. So the pair of indices and offsets is
-found by what surrounds it. Source: fbgemm_gpu/codegen of FBGEMM 0.2 to 1.8.
+What stands in front of the arguments grew from version to version; before `indices, offsets,
+pooling_mode` stand `D_offsets, total_D, max_D` and mostly `hash_size_cumsum`, in some calls with
+`total_hash_size_bits`. So they are found by what surrounds them. Source: fbgemm_gpu/codegen of
+FBGEMM 0.2 to 1.8.
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, log2
 
-from perfmodel.graph.lookups import lookups_of
 from perfmodel.graph.ops import Op, Tensor, tensors_in
-from perfmodel.lowering.arguments import bytes_of, output, size
+from perfmodel.lowering.arguments import REUSE, bytes_of, numbers, output, size
 from perfmodel.lowering.names import entries
 from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
 from perfmodel.lowering.rules.sort import sorted_rows
@@ -33,6 +33,9 @@ STATE_BYTES = {
 """Optimizer to its state: bytes per row, and per element of a row; none for SGD."""
 BACKWARD_LAUNCHES = 3
 """Long segments found; a kernel for them, one for the others."""
+BITS_BETWEEN, MOST_BETWEEN = 2, 3
+"""Steps to `indices` from `hash_size_cumsum` with the bits after it, and from `D_offsets` with
+`total_D` and `max_D` after it."""
 TWO_LAUNCHES = 2
 """cub's scans: one initialises, one scans."""
 
@@ -59,39 +62,47 @@ def _is_keys(item: object) -> bool:
     return isinstance(item, Tensor) and item.dtype in INTEGERS and len(item.shape) == 1
 
 
-def _place(inputs: Sequence[object]) -> int:
-    """Position of `indices`, which `offsets` follow."""
-    for at in range(2, len(inputs) - 1):
-        before, after = inputs[at - 1], inputs[at + 2] if at + 2 < len(inputs) else None
+def _shape(item: object) -> tuple[int, ...]:
+    return item.shape if isinstance(item, Tensor) else ()
+
+
+def _place(inputs: Sequence[object]) -> tuple[int, int]:
+    """Positions of `indices`, which `offsets` follow, and of the last list of tables before."""
+    found = None
+    for at in range(1, len(inputs) - 1):
+        after = inputs[at + 2] if at + 2 < len(inputs) else None
         pair = _is_keys(inputs[at]) and _is_keys(inputs[at + 1])
-        if pair and not isinstance(before, Tensor) and not isinstance(after, Tensor):
-            return at
-    raise Untold
+        if not pair or isinstance(after, Tensor):
+            continue
+        near = range(at - 1, max(at - 1 - MOST_BETWEEN, -1), -1)
+        bounds = next((place for place in near if _is_keys(inputs[place])), None)
+        if bounds is not None:
+            found = at, bounds
+    if found is None:
+        raise Untold
+    return found
 
 
 def call_of(inputs: Sequence[object], pooled: Tensor | None, op: Op) -> Call:
     """What a forward call's arguments say, with its output or the gradient of it."""
-    at = _place(inputs)
+    at, bounds = _place(inputs)
     indices, offsets = inputs[at], inputs[at + 1]
     assert isinstance(indices, Tensor)
     assert isinstance(offsets, Tensor)
-    table_offsets = inputs[at - 2] if _is_keys(inputs[at - 2]) else inputs[at - 5]
-    if not isinstance(table_offsets, Tensor):
-        raise Untold
-    tables = max(size(table_offsets.shape) - 1, 1)
+    tables = max(size(_shape(inputs[bounds])) - 1, 1)
     batch = max((size(offsets.shape) - 1) // tables, 1)
     held = [t for t in tensors_in(tuple(inputs[:at])) if t.dtype not in INTEGERS]  # type: ignore[arg-type]
     if not held:
         raise Untold
     weights = max(held, key=lambda t: size(t.shape))
-    total_dim = inputs[at - 4]
+    total_dim = inputs[bounds + 1] if at - bounds == MOST_BETWEEN else inputs[bounds - 2]
     stated = isinstance(total_dim, int) and total_dim > 0
     if pooled is not None and len(pooled.shape) == 2:
         dim, stated = size(pooled.shape) / (batch * tables), True
     else:
         dim = total_dim / tables if isinstance(total_dim, int) and stated else 64.0
     rows = max(size(weights.shape) / dim, float(tables))
-    bits = inputs[at - 1]
+    bits = inputs[at - 1] if at - bounds == BITS_BETWEEN else None
     weight = inputs[at + 3] if at + 3 < len(inputs) else None
     return Call(
         tables=tables,
@@ -118,12 +129,7 @@ def piece_of(call: Call, op: Op, direction: str = "fwd") -> Piece:
         "weighted": float(call.weighted),
         "output_bytes": bytes_of(call.output_dtype),
     }
-    known = lookups_of(op.attributes)
-    if known is not None:
-        lookups = [b * p for b, p in zip(known.batch, known.pooling, strict=True)]
-        total = sum(lookups) or 1.0
-        dims["unique_rows"] = sum(known.unique_rows)
-        dims["zipf_alpha"] = sum(a * n for a, n in zip(known.alpha, lookups, strict=True)) / total
+    dims |= numbers(op, "hash_size", *REUSE)
     return Piece("tbe", dims, call.weights.dtype, direction, guessed=not call.wide)
 
 
