@@ -10,7 +10,7 @@ import numpy as np
 from perfmodel.hardware import Device
 from perfmodel.kernels.cpu.call import Call
 from perfmodel.kernels.cpu.family import CpuFamily
-from perfmodel.kernels.cpu.parameters import Parameter, values_of
+from perfmodel.kernels.cpu.parameters import ALONE, Parameter, values_of
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import Floats
 
@@ -55,24 +55,26 @@ def calibrate(model: CpuFamily, samples: Samples, device: Device) -> Tables:
     """The parameters of `model` on `device` that come closest to `samples`.
 
     The family's shared parameters and each op's own are improved in turns; ops with few rows
-    keep the family's values.
+    keep the family's values. `samples` are all of ops called alone, or none is.
     """
-    sections = {}
+    sections: dict[str, _Section] = {}
+    alone = False
     for index, call in model.calls(samples.rows, device):
+        alone = call.alone
         sections[call.section] = _Section(
             call, np.log(samples.duration_us[index]), np.sqrt(samples.weight[index])
         )
     fitted = model.fitted
     shared = [each for each in fitted if not each.per_op]
     own = [each for each in fitted if each.per_op]
-    tables: Tables = {model.family: {}}
+    tables: Tables = {}
     _improve(model, fitted, sections, tables, model.family, device)
     rich = [name for name, it in sections.items() if len(it.call) >= MIN_ROWS_PER_OP]
     for _ in range(SWEEPS):
         for name in rich:
             _improve(model, own, {name: sections[name]}, tables, name, device)
         _improve(model, shared, sections, tables, model.family, device)
-    return tables
+    return {f"{ALONE}{name}" if alone else name: values for name, values in tables.items()}
 
 
 def _improve(

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import UsageError
 from perfmodel.fit.calibrate import Samples, Tables, calibrate
-from perfmodel.fit.device_data import IN_STEP, DeviceData, Measured
+from perfmodel.fit.device_data import DeviceData, Measured
 from perfmodel.fit.host import fit_host, parts_of, with_host
 from perfmodel.hardware import Device
 from perfmodel.kernels.cpu.family import CpuFamily
-from perfmodel.kernels.cpu.parameters import section_of
+from perfmodel.kernels.cpu.parameters import ALONE, section_of
 from perfmodel.kernels.model import KERNELS
 from perfmodel.ops.spec import Floats
 from perfmodel.ops.vocabulary.host import HOST, STEP
@@ -110,9 +110,11 @@ def _calibrated(measured: Measured, base: Device, progress: Callable[[str], None
         model = KERNELS.get(f"cpu/{family}/heuristic")
         if not isinstance(model, CpuFamily):
             continue
-        progress(f"fitting {family} ({len(index)} rows)")
-        part = measured.take(index)
-        tables |= calibrate(model, Samples(part.rows, part.duration_us, part.weight), base)
+        kinds = np.array([measured.kind[row] for row in index.tolist()], object)
+        for kind in dict.fromkeys(kinds.tolist()):
+            part = measured.take(index[kinds == kind])
+            progress(f"fitting {family} {kind} ({len(part)} rows)")
+            tables |= calibrate(model, Samples(part.rows, part.duration_us, part.weight), base)
     if not tables:
         raise UsageError("no row is of a family that has a model of CPUs: nothing to fit")
     return tables
@@ -130,7 +132,7 @@ def _errors(held: Measured, device: Device) -> tuple[list[Errors], Tables]:
     spreads: Tables = {}
     for family, index in held.families().items():
         model = KERNELS.get(f"cpu/{family}/heuristic")
-        if not isinstance(model, CpuFamily) or family not in device.calibration:
+        if not isinstance(model, CpuFamily):
             continue
         part = held.take(index)
         predicted = model.estimate(part.rows, device).duration_us
@@ -140,14 +142,20 @@ def _errors(held: Measured, device: Device) -> tuple[list[Errors], Tables]:
             found.append(
                 _error(family, kind, predicted[own], part.duration_us[own], part.spread_frac[own])
             )
-        residual = np.abs(np.log(predicted / part.duration_us))
-        judged = kinds == IN_STEP if (kinds == IN_STEP).any() else np.ones(len(part), bool)
-        spreads[family] = {"spread_frac": _spread(residual[judged])}
-        for where, call in model.calls(part.rows, device):
-            mine = where[judged[where]]
-            if len(mine) >= MIN_FOR_SPREAD and call.section != family:
-                spreads[call.section] = {"spread_frac": _spread(residual[mine])}
+            _note_spreads(spreads, model, part.take(np.flatnonzero(own)), predicted[own], device)
     return found, spreads
+
+
+def _note_spreads(
+    spreads: Tables, model: CpuFamily, part: Measured, predicted: Floats, device: Device
+) -> None:
+    """Into `spreads`, per family and op, what nine of ten residuals of one kind are within."""
+    residual = np.abs(np.log(predicted / part.duration_us))
+    for index, call in model.calls(part.rows, device):
+        place = ALONE if call.alone else ""
+        spreads.setdefault(f"{place}{model.family}", {"spread_frac": _spread(residual)})
+        if len(index) >= MIN_FOR_SPREAD:
+            spreads[f"{place}{call.section}"] = {"spread_frac": _spread(residual[index])}
 
 
 def _spread(residual: Floats) -> float:

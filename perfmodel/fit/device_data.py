@@ -186,7 +186,7 @@ def _alone(frame: pd.DataFrame, path: Path) -> Measured:
     _require_times(frame, "duration_us", path)
     known = frame["op"].isin(list(OPS)).to_numpy()
     if "variant" in frame:
-        known &= ~frame["variant"].isin(OTHER_ALGORITHMS).to_numpy()
+        known = known & ~frame["variant"].isin(OTHER_ALGORITHMS).to_numpy()
     frame = frame[known].reset_index(drop=True)
     rows = Rows.from_frame(frame)
     if "variant" in frame:

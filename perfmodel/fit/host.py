@@ -90,7 +90,7 @@ def with_host(tables: Tables, factors: Mapping[str, float]) -> Tables:
         if name in COUNTED:
             found.setdefault(section_of(HOST, name), {})["each_us"] = factor
         elif name == OVERHEAD:
-            for family in {OPS[op].family for op in OPS} & set(found):
+            for family in sorted({OPS[op].family for op in OPS} & set(found)):
                 found[family]["overhead_ratio"] = _within(factor, 0.05, 3.0)
             found.setdefault(section_of(HOST, VIEW), {})["work_ratio"] = _within(factor, 0.3, 3.0)
         else:

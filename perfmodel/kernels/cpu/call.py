@@ -58,6 +58,8 @@ class Call:
     op: str
     section: str
     """Of the calibration: the op, and its direction where that is not `fwd`."""
+    alone: bool
+    """Whether the op is called alone, not within a program."""
     dims: Dims
     item_bytes: Floats
     is_bf16: Floats

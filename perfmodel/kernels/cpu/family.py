@@ -15,7 +15,7 @@ from perfmodel.kernels.cpu.call import (
     Call,
     is_one_of,
 )
-from perfmodel.kernels.cpu.parameters import Parameter, section_of, values_of
+from perfmodel.kernels.cpu.parameters import ALONE, Parameter, section_of, values_of
 from perfmodel.kernels.model import Estimate, Explanation
 from perfmodel.ops.rows import KERNEL, Ints, Rows
 from perfmodel.ops.spec import OPS, Floats
@@ -53,7 +53,7 @@ class CpuFamily:
         """The rows by op, checked."""
         found = []
         cold = rows.dims.get("cold")
-        for (op, direction), index in _groups(rows):
+        for (op, direction, alone), index in _groups(rows):
             numbers = index.tolist()
             timing = tuple(rows.timing[i] for i in numbers)
             section = section_of(self.family, op, direction)
@@ -68,7 +68,8 @@ class CpuFamily:
                 cold=np.zeros(len(index)) if cold is None else np.nan_to_num(cold[index]),
                 direction=direction,
                 flags={name: values[index] for name, values in rows.dims.items()},
-                values=values_of(self.family, section, self.parameters, device),
+                alone=alone,
+                values=values_of(self.family, section, self.parameters, device, alone),
                 device=device,
             )
             found.append((index, call))
@@ -86,7 +87,7 @@ class CpuFamily:
         for index, call in self.calls(rows, device):
             duration[index] = sum(self.breakdown(call).values())
             spread[index] = 1 + call.values["spread_frac"]
-        calibrated = self.family in device.calibration
+        calibrated = {self.family, f"{ALONE}{self.family}"} & set(device.calibration)
         return Estimate(
             duration_us=duration,
             low_us=duration / spread,
@@ -122,10 +123,11 @@ class CpuFamily:
         return [each for each in found if each is not None]
 
 
-def _groups(rows: Rows) -> Iterator[tuple[tuple[str, str], Ints]]:
-    """((op, direction), its rows), in order of first sight."""
-    rows_of: dict[tuple[str, str], list[int]] = {}
-    for row, key in enumerate(zip(rows.op, rows.direction, strict=True)):
+def _groups(rows: Rows) -> Iterator[tuple[tuple[str, str, bool], Ints]]:
+    """((op, direction, whether called alone), its rows), in order of first sight."""
+    rows_of: dict[tuple[str, str, bool], list[int]] = {}
+    for row, timing in enumerate(rows.timing):
+        key = (rows.op[row], rows.direction[row], timing not in (KERNEL, WATCHED))
         rows_of.setdefault(key, []).append(row)
     for key, found in rows_of.items():
         yield key, np.array(found, np.int64)

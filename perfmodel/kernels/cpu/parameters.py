@@ -2,7 +2,9 @@
 
 A device file may hold tables `[calibration.FAMILY]` and `[calibration."FAMILY.OP"]`, an op that is
 not forward with its direction (`vector.relu`, `embedding.embedding_bag_bwd`); an op's value goes
-before its family's, and that before the default.
+before its family's, and that before the default. Tables that begin with `alone.` hold for ops that
+are called alone, over and over; the others for ops within a program, where heap, caches and threads
+are in another state. Either stands in for the other where it is all there is.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from difflib import get_close_matches
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
 
+ALONE = "alone."
 Default = float | Callable[[Device], float]
 
 
@@ -42,8 +45,18 @@ def section_of(family: str, op: str, direction: str = "fwd") -> str:
     return f"{family}.{op}" if direction == "fwd" else f"{family}.{op}_{direction}"
 
 
+def tables_of(family: str, section: str, alone: bool) -> tuple[str, str, str, str]:
+    """The tables that hold for an op, those that go before others last."""
+    within, by_itself = (family, section), (f"{ALONE}{family}", f"{ALONE}{section}")
+    return (*within, *by_itself) if alone else (*by_itself, *within)
+
+
 def values_of(
-    family: str, section: str, parameters: Sequence[Parameter], device: Device
+    family: str,
+    section: str,
+    parameters: Sequence[Parameter],
+    device: Device,
+    alone: bool = False,
 ) -> dict[str, float]:
     """Every parameter of `section`, an op of `family`, on `device`.
 
@@ -51,7 +64,7 @@ def values_of(
     that cannot be.
     """
     found = {parameter.name: parameter.default_on(device) for parameter in parameters}
-    for table in (family, section):
+    for table in tables_of(family, section, alone):
         given = device.calibration.get(table, {})
         _check(given, parameters, f"{device.name}: calibration.{table}")
         found |= given
