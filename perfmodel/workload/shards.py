@@ -106,7 +106,7 @@ def _bytes(table: Table) -> int:
 
 
 def heaviest_rank(workload: Workload, ranks: int) -> int:
-    """The rank whose tables are read and sent most; the first of several. Raises `WorkloadError`."""
+    """The rank whose tables are read and sent most, the first of several; `WorkloadError`."""
     shards = plan(workload, ranks).shards
     work = [sum(_work(shard.of(workload.tables)) for shard in own) for own in shards]
     return work.index(max(work))

@@ -69,12 +69,14 @@ def look_up(
     r: Recorder, tables: Batched, indices: Tensor, offsets: Tensor, bags: int, output: str = "fp32"
 ) -> Tensor:
     """Pooled rows of all tables, side by side: `[bags, total dim]` of dtype `output`."""
-    flat, starts = to_dtype(r, indices, "int64"), to_dtype(r, offsets, "int64")
-    warning = r.tensor((1,), "int64")
     about = tables.attributes
-    r.begin("fbgemm::bounds_check_indices", tables.offsets, flat, starts, WARN, warning)
-    zero(r, warning)
-    r.end(about=about)
+    flat, starts = indices, offsets
+    if not r.is_bare:
+        flat, starts = to_dtype(r, indices, "int64"), to_dtype(r, offsets, "int64")
+        warning = r.tensor((1,), "int64")
+        r.begin("fbgemm::bounds_check_indices", tables.offsets, flat, starts, WARN, warning)
+        zero(r, warning)
+        r.end(about=about)
     out = r.tensor((bags, tables.total_dim), output)
     suffix = "_function_pt2" if tables.is_modern else "_function"
     name = f"fbgemm::split_embedding_codegen_lookup_{tables.optimizer}{suffix}"

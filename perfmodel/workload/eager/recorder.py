@@ -39,7 +39,8 @@ class Recorder:
 
     `device` is `cpu` or `cuda`; `threads` are the intra-op threads of a CPU, which decide between
     its serial and parallel paths. `tape` is what autograd needs of the forward pass, or None;
-    `is_bare` leaves out the nodes and wrappers of PyTorch's autograd engine around what they call.
+    `is_bare` leaves out the nodes and wrappers of PyTorch's autograd engine around what they call,
+    and its checks of indices.
     """
 
     def __init__(self, device: str, *, threads: int = 1) -> None:

@@ -8,6 +8,7 @@ Source: execution graph of DLRM_default, github.com/moderato/param.
 from __future__ import annotations
 
 from perfmodel.graph.ops import INPUT, Tensor
+from perfmodel.workload.eager.batched import look_up
 from perfmodel.workload.eager.creation import to_device
 from perfmodel.workload.eager.indexing import index_pairs, whole
 from perfmodel.workload.eager.joins import cat
@@ -17,7 +18,7 @@ from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.views import detach, reshape, select, transpose
 from perfmodel.workload.implementations.pytorch import module
 from perfmodel.workload.parts.exchange import all_to_all, like
-from perfmodel.workload.parts.fused import fused_tables, pooled_rows, total_lookups
+from perfmodel.workload.parts.fused import fused_tables, total_lookups
 from perfmodel.workload.parts.gpu import sent
 from perfmodel.workload.parts.interaction import cross_layers, cross_parameters, meet, pair_indices
 from perfmodel.workload.parts.mlp import COMPUTE, layers, parameters
@@ -40,7 +41,7 @@ def fbgemm(r: Recorder, run: Run) -> None:
         dense = sent(r, (run.batch, workload.model.dense_features), "fp32", pinned=False)
     dtype = COMPUTE[workload.implementation.precision]
     features = module(r, run, dense, bottom, "relu", dtype)
-    pooled = pooled_rows(r, run, tables, indices, offsets, bags)
+    pooled = look_up(r, tables, indices, offsets, bags)
     sparse = _exchange(r, run, pooled)
     if workload.interaction.kind == "dot":
         joined = _dot(r, run, features, sparse)

@@ -2,9 +2,10 @@
 
 What it stands for: bias, ReLU and their gradients in the epilogues of the matrix products; one
 lookup for all tables that a rank holds, in parts where a table is heavy, small tables replicated;
-pooled rows and gradients exchanged in `exchange_precision`; dense gradients in one all-reduce; all
-dense weights updated by one kernel; keys of the next batch distributed beside the step. The ops are
-PyTorch's where those do the same work; it is a model of that software, not a record of it.
+pooled rows and gradients exchanged in the precision of the layers; dense gradients in one
+all-reduce; all dense weights updated by one kernel; keys of the next batch distributed beside the
+step. The ops are PyTorch's where those do the same work; it is a model of that software, not a
+record of it.
 """
 
 from __future__ import annotations
@@ -13,27 +14,31 @@ from collections.abc import Sequence
 
 from perfmodel.graph.ops import BACKWARD, INPUT, OPTIMIZER, Tensor
 from perfmodel.workload.autograd.engine import backward
-from perfmodel.workload.eager.batched import Batched
+from perfmodel.workload.eager.batched import Batched, look_up
 from perfmodel.workload.eager.creation import to_dtype
 from perfmodel.workload.eager.joins import cat
-from perfmodel.workload.eager.losses import LOSSES
 from perfmodel.workload.eager.optimizers import optimizer_step
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.views import reshape
 from perfmodel.workload.parts.exchange import all_reduce
-from perfmodel.workload.parts.fused import fused_tables, pooled_rows, total_lookups
-from perfmodel.workload.parts.fused_layers import fused_dot, fused_mlp
+from perfmodel.workload.parts.fused import fused_tables, total_lookups
+from perfmodel.workload.parts.fused_layers import (
+    fused_cross,
+    fused_dot,
+    fused_exchange,
+    fused_loss,
+    fused_mlp,
+)
 from perfmodel.workload.parts.gpu import sent
 from perfmodel.workload.parts.interaction import (
     Cross,
-    cross,
     cross_layers,
     cross_parameters,
     side_by_side,
 )
 from perfmodel.workload.parts.jagged import PREFETCHED, tables_of
 from perfmodel.workload.parts.mlp import COMPUTE, Layer, layers, parameters
-from perfmodel.workload.parts.pooled import add_up, pooled_all_to_all
+from perfmodel.workload.parts.pooled import add_up
 from perfmodel.workload.run import IMPLEMENTATIONS, Run
 
 GRAPH = {"cuda_graph": "step"}
@@ -59,8 +64,7 @@ def hugectr(r: Recorder, run: Run) -> None:
         output = _forward(r, run, (bottom, crosses, top), (tables, replicas), dense, keys)
         if run.train:
             weights = [*parameters(bottom), *cross_parameters(crosses), *parameters(top)]
-            loss = LOSSES[run.workload.training.loss](r, to_dtype(r, output, "fp32"), labels)
-            _learn(r, run, loss, weights, replicas)
+            _learn(r, run, fused_loss(r, output, labels), weights, replicas)
 
 
 def _input(r: Recorder, run: Run) -> tuple[Tensor, Tensor, list[Tensor]]:
@@ -92,7 +96,7 @@ def _forward(
     if workload.interaction.kind == "dot":
         joined = fused_dot(r, features, pooled, workload.top_width)
     else:
-        joined = cross(r, side_by_side(r, features, pooled), crosses, dtype)
+        joined = fused_cross(r, side_by_side(r, features, pooled), crosses)
     return fused_mlp(r, joined, top, last="none")
 
 
@@ -104,22 +108,16 @@ def _pooled(
     dtype: str,
 ) -> Tensor:
     """Pooled rows of all tables for the own samples, `[batch, tables, dim]`."""
-    workload = run.workload
+    dim = run.workload.dim
     tables, replicas = embeddings
-    rows = pooled_rows(r, run, tables, keys[0], keys[1], run.global_batch)
+    rows = look_up(r, tables, keys[0], keys[1], run.global_batch, dtype)
     if run.ranks > 1:
-        rows = pooled_all_to_all(r, run, rows, workload.implementation.exchange_precision)
-    parts = [rows]
+        rows = fused_exchange(r, run, rows)
     if replicas is not None:
-        parts.append(pooled_rows(r, run, replicas, keys[2], keys[3], run.batch))
-    rows = cat(r, [_as(r, part, dtype) for part in parts], 1) if replicas else _as(r, rows, dtype)
-    vectors = rows.shape[1] // workload.dim
-    out = reshape(r, rows, (-1, vectors, workload.dim))
-    return out if vectors == len(workload.tables) else add_up(r, out, len(workload.tables))
-
-
-def _as(r: Recorder, x: Tensor, dtype: str) -> Tensor:
-    return x if x.dtype == dtype else to_dtype(r, x, dtype)
+        rows = cat(r, [rows, look_up(r, replicas, keys[2], keys[3], run.batch, dtype)], 1)
+    out = reshape(r, rows, (-1, rows.shape[1] // dim, dim))
+    count = len(run.workload.tables)
+    return out if out.shape[1] == count else add_up(r, out, count)
 
 
 def _learn(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.graph.ops import Tensor
-from perfmodel.workload.eager.batched import Batched
+from perfmodel.workload.eager.batched import Batched, look_up
 from perfmodel.workload.eager.creation import to_dtype
 from perfmodel.workload.eager.joins import cat
 from perfmodel.workload.eager.losses import LOSSES
@@ -18,7 +18,7 @@ from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.views import detach, reshape, squeeze
 from perfmodel.workload.model import Workload
 from perfmodel.workload.parts.data_parallel import LABEL
-from perfmodel.workload.parts.fused import fused_tables, pooled_rows, total_lookups
+from perfmodel.workload.parts.fused import fused_tables, total_lookups
 from perfmodel.workload.parts.interaction import Cross, cross_layers, cross_parameters, meet
 from perfmodel.workload.parts.jagged import (
     PREFETCHED,
@@ -95,7 +95,7 @@ def _sparse(
     tables, replicas = embeddings
     if run.ranks > 1:
         pooled_lengths(r, run, jagged)
-    pooled = pooled_rows(r, run, tables, jagged.values, offsets(r, jagged), run.global_batch)
+    pooled = look_up(r, tables, jagged.values, offsets(r, jagged), run.global_batch)
     sizes = [shard.of(workload.tables).dim for own in run.plan.shards for shard in own]
     if run.ranks > 1:
         wire = workload.implementation.exchange_precision
@@ -105,8 +105,8 @@ def _sparse(
         values = r.tensor((total_lookups(run.replicas, run.batch),), "int64")
         lengths = r.tensor((len(run.replicas) * run.batch,), "int32")
         own = Jagged(values, lengths)
-        more = pooled_rows(r, run, replicas, own.values, offsets(r, own), run.batch)
-        out = cat(r, [out, to_dtype(r, more, out.dtype) if more.dtype != out.dtype else more], 1)
+        more = look_up(r, replicas, own.values, offsets(r, own), run.batch)
+        out = cat(r, [out, more], 1)
     return _by_table(r, workload, out)
 
 

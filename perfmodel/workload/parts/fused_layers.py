@@ -1,4 +1,7 @@
-"""Layers whose bias, activation and gradients ride in the epilogues of the matrix products."""
+"""Layers whose elementwise work is fused: in epilogues of matrix products, or in one kernel.
+
+The exchange of pooled rows without copies stands here too: what HugeCTR has and PyTorch has not.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,11 @@ from perfmodel.workload.eager.joins import cat
 from perfmodel.workload.eager.products import bmm, mm
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.views import t, transpose, unsqueeze
+from perfmodel.workload.parts.exchange import all_to_all_call
+from perfmodel.workload.parts.interaction import Cross
 from perfmodel.workload.parts.mlp import Layer
+from perfmodel.workload.parts.pooled import dims_of
+from perfmodel.workload.run import Run
 
 LAYER = "aten::_addmm_activation"
 DOT = "fused_dot"
@@ -22,17 +29,8 @@ def fused_mlp(r: Recorder, x: Tensor, stack: Sequence[Layer], *, last: str) -> T
     `last` (`relu none`) is what ends the last layer.
     """
     for number, layer in enumerate(stack, 1):
-        activation = last if number == len(stack) else "relu"
-        weight = r.view(layer.weight, layer.weight.shape[::-1], (1, layer.weight.shape[1]))
-        out = r.tensor((x.shape[0], layer.weight.shape[0]), x.dtype)
-        r.leaf(
-            LAYER,
-            (layer.bias, x, weight, 1, 1, False),
-            out,
-            about={"epilogue": f"bias_{activation}"},
-        )
-        track(r, LAYER, (x, layer.weight, layer.bias), out, x, layer.weight)
-        x = out
+        ending = last if number == len(stack) else "relu"
+        x = _product(r, x, layer, f"bias_{ending}")
     return x
 
 
@@ -44,8 +42,8 @@ def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     x, weight = node.saved
     wants_x = node.wants[0]
     weight_gradient = mm(r, t(r, gradient), x)
-    bias_gradient = r.tensor((weight.shape[0],), gradient.dtype)
-    return [mm(r, gradient, weight) if wants_x else None, weight_gradient, bias_gradient]
+    biases = [r.tensor((weight.shape[0],), gradient.dtype)] * (len(node.inputs) - 2)
+    return [mm(r, gradient, weight) if wants_x else None, weight_gradient, *biases]
 
 
 def fused_dot(r: Recorder, features: Tensor, sparse: Tensor, width: int) -> Tensor:
@@ -70,3 +68,85 @@ def _dot_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     spread = r.tensor(products.shape, gradient.dtype)
     r.leaf("aten::copy_", (spread, spread, False), spread)
     return [own, spread]
+
+
+CROSS = "fused_cross"
+
+
+def fused_cross(r: Recorder, x: Tensor, crosses: Sequence[Cross]) -> Tensor:
+    """Low-rank cross layers: two products each, and one kernel for x0 * high + x."""
+    first = x
+    for layer in crosses:
+        low = r.tensor((x.shape[0], layer.down.shape[0]), x.dtype)
+        r.leaf("aten::mm", (x, _transposed(r, layer.down)), low)
+        track(r, LAYER, (x, layer.down), low, x, layer.down)
+        high = _product(r, low, layer.up, "bias")
+        out = r.tensor(x.shape, x.dtype)
+        r.leaf("aten::addcmul", (x, first, high, 1), out)
+        track(r, CROSS, (first, high, x), out, first, high)
+        x = out
+    return x
+
+
+def _product(r: Recorder, x: Tensor, layer: Layer, epilogue: str) -> Tensor:
+    out = r.tensor((x.shape[0], layer.weight.shape[0]), x.dtype)
+    inputs = (layer.bias, x, _transposed(r, layer.weight), 1, 1, False)
+    r.leaf(LAYER, inputs, out, about={"epilogue": epilogue})
+    track(r, LAYER, (x, layer.weight, layer.bias), out, x, layer.weight)
+    return out
+
+
+def _transposed(r: Recorder, x: Tensor) -> Tensor:
+    return r.view(x, x.shape[::-1], x.strides[::-1])
+
+
+@rule(CROSS, "fused_cross_backward")
+def _cross_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    """Gradients of x0 and of the product, each one kernel; x gets what came."""
+    (gradient,) = gradients
+    assert gradient is not None
+    first, high = node.saved
+    of_first, of_high = (r.tensor(first.shape, first.dtype) for _ in range(2))
+    r.leaf("aten::mul", (gradient, high), of_first)
+    r.leaf("aten::mul", (gradient, first), of_high)
+    return [of_first if node.wants[0] else None, of_high, gradient]
+
+
+LOSS = "aten::binary_cross_entropy"
+
+
+def fused_loss(r: Recorder, logits: Tensor, labels: Tensor) -> Tensor:
+    """Loss and its gradient at once."""
+    out = r.tensor((), "fp32")
+    r.leaf(LOSS, (logits, labels, None, 1), out)
+    track(r, "fused_loss", (logits,), out)
+    return out
+
+
+@rule("fused_loss", "fused_loss_backward")
+def _loss_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    logits = node.inputs[0]
+    return [r.tensor(logits.shape, logits.dtype)]
+
+
+EXCHANGE = "fused_exchange"
+
+
+def fused_exchange(r: Recorder, run: Run, pooled: Tensor) -> Tensor:
+    """`[global batch, own dims]` -> `[batch, dims of all shards]`, as they lie."""
+    dims = dims_of(run)
+    sizes, own = [run.batch * dim for dim in dims], pooled.elements // run.ranks
+    out = r.tensor((run.batch, sum(dims)), pooled.dtype)
+    all_to_all_call(r, pooled, out, [own] * run.ranks, sizes, is_async=True)
+    track(r, EXCHANGE, (pooled,), out, sizes, own)
+    return out
+
+
+@rule(EXCHANGE, "fused_exchange_backward")
+def _exchange_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    (gradient,) = gradients
+    assert gradient is not None
+    sizes, own = node.saved
+    out = r.tensor(node.inputs[0].shape, gradient.dtype)
+    all_to_all_call(r, gradient, out, sizes, [own] * len(sizes), is_async=True)
+    return [out]

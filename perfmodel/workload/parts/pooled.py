@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from perfmodel.graph.ops import Tensor
 from perfmodel.workload.autograd.tape import Gradients, Node, rule, track
@@ -15,39 +16,60 @@ from perfmodel.workload.parts.exchange import all_to_all_call
 from perfmodel.workload.run import Run
 
 
+@dataclass
+class Link:
+    """What a request and its wait share: sizes, what came, and in backward what came back."""
+
+    run: Run
+    dims: tuple[int, ...]
+    received: Tensor | None = None
+    returned: Tensor | None = None
+
+    @property
+    def sizes(self) -> list[int]:
+        """Elements that come from each rank."""
+        return [self.run.batch * dim for dim in self.dims]
+
+
+def dims_of(run: Run) -> tuple[int, ...]:
+    """The sum of the dims of each rank's shards."""
+    tables = run.workload.tables
+    return tuple(sum(tables[shard.table].dim for shard in own) for own in run.plan.shards)
+
+
 def pooled_all_to_all(r: Recorder, run: Run, pooled: Tensor, wire: str) -> Tensor:
     """`[global batch, own dims]` -> `[batch, dims of all shards]`, in precision `wire`."""
-    tables = run.workload.tables
-    dims = [sum(tables[shard.table].dim for shard in shards) for shards in run.plan.shards]
-    request = _request(r, run, pooled, dims, wire)
-    return _wait(r, run, request, dims)
+    link = Link(run, dims_of(run))
+    return _wait(r, _request(r, pooled, link, wire), link)
 
 
-def _request(r: Recorder, run: Run, pooled: Tensor, dims: Sequence[int], wire: str) -> Tensor:
-    own = pooled.elements // run.ranks
-    sizes = [run.batch * dim for dim in dims]
+def _request(r: Recorder, pooled: Tensor, link: Link, wire: str) -> Tensor:
+    """Starts the exchange; what it returns only stands for it."""
+    ranks = link.run.ranks
     r.begin("All2All_Pooled_Req", pooled)
     flat = view(r, pooled, (pooled.elements,))
     if wire != pooled.dtype:
         flat = to_dtype(r, flat, wire)
     buffer = r.tensor(flat.shape, wire)
     copy(r, buffer, flat)
-    received = r.tensor((sum(sizes),), wire)
-    all_to_all_call(r, buffer, received, [own] * run.ranks, sizes, is_async=True)
+    link.received = r.tensor((sum(link.sizes),), wire)
+    own = [pooled.elements // ranks] * ranks
+    all_to_all_call(r, buffer, link.received, own, link.sizes, is_async=True)
     r.end()
-    track(r, "All2All_Pooled_Req", (pooled,), received, run.ranks)
-    return received
+    token = r.tensor((1,))
+    track(r, "All2All_Pooled_Req", (pooled,), token, link)
+    return token
 
 
-def _wait(r: Recorder, run: Run, received: Tensor, dims: Sequence[int]) -> Tensor:
-    sizes = [run.batch * dim for dim in dims]
-    r.begin("All2All_Pooled_Wait", received)
-    parts = _split(r, received, sizes)
-    parts = [view(r, part, (run.batch, dim)) for part, dim in zip(parts, dims, strict=True) if dim]
+def _wait(r: Recorder, token: Tensor, link: Link) -> Tensor:
+    assert link.received is not None
+    r.begin("All2All_Pooled_Wait", token)
+    pieces = zip(_split(r, link.received, link.sizes), link.dims, strict=True)
+    parts = [view(r, part, (link.run.batch, dim)) for part, dim in pieces if dim]
     out = cat(r, parts, 1, tracked=False)
     out = to_dtype(r, out, "fp32") if out.dtype != "fp32" else out
     r.end(out)
-    track(r, "All2All_Pooled_Wait", (received,), out, dims, run)
+    track(r, "All2All_Pooled_Wait", (token,), out, link)
     return out
 
 
@@ -98,29 +120,27 @@ def _split_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
 
 @rule("All2All_Pooled_Wait", "All2All_Pooled_WaitBackward")
 def _wait_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    """The gradients of each rank's tables go back to it."""
+    """The gradients of each rank's tables start on their way back to it."""
     (gradient,) = gradients
     assert gradient is not None
-    dims, run = node.saved
-    wire = node.inputs[0].dtype
-    parts = [part for part in _split(r, gradient, dims, 1) if part.shape[1]]
-    flat = [r.view(part, (part.elements,), (1,)) for part in parts]
-    back = cat(r, flat, 0)
+    (link,) = node.saved
+    wire = link.received.dtype
+    parts = [part for part in _split(r, gradient, link.dims, 1) if part.shape[1]]
+    back = cat(r, [r.view(part, (part.elements,), (1,)) for part in parts], 0)
     back = to_dtype(r, back, wire) if wire != back.dtype else back
-    own = dims[run.rank] * run.batch
-    received = r.tensor((own * run.ranks,), wire)
-    sizes = [run.batch * dim for dim in dims]
-    all_to_all_call(r, back, received, sizes, [own] * run.ranks, is_async=True)
-    return [received]
+    own = link.sizes[link.run.rank]
+    link.returned = r.tensor((own * link.run.ranks,), wire)
+    sizes = [own] * link.run.ranks
+    all_to_all_call(r, back, link.returned, link.sizes, sizes, is_async=True)
+    return [r.tensor((1,))]
 
 
 @rule("All2All_Pooled_Req", "All2All_Pooled_ReqBackward")
 def _request_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    """Waits, and divides by the number of ranks."""
-    (gradient,) = gradients
-    assert gradient is not None
-    pooled = node.inputs[0]
-    out = to_dtype(r, gradient, pooled.dtype) if gradient.dtype != pooled.dtype else gradient
+    """Waits for them, and divides by the number of ranks."""
+    (link,) = node.saved
+    pooled, out = node.inputs[0], link.returned
+    out = to_dtype(r, out, pooled.dtype) if out.dtype != pooled.dtype else out
     out = view(r, out, pooled.shape)
-    scalar_in_place(r, "aten::div_", out, node.saved[0])
+    scalar_in_place(r, "aten::div_", out, link.run.ranks)
     return [out]
