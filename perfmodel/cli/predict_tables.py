@@ -50,7 +50,7 @@ def show_prediction(console: Console, found: Prediction, demo: Demo | None = Non
         _say_memory(console, result)
         _say_rate(console, source, result)
     if len(results) == 1 and len(results[0].rank.steps) > 1:
-        show(console, _steps(results[0], demo))
+        show(console, _steps(results[0], demo if results[0].mode == "replay" else None))
     if demo:
         console.print()
         say(

@@ -244,8 +244,9 @@ def test_places_that_cannot_be_written(run: Run, trace: Path, tmp_path: Path) ->
     assert trace.read_bytes() == before
 
 
-def test_gpu_for_a_trace_without_one(run: Run) -> None:
-    refused(run("predict", "--hardware", "h100-sxm"), "bundled demo", "h100-sxm")
+def test_kernels_of_a_trace_without_a_gpu(run: Run) -> None:
+    ran = run("predict", "--hardware", "h100-sxm", "--mode", "transfer")
+    refused(ran, "bundled demo", "h100-sxm", "use mode model")
 
 
 def test_unknown_verb_and_missing_argument(run: Run) -> None:

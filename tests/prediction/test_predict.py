@@ -205,10 +205,19 @@ def test_what_is_asked_of_a_mode_that_it_cannot_do() -> None:
         predict(trace, mode="transfer")
     with pytest.raises(UsageError, match="for mode replay"):
         predict(trace, hardware=["H100-SXM"], leave_one_step_out=True)
-    with pytest.raises(TraceError, match="without a GPU cannot be transferred"):
+    with pytest.raises(TraceError, match="without a GPU has no kernels to transfer"):
+        predict(cpu, mode="transfer", hardware=["H100-SXM"])
+    with pytest.raises(TraceError, match="ops lack shapes"):
         predict(cpu, hardware=["H100-SXM"])
-    with pytest.raises(TraceError, match="no times to replay"):
-        predict(Trace("et.json", (), {0: execution_trace(EtNode("aten::mm", 1))}))
+    untimed = Trace("et.json", (), {0: execution_trace(EtNode("aten::mm", 1))})
+    with pytest.raises(TraceError, match="none of its 3 ops records arguments"):
+        predict(untimed, hardware=["H100-SXM"])
+    with pytest.raises(TraceError, match="no times for mode replay"):
+        predict(untimed, mode="replay")
+    with pytest.raises(UsageError, match="needs mode model"):
+        predict(trace, mode="replay", batch=8)
+    with pytest.raises(UsageError, match="a schedule of measured times"):
+        predict(untimed, hardware=["H100-SXM"], scale=["gpu=0.5"])
     with pytest.raises(UsageError, match="matches nothing"):
         predict(trace, scale=["comm=0.5"])
 
