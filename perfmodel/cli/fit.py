@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import typer
 
-from perfmodel.cli import fit_device, fit_kernels, fit_overheads
+from perfmodel.cli import fit_collectives, fit_device, fit_kernels, fit_overheads
 
-HELP = """Fit kernel models, a device or overhead profiles to measurements.
+HELP = """Fit kernel models, collectives, a device or overhead profiles to measurements.
 
 \b
 Examples:
+  perfmodel fit collectives --log all_reduce.log --hardware dgx-h100 -o mine.json
   perfmodel fit device --data kernels.csv -o my-machine.toml
   perfmodel fit kernels --data kernels.parquet -o my-models
   perfmodel fit overheads trace.json.gz -o mine.json
   perfmodel fit NOUN --help                   more, with examples
 """
 fit = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=HELP)
-for noun in (fit_device.device, fit_kernels.kernels, fit_overheads.overheads):
+for noun in (
+    fit_collectives.collectives,
+    fit_device.device,
+    fit_kernels.kernels,
+    fit_overheads.overheads,
+):
     fit.command()(noun)

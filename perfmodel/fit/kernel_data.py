@@ -29,6 +29,8 @@ _OFFSET_FRAC = 0.45
 which the host's part runs before the kernel starts. Source: intercepts of long elementwise ops."""
 _FEWEST = 20
 _FLAG_WEIGHT = 0.2
+_CLEAR = 8.0
+"""Times above its floor from which a row says all that it can of its kernel."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ def floor_columns(frame: pd.DataFrame, floors: dict[FloorKey, Floor]) -> tuple[F
 def weights(frame: pd.DataFrame, floor_us: Floats) -> Floats:
     """Per row: little where it is flagged or near its floor; a device's groups weigh more alike."""
     measured = frame["duration_us"].to_numpy(np.float64)
-    told = np.clip((measured / np.maximum(floor_us, 1e-9) - 1.05) / 0.5, 0.01, 1.0)
+    told = np.clip((measured / np.maximum(floor_us, 1e-9) - 1.05) / _CLEAR, 0.01, 1.0)
     flagged = np.where(frame["flag"].to_numpy() != "", _FLAG_WEIGHT, 1.0)
     found = told * flagged
     groups = frame.groupby(["device", "op", "dtype"], sort=False).ngroup().to_numpy()

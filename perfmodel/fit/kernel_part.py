@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +12,9 @@ import numpy as np
 from perfmodel.fit.kernel_data import FloorKey, floor_columns, weights
 from perfmodel.hardware import Device
 from perfmodel.kernels.gpu.floors import Floor
-from perfmodel.kernels.learned.builds import BUILDS
+from perfmodel.kernels.learned.builds import BUILDS, FALLING
 from perfmodel.kernels.learned.columns import Tiles
 from perfmodel.kernels.learned.devices import COLUMNS, GENERAL, describe
-from perfmodel.kernels.learned.matmul_columns import tile_key
 from perfmodel.kernels.learned.part import Part, Spread
 from perfmodel.kernels.learned.store import Trees
 from perfmodel.ops.rows import Rows
@@ -24,14 +23,14 @@ from perfmodel.ops.spec import Floats
 if TYPE_CHECKING:
     import pandas as pd
 
-OWN = {"max_depth": 7, "eta": 0.06, "min_child_weight": 10, "rounds": 300}
+OWN = {"max_depth": 9, "eta": 0.1, "min_child_weight": 10, "rounds": 250}
 GENERAL_TREES = {"max_depth": 5, "eta": 0.08, "min_child_weight": 20, "rounds": 150}
+Grow = Callable[[np.ndarray, Floats, Floats, Mapping[str, float]], Any]
 _SHRINKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _QUANTILES = (0.05, 0.95)
 _WIDEST = 3.0
 _OUTLIER = np.log(2.0)
 _LARGEST_FRAC = 0.2
-_TILE_SHARE = 0.02
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,7 @@ class Samples:
     bound_us: Floats
     extra_us: Floats
     work: Floats
+    lift: Floats
     floor_us: Floats
     offset_us: Floats
 
@@ -96,6 +96,7 @@ def samples(
         bound_us=np.concatenate([each.bound_us for each in found]),
         extra_us=extra,
         work=np.concatenate([each.work for each in found]),
+        lift=np.concatenate([each.lift for each in found]),
         floor_us=floor_us,
         offset_us=offset_us,
     )
@@ -108,6 +109,8 @@ def fit_part(
     own_matrix = data.with_devices(COLUMNS)
     general_matrix = data.with_devices(GENERAL)
     general_weight = data.weight * _usual(data)
+    lifted = data.target - data.lift
+    grow = partial(grown, falling=falling_columns(build, data.figures), seed=seed)
     left_out, centres = {}, {}
     for device in data.known:
         others = data.devices != device
@@ -117,34 +120,45 @@ def fit_part(
             general_matrix[others], data.target[others], general_weight[others], GENERAL_TREES, seed
         )
         left_out[device] = _answers(booster, general_matrix[~others])
-        centres[device] = _mean(data.target[others], general_weight[others])
+        centres[device] = _mean(lifted[others], general_weight[others])
     shrink = _best_shrink(data, left_out, centres)
     predicted = {
-        device: centres[device] + shrink * (raw - centres[device])
+        device: data.lift[data.devices == device]
+        + centres[device]
+        + shrink * (raw - centres[device])
         for device, raw in left_out.items()
     }
+    own = grow(own_matrix, data.target, data.weight, OWN)
+    general = grow(general_matrix, lifted, general_weight, GENERAL_TREES)
     part = Part(
         name=name,
         build=build,
         dtypes=tuple(sorted(set(data.frame["dtype"]))),
         figures=data.figures,
-        own=_stored(grown(own_matrix, data.target, data.weight, OWN, seed), name),
-        general=_stored(
-            grown(general_matrix, data.target, general_weight, GENERAL_TREES, seed), name
-        ),
-        centre=_mean(data.target, general_weight),
+        own=_stored(own, name),
+        general=_stored(general, name),
+        centre=_mean(lifted, general_weight),
         shrink=shrink,
         devices=tuple(describe(device) for device in data.known.values()),
-        spreads=_spreads(data, own_matrix, predicted, seed),
+        spreads=_spreads(data, own_matrix, predicted, grow, seed),
         tiles=tiles,
     )
     return part, predicted
 
 
 def grown(
-    matrix: np.ndarray, target: Floats, weight: Floats, shape: Mapping[str, float], seed: int
+    matrix: np.ndarray,
+    target: Floats,
+    weight: Floats,
+    shape: Mapping[str, float],
+    *,
+    seed: int,
+    falling: frozenset[int] = frozenset(),
 ) -> Any:
-    """Boosted trees of `shape`; the same for the same data and seed."""
+    """Boosted trees of `shape`; the same for the same data and seed.
+
+    The answer never rises with a column of `falling`.
+    """
     import xgboost
 
     settings = {key: value for key, value in shape.items() if key != "rounds"}
@@ -155,6 +169,9 @@ def grown(
             "subsample": 0.7,
             "colsample_bytree": 0.7,
             "reg_lambda": 3.0,
+            "monotone_constraints": tuple(
+                -int(column in falling) for column in range(matrix.shape[1])
+            ),
             "seed": seed,
             "nthread": 1,
             "verbosity": 0,
@@ -164,46 +181,10 @@ def grown(
     )
 
 
-def tiles_seen(frame: pd.DataFrame, known: Mapping[str, Device]) -> dict[str, list[list[float]]]:
-    """Per op, dtype and generation the tiles that kernels were named after, by their share.
-
-    The names are known after the fact only: they tell which kernels a library has, not which one
-    a row will run.
-    """
-    for column in ("kernel_name", "kernel"):
-        if column in frame:
-            names = frame[column].astype("string").fillna("")
-            break
-    else:
-        return {}
-    tile = {name: _tile_of(str(name)) for name in names.unique()}
-    counts: dict[str, dict[tuple[float, float], int]] = {}
-    for name, op, dtype, device in zip(
-        names, frame["op"], frame["dtype"], frame["device"], strict=True
-    ):
-        found = tile[name]
-        if found is not None:
-            group = counts.setdefault(tile_key(op, dtype, known[device]), {})
-            group[found] = group.get(found, 0) + 1
-    return {
-        key: [
-            [*found, _reached(found)]
-            for found, count in sorted(group.items())
-            if count >= _TILE_SHARE * sum(group.values())
-        ]
-        for key, group in sorted(counts.items())
-    }
-
-
-def _tile_of(name: str) -> tuple[float, float] | None:
-    match = re.search(r"MT(\d+)x(\d+)x\d+", name) or re.search(r"gemm\w*?_(\d+)x(\d+)", name)
-    return (float(match[2]), float(match[1])) if match else None
-
-
-def _reached(tile: tuple[float, float]) -> float:
-    """Share of the peak that tiles of that area usually reach: small ones load more per product."""
-    area = tile[0] * tile[1]
-    return float(np.clip(0.6 + 0.1 * np.log2(area / 1024.0), 0.2, 1.0))
+def falling_columns(build: str, figures: Sequence[str]) -> frozenset[int]:
+    """Columns in which a build's answers may not rise."""
+    names = FALLING.get(build, ())
+    return frozenset(column for column, name in enumerate(figures) if name in names)
 
 
 def _usual(data: Samples) -> Floats:
@@ -240,7 +221,8 @@ def _best_shrink(
         for device, raw in left_out.items():
             own = data.devices == device
             centre = centres[device]
-            off = np.abs(data.target[own] - centre - shrink * (raw - centre))
+            lifted = data.target[own] - data.lift[own]
+            off = np.abs(lifted - centre - shrink * (raw - centre))
             errors.append(np.average(np.minimum(off, 2.0), weights=data.weight[own]))
         return float(np.median(errors) + np.mean(errors))
 
@@ -248,13 +230,17 @@ def _best_shrink(
 
 
 def _spreads(
-    data: Samples, own_matrix: np.ndarray, left_out: Mapping[str, Floats], seed: int
+    data: Samples,
+    own_matrix: np.ndarray,
+    left_out: Mapping[str, Floats],
+    grow: Grow,
+    seed: int,
 ) -> dict[str, Spread]:
     """Quantiles of what was predicted without having been seen, per op and in all."""
     generator = np.random.default_rng(seed)
     drawn = generator.random(len(data.target)) < _LARGEST_FRAC
-    seen = _held_out(data, own_matrix, drawn, seed)
-    beyond = _held_out(data, own_matrix, _largest(data), seed)
+    seen = _held_out(data, own_matrix, drawn, grow)
+    beyond = _held_out(data, own_matrix, _largest(data), grow)
     unseen = np.full(len(data.target), np.nan)
     for device, predicted in left_out.items():
         own = data.devices == device
@@ -275,10 +261,10 @@ def _spreads(
     return found
 
 
-def _held_out(data: Samples, matrix: np.ndarray, held: np.ndarray, seed: int) -> Floats:
+def _held_out(data: Samples, matrix: np.ndarray, held: np.ndarray, grow: Grow) -> Floats:
     residual = np.full(len(data.target), np.nan)
     if held.any() and not held.all():
-        booster = grown(matrix[~held], data.target[~held], data.weight[~held], OWN, seed)
+        booster = grow(matrix[~held], data.target[~held], data.weight[~held], OWN)
         residual[held] = data.target[held] - _answers(booster, matrix[held])
     return residual
 

@@ -108,7 +108,7 @@ def _plain(part: FittedPart, seed: int) -> dict[str, Floats]:
     for device in part.left_out:
         others = data.devices != device
         ones = np.ones(int(others.sum()))
-        booster = grown(matrix[others], target[others], ones, GENERAL_TREES, seed)
+        booster = grown(matrix[others], target[others], ones, GENERAL_TREES, seed=seed)
         answers = np.asarray(booster.inplace_predict(matrix[~others]), np.float64)
         found[device] = roofline[~others] * np.exp(answers)
     return found

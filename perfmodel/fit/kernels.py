@@ -20,7 +20,8 @@ from perfmodel.fit.kernel_data import (
     read_table,
     thinned,
 )
-from perfmodel.fit.kernel_part import Samples, fit_part, samples, tiles_seen
+from perfmodel.fit.kernel_part import Samples, fit_part, samples
+from perfmodel.fit.kernel_tiles import tiles_seen
 from perfmodel.kernels.gpu.floors import Floor
 from perfmodel.kernels.gpu.heuristic import Heuristic
 from perfmodel.kernels.learned.builds import BUILD_OF_FAMILY
@@ -86,7 +87,7 @@ def fit_kernels(
                 continue
             begin(f"fitting {name}")
             devices = {each: known[each] for each in sorted(set(part_rows["device"]))}
-            tiles = tiles_seen(part_rows, devices) if family == "matmul" else {}
+            tiles = tiles_seen(part_rows, devices, floors) if family == "matmul" else {}
             few = thinned(part_rows, rows_per_group, seed)
             data = samples(few, build, devices, floors, tiles)
             part, left_out = fit_part(name, build, data, tiles, seed)

@@ -30,12 +30,19 @@ class Plan:
     """Through the links of one rank, one direction."""
     net_bytes: Floats
     """Through the adapters of one domain, one direction; or of one rank, see `is_alone`."""
+    message_bytes: Floats
+    """Of one message over the network."""
     messages: Floats
     """Sent one by one by a rank, beyond the hops."""
     applies: Bools
     is_alone: Bools
     """Whether one rank's adapter carries `net_bytes`."""
+    own_bytes: Floats | float = 0.0
+    """A rank's own piece, that it copies; its rate is a share of the links'."""
     is_multicast: bool = False
+    is_direct: bool = False
+    peers: Floats | float = 0.0
+    """Partners that one rank serves at once."""
     protocols: tuple[str, ...] = ("ll", "ll128", "simple")
 
 
@@ -70,9 +77,11 @@ def ring(calls: Calls) -> Plan:
         net_hops=laps * (calls.domains - 1),
         link_bytes=moved,
         net_bytes=np.where(calls.is_remote, moved, 0.0),
+        message_bytes=calls.size_bytes / calls.ranks,
         messages=none,
         applies=(turns > 0) | rooted,
         is_alone=none > 0,
+        own_bytes=np.where(turns > 0, calls.size_bytes / calls.ranks, 0.0),
     )
 
 
@@ -83,13 +92,14 @@ def tree(calls: Calls) -> Plan:
     ways = np.where(both, 2.0, 1.0)
     depth = np.ceil(_log2(calls.domains))
     size = np.where(calls.op == "barrier", 0.0, calls.size_bytes)
-    crossings = np.where(calls.domains > 2, ways, 1.0)
+    crossings = np.where((calls.domains > 2) | ~calls.has_two_way_tree, ways, 1.0)
     none = np.zeros(len(calls))
     return Plan(
         link_hops=ways * np.maximum(calls.local - 1, _log2(calls.local)),
         net_hops=ways * depth,
         link_bytes=ways * size,
         net_bytes=np.where(calls.is_remote, crossings * size, 0.0),
+        message_bytes=size / 8.0,
         messages=none,
         applies=both & calls.is_remote | _is(calls, "barrier", *_ROOTED),
         is_alone=none > 0,
@@ -103,10 +113,11 @@ def multicast(calls: Calls) -> Plan:
     crossings = np.where(calls.domains > 2, 2.0, 1.0)
     none = np.zeros(len(calls))
     return Plan(
-        link_hops=none + 2.0,
+        link_hops=none + 1.0,
         net_hops=2.0 * depth,
         link_bytes=calls.size_bytes,
         net_bytes=np.where(calls.is_remote, crossings * calls.size_bytes, 0.0),
+        message_bytes=calls.size_bytes / 8.0,
         messages=none,
         applies=_is(calls, "all_reduce") & calls.has_multicast & (calls.local > 4),
         is_alone=none > 0,
@@ -132,9 +143,13 @@ def direct(calls: Calls) -> Plan:
         net_bytes=np.where(
             calls.is_remote, np.where(pair, calls.size_bytes, local * each * remote), 0.0
         ),
+        message_bytes=np.where(pair, calls.size_bytes, each),
         messages=np.where(pair | ~calls.is_remote, 0.0, remote),
         applies=pair | to_all,
         is_alone=pair,
+        is_direct=True,
+        own_bytes=np.where(to_all, each, 0.0),
+        peers=np.where(to_all, local - 1, 0.0),
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import ModelError
-from perfmodel.network.fabric import Fabric
-from perfmodel.ops.rows import Rows
+from perfmodel.network.fabric import MULTICAST, Fabric
+from perfmodel.ops.rows import Ints, Rows
 from perfmodel.ops.spec import Floats
 
 Texts = NDArray[np.str_]
@@ -49,10 +50,35 @@ class Calls:
         """Ranks per domain."""
         return self.ranks / self.domains
 
+    @cached_property
+    def networks(self) -> tuple[Texts, Ints]:
+        """(the kinds of network, which of them each row has)."""
+        return _kinds(self.network)
+
+    @cached_property
+    def architectures(self) -> tuple[Texts, Ints]:
+        """(the generations, which of them each row has)."""
+        return _kinds(self.architecture)
+
+    @cached_property
+    def links(self) -> tuple[Texts, Ints]:
+        """(the kinds of link, which of them each row has)."""
+        return _kinds(self.link)
+
+    @cached_property
+    def has_two_way_tree(self) -> Bools:
+        """Whether two domains exchange halves, so that a tree sends each byte once (Hopper on)."""
+        return np.isin(self.architecture, MULTICAST)
+
     @property
     def is_remote(self) -> Bools:
         """Whether the network takes part."""
         return self.domains > 1
+
+
+def _kinds(values: Texts) -> tuple[Texts, Ints]:
+    found, kind = np.unique(values, return_inverse=True)
+    return found, kind.reshape(-1).astype(np.int64)
 
 
 def calls_of(rows: Rows, fabric: Fabric) -> Calls:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 import numpy as np
-import tomllib
 
-from perfmodel.network.calls import Calls, Texts
+from perfmodel.network.calls import Calls
+from perfmodel.network.fabric import INFINIBAND
 from perfmodel.ops.spec import Floats
 
 
@@ -24,37 +25,35 @@ class Constants:
     def __getitem__(self, name: str) -> float:
         return self.values[name]
 
-    def by(self, kinds: Texts, name: str, default: str = "infiniband") -> Floats:
-        """`KIND.name` per row; rows of an unknown kind have that of `default`."""
-        found = np.full(len(kinds), self.values[f"{default}.{name}"])
-        for kind in np.unique(kinds):
-            value = self.values.get(f"{kind}.{name}")
-            if value is not None:
-                found[kinds == kind] = value
-        return found
+    def of_network(self, calls: Calls, name: str) -> Floats:
+        """`NETWORK.name` per call; a network of unknown kind has that of InfiniBand."""
+        kinds, kind = calls.networks
+        usual = self.values[f"{INFINIBAND}.{name}"]
+        return np.array([self.values.get(f"{each}.{name}", usual) for each in kinds])[kind]
 
-    def base_us(self, calls: Calls) -> Floats:
-        """What a call takes that moves nothing, by the devices' generation."""
-        found = np.full(len(calls), self["base.launch_us"])
-        for word in ("ampere", "blackwell", "cdna"):
-            found[np.char.startswith(calls.architecture, word)] = self[f"base.{word}_us"]
-        return found
+    def of_generation(self, calls: Calls, name: str) -> Floats:
+        """The factor `name` of the devices' generation, by the word that it begins with; or 1."""
+        kinds, kind = calls.architectures
+        factors = {
+            word: value
+            for word, _, ending in (key.partition(".") for key in self.values)
+            if ending == name and (value := self.values[f"{word}.{name}"])
+        }
+        found = [
+            next((value for word, value in factors.items() if each.startswith(word)), 1.0)
+            for each in kinds.tolist()
+        ]
+        return np.array(found)[kind]
 
-    def link_frac(self, calls: Calls) -> Floats:
+    def of_link(self, calls: Calls) -> Floats:
         """Share of the links' rate that plain transfers reach."""
-        names = np.char.add("link.", np.char.add(calls.link, "_frac"))
-        return np.array([self.values[str(name)] for name in names])
+        kinds, kind = calls.links
+        return np.array([self.values[f"link.{each}_frac"] for each in kinds.tolist()])[kind]
 
 
 @cache
 def shipped() -> Constants:
-    """The constants that the package carries."""
-    text = files("perfmodel.network").joinpath("constants.toml").read_text(encoding="utf-8")
-    found = tomllib.loads(text)
-    values = {
-        f"{table}.{name}": float(value)
-        for table, entries in found.items()
-        if isinstance(entries, dict)
-        for name, value in entries.items()
-    }
-    return Constants(values, str(found["source"]))
+    """The constants of the model that the package carries."""
+    content = files("perfmodel.network").joinpath("fitted.json").read_bytes()
+    values = json.loads(content)["constants"]
+    return Constants({str(name): float(value) for name, value in values.items()}, "fitted.json")

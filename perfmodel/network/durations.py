@@ -9,7 +9,7 @@ from perfmodel.network.fabric import fabric_of
 from perfmodel.network.model import COLLECTIVES
 from perfmodel.ops.rows import Rows
 
-DEFAULT = "collective/heuristic"
+DEFAULT = "collective/learned"
 
 
 def collective_durations(

@@ -9,7 +9,7 @@ from perfmodel.hardware import Cluster, Node
 SWITCH, MESH, BRIDGE, PCIE = "switch", "mesh", "bridge", "pcie"
 INFINIBAND, ROCE, SLINGSHOT, EFA, TCP = "infiniband", "roce", "slingshot", "efa", "tcp"
 _NIC_FAMILIES = {"slingshot": SLINGSHOT, "efa": EFA}
-_MULTICAST = ("hopper", "blackwell")
+MULTICAST = ("hopper", "blackwell")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ def fabric_of(machine: Node | Cluster) -> Fabric:
         domain_ranks=node.link_domain_gpus or node.gpus,
         node_ranks=node.gpus,
         architecture=architecture,
-        has_multicast=link == SWITCH and architecture in _MULTICAST,
+        has_multicast=link == SWITCH and architecture in MULTICAST,
         network=_network(node),
         node_nic_gb_per_s=nics * node.nic.gb_per_s if node.nic else 0.0,
         nics=nics,

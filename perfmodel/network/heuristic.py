@@ -17,6 +17,7 @@ from perfmodel.kernels.model import Estimate, Explanation
 from perfmodel.network.algorithms import ALGORITHMS, Plan
 from perfmodel.network.calls import Calls
 from perfmodel.network.constants import Constants, shipped
+from perfmodel.network.fabric import SWITCH
 from perfmodel.ops.spec import Floats
 
 SPECS = "specs"
@@ -46,7 +47,7 @@ class Costs:
 def costs_of(calls: Calls, constants: Constants | None = None) -> Costs:
     """The cheapest algorithm and protocol per call, and what it is made of."""
     given = constants or shipped()
-    base_us = given.base_us(calls)
+    base_us = given["base.call_us"] * given.of_generation(calls, "base_factor")
     names: list[str] = []
     parts: list[tuple[Floats, Floats, Floats, Floats]] = []
     for name in ALGORITHMS:
@@ -69,30 +70,36 @@ def _parts(
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Hops and messages, links, network, filling; infinite hops where the pair cannot run."""
     is_simple = protocol == "simple"
-    rate = 1.0 if is_simple else given[f"rate.{protocol}_frac"]
-    net_hop = given.by(calls.network, "simple_hop_us" if is_simple else "hop_us")
-    slow = np.where(calls.link == "pcie", given["hop.pcie_factor"], 1.0)
-    applies = plan.applies
-    if protocol == "ll128":
-        applies = applies & (calls.link == "switch")
+    is_switch = calls.link == SWITCH
+    applies = plan.applies & is_switch if protocol == "ll128" else plan.applies
     hop_us = (
-        plan.link_hops * given[f"hop.{protocol}_us"] * slow
-        + plan.net_hops * net_hop
-        + plan.messages * given.by(calls.network, "message_us")
+        plan.link_hops
+        * given["hop.multicast_us" if plan.is_multicast else f"hop.{protocol}_us"]
+        * given.of_generation(calls, "hop_factor")
+        + plan.net_hops * given.of_network(calls, "hop_us")
+        + plan.messages * given.of_network(calls, "message_us")
+        + (plan.net_hops + plan.messages * given["net.overlap_frac"])
+        * given.of_network(calls, "handshake_us")
+        * plan.message_bytes
+        / (plan.message_bytes + given["net.eager_bytes"])
+        + plan.peers * given["base.peer_us"]
     )
-    link_frac = given["link.multicast_frac"] if plan.is_multicast else given.link_frac(calls)
-    link_us = plan.link_bytes / (calls.link_gb_per_s * link_frac * rate * BYTES_PER_US)
+    link_frac = given["link.multicast_frac"] if plan.is_multicast else given.of_link(calls)
+    net_frac = given.of_network(calls, "direct_frac" if plan.is_direct else "frac")
+    if plan.is_direct:
+        link_frac = link_frac * given["link.direct_factor"]
+    if not is_simple:
+        link_frac = link_frac * given[f"link.{protocol}_factor"]
+        net_frac = net_frac * given[f"net.{protocol}_factor"]
+    moved = plan.link_bytes / link_frac + plan.own_bytes * given["link.own_factor"]
+    link_us = moved / (calls.link_gb_per_s * BYTES_PER_US)
     nic = np.where(plan.is_alone, calls.rank_nic_gb_per_s, calls.nic_gb_per_s)
-    net_frac = given.by(calls.network, "frac")
-    net_us = np.where(
-        calls.is_remote,
-        plan.net_bytes / (np.maximum(nic, 1e-9) * net_frac * rate * BYTES_PER_US),
-        0,
-    )
-    fill = np.where(
-        calls.is_remote, given.by(calls.network, "fill_us"), given["link.fill_us"] * slow
-    )
-    fill_us = 2.0 * np.sqrt(fill * np.maximum(link_us, net_us)) if is_simple else 0.0 * link_us
+    net_us = plan.net_bytes / (np.maximum(nic, 1e-9) * net_frac * BYTES_PER_US)
+    fill_us = np.zeros(len(calls))
+    if is_simple:
+        link_fill = given["link.fill_us"] * given.of_generation(calls, "fill_factor")
+        fill = np.where(calls.is_remote, given.of_network(calls, "fill_us"), link_fill)
+        fill_us = 2.0 * np.sqrt(fill * np.maximum(link_us, net_us))
     return np.where(applies, hop_us, np.inf), link_us, net_us, fill_us
 
 

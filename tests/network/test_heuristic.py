@@ -32,14 +32,20 @@ def rows(op: str, sizes: np.ndarray, ranks: float, nodes: float) -> Rows:
 
 
 @given(
-    st.sampled_from(OPS), st.sampled_from(MACHINES), st.sampled_from((1, 2, 3, 16)), st.booleans()
+    st.sampled_from(OPS),
+    st.sampled_from(MACHINES),
+    st.sampled_from((1, 2, 3, 16)),
+    st.booleans(),
+    st.sampled_from(("collective/heuristic", "collective/learned")),
 )
-def test_monotone_and_continuous_in_size(op: str, machine: str, nodes: int, full: bool) -> None:
+def test_monotone_and_continuous_in_size(
+    op: str, machine: str, nodes: int, full: bool, model: str
+) -> None:
     there = node(machine)
     ranks = nodes * (there.gpus if full else 2)
-    found = collective_durations(rows(op, SIZES, ranks, nodes), there)
+    found = collective_durations(rows(op, SIZES, ranks, nodes), there, model=model)
     assert (np.diff(found.duration_us) >= 0).all()
-    assert (np.diff(np.log(found.duration_us)) < 0.13).all()
+    assert (np.diff(np.log(found.duration_us)) < 0.25).all()
     assert (found.low_us < found.duration_us).all()
     assert (found.high_us > found.duration_us).all()
 

@@ -1,0 +1,54 @@
+"""The heuristic's constants from measured curves: robust least squares of log time."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import numpy as np
+import tomllib
+
+from perfmodel.fit.collective_data import Measured
+from perfmodel.network.constants import Constants
+from perfmodel.network.heuristic import costs_of
+from perfmodel.ops.spec import Floats
+
+PRIOR_WEIGHT = 0.5
+"""What a constant costs that is e times its start, in units of the residuals."""
+_SCALE = 0.15
+"""Errors of log time up to this count by their square, larger ones by their size."""
+_ROUNDS = 12
+_STEP = 1e-3
+
+
+def start() -> Constants:
+    """Where the fit starts, and what constants stay near that the data say little of."""
+    text = files("perfmodel.network").joinpath("prior.toml").read_text(encoding="utf-8")
+    values = {
+        f"{table}.{name}": float(value)
+        for table, entries in tomllib.loads(text).items()
+        if isinstance(entries, dict)
+        for name, value in entries.items()
+    }
+    return Constants(values, "prior.toml")
+
+
+def fit_constants(measured: Measured) -> Constants:
+    """Constants that fit `measured` best, in the sense of a soft absolute error of log time."""
+    from scipy.optimize import least_squares
+
+    prior = start()
+    names = list(prior.values)
+    origin = np.log([prior.values[name] for name in names])
+    root = np.sqrt(measured.weight / measured.weight.mean())
+    log_us = np.log(measured.time_us)
+
+    def constants(logs: Floats) -> Constants:
+        return Constants(dict(zip(names, np.exp(logs).tolist(), strict=True)), "fitted")
+
+    def residuals(logs: Floats) -> Floats:
+        error = np.log(costs_of(measured.calls, constants(logs)).total_us) - log_us
+        soft = np.sign(error) * _SCALE * np.sqrt(2 * (np.sqrt(1 + (error / _SCALE) ** 2) - 1))
+        return np.concatenate([root * soft, (logs - origin) * PRIOR_WEIGHT])
+
+    found = least_squares(residuals, origin, max_nfev=_ROUNDS, diff_step=_STEP)
+    return constants(found.x)

@@ -1,0 +1,142 @@
+"""Points from the logs of nccl-tests, rccl-tests and PARAM (comms.py)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from perfmodel.errors import ModelError
+
+_OP = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "alltoallv": "all_to_all",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "sendrecv": "send_recv",
+}
+_RANK = re.compile(r"#\s+Rank\s+(\d+)\s.*\bon\s+(\S+)\s+device", re.IGNORECASE)
+_TEST = re.compile(
+    r"\b(all_?reduce|all_?gather|reduce_?scatter|all_?to_?allv?|alltoall|broadcast|reduce|sendrecv)"
+    r"_(?:perf|bench)\b|#\s*collective\s+test\s+starting\s*:\s*(\w+?)_perf",
+    re.IGNORECASE,
+)
+_NTHREADS = re.compile(r"nGpus\s+(\d+)", re.IGNORECASE)
+_PARAM_HEAD = re.compile(r"COMMS-RES.*size", re.IGNORECASE)
+_PARAM_OP = re.compile(r"collective[=:\s]+'?(\w+)|--collective[=\s]+(\w+)", re.IGNORECASE)
+_PARAM_WORLD = re.compile(
+    r"(?:world[_ ]size|global_size|num_?ranks?)\s*[:=]?\s*(\d+)", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measured collective; nodes are 0 where the log does not say."""
+
+    op: str
+    ranks: int
+    nodes: int
+    size_bytes: float
+    time_us: float
+
+
+def parse(
+    text: str,
+    where: str,
+    *,
+    op: str | None = None,
+    ranks: int | None = None,
+    nodes: int | None = None,
+) -> list[Point]:
+    """The points of a log, out of place; what it does not say is given by `op ranks nodes`.
+
+    Raises `ModelError` where no points are found, or their op or ranks are unknown.
+    """
+    found: list[Point] = []
+    seen: dict[int, str] = {}
+    current, param = op, False
+    columns: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        rank = _RANK.search(line)
+        if rank:
+            if int(rank[1]) == 0:
+                seen = {}
+            seen[int(rank[1])] = rank[2]
+            continue
+        named = _TEST.search(line)
+        if named and op is None:
+            current = _known(named[1] or named[2])
+        stated = _PARAM_OP.search(line)
+        if stated and op is None and _known(stated[1] or stated[2]):
+            current = _known(stated[1] or stated[2])
+        world = _PARAM_WORLD.search(line)
+        if world and not seen and ranks is None:
+            ranks = int(world[1])
+        if _PARAM_HEAD.search(line):
+            columns, param = _param_columns(line), True
+            continue
+        pair = _param_row(line, columns) if param else None
+        pair = pair or _nccl_row(line)
+        if pair is None:
+            continue
+        among = ranks or len(seen)
+        if current is None:
+            raise ModelError(f"{where}:{number}: which collective is it? name it with --collective")
+        if among < 2:
+            raise ModelError(f"{where}:{number}: among how many ranks? name them with --ranks")
+        found.append(Point(current, among, nodes or len(set(seen.values())), *pair))
+    if not found:
+        raise ModelError(f"{where}: no rows of nccl-tests or PARAM in it")
+    return found
+
+
+def _known(name: str | None) -> str | None:
+    return _OP.get((name or "").lower().replace("_", ""))
+
+
+def _nccl_row(line: str) -> tuple[float, float] | None:
+    """(bytes, out-of-place microseconds) of a row: size count type redop root time algbw busbw …"""
+    words = line.split()
+    if len(words) < 7 or not words[0].isdigit() or not words[1].isdigit():
+        return None
+    numbers = list(_numbers(words[2:]))
+    texts = len(words[2:]) - len(numbers)
+    if texts < 1 or len(numbers) < 3:
+        return None
+    at = 1 if re.fullmatch(r"-?\d+", words[4]) else 0
+    time_us = numbers[at] if at < len(numbers) else 0.0
+    return (float(words[0]), time_us) if time_us > 0 and float(words[0]) > 0 else None
+
+
+def _numbers(words: list[str]) -> Iterator[float]:
+    for word in words:
+        try:
+            yield float(word)
+        except ValueError:
+            continue
+
+
+def _param_columns(line: str) -> dict[str, int]:
+    words = re.split(r"\s{2,}|\t|,", line.strip())
+    columns = {}
+    for position, word in enumerate(words):
+        lower = word.lower()
+        if "size" in lower and "size" not in columns:
+            columns["size"] = position
+        elif "latency" in lower and ("p50" in lower or "time" not in columns):
+            columns["time"] = position
+    return columns
+
+
+def _param_row(line: str, columns: dict[str, int]) -> tuple[float, float] | None:
+    words = re.split(r"\s+|,", line.strip())
+    if "size" not in columns or "time" not in columns or not words[0].startswith("COMMS-RES"):
+        return None
+    try:
+        size, time_us = float(words[columns["size"]]), float(words[columns["time"]])
+    except (ValueError, IndexError):
+        return None
+    return (size, time_us) if size > 0 and time_us > 0 else None
