@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from math import prod
 
 from perfmodel.graph.ops import Argument, Op, Tensor, tensors_in
@@ -91,6 +92,33 @@ def rows_cols(shape: tuple[int, ...]) -> dict[str, float]:
     """A shape as `rows` and `cols`, the last dimension."""
     cols = shape[-1] if shape else 1
     return {"rows": float(size(shape[:-1])), "cols": float(cols)}
+
+
+def is_strided(tensors: Sequence[Tensor], shape: tuple[int, ...]) -> bool:
+    """Whether tensors that make one of `shape` are laid out in more than one way.
+
+    One that is broadcast is; a scalar is not, nor strides that are not known.
+    """
+    layouts = set()
+    for held in tensors:
+        if size(held.shape) == 1:
+            continue
+        if held.shape != shape:
+            return True
+        layouts.add(_layout(held))
+    return len(layouts) > 1 or "sliced" in layouts
+
+
+def _layout(held: Tensor) -> Hashable:
+    """The order of the dimensions in memory, `""` for the usual one, or `sliced` with holes."""
+    pairs = [(s, n) for n, s in zip(held.shape, held.strides, strict=False) if n > 1]
+    expected = 1
+    for stride, length in sorted(pairs):
+        if stride != expected:
+            return "sliced"
+        expected *= length
+    usual = all(a[0] > b[0] for a, b in pairwise(pairs))
+    return "" if usual else tuple(stride for stride, _ in pairs)
 
 
 def tensor_bytes(tensor_: Tensor) -> float:

@@ -280,7 +280,7 @@ def _graph(
         rank=rank,
         resource=np.array(draft.resource, np.int64),
         row=np.full(count, NONE, np.int64),
-        start_us=np.zeros(count),
+        start_us=np.arange(count, dtype=np.float64),
         duration_us=duration,
         release_us=np.where(has_edge, -np.inf, 0.0),
     )

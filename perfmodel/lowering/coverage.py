@@ -30,7 +30,10 @@ KERNEL_FAMILIES: dict[str, tuple[str, ...]] = {
     "transfer": ("memcpy_host", "memcpy", "memcpy_peer", "elementwise"),
 }
 """Family of the vocabulary to those of kernel names that its ops become."""
+SET_UPS = ("scan", "embedding")
+"""What tiny kernels before others are called; they are lowered as fills."""
 KERNEL_FAMILIES_OF_OP: dict[str, tuple[str, ...]] = {
+    "fill": (*_STREAMED, *SET_UPS),
     "softmax": ("softmax",),
     "log_softmax": ("softmax",),
     "batch_norm": ("norm",),

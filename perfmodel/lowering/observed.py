@@ -9,13 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from perfmodel.graph.ops import NO_OP, Argument, Op, OpGraph, Tensor
 from perfmodel.lowering.arguments import HOST
 from perfmodel.lowering.guesses import COLLECTIVE
+from perfmodel.lowering.precision import FP32, TF32
 from perfmodel.lowering.rules.copies import MEMCPY
+from perfmodel.ops.dtypes import dtype_of_kernel
+from perfmodel.ops.families import family_of_kernel
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import Links, launching_op
 
+GEMM = "gemm"
 DIRECTIONS = {
     "Memcpy HtoD": MEMCPY[0],
     "CopyHostToDevice": MEMCPY[0],
@@ -25,6 +31,13 @@ DIRECTIONS = {
 """How profiles name a copy, and its direction."""
 MIN_RECORDED_FRAC = 0.5
 """Files that hold less of what ran do not tell that an op launched nothing."""
+
+
+def uses_tf32(rank: RankTrace) -> bool:
+    """Whether matrix products of a profile ran in TF32, by the names of most of their kernels."""
+    names = [rank.text(row) for row in np.flatnonzero(rank.is_device).tolist()]
+    kinds = [dtype_of_kernel(name) for name in names if family_of_kernel(name) == GEMM]
+    return kinds.count(TF32) > kinds.count(FP32)
 
 
 def with_placement(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:

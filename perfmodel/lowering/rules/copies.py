@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.graph.ops import Op, Tensor
-from perfmodel.lowering.arguments import HOST, flag, output, size, tensor
+from perfmodel.lowering.arguments import HOST, flag, is_strided, output, size, tensor
 from perfmodel.lowering.names import entries
 from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
 from perfmodel.lowering.rules.elementwise import pointwise
@@ -28,7 +28,10 @@ def copied(target: Tensor, source: Tensor, *, non_blocking: bool = False) -> Seq
     if TRANSPOSED in (layout(source), layout(target)) and layout(source) != layout(target):
         rows, cols = _matrix(source if layout(source) == TRANSPOSED else target)
         return (Piece("transpose_copy", {"rows": rows, "cols": cols}, target.dtype),)
-    return (Piece("copy", {"elements": float(elements)}, target.dtype),)
+    dims = {"elements": float(elements)}
+    if is_strided([target, source], target.shape):
+        dims["strided"] = 1.0
+    return (Piece("copy", dims, target.dtype),)
 
 
 def across(name: str, moved: Tensor, *, non_blocking: bool = False) -> Sequence[Piece]:

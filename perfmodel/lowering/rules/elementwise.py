@@ -8,6 +8,7 @@ from perfmodel.graph.ops import Op, Tensor, tensors_in
 from perfmodel.lowering.arguments import (
     broadcast,
     bytes_of,
+    is_strided,
     result_shape,
     rows_cols,
     size,
@@ -179,6 +180,8 @@ def pointwise(
         "writes": sum(map(tensor_bytes, writes)) / full,
         "flop_per_element": flop,
     }
+    if is_strided(tensors, max((t.shape for t in tensors), key=size)):
+        dims["strided"] = 1.0
     return (Piece("elementwise", dims, dtype),)
 
 
@@ -215,9 +218,9 @@ def named(op: Op) -> Sequence[Piece]:
     full = [t for t in tensors if t.shape == shape]
     scalars = [t for t in tensors if size(t.shape) == 1 and t.shape != shape]
     same = len({t.dtype for t in [*full, *_result(op, tensors[0].dtype)]}) == 1
-    if same and len(full) + len(scalars) == len(tensors):
-        if len(full) == 1:
-            return (Piece(SCALAR.get(name, name), rows_cols(shape), full[0].dtype),)
-        if len(full) == 2:
-            return (Piece(name, rows_cols(shape), full[0].dtype),)
+    if same and len(full) + len(scalars) == len(tensors) and len(full) in (1, 2):
+        dims = rows_cols(shape)
+        if is_strided([*full, *_result(op, full[0].dtype)], shape):
+            dims["strided"] = 1.0
+        return (Piece(SCALAR.get(name, name) if len(full) == 1 else name, dims, full[0].dtype),)
     return general(op)

@@ -14,16 +14,7 @@ from perfmodel.lowering.arguments import (
 )
 from perfmodel.lowering.names import entries
 from perfmodel.lowering.piece import LOWERINGS, Piece
-
-SCAN_LAUNCHES = 2
-
-
-def scan(elements: int, dtype: str) -> Sequence[Piece]:
-    """A prefix sum by cub: one kernel initialises, one scans."""
-    if not elements:
-        return ()
-    dims = {"rows": 1.0, "cols": float(elements)}
-    return (Piece("cumsum", dims, dtype, launches=SCAN_LAUNCHES),)
+from perfmodel.lowering.rules.sort import scan
 
 
 def over_segments(

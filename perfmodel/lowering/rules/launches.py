@@ -7,19 +7,25 @@ from dataclasses import replace
 from functools import partial
 from math import ceil
 
+import numpy as np
+
 from perfmodel.graph.ops import Op
 from perfmodel.lowering.piece import LOWERINGS, Lowering, Piece
 from perfmodel.lowering.rules import convolution, matmul
+from perfmodel.ops.spec import OPS
+from perfmodel.ops.vocabulary.convolution import input_area, kernel_area, output_area
+
+CONV = "conv2d"
 
 TILE, MOST_TILES, LEAST_K = 64, 24, 256
 """cuBLAS splits the contraction, and adds up in a second kernel, when so few tiles share so long a
 one. Source: fp32 products of one A100 trace (117 of 132 shapes), checked on V100 (16 of 19)."""
 SPLIT_K_LAUNCHES = 2
 
-LIBRARY_LAUNCHES = {"cuda": 2, "rocm": 5}
-"""Per convolution: cuDNN prepares offsets or zeros; MIOpen transposes in and out and casts.
+CUDNN_LAUNCHES = 2
+"""Per convolution: cuDNN prepares offsets or zeros first.
 
-Source: means of ResNet traces, V100 with PyTorch 1.9 (1.9 to 2.6), MI300X in bf16 (5.1).
+Source: means of two ResNet traces on V100 with PyTorch 1.9 (1.9 forward, 2.6 and 2.4 backward).
 """
 CONVOLUTIONS: dict[str, Lowering] = {
     "cudnn_convolution": convolution.cudnn_convolution,
@@ -33,11 +39,52 @@ CONVOLUTIONS: dict[str, Lowering] = {
 PRODUCTS: dict[str, Lowering] = {"mm": matmul.mm, "addmm": matmul.addmm}
 
 
-def several(rule: Lowering, launches: int, op: Op) -> Sequence[Piece]:
-    """The rule's convolutions, each with `launches` launches."""
+def cudnn(rule: Lowering, op: Op) -> Sequence[Piece]:
+    """The rule's convolutions with the launches before them."""
     return [
-        replace(piece, launches=launches) if piece.op == "conv2d" else piece for piece in rule(op)
+        replace(piece, launches=CUDNN_LAUNCHES) if piece.op == CONV else piece for piece in rule(op)
     ]
+
+
+def miopen(rule: Lowering, op: Op) -> Sequence[Piece]:
+    """The rule's convolutions, each with its operands to the layout of its kernels and back.
+
+    Two transposes in, a fill of the result, one transpose out. Source: the kernels of a ResNet
+    trace on MI300X in bf16 (5.1 per convolution).
+    """
+    return [each for piece in rule(op) for each in _transposed(piece)]
+
+
+def _transposed(piece: Piece) -> Sequence[Piece]:
+    if piece.op != CONV:
+        return (piece,)
+    *read, written = operands(piece)
+    layouts = [
+        Piece("transpose_copy", {"rows": rows, "cols": cols}, piece.dtype)
+        for rows, cols in (*read, written)
+    ]
+    zeros = Piece("fill", {"rows": written[0], "cols": written[1]}, piece.dtype)
+    return (*layouts[:2], zeros, piece, layouts[2])
+
+
+def operands(piece: Piece) -> tuple[tuple[float, float], ...]:
+    """(rows, cols) of what a convolution reads, reads and writes, in order; a row per channel."""
+    batch, ins, outs, groups = (
+        piece.dims[name] for name in ("batch", "in_channels", "out_channels", "groups")
+    )
+    dims = {name: np.full(1, value) for name, value in {**OPS[CONV].defaults, **piece.dims}.items()}
+    image, made, kernel = (float(area(dims)[0]) for area in (input_area, output_area, kernel_area))
+    values, result, weight = (
+        (batch * ins, image),
+        (batch * outs, made),
+        (outs * ins / groups, kernel),
+    )
+    order = {
+        "fwd": (values, weight, result),
+        "bwd_data": (result, weight, values),
+        "bwd_weight": (values, result, weight),
+    }
+    return order[piece.direction]
 
 
 def split_k(rule: Lowering, op: Op) -> Sequence[Piece]:
@@ -55,8 +102,8 @@ def is_split(product: Piece) -> bool:
     return min(m, n) > 1 and tiles <= MOST_TILES and k >= LEAST_K
 
 
-for _target, _launches in LIBRARY_LAUNCHES.items():
-    for _name, _rule in CONVOLUTIONS.items():
-        LOWERINGS.register(f"{_target}/aten::{_name}")(partial(several, _rule, _launches))
+for _name, _rule in CONVOLUTIONS.items():
+    LOWERINGS.register(f"cuda/aten::{_name}")(partial(cudnn, _rule))
+    LOWERINGS.register(f"rocm/aten::{_name}")(partial(miopen, _rule))
 for _name, _rule in PRODUCTS.items():
     LOWERINGS.register(f"cuda/aten::{_name}")(partial(split_k, _rule))

@@ -9,6 +9,8 @@ from perfmodel.lowering.arguments import bytes_of, integer, integers, size, tens
 from perfmodel.lowering.names import entries
 from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
 
+SET_UP = Piece("fill", {"rows": 1.0, "cols": 1.0}, "int32")
+"""A kernel that does next to nothing before another."""
 SINGLE_TILE = 4096
 """Keys that one thread block sorts at once."""
 RADIX_BITS = 8
@@ -40,6 +42,13 @@ def first(op: Op) -> Tensor:
     if found is None:
         raise Untold
     return found
+
+
+def scan(elements: int, dtype: str, op: str = "cumsum") -> Sequence[Piece]:
+    """A prefix sum by cub: one kernel sets up what the other waits on, block by block."""
+    if not elements:
+        return ()
+    return (SET_UP, Piece(op, {"rows": 1.0, "cols": float(elements)}, dtype))
 
 
 def _along(op: Op, position: int) -> tuple[int, int]:
@@ -91,8 +100,9 @@ def cumsum(op: Op) -> Sequence[Piece]:
     rows, cols = _along(op, 1)
     if not rows * cols:
         return ()
-    dims = {"rows": float(rows), "cols": float(cols)}
-    return (Piece("cumsum", dims, values.dtype, launches=2 if rows == 1 else 1),)
+    if rows == 1:
+        return scan(cols, values.dtype)
+    return (Piece("cumsum", {"rows": float(rows), "cols": float(cols)}, values.dtype),)
 
 
 @LOWERINGS.register(*entries("bucketize", "searchsorted"))

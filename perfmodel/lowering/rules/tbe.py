@@ -16,7 +16,7 @@ from perfmodel.graph.ops import Op, Tensor, tensors_in
 from perfmodel.lowering.arguments import REUSE, bytes_of, numbers, output, size
 from perfmodel.lowering.names import entries
 from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
-from perfmodel.lowering.rules.sort import sorted_rows
+from perfmodel.lowering.rules.sort import SET_UP, scan, sorted_rows
 
 INTEGERS = ("int64", "int32")
 STATE_BYTES = {
@@ -36,8 +36,6 @@ BACKWARD_LAUNCHES = 3
 BITS_BETWEEN, MOST_BETWEEN = 2, 3
 """Steps to `indices` from `hash_size_cumsum` with the bits after it, and from `D_offsets` with
 `total_D` and `max_D` after it."""
-TWO_LAUNCHES = 2
-"""cub's scans: one initialises, one scans."""
 
 
 @dataclass(frozen=True)
@@ -173,17 +171,15 @@ def lookup_backward(op: Op) -> Sequence[Piece]:
     per_row, per_element = STATE_BYTES.get(optimizer, (0.0, 0.0))
     state_bytes = per_row + per_element * call.dim
     lookups = float(call.lookups)
-    whole = {"rows": 1.0, "cols": lookups}
     table = piece_of(call, op, "bwd")
-    table = replace(
-        table, dims={**table.dims, "state_bytes": state_bytes}, launches=BACKWARD_LAUNCHES
-    )
+    table = replace(table, dims={**table.dims, "state_bytes": state_bytes})
     weights = (piece_of(call, op, "bwd_indice_weights"),) if call.weighted else ()
     return (
         *weights,
         Piece("elementwise", {"elements": lookups}, "int64"),
         *sorted_rows(1, call.lookups, "int64", key_bits=float(call.key_bits)),
-        Piece("run_length_encode", whole, "int64", launches=TWO_LAUNCHES),
-        Piece("cumsum", whole, "int32", launches=TWO_LAUNCHES),
+        *scan(call.lookups, "int64", "run_length_encode"),
+        *scan(call.lookups, "int32"),
+        *(SET_UP,) * (BACKWARD_LAUNCHES - 1),
         table,
     )

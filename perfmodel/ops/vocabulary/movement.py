@@ -11,6 +11,8 @@ from perfmodel.ops.streaming import elements, rows_cols, streaming
 
 ROWS_COLS = ("rows", "cols")
 INDEX_BYTES = 8.0
+STRIDED = {"strided": 0.0}
+"""1 where an operand does not lie in one stretch."""
 TABLE = {"hash_size": 0.0}
 """0 where the size of the table is not known."""
 
@@ -23,12 +25,14 @@ def _all_tensors(dims: Dims) -> Floats:
     return rows_cols(dims) * dims["tensors"]
 
 
-OPS.register("copy")(streaming(elements, ("elements",), flop=0.0))
+OPS.register("copy")(streaming(elements, ("elements",), flop=0.0, defaults=STRIDED))
 OPS.register("transpose_copy")(streaming(rows_cols, ROWS_COLS, flop=0.0))
 
 # `tensors` of `rows x cols` each become, or come from, one of `rows x (cols * tensors)`.
 for _name in ("cat", "split"):
-    OPS.register(_name)(streaming(_all_tensors, (*ROWS_COLS, "tensors"), flop=0.0))
+    OPS.register(_name)(
+        streaming(_all_tensors, (*ROWS_COLS, "tensors"), flop=0.0, defaults=STRIDED)
+    )
 
 for _name in ("index_select", "gather", "embedding"):
     OPS.register(_name)(
