@@ -7,7 +7,7 @@ from math import prod
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opgraph_nodes import TRACES, Et, tensor
+from opgraph_nodes import TRACES, Et, op, profile, tensor
 
 from perfmodel.errors import WorkloadError
 from perfmodel.graph import op_graph
@@ -24,8 +24,8 @@ def captured(model: str, batch: int) -> OpGraph:
 
 def tensors_of(graph: OpGraph) -> list[tuple[str, list[tuple[object, ...]]]]:
     return [
-        (op.name, [(t.shape, t.dtype, t.strides) for t in tensors_in((op.inputs, op.outputs))])
-        for op in graph.ops
+        (o.name, [(t.shape, t.dtype, t.strides) for t in tensors_in((o.inputs, o.outputs))])
+        for o in graph.ops
     ]
 
 
@@ -67,9 +67,9 @@ def layer(batch: int, parts: int = 0) -> OpGraph:
 
 
 def test_a_weight_of_the_batch_s_size_stays() -> None:
-    (op,) = rebatch(layer(8), 20).graph.ops
-    assert [t.shape for t in op.tensors] == [(20, 3), (8, 3), (8,)]
-    assert [t.shape for t in tensors_in(op.outputs)] == [(20, 8)]
+    (linear,) = rebatch(layer(8), 20).graph.ops
+    assert [t.shape for t in linear.tensors] == [(20, 3), (8, 3), (8,)]
+    assert [t.shape for t in tensors_in(linear.outputs)] == [(20, 8)]
 
 
 def test_parts_of_the_batch_must_come_out_whole() -> None:
@@ -77,6 +77,20 @@ def test_parts_of_the_batch_must_come_out_whole() -> None:
     with pytest.raises(WorkloadError, match=r"op 1 \(aten::view\).*10 samples"):
         rebatch(graph, 10)
     assert rebatch(graph, 24).graph.ops[1].outputs[0].shape == (8, 3, 12)
+
+
+def test_a_constant_of_the_batch_s_size_contradicts_another_batch() -> None:
+    et = Et()
+    et.add("aten::linear", [tensor(1, 8, 3), tensor(2, 5, 3), tensor(3, 5)], [tensor(4, 8, 5)])
+    et.add("aten::neg", [tensor(4, 8, 5)], [tensor(5, 8, 5)])
+    constant = et.label("Optimizer.step#SGD.step")
+    et.add("aten::add_", [tensor(6, 8, 8)], [tensor(6, 8, 8)], at=constant)
+    et.add("aten::mm", [tensor(6, 8, 8), tensor(5, 8, 5)], [tensor(7, 8, 5)])
+    graph = et.graph()
+    with pytest.raises(
+        WorkloadError, match=r"op 3 \(aten::mm\): operands of \[8, 8\] and \[16, 5\]"
+    ):
+        rebatch(graph, 16)
 
 
 @pytest.mark.parametrize("batch", [0, -4, 2.5])
@@ -90,6 +104,24 @@ def test_a_graph_without_inputs_names_no_batch() -> None:
     et.add("aten::rand", outputs=[tensor(1, 3)])
     with pytest.raises(WorkloadError, match="no input tells the batch"):
         rebatch(et.graph(), 4)
+
+
+def test_a_profile_alone_is_told_by_its_layers() -> None:
+    """Width, weight and batch are all 8: rows of layers are the batch, weights are not."""
+    square = {"types": ["float"] * 2, "dims": [[8, 8], [8, 8]]}
+    trace = profile(
+        op("aten::linear", 0, 9, **square),
+        op("aten::mm", 1, 3, **square),
+        op("aten::relu", 10, 3, dims=[[8, 8]], types=["float"]),
+        op("aten::neg", 20, 3, dims=[[3, 8]], types=["float"]),
+    )
+    found, undone = rebatch(op_graph(trace)[0], 20)
+    assert [[t.shape for t in o.tensors] for o in found.ops] == [
+        *[[(20, 8), (8, 8)]] * 2,
+        [(20, 8)],
+        [(3, 8)],
+    ]
+    assert "an execution trace tells it exactly" in undone[0]
 
 
 def test_collectives_scale_with_their_tensors() -> None:

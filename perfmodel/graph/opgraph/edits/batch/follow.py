@@ -34,7 +34,8 @@ class Follower:
         self._graph = graph
         self._batch = batch
         self._leaves = Leaves(graph, batch)
-        self._known: dict[int, tuple[tuple[int, ...], Dims]] = {}
+        self._known: dict[tuple[int, int], tuple[tuple[int, ...], Dims]] = {}
+        """By tensor and storage: ids of tensors are those of others later."""
         self._stored: dict[int, list[tuple[tuple[int, ...], Dims]]] = defaultdict(list)
         self._entries: dict[int, Size] = {}
         """Sparse tensors by id: how many entries they hold."""
@@ -59,7 +60,7 @@ class Follower:
     def _read(self, index: int, position: int, tensor: Tensor) -> Dims:
         if not tensor.shape:
             return ()
-        known = self._known.get(tensor.tensor_id)
+        known = self._known.get((tensor.tensor_id, tensor.storage_id))
         if known and known[0] == tensor.shape:
             return known[1]
         if self._leaves.is_gradient(index):
@@ -77,7 +78,7 @@ class Follower:
 
     def _kept(self, tensor: Tensor, dims: Dims) -> Dims:
         if tensor.tensor_id >= 0:
-            self._known[tensor.tensor_id] = (tensor.shape, dims)
+            self._known[tensor.tensor_id, tensor.storage_id] = (tensor.shape, dims)
         if tensor.storage_id >= 0:
             self._stored[tensor.storage_id][-3:] = [
                 *self._stored[tensor.storage_id][-2:],
@@ -133,7 +134,7 @@ class Follower:
                 if (
                     other is not None
                     and other.tensor_id == tensor.tensor_id
-                    and other.shape == tensor.shape
+                    and (other.storage_id, other.shape) == (tensor.storage_id, tensor.shape)
                     and self.outputs[above][at] is not None
                 ):
                     return self.outputs[above][at]
@@ -150,7 +151,7 @@ class Follower:
         for at, tensor in enumerate(made):
             if tensor is None or self.outputs[index][at] is not None:
                 continue
-            known = self._known.get(tensor.tensor_id)
+            known = self._known.get((tensor.tensor_id, tensor.storage_id))
             is_own = known is not None and known[0] == tensor.shape
             calls = index + 1 < len(self._graph.ops) and self._graph.ops[index + 1].parent == index
             if is_own and calls and known is not None:

@@ -6,6 +6,7 @@ from collections import Counter
 from math import prod
 
 from perfmodel.errors import WorkloadError
+from perfmodel.graph.opgraph.edits.batch.anonymous import Anonymous
 from perfmodel.graph.opgraph.edits.batch.sizes import Dims, Size, fixed, per_sample
 from perfmodel.graph.ops import INPUT, NO_OP, OPTIMIZER, OpGraph, Tensor, tensors_in
 
@@ -30,6 +31,7 @@ _FIRST_LAYERS = {
 _LED_BY_BATCH = {"aten::embedding": 1, "aten::embedding_bag": 2}
 """In a profile alone: arguments whose first size is the batch."""
 _ACCUMULATE = "AccumulateGrad"
+_INTEGERS = ("int32", "int64")
 _LOOKUP = "fbgemm::"
 _DATA_DEPENDENT_FACTOR = 4
 """Lists of indices this many times the batch or longer grow with it, divisible by it or not."""
@@ -41,6 +43,7 @@ class Leaves:
     def __init__(self, graph: OpGraph, batch: int) -> None:
         self._graph = graph
         self._batch = batch
+        self._anonymous = Anonymous(graph, batch)
         self._fixed_storages = {
             tensor.storage_id
             for op in graph.ops
@@ -59,12 +62,13 @@ class Leaves:
     def is_fixed(self, index: int, position: int, tensor: Tensor) -> bool:
         """Whether it is a parameter, a gradient, an optimizer's state, or of a table."""
         op = self._graph.ops[index]
-        is_list = tensor.dtype in ("int32", "int64") and tensor.shape[:1] >= (self._batch,)
+        is_list = tensor.dtype in _INTEGERS and tensor.shape[:1] >= (self._batch,)
         if (
             op.phase == OPTIMIZER
             or tensor.storage_id in self._fixed_storages
             or position in _WEIGHTS.get(op.name, ())
             or (tensor.storage_id < 0 and tensor.shape in self._fixed_shapes)
+            or self._anonymous.is_parameter(tensor)
             or (op.name.startswith(_LOOKUP) and not is_list)
         ):
             return True
@@ -81,6 +85,9 @@ class Leaves:
 
     def dims(self, index: int, position: int, tensor: Tensor) -> Dims:
         """Sizes of a tensor that an op reads first, as the argument at `position`."""
+        product = self._anonymous.product(self._graph.ops[index], position)
+        if product is not None:
+            return product
         if self.is_fixed(index, position, tensor):
             return fixed(tensor.shape)
         return self._input_dims(index, position, tensor)
@@ -90,7 +97,9 @@ class Leaves:
         per sample. A dimension that is taken apart by `select` is not the batch."""
         op, shape, batch = self._graph.ops[index], tensor.shape, self._batch
         taken = op.inputs[1] if op.name == "aten::select" and position == 0 else None
-        at = next((i for i, size in enumerate(shape) if size == batch and i != taken), None)
+        leads_only = tensor.tensor_id < 0 and tensor.dtype not in _INTEGERS
+        places = range(1 if leads_only else len(shape))
+        at = next((i for i in places if shape[i] == batch and i != taken), None)
         if at is not None:
             return (*fixed(shape[:at]), Size(1, 0), *fixed(shape[at + 1 :]))
         lead, rest = shape[0], fixed(shape[1:])
@@ -98,7 +107,7 @@ class Leaves:
             return (Size(lead // batch, 0), *rest)
         if not rest and 1 < batch < lead and lead % batch == 1:
             return (Size(lead // batch, 1),)
-        is_list = not rest and tensor.dtype in ("int32", "int64")
+        is_list = not rest and tensor.dtype in _INTEGERS
         if is_list and lead > _DATA_DEPENDENT_FACTOR * batch:
             return (per_sample(lead, batch),)
         return fixed(shape)
