@@ -60,7 +60,7 @@ def restore_command(verb: str, arguments: argparse.Namespace) -> str:
     """The command that gives these results again, without the output folder."""
     words = ["python", "-m", "perfmodel.collect", verb]
     for name, value in sorted(vars(arguments).items()):
-        if name in {"output", "verb", "run", "debug"} or value in (None, "") or value is False:
+        if name in {"output", "verb", "run", "debug"} or value in (None, "", []) or value is False:
             continue
         words.append(f"--{name.replace('_', '-')}")
         if isinstance(value, (list, tuple)):

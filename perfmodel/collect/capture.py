@@ -53,7 +53,7 @@ def capture(
         backend, training.step, plan.active, stem.with_name(f"{stem.name}{suffix}")
     )
     after_us = time_steps(backend, training.step, half)
-    unprofiled_us = before_us + after_us
+    pipelined_us = round(time_loop(backend, training.step, half), 3)
     record = {
         "schema": SCHEMA,
         **provenance,
@@ -61,18 +61,28 @@ def capture(
         "world": ranks.world,
         "machine": describe_machine(backend),
         "workload": training.description,
+        **step_record(before_us, profiled_us, after_us),
+        "files_bytes": sizes,
+    }
+    record["unprofiled"]["pipelined_us"] = pipelined_us
+    write_record(stem.with_name(f"{stem.name}{suffix}.json"), record)
+    return record
+
+
+def step_record(
+    before_us: list[float], profiled_us: list[float], after_us: list[float]
+) -> dict[str, Any]:
+    """What a record says of un-profiled steps, before and after, and of the profiled between."""
+    unprofiled_us = before_us + after_us
+    return {
         "unprofiled": {
             **summarize(unprofiled_us),
-            "pipelined_us": round(time_loop(backend, training.step, half), 3),
             "before_us": _rounded(before_us),
             "after_us": _rounded(after_us),
         },
         "profiled": {**summarize(profiled_us), "step_us": _rounded(profiled_us)},
         "profiler_cost_frac": round(robust_us(profiled_us) / robust_us(unprofiled_us) - 1, 4),
-        "files_bytes": sizes,
     }
-    write_record(stem.with_name(f"{stem.name}{suffix}.json"), record)
-    return record
 
 
 def profile_block(
@@ -85,46 +95,74 @@ def profile_block(
     with tempfile.TemporaryDirectory() as folder:
         kineto, observed = Path(folder) / "kineto.json", Path(folder) / "et.json"
         times_us = _profile(backend, step, active, kineto, observed)
-        sizes = {}
-        for kind, source in (("kineto", kineto), ("et", observed)):
-            if stem is not None:
-                target = stem.with_name(f"{stem.name}_{kind}.json.gz")
-                sizes[target.name] = scrub_file(source, target)
+        sizes = keep_traces(kineto, observed, stem) if stem is not None else {}
     return times_us, sizes
+
+
+def keep_traces(kineto: Path, observed: Path, stem: Path) -> dict[str, int]:
+    """Write both traces scrubbed and packed beside `stem`; the bytes of each file."""
+    sizes = {}
+    for kind, source in (("kineto", kineto), ("et", observed)):
+        target = stem.with_name(f"{stem.name}_{kind}.json.gz")
+        sizes[target.name] = scrub_file(source, target)
+    return sizes
 
 
 def _profile(
     backend: Backend, step: Callable[[int], None], active: int, kineto: Path, observed: Path
 ) -> list[float]:
     """Profile `active` steps after a warm-up; wall time of each active step in microseconds."""
-    profiler = backend.torch.profiler
-    observer = profiler.ExecutionTraceObserver()
-    observer.register_callback(str(observed))
-    activities = [profiler.ProfilerActivity.CPU]
-    if backend.is_gpu:
-        activities.append(profiler.ProfilerActivity.CUDA)
-    # Since PyTorch 2.2 the profiler starts and stops an observer that it is handed, so that both
-    # files cover the same steps; before that it has to be started by hand.
-    handed = "execution_trace_observer" in inspect.signature(profiler.profile).parameters
-    options = {"execution_trace_observer": observer} if handed else {}
-    total = PROFILER_WARMUP + active
+    profiling = Profiling(backend, active, kineto, observed)
     times_us: list[float] = []
-    with profiler.profile(
-        activities=activities,
-        record_shapes=True,
-        schedule=profiler.schedule(wait=0, warmup=PROFILER_WARMUP, active=active, repeat=1),
-        on_trace_ready=lambda done: done.export_chrome_trace(str(kineto)),
-        **options,
-    ) as running:
-        for number in range(total):
-            if number == PROFILER_WARMUP and not handed:
-                observer.start()
+    try:
+        for number in range(PROFILER_WARMUP + active):
             times_us.append(time_step(backend, step, number))
-            if number == total - 1 and not handed:
-                observer.stop()
-            running.step()
-    observer.unregister_callback()
+            profiling.step()
+    finally:
+        profiling.stop()
     return times_us[PROFILER_WARMUP:]
+
+
+class Profiling:
+    """Both profilers at work on `PROFILER_WARMUP` and then `active` steps.
+
+    `step()` is called after each of them; the profile is written after the last.
+    """
+
+    def __init__(self, backend: Backend, active: int, kineto: Path, observed: Path) -> None:
+        profiler = backend.torch.profiler
+        self._observer = profiler.ExecutionTraceObserver()
+        self._observer.register_callback(str(observed))
+        activities = [profiler.ProfilerActivity.CPU]
+        if backend.is_gpu:
+            activities.append(profiler.ProfilerActivity.CUDA)
+        # Since PyTorch 2.2 the profiler starts and stops an observer that it is handed, so that
+        # both files cover the same steps; before that it has to be started by hand.
+        self._handed = "execution_trace_observer" in inspect.signature(profiler.profile).parameters
+        options = {"execution_trace_observer": self._observer} if self._handed else {}
+        self._done, self._total = 0, PROFILER_WARMUP + active
+        self._running = profiler.profile(
+            activities=activities,
+            record_shapes=True,
+            schedule=profiler.schedule(wait=0, warmup=PROFILER_WARMUP, active=active, repeat=1),
+            on_trace_ready=lambda done: done.export_chrome_trace(str(kineto)),
+            **options,
+        )
+        self._running.start()
+
+    def step(self) -> None:
+        """One more step is over."""
+        self._done += 1
+        if not self._handed and self._done == self._total:
+            self._observer.stop()
+        self._running.step()
+        if not self._handed and self._done == PROFILER_WARMUP:
+            self._observer.start()
+
+    def stop(self) -> None:
+        """Let go of both."""
+        self._running.stop()
+        self._observer.unregister_callback()
 
 
 def _rounded(values_us: list[float]) -> list[float]:

@@ -7,10 +7,11 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from perfmodel.collect import kernels, ops, overheads, trace, truth
+from perfmodel.collect import collectives, kernels, ops, overheads, trace, truth
 from perfmodel.errors import PerfmodelError
 
 VERBS = {
+    "collectives": collectives,
     "kernels": kernels,
     "ops": ops,
     "overheads": overheads,

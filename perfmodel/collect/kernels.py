@@ -14,6 +14,7 @@ from perfmodel.collect.bench import Bench
 from perfmodel.collect.budget import Budget, informative_order
 from perfmodel.collect.families import FAMILIES, Scope, load_families, scope_of
 from perfmodel.collect.machine import BusyElsewhere, describe_machine, gpu_state
+from perfmodel.collect.models.configuration import parse_histogram
 from perfmodel.collect.records import write_record
 from perfmodel.collect.stopwatch import CACHES
 from perfmodel.collect.table import Table
@@ -34,6 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"comma-separated, of {', '.join(load_families())} (default: {ALL})",
     )
     parser.add_argument("--dtypes", help="comma-separated, of those that the machine has")
+    parser.add_argument(
+        "--histogram",
+        help="reuse of embedding rows: LOOKUPS:ROWS shares, as in '0.9:0.1 0.1:0.9'",
+    )
     parser.add_argument("--minutes", type=minutes, default=10.0, help="time to spend (default 10)")
     parser.add_argument("--cache", choices=(*CACHES, "both"), default="both")
     parser.add_argument("--threads", type=int, help="intra-op threads of the CPU")
@@ -49,6 +54,9 @@ def run(arguments: argparse.Namespace) -> None:
     budget = Budget(arguments.minutes)
     caches = CACHES if arguments.cache == "both" else (arguments.cache,)
     scope = scope_of(backend)
+    if arguments.histogram:
+        parse_histogram(arguments.histogram)
+        scope = replace(scope, histograms=(arguments.histogram,))
     if arguments.dtypes:
         scope = replace(scope, dtypes=chosen_dtypes(arguments.dtypes, scope))
     cases = informative_order({name: list(FAMILIES[name].cases(scope)) for name in families})

@@ -7,7 +7,7 @@ from itertools import count
 
 ALIGNMENT = 64
 _PRIMES = (2, 3, 5, 7)
-_ITERATIONS = 40
+_MORE_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)
 
 
 def halton(index: int, base: int) -> float:
@@ -24,16 +24,13 @@ def halton(index: int, base: int) -> float:
 
 
 def kronecker(index: int, dims: int) -> tuple[float, ...]:
-    """Element `index` (from 0) of the additive recurrence in `dims` dimensions, in (0, 1).
+    """Element `index` (from 0) of an additive recurrence in at most ten dimensions, in (0, 1).
 
-    It fills a box of any number of dimensions evenly, where Halton points of large bases line up.
-    Source: Roberts 2018, "The unreasonable effectiveness of quasirandom sequences": steps are
-    powers of the inverse root of `x ** (dims + 1) = x + 1`.
+    Its steps are the square roots of primes, which no short period comes near: it fills a box of
+    many dimensions evenly, where Halton points of large bases line up.
+    Source: Richtmyer 1951; Niederreiter 1978, "Quasi-Monte Carlo methods".
     """
-    root = 2.0
-    for _ in range(_ITERATIONS):
-        root = (1 + root) ** (1 / (dims + 1))
-    return tuple((0.5 + (index + 1) * root ** -(dim + 1)) % 1 for dim in range(dims))
+    return tuple((0.5 + (index + 1) * prime**0.5) % 1 for prime in _MORE_PRIMES[:dims])
 
 
 def log_between(low: float, high: float, fraction: float) -> float:

@@ -14,7 +14,7 @@ IDENTITY = (
     *("op", "device", "dtype", "direction", "timing", "cache", "variant"),
     *("b", "m", "n", "k", "layout", "bias", "rows", "cols", "elements", "tensors"),
     *("batch", "in_channels", "out_channels", "kernel_size", "input_size", "stride", "padding"),
-    *("hash_size", "dim", "pooling", "zipf_alpha"),
+    *("hash_size", "dim", "pooling", "zipf_alpha", "histogram", "ranks", "library"),
 )
 """What tells one measurement from another; empty where a dim does not apply."""
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.collect.arguments import add_device, count, output_folder, restore_command
-from perfmodel.collect.backend import Backend
+from perfmodel.collect.backend import Backend, open_backend
 from perfmodel.collect.capture import Plan, capture
 from perfmodel.collect.graphs import with_graph
 from perfmodel.collect.models import MODELS, Options, Ranks, load_models
 from perfmodel.collect.ranks import run_ranks
+from perfmodel.collect.script import trace_script
 from perfmodel.errors import PerfmodelError
 from perfmodel.units import human_us
 
@@ -29,6 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--active", type=count, default=6, help="profiled steps")
     parser.add_argument("--cuda-graph", action="store_true", help="replay the step from a graph")
     parser.add_argument("--name", help="stem of the files (default: model_preset_batch)")
+    parser.add_argument(
+        "script",
+        nargs="*",
+        help="after `--`: a Python script of your own and its arguments, traced instead of a model",
+    )
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -66,8 +72,11 @@ def run(arguments: argparse.Namespace) -> None:
     folder = output_folder(arguments.output)
     options = model_options(arguments)
     words = [arguments.model, options.preset, f"b{options.batch}"]
-    stem = folder / (arguments.name or "_".join(filter(None, words)))
     plan = Plan(arguments.warmup, arguments.steps, arguments.active)
+    if arguments.script:
+        _trace_own(arguments, plan, folder)
+        return
+    stem = folder / (arguments.name or "_".join(filter(None, words)))
     provenance = {"command": restore_command("trace", arguments)}
     run_ranks(
         arguments.ranks,
@@ -75,6 +84,17 @@ def run(arguments: argparse.Namespace) -> None:
         _trace_rank,
         (arguments.model, options, plan, stem, provenance, arguments.cuda_graph),
     )
+
+
+def _trace_own(arguments: argparse.Namespace, plan: Plan, folder: Path) -> None:
+    """Trace the user's script; of its command line the record holds the script's name only."""
+    words: list[str] = arguments.script
+    stem = folder / (arguments.name or Path(words[0]).stem)
+    options = {name: getattr(arguments, name) for name in ("active", "device", "steps", "warmup")}
+    command = restore_command("trace", argparse.Namespace(**options))
+    command = f"{command} -- {Path(words[0]).name} ..."
+    record = trace_script(open_backend(arguments.device), words, plan, stem, {"command": command})
+    _report(stem.name, record)
 
 
 def _trace_rank(
@@ -100,9 +120,14 @@ def _trace_rank(
             f"out of memory with {model} {options.preset} at batch {options.batch}: lower --batch, "
             "or cap the tables with --max-rows"
         ) from None
+    _report(stem.name, record)
+
+
+def _report(name: str, record: dict[str, Any]) -> None:
+    """One line on what was captured."""
     truth, seen = record["unprofiled"], record["profiled"]
     sys.stdout.write(
-        f"{stem.name} rank {ranks.rank}: step {human_us(truth['p10_us'])} (median "
+        f"{name} rank {record['rank']}: step {human_us(truth['p10_us'])} (median "
         f"{human_us(truth['median_us'])}), profiled {human_us(seen['p10_us'])} (median "
         f"{human_us(seen['median_us'])}), {sum(record['files_bytes'].values()) / 1e3:.0f} kB\n"
     )

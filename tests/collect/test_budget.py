@@ -8,8 +8,8 @@ from perfmodel.collect.budget import Budget, informative_order, round_robin
 from perfmodel.collect.families import FAMILIES, Case, Scope, load_families
 from perfmodel.collect.shapes import ALIGNMENT, halton, log_points
 
-CPU = Scope("cpu", ("fp32", "bf16"))
-GPU = Scope("cuda", ("fp32", "tf32", "bf16", "fp16", "fp8"), max_bytes=8e9, max_flop=4e12)
+CPU = Scope("cpu", ("fp32", "bf16", "int8"))
+GPU = Scope("cuda", ("fp32", "tf32", "bf16", "fp16", "fp8", "int8"), max_bytes=8e9, max_flop=4e12)
 
 
 def case(op: str, size: int, dtype: str = "fp32") -> Case:
@@ -20,15 +20,22 @@ def test_round_robin_takes_turns_and_drops_nothing() -> None:
     assert list(round_robin([[1, 2, 3], [], [4], [None, 5]])) == [1, 4, None, 2, 5, 3]
 
 
-def test_families_and_groups_take_turns() -> None:
+def test_groups_of_all_families_take_turns() -> None:
     first = [case("add", 1), case("add", 2), case("mul", 1)]
-    order = informative_order({"a": first, "b": [case("sort", 1)]})
+    order = informative_order({"a": first, "b": [case("sort", 1), case("sort", 2)]})
     assert [(name, item.op, item.dims["elements"]) for name, item in order] == [
         ("a", "add", 1),
         ("b", "sort", 1),
         ("a", "mul", 1),
         ("a", "add", 2),
+        ("b", "sort", 2),
     ]
+
+
+def test_layouts_of_a_product_take_turns() -> None:
+    load_families()
+    groups = {c.group for c in FAMILIES["matmul"].cases(CPU) if c.op == "mm" and c.dtype == "fp32"}
+    assert {group[3] for group in groups} == {"nn", "nt", "tn"}
 
 
 def test_a_budget_ends() -> None:
@@ -67,10 +74,28 @@ def test_every_family_offers_distinct_cases_within_the_scope(scope: Scope) -> No
         assert all(c.size_bytes > 0 for c in cases)
 
 
-def test_fp8_products_have_the_alignment_that_they_need() -> None:
-    cases = [c for c in FAMILIES["matmul"].cases(GPU) if c.dtype == "fp8"]
+@pytest.mark.parametrize("dtype", ["fp8", "int8"])
+def test_narrow_products_have_the_alignment_that_they_need(dtype: str) -> None:
+    load_families()
+    cases = [c for c in FAMILIES["matmul"].cases(GPU) if c.dtype == dtype]
     assert cases
-    assert all(c.dim(name) % 16 == 0 for c in cases for name in ("m", "n", "k"))
+    assert all(c.dim(name) % 16 == 0 and c.dim(name) > 16 for c in cases for name in "mnk")
+
+
+def test_lookups_are_skewed_or_follow_a_histogram() -> None:
+    load_families()
+    scope = Scope("cpu", histograms=("0.9:0.1 0.1:0.9",))
+    reuses = {
+        (c.dims.get("zipf_alpha"), c.dims.get("histogram"))
+        for c in FAMILIES["embedding"].cases(scope)
+    }
+    assert reuses == {
+        (0.0, None),
+        (0.8, None),
+        (1.05, None),
+        (1.4, None),
+        (None, "0.9:0.1 0.1:0.9"),
+    }
 
 
 def test_only_a_gpu_is_asked_for_transfers_to_and_from_the_host() -> None:

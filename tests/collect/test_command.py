@@ -13,11 +13,15 @@ import pytest
 from perfmodel.collect import backend
 from perfmodel.collect.arguments import count, minutes, output_folder, restore_command
 from perfmodel.collect.cli import build_parser, main
-from perfmodel.collect.kernels import chosen_families
+from perfmodel.collect.families import Scope
+from perfmodel.collect.kernels import chosen_dtypes, chosen_families
+from perfmodel.collect.machine import BusyElsewhere
 from perfmodel.collect.models import Options, load_models
 from perfmodel.collect.models.configuration import (
     CRITEO_TB_ROWS,
     dlrm_config,
+    histogram_indices,
+    parse_histogram,
     require_room,
     zipf_indices,
 )
@@ -145,6 +149,34 @@ def test_drawn_rows_follow_their_skew(alpha: float) -> None:
     weights = np.arange(1, rows + 1) ** -alpha
     expected = weights[10:200].sum() / weights.sum()
     assert counts[10:200].sum() / lookups == pytest.approx(expected, rel=0.25)
+
+
+def test_reuse_follows_a_histogram() -> None:
+    histogram = parse_histogram("0.9:0.1 0.1:0.9")
+    drawn = histogram_indices(np.random.default_rng(1), 1000, 50_000, histogram)
+    counts = np.sort(np.bincount(drawn, minlength=1000))[::-1]
+    assert len(counts) == 1000
+    assert counts[:100].sum() / 50_000 == pytest.approx(0.9, abs=0.01)
+    tiny = histogram_indices(np.random.default_rng(1), 2, 100, parse_histogram("1:1 1:1 1:1"))
+    assert set(tiny) == {0, 1}
+
+
+@pytest.mark.parametrize("text", ["", "1", "1:2:3", "a:b", "0:1", "-1:1", "1:nan"])
+def test_a_histogram_that_is_none_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match="LOOKUPS:ROWS"):
+        parse_histogram(text)
+
+
+def test_dtypes_are_those_of_the_machine() -> None:
+    scope = Scope("cpu", ("fp32", "bf16"))
+    assert chosen_dtypes("bf16, fp32", scope) == ("bf16", "fp32")
+    with pytest.raises(UsageError, match="this machine has fp32, bf16"):
+        chosen_dtypes("fp8", scope)
+
+
+def test_processors_busy_elsewhere_are_a_share() -> None:
+    busy = BusyElsewhere().frac()
+    assert busy is None or 0 <= busy <= 1
 
 
 def test_the_estimator_is_the_tenth_percentile() -> None:

@@ -26,7 +26,7 @@ torch = pytest.importorskip(
     "torch", reason="needs PyTorch: pip install torch (the CPU build is enough)"
 )
 ROOT = Path(backends.__file__).parents[2]
-TINY = Scope("cpu", ("fp32",), max_bytes=2e6, max_flop=1e7)
+TINY = Scope("cpu", ("fp32", "int8"), max_bytes=2e6, max_flop=1e7)
 
 
 @pytest.fixture

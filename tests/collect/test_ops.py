@@ -74,7 +74,7 @@ def test_the_calibration_spans_the_space() -> None:
     for low, high, of in ((4_000, 400_000, "rows"), (16, 128, "dim"), (64, 2_048, "batch")):
         values = [max(c.rows) if of == "rows" else getattr(c, of) for c in configs]
         assert sum(value <= low for value in values) >= 10, of
-        assert sum(value >= high for value in values) >= 8, of
+        assert sum(value >= high for value in values) >= 5, of
 
 
 def test_other_models_stand_among_them() -> None:
@@ -85,11 +85,11 @@ def test_other_models_stand_among_them() -> None:
 
 
 def test_points_fill_a_box_of_many_dims() -> None:
-    points = np.array([kronecker(index, 9) for index in range(64)])
+    points = np.array([kronecker(index, 10) for index in range(64)])
     assert points.min() > 0
     assert points.max() < 1
     for column in points.T:
-        assert np.histogram(column, 8, (0, 1))[0].min() >= 3
+        assert np.histogram(column, 8, (0, 1))[0].min() >= 4
 
 
 def test_rows_count_their_places_and_sum_up() -> None:

@@ -16,7 +16,16 @@ from typing import Any
 from perfmodel.collect.backend import Backend
 from perfmodel.registry import Registry
 
-DTYPE_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int64": 8}
+DTYPE_BYTES = {
+    "fp64": 8,
+    "fp32": 4,
+    "tf32": 4,
+    "bf16": 2,
+    "fp16": 2,
+    "fp8": 1,
+    "int8": 1,
+    "int64": 8,
+}
 RANDOM_BLOCK = 1 << 20
 _TORCH_NAMES = {
     "fp64": "float64",
@@ -25,18 +34,23 @@ _TORCH_NAMES = {
     "bf16": "bfloat16",
     "fp16": "float16",
     "fp8": "float8_e4m3fn",
+    "int8": "int8",
     "int64": "int64",
 }
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What a machine can be asked for: its kind, its dtypes, and how large a case may be."""
+    """What a machine can be asked for: its kind, its dtypes, and how large a case may be.
+
+    `histograms` are reuses of embedding rows to measure, beside skewed ones.
+    """
 
     kind: str
     dtypes: tuple[str, ...] = ("fp32",)
     max_bytes: float = 1.2e8
     max_flop: float = 4e9
+    histograms: tuple[str, ...] = ("0.9:0.1 0.1:0.9", "0.6:0.001 0.3:0.05 0.1:0.949")
 
     @property
     def is_gpu(self) -> bool:
@@ -99,16 +113,17 @@ def load_families() -> Registry[Family]:
 def scope_of(backend: Backend) -> Scope:
     """The dtypes that this machine computes in, and sizes that take it milliseconds."""
     torch = backend.torch
+    int8 = ("int8",) if hasattr(torch, "_int_mm") else ()
     if not backend.is_gpu:
         supported = getattr(getattr(torch.ops, "mkldnn", None), "_is_mkldnn_bf16_supported", None)
         bf16 = ("bf16",) if supported is not None and supported() else ()
-        return Scope("cpu", ("fp32", *bf16), max_bytes=min(1.2e8, backend.free_bytes() / 16))
+        return Scope("cpu", ("fp32", *bf16, *int8), max_bytes=min(1.2e8, backend.free_bytes() / 16))
     major, minor = torch.cuda.get_device_capability(backend.index)
     hip = getattr(torch.version, "hip", None) is not None
     ampere = not hip and major >= 8
     fp8 = hasattr(torch, "_scaled_mm") and (hip or (major, minor) >= (8, 9))
     tensor = (("tf32", "bf16") if ampere else ("bf16",) if hip else ()) + ("fp16",)
-    dtypes = ("fp32", *tensor, *(("fp8",) if fp8 else ()))
+    dtypes = ("fp32", *tensor, *(("fp8",) if fp8 else ()), *int8)
     return Scope("cuda", dtypes, max_bytes=min(8e9, backend.free_bytes() / 8), max_flop=4e12)
 
 
@@ -118,11 +133,13 @@ def torch_dtype(backend: Backend, name: str) -> Any:
 
 
 def random_tensor(backend: Backend, shape: tuple[int, ...], dtype: str) -> Any:
-    """Normal random values on the device: constant data would draw less power, and run faster.
+    """Random values on the device, normal or small integers: constant data draws less power.
 
     On a CPU a large tensor repeats one random block: drawing gigabytes would take the budget.
     """
     torch, size = backend.torch, prod(shape)
+    if dtype == "int8":
+        return torch.randint(-100, 100, shape, dtype=torch.int8, device=backend.device)
     if backend.is_gpu or size <= RANDOM_BLOCK:
         values = torch.randn(shape, device=backend.device)
     else:

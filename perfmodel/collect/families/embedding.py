@@ -13,7 +13,11 @@ from numpy.typing import NDArray
 from perfmodel.collect.backend import Backend
 from perfmodel.collect.families import DTYPE_BYTES, FAMILIES, Case, Family, Prepared, Scope
 from perfmodel.collect.families import random_tensor as random
-from perfmodel.collect.models.configuration import zipf_indices
+from perfmodel.collect.models.configuration import (
+    histogram_indices,
+    parse_histogram,
+    zipf_indices,
+)
 from perfmodel.collect.shapes import log_points
 
 POINTS = 400
@@ -47,17 +51,19 @@ gradient of the table's size; `update` applies SGD, from the sparse gradient or 
 def embedding_cases(scope: Scope) -> Iterator[Case]:
     """Points that fill the ranges; on a GPU first DLRM-like tables, every skew for each."""
     anchors = [dict(zip(RANGES, shape, strict=False)) for shape in DLRM_LIKE]
+    reuses: list[dict[str, float | str]] = [{"zipf_alpha": alpha} for alpha in ZIPF_ALPHAS]
+    reuses += [{"histogram": histogram} for histogram in scope.histograms]
     if scope.is_gpu:
         for dims in anchors:
-            for alpha in ZIPF_ALPHAS:
-                yield from _cases_of(dims, alpha, scope)
+            for reuse in reuses:
+                yield from _cases_of(dims, reuse, scope)
     ranges = RANGES if scope.is_gpu else CPU_RANGES
     for number, dims in enumerate(islice(log_points(ranges), POINTS)):
         dims["dim"] = max(1, round(dims["dim"] / DIM_MULTIPLE)) * DIM_MULTIPLE
-        yield from _cases_of(dims, ZIPF_ALPHAS[number % len(ZIPF_ALPHAS)], scope)
+        yield from _cases_of(dims, reuses[number % len(reuses)], scope)
 
 
-def _cases_of(dims: dict[str, int], alpha: float, scope: Scope) -> Iterator[Case]:
+def _cases_of(dims: dict[str, int], reuse: dict[str, float | str], scope: Scope) -> Iterator[Case]:
     """The kinds of one shape whose tables and gradients fit."""
     item = DTYPE_BYTES["fp32"]
     table = item * dims["hash_size"] * dims["dim"]
@@ -66,8 +72,7 @@ def _cases_of(dims: dict[str, int], alpha: float, scope: Scope) -> Iterator[Case
     for direction, variant in KINDS:
         size = table * (2 if variant == "dense" else 1) + looked_up * (direction != "fwd") * 2
         if size <= limit:
-            columns: dict[str, float | str] = {**dims, "zipf_alpha": alpha}
-            yield Case(OP, "fp32", columns, direction, variant, size)
+            yield Case(OP, "fp32", {**dims, **reuse}, direction, variant, size)
 
 
 def _forward(backend: Backend, case: Case, weight: Any, indices: Any) -> Callable[[], Any]:
@@ -106,16 +111,21 @@ RUNNERS = {
 
 
 @lru_cache(maxsize=4)
-def _draw(rows: int, count: int, alpha: float) -> tuple[NDArray[np.int64], int]:
+def _draw(rows: int, count: int, alpha: float, histogram: str) -> tuple[NDArray[np.int64], int]:
     """Row numbers and how many distinct ones there are; the kinds of one shape share them."""
-    drawn = zipf_indices(np.random.default_rng(0), rows, count, alpha)
+    generator = np.random.default_rng(0)
+    if histogram:
+        drawn = histogram_indices(generator, rows, count, parse_histogram(histogram))
+    else:
+        drawn = zipf_indices(generator, rows, count, alpha)
     return drawn, len(np.unique(drawn))
 
 
 def prepare_embedding(backend: Backend, case: Case) -> Prepared:
     """The lookup, backward or update of `case`, with the number of distinct rows it touches."""
     rows, batch, pooling = case.dim("hash_size"), case.dim("batch"), case.dim("pooling")
-    drawn, unique_rows = _draw(rows, batch * pooling, float(case.dims["zipf_alpha"]))
+    alpha, histogram = float(case.dims.get("zipf_alpha", 0)), str(case.dims.get("histogram", ""))
+    drawn, unique_rows = _draw(rows, batch * pooling, alpha, histogram)
     indices = backend.torch.from_numpy(drawn.reshape(batch, pooling)).to(backend.device)
     weight = random(backend, (rows, case.dim("dim")), case.dtype)
     run = RUNNERS[case.direction, case.variant](backend, case, weight, indices)

@@ -36,8 +36,10 @@ CPU_RANGES = {
 }
 """What takes a CPU microseconds to milliseconds."""
 VARIANTS = {"linear": ("",), "mm": LAYOUTS, "bmm": ("",)}
-FP8_OPS = {"linear"}
-FP8_ALIGNMENT = 16
+QUANTISED = ("fp8", "int8")
+QUANTISED_OPS = {"linear"}
+QUANTISED_ALIGNMENT, QUANTISED_LEAST = 16, 32
+"""The products of narrow types that PyTorch offers take multiples of 16, and more than 16 rows."""
 
 
 def matmul_cases(scope: Scope) -> Iterator[Case]:
@@ -53,20 +55,23 @@ def matmul_cases(scope: Scope) -> Iterator[Case]:
 
 
 def _case(op: str, dtype: str, dims: dict[str, int], layout: str) -> Case | None:
-    if dtype == "fp8":
-        if op not in FP8_OPS:
+    if dtype in QUANTISED:
+        if op not in QUANTISED_OPS:
             return None
-        dims = {"b": 1} | {
-            name: max(1, round(dims[name] / FP8_ALIGNMENT)) * FP8_ALIGNMENT for name in "mnk"
-        }
+        dims = {"b": 1} | {name: _quantised(dims[name]) for name in "mnk"}
     b, m, n, k = (dims[name] for name in ("b", "m", "n", "k"))
     size = DTYPE_BYTES[dtype] * b * (m * k + k * n + m * n)
     table: dict[str, float | str] = {"b": b, "m": m, "n": n, "k": k}
     if op == "linear":
-        table["bias"] = 0 if dtype == "fp8" else 1
+        table["bias"] = 0 if dtype in QUANTISED else 1
     if layout:
         table["layout"] = layout
     return Case(op, dtype, table, size_bytes=size)
+
+
+def _quantised(dim: int) -> int:
+    """`dim` as a product of narrow types can have it."""
+    return max(round(dim / QUANTISED_ALIGNMENT) * QUANTISED_ALIGNMENT, QUANTISED_LEAST)
 
 
 def _fits(case: Case, scope: Scope) -> bool:
@@ -81,6 +86,8 @@ def _linear(backend: Backend, case: Case) -> Callable[[], Any]:
         one = backend.torch.ones((), device=backend.device)
         scaled, out = backend.torch._scaled_mm, backend.torch.bfloat16
         return lambda: scaled(inputs, weight.t(), scale_a=one, scale_b=one, out_dtype=out)
+    if case.dtype == "int8":
+        return lambda: backend.torch._int_mm(inputs, weight.t())
     bias = random(backend, (n,), case.dtype)
     linear = backend.torch.nn.functional.linear
     return lambda: linear(inputs, weight, bias)

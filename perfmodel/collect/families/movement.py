@@ -27,6 +27,8 @@ def movement_cases(scope: Scope) -> Iterator[Case]:
         ("cat", "fp32", CAT_RANGES, "tensors", CAT_TENSORS),
         ("index_select", "fp32", ROW_RANGES, "hash_size", HASH_SIZES),
         ("index_add", "fp32", ROW_RANGES, "hash_size", HASH_SIZES),
+        ("gather", "fp32", CAT_RANGES, "", (0,)),
+        ("scatter_add", "fp32", CAT_RANGES, "", (0,)),
         ("transpose_copy", "fp32", CAT_RANGES, "", (0,)),
         ("sort", "int64", SORT_RANGES, "", (0,)),
         ("unique", "int64", SORT_RANGES, "", (0,)),
@@ -70,6 +72,25 @@ def _index_add(backend: Backend, case: Case) -> Callable[[], Any]:
     return lambda: target.index_add_(0, index, added, alpha=1e-6)
 
 
+def _gather(backend: Backend, case: Case) -> Callable[[], Any]:
+    """Within each row, values at random places."""
+    values, places = _with_places(backend, case)
+    return lambda: backend.torch.gather(values, 1, places)
+
+
+def _scatter_add(backend: Backend, case: Case) -> Callable[[], Any]:
+    """Within each row, values added at random places."""
+    values, places = _with_places(backend, case)
+    target = backend.torch.zeros_like(values)
+    return lambda: target.scatter_add_(1, places, values)
+
+
+def _with_places(backend: Backend, case: Case) -> tuple[Any, Any]:
+    shape = (case.dim("rows"), case.dim("cols"))
+    places = backend.torch.randint(0, shape[1], shape, device=backend.device)
+    return random(backend, shape, case.dtype), places
+
+
 def _transpose_copy(backend: Backend, case: Case) -> Callable[[], Any]:
     values = random(backend, (case.dim("rows"), case.dim("cols")), case.dtype)
     return lambda: values.t().contiguous()
@@ -99,6 +120,8 @@ RUNNERS = {
     "cat": _cat,
     "index_select": _index_select,
     "index_add": _index_add,
+    "gather": _gather,
+    "scatter_add": _scatter_add,
     "transpose_copy": _transpose_copy,
     "sort": _sort,
     "unique": _unique,

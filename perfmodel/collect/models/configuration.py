@@ -13,6 +13,7 @@ from perfmodel.errors import UsageError
 from perfmodel.units import BYTES_PER_GB
 
 FP32_BYTES = 4
+Histogram = tuple[tuple[float, float], ...]
 
 CRITEO_TB_ROWS = (
     *(40_000_000, 39_060, 17_295, 7_424, 20_265, 3, 7_122, 1_543, 63, 40_000_000, 3_067_956),
@@ -95,6 +96,36 @@ def zipf_indices(
         ranks = (1 + uniform * ((rows + 1.0) ** power - 1)) ** (1 / power) - 1
     integers = np.minimum(ranks.astype(np.int64), rows - 1)
     return integers if alpha == 0 else integers * _coprime(rows) % rows
+
+
+def histogram_indices(
+    generator: np.random.Generator, rows: int, count: int, histogram: Histogram
+) -> NDArray[np.int64]:
+    """`count` row numbers in `[0, rows)` whose reuse follows `histogram`, scattered as above.
+
+    `histogram` lists classes of rows as pairs of shares: of the lookups, and of the rows that
+    these go to, evenly. Every class has at least one row.
+    """
+    lookups, share = (np.asarray(column, np.float64) for column in zip(*histogram, strict=True))
+    ends = np.maximum(np.round(np.cumsum(share) / share.sum() * rows), np.arange(1, len(share) + 1))
+    begins = np.concatenate([[0], ends[:-1]])
+    chosen = generator.choice(len(lookups), count, p=lookups / lookups.sum())
+    ranks = begins[chosen] + generator.random(count) * (ends - begins)[chosen]
+    integers = np.minimum(ranks.astype(np.int64), rows - 1)
+    return np.asarray(integers * _coprime(rows) % rows, dtype=np.int64)
+
+
+def parse_histogram(text: str) -> Histogram:
+    """The pairs of `text`, such as `0.9:0.1 0.1:0.9`; `UsageError` where they are no shares."""
+    try:
+        pairs = [tuple(map(float, pair.split(":"))) for pair in text.split()]
+    except ValueError:
+        pairs = []
+    if not pairs or any(len(pair) != 2 or not all(0 < s < 1e9 for s in pair) for pair in pairs):
+        raise UsageError(
+            f"histogram {text!r}: write LOOKUPS:ROWS pairs of shares above 0, as in 0.9:0.1 0.1:0.9"
+        )
+    return tuple((pair[0], pair[1]) for pair in pairs)
 
 
 def _coprime(rows: int) -> int:

@@ -1,0 +1,166 @@
+"""What goes wrong while measuring: a full disk, an interruption, a kill, no memory, no PyTorch."""
+
+import csv
+import gzip
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import perfmodel
+
+ROOT = Path(perfmodel.__file__).parents[1]
+WAIT_S = 120
+SMALL_FILE_BYTES, TINY_FILE_BYTES = 4_000, 800
+TINY = {
+    "name": "tiny", "tables": 2, "rows": 50, "dim": 4, "pooling": 2, "batch": 8,
+    "bottom": [4, 4], "top": [1],
+}  # fmt: skip
+
+
+def started(
+    folder: Path, *words: str, before: Callable[[], None] | None = None
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-m", "perfmodel.collect", *words, "-o", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=before,
+        start_new_session=True,
+    )
+
+
+def ended(running: subprocess.Popen[str]) -> tuple[int, str]:
+    """Exit status and standard error of a command, once it has ended."""
+    _, error = running.communicate(timeout=WAIT_S)
+    return running.returncode, error
+
+
+def small_disk(size_bytes: int) -> None:
+    """Let no file grow beyond `size_bytes`, as a disk that fills would."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, size_bytes))
+
+
+def wait_for(condition: Callable[[], bool], running: subprocess.Popen[str]) -> None:
+    end_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert running.poll() is None, ended(running)
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
+
+
+def lines(path: Path) -> int:
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+@pytest.fixture
+def needs_torch() -> None:
+    pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
+
+
+@pytest.fixture
+def configs(tmp_path: Path) -> str:
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps([TINY]))
+    return str(path)
+
+
+KERNELS = ("kernels", "--families", "copies,interaction", "--device", "cpu", "--minutes", "2")
+
+
+@pytest.mark.usefixtures("needs_torch")
+def test_a_disk_that_fills_is_one_line_and_keeps_the_rows(tmp_path: Path) -> None:
+    full = partial(small_disk, SMALL_FILE_BYTES)
+    status, error = ended(started(tmp_path, *KERNELS, before=full))
+    assert status == 2, error
+    assert "kernels.csv: cannot be written: File too large" in error
+    assert "rows are kept" in error
+    assert "Traceback" not in error
+    assert SMALL_FILE_BYTES - 500 < (tmp_path / "kernels.csv").stat().st_size <= SMALL_FILE_BYTES
+    assert ended(started(tmp_path, *KERNELS[:-1], "0.02"))[0] == 0
+    with (tmp_path / "kernels.csv").open() as file:
+        assert all(float(row["duration_us"]) > 0 for row in csv.DictReader(file))
+
+
+@pytest.mark.usefixtures("needs_torch")
+@pytest.mark.parametrize("verb", ["ops", "truth"])
+def test_a_disk_that_fills_leaves_whole_files_or_none(
+    verb: str, configs: str, tmp_path: Path
+) -> None:
+    words = (verb, "--configs", configs, "--minutes", "0.05", "--device", "cpu", "--name", "t")
+    full = partial(small_disk, TINY_FILE_BYTES)
+    status, error = ended(started(tmp_path, *words, before=full))
+    assert status == 2
+    assert "cannot be written: File too large" in error
+    assert "Traceback" not in error
+    assert not list(tmp_path.glob(".*.tmp"))
+    for path in tmp_path.glob("t*"):
+        if path.suffix == ".json":
+            json.loads(path.read_text())
+        elif path.suffix == ".gz":
+            gzip.decompress(path.read_bytes())
+
+
+@pytest.mark.usefixtures("needs_torch")
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_keeps_what_was_measured(which: signal.Signals, tmp_path: Path) -> None:
+    running = started(tmp_path, *KERNELS)
+    wait_for(lambda: lines(tmp_path / "kernels.csv") > 10, running)
+    os.kill(running.pid, which)
+    status, error = ended(running)
+    assert status == 130
+    assert error.endswith("interrupted: what was measured is kept\n")
+    record = json.loads((tmp_path / "kernels_meta.json").read_text())
+    assert record["rows"] == lines(tmp_path / "kernels.csv") - 1 >= 10
+
+
+@pytest.mark.usefixtures("needs_torch")
+def test_an_interrupted_run_of_ops_has_its_tables(configs: str, tmp_path: Path) -> None:
+    words = ("ops", "--configs", configs, "--device", "cpu", "--minutes", "2")
+    running = started(tmp_path, *words)
+    wait_for((tmp_path / "ops_samples.npz").exists, running)
+    os.kill(running.pid, signal.SIGINT)
+    assert ended(running)[0] == 130
+    assert lines(tmp_path / "ops_steps.csv") == 2
+    assert json.loads((tmp_path / "ops_meta.json").read_text())["rounds"] >= 1
+
+
+@pytest.mark.usefixtures("needs_torch")
+def test_a_kill_costs_no_more_than_a_block(tmp_path: Path) -> None:
+    running = started(tmp_path, *KERNELS)
+    wait_for(lambda: lines(tmp_path / "kernels.csv") > 10, running)
+    os.kill(running.pid, signal.SIGKILL)
+    ended(running)
+    kept = lines(tmp_path / "kernels.csv") - 1
+    assert ended(started(tmp_path, *KERNELS[:-1], "0.02"))[0] == 0
+    record = json.loads((tmp_path / "kernels_meta.json").read_text())
+    assert record["rows_resumed"] in (kept, kept - 1)
+    assert record["rows"] > kept
+
+
+def test_no_pytorch_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('not here')")
+    for verb in ("kernels", "ops", "truth", "trace", "overheads", "collectives"):
+        done = subprocess.run(
+            [sys.executable, "-m", "perfmodel.collect", verb, "-o", str(tmp_path / "out")],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 2, verb
+        assert done.stderr.startswith("error: PyTorch cannot be imported here (not here)"), verb
+        assert done.stderr.count("\n") == 1
