@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -38,7 +39,7 @@ class Tensor:
     @property
     def elements(self) -> int:
         """Product of the shape; 1 for a scalar tensor."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return prod(self.shape)
 
 
 Argument: TypeAlias = "Tensor | int | float | bool | str | tuple[Argument, ...] | None"

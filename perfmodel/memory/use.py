@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 from perfmodel.errors import WorkloadError
@@ -135,7 +136,12 @@ def _is_table(op: Op, tensor: Tensor) -> bool:
 
 
 def _bytes(tensor: Tensor) -> float:
-    return tensor.elements * float(item_bytes([tensor.dtype])[0])
+    return tensor.elements * _item_bytes(tensor.dtype)
+
+
+@cache
+def _item_bytes(dtype: str) -> float:
+    return float(item_bytes([dtype])[0])
 
 
 def _gb(size_bytes: float) -> str:
