@@ -66,7 +66,7 @@ class CpuFamily:
                 in_step=is_one_of(timing, KERNEL, WATCHED),
                 unwatched=is_one_of(timing, KERNEL),
                 cold=np.zeros(len(index)) if cold is None else np.nan_to_num(cold[index]),
-                direction=direction,
+                direction=direction.removesuffix("_dense"),
                 flags={name: values[index] for name, values in rows.dims.items()},
                 alone=alone,
                 values=values_of(self.family, section, self.parameters, device, alone),
@@ -124,10 +124,15 @@ class CpuFamily:
 
 
 def _groups(rows: Rows) -> Iterator[tuple[tuple[str, str, bool], Ints]]:
-    """((op, direction, whether called alone), its rows), in order of first sight."""
+    """((op, direction, whether called alone), its rows), in order of first sight.
+
+    A dense gradient of a table is another algorithm than a sparse one: a direction of its own.
+    """
     rows_of: dict[tuple[str, str, bool], list[int]] = {}
+    dense = np.nan_to_num(rows.dims.get("dense", np.zeros(len(rows))))
     for row, timing in enumerate(rows.timing):
-        key = (rows.op[row], rows.direction[row], timing not in (KERNEL, WATCHED))
+        direction = f"{rows.direction[row]}_dense" if dense[row] > 0 else rows.direction[row]
+        key = (rows.op[row], direction, timing not in (KERNEL, WATCHED))
         rows_of.setdefault(key, []).append(row)
     for key, found in rows_of.items():
         yield key, np.array(found, np.int64)

@@ -21,7 +21,6 @@ PARAMETERS = (
     Parameter("element_ns", 0.05, 1e-4, 20.0, "each element looked up, one thread", per_op=True),
     Parameter("miss_ns", 20.0, 0.5, 500.0, "a row that is in no cache, one thread", per_op=True),
     Parameter("parallel_frac", 0.9, 0.01, 1.0, "of the work, split over threads", per_op=True),
-    Parameter("dense_ratio", 1.0, 0.05, 20.0, "time of a dense gradient's bytes", per_op=True),
 )
 
 
@@ -50,9 +49,8 @@ def _terms(call: Call) -> Mapping[str, Floats]:
     written = spec.written_bytes(dims, call.item_bytes)
     moved = spec.read_bytes(dims, call.item_bytes) + written
     dense = dims.get("dense", np.zeros(len(call)))
-    ratio = np.where(dense > 0, values["dense_ratio"], 1.0)
     held = np.where(dense > 0, moved, distinct * row_bytes + written)
-    rest_us = ratio * call.moving_us(np.maximum(moved - missing * row_bytes, 0.0), held, speed_up)
+    rest_us = call.moving_us(np.maximum(moved - missing * row_bytes, 0.0), held, speed_up)
     memory_us = miss_us / speed_up + rest_us
     both = slower(compute_us / speed_up, memory_us)
     bound = compute_us / speed_up >= memory_us
