@@ -31,6 +31,8 @@ _QUANTILES = (0.05, 0.95)
 _WIDEST = 3.0
 _OUTLIER = np.log(2.0)
 _LARGEST_FRAC = 0.2
+_FARTHER = 1.5
+"""Intervals outside the domain against those of its largest rows: one meets what is farther still."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,8 @@ def fit_part(
         others = data.devices != device
         if others.all() or not others.any():
             continue
-        booster = grown(
-            general_matrix[others], data.target[others], general_weight[others], GENERAL_TREES, seed
+        booster = grow(
+            general_matrix[others], lifted[others], general_weight[others], GENERAL_TREES
         )
         left_out[device] = _answers(booster, general_matrix[~others])
         centres[device] = _mean(lifted[others], general_weight[others])
@@ -254,7 +256,7 @@ def _spreads(
         ends = [_ends(each[own]) for each in (seen, beyond, unseen)]
         found[op] = Spread(
             ends[0],
-            _union(ends[0], ends[1]),
+            _union(ends[0], (_FARTHER * ends[1][0], _FARTHER * ends[1][1])),
             _union(ends[0], ends[2]),
             (float(log_work.min()), float(log_work.max())),
         )

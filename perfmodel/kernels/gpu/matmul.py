@@ -24,7 +24,7 @@ _HALF_ACTIVATIONS = QUANTISED | {"int8_wo", "int4_wo", "int4"}
 _ALIGNED_BYTES = 16
 _MISALIGNED = 2.2
 """Slowdown on matrix units when rows do not start at multiples of 16 bytes."""
-_QUANTISE_US = 2.0
+_QUANTISE_US = 3.0
 
 
 def analyse(rows: Rows, device: Device) -> Analysis:

@@ -17,3 +17,6 @@ BUILD_OF_FAMILY = {
     "convolution": "convolution",
     "attention": "attention",
 }
+
+FALLING = {"matmul": matmul_columns.FALLING}
+"""Per build, figures in which the time over its base never rises."""

@@ -24,6 +24,9 @@ class Columns:
     extra_us: Floats
     work: Floats
     figures: Mapping[str, Floats]
+    lift: Floats
+    """Logarithm by which physics that differs between devices (power limits) lengthens the base:
+    known devices show it in their measurements, of others it is taken for granted."""
 
     def matrix(self, names: tuple[str, ...], constants: Mapping[str, float]) -> np.ndarray:
         """`[rows, names]` float32; names without a figure are constants of the device, or 0."""

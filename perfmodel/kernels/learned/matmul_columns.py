@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from perfmodel.hardware import Device
 from perfmodel.kernels.gpu import matmul
-from perfmodel.kernels.gpu.machine import l2_bytes_per_us, matrix_flop_per_us
+from perfmodel.kernels.gpu.machine import hbm_bytes_per_us, l2_bytes_per_us, matrix_flop_per_us
+from perfmodel.kernels.gpu.memory import ACHIEVED_FRAC, transfer_us
 from perfmodel.kernels.gpu.power import sustained_flop_per_us
 from perfmodel.kernels.learned.columns import Columns, Tiles, alignment, log
 from perfmodel.ops.rows import Ints, Rows
@@ -35,6 +36,11 @@ _SPLITS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
 _SPLIT_US = 3.0
 _LEAST_DEPTH = 128.0
 _CORNER = 8.0
+_START_CYCLES = 4500.0
+"""Clock cycles from a product's launch to its first tile and from its last one to its end."""
+
+FALLING = ("per_sm", "depth")
+"""More blocks per multiprocessor and a longer loop over k never lower the share of the peak."""
 _KINDS = ("fp8_static", "fp8_block", "nvfp4", "int8", "int8_wo", "int4_wo", "bf16")
 
 
@@ -58,10 +64,15 @@ def build(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     per_sm = blocks / sms
     depth = np.ceil(k / splits)
     loads = blocks * depth * (tile_rows + tile_columns) * stored / l2_bytes_per_us(device)
-    memory = analysis.shares["memory"]
+    weights_bytes = b * n * k * stored
+    others = transfer_us(analysis.read_bytes + analysis.written_bytes - weights_bytes, device)
+    memory = weights_bytes / (ACHIEVED_FRAC * hbm_bytes_per_us(device)) + others
+    start = _START_CYCLES / device.boost_mhz
     power = analysis.flop / sustained_flop_per_us(device, rows.dtype, peak)
     quantise = analysis.features["quantise_us"]
-    base = (compute**_CORNER + memory**_CORNER + power**_CORNER) ** (1.0 / _CORNER)
+    busy = (compute**_CORNER + memory**_CORNER) ** (1.0 / _CORNER)
+    base = start + busy
+    limited = start + (busy**_CORNER + power**_CORNER) ** (1.0 / _CORNER)
     figures = {
         "depth": log(depth),
         "per_sm": log(per_sm),
@@ -72,24 +83,22 @@ def build(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         "splits": np.log2(splits),
         "memory": log(memory / base),
         "compute": log(compute / base),
-        "power": log(power / base),
         "loads": log(loads / base),
         "blocks_down": log(np.ceil(m / tile_rows)),
         "blocks_across": log(np.ceil(n / tile_columns)),
         "align_n": alignment(n),
         "align_k": alignment(k),
-        "align_m": alignment(m),
         "k_bytes": log(k * stored),
         "is_batched": (b > 1.0).astype(np.float64),
         "has_bias": np.array([float(op == "linear") for op in rows.op]),
         "item_bytes": np.log2(stored),
         "quantise": log(quantise / base),
-        "weights_fill": log(b * n * k * stored / device.l2_bytes),
-        "base": log(base),
+        "weights_fill": log(weights_bytes / device.l2_bytes),
+        "start": log(start / base),
     }
     dtypes = np.array(rows.dtype)
     figures |= {f"is_{kind}": (dtypes == kind).astype(np.float64) for kind in _KINDS}
-    return Columns(base, analysis.bound_us, quantise, analysis.flop, figures)
+    return Columns(base, analysis.bound_us, quantise, analysis.flop, figures, log(limited / base))
 
 
 def _sizes(rows: Rows) -> tuple[Floats, Floats, Floats, Floats]:

@@ -44,7 +44,8 @@ def _columns(rows: Rows, device: Device, analysis: Analysis, dims: tuple[str, ..
     }
     ways = np.array(rows.direction)
     figures |= {f"is_{way}": (ways == way).astype(np.float64) for way in ("bwd_data", "bwd_weight")}
-    return Columns(base, analysis.bound_us, np.zeros(len(rows)), analysis.flop, figures)
+    nothing = np.zeros(len(rows))
+    return Columns(base, analysis.bound_us, nothing, analysis.flop, figures, nothing)
 
 
 def _dim(rows: Rows, name: str) -> np.ndarray:

@@ -70,7 +70,8 @@ class Part:
             found += weight * own
         if weight < 1.0:
             raw = predicted(self.general, columns.matrix(general_names(self.figures), description))
-            found += (1.0 - weight) * (self.centre + self.shrink * (raw - self.centre))
+            shrunk = self.centre + self.shrink * (raw - self.centre)
+            found += (1.0 - weight) * (columns.lift + shrunk)
         return found, weight
 
     def ends(self, op: str, work: Floats, weight: float) -> tuple[Floats, Floats]:

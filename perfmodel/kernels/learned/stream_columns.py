@@ -36,8 +36,9 @@ def build(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         "compute": log(analysis.shares["compute"] / base),
     }
     ops = np.array(rows.op)
+    nothing = np.zeros(len(rows))
     figures |= {f"is_{op}": (ops == op).astype(np.float64) for op in _SEEN}
-    return Columns(base, analysis.bound_us, np.zeros(len(rows)), total, figures)
+    return Columns(base, analysis.bound_us, nothing, total, figures, nothing)
 
 
 def _dim(rows: Rows, name: str) -> np.ndarray:
