@@ -21,7 +21,7 @@ from perfmodel.ops.vocabulary.host import CALL, HOST, NODE, STEP, UPDATE, VIEW
 OVERHEAD = "overhead"
 COUNTED = (CALL, NODE, UPDATE, STEP)
 SOFT = 0.05
-PRIOR_RATIO, PRIOR_EACH = 0.3, 0.1
+PRIOR_RATIO, PRIOR_EACH = 1.0, 0.1
 """Pull towards 1 of a ratio, and towards the usual value of a host cost, per factor of e."""
 USUAL_US = {CALL: 1.0, NODE: 2.0, UPDATE: 3.0, STEP: 60.0}
 
