@@ -32,7 +32,7 @@ _WIDEST = 3.0
 _OUTLIER = np.log(2.0)
 _LARGEST_FRAC = 0.2
 _FARTHER = 1.5
-"""Intervals outside the domain against those of its largest rows: one meets what is farther still."""
+"""Intervals outside the domain against those of its largest rows: what comes is farther still."""
 
 
 @dataclass(frozen=True)
