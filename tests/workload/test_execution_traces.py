@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ from workload.captured import TRACES, step_of, told, workload_of
 
 from perfmodel.graph.opgraph import op_graph as graph_of_trace
 from perfmodel.graph.ops import OpGraph
+from perfmodel.graph.told_lookups import with_told_lookups
+from perfmodel.hardware import cluster, device, node_of
+from perfmodel.prediction.shapes import predict_shapes
 from perfmodel.trace import read
 from perfmodel.workload import load_workload, op_graph
 
@@ -82,3 +86,19 @@ def test_lin_default_equals_the_published_execution_graph(reference: Path) -> No
     traced = _outermost(graph_of_trace(read(path))[0], skipped)
     ours = _outermost(op_graph(load_workload("lin-dlrm-default"), 1024), skipped)
     assert ours == traced
+
+
+@pytest.mark.parametrize(("stem", "step"), ONE_RANK[-2:])
+def test_predicted_time_is_that_of_the_trace(stem: str, step: int) -> None:
+    """On a CPU of the catalogue; all that tensors do not tell is how often rows repeat."""
+    workload, batch, _ = workload_of(TRACES / f"{stem}.json")
+    ours = op_graph(workload, batch, target="cpu", threads=2)
+    traced = replace(
+        ours, ops=tuple(with_told_lookups(step_of(TRACES / f"{stem}_et.json.gz", step)))
+    )
+    machine = cluster(replace(node_of(device("epyc-7543")), gpus=1), None)
+    times = [
+        predict_shapes([graph], machine, name="epyc-7543", costs=None)[0].step_us
+        for graph in (ours, traced)
+    ]
+    assert times[0] == pytest.approx(times[1], rel=0.02)
