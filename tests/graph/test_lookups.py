@@ -30,7 +30,7 @@ def test_attributes_are_read_as_they_were_written(tables: list[tuple[float, ...]
     assert (found.hash_size, found.dim, found.batch) == (about.hash_size, about.dim, about.batch)
     assert found.pooling == pytest.approx(about.pooling)
     assert found.unique_rows == pytest.approx(about.unique_rows)
-    assert found.alpha == pytest.approx(about.alpha, abs=1e-9)
+    assert found.alpha == pytest.approx(about.alpha)
 
 
 def test_attributes_that_do_not_hold() -> None:
