@@ -1,0 +1,73 @@
+"""How much of the device time of real traces is lowered, and as what.
+
+Shares of the time in kernels that an op launched: lowered without the fallback; of those whose
+sizes are all told; in kernels of a family that the pieces are. Then launches per measured kernel.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import perfmodel
+from perfmodel.graph.opgraph import op_graph
+from perfmodel.lowering import lower
+from perfmodel.lowering.coverage import coverage
+from perfmodel.lowering.observed import with_placement
+from perfmodel.lowering.walk import Target
+
+GOLDEN: dict[str, tuple[Target, float, float, float, float]] = {
+    "dlrm_v100x8": ("cuda", 1.0, 1.0, 1.0, 1.004),
+    "dlrm_meta/a100x8_trace_diff_control.json.gz": ("cuda", 0.9998, 0.6312, 1.0, 0.978),
+    "dlrm_meta/gpu128_sampled_rank0.json.gz": ("cuda", 0.9999, 0.8037, 0.9985, 1.129),
+    "inference/h100_qwen1.5-0.5b.json.gz": ("cuda", 1.0, 1.0, 1.0, 1.0),
+    "inference/h100_timesformer.json.gz": ("cuda", 1.0, 1.0, 1.0, 0.996),
+    "inference/mi300x_qwen1.5-0.5b.json.gz": ("rocm", 1.0, 0.9999, 1.0, 1.0),
+    "train/v100_resnet50_workers0_a.json.gz": ("cuda", 1.0, 0.9976, 0.9996, 0.975),
+    "train/v100_resnet50_workers4_a.json.gz": ("cuda", 1.0, 0.9977, 0.9996, 0.964),
+    "train/mi300x8_resnet_act_checkpoint.json.gz": ("rocm", 0.9987, 0.9985, 0.9997, 0.973),
+}
+"""Every shared trace whose profile records shapes; of several ranks the first."""
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_device_time_is_lowered(reference: Path, name: str) -> None:
+    target, *expected = GOLDEN[name]
+    trace = perfmodel.read(reference / "traces" / name)
+    rank, links = trace.ranks[0], trace.links[0]
+    graph = with_placement(op_graph(trace)[0], rank, links)
+    found = coverage(lower(graph, target), rank, links)
+    measured = sum(op.calls * op.measured_kernels for op in found.ops)
+    predicted = sum(op.calls * op.predicted_kernels for op in found.ops)
+    assert found.lowered_frac >= 0.98
+    assert [
+        found.lowered_frac,
+        found.told_us / found.linked_us,
+        found.matched_us / found.lowered_us,
+        predicted / measured,
+    ] == pytest.approx(expected, abs=6e-4)
+
+
+def test_every_rank_of_the_paired_dlrm_is_lowered(reference: Path) -> None:
+    trace = perfmodel.read(reference / "traces" / "dlrm_v100x8")
+    for graph, rank, links in zip(op_graph(trace), trace.ranks, trace.links, strict=True):
+        found = coverage(lower(with_placement(graph, rank, links), "cuda"), rank, links)
+        assert found.lowered_frac == 1.0
+        assert found.told_us == found.lowered_us
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "traces/et_only/resnet_et_1.1.0-chakra.0.0.4.json.gz",
+        "traces/et_only/pt2_et_1.1.1.json.gz",
+        "execution_graphs/alexnet_et_2023.json.gz",
+        "execution_graphs/dlrm_default_1024_et_v1.0.0.json.gz",
+    ],
+)
+def test_execution_traces_need_no_fallback(reference: Path, name: str) -> None:
+    (graph,) = op_graph(perfmodel.read(reference / name))
+    found = lower(graph, "cuda")
+    assert not found.unknown
+    assert not any(piece.guessed for piece in found.pieces)

@@ -1,0 +1,227 @@
+"""What single ops become, by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from perfmodel.graph.ops import Argument, Op, OpGraph, Tensor
+from perfmodel.lowering import Piece, lower
+from perfmodel.lowering.rules.optimizers import multi_tensor_launches
+
+T = Tensor
+
+
+def pieces(op: Op, target: str = "cuda") -> list[Piece]:
+    return list(lower(OpGraph((op,)), target).pieces)  # type: ignore[arg-type]
+
+
+def becomes(name: str, *inputs: Argument, out: Tensor | None = None, target: str = "cuda") -> str:
+    """`op dim=value …` per piece, defaults left out; with direction and launches where unusual."""
+    found = pieces(Op(name, inputs, (out,) if out else ()), target)
+    return "; ".join(map(written, found))
+
+
+def written(piece: Piece) -> str:
+    head = piece.op if piece.direction == "fwd" else f"{piece.op}.{piece.direction}"
+    dims = " ".join(f"{name}={value:g}" for name, value in piece.dims.items())
+    times = f" x{piece.launches}" if piece.launches > 1 else ""
+    return f"{head} {dims}{times}" + (" ?" if piece.guessed else "")
+
+
+X = T((8, 32))
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "expected"),
+    [
+        ("aten::mm", (X, T((32, 4))), "mm b=1 m=8 n=4 k=32"),
+        ("aten::addmm", (T((4,)), X, T((32, 4))), "linear b=1 m=8 n=4 k=32 bias=1"),
+        ("aten::linear", (X, T((4, 32)), None), "linear b=1 m=8 n=4 k=32 bias=0"),
+        ("aten::bmm", (T((2, 3, 5)), T((2, 5, 7))), "bmm b=2 m=3 n=7 k=5"),
+        ("aten::matmul", (T((2, 3, 5)), T((5, 7))), "mm b=1 m=6 n=7 k=5"),
+        ("aten::mm", (T((0, 32)), T((32, 4))), ""),
+        ("aten::add", (X, X, 1), "add rows=8 cols=32"),
+        ("aten::add_", (X, X, 1), "add_inplace rows=8 cols=32"),
+        ("aten::mul", (X, 2.0), "mul_scalar rows=8 cols=32"),
+        (
+            "aten::add",
+            (X, T((32,)), 1),
+            "elementwise elements=256 reads=1.125 writes=1 flop_per_element=1 strided=1",
+        ),
+        ("aten::eq", (X, X), "elementwise elements=256 reads=2 writes=0.25 flop_per_element=1"),
+        ("aten::relu", (X,), "relu rows=8 cols=32"),
+        ("aten::zero_", (X,), "fill rows=8 cols=32"),
+        ("aten::sum", (X, (0,), True, None), "sum_rows rows=8 cols=32"),
+        ("aten::sum", (X, (1,), True, None), "sum rows=8 cols=32"),
+        ("aten::sum", (X, None), "sum rows=1 cols=256"),
+        ("aten::mean", (X, None), "mean rows=1 cols=256"),
+        ("aten::_softmax", (X, -1, False), "softmax rows=8 cols=32"),
+        ("aten::_softmax_backward_data", (X, X, -1, 6), "softmax.bwd rows=8 cols=32"),
+        ("aten::native_layer_norm", (X, (32,), T((32,))), "layer_norm rows=8 cols=32"),
+        ("aten::cudnn_batch_norm", (T((2, 3, 4, 4)),), "batch_norm rows=32 cols=3"),
+        ("aten::copy_", (X, X, False), "copy elements=256"),
+        ("aten::copy_", (X, T((8, 32), strides=(1, 8)), False), "transpose_copy rows=32 cols=8"),
+        (
+            "aten::copy_",
+            (T((8, 32), "bf16"), X, False),
+            "elementwise elements=256 reads=1 writes=0.5 flop_per_element=0",
+        ),
+        ("aten::cat", ((X, X, X), 1), "cat rows=8 cols=32 tensors=3"),
+        ("aten::index_select", (X, 0, T((5,), "int64")), "index_select rows=5 cols=32 hash_size=8"),
+        ("aten::gather", (X, 1, T((8, 2), "int64")), "gather rows=16 cols=1 hash_size=256"),
+        ("aten::view", (X, (256,)), ""),
+        ("aten::topk", (X, 3, -1, True, True), "topk rows=8 cols=32 k=3 x2"),
+        ("aten::cumsum", (T((100,)), 0), "fill rows=1 cols=1; cumsum rows=1 cols=100"),
+        ("aten::cumsum", (X, 1), "cumsum rows=8 cols=32"),
+        (
+            "aten::_embedding_bag",
+            (T((100, 16)), T((40,), "int64"), T((8,), "int64")),
+            "embedding_bag hash_size=100 dim=16 batch=8 pooling=5",
+        ),
+        (
+            "aten::max_pool2d_with_indices",
+            (T((1, 2, 8, 8)), (2, 2), (2, 2)),
+            "max_pool elements=128 outputs=32 kernel_size=2",
+        ),
+        (
+            "aten::_flash_attention_forward",
+            (*(T((2, 16, 4, 64)),) * 3, None, None, 16, 16, 0.0, True, False),
+            "attention b=2 s=16 heads=4 head_dim=64 kv_heads=4 s_kv=16 causal=1",
+        ),
+        (
+            "aten::_foreach_add_",
+            ((X, X), (X, X)),
+            "foreach elements=256 tensors=2 reads=2 writes=1",
+        ),
+        ("aten::_fused_adam_", ((X, X),) * 4, "optimizer_adam.update elements=256 tensors=2"),
+        (
+            "fbgemm::asynchronous_complete_cumsum",
+            (T((9,), "int32"),),
+            "fill rows=1 cols=1; cumsum rows=1 cols=9",
+        ),
+        (
+            "fbgemm::bounds_check_indices",
+            (T((2,), "int64"), T((40,), "int64"), T((17,), "int64"), 1),
+            "bounds_check elements=40 segments=17",
+        ),
+        ("aten::nobody_knows_this", (X,), "unknown elements=256 reads=1 writes=1 ?"),
+        ("AddBackward0", (X,), ""),
+        ("an annotation", (), ""),
+    ],
+)
+def test_one_op(name: str, inputs: Sequence[Argument], expected: str) -> None:
+    assert becomes(name, *inputs) == expected
+
+
+def test_split_contractions_on_cuda_only() -> None:
+    narrow = (T((64, 4096)), T((4096, 64)))
+    assert becomes("aten::mm", *narrow) == "mm b=1 m=64 n=64 k=4096 x2"
+    assert becomes("aten::mm", *narrow, target="rocm") == "mm b=1 m=64 n=64 k=4096"
+
+
+CONV = (T((2, 3, 8, 8)), T((4, 3, 3, 3)))
+DIMS = "batch=2 in_channels=3 out_channels=4 groups=1 dilation=1"
+
+
+def test_convolution_forward() -> None:
+    expected = f"conv2d {DIMS} input_size=8 kernel_size=3 stride=2 padding=1 x2"
+    settings = ((1, 1), (2, 2), (1, 1), 1, False, True, True)
+    assert becomes("aten::cudnn_convolution", *CONV, *settings) == expected
+    unknown = (None,) * 7
+    made = T((2, 4, 4, 4))
+    assert becomes("aten::cudnn_convolution", *CONV, *unknown, out=made) == expected
+
+
+def test_convolution_backward_as_its_mask_says() -> None:
+    gradient = T((2, 4, 8, 8))
+    settings = ((4,), (1, 1), (1, 1), (1, 1), False, (0, 0), 1, (False, True, True))
+    found = pieces(Op("aten::convolution_backward", (gradient, *CONV, *settings)))
+    assert [(p.op, p.direction) for p in found] == [("conv2d", "bwd_weight"), ("sum", "fwd")]
+
+
+def test_miopen_transposes_around_its_kernels() -> None:
+    settings = (None, (1, 1), (1, 1), (1, 1), 1, False, False)
+    found = pieces(Op("aten::miopen_convolution", (*CONV, *settings)), "rocm")
+    assert [(p.op, p.dims.get("rows")) for p in found] == [
+        ("transpose_copy", 6),
+        ("transpose_copy", 12),
+        ("fill", 8),
+        ("conv2d", None),
+        ("transpose_copy", 8),
+    ]
+
+
+def test_one_dimensional_convolution() -> None:
+    found = pieces(
+        Op("aten::cudnn_convolution", (T((2, 3, 10)), T((4, 3, 3)), (1,), (1,), (1,), 1))
+    )
+    dims = found[0].dims
+    assert (dims["input_h"], dims["input_w"], dims["kernel_h"], dims["kernel_w"]) == (1, 10, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [(("cpu", "cuda:0"), "copy_d2h"), (("cuda:0", "cpu"), "copy_h2d"), (("cpu", "cpu"), None)],
+)
+def test_copies_between_host_and_device(devices: tuple[str, str], expected: str | None) -> None:
+    target, source = (T((4,), device=device) for device in devices)
+    found = pieces(Op("aten::copy_", (target, source, False)))
+    assert [p.op for p in found] == ([expected] if expected else [])
+    assert all(p.blocks and p.kind == "copy" for p in found)
+    free = pieces(Op("aten::copy_", (target, source, True)))
+    assert not any(p.blocks for p in free)
+
+
+def test_a_scalar_read_by_the_host_blocks() -> None:
+    assert pieces(Op("aten::_local_scalar_dense", (T(()),)))[0].blocks
+    assert pieces(Op("aten::_local_scalar_dense", (T((), device="cpu"),))) == []
+
+
+def about(**known: str) -> Mapping[str, str]:
+    return known
+
+
+@pytest.mark.parametrize(
+    ("known", "op", "size_bytes"),
+    [
+        (about(collective="all_reduce", in_elements="10", dtype="fp32"), "all_reduce", 40),
+        (
+            about(collective="all_gather", in_elements="10", out_elements="40", dtype="bf16"),
+            "all_gather",
+            80,
+        ),
+        (about(collective="send", in_elements="8", dtype="int8"), "send_recv", 8),
+    ],
+)
+def test_collectives(known: Mapping[str, str], op: str, size_bytes: float) -> None:
+    record = Op("record_param_comms", attributes={**known, "group_size": "4"})
+    (found,) = pieces(record)
+    assert (found.op, found.dims, found.kind, found.stream) == (
+        op,
+        {"size_bytes": size_bytes, "ranks": 4},
+        "collective",
+        "comm",
+    )
+
+
+def test_waiting_for_a_collective_launches_nothing() -> None:
+    assert pieces(Op("record_param_comms", attributes={"collective": "wait"})) == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "lists", "launches"),
+    [
+        ([10], 1, 1),
+        ([10] * 110, 1, 1),
+        ([10] * 111, 1, 2),
+        ([10] * 37, 4, 2),
+        ([65536 * 320], 2, 1),
+        ([65536 * 320 + 1], 2, 2),
+        ([65536 * 641], 2, 3),
+        ([0, 0], 1, 0),
+    ],
+)
+def test_launches_over_lists(sizes: list[int], lists: int, launches: int) -> None:
+    assert multi_tensor_launches(sizes, lists) == launches

@@ -1,0 +1,162 @@
+"""Rules, calls and the fallback; what is around a call."""
+
+from __future__ import annotations
+
+from perfmodel.graph.ops import NO_OP, Op, OpGraph, Tensor
+from perfmodel.hardware import device
+from perfmodel.lowering import Lowered, lower
+
+T = Tensor
+X = T((8, 32))
+KEYS = "int64"
+
+
+def graph(*ops: Op) -> OpGraph:
+    return OpGraph(ops, world_size=8)
+
+
+def ops_of(lowered: Lowered) -> list[tuple[str, str]]:
+    """(owner, op of the table) per piece."""
+    owners = [lowered.graph.ops[at].name for at in lowered.owner.tolist()]
+    return [(owner, piece.op) for owner, piece in zip(owners, lowered.pieces, strict=True)]
+
+
+def test_calls_come_before_what_an_op_launches_itself() -> None:
+    found = lower(
+        graph(
+            Op("aten::sum", (T((4,), "int32"), None)),
+            Op("aten::copy_", (T((4,), KEYS), T((4,), "int32"), False), parent=0),
+            Op("aten::mm", (X, T((32, 4)))),
+        ),
+        "cuda",
+    )
+    assert ops_of(found) == [
+        ("aten::copy_", "elementwise"),
+        ("aten::sum", "sum"),
+        ("aten::mm", "mm"),
+    ]
+    assert found.top_level.tolist() == [0, 0, 2]
+    assert found.answered_by.tolist() == [0, 1, 2]
+
+
+def test_a_composite_becomes_what_it_calls() -> None:
+    linear = Op("aten::linear", (X, T((4, 32)), T((4,))))
+    addmm = Op("aten::addmm", (T((4,)), X, T((32, 4))), parent=0)
+    found = lower(graph(linear, addmm), "cuda")
+    assert ops_of(found) == [("aten::addmm", "linear")]
+    assert found.answered_by.tolist() == [NO_OP, 1]
+    assert ops_of(lower(graph(linear), "cuda")) == [("aten::linear", "linear")]
+
+
+def test_work_is_done_once() -> None:
+    outer = Op("aten::nan_to_num", (X, None, None, None))
+    inner = Op("aten::nan_to_num", (X, None, None, None, X), parent=0)
+    assert len(lower(graph(outer, inner), "cuda")) == 1
+    bag = Op(
+        "aten::_embedding_bag_dense_backward", (X, T((16,), KEYS), T((16,), KEYS), None, None, 9)
+    )
+    fill = Op("aten::fill_", (T((9, 32)), 0), parent=0)
+    assert ops_of(lower(graph(bag, fill), "cuda")) == [(bag.name, "embedding_bag")]
+
+
+def test_the_fallback_is_counted_and_said() -> None:
+    found = lower(graph(*[Op("my::kernel", (X, X))] * 2, Op("aten::view", (X,))), "cuda")
+    assert found.unknown == {"my::kernel": 2}
+    assert found.notes == (
+        "2 calls of my::kernel have no rule on cuda: taken to stream their operands",
+    )
+    assert [piece.dims["reads"] for piece in found.pieces] == [2, 2]
+
+
+def test_a_rule_without_its_arguments_falls_back() -> None:
+    found = lower(graph(Op("aten::index", (X, None))), "cuda")
+    assert found.unknown == {"aten::index": 1}
+
+
+def test_ops_on_the_host_launch_nothing_on_a_gpu() -> None:
+    host = T((8,), device="cpu")
+    op = Op("aten::add_", (host, host, 1))
+    assert len(lower(graph(op), "cuda")) == 0
+    assert ops_of(lower(graph(op), "cpu")) == [("aten::add_", "add_inplace")]
+
+
+def test_rows_of_the_measurement_table() -> None:
+    found = lower(graph(Op("aten::mm", (X, T((32, 4)))), Op("aten::relu", (X,))), "cuda")
+    assert found.rows.op == ("mm", "relu")
+    assert found.rows.dims["m"][0] == 8
+    assert found.rows.dims["rows"][1] == 8
+    frame = found.to_frame()
+    assert frame["owner"].tolist() == ["aten::mm", "aten::relu"]
+
+
+def test_tf32_where_the_device_has_it_and_it_is_allowed() -> None:
+    product = graph(Op("aten::mm", (X, T((32, 4)))))
+    old, new = device("v100-sxm2-16gb"), device("a100-sxm-80gb")
+    dtypes = [
+        lower(product, "cuda", device=on, tf32_matmul=allowed).pieces[0].dtype
+        for on, allowed in ((old, True), (new, True), (new, False))
+    ]
+    assert dtypes == ["fp32", "tf32", "fp32"]
+
+
+LOOKUP = "fbgemm::split_embedding_codegen_lookup_rowwise_adagrad_function"
+BACKWARD = "torch::autograd::CppNode<SplitLookupFunction_rowwise_adagrad_Op>"
+
+
+def lookup(tables: int, batch: int, lookups: int, dim: int) -> Op:
+    """A call in the layout of FBGEMM 0.4."""
+    weights = T((tables * 100 * dim,), "fp16")
+    bounds = T((tables + 1,), KEYS)
+    return Op(
+        LOOKUP,
+        (
+            *(T((0,)), weights, T((0,)), T((0, 0)), T((tables,), "int32"), T((tables,), KEYS)),
+            *(T((tables + 1,), "int32"), None, None, bounds, None),
+            *(T((lookups,), KEYS), T((tables * batch + 1,), KEYS), None, None, None),
+            *(T((0,), "int32"), None, None, None, T((tables * 100,)), T((0,)), bounds, bounds),
+        ),
+    )
+
+
+def test_a_lookup_and_its_backward_know_each_other() -> None:
+    small, large = lookup(2, 4, 10, 8), lookup(3, 4, 30, 16)
+    found = lower(
+        graph(small, large, Op(BACKWARD, (T((4, 48)),)), Op(BACKWARD, (T((4, 16)),))), "cuda"
+    )
+    tables = [(p.direction, p.dims["tables"], p.dims["dim"]) for p in found.pieces if p.op == "tbe"]
+    assert tables == [("fwd", 2, 8), ("fwd", 3, 16), ("bwd", 3, 16), ("bwd", 2, 8)]
+    backward = [p for p in found.pieces if p.direction == "bwd"]
+    assert [p.dims["state_bytes"] for p in backward] == [4, 4]
+    sorts = [p.dims["cols"] for p in found.pieces if p.op == "sort_pairs"]
+    assert sorts == [30, 10]
+    assert not any(p.guessed for p in found.pieces)
+
+
+def test_a_convolution_finds_its_output_in_what_is_read_next() -> None:
+    unknown = (None,) * 7
+    found = lower(
+        graph(
+            Op("aten::cudnn_convolution", (T((2, 3, 8, 8)), T((4, 3, 3, 3)), *unknown)),
+            Op("aten::relu", (T((2, 4, 4, 4)),)),
+        ),
+        "cuda",
+    )
+    assert found.pieces[0].dims["stride"] == 2
+    assert not found.pieces[0].guessed
+
+
+def test_sizes_that_old_profiles_lack_are_guessed_and_said() -> None:
+    gradients = Op("torch::autograd::AccumulateGrad", (T((100,)),), thread="autograd")
+    call = Op("c10d::allreduce_", (), thread="autograd")
+    record = Op("record_param_comms", (), parent=3, thread="autograd")
+    found = lower(
+        graph(Op("aten::cat", ((), None)), Op("aten::relu", (X,)), gradients, call, record), "cuda"
+    )
+    assert [(p.op, p.guessed) for p in found.pieces] == [
+        ("cat", True),
+        ("relu", False),
+        ("all_reduce", True),
+    ]
+    assert found.pieces[0].dims["cols"] == 256
+    assert found.pieces[2].dims == {"size_bytes": 400, "ranks": 8}
+    assert any("guessed" in note for note in found.notes)
