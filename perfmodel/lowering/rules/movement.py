@@ -127,15 +127,24 @@ def scatter(op: Op) -> Sequence[Piece]:
     return gathered(name, tensor(op, 0), size(op.tensors[1].shape), 1)
 
 
-def _indexed(op: Op) -> tuple[Tensor, list[Tensor], int, int]:
-    """(table, indices, rows, cols): one row per index tuple, of the dimensions not indexed."""
+def _indexed(op: Op) -> tuple[Tensor, int, int, int]:
+    """(table, index tuples, rows, cols): a row of the dimensions behind those indexed, per index
+    tuple and per place in the dimensions before them."""
     table = tensor(op, 0)
-    indices = list(tensors_in(argument(op, 1))) or list(op.tensors[1:2])
+    places = argument(op, 1)
+    indices = list(tensors_in(places)) or list(op.tensors[1:2])
     if not indices:
         raise Untold
-    rows = max(size(i.shape) for i in indices)
-    cols = size(table.shape[len(indices) :])
-    return table, indices, rows, cols
+    tuples = max(size(i.shape) for i in indices)
+    skipped = 0
+    if isinstance(places, tuple):
+        skipped = next((at for at, item in enumerate(places) if isinstance(item, Tensor)), 0)
+    values = next(iter(tensors_in(op.outputs)), None) if "put" not in op.name else op.tensors[-1]
+    told = size(values.shape) if values is not None and values not in indices else 0
+    if not skipped and told > tuples * size(table.shape[len(indices) :]):
+        skipped = len(table.shape) - len(indices)
+    before = size(table.shape[:skipped])
+    return table, tuples, tuples * before, size(table.shape[skipped + len(indices) :])
 
 
 @LOWERINGS.register(*entries("index", "_unsafe_index"))
@@ -151,13 +160,13 @@ def index_put(op: Op) -> Sequence[Piece]:
 
     Source: aten/src/ATen/native/cuda/Indexing.cu (index_put_with_sort_kernel).
     """
-    table, _, rows, cols = _indexed(op)
+    table, tuples, rows, cols = _indexed(op)
     accumulates = argument(op, 3)
     if not rows * cols:
         return ()
     if accumulates is False:
         return gathered("index_put", table, rows, cols)
-    return (*sorted_rows(1, rows, "int64"), *gathered("index_put_accumulate", table, rows, cols))
+    return (*sorted_rows(1, tuples, "int64"), *gathered("index_put_accumulate", table, rows, cols))
 
 
 @LOWERINGS.register(*entries("index_put_", "index_put", "masked_scatter_", scope=LEAF))
