@@ -6,13 +6,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.duration import durations_of
+from perfmodel.duration import HEURISTIC, durations_of
 from perfmodel.hardware import Device
 from perfmodel.kernels.cpu.parameters import section_of
+from perfmodel.kernels.model import KERNELS
 from perfmodel.lowering.cpu_step import cpu_pieces
 from perfmodel.lowering.step_rows import rows_of
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
+from perfmodel.ops.vocabulary.collective import COLLECTIVE
 from perfmodel.ops.vocabulary.host import HOST, STEP
 from perfmodel.validate.step_table import MeasuredStep
 from perfmodel.workload import op_graph
@@ -65,8 +67,13 @@ def with_threads(device: Device, threads: int) -> Device:
 
 def _rank(step: MeasuredStep, rank: int, device: Device) -> PredictedStep:
     rows = step_rows(step, rank)
-    times = durations_of(rows, with_threads(device, step.threads)).duration_us
     families = np.array([OPS[op].family for op in rows.op], object)
+    times = np.empty(len(rows))
+    among = np.flatnonzero(families == COLLECTIVE)
+    alone = np.flatnonzero(families != COLLECTIVE)
+    times[alone] = durations_of(rows.take(alone), with_threads(device, step.threads)).duration_us
+    loopback = KERNELS[f"cpu/{COLLECTIVE}/{HEURISTIC}"]
+    times[among] = loopback.estimate(rows.take(among), device).duration_us
     parts = {name: float(times[families == name].sum()) for name in dict.fromkeys(families)}
     total = float(times.sum())
     host_step = device.calibration.get(section_of(HOST, STEP), {})
