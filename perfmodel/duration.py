@@ -11,6 +11,7 @@ import numpy as np
 
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster, load
+from perfmodel.kernels.gpu.program import in_program
 from perfmodel.kernels.learned.store import load_models
 from perfmodel.kernels.model import KERNELS, Explanation, KernelModel
 from perfmodel.network.durations import collective_durations, explain_collectives
@@ -80,6 +81,8 @@ def durations_of(
             found = collective_durations(own, cluster(hardware))
         else:
             found = model_of(family, device, models).estimate(own, device)
+            if device.target != "cpu":
+                found = in_program(own, device, found)
         duration[index], low[index], high[index] = found.duration_us, found.low_us, found.high_us
         model[index], source[index] = found.model, found.source
     return Durations(duration, low, high, tuple(model), tuple(source))

@@ -13,6 +13,7 @@ from perfmodel.graph.opgraph import op_graph
 from perfmodel.graph.opgraph.edits import rebatch
 from perfmodel.graph.ops import OpGraph
 from perfmodel.hardware import Cluster, Part, cluster, from_driver_name
+from perfmodel.lowering.observed import uses_tf32, with_placement
 from perfmodel.overheads import Profile, measure
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.shapes import MODEL, HostCosts, host_costs, predict_shapes
@@ -36,7 +37,8 @@ def predict_ops(
     Raises `TraceError` where shapes are missing, `WorkloadError` for a batch that cannot be.
     """
     warnings = list(trace.warnings)
-    graphs = [_rebatched(graph, batch, warnings) for graph in op_graph(trace)]
+    graphs = [_rebatched(graph, batch, warnings) for graph in _placed(trace)]
+    tf32_matmul = any(uses_tf32(rank) for rank in trace.ranks)
     own = _own_machine(trace)
     if not hardware and own is None:
         raise UsageError(
@@ -48,13 +50,24 @@ def predict_ops(
         machine = cluster(target)
         stays = not hardware or (own is not None and machine.node.device == own.node.device)
         costs = _costs(trace, machine, overheads, stays=stays)
-        result, notes = predict_shapes(graphs, machine, name=machine.name, costs=costs)
+        result, notes = predict_shapes(
+            graphs, machine, name=machine.name, costs=costs, tf32_matmul=tf32_matmul
+        )
         if not hardware and batch is None:
             result = _beside_measured(result, trace)
         results.append(result)
         lines = [costs.note, *notes] if costs else notes
         warnings += [f"{machine.name}: {line}" for line in dict.fromkeys(lines)]
     return Prediction(source | {"batch": batch}, results, warnings)
+
+
+def _placed(trace: Trace) -> list[OpGraph]:
+    """The ranks' op graphs, with what their profiles tell of where tensors lay."""
+    timed = {rank.rank: (rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)}
+    return [
+        with_placement(graph, *timed[graph.rank]) if graph.rank in timed else graph
+        for graph in op_graph(trace)
+    ]
 
 
 def _rebatched(graph: OpGraph, batch: int | None, warnings: list[str]) -> OpGraph:

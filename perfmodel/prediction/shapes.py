@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.duration import COLLECTIVE, Durations, durations_of
+from perfmodel.duration import Durations, durations_of
 from perfmodel.graph.ops import OpGraph
 from perfmodel.hardware import Cluster, Device, host
 from perfmodel.lowering import lower
@@ -72,8 +72,12 @@ def host_costs(machine: Cluster, overheads: str | None = None) -> HostCosts:
     return HostCosts(profile, ratio, f"host overheads: {chosen.name}, {taken}")
 
 
-def schedule_shapes(graph: OpGraph, machine: Cluster, costs: HostCosts | None) -> Scheduled:
+def schedule_shapes(
+    graph: OpGraph, machine: Cluster, costs: HostCosts | None, *, tf32_matmul: bool = False
+) -> Scheduled:
     """The ops of one rank on `machine`; `costs` are not needed on a CPU.
+
+    `tf32_matmul`: products of fp32 tensors run in TF32 where the device has it.
 
     Raises `ModelError` for sizes that cannot be.
     """
@@ -85,7 +89,7 @@ def schedule_shapes(graph: OpGraph, machine: Cluster, costs: HostCosts | None) -
         built = cpu_graph(pieces, found.duration_us, graph.rank)
         notes = graph.notes
     else:
-        lowered = lower(graph, device.target, device=device)
+        lowered = lower(graph, device.target, device=device, tf32_matmul=tf32_matmul)
         rows = _placed(lowered.rows, machine)
         found = durations_of(rows, machine)
         assert costs is not None
@@ -95,10 +99,15 @@ def schedule_shapes(graph: OpGraph, machine: Cluster, costs: HostCosts | None) -
 
 
 def predict_shapes(
-    graphs: Sequence[OpGraph], machine: Cluster, *, name: str, costs: HostCosts | None
+    graphs: Sequence[OpGraph],
+    machine: Cluster,
+    *,
+    name: str,
+    costs: HostCosts | None,
+    tf32_matmul: bool = False,
 ) -> tuple[Result, list[str]]:
     """The slowest of `graphs` (one per rank) on `machine`, and what a user should know of it."""
-    ranks = [schedule_shapes(graph, machine, costs) for graph in graphs]
+    ranks = [schedule_shapes(graph, machine, costs, tf32_matmul=tf32_matmul) for graph in graphs]
     slowest = max(ranks, key=lambda rank: float(np.median(rank.timeline.step_us)))
     use = memory_use(graphs[ranks.index(slowest)])
     return _result(slowest, name, use, machine.node.device), list(slowest.notes)
@@ -163,8 +172,3 @@ def _coverage(found: Scheduled) -> dict[str, float]:
         "fallback_frac": round(share, 6),
         "no_shapes_frac": 0.0,
     }
-
-
-def has_collectives(rows: Rows) -> bool:
-    """Whether ranks meet."""
-    return any(OPS[op].family == COLLECTIVE for op in rows.op)

@@ -87,7 +87,8 @@ def _on(
         use = memory_use(graph)
         if use is not None:
             require_fit(use, device, rank)
-        return predict_shapes([graph], machine, name=name, costs=costs)
+        is_tf32 = workload.implementation.precision == "tf32"
+        return predict_shapes([graph], machine, name=name, costs=costs, tf32_matmul=is_tf32)
 
     result, notes = run(train)
     if ranks > 1:

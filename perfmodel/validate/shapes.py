@@ -13,6 +13,7 @@ from perfmodel.graph.opgraph import op_graph
 from perfmodel.graph.ops import NO_OP, OpGraph
 from perfmodel.hardware import Device, from_driver_name
 from perfmodel.lowering import Lowered, lower
+from perfmodel.lowering.observed import uses_tf32, with_placement
 from perfmodel.ops.families import families_of_kernels
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.fallback import UNKNOWN
@@ -56,7 +57,8 @@ class _Kernels:
 
 def shape_times(rank: RankTrace, links: Links, graph: OpGraph, device: Device) -> ShapeTimes:
     """Predicted and measured device time of every op of `graph` that launched something."""
-    lowered = lower(graph, device.target, device=device)
+    placed = with_placement(graph, rank, links)
+    lowered = lower(placed, device.target, device=device, tf32_matmul=uses_tf32(rank))
     predicted, is_known = _predicted(lowered, device)
     kernels = _measured(rank, links, graph, lowered)
     own = (kernels.op != NO_OP) & (predicted[kernels.op] > 0)
