@@ -1,0 +1,131 @@
+"""CPU kernel models: parameters, terms that can be checked by hand, and physical sanity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kernels.cpu_machine import ALONE, MACHINE
+
+from perfmodel.errors import ModelError
+from perfmodel.hardware import Device
+from perfmodel.kernels.cpu.reuse import distinct_rows
+from perfmodel.kernels.model import KERNELS
+from perfmodel.ops.rows import Rows
+
+FREE = {"call_us": 0.01, "cold_us": 0.1, "first_us": 0.05, "fork_us": 0.1}
+
+
+def _with(**tables: Mapping[str, float]) -> Device:
+    return replace(MACHINE, calibration={k.replace("__", "."): v for k, v in tables.items()})
+
+
+def _us(family: str, device: Device, **row: Any) -> float:
+    model = KERNELS[f"cpu/{family}/heuristic"]
+    return float(model.estimate(Rows.of([row]), device).duration_us[0])
+
+
+def test_host_work_is_so_many_times_its_cost() -> None:
+    device = _with(host={"each_us": 2.0}, host__host_node={"each_us": 3.0})
+    assert _us("host", device, op="host_view") == pytest.approx(2)
+    assert _us("host", device, op="host_node", count=5) == pytest.approx(15)
+
+
+def test_an_op_goes_before_its_family_and_that_before_the_default() -> None:
+    tiny = {"op": "relu", "rows": 1, "cols": 1}
+    family = _with(vector={"floor_us": 7.0})
+    own = _with(vector={"floor_us": 7.0}, vector__relu={"floor_us": 9.0})
+    assert _us("vector", family, **tiny) == pytest.approx(7, abs=0.05)
+    assert _us("vector", own, **tiny) == pytest.approx(9, abs=0.05)
+
+
+def test_alone_and_within_a_program_have_tables_of_their_own() -> None:
+    tiny = {"op": "relu", "rows": 1, "cols": 1}
+    device = _with(vector={"floor_us": 7.0}, alone__vector={"floor_us": 3.0, "call_us": 0.01})
+    assert _us("vector", device, **tiny) == pytest.approx(7, abs=0.05)
+    assert _us("vector", device, **tiny, timing=ALONE) == pytest.approx(3, abs=0.05)
+
+
+def test_a_large_product_takes_its_flops_on_all_cores() -> None:
+    """2 x 2048^3 flop at 200 GFLOP/s are 85.9 ms."""
+    sharp = dict.fromkeys(("m_half", "n_half", "k_half", "n_tail"), 0.01)
+    device = _with(matmul={**sharp, "core_gflop_per_s": 100.0, "dram_gb_per_s": 500.0})
+    found = _us("matmul", device, op="mm", m=2048, n=2048, k=2048)
+    assert found == pytest.approx(2 * 2048**3 / 200e3, rel=0.01)
+
+
+def test_small_products_of_a_batch_cost_each_multiply_add() -> None:
+    """1000 products of 4 x 4 x 4 at 2 ns a multiply-add on two cores: 64 us."""
+    device = _with(matmul={**FREE, "mac_ns": 2.0, "floor_us": 0.05})
+    found = _us("matmul", device, op="bmm", b=1000, m=4, n=4, k=4)
+    assert found == pytest.approx(64, rel=0.02)
+
+
+def test_bytes_that_no_cache_holds_come_from_memory() -> None:
+    """A cold copy of 10 MB reads and writes 20 MB: 2 ms at 10 GB/s."""
+    device = _with(
+        alone__vector={**FREE, "floor_us": 0.05, "dram_gb_per_s": 10.0, "element_ns": 1e-4}
+    )
+    found = _us("vector", device, op="copy", elements=2_500_000, timing=ALONE, cold=1)
+    assert found == pytest.approx(2000, rel=0.02)
+
+
+def test_a_result_that_is_mapped_anew_costs_its_pages() -> None:
+    """40 MB are 9766 pages."""
+    cheap, dear = (_with(alone__vector={"page_us": us}) for us in (0.01, 1.01))
+    row = {"op": "fill", "rows": 1, "cols": 10_000_000, "timing": ALONE}
+    assert _us("vector", dear, **row) - _us("vector", cheap, **row) == pytest.approx(9765.625)
+
+
+def test_the_first_of_its_kind_in_a_step_costs_more() -> None:
+    device = _with(vector={"floor_us": 2.0, "first_us": 30.0})
+    tiny = {"op": "relu", "rows": 1, "cols": 1}
+    assert _us("vector", device, **tiny, first_frac=1) == pytest.approx(32, abs=0.05)
+
+
+def test_explanations_sum_to_the_estimate() -> None:
+    model = KERNELS["cpu/vector/heuristic"]
+    rows = Rows.of(
+        [{"op": "add", "rows": 1000, "cols": 1000}, {"op": "relu", "rows": 3, "cols": 4}]
+    )
+    durations = model.estimate(rows, MACHINE).duration_us
+    for found, duration in zip(model.explain(rows, MACHINE), durations, strict=True):
+        assert sum(found.terms.values()) == pytest.approx(duration)
+        assert found.duration_us == pytest.approx(duration)
+
+
+def test_unknown_and_impossible_parameters_are_named() -> None:
+    with pytest.raises(ModelError, match=r"calibration.vector: unknown key flor_us; .*floor_us"):
+        _us("vector", _with(vector={"flor_us": 1.0}), op="relu", rows=1, cols=1)
+    with pytest.raises(ModelError, match=r"floor_us: expected 0.05 to 200, got -1"):
+        _us("vector", _with(vector={"floor_us": -1.0}), op="relu", rows=1, cols=1)
+
+
+def test_distinct_rows() -> None:
+    """Two draws from two rows: 1.5 distinct; skew leaves fewer; one row is one."""
+    rows, draws = np.array([2.0, 1000.0, 1000.0, 1.0]), np.array([2.0, 500.0, 500.0, 9.0])
+    found = distinct_rows(rows, draws, np.array([0.0, 0.0, 1.2, 0.0]))
+    assert found[0] == pytest.approx(1.5)
+    assert found[1] == pytest.approx(1000 * (1 - 0.999**500))
+    assert found[2] < 0.6 * found[1]
+    assert found[3] == 1
+
+
+@given(
+    st.integers(1, 10_000), st.integers(1, 5_000), st.sampled_from(["add", "relu", "sum", "cat"])
+)
+def test_more_rows_never_take_less(rows: int, cols: int, op: str) -> None:
+    row = {"op": op, "cols": cols, "tensors": 2}
+    assert _us("vector", MACHINE, **row, rows=2 * rows) >= _us("vector", MACHINE, **row, rows=rows)
+
+
+@given(st.integers(1, 5_000), st.integers(1, 200), st.sampled_from(["fwd", "bwd", "update"]))
+def test_more_lookups_never_take_less(batch: int, pooling: int, direction: str) -> None:
+    row = {"op": "embedding_bag", "hash_size": 100_000, "dim": 64, "batch": batch}
+    few = _us("embedding", MACHINE, **row, pooling=pooling, direction=direction)
+    assert _us("embedding", MACHINE, **row, pooling=2 * pooling, direction=direction) >= few

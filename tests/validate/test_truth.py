@@ -1,0 +1,90 @@
+"""Steps predicted from configurations, against a table of measured ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kernels.cpu_machine import MACHINE
+
+from perfmodel.errors import UsageError
+from perfmodel.validate.cpu_step import predict_step, step_rows, with_threads
+from perfmodel.validate.step_table import read_steps
+from perfmodel.validate.truth import StepError, StepErrors, evaluate_steps
+
+HEAD = (
+    "name,device,ranks,threads_per_rank,tables,rows_per_table,dim,pooling,batch_per_rank,"
+    "zipf_alpha,bottom_mlp,top_mlp,p10_us,median_us,halves_frac\n"
+)
+ROW = "small,cpu,1,2,3,2x1000 1x50,8,4,32,0.0,13-16-8,16-1,1500,1600,0.01\n"
+
+
+def _table(path: Path, *rows: str) -> Path:
+    path.write_text(HEAD + "".join(rows))
+    return path
+
+
+def test_a_row_is_a_workload(tmp_path: Path) -> None:
+    (step,) = read_steps(_table(tmp_path / "t.csv", ROW))
+    assert [table.rows for table in step.workload.tables] == [1000, 1000, 50]
+    assert step.workload.bottom_widths == (13, 16, 8)
+    assert (step.ranks, step.threads, step.batch, step.step_us) == (1, 2, 32, 1500)
+
+
+def test_a_step_has_every_lookup_gradient_and_update(tmp_path: Path) -> None:
+    (step,) = read_steps(_table(tmp_path / "t.csv", ROW))
+    rows = step_rows(step)
+    bags = [d for op, d in zip(rows.op, rows.direction, strict=True) if op == "embedding_bag"]
+    assert sorted(bags) == ["bwd"] * 3 + ["fwd"] * 3 + ["update"] * 3
+    products = [op for op in rows.op if op in ("mm", "linear", "bmm")]
+    assert products.count("linear") == 4
+    assert products.count("bmm") == 3
+    assert rows.op.count("unknown") == 0
+    assert {"host_call", "host_node", "host_update", "host_step"} <= set(rows.op)
+
+
+def test_a_prediction_is_the_sum_of_its_families(tmp_path: Path) -> None:
+    (step,) = read_steps(_table(tmp_path / "t.csv", ROW))
+    found = predict_step(step, MACHINE)
+    assert sum(found.by_family_us.values()) == pytest.approx(found.duration_us)
+    assert found.low_us < found.duration_us < found.high_us
+
+
+def test_two_ranks_pay_for_their_collectives(tmp_path: Path) -> None:
+    row = ROW.replace("cpu,1,2", "cpu,2,1").replace("small", "two")
+    (step,) = read_steps(_table(tmp_path / "t.csv", row))
+    assert predict_step(step, MACHINE).by_family_us["collective"] > 0
+
+
+def test_one_thread_sees_one_core() -> None:
+    one = with_threads(MACHINE, 1)
+    assert (one.sm_count, one.l2_bytes, one.fp32_tflop_per_s) == (1, 1_000_000, 0.1)
+    assert with_threads(MACHINE, 4) is MACHINE
+
+
+def test_the_summary() -> None:
+    rows = tuple(
+        StepError("a", 1, predicted, 0.9 * predicted, 1.1 * predicted, 100.0, 2.0)
+        for predicted in (100.0, 105.0, 80.0)
+    )
+    summary = StepErrors("cpu", rows).summary()
+    assert summary["median_pct"] == pytest.approx(5)
+    assert summary["worst_pct"] == pytest.approx(20)
+    assert summary["coverage_frac"] == pytest.approx(2 / 3)
+
+
+def test_blind_predictions_tell_nothing_measured(tmp_path: Path) -> None:
+    steps = read_steps(_table(tmp_path / "t.csv", ROW))
+    (row,) = evaluate_steps(steps, MACHINE, blind=True).rows
+    assert (row.measured_us, row.error_pct, row.within, row.spread_pct) == (None,) * 4
+
+
+def test_bad_tables_name_the_row(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="row 1: is no configuration"):
+        read_steps(_table(tmp_path / "t.csv", ROW.replace("13-16-8", "13-x")))
+    with pytest.raises(UsageError, match="expected a time above 0"):
+        read_steps(_table(tmp_path / "t.csv", ROW.replace(",1500,", ",-1,")))
+    path = tmp_path / "other.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(UsageError, match="is no table of step times"):
+        read_steps(path)
