@@ -22,6 +22,8 @@ from perfmodel.ops.vocabulary.fallback import UNKNOWN
 if TYPE_CHECKING:
     import pandas as pd
 
+__all__ = ["Lowered", "Target", "lower"]
+
 Ints = NDArray[np.int64]
 
 
