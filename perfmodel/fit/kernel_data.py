@@ -29,6 +29,7 @@ _OFFSET_FRAC = 0.45
 which the host's part runs before the kernel starts. Source: intercepts of long elementwise ops."""
 _FEWEST = 20
 _FLAG_WEIGHT = 0.2
+_CLEAR_FROM = 1.25
 _CLEAR = 8.0
 """Times above its floor from which a row says all that it can of its kernel."""
 
@@ -136,15 +137,30 @@ def floor_columns(frame: pd.DataFrame, floors: dict[FloorKey, Floor]) -> tuple[F
     return pairs[:, 0], pairs[:, 1]
 
 
-def weights(frame: pd.DataFrame, floor_us: Floats) -> Floats:
-    """Per row: little where it is flagged or near its floor; a device's groups weigh more alike."""
+def clear_of_floors(frame: pd.DataFrame, floors: dict[FloorKey, Floor]) -> pd.DataFrame:
+    """The rows long enough to tell of their kernel, and not only of the host that launched it."""
+    floor_us, _ = floor_columns(frame, floors)
+    return frame[frame["duration_us"].to_numpy(np.float64) > _CLEAR_FROM * floor_us]
+
+
+def weights(
+    frame: pd.DataFrame, floor_us: Floats, work: Floats, small_weight: float = 1.0
+) -> Floats:
+    """Per row: little where it is flagged, small or near its floor; groups weigh more alike.
+
+    `small_weight` is that of the least `work` of a device's op against the most: what is asked
+    about is larger than what is measured.
+    """
     measured = frame["duration_us"].to_numpy(np.float64)
     told = np.clip((measured / np.maximum(floor_us, 1e-9) - 1.05) / _CLEAR, 0.01, 1.0)
     flagged = np.where(frame["flag"].to_numpy() != "", _FLAG_WEIGHT, 1.0)
-    found = told * flagged
     groups = frame.groupby(["device", "op", "dtype"], sort=False).ngroup().to_numpy()
-    size = np.bincount(groups, weights=np.ones(len(found)))
-    found = found / np.sqrt(size[groups])
+    size = np.bincount(groups)
+    order = np.lexsort((work, groups))
+    starts = np.cumsum(size) - size
+    rank = np.empty(len(work))
+    rank[order] = (np.arange(len(work)) - starts[groups[order]]) / size[groups[order]]
+    found = told * flagged * (small_weight + (1.0 - small_weight) * rank**2) / np.sqrt(size[groups])
     return np.asarray(found / found.mean())
 
 

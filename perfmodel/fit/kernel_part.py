@@ -23,15 +23,20 @@ from perfmodel.ops.spec import Floats
 if TYPE_CHECKING:
     import pandas as pd
 
-OWN = {"max_depth": 9, "eta": 0.1, "min_child_weight": 10, "rounds": 250}
+_OWN = {"max_depth": 9, "eta": 0.1, "min_child_weight": 10, "rounds": 250}
+_FOREST = _OWN | {"max_depth": 10, "rounds": 100, "num_parallel_tree": 4}
+_OWN_OF_PART = {"matmul_fp32": _FOREST, "vector_rows": _FOREST}
+"""Several trees per round where single ones answer by chance: at the edge of the domain."""
 GENERAL_TREES = {"max_depth": 5, "eta": 0.08, "min_child_weight": 20, "rounds": 150}
-Grow = Callable[[np.ndarray, Floats, Floats, Mapping[str, float]], Any]
+Grow = Callable[[np.ndarray, Floats, Floats], Any]
+_SMALL_WEIGHT = {"matmul": 0.1}
 _SHRINKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _QUANTILES = (0.05, 0.95)
 _WIDEST = 3.0
 _OUTLIER = np.log(2.0)
+_FEWEST_ALIKE = 3
 _LARGEST_FRAC = 0.2
-_FARTHER = 1.5
+_FARTHER = 2.0
 """Intervals outside the domain against those of its largest rows: what comes is farther still."""
 
 
@@ -82,6 +87,7 @@ def samples(
     figures = tuple(found[0].figures)
     base = np.concatenate([each.base_us for each in found])
     extra = np.concatenate([each.extra_us for each in found])
+    work = np.concatenate([each.work for each in found])
     floor_us, offset_us = floor_columns(whole, floors)
     measured = whole["duration_us"].to_numpy(np.float64)
     kernel = np.maximum(measured - offset_us, 0.5 * np.minimum(measured, base + extra))
@@ -93,11 +99,11 @@ def samples(
         devices=whole["device"].to_numpy(object),
         known=known,
         target=np.log(kernel / base),
-        weight=weights(whole, floor_us),
+        weight=weights(whole, floor_us, work, _SMALL_WEIGHT.get(build, 1.0)),
         base_us=base,
         bound_us=np.concatenate([each.bound_us for each in found]),
         extra_us=extra,
-        work=np.concatenate([each.work for each in found]),
+        work=work,
         lift=np.concatenate([each.lift for each in found]),
         floor_us=floor_us,
         offset_us=offset_us,
@@ -105,24 +111,25 @@ def samples(
 
 
 def fit_part(
-    name: str, build: str, data: Samples, tiles: Tiles, seed: int
-) -> tuple[Part, dict[str, Floats]]:
-    """The fitted part, and per device left out the log factors that the others predict for it."""
+    name: str, build: str, ops: tuple[str, ...], data: Samples, tiles: Tiles, seed: int
+) -> tuple[Part, dict[str, Floats], tuple[str, ...]]:
+    """The part, per device left out the log factors predicted for it, and groups set aside."""
     own_matrix = data.with_devices(COLUMNS)
     general_matrix = data.with_devices(GENERAL)
-    general_weight = data.weight * _usual(data)
+    aside = _set_aside(data)
+    names = data.frame[["device", "op", "dtype"]].agg("/".join, axis=1)
+    weight = np.where(names.isin(aside), 0.0, data.weight)
     lifted = data.target - data.lift
     grow = partial(grown, falling=falling_columns(build, data.figures), seed=seed)
+    shape = _OWN_OF_PART.get(name, _OWN)
     left_out, centres = {}, {}
     for device in data.known:
         others = data.devices != device
         if others.all() or not others.any():
             continue
-        booster = grow(
-            general_matrix[others], lifted[others], general_weight[others], GENERAL_TREES
-        )
+        booster = grow(general_matrix[others], lifted[others], weight[others], GENERAL_TREES)
         left_out[device] = _answers(booster, general_matrix[~others])
-        centres[device] = _mean(lifted[others], general_weight[others])
+        centres[device] = _mean(lifted[others], weight[others])
     shrink = _best_shrink(data, left_out, centres)
     predicted = {
         device: data.lift[data.devices == device]
@@ -130,22 +137,23 @@ def fit_part(
         + shrink * (raw - centres[device])
         for device, raw in left_out.items()
     }
-    own = grow(own_matrix, data.target, data.weight, OWN)
-    general = grow(general_matrix, lifted, general_weight, GENERAL_TREES)
+    own = grow(own_matrix, data.target, weight, shape)
+    general = grow(general_matrix, lifted, weight, GENERAL_TREES)
     part = Part(
         name=name,
         build=build,
         dtypes=tuple(sorted(set(data.frame["dtype"]))),
+        ops=ops,
         figures=data.figures,
         own=_stored(own, name),
         general=_stored(general, name),
-        centre=_mean(lifted, general_weight),
+        centre=_mean(lifted, weight),
         shrink=shrink,
         devices=tuple(describe(device) for device in data.known.values()),
-        spreads=_spreads(data, own_matrix, predicted, grow, seed),
+        spreads=_spreads(data, weight, own_matrix, predicted, partial(grow, shape=shape), seed),
         tiles=tiles,
     )
-    return part, predicted
+    return part, predicted, aside
 
 
 def grown(
@@ -189,14 +197,17 @@ def falling_columns(build: str, figures: Sequence[str]) -> frozenset[int]:
     return frozenset(column for column, name in enumerate(figures) if name in names)
 
 
-def _usual(data: Samples) -> Floats:
-    """Per row: 0.1 where a device's op is twice off what the other devices' show, else 1."""
-    groups = data.frame.groupby(["device", "op", "dtype"], sort=False).ngroup().to_numpy()
-    medians = np.array(
-        [np.median(data.target[groups == group]) for group in range(groups.max() + 1)]
-    )
-    off = np.abs(medians - np.median(medians)) > _OUTLIER
-    return np.where(off[groups], 0.1, 1.0)
+def _set_aside(data: Samples) -> tuple[str, ...]:
+    """`device/op/dtype` of groups twice off what the other devices show: other kernels ran."""
+    groups = data.frame.groupby(["device", "op", "dtype"], sort=True).indices
+    lifted = data.target - data.lift
+    medians = {key: float(np.median(lifted[index])) for key, index in groups.items()}
+    found = []
+    for key, own in medians.items():
+        alike = [each for other, each in medians.items() if other[1:] == key[1:]]
+        if len(alike) > _FEWEST_ALIKE and abs(own - float(np.median(alike))) > _OUTLIER:
+            found.append("/".join(key))
+    return tuple(found)
 
 
 def _mean(values: Floats, weight: Floats) -> float:
@@ -233,6 +244,7 @@ def _best_shrink(
 
 def _spreads(
     data: Samples,
+    weight: Floats,
     own_matrix: np.ndarray,
     left_out: Mapping[str, Floats],
     grow: Grow,
@@ -241,14 +253,14 @@ def _spreads(
     """Quantiles of what was predicted without having been seen, per op and in all."""
     generator = np.random.default_rng(seed)
     drawn = generator.random(len(data.target)) < _LARGEST_FRAC
-    seen = _held_out(data, own_matrix, drawn, grow)
-    beyond = _held_out(data, own_matrix, _largest(data), grow)
+    seen = _held_out(data, weight, own_matrix, drawn, grow)
+    beyond = _held_out(data, weight, own_matrix, _largest(data), grow)
     unseen = np.full(len(data.target), np.nan)
     for device, predicted in left_out.items():
         own = data.devices == device
         unseen[own] = data.target[own] - predicted
     ops = data.frame["op"].to_numpy(object)
-    told = data.weight > 0.05 * data.weight.max()
+    told = weight > 0.0
     found = {}
     for op in ["*", *sorted(set(ops))]:
         own = (np.ones(len(ops), bool) if op == "*" else ops == op) & told
@@ -263,10 +275,12 @@ def _spreads(
     return found
 
 
-def _held_out(data: Samples, matrix: np.ndarray, held: np.ndarray, grow: Grow) -> Floats:
+def _held_out(
+    data: Samples, weight: Floats, matrix: np.ndarray, held: np.ndarray, grow: Grow
+) -> Floats:
     residual = np.full(len(data.target), np.nan)
     if held.any() and not held.all():
-        booster = grow(matrix[~held], data.target[~held], data.weight[~held], OWN)
+        booster = grow(matrix[~held], data.target[~held], weight[~held])
         residual[held] = data.target[held] - _answers(booster, matrix[held])
     return residual
 

@@ -12,6 +12,7 @@ from perfmodel.errors import ModelError
 from perfmodel.fit.kernel_data import (
     FloorKey,
     Table,
+    clear_of_floors,
     devices_of,
     family_rows,
     fitted_floors,
@@ -28,6 +29,7 @@ from perfmodel.kernels.learned.builds import BUILD_OF_FAMILY
 from perfmodel.kernels.learned.devices import describe
 from perfmodel.kernels.learned.model import KnownFloor, Learned
 from perfmodel.kernels.learned.part import Part
+from perfmodel.kernels.learned.stream_columns import BY_ROW
 from perfmodel.kernels.model import KERNELS
 from perfmodel.ops.spec import Floats
 
@@ -36,8 +38,21 @@ if TYPE_CHECKING:
 
 ROWS_PER_GROUP = 8000
 _FEWEST_ROWS = 200
-_SLICES = {"matmul": (("fp32", ("fp32",)), ("low", None))}
-"""Parts of a family with kernels of their own: name and dtypes, None for all others."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Part of a family with kernels of its own: a name, and dtypes or ops (none: the rest)."""
+
+    name: str
+    dtypes: tuple[str, ...] = ()
+    ops: tuple[str, ...] = ()
+
+
+_SLICES = {
+    "matmul": (Slice("fp32", dtypes=("fp32",)), Slice("low")),
+    "vector": (Slice("rows", ops=tuple(sorted(BY_ROW))), Slice("flat")),
+}
 
 
 @dataclass(frozen=True)
@@ -48,6 +63,8 @@ class FittedPart:
     part: Part
     data: Samples
     left_out: dict[str, Floats]
+    aside: tuple[str, ...]
+    """`device/op/dtype` whose rows contradict all other devices', and were not learned from."""
 
 
 @dataclass(frozen=True)
@@ -82,17 +99,17 @@ def fit_kernels(
     for family, build in BUILD_OF_FAMILY.items():
         rows = family_rows(frame, family)
         own = []
-        for name, part_rows in _sliced(family, rows):
+        for name, ops, part_rows in _sliced(family, rows):
             if len(part_rows) < _FEWEST_ROWS:
                 continue
             begin(f"fitting {name}")
             devices = {each: known[each] for each in sorted(set(part_rows["device"]))}
             tiles = tiles_seen(part_rows, devices, floors) if family == "matmul" else {}
-            few = thinned(part_rows, rows_per_group, seed)
+            few = thinned(clear_of_floors(part_rows, floors), rows_per_group, seed)
             data = samples(few, build, devices, floors, tiles)
-            part, left_out = fit_part(name, build, data, tiles, seed)
+            part, left_out, aside = fit_part(name, build, ops, data, tiles, seed)
             own.append(part)
-            parts.append(FittedPart(family, part, data, left_out))
+            parts.append(FittedPart(family, part, data, left_out, aside))
         if own:
             heuristic = KERNELS[f"gpu/{family}/heuristic"]
             assert isinstance(heuristic, Heuristic)
@@ -106,14 +123,17 @@ def fit_kernels(
     return Fitted(models, _about(tables, parts, ignored, seed), tuple(parts), floors)
 
 
-def _sliced(family: str, rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+def _sliced(family: str, rows: pd.DataFrame) -> list[tuple[str, tuple[str, ...], pd.DataFrame]]:
+    """(name, ops that it answers for, rows) of every part of a family."""
     if family not in _SLICES:
-        return [(family, rows)]
-    named = {dtype for _, dtypes in _SLICES[family] for dtype in dtypes or ()}
-    found = []
-    for name, dtypes in _SLICES[family]:
-        own = rows["dtype"].isin(named) if dtypes is None else ~rows["dtype"].isin(dtypes)
-        found.append((f"{family}_{name}", rows[~own]))
+        return [(family, (), rows)]
+    found, left = [], rows
+    for each in _SLICES[family]:
+        own = left["dtype"].isin(each.dtypes) | left["op"].isin(each.ops)
+        if not each.dtypes and not each.ops:
+            own = ~own
+        found.append((f"{family}_{each.name}", each.ops, left[own]))
+        left = left[~own]
     return found
 
 
@@ -162,6 +182,7 @@ def _about(
                 "ops": sorted(set(each.data.frame["op"])),
                 "dtypes": list(each.part.dtypes),
                 "shrink": each.part.shrink,
+                "set_aside": list(each.aside),
             }
             for each in parts
         },

@@ -122,7 +122,7 @@ class Lookup:
 def forward_simple_us(lookup: Lookup, gpu: Gpu) -> float:
     """Every row from memory."""
     bag = 96 + lookup.index_bytes + (lookup.pooling + 1) * lookup.row_bytes
-    return float(gpu.dram.time_us(np.float64(lookup.batch * lookup.tables * bag)))
+    return float(gpu.dram.time_us(np.array(lookup.batch * lookup.tables * bag, np.float64)))
 
 
 def cached_rows(lookup: Lookup, gpu: Gpu, warps: float = FBGEMM_WARPS) -> int:
@@ -145,14 +145,14 @@ def forward_us(lookup: Lookup, gpu: Gpu, warps: float = FBGEMM_WARPS) -> float:
     rows_bytes = lookup.batch * lookup.pooling * lookup.row_bytes
     dram = lookup.tables * (lookup.batch * bag + (1.0 - hit) * rows_bytes)
     l2 = lookup.tables * hit * rows_bytes
-    cache_us = float(L2_CURVE.time_us(np.float64(l2))) if l2 > 0 else 0.0
-    return max(float(gpu.dram.time_us(np.float64(dram))), cache_us) * _narrow(lookup.dim)
+    cache_us = float(L2_CURVE.time_us(np.array(l2, np.float64))) if l2 > 0 else 0.0
+    return max(float(gpu.dram.time_us(np.array(dram, np.float64))), cache_us) * _narrow(lookup.dim)
 
 
 def backward_simple_us(lookup: Lookup, gpu: Gpu) -> float:
     """SGD on every looked-up row, read and written in memory."""
     bag = 96 + lookup.index_bytes + (2 * lookup.pooling + 1) * lookup.row_bytes
-    moved = float(gpu.dram.time_us(np.float64(lookup.batch * lookup.tables * bag)))
+    moved = float(gpu.dram.time_us(np.array(lookup.batch * lookup.tables * bag, np.float64)))
     return max(moved, _flop_us(lookup, gpu))
 
 

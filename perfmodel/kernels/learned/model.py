@@ -45,7 +45,7 @@ class Learned:
         floor_us, offset_us = self.floors_of(rows, device)
         grounds = set()
         for part in self.parts:
-            index = _rows_of(part, rows)
+            index = self._rows_of(part, rows)
             if not len(index):
                 continue
             kernel, ends, weight = self._kernels(part, rows.take(index), device)
@@ -91,6 +91,17 @@ class Learned:
             offset_us[index] = float(np.median([each.offset_us for each in among]))
         return floor_us, offset_us
 
+    def _rows_of(self, part: Part, rows: Rows) -> Ints:
+        """The rows that `part` answers for."""
+        named = {op for each in self.parts for op in each.ops}
+        dtypes = set(part.dtypes)
+        own = [
+            row
+            for row, (op, dtype) in enumerate(zip(rows.op, rows.dtype, strict=True))
+            if dtype in dtypes and (op in part.ops if part.ops else op not in named)
+        ]
+        return np.array(own, np.int64)
+
     def _kernels(
         self, part: Part, rows: Rows, device: Device
     ) -> tuple[Floats, tuple[Floats, Floats], float]:
@@ -106,11 +117,6 @@ class Learned:
             return np.maximum(columns.base_us * np.exp(logarithm) + columns.extra_us, least)
 
         return kernel(factors), (kernel(factors + low), kernel(factors + high)), weight
-
-
-def _rows_of(part: Part, rows: Rows) -> Ints:
-    dtypes = set(part.dtypes)
-    return np.array([row for row, each in enumerate(rows.dtype) if each in dtypes], np.int64)
 
 
 def _grounds(weight: float) -> str:

@@ -48,6 +48,8 @@ class Part:
     """Which function gives the columns (`matmul stream convolution attention`)."""
     dtypes: tuple[str, ...]
     """The dtypes it was trained on; others have the heuristic."""
+    ops: tuple[str, ...]
+    """The ops that it answers for; none means all that no other part names."""
     figures: tuple[str, ...]
     own: Any
     general: Any

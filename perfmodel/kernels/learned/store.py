@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import shutil
@@ -139,13 +140,14 @@ def _family(family: str, content: Mapping[str, Any], folder: Path) -> Learned:
 def _part_to_json(part: Part, folder: Path) -> dict[str, Any]:
     files = {}
     for kind, trees in (("own", part.own), ("general", part.general)):
-        name = f"{part.name}_{kind}.ubj"
-        (folder / name).write_bytes(trees.content)
+        name = f"{part.name}_{kind}.ubj.gz"
+        (folder / name).write_bytes(gzip.compress(trees.content, 9, mtime=0))
         files[kind] = {"file": name, "sha256": hashlib.sha256(trees.content).hexdigest()}
     return {
         "name": part.name,
         "build": part.build,
         "dtypes": list(part.dtypes),
+        "ops": list(part.ops),
         "figures": list(part.figures),
         "trees": files,
         "centre": part.centre,
@@ -164,6 +166,7 @@ def _part_from_json(content: Mapping[str, Any], folder: Path) -> Part:
         name=content["name"],
         build=content["build"],
         dtypes=tuple(content["dtypes"]),
+        ops=tuple(content["ops"]),
         figures=tuple(content["figures"]),
         own=_trees(content["trees"]["own"], folder),
         general=_trees(content["trees"]["general"], folder),

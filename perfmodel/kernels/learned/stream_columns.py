@@ -17,27 +17,37 @@ _SEEN = (
 """Ops with a figure of their own: kernels of one op are written once for all devices."""
 
 
+BY_ROW = frozenset(
+    {"softmax", "log_softmax", "layer_norm", "rms_norm", "group_norm", "batch_norm"}
+    | {"sum", "mean", "amax", "vector_norm", "sum_rows"}
+)
+"""Ops whose kernels work row by row; to others a shape is its number of elements."""
+_USUAL_COLUMNS = 1024.0
+
+
 def build(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     """Columns of elementwise ops, reductions, norms and movement."""
     analysis = streaming.analyse(rows, device)
     total = analysis.read_bytes + analysis.written_bytes
-    columns = _dim(rows, "cols")
     item = rows.item_bytes(np.arange(len(rows)))
+    ops = np.array(rows.op)
+    by_row = np.isin(ops, list(BY_ROW))
+    columns = np.where(by_row, _dim(rows, "cols"), _USUAL_COLUMNS)
+    down = np.where(by_row, _dim(rows, "rows"), analysis.written_bytes / item / _USUAL_COLUMNS)
     base = analysis.kernel_us
     figures = {
         "cols": log(columns),
         "align_cols": alignment(columns),
         "row_bytes": log(columns * item),
         "fill": np.clip(log(total / device.l2_bytes), -6.0, 3.0),
-        "rows_per_sm": np.minimum(log(_dim(rows, "rows") / device.sm_count), 6.0),
+        "rows_per_sm": np.clip(log(down / device.sm_count), -6.0, 6.0),
         "flop_per_byte": log(analysis.flop / total),
         "read_share": analysis.read_bytes / total,
         "item_bytes": np.log2(item),
         "compute": log(analysis.shares["compute"] / base),
     }
-    ops = np.array(rows.op)
-    nothing = np.zeros(len(rows))
     figures |= {f"is_{op}": (ops == op).astype(np.float64) for op in _SEEN}
+    nothing = np.zeros(len(rows))
     return Columns(base, analysis.bound_us, nothing, total, figures, nothing)
 
 
