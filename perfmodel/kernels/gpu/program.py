@@ -6,7 +6,7 @@ a step the kernels before have filled it, and what is written goes to memory in 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,8 +22,37 @@ STREAMING_FAMILIES = ("vector", "optimizer", "matmul", "pooling")
 STRIDED = 1.9
 """How much longer operands take that do not lie alike: neighbours in one are far apart in another,
 so that of each 32-byte sector a part is used."""
-COPIES_OF_MANY = {"cat": 1.3, "split": 1.3}
-"""Ops that walk over several tensors and compute where each element goes."""
+
+
+@dataclass(frozen=True)
+class Habit:
+    """What kernels of an op take beside moving each operand once."""
+
+    latency_us: float = 0.0
+    """Of steps that wait for one another, such as the tree of a reduction."""
+    traffic: float = 1.0
+    """How often the operands move, or how badly they use what moves."""
+    sectors: bool = False
+    """Rows lie anywhere: each takes whole sectors of 32 bytes."""
+
+
+_REDUCTION = Habit(latency_us=4.0)
+_GATHER = Habit(latency_us=3.0, sectors=True)
+HABITS = {
+    **dict.fromkeys(("sum", "mean", "amax", "vector_norm"), _REDUCTION),
+    "sum_rows": Habit(latency_us=6.0),
+    "layer_norm": Habit(latency_us=4.0, traffic=1.8),
+    "rms_norm": Habit(latency_us=4.0, traffic=1.8),
+    "cat": Habit(latency_us=2.0, traffic=1.3),
+    "split": Habit(traffic=1.3),
+    "transpose_copy": Habit(traffic=STRIDED),
+    **dict.fromkeys(("index_select", "gather", "embedding", "index_put", "scatter"), _GATHER),
+    **dict.fromkeys(("index_add", "scatter_add", "index_put_accumulate"), _GATHER),
+}
+"""Of ops that do more than stream. Source: medians over kernels of traces on V100, A100, H100 and
+MI300X; one figure for all devices."""
+SECTOR_BYTES = 32.0
+_PLAIN = Habit()
 
 
 def in_program(rows: Rows, device: Device, found: Estimate) -> Estimate:
@@ -55,8 +84,11 @@ def _cold_us(rows: Rows, device: Device) -> Floats:
             spec, mine = OPS[op].of(way), ways == way
             own = {name: values[mine] for name, values in dims.items()}
             moved = spec.read_bytes(own, item[mine]) + spec.written_bytes(own, item[mine])
-            factor = COPIES_OF_MANY.get(op, 1.0) * np.where(
-                own.get("strided", np.zeros(len(moved))) > 0, STRIDED, 1.0
-            )
-            cold[index[mine]] = START_US + factor * moved / rate
+            habit = HABITS.get(op, _PLAIN)
+            if habit.sectors:
+                row_bytes = own["cols"] * item[mine]
+                moved = moved * np.maximum(1.0, SECTOR_BYTES / row_bytes)
+            is_strided = own.get("strided", np.zeros(len(moved))) > 0
+            factor = habit.traffic * np.where(is_strided, STRIDED, 1.0)
+            cold[index[mine]] = START_US + habit.latency_us + factor * moved / rate
     return cold
