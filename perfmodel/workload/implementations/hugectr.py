@@ -38,7 +38,6 @@ from perfmodel.workload.parts.interaction import (
 )
 from perfmodel.workload.parts.jagged import PREFETCHED, tables_of
 from perfmodel.workload.parts.mlp import COMPUTE, Layer, layers, parameters
-from perfmodel.workload.parts.pooled import add_up
 from perfmodel.workload.run import IMPLEMENTATIONS, Run
 
 GRAPH = {"cuda_graph": "step"}
@@ -112,12 +111,13 @@ def _pooled(
     tables, replicas = embeddings
     rows = look_up(r, tables, keys[0], keys[1], run.global_batch, dtype)
     if run.ranks > 1:
-        rows = fused_exchange(r, run, rows)
-    if replicas is not None:
-        rows = cat(r, [rows, look_up(r, replicas, keys[2], keys[3], run.batch, dtype)], 1)
-    out = reshape(r, rows, (-1, rows.shape[1] // dim, dim))
-    count = len(run.workload.tables)
-    return out if out.shape[1] == count else add_up(r, out, count)
+        out = fused_exchange(r, run, rows)
+    else:
+        out = reshape(r, rows, (-1, rows.shape[1] // dim, dim))
+    if replicas is None:
+        return out
+    more = look_up(r, replicas, keys[2], keys[3], run.batch, dtype)
+    return cat(r, [out, reshape(r, more, (-1, more.shape[1] // dim, dim))], 1)
 
 
 def _learn(

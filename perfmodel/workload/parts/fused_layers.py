@@ -16,7 +16,6 @@ from perfmodel.workload.eager.views import t, transpose, unsqueeze
 from perfmodel.workload.parts.exchange import all_to_all_call
 from perfmodel.workload.parts.interaction import Cross
 from perfmodel.workload.parts.mlp import Layer
-from perfmodel.workload.parts.pooled import dims_of
 from perfmodel.workload.run import Run
 
 LAYER = "aten::_addmm_activation"
@@ -133,20 +132,44 @@ EXCHANGE = "fused_exchange"
 
 
 def fused_exchange(r: Recorder, run: Run, pooled: Tensor) -> Tensor:
-    """`[global batch, own dims]` -> `[batch, dims of all shards]`, as they lie."""
-    dims = dims_of(run)
-    sizes, own = [run.batch * dim for dim in dims], pooled.elements // run.ranks
-    out = r.tensor((run.batch, sum(dims)), pooled.dtype)
-    all_to_all_call(r, pooled, out, [own] * run.ranks, sizes, is_async=True)
-    track(r, EXCHANGE, (pooled,), out, sizes, own)
+    """`[global batch, own dims]` -> `[batch, exchanged tables, dim]`.
+
+    Of a table in parts only the sums travel that have a row in the part; one kernel adds them up.
+    """
+    dim = run.workload.dim
+    rows = [round(run.batch * _filled(run, rank)) for rank in range(run.ranks)]
+    sizes, own = [count * dim for count in rows], rows[run.rank] * dim
+    sent = (
+        pooled if own * run.ranks == pooled.elements else r.tensor((own * run.ranks,), pooled.dtype)
+    )
+    received = r.tensor((sum(rows), dim), pooled.dtype)
+    all_to_all_call(r, sent, received, [own] * run.ranks, sizes, is_async=True)
+    tables = len({shard.table for shards in run.plan.shards for shard in shards})
+    out = r.view(received, (run.batch, tables, dim), (tables * dim, dim, 1))
+    if any(shard.parts > 1 for shards in run.plan.shards for shard in shards):
+        out = r.tensor((run.batch, tables, dim), pooled.dtype)
+        r.leaf("aten::index_add", (out, 0, r.tensor((sum(rows),), "int64"), received, 1), out)
+    track(r, EXCHANGE, (pooled,), out, received, sizes, own)
     return out
+
+
+def _filled(run: Run, rank: int) -> float:
+    """Vectors that a sample gets from `rank`: one per shard in which it has a row."""
+    tables = run.workload.tables
+    return sum(
+        1 - (1 - 1 / shard.parts) ** tables[shard.table].pooling if shard.parts > 1 else 1.0
+        for shard in run.plan.shards[rank]
+    )
 
 
 @rule(EXCHANGE, "fused_exchange_backward")
 def _exchange_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     (gradient,) = gradients
     assert gradient is not None
-    sizes, own = node.saved
-    out = r.tensor(node.inputs[0].shape, gradient.dtype)
-    all_to_all_call(r, gradient, out, sizes, [own] * len(sizes), is_async=True)
-    return [out]
+    received, sizes, own = node.saved
+    spread = r.tensor(received.shape, gradient.dtype)
+    places = r.tensor((received.shape[0],), "int64")
+    r.leaf("aten::index_select", (gradient, 0, places), spread)
+    back = r.tensor((own * len(sizes),), gradient.dtype)
+    all_to_all_call(r, spread, back, sizes, [own] * len(sizes), is_async=True)
+    return [r.view(back, node.inputs[0].shape, node.inputs[0].strides)]
