@@ -248,15 +248,18 @@ def execution_graph(
     `duration_us` holds one duration per piece; `profile` times the host's work (its trimmed means
     per operator and thread), multiplied by `host_ratio`. Backward runs on its own thread, which
     the main thread waits for. What is captured in a CUDA graph takes one launch. A step ends when
-    its host and its device are done.
+    its host and its device are done; what ran before the first is no step.
     """
     walk = _Walk(lowered, duration_us)
     tops, pieces = _by_top_level(lowered)
     step_of = [lowered.graph.ops[top].step for top in tops]
     marks = []
+    before = all(step < 0 for step in step_of)
     for step, group in groupby(range(len(tops)), key=step_of.__getitem__):
         rows = list(group)
-        marks.append((step, *walk.step(step, [tops[r] for r in rows], [pieces[r] for r in rows])))
+        bounds = walk.step(step, [tops[r] for r in rows], [pieces[r] for r in rows])
+        if step >= 0 or before:
+            marks.append((step, *bounds))
     return Built(_graph(walk.draft, marks, profile, host_ratio), np.array(walk.draft.piece))
 
 

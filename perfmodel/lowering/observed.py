@@ -29,6 +29,8 @@ DIRECTIONS = {
     "CopyDeviceToHost": MEMCPY[1],
 }
 """How profiles name a copy, and its direction."""
+PINNED = "Pinned"
+"""In the name of a copy from or to memory that is not paged out."""
 MIN_RECORDED_FRAC = 0.5
 """Files that hold less of what ran do not tell that an op launched nothing."""
 
@@ -41,8 +43,10 @@ def uses_tf32(rank: RankTrace) -> bool:
 
 
 def with_placement(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
-    """`graph` with copies marked (`attributes["copy"]`), ops and tensors on the host so marked
-    (`attributes["device"]`), and records of collectives that launched nothing as waits.
+    """`graph` with what its launches tell of it as attributes.
+
+    Copies are marked (`copy`, `pinned`), ops on the host and their tensors (`device`), and records
+    of collectives that launched nothing as waits.
 
     Only for graphs of a profile whose kernels were recorded; others are returned as they are.
     """
@@ -50,14 +54,14 @@ def with_placement(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
         return graph
     index_of = {op.event: index for index, op in enumerate(graph.ops) if op.event >= 0}
     launched = [False] * len(graph)
-    copies: dict[int, str] = {}
+    copies: dict[int, tuple[str, str]] = {}
     for row, event in zip(
         links.device_rows.tolist(), launching_op(rank, links).tolist(), strict=True
     ):
         index = index_of.get(event, NO_OP)
         direction = _direction(rank.text(row))
         if direction and index != NO_OP:
-            copies[index] = direction
+            copies[index] = direction, "1" if PINNED in rank.text(row) else "0"
         while index != NO_OP and not launched[index]:
             launched[index] = True
             index = graph.ops[index].parent
@@ -71,9 +75,10 @@ def _direction(name: str) -> str:
     return next((known for start, known in DIRECTIONS.items() if name.startswith(start)), "")
 
 
-def _placed(op: Op, launched: bool, copy: str | None) -> Op:
+def _placed(op: Op, launched: bool, copy: tuple[str, str] | None) -> Op:
     if copy is not None:
-        attributes: Mapping[str, str] = {**op.attributes, "copy": copy}
+        direction, pinned = copy
+        attributes: Mapping[str, str] = {**op.attributes, "copy": direction, "pinned": pinned}
         return replace(op, attributes=attributes)
     if op.name == COLLECTIVE and not launched:
         return replace(op, attributes={**op.attributes, "collective": "wait"})

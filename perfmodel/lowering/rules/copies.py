@@ -34,9 +34,14 @@ def copied(target: Tensor, source: Tensor, *, non_blocking: bool = False) -> Seq
     return (Piece("copy", dims, target.dtype),)
 
 
-def across(name: str, moved: Tensor, *, non_blocking: bool = False) -> Sequence[Piece]:
-    """A copy between host and device: unless told otherwise, PyTorch waits for it."""
-    dims = {"elements": float(size(moved.shape)), "pinned": float(non_blocking)}
+def across(
+    name: str, moved: Tensor, *, non_blocking: bool = False, pinned: bool = False
+) -> Sequence[Piece]:
+    """A copy between host and device: unless told otherwise, PyTorch waits for it.
+
+    One that is not waited for is taken to be of pinned memory.
+    """
+    dims = {"elements": float(size(moved.shape)), "pinned": float(non_blocking or pinned)}
     return (Piece(name, dims, moved.dtype, kind="copy", stream="copy", blocks=not non_blocking),)
 
 
@@ -63,7 +68,8 @@ def copy_(op: Op) -> Sequence[Piece]:
     target, source = tensor(op, 0), tensor(op, 1)
     if op.attributes.get("copy") in MEMCPY:
         name = "copy_h2d" if op.attributes["copy"] == "memcpy_h2d" else "copy_d2h"
-        return across(name, target, non_blocking=bool(flag(op, 2)))
+        pinned = op.attributes.get("pinned") == "1"
+        return across(name, target, non_blocking=bool(flag(op, 2)), pinned=pinned)
     return copied(target, source, non_blocking=bool(flag(op, 2)))
 
 

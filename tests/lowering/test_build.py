@@ -1,0 +1,63 @@
+"""The execution graph of lowered ops: what runs on which resource, in what order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfmodel.graph.kinds import EdgeKind
+from perfmodel.graph.ops import Op, OpGraph, Tensor
+from perfmodel.lowering import lower
+from perfmodel.lowering.build import LAG_US, Built, execution_graph
+from perfmodel.overheads.profile import Profile
+from perfmodel.overheads.statistic import of_sorted
+from perfmodel.timeline.schedule import schedule
+
+X = Tensor((8, 32), device="cuda:0")
+HOST = {"T1": 1.0, "T2": 2.0, "T3": 3.0, "T4": 4.0, "T5": 5.0, "op_without_launch": 6.0}
+LAUNCH, STREAM = LAG_US[EdgeKind.LAUNCH], LAG_US[EdgeKind.STREAM]
+
+
+def profile() -> Profile:
+    return Profile({(kind, None, None): of_sorted(np.array([us])) for kind, us in HOST.items()})
+
+
+def built(*ops: Op, kernel_us: float = 10.0) -> Built:
+    lowered = lower(OpGraph(ops), "cuda")
+    return execution_graph(lowered, np.full(len(lowered), kernel_us), profile())
+
+
+def step_us(*ops: Op, kernel_us: float = 10.0) -> list[float]:
+    return schedule(built(*ops, kernel_us=kernel_us).graph).step_us.tolist()
+
+
+RELU, VIEW = Op("aten::relu", (X,)), Op("aten::view", (X, (256,)))
+
+
+def test_the_host_decides_where_kernels_are_short() -> None:
+    assert step_us(VIEW, RELU, VIEW, kernel_us=0.5) == pytest.approx([7 + (1 + 2 + 4 + 3) + 7])
+
+
+def test_the_device_decides_where_kernels_are_long() -> None:
+    first = 1 + 2 + 4 + LAUNCH
+    wait = LAG_US[EdgeKind.HOST_SYNC]
+    assert step_us(RELU, RELU, kernel_us=100) == pytest.approx([first + 100 + STREAM + 100 + wait])
+
+
+def test_a_blocking_copy_holds_the_host() -> None:
+    scalar = Op("aten::_local_scalar_dense", (Tensor((), device="cuda:0"),))
+    copied = 1 + 2 + 4 + LAG_US[EdgeKind.LAUNCH_COPY] + 100 + LAG_US[EdgeKind.BLOCKING_COPY]
+    assert step_us(scalar, VIEW, kernel_us=100) == pytest.approx([copied + 3 + 7])
+
+
+def test_what_ran_before_the_first_step_is_no_step() -> None:
+    graph = built(Op("aten::relu", (X,), step=-1), Op("aten::relu", (X,), step=0)).graph
+    assert graph.marks.name == ("step 0",)
+
+
+def test_several_launches_of_one_piece_share_its_time() -> None:
+    found = built(Op("aten::topk", (X, 3, -1, True, True)))
+    graph = found.graph
+    kernels = np.flatnonzero(found.piece >= 0)
+    assert graph.nodes_.duration_us[kernels].tolist() == [5, 5]
+    assert (graph.edges_.kind == EdgeKind.LAUNCH).sum() == 2
