@@ -37,6 +37,10 @@ def device(
             help="Start from this device. [default: as the records beside the tables say]",
         ),
     ] = None,
+    only: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--device", metavar="NAME", help="Of tables of several, the one to fit."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Which half is held out for the errors.")] = 0,
     format: FormatOption = None,
 ) -> None:
@@ -60,7 +64,9 @@ def device(
             if status is not None:
                 status.update(what)
 
-        fit, text = fit_any_device(data, hardware, stem=output.stem, seed=seed, progress=show)
+        fit, text = fit_any_device(
+            data, hardware, stem=output.stem, only=only, seed=seed, progress=show
+        )
     write_text(output, text)
 
     def table(console: Console) -> None:

@@ -15,13 +15,17 @@ def show_fit(console: Console, fit: DeviceFit, output: Path) -> None:
     """Errors on the half that the fit had not seen, per family and kind of measurement."""
     from rich.table import Table
 
+    rows = (*fit.errors, *([fit.steps] if fit.steps else []))
+    if not rows:
+        console.print(f"{output}: {fit.device.name}")
+        return
     console.print(f"{output}: {fit.device.name}, fitted to all rows; errors on a half held out")
     table = Table(box=None, pad_edge=False)
     table.add_column("family")
     table.add_column("measured")
     for title in ("n", "median %", "p90 %", "bias %", "spread %"):
         table.add_column(title, justify="right")
-    for it in (*fit.errors, *([fit.steps] if fit.steps else [])):
+    for it in rows:
         table.add_row(
             it.family,
             it.kind,

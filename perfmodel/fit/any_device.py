@@ -20,14 +20,16 @@ def fit_any_device(
     hardware: str | None,
     *,
     stem: str,
+    only: str | None = None,
     seed: int = 0,
     progress: Callable[[str], None] = lambda what: None,
 ) -> tuple[DeviceFit, str]:
     """The fit of the device that the tables at `paths` are of, and the text of its file.
 
-    `hardware` names what to start from; `stem` is the device's new name. Raises `UsageError`.
+    `hardware` names what to start from; `stem` is the device's new name; `only` its name in tables
+    of several. Raises `UsageError`.
     """
-    data = read_tables(paths)
+    data = read_tables(paths, only)
     base = base_device(data.device, paths, hardware, stem)
     if base.target == "cpu":
         fit = fit_device(data, base, seed=seed, progress=progress)

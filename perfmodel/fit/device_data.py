@@ -88,9 +88,10 @@ class DeviceData:
         return joined(self.measured)
 
 
-def read_tables(paths: Sequence[Path]) -> DeviceData:
+def read_tables(paths: Sequence[Path], only: str | None = None) -> DeviceData:
     """The tables at `paths` (CSV, also compressed, or Parquet), all of one device.
 
+    `only` takes the rows of the device that the tables give this name, out of several.
     Raises `UsageError`, one line that names file and place, for a table that cannot be used.
     """
     found = DeviceData()
@@ -99,13 +100,15 @@ def read_tables(paths: Sequence[Path]) -> DeviceData:
     step_paths: list[Path] = []
     for path in paths:
         data, frame = _frame(path)
+        if only is not None:
+            frame = _of_device(frame, only, path)
         for name in sorted(set(frame["device"].dropna().astype(str))):
             devices.setdefault(name, path)
         if len(devices) > 1:
             (first, one), (second, other) = list(devices.items())[:2]
             raise UsageError(
                 f"{other}: is of the device {second!r}, and {one} of {first!r}: "
-                "a device is fitted on its own tables"
+                "a device is fitted on its own tables: choose one with --device"
             )
         rows = 0
         if set(STEP_COLUMNS) <= set(frame.columns):
@@ -157,6 +160,14 @@ def joined(parts: Sequence[Measured]) -> Measured:
         tuple(group for part in parts for group in part.group),
         tuple(kind for part in parts for kind in part.kind),
     )
+
+
+def _of_device(frame: pd.DataFrame, only: str, path: Path) -> pd.DataFrame:
+    found = frame[frame["device"] == only].reset_index(drop=True)
+    if not len(found):
+        named = ", ".join(sorted(set(frame["device"].dropna().astype(str)))[:8])
+        raise UsageError(f"{path}: has no row of the device {only!r}; there are: {named}")
+    return found
 
 
 def _stem(path: Path) -> Path:

@@ -21,18 +21,25 @@ def device_toml(fit: DeviceFit, sources: Sequence[Source], made: Mapping[str, st
 
 
 def _comments(fit: DeviceFit, sources: Sequence[Source], made: Mapping[str, str]) -> Iterable[str]:
-    yield f"# Fitted with `perfmodel fit device` on {', '.join(f'{k} {v}' for k, v in made.items())}."
-    yield f"# Random half held out (seed {fit.seed}), then fitted to all."
-    for source in sources:
-        yield f"# {source.name}: sha256 {source.sha256}, {source.rows} rows, {source.left_out} left out"
-    yield "# held-out errors: family, how measured, n, median %, p90 %, bias %, measurement's spread %"
-    for it in (*fit.errors, *([fit.steps] if fit.steps else [])):
-        yield (
-            f"#   {it.family}, {it.kind}: {it.n}, {it.median_pct:.1f}, {it.p90_pct:.1f}, "
-            f"{it.bias_pct:+.1f}, {it.spread_pct:.1f}"
-        )
+    versions = ", ".join(f"{name} {value}" for name, value in made.items())
+    yield f"# Fitted with `perfmodel fit device`: {versions}."
+    for it in sources:
+        yield f"# {it.name}: sha256 {it.sha256}, {it.rows} rows, {it.left_out} left out"
+    if fit.errors:
+        yield from _errors(fit)
     for note in fit.notes:
         yield f"# {note}"
+
+
+def _errors(fit: DeviceFit) -> Iterable[str]:
+    yield f"# A random half held out (seed {fit.seed}) for the errors, then fitted to all."
+    yield "# Held-out errors: family, how measured, n, median %, 90th percentile %, bias %, and"
+    yield "# by how many % the measurement's medians lie above its robust times:"
+    for row in (*fit.errors, *([fit.steps] if fit.steps else [])):
+        yield (
+            f"#   {row.family}, {row.kind}: {row.n}, {row.median_pct:.1f}, {row.p90_pct:.1f}, "
+            f"{row.bias_pct:+.1f}, {row.spread_pct:.1f}"
+        )
 
 
 def _device(device: Device) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""What whole steps say that single operators do not: the host's own work, and what watching cost."""
+"""What whole steps say that single operators do not: the host's work, what watching cost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ USUAL_US = {CALL: 1.0, NODE: 2.0, UPDATE: 3.0, STEP: 60.0}
 
 @dataclass(frozen=True)
 class StepParts:
-    """Per configuration (row) and part (column): predicted time watched, or a count of host work."""
+    """Per configuration (row) and part (column): predicted time, or a count of host work."""
 
     names: tuple[str, ...]
     values: NDArray[np.float64]

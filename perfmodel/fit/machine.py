@@ -1,4 +1,4 @@
-"""The device before any fit: from what the collector wrote of the machine, or from the catalogue."""
+"""The device before any fit: as the collector described the machine, or from the catalogue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perfmodel.hardware import Device, device
 
 MAX_RECORD_BYTES = 10_000_000
 _FLOP_PER_CLOCK = {"avx512f": 64.0, "avx2": 32.0, "neon": 16.0}
-"""Two multiply-adds per clock of the vector width (Intel and AMD optimisation manuals, recalled)."""
+"""Two multiply-adds per clock of the vector width (makers' optimisation manuals, recalled)."""
 _USUAL_FLOP_PER_CLOCK = 16.0
 _ASSUMED_GB_PER_S_PER_CORE = 12.0
 _ASSUMED_W_PER_CORE = 5.0

@@ -14,9 +14,10 @@ from perfmodel.errors import ModelError
 from perfmodel.graph.lookups import Lookups
 from perfmodel.graph.ops import Argument, Op, OpGraph, Tensor
 from perfmodel.kernels.cpu.call import WATCHED
-from perfmodel.lowering.lower import Target, lower
+from perfmodel.lowering.lower import lower
 from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.step_rows import FIRST_FRAC, STEP_BYTES, is_first, written_bytes
+from perfmodel.lowering.walk import Target
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import Floats
 from perfmodel.ops.torch_dtypes import dtype_of_torch

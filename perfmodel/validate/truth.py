@@ -46,7 +46,7 @@ class StepError:
         return None if self.measured_us is None else self.low_us <= self.measured_us <= self.high_us
 
     def to_dict(self) -> dict[str, Any]:
-        """As `docs/schemas/steps.json` has it."""
+        """As `docs/schemas/evaluation.steps.json` has it."""
         return {
             "name": self.name,
             "ranks": self.ranks,
@@ -90,7 +90,7 @@ class StepErrors:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """As `docs/schemas/steps.json` has it."""
+        """As `docs/schemas/evaluation.steps.json` has it."""
         return {
             "schema": SCHEMA,
             "device": self.device,

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from cli.conftest import Run
+from cli.samples import check_schema
 from fit.test_device import _frame, _write
 from validate.test_truth import ROW, _table
 
@@ -18,13 +19,13 @@ def test_a_machine_is_fitted_and_predicts_steps(run: Run, tmp_path: Path) -> Non
     )
     assert ran.status == 0, ran.err
     answer = json.loads(ran.out)
-    assert answer["schema"] == "perfmodel.fit.device/1"
+    check_schema("fit.device", answer)
     assert answer["held_out"][0]["family"] == "vector"
     truth = _table(tmp_path / "truth.csv", ROW)
     ran = run("evaluate", "steps", "--truth", truth, "--hardware", machine, "--format", "json")
     assert ran.status == 0, ran.err
     answer = json.loads(ran.out)
-    assert answer["schema"] == "perfmodel.evaluation.steps/1"
+    check_schema("evaluation.steps", answer)
     assert answer["rows"][0]["predicted_us"] > 0
 
 

@@ -71,8 +71,8 @@ class Call:
     """1 where the caches had been emptied."""
     direction: str
     flags: Dims
-    """Whatever else the rows hold, where it is given: `fused`, `foreach`, and what `perfmodel.lowering.step_rows`
-    tells of a step."""
+    """Whatever else the rows hold, where it is given: `fused`, `foreach`, `step_bytes`,
+    `first_frac`."""
     values: Mapping[str, float]
     device: Device
 
