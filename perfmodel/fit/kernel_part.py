@@ -16,7 +16,7 @@ from perfmodel.kernels.learned.builds import BUILDS, FALLING
 from perfmodel.kernels.learned.columns import Tiles
 from perfmodel.kernels.learned.devices import COLUMNS, GENERAL, describe
 from perfmodel.kernels.learned.part import Part, Spread
-from perfmodel.kernels.learned.store import Trees
+from perfmodel.kernels.learned.store import packed
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import Floats
 
@@ -145,8 +145,8 @@ def fit_part(
         dtypes=tuple(sorted(set(data.frame["dtype"]))),
         ops=ops,
         figures=data.figures,
-        own=_stored(own, name),
-        general=_stored(general, name),
+        own=packed(own, name),
+        general=packed(general, name),
         centre=_mean(lifted, weight),
         shrink=shrink,
         devices=tuple(describe(device) for device in data.known.values()),
@@ -216,10 +216,6 @@ def _mean(values: Floats, weight: Floats) -> float:
 
 def _answers(booster: Any, matrix: np.ndarray) -> Floats:
     return np.asarray(booster.inplace_predict(matrix), np.float64)
-
-
-def _stored(booster: Any, name: str) -> Trees:
-    return Trees(bytes(booster.save_raw(raw_format="ubj")), name)
 
 
 def _best_shrink(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,8 @@ from perfmodel import hardware
 from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.fit.kernels import fit_kernels
 from perfmodel.kernels.learned.devices import describe, distance, kinship
-from perfmodel.kernels.learned.store import load_models, save
+from perfmodel.kernels.learned.part import own_names
+from perfmodel.kernels.learned.store import Trees, load_models, save
 
 DEVICES = ("v100-sxm2-16gb", "a100-sxm-40gb", "h100-sxm", "t4")
 
@@ -154,3 +156,21 @@ def test_kinship_falls_with_distance() -> None:
     assert distance(a100, a100) == 0
     assert kinship(0.0) == 1
     assert kinship(distance(a100, h100)) == 0
+
+
+def test_trees_without_xgboost_answer_as_with_it(folder: Path) -> None:
+    part = load_models(folder)["matmul"].parts[0]
+    names = own_names(part.figures)
+    matrix = np.random.default_rng(0).normal(0, 3, (600, len(names))).astype(np.float32)
+    many = part.own.predict(matrix)
+    few = np.concatenate([part.own.predict(matrix[:300]), part.own.predict(matrix[300:])])
+    assert few == pytest.approx(many, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"{", b"[$d#L", b"\x00" * 40, b"{L\x00\x00\x00\x00\x00\x00\x00\x01a"]
+)
+def test_what_is_no_ensemble_is_an_error(raw: bytes) -> None:
+    trees = Trees(gzip.compress(raw), "trees.ubj.gz")
+    with pytest.raises(ModelError, match=r"trees\.ubj\.gz: not an ensemble of trees"):
+        trees.predict(np.zeros((1, 3), np.float32))

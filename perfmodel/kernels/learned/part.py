@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
@@ -18,6 +18,16 @@ from perfmodel.kernels.learned.devices import (
     nearest,
 )
 from perfmodel.ops.spec import Floats
+
+
+class Ensemble(Protocol):
+    """Trees, and the gzipped file that holds them."""
+
+    packed: bytes
+
+    def predict(self, matrix: np.ndarray) -> Floats:
+        """One answer per row of `matrix`."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -51,9 +61,9 @@ class Part:
     ops: tuple[str, ...]
     """The ops that it answers for; none means all that no other part names."""
     figures: tuple[str, ...]
-    own: Any
-    general: Any
-    """Boosters; anything with `inplace_predict`."""
+    own: Ensemble
+    general: Ensemble
+    """Ensembles; anything with `predict` of a matrix."""
     centre: float
     shrink: float
     devices: tuple[Description, ...]
@@ -68,10 +78,10 @@ class Part:
         weight = kinship(away)
         found = np.zeros(len(columns.base_us))
         if weight > 0.0:
-            own = predicted(self.own, columns.matrix(own_names(self.figures), near))
+            own = self.own.predict(columns.matrix(own_names(self.figures), near))
             found += weight * own
         if weight < 1.0:
-            raw = predicted(self.general, columns.matrix(general_names(self.figures), description))
+            raw = self.general.predict(columns.matrix(general_names(self.figures), description))
             shrunk = self.centre + self.shrink * (raw - self.centre)
             found += (1.0 - weight) * (columns.lift + shrunk)
         return found, weight
@@ -87,11 +97,6 @@ class Part:
             wider = np.where(outside, 1.3, 1.0) * spread.unseen[side]
             ends.append(weight * seen + (1.0 - weight) * wider)
         return ends[0], ends[1]
-
-
-def predicted(booster: Any, matrix: np.ndarray) -> Floats:
-    """The ensemble's answers as float64."""
-    return np.asarray(booster.inplace_predict(matrix, validate_features=False), np.float64)
 
 
 def own_names(figures: tuple[str, ...]) -> tuple[str, ...]:

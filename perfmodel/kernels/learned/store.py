@@ -12,40 +12,68 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from perfmodel.errors import ModelError, PerfmodelError
-from perfmodel.files import read_bytes, write_text
+from perfmodel.files import gunzip, read_bytes, write_text
 from perfmodel.kernels.gpu.floors import Floor
 from perfmodel.kernels.gpu.heuristic import Heuristic
+from perfmodel.kernels.learned.forest import Forest, decoded
 from perfmodel.kernels.learned.model import KnownFloor, Learned
 from perfmodel.kernels.learned.part import Part, Spread
 from perfmodel.kernels.model import KERNELS
+from perfmodel.ops.spec import Floats
 
 MANIFEST = "manifest.json"
 SCHEMA = "perfmodel.kernel-models/1"
 _MOST_BYTES = 64_000_000
+_MANY_ROWS = 500
+"""Rows from which walking the trees with NumPy takes longer than XGBoost's import pays."""
 _SPREAD = ("seen", "beyond", "unseen", "domain")
 _REMEDY = "fit it again with perfmodel fit kernels"
 
 
 class Trees:
-    """An ensemble that is read, and XGBoost imported, when it is first asked."""
+    """An ensemble, decoded when it is first asked; few rows without XGBoost, many with it."""
 
-    def __init__(self, content: bytes, where: str) -> None:
-        self.content = content
+    def __init__(self, packed: bytes, where: str) -> None:
+        self.packed = packed
         self._where = where
+        self._forest: Forest | None = None
         self._booster: Any = None
 
-    def inplace_predict(self, matrix: Any, validate_features: bool = False) -> Any:
-        """As XGBoost's; raises `ModelError` for content that is no ensemble."""
-        if self._booster is None:
-            import xgboost
-
+    def predict(self, matrix: np.ndarray) -> Floats:
+        """The ensemble's answers; raises `ModelError` for content that is no ensemble."""
+        if len(matrix) > _MANY_ROWS:
+            return self._many(matrix)
+        if self._forest is None:
             try:
-                self._booster = xgboost.Booster({"nthread": 1}, model_file=bytearray(self.content))
+                self._forest = decoded(self._content())
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                raise ModelError(f"{self._where}: not an ensemble of trees: {error}") from None
+        return self._forest.predict(matrix)
+
+    def _many(self, matrix: np.ndarray) -> Floats:
+        import xgboost
+
+        if self._booster is None:
+            try:
+                content = bytearray(self._content())
+                self._booster = xgboost.Booster({"nthread": 1}, model_file=content)
             except (xgboost.core.XGBoostError, ValueError) as error:
                 text = str(error).strip().splitlines()
                 raise ModelError(f"{self._where}: not an ensemble of trees: {text[0]}") from None
-        return self._booster.inplace_predict(matrix, validate_features=validate_features)
+        found = self._booster.inplace_predict(matrix, validate_features=False)
+        return np.asarray(found, np.float64)
+
+    def _content(self) -> bytes:
+        return gunzip(self.packed, self._where, max_bytes=_MOST_BYTES)
+
+
+def packed(booster: Any, where: str) -> Trees:
+    """The ensemble of a trained booster."""
+    raw = bytes(booster.save_raw(raw_format="ubj"))
+    return Trees(gzip.compress(raw, 9, mtime=0), where)
 
 
 def save(folder: Path, families: Mapping[str, Learned], about: Mapping[str, Any]) -> None:
@@ -141,8 +169,8 @@ def _part_to_json(part: Part, folder: Path) -> dict[str, Any]:
     files = {}
     for kind, trees in (("own", part.own), ("general", part.general)):
         name = f"{part.name}_{kind}.ubj.gz"
-        (folder / name).write_bytes(gzip.compress(trees.content, 9, mtime=0))
-        files[kind] = {"file": name, "sha256": hashlib.sha256(trees.content).hexdigest()}
+        (folder / name).write_bytes(trees.packed)
+        files[kind] = {"file": name, "sha256": hashlib.sha256(trees.packed).hexdigest()}
     return {
         "name": part.name,
         "build": part.build,
@@ -183,7 +211,10 @@ def _part_from_json(content: Mapping[str, Any], folder: Path) -> Part:
 
 def _trees(content: Mapping[str, str], folder: Path) -> Trees:
     path = folder / Path(content["file"]).name
-    raw = read_bytes(path, max_bytes=_MOST_BYTES)
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from None
     if hashlib.sha256(raw).hexdigest() != content["sha256"]:
         raise ModelError(f"{path}: cut, or changed since it was written; {_REMEDY}")
     return Trees(raw, str(path))
