@@ -9,10 +9,9 @@ from collections.abc import Sequence
 
 from perfmodel.graph.ops import Tensor
 from perfmodel.workload.autograd.tape import Gradients, Node, rule, track
-from perfmodel.workload.eager.joins import cat
-from perfmodel.workload.eager.products import bmm, mm
-from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.eager.views import t, transpose, unsqueeze
+from perfmodel.workload.eager.products import mm
+from perfmodel.workload.eager.recorder import Recorder, contiguous
+from perfmodel.workload.eager.views import t
 from perfmodel.workload.parts.exchange import all_to_all_call
 from perfmodel.workload.parts.interaction import Cross
 from perfmodel.workload.parts.mlp import Layer
@@ -46,27 +45,32 @@ def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
 
 
 def fused_dot(r: Recorder, features: Tensor, sparse: Tensor, width: int) -> Tensor:
-    """The dot interaction `[batch, width]`: concatenation, products and triangle in one kernel."""
+    """The dot interaction `[batch, width]` in one kernel: joins, multiplies, keeps a half."""
+    batch, dim = features.shape
     vectors = sparse.shape[1] + 1
-    joined = cat(r, [unsqueeze(r, features, 1), sparse], 1)
-    products = bmm(r, joined, transpose(r, joined, 1, 2))
-    out = r.tensor((features.shape[0], width), features.dtype)
-    pairs = r.tensor((vectors * (vectors - 1) // 2,), "int64")
-    r.leaf("aten::index_select", (products, 1, pairs), out)
-    track(r, DOT, (features, products), out)
+    joined = r.view(sparse, (batch, vectors, dim), contiguous((batch, vectors, dim)))
+    turned = r.view(joined, (batch, dim, vectors), (vectors * dim, 1, dim))
+    made = r.tensor((batch, vectors, vectors), features.dtype)
+    r.leaf("aten::bmm", (joined, turned), made)
+    out = r.view(made, (batch, width), (width, 1))
+    track(r, DOT, (features, sparse), out, joined)
     return out
 
 
 @rule(DOT, "fused_dot_backward")
 def _dot_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    """The triangle of the gradient as a matrix, and the features' own part."""
+    """One product of the mirrored gradient with the vectors."""
     (gradient,) = gradients
     assert gradient is not None
-    features, products = node.inputs
-    own = r.view(gradient, features.shape, (gradient.shape[1], 1))
-    spread = r.tensor(products.shape, gradient.dtype)
-    r.leaf("aten::copy_", (spread, spread, False), spread)
-    return [own, spread]
+    (joined,) = node.saved
+    features, sparse = node.inputs
+    batch, vectors, dim = joined.shape
+    square = (batch, vectors, vectors)
+    mirrored = r.view(gradient, square, contiguous(square))
+    out = r.tensor(joined.shape, gradient.dtype)
+    r.leaf("aten::bmm", (mirrored, joined), out)
+    row = vectors * dim
+    return [r.view(out, features.shape, (row, 1)), r.view(out, sparse.shape, (row, dim, 1))]
 
 
 CROSS = "fused_cross"
