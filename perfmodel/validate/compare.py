@@ -118,7 +118,7 @@ def compare(
         for change in _changes(then.get(key), now.get(key), tolerance_frac)
     ]
     known = {row.trace for row in baseline}
-    new = sorted({facts.trace for facts in present.traces} - known)
+    new = sorted(present.names - known)
     notes = [f"{name}: not in the baseline yet: add it with --update" for name in new]
     return Comparison(tolerance_frac, changes, [*present.warnings, *notes])
 
@@ -130,7 +130,7 @@ def check_tolerance(tolerance_frac: float) -> None:
 
 
 def _all_there(names: set[str], present: Evaluation) -> None:
-    gone = sorted(names - {facts.trace for facts in present.traces})
+    gone = sorted(names - present.names)
     if not gone:
         return
     why = [text for text in present.warnings if text.startswith(LEFT_OUT)]

@@ -103,6 +103,11 @@ class Evaluation:
             "warnings": self.warnings,
         }
 
+    @property
+    def names(self) -> set[str]:
+        """The traces and tables that were evaluated."""
+        return {facts.trace for facts in self.traces} | {row.trace for row in self.rows}
+
     def of_trace(self, name: str) -> Iterator[Row]:
         """The rows of one trace."""
         return (row for row in self.rows if row.trace == name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -11,9 +12,13 @@ import pytest
 from cli.conftest import Run
 from cli.samples import ROOT, check_schema, document, write
 
+from perfmodel.duration import Durations, durations_of
+from perfmodel.hardware import device
+from perfmodel.ops.rows import Rows
 from perfmodel.overheads import Profile
 from perfmodel.prediction import run as prediction
 from perfmodel.trace.columns import Floats
+from perfmodel.validate import tables
 from perfmodel.validate.device import DeviceWork
 
 COMMITTED = ROOT / "traces" / "baseline.json"
@@ -43,6 +48,32 @@ def test_update_twice_is_the_same_file(run: Run, trace: Path, baseline: Path) ->
     before = baseline.read_bytes()
     assert run("check", "--baseline", baseline, "--update", trace).status == 0
     assert baseline.read_bytes() == before
+
+
+def test_kernel_model_made_10_pct_worse(
+    run: Run, trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, held = tmp_path / "mine", tmp_path / "held.json"
+    folder.mkdir()
+    trace.rename(folder / trace.name)
+    (folder / "mine.toml").write_text('extends = "v100-sxm2-16gb"\nname = "mine"\n')
+    rows = Rows.of([{"op": "linear", "m": m, "n": 512, "k": 512} for m in (256, 1024, 4096)])
+    measured_us = durations_of(rows, device("v100-sxm2-16gb")).duration_us * (0.95, 1.0, 1.05)
+    lines = [
+        f"linear,Mine,{m:g},512,512,{us}" for m, us in zip(rows.dims["m"], measured_us, strict=True)
+    ]
+    (folder / "kernels.csv").write_text("\n".join(["op,device,m,n,k,duration_us", *lines, ""]))
+    assert run("check", "--baseline", held, "--update", folder).status == 0
+    assert run("check", "--baseline", held, folder).status == 0
+
+    def worse(*arguments: Any) -> Durations:
+        found = durations_of(*arguments)
+        return replace(found, duration_us=found.duration_us * 1.1)
+
+    monkeypatch.setattr(tables, "durations_of", worse)
+    ran = run("check", "--baseline", held, folder)
+    assert ran.status == 1
+    assert all(text in ran.out for text in ("mine/kernels.csv", "kernels", "matmul"))
 
 
 def test_replay_made_10_pct_worse(
