@@ -7,6 +7,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from perfmodel.graph.ops import NO_OP, Op, OpGraph, Tensor, tensors_in
+from perfmodel.graph.told_lookups import with_told_lookups
 from perfmodel.lowering.arguments import output, size
 from perfmodel.lowering.guesses import with_guesses
 
@@ -30,9 +31,10 @@ def completed(graph: OpGraph) -> list[Op]:
     The backward of a table-batched embedding gets the arguments of its forward behind its
     gradient, and the forward its output; a convolution whose output is not recorded, the first
     tensor that fits of those that later ops read; the parts of its backward, the arguments of the
-    whole; a collective, what its caller says of it. Then come guesses (`guesses.with_guesses`).
+    whole; a collective, what its caller says of it; what touches rows that were looked up, how many
+    they are. Then come guesses (`guesses.with_guesses`).
     """
-    ops = list(graph.ops)
+    ops = with_told_lookups(graph.ops)
     for forward, backward, pooled in _lookups(graph):
         ops[backward] = replace(ops[backward], inputs=(pooled, *ops[forward].inputs))
         if output(ops[forward]) is None:

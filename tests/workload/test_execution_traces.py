@@ -34,13 +34,7 @@ def test_one_rank_equals_its_trace(stem: str, step: int) -> None:
     assert [(op.thread, op.phase) for op in graph.ops] == [(op.thread, op.phase) for op in traced]
 
 
-LATE_PARENT = "a Gloo task in the file stands before the op that it names as its parent"
-
-
-@pytest.mark.parametrize(
-    "rank",
-    [0, pytest.param(1, marks=pytest.mark.xfail(raises=IndexError, reason=LATE_PARENT))],
-)
+@pytest.mark.parametrize("rank", [0, 1])
 def test_two_ranks_equal_their_trace(rank: int) -> None:
     """Gloo's asynchronous tasks leave ops below them that are not: only other parents compare."""
     stem = TRACES / f"cpu_dlrm_truth/two_ranks_small/trace_rank{rank}"

@@ -25,7 +25,8 @@ class CallTree:
     def __init__(self, trace: ExecutionTrace) -> None:
         self.names = trace.names(np.arange(len(trace)))
         self.is_op = (trace.scope != _USER_SCOPE).tolist()
-        self._parents: list[int] = trace.parent.tolist()
+        before = trace.parent < np.arange(len(trace))
+        self._parents: list[int] = np.where(before, trace.parent, NO_OP).tolist()
         self.roles = _thread_roles(trace, self.names, self._parents)
         self.threads = [self.roles.get(thread, MAIN) for thread in trace.thread.tolist()]
         self.owner, self.label = self._owners()
