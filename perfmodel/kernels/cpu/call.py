@@ -23,7 +23,7 @@ SHARPNESS = 3.0
 CALL_PARAMETERS = (
     Parameter("floor_us", 2.0, 0.05, 200.0, "an op that does next to nothing", per_op=True),
     Parameter("call_us", 0.4, 0.01, 5.0, "the call from Python in an isolated measurement"),
-    Parameter("cold_us", 5.0, 0.1, 60.0, "code and tensors that are in no cache"),
+    Parameter("cold_us", 5.0, 0.1, 90.0, "code that is in no cache", per_op=True),
     Parameter("first_us", 5.0, 0.05, 200.0, "the first of its kind in a step", per_op=True),
     Parameter("fork_us", 4.0, 0.1, 60.0, "starting and joining the threads"),
 )
