@@ -16,7 +16,9 @@ PRIOR_WEIGHT = 0.5
 """What a constant costs that is e times its start, in units of the residuals."""
 _SCALE = 0.15
 """Errors of log time up to this count by their square, larger ones by their size."""
-_ROUNDS = 12
+_ROUNDS = 15
+_REACH = 5.0
+"""A constant stays within this factor of its start; shares of a rate stay below 1."""
 _STEP = 1e-3
 
 
@@ -50,5 +52,10 @@ def fit_constants(measured: Measured) -> Constants:
         soft = np.sign(error) * _SCALE * np.sqrt(2 * (np.sqrt(1 + (error / _SCALE) ** 2) - 1))
         return np.concatenate([root * soft, (logs - origin) * PRIOR_WEIGHT])
 
-    found = least_squares(residuals, origin, max_nfev=_ROUNDS, diff_step=_STEP)
+    reach = np.log(_REACH)
+    is_share = np.array([name.endswith("_frac") or ".ll" in name for name in names])
+    most = np.where(is_share & (origin < 0), np.minimum(origin + reach, 0.0), origin + reach)
+    found = least_squares(
+        residuals, origin, bounds=(origin - reach, most), max_nfev=_ROUNDS, diff_step=_STEP
+    )
     return constants(found.x)

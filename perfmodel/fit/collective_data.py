@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import ModelError
-from perfmodel.network.algorithms import ALGORITHMS
 from perfmodel.network.calls import Bools, Calls, Texts
-from perfmodel.network.curves import calls_of_wires, read_curves, read_points, wires_of
+from perfmodel.network.curves import OPS, calls_of_wires, read_curves, read_points, wires_of
 from perfmodel.network.knots import take
 from perfmodel.ops.rows import Ints
 from perfmodel.ops.spec import Floats
@@ -24,8 +23,9 @@ LEAST_BYTES = 512
 SCORED_BYTES = 65_536
 """Errors count from this size on."""
 MOST_ALIKE = 2
-"""Curves of one repository on equal wires that enter, so that repeats do not outweigh the rest."""
+"""Curves of one repository on equal wires that are fitted to; more would outweigh the rest."""
 _FLAWS = ("coarse_timer", "reported_slow", "typed_from_excerpt", "host_differs", "uncertain")
+_FITTED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 _SMALL_WEIGHT = 0.3
 _FASTER_THAN_WIRES = 0.9
 
@@ -38,6 +38,8 @@ class Measured:
     time_us: Floats
     curve: Texts
     repo: Texts
+    alike: Floats
+    """How many curves before this one are of its repository and on its wires."""
     weight: Floats
     """Each curve counts alike within its repository, GPU and reach, and these by their root."""
 
@@ -51,8 +53,14 @@ class Measured:
             self.time_us[index],
             self.curve[index],
             self.repo[index],
+            self.alike[index],
             self.weight[index],
         )
+
+    @property
+    def few_alike(self) -> Measured:
+        """Without the curves beyond `MOST_ALIKE` of one repository on equal wires."""
+        return self.where(self.alike < MOST_ALIKE)
 
     def where(self, chosen: Bools) -> Measured:
         """The rows that are `chosen`."""
@@ -84,7 +92,8 @@ def read_measured(
                 "wires": [wires_of(row) for row in kept],
             }
         )
-        frames.append(points.merge(_few_alike(about), on="curve_id"))
+        about["alike"] = about.groupby(["repo", "wires"], sort=False).cumcount()
+        frames.append(points.merge(about, on="curve_id"))
     found = pd.concat(frames, ignore_index=True)
     found = found[found["size_bytes"] >= LEAST_BYTES].reset_index(drop=True)
     if not len(found):
@@ -95,6 +104,7 @@ def read_measured(
         found["time_us"].to_numpy(np.float64),
         found["curve_id"].to_numpy(np.str_),
         found["repo"].to_numpy(np.str_),
+        found["alike"].to_numpy(np.float64),
         _weights(found),
     )
     impossible = _curves_faster_than_wires(measured)
@@ -107,17 +117,13 @@ def _flaw(row: dict[str, object]) -> str:
     for flaw in _FLAWS:
         if flaw in flags:
             return flaw
-    if str(row.get("network")) == "unknown":
-        return "network unknown"
+    network = str(row.get("network"))
+    if network in ("unknown", "tcp") or "tcp_fallback" in flags:
+        return f"network {network}"
     if str(row.get("variant") or "").startswith("custom"):
         return "no library's collective"
-    op = str(row.get("collective")).replace("sendrecv", "send_recv")
-    known = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"}
-    return "" if op in known and len(list(ALGORITHMS)) else f"op {op} is not fitted"
-
-
-def _few_alike(about: pd.DataFrame) -> pd.DataFrame:
-    return about.groupby(["repo", "wires"], sort=False).head(MOST_ALIKE)
+    op = str(row.get("collective"))
+    return "" if OPS.get(op, op) in _FITTED else f"op {op} is not fitted"
 
 
 def _weights(found: pd.DataFrame) -> Floats:

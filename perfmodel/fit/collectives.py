@@ -16,6 +16,7 @@ from perfmodel.fit.collective_constants import fit_constants
 from perfmodel.fit.collective_covariance import fit_covariance
 from perfmodel.fit.collective_data import SCORED_BYTES, Measured, read_measured
 from perfmodel.network.calibration import Covariance
+from perfmodel.network.calls import Texts
 from perfmodel.network.constants import Constants
 from perfmodel.network.features import features_of
 from perfmodel.network.heuristic import costs_of
@@ -39,16 +40,14 @@ _TREES = {
     "nthread": 1,
 }
 _ROUNDS = 150
-_TCP = "tcp"
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Predictions for every point by a model that never saw its repository."""
+    """Predictions for every point by a model that never saw its group."""
 
     measured: Measured
     log_us: Floats
-    """NaN for repositories that no fold left out."""
 
     @property
     def log_ratio(self) -> Floats:
@@ -66,14 +65,10 @@ def fit_collectives(
     measured, left_out = read_measured(pairs)
     begin("all repositories")
     model = fit_model(measured)
-    held = leave_repositories_out(measured, begin)
+    held = leave_out(measured, measured.repo, begin)
     spreads, covariances = {}, {}
     for kind, is_remote in ((ONE_NODE, False), (SEVERAL, True)):
-        chosen = (
-            (measured.calls.is_remote == is_remote)
-            & np.isfinite(held.log_us)
-            & (measured.calls.network != _TCP)
-        )
+        chosen = measured.calls.is_remote == is_remote
         part = held.measured.where(chosen)
         ratio = held.log_ratio[chosen]
         scored = part.calls.size_bytes >= SCORED_BYTES
@@ -85,9 +80,10 @@ def fit_collectives(
 
 def fit_model(measured: Measured) -> Learned:
     """Constants and trees; intervals are placeholders until repositories were left out."""
+    measured = measured.few_alike
     constants = fit_constants(measured)
-    columns, trees = fit_trees(measured.where(measured.calls.network != _TCP), constants)
-    plain = Covariance(0.1, 0.2, 0.1, 3.0, 0.03)
+    columns, trees = fit_trees(measured, constants)
+    plain = Covariance(0.1, 0.2, 0.3, 12.0, 0.1, 1.5, 0.04)
     return Learned(
         name=NAME,
         constants=constants,
@@ -118,16 +114,14 @@ def fit_trees(measured: Measured, constants: Constants) -> tuple[tuple[str, ...]
     return columns, of_dumps(dumps, 0.0, columns)
 
 
-def leave_repositories_out(
-    measured: Measured, begin: Callable[[str], None] = lambda name: None
+def leave_out(
+    measured: Measured, by: Texts, begin: Callable[[str], None] = lambda name: None
 ) -> LeftOut:
-    """Each repository predicted by a model of the others; the largest one-node one stays in."""
+    """Each group of rows, as `by` names it, predicted by a model of the others."""
     log_us = np.full(len(measured), np.nan)
-    for repo in np.unique(measured.repo):
-        inside = measured.repo == repo
-        if (~inside).sum() < inside.sum():
-            continue
-        begin(f"without {repo}")
+    for name in np.unique(by):
+        inside = by == name
+        begin(f"without {name}")
         model = fit_model(measured.where(~inside))
         log_us[inside] = model.log_us(measured.where(inside).calls)[0]
     return LeftOut(measured, log_us)

@@ -21,12 +21,15 @@ Groups = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Covariance:
-    """Standard deviations of log time, and the reach of a shape in octaves of size."""
+    """Standard deviations of log time, and how far shapes reach in octaves of size."""
 
     machine_sd: float
     curve_sd: float
     shape_sd: float
     octaves: float
+    step_sd: float
+    """Of what protocols add where they switch."""
+    step_octaves: float
     noise_sd: float
 
     @classmethod
@@ -38,14 +41,29 @@ class Covariance:
         """Plain data."""
         return asdict(self)
 
+    @property
+    def variance(self) -> float:
+        """Of the correction where nothing was measured."""
+        return self.machine_sd**2 + self.curve_sd**2 + self.shape_sd**2 + self.step_sd**2
+
     def between(
         self, groups: Groups, log2_sizes: Floats, others: Groups, log2_others: Floats
     ) -> Floats:
         """`[points, others]` without noise."""
-        away = np.abs(log2_sizes[:, None] - log2_others[None, :]) * (np.sqrt(3.0) / self.octaves)
-        shape = self.curve_sd**2 + self.shape_sd**2 * (1.0 + away) * np.exp(-away)
+        away = np.abs(log2_sizes[:, None] - log2_others[None, :])
+        shape = (
+            self.curve_sd**2
+            + self.shape_sd**2 * _matern(away / self.octaves)
+            + self.step_sd**2 * _matern(away / self.step_octaves)
+        )
         same = groups[:, None] == others[None, :]
         return np.asarray(self.machine_sd**2 + np.where(same, shape, 0.0), np.float64)
+
+
+def _matern(away: Floats) -> Floats:
+    """Matérn's covariance of order 3/2."""
+    scaled = np.sqrt(3.0) * away
+    return np.asarray((1.0 + scaled) * np.exp(-scaled), np.float64)
 
 
 @dataclass(frozen=True)
@@ -61,7 +79,7 @@ def correct(
     known: Points, groups: Groups, log2_sizes: Floats, covariance: Covariance
 ) -> tuple[Floats, Floats]:
     """(mean, standard deviation) of log(measured / predicted) at `groups`, `log2_sizes`."""
-    prior = covariance.machine_sd**2 + covariance.curve_sd**2 + covariance.shape_sd**2
+    prior = covariance.variance
     if not len(known.groups):
         return np.zeros(len(groups)), np.full(len(groups), np.sqrt(prior))
     own = covariance.between(known.groups, known.log2_sizes, known.groups, known.log2_sizes)

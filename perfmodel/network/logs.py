@@ -98,7 +98,10 @@ def _known(name: str | None) -> str | None:
 
 
 def _nccl_row(line: str) -> tuple[float, float] | None:
-    """(bytes, out-of-place microseconds) of a row: size count type redop root time algbw busbw …"""
+    """(bytes, out-of-place microseconds) of a row: size count type redop [root] time algbw busbw …
+
+    Both ways take three or four numbers each, so that an odd one is the root, which old logs lack.
+    """
     words = line.split()
     if len(words) < 7 or not words[0].isdigit() or not words[1].isdigit():
         return None
@@ -106,8 +109,8 @@ def _nccl_row(line: str) -> tuple[float, float] | None:
     texts = len(words[2:]) - len(numbers)
     if texts < 1 or len(numbers) < 3:
         return None
-    at = 1 if re.fullmatch(r"-?\d+", words[4]) else 0
-    time_us = numbers[at] if at < len(numbers) else 0.0
+    has_root = len(numbers) % 2
+    time_us = numbers[has_root]
     return (float(words[0]), time_us) if time_us > 0 and float(words[0]) > 0 else None
 
 
