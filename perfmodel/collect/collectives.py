@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -150,6 +151,7 @@ def _measure(
                 "skipped": skipped,
             }
             write_record(path.with_name(f"{path.stem}_meta.json"), record)
+            print(f"{path}: {len(table)} rows", file=sys.stderr)
 
 
 def _prepared(

@@ -7,17 +7,22 @@ kernel calls inside is not seen, so every operator seen is an outermost one.
 
 from __future__ import annotations
 
-import resource
+import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
+
+if sys.platform != "win32":
+    import resource
 
 ACCUMULATE = "AccumulateGrad"
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 
 
 def page_faults() -> int:
-    """Pages that this process has had to map so far, without reading a file."""
+    """Pages that this process has had to map so far, without reading a file; 0 on Windows."""
+    if sys.platform == "win32":
+        return 0
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 

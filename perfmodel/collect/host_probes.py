@@ -41,7 +41,8 @@ class Probe(NamedTuple):
 
 def probe_rows(backend: Backend, device: str, budget: Budget) -> list[dict[str, Any]]:
     """All probes in turns, a row each; fewer repeats where the budget ends."""
-    probes = [*_calls(backend), *_pages(), *_regions(backend)]
+    pages = _pages() if hasattr(mmap, "MAP_ANONYMOUS") else ()
+    probes = [*_calls(backend), *pages, *_regions(backend)]
     taken: list[list[tuple[float, int]]] = [[] for _ in probes]
     for number in range(ROUNDS):
         if number and budget.is_over:
