@@ -12,7 +12,18 @@ from typing import Annotated
 import typer
 
 from perfmodel import __version__
-from perfmodel.cli import breakdown, check, diff, evaluate, export, fit, hardware, kernel, predict
+from perfmodel.cli import (
+    breakdown,
+    check,
+    collect,
+    diff,
+    evaluate,
+    export,
+    fit,
+    hardware,
+    kernel,
+    predict,
+)
 from perfmodel.cli.failures import explain
 
 DEBUG = "--debug"
@@ -33,6 +44,7 @@ for verb in (
     kernel.kernel,
 ):
     app.command()(verb)
+app.command(context_settings=collect.COLLECTOR)(collect.collect)
 app.add_typer(evaluate.evaluate, name="evaluate")
 app.add_typer(fit.fit, name="fit")
 

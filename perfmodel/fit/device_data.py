@@ -15,6 +15,8 @@ from perfmodel.files import read_bytes
 from perfmodel.fit.op_table import is_op_table, operators_of
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, Floats
+from perfmodel.ops.storage import item_bytes
+from perfmodel.ops.vocabulary.collective import COLLECTIVE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -237,7 +239,7 @@ def _alone(frame: pd.DataFrame, path: Path) -> Measured:
     known = frame["op"].isin(list(OPS)).to_numpy()
     if "variant" in frame:
         known = known & ~frame["variant"].isin(OTHER_ALGORITHMS).to_numpy()
-    frame = frame[known].reset_index(drop=True)
+    frame = _with_message_sizes(frame[known].reset_index(drop=True))
     rows = Rows.from_frame(frame)
     if "variant" in frame:
         marks = {name: (frame["variant"] == name).to_numpy(np.float64) for name in VARIANTS}
@@ -254,6 +256,19 @@ def _alone(frame: pd.DataFrame, path: Path) -> Measured:
         tuple(map("|".join, zip(*texts, strict=True))),
         (ALONE,) * len(frame),
     )
+
+
+def _with_message_sizes(frame: pd.DataFrame) -> pd.DataFrame:
+    """Collectives whose table states elements, with `size_bytes` as well."""
+    of_collective = frame["op"].map(lambda op: OPS[op].family == COLLECTIVE).to_numpy(bool)
+    if "elements" not in frame or not of_collective.any():
+        return frame
+    told = frame["size_bytes"] if "size_bytes" in frame else np.full(len(frame), np.nan)
+    size = np.array(told, np.float64)
+    unknown = of_collective & np.isnan(size)
+    item = item_bytes(frame["dtype"][unknown].astype(str).tolist())
+    size[unknown] = frame["elements"].to_numpy(np.float64)[unknown] * item
+    return frame.assign(size_bytes=size)
 
 
 def _in_step(frame: pd.DataFrame, path: Path) -> Measured:
