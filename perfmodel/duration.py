@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster, load
 from perfmodel.kernels.gpu.program import in_program
-from perfmodel.kernels.learned.store import load_models
+from perfmodel.kernels.learned.store import bundled_models, load_models
 from perfmodel.kernels.model import KERNELS, Explanation, KernelModel
 from perfmodel.network.durations import collective_durations, explain_collectives
 from perfmodel.ops.rows import Rows
@@ -57,7 +57,10 @@ def model_of(family: str, device: Device, models: Models | None = None) -> Kerne
     """The model that answers for `family` on `device`; `ModelError` where there is none."""
     if models and family in models:
         return models[family]
-    name = f"{_KIND[device.target]}/{family}/{HEURISTIC}"
+    kind = _KIND[device.target]
+    if kind == "gpu" and family in (fitted := bundled_models()):
+        return fitted[family]
+    name = f"{kind}/{family}/{HEURISTIC}"
     if name not in KERNELS:
         raise ModelError(f"no kernel model for the family {family!r} on a {device.target} device")
     return KERNELS[name]
@@ -77,7 +80,7 @@ def durations_of(
     for family in dict.fromkeys(families.tolist()):
         index = np.flatnonzero(families == family)
         own = rows.take(index)
-        if family == COLLECTIVE:
+        if family == COLLECTIVE and _has_links(device):
             found = collective_durations(own, cluster(hardware))
         else:
             found = model_of(family, device, models).estimate(own, device)
@@ -93,10 +96,15 @@ def explanations_of(
 ) -> list[Explanation]:
     """Why `rows`, all of one family, take what they take. Raises `ModelError`."""
     family = OPS[rows.op[0]].family
-    if family == COLLECTIVE:
-        return explain_collectives(rows, cluster(hardware))
     device = device_of(hardware)
+    if family == COLLECTIVE and _has_links(device):
+        return explain_collectives(rows, cluster(hardware))
     return model_of(family, device, models).explain(rows, device)
+
+
+def _has_links(device: Device) -> bool:
+    """Whether ranks meet over links and adapters; those of one CPU do in its memory."""
+    return device.target != "cpu"
 
 
 def device_of(hardware: Device | Node | Cluster) -> Device:

@@ -51,8 +51,14 @@ class Slice:
 
 _SLICES = {
     "matmul": (Slice("fp32", dtypes=("fp32",)), Slice("low")),
-    "vector": (Slice("rows", ops=tuple(sorted(BY_ROW))), Slice("flat")),
+    "vector": (
+        Slice("half", dtypes=("fp16", "bf16")),
+        Slice("rows", ops=tuple(sorted(BY_ROW))),
+        Slice("flat"),
+    ),
 }
+_OWN_OPS_ONLY = frozenset({"vector"})
+"""Families of which an op tells nothing of another: unseen ones keep the heuristic."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ def fit_kernels(
     for family, build in BUILD_OF_FAMILY.items():
         rows = family_rows(frame, family)
         own = []
-        for name, ops, part_rows in _sliced(family, rows):
+        for name, part_rows in _sliced(family, rows):
             if len(part_rows) < _FEWEST_ROWS:
                 continue
             begin(f"fitting {name}")
@@ -107,6 +113,7 @@ def fit_kernels(
             tiles = tiles_seen(part_rows, devices, floors) if family == "matmul" else {}
             few = thinned(clear_of_floors(part_rows, floors), rows_per_group, seed)
             data = samples(few, build, devices, floors, tiles)
+            ops = tuple(sorted(set(part_rows["op"]))) if family in _OWN_OPS_ONLY else ()
             part, left_out, aside = fit_part(name, build, ops, data, tiles, seed)
             own.append(part)
             parts.append(FittedPart(family, part, data, left_out, aside))
@@ -123,16 +130,16 @@ def fit_kernels(
     return Fitted(models, _about(tables, parts, ignored, seed), tuple(parts), floors)
 
 
-def _sliced(family: str, rows: pd.DataFrame) -> list[tuple[str, tuple[str, ...], pd.DataFrame]]:
-    """(name, ops that it answers for, rows) of every part of a family."""
+def _sliced(family: str, rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """(name, rows) of every part of a family."""
     if family not in _SLICES:
-        return [(family, (), rows)]
+        return [(family, rows)]
     found, left = [], rows
     for each in _SLICES[family]:
         own = left["dtype"].isin(each.dtypes) | left["op"].isin(each.ops)
         if not each.dtypes and not each.ops:
             own = ~own
-        found.append((f"{family}_{each.name}", each.ops, left[own]))
+        found.append((f"{family}_{each.name}", left[own]))
         left = left[~own]
     return found
 

@@ -40,8 +40,8 @@ class Learned:
 
     def estimate(self, rows: Rows, device: Device) -> Estimate:
         """Durations of `rows`; raises `ModelError` on impossible rows."""
-        usual = self.heuristic.estimate(rows, device)
-        duration, low, high = usual.duration_us.copy(), usual.low_us.copy(), usual.high_us.copy()
+        duration, low, high = np.zeros((3, len(rows)))
+        left = np.ones(len(rows), bool)
         floor_us, offset_us = self.floors_of(rows, device)
         grounds = set()
         for part in self.parts:
@@ -54,7 +54,16 @@ class Learned:
             ]
             duration[index], low[index], high[index] = shown
             grounds.add(_grounds(weight))
-        return Estimate(duration, low, high, self.name, ", ".join(sorted(grounds)) or usual.source)
+            left[index] = False
+        if left.any():
+            index = np.flatnonzero(left)
+            usual = self.heuristic.estimate(rows.take(index), device)
+            for column, found in ((duration, usual.duration_us), (low, usual.low_us)):
+                column[index] = found
+            high[index] = usual.high_us
+            grounds.add(usual.source)
+        name = self.heuristic.name if left.all() else self.name
+        return Estimate(duration, low, high, name, ", ".join(sorted(grounds)))
 
     def explain(self, rows: Rows, device: Device) -> list[Explanation]:
         """Why, per row: the heuristic's reasons around the learned duration."""
@@ -93,12 +102,11 @@ class Learned:
 
     def _rows_of(self, part: Part, rows: Rows) -> Ints:
         """The rows that `part` answers for."""
-        named = {op for each in self.parts for op in each.ops}
         dtypes = set(part.dtypes)
         own = [
             row
             for row, (op, dtype) in enumerate(zip(rows.op, rows.dtype, strict=True))
-            if dtype in dtypes and (op in part.ops if part.ops else op not in named)
+            if dtype in dtypes and (op in part.ops or not part.ops)
         ]
         return np.array(own, np.int64)
 
@@ -110,6 +118,7 @@ class Learned:
         factors, weight = part.log_factors(columns, device)
         low, high = np.zeros((2, len(rows)))
         for op, index in rows.groups():
+            factors[index] *= part.told(op, columns.work[index])
             low[index], high[index] = part.ends(op, columns.work[index], weight)
         least = np.maximum(columns.bound_us, device.kernel_floor_us)
 

@@ -19,6 +19,9 @@ from perfmodel.kernels.learned.devices import (
 )
 from perfmodel.ops.spec import Floats
 
+_FADES_OVER = np.log(4.0)
+"""Logarithm of work below the domain over which what was learned is left behind."""
+
 
 class Ensemble(Protocol):
     """Trees, and the gzipped file that holds them."""
@@ -59,7 +62,7 @@ class Part:
     dtypes: tuple[str, ...]
     """The dtypes it was trained on; others have the heuristic."""
     ops: tuple[str, ...]
-    """The ops that it answers for; none means all that no other part names."""
+    """The ops that it answers for; none means all of its family."""
     figures: tuple[str, ...]
     own: Ensemble
     general: Ensemble
@@ -85,6 +88,15 @@ class Part:
             shrunk = self.centre + self.shrink * (raw - self.centre)
             found += (1.0 - weight) * (columns.lift + shrunk)
         return found, weight
+
+    def told(self, op: str, work: Floats) -> Floats:
+        """How much of the factors holds for rows of `op`: less below what was measured.
+
+        Measurements with a floor tell nothing of short kernels; there physics alone speaks.
+        """
+        least = self.spreads.get(op, self.spreads["*"]).domain[0]
+        below = least - np.log(np.maximum(work, 1.0))
+        return np.asarray(np.clip(1.0 - below / _FADES_OVER, 0.0, 1.0))
 
     def ends(self, op: str, work: Floats, weight: float) -> tuple[Floats, Floats]:
         """Logarithms (low, high) of the interval around a prediction, per row of one op."""

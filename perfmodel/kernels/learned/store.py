@@ -25,6 +25,7 @@ from perfmodel.kernels.model import KERNELS
 from perfmodel.ops.spec import Floats
 
 MANIFEST = "manifest.json"
+BUNDLED = Path(__file__).parents[1] / "bundled"
 SCHEMA = "perfmodel.kernel-models/1"
 _MOST_BYTES = 64_000_000
 _MANY_ROWS = 500
@@ -112,6 +113,12 @@ def load_models(folder: str | Path) -> dict[str, Learned]:
     version.
     """
     return dict(_loaded(str(Path(folder).resolve()), str(folder)))
+
+
+@lru_cache(maxsize=1)
+def bundled_models() -> dict[str, Learned]:
+    """The models that come with the package, by family; none where it was installed without."""
+    return load_models(BUNDLED) if (BUNDLED / MANIFEST).is_file() else {}
 
 
 def provenance(folder: str | Path) -> dict[str, Any]:
