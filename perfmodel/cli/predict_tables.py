@@ -49,7 +49,7 @@ def show_prediction(console: Console, found: Prediction, demo: Demo | None = Non
     for result in results:
         _say_memory(console, result)
         _say_rate(console, source, result)
-    if len(results) == 1 and len(results[0].rank.steps) > 1:
+    if len(results) == 1 and len({step.step_us for step in results[0].rank.steps}) > 1:
         show(console, _steps(results[0], demo if results[0].mode == "replay" else None))
     if demo:
         console.print()
@@ -73,6 +73,9 @@ def _title(source: Mapping[str, Any]) -> str:
         return (
             f"{source['workload']} ({source['implementation']}), {what}, batch {source['batch']:,}"
         )
+    if not source["ranks"]:
+        ranks = counted(len(source["execution_traces"]), "rank")
+        return f"{source_text(source['trace'])}: execution trace of {ranks}"
     counts = f"{counted(len(source['ranks']), 'rank')}, {counted(source['events'], 'event')}"
     return f"{source_text(source['trace'])}: {source['device']}, {counts}"
 

@@ -242,12 +242,16 @@ def _source(trace: Trace) -> dict[str, Any]:
         "ranks": [rank.rank for rank in trace.ranks],
         "events": sum(len(rank) for rank in trace.ranks),
         "execution_traces": [
-            {
-                "rank": rank,
-                "schema": trace.execution_traces[rank].schema,
-                "regime": pairing.regime,
-                "matched_frac": round(pairing.matched_frac, 6),
-            }
-            for rank, pairing in trace.pairings.items()
+            {"rank": rank, "schema": found.schema} | _paired(trace, rank)
+            for rank, found in trace.execution_traces.items()
+            if rank in trace.pairings or not trace.ranks
         ],
     }
+
+
+def _paired(trace: Trace, rank: int) -> dict[str, Any]:
+    """How a rank's execution trace fits its profile; nothing without a profile."""
+    pairing = trace.pairings.get(rank)
+    if pairing is None:
+        return {}
+    return {"regime": pairing.regime, "matched_frac": round(pairing.matched_frac, 6)}

@@ -13,7 +13,6 @@ from perfmodel.kernels.cpu.parameters import Parameter
 from perfmodel.kernels.model import KERNELS
 from perfmodel.ops.spec import OPS, Floats
 
-
 VECTOR_ELEMENTS = 16.0
 """fp32 elements of the widest vectors; columns beyond a multiple of it cost extra."""
 SMALL_PRODUCT = 400.0
