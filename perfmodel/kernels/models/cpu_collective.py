@@ -1,4 +1,4 @@
-"""Collectives among processes of one CPU (Gloo over loopback): calls, and copies through sockets."""
+"""Collectives among processes of one CPU (Gloo over loopback): calls and socket copies."""
 
 from __future__ import annotations
 
