@@ -155,11 +155,12 @@ def test_no_pytorch_is_one_line(tmp_path: Path) -> None:
     for verb in ("kernels", "ops", "truth", "trace", "overheads", "collectives"):
         done = subprocess.run(
             [sys.executable, "-m", "perfmodel.collect", verb, "-o", str(tmp_path / "out")],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
             capture_output=True,
             text=True,
             check=False,
+            timeout=WAIT_S,
         )
         assert done.returncode == 2, verb
         assert done.stderr.startswith("error: PyTorch cannot be imported here (not here)"), verb
