@@ -255,8 +255,10 @@ def _draw(found: Prediction, path: Path) -> None:
 
     mark = median_mark(found.results[0])
     graph = found.results[0].timeline.graph
-    sources = {"measured": critical_path(measured(graph), mark).by_cause()}
+    is_measured = found.results[0].mode != Mode.MODEL
+    sources = {"measured": critical_path(measured(graph), mark).by_cause()} if is_measured else {}
     for result in found.results:
-        name = result.hardware if result.mode == Mode.TRANSFER else "predicted"
-        sources[name] = critical_path(result.timeline, mark).by_cause()
+        name = "predicted" if result.mode == Mode.REPLAY else result.hardware
+        own = mark if is_measured else median_mark(result)
+        sources[name] = critical_path(result.timeline, own).by_cause()
     save(comparison_figure({graph.marks.name[mark]: sources}, title="Critical path"), path)

@@ -12,7 +12,8 @@ from perfmodel.trace.columns import Floats, Ints
 
 QUANTILES = {"p10_us": 0.10, "p25_us": 0.25, "median_us": 0.50, "p75_us": 0.75, "p90_us": 0.90}
 TRIM_FRAC = 0.10
-"""The trimmed mean leaves out this fraction of the samples at each end, rounded down."""
+"""The trimmed mean leaves out this fraction of the samples at each end, rounded down; of three
+samples or more at least one, so that a single stall among few does not stand for an operator."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ NUMBERS = tuple(field.name for field in fields(Statistic) if field.name.endswith
 
 def of_sorted(value_us: Floats) -> Statistic:
     """The statistic of samples in ascending order, at least one."""
-    cut = int(TRIM_FRAC * len(value_us))
+    cut = max(int(TRIM_FRAC * len(value_us)), len(value_us) >= 3)
     quantiles = np.quantile(value_us, list(QUANTILES.values()))
     return Statistic(
         count=len(value_us),
