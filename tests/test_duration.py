@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import perfmodel
-from perfmodel.duration import durations_of
+from perfmodel.duration import COLD, durations_of, explanations_of
 from perfmodel.errors import HardwareError, UsageError
 from perfmodel.hardware import cluster, device, node
 from perfmodel.ops.rows import Rows
@@ -83,3 +83,13 @@ def test_bad_hardware_is_named() -> None:
         perfmodel.durations(frame, "h100-smx")
     with pytest.raises(UsageError, match="connectx-7"):
         perfmodel.durations(frame, "connectx-7")
+
+
+def test_an_explanation_is_of_the_duration_that_is_given() -> None:
+    rows = Rows.of([{"op": "add", "rows": 4096, "cols": 1024}])
+    taken = durations_of(rows, device("h100-sxm")).duration_us[0]
+    (why,) = explanations_of(rows, device("h100-sxm"))
+    assert why.duration_us == taken
+    assert why.bound_by == COLD
+    assert why.terms["repeated_us"] < taken
+    assert 0 < why.utilisation_frac < 1

@@ -176,7 +176,8 @@ def _steps(result: Result, demo: Demo | None) -> Table:
         columns["left out"] = [times(left_us) for left_us, _ in pairs]
         errors = [error_pct(left_us, step.measured_us) for left_us, step in pairs]
         columns["its error"] = list(map(signed_pct, errors))
-    columns["host part of path"] = [percent(step.measured_host_frac, 1) for step in steps]
+    if result.mode != "model":
+        columns["host part of path"] = [percent(step.measured_host_frac, 1) for step in steps]
     rank = f", rank {result.rank.rank}" if len(result.ranks) > 1 else ""
     table = new_table(f"Steps ({times.unit}){rank}", *columns)
     for cells in zip(*columns.values(), strict=True):

@@ -54,13 +54,15 @@ class _Storage:
     is_table: bool = False
 
 
-def memory_use(graph: OpGraph) -> MemoryUse | None:
+def memory_use(graph: OpGraph, *, in_host_memory: bool = False) -> MemoryUse | None:
     """Peak memory of one step, or None where the graph does not say which tensors are the same.
+
+    Of a GPU's memory, unless `in_host_memory`: then every tensor lies in the host's, as on a CPU.
 
     A storage is resident when it is read before any op wrote it, and otherwise lives from the op
     that made it to the last that touches it. Raises `ModelError` for an unknown dtype.
     """
-    storages = _storages(graph)
+    storages = _storages(graph, in_host_memory)
     if not storages:
         return None
     change = [0.0] * (len(graph) + 1)
@@ -98,11 +100,11 @@ def require_fit(use: MemoryUse, device: Device, rank: int = 0) -> None:
     )
 
 
-def _storages(graph: OpGraph) -> dict[int, _Storage]:
-    """Every storage on the device that has an identity, by it."""
+def _storages(graph: OpGraph, in_host_memory: bool) -> dict[int, _Storage]:
+    """Every storage of the memory in question that has an identity, by it."""
     found: dict[int, _Storage] = {}
     for index, op in enumerate(graph.ops):
-        for tensor in _known(op.inputs):
+        for tensor in _known(op.inputs, in_host_memory):
             is_table = _is_table(op, tensor)
             storage = found.get(tensor.storage_id)
             if storage is None:
@@ -110,7 +112,7 @@ def _storages(graph: OpGraph) -> dict[int, _Storage]:
             else:
                 _touch(storage, tensor, index)
                 storage.is_table |= is_table
-        for tensor in _known(op.outputs):
+        for tensor in _known(op.outputs, in_host_memory):
             storage = found.get(tensor.storage_id)
             if storage is None:
                 found[tensor.storage_id] = _Storage(_bytes(tensor), index, index)
@@ -124,8 +126,10 @@ def _touch(storage: _Storage, tensor: Tensor, index: int) -> None:
     storage.last = index
 
 
-def _known(arguments: tuple[Any, ...]) -> Iterator[Tensor]:
-    return (t for t in tensors_in(arguments) if t.storage_id > 0 and t.device != "cpu")
+def _known(arguments: tuple[Any, ...], in_host_memory: bool) -> Iterator[Tensor]:
+    for tensor in tensors_in(arguments):
+        if tensor.storage_id > 0 and (in_host_memory or tensor.device != "cpu"):
+            yield tensor
 
 
 def _is_table(op: Op, tensor: Tensor) -> bool:

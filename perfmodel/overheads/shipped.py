@@ -12,25 +12,25 @@ class Shipped:
     """A profile of the catalogue, and what it is for."""
 
     name: str
+    target: str
     architectures: tuple[str, ...]
     """Device generations in whose years hosts and frameworks were like those of its traces."""
     host: str | None
-    """The host of its traces in the hardware catalogue; None where nobody says: then it is taken
-    to be as fast as the target's."""
+    """The host that its traces are assumed to have run on (they name none): the usual one of their
+    device. None where their devices have no usual host: then it counts as fast as the target's."""
 
 
 SHIPPED = (
-    Shipped("lin2022-v100", ("maxwell", "pascal", "volta", "turing", "gcn5", "cdna"), None),
-    Shipped("a100-dlrm", ("ampere", "cdna2"), None),
-    Shipped("h100-inference", ("ada", "hopper", "blackwell"), None),
-    Shipped("mi300x", ("cdna3", "cdna4"), None),
+    Shipped("lin2022-v100", "cuda", ("maxwell", "pascal", "volta", "turing"), None),
+    Shipped("a100-dlrm", "cuda", ("ampere",), "epyc-7742"),
+    Shipped("h100-inference", "cuda", ("ada", "hopper", "blackwell"), "xeon-platinum-8480c"),
+    Shipped("mi300x", "rocm", ("gcn5", "cdna", "cdna2", "cdna3", "cdna4"), "epyc-9654"),
 )
-_NEWEST = {"cuda": SHIPPED[2], "rocm": SHIPPED[3]}
+"""From old to new."""
 
 
 def shipped_for(device: Device) -> Shipped:
-    """The profile whose traces ran on devices of the same years as `device`."""
-    for profile in SHIPPED:
-        if getattr(device, "architecture", None) in profile.architectures:
-            return profile
-    return _NEWEST.get(device.target, SHIPPED[2])
+    """The profile whose traces ran on devices of the same years; else the newest of its target."""
+    own = [profile for profile in SHIPPED if profile.target == device.target]
+    fitting = [profile for profile in own if device.architecture in profile.architectures]
+    return (fitting or own[-1:])[0]

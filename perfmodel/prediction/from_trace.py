@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perfmodel.errors import TraceError, UsageError
+from perfmodel.errors import UsageError
 from perfmodel.graph import build_graph
 from perfmodel.graph.opgraph import op_graph
 from perfmodel.graph.opgraph.edits import rebatch
@@ -115,4 +115,4 @@ def require_model_options(trace: Trace, edits: bool, leave_out: bool) -> None:
             "in mode model use --set or another --hardware"
         )
     if leave_out:
-        raise TraceError("--leave-one-step-out is for mode replay")
+        raise UsageError("--leave-one-step-out is for mode replay")

@@ -15,19 +15,19 @@ from perfmodel.lowering import lower
 from perfmodel.lowering.build import Built, execution_graph
 from perfmodel.lowering.build_cpu import cpu_graph
 from perfmodel.lowering.cpu_step import cpu_pieces
+from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.step_rows import rows_of
 from perfmodel.lowering.walk import CPU
-from perfmodel.memory import MemoryUse, memory_use
+from perfmodel.memory import MemoryUse, memory_use, require_fit
 from perfmodel.ops.rows import Rows
-from perfmodel.ops.spec import OPS, Floats
+from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.fallback import UNKNOWN
 from perfmodel.overheads import Profile, load_profile
 from perfmodel.overheads.shipped import shipped_for
 from perfmodel.prediction.interval import path_interval
 from perfmodel.prediction.result import summarise
-from perfmodel.prediction.types import Result
+from perfmodel.prediction.types import RankPrediction, Result
 from perfmodel.timeline.schedule import Timeline, schedule
-from perfmodel.trace.columns import NONE
 from perfmodel.transfer import host_ratio
 
 MODEL = "model"
@@ -48,9 +48,14 @@ class Scheduled:
 
     timeline: Timeline
     built: Built
-    rows: Rows
+    pieces: tuple[Piece, ...]
     durations: Durations
     notes: tuple[str, ...]
+
+    @property
+    def families(self) -> list[str]:
+        """Per piece."""
+        return [OPS[piece.op].family for piece in self.pieces]
 
 
 def host_costs(machine: Cluster, overheads: str | None = None) -> HostCosts:
@@ -68,7 +73,10 @@ def host_costs(machine: Cluster, overheads: str | None = None) -> HostCosts:
         taken = "assumed as fast as the host of its traces, which nobody names"
         return HostCosts(profile, 1.0, f"host overheads: {chosen.name}; {taken}")
     ratio = host_ratio(host(chosen.host), machine.node.host)
-    taken = f"scaled from {chosen.host} to {machine.node.host.name} by single-thread speed"
+    taken = (
+        f"scaled from {chosen.host} (assumed: its traces name no host) to "
+        f"{machine.node.host.name} by single-thread speed"
+    )
     return HostCosts(profile, ratio, f"host overheads: {chosen.name}, {taken}")
 
 
@@ -83,19 +91,18 @@ def schedule_shapes(
     """
     device = machine.node.device
     if device.target == CPU:
-        pieces = cpu_pieces(graph)
-        rows = _placed(rows_of(pieces), machine)
-        found = durations_of(rows, machine)
+        pieces = tuple(cpu_pieces(graph))
+        found = durations_of(_placed(rows_of(pieces), machine), machine)
         built = cpu_graph(pieces, found.duration_us, graph.rank)
         notes = graph.notes
     else:
         lowered = lower(graph, device.target, device=device, tf32_matmul=tf32_matmul)
-        rows = _placed(lowered.rows, machine)
-        found = durations_of(rows, machine)
+        pieces = lowered.pieces
+        found = durations_of(_placed(lowered.rows, machine), machine)
         assert costs is not None
         built = execution_graph(lowered, found.duration_us, costs.profile, host_ratio=costs.ratio)
         notes = (*graph.notes, *lowered.notes)
-    return Scheduled(_as_measured(schedule(built.graph)), built, rows, found, notes)
+    return Scheduled(_as_measured(schedule(built.graph)), built, pieces, found, notes)
 
 
 def predict_shapes(
@@ -105,25 +112,38 @@ def predict_shapes(
     name: str,
     costs: HostCosts | None,
     tf32_matmul: bool = False,
+    must_fit: bool = False,
 ) -> tuple[Result, list[str]]:
-    """The slowest of `graphs` (one per rank) on `machine`, and what a user should know of it."""
+    """The slowest of `graphs` (one per rank) on `machine`, and what a user should know of it.
+
+    Raises `WorkloadError` where the slowest does not fit into the device's memory and `must_fit`.
+    """
     ranks = [schedule_shapes(graph, machine, costs, tf32_matmul=tf32_matmul) for graph in graphs]
     slowest = max(ranks, key=lambda rank: float(np.median(rank.timeline.step_us)))
-    use = memory_use(graphs[ranks.index(slowest)])
-    return _result(slowest, name, use, machine.node.device), list(slowest.notes)
+    graph, device = graphs[ranks.index(slowest)], machine.node.device
+    use = memory_use(graph, in_host_memory=device.target == CPU)
+    if must_fit and use is not None:
+        require_fit(use, device, graph.rank)
+    return _result(slowest, name, use, device), list(slowest.notes)
 
 
 def _result(found: Scheduled, name: str, use: MemoryUse | None, device: Device) -> Result:
     result = summarise(found.timeline, hardware=name, mode=MODEL, compare=False)
-    low, high = path_interval(found.timeline, found.built.piece, found.durations, _families(found))
+    low, high = path_interval(found.timeline, found.built.piece, found.durations, found.families)
     return replace(
         result,
+        ranks=[_unmeasured(rank) for rank in result.ranks],
         low_us=low,
         high_us=high,
         families=_family_table(found),
         coverage=_coverage(found),
         memory=None if use is None else use.to_dict(device),
     )
+
+
+def _unmeasured(rank: RankPrediction) -> RankPrediction:
+    """The rank without shares of measured host time: here the host is predicted as well."""
+    return replace(rank, steps=[replace(step, measured_host_frac=0.0) for step in rank.steps])
 
 
 def _as_measured(timeline: Timeline) -> Timeline:
@@ -141,14 +161,10 @@ def _placed(rows: Rows, machine: Cluster) -> Rows:
     return replace(rows, dims={**rows.dims, "nodes": nodes})
 
 
-def _families(found: Scheduled) -> list[str]:
-    return [OPS[op].family for op in found.rows.op]
-
-
 def _family_table(found: Scheduled) -> list[dict[str, Any]]:
     """Time and pieces per family and step, largest first."""
     steps = len(found.timeline.step_us)
-    family = np.array(_families(found), object)
+    family = np.array(found.families, object)
     table = [
         {
             "family": name,
@@ -161,14 +177,15 @@ def _family_table(found: Scheduled) -> list[dict[str, Any]]:
 
 
 def _coverage(found: Scheduled) -> dict[str, float]:
-    duration: Floats = found.durations.duration_us
-    total = float(duration.sum()) or 1.0
-    unknown = np.array([op == UNKNOWN for op in found.rows.op], bool)
-    share = float(duration[unknown].sum()) / total
-    kernels = int((found.built.piece[found.timeline.graph.device_span()[1]] != NONE).sum())
+    """Shares of the predicted time: of rules and of the fallback, and of guessed sizes."""
+    taken = found.durations.duration_us
+    total = float(taken.sum()) or 1.0
+    unknown = np.array([piece.op == UNKNOWN for piece in found.pieces], bool)
+    guessed = np.array([piece.guessed for piece in found.pieces], bool)
+    fallback = float(taken[unknown].sum()) / total
     return {
-        "kernels": kernels,
-        "modelled_frac": round(1 - share, 6),
-        "fallback_frac": round(share, 6),
-        "no_shapes_frac": 0.0,
+        "kernels": len(found.timeline.graph.device_span()[1]),
+        "modelled_frac": round(1 - fallback, 6),
+        "fallback_frac": round(fallback, 6),
+        "no_shapes_frac": round(float(taken[guessed].sum()) / total, 6),
     }

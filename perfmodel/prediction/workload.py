@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
-from perfmodel.memory import memory_use, require_fit
 from perfmodel.prediction.shapes import HostCosts, host_costs, predict_shapes
 from perfmodel.prediction.types import PathPiece, Prediction, Result
 from perfmodel.workload import Workload, load_workload, op_graph
@@ -84,11 +83,10 @@ def _on(
             train=training,
             threads=device.sm_count,
         )
-        use = memory_use(graph)
-        if use is not None:
-            require_fit(use, device, rank)
         is_tf32 = workload.implementation.precision == "tf32"
-        return predict_shapes([graph], machine, name=name, costs=costs, tf32_matmul=is_tf32)
+        return predict_shapes(
+            [graph], machine, name=name, costs=costs, tf32_matmul=is_tf32, must_fit=True
+        )
 
     result, notes = run(train)
     if ranks > 1:

@@ -57,3 +57,12 @@ def test_what_fits_passes() -> None:
     assert use is not None
     require_fit(use, device("v100-sxm2-16gb"))
     assert use.to_dict(device("v100-sxm2-16gb"))["fits"]
+
+
+def test_a_cpu_holds_every_tensor_and_a_gpu_those_on_it() -> None:
+    waiting = Tensor((8, 5), "int64", tensor_id=2, storage_id=2, device="cpu")
+    op = Op("aten::embedding_bag", (TABLE, waiting), (POOLED,))
+    on_gpu, on_cpu = (memory_use(OpGraph((op,)), in_host_memory=own) for own in (False, True))
+    assert on_gpu is not None
+    assert on_cpu is not None
+    assert on_cpu.resident_bytes - on_gpu.resident_bytes == 8 * 5 * 8

@@ -1,0 +1,73 @@
+"""Mode `model` of traces: what was measured stands beside, never within."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tiny import Tiny
+
+from perfmodel.errors import TraceError, WorkloadError
+from perfmodel.prediction import predict
+from perfmodel.trace import Trace
+
+
+def _shapes(*dims: list[int]) -> dict[str, Any]:
+    return {"Input Dims": [*dims], "Input type": ["float"] * len(dims)}
+
+
+def _trace(kernel_us: float = 400.0, gap_us: float = 5.0) -> Trace:
+    """Two steps of one product each."""
+    tiny = Tiny()
+    for number, start in enumerate((0.0, 1000.0)):
+        tiny.step(number, start, start + 900)
+        begin = start + gap_us
+        tiny.op("aten::mm", begin, begin + 20, **_shapes([2048, 1024], [1024, 1024]))
+        tiny.launch(begin + 5, begin + 10, kernel=(begin + 12, begin + 12 + kernel_us))
+        tiny.op("aten::relu", begin + 25, begin + 40, **_shapes([2048, 1024]))
+        tiny.launch(begin + 30, begin + 35, kernel=(begin + 420, begin + 450))
+    return tiny.trace()
+
+
+def test_kernel_times_of_the_trace_do_not_matter() -> None:
+    slow, fast = (predict(_trace(us), mode="model").results[0] for us in (400.0, 40.0))
+    assert slow.step_us == fast.step_us
+    assert slow.rank.measured != fast.rank.measured
+
+
+def test_on_its_own_gpu_the_measured_step_stands_beside() -> None:
+    found = predict(_trace(), mode="model")
+    result = found.results[0]
+    assert (result.mode, result.hardware) == ("model", "v100-sxm2-16gb")
+    assert result.rank.measured is not None
+    assert result.rank.measured["step_us"] == 900
+    assert any("the trace's own" in line for line in found.warnings)
+    assert [row["family"] for row in result.families] == ["matmul", "vector"]
+    assert {step.measured_host_frac for step in result.rank.steps} == {0.0}
+
+
+def test_elsewhere_nothing_is_measured_and_a_profile_of_the_package_is_named() -> None:
+    found = predict(_trace(), mode="model", hardware=["h100-sxm"])
+    assert found.results[0].rank.measured is None
+    assert any("host overheads: h100-inference" in line for line in found.warnings)
+
+
+def test_another_batch_is_the_default_reason_for_the_mode() -> None:
+    half, whole = (predict(_trace(), batch=batch).results[0] for batch in (1024, 2048))
+    assert half.mode == whole.mode == "model"
+    assert half.families[0]["time_us"] < whole.families[0]["time_us"]
+    assert half.rank.measured is None
+
+
+def test_a_batch_that_cannot_be_is_refused() -> None:
+    with pytest.raises(WorkloadError, match="batch"):
+        predict(_trace(), batch=-3)
+
+
+def test_a_trace_without_shapes_says_how_many_ops_lack_them() -> None:
+    tiny = Tiny()
+    tiny.step(1, 0, 100)
+    tiny.op("aten::mm", 10, 30)
+    tiny.launch(15, 20, kernel=(40, 80))
+    with pytest.raises(TraceError, match=r"tiny\.json: 1 of 1 ops lack shapes"):
+        predict(tiny.trace(), mode="model")
