@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from perfmodel.cli.options import FormatOption, OutputOption
-from perfmodel.cli.output import Output
+from perfmodel.cli.output import Output, rows_csv
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def kernel(
 
     target.write(
         answer=lambda: {"schema": SCHEMA, "op": op, "results": answers},
-        csv=lambda: _csv(answers),
+        csv=lambda: rows_csv([{k: v for k, v in a.items() if k != "terms"} for a in answers]),
         table=table,
         warnings=[],
     )
@@ -130,18 +130,6 @@ def _title(rows: Rows) -> str:
     return f"{rows.op[0]} {rows.dtype[0]} {rows.direction[0]}: {dims}"
 
 
-def _csv(answers: list[dict[str, Any]]) -> str:
-    import csv
-    import io
-
-    text = io.StringIO()
-    names = [name for name in answers[0] if name != "terms"]
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(names)
-    rows.writerows([answer[name] for name in names] for answer in answers)
-    return text.getvalue()
-
-
 def _list(target: Output) -> None:
     """The vocabulary: each op, its family, dims and directions."""
     from perfmodel.ops.spec import OPS
@@ -163,11 +151,13 @@ def _list(target: Output) -> None:
         show_ops(console, ops)
 
     def csv() -> str:
-        lines = [",".join(("op", "family", "dims", "directions"))]
-        lines += [
-            f"{op['op']},{op['family']},{' '.join(op['dims'])},{' '.join(op['directions'])}"
-            for op in ops
-        ]
-        return "\n".join(lines) + "\n"
+        return rows_csv(
+            [
+                op
+                | {"dims": " ".join(op["dims"]), "optional": " ".join(op["optional"])}
+                | {"directions": " ".join(op["directions"])}
+                for op in ops
+            ]
+        )
 
     target.write(answer=lambda: {"schema": SCHEMA, "ops": ops}, csv=csv, table=table, warnings=[])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,6 +84,18 @@ class Output:
 def json_text(answer: dict[str, Any]) -> str:
     """One line of JSON; NaN and infinities are errors, never written."""
     return json.dumps(answer, allow_nan=False) + "\n"
+
+
+def rows_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """CSV of rows with the same keys, a header first."""
+    import csv
+    import io
+
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def check_writable(path: Path, source: str | None) -> None:

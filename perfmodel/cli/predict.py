@@ -145,6 +145,7 @@ def predict(
             "--save-overheads": save_overheads,
             "--leave-one-step-out": leave_one_step_out,
             "--figure": figure,
+            "--strict": strict,
         }
         _refuse_beside("--workload", others)
         from perfmodel.cli.predict_workload import predict_named

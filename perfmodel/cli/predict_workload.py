@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from perfmodel.cli.output import Output, working
+from perfmodel.cli.output import Output, rows_csv, working
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from perfmodel.hardware import Part
+    from perfmodel.workload import Workload
 
+WORKLOADS = "perfmodel.workloads/1"
 LIST = "list"
 OF_WORKLOAD = "workload."
 
@@ -34,9 +36,7 @@ def predict_named(
     from perfmodel.workload import load_workload, workloads
 
     if name == LIST:
-        for each in workloads():
-            found = load_workload(each)
-            print(f"{found.name:28} {found.implementation.name:10} {found.title}")
+        _list([load_workload(each) for each in workloads()], target)
         return
     if not hardware:
         raise UsageError(f"--workload {name}: say where it runs: --hardware dgx-h100")
@@ -44,7 +44,7 @@ def predict_named(
     found = load_workload(name)
     if own:
         found = found.with_(**dict(_change(text) for text in own))
-    parts = [_part(each, nodes, settings or ()) for each in hardware]
+    parts = [_part(each, settings or ()) for each in hardware]
 
     from perfmodel.prediction import predict_workload
 
@@ -71,21 +71,46 @@ def predict_named(
     )
 
 
+def _list(found: Sequence[Workload], target: Output) -> None:
+    """The catalogue: what each is, and which software it stands for."""
+    rows = [
+        {
+            "name": each.name,
+            "implementation": each.implementation.name,
+            "tables": len(each.tables),
+            "batch": each.batch,
+            "title": each.title,
+        }
+        for each in found
+    ]
+
+    def table(console: Console) -> None:
+        from perfmodel.cli.tables import add, new_table, show
+
+        shown = new_table("Workloads", *rows[0], texts=2)
+        for row in rows:
+            add(shown, *map(str, row.values()))
+        show(console, shown)
+
+    target.write(
+        answer=lambda: {"schema": WORKLOADS, "workloads": rows},
+        csv=lambda: rows_csv(rows),
+        table=table,
+        warnings=[],
+    )
+
+
 def _change(text: str) -> tuple[str, object]:
     """`workload.implementation.precision=bf16` as a keyword of `Workload.with_`."""
-    import tomllib
+    from perfmodel.hardware.settings import value_of
 
     name, equals, value = text.removeprefix(OF_WORKLOAD).partition("=")
     if not equals:
         raise UsageError(f"--set {text!r}: expected workload.KEY=VALUE")
-    try:
-        found = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        found = value.strip()
-    return name.strip().replace(".", "__"), found
+    return name.strip().replace(".", "__"), value_of(value)
 
 
-def _part(name: str, nodes: int | None, settings: Sequence[str]) -> Part:
+def _part(name: str, settings: Sequence[str]) -> Part:
     """The device, node or cluster of that name with its settings; a device stays alone."""
     from dataclasses import replace
 

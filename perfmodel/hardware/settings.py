@@ -74,10 +74,15 @@ def _parsed(setting: str) -> tuple[str, str, Any]:
             f"{WHERE} {setting!r:.80}: expected KIND.KEY=VALUE, as in device.hbm_gb_per_s=3000; "
             f"KIND is one of {', '.join(KINDS)}"
         )
+    return kind, key, value_of(text)
+
+
+def value_of(text: str) -> Any:
+    """The value that `text` is in a TOML file; what is none there is a text, without quotes."""
     try:
-        return kind, key, tomllib.loads(f"value = {text}")["value"]
+        return tomllib.loads(f"value = {text}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError):
-        return kind, key, text.strip()
+        return text.strip()
 
 
 def _path_to(kind: str, part: Part, setting: str) -> list[str]:
