@@ -42,6 +42,8 @@ _MATRIX_TILES = (
 )
 _SPLITS = (1, 2, 4, 8, 16)
 _K_STEP = 32
+_LEAST_DEPTH = {False: _K_STEP, True: 4 * _K_STEP}
+"""Of k per block, without and with a split: a shorter k does not make a split cheaper."""
 _ALONE_FRAC = {False: 0.5, True: 0.7}
 """What one block alone reaches of what a full multiprocessor does: its loop over k waits for its
 own loads. Source: fp32 on an A100, 0.36 us per element of k against 0.18 at the peak."""
@@ -88,7 +90,8 @@ def fastest(
         filled = b * m * n / (across * tile.rows * tile.columns)
         step_us = 2.0 * tile.rows * tile.columns / (per_sm * tile.peak_frac)
         for splits in _SPLITS:
-            depth = np.ceil(k / (splits * _K_STEP)) * _K_STEP
+            steps = np.ceil(k / (splits * _K_STEP))
+            depth = np.maximum(steps * _K_STEP, _LEAST_DEPTH[splits > 1])
             rounds = np.ceil(across * splits / sms)
             serial = depth * step_us / alone
             compute = np.maximum(serial, rounds * depth * step_us)
@@ -96,7 +99,6 @@ def fastest(
             time = np.maximum(compute, loads) + _PROLOGUE_US
             if splits > 1:
                 time = time + _SPLIT_US + 8.0 * splits * b * m * n / l2
-                time = np.where(k >= splits * 4 * _K_STEP, time, np.inf)
             better = time < best
             best = np.where(better, time, best)
             found = (
