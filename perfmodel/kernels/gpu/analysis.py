@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Ints, Rows
-from perfmodel.ops.spec import Floats
+from perfmodel.ops.spec import OPS, Dims, Floats
+from perfmodel.ops.storage import item_bytes
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,55 @@ def merged(size: int, parts: list[tuple[Ints, Analysis]]) -> Analysis:
     )
 
 
-def by_op_and_direction(rows: Rows) -> list[tuple[str, str, Ints]]:
-    """(op, direction, its rows) for every pair that occurs."""
+@dataclass(frozen=True)
+class Group:
+    """The rows of one op and direction, and what the vocabulary says of them, one entry per row."""
+
+    op: str
+    direction: str
+    index: Ints
+    dims: Dims
+    dtypes: list[str]
+    item_bytes: Floats
+    flop: Floats
+    read_bytes: Floats
+    written_bytes: Floats
+
+    @property
+    def moved_bytes(self) -> Floats:
+        """Bytes read and written."""
+        return self.read_bytes + self.written_bytes
+
+
+def groups_of(rows: Rows) -> Iterator[Group]:
+    """One group for every pair of op and direction that occurs; raises `ModelError` on impossible
+    rows."""
     found: dict[tuple[str, str], list[int]] = {}
     for row, key in enumerate(zip(rows.op, rows.direction, strict=True)):
         found.setdefault(key, []).append(row)
-    return [(op, way, np.array(index, np.int64)) for (op, way), index in found.items()]
+    for (op, way), own in found.items():
+        index = np.array(own, np.int64)
+        spec, dims = OPS[op].of(way), rows.dims_of(op, index)
+        dtypes = [rows.dtype[row] for row in own]
+        item = item_bytes(dtypes)
+        yield Group(
+            op=op,
+            direction=way,
+            index=index,
+            dims=dims,
+            dtypes=dtypes,
+            item_bytes=item,
+            flop=spec.flop(dims),
+            read_bytes=spec.read_bytes(dims, item),
+            written_bytes=spec.written_bytes(dims, item),
+        )
+
+
+def by_group(of: Callable[[Group, Device], Analysis]) -> Analyse:
+    """The physics of rows of any op and direction, from the physics `of` one group."""
+
+    def analyse(rows: Rows, device: Device) -> Analysis:
+        parts = [(group.index, of(group, device)) for group in groups_of(rows)]
+        return merged(len(rows), parts)
+
+    return analyse

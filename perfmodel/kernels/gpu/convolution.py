@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.hardware import Device
-from perfmodel.kernels.gpu.analysis import Analysis, by_op_and_direction, merged
+from perfmodel.kernels.gpu.analysis import Analysis, Group, by_group
 from perfmodel.kernels.gpu.machine import matrix_flop_per_us, vector_flop_per_us
 from perfmodel.kernels.gpu.memory import bound_us, transfer_us
 from perfmodel.kernels.gpu.tiles import fastest_of_either
-from perfmodel.ops.rows import Ints, Rows
-from perfmodel.ops.spec import OPS, Dims, Floats
+from perfmodel.ops.spec import Dims, Floats
 from perfmodel.ops.vocabulary.convolution import input_area, kernel_area, output_area
 
 _WINOGRAD_SAVES = 2.25
@@ -24,33 +23,25 @@ _DEPTHWISE_FRAC = 0.15
 _IMPLICIT_FRAC = 0.9
 
 
-def analyse(rows: Rows, device: Device) -> Analysis:
+@by_group
+def analyse(group: Group, device: Device) -> Analysis:
     """The equivalent matrix product against the bytes of input, weights and output."""
-    parts = [
-        (index, _of(rows, op, way, index, device)) for op, way, index in by_op_and_direction(rows)
-    ]
-    return merged(len(rows), parts)
-
-
-def _of(rows: Rows, op: str, direction: str, index: Ints, device: Device) -> Analysis:
-    spec, dims = OPS[op].of(direction), rows.dims_of(op, index)
-    item = rows.item_bytes(index)
-    dtypes = [rows.dtype[row] for row in index.tolist()]
-    flop = spec.flop(dims)
-    read, written = spec.read_bytes(dims, item), spec.written_bytes(dims, item)
-    peak = matrix_flop_per_us(device, dtypes)
+    dims, flop = group.dims, group.flop
+    peak = matrix_flop_per_us(device, group.dtypes)
     vector = vector_flop_per_us(device)
     on_matrix = peak > 2.5 * vector
     area = kernel_area(dims)
     saves = np.where(area > 9.0, _LARGE_KERNEL_SAVES, np.where(area == 9.0, _WINOGRAD_SAVES, 1.0))
-    winograd = (area == 9.0) & (_stride(dims) == 1.0) & ~on_matrix & (direction != "bwd_weight")
-    m, n, k = _product(dims, direction, flop)
+    winograd = (
+        (area == 9.0) & (_stride(dims) == 1.0) & ~on_matrix & (group.direction != "bwd_weight")
+    )
+    m, n, k = _product(dims, group.direction, flop)
     tiling = fastest_of_either(
         dims["groups"],
         m,
         n,
         k,
-        item,
+        group.item_bytes,
         peak * device.gemm_peak_frac * _IMPLICIT_FRAC,
         device,
         on_matrix,
@@ -58,15 +49,15 @@ def _of(rows: Rows, op: str, direction: str, index: Ints, device: Device) -> Ana
     usual = tiling.time_us / np.where(winograd, _WINOGRAD_SAVES * _WINOGRAD_FRAC, 1.0)
     is_depthwise = (dims["groups"] > 1.0) & (dims["groups"] == dims["in_channels"])
     compute = np.where(is_depthwise, flop / (_DEPTHWISE_FRAC * vector), usual)
-    memory = transfer_us(read + written, device)
-    bound = np.maximum(flop / (saves * peak), bound_us(read + written, device))
+    memory = transfer_us(group.moved_bytes, device)
+    bound = np.maximum(flop / (saves * peak), bound_us(group.moved_bytes, device))
     return Analysis(
         bound_us=bound,
         kernel_us=np.maximum(np.maximum(compute, memory), bound),
         shares={"compute": compute, "memory": memory, "cache": tiling.l2_us},
         flop=flop,
-        read_bytes=read,
-        written_bytes=written,
+        read_bytes=group.read_bytes,
+        written_bytes=group.written_bytes,
         features={
             "peak_us": flop / peak,
             "serial_us": tiling.serial_us,

@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.hardware import Device
-from perfmodel.kernels.gpu.analysis import Analysis, by_op_and_direction, merged
+from perfmodel.kernels.gpu.analysis import Analysis, Group, by_group
 from perfmodel.kernels.gpu.machine import (
     cache_bytes,
     hbm_bytes_per_us,
     l2_bytes_per_us,
 )
 from perfmodel.kernels.gpu.reuse import distinct_rows, missed_lookups
-from perfmodel.ops.rows import Ints, Rows
-from perfmodel.ops.spec import OPS, Dims, Floats
+from perfmodel.ops.spec import Dims, Floats
 
 _SECTOR_BYTES = 32.0
 _RANDOM_FRAC = 0.75
@@ -31,19 +30,10 @@ _SEGMENT_US = 6.0
 """Kernels that find the segments of equal indices, beside the one that updates."""
 
 
-def analyse(rows: Rows, device: Device) -> Analysis:
+@by_group
+def analyse(group: Group, device: Device) -> Analysis:
     """Misses of the L2 at the memory's rate, all lookups at the L2's."""
-    parts = [
-        (index, _of(rows, op, way, index, device)) for op, way, index in by_op_and_direction(rows)
-    ]
-    return merged(len(rows), parts)
-
-
-def _of(rows: Rows, op: str, direction: str, index: Ints, device: Device) -> Analysis:
-    spec, dims = OPS[op].of(direction), rows.dims_of(op, index)
-    item = rows.item_bytes(index)
-    flop = spec.flop(dims)
-    read, written = spec.read_bytes(dims, item), spec.written_bytes(dims, item)
+    dims, item = group.dims, group.item_bytes
     tables, lookups, bags = _counts(dims)
     row_bytes = np.ceil(item * dims["dim"] / _SECTOR_BYTES) * _SECTOR_BYTES
     table_rows = np.maximum(dims["hash_size"], 1.0)
@@ -62,8 +52,8 @@ def _of(rows: Rows, op: str, direction: str, index: Ints, device: Device) -> Ana
     )
     distinct = np.where(known > 0, known, distinct) * tables
     looked_up = lookups * row_bytes
-    others = np.maximum(read + written - looked_up, 0.0)
-    if direction == "fwd":
+    others = np.maximum(group.moved_bytes - looked_up, 0.0)
+    if group.direction == "fwd":
         from_memory = missed * (row_bytes + _HEADER_BYTES) + others
         through_cache, reached, latency = looked_up + others, _RANDOM_FRAC, _START_US
         needed = distinct * item * dims["dim"]
@@ -83,9 +73,9 @@ def _of(rows: Rows, op: str, direction: str, index: Ints, device: Device) -> Ana
         bound_us=bound,
         kernel_us=np.maximum.reduce([memory, cache, serial, bound]) + latency,
         shares={"memory": memory, "cache": cache, "latency": serial + latency},
-        flop=flop,
-        read_bytes=read,
-        written_bytes=written,
+        flop=group.flop,
+        read_bytes=group.read_bytes,
+        written_bytes=group.written_bytes,
         features={
             "hit_frac": 1.0 - missed / np.maximum(lookups, 1.0),
             "distinct_frac": distinct / np.maximum(lookups, 1.0),

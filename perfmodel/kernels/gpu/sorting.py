@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.hardware import Device
-from perfmodel.kernels.gpu.analysis import Analysis, by_op_and_direction, merged
+from perfmodel.kernels.gpu.analysis import Analysis, Group, by_group
 from perfmodel.kernels.gpu.memory import bound_us, transfer_us
-from perfmodel.ops.rows import Ints, Rows
-from perfmodel.ops.spec import OPS, Dims, Floats
+from perfmodel.ops.spec import Dims, Floats
 
 _RADIX_BITS = 8.0
 _ON_CHIP_KEYS = 4096.0
@@ -19,31 +18,20 @@ _MERGED_OPS = {"unique": 2.0, "run_length_encode": 1.0, "cumsum": 1.0, "topk": 2
 """Passes of ops that do not order all their keys."""
 
 
-def analyse(rows: Rows, device: Device) -> Analysis:
+@by_group
+def analyse(group: Group, device: Device) -> Analysis:
     """Passes over the keys at the memory's rate, each with its kernels' starts."""
-    parts = [
-        (index, _of(rows, op, way, index, device)) for op, way, index in by_op_and_direction(rows)
-    ]
-    return merged(len(rows), parts)
-
-
-def _of(rows: Rows, op: str, direction: str, index: Ints, device: Device) -> Analysis:
-    spec, dims = OPS[op].of(direction), rows.dims_of(op, index)
-    item = rows.item_bytes(index)
-    flop = spec.flop(dims)
-    read, written = spec.read_bytes(dims, item), spec.written_bytes(dims, item)
-    passes = _passes(op, dims, item)
-    moved = passes * (read + written)
-    memory = transfer_us(moved, device)
+    passes = _passes(group.op, group.dims, group.item_bytes)
+    memory = transfer_us(passes * group.moved_bytes, device)
     latency = _LAUNCH_US * (1.0 + np.where(passes > 1.0, 1.5 * passes, 0.0))
-    bound = bound_us(read + written, device)
+    bound = bound_us(group.moved_bytes, device)
     return Analysis(
         bound_us=bound,
         kernel_us=np.maximum(memory, bound) + latency,
         shares={"memory": memory, "latency": latency},
-        flop=flop,
-        read_bytes=read,
-        written_bytes=written,
+        flop=group.flop,
+        read_bytes=group.read_bytes,
+        written_bytes=group.written_bytes,
         features={"passes": passes},
     )
 

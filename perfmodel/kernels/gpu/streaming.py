@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.hardware import Device
-from perfmodel.kernels.gpu.analysis import Analysis, by_op_and_direction, merged
+from perfmodel.kernels.gpu.analysis import Analysis, Group, by_group
 from perfmodel.kernels.gpu.machine import l2_bytes_per_us, special_per_us, vector_flop_per_us
 from perfmodel.kernels.gpu.memory import bound_us, transfer_us
-from perfmodel.ops.rows import Ints, Rows
-from perfmodel.ops.spec import OPS, Floats
+from perfmodel.ops.spec import Floats
 
 START_US = 1.0
 """From a kernel's first block to its last byte, apart from moving them."""
@@ -30,24 +29,17 @@ SPECIAL_PER_ELEMENT = {
 """Exponentials, roots and divisions per element, in units of the special-function pipes."""
 
 
-def analyse(rows: Rows, device: Device) -> Analysis:
+@by_group
+def analyse(group: Group, device: Device) -> Analysis:
     """Bytes at the memory's or the cache's rate, beside the vector units'."""
-    parts = by_op_and_direction(rows)
-    return merged(
-        len(rows), [(index, _of(rows, op, way, index, device)) for op, way, index in parts]
-    )
-
-
-def _of(rows: Rows, op: str, direction: str, index: Ints, device: Device) -> Analysis:
-    spec, dims = OPS[op].of(direction), rows.dims_of(op, index)
-    item = rows.item_bytes(index)
-    flop, read, written = (
-        spec.flop(dims),
-        spec.read_bytes(dims, item),
-        spec.written_bytes(dims, item),
-    )
+    cols = group.dims.get("cols")
     return streamed(
-        op, flop, read, written, device, row_bytes=dims["cols"] * item if "cols" in dims else None
+        group.op,
+        group.flop,
+        group.read_bytes,
+        group.written_bytes,
+        device,
+        row_bytes=None if cols is None else cols * group.item_bytes,
     )
 
 
