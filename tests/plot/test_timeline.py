@@ -1,6 +1,4 @@
-"""The timeline figure: what stands where, in which colour, and how fast."""
-
-import time
+"""The timeline figure: what stands where, and in which colour."""
 
 import numpy as np
 import pytest
@@ -95,7 +93,7 @@ def test_an_empty_window_still_draws() -> None:
     assert len(figure.axes) == 1
 
 
-def test_fifty_thousand_pieces_are_quick() -> None:
+def test_fifty_thousand_pieces_draw_no_more_than_there_is_room_for() -> None:
     count = 50_000
     start = np.arange(count, dtype=float) * 2
     names = np.array(["0/main", "0/gpu0/stream7"], dtype=object)[np.arange(count) % 2]
@@ -106,8 +104,9 @@ def test_fifty_thousand_pieces_are_quick() -> None:
         "start_us": start,
         "end_us": start + 1,
     }
-    timeline_figure(FRAME, start_us=0, end_us=110)
-    begun = time.perf_counter()
     figure = timeline_figure(frame, start_us=0, end_us=2.0 * count)
-    assert time.perf_counter() - begun < 2
     assert areas(figure, KIND_COLOURS["kernel"]) == pytest.approx(count / 2 * 0.76)
+    drawn = figure.axes[0].collections
+    corners = sum(len(path.vertices) for shape in drawn for path in shape.get_paths())
+    assert corners < count / 2
+    assert len(figure.axes[0].texts) < 500

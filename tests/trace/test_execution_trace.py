@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from et_documents import FOUR, flat, nested, node, read, spellings
+from counting import calls_of
+from et_documents import FOUR, A, B, flat, nested, node, read, spellings
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -135,3 +136,13 @@ def test_types(text: str, shape: Any) -> None:
 def test_types_never_raise_anything_else(text: str) -> None:
     with suppress(TypeTextError):
         parse_type(f"GenericList[{text}Tensor(float)]")
+
+
+def test_decoding_takes_work_in_proportion() -> None:
+    def calls(nodes: int) -> int:
+        chain = [node(i, "aten::relu", 2, (A,), (B,)) for i in range(3, nodes)]
+        content = json.dumps(flat(*FOUR[-2:], *chain)).encode()
+        return calls_of(lambda: decode_execution_trace(content, "t"))
+
+    calls(50)
+    assert calls(800) - calls(400) == pytest.approx(2 * (calls(400) - calls(200)), rel=0.05)

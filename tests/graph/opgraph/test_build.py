@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from counting import calls_of
 from opgraph_nodes import Et, op, profile, tensor
 
 from perfmodel.errors import TraceError
@@ -179,3 +180,15 @@ def test_both_together_have_ids_of_one_and_events_of_the_other() -> None:
     assert [o.event for o in graph.ops] == [0, 1]
     assert [t.tensor_id for o in graph.ops for t in o.tensors] == [1, 2]
     np.testing.assert_array_equal(graph.data, [[0, 1]])
+
+
+def test_a_graph_takes_work_in_proportion() -> None:
+    def calls(nodes: int) -> int:
+        et = Et()
+        for i in range(nodes):
+            et.add("aten::relu", [tensor(i, 4, 8)], [tensor(i + 1, 4, 8)])
+        trace = et.trace()
+        return calls_of(lambda: op_graph(trace))
+
+    calls(50)
+    assert calls(800) - calls(400) == pytest.approx(2 * (calls(400) - calls(200)), rel=0.05)
