@@ -14,6 +14,9 @@ from perfmodel.ops.storage import is_known, item_bytes
 HOST = "cpu"
 REUSE = ("zipf_alpha", "unique_rows")
 """What an embedding op's attributes may say of how its rows repeat (`perfmodel.graph.lookups`)."""
+OWN_STREAM = "pipeline"
+"""The attribute of ops whose copies run beside the step, on a stream of their own; others go where
+the kernels go, and wait for them."""
 UNKNOWN_ITEM_BYTES = 4.0
 
 

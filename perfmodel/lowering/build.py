@@ -11,6 +11,7 @@ import numpy as np
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.ops import NO_OP
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
+from perfmodel.lowering.arguments import OWN_STREAM
 from perfmodel.lowering.lower import Lowered
 from perfmodel.ops.spec import Floats
 from perfmodel.overheads import Profile
@@ -59,7 +60,7 @@ _CAUSE_OF_TYPE = {
     T5: Cause.HOST_T5,
     OP_WITHOUT_LAUNCH: Cause.HOST_OP_WITHOUT_LAUNCH,
 }
-_COMM = "comm"
+_COMM, _COPY = "comm", "copy"
 
 
 @dataclass(frozen=True)
@@ -211,13 +212,14 @@ class _Walk:
         """A kernel, copy or collective on its stream, behind what it has to wait for."""
         found = self.lowered.pieces[piece]
         kind, cause, scope = _KIND[found.kind]
-        stream = f"gpu0/{found.stream}"
+        owner = int(self.lowered.owner[piece])
+        apart = found.kind == "copy" and OWN_STREAM in self.lowered.graph.ops[owner].attributes
+        stream = f"gpu0/{_COPY if apart else found.stream}"
         node = self.draft.add(
             kind, cause, scope, stream, found.op, self.duration_us[piece] / times, piece
         )
         self.draft.edge(launch, node, _LAUNCH_EDGE[found.kind])
         self.draft.edge(self.last.get(stream), node, _STREAM_EDGE[found.kind])
-        owner = int(self.lowered.owner[piece])
         for producer in self._producers(owner, stream):
             self.draft.edge(producer, node, EdgeKind.EVENT_WAIT)
         self.last[stream] = self.of_op[owner] = node
@@ -243,7 +245,7 @@ def execution_graph(
     lowered: Lowered, duration_us: Floats, profile: Profile, *, host_ratio: float = 1.0
 ) -> Built:
     """The graph that `lowered` runs on a GPU: each op's T1 to T5 on its thread, its launches, what
-    they start, in order on the streams `compute`, `comm` and `copy`.
+    they start, in order on the streams `compute` and `comm`, and `copy` for a pipeline's copies.
 
     `duration_us` holds one duration per piece; `profile` times the host's work (its trimmed means
     per operator and thread), multiplied by `host_ratio`. Backward runs on its own thread, which

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from perfmodel.graph.ops import NO_OP, Argument, Op, OpGraph, Tensor
-from perfmodel.lowering.arguments import HOST
+from perfmodel.lowering.arguments import HOST, OWN_STREAM
 from perfmodel.lowering.guesses import COLLECTIVE
 from perfmodel.lowering.precision import FP32, TF32
 from perfmodel.lowering.rules.copies import MEMCPY
@@ -45,8 +45,9 @@ def uses_tf32(rank: RankTrace) -> bool:
 def with_placement(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
     """`graph` with what its launches tell of it as attributes.
 
-    Copies are marked (`copy`, `pinned`), ops on the host and their tensors (`device`), and records
-    of collectives that launched nothing as waits.
+    Copies are marked (`copy`, `pinned`, and `pipeline` where they ran on another stream than the
+    kernels), ops on the host and their tensors (`device`), and records of collectives that launched
+    nothing as waits.
 
     Only for graphs of a profile whose kernels were recorded; others are returned as they are.
     """
@@ -54,14 +55,17 @@ def with_placement(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
         return graph
     index_of = {op.event: index for index, op in enumerate(graph.ops) if op.event >= 0}
     launched = [False] * len(graph)
-    copies: dict[int, tuple[str, str]] = {}
+    copies: dict[int, Mapping[str, str]] = {}
+    main = _main_stream(rank, links)
     for row, event in zip(
         links.device_rows.tolist(), launching_op(rank, links).tolist(), strict=True
     ):
         index = index_of.get(event, NO_OP)
         direction = _direction(rank.text(row))
         if direction and index != NO_OP:
-            copies[index] = direction, "1" if PINNED in rank.text(row) else "0"
+            found = {"copy": direction, "pinned": "1" if PINNED in rank.text(row) else "0"}
+            apart = rank.stream[row] != main
+            copies[index] = found | ({OWN_STREAM: "copies"} if apart else {})
         while index != NO_OP and not launched[index]:
             launched[index] = True
             index = graph.ops[index].parent
@@ -71,15 +75,19 @@ def with_placement(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
     return replace(graph, ops=ops)
 
 
+def _main_stream(rank: RankTrace, links: Links) -> int:
+    """The stream that most of the device's work ran on."""
+    streams, counts = np.unique(rank.stream[links.device_rows], return_counts=True)
+    return int(streams[counts.argmax()])
+
+
 def _direction(name: str) -> str:
     return next((known for start, known in DIRECTIONS.items() if name.startswith(start)), "")
 
 
-def _placed(op: Op, launched: bool, copy: tuple[str, str] | None) -> Op:
+def _placed(op: Op, launched: bool, copy: Mapping[str, str] | None) -> Op:
     if copy is not None:
-        direction, pinned = copy
-        attributes: Mapping[str, str] = {**op.attributes, "copy": direction, "pinned": pinned}
-        return replace(op, attributes=attributes)
+        return replace(op, attributes={**op.attributes, **copy})
     if op.name == COLLECTIVE and not launched:
         return replace(op, attributes={**op.attributes, "collective": "wait"})
     if launched or any(tensor.device for tensor in op.tensors):

@@ -11,7 +11,7 @@ from perfmodel.graph.ops import Op
 from perfmodel.registry import Registry
 
 Kind = Literal["kernel", "copy", "collective", "host"]
-Stream = Literal["compute", "comm", "copy"]
+Stream = Literal["compute", "comm"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -48,6 +50,18 @@ def test_a_blocking_copy_holds_the_host() -> None:
     scalar = Op("aten::_local_scalar_dense", (Tensor((), device="cuda:0"),))
     copied = 1 + 2 + 4 + LAG_US[EdgeKind.LAUNCH_COPY] + 100 + LAG_US[EdgeKind.BLOCKING_COPY]
     assert step_us(scalar, VIEW, kernel_us=100) == pytest.approx([copied + 3 + 7])
+
+
+def test_a_copy_waits_for_the_kernels_before_it_unless_a_pipeline_sends_it() -> None:
+    """Source: PyTorch copies on the current stream; its documentation of CUDA semantics."""
+    there, here = Tensor((8, 32), device="cpu"), Tensor((8, 32), device="cuda:0")
+    copy = Op("aten::copy_", (here, there, True))
+    apart = replace(copy, attributes={"pipeline": "prefetch"})
+    issued = 2 * (1 + 2 + 4) + 3 + LAG_US[EdgeKind.LAUNCH_COPY]
+    behind = (1 + 2 + 4) + LAUNCH + 100 + LAG_US[EdgeKind.STREAM_COPY]
+    wait = LAG_US[EdgeKind.HOST_SYNC]
+    assert step_us(RELU, copy, kernel_us=100) == pytest.approx([behind + 100 + wait])
+    assert step_us(RELU, apart, kernel_us=100) == pytest.approx([issued + 100 + wait])
 
 
 def test_what_ran_before_the_first_step_is_no_step() -> None:

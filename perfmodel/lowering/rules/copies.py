@@ -42,7 +42,7 @@ def across(
     One that is not waited for is taken to be of pinned memory.
     """
     dims = {"elements": float(size(moved.shape)), "pinned": float(non_blocking or pinned)}
-    return (Piece(name, dims, moved.dtype, kind="copy", stream="copy", blocks=not non_blocking),)
+    return (Piece(name, dims, moved.dtype, kind="copy", blocks=not non_blocking),)
 
 
 def layout(values: Tensor) -> str:

@@ -198,7 +198,7 @@ def nonzero(op: Op) -> Sequence[Piece]:
     count = float(size(values.shape))
     if not count:
         return ()
-    waited = Piece("copy_d2h", {"elements": 1.0}, "int64", kind="copy", stream="copy", blocks=True)
+    waited = Piece("copy_d2h", {"elements": 1.0}, "int64", kind="copy", blocks=True)
     whole = {"rows": 1.0, "cols": count}
     return (
         Piece("sum", whole, values.dtype, launches=2),

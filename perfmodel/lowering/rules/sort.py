@@ -89,7 +89,7 @@ def unique(op: Op) -> Sequence[Piece]:
         return ()
     dims = {"rows": 1.0, "cols": float(count)}
     launches = sort_launches(count, 8 * bytes_of(values.dtype)) + 4
-    waited = Piece("copy_d2h", {"elements": 1.0}, "int64", kind="copy", stream="copy", blocks=True)
+    waited = Piece("copy_d2h", {"elements": 1.0}, "int64", kind="copy", blocks=True)
     return (Piece("unique", dims, values.dtype, launches=launches), waited)
 
 
