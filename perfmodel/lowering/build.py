@@ -229,8 +229,10 @@ class _Walk:
         """Operations on other streams whose results the op `owner` reads.
 
         A collective waits for all that its stream's partner was given before it. Where the graph
-        does not tell who reads what, so does everything behind a collective.
+        does not tell who reads what, so does everything behind a collective, but a pipeline's copies.
         """
+        if self.needs is None and stream.endswith(_COPY):
+            return
         if stream.endswith(_COMM) or self.needs is None:
             yield from (node for name, node in self.last.items() if name != stream)
             return
