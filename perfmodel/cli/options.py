@@ -68,6 +68,15 @@ RemoveOption = Annotated[
         metavar="SCOPE[:REGEX][@RANK]", help="What if these took no time? May be repeated."
     ),
 ]
+EditOption = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        metavar="KIND[=VALUE]",
+        help="What if the program did otherwise? fuse=embeddings|elementwise, cast=DTYPE, "
+        "optimizer=loop|foreach|fused, cuda-graphs, remove=PATTERN or move=OP,BEFORE; from shapes "
+        "alone. May be repeated.",
+    ),
+]
 HardwareOption = Annotated[
     Optional[list[str]],  # noqa: UP045
     typer.Option(

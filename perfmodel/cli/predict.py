@@ -12,6 +12,7 @@ import typer
 
 from perfmodel.cli.options import (
     DEFAULT_MAX_GB,
+    EditOption,
     FormatOption,
     HardwareOption,
     MaxMemoryOption,
@@ -77,13 +78,14 @@ def predict(
         typer.Option(
             help="replay: the measured kernels, scheduled again. transfer: measured times the "
             "model's ratio between devices. model: from shapes alone. "
-            "[default: model for what has no times, a new batch, or a trace without a GPU on "
-            "--hardware; else transfer with --hardware, and replay without]",
+            "[default: model for what has no times, a new batch, an edit, or a trace without a GPU "
+            "on --hardware; else transfer with --hardware, and replay without]",
         ),
     ] = None,
     replay: Annotated[bool, typer.Option("--replay", help="The same as --mode replay.")] = False,
     scale: ScaleOption = None,
     remove: RemoveOption = None,
+    edit: EditOption = None,
     et: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(metavar="FILE", help="The execution trace that belongs to TRACE."),
@@ -123,6 +125,7 @@ def predict(
       perfmodel predict trace.json.gz --hardware h100-sxm --set device.hbm_gb_per_s=5000
       perfmodel predict et.json.gz --hardware a100-sxm-80gb   an execution trace: shapes alone
       perfmodel predict trace.json.gz --batch 4096            another batch, from shapes
+      perfmodel predict trace.json.gz --edit fuse=embeddings  another program, from shapes
       perfmodel predict --workload dlrm-dcnv2 --batch 55296 --hardware dgx-h100 --nodes 4
       perfmodel predict trace.json.gz --format json -o prediction.json
     """
@@ -150,7 +153,9 @@ def predict(
         _refuse_beside("--workload", others)
         from perfmodel.cli.predict_workload import predict_named
 
-        predict_named(workload, batch, hardware, nodes, settings, inference, overheads, target)
+        predict_named(
+            workload, batch, hardware, nodes, settings, inference, overheads, edit or (), target
+        )
         return
     _refuse_beside("a trace", {"--nodes": nodes, "--inference": inference})
 
@@ -158,7 +163,7 @@ def predict(
     from perfmodel.trace import read
 
     targets = _targets(hardware or (), settings or ())
-    _check_before_reading(scale or (), remove or (), overheads)
+    _check_before_reading(scale or (), remove or (), edit or (), overheads)
     demo = None
     with working(f"reading {trace or 'the bundled demo'}"):
         if trace is None:
@@ -180,6 +185,7 @@ def predict(
             overheads=overheads,
             leave_one_step_out=leave_out,
             batch=batch,
+            edit=edit or (),
         )
 
     with working("predicting"):
@@ -225,9 +231,10 @@ def _targets(hardware: Sequence[str], settings: Sequence[str]) -> list[str | Nod
 
 
 def _check_before_reading(
-    scale: Sequence[str], remove: Sequence[str], overheads: str | None
+    scale: Sequence[str], remove: Sequence[str], edit: Sequence[str], overheads: str | None
 ) -> None:
     """Fail on what is wrong by itself before a large trace is read."""
+    from perfmodel.graph.opgraph.edits.named import NamedEdit
     from perfmodel.overheads import load_profile
     from perfmodel.prediction import Scale
 
@@ -235,6 +242,8 @@ def _check_before_reading(
         Scale.parse(text)
     for text in remove:
         Scale.parse_removal(text)
+    for text in edit:
+        NamedEdit.parse(text)
     if overheads:
         load_profile(overheads)
 

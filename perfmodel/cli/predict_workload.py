@@ -27,6 +27,7 @@ def predict_named(
     settings: Sequence[str] | None,
     inference: bool,
     overheads: str | None,
+    edit: Sequence[str],
     target: Output,
 ) -> None:
     """Predict the workload `name`, or list the catalogue, and write the answer to `target`.
@@ -56,6 +57,7 @@ def predict_named(
             nodes=nodes,
             train=not inference,
             overheads=overheads,
+            edit=edit,
         )
 
     def table(console: Console) -> None:

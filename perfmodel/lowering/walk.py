@@ -18,7 +18,7 @@ CPU: Target = "cpu"
 Pieces: TypeAlias = tuple[Piece, ...]
 
 _READ_BY_RULES = (
-    *("hash_size", "zipf_alpha", "unique_rows", "copy", "pinned", "device"),
+    *("hash_size", "zipf_alpha", "unique_rows", "lookups", "copy", "pinned", "device"),
     *("collective", "group_size", "dtype", "in_elements", "out_elements", GUESSED),
 )
 """Attributes of an op that a rule may read."""

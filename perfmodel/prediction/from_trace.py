@@ -11,6 +11,7 @@ from perfmodel.errors import UsageError
 from perfmodel.graph import build_graph
 from perfmodel.graph.opgraph import op_graph
 from perfmodel.graph.opgraph.edits import rebatch
+from perfmodel.graph.opgraph.edits.named import NamedEdit, edited
 from perfmodel.graph.ops import OpGraph
 from perfmodel.hardware import Cluster, Part, cluster, from_driver_name
 from perfmodel.lowering.observed import uses_tf32, with_placement
@@ -27,17 +28,21 @@ def predict_ops(
     *,
     hardware: Sequence[str | Path | Part] = (),
     batch: int | None = None,
+    edits: Sequence[NamedEdit] = (),
     overheads: str | None = None,
     source: dict[str, Any],
 ) -> Prediction:
     """Per-batch time of a trace's ops from their shapes; without `hardware`, on its own GPU.
 
-    `batch` rescales every shape that depends on the batch. Host costs are those of the trace where
-    it has times and stays on its machine, else a profile's. Ranks do not wait for one another.
-    Raises `TraceError` where shapes are missing, `WorkloadError` for a batch that cannot be.
+    `batch` rescales every shape that depends on the batch, `edits` change the ops. Host costs are
+    those of the trace where it has times and stays on its machine, else a profile's. Ranks do not
+    wait for one another. Raises `TraceError` where shapes are missing, `WorkloadError` for a batch
+    that cannot be.
     """
     warnings = list(trace.warnings)
     graphs = [_rebatched(graph, batch, warnings) for graph in _placed(trace)]
+    graphs, undone = edited(graphs, edits)
+    warnings += undone
     tf32_matmul = any(uses_tf32(rank) for rank in trace.ranks)
     own = _own_machine(trace)
     if not hardware and own is None:
@@ -53,12 +58,14 @@ def predict_ops(
         result, notes = predict_shapes(
             graphs, machine, name=machine.name, costs=costs, tf32_matmul=tf32_matmul
         )
-        if not hardware and batch is None:
+        if not hardware and batch is None and not edits:
             result = _beside_measured(result, trace)
         results.append(result)
         lines = [costs.note, *notes] if costs else notes
         warnings += [f"{machine.name}: {line}" for line in dict.fromkeys(lines)]
-    return Prediction(source | {"batch": batch}, results, warnings)
+    return Prediction(
+        source | {"batch": batch, "edits": [edit.text for edit in edits]}, results, warnings
+    )
 
 
 def _placed(trace: Trace) -> list[OpGraph]:
@@ -107,12 +114,12 @@ def _beside_measured(result: Result, trace: Trace) -> Result:
     return replace(result, ranks=ranks)
 
 
-def require_model_options(trace: Trace, edits: bool, leave_out: bool) -> None:
+def require_model_options(trace: Trace, scales: bool, leave_out: bool) -> None:
     """Raise `UsageError` for options that change measured times: there are none here."""
-    if edits:
+    if scales:
         raise UsageError(
             f"{trace.source}: --scale and --remove change a schedule of measured times; "
-            "in mode model use --set or another --hardware"
+            "in mode model use --edit, --set or another --hardware"
         )
     if leave_out:
         raise UsageError("--leave-one-step-out is for mode replay")

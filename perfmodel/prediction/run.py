@@ -14,6 +14,7 @@ from perfmodel.attribution.steps import ranks_of, steady_steps
 from perfmodel.errors import TraceError, UsageError
 from perfmodel.graph import build_graph
 from perfmodel.graph.kinds import Cause, Scope
+from perfmodel.graph.opgraph.edits.named import NamedEdit
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Node
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
@@ -51,25 +52,34 @@ def predict(
     overheads: str | Path | None = None,
     leave_one_step_out: bool = False,
     batch: int | None = None,
+    edit: Sequence[str] = (),
 ) -> Prediction:
     """Per-batch time of a trace: replayed on its own machine, or on others.
 
     `hardware` names devices or nodes of the catalogue, or TOML files, or is nodes; without it the
     trace is replayed. `scale` and `remove` are what-ifs (`Scale.parse`). `overheads` names a saved
-    profile whose means replace the measured host costs. `leave_one_step_out` takes each step's
-    host costs from the other steps. In mode `model`, the default of what has no times, shapes alone
-    count, `batch` rescales them, and without `hardware` the trace's own GPU is the target. Raises
-    `PerfmodelError` with one line where something does not fit.
+    profile whose means replace the measured host costs. `leave_one_step_out` takes each step's host
+    costs from the other steps. In mode `model`, the default of what has no times, shapes alone
+    count, `batch` rescales them, `edit` changes the ops (`NamedEdit.parse`), and without `hardware`
+    the trace's own GPU is the target. Raises `PerfmodelError` with one line where something does
+    not fit.
     """
-    mode = mode or _usual_mode(trace, bool(hardware), batch)
+    named_edits = [NamedEdit.parse(text) for text in edit]
+    mode = mode or _usual_mode(trace, bool(hardware), batch is not None or bool(edit))
     if mode == MODEL:
         require_model_options(trace, bool(scale or remove), leave_one_step_out)
         named = str(overheads) if overheads is not None else None
         return predict_ops(
-            trace, hardware=hardware, batch=batch, overheads=named, source=_source(trace)
+            trace,
+            hardware=hardware,
+            batch=batch,
+            edits=named_edits,
+            overheads=named,
+            source=_source(trace),
         )
-    if batch is not None:
-        raise UsageError("--batch changes shapes: it needs mode model")
+    if batch is not None or edit:
+        option = "--edit changes ops" if edit else "--batch changes shapes"
+        raise UsageError(f"{option}: it needs mode model")
     _check(trace, mode, hardware, leave_one_step_out)
     graph = build_graph(trace)
     edits = [*map(Scale.parse, scale), *map(Scale.parse_removal, remove)]
@@ -135,8 +145,8 @@ def _no_shapes_frac(trace: Trace) -> float:
     return without / total if total else 0.0
 
 
-def _usual_mode(trace: Trace, moves: bool, batch: int | None) -> str:
-    if not trace.ranks or batch is not None:
+def _usual_mode(trace: Trace, moves: bool, is_edited: bool) -> str:
+    if not trace.ranks or is_edited:
         return MODEL
     if moves and trace.device == "cpu":
         return MODEL

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from perfmodel.graph.opgraph.edits.named import NamedEdit, edited
 from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
 from perfmodel.prediction.shapes import HostCosts, host_costs, predict_shapes
 from perfmodel.prediction.types import PathPiece, Prediction, Result
@@ -23,22 +24,25 @@ def predict_workload(
     nodes: int | None = None,
     train: bool = True,
     overheads: str | None = None,
+    edit: Sequence[str] = (),
 ) -> Prediction:
     """Per-batch time of a workload (a name of the catalogue, a TOML file, or the value itself).
 
     `batch` is global, of all ranks; every device of a node or cluster is a rank, and `nodes` equal
     nodes make a cluster; a device by itself is one rank (with `nodes`, one in each). The rank that
-    looks up most stands for all. `overheads` names a profile of host costs; without it, one of the
-    package's is chosen and named among the warnings. Raises `WorkloadError` for a batch that ranks
-    cannot share and for what does not fit into memory, `HardwareError` for unknown hardware.
+    looks up most stands for all. `edit` changes the ops (`NamedEdit.parse`). `overheads` names a
+    profile of host costs; without it, one of the package's is chosen and named among the warnings.
+    Raises `WorkloadError` for a batch that ranks cannot share and for what does not fit into
+    memory, `HardwareError` for unknown hardware.
     """
     found = workload if isinstance(workload, Workload) else load_workload(workload)
     total = found.batch if batch is None else batch
+    edits = [NamedEdit.parse(text) for text in edit]
     results, warnings = [], []
     for each in hardware:
         machine = _machine(each, nodes)
         costs = None if machine.node.device.target == "cpu" else host_costs(machine, overheads)
-        result, notes = _on(found, total, machine, costs, train)
+        result, notes = _on(found, total, machine, costs, train, edits)
         results.append(result)
         for note in (*([costs.note] if costs else []), *notes):
             line = f"{result.hardware}: {note}"
@@ -52,6 +56,7 @@ def predict_workload(
         "device": ", ".join(result.hardware for result in results),
         "batch": total,
         "training": train,
+        "edits": list(edit),
         "ranks": [0],
         "events": 0,
     }
@@ -66,7 +71,12 @@ def _machine(given: str | Path | Part, nodes: int | None) -> Cluster:
 
 
 def _on(
-    workload: Workload, batch: int, machine: Cluster, costs: HostCosts | None, train: bool
+    workload: Workload,
+    batch: int,
+    machine: Cluster,
+    costs: HostCosts | None,
+    train: bool,
+    edits: Sequence[NamedEdit],
 ) -> tuple[Result, list[str]]:
     ranks = machine.gpus
     rank = heaviest_rank(workload, ranks)
@@ -84,9 +94,11 @@ def _on(
             threads=device.sm_count,
         )
         is_tf32 = workload.implementation.precision == "tf32"
-        return predict_shapes(
-            [graph], machine, name=name, costs=costs, tf32_matmul=is_tf32, must_fit=True
+        graphs, undone = edited([graph], edits, must_change=training == train)
+        result, notes = predict_shapes(
+            graphs, machine, name=name, costs=costs, tf32_matmul=is_tf32, must_fit=True
         )
+        return result, [*undone, *notes]
 
     result, notes = run(train)
     if ranks > 1:

@@ -171,3 +171,22 @@ def test_an_execution_trace_is_paired(run: Run, reference: Path) -> None:
     ran = run("predict", folder / "kineto_rank0.json.gz", "--et", folder / "kineto_rank1.json.gz")
     assert (ran.status, ran.out) == (2, "")
     assert "holds no execution trace" in ran.err
+
+
+def test_an_edit_of_a_workload_is_named_in_the_answer(run: Run) -> None:
+    given = ("--workload", "criteo-kaggle", "--hardware", "v100-sxm2-16gb")
+    fused = answer_of(run, *given, "--edit", "fuse=embeddings")
+    assert fused["source"]["edits"] == ["fuse=embeddings"]
+    assert any("fuse=embeddings: " in line for line in fused["warnings"])
+    assert fused["results"][0]["step_us"] < answer_of(run, *given)["results"][0]["step_us"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [("melt", "unknown edit 'melt'"), ("remove=aten::nothing", "changes nothing: no op is called")],
+)
+def test_an_edit_that_cannot_be_is_one_line(run: Run, edit: str, said: str) -> None:
+    ran = run("predict", "--hardware", "h100-sxm", "--edit", edit)
+    assert ran.status == 2
+    assert said in ran.err
+    assert ran.err.count("\n") == 1

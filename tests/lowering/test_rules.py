@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -172,6 +173,16 @@ def test_copies_between_host_and_device(devices: tuple[str, str], expected: str 
     assert all(p.blocks and p.kind == "copy" for p in found)
     free = pieces(Op("aten::copy_", (target, source, True)))
     assert not any(p.blocks for p in free)
+
+
+def test_a_sparse_gradient_adds_the_rows_that_it_holds() -> None:
+    table, gradient = T((1000, 16)), T((1000, 16), layout="sparse")
+    about = {"tables": "1", "lookups": "24"}
+    op = Op("aten::add_", (table, gradient, -0.1), (table,), attributes=about)
+    assert [written(piece) for piece in pieces(op)] == ["index_add rows=24 cols=16 hash_size=1000"]
+    more = replace(op, attributes={**about, "lookups": "48"})
+    found = lower(OpGraph((op, more)), "cuda").pieces
+    assert [piece.dims["rows"] for piece in found] == [24, 48]
 
 
 def test_a_scalar_read_by_the_host_blocks() -> None:

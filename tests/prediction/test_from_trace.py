@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tiny import Tiny
 
-from perfmodel.errors import TraceError, WorkloadError
+from perfmodel.errors import TraceError, UsageError, WorkloadError
 from perfmodel.prediction import predict
 from perfmodel.trace import Trace
 
@@ -57,6 +57,18 @@ def test_another_batch_is_the_default_reason_for_the_mode() -> None:
     assert half.mode == whole.mode == "model"
     assert half.families[0]["time_us"] < whole.families[0]["time_us"]
     assert half.rank.measured is None
+
+
+def test_an_edit_is_a_reason_for_the_mode_too() -> None:
+    whole, without = (
+        predict(_trace(), mode="model", edit=edit).results[0] for edit in ((), ("remove=aten::mm",))
+    )
+    assert predict(_trace(), edit=["remove=aten::mm"]).results[0].mode == "model"
+    assert [row["family"] for row in without.families] == ["vector"]
+    assert without.step_us < whole.step_us
+    assert without.rank.measured is None
+    with pytest.raises(UsageError, match="--edit changes ops: it needs mode model"):
+        predict(_trace(), mode="replay", edit=["cuda-graphs"])
 
 
 def test_a_batch_that_cannot_be_is_refused() -> None:

@@ -17,6 +17,7 @@ from perfmodel.lowering.arguments import (
 )
 from perfmodel.lowering.names import entries, with_inplace
 from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
+from perfmodel.lowering.rules.movement import gathered
 
 NAMED = {
     "add": "add",
@@ -162,6 +163,7 @@ TO_BOOL = (
     ),
 )
 INPLACE_SUFFIX = "_"
+SPARSE = "sparse"
 
 
 def pointwise(
@@ -206,12 +208,23 @@ def comparison(op: Op) -> Sequence[Piece]:
     return pointwise(op.tensors, [Tensor(broadcast(op.tensors), "bool")])
 
 
+def _rows_added(op: Op) -> Sequence[Piece]:
+    """`add_(table, gradient)`: each row of the gradient is added to its own of the table."""
+    if "lookups" not in op.attributes:
+        raise Untold
+    rows, table = round(float(op.attributes["lookups"])), tensor(op, 0)
+    return gathered("index_add", table, rows, size(table.shape) // max(table.shape[0], 1))
+
+
 @LOWERINGS.register(*entries(*NAMED))
 def named(op: Op) -> Sequence[Piece]:
-    """As the measurement table has it where all operands are of one size and type."""
+    """As the measurement table has it where all operands are of one size and type; of a sparse
+    operand, the rows that it holds."""
     tensors, shape = op.tensors, result_shape(op)
     if not tensors:
         raise Untold
+    if any(tensor.layout == SPARSE for tensor in tensors):
+        return _rows_added(op)
     if not size(shape):
         return ()
     name = NAMED[op.name.removeprefix("aten::")]

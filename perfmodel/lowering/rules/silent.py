@@ -63,6 +63,7 @@ QUERIES = (
     *("is_complex", "is_nonzero_view", "requires_grad_", "retain_grad", "output_nr", "_version"),
     *("record_stream", "_has_compatible_shallow_copy_type", "can_cast", "promote_types", "is_leaf"),
     *("_nested_tensor_size", "sym_size", "_is_zerotensor", "is_conj", "is_neg", "can_use_view"),
+    *("_nnz", "sparse_dim", "dense_dim", "_dimI", "_dimV", "is_coalesced"),
     *("_has_same_storage_numel", "_assert_async_view", "_debug_has_internal_overlap", "data"),
 )
 OTHERS = (

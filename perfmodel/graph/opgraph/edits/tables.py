@@ -131,7 +131,7 @@ def _lookup(graph: OpGraph, calls: list[int], optimizer: str) -> tuple[Op, Tenso
     elements = sum(tensor.elements for tensor in weights)
     place, tables = weights[0].device, len(calls)
     pooled = Tensor((bags, sum(dims)), weights[0].dtype, device=place)
-    held = Tensor((elements,), weights[0].dtype, device=place)
+    held = replace(weights[0], shape=(elements,), strides=())
     indices = Tensor((sum(tensors[1].elements for tensors in given),), "int64", device=place)
     offsets = Tensor((tables * bags + 1,), "int64", device=place)
     nothing = Tensor((0,), device=place)

@@ -1,0 +1,85 @@
+"""Edits by their text, as `--edit` has them."""
+
+from __future__ import annotations
+
+import pytest
+from opgraph_nodes import Et, tensor
+
+from perfmodel.errors import UsageError, WorkloadError
+from perfmodel.graph.opgraph.edits.named import NamedEdit, edited
+from perfmodel.graph.ops import OpGraph
+
+
+def _graph() -> OpGraph:
+    """mm -> relu -> sigmoid."""
+    et = Et()
+    et.add("aten::mm", [tensor(1, 4, 4), tensor(2, 4, 4)], [tensor(3, 4, 4)])
+    et.add("aten::relu", [tensor(3, 4, 4)], [tensor(4, 4, 4)])
+    et.add("aten::sigmoid", [tensor(4, 4, 4)], [tensor(5, 4, 4)])
+    return et.graph()
+
+
+def _edited(*texts: str) -> tuple[list[str], list[str]]:
+    (graph,), undone = edited([_graph()], map(NamedEdit.parse, texts))
+    return [op.name for op in graph.ops], undone
+
+
+def test_edits_act_in_turn() -> None:
+    names, undone = _edited("remove=aten::mm", "fuse=elementwise")
+    assert names == ["triton::fused_relu_sigmoid"]
+    assert not undone
+
+
+def test_types_keep_the_optimizers_when_told_to() -> None:
+    (whole,), _ = edited([_graph()], [NamedEdit.parse("cast=bf16")])
+    (kept,), undone = edited([_graph()], [NamedEdit.parse("cast=bf16,keep-optimizer")])
+    assert {t.dtype for op in whole.ops for t in op.tensors} == {"bf16"}
+    assert kept.ops == whole.ops
+    assert undone == [
+        "cast=bf16,keep-optimizer: no op casts between the optimizer's types and the model's"
+    ]
+
+
+def test_ops_are_moved_by_name_or_place() -> None:
+    et = Et()
+    et.add("aten::mm", [tensor(1, 4, 4), tensor(2, 4, 4)], [tensor(3, 4, 4)])
+    et.add("aten::exp", [tensor(6, 4, 4)], [tensor(7, 4, 4)])
+    for text in ("move=aten::exp,aten::mm", "move=1,0"):
+        (graph,), _ = edited([et.graph()], [NamedEdit.parse(text)])
+        assert [op.name for op in graph.ops] == ["aten::exp", "aten::mm"]
+    with pytest.raises(WorkloadError, match="cannot stand before"):
+        edited([_graph()], [NamedEdit.parse("move=aten::relu,aten::mm")])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("melt=x", "unknown edit 'melt'; one of fuse=KIND"),
+        ("fuse", "expected fuse=KIND"),
+        ("fuse=", "expected fuse=KIND"),
+        ("fuse=all", "KIND: embeddings, elementwise"),
+        ("cast=fp12", "fp64, fp32, fp16, bf16, fp8, int8"),
+        ("cast=bf16,keep", "expected cast=DTYPE"),
+        ("optimizer=quick", "loop, foreach, fused"),
+        ("cuda-graphs=1", "expected cuda-graphs"),
+    ],
+)
+def test_what_is_no_edit_says_what_was_expected(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        NamedEdit.parse(text)
+    assert said in str(caught.value)
+    assert repr(text) in str(caught.value)
+
+
+def test_a_move_needs_two_ops() -> None:
+    with pytest.raises(UsageError, match="move=OP,BEFORE"):
+        _edited("move=aten::mm")
+
+
+def test_an_edit_that_changes_nothing_is_an_error_unless_it_may() -> None:
+    edit = NamedEdit.parse("remove=aten::gelu")
+    with pytest.raises(WorkloadError, match=r"changes nothing: no op is called aten::gelu"):
+        edited([_graph()], [edit])
+    (same,), undone = edited([_graph()], [edit], must_change=False)
+    assert len(same) == 3
+    assert undone == ["remove=aten::gelu: no op is called aten::gelu"]
