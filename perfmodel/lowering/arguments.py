@@ -22,7 +22,7 @@ UNKNOWN_ITEM_BYTES = 4.0
 
 def argument(op: Op, index: int) -> Argument:
     """Argument `index` of an op, None where it has fewer."""
-    return op.inputs[index] if index < len(op.inputs) else None
+    return op.inputs[index] if 0 <= index < len(op.inputs) else None
 
 
 def tensor(op: Op, index: int) -> Tensor:
@@ -45,6 +45,27 @@ def tensor_list(op: Op, index: int) -> tuple[Tensor, ...]:
     if not found:
         raise Untold
     return found
+
+
+def tensors(op: Op, count: int) -> tuple[Tensor, ...]:
+    """The first `count` tensors among the arguments; raises `Untold` where there are fewer."""
+    if len(op.tensors) < count:
+        raise Untold
+    return op.tensors[:count]
+
+
+def matrix(tensor_: Tensor) -> tuple[int, int]:
+    """Rows and columns; raises `Untold` for what has not two dimensions."""
+    if len(tensor_.shape) != 2:
+        raise Untold
+    return tensor_.shape[0], tensor_.shape[1]
+
+
+def length(tensor_: Tensor, dim: int) -> int:
+    """How long dimension `dim` is, which may count from the last; raises `Untold` without it."""
+    if not -len(tensor_.shape) <= dim < len(tensor_.shape):
+        raise Untold
+    return tensor_.shape[dim]
 
 
 def integer(op: Op, index: int) -> int | None:

@@ -109,7 +109,7 @@ class _Rules:
             return ()
         try:
             found = tuple(rule(op))
-        except (Untold, IndexError, ValueError, ZeroDivisionError):
+        except Untold:
             return None
         if GUESSED in op.attributes:
             found = tuple(replace(piece, guessed=True) for piece in found)

@@ -34,11 +34,13 @@ def geometry(
 ) -> dict[str, float]:
     """Dims of `conv2d`; a third dimension of space is folded into batch and channels."""
     count = len(values.shape) - 2
-    if count not in (1, 2, 3) or len(weight.shape) != count + 2:
+    if count not in (1, 2, 3) or len(weight.shape) != count + 2 or not size(weight.shape):
         raise Untold
     image, kernel = values.shape[2:], weight.shape[2:]
     made = result.shape[2:] if result is not None and len(result.shape) == count + 2 else None
     step = two_sides(stride, count)
+    if (made and not size(made)) or (step and min(step) < 1):
+        raise Untold
     if step is None:
         step = (
             tuple(max(round(a / b), 1) for a, b in zip(image, made, strict=True))

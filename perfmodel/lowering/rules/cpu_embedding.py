@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.graph.ops import Op, Tensor
-from perfmodel.lowering.arguments import size, tensor
+from perfmodel.lowering.arguments import matrix, size, tensor
 from perfmodel.lowering.names import entries
 from perfmodel.lowering.piece import LOWERINGS, WHOLE, Piece, Untold
 from perfmodel.lowering.rules.elementwise import named
@@ -19,14 +19,13 @@ SPARSE = "sparse"
 
 
 def _bag(
-    op: Op, direction: str, table: Sequence[int], lookups: int, batch: int, dtype: str
+    op: Op, direction: str, table: tuple[int, int], lookups: int, batch: int, dtype: str
 ) -> Sequence[Piece]:
     if not lookups or not batch:
         return ()
-    rows, dim = table
     dims = {
-        "hash_size": float(rows),
-        "dim": float(dim),
+        "hash_size": float(table[0]),
+        "dim": float(table[1]),
         "batch": float(batch),
         "pooling": max(lookups / batch, 1.0),
         **{name: float(op.attributes[name]) for name in REUSE if name in op.attributes},
@@ -40,14 +39,14 @@ def _bag(
 def forward(op: Op) -> Sequence[Piece]:
     """`_embedding_bag(weight, indices, offsets, …)`."""
     weight, indices, offsets = (tensor(op, place) for place in range(3))
-    return _bag(op, "fwd", weight.shape, size(indices.shape), size(offsets.shape), weight.dtype)
+    return _bag(op, "fwd", matrix(weight), size(indices.shape), size(offsets.shape), weight.dtype)
 
 
 @LOWERINGS.register(*entries("_embedding_bag_backward", target="cpu", scope=WHOLE))
 def backward(op: Op) -> Sequence[Piece]:
     """`_embedding_bag_backward(grad, indices, …, num_weights, …)`: a row of gradient per lookup."""
     grad, indices = tensor(op, 0), tensor(op, 1)
-    batch, dim = grad.shape
+    batch, dim = matrix(grad)
     rows = next((int(it) for it in op.inputs[6:7] if isinstance(it, int)), size(indices.shape))
     return _bag(op, "bwd", (rows, dim), size(indices.shape), batch, grad.dtype)
 
@@ -60,7 +59,7 @@ def add(op: Op) -> Sequence[Piece]:
         return named(op)
     lookups = _entries(op)
     table: Tensor = tensors[0]
-    return _bag(op, "update", table.shape, lookups, lookups, table.dtype)
+    return _bag(op, "update", matrix(table), lookups, lookups, table.dtype)
 
 
 def _entries(op: Op) -> int:

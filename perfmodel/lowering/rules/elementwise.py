@@ -9,6 +9,7 @@ from perfmodel.lowering.arguments import (
     broadcast,
     bytes_of,
     is_strided,
+    length,
     result_shape,
     rows_cols,
     size,
@@ -213,7 +214,7 @@ def _rows_added(op: Op) -> Sequence[Piece]:
     if "lookups" not in op.attributes:
         raise Untold
     rows, table = round(float(op.attributes["lookups"])), tensor(op, 0)
-    return gathered("index_add", table, rows, size(table.shape) // max(table.shape[0], 1))
+    return gathered("index_add", table, rows, size(table.shape) // max(length(table, 0), 1))
 
 
 @LOWERINGS.register(*entries(*NAMED))

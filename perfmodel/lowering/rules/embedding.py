@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from perfmodel.graph.ops import Op, Tensor
-from perfmodel.lowering.arguments import REUSE, argument, numbers, size, tensor
+from perfmodel.lowering.arguments import REUSE, argument, length, matrix, numbers, size, tensor
 from perfmodel.lowering.names import entries
 from perfmodel.lowering.piece import LEAF, LOWERINGS, WHOLE, Piece, Untold
 from perfmodel.lowering.rules.fill import fill_of
@@ -17,11 +17,12 @@ SORT_LAUNCHES = 8
 
 def bag(table: Tensor, lookups: int, bags: int, op: Op) -> Piece:
     """`lookups` rows in `bags` bags; reuse as far as the op's attributes tell it."""
-    if len(table.shape) != 2:
+    rows, dim = matrix(table)
+    if not bags:
         raise Untold
     dims = {
-        "hash_size": float(table.shape[0]),
-        "dim": float(table.shape[1]),
+        "hash_size": float(rows),
+        "dim": float(dim),
         "batch": float(bags),
         "pooling": lookups / bags,
     }
@@ -73,7 +74,7 @@ def sparse_backward(op: Op) -> Sequence[Piece]:
     lookups = size(indices.shape)
     if not lookups:
         return ()
-    piece = bag(Tensor(gradient.shape, gradient.dtype), lookups, gradient.shape[0], op)
+    piece = bag(gradient, lookups, length(gradient, 0), op)
     return (replace(piece, direction="bwd"),)
 
 
@@ -82,7 +83,7 @@ def embedding_dense_backward(op: Op) -> Sequence[Piece]:
     """Zeros for the table, the indices sorted, the rows added."""
     gradient, indices = tensor(op, 0), tensor(op, 1)
     rows = argument(op, 2)
-    lookups, dim = size(indices.shape), gradient.shape[-1]
+    lookups, dim = size(indices.shape), length(gradient, -1)
     if not lookups:
         return ()
     held = rows if isinstance(rows, int) and not isinstance(rows, bool) else lookups

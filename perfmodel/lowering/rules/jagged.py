@@ -11,6 +11,7 @@ from perfmodel.lowering.arguments import (
     rows_cols,
     size,
     tensor,
+    tensors,
 )
 from perfmodel.lowering.names import entries
 from perfmodel.lowering.piece import LOWERINGS, Piece
@@ -101,7 +102,8 @@ def permute_pooled(op: Op) -> Sequence[Piece]:
 )
 def offsets_range(op: Op) -> Sequence[Piece]:
     """`(offsets, values or their number)`: for each segment its offsets as a range."""
-    offsets, values = op.tensors[0], output(op) or op.tensors[-1]
+    (offsets,) = tensors(op, 1)
+    values = output(op) or op.tensors[-1]
     return over_segments("offsets_range", values, size(offsets.shape))
 
 

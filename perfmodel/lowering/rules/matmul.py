@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.graph.ops import Op, Tensor
-from perfmodel.lowering.arguments import optional_tensor, size, tensor
+from perfmodel.lowering.arguments import matrix, optional_tensor, size, tensor
 from perfmodel.lowering.names import entries
 from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
 
@@ -67,10 +67,9 @@ def baddbmm(op: Op) -> Sequence[Piece]:
 @LOWERINGS.register(*entries("mv", "addmv", "addmv_"))
 def mv(op: Op) -> Sequence[Piece]:
     """`mv(a, x)`, `addmv(y, a, x)`."""
-    matrix = tensor(op, len(op.tensors) - 2)
-    if len(matrix.shape) != 2:
-        raise Untold
-    return _piece("mm", matrix.dtype, 1, matrix.shape[0], 1, matrix.shape[1])
+    left = tensor(op, len(op.tensors) - 2)
+    m, k = matrix(left)
+    return _piece("mm", left.dtype, 1, m, 1, k)
 
 
 @LOWERINGS.register(*entries("dot", "vdot"))
@@ -84,7 +83,7 @@ def dot(op: Op) -> Sequence[Piece]:
 def linear(op: Op) -> Sequence[Piece]:
     """`linear(x, weight, bias?)`: rows of `x` times the transposed weight."""
     values, weight = tensor(op, 0), tensor(op, 1)
-    m, (n, k) = size(values.shape[:-1]), weight.shape
+    m, (n, k) = size(values.shape[:-1]), matrix(weight)
     return _piece("linear", values.dtype, 1, m, n, k, optional_tensor(op, 2) is not None)
 
 

@@ -9,10 +9,12 @@ from perfmodel.lowering.arguments import (
     argument,
     integer,
     is_strided,
+    length,
     output,
     size,
     tensor,
     tensor_list,
+    tensors,
 )
 from perfmodel.lowering.names import entries
 from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
@@ -90,15 +92,15 @@ def index_select(op: Op) -> Sequence[Piece]:
     """`index_select(table, dim, index)`; the index may have any shape."""
     table, index = tensor(op, 0), op.tensors[-1]
     dim = integer(op, 1) or 0
-    length = table.shape[dim] if table.shape else 1
-    return gathered("index_select", table, size(index.shape), size(table.shape) // max(length, 1))
+    held = length(table, dim) if table.shape else 1
+    return gathered("index_select", table, size(index.shape), size(table.shape) // max(held, 1))
 
 
 @LOWERINGS.register(*entries("index_add_", "index_add", "index_copy_", "index_copy", "index_fill_"))
 def index_add(op: Op) -> Sequence[Piece]:
     """`index_add_(table, dim, index, source)`."""
     name = "index_add" if "add" in op.name else "index_put"
-    table, index = op.tensors[:2]
+    table, index = tensors(op, 2)
     source = op.tensors[2] if len(op.tensors) > 2 else index
     rows = size(index.shape)
     return gathered(name, table, rows, max(size(source.shape) // max(rows, 1), 1))
@@ -124,7 +126,8 @@ def gather_backward(op: Op) -> Sequence[Piece]:
 def scatter(op: Op) -> Sequence[Piece]:
     """`scatter_(table, dim, index, source)`: one element per index."""
     name = "scatter" if op.name.rstrip("_").endswith("scatter") else "scatter_add"
-    return gathered(name, tensor(op, 0), size(op.tensors[1].shape), 1)
+    table, index = tensors(op, 2)
+    return gathered(name, table, size(index.shape), 1)
 
 
 def _indexed(op: Op) -> tuple[Tensor, int, int, int]:
@@ -179,7 +182,7 @@ def index_put_leaf(op: Op) -> Sequence[Piece]:
 def embedding(op: Op) -> Sequence[Piece]:
     """`embedding(weight, indices)`: a row per index."""
     table, indices = tensor(op, 0), tensor(op, 1)
-    return gathered("embedding", table, size(indices.shape), table.shape[-1])
+    return gathered("embedding", table, size(indices.shape), length(table, -1))
 
 
 @LOWERINGS.register(*entries("repeat_interleave"))

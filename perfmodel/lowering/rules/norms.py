@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.graph.ops import Op, Tensor
-from perfmodel.lowering.arguments import integers, rows_cols, size, tensor
+from perfmodel.lowering.arguments import integers, length, rows_cols, size, tensor
 from perfmodel.lowering.names import entries
 from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
 
@@ -25,7 +25,7 @@ def along_last(
 
 def _along(op: Op, name: str, values: Tensor, direction: str, position: int) -> Sequence[Piece]:
     dims = integers(op, position)
-    cols = values.shape[dims[0]] if dims and values.shape else None
+    cols = length(values, dims[0]) if dims and values.shape else None
     return along_last(name, values, direction, cols=cols)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perfmodel.graph.ops import Op, Tensor
 from perfmodel.lowering.arguments import integers, output, size, tensor
 from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
 
 USUAL_STRIDE = 2
 USUAL_KERNEL = 3
@@ -26,6 +26,8 @@ def windows(
     if not total:
         return ()
     step = (stride or kernel or (USUAL_STRIDE,))[0]
+    if step < 1:
+        raise Untold
     dims = {
         "elements": float(total),
         "outputs": float(pooled or max(total // step**2, 1)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.graph.ops import Op, Tensor
-from perfmodel.lowering.arguments import integers, output, size, tensor
+from perfmodel.lowering.arguments import integers, length, output, size, tensor
 from perfmodel.lowering.names import entries
 from perfmodel.lowering.piece import LOWERINGS, Piece
 
@@ -47,7 +47,7 @@ def reduced(op: str, values: Tensor, kept: tuple[int, ...]) -> Sequence[Piece]:
     total = size(values.shape)
     if not total:
         return ()
-    remaining = size(tuple(values.shape[d] for d in kept))
+    remaining = size(tuple(length(values, d) for d in kept))
     gone = total / remaining
     if op == "sum" and remaining > 1 and len(values.shape) - 1 in kept:
         return (Piece(FIRST, {"rows": gone, "cols": float(remaining)}, values.dtype),)
@@ -76,8 +76,8 @@ def _matching(whole: tuple[int, ...], left: tuple[int, ...]) -> tuple[int, ...]:
     if len(whole) == len(left):
         return tuple(d for d, (a, b) in enumerate(zip(whole, left, strict=True)) if a == b)
     kept, at = [], 0
-    for d, length in enumerate(whole):
-        if at < len(left) and left[at] == length:
+    for d, side in enumerate(whole):
+        if at < len(left) and left[at] == side:
             kept.append(d)
             at += 1
     return tuple(kept)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.graph.ops import Op, Tensor
-from perfmodel.lowering.arguments import bytes_of, integer, integers, size, tensor
+from perfmodel.lowering.arguments import bytes_of, integer, integers, length, size, tensor, tensors
 from perfmodel.lowering.names import entries
 from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
 
@@ -56,7 +56,7 @@ def _along(op: Op, position: int) -> tuple[int, int]:
     values, dims = first(op), integers(op, position)
     if not values.shape or not size(values.shape):
         return 1, size(values.shape)
-    cols = values.shape[dims[0] if dims else -1]
+    cols = length(values, dims[0] if dims else -1)
     return size(values.shape) // cols, cols
 
 
@@ -108,7 +108,7 @@ def cumsum(op: Op) -> Sequence[Piece]:
 @LOWERINGS.register(*entries("bucketize", "searchsorted"))
 def bucketize(op: Op) -> Sequence[Piece]:
     """`bucketize(x, boundaries)`; `searchsorted(boundaries, x)`."""
-    first, second = (op.tensors + op.tensors)[:2]
+    first, second = tensors(op, 2) if len(op.tensors) > 1 else tensors(op, 1) * 2
     values, boundaries = (first, second) if "bucketize" in op.name else (second, first)
     if not size(values.shape):
         return ()

@@ -95,7 +95,7 @@ def call_of(inputs: Sequence[object], pooled: Tensor | None, op: Op) -> Call:
     weights = max(held, key=lambda t: size(t.shape))
     total_dim = inputs[bounds + 1] if at - bounds == MOST_BETWEEN else inputs[bounds - 2]
     stated = isinstance(total_dim, int) and total_dim > 0
-    if pooled is not None and len(pooled.shape) == 2:
+    if pooled is not None and len(pooled.shape) == 2 and size(pooled.shape):
         dim, stated = size(pooled.shape) / (batch * tables), True
     else:
         dim = total_dim / tables if isinstance(total_dim, int) and stated else 64.0
@@ -170,13 +170,13 @@ def lookup_backward(op: Op) -> Sequence[Piece]:
     optimizer = optimizer_of(op.name)
     per_row, per_element = STATE_BYTES.get(optimizer, (0.0, 0.0))
     state_bytes = per_row + per_element * call.dim
-    lookups = float(call.lookups)
+    lookups, bags = float(call.lookups), float(call.tables * call.batch)
     table = piece_of(call, op, "bwd")
     table = replace(table, dims={**table.dims, "state_bytes": state_bytes})
     weights = (piece_of(call, op, "bwd_indice_weights"),) if call.weighted else ()
     return (
         *weights,
-        Piece("elementwise", {"elements": lookups}, "int64"),
+        Piece("linearize_index", {"elements": lookups, "segments": bags}, "int64"),
         *sorted_rows(1, call.lookups, "int64", key_bits=float(call.key_bits)),
         *scan(call.lookups, "int64", "run_length_encode"),
         *scan(call.lookups, "int32"),
