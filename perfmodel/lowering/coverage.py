@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from perfmodel.graph.ops import NO_OP
 from perfmodel.lowering.lower import Lowered
+from perfmodel.lowering.observed import answered_by
 from perfmodel.ops.families import family_of_kernel
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.fallback import UNKNOWN
 from perfmodel.trace.columns import RankTrace
-from perfmodel.trace.link import Links, launching_op
+from perfmodel.trace.link import Links
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,21 +117,16 @@ class Coverage:
 def coverage(lowered: Lowered, rank: RankTrace, links: Links) -> Coverage:
     """Compare what `lowered` holds with the device rows of the profile that its graph is of."""
     ops = lowered.graph.ops
-    index_of = {op.event: index for index, op in enumerate(ops) if op.event >= 0}
-    answered = lowered.answered_by.tolist()
     predicted: dict[int, list[int]] = defaultdict(list)
     for at, owner in enumerate(lowered.owner.tolist()):
         predicted[owner].append(at)
     measured: dict[int, list[int]] = defaultdict(list)
     unlinked_us = 0.0
-    for row, event in zip(
-        links.device_rows.tolist(), launching_op(rank, links).tolist(), strict=True
-    ):
-        index = index_of.get(event, NO_OP)
-        if index == NO_OP:
+    rows = links.device_rows.tolist()
+    for row, owner in zip(rows, answered_by(lowered, rank, links).tolist(), strict=True):
+        if owner == NO_OP:
             unlinked_us += float(rank.duration_us[row])
         else:
-            owner = answered[index] if answered[index] != NO_OP else index
             measured[owner].append(row)
     totals: dict[str, float] = defaultdict(float)
     by_name: dict[str, _Sum] = defaultdict(_Sum)
@@ -154,14 +150,14 @@ def coverage(lowered: Lowered, rank: RankTrace, links: Links) -> Coverage:
             known,
             not told,
         )
-    rows = [found.row(name) for name, found in by_name.items()]
+    found = [sums.row(name) for name, sums in by_name.items()]
     return Coverage(
         totals["linked"],
         totals["lowered"],
         totals["told"],
         totals["matched"],
         unlinked_us,
-        tuple(sorted(rows, key=lambda row: -row.measured_us)),
+        tuple(sorted(found, key=lambda row: -row.measured_us)),
     )
 
 

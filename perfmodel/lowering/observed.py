@@ -14,11 +14,12 @@ import numpy as np
 from perfmodel.graph.ops import NO_OP, Argument, Op, OpGraph, Tensor
 from perfmodel.lowering.arguments import HOST, OWN_STREAM
 from perfmodel.lowering.guesses import COLLECTIVE
+from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.precision import FP32, TF32
 from perfmodel.lowering.rules.copies import MEMCPY
 from perfmodel.ops.dtypes import dtype_of_kernel
 from perfmodel.ops.families import family_of_kernel
-from perfmodel.trace.columns import RankTrace
+from perfmodel.trace.columns import Ints, RankTrace
 from perfmodel.trace.link import Links, launching_op
 
 GEMM = "gemm"
@@ -53,14 +54,11 @@ def with_placement(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
     """
     if not len(links.device_rows) or links.recorded_frac < MIN_RECORDED_FRAC:
         return graph
-    index_of = {op.event: index for index, op in enumerate(graph.ops) if op.event >= 0}
     launched = [False] * len(graph)
     copies: dict[int, Mapping[str, str]] = {}
     main = _main_stream(rank, links)
-    for row, event in zip(
-        links.device_rows.tolist(), launching_op(rank, links).tolist(), strict=True
-    ):
-        index = index_of.get(event, NO_OP)
+    rows = links.device_rows.tolist()
+    for row, index in zip(rows, launched_by(graph, rank, links).tolist(), strict=True):
         direction = _direction(rank.text(row))
         if direction and index != NO_OP:
             found = {"copy": direction, "pinned": "1" if PINNED in rank.text(row) else "0"}
@@ -73,6 +71,24 @@ def with_placement(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
         _placed(op, launched[index], copies.get(index)) for index, op in enumerate(graph.ops)
     )
     return replace(graph, ops=ops)
+
+
+def launched_by(graph: OpGraph, rank: RankTrace, links: Links) -> Ints:
+    """Per device row of the profile that `graph` is of: the op that launched it, or `NO_OP`."""
+    op_of_event = np.full(len(rank) + 1, NO_OP, np.int64)
+    events = np.array([op.event for op in graph.ops], np.int64)
+    op_of_event[events[events >= 0]] = np.flatnonzero(events >= 0)
+    return op_of_event[launching_op(rank, links)]
+
+
+def answered_by(lowered: Lowered, rank: RankTrace, links: Links) -> Ints:
+    """Per device row: the op whose rule answers for the one that launched it.
+
+    That one itself where no rule does; `NO_OP` where no op launched it.
+    """
+    index = launched_by(lowered.graph, rank, links)
+    answering = np.append(lowered.answered_by, NO_OP)[index]
+    return np.where(answering == NO_OP, index, answering)
 
 
 def _main_stream(rank: RankTrace, links: Links) -> int:

@@ -13,13 +13,13 @@ from perfmodel.graph.opgraph import op_graph
 from perfmodel.graph.ops import NO_OP, OpGraph
 from perfmodel.hardware import Device, from_driver_name
 from perfmodel.lowering import Lowered, lower
-from perfmodel.lowering.observed import uses_tf32, with_placement
+from perfmodel.lowering.observed import answered_by, uses_tf32, with_placement
 from perfmodel.ops.families import families_of_kernels
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.fallback import UNKNOWN
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import Floats, Ints, RankTrace
-from perfmodel.trace.link import Links, launching_op
+from perfmodel.trace.link import Links
 from perfmodel.validate.types import Kind, Row, rows_of
 
 COMMUNICATION = "communication"
@@ -50,7 +50,7 @@ class _Kernels:
     """The kernels and copies of one rank that are no communication."""
 
     op: Ints
-    """Index of the op of the graph that answers for each, or `NO_OP`."""
+    """Index of the op of the graph that answers for each, or `NO_OP` (`answered_by`)."""
     family: NDArray[np.object_]
     duration_us: Floats
 
@@ -60,7 +60,7 @@ def shape_times(rank: RankTrace, links: Links, graph: OpGraph, device: Device) -
     placed = with_placement(graph, rank, links)
     lowered = lower(placed, device.target, device=device, tf32_matmul=uses_tf32(rank))
     predicted, is_known = _predicted(lowered, device)
-    kernels = _measured(rank, links, graph, lowered)
+    kernels = _measured(rank, links, lowered)
     own = (kernels.op != NO_OP) & (predicted[kernels.op] > 0)
     by_rule = own & is_known[kernels.op]
     measured = np.bincount(kernels.op[own], kernels.duration_us[own], minlength=len(graph))
@@ -126,14 +126,10 @@ def _predicted(lowered: Lowered, device: Device) -> tuple[Floats, NDArray[np.boo
     return total.astype(np.float64), is_known
 
 
-def _measured(rank: RankTrace, links: Links, graph: OpGraph, lowered: Lowered) -> _Kernels:
+def _measured(rank: RankTrace, links: Links, lowered: Lowered) -> _Kernels:
     rows = links.device_rows
     names = [rank.strings[name] for name in rank.name[rows].tolist()]
     family = np.array(families_of_kernels(names), object)
     mine = np.flatnonzero(family != COMMUNICATION)
-    op_of_event = np.full(len(rank) + 1, NO_OP, np.int64)
-    events = np.array([op.event for op in graph.ops], np.int64)
-    op_of_event[events[events >= 0]] = np.flatnonzero(events >= 0)
-    launched_by = op_of_event[launching_op(rank, links)[mine]]
-    answered = np.where(launched_by == NO_OP, NO_OP, lowered.answered_by[launched_by])
+    answered = answered_by(lowered, rank, links)[mine]
     return _Kernels(answered, family[mine], rank.duration_us[rows[mine]].astype(np.float64))
