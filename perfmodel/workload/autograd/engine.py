@@ -44,7 +44,7 @@ def _run(r: Recorder, root: Node, found: dict[int, Tensor], hook: Hook | None) -
     while ready:
         node = heappop(ready)[-1]
         if r.is_bare:
-            _bare(r, node, found)
+            _bare(r, node, found, hook)
         else:
             r.begin(f"autograd::engine::evaluate_function: {node.name}")
             if node.rule is None:
@@ -61,13 +61,15 @@ def _run(r: Recorder, root: Node, found: dict[int, Tensor], hook: Hook | None) -
                 heappush(ready, (-edge[0].sequence, arrived, edge[0]))
 
 
-def _bare(r: Recorder, node: Node, found: dict[int, Tensor]) -> None:
+def _bare(r: Recorder, node: Node, found: dict[int, Tensor], hook: Hook | None) -> None:
     """A node without what PyTorch puts around it."""
     gradients = [node.gradients.get(number) for number in range(node.outputs)]
     if node.rule is not None:
         _hand_on(r, node, list(node.rule(r, node, gradients)))
     elif gradients[0] is not None:
         found[node.inputs[0].tensor_id] = gradients[0]
+        if hook is not None:
+            hook(r, node.inputs[0], gradients[0])
 
 
 def _evaluate(r: Recorder, node: Node) -> None:

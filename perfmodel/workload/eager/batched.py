@@ -130,12 +130,19 @@ def _backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
 def _backward_pt2(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     """The same, through a wrapper that picks the kernel."""
     tables, flat, starts = node.saved
+    update(r, tables, flat, starts, gradients[0])
+    r.now(tables.attributes)
+    return [None]
+
+
+def update(
+    r: Recorder, tables: Batched, indices: Tensor, offsets: Tensor, gradient: Tensor | None
+) -> None:
+    """From the gradient of pooled rows to updated tables: the modern backward operator."""
     kind = "cpu" if r.is_cpu else "exact_cuda"
     stem = f"fbgemm::split_embedding_backward_codegen_{tables.optimizer}_unweighted"
-    given = (gradients[0], tables.weights, None, None, None, tables.offsets, tables.offsets)
-    rest = (tables.dims, tables.widest, False, tables.hash_sizes, 0, flat, starts, SUM)
+    given = (gradient, tables.weights, None, None, None, tables.offsets, tables.offsets)
+    rest = (tables.dims, tables.widest, False, tables.hash_sizes, 0, indices, offsets, SUM)
     r.begin(f"{stem}_pt2_wrapper", *given, *rest)
     r.leaf(f"{stem}_{kind}", (*given, *rest), about=tables.attributes)
     r.end(about=tables.attributes)
-    r.now(tables.attributes)
-    return [None]

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from perfmodel.graph.ops import NO_OP, Argument, Op, Tensor, tensors_in
 
 COLLECTIVE = "c10d::"
+RECORDED = "record_param_comms"
+"""What NCCL records below a collective: the tensor that it fills stands last."""
 ITSELF = frozenset(("aten::to", "aten::resolve_conj", "aten::broadcast_tensors"))
 """Ops that may return what they were given, untouched."""
 
@@ -49,6 +51,8 @@ def _returned(writer: dict[int, int], op: int, written: list[int]) -> None:
 
 def _written(op: Op, given: list[Tensor], views: set[int]) -> list[int]:
     made = _tensors(op.outputs)
+    if op.name == RECORDED:
+        return [_key(given[-1])] if given else []
     if not made:
         is_collective = op.name.startswith(COLLECTIVE)
         return [_key(x) for x in tensors_in(op.inputs[0])] if is_collective else []
