@@ -38,6 +38,7 @@ def test_the_rule_is_right_for_most_shapes(
     for piece, owner in zip(lowered.pieces, lowered.owner.tolist(), strict=True):
         if lowered.graph.ops[owner].name in OPS and piece.op in ("mm", "linear") and kernels[owner]:
             split = any("splitk" in kernel for kernel in kernels[owner])
-            agree[piece.op, *(piece.dims[name] for name in "mnk")].append(split == is_split(piece))
+            shape = (piece.op, *(piece.dims[name] for name in "mnk"))
+            agree[shape].append(split == is_split(piece))
     found = [2 * sum(calls) > len(calls) for calls in agree.values()]
     assert (sum(found), len(found)) == (right, shapes)
