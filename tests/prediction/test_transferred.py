@@ -1,0 +1,76 @@
+"""Mode `transfer`: by which ratio each measured kernel goes to another machine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tiny import GEMM, STREAM, Tiny
+
+from perfmodel.duration import durations_of
+from perfmodel.graph import build_graph
+from perfmodel.hardware import device
+from perfmodel.ops.rows import Rows
+from perfmodel.prediction import predict
+from perfmodel.prediction.transferred import transferred
+from perfmodel.transfer import transfer_ratio
+
+V100, A100 = device("v100-sxm2-16gb"), device("a100-sxm-80gb")
+RELU = "void vectorized_elementwise_kernel<relu>"
+SIZE = {"m": 2048.0, "k": 1024.0, "n": 1024.0, "b": 1.0}
+
+
+def _tiny(shapes: bool = True) -> Tiny:
+    """A step of a product, and a kernel that was launched before the recording began."""
+    tiny = Tiny()
+    tiny.step(1, 0, 1000)
+    dims = {"Input Dims": [[2048, 1024], [1024, 1024]], "Input type": ["float"] * 2}
+    tiny.kernel(1, 101, GEMM, STREAM)
+    tiny.op("aten::mm", 10, 40, **(dims if shapes else {}))
+    tiny.launch(15, 20, kernel=(110, 510))
+    return tiny
+
+
+def _product_ratio() -> float:
+    rows = Rows.of([{"op": "mm", "dtype": "fp32", "direction": "fwd", **SIZE}])
+    one, other = (float(durations_of(rows, gpu).duration_us[0]) for gpu in (V100, A100))
+    return other / one
+
+
+def test_an_op_with_shapes_takes_the_ratio_of_its_models() -> None:
+    trace = _tiny().trace()
+    graph = build_graph(trace)
+    found = transferred(trace, graph, graph.nodes_.duration_us, "a100-sxm-80gb")
+    rows = graph.device_span()[1]
+    np.testing.assert_allclose(found.duration_us[rows], np.array([100, 400]) * _product_ratio())
+    assert found.modelled_frac == 1.0
+    assert any("80.0% by the kernel models' ratio for its op, 20.0%" in n for n in found.notes)
+
+
+def test_without_shapes_the_class_decides_and_it_is_said() -> None:
+    found = predict(_tiny(shapes=False).trace(), hardware=["a100-sxm-80gb"])
+    ratio = transfer_ratio(["gemm"] * 2, ["fp32"] * 2, V100, A100, duration_us=[100, 400])
+    result = found.results[0]
+    assert result.rank.kernel_sum_us == pytest.approx(ratio @ [100, 400])
+    assert result.coverage["modelled_frac"] == 0.0
+    assert any("no op has shapes" in line for line in found.warnings)
+    assert any("100.0% by roofline ratio" in line for line in found.warnings)
+
+
+def test_a_kernel_like_no_other_goes_by_its_class() -> None:
+    tiny = _tiny()
+    tiny.kernel(520, 620, RELU, STREAM)
+    trace = tiny.trace()
+    graph = build_graph(trace)
+    found = transferred(trace, graph, graph.nodes_.duration_us, "a100-sxm-80gb")
+    ratio = transfer_ratio(["elementwise"], [None], V100, A100, duration_us=[100.0])[0]
+    row = [r for r in graph.device_span()[1] if graph.labels[r] == RELU]
+    assert found.duration_us[row] == pytest.approx(100 * ratio)
+    assert found.modelled_frac == pytest.approx(500 / 600)
+
+
+def test_the_same_device_keeps_every_time() -> None:
+    trace = _tiny().trace()
+    graph = build_graph(trace)
+    found = transferred(trace, graph, graph.nodes_.duration_us, "v100-sxm2-16gb")
+    rows = graph.device_span()[1]
+    np.testing.assert_array_equal(found.duration_us[rows], graph.nodes_.duration_us[rows])
