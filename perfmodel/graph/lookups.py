@@ -1,8 +1,9 @@
 """What an embedding op's attributes say of the tables that it looks up.
 
 Of all its tables together in words of the measurement table (`tables lookups batch dim hash_size
-pooling zipf_alpha unique_rows`: sums of lookups and of distinct rows, means of the others), and of
-each table in lists with commas (`table_hash_size table_dim table_batch …`).
+pooling zipf_alpha unique_rows longest_bag`: sums of lookups and of distinct rows, the largest mean
+bag, means of the others), and of each table in lists with commas (`table_hash_size table_dim
+table_batch …`).
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Lookups:
             "pooling": total / bags,
             "zipf_alpha": weighted / total,
             "unique_rows": sum(self.unique_rows),
+            "longest_bag": max(self.pooling),
         }
         each = {
             PREFIX + name: ",".join(map(_short, getattr(self, name))) for name in (*_WHOLE, *_REAL)

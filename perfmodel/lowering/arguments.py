@@ -12,7 +12,7 @@ from perfmodel.lowering.piece import Untold
 from perfmodel.ops.storage import is_known, item_bytes
 
 HOST = "cpu"
-REUSE = ("zipf_alpha", "unique_rows")
+REUSE = ("zipf_alpha", "unique_rows", "longest_bag")
 """What an embedding op's attributes may say of how its rows repeat (`perfmodel.graph.lookups`)."""
 OWN_STREAM = "pipeline"
 """The attribute of ops whose copies run beside the step, on a stream of their own; others go where

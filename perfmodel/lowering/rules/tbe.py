@@ -173,13 +173,16 @@ def lookup_backward(op: Op) -> Sequence[Piece]:
     lookups, bags = float(call.lookups), float(call.tables * call.batch)
     table = piece_of(call, op, "bwd")
     table = replace(table, dims={**table.dims, "state_bytes": state_bytes})
+    key_bits = float(call.key_bits)
     weights = (piece_of(call, op, "bwd_indice_weights"),) if call.weighted else ()
+    weights_sorted = sorted_rows(1, call.lookups, "int64", key_bits=key_bits) if weights else ()
     return (
         *weights,
         Piece("linearize_index", {"elements": lookups, "segments": bags}, "int64"),
-        *sorted_rows(1, call.lookups, "int64", key_bits=float(call.key_bits)),
+        *sorted_rows(1, call.lookups, "int64", key_bits=key_bits),
         *scan(call.lookups, "int64", "run_length_encode"),
         *scan(call.lookups, "int32"),
+        *weights_sorted,
         *(SET_UP,) * (BACKWARD_LAUNCHES - 1),
         table,
     )

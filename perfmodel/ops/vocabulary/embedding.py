@@ -2,7 +2,7 @@
 
 Every lookup counts as read, also where its row is in a cache: which rows stay there is for the
 kernel models to say, from `zipf_alpha` (0: uniform) or the number of distinct rows
-(`unique_rows`; 0: not known).
+(`unique_rows`; 0: not known). `longest_bag` (0: not known) is the number of lookups in it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ EMBEDDING = "embedding"
 INDEX_BYTES = 8.0
 WEIGHT_BYTES = 4.0
 BAG = ("hash_size", "dim", "pooling", "batch")
-BAG_DEFAULTS = {"zipf_alpha": 0.0, "unique_rows": 0.0, "dense": 0.0}
+BAG_DEFAULTS = {"zipf_alpha": 0.0, "unique_rows": 0.0, "longest_bag": 0.0, "dense": 0.0}
 TBE = ("tables", "batch", "lookups", "dim", "hash_size")
 TBE_DEFAULTS = {
     "zipf_alpha": 0.0,
     "unique_rows": 0.0,
+    "longest_bag": 0.0,
+    "early": 0.0,
     "weighted": 0.0,
     "output_bytes": 4.0,
     "state_bytes": 0.0,
@@ -115,6 +117,7 @@ def _tbe_looked_up(dims: Dims, item_bytes: Floats) -> Floats:
 # `tables` tables of `hash_size` rows on average and mean width `dim`; `lookups` in all tables and
 # the whole batch; pooled outputs of `output_bytes` per element. `bwd` starts from sorted indices
 # and updates the rows in place; `bwd_indice_weights` is the gradient of per-sample weights.
+# `early`: kernels before FBGEMM's, which update lookup by lookup, without a sort.
 OPS.register("tbe")(
     OpSpec(
         family=EMBEDDING,
