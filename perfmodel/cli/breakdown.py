@@ -14,6 +14,7 @@ from perfmodel.cli.options import (
     FormatOption,
     MaxMemoryOption,
     OutputOption,
+    ProfilerOverheadOption,
     StrictOption,
     TraceArgument,
     max_bytes,
@@ -42,14 +43,7 @@ def breakdown(
         Optional[list[int]],  # noqa: UP045
         typer.Option(metavar="N", help="Only this rank. May be repeated."),
     ] = None,
-    profiler_overhead: Annotated[
-        float,
-        typer.Option(
-            metavar="US",
-            min=0.0,
-            help="Take this much off T1 to T5 for every event that the profiler recorded in them.",
-        ),
-    ] = 0.0,
+    profiler_overhead: ProfilerOverheadOption = 0.0,
     figure: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(
@@ -94,12 +88,7 @@ def breakdown(
 
         show_breakdown(console, found)
 
-    target.write(
-        answer=found.to_dict,
-        csv=lambda: found.to_frame().to_csv(index=False),
-        table=table,
-        warnings=found.warnings,
-    )
+    target.write_result(found, table, found.warnings)
 
 
 def _slice(text: str | None) -> slice:

@@ -93,12 +93,7 @@ def check(
 
         show_comparison(console, held, str(baseline), written=update)
 
-    target.write(
-        answer=held.to_dict,
-        csv=lambda: held.to_frame().to_csv(index=False),
-        table=table,
-        warnings=held.warnings,
-    )
+    target.write_result(held, table, held.warnings)
     if not held.passed:
         raise typer.Exit(FAILED)
 

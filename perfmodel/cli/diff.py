@@ -55,12 +55,7 @@ def diff(
     def table(console: Console) -> None:
         _show(console, found, top)
 
-    target.write(
-        answer=found.to_dict,
-        csv=lambda: found.to_frame().to_csv(index=False),
-        table=table,
-        warnings=[],
-    )
+    target.write_result(found, table)
 
 
 def _show(console: Console, found: Difference, top: int) -> None:

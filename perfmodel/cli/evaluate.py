@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import typer
-
 from perfmodel.cli import evaluate_collectives, evaluate_kernels, evaluate_steps, evaluate_traces
+from perfmodel.cli.nouns import verb_of
 
 HELP = """How far predictions are from what was measured.
 
@@ -17,11 +16,10 @@ Examples:
   perfmodel evaluate collectives --curves curves.csv --data points.csv.gz
   perfmodel evaluate NOUN --help              more, with examples
 """
-evaluate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=HELP)
-for noun in (
+evaluate = verb_of(
+    HELP,
     evaluate_collectives.collectives,
     evaluate_traces.traces,
     evaluate_kernels.kernels,
     evaluate_steps.steps,
-):
-    evaluate.command()(noun)
+)

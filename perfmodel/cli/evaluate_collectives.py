@@ -70,12 +70,7 @@ def collectives(
             add(lines, row["collective"], row["where"], str(row["curves"]), *figures)
         show(console, lines)
 
-    target.write(
-        answer=found.to_dict,
-        csv=lambda: found.to_frame().to_csv(index=False),
-        table=table,
-        warnings=found.warnings,
-    )
+    target.write_result(found, table, found.warnings)
 
 
 def _sizes(text: str | None) -> list[float]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from perfmodel.cli.options import FormatOption, OutputOption
+from perfmodel.cli.options import FormatOption, MeasuredKernelsOption, OutputOption
 from perfmodel.cli.output import Output, working
 
 if TYPE_CHECKING:
@@ -15,12 +15,7 @@ if TYPE_CHECKING:
 
 
 def kernels(
-    data: Annotated[
-        list[Path],
-        typer.Option(
-            metavar="FILE", help="Measured kernels, Parquet or CSV; may be given several times."
-        ),
-    ],
+    data: MeasuredKernelsOption,
     models: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(
@@ -52,9 +47,4 @@ def kernels(
 
         show_errors(console, found.rows)
 
-    target.write(
-        answer=found.to_dict,
-        csv=lambda: found.to_frame().to_csv(index=False),
-        table=table,
-        warnings=[],
-    )
+    target.write_result(found, table)

@@ -53,33 +53,25 @@ def steps(
     if on.target != "cpu":
         raise UsageError(f"--hardware {hardware}: is a {on.target} device; expected a CPU")
     listed = [step for path in truth for step in read_steps(path)]
-    with working("predicting") as status:
+    with working("predicting") as say:
 
         def begin(name: str, position: int) -> None:
-            if status is not None:
-                status.update(f"predicting {name} ({position + 1} of {len(listed)})")
+            say(f"predicting {name} ({position + 1} of {len(listed)})")
 
         found = evaluate_steps(listed, on, blind=blind, begin=begin)
 
-    target.write(
-        answer=found.to_dict,
-        csv=lambda: found.to_frame().to_csv(index=False),
-        table=lambda console: _show(console, found),
-        warnings=[],
-    )
+    target.write_result(found, lambda console: _show(console, found))
 
 
 def _show(console: Console, found: StepErrors) -> None:
-    from rich.table import Table
-
+    from perfmodel.cli.tables import add, new_table, say, show
     from perfmodel.units import human_us
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("configuration")
-    for title in ("ranks", "predicted", "90 % interval", "measured", "error %", "spread %"):
-        table.add_column(title, justify="right")
+    titles = ("ranks", "predicted", "90 % interval", "measured", "error %", "spread %")
+    table = new_table(f"Steps on {found.device}", "configuration", *titles)
     for row in found.rows:
-        table.add_row(
+        add(
+            table,
             row.name,
             str(row.ranks),
             human_us(row.predicted_us),
@@ -88,11 +80,12 @@ def _show(console: Console, found: StepErrors) -> None:
             "" if row.error_pct is None else f"{row.error_pct:+.1f}",
             "" if row.spread_pct is None else f"{row.spread_pct:.1f}",
         )
-    console.print(table)
+    show(console, table)
     summary = found.summary()
     if summary["n"]:
-        console.print(
-            f"{found.device}: n {summary['n']}, median {summary['median_pct']:.1f} %, "
+        say(
+            console,
+            f"n {summary['n']}, median {summary['median_pct']:.1f} %, "
             f"90th percentile {summary['p90_pct']:.1f} %, worst {summary['worst_pct']:.1f} %, "
-            f"bias {summary['bias_pct']:+.1f} %, intervals hold {summary['coverage_frac']:.0%}"
+            f"bias {summary['bias_pct']:+.1f} %, intervals hold {summary['coverage_frac']:.0%}",
         )

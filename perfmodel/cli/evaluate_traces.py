@@ -59,12 +59,7 @@ def traces(
 
         show_evaluation(console, found)
 
-    target.write(
-        answer=found.to_dict,
-        csv=lambda: found.to_frame().to_csv(index=False),
-        table=table,
-        warnings=found.warnings,
-    )
+    target.write_result(found, table, found.warnings)
 
 
 def evaluated(paths: list[str], *, strict: bool, limit_bytes: int) -> Evaluation:
@@ -75,11 +70,10 @@ def evaluated(paths: list[str], *, strict: bool, limit_bytes: int) -> Evaluation
     jobs = find_jobs(given, max_bytes=limit_bytes)
     if not paths:
         jobs.insert(0, demo_job())
-    with working("evaluating") as status:
+    with working("evaluating") as say:
 
         def begin(name: str, position: int) -> None:
-            if status is not None:
-                status.update(f"evaluating {name} ({position + 1} of {len(jobs)})")
+            say(f"evaluating {name} ({position + 1} of {len(jobs)})")
 
         return evaluate_jobs(
             jobs, find_tables(given), strict=strict, max_bytes=limit_bytes, begin=begin

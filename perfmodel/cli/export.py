@@ -24,9 +24,6 @@ from perfmodel.cli.output import check_writable, working
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfmodel.attribution.path import Piece
-    from perfmodel.report import Overlay
-    from perfmodel.timeline.schedule import Timeline
     from perfmodel.trace import Trace
 
 
@@ -95,32 +92,14 @@ def _graph(trace: Trace) -> bytes:
 
 def _timeline(trace: Trace, hardware: list[str], scale: list[str], remove: list[str]) -> bytes:
     from perfmodel.prediction import predict
-    from perfmodel.report import perfetto_json
+    from perfmodel.report import overlay_of, perfetto_json
     from perfmodel.timeline.schedule import measured
 
     found = predict(trace, hardware=hardware, scale=scale, remove=remove)
     predicted = found.results[0].timeline
     truth = measured(predicted.graph)
-    overlays = {"predicted": _overlay(predicted), "measured": _overlay(truth)}
+    overlays = {"predicted": overlay_of(predicted), "measured": overlay_of(truth)}
     return perfetto_json(predicted, truth, overlays)
-
-
-def _overlay(timeline: Timeline) -> Overlay:
-    """The critical path of every step, and every rank's idle time."""
-    from perfmodel.attribution.idle import idle_gaps, idle_pieces
-    from perfmodel.attribution.path import Walker, critical_path
-    from perfmodel.report import Overlay
-
-    marks, walker = timeline.graph.marks, Walker.of(timeline)
-    path: list[Piece] = []
-    idle: dict[int, list[Piece]] = {}
-    for mark, rank in enumerate(marks.rank.tolist()):
-        path += critical_path(timeline, mark, walker)
-        begun, over = timeline.end_us[marks.start[mark]], timeline.end_us[marks.end[mark]]
-        device = timeline.graph.device_span(rank)
-        gaps = idle_gaps(timeline, device, float(begun), float(over))
-        idle.setdefault(rank, []).extend(idle_pieces(gaps, walker))
-    return Overlay(path, idle)
 
 
 def _write(content: bytes, path: Path | None) -> None:

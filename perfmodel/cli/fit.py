@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import typer
-
 from perfmodel.cli import fit_collectives, fit_device, fit_kernels, fit_overheads
+from perfmodel.cli.nouns import verb_of
 
 HELP = """Fit kernel models, collectives, a device or overhead profiles to measurements.
 
@@ -16,11 +15,10 @@ Examples:
   perfmodel fit overheads trace.json.gz -o mine.json
   perfmodel fit NOUN --help                   more, with examples
 """
-fit = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=HELP)
-for noun in (
+fit = verb_of(
+    HELP,
     fit_collectives.collectives,
     fit_device.device,
     fit_kernels.kernels,
     fit_overheads.overheads,
-):
-    fit.command()(noun)
+)

@@ -101,13 +101,8 @@ def _from_curves(curves: list[Path], data: list[Path], output: Path) -> str:
     from perfmodel.network.store import save
 
     pairs = [(str(one), str(other)) for one, other in zip(curves, data, strict=True)]
-    with working("fitting") as status:
-
-        def begin(name: str) -> None:
-            if status is not None:
-                status.update(f"fitting: {name}")
-
-        model, _ = fit_collectives(pairs, begin)
+    with working("fitting") as say:
+        model, _ = fit_collectives(pairs, lambda name: say(f"fitting: {name}"))
     save(output, model)
     reach = ", ".join(f"{name} {value:.2f}" for name, value in model.spreads.items())
     return (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from perfmodel.cli.options import Format, FormatOption
-from perfmodel.cli.output import Output, check_writable, working
+from perfmodel.cli.output import Output, check_writable, rows_csv, working
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from perfmodel.fit.device import DeviceFit
 
 SCHEMA = "perfmodel.fit.device/1"
+COLUMNS = ("family", "kind", "n", "median_pct", "p90_pct", "bias_pct", "spread_pct")
 
 
 def device(
@@ -58,14 +59,9 @@ def device(
     from perfmodel.files import write_text
     from perfmodel.fit.any_device import fit_any_device
 
-    with working("reading the tables") as status:
-
-        def show(what: str) -> None:
-            if status is not None:
-                status.update(what)
-
+    with working("reading the tables") as say:
         fit, text = fit_any_device(
-            data, hardware, stem=output.stem, only=only, seed=seed, progress=show
+            data, hardware, stem=output.stem, only=only, seed=seed, progress=say
         )
     write_text(output, text)
 
@@ -76,7 +72,7 @@ def device(
 
     target.write(
         answer=lambda: _answer(fit, output),
-        csv=lambda: _csv(fit),
+        csv=lambda: rows_csv(_rows(fit), COLUMNS),
         table=table,
         warnings=list(fit.notes),
     )
@@ -97,16 +93,3 @@ def _answer(fit: DeviceFit, output: Path) -> dict[str, Any]:
         "held_out": _rows(fit),
         "warnings": list(fit.notes),
     }
-
-
-def _csv(fit: DeviceFit) -> str:
-    import csv
-    import io
-
-    rows = _rows(fit)
-    text = io.StringIO()
-    names = ["family", "kind", "n", "median_pct", "p90_pct", "bias_pct", "spread_pct"]
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfmodel.cli.tables import add, new_table, say, show
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -13,20 +15,16 @@ if TYPE_CHECKING:
 
 def show_fit(console: Console, fit: DeviceFit, output: Path) -> None:
     """Errors on the half that the fit had not seen, per family and kind of measurement."""
-    from rich.table import Table
-
     rows = (*fit.errors, *([fit.steps] if fit.steps else []))
     if not rows:
-        console.print(f"{output}: {fit.device.name}")
+        say(console, f"{output}: {fit.device.name}")
         return
-    console.print(f"{output}: {fit.device.name}, fitted to all rows; errors on a half held out")
-    table = Table(box=None, pad_edge=False)
-    table.add_column("family")
-    table.add_column("measured")
-    for title in ("n", "median %", "p90 %", "bias %", "spread %"):
-        table.add_column(title, justify="right")
+    say(console, f"{output}: {fit.device.name}, fitted to all rows")
+    titles = ("n", "median %", "p90 %", "bias %", "spread %")
+    table = new_table("Errors on a half held out", "family", "measured", *titles, texts=2)
     for it in rows:
-        table.add_row(
+        add(
+            table,
             it.family,
             it.kind,
             str(it.n),
@@ -35,4 +33,4 @@ def show_fit(console: Console, fit: DeviceFit, output: Path) -> None:
             f"{it.bias_pct:+.1f}",
             f"{it.spread_pct:.1f}",
         )
-    console.print(table)
+    show(console, table)

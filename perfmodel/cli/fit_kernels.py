@@ -7,17 +7,13 @@ from typing import Annotated
 
 import typer
 
+from perfmodel.cli.options import MeasuredKernelsOption
 from perfmodel.cli.output import working
 from perfmodel.errors import PerfmodelError
 
 
 def kernels(
-    data: Annotated[
-        list[Path],
-        typer.Option(
-            metavar="FILE", help="Measured kernels, Parquet or CSV; may be given several times."
-        ),
-    ],
+    data: MeasuredKernelsOption,
     output: Annotated[
         Path,
         typer.Option("-o", "--output", metavar="DIR", help="The new directory of models."),
@@ -45,14 +41,9 @@ def kernels(
     from perfmodel.fit.kernels import fit_kernels
     from perfmodel.kernels.learned.store import save
 
-    with working("fitting") as status:
-
-        def begin(what: str) -> None:
-            if status is not None:
-                status.update(what)
-
-        fitted = fit_kernels(data, seed=seed, rows_per_group=rows, begin=begin)
-        begin("errors on devices left out")
+    with working("fitting") as say:
+        fitted = fit_kernels(data, seed=seed, rows_per_group=rows, begin=say)
+        say("errors on devices left out")
         errors = left_out_errors(fitted, seed=seed)
     save(output, fitted.models, fitted.about)
     console, text = console_of(to_terminal=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from perfmodel.cli.options import DEFAULT_MAX_GB, MaxMemoryOption, max_bytes
+from perfmodel.cli.options import DEFAULT_MAX_GB, MaxMemoryOption, ProfilerOverheadOption, max_bytes
 from perfmodel.cli.output import check_writable, working
 
 if TYPE_CHECKING:
@@ -23,14 +23,7 @@ def overheads(
         Path,
         typer.Option("-o", "--output", metavar="FILE", help="Where the profile goes (JSON)."),
     ],
-    profiler_overhead: Annotated[
-        float,
-        typer.Option(
-            metavar="US",
-            min=0.0,
-            help="Take this much off each sample for every event that the profiler recorded in it.",
-        ),
-    ] = 0.0,
+    profiler_overhead: ProfilerOverheadOption = 0.0,
     host: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(help="The CPU that the traces ran on (`perfmodel hardware list`)."),

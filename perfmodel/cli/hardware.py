@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from perfmodel.cli.options import FormatOption, NodesOption, OutputOption, SetOption
-from perfmodel.cli.output import Output
+from perfmodel.cli.output import Output, rows_csv
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -161,14 +161,17 @@ def _keys(part: Part) -> list[str]:
 
 def _csv(parts: list[Part]) -> str:
     """One row per figure."""
-    import csv
-    import io
-
     from perfmodel.hardware import figures, kind_of
 
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(("kind", "name", "key", "value", "source"))
-    for part in parts:
-        rows.writerows((kind_of(part), part.name, f.key, f.value, f.source) for f in figures(part))
-    return text.getvalue()
+    rows = [
+        {
+            "kind": kind_of(part),
+            "name": part.name,
+            "key": figure.key,
+            "value": figure.value,
+            "source": figure.source,
+        }
+        for part in parts
+        for figure in figures(part)
+    ]
+    return rows_csv(rows, ("kind", "name", "key", "value", "source"))

@@ -77,6 +77,20 @@ EditOption = Annotated[
         "alone. May be repeated.",
     ),
 ]
+MeasuredKernelsOption = Annotated[
+    list[Path],
+    typer.Option(
+        metavar="FILE", help="Measured kernels, Parquet or CSV; may be given several times."
+    ),
+]
+ProfilerOverheadOption = Annotated[
+    float,
+    typer.Option(
+        metavar="US",
+        min=0.0,
+        help="Take this much off T1 to T5 for every event that the profiler recorded in them.",
+    ),
+]
 HardwareOption = Annotated[
     Optional[list[str]],  # noqa: UP045
     typer.Option(

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from perfmodel.cli.options import Format
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.files import write_text
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.console import Console
 
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 FILE_WIDTH = 100
 """Columns of a table that goes to no terminal."""
+
+
+class Result(Protocol):
+    """What most verbs answer with."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+    def to_frame(self) -> pd.DataFrame: ...
 
 
 class Output:
@@ -55,6 +63,17 @@ class Output:
                 print(f"perfmodel: warning: {warning}", file=sys.stderr)
         self.text(json_text(answer()) if self.form is Format.JSON else csv())
 
+    def write_result(
+        self, found: Result, table: Callable[[Console], None], warnings: Sequence[str] = ()
+    ) -> None:
+        """Write an answer that can make its own dictionary and frame."""
+        self.write(
+            answer=found.to_dict,
+            csv=lambda: found.to_frame().to_csv(index=False),
+            table=table,
+            warnings=list(warnings),
+        )
+
     def text(self, text: str) -> None:
         """Write `text` to the file or to standard output."""
         if self.path:
@@ -86,13 +105,13 @@ def json_text(answer: dict[str, Any]) -> str:
     return json.dumps(answer, allow_nan=False) + "\n"
 
 
-def rows_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """CSV of rows with the same keys, a header first."""
+def rows_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
+    """CSV of rows with the same keys, a header first; `columns` where there may be no row."""
     import csv
     import io
 
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer = csv.DictWriter(text, columns or list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
@@ -109,13 +128,19 @@ def check_writable(path: Path, source: str | None) -> None:
         raise UsageError(f"{path}: is the input; write elsewhere")
 
 
-def working(what: str) -> AbstractContextManager[Any]:
-    """A sign of life on standard error while work is done; nothing where it is no terminal."""
+@contextmanager
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """A sign of life on standard error while work is done; nothing where it is no terminal.
+
+    Gives a function that says what is being done by now.
+    """
     if not sys.stderr.isatty():
-        return nullcontext()
+        yield lambda text: None
+        return
     from rich.console import Console
 
-    return Console(stderr=True).status(what)
+    with Console(stderr=True).status(what) as status:
+        yield status.update
 
 
 def check_figure(path: Path | None, source: str | None) -> None:

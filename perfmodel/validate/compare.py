@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = "perfmodel.check/1"
-TOLERANCE_FRAC = 0.05
 FLOOR_PCT = 0.02
 """Percentage points that a figure may grow whatever it was: errors near 0 have no relative size."""
 COUNT = "n"
@@ -99,9 +98,7 @@ class Comparison:
         return pd.DataFrame([change.to_dict() for change in self.changes], columns=columns)
 
 
-def compare(
-    baseline: Sequence[Row], present: Evaluation, *, tolerance_frac: float = TOLERANCE_FRAC
-) -> Comparison:
+def compare(baseline: Sequence[Row], present: Evaluation, *, tolerance_frac: float) -> Comparison:
     """Hold the present errors against those of a baseline.
 
     A figure is worse where its size is above the baseline's by more than `tolerance_frac` of it
