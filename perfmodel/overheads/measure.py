@@ -13,6 +13,7 @@ from perfmodel.overheads.blocking import overlaps, waits_in_thread
 from perfmodel.overheads.kinds import CODE, OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5, TYPES
 from perfmodel.overheads.samples import Samples
 from perfmodel.overheads.sub_events import SubEvents
+from perfmodel.trace.categories import BACKWARD_OP
 from perfmodel.trace.columns import NONE, Floats, Ints, Mask, RankTrace
 from perfmodel.trace.link import Links
 from perfmodel.trace.steps import AUTOGRAD, MAIN
@@ -78,10 +79,14 @@ def measure(rank: RankTrace, links: Links, *, profiler_us_per_event: float = 0.0
     role_of_op = _role_of_op(rank, links, roles)
     thread = role_of_op[op]
     blocking = waits_in_thread(rank, rank.thread[ops[op]], start, end)
-    if MAIN in roles and AUTOGRAD in roles:
+    handed_over = np.zeros(len(op), bool)
+    if MAIN in roles:
         gap = np.flatnonzero((kind == CODE[T1]) & (thread == roles.index(MAIN)))
-        work = np.sort(ops[inside & (role_of_op == roles.index(AUTOGRAD))])
-        blocking[gap] |= overlaps(start[gap], end[gap], rank.start_us[work], rank.end_us[work])
+        apart = inside & (role_of_op != roles.index(MAIN))
+        backward = apart & rank.name_matches(BACKWARD_OP)[ops]
+        named = apart & (np.array(roles)[role_of_op] == AUTOGRAD)
+        handed_over[gap] = _beside(rank, start[gap], end[gap], ops[backward | named])
+        blocking[gap] |= _beside(rank, start[gap], end[gap], ops[named])
     return Samples(
         where=rank.where,
         rank=rank.rank,
@@ -99,7 +104,14 @@ def measure(rank: RankTrace, links: Links, *, profiler_us_per_event: float = 0.0
         end_us=end,
         value_us=np.maximum(value, 0.0),
         blocking=blocking,
+        handed_over=handed_over,
     )
+
+
+def _beside(rank: RankTrace, start: Floats, end: Floats, ops: Ints) -> Mask:
+    """Which intervals overlap any of these operators."""
+    work = np.sort(ops)
+    return overlaps(start, end, rank.start_us[work], rank.end_us[work])
 
 
 def _inside(rank: RankTrace, links: Links, step: Ints) -> Mask:

@@ -176,7 +176,7 @@ def load_profile(name_or_path: str | Path, *, catalogue: Path = CATALOGUE) -> Pr
 def _of_rank(samples: Samples, blocking: bool, stated: Provenance) -> Profile:
     """The profile of one rank's samples; without rows when there are none."""
     if not blocking:
-        samples = samples.without_blocking()
+        samples = samples.without_waiting()
     threads, names = len(samples.threads), len(samples.names)
     kind = samples.type.astype(np.int64)
     at_thread = kind * threads + samples.thread

@@ -29,6 +29,7 @@ _COLUMNS = (
     "end_us",
     "value_us",
     "blocking",
+    "handed_over",
 )
 
 
@@ -63,6 +64,8 @@ class Samples:
     blocking: Mask
     """The sample waited: it overlaps a synchronising call or a copy call above 50 us on its
     thread, or is a gap of the main thread while the autograd thread worked."""
+    handed_over: Mask
+    """A gap of the main thread while another thread, whatever its role, ran the backward pass."""
 
     def __len__(self) -> int:
         return len(self.type)
@@ -78,9 +81,9 @@ class Samples:
         """The samples of all steps but one, such as to predict the one that is left out."""
         return self._where(self.step != index)
 
-    def without_blocking(self) -> Samples:
-        """The samples that waited for nothing."""
-        return self._where(~self.blocking)
+    def without_waiting(self) -> Samples:
+        """The samples that waited for nothing, neither the device nor another thread."""
+        return self._where(~(self.blocking | self.handed_over))
 
     def table(self) -> Table:
         """Count, mean, median and sum per thread, `raw` and `no_blocking`, and type.
@@ -118,6 +121,7 @@ class Samples:
                 "start_us": self.start_us,
                 "value_us": self.value_us,
                 "blocking": self.blocking,
+                "handed_over": self.handed_over,
             }
         )
 

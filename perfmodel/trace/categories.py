@@ -85,3 +85,5 @@ DEVICE_TO_PAGEABLE_COPY = re.compile(r"DtoH.*Pageable|DeviceToHost.*Pageable", r
 """Copies that a host call always waits for, whatever it is called."""
 
 AUTOGRAD_WRAPPER = re.compile("autograd::engine::evaluate_function")
+BACKWARD_OP = re.compile(r"(torch::)?autograd::|(\w+::)*\w+Backward\d*$")
+"""Operators of the backward pass; old PyTorch recorded them without a wrapper."""

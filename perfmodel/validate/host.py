@@ -22,7 +22,7 @@ def overhead_rows(name: str, trace: Trace, steady: Ints, held: Ints) -> list[Row
     if len(steady) < 2:
         return []
     pairs = [
-        _totals(measure(rank, links).without_blocking(), steady, held)
+        _totals(measure(rank, links).without_waiting(), steady, held)
         for rank, links in zip(trace.ranks, trace.links, strict=True)
     ]
     predicted, true = (np.concatenate(side) for side in zip(*pairs, strict=True))

@@ -90,4 +90,5 @@ def made_samples(
         end_us=us,
         value_us=us,
         blocking=np.zeros(len(us), bool),
+        handed_over=np.zeros(len(us), bool),
     )

@@ -98,7 +98,7 @@ def test_blocking_calls_mark_what_they_overlap_on_their_thread_only() -> None:
             event("aten::other", 10, 900, thread=7),
         )
     )
-    free = samples.without_blocking()
+    free = samples.without_waiting()
     assert values(samples, "T3") == [("aten::to", 129), ("aten::cat", 40)]
     assert values(free, "T2") == [("aten::to", 10), ("aten::cat", 10)]
     assert values(free, "T3") == [("aten::cat", 40)]
@@ -123,10 +123,24 @@ def test_gaps_of_the_main_thread_while_autograd_works_are_blocking() -> None:
             event("aten::sub", 90, 95),
         )
     )
-    free = samples.without_blocking()
+    free = samples.without_waiting()
     assert values(free, "T1") == [("aten::sub", 10)]
     assert values(free, "T1", "autograd") == [(wrapper, 4)]
     assert values(free, "T2", "autograd") == [(wrapper, 5)]
+
+
+def test_a_thread_that_old_traces_do_not_name_autograd_is_waited_for_too() -> None:
+    samples = measure(
+        *rank_of(
+            step(0, 0, 1000),
+            event("aten::mul", 10, 20),
+            event("MulBackward0", 30, 60, thread=AUTOGRAD),
+            event("aten::add", 70, 80),
+            event("aten::sub", 90, 95),
+        )
+    )
+    assert samples.table()["main"]["no_blocking"]["T1"]["count"] == 2
+    assert values(samples.without_waiting(), "T1") == [("aten::sub", 10)]
 
 
 def test_threads_of_one_role_do_not_mix() -> None:
