@@ -18,8 +18,9 @@ from perfmodel.overheads import Profile
 from perfmodel.overheads.kinds import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
 from perfmodel.trace.columns import NONE, Ints
 
-STATISTIC = "trimmed_mean_us"
-"""Of a profile: means keep sums right, and a tenth at each end keeps stalls out of them."""
+STATISTIC = "mean_us"
+"""Of a profile: only means add up to the host's time. Stalls belong to it: with a tenth trimmed at
+each end, the host of eight shared traces came out 13 % short in the median, with means 3 %."""
 LAG_US = {
     EdgeKind.PROGRAM: 0.0,
     EdgeKind.LAUNCH: 1.5,
@@ -252,8 +253,8 @@ def execution_graph(
     """The graph that `lowered` runs on a GPU: each op's T1 to T5 on its thread, its launches, what
     they start, in order on the streams `compute` and `comm`, and `copy` for a pipeline's copies.
 
-    `duration_us` holds one duration per piece; `profile` times the host's work (its trimmed means
-    per operator and thread), multiplied by `host_ratio`. Backward runs on its own thread, which
+    `duration_us` holds one duration per piece; `profile` times the host's work (its means per
+    operator and thread), multiplied by `host_ratio`. Backward runs on its own thread, which
     the main thread waits for. What is captured in a CUDA graph takes one launch. A step ends when
     its host and its device are done; what ran before the first is no step.
     """
