@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +41,17 @@ class Durations:
     high_us: Floats
     model: tuple[str, ...]
     source: tuple[str, ...]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Durations]) -> Durations:
+        """The rows of all `parts`, in turn."""
+        return cls(
+            np.concatenate([part.duration_us for part in parts]),
+            np.concatenate([part.low_us for part in parts]),
+            np.concatenate([part.high_us for part in parts]),
+            tuple(model for part in parts for model in part.model),
+            tuple(source for part in parts for source in part.source),
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """The columns as a pandas frame."""

@@ -18,12 +18,20 @@ from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.trace.columns import NONE, Floats, Ints
 
 
-def merge(graphs: list[ExecutionGraph], origins_ns: list[int], wheres: list[str]) -> ExecutionGraph:
+def merge(
+    graphs: list[ExecutionGraph],
+    origins_ns: list[int],
+    wheres: list[str],
+    *,
+    modelled: bool = False,
+) -> ExecutionGraph:
     """One graph of all ranks on one clock.
 
     Collectives are matched as `find_meetings` says, and clocks aligned by the ends of those that
-    are. Raises `TraceError` when two ranks disagree on which collective comes next, and when their
-    steps differ in number; `GraphError` when they wait for one another in a circle.
+    are. Where durations are `modelled`, no clock is moved, and a transfer takes the longest of its
+    ranks' durations, which hold no waiting. Raises `TraceError` when two ranks disagree on which
+    collective comes next, and when their steps differ in number; `GraphError` when they wait for
+    one another in a circle.
     """
     counts = [len(graph.marks.name) for graph in graphs]
     if len(set(counts)) > 1:
@@ -35,7 +43,8 @@ def merge(graphs: list[ExecutionGraph], origins_ns: list[int], wheres: list[str]
     offset = np.cumsum([0, *(len(graph) for graph in graphs)])[:-1]
     shift_us = (np.array(origins_ns, np.int64) - min(origins_ns)) / 1e3
     meetings = find_meetings(graphs, shift_us, wheres)
-    nodes = _stack_nodes(graphs, _aligned(graphs, meetings, shift_us))
+    aligned = shift_us if modelled else _aligned(graphs, meetings, shift_us)
+    nodes = _stack_nodes(graphs, aligned)
     merged = ExecutionGraph(
         nodes,
         _stack_edges(graphs, offset),
@@ -58,7 +67,11 @@ def merge(graphs: list[ExecutionGraph], origins_ns: list[int], wheres: list[str]
         sum(graph.left_out for graph in graphs),
     )
     for meeting in meetings:
-        merged = _meet(merged, meeting.nodes + offset[meeting.ranks])
+        matched = meeting.nodes + offset[meeting.ranks]
+        longest = np.broadcast_to(
+            merged.nodes_.duration_us[matched].max(axis=1, keepdims=True), matched.shape
+        )
+        merged = _meet(merged, matched, longest if modelled else _transfer_us(merged, matched))
     return acyclic(merged, ", ".join(wheres))
 
 
@@ -103,19 +116,25 @@ def _stack_edges(graphs: list[ExecutionGraph], offset: Ints) -> Edges:
     return Edges(**columns)
 
 
-def _meet(graph: ExecutionGraph, matched: Ints) -> ExecutionGraph:
-    """Split each matched collective in two: its arrival, and its transfer after the meeting.
+def _transfer_us(graph: ExecutionGraph, matched: Ints) -> Floats:
+    """What of each measured duration was transfer.
 
-    The transfer is the shortest of the ranks' durations: what is left of a rank's own is waiting.
-    On host threads (Gloo) each rank ends for itself, after what it took since the last arrival.
+    The shortest of the ranks' durations: what is left of a rank's own is waiting. On host threads
+    (Gloo) each rank ends for itself, after what it took since the last arrival.
     """
-    nodes, edges, count = graph.nodes_, graph.edges_, len(graph)
-    collectives, ranks = matched.shape
-    arrive = matched.reshape(-1)
+    nodes = graph.nodes_
     shortest = nodes.duration_us[matched].min(axis=1, keepdims=True)
     last_arrival = nodes.start_us[matched].max(axis=1, keepdims=True)
     own = (nodes.end_us[matched] - last_arrival).clip(min=0)
-    transfer_us = np.where(graph.on_device[matched], shortest, own)
+    transfer_us: Floats = np.where(graph.on_device[matched], shortest, own)
+    return transfer_us
+
+
+def _meet(graph: ExecutionGraph, matched: Ints, transfer_us: Floats) -> ExecutionGraph:
+    """Split each matched collective in two: its arrival, and its transfer after the meeting."""
+    nodes, edges, count = graph.nodes_, graph.edges_, len(graph)
+    collectives, ranks = matched.shape
+    arrive = matched.reshape(-1)
     meeting = count + np.arange(collectives)
     transfer = count + collectives + np.arange(len(arrive))
     meeting_start = (nodes.end_us[matched] - transfer_us).max(axis=1)

@@ -77,6 +77,8 @@ class OpGraph:
     ops: tuple[Op, ...]
     data: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
     """`[E, 2]`: (producer, consumer) by index of `ops`."""
+    waits: NDArray[np.int64] | None = None
+    """`[E, 2]`: (op, op of another stream that waits for it), where a profile shows; else None."""
     rank: int = 0
     world_size: int = 1
     source: str = ""

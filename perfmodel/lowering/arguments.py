@@ -17,6 +17,8 @@ REUSE = ("zipf_alpha", "unique_rows", "longest_bag")
 OWN_STREAM = "pipeline"
 """The attribute of ops whose copies run beside the step, on a stream of their own; others go where
 the kernels go, and wait for them."""
+STREAM = "stream"
+"""The attribute that names the stream on which a profile saw an op's work."""
 UNKNOWN_ITEM_BYTES = 4.0
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.ops import NO_OP
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
-from perfmodel.lowering.arguments import OWN_STREAM
+from perfmodel.lowering.arguments import OWN_STREAM, STREAM
 from perfmodel.lowering.lower import Lowered
 from perfmodel.ops.spec import Floats
 from perfmodel.overheads import Profile
@@ -39,6 +39,7 @@ LAG_US = {
 `build_graph(trace).edges`), whose whole microseconds and clocks leave each uncertain by one or two.
 Assumed: collectives as kernels (0 to 6 are found), and a host that wakes up within 2."""
 CUDA_GRAPH, _WHOLE = "cuda_graph", "step"
+GROUP = "process_group"
 CALL = {"kernel": "cudaLaunchKernel", "copy": "cudaMemcpyAsync", "collective": "cudaLaunchKernel"}
 _KIND = {
     "kernel": (NodeKind.KERNEL, Cause.COMPUTE, Scope.COMPUTE),
@@ -63,7 +64,9 @@ _CAUSE_OF_TYPE = {
     T5: Cause.HOST_T5,
     OP_WITHOUT_LAUNCH: Cause.HOST_OP_WITHOUT_LAUNCH,
 }
-_COMM, _COPY = "comm", "copy"
+_COPY = "copy"
+_ISSUING = "gpu0/compute"
+"""The stream that a collective is issued on where its thread launched no kernel yet."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,8 @@ class _Draft:
     overhead: list[tuple[int, str, str, str]] = field(default_factory=list)
     """(node, overhead type, operator, thread) of what a profile times."""
     edges: list[tuple[int, int, int]] = field(default_factory=list)
+    process_groups: dict[int, str] = field(default_factory=dict)
+    """Node of a collective to its process group, where it is known."""
 
     def add(
         self,
@@ -135,6 +140,8 @@ class _Walk:
         self.of_op: dict[int, int] = {}
         """Per op, the last operation on a device that it started."""
         self.needs = _consumed(lowered)
+        self.issuing: dict[str, str] = {}
+        """Per thread, the stream of its last kernel."""
         self.in_graph: str | None = None
 
     def step(self, name: int, tops: list[int], pieces: list[list[int]]) -> tuple[int, int]:
@@ -216,31 +223,40 @@ class _Walk:
         found = self.lowered.pieces[piece]
         kind, cause, scope = _KIND[found.kind]
         owner = int(self.lowered.owner[piece])
-        apart = found.kind == "copy" and OWN_STREAM in self.lowered.graph.ops[owner].attributes
-        stream = f"gpu0/{_COPY if apart else found.stream}"
+        op = self.lowered.graph.ops[owner]
+        apart = found.kind == "copy" and OWN_STREAM in op.attributes
+        stream = f"gpu0/{op.attributes.get(STREAM) or (_COPY if apart else found.stream)}"
         node = self.draft.add(
             kind, cause, scope, stream, found.op, self.duration_us[piece] / times, piece
         )
         self.draft.edge(launch, node, _LAUNCH_EDGE[found.kind])
         self.draft.edge(self.last.get(stream), node, _STREAM_EDGE[found.kind])
-        for producer in self._producers(owner, stream):
+        for producer in self._producers(owner, stream, found.kind):
             self.draft.edge(producer, node, EdgeKind.EVENT_WAIT)
         self.last[stream] = self.of_op[owner] = node
+        if found.kind == "collective" and GROUP in op.attributes:
+            self.draft.process_groups[node] = op.attributes[GROUP]
+        if found.kind == "kernel":
+            self.issuing[op.thread] = stream
         return node
 
-    def _producers(self, owner: int, stream: str) -> Iterator[int]:
-        """Operations on other streams whose results the op `owner` reads.
+    def _producers(self, owner: int, stream: str, kind: str) -> Iterator[int]:
+        """Operations on other streams whose results the op `owner` reads, or that a profile shows
+        it to wait for.
 
-        A collective waits for all that its stream's partner was given before it. Where the graph
-        does not tell who reads what, so does everything behind a collective, but for a pipeline's
-        copies.
+        A collective waits for all that the stream it was issued on was given before it. Where
+        neither is known, everything behind a collective waits for it, but for a pipeline's copies.
         """
         if self.needs is None and stream.endswith(_COPY):
             return
-        if stream.endswith(_COMM) or self.needs is None:
+        if self.needs is None or (kind == "collective" and self.lowered.graph.waits is None):
             yield from (node for name, node in self.last.items() if name != stream)
             return
         own = self.draft.resource_of(stream)
+        if kind == "collective":
+            issuing = self.issuing.get(self.lowered.graph.ops[owner].thread, _ISSUING)
+            if issuing != stream and issuing in self.last:
+                yield self.last[issuing]
         for producer in self.needs.get(owner, ()):
             node = self.of_op.get(producer)
             if node is not None and self.draft.resource[node] != own:
@@ -309,6 +325,7 @@ def _graph(
         tuple(draft.resources),
         tuple(draft.label),
         ("",) * count,
+        process_groups=draft.process_groups,
     )
 
 
@@ -323,12 +340,14 @@ def _by_top_level(lowered: Lowered) -> tuple[list[int], list[list[int]]]:
 
 
 def _consumed(lowered: Lowered) -> dict[int, list[int]] | None:
-    """Per op that makes pieces: the ops that do and whose results it, or what it calls, reads."""
-    if not len(lowered.graph.data):
+    """Per op that makes pieces: the ops that do and that it, or what it calls, waits for; else
+    those whose results they read."""
+    edges = lowered.graph.data if lowered.graph.waits is None else lowered.graph.waits
+    if lowered.graph.waits is None and not len(edges):
         return None
     found: dict[int, list[int]] = {}
     answered = lowered.answered_by
-    for producer, consumer in lowered.graph.data.tolist():
+    for producer, consumer in edges.tolist():
         source, target = int(answered[producer]), int(answered[consumer])
         if NO_OP not in (source, target) and source != target:
             found.setdefault(target, []).append(source)

@@ -56,7 +56,7 @@ def with_placement(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
         return graph
     launched = [False] * len(graph)
     copies: dict[int, Mapping[str, str]] = {}
-    main = _main_stream(rank, links)
+    main = main_stream(rank, links)
     rows = links.device_rows.tolist()
     for row, index in zip(rows, launched_by(graph, rank, links).tolist(), strict=True):
         direction = _direction(rank.text(row))
@@ -91,7 +91,7 @@ def answered_by(lowered: Lowered, rank: RankTrace, links: Links) -> Ints:
     return np.where(answering == NO_OP, index, answering)
 
 
-def _main_stream(rank: RankTrace, links: Links) -> int:
+def main_stream(rank: RankTrace, links: Links) -> int:
     """The stream that most of the device's work ran on."""
     streams, counts = np.unique(rank.stream[links.device_rows], return_counts=True)
     return int(streams[counts.argmax()])

@@ -15,9 +15,11 @@ from perfmodel.graph.opgraph.edits.named import NamedEdit, edited
 from perfmodel.graph.ops import OpGraph
 from perfmodel.hardware import Cluster, Part, cluster, from_driver_name
 from perfmodel.lowering.observed import uses_tf32, with_placement
+from perfmodel.lowering.observed_streams import with_streams
 from perfmodel.overheads import Profile, measure
+from perfmodel.prediction.host_costs import HostCosts, host_costs
 from perfmodel.prediction.result import summarise
-from perfmodel.prediction.shapes import MODEL, HostCosts, host_costs, predict_shapes
+from perfmodel.prediction.shapes import MODEL, predict_shapes
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.timeline.schedule import measured
 from perfmodel.trace import Trace
@@ -35,8 +37,8 @@ def predict_ops(
     """Per-batch time of a trace's ops from their shapes; without `hardware`, on its own GPU.
 
     `batch` rescales every shape that depends on the batch, `edits` change the ops. Host costs are
-    those of the trace where it has times and stays on its machine, else a profile's. Ranks do not
-    wait for one another. Raises `TraceError` where shapes are missing, `WorkloadError` for a batch
+    those of the trace where it has times and stays on its machine, else a profile's. Ranks meet at
+    their collectives. Raises `TraceError` where shapes are missing, `WorkloadError` for a batch
     that cannot be.
     """
     warnings = list(trace.warnings)
@@ -69,10 +71,12 @@ def predict_ops(
 
 
 def _placed(trace: Trace) -> list[OpGraph]:
-    """The ranks' op graphs, with what their profiles tell of where tensors lay."""
+    """The ranks' op graphs, with what their profiles tell of where tensors lay, and of streams."""
     timed = {rank.rank: (rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)}
     return [
-        with_placement(graph, *timed[graph.rank]) if graph.rank in timed else graph
+        with_streams(with_placement(graph, *timed[graph.rank]), *timed[graph.rank])
+        if graph.rank in timed
+        else graph
         for graph in op_graph(trace)
     ]
 
@@ -99,9 +103,16 @@ def _costs(
         return None
     if overheads is not None or not stays or not trace.ranks:
         return host_costs(machine, overheads)
-    samples = [measure(rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)]
-    profile = Profile.from_samples(*samples)
-    return HostCosts(profile, 1.0, "host overheads: the trace's own, per operator")
+    samples = {
+        rank.rank: measure(rank, links)
+        for rank, links in zip(trace.ranks, trace.links, strict=True)
+    }
+    return HostCosts(
+        Profile.from_samples(*samples.values()),
+        1.0,
+        "host overheads: the trace's own, per operator",
+        {rank: Profile.from_samples(found) for rank, found in samples.items()},
+    )
 
 
 def _beside_measured(result: Result, trace: Trace) -> Result:

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from perfmodel.attribution.path import Walker, critical_path
-from perfmodel.duration import Durations
-from perfmodel.timeline.schedule import Timeline
-from perfmodel.trace.columns import NONE, Ints
+from perfmodel.prediction.scheduled import Scheduled
+from perfmodel.trace.columns import NONE
 
 HOST_HALF_FRAC = 0.15
 """assumed: half the 90 % interval of host time taken from another machine's profile."""
 HOST = "host"
 
 
-def path_interval(
-    timeline: Timeline, piece: Ints, durations: Durations, families: Sequence[str]
-) -> tuple[float, float]:
-    """90 % interval of the median step, microseconds.
+def path_interval(found: Scheduled, rank: int) -> tuple[float, float]:
+    """90 % interval of a rank's median step, microseconds.
 
     The error of a family's model on a device is one for all its pieces, so half-widths add up
     within a family; families are independent, so they add up in squares. Only what lies on the
     critical path counts.
     """
+    timeline, piece = found.timeline, found.built.piece
+    durations, families = found.durations, found.families
+    marks = np.flatnonzero(timeline.graph.marks.rank == rank)
     step_us = timeline.step_us
-    mark = int(np.argsort(step_us)[len(step_us) // 2])
+    mark = int(marks[np.argsort(step_us[marks])[len(marks) // 2]])
     below: dict[str, float] = {}
     above: dict[str, float] = {}
     for part in critical_path(timeline, mark, Walker.of(timeline)):

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from perfmodel.graph.opgraph.edits.named import NamedEdit, edited
 from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
-from perfmodel.prediction.shapes import HostCosts, host_costs, predict_shapes
+from perfmodel.prediction.host_costs import HostCosts, host_costs
+from perfmodel.prediction.shapes import predict_shapes
 from perfmodel.prediction.types import PathPiece, Prediction, Result
 from perfmodel.workload import Workload, load_workload, op_graph
 from perfmodel.workload.shards import heaviest_rank

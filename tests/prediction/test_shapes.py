@@ -11,7 +11,9 @@ from perfmodel.hardware import cluster
 from perfmodel.lowering import lower
 from perfmodel.overheads import Profile, Statistic
 from perfmodel.prediction import Result, predict_workload
-from perfmodel.prediction.shapes import HostCosts, predict_shapes, schedule_shapes
+from perfmodel.prediction.host_costs import HostCosts
+from perfmodel.prediction.scheduled import schedule_shapes
+from perfmodel.prediction.shapes import predict_shapes
 
 MACHINE = cluster("v100-sxm2-16gb")
 LARGE = OpGraph((Op("aten::mm", (Tensor((4096, 4096)), Tensor((4096, 4096)))),) * 3)

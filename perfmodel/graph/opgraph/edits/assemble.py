@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.graph.ops import NO_OP, Op, OpGraph
 
@@ -34,16 +35,27 @@ def assembled(graph: OpGraph, placed: Sequence[Placed], note: str) -> OpGraph:
     """
     new_of = {old: at for at, one in enumerate(placed) for old in one.covers}
     ops = tuple(replace(one.op, parent=new_of.get(one.op.parent, NO_OP)) for one in placed)
-    edges: set[tuple[int, int]] = set()
+    return replace(
+        graph,
+        ops=ops,
+        data=_between(graph.data, new_of),
+        waits=None if graph.waits is None else _between(graph.waits, new_of),
+        notes=(*graph.notes, note),
+    )
+
+
+def _between(edges: NDArray[np.int64], new_of: Mapping[int, int]) -> NDArray[np.int64]:
+    """Dependencies by new indices, those through ops that are gone joined."""
+    found: set[tuple[int, int]] = set()
     producers: defaultdict[int, list[int]] = defaultdict(list)
-    for producer, consumer in sorted(graph.data.tolist(), key=lambda edge: edge[1]):
+    for producer, consumer in sorted(edges.tolist(), key=lambda edge: edge[1]):
         sources = [producer] if producer in new_of else producers[producer]
         if consumer in new_of:
-            edges.update((new_of[source], new_of[consumer]) for source in sources)
+            found.update((new_of[source], new_of[consumer]) for source in sources)
         else:
             producers[consumer] += [s for s in sources if s not in producers[consumer]]
-    table = np.array(sorted(edge for edge in edges if edge[0] != edge[1]), np.int64)
-    return replace(graph, ops=ops, data=table.reshape(-1, 2), notes=(*graph.notes, note))
+    table = np.array(sorted(edge for edge in found if edge[0] != edge[1]), np.int64)
+    return table.reshape(-1, 2)
 
 
 def subtree(children: Sequence[Sequence[int]], index: int) -> list[int]:

@@ -1,0 +1,49 @@
+"""What times the host's work of a prediction from shapes: a profile, and how fast the host is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from perfmodel.hardware import Cluster, host
+from perfmodel.overheads import Profile, load_profile
+from perfmodel.overheads.shipped import shipped_for
+from perfmodel.transfer import host_ratio
+
+
+@dataclass(frozen=True)
+class HostCosts:
+    """What times the host's work, how much slower the target's host is, and that in words."""
+
+    profile: Profile
+    ratio: float
+    note: str
+    of_rank: Mapping[int, Profile] = field(default_factory=lambda: MappingProxyType({}))
+    """Profiles of single ranks, which count before `profile`: one may be slower than the others."""
+
+    def profile_of(self, rank: int) -> Profile:
+        """What times the host of `rank`."""
+        return self.of_rank.get(rank, self.profile)
+
+
+def host_costs(machine: Cluster, overheads: str | None = None) -> HostCosts:
+    """The saved profile `overheads`, or the one of the package that fits `machine` best.
+
+    Raises `ModelError` where there is no such profile.
+    """
+    if overheads is not None:
+        profile = load_profile(overheads)
+        return HostCosts(profile, 1.0, f"host overheads: {overheads}, as they are")
+    device = machine.node.device
+    chosen = shipped_for(device)
+    profile = load_profile(chosen.name)
+    if chosen.host is None:
+        taken = "assumed as fast as the host of its traces, which nobody names"
+        return HostCosts(profile, 1.0, f"host overheads: {chosen.name}; {taken}")
+    ratio = host_ratio(host(chosen.host), machine.node.host)
+    taken = (
+        f"scaled from {chosen.host} (assumed: its traces name no host) to "
+        f"{machine.node.host.name} by single-thread speed"
+    )
+    return HostCosts(profile, ratio, f"host overheads: {chosen.name}, {taken}")

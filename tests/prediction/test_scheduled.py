@@ -1,0 +1,107 @@
+"""Predictions from shapes of several ranks: collectives start when the last rank is there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perfmodel.errors import TraceError
+from perfmodel.graph.kinds import NodeKind
+from perfmodel.graph.ops import Op, OpGraph, Tensor
+from perfmodel.hardware import cluster
+from perfmodel.overheads import Profile, Statistic
+from perfmodel.prediction.host_costs import HostCosts
+from perfmodel.prediction.scheduled import Scheduled, met, schedule_shapes
+from perfmodel.prediction.shapes import predict_shapes
+
+MACHINE = cluster("dgx-1")
+VALUES = Tensor((1 << 20,), device="cuda:0")
+
+
+def _profile(each_us: float) -> Profile:
+    one = Statistic(1, each_us, 0.0, *(each_us,) * 5, each_us)
+    kinds = ("T1", "T2", "T3", "T4", "T5", "op_without_launch")
+    return Profile({(kind, None, None): one for kind in kinds})
+
+
+COSTS = HostCosts(_profile(5), 1.0, "", {1: _profile(50)})
+"""Rank 1 has a host ten times as slow."""
+
+
+def _reduce(name: str = "allreduce", elements: int = 1 << 20) -> Op:
+    about = {
+        "collective": "all_reduce" if name == "allreduce" else "all_to_all",
+        "process_group": "0",
+        "group_size": "2",
+        "dtype": "fp32",
+        "in_elements": str(elements),
+        "out_elements": str(elements),
+    }
+    return Op("record_param_comms", (VALUES,), attributes=about)
+
+
+def _graph(rank: int, *ops: Op) -> OpGraph:
+    return OpGraph(ops, rank=rank, world_size=2, source=f"rank{rank}.json")
+
+
+RELU = Op("aten::relu", (VALUES,))
+
+
+def _met(*graphs: OpGraph) -> Scheduled:
+    alone = [schedule_shapes(graph, MACHINE, COSTS) for graph in graphs]
+    return met(alone, [graph.source for graph in graphs])
+
+
+def test_the_fast_rank_waits_for_the_slow_one() -> None:
+    ops = (RELU, _reduce(), RELU)
+    alone = [schedule_shapes(_graph(rank, *ops), MACHINE, COSTS) for rank in (0, 1)]
+    found = _met(_graph(0, *ops), _graph(1, *ops))
+    graph, timeline = found.timeline.graph, found.timeline
+    assert graph.arrivals is not None
+    transfers, arrivals = graph.arrivals.T
+    starts, ends = timeline.start_us[transfers], timeline.end_us[transfers]
+    assert len(set(starts.tolist())) == len(set(ends.tolist())) == 1
+    np.testing.assert_allclose(starts, timeline.end_us[arrivals].max())
+    fast, slow = timeline.step_us
+    assert slow == pytest.approx(alone[1].timeline.step_us[0])
+    assert alone[0].timeline.step_us[0] < fast
+    assert (graph.nodes_.kind[transfers] == NodeKind.COLLECTIVE).all()
+    assert sorted(found.built.piece[transfers]) == [1, 4]
+    assert found.pieces_of(1).tolist() == [False] * 3 + [True] * 3
+
+
+def test_a_transfer_takes_what_the_largest_share_takes() -> None:
+    large = _graph(1, _reduce(elements=1 << 26))
+    one = schedule_shapes(large, MACHINE, COSTS)
+    found = _met(_graph(0, _reduce(elements=1 << 10)), large)
+    assert found.timeline.graph.arrivals is not None
+    transfers = found.timeline.graph.arrivals[:, 0]
+    taken = found.timeline.end_us[transfers] - found.timeline.start_us[transfers]
+    np.testing.assert_allclose(taken, one.durations.duration_us.max())
+
+
+def test_collectives_that_never_meet_name_ranks_and_collective() -> None:
+    with pytest.raises(TraceError, match=r"rank1\.json: comes to 'all_to_all' where rank0"):
+        _met(_graph(0, _reduce()), _graph(1, _reduce("alltoall")))
+
+
+def test_a_prediction_holds_every_rank_and_the_slowest_stands_for_the_job() -> None:
+    graphs = [_graph(rank, RELU, _reduce(), RELU) for rank in (0, 1)]
+    result, _ = predict_shapes(graphs, MACHINE, name="two", costs=COSTS)
+    assert [rank.rank for rank in result.ranks] == [0, 1]
+    assert result.rank.rank == 1
+    assert {row["family"]: row["count"] for row in result.families} == {
+        "vector": 2,
+        "collective": 1,
+    }
+    assert result.coverage["kernels"] == 3
+    waiting, working = (rank.comm_us for rank in result.ranks)
+    assert waiting > working
+
+
+def test_a_rank_alone_waits_for_nobody() -> None:
+    graph = _graph(0, RELU, _reduce())
+    result, _ = predict_shapes([graph], MACHINE, name="one", costs=replace(COSTS, of_rank={}))
+    assert len(result.ranks) == 1
