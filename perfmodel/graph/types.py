@@ -86,6 +86,15 @@ class StepMarks:
 
 
 @dataclass(frozen=True)
+class Carried:
+    """Edges between steps that repeat: `edges.target` of the step `distance` later than the one of
+    `edges.source`."""
+
+    edges: Edges
+    distance: Ints
+
+
+@dataclass(frozen=True)
 class ExecutionGraph:
     """Nodes bound to resources, and what each had to wait for."""
 
@@ -109,6 +118,8 @@ class ExecutionGraph:
     arrivals: Ints | None = None
     """Where ranks meet: rows (transfer, arrival) of collective nodes. The device is taken from the
     arrival on, waiting included."""
+    carried: Carried | None = None
+    """What a step waits for of the steps before it, in a graph of one step that repeats."""
 
     def __len__(self) -> int:
         return len(self.nodes_)
