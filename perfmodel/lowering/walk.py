@@ -19,7 +19,8 @@ Pieces: TypeAlias = tuple[Piece, ...]
 
 _READ_BY_RULES = (
     *("hash_size", "zipf_alpha", "unique_rows", "lookups", "copy", "pinned", "device"),
-    *("collective", "group_size", "dtype", "in_elements", "out_elements", GUESSED),
+    *("collective", "group_size", "nodes", "in_network", "dtype"),
+    *("in_elements", "out_elements", GUESSED),
 )
 """Attributes of an op that a rule may read."""
 _UNTOLD = frozenset(("annotation", "module"))

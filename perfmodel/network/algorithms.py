@@ -126,6 +126,27 @@ def multicast(calls: Calls) -> Plan:
     )
 
 
+@ALGORITHMS.register("in_network")
+def in_network(calls: Calls) -> Plan:
+    """The network's switches add and copy: a byte leaves a domain once, and comes once.
+
+    Within a domain pieces are added up before, and handed on after.
+    """
+    local = calls.local
+    none = np.zeros(len(calls))
+    return Plan(
+        link_hops=2.0 * np.minimum(local - 1, 1.0),
+        net_hops=none + 2.0,
+        link_bytes=2.0 * calls.size_bytes * (local - 1) / local,
+        net_bytes=calls.size_bytes,
+        message_bytes=calls.size_bytes / local,
+        messages=none,
+        applies=_is(calls, "all_reduce") & calls.in_network & calls.is_remote,
+        is_alone=none > 0,
+        protocols=("simple",),
+    )
+
+
 @ALGORITHMS.register("direct")
 def direct(calls: Calls) -> Plan:
     """Every rank sends to every other at once (all-to-all), or to the next (send and receive)."""

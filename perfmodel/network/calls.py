@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import ModelError
-from perfmodel.network.fabric import MULTICAST, Fabric
+from perfmodel.network.fabric import INFINIBAND, MULTICAST, Fabric
 from perfmodel.ops.rows import Ints, Rows
 from perfmodel.ops.spec import Floats
 
@@ -41,6 +41,8 @@ class Calls:
     """What the ranks of one domain together may send, one direction."""
     rank_nic_gb_per_s: Floats
     """What one rank alone may send."""
+    in_network: Bools
+    """Whether the network's switches may add up."""
 
     def __len__(self) -> int:
         return len(self.op)
@@ -87,13 +89,14 @@ def calls_of(rows: Rows, fabric: Fabric) -> Calls:
     Raises `ModelError` for dims that cannot be: fewer ranks than nodes, several domains without a
     network.
     """
-    size, ranks, nodes = (np.empty(len(rows)) for _ in range(3))
+    size, ranks, nodes, in_network = (np.empty(len(rows)) for _ in range(4))
     for op, index in rows.groups():
         dims = rows.dims_of(op, index)
-        size[index], ranks[index], nodes[index] = (
+        size[index], ranks[index], nodes[index], in_network[index] = (
             dims["size_bytes"],
             dims["ranks"],
             np.maximum(dims["nodes"], 1.0),
+            dims["in_network"],
         )
     ranks = np.maximum(ranks, 1.0)
     bad = np.flatnonzero(nodes > ranks)
@@ -127,6 +130,7 @@ def calls_of(rows: Rows, fabric: Fabric) -> Calls:
         network=np.full(n, fabric.network or ""),
         nic_gb_per_s=np.maximum(node_nic * nodes / domains, 1e-9),
         rank_nic_gb_per_s=np.maximum(one, 1e-9),
+        in_network=(in_network > 0) & (fabric.network == INFINIBAND),
     )
 
 

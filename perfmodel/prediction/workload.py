@@ -80,19 +80,21 @@ def _on(
     edits: Sequence[NamedEdit],
 ) -> tuple[Result, list[str]]:
     ranks = machine.gpus
-    rank = heaviest_rank(workload, ranks)
+    linked = machine.linked_gpus
+    rank = heaviest_rank(workload, ranks, linked)
     device = machine.node.device
     name = machine.name if machine.nodes == 1 else f"{machine.nodes} x {machine.name}"
 
     def run(training: bool) -> tuple[Result, list[str]]:
         graph = op_graph(
             workload,
-            batch,
+            batch if training == train else batch * workload.evaluation.batch_factor,
             ranks=ranks,
             rank=rank,
             target=device.target,
             train=training,
             threads=device.sm_count,
+            linked=linked,
         )
         is_tf32 = workload.implementation.precision == "tf32"
         graphs, undone = edited([graph], edits, must_change=training == train)

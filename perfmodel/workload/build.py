@@ -25,16 +25,20 @@ def op_graph(
     target: Target = "cuda",
     train: bool = True,
     threads: int = 1,
+    linked: int | None = None,
 ) -> OpGraph:
     """The ops of one step of `rank`; `batch` is global, of all `ranks`.
 
-    `target` decides what each op calls and on which thread the backward pass runs; `threads` are a
-    CPU's intra-op threads. With `train` off: the forward pass alone, without labels.
+    Links join `linked` ranks each (all, unless given); a network joins these groups. `target`
+    decides what each op calls and on which thread the backward pass runs; `threads` are a CPU's
+    intra-op threads. With `train` off: the forward pass alone, without labels.
     Raises `WorkloadError`.
     """
     total = workload.batch if batch is None else batch
     check_ranks(workload, total, ranks, rank)
-    run = Run(workload, total // ranks, ranks, rank, target, train, plan(workload, ranks))
+    near = linked if linked and ranks % linked == 0 else ranks
+    layout = plan(workload, ranks, near)
+    run = Run(workload, total // ranks, ranks, rank, target, train, layout, near)
     recorder = Recorder("cpu" if target == "cpu" else "cuda", threads=threads)
     recorder.tape = Tape() if train else None
     with _without_collector():

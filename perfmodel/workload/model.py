@@ -64,7 +64,7 @@ class Implementation:
     table_precision: Literal["fp32", "fp16"] = "fp32"
     exchange_precision: Literal["fp32", "fp16", "bf16"] = "fp32"
     optimizer_style: Literal["default", "loop", "foreach", "fused"] = "default"
-    sharding: Literal["table_wise", "row_wise", "balanced"] = "table_wise"
+    sharding: Literal["table_wise", "row_wise", "balanced", "planned", "hybrid"] = "table_wise"
     data_parallel_max_bytes: int = 0
     cuda_graphs: bool = False
     prefetch: bool = False
@@ -75,17 +75,21 @@ class Implementation:
 class Evaluation:
     """Evaluations that the benchmark's clock includes: one each `every_samples` of training.
 
-    `included` off leaves them out of the step time. One takes `samples` through the forward pass.
+    `included` off leaves them out of the step time. One takes `samples` through the forward pass,
+    `batch_factor` times as many at once as a training step takes.
     """
 
     included: bool = False
     every_samples: int = 0
     samples: int = 0
+    batch_factor: int = 1
 
     @property
     def forward_passes_per_step(self) -> float:
-        """Forward passes over a batch of the training's size that fall on one training step."""
-        return self.samples / self.every_samples if self.included else 0.0
+        """Forward passes over an evaluation's batch that fall on one training step."""
+        if not self.included:
+            return 0.0
+        return self.samples / self.every_samples / self.batch_factor
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ Target = Literal["cuda", "rocm", "cpu"]
 class Run:
     """A step of `workload` on one of `ranks`: `batch` samples of each rank, trained or not.
 
-    `plan` says which tables each rank holds.
+    `plan` says which tables each rank holds; links join `linked` ranks each.
     """
 
     workload: Workload
@@ -30,10 +30,16 @@ class Run:
     target: Target
     train: bool
     plan: Plan
+    linked: int
 
     @property
     def global_batch(self) -> int:
         return self.batch * self.ranks
+
+    @property
+    def groups(self) -> int:
+        """How many groups of linked ranks there are."""
+        return self.ranks // self.linked
 
     @cached_property
     def tables(self) -> tuple[Table, ...]:

@@ -31,13 +31,16 @@ SECTIONS: dict[str, type] = {
     "evaluation": Evaluation,
 }
 TOP_KEYS = ("schema", "title", "batch", "source", *SECTIONS, "tables")
-TABLE_KEYS = ("count", "rows", "dim", "pooling", "distribution", "alpha", "source")
+TABLE_KEYS = ("count", "rows", "dim", "pooling", "distribution", "alpha", "bags", "source")
+INDEPENDENT, BY_KEY = "independent", "by_key"
+"""Rows of a bag are drawn one by one; or one key is, and with it always come the same rows."""
 MAX_TABLES = 100_000
 LIMITS: dict[str, tuple[float, float]] = {
     "rows": (1, 1e13),
     "dim": (1, 1e5),
     "pooling": (1e-3, 1e6),
     "alpha": (0, 10),
+    "key_rows": (0, 1e13),
     "count": (1, MAX_TABLES),
     "batch": (1, 1e9),
     "layers": (1, 100),
@@ -49,6 +52,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "data_parallel_max_bytes": (0, 1e15),
     "every_samples": (0, 1e15),
     "samples": (0, 1e15),
+    "batch_factor": (1, 1e6),
 }
 """Key to the smallest and the largest value that can exist."""
 
@@ -142,6 +146,11 @@ def _group(table: Section, where: str) -> list[Table]:
         raise WorkloadError(f"{where}: alpha is missing: a zipf distribution needs its exponent")
     if distribution == "uniform" and alpha != 0:
         raise WorkloadError(f"{where}: alpha: a uniform distribution has none, got {_short(alpha)}")
+    bags = table.get("bags", INDEPENDENT)
+    if bags not in (INDEPENDENT, BY_KEY):
+        raise WorkloadError(
+            f'{where}: bags: expected "{INDEPENDENT}" or "{BY_KEY}", got {_short(bags)}'
+        )
     columns = {"rows": table["rows"], "dim": table["dim"], "alpha": alpha}
     columns["pooling"] = table.get("pooling", 1.0)
     lengths = {key: len(value) for key, value in columns.items() if isinstance(value, list)}
@@ -157,6 +166,8 @@ def _group(table: Section, where: str) -> list[Table]:
         ]
         for key, value in columns.items()
     }
+    if bags == BY_KEY:
+        checked["key_rows"] = checked["rows"]
     return [
         Table(**{key: values[number % len(values)] for key, values in checked.items()})
         for number in range(count)

@@ -6,10 +6,18 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 from perfmodel.errors import WorkloadError
+from perfmodel.workload.eager.optimizers import STATES
 from perfmodel.workload.model import Workload
+from perfmodel.workload.planner import CAPACITY_BYTES, planned
 from perfmodel.workload.tables import Table
 
 FP32_BYTES = 4
+LINKED_TABLE_COST, REMOTE_TABLE_COST = 7 / 4, 67 / 4
+"""Work of a table's exchange, in rows looked up: between GPUs that links join, between nodes.
+
+Source: MEM_COMM_BW_RATIO of the submissions' configurations for one DGX H100 and for eight, over
+the planner's default MEM_COMM_WORK_RATIO.
+"""
 IN_TURN = ("pytorch", "reference", "fbgemm")
 """Implementations that deal out tables one after the other, without regard to their size."""
 
@@ -32,18 +40,25 @@ class Shard:
 
 @dataclass(frozen=True)
 class Plan:
-    """Per rank the shards that it holds; `replicated` tables every rank holds."""
+    """Per rank the shards that it holds; `replicated` tables every rank holds.
+
+    `domains`: per group of ranks that links join, the parts that it has of tables, each of which
+    lies in equal parts on all its ranks; empty where ranks are planned for one by one.
+    """
 
     shards: tuple[tuple[Shard, ...], ...]
     replicated: tuple[int, ...] = ()
+    domains: tuple[tuple[Shard, ...], ...] = ()
 
 
-def plan(workload: Workload, ranks: int) -> Plan:
+def plan(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
     """How `workload.implementation.sharding` lays the tables out over `ranks`.
 
-    `table_wise`: whole tables. `row_wise`: a part of every table on every rank. `balanced`: tables
-    with more than their share of the lookups in parts. Tables of at most `data_parallel_max_bytes`
-    are replicated. Raises `WorkloadError` where whole tables are too few for the ranks.
+    `table_wise`: whole tables. `row_wise`: a part of every table on every rank; `hybrid` as well,
+    but for the rows that are frequent. `balanced`: tables with more than their share of the lookups
+    in parts. `planned`: see `planner`; where links join `linked` ranks each, tables go to these
+    groups. Tables of at most `data_parallel_max_bytes` are replicated. Raises `WorkloadError` where
+    whole tables are too few for the ranks.
     """
     software = workload.implementation
     numbers = range(len(workload.tables))
@@ -53,7 +68,9 @@ def plan(workload: Workload, ranks: int) -> Plan:
         if ranks > 1 and _bytes(workload.tables[number]) <= software.data_parallel_max_bytes
     )
     split = [number for number in numbers if number not in set(replicated)]
-    if software.sharding == "row_wise" and ranks > 1:
+    if software.sharding == "planned":
+        return _planned(workload, split, replicated, ranks, min(linked or ranks, ranks))
+    if software.sharding in ("row_wise", "hybrid"):
         every = tuple(Shard(number, ranks) for number in split)
         return Plan((every,) * ranks, replicated)
     shards = [Shard(number) for number in split]
@@ -67,6 +84,27 @@ def plan(workload: Workload, ranks: int) -> Plan:
     if software.name in IN_TURN:
         return Plan(tuple(tuple(shards[rank::ranks]) for rank in range(ranks)), replicated)
     return Plan(_dealt(workload, shards, ranks), replicated)
+
+
+def _planned(
+    workload: Workload, numbers: list[int], replicated: tuple[int, ...], ranks: int, linked: int
+) -> Plan:
+    """Groups of linked ranks are what is planned for where there are several, else ranks."""
+    groups = ranks // linked
+    within = linked if groups > 1 else 1
+    states = 1 + STATES[workload.training.table_optimizer]
+    held, parts = planned(
+        {number: workload.tables[number] for number in numbers},
+        groups if groups > 1 else ranks,
+        table_cost=REMOTE_TABLE_COST if groups > 1 else LINKED_TABLE_COST,
+        row_bytes=workload.dim * FP32_BYTES * states,
+        capacity_bytes=CAPACITY_BYTES * within,
+    )
+    shards = [tuple(Shard(number, parts[number] * within) for number in own) for own in held]
+    if groups == 1:
+        return Plan(tuple(shards), replicated)
+    domains = tuple(tuple(Shard(number, parts[number]) for number in own) for own in held)
+    return Plan(tuple(own for own in shards for _ in range(linked)), replicated, domains)
 
 
 def _in_parts(workload: Workload, numbers: list[int], ranks: int) -> list[Shard]:
@@ -105,8 +143,8 @@ def _bytes(table: Table) -> int:
     return table.rows * table.dim * FP32_BYTES
 
 
-def heaviest_rank(workload: Workload, ranks: int) -> int:
+def heaviest_rank(workload: Workload, ranks: int, linked: int | None = None) -> int:
     """The rank whose tables are read and sent most, the first of several; `WorkloadError`."""
-    shards = plan(workload, ranks).shards
+    shards = plan(workload, ranks, linked).shards
     work = [sum(_work(shard.of(workload.tables)) for shard in own) for own in shards]
     return work.index(max(work))

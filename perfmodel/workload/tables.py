@@ -21,17 +21,27 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 class Table:
     """One embedding table: `rows` of `dim` elements, and `pooling` lookups per sample on average.
 
-    `alpha` is the exponent of the Zipf distribution of accesses, 0 where they are uniform.
+    `alpha` is the exponent of the Zipf distribution of accesses, 0 where they are uniform. With
+    `key_rows` a sample draws one key of so many, by `alpha`, and always the same rows come with the
+    same key, spread evenly over the table (synthetic multi-hot data).
     """
 
     rows: int
     dim: int
     pooling: float = 1.0
     alpha: float = 0.0
+    key_rows: int = 0
 
     def lookups(self, batch: int) -> int:
         """Rows that `batch` samples look up, repeats counted."""
         return max(1, round(batch * self.pooling))
+
+    def unique_rows(self, batch: int) -> float:
+        """Distinct rows expected among them."""
+        if not self.key_rows:
+            return expected_unique_rows(self.rows, self.alpha, self.lookups(batch))
+        keys = expected_unique_rows(self.key_rows, self.alpha, batch)
+        return expected_unique_rows(self.rows, 0.0, max(1, round(keys * self.pooling)))
 
 
 def lookups(tables: Sequence[Table], batch: int) -> Lookups:
@@ -41,10 +51,8 @@ def lookups(tables: Sequence[Table], batch: int) -> Lookups:
         dim=tuple(table.dim for table in tables),
         batch=(batch,) * len(tables),
         pooling=tuple(table.pooling for table in tables),
-        unique_rows=tuple(
-            expected_unique_rows(table.rows, table.alpha, table.lookups(batch)) for table in tables
-        ),
-        alpha=tuple(table.alpha for table in tables),
+        unique_rows=tuple(table.unique_rows(batch) for table in tables),
+        alpha=tuple(0.0 if table.key_rows else table.alpha for table in tables),
     )
 
 
@@ -74,6 +82,18 @@ def popular_share(rows: int, alpha: float, most_popular: ArrayLike) -> NDArray[n
     if alpha == 0:
         return kept / rows
     return _below(kept + 1, rows, alpha)
+
+
+def rows_above(table: Table, probability: float) -> int:
+    """How many of the most popular rows of `table` one lookup hits with at least `probability`."""
+    if table.alpha == 0:
+        return table.rows if 1 / table.rows >= probability else 0
+    low, high = 0, table.rows
+    while low < high:
+        middle = (low + high + 1) // 2
+        mine = float(_probability(np.array(float(middle)), table.rows, table.alpha))
+        low, high = (middle, high) if mine >= probability else (low, middle - 1)
+    return low
 
 
 def _probability(rank: NDArray[np.float64], rows: int, alpha: float) -> NDArray[np.float64]:

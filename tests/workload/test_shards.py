@@ -74,7 +74,9 @@ def test_wire_volume_of_whole_tables(software: str) -> None:
 def test_dense_gradients_are_reduced_once() -> None:
     graph = op_graph(load_workload("dlrm-dcnv2"), 1024, ranks=8, rank=3)
     reduced = [op for op in graph.ops if op.name == "c10d::allreduce_"]
-    dense = int(reduced[0].attributes["in_elements"])
+    small = sum(table.rows for table in load_workload("dlrm-dcnv2").tables if table.rows <= 7812)
+    dense = int(reduced[0].attributes["in_elements"]) - small * 128
+    assert len(reduced) == 1
     assert dense == pytest.approx(16.04e6, rel=0.001)
     assert {op.attributes["group_size"] for op in reduced} == {"8"}
 

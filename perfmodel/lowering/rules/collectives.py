@@ -11,6 +11,8 @@ from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece
 
 RECEIVED = ("all_gather", "gather", "recv")
 """Collectives whose size is what a rank ends up with; of all others, what it gives."""
+EXCHANGED = ("all_to_all",)
+"""Collectives that take as long as the larger of what a rank gives and gets."""
 TABLE = {
     "gather": "all_gather",
     "scatter": "broadcast",
@@ -40,8 +42,11 @@ def collective(op: Op) -> Sequence[Piece]:
     if name not in KNOWN:
         return ()
     elements = about.get("out_elements" if word in RECEIVED else "in_elements")
+    if word in EXCHANGED:
+        elements = max(elements, about.get("out_elements"), key=lambda text: float(text or 0))
     dtype = about.get("dtype", "fp32")
     size_bytes = float(elements or 0) * bytes_of(dtype)
     dims = {"size_bytes": max(size_bytes, ONE_BYTE), "ranks": float(about.get("group_size", 2))}
+    dims |= {key: float(about[key]) for key in ("nodes", "in_network") if key in about}
     guessed = elements is None and name != "barrier"
     return (Piece(name, dims, dtype, kind="collective", stream="comm", guessed=guessed),)

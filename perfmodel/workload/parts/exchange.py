@@ -25,8 +25,12 @@ def described(
     received: Tensor,
     ranks: int,
     splits: tuple[Sequence[int], Sequence[int]] | None = None,
+    nodes: int | None = None,
 ) -> dict[str, str]:
-    """A collective's attributes: kind, group, elements sent and received, and how they split."""
+    """A collective's attributes: kind, group, elements sent and received, and how they split.
+
+    `nodes`: over so many the ranks are spread, where they do not fill them one by one.
+    """
     about = {
         "collective": kind,
         "process_group": GROUP,
@@ -35,6 +39,8 @@ def described(
         "in_elements": str(sent.elements),
         "out_elements": str(received.elements),
     }
+    if nodes is not None:
+        about["nodes"] = str(nodes)
     if splits is not None:
         about["in_split"], about["out_split"] = (",".join(map(str, each)) for each in splits)
     return about
@@ -63,21 +69,44 @@ def all_to_all_call(
     sizes: Sequence[int],
     *,
     is_async: bool = False,
+    nodes: int | None = None,
 ) -> None:
     """The collective itself: `c10d::alltoall_base_`."""
     splits, own = tuple(sizes), tuple(sent_sizes)
     r.begin("c10d::alltoall_base_", received, sent, None, splits, own, is_async, NO_TIMEOUT)
-    about = described("all_to_all", sent, received, len(splits), (own, splits))
+    about = described("all_to_all", sent, received, len(splits), (own, splits), nodes)
     collective(r, about, sent, received)
     r.end(None, about=about)
 
 
-def all_reduce(r: Recorder, bucket: Tensor, ranks: int) -> None:
-    """The sum over all ranks, into `bucket`; it goes on beside what follows."""
+def all_reduce(r: Recorder, bucket: Tensor, ranks: int, *, in_network: bool = False) -> None:
+    """The sum over all ranks, into `bucket`; it goes on beside what follows.
+
+    `in_network`: switches of the network may add up.
+    """
     r.begin("c10d::allreduce_", (bucket,), None, None, None, True, NO_TIMEOUT)
     about = described("all_reduce", bucket, bucket, ranks)
+    if in_network:
+        about["in_network"] = "1"
     collective(r, about, bucket)
     r.end((bucket,), None, about=about)
+
+
+def even_all_to_all(
+    r: Recorder, sent: Tensor, received: Tensor, ranks: int, *, nodes: int | None = None
+) -> None:
+    """From each of `ranks` its share of `received`, to each one of `sent`; beside what follows."""
+    own, theirs = ([x.elements // ranks] * ranks for x in (sent, received))
+    all_to_all_call(r, sent, received, own, theirs, is_async=True, nodes=nodes)
+
+
+def among_linked(r: Recorder, kind: str, sent: Tensor, received: Tensor, ranks: int) -> None:
+    """`kind` (`reduce_scatter all_gather`) of `sent` into `received` among linked ranks."""
+    name = {"reduce_scatter": "c10d::_reduce_scatter_base_", "all_gather": "c10d::_allgather_base_"}
+    r.begin(name[kind], received, sent, None, True, NO_TIMEOUT)
+    about = described(kind, sent, received, ranks)
+    collective(r, about, sent, received)
+    r.end(None, about=about)
 
 
 @rule("_AlltoAllSingle", "_AlltoAllSingleBackward")

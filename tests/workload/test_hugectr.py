@@ -1,0 +1,83 @@
+"""HugeCTR's step: what travels, what waits for what, how many rows are touched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from perfmodel.graph.ops import OpGraph
+from perfmodel.hardware import cluster, load
+from perfmodel.lowering import lower
+from perfmodel.lowering.build import _consumed
+from perfmodel.prediction import predict_workload
+from perfmodel.workload import Table, load_workload, op_graph
+from perfmodel.workload.parts.hybrid import split_of
+from perfmodel.workload.run import Run
+from perfmodel.workload.shards import plan
+from perfmodel.workload.tables import expected_unique_rows, rows_above
+
+
+def collectives(graph: OpGraph, kind: str) -> list[dict[str, str]]:
+    return [
+        dict(op.attributes)
+        for op in graph.ops
+        if op.name == "record_param_comms" and op.attributes["collective"] == kind
+    ]
+
+
+def test_rows_that_come_with_a_key_are_as_many_as_its_keys() -> None:
+    """A batch that always names one key of many touches `pooling` rows, evenly drawn."""
+    table = Table(10**6, 8, 10, alpha=9.0, key_rows=10**6)
+    assert table.unique_rows(1000) == pytest.approx(10 * expected_unique_rows(10**6, 9, 1000), 0.01)
+    assert table.unique_rows(1000) < 40 < Table(10**6, 8, 10).unique_rows(1000)
+
+
+def test_popular_rows_are_counted() -> None:
+    """Zipf with exponent 1 of two rows: log(2)/log(3) and log(3/2)/log(3)."""
+    table = Table(2, 8, alpha=1.0)
+    assert [rows_above(table, p) for p in (0.7, 0.6, 0.37, 0.36)] == [0, 1, 1, 2]
+    assert rows_above(Table(10, 8), 0.1) == 10
+
+
+def test_frequent_and_other_vectors_are_all() -> None:
+    workload = load_workload("dlrm-mlperf")
+    run = Run(workload, 6912, 8, 0, "cuda", True, plan(workload, 8), 8)
+    found = split_of(run)
+    assert found.frequent_vectors + found.other_vectors == pytest.approx(26)
+    assert found.other_unique_rows <= found.other_vectors * run.global_batch
+
+
+def test_between_nodes_an_exchange_takes_one_rank_of_each() -> None:
+    graph = op_graph(load_workload("dlrm-dcnv2"), 2048, ranks=16, linked=8)
+    exchanges = collectives(graph, "all_to_all")
+    assert [(each["group_size"], each["nodes"]) for each in exchanges] == [("2", "2")] * 2
+    sums = collectives(graph, "reduce_scatter") + collectives(graph, "all_gather")
+    assert [each["group_size"] for each in sums] == ["8", "8"]
+    assert collectives(graph, "all_reduce")[0]["in_network"] == "1"
+
+
+@pytest.mark.parametrize("name", ["dlrm-dcnv2", "dlrm-mlperf", "torchrec-golden"])
+def test_kernels_wait_for_what_comes_from_other_ranks(name: str) -> None:
+    """Each exchange of rows, forward and backward, has a kernel that reads its result."""
+    device = cluster(load("dgx-h100")).node.device
+    graph = op_graph(load_workload(name), 2048, ranks=8)
+    lowered = lower(graph, "cuda", device=device)
+    needs = _consumed(lowered)
+    assert needs is not None
+    read = {producer for producers in needs.values() for producer in producers}
+    rows = [
+        index
+        for index, op in enumerate(graph.ops)
+        if op.name == "record_param_comms" and op.attributes["collective"] == "all_to_all"
+        if op.phase != "input"
+    ]
+    assert len(rows) >= 2
+    assert read.issuperset(rows)
+
+
+def test_a_step_takes_longer_on_fewer_devices() -> None:
+    node = cluster(load("dgx-h100")).node
+    parts = [replace(node, gpus=gpus) for gpus in (4, 8)]
+    four, eight = predict_workload("dlrm-dcnv2", hardware=parts, batch=32768).results
+    assert four.step_us > eight.step_us
