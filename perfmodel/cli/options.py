@@ -91,6 +91,14 @@ ProfilerOverheadOption = Annotated[
         help="Take this much off T1 to T5 for every event that the profiler recorded in them.",
     ),
 ]
+CodecOption = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        metavar="REGEX=DTYPE[,elements=N]",
+        help="What if collectives whose operators fit REGEX sent fp16 or bf16 instead of fp32? "
+        "Kernels that encode and decode are put in. May be repeated.",
+    ),
+]
 HardwareOption = Annotated[
     Optional[list[str]],  # noqa: UP045
     typer.Option(

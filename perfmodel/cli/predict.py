@@ -12,6 +12,7 @@ import typer
 
 from perfmodel.cli.options import (
     DEFAULT_MAX_GB,
+    CodecOption,
     EditOption,
     FormatOption,
     HardwareOption,
@@ -86,6 +87,7 @@ def predict(
     scale: ScaleOption = None,
     remove: RemoveOption = None,
     edit: EditOption = None,
+    codec: CodecOption = None,
     et: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(metavar="FILE", help="The execution trace that belongs to TRACE."),
@@ -144,6 +146,7 @@ def predict(
             "--replay": replay,
             "--scale": scale,
             "--remove": remove,
+            "--codec": codec,
             "--et": et,
             "--save-overheads": save_overheads,
             "--leave-one-step-out": leave_one_step_out,
@@ -163,7 +166,7 @@ def predict(
     from perfmodel.trace import read
 
     targets = _targets(hardware or (), settings or ())
-    _check_before_reading(scale or (), remove or (), edit or (), overheads)
+    _check_before_reading(scale or (), remove or (), edit or (), codec or (), overheads)
     demo = None
     with working(f"reading {trace or 'the bundled demo'}"):
         if trace is None:
@@ -186,6 +189,7 @@ def predict(
             leave_one_step_out=leave_out,
             batch=batch,
             edit=edit or (),
+            codec=codec or (),
         )
 
     with working("predicting"):
@@ -231,12 +235,17 @@ def _targets(hardware: Sequence[str], settings: Sequence[str]) -> list[str | Nod
 
 
 def _check_before_reading(
-    scale: Sequence[str], remove: Sequence[str], edit: Sequence[str], overheads: str | None
+    scale: Sequence[str],
+    remove: Sequence[str],
+    edit: Sequence[str],
+    codec: Sequence[str],
+    overheads: str | None,
 ) -> None:
     """Fail on what is wrong by itself before a large trace is read."""
     from perfmodel.graph.opgraph.edits.named import NamedEdit
     from perfmodel.overheads import load_profile
     from perfmodel.prediction import Scale
+    from perfmodel.prediction.codec import Codec
 
     for text in scale:
         Scale.parse(text)
@@ -244,6 +253,8 @@ def _check_before_reading(
         Scale.parse_removal(text)
     for text in edit:
         NamedEdit.parse(text)
+    for text in codec:
+        Codec.parse(text)
     if overheads:
         load_profile(overheads)
 

@@ -129,7 +129,7 @@ def require_model_options(trace: Trace, scales: bool, leave_out: bool) -> None:
     """Raise `UsageError` for options that change measured times: there are none here."""
     if scales:
         raise UsageError(
-            f"{trace.source}: --scale and --remove change a schedule of measured times; "
+            f"{trace.source}: --scale, --remove and --codec change a schedule of measured times; "
             "in mode model use --edit, --set or another --hardware"
         )
     if leave_out:

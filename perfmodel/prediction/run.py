@@ -15,12 +15,13 @@ from perfmodel.graph import build_graph
 from perfmodel.graph.kinds import Cause, Scope
 from perfmodel.graph.opgraph.edits.named import NamedEdit
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.hardware import Node
+from perfmodel.hardware import Node, cluster
 from perfmodel.overheads import load_profile
+from perfmodel.prediction.codec import Codec, with_codecs
 from perfmodel.prediction.from_trace import predict_ops, require_model_options
 from perfmodel.prediction.leave_out import left_out_step_us
 from perfmodel.prediction.result import fallback_frac, summarise
-from perfmodel.prediction.transferred import transferred
+from perfmodel.prediction.transferred import source_device, transferred
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.prediction.whatif import Scale, scaled
 from perfmodel.timeline.schedule import measured, schedule
@@ -51,11 +52,13 @@ def predict(
     leave_one_step_out: bool = False,
     batch: int | None = None,
     edit: Sequence[str] = (),
+    codec: Sequence[str] = (),
 ) -> Prediction:
     """Per-batch time of a trace: replayed on its own machine, or on others.
 
     `hardware` names devices or nodes of the catalogue, or TOML files, or is nodes; without it the
-    trace is replayed. `scale` and `remove` are what-ifs (`Scale.parse`). `overheads` names a saved
+    trace is replayed. `scale` and `remove` are what-ifs (`Scale.parse`), and so is `codec`, which
+    narrows what collectives send in a replay (`Codec.parse`). `overheads` names a saved
     profile whose means replace the measured host costs. `leave_one_step_out` takes each step's host
     costs from the other steps. In mode `model`, the default of what has no times, shapes alone
     count, `batch` rescales them, `edit` changes the ops (`NamedEdit.parse`), and without `hardware`
@@ -63,9 +66,10 @@ def predict(
     not fit.
     """
     named_edits = [NamedEdit.parse(text) for text in edit]
+    codecs = [Codec.parse(text) for text in codec]
     mode = mode or _usual_mode(trace, bool(hardware), batch is not None or bool(edit))
     if mode == MODEL:
-        require_model_options(trace, bool(scale or remove), leave_one_step_out)
+        require_model_options(trace, bool(scale or remove or codec), leave_one_step_out)
         named = str(overheads) if overheads is not None else None
         return predict_ops(
             trace,
@@ -87,7 +91,13 @@ def predict(
     duration = graph.nodes_.duration_us
     if overheads is not None:
         duration = _profiled(graph, duration, overheads)
-    edited = bool(edits) or overheads is not None
+    if codecs:
+        if mode != REPLAY:
+            raise UsageError("--codec is for mode replay, on the trace's own machine")
+        machine = cluster(source_device(trace, "it"))
+        graph, duration, notes = with_codecs(trace, graph, duration, codecs, machine)
+        warnings += notes
+    edited = bool(edits or codecs) or overheads is not None
     results = []
     for target in hardware or (None,):
         moved = None if target is None else transferred(trace, graph, duration, target)

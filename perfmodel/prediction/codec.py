@@ -1,0 +1,214 @@
+"""What if the payload of collectives were sent in a narrower type? Codecs cost kernels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfmodel.duration import durations_of
+from perfmodel.errors import UsageError
+from perfmodel.graph.insert import Around, with_kernels
+from perfmodel.graph.kinds import NodeKind
+from perfmodel.graph.types import ExecutionGraph
+from perfmodel.hardware import Cluster
+from perfmodel.ops.rows import Rows
+from perfmodel.prediction.stacks import stack_of
+from perfmodel.trace import RankTrace, Trace
+from perfmodel.trace.columns import NONE, Floats
+
+WIDE_BYTES, BOOL_BYTES = 4.0, 1.0
+BACKWARD = "Backward"
+"""In the operators around an exchange of gradients."""
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """A kernel that streams the payload once: bytes read and written per element."""
+
+    name: str
+    read_bytes: float
+    written_bytes: float
+
+
+@dataclass(frozen=True)
+class _Codec:
+    """A type for payloads: its bytes, and whether values are clamped to its range before."""
+
+    item_bytes: float
+    clamps: bool
+
+
+CODECS = {"fp16": _Codec(2.0, clamps=True), "bf16": _Codec(2.0, clamps=False)}
+"""bf16 reaches as far as fp32, so nothing is clamped.
+Source: FBGEMM's `fp32_to_fp16_with_clamp`, recalled; TorchRec's `QuantizedCommCodecs`."""
+_MASKS = (
+    _Stream("codec: compare", WIDE_BYTES, BOOL_BYTES),
+    _Stream("codec: compare", WIDE_BYTES, BOOL_BYTES),
+    _Stream("codec: and", 2 * BOOL_BYTES, BOOL_BYTES),
+)
+_MASKED = (_Stream("codec: where", WIDE_BYTES + BOOL_BYTES, WIDE_BYTES),)
+"""What autograd does for a clamp: masks of what was inside the range, applied to the gradient."""
+
+
+@dataclass(frozen=True)
+class Codec:
+    """Collectives whose operators `pattern` fits send `dtype`: `REGEX=DTYPE[,elements=N]`."""
+
+    text: str
+    pattern: re.Pattern[str]
+    dtype: str
+    elements: int | None
+
+    @classmethod
+    def parse(cls, text: str) -> Codec:
+        """From the command line's `--codec`; raises `UsageError` saying what is wrong."""
+        what, equals, how = text.rpartition("=")
+        elements = None
+        if what.endswith(",elements") and how.isdecimal() and int(how) > 0:
+            elements = int(how)
+            what, equals, how = what.removesuffix(",elements").rpartition("=")
+        if not (what and equals) or how not in CODECS:
+            raise UsageError(
+                f"--codec {text!r}: expected REGEX=DTYPE[,elements=N], DTYPE one of "
+                f"{', '.join(CODECS)}, N a whole number above 0"
+            )
+        try:
+            return cls(text, re.compile(what), how, elements)
+        except re.error as error:
+            raise UsageError(f"--codec {text!r}: not a regular expression: {error}") from None
+
+
+def with_codecs(
+    trace: Trace,
+    graph: ExecutionGraph,
+    duration_us: Floats,
+    codecs: Sequence[Codec],
+    machine: Cluster,
+) -> tuple[ExecutionGraph, Floats, list[str]]:
+    """The graph with the codecs' kernels, the durations of its nodes with shorter transfers, and
+    what a user should know.
+
+    A codec is matched against the operators and annotations around a collective's launch, as in
+    `forward / _AlltoAllSingle / c10d::alltoall_base_`. A transfer shrinks as the model of its
+    collective says for the smaller payload. Raises `UsageError` where a codec matches no
+    collective, or the size of a payload is neither recorded nor given.
+    """
+    ranks = {rank.rank: rank for rank in trace.ranks}
+    stacks = _stacks(trace, graph)
+    taken = duration_us.copy()
+    around: list[Around] = []
+    notes = []
+    clamped = any(CODECS[codec.dtype].clamps for codec in codecs)
+    for codec in codecs:
+        chosen = [(pair, text) for pair, text in stacks if codec.pattern.search(text)]
+        if not chosen:
+            raise UsageError(f"--codec {codec.text!r} matches no collective of this trace")
+        for (arrival, transfer), text in chosen:
+            rank = ranks[int(graph.nodes_.rank[transfer])]
+            elements = codec.elements or _recorded(rank, graph, transfer)
+            if elements is None:
+                raise UsageError(
+                    f"--codec {codec.text!r}: the trace does not record how many elements "
+                    f"{graph.labels[transfer][:60]!r} sends: say ,elements=N"
+                )
+            taken[transfer] *= _shrinkage(codec.dtype, elements, trace, rank, machine)
+            around.append(_around(arrival, transfer, codec.dtype, elements, text, clamped, machine))
+        added_us = sum(us for _, us in _work(around[-1])) if around else 0.0
+        notes.append(
+            f"codec {codec.text}: {len(chosen)} collectives, {added_us:.0f} us of kernels around "
+            "the last; their launches take the host no time"
+        )
+    edited = with_kernels(graph, around)
+    added = len(edited) - len(graph)
+    return edited, np.append(taken, edited.nodes_.duration_us[len(edited) - added :]), notes
+
+
+def _work(one: Around) -> list[tuple[str, float]]:
+    return [*one.before, *one.beside, *one.behind]
+
+
+def _stacks(trace: Trace, graph: ExecutionGraph) -> list[tuple[tuple[int, int], str]]:
+    """((arrival, transfer), operators around the launch) of every collective on a device."""
+    if graph.arrivals is not None:
+        met = {int(transfer): int(arrival) for transfer, arrival in graph.arrivals}
+    else:
+        met = {}
+    gone = set(met.values())
+    linked = {
+        rank.rank: dict(zip(links.device_rows.tolist(), links.device_launch.tolist(), strict=True))
+        for rank, links in zip(trace.ranks, trace.links, strict=True)
+    }
+    ranks = {rank.rank: rank for rank in trace.ranks}
+    found = []
+    is_collective = (graph.nodes_.kind == NodeKind.COLLECTIVE) & graph.on_device
+    for node in np.flatnonzero(is_collective).tolist():
+        rank = int(graph.nodes_.rank[node])
+        launch = linked[rank].get(int(graph.nodes_.row[node]), NONE)
+        if node in gone or launch == NONE:
+            continue
+        found.append(((met.get(node, node), node), stack_of(ranks[rank], launch)))
+    return found
+
+
+def _recorded(rank: RankTrace, graph: ExecutionGraph, node: int) -> int | None:
+    elements = int(rank.in_elements[graph.nodes_.row[node]])
+    return elements if elements > 0 else None
+
+
+def _shrinkage(dtype: str, elements: int, trace: Trace, rank: RankTrace, machine: Cluster) -> float:
+    """Modelled time of the narrow payload over that of the wide one."""
+    ranks = float(max(rank.world_size or 1, len(trace.ranks), 2))
+    rows = Rows.of(
+        [
+            {"op": "all_to_all", "dtype": "fp32", "direction": "fwd", "ranks": ranks}
+            | {"size_bytes": elements * item}
+            for item in (CODECS[dtype].item_bytes, WIDE_BYTES)
+        ]
+    )
+    narrow, wide = durations_of(rows, machine).duration_us.tolist()
+    return float(narrow / wide)
+
+
+def _around(
+    arrival: int,
+    transfer: int,
+    dtype: str,
+    elements: int,
+    stack: str,
+    clamped: bool,
+    machine: Cluster,
+) -> Around:
+    """Encoding before a collective and decoding behind it; behind an exchange of gradients also
+    what the gradient of a clamp takes."""
+    item = CODECS[dtype].item_bytes
+    narrow = _Stream("codec: encode", WIDE_BYTES, item)
+    widen = _Stream("codec: decode", item, WIDE_BYTES)
+    clamp = (_Stream("codec: clamp", WIDE_BYTES, WIDE_BYTES),) if CODECS[dtype].clamps else ()
+    is_backward = BACKWARD in stack
+    masks, masked = (_MASKS, _MASKED) if is_backward and clamped else ((), ())
+    parts = ((*clamp, narrow), masks, (widen, *masked))
+    streams = [stream for part in parts for stream in part]
+    times = iter(_times_us(streams, elements, machine))
+    before, beside, behind = ([(one.name, next(times)) for one in part] for part in parts)
+    return Around(arrival, transfer, before, beside, behind)
+
+
+def _times_us(streams: Sequence[_Stream], elements: int, machine: Cluster) -> list[float]:
+    rows = Rows.of(
+        [
+            {
+                "op": "elementwise",
+                "dtype": "fp32",
+                "direction": "fwd",
+                "elements": float(elements),
+                "reads": one.read_bytes / WIDE_BYTES,
+                "writes": one.written_bytes / WIDE_BYTES,
+            }
+            for one in streams
+        ]
+    )
+    found: list[float] = durations_of(rows, machine).duration_us.tolist()
+    return found
