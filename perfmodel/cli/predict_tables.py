@@ -97,6 +97,19 @@ def _say_rate(console: Console, source: Mapping[str, Any], result: Result) -> No
     if "workload" in source:
         rate = source["batch"] / result.step_us * US_PER_S
         say(console, f"{_name(result)}: {rate:,.0f} samples per second")
+    if result.bound_by and result.latency_us is not None:
+        say(
+            console,
+            f"{_name(result)}: bound by {_shares(result.bound_by)}; one step alone takes "
+            f"{human_us(result.latency_us)}",
+        )
+
+
+def _shares(taken_us: Mapping[str, float]) -> str:
+    """The largest first, those below a hundredth left out."""
+    total = sum(taken_us.values())
+    kept = [(name, us) for name, us in taken_us.items() if us >= 0.01 * total]
+    return ", ".join(f"{name} {percent(us, total)}" for name, us in kept)
 
 
 def _show_parts(console: Console, results: Sequence[Result]) -> None:

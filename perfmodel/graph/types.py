@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -67,6 +67,10 @@ class Edges:
 
     def __len__(self) -> int:
         return len(self.source)
+
+    def where(self, kept: NDArray[np.bool_]) -> Edges:
+        """The edges of which `kept` is true."""
+        return Edges(*(getattr(self, each.name)[kept] for each in fields(Edges)))
 
     def ready_us(self, start_us: Floats, duration_us: Floats) -> Floats:
         """Per edge: the earliest start it allows its target, given the nodes' times."""

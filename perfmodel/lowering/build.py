@@ -9,10 +9,11 @@ from itertools import groupby
 import numpy as np
 
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.graph.ops import NO_OP
+from perfmodel.graph.ops import NO_OP, Op
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.lowering.arguments import OWN_STREAM, STREAM
 from perfmodel.lowering.lower import Lowered
+from perfmodel.lowering.piece import Piece
 from perfmodel.ops.spec import Floats
 from perfmodel.overheads import Profile
 from perfmodel.overheads.kinds import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
@@ -64,7 +65,9 @@ _CAUSE_OF_TYPE = {
     T5: Cause.HOST_T5,
     OP_WITHOUT_LAUNCH: Cause.HOST_OP_WITHOUT_LAUNCH,
 }
-_COPY = "copy"
+COPY_STREAM, DISTRIBUTION_STREAM = "copy", "input"
+DISTRIBUTE = "distribute"
+"""Value of `OWN_STREAM` where a pipeline has a stream for kernels too."""
 _ISSUING = "gpu0/compute"
 """The stream that a collective is issued on where its thread launched no kernel yet."""
 
@@ -224,8 +227,7 @@ class _Walk:
         kind, cause, scope = _KIND[found.kind]
         owner = int(self.lowered.owner[piece])
         op = self.lowered.graph.ops[owner]
-        apart = found.kind == "copy" and OWN_STREAM in op.attributes
-        stream = f"gpu0/{op.attributes.get(STREAM) or (_COPY if apart else found.stream)}"
+        stream = f"gpu0/{op.attributes.get(STREAM) or _stream(found, op)}"
         node = self.draft.add(
             kind, cause, scope, stream, found.op, self.duration_us[piece] / times, piece
         )
@@ -247,7 +249,7 @@ class _Walk:
         A collective waits for all that the stream it was issued on was given before it. Where
         neither is known, everything behind a collective waits for it, but for a pipeline's copies.
         """
-        if self.needs is None and stream.endswith(_COPY):
+        if self.needs is None and stream.endswith(COPY_STREAM):
             return
         if self.needs is None or (kind == "collective" and self.lowered.graph.waits is None):
             yield from (node for name, node in self.last.items() if name != stream)
@@ -261,6 +263,14 @@ class _Walk:
             node = self.of_op.get(producer)
             if node is not None and self.draft.resource[node] != own:
                 yield node
+
+
+def _stream(piece: Piece, op: Op) -> str:
+    """The stream of a piece of `op`; a pipeline has its own for all but collectives."""
+    pipeline = op.attributes.get(OWN_STREAM)
+    if pipeline == DISTRIBUTE and piece.kind != "collective":
+        return DISTRIBUTION_STREAM
+    return COPY_STREAM if pipeline and piece.kind == "copy" else piece.stream
 
 
 def execution_graph(

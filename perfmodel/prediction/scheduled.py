@@ -16,6 +16,7 @@ from perfmodel.lowering.build import Built, execution_graph
 from perfmodel.lowering.build_cpu import cpu_graph
 from perfmodel.lowering.cpu_step import cpu_pieces
 from perfmodel.lowering.piece import Piece
+from perfmodel.lowering.repeat import one_after_another, repeating
 from perfmodel.lowering.step_rows import rows_of
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.spec import OPS
@@ -34,6 +35,8 @@ class Scheduled:
     pieces: tuple[Piece, ...]
     durations: Durations
     notes: tuple[str, ...]
+    copies: int = 1
+    """How often each piece is in the timeline."""
 
     @property
     def families(self) -> list[str]:
@@ -49,11 +52,17 @@ class Scheduled:
 
 
 def schedule_shapes(
-    graph: OpGraph, machine: Cluster, costs: HostCosts | None, *, tf32_matmul: bool = False
+    graph: OpGraph,
+    machine: Cluster,
+    costs: HostCosts | None,
+    *,
+    tf32_matmul: bool = False,
+    repeats: bool = False,
 ) -> Scheduled:
     """The ops of one rank on `machine`; `costs` are not needed on a CPU.
 
-    `tf32_matmul`: products of fp32 tensors run in TF32 where the device has it.
+    `tf32_matmul`: products of fp32 tensors run in TF32 where the device has it. `repeats`: the
+    graph carries edges to the steps that follow.
 
     Raises `ModelError` for sizes that cannot be.
     """
@@ -62,6 +71,7 @@ def schedule_shapes(
         pieces = tuple(cpu_pieces(graph))
         found = durations_of(placed(rows_of(pieces), machine), machine)
         built = cpu_graph(pieces, found.duration_us, graph.rank)
+        built = one_after_another(built) if repeats else built
         notes = graph.notes
     else:
         lowered = lower(graph, device.target, device=device, tf32_matmul=tf32_matmul)
@@ -70,6 +80,7 @@ def schedule_shapes(
         assert costs is not None
         profile = costs.profile_of(graph.rank)
         built = execution_graph(lowered, found.duration_us, profile, host_ratio=costs.ratio)
+        built = repeating(built, lowered) if repeats else built
         notes = (*graph.notes, *lowered.notes)
     return Scheduled(_as_measured(schedule(built.graph)), built, pieces, found, notes)
 

@@ -17,6 +17,7 @@ from perfmodel.prediction.host_costs import HostCosts
 from perfmodel.prediction.interval import path_interval
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.scheduled import Scheduled, met, schedule_shapes
+from perfmodel.prediction.steady import repeated
 from perfmodel.prediction.types import RankPrediction, Result
 
 MODEL = "model"
@@ -30,15 +31,25 @@ def predict_shapes(
     costs: HostCosts | None,
     tf32_matmul: bool = False,
     must_fit: bool = False,
+    repeats: bool = False,
 ) -> tuple[Result, list[str]]:
     """The step of `graphs` (one per rank) on `machine`, and what a user should know of it.
 
-    Ranks meet at their collectives. Raises `WorkloadError` where the slowest rank does not fit into
+    Ranks meet at their collectives. `repeats`: the graphs hold one step that goes on for ever, and
+    its period is the prediction. Raises `WorkloadError` where the slowest rank does not fit into
     the device's memory and `must_fit`, `TraceError` where collectives never meet.
     """
-    ranks = [schedule_shapes(graph, machine, costs, tf32_matmul=tf32_matmul) for graph in graphs]
+    ranks = [
+        schedule_shapes(graph, machine, costs, tf32_matmul=tf32_matmul, repeats=repeats)
+        for graph in graphs
+    ]
     found = ranks[0] if len(ranks) == 1 else met(ranks, [graph.source for graph in graphs])
+    latency_us = float(np.max(found.timeline.step_us))
+    bound_by = None
+    if found.timeline.graph.carried is not None:
+        found, bound_by = repeated(found)
     result = summarise(found.timeline, hardware=name, mode=MODEL, compare=False)
+    result = replace(result, latency_us=latency_us if repeats else None, bound_by=bound_by)
     device = machine.node.device
     graph = graphs[result.slowest]
     use = memory_use(graph, in_host_memory=device.target == CPU)
@@ -92,7 +103,7 @@ def _coverage(found: Scheduled, rank: int) -> dict[str, float]:
     guessed = np.array([piece.guessed for piece in found.pieces], bool)
     fallback = float(taken[unknown].sum()) / total
     return {
-        "kernels": len(found.timeline.graph.device_span(rank)[1]),
+        "kernels": len(found.timeline.graph.device_span(rank)[1]) // found.copies,
         "modelled_frac": round(1 - fallback, 6),
         "fallback_frac": round(fallback, 6),
         "no_shapes_frac": round(float(taken[guessed].sum()) / total, 6),

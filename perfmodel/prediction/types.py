@@ -75,6 +75,10 @@ class Result:
     timeline: Timeline = field(repr=False)
     memory: dict[str, Any] | None = None
     """Bytes that the rank needs at its peak, where the ops tell (`MemoryUse`)."""
+    latency_us: float | None = None
+    """One step alone, idle machine to idle machine, where `step_us` is the period of many."""
+    bound_by: dict[str, float] | None = None
+    """Microseconds of the period by resource, along the cycle of dependencies that decides it."""
 
     @property
     def rank(self) -> RankPrediction:
@@ -100,6 +104,8 @@ class Result:
             "step_us": rounded(rank.step_us),
             "low_us": rounded(self.low_us),
             "high_us": rounded(self.high_us),
+            "latency_us": rounded(self.latency_us),
+            "bound_by": _rounded(self.bound_by),
             **{key: rounded(getattr(rank, key)) for key in (*DEVICE_FIGURES, "kernel_sum_us")},
             "measured": _rounded(measured),
             "error_pct": errors,

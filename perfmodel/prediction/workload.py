@@ -99,7 +99,13 @@ def _on(
         is_tf32 = workload.implementation.precision == "tf32"
         graphs, undone = edited([graph], edits, must_change=training == train)
         result, notes = predict_shapes(
-            graphs, machine, name=name, costs=costs, tf32_matmul=is_tf32, must_fit=True
+            graphs,
+            machine,
+            name=name,
+            costs=costs,
+            tf32_matmul=is_tf32,
+            must_fit=True,
+            repeats=True,
         )
         return result, [*undone, *notes]
 

@@ -1,0 +1,114 @@
+"""One built step as one of many that follow one another: what it waits for of those before it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from perfmodel.graph.kinds import DEVICE_KINDS, EdgeKind, NodeKind
+from perfmodel.graph.types import Carried, Edges, ExecutionGraph
+from perfmodel.lowering.arguments import OWN_STREAM
+from perfmodel.lowering.build import COPY_STREAM, LAG_US, Built
+from perfmodel.lowering.lower import Lowered
+from perfmodel.trace.columns import NONE, Ints, Mask
+
+_WAITS = (EdgeKind.EVENT_WAIT, EdgeKind.EVENT_WAIT_COLLECTIVE)
+_STREAM_EDGE = {
+    int(NodeKind.KERNEL): EdgeKind.STREAM,
+    int(NodeKind.COPY): EdgeKind.STREAM_COPY,
+    int(NodeKind.COLLECTIVE): EdgeKind.STREAM_COLLECTIVE,
+}
+Link = tuple[int, int, EdgeKind, int]
+"""Source, target, kind, and how many steps later the target is."""
+
+
+def repeating(built: Built, lowered: Lowered) -> Built:
+    """`built`, of one step, with what it carries to the steps after it; of several, as it is.
+
+    The host goes on without waiting for the device, streams keep their order, and what a pipeline
+    brings (ops marked so) is for later steps: a step's work waits for what the step before
+    distributed or, where nothing is distributed, copied; what is distributed, for what the step
+    before copied. Within a step the pipeline's work and the step's do not wait for one another.
+    Source: `TrainPipelineSparseDist` of TorchRec, whose stages these are.
+    """
+    graph = built.graph
+    if len(graph.marks.name) != 1:
+        return built
+    piped = _piped(built, lowered)
+    kept = graph.edges_
+    apart = np.isin(kept.kind, _WAITS) & (piped[kept.source] != piped[kept.target])
+    links = [_of_host(graph), *_of_streams(graph), *_of_pipeline(graph, piped)]
+    return replace(
+        built,
+        graph=replace(graph, edges_=kept.where(~apart), carried=_carried(links)),
+    )
+
+
+def one_after_another(built: Built) -> Built:
+    """`built`, of one step, as one that begins where the one before ended."""
+    marks = built.graph.marks
+    links = [(int(marks.end[0]), int(marks.start[0]), EdgeKind.PROGRAM, 1)]
+    return replace(built, graph=replace(built.graph, carried=_carried(links)))
+
+
+def _carried(links: list[Link]) -> Carried:
+    """Carried edges with the lags of built graphs."""
+    source, target, kind, distance = (list(column) for column in zip(*links, strict=True))
+    edges = Edges(
+        np.array(source, np.int64),
+        np.array(target, np.int64),
+        np.array(kind, np.int64),
+        np.zeros(len(links)),
+        np.array([LAG_US[each] for each in kind]),
+    )
+    return Carried(edges, np.array(distance, np.int64))
+
+
+def _piped(built: Built, lowered: Lowered) -> Mask:
+    """Per node: whether a pipeline started it."""
+    marked = np.array([OWN_STREAM in op.attributes for op in lowered.graph.ops], bool)
+    of_piece = marked[lowered.owner] if len(lowered) else np.zeros(0, bool)
+    found = np.zeros(len(built.piece), bool)
+    rows = np.flatnonzero(built.piece != NONE)
+    found[rows] = of_piece[built.piece[rows]]
+    return found
+
+
+def _of_host(graph: ExecutionGraph) -> Link:
+    """From the host's last piece to the first of the next step."""
+    edges, start, end = graph.edges_, int(graph.marks.start[0]), int(graph.marks.end[0])
+    before = edges.source[(edges.target == end) & (edges.kind == EdgeKind.PROGRAM)]
+    return int(before[0]), start, EdgeKind.PROGRAM, 1
+
+
+def _of_streams(graph: ExecutionGraph) -> list[Link]:
+    """From each stream's last operation to its first of the next step."""
+    nodes = graph.nodes_
+    rows = np.flatnonzero(np.isin(nodes.kind, DEVICE_KINDS))
+    found = []
+    for resource in np.unique(nodes.resource[rows]):
+        own = rows[nodes.resource[rows] == resource]
+        first = int(own[0])
+        found.append((int(own[-1]), first, _STREAM_EDGE[int(nodes.kind[first])], 1))
+    return found
+
+
+def _of_pipeline(graph: ExecutionGraph, piped: Mask) -> list[Link]:
+    """Hand-overs between the pipeline's copies, its distribution and the step's own work."""
+    nodes = graph.nodes_
+    on_copy = np.array([name.endswith(f"/{COPY_STREAM}") for name in graph.resources], bool)
+    copies = np.flatnonzero(piped & on_copy[nodes.resource])
+    distributed = np.flatnonzero(piped & ~on_copy[nodes.resource])
+    own = np.flatnonzero(~piped & np.isin(nodes.kind, DEVICE_KINDS))
+    found = _handed(graph, copies, distributed, 1) + _handed(graph, distributed, own, 1)
+    return found + _handed(graph, copies, own, 2 if len(distributed) else 1)
+
+
+def _handed(graph: ExecutionGraph, given: Ints, taken: Ints, distance: int) -> list[Link]:
+    """From the last of `given` on each stream to the first of `taken`."""
+    if not len(given) or not len(taken):
+        return []
+    streams = graph.nodes_.resource[given]
+    last = [int(given[streams == stream][-1]) for stream in np.unique(streams)]
+    return [(node, int(taken[0]), EdgeKind.EVENT_WAIT, distance) for node in last]
