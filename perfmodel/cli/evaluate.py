@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from perfmodel.cli import evaluate_collectives, evaluate_kernels, evaluate_steps, evaluate_traces
+from perfmodel.cli import (
+    evaluate_collectives,
+    evaluate_kernels,
+    evaluate_published,
+    evaluate_steps,
+    evaluate_traces,
+)
 from perfmodel.cli.nouns import verb_of
 
 HELP = """How far predictions are from what was measured.
@@ -14,6 +20,7 @@ Examples:
   perfmodel evaluate kernels --data test.parquet
   perfmodel evaluate steps --truth truth.csv --hardware my-machine.toml
   perfmodel evaluate collectives --curves curves.csv --data points.csv.gz
+  perfmodel evaluate published --mlperf mlperf_dlrm.csv
   perfmodel evaluate NOUN --help              more, with examples
 """
 evaluate = verb_of(
@@ -22,4 +29,5 @@ evaluate = verb_of(
     evaluate_traces.traces,
     evaluate_kernels.kernels,
     evaluate_steps.steps,
+    evaluate_published.published,
 )
