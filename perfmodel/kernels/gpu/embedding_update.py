@@ -76,5 +76,6 @@ def _long_runs(use: RowUse) -> Floats:
 
 def _has_small_table(dims: Dims, use: RowUse) -> NDArray[np.bool_]:
     """Whether one table of several may have a row with a long run, for all that is said of it."""
-    unknown = dims["unique_rows"] == 0.0
-    return unknown & (use.tables > 1.0) & (use.lookups / use.tables > _LONG_RUN)
+    several = (use.tables > 1.0) & (use.lookups / use.tables > _LONG_RUN)
+    found: NDArray[np.bool_] = several & (dims["unique_rows"] == 0.0)
+    return found

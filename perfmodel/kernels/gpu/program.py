@@ -6,15 +6,17 @@ a step the kernels before have filled it, and what is written goes to memory in 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from perfmodel.hardware import Device
-from perfmodel.kernels.gpu.analysis import groups_of
+from perfmodel.kernels.gpu.analysis import Group, groups_of
 from perfmodel.kernels.gpu.machine import hbm_bytes_per_us
 from perfmodel.kernels.gpu.memory import ACHIEVED_FRAC
 from perfmodel.kernels.gpu.streaming import START_US
+from perfmodel.kernels.gpu.waits import cat_waits_us, softmax_waits_us
 from perfmodel.kernels.model import Estimate
 from perfmodel.ops.rows import KERNEL, Rows
 from perfmodel.ops.spec import OPS, Floats
@@ -35,6 +37,8 @@ class Habit:
     """How often the operands move, or how badly they use what moves."""
     sectors: bool = False
     """Rows lie anywhere: each takes whole sectors of 32 bytes."""
+    waited_us: Callable[[Group, Device], Floats] | None = None
+    """What its threads take, each waiting for its own loads, however fast bytes move."""
 
 
 _REDUCTION = Habit(latency_us=4.0)
@@ -44,7 +48,8 @@ HABITS = {
     "sum_rows": Habit(latency_us=6.0),
     "layer_norm": Habit(latency_us=4.0, traffic=1.8),
     "rms_norm": Habit(latency_us=4.0, traffic=1.8),
-    "cat": Habit(latency_us=2.0, traffic=1.3),
+    "cat": Habit(latency_us=2.0, traffic=1.3, waited_us=cat_waits_us),
+    **dict.fromkeys(("softmax", "log_softmax"), Habit(waited_us=softmax_waits_us)),
     "split": Habit(traffic=1.3),
     "transpose_copy": Habit(traffic=STRIDED),
     **dict.fromkeys(("index_select", "gather", "embedding", "index_put", "scatter"), _GATHER),
@@ -84,6 +89,8 @@ def _cold_us(rows: Rows, device: Device) -> Floats:
             moved = moved * np.maximum(1.0, SECTOR_BYTES / row_bytes)
         is_strided = group.dims.get("strided", np.zeros(len(moved))) > 0
         factor = habit.traffic * np.where(is_strided, STRIDED, 1.0)
-        cold[group.index] = START_US + habit.latency_us + factor * moved / rate
+        waited = habit.waited_us(group, device) if habit.waited_us else 0.0
+        moving = np.maximum(factor * moved / rate, waited)
+        cold[group.index] = START_US + habit.latency_us + moving
     timed = np.array([timing == KERNEL for timing in rows.timing], bool)
     return np.where(timed, cold, 0.0)

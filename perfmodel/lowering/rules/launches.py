@@ -28,6 +28,8 @@ CUDNN_LAUNCHES = 2
 
 Source: means of two ResNet traces on V100 with PyTorch 1.9 (1.9 forward, 2.6 and 2.4 backward).
 """
+CAST_READS = 2.0
+"""An fp32 element in units of a 16-bit one."""
 CONVOLUTIONS: dict[str, Lowering] = {
     "cudnn_convolution": convolution.cudnn_convolution,
     "miopen_convolution": convolution.miopen_convolution,
@@ -50,8 +52,8 @@ def cudnn(rule: Lowering, op: Op) -> Sequence[Piece]:
 def miopen(rule: Lowering, op: Op) -> Sequence[Piece]:
     """The rule's convolutions, each with its operands to the layout of its kernels and back.
 
-    Two transposes in, a fill of the result, one transpose out. Source: the kernels of a ResNet
-    trace on MI300X in bf16 (5.1 per convolution).
+    Two transposes in, a fill of the result, one transpose out; the gradient of the weight is added
+    up in fp32 and cast. Source: the kernels of a ResNet trace on MI300X in bf16.
     """
     return [each for piece in rule(op) for each in _transposed(piece)]
 
@@ -65,7 +67,11 @@ def _transposed(piece: Piece) -> Sequence[Piece]:
         for rows, cols in (*read, written)
     ]
     zeros = Piece("fill", {"rows": written[0], "cols": written[1]}, piece.dtype)
-    return (*layouts[:2], zeros, piece, layouts[2])
+    cast = Piece(
+        "elementwise", {"elements": written[0] * written[1], "reads": CAST_READS}, piece.dtype
+    )
+    is_summed = piece.direction == "bwd_weight" and piece.dtype != "fp32"
+    return (*layouts[:2], zeros, piece, *(cast,) * is_summed, layouts[2])
 
 
 def operands(piece: Piece) -> tuple[tuple[float, float], ...]:

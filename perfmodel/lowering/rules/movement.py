@@ -36,6 +36,8 @@ def concatenated(tensors: Sequence[Tensor], dim: int | None) -> Sequence[Piece]:
     at = 0 if dim is None else dim % len(held[0].shape) if held[0].shape else 0
     rows = size(held[0].shape[:at])
     dims = {"rows": float(rows), "cols": max(total / count / rows, 1.0), "tensors": float(count)}
+    if (largest := max(size(t.shape) for t in held)) * count > total:
+        dims["largest"] = float(largest)
     if any(is_strided([t], t.shape) for t in held):
         dims["strided"] = 1.0
     launches = -(-count // CAT_TENSORS_PER_LAUNCH)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.graph.ops import Op, Tensor
-from perfmodel.lowering.arguments import integers, length, rows_cols, size, tensor
+from perfmodel.lowering.arguments import argument, integers, length, rows_cols, size, tensor
 from perfmodel.lowering.names import entries
 from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
+
+TRAINING = 5
+"""The argument of a batch normalisation that says whether it takes statistics."""
 
 
 def along_last(
@@ -89,14 +92,16 @@ def rms_norm(op: Op) -> Sequence[Piece]:
     return along_last("rms_norm", tensor(op, 0), cols=_normalised(op, 1))
 
 
-def per_channel(values: Tensor, direction: str = "fwd", *, launches: int = 1) -> Sequence[Piece]:
+def per_channel(
+    values: Tensor, direction: str = "fwd", *, launches: int = 1, **told: float
+) -> Sequence[Piece]:
     """Batch normalisation of `values` (batch x channels x …)."""
     if len(values.shape) < 2:
         raise Untold
     total, channels = size(values.shape), values.shape[1]
     if not total:
         return ()
-    dims = {"rows": total / channels, "cols": float(channels)}
+    dims = {"rows": total / channels, "cols": float(channels), **told}
     return (Piece("batch_norm", dims, values.dtype, direction, launches=launches),)
 
 
@@ -110,8 +115,13 @@ def batch_norm(op: Op) -> Sequence[Piece]:
     *entries("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"),
 )
 def native_batch_norm(op: Op) -> Sequence[Piece]:
-    """PyTorch's own: statistics, running statistics, normalisation."""
-    return per_channel(tensor(op, 0), launches=3)
+    """`(x, weight, bias, mean, variance, training, …)` by PyTorch's own kernels.
+
+    In training statistics, running statistics, normalisation; else the last of them alone.
+    """
+    if argument(op, TRAINING) is False:
+        return per_channel(tensor(op, 0), native=1.0, statistics=0.0)
+    return per_channel(tensor(op, 0), launches=3, native=1.0)
 
 
 @LOWERINGS.register(*entries("batch_norm", scope=LEAF))
@@ -121,12 +131,17 @@ def batch_norm_leaf(op: Op) -> Sequence[Piece]:
 
 
 @LOWERINGS.register(
-    *entries("cudnn_batch_norm_backward", "miopen_batch_norm_backward"),
-    *entries("native_batch_norm_backward", "batch_norm_backward"),
+    *entries("cudnn_batch_norm_backward", "miopen_batch_norm_backward", "batch_norm_backward"),
 )
 def batch_norm_backward(op: Op) -> Sequence[Piece]:
     """The first tensors are the input and the gradient, of one shape."""
     return per_channel(tensor(op, 0), "bwd")
+
+
+@LOWERINGS.register(*entries("native_batch_norm_backward"))
+def native_batch_norm_backward(op: Op) -> Sequence[Piece]:
+    """The same by PyTorch's own kernel."""
+    return per_channel(tensor(op, 0), "bwd", native=1.0)
 
 
 @LOWERINGS.register(*entries("native_group_norm", "native_group_norm_backward"))

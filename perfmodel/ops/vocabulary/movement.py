@@ -28,10 +28,16 @@ def _all_tensors(dims: Dims) -> Floats:
 OPS.register("copy")(streaming(elements, ("elements",), flop=0.0, defaults=STRIDED))
 OPS.register("transpose_copy")(streaming(rows_cols, ROWS_COLS, flop=0.0))
 
-# `tensors` of `rows x cols` each become, or come from, one of `rows x (cols * tensors)`.
+# `tensors` of `rows x cols` each become, or come from, one of `rows x (cols * tensors)`; `largest`
+# (0: as the mean) is the number of elements of the largest.
 for _name in ("cat", "split"):
     OPS.register(_name)(
-        streaming(_all_tensors, (*ROWS_COLS, "tensors"), flop=0.0, defaults=STRIDED)
+        streaming(
+            _all_tensors,
+            (*ROWS_COLS, "tensors"),
+            flop=0.0,
+            defaults={**STRIDED, "largest": 0.0},
+        )
     )
 
 for _name in ("index_select", "gather", "embedding"):

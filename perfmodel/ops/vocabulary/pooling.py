@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from perfmodel.ops.spec import OPS, Dims, Floats, OpSpec
-from perfmodel.ops.streaming import VECTOR
 
+POOLING = "pooling"
 DIMS = ("elements", "outputs")
 INDEX_BYTES = 8.0
 
@@ -17,7 +17,7 @@ def _pooling(index_bytes: float) -> OpSpec:
     """`index_bytes` per output: where the largest of its window was."""
     defaults = {"kernel_size": 1.0}
     return OpSpec(
-        family=VECTOR,
+        family=POOLING,
         dims=DIMS,
         defaults=defaults,
         flop=_window,
@@ -26,7 +26,7 @@ def _pooling(index_bytes: float) -> OpSpec:
         directions=("fwd", "bwd"),
         other_directions={
             "bwd": OpSpec(
-                family=VECTOR,
+                family=POOLING,
                 dims=DIMS,
                 defaults=defaults,
                 flop=_window,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from perfmodel.ops.spec import OPS, Dims, Floats, OpSpec
-from perfmodel.ops.streaming import Amount, rows_cols, streaming
+from perfmodel.ops.streaming import NOTHING, VECTOR, Amount, rows_cols, streaming
 
 ROWS_COLS = ("rows", "cols")
 BOTH = ("fwd", "bwd")
@@ -17,7 +19,14 @@ def _per_column(dims: Dims) -> Floats:
     return 1.0 / dims["rows"]
 
 
-def _normalisation(forward_flop: float, backward_flop: float, weights: Amount = 0.0) -> OpSpec:
+def _normalisation(
+    forward_flop: float,
+    backward_flop: float,
+    weights: Amount = 0.0,
+    *,
+    family: str = VECTOR,
+    defaults: Mapping[str, float] = NOTHING,
+) -> OpSpec:
     """Forward reads and writes every element once; backward reads the gradient and what was saved.
 
     `weights` are read and their gradients written, per element.
@@ -27,13 +36,21 @@ def _normalisation(forward_flop: float, backward_flop: float, weights: Amount = 
         return (lambda dims: count + weights(dims)) if callable(weights) else count + weights
 
     backward = streaming(
-        rows_cols, ROWS_COLS, reads=with_weights(2.0), writes=with_weights(1.0), flop=backward_flop
+        rows_cols,
+        ROWS_COLS,
+        reads=with_weights(2.0),
+        writes=with_weights(1.0),
+        flop=backward_flop,
+        family=family,
+        defaults=defaults,
     )
     return streaming(
         rows_cols,
         ROWS_COLS,
         reads=with_weights(1.0),
         flop=forward_flop,
+        family=family,
+        defaults=defaults,
         directions=BOTH,
         other_directions={"bwd": backward},
     )
@@ -48,5 +65,8 @@ OPS.register("layer_norm")(_normalisation(8.0, 12.0, lambda dims: 2.0 * _per_col
 OPS.register("rms_norm")(_normalisation(4.0, 8.0, _per_column))
 OPS.register("group_norm")(_normalisation(8.0, 12.0))
 
-# Of `cols` channels with `rows` values each, whatever the layout in memory.
-OPS.register("batch_norm")(_normalisation(8.0, 12.0))
+# Of `cols` channels with `rows` values each, whatever the layout in memory. `native`: PyTorch's own
+# kernels instead of a library's; `statistics` 0: those of training are used, as in inference.
+OPS.register("batch_norm")(
+    _normalisation(8.0, 12.0, family="channel", defaults={"native": 0.0, "statistics": 1.0})
+)
