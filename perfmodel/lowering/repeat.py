@@ -9,7 +9,7 @@ import numpy as np
 from perfmodel.graph.kinds import DEVICE_KINDS, EdgeKind, NodeKind
 from perfmodel.graph.types import Carried, Edges, ExecutionGraph
 from perfmodel.lowering.arguments import OWN_STREAM
-from perfmodel.lowering.build import COPY_STREAM, LAG_US, Built
+from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM, LAG_US, Built
 from perfmodel.lowering.lower import Lowered
 from perfmodel.trace.columns import NONE, Ints, Mask
 
@@ -101,7 +101,12 @@ def _of_pipeline(graph: ExecutionGraph, piped: Mask) -> list[Link]:
     copies = np.flatnonzero(piped & on_copy[nodes.resource])
     distributed = np.flatnonzero(piped & ~on_copy[nodes.resource])
     own = np.flatnonzero(~piped & np.isin(nodes.kind, DEVICE_KINDS))
-    found = _handed(graph, copies, distributed, 1) + _handed(graph, distributed, own, 1)
+    on_input = np.array(
+        [name.endswith(f"/{DISTRIBUTION_STREAM}") for name in graph.resources], bool
+    )
+    takes = own[on_input[nodes.resource[own]]]
+    found = _handed(graph, copies, distributed, 1)
+    found += _handed(graph, distributed, takes if len(takes) else own, 1)
     return found + _handed(graph, copies, own, 2 if len(distributed) else 1)
 
 

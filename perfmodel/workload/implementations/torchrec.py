@@ -2,12 +2,12 @@
 
 What it stands for: `DistributedModelParallel` with the operators of TorchRec 1.x and FBGEMM 1.x;
 compared op by op with the project's own traces of it. Row-wise and balanced sharding send partial
-sums by the same all-to-all; with `prefetch` the input distribution is marked as the pipeline's.
+sums by the same all-to-all. With `prefetch`, the pipeline of three stages: a step copies the batch
+after the next, distributes the keys of the next (sizes before its forward pass, keys after it) and
+computes its own. Source: torchrec/distributed/train_pipeline, and the recorded traces of it.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from perfmodel.graph.ops import Tensor
 from perfmodel.workload.eager.batched import Batched, look_up
@@ -18,18 +18,23 @@ from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.views import detach, reshape, squeeze
 from perfmodel.workload.model import Workload
 from perfmodel.workload.parts.data_parallel import LABEL
-from perfmodel.workload.parts.fused import fused_tables, total_lookups
-from perfmodel.workload.parts.interaction import Cross, cross_layers, cross_parameters, meet
+from perfmodel.workload.parts.dense import Dense, dense_layers
+from perfmodel.workload.parts.fused import fused_embeddings, total_lookups
+from perfmodel.workload.parts.interaction import meet
 from perfmodel.workload.parts.jagged import (
+    ARRIVED,
+    DISTRIBUTED,
     PREFETCHED,
     Jagged,
-    distributed,
+    announced,
+    by_table,
+    exchanged,
     local_batch,
     offsets,
     pooled_lengths,
-    tables_of,
+    received,
 )
-from perfmodel.workload.parts.mlp import COMPUTE, Layer, layers, mlp, parameters
+from perfmodel.workload.parts.mlp import COMPUTE, mlp
 from perfmodel.workload.parts.pooled import add_up, features_of, pooled_all_to_all
 from perfmodel.workload.parts.training import LAST, learn
 from perfmodel.workload.run import IMPLEMENTATIONS, Run
@@ -39,46 +44,49 @@ from perfmodel.workload.run import IMPLEMENTATIONS, Run
 def torchrec(r: Recorder, run: Run) -> None:
     """One step of one rank."""
     workload = run.workload
-    bottom = layers(r, workload.bottom_widths)
-    crosses = cross_layers(r, workload)
-    top = layers(r, workload.top_widths)
-    tables = fused_tables(r, run, tables_of(run), run.global_batch, is_modern=True)
-    replicas = None
-    if run.replicas:
-        replicas = fused_tables(r, run, run.replicas, run.batch, is_modern=True)
+    layers = dense_layers(r, workload)
+    embeddings = fused_embeddings(r, run)
     prefetched = workload.implementation.prefetch
     with r.with_attributes(PREFETCHED if prefetched else {}):
         dense, local, labels = local_batch(r, run)
-        jagged = distributed(r, run, local)
+    if prefetched:
+        dense, labels = _earlier(r, dense), _earlier(r, labels)
+        local = Jagged(_earlier(r, local.values), _earlier(r, local.lengths))
+    jagged = local
+    if run.ranks > 1:
+        with r.with_attributes(DISTRIBUTED if prefetched else {}):
+            sending = announced(r, run, local)
+        jagged = received(r, run) if prefetched else exchanged(r, run, *sending)
     with r.label(LABEL):
-        output = _forward(r, run, (bottom, crosses, top), (tables, replicas), dense, local, jagged)
-        if not run.train:
-            return
-        loss = LOSSES[workload.training.loss](r, output, _targets(r, labels, output))
-        for tensor in (loss, output, labels):
-            detach(r, tensor)
-    dense_part = [*parameters(bottom), *cross_parameters(crosses), *parameters(top)]
-    replicated = [] if replicas is None else [replicas.weights]
-    learn(r, run, loss, [dense_part], replicated=replicated, wrapped=True)
+        output = _forward(r, run, layers, embeddings, dense, jagged)
+        if run.train:
+            loss = LOSSES[workload.training.loss](r, output, _targets(r, labels, output))
+            for tensor in (loss, output, labels):
+                detach(r, tensor)
+    if prefetched and run.ranks > 1:
+        with r.with_attributes(DISTRIBUTED):
+            exchanged(r, run, *sending)
+    if not run.train:
+        return
+    replicated = [] if embeddings[1] is None else [embeddings[1].weights]
+    learn(r, run, loss, [layers.parameters], replicated=replicated, wrapped=True)
 
 
 def _forward(
     r: Recorder,
     run: Run,
-    model: tuple[Sequence[Layer], Sequence[Cross], Sequence[Layer]],
+    layers: Dense,
     embeddings: tuple[Batched, Batched | None],
     dense: Tensor,
-    local: Jagged,
     jagged: Jagged,
 ) -> Tensor:
     """Logits, or probabilities, of the own samples `[batch]`."""
     workload = run.workload
-    bottom, crosses, top = model
     dtype = COMPUTE[workload.implementation.precision]
-    features = mlp(r, dense, bottom, dtype=dtype)
-    sparse = _sparse(r, run, embeddings, local, jagged)
-    joined = meet(r, workload, features, _same(r, sparse, features), crosses, dtype)
-    output = mlp(r, joined, top, last=LAST[workload.training.loss], dtype=dtype)
+    features = mlp(r, dense, layers.bottom, dtype=dtype)
+    sparse = _sparse(r, run, embeddings, jagged)
+    joined = meet(r, workload, features, _same(r, sparse, features), layers.crosses, dtype)
+    output = mlp(r, joined, layers.top, last=LAST[workload.training.loss], dtype=dtype)
     output = to_dtype(r, output, "fp32") if output.dtype != "fp32" else output
     return squeeze(r, output, -1)
 
@@ -87,14 +95,15 @@ def _sparse(
     r: Recorder,
     run: Run,
     embeddings: tuple[Batched, Batched | None],
-    local: Jagged,
     jagged: Jagged,
 ) -> Tensor:
     """Pooled rows of all tables for the own samples, `[batch, tables, dim]`."""
     workload = run.workload
     tables, replicas = embeddings
     if run.ranks > 1:
-        pooled_lengths(r, run, jagged)
+        with r.with_attributes(ARRIVED if workload.implementation.prefetch else {}):
+            jagged = by_table(r, run, jagged)
+            pooled_lengths(r, run, jagged)
     pooled = look_up(r, tables, jagged.values, offsets(r, jagged), run.global_batch)
     sizes = [shard.of(workload.tables).dim for own in run.plan.shards for shard in own]
     if run.ranks > 1:
@@ -128,3 +137,8 @@ def _same(r: Recorder, sparse: Tensor, features: Tensor) -> Tensor:
 
 def _targets(r: Recorder, labels: Tensor, output: Tensor) -> Tensor:
     return to_dtype(r, labels, output.dtype)
+
+
+def _earlier(r: Recorder, x: Tensor) -> Tensor:
+    """What an earlier step made that is like `x`."""
+    return r.tensor(x.shape, x.dtype)

@@ -11,10 +11,12 @@ from perfmodel.workload.parts.exchange import all_to_all_call
 from perfmodel.workload.parts.fused import total_lookups
 from perfmodel.workload.parts.gpu import sent
 from perfmodel.workload.run import Run
-from perfmodel.workload.tables import Table
 
-PREFETCHED = {"pipeline": "prefetch"}
-"""Attribute of what a pipeline does for the next batch, beside the step."""
+PREFETCHED, DISTRIBUTED = {"pipeline": "prefetch"}, {"pipeline": "distribute"}
+"""Attributes of what a pipeline does for later steps, beside the step: the batch brought; its keys
+sent to the ranks with their tables, on a stream of its own."""
+ARRIVED = {"stream": "input"}
+"""Attribute of what a step does with keys that arrived, on the stream of the distribution."""
 
 
 @dataclass(frozen=True)
@@ -36,30 +38,50 @@ def local_batch(r: Recorder, run: Run) -> tuple[Tensor, Jagged, Tensor]:
     return dense, Jagged(values, lengths), labels
 
 
-def distributed(r: Recorder, run: Run, local: Jagged) -> Jagged:
-    """From all tables of the own samples to the own tables of all samples.
+def announced(r: Recorder, run: Run, local: Jagged) -> tuple[Jagged, Tensor]:
+    """The keys of the own samples in the order in which they go out, and how many come in return.
 
-    Three collectives: how much comes, lengths, values; the host waits for the first. Tables that
-    are in row-wise parts are sorted by part before.
+    Tables that are in row-wise parts are sorted by part. The first of three collectives.
     """
-    if run.ranks == 1:
-        return local
     with r.during(INPUT):
         ordered = _permuted(r, local, len(run.workload.tables), run.batch)
-        _splits(r, run)
-        tables = run.tables
-        bags = run.global_batch
-        got = Jagged(
-            r.tensor((max(total_lookups(tables, bags) if tables else 0, 1),), "int64"),
-            r.tensor((max(len(tables) * bags, 1),), "int32"),
-        )
+        sizes = (3 * run.ranks,)
+        given, got = r.tensor(sizes, "int64"), r.tensor(sizes, "int64")
+        one = [3] * run.ranks
+        all_to_all_call(r, given, got, one, one, is_async=True)
+    return ordered, got
+
+
+def exchanged(r: Recorder, run: Run, ordered: Jagged, splits: Tensor) -> Jagged:
+    """From all tables of the own samples to the own tables of all samples, rank by rank.
+
+    The host waits for the sizes; then two collectives: lengths, values.
+    """
+    got = received(r, run)
+    with r.during(INPUT):
+        to_device(r, splits, "cpu")
         for to, sent_, own in (
             (got.lengths, ordered.lengths, [len(s) * run.batch for s in run.plan.shards]),
             (got.values, ordered.values, _values(run)),
         ):
             even = to.shape[0] // run.ranks
             all_to_all_call(r, sent_, to, own, [even] * run.ranks, is_async=True)
-        return _permuted(r, got, max(len(tables), 1), bags)
+    return got
+
+
+def received(r: Recorder, run: Run) -> Jagged:
+    """Tensors for what comes of the own tables."""
+    tables, bags = run.tables, run.global_batch
+    return Jagged(
+        r.tensor((max(total_lookups(tables, bags) if tables else 0, 1),), "int64"),
+        r.tensor((max(len(tables) * bags, 1),), "int32"),
+    )
+
+
+def by_table(r: Recorder, run: Run, got: Jagged) -> Jagged:
+    """What came rank by rank, table by table."""
+    with r.during(INPUT):
+        return _permuted(r, got, max(len(run.tables), 1), run.global_batch)
 
 
 def offsets(r: Recorder, jagged: Jagged) -> Tensor:
@@ -89,15 +111,6 @@ def _permuted(r: Recorder, jagged: Jagged, tables: int, batch: int) -> Jagged:
     return Jagged(moved[1], r.view(moved[0], (tables * batch,), (1,)))
 
 
-def _splits(r: Recorder, run: Run) -> None:
-    """How much each rank will send: a small collective that the host waits for."""
-    sizes = (3 * run.ranks,)
-    given, got = r.tensor(sizes, "int64"), r.tensor(sizes, "int64")
-    one = [3] * run.ranks
-    all_to_all_call(r, given, got, one, one, is_async=True)
-    to_device(r, got, "cpu")
-
-
 def pooled_lengths(r: Recorder, run: Run, jagged: Jagged) -> None:
     """Lookups per table, which the host wants to know."""
     tables = max(len(run.tables), 1)
@@ -107,8 +120,3 @@ def pooled_lengths(r: Recorder, run: Run, jagged: Jagged) -> None:
     out = r.tensor((tables,), "int64")
     r.end(out)
     to_device(r, out, "cpu")
-
-
-def tables_of(run: Run) -> tuple[Table, ...]:
-    """The tables of this rank, or one of a single row where it has none."""
-    return run.tables or (Table(1, run.workload.dim, 1e-3),)
