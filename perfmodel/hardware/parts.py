@@ -162,6 +162,8 @@ class Nic(Part):
 
     gb_per_s: float
     """One direction."""
+    network: Literal["infiniband", "roce", "slingshot", "efa", "tcp"] = "infiniband"
+    """What it speaks to others: `roce` is RDMA over Ethernet, `tcp` Ethernet without RDMA."""
     latency_us: float | None = None
     messages_per_us: float | None = None
     cores: int | None = None

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from perfmodel.hardware import Cluster, Node
 
 SWITCH, MESH, BRIDGE, PCIE = "switch", "mesh", "bridge", "pcie"
-INFINIBAND, ROCE, SLINGSHOT, EFA, TCP = "infiniband", "roce", "slingshot", "efa", "tcp"
-_NIC_FAMILIES = {"slingshot": SLINGSHOT, "efa": EFA}
+INFINIBAND = "infiniband"
 MULTICAST = ("hopper", "blackwell")
 
 
@@ -48,13 +47,8 @@ def fabric_of(machine: Node | Cluster) -> Fabric:
         node_ranks=node.gpus,
         architecture=architecture,
         has_multicast=link == SWITCH and architecture in MULTICAST,
-        network=_network(node),
+        network=node.nic.network if node.nic else None,
         node_nic_gb_per_s=nics * node.nic.gb_per_s if node.nic else 0.0,
         nics=nics,
     )
 
-
-def _network(node: Node) -> str | None:
-    if node.nic is None:
-        return None
-    return _NIC_FAMILIES.get(node.nic.name.split("-")[0].lower(), INFINIBAND)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,13 @@ import pytest
 
 from perfmodel.errors import ModelError
 from perfmodel.hardware import node
+from perfmodel.network.calibrated import calibrated
+from perfmodel.network.calls import calls_of
 from perfmodel.network.durations import collective_durations, uneven_all_to_all
+from perfmodel.network.fabric import fabric_of
 from perfmodel.network.lin2022 import Curve, effective_bytes
 from perfmodel.network.payload import codec
+from perfmodel.network.store import shipped
 from perfmodel.network.uneven import load_of
 from perfmodel.ops.rows import Rows
 
@@ -101,3 +106,30 @@ def test_curve_of_lin_et_al_against_the_original() -> None:
             op, ranks = ops[short], int(system[0])
             found = curves[op, ranks].duration_us(2.0 ** float(row["log2_size_B"]), op, ranks)
             assert found == pytest.approx(float(row["time_us"]), rel=1e-4)
+
+
+def test_uneven_samples_of_lin_after_an_even_sweep() -> None:
+    """As Lin et al.: a curve of even exchanges of the same machine; they report 5.4 % GMAE."""
+    folder = REFERENCE / "lin2022"
+    if not folder.is_dir():
+        pytest.skip("reference data not found (PERFMODEL_REFERENCE)")
+    machine = replace(node("dgx-1"), gpus=4)
+    with (folder / "collective_curves_4xV100_digitised.csv").open() as file:
+        sweep = [
+            (float(row["size_B"]), float(row["value"]))
+            for row in csv.DictReader(file)
+            if (row["collective"], row["quantity"]) == ("all_to_allv", "latency_us")
+        ]
+    even = [{"op": "all_to_all", "size_bytes": size, "ranks": 4, "nodes": 1} for size, _ in sweep]
+    calls = calls_of(Rows.of(even), fabric_of(machine))
+    model = calibrated(shipped(), calls, np.array([us for _, us in sweep]), "sweep")
+    with (folder / "a2a_general_samples.csv").open() as file:
+        samples = list(csv.DictReader(file))
+    errors = []
+    for row in samples:
+        tables = np.array(row["tables_per_gpu"].split("-"), float)
+        each = tables * float(row["batch_size"]) / 4 * float(row["dim"]) * 4
+        sends = np.repeat(each[:, None], 4, axis=1)
+        found = uneven_all_to_all(sends, machine, model=model).duration_us[0]
+        errors.append(abs(found / float(row["latency_us"]) - 1))
+    assert np.exp(np.mean(np.log(np.array(errors) + 4e-4))) < 0.054

@@ -17,11 +17,12 @@ from perfmodel.workload.eager.products import bmm
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.views import detach, reshape, select, transpose
 from perfmodel.workload.implementations.pytorch import module
+from perfmodel.workload.parts.dense import dense_layers
 from perfmodel.workload.parts.exchange import all_to_all, like
 from perfmodel.workload.parts.fused import fused_tables, total_lookups
 from perfmodel.workload.parts.gpu import sent
-from perfmodel.workload.parts.interaction import cross_layers, cross_parameters, meet, pair_indices
-from perfmodel.workload.parts.mlp import COMPUTE, layers, parameters
+from perfmodel.workload.parts.interaction import meet, pair_indices
+from perfmodel.workload.parts.mlp import COMPUTE
 from perfmodel.workload.parts.training import LAST, learn
 from perfmodel.workload.run import IMPLEMENTATIONS, Run
 
@@ -30,9 +31,7 @@ from perfmodel.workload.run import IMPLEMENTATIONS, Run
 def fbgemm(r: Recorder, run: Run) -> None:
     """One step of one rank."""
     workload = run.workload
-    bottom = layers(r, workload.bottom_widths)
-    crosses = cross_layers(r, workload)
-    top = layers(r, workload.top_widths)
+    layers = dense_layers(r, workload)
     bags = run.global_batch
     tables = fused_tables(r, run, run.tables, bags, is_modern=False)
     with r.during(INPUT):
@@ -40,20 +39,20 @@ def fbgemm(r: Recorder, run: Run) -> None:
         offsets = sent(r, (len(run.tables) * bags + 1,), "int32", pinned=False)
         dense = sent(r, (run.batch, workload.model.dense_features), "fp32", pinned=False)
     dtype = COMPUTE[workload.implementation.precision]
-    features = module(r, run, dense, bottom, "relu", dtype)
+    features = module(r, run, dense, layers.bottom, "relu", dtype)
     pooled = look_up(r, tables, indices, offsets, bags)
     sparse = _exchange(r, run, pooled)
     if workload.interaction.kind == "dot":
         joined = _dot(r, run, features, sparse)
     else:
-        joined = meet(r, workload, features, sparse, crosses, dtype)
-    output = module(r, run, joined, top, LAST[workload.training.loss], dtype)
+        joined = meet(r, workload, features, sparse, layers.crosses, dtype)
+    output = module(r, run, joined, layers.top, LAST[workload.training.loss], dtype)
     if not run.train:
         return
     labels = sent(r, (run.batch, 1), "fp32", pinned=False)
     loss = LOSSES[workload.training.loss](r, output, labels)
     to_device(r, detach(r, loss), "cpu")
-    learn(r, run, loss, [parameters(bottom), cross_parameters(crosses), parameters(top)])
+    learn(r, run, loss, layers.modules)
 
 
 def _exchange(r: Recorder, run: Run, pooled: Tensor) -> Tensor:

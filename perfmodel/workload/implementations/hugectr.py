@@ -18,6 +18,7 @@ from perfmodel.workload.eager.creation import to_dtype
 from perfmodel.workload.eager.optimizers import optimizer_step
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.parts.collection import Collection
+from perfmodel.workload.parts.dense import Dense, dense_layers
 from perfmodel.workload.parts.embeddings import Embeddings, stream
 from perfmodel.workload.parts.exchange import all_reduce
 from perfmodel.workload.parts.fused import total_lookups
@@ -30,15 +31,12 @@ from perfmodel.workload.parts.fused_layers import (
 )
 from perfmodel.workload.parts.gpu import sent
 from perfmodel.workload.parts.hybrid import Hybrid
-from perfmodel.workload.parts.interaction import Cross, cross_layers, cross_parameters
 from perfmodel.workload.parts.jagged import PREFETCHED
-from perfmodel.workload.parts.mlp import COMPUTE, Layer, layers, parameters
+from perfmodel.workload.parts.mlp import COMPUTE
 from perfmodel.workload.run import IMPLEMENTATIONS, Run
 
 GRAPH = {"cuda_graph": "step"}
 """Attribute of what one graph launch runs."""
-Dense = tuple[Sequence[Layer], Sequence[Cross], Sequence[Layer]]
-"""Bottom layers, cross layers, top layers."""
 
 
 @IMPLEMENTATIONS.register("hugectr")
@@ -47,11 +45,7 @@ def hugectr(r: Recorder, run: Run) -> None:
     software = run.workload.implementation
     r.is_bare = True
     dtype = COMPUTE[software.precision]
-    model = (
-        layers(r, run.workload.bottom_widths, dtype),
-        cross_layers(r, run.workload, dtype),
-        layers(r, run.workload.top_widths, dtype),
-    )
+    layers = dense_layers(r, run.workload, dtype)
     kind = Hybrid if software.sharding == "hybrid" and run.ranks > 1 else Collection
     embeddings: Embeddings = kind(r, run, software.exchange_precision)
     with r.during(INPUT), r.with_attributes(PREFETCHED if software.prefetch else {}):
@@ -59,11 +53,11 @@ def hugectr(r: Recorder, run: Run) -> None:
     if software.prefetch:
         dense, labels = (r.tensor(x.shape, x.dtype) for x in (dense, labels))
     with r.with_attributes(GRAPH if software.cuda_graphs else {}):
-        weights = [*parameters(model[0]), *cross_parameters(model[1]), *parameters(model[2])]
+        weights = layers.parameters
         if run.workload.training.dense_optimizer != "sgd" and dtype != "fp32":
             copies = r.tensor((_elements(weights),), dtype)
             stream(r, "convert_weights", (r.tensor(copies.shape),), copies)
-        sparse, output = _forward(r, run, model, embeddings, dense)
+        sparse, output = _forward(r, run, layers, embeddings, dense)
         if run.train:
             loss = fused_loss(r, output, labels)
             _learn(r, run, loss, weights, sparse, embeddings)
@@ -78,23 +72,22 @@ def _input(r: Recorder, run: Run) -> tuple[Tensor, Tensor]:
 
 
 def _forward(
-    r: Recorder, run: Run, model: Dense, embeddings: Embeddings, dense: Tensor
+    r: Recorder, run: Run, layers: Dense, embeddings: Embeddings, dense: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Pooled rows `[batch, tables, dim]`, and logits `[batch, 1]`, of the own samples."""
     workload = run.workload
-    bottom, crosses, top = model
     dtype = COMPUTE[workload.implementation.precision]
     embeddings.look_up(r)
     embeddings.local(r)
-    features = fused_mlp(r, to_dtype(r, dense, dtype), bottom, last="relu")
+    features = fused_mlp(r, to_dtype(r, dense, dtype), layers.bottom, last="relu")
     sparse = embeddings.arrive(r)
     if r.tape is not None:
         r.tape.parameter(sparse)
     if workload.interaction.kind == "dot":
         joined = fused_dot(r, features, sparse, workload.top_width)
     else:
-        joined = fused_cross(r, fused_join(r, features, sparse), crosses)
-    return sparse, fused_mlp(r, joined, top, last="none")
+        joined = fused_cross(r, fused_join(r, features, sparse), layers.crosses)
+    return sparse, fused_mlp(r, joined, layers.top, last="none")
 
 
 def _learn(

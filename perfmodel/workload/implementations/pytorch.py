@@ -15,10 +15,11 @@ from perfmodel.workload.eager.losses import LOSSES
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.views import reshape, transpose
 from perfmodel.workload.parts.data_parallel import LABEL
+from perfmodel.workload.parts.dense import dense_layers
 from perfmodel.workload.parts.embedding import index_tensors, lookup, sparse_sgd, weights
 from perfmodel.workload.parts.exchange import all_to_all, like
-from perfmodel.workload.parts.interaction import cross_layers, cross_parameters, meet
-from perfmodel.workload.parts.mlp import COMPUTE, Layer, layers, mlp, parameters
+from perfmodel.workload.parts.interaction import meet
+from perfmodel.workload.parts.mlp import COMPUTE, Layer, mlp
 from perfmodel.workload.parts.training import LAST, learn
 from perfmodel.workload.run import IMPLEMENTATIONS, Run
 
@@ -27,21 +28,18 @@ from perfmodel.workload.run import IMPLEMENTATIONS, Run
 def pytorch(r: Recorder, run: Run) -> None:
     """One step of one rank."""
     workload = run.workload
-    bottom = layers(r, workload.bottom_widths)
-    crosses = cross_layers(r, workload)
-    top = layers(r, workload.top_widths)
+    layers = dense_layers(r, workload)
     tables = weights(r, run)
     dense, labels, *indices = _load(r, run)
     dtype = COMPUTE[workload.implementation.precision]
     pooled = lookup(r, run, tables, indices)
-    features = module(r, run, dense, bottom, "relu", dtype)
+    features = module(r, run, dense, layers.bottom, "relu", dtype)
     sparse = stack(r, pooled, 1) if run.ranks == 1 else exchange(r, run, pooled)
-    joined = meet(r, workload, features, sparse, crosses, dtype)
-    output = module(r, run, joined, top, LAST[workload.training.loss], dtype)
+    joined = meet(r, workload, features, sparse, layers.crosses, dtype)
+    output = module(r, run, joined, layers.top, LAST[workload.training.loss], dtype)
     if run.train:
-        modules = [parameters(bottom), cross_parameters(crosses), parameters(top)]
         loss = LOSSES[workload.training.loss](r, output, labels)
-        learn(r, run, loss, modules, lambda found: sparse_sgd(r, run, tables, found))
+        learn(r, run, loss, layers.modules, lambda found: sparse_sgd(r, run, tables, found))
 
 
 def _load(r: Recorder, run: Run) -> list[Tensor]:

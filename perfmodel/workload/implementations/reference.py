@@ -14,15 +14,11 @@ from perfmodel.workload.eager.losses import LOSSES
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.views import reshape
 from perfmodel.workload.implementations.pytorch import exchange, module
+from perfmodel.workload.parts.dense import dense_layers
 from perfmodel.workload.parts.embedding import sparse_sgd, weights
 from perfmodel.workload.parts.gpu import sent
-from perfmodel.workload.parts.interaction import (
-    cross_layers,
-    cross_parameters,
-    meet,
-    pair_indices,
-)
-from perfmodel.workload.parts.mlp import COMPUTE, layers, parameters
+from perfmodel.workload.parts.interaction import meet, pair_indices
+from perfmodel.workload.parts.mlp import COMPUTE
 from perfmodel.workload.parts.training import LAST, learn
 from perfmodel.workload.run import IMPLEMENTATIONS, Run
 
@@ -31,28 +27,25 @@ from perfmodel.workload.run import IMPLEMENTATIONS, Run
 def reference(r: Recorder, run: Run) -> None:
     """One step of one rank."""
     workload = run.workload
-    bottom = layers(r, workload.bottom_widths)
-    crosses = cross_layers(r, workload)
-    top = layers(r, workload.top_widths)
+    layers = dense_layers(r, workload)
     tables = weights(r, run)
     with r.during(INPUT):
         dense = sent(r, (run.batch, workload.model.dense_features), "fp32", pinned=False)
         indices = _indices(r, run)
     dtype = COMPUTE[workload.implementation.precision]
-    features = module(r, run, dense, bottom, "relu", dtype)
+    features = module(r, run, dense, layers.bottom, "relu", dtype)
     pooled = [
         embedding_bag(r, weight, flat, offsets, about)
         for weight, (flat, offsets), about in zip(tables, indices, run.attributes, strict=True)
     ]
     sparse = _together(r, pooled) if run.ranks == 1 else exchange(r, run, pooled)
     places = pair_indices(r, workload, place="cpu")
-    joined = meet(r, workload, features, sparse, crosses, dtype, places)
-    output = module(r, run, joined, top, LAST[workload.training.loss], dtype)
+    joined = meet(r, workload, features, sparse, layers.crosses, dtype, places)
+    output = module(r, run, joined, layers.top, LAST[workload.training.loss], dtype)
     if run.train:
         labels = sent(r, (run.batch, 1), "fp32", pinned=False)
         loss = LOSSES[workload.training.loss](r, output, labels)
-        modules = [parameters(bottom), cross_parameters(crosses), parameters(top)]
-        learn(r, run, loss, modules, lambda found: sparse_sgd(r, run, tables, found))
+        learn(r, run, loss, layers.modules, lambda found: sparse_sgd(r, run, tables, found))
 
 
 def _indices(r: Recorder, run: Run) -> list[tuple[Tensor, Tensor]]:

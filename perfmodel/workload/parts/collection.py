@@ -14,8 +14,7 @@ from perfmodel.workload.eager.batched import Batched, look_up, update
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.parts.embeddings import stream
 from perfmodel.workload.parts.exchange import among_linked, even_all_to_all
-from perfmodel.workload.parts.fused import fused_tables, total_lookups
-from perfmodel.workload.parts.jagged import tables_of
+from perfmodel.workload.parts.fused import fused_embeddings, tables_of, total_lookups
 from perfmodel.workload.run import Run
 
 
@@ -24,10 +23,7 @@ class Collection:
 
     def __init__(self, r: Recorder, run: Run, dtype: str) -> None:
         self.run, self.dtype = run, dtype
-        self.tables = fused_tables(r, run, tables_of(run), run.global_batch, is_modern=True)
-        self.replicas = None
-        if run.replicas:
-            self.replicas = fused_tables(r, run, run.replicas, run.batch, is_modern=True)
+        self.tables, self.replicas = fused_embeddings(r, run)
         self.keys = _keys(r, total_lookups(tables_of(run), run.global_batch), self.tables)
         if self.replicas is not None:
             self.own_keys = _keys(r, total_lookups(run.replicas, run.batch), self.replicas)

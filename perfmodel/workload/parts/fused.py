@@ -23,6 +23,19 @@ def fused_tables(
     )
 
 
+def fused_embeddings(r: Recorder, run: Run) -> tuple[Batched, Batched | None]:
+    """The operators for the rank's own tables, and for those that every rank holds."""
+    own = fused_tables(r, run, tables_of(run), run.global_batch, is_modern=True)
+    if not run.replicas:
+        return own, None
+    return own, fused_tables(r, run, run.replicas, run.batch, is_modern=True)
+
+
+def tables_of(run: Run) -> tuple[Table, ...]:
+    """The tables of this rank, or one of a single row where it has none."""
+    return run.tables or (Table(1, run.workload.dim, 1e-3),)
+
+
 def total_lookups(tables: tuple[Table, ...], batch: int) -> int:
     """Rows that `batch` samples look up in all `tables`."""
     return sum(table.lookups(batch) for table in tables)
