@@ -5,6 +5,7 @@ from __future__ import annotations
 from perfmodel.cli import (
     evaluate_collectives,
     evaluate_kernels,
+    evaluate_ops,
     evaluate_published,
     evaluate_steps,
     evaluate_traces,
@@ -18,6 +19,7 @@ Examples:
   perfmodel evaluate traces                   the project's traces and the demo
   perfmodel evaluate traces my-traces/ one.json.gz
   perfmodel evaluate kernels --data test.parquet
+  perfmodel evaluate ops my-trace.json.gz
   perfmodel evaluate steps --truth truth.csv --hardware my-machine.toml
   perfmodel evaluate collectives --curves curves.csv --data points.csv.gz
   perfmodel evaluate published --mlperf mlperf_dlrm.csv
@@ -28,6 +30,7 @@ evaluate = verb_of(
     evaluate_collectives.collectives,
     evaluate_traces.traces,
     evaluate_kernels.kernels,
+    evaluate_ops.ops,
     evaluate_steps.steps,
     evaluate_published.published,
 )

@@ -9,7 +9,7 @@ import numpy as np
 from perfmodel.ops.spec import Floats
 
 DECIMALS = 4
-_GMAE_OFFSET = 4e-4
+GMAE_OFFSET = 4e-4
 """Keeps single exact rows from deciding a geometric mean. Source: Lin et al. 2022."""
 
 
@@ -44,7 +44,7 @@ def errors_of(
     inside = (low <= measured_us) & (measured_us <= high)
     figures = (
         100.0 * size.mean(),
-        100.0 * np.exp(np.log(size + _GMAE_OFFSET).mean()),
+        100.0 * np.exp(np.log(size + GMAE_OFFSET).mean()),
         100.0 * np.median(size),
         100.0 * error.mean(),
         inside.mean(),

@@ -86,7 +86,7 @@ def shapes_of(trace: Trace) -> list[ShapeTimes]:
     """
     try:
         return [
-            shape_times(rank, links, graph, _device(rank))
+            shape_times(rank, links, graph, device_of_rank(rank))
             for rank, links, graph in zip(trace.ranks, trace.links, op_graph(trace), strict=True)
             if rank.devices
         ]
@@ -110,7 +110,8 @@ def _sums(times: ShapeTimes, family: str) -> tuple[float, float]:
     return float(times.predicted_us[rows].sum()), float(times.measured_us[rows].sum())
 
 
-def _device(rank: RankTrace) -> Device:
+def device_of_rank(rank: RankTrace) -> Device:
+    """The catalogue's device of the rank's first; raises `HardwareError` for an unknown one."""
     device = rank.devices[0]
     return from_driver_name(device.name, device.memory_bytes or None)
 
