@@ -62,6 +62,7 @@ def show_prediction(console: Console, found: Prediction, demo: Demo | None = Non
     for result in results:
         if len(result.ranks) > 1:
             show(console, _ranks(result, columns))
+            _say_straggler(console, result)
     for at in range(0, len(results), _MOST_COLUMNS):
         _show_parts(console, results[at : at + _MOST_COLUMNS])
 
@@ -200,9 +201,10 @@ def _steps(result: Result, demo: Demo | None) -> Table:
 
 def _ranks(result: Result, device: dict[str, str]) -> Table:
     times = Times(rank.step_us for rank in result.ranks)
+    meets = ("transfer", "waiting") if result.straggler else ()
     table = new_table(
         f"Ranks, {_name(result)} ({times.unit})",
-        *("rank", "measured", "step", "error", *device),
+        *("rank", "measured", "step", "error", *device, *meets),
     )
     for rank in result.ranks:
         truth_us = rank.measured["step_us"] if rank.measured else None
@@ -213,8 +215,22 @@ def _ranks(result: Result, device: dict[str, str]) -> Table:
             times(rank.step_us),
             signed_pct(error_pct(rank.step_us, truth_us)),
             *(times(getattr(rank, key)) for key in device.values()),
+            *(times(getattr(rank, f"{key}_us")) for key in meets),
         )
     return table
+
+
+def _say_straggler(console: Console, result: Result) -> None:
+    found = result.straggler
+    if not found or not found["held_up_us"]:
+        return
+    cause = found["cause"]
+    say(
+        console,
+        f"The others wait for rank {found['rank']} most, {human_us(found['held_up_us'])} per step "
+        f"together: {cause.replace('_', ' ')}, {human_us(found['late_us'].get(cause, 0.0))} more "
+        "than theirs.",
+    )
 
 
 def _families(result: Result) -> dict[str, float]:

@@ -45,11 +45,11 @@ CODECS = {"fp16": _Codec(2.0, clamps=True), "bf16": _Codec(2.0, clamps=False)}
 """bf16 reaches as far as fp32, so nothing is clamped.
 Source: FBGEMM's `fp32_to_fp16_with_clamp`, recalled; TorchRec's `QuantizedCommCodecs`."""
 _MASKS = (
-    _Stream("codec: compare", WIDE_BYTES, BOOL_BYTES),
-    _Stream("codec: compare", WIDE_BYTES, BOOL_BYTES),
-    _Stream("codec: and", 2 * BOOL_BYTES, BOOL_BYTES),
+    _Stream("elementwise codec: compare", WIDE_BYTES, BOOL_BYTES),
+    _Stream("elementwise codec: compare", WIDE_BYTES, BOOL_BYTES),
+    _Stream("elementwise codec: and", 2 * BOOL_BYTES, BOOL_BYTES),
 )
-_MASKED = (_Stream("codec: where", WIDE_BYTES + BOOL_BYTES, WIDE_BYTES),)
+_MASKED = (_Stream("elementwise codec: where", WIDE_BYTES + BOOL_BYTES, WIDE_BYTES),)
 """What autograd does for a clamp: masks of what was inside the range, applied to the gradient."""
 
 
@@ -184,9 +184,13 @@ def _around(
     """Encoding before a collective and decoding behind it; behind an exchange of gradients also
     what the gradient of a clamp takes."""
     item = CODECS[dtype].item_bytes
-    narrow = _Stream("codec: encode", WIDE_BYTES, item)
-    widen = _Stream("codec: decode", item, WIDE_BYTES)
-    clamp = (_Stream("codec: clamp", WIDE_BYTES, WIDE_BYTES),) if CODECS[dtype].clamps else ()
+    narrow = _Stream("elementwise codec: encode", WIDE_BYTES, item)
+    widen = _Stream("elementwise codec: decode", item, WIDE_BYTES)
+    clamp = (
+        (_Stream("elementwise codec: clamp", WIDE_BYTES, WIDE_BYTES),)
+        if CODECS[dtype].clamps
+        else ()
+    )
     is_backward = BACKWARD in stack
     masks, masked = (_MASKS, _MASKED) if is_backward and clamped else ((), ())
     parts = ((*clamp, narrow), masks, (widen, *masked))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from perfmodel.attribution.accounting import Accounting, account
 from perfmodel.attribution.path import Path, Walker, critical_path
 from perfmodel.attribution.steps import by_rank, ranks_of, steady_steps, warmup_steps
+from perfmodel.attribution.straggler import waiting
 from perfmodel.graph.kinds import Cause, EdgeKind
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import OTHER, families_of_kernels
@@ -63,6 +64,16 @@ def summarise(
         _rank(timeline, truth if compare else None, walker, rank, step_us[i], steady, i)
         for i, rank in enumerate(ranks_of(graph))
     ]
+    meets = waiting(timeline, walker)
+    if meets is not None:
+        ranks = [
+            replace(
+                rank,
+                transfer_us=meets.transfer_us.get(rank.rank, 0.0),
+                waiting_us=meets.waiting_us.get(rank.rank, 0.0),
+            )
+            for rank in ranks
+        ]
     slowest = int(np.argmax([rank.step_us for rank in ranks]))
     low, high = _interval(graph, left_out_us, timeline, slowest, steady)
     device = graph.device_span(ranks[slowest].rank)[1]
@@ -82,6 +93,7 @@ def summarise(
         },
         critical_path=_path(timeline, walker, slowest, ranks[slowest], steady),
         timeline=timeline,
+        straggler=None if meets is None else meets.to_dict(),
     )
 
 

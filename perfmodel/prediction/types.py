@@ -46,6 +46,10 @@ class RankPrediction:
     exposed_comm_us: float
     measured: dict[str, float] | None
     steps: list[StepPrediction] = field(repr=False)
+    transfer_us: float | None = None
+    """Of the collectives where ranks meet, per step; None for a rank alone."""
+    waiting_us: float | None = None
+    """For the last rank to come to them, per step."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,8 @@ class Result:
     """One step alone, idle machine to idle machine, where `step_us` is the period of many."""
     bound_by: dict[str, float] | None = None
     """Microseconds of the period by resource, along the cycle of dependencies that decides it."""
+    straggler: dict[str, Any] | None = None
+    """The rank that the others wait for most, and why (`attribution.straggler`); None for one."""
 
     @property
     def rank(self) -> RankPrediction:
@@ -114,6 +120,7 @@ class Result:
             "families": self.families,
             "coverage": self.coverage,
             "memory": self.memory,
+            "straggler": self.straggler,
             "critical_path": [
                 {
                     "name": p.name,
@@ -213,4 +220,6 @@ def _rank_dict(rank: RankPrediction) -> dict[str, Any]:
         "step_us": rounded(rank.step_us),
         "measured_us": rounded(rank.measured["step_us"]) if rank.measured else None,
         **{key: rounded(getattr(rank, key)) for key in (*DEVICE_FIGURES, "kernel_sum_us")},
+        "transfer_us": rounded(rank.transfer_us),
+        "waiting_us": rounded(rank.waiting_us),
     }
