@@ -7,15 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from perfmodel.errors import UsageError
 from perfmodel.files import read_bytes
-from perfmodel.workload import Table, Workload
-from perfmodel.workload.model import Model
+from perfmodel.workload import Workload
+from perfmodel.workload.schema import build
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MAX_BYTES = 100_000_000
+MAX_RANKS, MAX_THREADS = 1024, 4096
+MAX_US = 1e12
+MAX_SPREAD = 100.0
 COLUMNS = (
     *("name", "ranks", "threads_per_rank", "rows_per_table", "dim", "pooling", "batch_per_rank"),
     *("zipf_alpha", "bottom_mlp", "top_mlp", "p10_us"),
@@ -37,6 +42,8 @@ class MeasuredStep:
     step_us: float
     median_us: float
     halves_frac: float
+    where: str = ""
+    """File and row."""
 
     @property
     def batch(self) -> int:
@@ -75,39 +82,70 @@ def steps_of(frame: pd.DataFrame, where: str) -> list[MeasuredStep]:
         if not isinstance(record["rows_per_table"], str):
             continue
         try:
-            found.append(_step(record))
-        except (ValueError, TypeError, IndexError) as error:
+            found.append(_step(record, f"{where}: row {number}"))
+        except (ValueError, TypeError) as error:
             raise UsageError(f"{where}: row {number}: is no configuration: {error}") from None
     return found
 
 
-def _step(record: Mapping[str, Any]) -> MeasuredStep:
-    dim, pooling = int(record["dim"]), int(record["pooling"])
-    ranks, alpha = int(record["ranks"]), float(record["zipf_alpha"])
-    bottom = tuple(int(width) for width in str(record["bottom_mlp"]).split("-"))
-    top = tuple(int(width) for width in str(record["top_mlp"]).split("-"))
-    rows = [int(n) for each in record["rows_per_table"].split() for n in _repeated(each)]
-    step_us = float(record["p10_us"])
-    if not step_us > 0:
-        raise ValueError(f"p10_us is {record['p10_us']}; expected a time above 0")
-    workload = Workload(
-        name=str(record["name"]),
-        model=Model(bottom[0], bottom[1:], top),
-        tables=tuple(Table(n, dim, float(pooling), alpha) for n in rows),
-        batch=int(record["batch_per_rank"]) * ranks,
-    )
+def _step(record: Mapping[str, Any], where: str) -> MeasuredStep:
+    ranks = _within(record, "ranks", 1, MAX_RANKS)
+    bottom, top = (_whole_numbers(record, key, "-") for key in ("bottom_mlp", "top_mlp"))
+    about = {key: float(record[key]) for key in ("dim", "pooling")}
+    alpha = float(record["zipf_alpha"])
+    document = {
+        "batch": float(record["batch_per_rank"]) * ranks,
+        "model": {"dense_features": bottom[0], "bottom_mlp": bottom[1:], "top_mlp": top},
+        "tables": [
+            {**about, "alpha": alpha, "count": count, "rows": rows}
+            for count, rows in map(_repeated, record["rows_per_table"].split())
+        ],
+    }
+    step_us = _time(record, "p10_us")
     return MeasuredStep(
         name=str(record["name"]),
-        workload=workload,
+        workload=build(document, str(record["name"]), where),
         ranks=ranks,
-        threads=int(record["threads_per_rank"]),
+        threads=_within(record, "threads_per_rank", 1, MAX_THREADS),
         step_us=step_us,
-        median_us=float(record.get("median_us", step_us)),
-        halves_frac=float(record.get("halves_frac", float("nan"))),
+        median_us=_time(record, "median_us") if "median_us" in record else step_us,
+        halves_frac=_spread(record.get("halves_frac", float("nan"))),
+        where=where,
     )
 
 
-def _repeated(text: str) -> list[str]:
+def _within(record: Mapping[str, Any], key: str, low: int, high: int) -> int:
+    value = float(record[key])
+    if not low <= value <= high or int(value) != value:
+        raise ValueError(f"{key} is {record[key]}; expected a whole number from {low} to {high}")
+    return int(value)
+
+
+def _time(record: Mapping[str, Any], key: str) -> float:
+    value = float(record[key])
+    if not 0 < value < MAX_US:
+        raise ValueError(f"{key} is {record[key]}; expected a time above 0")
+    return value
+
+
+def _spread(value: Any) -> float:
+    found = float(value)
+    if not (np.isnan(found) or 0 <= found <= MAX_SPREAD):
+        raise ValueError(f"halves_frac is {value}; expected a share from 0 to {MAX_SPREAD:g}")
+    return found
+
+
+def _whole_numbers(record: Mapping[str, Any], key: str, between: str) -> list[int]:
+    try:
+        return [int(width) for width in str(record[key]).split(between)]
+    except ValueError:
+        raise ValueError(f"{key} is {record[key]}; expected widths as in 64-256-64") from None
+
+
+def _repeated(text: str) -> tuple[int, int]:
     """`8x1000` is eight times 1000."""
-    count, _, rows = text.rpartition("x")
-    return [rows] * int(count or 1)
+    count, times, rows = text.rpartition("x")
+    try:
+        return int(count) if times else 1, int(rows)
+    except ValueError:
+        raise ValueError(f"rows_per_table: {text}: expected rows, or 8x1000") from None

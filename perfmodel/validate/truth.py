@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.hardware import Device
 from perfmodel.validate.cpu_step import predict_step
 from perfmodel.validate.step_table import MeasuredStep
@@ -119,7 +120,10 @@ def evaluate_steps(
     found = []
     for position, step in enumerate(steps):
         begin(step.name, position)
-        predicted = predict_step(step, device)
+        try:
+            predicted = predict_step(step, device)
+        except PerfmodelError as error:
+            raise UsageError(f"{step.where}: {error}") from None
         spread = None if np.isnan(step.halves_frac) else 100 * step.halves_frac
         found.append(
             StepError(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from kernels.cpu_machine import MACHINE
 
-from perfmodel.errors import UsageError
+from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.validate.cpu_step import predict_step, step_rows, with_threads
 from perfmodel.validate.step_table import read_steps
 from perfmodel.validate.truth import StepError, StepErrors, evaluate_steps
@@ -79,12 +80,39 @@ def test_blind_predictions_tell_nothing_measured(tmp_path: Path) -> None:
     assert (row.measured_us, row.error_pct, row.within, row.spread_pct) == (None,) * 4
 
 
-def test_bad_tables_name_the_row(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="row 1: is no configuration"):
-        read_steps(_table(tmp_path / "t.csv", ROW.replace("13-16-8", "13-x")))
-    with pytest.raises(UsageError, match="expected a time above 0"):
-        read_steps(_table(tmp_path / "t.csv", ROW.replace(",1500,", ",-1,")))
+@pytest.mark.parametrize(
+    ("good", "bad", "message"),
+    [
+        ("13-16-8", "13-x", "bottom_mlp is 13-x; expected widths"),
+        ("13-16-8", "13", "bottom_mlp: expected a list of widths"),
+        (",1500,", ",-1,", "expected a time above 0"),
+        (",1500,", ",inf,", "expected a time above 0"),
+        ("cpu,1,2", "cpu,0,2", "ranks is 0; expected a whole number from 1"),
+        ("cpu,1,2", "cpu,inf,2", "ranks is inf"),
+        ("cpu,1,2", "cpu,1,0", "threads_per_rank is 0"),
+        ("2x1000", "2x0", "rows: expected a whole number"),
+        ("2x1000", "2x", "rows_per_table: 2x: expected rows"),
+        ("2x1000", "-2x1000", "count: expected a whole number"),
+        (",8,4,32,", ",0,4,32,", "dim: expected a whole number"),
+        (",8,4,32,", ",8,0,32,", "pooling: expected a number"),
+        (",8,4,32,", ",8,4,1e99,", "batch: expected a whole number"),
+        (",32,0.0,", ",32,-1,", "alpha: expected a number"),
+        (",0.01", ",inf", "halves_frac is inf"),
+    ],
+)
+def test_a_bad_row_is_named(tmp_path: Path, good: str, bad: str, message: str) -> None:
+    with pytest.raises(PerfmodelError, match=rf"t\.csv: row 1: .*{re.escape(message)}"):
+        read_steps(_table(tmp_path / "t.csv", ROW.replace(good, bad)))
+
+
+def test_a_table_of_something_else_is_named(tmp_path: Path) -> None:
     path = tmp_path / "other.csv"
     path.write_text("a,b\n1,2\n")
-    with pytest.raises(UsageError, match="is no table of step times"):
+    with pytest.raises(UsageError, match=r"other\.csv: is no table of step times"):
         read_steps(path)
+
+
+def test_tables_that_cannot_be_shared_out_name_the_row(tmp_path: Path) -> None:
+    steps = read_steps(_table(tmp_path / "t.csv", ROW.replace("cpu,1,2", "cpu,9,2")))
+    with pytest.raises(UsageError, match=r"t\.csv: row 1: small: 3 tables cannot be shared"):
+        evaluate_steps(steps, MACHINE)
