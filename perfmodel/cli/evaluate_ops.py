@@ -42,28 +42,31 @@ def ops(
     only: Annotated[
         str, typer.Option(metavar="PATTERN", help="Operators whose name matches, as in '*ookup*'.")
     ] = "*",
+    alone: Annotated[
+        bool, typer.Option("--alone", help="Only ops beside which no other stream ran anything.")
+    ] = False,
     format: FormatOption = None,
     output: OutputOption = None,
     max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
 ) -> None:
     """How far each op's device time is from what its shapes alone predict, on its own device.
 
-    \b
-    Examples:
-      perfmodel evaluate ops my-trace.json.gz
-      perfmodel evaluate ops my-trace.json.gz --by-op --only '*ookup*'
-      perfmodel evaluate ops --lookups embedding_kernels.csv --format json
+      \b
+      Examples:
+        perfmodel evaluate ops my-trace.json.gz
+        perfmodel evaluate ops my-trace.json.gz --alone
+    perfmodel evaluate ops my-trace.json.gz --by-op --only '*ookup*'
+        perfmodel evaluate ops --lookups embedding_kernels.csv --format json
     """
     target = Output(format, output)
     if not traces and not lookups:
         raise UsageError("say what is evaluated: a trace or a folder, or --lookups FILE")
 
-    from perfmodel.validate.trace_ops import evaluate_ops
+    from perfmodel.validate.trace_ops import Choice, evaluate_ops
 
+    choice, limit = Choice(only=only, by_op=by_op, alone=alone), max_bytes(max_memory)
     with working("evaluating"):
-        found = evaluate_ops(
-            traces or [], lookups or [], by_op=by_op, only=only, max_bytes=max_bytes(max_memory)
-        )
+        found = evaluate_ops(traces or [], lookups or [], choice=choice, max_bytes=limit)
 
     def table(console: Console) -> None:
         from perfmodel.cli.tables import add, new_table, show

@@ -20,6 +20,7 @@ from perfmodel.ops.vocabulary.fallback import UNKNOWN
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import Floats, Ints, RankTrace
 from perfmodel.trace.link import Links
+from perfmodel.validate.beside import beside_us
 from perfmodel.validate.types import Kind, Row, rows_of
 
 COMMUNICATION = "communication"
@@ -39,6 +40,8 @@ class ShapeTimes:
     """Per op: the family of the measured kernel that took longest."""
     predicted_us: Floats
     measured_us: Floats
+    beside_us: Floats
+    """Of `measured_us`, in which another stream ran something too, collectives among it."""
     lowered_frac: float
     """Share of the device time whose op a rule lowered."""
     fallback_frac: float
@@ -53,6 +56,7 @@ class _Kernels:
     """Index of the op of the graph that answers for each, or `NO_OP` (`answered_by`)."""
     family: NDArray[np.object_]
     duration_us: Floats
+    beside_us: Floats
 
 
 def shape_times(rank: RankTrace, links: Links, graph: OpGraph, device: Device) -> ShapeTimes:
@@ -64,6 +68,7 @@ def shape_times(rank: RankTrace, links: Links, graph: OpGraph, device: Device) -
     own = (kernels.op != NO_OP) & (predicted[kernels.op] > 0)
     by_rule = own & is_known[kernels.op]
     measured = np.bincount(kernels.op[own], kernels.duration_us[own], minlength=len(graph))
+    beside = np.bincount(kernels.op[own], kernels.beside_us[own], minlength=len(graph))
     family = np.full(len(graph), "", object)
     for at in np.argsort(kernels.duration_us[own], kind="stable").tolist():
         family[kernels.op[own][at]] = kernels.family[own][at]
@@ -74,6 +79,7 @@ def shape_times(rank: RankTrace, links: Links, graph: OpGraph, device: Device) -
         family=tuple(family[op].tolist()),
         predicted_us=predicted[op],
         measured_us=measured[op].astype(np.float64),
+        beside_us=beside[op].astype(np.float64),
         lowered_frac=float(kernels.duration_us[by_rule].sum()) / total,
         fallback_frac=float(kernels.duration_us[own & ~by_rule].sum()) / total,
     )
@@ -133,4 +139,6 @@ def _measured(rank: RankTrace, links: Links, lowered: Lowered) -> _Kernels:
     family = np.array(families_of_kernels(names), object)
     mine = np.flatnonzero(family != COMMUNICATION)
     answered = answered_by(lowered, rank, links)[mine]
-    return _Kernels(answered, family[mine], rank.duration_us[rows[mine]].astype(np.float64))
+    duration_us = rank.duration_us[rows].astype(np.float64)
+    beside = beside_us(rank.stream[rows], rank.start_us[rows], duration_us)
+    return _Kernels(answered, family[mine], duration_us[mine], beside[mine])

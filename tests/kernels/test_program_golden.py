@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perfmodel.validate.op_errors import OpErrors
-from perfmodel.validate.trace_ops import evaluate_ops
+from perfmodel.validate.trace_ops import Choice, evaluate_ops
 
 V100 = "traces/dlrm_v100x8"
 A100 = "traces/dlrm_meta/a100x8_trace_diff_control.json.gz"
@@ -24,7 +24,7 @@ TIMINGS = "embedding/embedding_kernels.csv"
 
 def errors(path: Path, only: str = "*") -> OpErrors:
     lookups, traces = ([path], []) if path.suffix == ".csv" else ([], [str(path)])
-    found = evaluate_ops(traces, lookups, only=only).all_rows
+    found = evaluate_ops(traces, lookups, choice=Choice(only)).all_rows
     assert found is not None
     return found
 

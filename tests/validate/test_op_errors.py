@@ -11,7 +11,7 @@ from perfmodel.errors import TraceError
 from perfmodel.trace import Trace
 from perfmodel.validate.op_errors import Measured, evaluation_of
 from perfmodel.validate.published_lookups import read_lookups
-from perfmodel.validate.trace_ops import evaluate_ops, ops_of
+from perfmodel.validate.trace_ops import Choice, evaluate_ops, ops_of
 
 TIMINGS = """op,impl,gpu,batch,tables,rows_per_table,dim,pooling,dtype,phase,time_us,full_config
 TBE,FBGEMM,A100 (SXM4),512,32,100000,128,20,fp32,fwd,138,yes
@@ -58,8 +58,8 @@ def test_nothing_has_no_errors() -> None:
 def test_ops_of_a_trace_by_family_and_by_name() -> None:
     (row,) = ops_of(trace(), "t")
     assert (row.name, row.measured_us, row.device) == ("gemm", 400, "v100-sxm2-16gb")
-    assert [row.name for row in ops_of(trace(), "t", by_op=True)] == ["aten::mm"]
-    assert not list(ops_of(trace(), "t", only="*lookup*"))
+    assert [row.name for row in ops_of(trace(), "t", Choice(by_op=True))] == ["aten::mm"]
+    assert not list(ops_of(trace(), "t", Choice(only="*lookup*")))
 
 
 def test_published_timings_with_a_full_configuration_on_a_known_gpu(tmp_path: Path) -> None:
