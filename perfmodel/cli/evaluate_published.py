@@ -83,13 +83,14 @@ def _show(console: Console, found: PublishedErrors) -> None:
         say(
             console,
             f"{group['group']}: n {group['n']}, median {percent(group['median_pct'])}, "
+            f"held out {percent(group['held_out']['median_pct'])}, "
             f"90th percentile {percent(group['p90_pct'])}, worst {percent(group['worst_pct'])}, "
             f"bias {group['bias_pct']:+.1f} %, "
             f"one node {percent(group['one_node']['median_pct'])}, "
             f"several {percent(group['several_nodes']['median_pct'])}, rank correlation "
             f"{NOTHING if order is None else f'{order:.3f}'}; {_by_generation(group)}",
         )
-    say(console, found.to_dict()["seen"])
+    say(console, found.to_dict()["about"])
     left = new_table("Left out", "row", "reason", texts=2)
     for each in found.left_out:
         add(left, each.name, each.reason)

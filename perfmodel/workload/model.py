@@ -55,8 +55,10 @@ class Implementation:
     `optimizer_style` `default` is what PyTorch picks: `loop` on a CPU, `foreach` on a GPU.
     `table_precision` is that of stored rows, `exchange_precision` that of pooled rows on the wire.
     `sharding` is explained at `shards.plan`; tables of at most `data_parallel_max_bytes` are
-    replicated. `cuda_graphs`: the step is launched as one graph; `prefetch`: the next batch is
-    brought and distributed beside the step.
+    replicated. `ddp_bucket_bytes`: dense gradients that DDP sums at once. `cuda_graphs`: the step
+    is launched as one graph; `prefetch`: the next batch is brought and distributed beside the step.
+    `unmodelled_sample_bytes` of device memory are read, and written, per sample of a training step
+    beyond what is modelled: fitted, its source names the rows that it saw.
     """
 
     name: Literal["pytorch", "reference", "fbgemm", "torchrec", "hugectr"] = "pytorch"
@@ -66,8 +68,10 @@ class Implementation:
     optimizer_style: Literal["default", "loop", "foreach", "fused"] = "default"
     sharding: Literal["table_wise", "row_wise", "balanced", "planned", "hybrid"] = "table_wise"
     data_parallel_max_bytes: int = 0
+    ddp_bucket_bytes: int = 25 << 20
     cuda_graphs: bool = False
     prefetch: bool = False
+    unmodelled_sample_bytes: int = 0
     stands_for: str = ""
 
 
@@ -93,6 +97,17 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class Loader:
+    """What brings batches to each host, beside its steps: at most `samples_per_s`, and
+    `gb_per_s` of `bytes_per_sample` each; 0 sets no limit, and takes the bytes that a batch has.
+    """
+
+    samples_per_s: float = 0.0
+    gb_per_s: float = 0.0
+    bytes_per_sample: float = 0.0
+
+
+@dataclass(frozen=True)
 class Workload:
     """A model configuration; `batch` is the global batch that it is usually trained with.
 
@@ -107,6 +122,7 @@ class Workload:
     training: Training = field(default_factory=Training)
     implementation: Implementation = field(default_factory=Implementation)
     evaluation: Evaluation = field(default_factory=Evaluation)
+    loader: Loader = field(default_factory=Loader)
     title: str = ""
     sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 

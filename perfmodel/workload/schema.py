@@ -14,6 +14,7 @@ from perfmodel.workload.model import (
     Evaluation,
     Implementation,
     Interaction,
+    Loader,
     Model,
     Training,
     Workload,
@@ -29,6 +30,7 @@ SECTIONS: dict[str, type] = {
     "training": Training,
     "implementation": Implementation,
     "evaluation": Evaluation,
+    "loader": Loader,
 }
 TOP_KEYS = ("schema", "title", "batch", "source", *SECTIONS, "tables")
 TABLE_KEYS = ("count", "rows", "dim", "pooling", "distribution", "alpha", "bags", "source")
@@ -50,9 +52,14 @@ LIMITS: dict[str, tuple[float, float]] = {
     "bottom_mlp": (1, 1e6),
     "top_mlp": (1, 1e6),
     "data_parallel_max_bytes": (0, 1e15),
+    "unmodelled_sample_bytes": (0, 1e9),
     "every_samples": (0, 1e15),
     "samples": (0, 1e15),
     "batch_factor": (1, 1e6),
+    "ddp_bucket_bytes": (1, 1e12),
+    "samples_per_s": (0, 1e12),
+    "gb_per_s": (0, 1e6),
+    "bytes_per_sample": (0, 1e12),
 }
 """Key to the smallest and the largest value that can exist."""
 

@@ -35,6 +35,7 @@ from perfmodel.workload.parts.jagged import PREFETCHED
 from perfmodel.workload.parts.mlp import COMPUTE
 from perfmodel.workload.run import IMPLEMENTATIONS, Run
 
+FP32_BYTES = 4
 GRAPH = {"cuda_graph": "step"}
 """Attribute of what one graph launch runs."""
 
@@ -104,6 +105,10 @@ def _learn(
         if parameter.tensor_id == sparse.tensor_id:
             embeddings.send_back(r, gradient)
 
+    if run.workload.implementation.unmodelled_sample_bytes:
+        count = run.workload.implementation.unmodelled_sample_bytes // FP32_BYTES
+        moved = r.tensor((run.batch, count))
+        stream(r, "unmodelled", (moved,), r.tensor(moved.shape))
     found = backward(r, loss, arrived)
     gradients = [found[weight.tensor_id] for weight in weights]
     with r.during(BACKWARD):

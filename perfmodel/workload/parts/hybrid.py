@@ -3,6 +3,7 @@
 Frequent are the rows that a rank's samples name twice in one batch in at least 3 % of batches;
 between groups of linked ranks, those for which a gradient in the all-reduce is shorter than the
 exchange of all their samples. Vectors travel once each way; gradients are added to rows by atomics.
+Within a group the kernels that read rows write them to where their neighbours send them on.
 
 Source: HugeCTR/src/embeddings/hybrid_sparse_embedding.cu of NVIDIA-Merlin/HugeCTR, and
 `HybridEmbeddingParam` of its samples/dlrm/dgx_a100*.py.
@@ -113,10 +114,8 @@ class Hybrid:
             if self.run.ranks > 1:
                 even_all_to_all(r, vectors, received, self.run.ranks)
             return
-        near = r.tensor(vectors.shape, self.dtype)
-        even_all_to_all(r, vectors, near, self.run.linked)
         self.received = r.tensor(vectors.shape, self.dtype)
-        even_all_to_all(r, near, self.received, self.run.groups, nodes=self.run.groups)
+        even_all_to_all(r, vectors, self.received, self.run.groups, nodes=self.run.groups)
 
     def local(self, r: Recorder) -> None:
         """Frequent rows of the own samples, to their places."""
@@ -137,11 +136,10 @@ class Hybrid:
                 even_all_to_all(r, self.returned, received, self.run.ranks)
                 self.returned = received
             return
-        packed, far, near = (r.tensor((self.sent, self.dim), self.dtype) for _ in range(3))
+        packed, returned = (r.tensor((self.sent, self.dim), self.dtype) for _ in range(2))
         stream(r, "network_backward", (self.returned,), packed)
-        even_all_to_all(r, packed, near, self.run.linked)
-        even_all_to_all(r, near, far, self.run.groups, nodes=self.run.groups)
-        self.returned = far
+        even_all_to_all(r, packed, returned, self.run.groups, nodes=self.run.groups)
+        self.returned = returned
 
     def replicated_gradient(self, r: Recorder) -> Tensor | None:
         self.sums = r.tensor((self.frequent_rows, self.dim), self.dtype)
