@@ -14,7 +14,7 @@ from perfmodel.lowering.walk import CPU
 from perfmodel.memory import MemoryUse, memory_use, require_fit
 from perfmodel.ops.vocabulary.fallback import UNKNOWN
 from perfmodel.prediction.host_costs import HostCosts
-from perfmodel.prediction.interval import path_interval
+from perfmodel.prediction.interval import step_interval
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.scheduled import Scheduled, met, schedule_shapes
 from perfmodel.prediction.steady import repeated
@@ -60,7 +60,7 @@ def predict_shapes(
 
 def _with_models(result: Result, found: Scheduled, use: MemoryUse | None, device: Device) -> Result:
     rank = result.rank.rank
-    low, high = path_interval(found, rank)
+    low, high = step_interval(found, rank)
     return replace(
         result,
         ranks=[_unmeasured(rank) for rank in result.ranks],

@@ -12,7 +12,7 @@ from tiny import GEMM, Tiny, made_graph, nodes_named
 from perfmodel.graph.kinds import EdgeKind
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.timeline.binding import bind
-from perfmodel.timeline.schedule import measured, schedule
+from perfmodel.timeline.schedule import measured, schedule, step_us_of_many
 
 SIX = {
     "begin": ("host", 100.0, 0.0),
@@ -190,3 +190,13 @@ def test_every_binding_predecessor_explains_the_start(t: Tiny) -> None:
     ends = timeline.end_us[binding.node[held]] + binding.lag_us[held]
     no_overlap = ~np.isin(binding.kind[held], [EdgeKind.SM_OCCUPANCY])
     np.testing.assert_allclose(timeline.start_us[held][no_overlap], ends[no_overlap], atol=1e-6)
+
+
+@quick
+@given(any_trace(), st.integers(0, 2**16))
+def test_many_configurations_at_once_are_each_as_alone(tiny: Tiny, seed: int) -> None:
+    graph = tiny.graph()
+    factor = np.random.default_rng(seed).uniform(0.1, 3.0, (len(graph), 3))
+    taken = graph.nodes_.duration_us[:, None] * factor
+    each = [schedule(graph, taken[:, at]).step_us for at in range(3)]
+    np.testing.assert_allclose(step_us_of_many(graph, taken), np.stack(each, axis=1), atol=1e-6)

@@ -1,0 +1,84 @@
+"""Intervals of steps: errors of a family move together, families apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perfmodel.graph.ops import Op, OpGraph, Tensor
+from perfmodel.hardware import cluster
+from perfmodel.overheads import Profile, Statistic
+from perfmodel.prediction.host_costs import HostCosts
+from perfmodel.prediction.interval import DRAWS, HOST_HALF_FRAC, step_interval
+from perfmodel.prediction.scheduled import Scheduled, schedule_shapes
+
+MACHINE = cluster("v100-sxm2-16gb")
+LARGE = Tensor((4096, 4096))
+PRODUCT, RELU = Op("aten::mm", (LARGE, LARGE)), Op("aten::relu", (Tensor((16384, 4096)),))
+
+
+def _scheduled(*ops: Op, each_us: float = 1.0, half_frac: float = 0.2) -> Scheduled:
+    """Steps whose kernels are each known to `half_frac`."""
+    one = Statistic(1, each_us, 0.0, *(each_us,) * 5, each_us)
+    kinds = ("T1", "T2", "T3", "T4", "T5", "op_without_launch")
+    costs = HostCosts(Profile({(kind, None, None): one for kind in kinds}), 1.0, "")
+    found = schedule_shapes(OpGraph(ops), MACHINE, costs)
+    taken = found.durations.duration_us
+    durations = replace(
+        found.durations, low_us=taken * (1 - half_frac), high_us=taken * (1 + half_frac)
+    )
+    return replace(found, durations=durations)
+
+
+def _half_widths(found: Scheduled) -> tuple[float, float]:
+    """Below and above, as shares of the step."""
+    step_us = float(found.timeline.step_us[0])
+    low, high = step_interval(found, 0)
+    return 1 - low / step_us, high / step_us - 1
+
+
+def test_kernels_of_one_family_are_wrong_together() -> None:
+    for count in (1, 5):
+        below, above = _half_widths(_scheduled(*[PRODUCT] * count))
+        assert below == pytest.approx(0.2, abs=0.02)
+        assert above == pytest.approx(0.2, abs=0.02)
+
+
+def test_of_large_graphs_the_critical_path_alone_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = _scheduled(*[PRODUCT] * 3)
+    whole = _half_widths(found)
+    monkeypatch.setattr("perfmodel.prediction.interval.MOST_NODES", 0)
+    assert _half_widths(found) == pytest.approx(whole, abs=0.01)
+
+
+def test_families_are_wrong_apart() -> None:
+    product, relu = (float(_scheduled(op).timeline.step_us[0]) for op in (PRODUCT, RELU))
+    times = round(product / relu)
+    below, above = _half_widths(_scheduled(PRODUCT, *[RELU] * times))
+    assert below == pytest.approx(0.2 / np.sqrt(2), abs=0.03)
+    assert above == pytest.approx(0.2 / np.sqrt(2), abs=0.03)
+
+
+def test_the_hosts_error_counts_where_the_host_decides() -> None:
+    small = Op("aten::relu", (Tensor((8,)),))
+    below, above = _half_widths(_scheduled(*[small] * 4, each_us=50.0))
+    assert below == pytest.approx(HOST_HALF_FRAC, abs=0.02)
+    assert above == pytest.approx(HOST_HALF_FRAC, abs=0.02)
+
+
+def test_what_does_not_decide_the_step_widens_it_only_where_it_might() -> None:
+    """A host that takes half of what the device does: only the device's error shows."""
+    found = _scheduled(*[PRODUCT] * 3, each_us=500.0)
+    assert _half_widths(found)[0] == pytest.approx(0.2, abs=0.07)
+
+
+def test_the_same_interval_every_time_and_around_the_prediction() -> None:
+    found = _scheduled(PRODUCT, RELU, half_frac=0.0)
+    assert step_interval(found, 0) == step_interval(found, 0)
+    low, high = step_interval(found, 0)
+    assert low <= found.timeline.step_us[0] <= high
+    assert DRAWS >= 20
