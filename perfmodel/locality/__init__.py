@@ -1,0 +1,46 @@
+"""Access distributions of embedding rows, their reuse, and what caches of them find."""
+
+from perfmodel.locality.cache import Cache, CacheUse, TableAccess, first_batch_use, steady_use
+from perfmodel.locality.generate import draw_like, draw_lookups, last_lookups
+from perfmodel.locality.histogram import ReuseHistogram, read_histograms, reuse_histogram
+from perfmodel.locality.policies import POLICIES, Policy
+from perfmodel.locality.policies.lfu import Lfu
+from perfmodel.locality.policies.lru import Lru
+from perfmodel.locality.policies.set_associative import SetAssociativeLru
+from perfmodel.locality.policies.static import StaticHotSet
+from perfmodel.locality.policies.w_tinylfu import WTinyLfu
+from perfmodel.locality.popularity import Popularity
+from perfmodel.locality.replay import Replayed, replay
+from perfmodel.locality.skew import uniform, zipf, zipf_alpha_of
+from perfmodel.locality.streams import read_stream, stream_popularity
+from perfmodel.locality.unseen import population
+
+__all__ = [
+    "POLICIES",
+    "Cache",
+    "CacheUse",
+    "Lfu",
+    "Lru",
+    "Policy",
+    "Popularity",
+    "Replayed",
+    "ReuseHistogram",
+    "SetAssociativeLru",
+    "StaticHotSet",
+    "TableAccess",
+    "WTinyLfu",
+    "draw_like",
+    "draw_lookups",
+    "first_batch_use",
+    "last_lookups",
+    "population",
+    "read_histograms",
+    "read_stream",
+    "replay",
+    "reuse_histogram",
+    "steady_use",
+    "stream_popularity",
+    "uniform",
+    "zipf",
+    "zipf_alpha_of",
+]

@@ -1,0 +1,148 @@
+"""Reuse histograms: how many rows a batch looks up once, twice, three to four times, and so on."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from perfmodel.errors import WorkloadError
+from perfmodel.locality.popularity import Floats, Popularity
+from perfmodel.locality.stack import Ints
+
+_COLUMNS = (
+    *("file", "avg_indices", "avg_unique_rows"),
+    *("bin_lo_excl", "bin_hi_incl", "frac_unique_rows", "frac_accesses"),
+)
+_OPEN_FRAC = 0.003
+"""Less than this share of the lookups in no bin is what printed figures were rounded by."""
+_PRINTED = 0.0005
+
+
+@dataclass(frozen=True, eq=False)
+class ReuseHistogram:
+    """One batch of `lookups`, by how often its rows were looked up.
+
+    `most` `[bins]` ascending is the largest count of a bin, whose smallest is one above the bin
+    before; `rows` and `bin_lookups` `[bins]` are the distinct rows of each bin and the lookups that
+    go to them.
+
+    Raises `WorkloadError` where bins hold more, or fewer, lookups than their counts allow.
+    """
+
+    most: Floats
+    rows: Floats
+    bin_lookups: Floats
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        where = f"reuse histogram {self.name!r}: "
+        columns = [np.asarray(part, np.float64) for part in (self.most, self.rows)]
+        columns.append(np.asarray(self.bin_lookups, np.float64))
+        if any(part.ndim != 1 or len(part) != len(columns[0]) for part in columns):
+            raise WorkloadError(where + "bins, rows and lookups must be lists of one length")
+        most, rows, looked_up = columns
+        if not len(most) or (np.diff(most, prepend=0.0) <= 0).any():
+            raise WorkloadError(where + "bins must ascend from above 0")
+        if not (np.isfinite(rows).all() and np.isfinite(looked_up).all()) or (rows < 0).any():
+            raise WorkloadError(where + "rows and lookups must be finite and not negative")
+        least = np.concatenate([[0.0], most[:-1]])
+        low, high = rows * least * (1 - 1e-9), rows * most * (1 + 1e-9)
+        wrong = np.flatnonzero((looked_up < low) | ((looked_up > high) & (rows > 0)))
+        if len(wrong) or ((rows == 0) & (looked_up > 0)).any() or not looked_up.sum() > 0:
+            place = int(wrong[0]) if len(wrong) else 0
+            raise WorkloadError(
+                f"{where}{looked_up[place]:g} lookups cannot go to {rows[place]:g} rows at "
+                f"{least[place]:g} to {most[place]:g} each"
+            )
+        for name, part in zip(("most", "rows", "bin_lookups"), columns, strict=True):
+            object.__setattr__(self, name, part)
+
+    @property
+    def lookups(self) -> float:
+        """Of the whole batch."""
+        return float(self.bin_lookups.sum())
+
+    @property
+    def distinct_rows(self) -> float:
+        """Of the whole batch."""
+        return float(self.rows.sum())
+
+    def popularity(self) -> Popularity:
+        """As if the batch's rows were all there are, each as popular as it was looked up.
+
+        Right for the batch itself and for its most used rows. Of rows that it looked up a few
+        times, another batch has others: see `perfmodel.locality.unseen`.
+        """
+        return Popularity(self.rows, self.bin_lookups / self.lookups)
+
+
+def reuse_histogram(rows: Ints, name: str = "") -> ReuseHistogram:
+    """The histogram of an index stream, `rows` `[lookups]`, in bins of powers of two."""
+    if not len(rows):
+        raise WorkloadError(f"index stream {name!r}: no lookups")
+    counts = np.unique(rows, return_counts=True)[1]
+    place = np.ceil(np.log2(counts)).astype(np.int64)
+    return ReuseHistogram(
+        most=2.0 ** np.arange(place.max() + 1),
+        rows=np.bincount(place).astype(np.float64),
+        bin_lookups=np.bincount(place, counts).astype(np.float64),
+        name=name,
+    )
+
+
+def read_histograms(path: str | Path) -> dict[str, ReuseHistogram]:
+    """Histograms by name from a CSV file with one row per bin.
+
+    Columns: `file` (the name), `avg_indices` and `avg_unique_rows` of the batch, `bin_lo_excl`,
+    `bin_hi_incl`, `frac_unique_rows`, `frac_accesses`. Lookups in no bin were to rows beyond the
+    last: they are put into one more bin, an octave wide. Shares of rows may be printed with three
+    decimals: where lookups tell more, they decide.
+
+    Raises `WorkloadError` that names the file, and the line, where it cannot be read.
+    """
+    bins: dict[str, list[list[float]]] = {}
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            missing = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]
+            if missing:
+                raise WorkloadError(f"{path}: columns missing: {', '.join(missing)}")
+            for record in reader:
+                try:
+                    values = [float(record[name]) for name in _COLUMNS[1:]]
+                except (TypeError, ValueError):
+                    raise WorkloadError(
+                        f"{path}: line {reader.line_num}: a number cannot be read"
+                    ) from None
+                bins.setdefault(record["file"], []).append(values)
+    except (OSError, UnicodeDecodeError) as error:
+        raise WorkloadError(f"{path}: cannot be read: {error}") from None
+    if not bins:
+        raise WorkloadError(f"{path}: holds no histogram")
+    return {name: _of_shares(name, values, str(path)) for name, values in bins.items()}
+
+
+def _of_shares(name: str, bins: Sequence[Sequence[float]], where: str) -> ReuseHistogram:
+    lookups, distinct, low, most, rows_frac, lookups_frac = np.array(sorted(bins, key=_upper)).T
+    if not np.isfinite(np.array(bins)).all() or (lookups <= 0).any() or (low < 0).any():
+        raise WorkloadError(f"{where}: histogram {name!r}: figures must be finite and positive")
+    beyond = 1.0 - lookups_frac.sum()
+    if beyond > _OPEN_FRAC:
+        low, most = np.append(low, most[-1]), np.append(most, 2 * most[-1])
+        rows_frac, lookups_frac = np.append(rows_frac, 0.0), np.append(lookups_frac, beyond)
+    looked_up = lookups_frac / lookups_frac.sum() * lookups[0]
+    usual = looked_up / np.sqrt(np.maximum(low, 0.5) * most)
+    usual = np.where(most == low + 1, looked_up / most, usual)
+    printed = distinct[0] * rows_frac
+    slack = distinct[0] * _PRINTED
+    rows = np.clip(usual, np.maximum(printed - slack, 0.0), printed + slack)
+    rows = np.clip(rows, looked_up / most, looked_up / (low + 1))
+    return ReuseHistogram(most=most, rows=rows, bin_lookups=looked_up, name=name)
+
+
+def _upper(record: Sequence[float]) -> float:
+    return record[3]

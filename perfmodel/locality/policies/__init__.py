@@ -1,0 +1,78 @@
+"""Replacement policies, one file each: which rows a cache holds, in closed form and exactly."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.locality.characteristic import characteristic_lookups
+from perfmodel.locality.popularity import Floats, touched_rows
+from perfmodel.locality.stack import Ints
+from perfmodel.registry import Registry
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class RowClasses:
+    """Rows of all tables that share a cache, in classes of rows that are looked up alike.
+
+    All `[classes]`: `rows` of the class, `rate` the chance that one of the cache's lookups goes to
+    a given one of them, `row_bytes` what each takes of the cache.
+    """
+
+    rows: Floats
+    rate: Floats
+    row_bytes: Floats
+
+    @property
+    def used_bytes(self) -> Floats:
+        """What all rows of each class would take."""
+        return self.rows * self.row_bytes
+
+
+class Policy(ABC):
+    """Which rows stay: a model under independent lookups, and the same replayed exactly."""
+
+    @abstractmethod
+    def residency(self, classes: RowClasses, capacity_bytes: float) -> Floats:
+        """The chance that a row of each class is in the cache in steady state, `[classes]`."""
+
+    @abstractmethod
+    def hits(self, rows: Ints, capacity_rows: int, step: Ints) -> Bools:
+        """Which lookups of a stream find their row, from an empty cache on, `[lookups]`.
+
+        `rows` are row numbers (of all tables together), `step` ascending numbers of what is looked
+        up at once: what counts is what the cache holds when the step begins, and it is updated
+        lookup by lookup.
+        """
+
+    def first_batch_misses(
+        self, classes: RowClasses, capacity_bytes: float, lookups: float
+    ) -> Floats:
+        """Lookups of each class that miss among the first so many into an empty cache.
+
+        Until the cache is full every row misses once; from then on as in steady state. Exact under
+        Che's approximation for LRU.
+        """
+        filled = characteristic_lookups(
+            classes.used_bytes, classes.rate, np.array([capacity_bytes])
+        )[0]
+        once = touched_each(classes, min(lookups, filled))
+        after = max(lookups - filled, 0.0)
+        missed = 1.0 - self.residency(classes, capacity_bytes)
+        return np.asarray(once + after * classes.rows * classes.rate * missed)
+
+
+POLICIES: Registry[type[Policy]] = Registry(
+    "cache policy", group="perfmodel.cache_policies", home="perfmodel.locality.policies"
+)
+
+
+def touched_each(classes: RowClasses, lookups: float) -> Floats:
+    """Expected distinct rows of each class among so many lookups, `[classes]`."""
+    counts, chance = classes.rows[:, None], classes.rate[:, None]
+    return touched_rows(counts, chance, np.full(len(classes.rows), lookups))

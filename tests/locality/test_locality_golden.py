@@ -1,0 +1,87 @@
+"""Against published reuse of production-like accesses (`data/locality`), on files not fitted to."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perfmodel.locality import ReuseHistogram, draw_like, population, read_histograms
+from perfmodel.locality import reuse_histogram as histogram_of
+
+HOT_FRAC = np.array([1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 0.6])
+
+
+@pytest.fixture(scope="module")
+def histograms(reference: Path) -> dict[str, ReuseHistogram]:
+    return read_histograms(reference / "locality" / "locality.csv")
+
+
+def halves(histograms: dict[str, ReuseHistogram]) -> list[tuple[str, str]]:
+    """(fitted, held out): neighbouring files of one service, and the odd one by itself."""
+    names = sorted(histograms, key=lambda name: (name.rpartition("_")[0], name))
+    kinds = {name: name.split("_bs")[0] for name in names}
+    pairs = []
+    for kind in sorted(set(kinds.values())):
+        of_kind = [name for name in names if kinds[name] == kind and name[-1].isdigit()]
+        of_kind = [name for name in of_kind if name[-8:] != "_bs65536"]
+        pairs += list(zip(of_kind[0::2], of_kind[1::2], strict=False))
+    return pairs
+
+
+def test_every_file_is_read_and_holds_its_rows(
+    histograms: dict[str, ReuseHistogram], reference: Path
+) -> None:
+    with open(reference / "locality" / "locality_summary.csv", newline="") as file:
+        for record in csv.DictReader(file):
+            found = histograms[record["file"]]
+            assert found.lookups == pytest.approx(float(record["avg_indices"]))
+            assert found.distinct_rows == pytest.approx(float(record["avg_unique_rows"]), rel=0.01)
+
+
+def test_distinct_rows_of_held_out_batches(histograms: dict[str, ReuseHistogram]) -> None:
+    pairs = halves(histograms)
+    assert len(pairs) == 16
+    for fitted, held_out in pairs:
+        other = histograms[held_out]
+        told = float(population(histograms[fitted]).distinct_rows(other.lookups))
+        assert told == pytest.approx(other.distinct_rows, rel=0.01)
+
+
+def test_coverage_of_held_out_batches(histograms: dict[str, ReuseHistogram]) -> None:
+    for fitted, held_out in halves(histograms):
+        other = histograms[held_out]
+        hot_rows = HOT_FRAC * other.distinct_rows
+        covered = other.popularity().covered_frac(hot_rows)
+        told = histograms[fitted].popularity().covered_frac(hot_rows)
+        assert told == pytest.approx(covered, abs=0.005)
+
+
+def test_coverage_as_published(histograms: dict[str, ReuseHistogram], reference: Path) -> None:
+    """The published curves begin after the rows beyond the last bin, and end without them."""
+    curves: dict[str, list[tuple[float, float]]] = {}
+    with open(reference / "locality" / "locality_coverage.csv", newline="") as file:
+        for record in csv.DictReader(file):
+            point = float(record["hot_frac_unique"]), float(record["frac_accesses_covered"])
+            curves.setdefault(record["file"], []).append(point)
+    for fitted, held_out in halves(histograms):
+        hot, covered = np.array(curves[held_out]).T
+        popularity = histograms[fitted].popularity()
+        beyond = 1.0 - covered[-1]
+        rows = hot * histograms[held_out].distinct_rows + float(popularity.hot_rows(beyond))
+        assert popularity.covered_frac(rows) == pytest.approx(covered + beyond, abs=0.02)
+
+
+def test_streams_like_the_published_batches(histograms: dict[str, ReuseHistogram]) -> None:
+    for name in ("fbgemm_t856_bs65536", "fbgemm_t788_bs131072_0"):
+        wanted = histograms[name]
+        made = histogram_of(draw_like(wanted, 2e-3, seed=1))
+        assert made.lookups / made.distinct_rows == pytest.approx(
+            wanted.lookups / wanted.distinct_rows, rel=0.02
+        )
+        low = slice(0, 8)
+        assert made.rows[low] / made.distinct_rows == pytest.approx(
+            wanted.rows[low] / wanted.distinct_rows, abs=0.002
+        )
