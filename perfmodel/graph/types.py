@@ -72,6 +72,11 @@ class Edges:
         """The edges of which `kept` is true."""
         return Edges(*(getattr(self, each.name)[kept] for each in fields(Edges)))
 
+    def and_(self, more: Edges) -> Edges:
+        """These edges and, behind them, `more`."""
+        columns = [(getattr(self, each.name), getattr(more, each.name)) for each in fields(Edges)]
+        return Edges(*(np.concatenate(pair) for pair in columns))
+
     def ready_us(self, start_us: Floats, duration_us: Floats) -> Floats:
         """Per edge: the earliest start it allows its target, given the nodes' times."""
         source = self.source
@@ -96,6 +101,10 @@ class Carried:
 
     edges: Edges
     distance: Ints
+
+    def and_(self, more: Carried) -> Carried:
+        """These edges and `more`."""
+        return Carried(self.edges.and_(more.edges), np.concatenate([self.distance, more.distance]))
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 
-from perfmodel.graph.kinds import DEVICE_KINDS, EdgeKind, NodeKind
-from perfmodel.graph.types import Carried, Edges, ExecutionGraph
+from perfmodel.graph.kinds import DEVICE_KINDS, Cause, EdgeKind, NodeKind, Scope
+from perfmodel.graph.types import Carried, Edges, ExecutionGraph, Nodes
 from perfmodel.lowering.arguments import OWN_STREAM
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM, LAG_US, Built
 from perfmodel.lowering.lower import Lowered
 from perfmodel.trace.columns import NONE, Ints, Mask
 
+LOADER = "loader"
+"""The thread that data loading has to itself."""
 _WAITS = (EdgeKind.EVENT_WAIT, EdgeKind.EVENT_WAIT_COLLECTIVE)
 _STREAM_EDGE = {
     int(NodeKind.KERNEL): EdgeKind.STREAM,
@@ -50,6 +52,36 @@ def one_after_another(built: Built) -> Built:
     marks = built.graph.marks
     links = [(int(marks.end[0]), int(marks.start[0]), EdgeKind.PROGRAM, 1)]
     return replace(built, graph=replace(built.graph, carried=_carried(links)))
+
+
+def loaded(built: Built, loading_us: float) -> Built:
+    """`built`, which repeats, behind a loader: one batch after the other, one step ahead."""
+    graph, loader = built.graph, len(built.graph)
+    assert graph.carried is not None
+    resource = f"{graph.marks.rank[0]}/{LOADER}"
+    row = {
+        "kind": NodeKind.HOST,
+        "cause": Cause.DATA_LOADING,
+        "scope": Scope.NONE,
+        "rank": graph.marks.rank[0],
+        "resource": len(graph.resources),
+        "row": NONE,
+        "start_us": 0.0,
+        "duration_us": loading_us,
+        "release_us": 0.0,
+    }
+    nodes = Nodes(*(np.append(getattr(graph.nodes_, e.name), row[e.name]) for e in fields(Nodes)))
+    start = int(graph.marks.start[0])
+    links = [(loader, loader, EdgeKind.PROGRAM, 1), (loader, start, EdgeKind.HAND_OVER, 1)]
+    grown = replace(
+        graph,
+        nodes_=nodes,
+        resources=(*graph.resources, resource),
+        labels=(*graph.labels, "load a batch"),
+        annotations=(*graph.annotations, ""),
+        carried=graph.carried.and_(_carried(links)),
+    )
+    return replace(built, graph=grown, piece=np.append(built.piece, NONE))
 
 
 def _carried(links: list[Link]) -> Carried:

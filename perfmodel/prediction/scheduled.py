@@ -16,7 +16,7 @@ from perfmodel.lowering.build import Built, execution_graph
 from perfmodel.lowering.build_cpu import cpu_graph
 from perfmodel.lowering.cpu_step import cpu_pieces
 from perfmodel.lowering.piece import Piece
-from perfmodel.lowering.repeat import one_after_another, repeating
+from perfmodel.lowering.repeat import loaded, one_after_another, repeating
 from perfmodel.lowering.step_rows import rows_of
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.spec import OPS
@@ -58,11 +58,12 @@ def schedule_shapes(
     *,
     tf32_matmul: bool = False,
     repeats: bool = False,
+    loading_us: float = 0.0,
 ) -> Scheduled:
     """The ops of one rank on `machine`; `costs` are not needed on a CPU.
 
     `tf32_matmul`: products of fp32 tensors run in TF32 where the device has it. `repeats`: the
-    graph carries edges to the steps that follow.
+    graph carries edges to the steps that follow, and waits for a loader that takes `loading_us`.
 
     Raises `ModelError` for sizes that cannot be.
     """
@@ -82,6 +83,8 @@ def schedule_shapes(
         built = execution_graph(lowered, found.duration_us, profile, host_ratio=costs.ratio)
         built = repeating(built, lowered) if repeats else built
         notes = (*graph.notes, *lowered.notes)
+    if repeats and loading_us:
+        built = loaded(built, loading_us)
     return Scheduled(_as_measured(schedule(built.graph)), built, pieces, found, notes)
 
 

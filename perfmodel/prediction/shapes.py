@@ -32,15 +32,24 @@ def predict_shapes(
     tf32_matmul: bool = False,
     must_fit: bool = False,
     repeats: bool = False,
+    loading_us: float = 0.0,
 ) -> tuple[Result, list[str]]:
     """The step of `graphs` (one per rank) on `machine`, and what a user should know of it.
 
-    Ranks meet at their collectives. `repeats`: the graphs hold one step that goes on for ever, and
-    its period is the prediction. Raises `WorkloadError` where the slowest rank does not fit into
-    the device's memory and `must_fit`, `TraceError` where collectives never meet.
+    Ranks meet at their collectives. `repeats`: the graphs hold one step that goes on for ever, each
+    batch loaded in `loading_us` by its host; its period is the prediction. Raises `WorkloadError`
+    where the slowest rank does not fit into the device's memory and `must_fit`, `TraceError` where
+    collectives never meet.
     """
     ranks = [
-        schedule_shapes(graph, machine, costs, tf32_matmul=tf32_matmul, repeats=repeats)
+        schedule_shapes(
+            graph,
+            machine,
+            costs,
+            tf32_matmul=tf32_matmul,
+            repeats=repeats,
+            loading_us=loading_us,
+        )
         for graph in graphs
     ]
     found = ranks[0] if len(ranks) == 1 else met(ranks, [graph.source for graph in graphs])

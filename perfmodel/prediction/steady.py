@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM, Built
+from perfmodel.lowering.repeat import LOADER
 from perfmodel.prediction.scheduled import Scheduled
 from perfmodel.timeline.steady import SteadyState, steady_state
 
@@ -16,8 +17,9 @@ NAMES = {
     "comm": "network",
     COPY_STREAM: "input copies",
     DISTRIBUTION_STREAM: "input distribution",
+    LOADER: "data loading",
 }
-"""What people call a stream; all else is the host."""
+"""What people call streams, and the loader's thread; other threads are the host."""
 
 
 def repeated(found: Scheduled) -> tuple[Scheduled, dict[str, float]]:

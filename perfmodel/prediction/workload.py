@@ -12,6 +12,7 @@ from perfmodel.prediction.host_costs import HostCosts, host_costs
 from perfmodel.prediction.shapes import predict_shapes
 from perfmodel.prediction.types import PathPiece, Prediction, Result
 from perfmodel.workload import Workload, load_workload, op_graph
+from perfmodel.workload.loading import loading_us
 from perfmodel.workload.shards import heaviest_rank
 
 EVALUATION = "evaluation"
@@ -86,9 +87,10 @@ def _on(
     name = machine.name if machine.nodes == 1 else f"{machine.nodes} x {machine.name}"
 
     def run(training: bool) -> tuple[Result, list[str]]:
+        samples = batch if training == train else batch * workload.evaluation.batch_factor
         graph = op_graph(
             workload,
-            batch if training == train else batch * workload.evaluation.batch_factor,
+            samples,
             ranks=ranks,
             rank=rank,
             target=device.target,
@@ -106,6 +108,7 @@ def _on(
             tf32_matmul=is_tf32,
             must_fit=True,
             repeats=True,
+            loading_us=loading_us(workload, samples / machine.nodes),
         )
         return result, [*undone, *notes]
 

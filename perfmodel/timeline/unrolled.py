@@ -15,14 +15,8 @@ def edges_of_steps(graph: ExecutionGraph) -> tuple[Edges, Ints]:
     within = np.zeros(len(graph.edges_), np.int64)
     if graph.carried is None:
         return graph.edges_, within
-    carried = graph.carried
-    columns = {
-        each.name: np.concatenate(
-            [getattr(graph.edges_, each.name), getattr(carried.edges, each.name)]
-        )
-        for each in fields(Edges)
-    }
-    return Edges(**columns), np.concatenate([within, carried.distance])
+    every = graph.edges_.and_(graph.carried.edges)
+    return every, np.concatenate([within, graph.carried.distance])
 
 
 def unrolled(graph: ExecutionGraph, steps: int) -> ExecutionGraph:

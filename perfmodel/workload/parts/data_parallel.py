@@ -6,27 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from perfmodel.graph.ops import Tensor
+from perfmodel.ops.storage import item_bytes
 from perfmodel.workload.eager.creation import copy, to_dtype
 from perfmodel.workload.eager.recorder import Recorder, contiguous
 from perfmodel.workload.eager.views import as_strided
 from perfmodel.workload.parts.exchange import all_reduce
 
 FIRST_BUCKET_BYTES = 1 << 20
-BUCKET_BYTES = 25 << 20
-"""The first all-reduce starts early; the others have 25 MiB.
+"""The first all-reduce starts early.
 
-Source: PyTorch, `DistributedDataParallel`, defaults of `bucket_cap_mb` and of the first bucket.
+Source: PyTorch, `DistributedDataParallel`, default of the first bucket.
 """
 LABEL = "DistributedDataParallel.forward"
-_FP32_BYTES = 4
 
 
 @dataclass
 class Reducer:
-    """The buckets of one module, filled as its gradients arrive."""
+    """The buckets of one module, filled as its gradients arrive, to `bucket_bytes` at least."""
 
     parameters: Sequence[Tensor]
     ranks: int
+    bucket_bytes: int
     left: int = 0
     held: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     buckets: list[tuple[Tensor, list[tuple[Tensor, Tensor]]]] = field(default_factory=list)
@@ -39,9 +39,9 @@ class Reducer:
         self.left -= 1
         _scale(r, gradient)
         self.held.append((parameter, gradient))
-        limit = BUCKET_BYTES if self.buckets else FIRST_BUCKET_BYTES
+        limit = self.bucket_bytes if self.buckets else min(FIRST_BUCKET_BYTES, self.bucket_bytes)
         elements = sum(held.elements for _, held in self.held)
-        if elements * _FP32_BYTES >= limit or not self.left:
+        if elements * item_bytes([gradient.dtype])[0] >= limit or not self.left:
             bucket = r.tensor((elements,), gradient.dtype)
             all_reduce(r, bucket, self.ranks)
             self.buckets.append((bucket, self.held))

@@ -56,7 +56,8 @@ def _backward(
 ) -> dict[int, Tensor]:
     if not wrapped:
         return backward(r, loss)
-    reducers = [Reducer(module, run.ranks) for module in modules]
+    bucket_bytes = run.workload.implementation.ddp_bucket_bytes
+    reducers = [Reducer(module, run.ranks, bucket_bytes) for module in modules]
     owner = {x.tensor_id: reducer for reducer in reducers for x in reducer.parameters}
 
     def arrived(r: Recorder, parameter: Tensor, gradient: Tensor) -> None:

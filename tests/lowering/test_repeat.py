@@ -1,0 +1,95 @@
+"""A built step as one of many: what it waits for of those before it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perfmodel.graph.kinds import EdgeKind
+from perfmodel.graph.ops import Op, OpGraph, Tensor
+from perfmodel.graph.types import ExecutionGraph
+from perfmodel.lowering import lower
+from perfmodel.lowering.build import LAG_US, execution_graph
+from perfmodel.lowering.repeat import repeating
+from perfmodel.overheads.profile import Profile
+from perfmodel.overheads.statistic import of_sorted
+from perfmodel.timeline.schedule import schedule
+from perfmodel.timeline.steady import steady_state
+from perfmodel.timeline.unrolled import unrolled
+
+HOST = {"T1": 1.0, "T2": 2.0, "T3": 3.0, "T4": 4.0, "T5": 5.0, "op_without_launch": 6.0}
+OP_US = 1 + 2 + 4 + 3
+THERE, X = Tensor((8, 32), device="cpu"), Tensor((8, 32), device="cuda:0")
+RELU = Op("aten::relu", (X,))
+COPY = Op("aten::copy_", (X, THERE, True))
+READ = Op("aten::_local_scalar_dense", (Tensor((), device="cuda:0"),))
+STREAM = LAG_US[EdgeKind.STREAM]
+
+
+def step(*ops: Op, kernel_us: float) -> ExecutionGraph:
+    lowered = lower(OpGraph(ops, np.zeros((0, 2), np.int64)), "cuda")
+    profile = Profile({(kind, None, None): of_sorted(np.array([us])) for kind, us in HOST.items()})
+    built = execution_graph(lowered, np.full(len(lowered), kernel_us), profile)
+    return repeating(built, lowered).graph
+
+
+def period_us(*ops: Op, kernel_us: float) -> float:
+    return steady_state(step(*ops, kernel_us=kernel_us)).period_us
+
+
+def ahead(op: Op, stage: str) -> Op:
+    return replace(op, attributes={"pipeline": stage})
+
+
+def test_long_kernels_follow_one_another_over_steps() -> None:
+    assert period_us(RELU, RELU, kernel_us=100) == pytest.approx(2 * (100 + STREAM))
+
+
+def test_a_host_that_takes_longer_goes_on_without_a_pause() -> None:
+    assert period_us(RELU, RELU, kernel_us=1) == pytest.approx(2 * OP_US)
+
+
+def test_a_loss_read_back_holds_the_host_in_every_step() -> None:
+    graph = step(RELU, READ, kernel_us=100)
+    found = steady_state(graph).period_us
+    # The host waits for both operations, and starts the next step while nothing runs.
+    issued, read = 1 + 2 + 4 + LAG_US[EdgeKind.LAUNCH], LAG_US[EdgeKind.BLOCKING_COPY] + 3
+    between = LAG_US[EdgeKind.STREAM_COPY]
+    assert found == pytest.approx(issued + 100 + between + 100 + read)
+    assert schedule(graph).step_us[0] == pytest.approx(found)
+
+
+def test_copies_ahead_overlap_with_the_step_before() -> None:
+    piped = step(ahead(COPY, "prefetch"), RELU, kernel_us=100)
+    assert steady_state(piped).period_us == pytest.approx(100 + STREAM)
+    in_line = period_us(COPY, RELU, kernel_us=100)
+    assert in_line == pytest.approx(200 + STREAM + LAG_US[EdgeKind.STREAM_COPY])
+
+
+def test_copies_that_take_longest_decide() -> None:
+    found = steady_state(step(*[ahead(COPY, "prefetch")] * 3, RELU, kernel_us=100))
+    assert found.period_us == pytest.approx(3 * (100 + LAG_US[EdgeKind.STREAM_COPY]))
+    assert next(iter(found.by_resource())) == "0/gpu0/copy"
+
+
+def test_a_batch_is_copied_distributed_and_computed_in_three_steps() -> None:
+    graph = step(ahead(COPY, "prefetch"), ahead(RELU, "distribute"), RELU, kernel_us=100)
+    carried = graph.carried
+    assert carried is not None
+    name = [graph.resources[at].rpartition("/")[2] for at in graph.nodes_.resource.tolist()]
+    rows = np.flatnonzero(carried.edges.kind == EdgeKind.EVENT_WAIT)
+    found = {
+        (name[carried.edges.source[at]], name[carried.edges.target[at]]): int(carried.distance[at])
+        for at in rows
+    }
+    assert found == {("copy", "input"): 1, ("input", "compute"): 1, ("copy", "compute"): 2}
+    # The computation of the third step ends behind two copies' and distributions' starts.
+    ends = schedule(unrolled(graph, 4))
+    assert ends.step_us[-1] == pytest.approx(100 + STREAM)
+
+
+def test_several_steps_stay_as_they_are() -> None:
+    ops = (RELU, replace(RELU, step=1))
+    assert step(*ops, kernel_us=1).carried is None
