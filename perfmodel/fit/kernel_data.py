@@ -15,7 +15,9 @@ from perfmodel.errors import ModelError
 from perfmodel.files import read_bytes
 from perfmodel.hardware import Device
 from perfmodel.kernels.gpu.floors import TIMINGS, Floor
+from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, Floats
+from perfmodel.ops.storage import item_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,12 +62,18 @@ def read_table(path: Path) -> Table:
     for column in NEEDED:
         if column not in frame:
             raise ModelError(f"{path}: no column {column!r}; not a measurement table")
+        if frame[column].isna().any():
+            row = int(np.argmax(frame[column].isna().to_numpy()))
+            raise ModelError(f"{path}: row {row}: {column} is missing")
+    if not len(frame):
+        raise ModelError(f"{path}: the table has no rows")
     for column, usual in _TEXTS.items():
         frame[column] = frame[column].fillna(usual).astype(str) if column in frame else usual
     frame["op"] = frame["op"].astype(str)
     frame["device"] = frame["device"].astype(str)
     frame["flag"] = frame["flag"].fillna("").astype(str) if "flag" in frame else ""
-    measured = frame["duration_us"].to_numpy(np.float64)
+    dims = _dims(frame, path)
+    measured = dims["duration_us"]
     bad = np.flatnonzero(~(np.isfinite(measured) & (measured > 0)))
     if len(bad):
         raise ModelError(
@@ -76,7 +84,42 @@ def read_table(path: Path) -> Table:
         raise ModelError(
             f"{path}: unknown timing {unknown[0]!r}; one of {', '.join(sorted(TIMINGS))}"
         )
+    _require_dims(frame, dims, path)
     return Table(path, digest, frame)
+
+
+def _dims(frame: pd.DataFrame, path: Path) -> dict[str, Floats]:
+    """The columns that are dims of an op that occurs, and the times.
+
+    Raises `ModelError` where one is no number.
+    """
+    import pandas as pd
+
+    specs = [OPS[op] for op in frame["op"].unique() if op in OPS]
+    names = {name for spec in specs for name in (*spec.dims, *spec.defaults)} | {"duration_us"}
+    found = {}
+    for name in sorted(names.intersection(frame)):
+        column = frame[name]
+        if not pd.api.types.is_numeric_dtype(column):
+            bad = pd.to_numeric(column, errors="coerce").isna() & column.notna()
+            at = int(np.argmax(bad.to_numpy()))
+            raise ModelError(
+                f"{path}: row {at}: {name} is {str(column.iloc[at])[:40]!r}; expected a number"
+            )
+        found[name] = column.to_numpy(np.float64)
+    return found
+
+
+def _require_dims(frame: pd.DataFrame, dims: dict[str, Floats], path: Path) -> None:
+    """Raise `ModelError` where a row of a known op lacks a dim, or has one that cannot be."""
+    rows = Rows((), (), (), (), dims)
+    try:
+        for op, index in frame.groupby("op", sort=False).indices.items():
+            if op in OPS:
+                rows.dims_of(str(op), index)
+        item_bytes(sorted(frame["dtype"][frame["op"].isin(list(OPS))].unique()))
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None
 
 
 def joined(tables: Iterable[Table]) -> pd.DataFrame:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Ints = NDArray[np.int64]
+MOST = 1e15
+"""A dim can be no larger: products of several stay far from overflow."""
 KERNEL = "profiler_kernel"
 """`timing` of a kernel as it runs inside a program: without a launch floor."""
 
@@ -101,7 +103,7 @@ class Rows:
         """Checked dims of the rows `index`, all of `op`, defaults filled in.
 
         Raises `ModelError` that names the op, the row and the dim for a dim that is missing, below
-        1 or not finite.
+        1 or above `MOST`.
         """
         spec = OPS[op]
         found = {}
@@ -111,13 +113,12 @@ class Rows:
             if name in spec.defaults:
                 values = np.where(np.isnan(values), spec.defaults[name], values)
             least = 0.0 if name in spec.defaults else 1.0
-            bad = np.flatnonzero(~(np.isfinite(values) & (values >= least)))
+            bad = np.flatnonzero(~((values >= least) & (values <= MOST)))
             if len(bad):
                 value = values[bad[0]]
                 what = "is missing" if np.isnan(value) else f"is {value:g}"
-                raise ModelError(
-                    f"{op} (row {index[bad[0]]}): {name} {what}; expected at least {least:g}"
-                )
+                limit = f"at most {MOST:g}" if value > MOST else f"at least {least:g}"
+                raise ModelError(f"{op} (row {index[bad[0]]}): {name} {what}; expected {limit}")
             found[name] = values
         for group in spec.one_of:
             given = np.max([found[name] for name in group], axis=0) > 0
