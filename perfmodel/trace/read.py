@@ -183,12 +183,15 @@ def rank_in_name(where: str) -> int | None:
 def _in_order(ranks: list[RankTrace]) -> tuple[RankTrace, ...]:
     """The ranks by number; those whose file does not say take it from its name, else 0, 1, …"""
     numbered: dict[int, RankTrace] = {}
+    unnamed: dict[str, RankTrace] = {}
     for position, rank in enumerate(ranks):
         number = rank.rank
         if number == NONE:
             named = rank_in_name(rank.where)
             number = named if named is not None else position
             object.__setattr__(rank, "rank", number)
+            if named is None and rank.devices:
+                unnamed.setdefault(rank.devices[0].name, rank)
         if number in numbered:
             raise TraceError(
                 f"{rank.where}: is rank {number}, and so is {numbered[number].where}: "
@@ -199,6 +202,12 @@ def _in_order(ranks: list[RankTrace]) -> tuple[RankTrace, ...]:
     if len(sizes) > 1:
         (a, file_a), (b, file_b) = list(sizes.items())[:2]
         raise TraceError(f"{file_b}: is of a job of {b} ranks, but {file_a} of one of {a}")
+    if len(unnamed) > 1:
+        (a, of_a), (b, of_b) = list(unnamed.items())[:2]
+        raise TraceError(
+            f"{of_b.where}: ran on {b}, but {of_a.where} on {a}, and neither says its rank: "
+            "a folder holds one job, one file a rank"
+        )
     return tuple(numbered[number] for number in sorted(numbered))
 
 

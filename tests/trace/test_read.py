@@ -97,6 +97,13 @@ def test_ranks_that_nothing_says_are_counted(tmp_path: Path) -> None:
     assert ranks_of(read(folder(tmp_path, a=tiny(), b=tiny()))) == [0, 1]
 
 
+def test_files_that_say_no_rank_and_ran_on_different_devices_are_no_job(tmp_path: Path) -> None:
+    other = Tiny(device="NVIDIA H100 80GB HBM3")
+    other.events = tiny().events
+    with pytest.raises(TraceError, match=r"ran on .*, and neither says its rank"):
+        read(folder(tmp_path, a=tiny(), b=other))
+
+
 def test_an_archive_is_a_folder(tmp_path: Path) -> None:
     members = [
         ("job/rank1.json", tiny(1, 2).content()),
