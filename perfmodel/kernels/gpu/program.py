@@ -16,7 +16,13 @@ from perfmodel.kernels.gpu.analysis import Group, groups_of
 from perfmodel.kernels.gpu.machine import hbm_bytes_per_us
 from perfmodel.kernels.gpu.memory import ACHIEVED_FRAC
 from perfmodel.kernels.gpu.streaming import START_US
-from perfmodel.kernels.gpu.waits import cat_waits_us, softmax_waits_us
+from perfmodel.kernels.gpu.waits import (
+    accumulate_waits_us,
+    atomic_waits_us,
+    cat_waits_us,
+    select_waits_us,
+    softmax_waits_us,
+)
 from perfmodel.kernels.model import Estimate
 from perfmodel.ops.rows import KERNEL, Rows
 from perfmodel.ops.spec import OPS, Floats
@@ -36,13 +42,15 @@ class Habit:
     traffic: float = 1.0
     """How often the operands move, or how badly they use what moves."""
     sectors: bool = False
-    """Rows lie anywhere: each takes whole sectors of 32 bytes."""
+    """Rows of a table lie anywhere: each takes whole sectors of 32 bytes."""
     waited_us: Callable[[Group, Device], Floats] | None = None
     """What its threads take, each waiting for its own loads, however fast bytes move."""
 
 
 _REDUCTION = Habit(latency_us=4.0)
 _GATHER = Habit(latency_us=3.0, sectors=True)
+_SELECT = Habit(latency_us=3.0, sectors=True, waited_us=select_waits_us)
+_ACCUMULATE = Habit(latency_us=5.0, sectors=True, waited_us=accumulate_waits_us)
 HABITS = {
     **dict.fromkeys(("sum", "mean", "amax", "vector_norm"), _REDUCTION),
     "sum_rows": Habit(latency_us=6.0),
@@ -52,8 +60,11 @@ HABITS = {
     **dict.fromkeys(("softmax", "log_softmax"), Habit(waited_us=softmax_waits_us)),
     "split": Habit(traffic=1.3),
     "transpose_copy": Habit(traffic=STRIDED),
-    **dict.fromkeys(("index_select", "gather", "embedding", "index_put", "scatter"), _GATHER),
-    **dict.fromkeys(("index_add", "scatter_add", "index_put_accumulate"), _GATHER),
+    **dict.fromkeys(("index_put", "scatter"), _GATHER),
+    **dict.fromkeys(("index_add", "scatter_add"), replace(_GATHER, waited_us=atomic_waits_us)),
+    **dict.fromkeys(("index_select", "embedding"), _SELECT),
+    "gather": Habit(latency_us=7.0, sectors=True),
+    "index_put_accumulate": _ACCUMULATE,
 }
 """Of ops that do more than stream; one figure for all devices. Source: chosen on all kernels of the
 traces at hand that record shapes (V100 and A100 DLRM, H100 and MI300X Qwen, H100 TimeSformer,
@@ -85,8 +96,7 @@ def _cold_us(rows: Rows, device: Device) -> Floats:
             continue
         habit, moved = HABITS.get(group.op, _PLAIN), group.moved_bytes
         if habit.sectors:
-            row_bytes = group.dims["cols"] * group.item_bytes
-            moved = moved * np.maximum(1.0, SECTOR_BYTES / row_bytes)
+            moved = moved + _wasted_bytes(group)
         is_strided = group.dims.get("strided", np.zeros(len(moved))) > 0
         factor = habit.traffic * np.where(is_strided, STRIDED, 1.0)
         waited = habit.waited_us(group, device) if habit.waited_us else 0.0
@@ -94,3 +104,14 @@ def _cold_us(rows: Rows, device: Device) -> Floats:
         cold[group.index] = START_US + habit.latency_us + moving
     timed = np.array([timing == KERNEL for timing in rows.timing], bool)
     return np.where(timed, cold, 0.0)
+
+
+def _wasted_bytes(group: Group) -> Floats:
+    """Of the sectors that rows of a table lie in, what is not theirs; no more than the table."""
+    rows, row_bytes = group.dims["rows"], group.dims["cols"] * group.item_bytes
+    passes = group.moved_bytes // (rows * row_bytes) - 1.0
+    known = group.dims["hash_size"] > 0
+    table_bytes = np.where(known, group.dims["hash_size"] * row_bytes, np.inf)
+    sectors = rows * np.maximum(row_bytes, SECTOR_BYTES)
+    taken = np.minimum(sectors, np.maximum(table_bytes, rows * row_bytes))
+    return np.clip(passes, 0.0, 2.0) * (taken - rows * row_bytes)

@@ -12,13 +12,21 @@ from perfmodel.kernels.gpu.analysis import Group
 from perfmodel.ops.spec import Floats
 
 _VECTOR_BYTES = 16.0
-_CAT_THREADS_PER_SM = 1024.0
-"""Two blocks of 512 per multiprocessor and tensor, whatever its size. Source: PyTorch,
-aten/src/ATen/native/cuda/Shape.cu."""
+_THREADS_PER_SM = 1024.0
+"""Two blocks of 512 per multiprocessor and tensor, or eight of 128, whatever the size. Source:
+PyTorch, aten/src/ATen/native/cuda/Shape.cu and Indexing.cu."""
 _CAT_LOAD_US, _CAT_STRIDED_LOAD_US = 0.6, 1.1
 """An element read and written, from one stretch or by divisions of its index."""
 _CAT_TENSOR_US = 0.3
 """The blocks of one more tensor, when each has next to nothing to do."""
+_SELECT_LOAD_US = 0.75
+"""Source: Qwen traces on H100; MI300X agrees to 5 %."""
+_ACCUMULATE_US, _WARPS_PER_SM = 2.2, 64.0
+"""A warp that adds one row of at most `_ROW_PER_WARP` elements, after the row before it. Source:
+Lin et al. 2022, two sizes on V100 (PyTorch of 2021)."""
+_ROW_PER_WARP = 128.0
+_ATOMIC_US = 0.01
+"""One more addition to the same address. Source: A100 DLRM trace, 60,000 additions to 50."""
 _SOFTMAX_WARP_COLS = 1024.0
 """Longest row that one warp keeps. Source: PyTorch, aten/src/ATen/native/cuda/SoftMax.cu."""
 _SOFTMAX_STEP_US = 1.65
@@ -29,9 +37,29 @@ def cat_waits_us(group: Group, device: Device) -> Floats:
     """The largest tensor, by the few threads that copy it."""
     dims = group.dims
     largest = np.where(dims["largest"] > 0, dims["largest"], dims["rows"] * dims["cols"])
-    steps = largest / (_CAT_THREADS_PER_SM * device.sm_count)
+    steps = largest / (_THREADS_PER_SM * device.sm_count)
     step_us = np.where(dims["strided"] > 0, _CAT_STRIDED_LOAD_US, _CAT_LOAD_US)
     return _CAT_TENSOR_US * dims["tensors"] + step_us * steps
+
+
+def select_waits_us(group: Group, device: Device) -> Floats:
+    """Elements of the selected rows, by the few threads that copy them."""
+    elements = group.dims["rows"] * group.dims["cols"]
+    return _SELECT_LOAD_US * elements / (_THREADS_PER_SM * device.sm_count)
+
+
+def accumulate_waits_us(group: Group, device: Device) -> Floats:
+    """A warp per row that is added, however short it is."""
+    each = np.ceil(group.dims["cols"] / _ROW_PER_WARP)
+    return _ACCUMULATE_US * each * group.dims["rows"] / (_WARPS_PER_SM * device.sm_count)
+
+
+def atomic_waits_us(group: Group, device: Device) -> Floats:
+    """Rows that are added to the same row of a small table, one after another."""
+    dims = group.dims
+    return np.where(dims["hash_size"] > 0, _ATOMIC_US * dims["rows"], 0.0) / np.maximum(
+        dims["hash_size"], 1.0
+    )
 
 
 def softmax_waits_us(group: Group, device: Device) -> Floats:
