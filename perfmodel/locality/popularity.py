@@ -84,14 +84,18 @@ class Popularity:
 
 
 def touched_rows(rows: Floats, chance: Floats, lookups: Floats) -> Floats:
-    """Expected distinct rows of `lookups` independent ones: the sum of `rows (1 - (1 - p)^n)`.
+    """Expected distinct rows of `lookups` independent ones, all classes together.
 
     `rows` and `chance` `[..., classes]`, `lookups` any shape that broadcasts with theirs less the
-    classes; fractions of a lookup count in proportion.
+    classes, as is the result.
     """
+    return np.asarray(np.sum(touched_per_class(rows, chance, lookups), axis=-1))
+
+
+def touched_per_class(rows: Floats, chance: Floats, lookups: Floats) -> Floats:
+    """The same of each class: `rows (1 - (1 - chance)^lookups)`, `[..., classes]`."""
     log_missed = np.log1p(-np.minimum(chance, 1.0 - 1e-16))
-    untouched = np.expm1(np.asarray(lookups, np.float64)[..., None] * log_missed)
-    return np.asarray(-np.sum(rows * untouched, axis=-1))
+    return np.asarray(-rows * np.expm1(np.asarray(lookups, np.float64)[..., None] * log_missed))
 
 
 def _chance(rows: Floats, share: Floats) -> Floats:

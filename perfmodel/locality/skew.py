@@ -19,12 +19,12 @@ def uniform(rows: int) -> Popularity:
     return Popularity(np.array([float(rows)]), np.ones(1))
 
 
-def zipf(rows: int, alpha: float, shift: float = 0.0) -> Popularity:
+def zipf(rows: int, alpha: float, shift: float = 0.0, *, smooth: bool = False) -> Popularity:
     """Row of rank r (from 1) is looked up in proportion to `(r + shift) ** -alpha`.
 
-    `shift` is that of Zipf and Mandelbrot (0: Zipf); 0.5 is close to generators that invert the
-    integral of `x ** -alpha`. The most popular rows are summed one by one, the others integrated:
-    within 1e-4 of the full sums.
+    `shift` is that of Zipf and Mandelbrot (0: Zipf). `smooth` is what generators draw that invert
+    an integral (as this project's do): in proportion to that of `x ** -alpha` from r to r + 1. The
+    most popular rows are summed one by one, the others integrated: within 1e-4 of the full sums.
 
     Raises `WorkloadError` where there are no rows, or `alpha` is not within 0 to 8.
     """
@@ -35,18 +35,25 @@ def zipf(rows: int, alpha: float, shift: float = 0.0) -> Popularity:
         )
     if alpha == 0.0:
         return uniform(rows)
-    counts, share = zipf_classes(np.array([float(rows)]), np.array([alpha]), shift, _HEAD, _TAIL)
+    size, exponent = np.array([float(rows)]), np.array([alpha])
+    counts, share = zipf_classes(size, exponent, shift, smooth=smooth, head=_HEAD, tail=_TAIL)
     return Popularity(counts[0], share[0])
 
 
 def zipf_classes(
-    rows: Floats, alpha: Floats, shift: float = 0.0, head: int = 32, tail: int = 64
+    rows: Floats,
+    alpha: Floats,
+    shift: float = 0.0,
+    *,
+    smooth: bool = False,
+    head: int = 32,
+    tail: int = 64,
 ) -> tuple[Floats, Floats]:
     """Rows and share of lookups of each class of many tables, both `[tables, head + tail]`.
 
-    `rows` and `alpha` `[tables]`. A class of a table with fewer rows is empty. The sum over ranks
-    a to b of a tail class is the integral from a - 1/2 to b + 1/2 (midpoint rule; its first
-    neglected term is `alpha (alpha + 1) / (24 head^2)` of the sum).
+    `rows` and `alpha` `[tables]`, the rest as in `zipf`. A class of a table with fewer rows is
+    empty. The sum over ranks a to b of a tail class is the integral from a - 1/2 to b + 1/2
+    (midpoint rule; its first neglected term is `alpha (alpha + 1) / (24 head^2)` of the sum).
     """
     rows = np.maximum(np.asarray(rows, np.float64), 1.0)[:, None]
     exponent = np.asarray(alpha, np.float64)[:, None]
@@ -56,13 +63,10 @@ def zipf_classes(
     ends = np.concatenate([single, np.minimum(beyond, rows)], axis=1)
     begins = np.concatenate([np.zeros_like(rows), ends[:, :-1]], axis=1)
     counts = ends - begins
-    weight = np.concatenate(
-        [
-            counts[:, :head] * (single + shift) ** -exponent,
-            _integral(begins[:, head:] + shift + 0.5, ends[:, head:] + shift + 0.5, exponent),
-        ],
-        axis=1,
-    )
+    offset = shift + (1.0 if smooth else 0.5)
+    weight = _integral(begins + offset, ends + offset, exponent)
+    if not smooth:
+        weight[:, :head] = counts[:, :head] * (single + shift) ** -exponent
     return counts, weight / weight.sum(axis=1, keepdims=True)
 
 

@@ -52,6 +52,18 @@ def test_shift_makes_the_first_rows_alike() -> None:
     assert zipf(3, 1.0, shift=1.0).share == pytest.approx(np.array([6, 4, 3]) / 13)
 
 
+@pytest.mark.parametrize("alpha", [0.6, 1.0, 1.4])
+def test_smooth_ranks_are_integrals(alpha: float) -> None:
+    edges = np.arange(1.0, 20_002)
+    below = np.log(edges) if alpha == 1 else (edges ** (1 - alpha) - 1) / (1 - alpha)
+    share = np.diff(below) / below[-1]
+    found = zipf(20_000, alpha, smooth=True)
+    assert found.share[:2] == pytest.approx(share[:2], rel=1e-6)
+    assert float(found.covered_frac(700)) == pytest.approx(share[:700].sum(), rel=1e-4)
+    touched = -np.expm1(9_000 * np.log1p(-share)).sum()
+    assert float(found.distinct_rows(9_000)) == pytest.approx(touched, rel=1e-4)
+
+
 def test_many_tables_at_once_as_one_by_one() -> None:
     counts, share = zipf_classes(np.array([3.0, 1e6]), np.array([1.0, 0.7]))
     assert counts.sum(axis=1) == pytest.approx([3.0, 1e6])

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfmodel.locality.popularity import touched_per_class
+from perfmodel.locality.skew import zipf_classes
 from perfmodel.ops.spec import Floats
-
-_POINTS = 400
 
 
 def distinct_rows(rows: Floats, lookups: Floats, zipf_alpha: Floats) -> Floats:
     """Expected distinct rows of `lookups` drawn from `rows`, popularity rank r by `r ** -alpha`.
 
-    `alpha` 0 is uniform. The sum over ranks of `1 - (1 - p) ** lookups` is taken as an integral
-    over `log r`; all arguments have one value per table.
+    `alpha` 0 is uniform. Rank r stands for the interval from r to r + 1, as for generators that
+    invert the integral; all arguments have one value per table.
     """
-    uniform = rows * -np.expm1(lookups * np.log1p(-1 / np.maximum(rows, 2.0)))
-    found = np.where(rows > 1, uniform, 1.0)
-    for place in np.flatnonzero(zipf_alpha > 0):
-        found[place] = _zipf_distinct(rows[place], lookups[place], zipf_alpha[place])
-    return np.minimum(found, np.minimum(rows, lookups))
-
-
-def _zipf_distinct(rows: float, lookups: float, alpha: float) -> float:
-    """Rank r stands for the interval [r, r + 1), as a generator that inverts the integral draws."""
-    edges = np.unique(np.round(np.geomspace(1.0, rows + 1.0, _POINTS)))
-    power = (1 - alpha) or 1e-9
-    mass = np.expm1(power * np.log(edges)) / power
-    ranks = np.diff(edges)
-    chance = np.diff(mass) / mass[-1] / ranks
-    return float(np.sum(ranks * -np.expm1(lookups * np.log1p(-np.minimum(chance, 1 - 1e-12)))))
+    counts, share = zipf_classes(rows, zipf_alpha, smooth=True)
+    touched = touched_per_class(counts, share / np.maximum(counts, 1e-300), lookups).sum(axis=1)
+    return np.asarray(np.minimum(touched, np.minimum(rows, lookups)))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.locality.characteristic import characteristic_lookups
-from perfmodel.locality.popularity import Floats, touched_rows
+from perfmodel.locality.popularity import Floats, touched_per_class
 from perfmodel.locality.stack import Ints
 from perfmodel.registry import Registry
 
@@ -74,5 +74,4 @@ POLICIES: Registry[type[Policy]] = Registry(
 
 def touched_each(classes: RowClasses, lookups: float) -> Floats:
     """Expected distinct rows of each class among so many lookups, `[classes]`."""
-    counts, chance = classes.rows[:, None], classes.rate[:, None]
-    return touched_rows(counts, chance, np.full(len(classes.rows), lookups))
+    return touched_per_class(classes.rows, classes.rate, np.asarray(lookups))
