@@ -71,6 +71,14 @@ def predict(
     inference: Annotated[
         bool, typer.Option("--inference", help="The forward pass of --workload alone.")
     ] = False,
+    every_rank: Annotated[
+        bool,
+        typer.Option(
+            "--every-rank",
+            help="Of --workload: one rank of each class with equal work, meeting at collectives; "
+            "else the rank that looks up most stands for all.",
+        ),
+    ] = False,
     hardware: HardwareOption = None,
     nodes: NodesOption = None,
     settings: SetOption = None,
@@ -157,10 +165,21 @@ def predict(
         from perfmodel.cli.predict_workload import predict_named
 
         predict_named(
-            workload, batch, hardware, nodes, settings, inference, overheads, edit or (), target
+            workload,
+            batch,
+            hardware,
+            nodes,
+            settings,
+            inference,
+            overheads,
+            edit or (),
+            every_rank,
+            target,
         )
         return
-    _refuse_beside("a trace", {"--nodes": nodes, "--inference": inference})
+    _refuse_beside(
+        "a trace", {"--nodes": nodes, "--inference": inference, "--every-rank": every_rank}
+    )
 
     from perfmodel import prediction
     from perfmodel.trace import read

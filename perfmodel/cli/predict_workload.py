@@ -28,6 +28,7 @@ def predict_named(
     inference: bool,
     overheads: str | None,
     edit: Sequence[str],
+    every_rank: bool,
     target: Output,
 ) -> None:
     """Predict the workload `name`, or list the catalogue, and write the answer to `target`.
@@ -58,6 +59,7 @@ def predict_named(
             train=not inference,
             overheads=overheads,
             edit=edit,
+            every_rank=every_rank,
         )
 
     def table(console: Console) -> None:

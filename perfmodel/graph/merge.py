@@ -14,7 +14,7 @@ from perfmodel.errors import TraceError
 from perfmodel.graph.acyclic import acyclic
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.meetings import Meeting, find_meetings
-from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
+from perfmodel.graph.types import Carried, Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.trace.columns import NONE, Floats, Ints
 
 
@@ -47,7 +47,7 @@ def merge(
     nodes = _stack_nodes(graphs, aligned)
     merged = ExecutionGraph(
         nodes,
-        _stack_edges(graphs, offset),
+        _stack_edges([graph.edges_ for graph in graphs], offset),
         StepMarks(
             np.concatenate([g.marks.rank for g in graphs]),
             tuple(name for g in graphs for name in g.marks.name),
@@ -65,6 +65,7 @@ def merge(
         },
         tuple(note for graph in graphs for note in graph.notes),
         sum(graph.left_out for graph in graphs),
+        carried=_stack_carried(graphs, offset),
     )
     for meeting in meetings:
         matched = meeting.nodes + offset[meeting.ranks]
@@ -106,14 +107,23 @@ def _stack_nodes(graphs: list[ExecutionGraph], shift_us: Floats) -> Nodes:
     return Nodes(**columns)
 
 
-def _stack_edges(graphs: list[ExecutionGraph], offset: Ints) -> Edges:
+def _stack_edges(edges: list[Edges], offset: Ints) -> Edges:
     columns: dict[str, np.ndarray] = {}
     for column in fields(Edges):
-        move = offset if column.name in ("source", "target") else np.zeros(len(graphs), np.int64)
+        move = offset if column.name in ("source", "target") else np.zeros(len(edges), np.int64)
         columns[column.name] = np.concatenate(
-            [getattr(g.edges_, column.name) + m for g, m in zip(graphs, move, strict=True)]
+            [getattr(e, column.name) + m for e, m in zip(edges, move, strict=True)]
         )
     return Edges(**columns)
+
+
+def _stack_carried(graphs: list[ExecutionGraph], offset: Ints) -> Carried | None:
+    """What the ranks carry to later steps; none where one of them does not repeat."""
+    carried = [graph.carried for graph in graphs if graph.carried is not None]
+    if len(carried) < len(graphs):
+        return None
+    edges = _stack_edges([each.edges for each in carried], offset)
+    return Carried(edges, np.concatenate([each.distance for each in carried]))
 
 
 def _transfer_us(graph: ExecutionGraph, matched: Ints) -> Floats:
@@ -170,8 +180,13 @@ def _meet(graph: ExecutionGraph, matched: Ints, transfer_us: Floats) -> Executio
     meets = np.repeat(meeting, ranks)
     new = len(arrive)
     pairs = np.stack([transfer, arrive], axis=1)
+    carried = graph.carried
+    if carried is not None:
+        edges_ = replace(carried.edges, source=after[carried.edges.source])
+        carried = replace(carried, edges=edges_)
     return replace(
         graph,
+        carried=carried,
         nodes_=grown,
         edges_=Edges(
             source=np.concatenate([after[edges.source], arrive, meets]),

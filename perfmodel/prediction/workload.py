@@ -12,8 +12,8 @@ from perfmodel.prediction.host_costs import HostCosts, host_costs
 from perfmodel.prediction.shapes import predict_shapes
 from perfmodel.prediction.types import PathPiece, Prediction, Result
 from perfmodel.workload import Workload, load_workload, op_graph
+from perfmodel.workload.classes import rank_classes
 from perfmodel.workload.loading import loading_us
-from perfmodel.workload.shards import heaviest_rank
 
 EVALUATION = "evaluation"
 
@@ -27,13 +27,17 @@ def predict_workload(
     train: bool = True,
     overheads: str | None = None,
     edit: Sequence[str] = (),
+    every_rank: bool = False,
 ) -> Prediction:
     """Per-batch time of a workload (a name of the catalogue, a TOML file, or the value itself).
 
     `batch` is global, of all ranks; every device of a node or cluster is a rank, and `nodes` equal
     nodes make a cluster; a device by itself is one rank (with `nodes`, one in each). The rank that
-    looks up most stands for all. `edit` changes the ops (`NamedEdit.parse`). `overheads` names a
-    profile of host costs; without it, one of the package's is chosen and named among the warnings.
+    looks up most stands for all; with `every_rank`, one of each class of ranks with equal work,
+    and they meet at their collectives. `edit` changes the ops (`NamedEdit.parse`). `overheads`
+    names a profile of host costs; without it, one of the package's is chosen and named among the
+    warnings. What is predicted is the period of steps that follow one another.
+
     Raises `WorkloadError` for a batch that ranks cannot share and for what does not fit into
     memory, `HardwareError` for unknown hardware.
     """
@@ -44,7 +48,7 @@ def predict_workload(
     for each in hardware:
         machine = _machine(each, nodes)
         costs = None if machine.node.device.target == "cpu" else host_costs(machine, overheads)
-        result, notes = _on(found, total, machine, costs, train, edits)
+        result, notes = _on(found, total, machine, costs, train, edits, every_rank)
         results.append(result)
         for note in (*([costs.note] if costs else []), *notes):
             line = f"{result.hardware}: {note}"
@@ -59,7 +63,7 @@ def predict_workload(
         "batch": total,
         "training": train,
         "edits": list(edit),
-        "ranks": [0],
+        "ranks": [rank.rank for rank in results[0].ranks] if every_rank else [0],
         "events": 0,
     }
     return Prediction(source, results, warnings)
@@ -79,27 +83,32 @@ def _on(
     costs: HostCosts | None,
     train: bool,
     edits: Sequence[NamedEdit],
+    every_rank: bool,
 ) -> tuple[Result, list[str]]:
     ranks = machine.gpus
     linked = machine.linked_gpus
-    rank = heaviest_rank(workload, ranks, linked)
+    classes = rank_classes(workload, ranks, linked)
+    shown = classes if every_rank else [max(classes, key=lambda each: each.work)]
     device = machine.node.device
     name = machine.name if machine.nodes == 1 else f"{machine.nodes} x {machine.name}"
 
     def run(training: bool) -> tuple[Result, list[str]]:
         samples = batch if training == train else batch * workload.evaluation.batch_factor
-        graph = op_graph(
-            workload,
-            samples,
-            ranks=ranks,
-            rank=rank,
-            target=device.target,
-            train=training,
-            threads=device.sm_count,
-            linked=linked,
-        )
+        graphs = [
+            op_graph(
+                workload,
+                samples,
+                ranks=ranks,
+                rank=each.ranks[0],
+                target=device.target,
+                train=training,
+                threads=device.sm_count,
+                linked=linked,
+            )
+            for each in shown
+        ]
         is_tf32 = workload.implementation.precision == "tf32"
-        graphs, undone = edited([graph], edits, must_change=training == train)
+        graphs, undone = edited(graphs, edits, must_change=training == train)
         result, notes = predict_shapes(
             graphs,
             machine,
@@ -113,7 +122,10 @@ def _on(
         return result, [*undone, *notes]
 
     result, notes = run(train)
-    if ranks > 1:
+    if every_rank:
+        notes += [f"rank {each.ranks[0]} stands for {len(each.ranks)}" for each in shown]
+    elif ranks > 1:
+        rank = shown[0].ranks[0]
         notes.append(f"rank {rank} of {ranks}, which looks up most, stands for all")
     share = workload.evaluation.forward_passes_per_step if train else 0.0
     if share:

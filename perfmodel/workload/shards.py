@@ -109,10 +109,10 @@ def _planned(
 
 def _in_parts(workload: Workload, numbers: list[int], ranks: int) -> list[Shard]:
     """A part for each share of the lookups that a table has, at most one per rank."""
-    total = sum(_work(workload.tables[number]) for number in numbers)
+    total = sum(work_of(workload.tables[number]) for number in numbers)
     found = []
     for number in numbers:
-        parts = round(_work(workload.tables[number]) * ranks / total)
+        parts = round(work_of(workload.tables[number]) * ranks / total)
         parts = min(max(parts, 1), ranks, max(workload.tables[number].rows, 1))
         found += [Shard(number, parts)] * parts
     return found
@@ -122,29 +122,22 @@ def _dealt(workload: Workload, shards: list[Shard], ranks: int) -> tuple[tuple[S
     """The largest first, each to the rank with the least so far that has no part of its table."""
     held: list[list[Shard]] = [[] for _ in range(ranks)]
     loads = [(0.0, rank) for rank in range(ranks)]
-    for shard in sorted(shards, key=lambda it: -_work(it.of(workload.tables))):
+    for shard in sorted(shards, key=lambda it: -work_of(it.of(workload.tables))):
         passed = []
         while shard in held[loads[0][1]]:
             passed.append(heappop(loads))
         load, rank = heappop(loads)
         held[rank].append(shard)
-        heappush(loads, (load + _work(shard.of(workload.tables)), rank))
+        heappush(loads, (load + work_of(shard.of(workload.tables)), rank))
         for entry in passed:
             heappush(loads, entry)
     return tuple(tuple(sorted(own, key=lambda it: it.table)) for own in held)
 
 
-def _work(table: Table) -> float:
+def work_of(table: Table) -> float:
     """Elements read and sent per sample."""
     return (table.pooling + 1) * table.dim
 
 
 def _bytes(table: Table) -> int:
     return table.rows * table.dim * FP32_BYTES
-
-
-def heaviest_rank(workload: Workload, ranks: int, linked: int | None = None) -> int:
-    """The rank whose tables are read and sent most, the first of several; `WorkloadError`."""
-    shards = plan(workload, ranks, linked).shards
-    work = [sum(_work(shard.of(workload.tables)) for shard in own) for own in shards]
-    return work.index(max(work))
