@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.errors import ModelError
 from perfmodel.fit.collective_constants import fit_constants
 from perfmodel.fit.collective_covariance import fit_covariance
 from perfmodel.fit.collective_data import SCORED_BYTES, Measured, read_measured
@@ -26,6 +27,7 @@ from perfmodel.network.trees import Trees, of_dumps
 from perfmodel.ops.spec import Floats
 
 MOST = 0.7
+FEWEST_REPOSITORIES = 2
 _TREES = {
     "max_depth": 4,
     "learning_rate": 0.06,
@@ -63,6 +65,7 @@ def fit_collectives(
     Raises `ModelError` for tables that cannot be used.
     """
     measured, left_out = read_measured(pairs)
+    _require_several(measured, pairs[0][0])
     begin("all repositories")
     model = fit_model(measured)
     held = leave_out(measured, measured.repo, begin)
@@ -76,6 +79,18 @@ def fit_collectives(
         covariances[kind] = fit_covariance(part, ratio)
     about = _about(measured, left_out)
     return replace(model, spreads=spreads, covariances=covariances, about=about), held
+
+
+def _require_several(measured: Measured, where: str) -> None:
+    """Raise `ModelError` where there is nothing to leave out."""
+    scored = measured.calls.size_bytes >= SCORED_BYTES
+    for words, is_remote in (("within a node", False), ("over several nodes", True)):
+        found = len(np.unique(measured.repo[scored & (measured.calls.is_remote == is_remote)]))
+        if found < FEWEST_REPOSITORIES:
+            raise ModelError(
+                f"{where}: usable curves {words} of {found} repositories; errors are those of "
+                f"repositories left out: expected at least {FEWEST_REPOSITORIES}"
+            )
 
 
 def fit_model(measured: Measured) -> Learned:

@@ -13,6 +13,7 @@ from perfmodel import hardware
 from perfmodel.errors import ModelError
 from perfmodel.network.calls import Calls
 from perfmodel.network.fabric import BRIDGE, INFINIBAND, MESH, MULTICAST, PCIE, SWITCH
+from perfmodel.ops.rows import MOST
 from perfmodel.ops.spec import Floats
 
 if TYPE_CHECKING:
@@ -150,13 +151,14 @@ def read_curves(path: str) -> pd.DataFrame:
 
 
 def read_points(path: str) -> pd.DataFrame:
-    """Measured points (`curve_id size_bytes time_us`), times above 0, in order of size."""
+    """Measured points (`curve_id size_bytes time_us`) that can be, in order of size."""
     import pandas as pd
 
     found = _table(path, ("curve_id", "size_bytes", "time_us"))
+    good = np.ones(len(found), bool)
     for name in ("size_bytes", "time_us"):
         found[name] = pd.to_numeric(found[name], errors="coerce")
-    good = (found["time_us"] > 0) & (found["size_bytes"] > 0) & np.isfinite(found["time_us"])
+        good &= (found[name] > 0) & (found[name] <= MOST)
     return found[good].sort_values(["curve_id", "size_bytes"], kind="stable")
 
 

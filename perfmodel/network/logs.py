@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from perfmodel.errors import ModelError
+from perfmodel.ops.rows import MOST
 
 _OP = {
     "allreduce": "all_reduce",
@@ -111,7 +112,7 @@ def _nccl_row(line: str) -> tuple[float, float] | None:
         return None
     has_root = len(numbers) % 2
     time_us = numbers[has_root]
-    return (float(words[0]), time_us) if time_us > 0 and float(words[0]) > 0 else None
+    return _possible(float(words[0]), time_us)
 
 
 def _numbers(words: list[str]) -> Iterator[float]:
@@ -142,4 +143,8 @@ def _param_row(line: str, columns: dict[str, int]) -> tuple[float, float] | None
         size, time_us = float(words[columns["size"]]), float(words[columns["time"]])
     except (ValueError, IndexError):
         return None
-    return (size, time_us) if size > 0 and time_us > 0 else None
+    return _possible(size, time_us)
+
+
+def _possible(size_bytes: float, time_us: float) -> tuple[float, float] | None:
+    return (size_bytes, time_us) if 0 < size_bytes <= MOST and 0 < time_us <= MOST else None

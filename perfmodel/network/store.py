@@ -11,15 +11,18 @@ from typing import Any
 
 from perfmodel.errors import ModelError
 from perfmodel.files import read_bytes, write_text
+from perfmodel.network import constants
 from perfmodel.network.calibration import Covariance
 from perfmodel.network.constants import Constants
-from perfmodel.network.learned import Learned
+from perfmodel.network.learned import ONE_NODE, SEVERAL, Learned
 from perfmodel.network.trees import Trees
 
 SCHEMA = "perfmodel.collective-model/1"
 NAME = "collective/learned"
 _SHIPPED = "fitted.json"
 _MOST_BYTES = 32_000_000
+_LARGEST = 1e6
+"""Above every constant that can be: microseconds, bytes, shares and factors."""
 
 
 @cache
@@ -61,13 +64,13 @@ def from_dict(found: Mapping[str, Any], where: str) -> Learned:
         columns = tuple(str(name) for name in found["columns"])
         return Learned(
             name=NAME,
-            constants=Constants({name: float(v) for name, v in found["constants"].items()}, where),
+            constants=_constants(found["constants"], where),
             columns=columns,
             trees=Trees.from_dict(found["trees"], len(columns)),
-            most=float(found["most"]),
-            spreads={name: float(value) for name, value in found["spreads"].items()},
+            most=_positive("most", found["most"]),
+            spreads={name: _positive(name, found["spreads"][name]) for name in (ONE_NODE, SEVERAL)},
             covariances={
-                name: Covariance.from_dict(each) for name, each in found["covariances"].items()
+                name: _covariance(found["covariances"][name]) for name in (ONE_NODE, SEVERAL)
             },
             about=found["about"],
         )
@@ -75,10 +78,25 @@ def from_dict(found: Mapping[str, Any], where: str) -> Learned:
         raise ModelError(f"{where}: a damaged collective model: {error!r}") from None
 
 
+def _constants(found: Mapping[str, Any], where: str) -> Constants:
+    known = constants.shipped().values
+    return Constants({**found, **{name: _positive(name, found[name]) for name in known}}, where)
+
+
+def _covariance(found: Mapping[str, Any]) -> Covariance:
+    return Covariance.from_dict({name: _positive(name, value) for name, value in found.items()})
+
+
+def _positive(name: str, value: Any) -> float:
+    if not 0 < float(value) <= _LARGEST:
+        raise ValueError(f"{name} is {value}; expected a number above 0, at most {_LARGEST:g}")
+    return float(value)
+
+
 def _parsed(content: bytes, where: str) -> dict[str, Any]:
     try:
         found = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ModelError(f"{where}: not JSON") from None
     if not isinstance(found, dict):
         raise ModelError(f"{where}: no collective model")

@@ -51,6 +51,12 @@ def test_old_logs_have_no_root() -> None:
     assert parse(line, "o.log", op="all_reduce", ranks=8)[0].time_us == 51017
 
 
+@pytest.mark.parametrize("time_us", ["inf", "nan", "-3", "0", "1e99"])
+def test_rows_with_a_time_that_cannot_be_are_no_points(time_us: str) -> None:
+    with pytest.raises(ModelError, match="no rows of nccl-tests"):
+        parse(f"1024 256 float sum -1 {time_us} 1.0 1.0 0", "a.log", op="all_reduce", ranks=2)
+
+
 def test_param() -> None:
     assert parse(PARAM, "p.log") == [Point("all_to_all", 8, 0, 1048576.0, 71.5)]
 
