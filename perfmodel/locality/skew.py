@@ -10,7 +10,7 @@ from perfmodel.locality.popularity import Floats, Popularity, touched_rows
 _HEAD, _TAIL = 192, 256
 """Ranks that are a class of their own, and classes that share the others evenly by logarithm."""
 _STEPS = 60
-_STEEPEST = 8.0
+_STEEPEST = 10.0
 
 
 def uniform(rows: int) -> Popularity:
@@ -26,7 +26,7 @@ def zipf(rows: int, alpha: float, shift: float = 0.0, *, smooth: bool = False) -
     an integral (as this project's do): in proportion to that of `x ** -alpha` from r to r + 1. The
     most popular rows are summed one by one, the others integrated: within 1e-4 of the full sums.
 
-    Raises `WorkloadError` where there are no rows, or `alpha` is not within 0 to 8.
+    Raises `WorkloadError` where there are no rows, or `alpha` is not within 0 to 10.
     """
     _require_rows(rows)
     if not 0.0 <= alpha <= _STEEPEST or not 0.0 <= shift < rows:

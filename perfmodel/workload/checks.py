@@ -41,6 +41,11 @@ def _tables(workload: Workload, where: str) -> None:
 
 def _software(workload: Workload, where: str) -> None:
     software, training = workload.implementation, workload.training
+    if software.sharding == "hybrid" and any(table.histogram for table in workload.tables):
+        raise WorkloadError(
+            f'{where}: tables: histogram: implementation.sharding "hybrid" knows zipf and uniform '
+            "distributions only"
+        )
     if software.name in ("pytorch", "reference") and training.table_optimizer in _FUSED_ONLY:
         raise WorkloadError(
             f"{where}: training: table_optimizer {training.table_optimizer!r} is fused into the "

@@ -19,7 +19,7 @@ from perfmodel.workload.model import (
     Training,
     Workload,
 )
-from perfmodel.workload.tables import Table
+from perfmodel.workload.tables import Histogram, Table
 
 Section = dict[str, Any]
 T = TypeVar("T")
@@ -33,7 +33,9 @@ SECTIONS: dict[str, type] = {
     "loader": Loader,
 }
 TOP_KEYS = ("schema", "title", "batch", "source", *SECTIONS, "tables")
-TABLE_KEYS = ("count", "rows", "dim", "pooling", "distribution", "alpha", "bags", "source")
+TABLE_KEYS = (
+    *("count", "rows", "dim", "pooling", "distribution", "alpha", "histogram", "bags", "source"),
+)
 INDEPENDENT, BY_KEY = "independent", "by_key"
 """Rows of a bag are drawn one by one; or one key is, and with it always come the same rows."""
 MAX_TABLES = 100_000
@@ -43,6 +45,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "pooling": (1e-3, 1e6),
     "alpha": (0, 10),
     "key_rows": (0, 1e13),
+    "share": (1e-15, 1e9),
     "count": (1, MAX_TABLES),
     "batch": (1, 1e9),
     "layers": (1, 100),
@@ -144,15 +147,25 @@ def _group(table: Section, where: str) -> list[Table]:
         if key not in table:
             raise WorkloadError(f"{where}: {key} is missing")
     alpha = table.get("alpha", 0.0)
-    distribution = table.get("distribution", "zipf" if alpha else "uniform")
-    if distribution not in ("uniform", "zipf"):
+    histogram = _histogram(table.get("histogram"), f"{where}: histogram")
+    usual = "histogram" if histogram else "zipf" if alpha else "uniform"
+    distribution = table.get("distribution", usual)
+    if distribution not in ("uniform", "zipf", "histogram"):
         raise WorkloadError(
-            f'{where}: distribution: expected "uniform" or "zipf", got {_short(distribution)}'
+            f'{where}: distribution: expected "uniform", "zipf" or "histogram", '
+            f"got {_short(distribution)}"
+        )
+    if (distribution == "histogram") != bool(histogram):
+        raise WorkloadError(
+            f"{where}: histogram: a histogram distribution has pairs of shares, of the lookups and "
+            f"of the rows that they go to; another has none"
         )
     if distribution == "zipf" and "alpha" not in table:
         raise WorkloadError(f"{where}: alpha is missing: a zipf distribution needs its exponent")
-    if distribution == "uniform" and alpha != 0:
-        raise WorkloadError(f"{where}: alpha: a uniform distribution has none, got {_short(alpha)}")
+    if distribution != "zipf" and alpha != 0:
+        raise WorkloadError(
+            f"{where}: alpha: a {distribution} distribution has none, got {_short(alpha)}"
+        )
     bags = table.get("bags", INDEPENDENT)
     if bags not in (INDEPENDENT, BY_KEY):
         raise WorkloadError(
@@ -176,9 +189,27 @@ def _group(table: Section, where: str) -> list[Table]:
     if bags == BY_KEY:
         checked["key_rows"] = checked["rows"]
     return [
-        Table(**{key: values[number % len(values)] for key, values in checked.items()})
+        Table(
+            **{key: values[number % len(values)] for key, values in checked.items()},
+            histogram=histogram,
+        )
         for number in range(count)
     ]
+
+
+def _histogram(pairs: Any, where: str) -> Histogram:
+    """Pairs of shares, each above 0."""
+    if pairs is None:
+        return ()
+    if not isinstance(pairs, list) or not pairs:
+        raise WorkloadError(f"{where}: expected a list of pairs, got {_short(pairs)}")
+    for number, pair in enumerate(pairs, 1):
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise WorkloadError(f"{where}[{number}]: expected a pair, got {_short(pair)}")
+    return tuple(
+        (_number("share", lookups, where, whole=False), _number("share", rows, where, whole=False))
+        for lookups, rows in pairs
+    )
 
 
 def _number(key: str, value: Any, where: str, *, whole: bool) -> Any:

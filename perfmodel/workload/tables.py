@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.graph.lookups import Lookups
+from perfmodel.locality.popularity import Popularity
+from perfmodel.locality.skew import uniform, zipf, zipf_alpha_of
 
-_EXACT_ROWS = 4_096
-"""The most popular rows, summed one by one; the others are integrated."""
-_PANELS = 96
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
+Histogram = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +22,9 @@ class Table:
 
     `alpha` is the exponent of the Zipf distribution of accesses, 0 where they are uniform. With
     `key_rows` a sample draws one key of so many, by `alpha`, and always the same rows come with the
-    same key, spread evenly over the table (synthetic multi-hot data).
+    same key, spread evenly over the table (synthetic multi-hot data). `histogram`, in place of
+    `alpha`, lists classes of rows as pairs of shares: of the lookups, and of the rows that these go
+    to, evenly.
     """
 
     rows: int
@@ -31,6 +32,7 @@ class Table:
     pooling: float = 1.0
     alpha: float = 0.0
     key_rows: int = 0
+    histogram: Histogram = ()
 
     def lookups(self, batch: int) -> int:
         """Rows that `batch` samples look up, repeats counted."""
@@ -39,9 +41,27 @@ class Table:
     def unique_rows(self, batch: int) -> float:
         """Distinct rows expected among them."""
         if not self.key_rows:
-            return expected_unique_rows(self.rows, self.alpha, self.lookups(batch))
-        keys = expected_unique_rows(self.key_rows, self.alpha, batch)
+            return _unique_rows(self.rows, self.alpha, self.histogram, self.lookups(batch))
+        keys = _unique_rows(self.key_rows, self.alpha, self.histogram, batch)
         return expected_unique_rows(self.rows, 0.0, max(1, round(keys * self.pooling)))
+
+    def popularity(self) -> Popularity:
+        """How often each row is looked up, in classes, for the caches of `perfmodel.locality`.
+
+        With keys, the k most popular ones bring so many different rows as were drawn evenly, and
+        beside their own lookups these get an even part of all others.
+        """
+        if not self.key_rows:
+            return _popularity(self.rows, self.alpha, self.histogram)
+        keys = _popularity(self.key_rows, self.alpha, self.histogram)
+        brought = np.cumsum(keys.rows) * self.pooling
+        rows_frac = -np.expm1(-np.append(0.0, brought) / self.rows)
+        rows_frac[-1] = 1.0
+        mass = np.append(0.0, np.cumsum(keys.share))
+        covered = mass + (1.0 - mass) * rows_frac
+        distinct = np.diff(rows_frac) > 0
+        share = np.diff(covered)[distinct]
+        return Popularity(np.diff(rows_frac)[distinct] * self.rows, share / share.sum())
 
 
 def lookups(tables: Sequence[Table], batch: int) -> Lookups:
@@ -52,28 +72,37 @@ def lookups(tables: Sequence[Table], batch: int) -> Lookups:
         batch=(batch,) * len(tables),
         pooling=tuple(table.pooling for table in tables),
         unique_rows=tuple(table.unique_rows(batch) for table in tables),
-        alpha=tuple(0.0 if table.key_rows else table.alpha for table in tables),
+        alpha=tuple(_told_alpha(table, batch) for table in tables),
     )
 
 
-@lru_cache(maxsize=1 << 16)
+def _told_alpha(table: Table, batch: int) -> float:
+    """The exponent for whoever knows only of such: with a histogram, that of as many rows."""
+    if table.key_rows or not table.histogram:
+        return 0.0 if table.key_rows else table.alpha
+    return zipf_alpha_of(table.rows, table.lookups(batch), table.unique_rows(batch))
+
+
 def expected_unique_rows(rows: int, alpha: float, lookups: int) -> float:
     """Expected distinct rows among `lookups` independent ones into a table of `rows`.
 
     Uniform (`alpha` 0): rows (1 - (1 - 1/rows)^lookups), exactly. Zipf: the same summed over rows
-    of unequal probability, one by one for the most popular and by Gauss-Legendre quadrature on a
-    logarithmic scale for the rest: within 0.1 % of the full sum.
+    of unequal probability, within 0.1 % of the full sum.
     """
-    if alpha == 0:
-        return float(-rows * np.expm1(lookups * np.log1p(-1 / rows))) if rows > 1 else 1.0
-    head = np.arange(1, min(rows, _EXACT_ROWS) + 1, dtype=np.float64)
-    total = _touched(_probability(head, rows, alpha), lookups).sum()
-    if rows > _EXACT_ROWS:
-        edges = np.geomspace(_EXACT_ROWS + 1, rows + 1, _PANELS + 1)
-        half = np.diff(edges)[:, None] / 2
-        rank = (edges[:-1, None] + half) + half * _NODES - 0.5
-        total += (_touched(_probability(rank, rows, alpha), lookups) * half * _WEIGHTS).sum()
-    return float(total)
+    return _unique_rows(rows, alpha, (), lookups)
+
+
+@lru_cache(maxsize=1 << 16)
+def _unique_rows(rows: int, alpha: float, histogram: Histogram, lookups: int) -> float:
+    return float(_popularity(rows, alpha, histogram).distinct_rows(lookups))
+
+
+@lru_cache(maxsize=1 << 10)
+def _popularity(rows: int, alpha: float, histogram: Histogram) -> Popularity:
+    if not histogram:
+        return zipf(rows, alpha, smooth=True) if alpha else uniform(rows)
+    share, rows_frac = np.array(histogram).T
+    return Popularity(rows_frac / rows_frac.sum() * rows, share / share.sum())
 
 
 def popular_share(rows: int, alpha: float, most_popular: ArrayLike) -> NDArray[np.float64]:
@@ -106,7 +135,3 @@ def _below(x: NDArray[np.float64], rows: int, alpha: float) -> NDArray[np.float6
         return np.asarray(np.log(x) / np.log(rows + 1.0))
     power = 1 - alpha
     return np.asarray(np.expm1(power * np.log(x)) / np.expm1(power * np.log(rows + 1.0)))
-
-
-def _touched(probability: NDArray[np.float64], lookups: int) -> NDArray[np.float64]:
-    return np.asarray(-np.expm1(lookups * np.log1p(-np.minimum(probability, 1 - 1e-16))))

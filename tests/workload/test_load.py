@@ -63,7 +63,11 @@ BAD = [
     ("top_mlp = [8, 1]", "top_mlp = [8, 2]", "top_mlp ends in 2: expected 1"),
     ("alpha = 1.05", 'distribution = "zipf"', "alpha is missing"),
     ("alpha = 1.05", 'alpha = 1\ndistribution = "uniform"', "a uniform distribution has none"),
-    ("alpha = 1.05", 'distribution = "normal"', 'expected "uniform" or "zipf"'),
+    ("alpha = 1.05", 'distribution = "normal"', 'expected "uniform", "zipf" or "histogram"'),
+    ("alpha = 1.05", 'distribution = "histogram"', "has pairs of shares"),
+    ("alpha = 1.05", "histogram = [[0.5, 0.1, 2]]", r"histogram\[1\]: expected a pair"),
+    ("alpha = 1.05", "histogram = [[0.5, -1]]", "histogram: expected a number"),
+    ("alpha = 1.05", "alpha = 1\nhistogram = [[1, 1]]", "a histogram distribution has none"),
     ("rows = [10, 20]\ndim = 16", "rows = [10, 20]\ndim = 8", "dims 8 to 16"),
     ("batch = 64", "batch = true", "batch: expected a whole number"),
     ("batch = 64", 'batch = 64\nschema = "perfmodel.workload/9"', "schema: expected"),
@@ -91,6 +95,13 @@ def test_what_cannot_be_is_named(tmp_path: Path, old: str, new: str, message: st
         load(tmp_path, GOOD.replace(old, new))
     assert "mine.toml" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_tables_by_classes_of_rows(tmp_path: Path) -> None:
+    text = GOOD.replace("alpha = 1.05", "histogram = [[0.9, 0.1], [0.1, 0.9]]")
+    found = load(tmp_path, text).tables[0].popularity()
+    assert found.total_rows == 1_000
+    assert float(found.covered_frac(100)) == pytest.approx(0.9)
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

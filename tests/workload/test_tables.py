@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.collect.models.configuration import zipf_indices
+from perfmodel.locality import zipf
 from perfmodel.workload.tables import Table, expected_unique_rows, lookups, popular_share
 
 
@@ -61,3 +62,27 @@ def test_lookups_add_up() -> None:
     assert (attributes["tables"], attributes["lookups"], attributes["dim"]) == ("2", "15", "6")
     assert attributes["table_hash_size"] == "10,30"
     assert float(attributes["zipf_alpha"]) == pytest.approx(1.05 / 3)
+
+
+def test_classes_of_rows_by_hand() -> None:
+    table = Table(100, 4, 2, histogram=((0.5, 0.1), (0.5, 0.9)))
+    touched = 10 * (1 - (1 - 0.05) ** 20) + 90 * (1 - (1 - 0.5 / 90) ** 20)
+    assert table.unique_rows(10) == pytest.approx(touched)
+    alpha = lookups([table], 10).alpha[0]
+    as_zipf = zipf(100, alpha)
+    assert float(as_zipf.distinct_rows(20)) == pytest.approx(touched, rel=1e-3)
+
+
+@pytest.mark.parametrize("pooling", [1, 5, 100])
+@pytest.mark.parametrize("batch", [64, 4_096, 262_144])
+def test_popularity_of_rows_that_come_with_keys(pooling: int, batch: int) -> None:
+    """As many distinct rows as the keys bring, although the lookups count as independent."""
+    table = Table(200_000, 4, pooling, alpha=1.05, key_rows=200_000)
+    found = table.popularity()
+    assert found.total_rows == pytest.approx(200_000)
+    touched = float(found.distinct_rows(batch * pooling))
+    assert touched == pytest.approx(table.unique_rows(batch), rel=0.12)
+
+
+def test_popularity_of_a_few_rows_with_many_keys() -> None:
+    assert Table(3, 4, 100, key_rows=3).popularity().total_rows == pytest.approx(3)
