@@ -8,7 +8,8 @@ import numpy as np
 
 from perfmodel.fit.kernel_data import FloorKey
 from perfmodel.fit.kernel_errors import KernelErrors, errors_of
-from perfmodel.fit.kernel_part import GENERAL_TREES, Samples, grown
+from perfmodel.fit.kernel_samples import Samples
+from perfmodel.fit.kernel_trees import GENERAL_TREES, answers, grown
 from perfmodel.fit.kernels import Fitted, FittedPart
 from perfmodel.kernels.gpu.floors import TIMINGS, Floor, measured_us
 from perfmodel.kernels.learned.devices import COLUMNS
@@ -109,8 +110,7 @@ def _plain(part: FittedPart, seed: int) -> dict[str, Floats]:
         others = data.devices != device
         ones = np.ones(int(others.sum()))
         booster = grown(matrix[others], target[others], ones, GENERAL_TREES, seed=seed)
-        answers = np.asarray(booster.inplace_predict(matrix[~others]), np.float64)
-        found[device] = roofline[~others] * np.exp(answers)
+        found[device] = roofline[~others] * np.exp(answers(booster, matrix[~others]))
     return found
 
 

@@ -21,7 +21,8 @@ from perfmodel.fit.kernel_data import (
     read_table,
     thinned,
 )
-from perfmodel.fit.kernel_part import Samples, fit_part, samples
+from perfmodel.fit.kernel_part import fit_part
+from perfmodel.fit.kernel_samples import Samples, samples
 from perfmodel.fit.kernel_tiles import tiles_seen
 from perfmodel.kernels.gpu.floors import Floor
 from perfmodel.kernels.gpu.heuristic import Heuristic

@@ -6,17 +6,18 @@ import numpy as np
 
 from perfmodel.hardware import Device
 from perfmodel.kernels.gpu.analysis import Analysis, Group, by_group
-from perfmodel.kernels.gpu.machine import l2_bytes_per_us, special_per_us, vector_flop_per_us
-from perfmodel.kernels.gpu.memory import bound_us, transfer_us
+from perfmodel.kernels.gpu.machine import (
+    hbm_bytes_per_us,
+    l2_bytes_per_us,
+    special_per_us,
+    vector_flop_per_us,
+)
+from perfmodel.kernels.gpu.memory import ACHIEVED_FRAC, bound_us, missed_share, transfer_us
+from perfmodel.kernels.gpu.row_passes import ROW_KERNELS, read_again, resident_share
 from perfmodel.ops.spec import Floats
 
 START_US = 1.0
 """From a kernel's first block to its last byte, apart from moving them."""
-ROW_BYTES_ON_CHIP = 16384
-"""Longest row that one block keeps in registers or shared memory between passes."""
-
-EXTRA_READS = {"softmax": 1.0, "layer_norm": 1.0, "log_softmax": 1.0, "rms_norm": 1.0}
-"""How often ops that reduce a row before they write it read the row again."""
 SPECIAL_PER_ELEMENT = {
     "gelu": 4.0,
     "tanh": 3.0,
@@ -32,45 +33,29 @@ SPECIAL_PER_ELEMENT = {
 @by_group
 def analyse(group: Group, device: Device) -> Analysis:
     """Bytes at the memory's or the cache's rate, beside the vector units'."""
-    cols = group.dims.get("cols")
-    return streamed(
-        group.op,
-        group.flop,
-        group.read_bytes,
-        group.written_bytes,
-        device,
-        row_bytes=None if cols is None else cols * group.item_bytes,
-    )
-
-
-def streamed(
-    op: str,
-    flop: Floats,
-    read_bytes: Floats,
-    written_bytes: Floats,
-    device: Device,
-    *,
-    row_bytes: Floats | None = None,
-) -> Analysis:
-    """The analysis of kernels that read and write each byte once, some rows of them twice."""
-    total = read_bytes + written_bytes
-    memory = transfer_us(total, device)
-    cache = total / l2_bytes_per_us(device)
-    again = EXTRA_READS.get(op)
-    if again is not None and row_bytes is not None:
-        spilled = np.clip(row_bytes / ROW_BYTES_ON_CHIP, 0.0, 1.0)
-        extra = again * spilled * read_bytes
-        memory = memory + transfer_us(extra, device)
-        cache = cache + extra / l2_bytes_per_us(device)
-    elements = written_bytes / 4.0
-    special = SPECIAL_PER_ELEMENT.get(op, 0.0) * elements / special_per_us(device)
-    compute = np.maximum(flop / vector_flop_per_us(device), special)
-    bound = np.maximum(bound_us(total, device), flop / (2.0 * vector_flop_per_us(device)))
+    total = group.read_bytes + group.written_bytes
+    passes, missed = _read_again(group, device)
+    memory = transfer_us(total, device) + (
+        missed * group.read_bytes * missed_share(total, device)
+    ) / (ACHIEVED_FRAC * hbm_bytes_per_us(device))
+    cache = (total + passes * group.read_bytes) / l2_bytes_per_us(device)
+    elements = group.written_bytes / 4.0
+    special = SPECIAL_PER_ELEMENT.get(group.op, 0.0) * elements / special_per_us(device)
+    compute = np.maximum(group.flop / vector_flop_per_us(device), special)
+    bound = np.maximum(bound_us(total, device), group.flop / (2.0 * vector_flop_per_us(device)))
+    busy = np.maximum(np.maximum(memory, cache), np.maximum(compute, bound))
     return Analysis(
         bound_us=bound,
-        kernel_us=START_US + np.maximum(np.maximum(memory, compute), bound),
+        kernel_us=START_US + busy,
         shares={"compute": compute, "memory": memory, "cache": cache},
-        flop=flop,
-        read_bytes=read_bytes,
-        written_bytes=written_bytes,
+        flop=group.flop,
+        read_bytes=group.read_bytes,
+        written_bytes=group.written_bytes,
     )
+
+
+def _read_again(group: Group, device: Device) -> tuple[Floats, Floats]:
+    if group.op not in ROW_KERNELS:
+        return np.zeros(len(group.index)), np.zeros(len(group.index))
+    rows, cols = group.dims["rows"], group.dims["cols"]
+    return read_again(group.op, resident_share(group.op, rows, cols, group.item_bytes, device))

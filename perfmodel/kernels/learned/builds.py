@@ -20,3 +20,7 @@ BUILD_OF_FAMILY = {
 
 FALLING = {"matmul": matmul_columns.FALLING}
 """Per build, figures in which the time over its base never rises."""
+
+GAINS = {"matmul": matmul_columns.ALIGNED}
+"""Per build, the figure whose effect is a slope of its own per op and device: its large values,
+which programs ask about, are rare in measurements of random sizes."""

@@ -39,6 +39,10 @@ _CORNER = 8.0
 _START_CYCLES = 4500.0
 """Clock cycles from a product's launch to its first tile and from its last one to its end."""
 
+ALIGNED = "align_both"
+"""log2 of the elements that the rows of both operands start at multiples of: rows that start within
+a sector make every load of a tile take one sector more."""
+MOST_ALIGNED = 4.0
 FALLING = ("per_sm", "depth")
 """More blocks per multiprocessor and a longer loop over k never lower the share of the peak."""
 _KINDS = ("fp8_static", "fp8_block", "nvfp4", "int8", "int8_wo", "int4_wo", "bf16")
@@ -88,6 +92,7 @@ def build(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         "blocks_across": log(np.ceil(n / tile_columns)),
         "align_n": alignment(n),
         "align_k": alignment(k),
+        ALIGNED: np.minimum(alignment(k), alignment(n)).clip(max=MOST_ALIGNED),
         "k_bytes": log(k * stored),
         "is_batched": (b > 1.0).astype(np.float64),
         "has_bias": np.array([float(op == "linear") for op in rows.op]),

@@ -115,9 +115,10 @@ class Learned:
     ) -> tuple[Floats, tuple[Floats, Floats], float]:
         """(kernel, (low, high), kinship) in microseconds without a launch floor."""
         columns = BUILDS[part.build](rows, device, part.tiles)
-        factors, weight = part.log_factors(columns, device)
+        groups = list(rows.groups())
+        factors, weight = part.log_factors(columns, groups, device)
         low, high = np.zeros((2, len(rows)))
-        for op, index in rows.groups():
+        for op, index in groups:
             factors[index] *= part.told(op, columns.work[index])
             low[index], high[index] = part.ends(op, columns.work[index], weight)
         least = np.maximum(columns.bound_us, device.kernel_floor_us)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -17,8 +18,12 @@ from perfmodel.kernels.learned.devices import (
     kinship,
     nearest,
 )
+from perfmodel.kernels.learned.gains import NONE, Gains, places_of
+from perfmodel.kernels.learned.growth import Extension
+from perfmodel.ops.rows import Ints
 from perfmodel.ops.spec import Floats
 
+Groups: TypeAlias = Sequence[tuple[str, Ints]]
 _FADES_OVER = np.log(4.0)
 """Logarithm of work below the domain over which what was learned is left behind."""
 
@@ -73,20 +78,33 @@ class Part:
     spreads: dict[str, Spread]
     """Per op, and `*` for others."""
     tiles: Tiles
+    extensions: Mapping[str, Extension]
+    """Per op, where the largest rows told how it goes on."""
+    gains: Gains = NONE
 
-    def log_factors(self, columns: Columns, device: Device) -> tuple[Floats, float]:
-        """(log of kernel time over base, per row; how near the device is to known ones, 0 to 1)."""
+    def log_factors(self, columns: Columns, groups: Groups, device: Device) -> tuple[Floats, float]:
+        """(log of kernel time over base, per row; how near the device is to known ones, 0 to 1).
+
+        `groups` are the rows of each op.
+        """
         description = describe(device)
         near, away = nearest(description, self.devices)
         weight = kinship(away)
         found = np.zeros(len(columns.base_us))
         if weight > 0.0:
             own = self.own.predict(columns.matrix(own_names(self.figures), near))
+            for op, index in groups:
+                if op in self.extensions:
+                    extension, work = self.extensions[op], columns.work[index]
+                    own[index] = extension.carried(own[index], work, near)
             found += weight * own
         if weight < 1.0:
             raw = self.general.predict(columns.matrix(general_names(self.figures), description))
             shrunk = self.centre + self.shrink * (raw - self.centre)
             found += (1.0 - weight) * (columns.lift + shrunk)
+        if self.gains.slopes:
+            places = places_of(near, self.devices) if weight > 0.0 else ()
+            found += self.gains.of(columns.figures, groups, places)
         return found, weight
 
     def told(self, op: str, work: Floats) -> Floats:

@@ -19,6 +19,8 @@ from perfmodel.files import gunzip, read_bytes, write_text
 from perfmodel.kernels.gpu.floors import Floor
 from perfmodel.kernels.gpu.heuristic import Heuristic
 from perfmodel.kernels.learned.forest import Forest, decoded
+from perfmodel.kernels.learned.gains import Gains
+from perfmodel.kernels.learned.growth import Extension, Growth
 from perfmodel.kernels.learned.model import KnownFloor, Learned
 from perfmodel.kernels.learned.part import Part, Spread
 from perfmodel.kernels.model import KERNELS
@@ -26,7 +28,7 @@ from perfmodel.ops.spec import Floats
 
 MANIFEST = "manifest.json"
 BUNDLED = Path(__file__).parents[1] / "bundled"
-SCHEMA = "perfmodel.kernel-models/1"
+SCHEMA = "perfmodel.kernel-models/2"
 _MOST_BYTES = 64_000_000
 _MANY_ROWS = 500
 """Rows from which walking the trees with NumPy takes longer than XGBoost's import pays."""
@@ -193,6 +195,20 @@ def _part_to_json(part: Part, folder: Path) -> dict[str, Any]:
             for op, each in part.spreads.items()
         },
         "tiles": {key: [list(tile) for tile in tiles] for key, tiles in part.tiles.items()},
+        "extensions": {
+            op: {
+                "trust": each.trust,
+                "known": [
+                    [part.devices.index(own.device), own.most_work, own.per_base]
+                    for own in each.known
+                ],
+            }
+            for op, each in part.extensions.items()
+        },
+        "gains": {
+            "figure": part.gains.figure,
+            "slopes": {op: dict(known) for op, known in part.gains.slopes.items()},
+        },
     }
 
 
@@ -213,6 +229,23 @@ def _part_from_json(content: Mapping[str, Any], folder: Path) -> Part:
             for op, each in content["spreads"].items()
         },
         tiles=content["tiles"],
+        extensions={
+            op: Extension(
+                float(each["trust"]),
+                tuple(
+                    Growth(content["devices"][index], float(most_work), float(per_base))
+                    for index, most_work, per_base in each["known"]
+                ),
+            )
+            for op, each in content["extensions"].items()
+        },
+        gains=Gains(
+            content["gains"]["figure"],
+            {
+                op: {int(place): float(slope) for place, slope in known.items()}
+                for op, known in content["gains"]["slopes"].items()
+            },
+        ),
     )
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from perfmodel.hardware import Device
 from perfmodel.kernels.gpu import streaming
+from perfmodel.kernels.gpu.row_passes import ROW_KERNELS, resident_share
 from perfmodel.kernels.learned.columns import Columns, Tiles, alignment, log
 from perfmodel.ops.rows import Rows
 
@@ -23,6 +24,10 @@ BY_ROW = frozenset(
 )
 """Ops whose kernels work row by row; to others a shape is its number of elements."""
 _USUAL_COLUMNS = 1024.0
+_ROW_STEP = 512.0
+"""Columns that the 128 threads of a norm's block take at once, four each."""
+_UNROLL = 4.0
+"""Steps of that loop that are issued together: what is left over runs one by one."""
 
 
 def build(rows: Rows, device: Device, tiles: Tiles) -> Columns:
@@ -45,10 +50,22 @@ def build(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         "read_share": analysis.read_bytes / total,
         "item_bytes": np.log2(item),
         "compute": log(analysis.shares["compute"] / base),
+        "row_fill": log(columns / 2.0 ** np.ceil(np.log2(columns))),
+        "unrolled": np.where(by_row, np.mod(np.ceil(columns / _ROW_STEP), _UNROLL), 0.0),
+        "resident": np.clip(log(_resident(rows, device)), -4.0, 4.0),
     }
     figures |= {f"is_{op}": (ops == op).astype(np.float64) for op in _SEEN}
     nothing = np.zeros(len(rows))
     return Columns(base, analysis.bound_us, nothing, total, figures, nothing)
+
+
+def _resident(rows: Rows, device: Device) -> np.ndarray:
+    found = np.zeros(len(rows))
+    for op, index in rows.groups():
+        if op in ROW_KERNELS:
+            dims, item = rows.dims_of(op, index), rows.item_bytes(index)
+            found[index] = resident_share(op, dims["rows"], dims["cols"], item, device)
+    return found
 
 
 def _dim(rows: Rows, name: str) -> np.ndarray:

@@ -1,0 +1,96 @@
+"""Slopes of the figure whose large values are rare, from what trees without it leave over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfmodel.fit.kernel_samples import Samples
+from perfmodel.fit.kernel_trees import OWN_TREES, answers, grown
+from perfmodel.kernels.learned.builds import GAINS
+from perfmodel.kernels.learned.devices import COLUMNS
+from perfmodel.kernels.learned.gains import NONE, Gains
+from perfmodel.ops.spec import Floats
+
+_FOLDS = 3
+_SHAPE = OWN_TREES | {"rounds": 120}
+_LIKE = "align"
+"""Beginning of the names of figures that tell the same: left out of the trees."""
+_FEWEST = 100
+"""Rows with the figure above `_HIGH`, and below it, from which a slope is told."""
+_HIGH = 2.0
+_STEEPEST = 0.04
+_LONG_FRAC = 0.3
+_STEPS = 5
+_TOLERANCE = 0.02
+
+
+@dataclass(frozen=True)
+class FittedGains:
+    """The slopes, and per row what they add: of its own device, and of the others' median."""
+
+    gains: Gains
+    own: Floats
+    of_others: Floats
+
+
+def fitted_gains(data: Samples, build: str, weight: Floats, seed: int) -> FittedGains:
+    """Slopes per op and device; none for builds without such a figure."""
+    nothing = np.zeros(len(data.target))
+    if build not in GAINS:
+        return FittedGains(NONE, nothing, nothing)
+    figure = GAINS[build]
+    values = data.matrix[:, data.figures.index(figure)].astype(np.float64)
+    residual = _left_over(data, weight, seed)
+    slopes: dict[str, dict[str, float]] = {}
+    for (op, device), index in data.frame.groupby(["op", "device"], sort=True).indices.items():
+        index = index[weight[index] > 0.0]
+        if not len(index):
+            continue
+        index = index[data.base_us[index] >= np.quantile(data.base_us[index], _LONG_FRAC)]
+        high = values[index] >= _HIGH
+        if min(high.sum(), (~high).sum()) >= _FEWEST:
+            slopes.setdefault(op, {})[device] = _slope(values[index], residual[index])
+    places = {name: place for place, name in enumerate(data.known)}
+    own, of_others = nothing.copy(), nothing.copy()
+    for op, known in slopes.items():
+        for device in data.known:
+            index = np.flatnonzero((data.ops == op) & (data.devices == device))
+            others = [slope for name, slope in known.items() if name != device]
+            usual = float(np.median(list(known.values())))
+            own[index] = known.get(device, usual) * values[index]
+            of_others[index] = (float(np.median(others)) if others else 0.0) * values[index]
+    kept: Mapping[str, Mapping[int, float]] = {
+        op: {places[device]: slope for device, slope in known.items()}
+        for op, known in slopes.items()
+    }
+    return FittedGains(Gains(figure, kept), own, of_others)
+
+
+def _left_over(data: Samples, weight: Floats, seed: int) -> Floats:
+    """Target less what trees that saw neither the row nor the figure say."""
+    kept = [place for place, name in enumerate(data.figures) if not name.startswith(_LIKE)]
+    devices = data.with_devices(COLUMNS)[:, len(data.figures) :]
+    matrix = np.hstack([data.matrix[:, kept], devices])
+    fold = np.random.default_rng(seed).integers(0, _FOLDS, len(weight))
+    found = np.zeros(len(weight))
+    for each in range(_FOLDS):
+        held = fold == each
+        booster = grown(matrix[~held], data.target[~held], weight[~held], _SHAPE, seed=seed)
+        found[held] = data.target[held] - answers(booster, matrix[held])
+    return found
+
+
+def _slope(values: Floats, residual: Floats) -> float:
+    """Of least absolute residuals, with an intercept; never rising."""
+    matrix = np.stack([np.ones(len(values)), values], axis=1)
+    weight: Floats = np.ones(len(values))
+    solution: Floats = np.zeros(2)
+    for _ in range(_STEPS):
+        found = np.linalg.lstsq(matrix * weight[:, None], residual * weight, rcond=None)[0]
+        solution = np.asarray(found, np.float64)
+        off = np.abs(residual - matrix @ solution)
+        weight = np.asarray(1.0 / np.sqrt(np.maximum(off, _TOLERANCE)))
+    return float(np.clip(solution[1], -_STEEPEST, 0.0))

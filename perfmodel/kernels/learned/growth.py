@@ -1,0 +1,66 @@
+"""Beyond the largest rows measured: time goes on growing at the rate at which it grew last.
+
+Trees answer with a constant there, although what a kernel takes beside its work, whatever that
+is, becomes an ever smaller share of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfmodel.kernels.learned.devices import Description, nearest
+from perfmodel.ops.spec import Floats
+
+_STEPS = 5
+_TOLERANCE_FRAC = 0.02
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Of one op on one device: the most work measured, and the time that more of it takes."""
+
+    device: Description
+    most_work: float
+    per_base: float
+    """Microseconds per microsecond of the base, among the larger half of the rows."""
+
+
+def rate_of_growth(base_us: Floats, kernel_us: Floats) -> float:
+    """Slope of `kernel_us` over `base_us` `[n]`, by relative least absolute errors.
+
+    The intercept is not negative.
+    """
+    from scipy.optimize import nnls
+
+    matrix = np.stack([1.0 / kernel_us, base_us / kernel_us], axis=1)
+    weight = np.ones(len(base_us))
+    solution = np.zeros(2)
+    for _ in range(_STEPS):
+        solution, _ = nnls(matrix * weight[:, None], weight)
+        off = np.abs(matrix @ solution - 1.0)
+        weight = 1.0 / np.sqrt(np.maximum(off, _TOLERANCE_FRAC))
+    return float(solution[1])
+
+
+@dataclass(frozen=True)
+class Extension:
+    """How one op goes on beyond its measurements, by device."""
+
+    trust: float
+    """How much of the growth holds, 0 to 1: as much as the largest rows showed, when left out."""
+    known: tuple[Growth, ...]
+
+    def carried(self, factors: Floats, work: Floats, device: Description) -> Floats:
+        """Log factors `[n]` of the op, carried on from where the most similar device's end."""
+        own = nearest(device, [each.device for each in self.known])[0]
+        growth = next(each for each in self.known if each.device == own)
+        return carried(factors, work, growth, self.trust)
+
+
+def carried(factors: Floats, work: Floats, growth: Growth, trust: float) -> Floats:
+    """Log factors of rows of `work`, carried on by `growth` as far as it is trusted."""
+    share = np.minimum(1.0, growth.most_work / np.maximum(work, 1.0))
+    grown = np.log(growth.per_base + (np.exp(factors) - growth.per_base) * share)
+    return np.asarray(factors + trust * (grown - factors))
