@@ -76,6 +76,8 @@ def from_dict(found: Mapping[str, Any], where: str) -> Learned:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ModelError(f"{where}: a damaged collective model: {error!r}") from None
+    except ModelError as error:
+        raise ModelError(f"{where}: a damaged collective model: {error}") from None
 
 
 def _constants(found: Mapping[str, Any], where: str) -> Constants:

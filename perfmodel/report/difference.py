@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,8 +99,10 @@ def read_side(path: str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Side:
         return _side(path, found.to_dict())
     try:
         return _side(path, saved["results"][0])
-    except (KeyError, IndexError, TypeError) as error:
+    except (KeyError, IndexError) as error:
         raise UsageError(f"{path}: not a sound {PREDICTION}: no {error}") from None
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{path}: not a sound {PREDICTION}: {error}") from None
 
 
 def difference(a: Side, b: Side) -> Difference:
@@ -123,18 +126,33 @@ def _saved_prediction(path: Path, max_bytes: int) -> dict[str, Any] | None:
         return None
     try:
         loaded = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not a sound {PREDICTION}: {error}") from None
     return loaded if isinstance(loaded, dict) else None
 
 
 def _side(source: str, result: Mapping[str, Any]) -> Side:
-    figures: Counter[tuple[str, str]] = Counter()
+    """Raises `KeyError`, `TypeError` or `ValueError` where `result` is none."""
+    figures: defaultdict[tuple[str, str], float] = defaultdict(float)
     for key in ("step_us", *DEVICE_FIGURES):
-        figures[STEP, key.removesuffix("_us")] = result[key]
+        figures[STEP, key.removesuffix("_us")] = _time_us(result, key)
     for piece in result["critical_path"]:
-        figures[PATH, piece["kind"]] += piece["duration_us"]
-        figures[PIECE, piece["name"]] += piece["duration_us"]
+        for group, name in ((PATH, "kind"), (PIECE, "name")):
+            figures[group, _text(piece, name)] += _time_us(piece, "duration_us")
     for family in result["families"]:
-        figures[FAMILY, family["family"]] = family["time_us"]
-    return Side(source, result["hardware"], dict(figures))
+        figures[FAMILY, _text(family, "family")] = _time_us(family, "time_us")
+    return Side(source, _text(result, "hardware"), dict(figures))
+
+
+def _time_us(holder: Mapping[str, Any], key: str) -> float:
+    value = holder[key]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
+        raise ValueError(f"{key} is {str(value)[:40]!r}; expected a number")
+    return value
+
+
+def _text(holder: Mapping[str, Any], key: str) -> str:
+    value = holder[key]
+    if not isinstance(value, str):
+        raise ValueError(f"{key} is {str(value)[:40]!r}; expected a text")
+    return value

@@ -56,3 +56,20 @@ def test_a_damaged_prediction_is_one_line(
     ran = run("diff", pair[0], broken)
     assert (ran.status, ran.out) == (2, "")
     assert "broken.json: not a sound perfmodel.prediction/1" in ran.err
+
+
+@pytest.mark.parametrize("key", ["step_us", "comm_us", "hardware", "critical_path", "families"])
+@pytest.mark.parametrize("value", [None, "text", float("nan"), {}, [{}]])
+def test_a_prediction_with_a_damaged_figure_is_one_line(
+    run: Run, pair: tuple[Path, Path], tmp_path: Path, key: str, value: object
+) -> None:
+    if (key, value) in (("hardware", "text"), ("families", {}), ("critical_path", {})):
+        return
+    saved = tmp_path / "saved.json"
+    run("predict", pair[0], "-o", saved)
+    answer = json.loads(saved.read_text())
+    answer["results"][0][key] = value
+    saved.write_text(json.dumps(answer))
+    ran = run("diff", pair[0], saved)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "saved.json: not a sound perfmodel.prediction/1" in ran.err
