@@ -13,6 +13,7 @@ from perfmodel.locality.popularity import Popularity
 from perfmodel.locality.replay import Replayed, replay
 from perfmodel.locality.skew import uniform, zipf, zipf_alpha_of
 from perfmodel.locality.streams import read_stream, stream_popularity
+from perfmodel.locality.traced import TracedTable, traced_lookups
 from perfmodel.locality.unseen import population
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "SetAssociativeLru",
     "StaticHotSet",
     "TableAccess",
+    "TracedTable",
     "WTinyLfu",
     "draw_like",
     "draw_lookups",
@@ -40,6 +42,7 @@ __all__ = [
     "reuse_histogram",
     "steady_use",
     "stream_popularity",
+    "traced_lookups",
     "uniform",
     "zipf",
     "zipf_alpha_of",
