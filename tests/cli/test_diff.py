@@ -58,13 +58,13 @@ def test_a_damaged_prediction_is_one_line(
     assert "broken.json: not a sound perfmodel.prediction/1" in ran.err
 
 
-@pytest.mark.parametrize("key", ["step_us", "comm_us", "hardware", "critical_path", "families"])
-@pytest.mark.parametrize("value", [None, "text", float("nan"), {}, [{}]])
+@pytest.mark.parametrize("key", ["step_us", "comm_us", "critical_path", "families", "hardware"])
+@pytest.mark.parametrize("value", [None, 3, float("nan"), True, [{}]])
 def test_a_prediction_with_a_damaged_figure_is_one_line(
     run: Run, pair: tuple[Path, Path], tmp_path: Path, key: str, value: object
 ) -> None:
-    if (key, value) in (("hardware", "text"), ("families", {}), ("critical_path", {})):
-        return
+    if key.endswith("_us") and value == 3:
+        value = "3"
     saved = tmp_path / "saved.json"
     run("predict", pair[0], "-o", saved)
     answer = json.loads(saved.read_text())
