@@ -76,7 +76,7 @@ def predict(
         typer.Option(
             "--every-rank",
             help="Of --workload: one rank of each class with equal work, meeting at collectives; "
-            "else the rank that looks up most stands for all.",
+            "else those that look up most and send most stand for all.",
         ),
     ] = False,
     hardware: HardwareOption = None,

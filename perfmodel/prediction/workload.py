@@ -12,7 +12,7 @@ from perfmodel.prediction.host_costs import HostCosts, host_costs
 from perfmodel.prediction.shapes import predict_shapes
 from perfmodel.prediction.types import PathPiece, Prediction, Result
 from perfmodel.workload import Workload, load_workload, op_graph
-from perfmodel.workload.classes import rank_classes
+from perfmodel.workload.classes import UNLIKE, decisive, rank_classes
 from perfmodel.workload.loading import loading_us
 
 EVALUATION = "evaluation"
@@ -33,13 +33,14 @@ def predict_workload(
 
     `batch` is global, of all ranks; every device of a node or cluster is a rank, and `nodes` equal
     nodes make a cluster; a device by itself is one rank (with `nodes`, one in each). The rank that
-    looks up most stands for all; with `every_rank`, one of each class of ranks with equal work,
-    and they meet at their collectives. `edit` changes the ops (`NamedEdit.parse`). `overheads`
-    names a profile of host costs; without it, one of the package's is chosen and named among the
-    warnings. What is predicted is the period of steps that follow one another.
+    looks up most and the one that sends most stand for all; with `every_rank`, one of each class of
+    ranks with equal work. They meet at their collectives. `edit` changes the ops
+    (`NamedEdit.parse`). `overheads` names a profile of host costs; without it, one of the package's
+    is chosen and named among the warnings.
 
-    Raises `WorkloadError` for a batch that ranks cannot share and for what does not fit into
-    memory, `HardwareError` for unknown hardware.
+    What is predicted is the period of steps that follow one another. Raises
+    `WorkloadError` for a batch that ranks cannot share and for what does not fit into memory,
+    `HardwareError` for unknown hardware.
     """
     found = workload if isinstance(workload, Workload) else load_workload(workload)
     total = found.batch if batch is None else batch
@@ -63,7 +64,7 @@ def predict_workload(
         "batch": total,
         "training": train,
         "edits": list(edit),
-        "ranks": [rank.rank for rank in results[0].ranks] if every_rank else [0],
+        "ranks": [rank.rank for rank in results[0].ranks],
         "events": 0,
     }
     return Prediction(source, results, warnings)
@@ -88,7 +89,8 @@ def _on(
     ranks = machine.gpus
     linked = machine.linked_gpus
     classes = rank_classes(workload, ranks, linked)
-    shown = classes if every_rank else [max(classes, key=lambda each: each.work)]
+    every_rank = every_rank or workload.implementation.name in UNLIKE
+    shown = classes if every_rank else decisive(classes)
     device = machine.node.device
     name = machine.name if machine.nodes == 1 else f"{machine.nodes} x {machine.name}"
 
@@ -125,8 +127,9 @@ def _on(
     if every_rank:
         notes += [f"rank {each.ranks[0]} stands for {len(each.ranks)}" for each in shown]
     elif ranks > 1:
-        rank = shown[0].ranks[0]
+        rank, *senders = (each.ranks[0] for each in shown)
         notes.append(f"rank {rank} of {ranks}, which looks up most, stands for all")
+        notes += [f"rank {sender}, which sends most, beside it" for sender in senders]
     share = workload.evaluation.forward_passes_per_step if train else 0.0
     if share:
         evaluation_us = share * run(False)[0].step_us
