@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from statistics import NormalDist
 
 import numpy as np
 
@@ -17,7 +18,8 @@ HOST_HALF_FRAC = 0.15
 HOST = "host"
 DRAWS = 64
 COVERED_FRAC = 0.9
-_Z_OF_BOUND = 1.6448536269514722
+_NORMAL = NormalDist()
+_Z_OF_BOUND = _NORMAL.inv_cdf((1 + COVERED_FRAC) / 2)
 """The normal quantile that leaves 5 % above it."""
 MOST_NODES = 50_000
 """Of larger graphs the critical path alone is drawn, not scheduled anew."""
@@ -79,9 +81,6 @@ def _draws(kind: str) -> Floats:
 
     The order is the family's own and the same in every process.
     """
-    from scipy.special import ndtri
-
     shares = (np.arange(DRAWS) + 0.5) / DRAWS
-    order = np.random.default_rng(zlib.crc32(kind.encode())).permutation(DRAWS)
-    errors: Floats = ndtri(shares)[order]
-    return errors
+    errors = np.array([_NORMAL.inv_cdf(share) for share in shares.tolist()])
+    return errors[np.random.default_rng(zlib.crc32(kind.encode())).permutation(DRAWS)]
