@@ -136,7 +136,7 @@ def test_a_directory_is_never_written_over(folder: Path) -> None:
     ("change", "said"),
     [
         ({"duration_us": -1.0}, "row 0: duration_us is -1; expected above 0"),
-        ({"duration_us": float("nan")}, "duration_us is nan"),
+        ({"duration_us": float("nan")}, "duration_us is missing"),
         ({"timing": "guess"}, "unknown timing 'guess'"),
         ({"rows": 0.0}, "rows is 0; expected at least 1"),
         ({"dtype": "fp13"}, "unknown dtype 'fp13'"),
