@@ -203,9 +203,9 @@ def _in_order(ranks: list[RankTrace]) -> tuple[RankTrace, ...]:
         (a, file_a), (b, file_b) = list(sizes.items())[:2]
         raise TraceError(f"{file_b}: is of a job of {b} ranks, but {file_a} of one of {a}")
     if len(unnamed) > 1:
-        (a, of_a), (b, of_b) = list(unnamed.items())[:2]
+        (device, one), (another, other) = list(unnamed.items())[:2]
         raise TraceError(
-            f"{of_b.where}: ran on {b}, but {of_a.where} on {a}, and neither says its rank: "
+            f"{other.where}: ran on {another}, but {one.where} on {device}, and neither says its rank: "
             "a folder holds one job, one file a rank"
         )
     return tuple(numbered[number] for number in sorted(numbered))
