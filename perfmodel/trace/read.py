@@ -205,8 +205,8 @@ def _in_order(ranks: list[RankTrace]) -> tuple[RankTrace, ...]:
     if len(unnamed) > 1:
         (device, one), (another, other) = list(unnamed.items())[:2]
         raise TraceError(
-            f"{other.where}: ran on {another}, but {one.where} on {device}, and neither says its rank: "
-            "a folder holds one job, one file a rank"
+            f"{other.where}: ran on {another}, but {one.where} on {device}, and neither says its "
+            "rank: a folder holds one job, one file a rank"
         )
     return tuple(numbered[number] for number in sorted(numbered))
 
