@@ -81,9 +81,9 @@ def _list(found: Sequence[Workload], target: Output) -> None:
         {
             "name": each.name,
             "implementation": each.implementation.name,
+            "title": each.title,
             "tables": len(each.tables),
             "batch": each.batch,
-            "title": each.title,
         }
         for each in found
     ]
@@ -91,7 +91,7 @@ def _list(found: Sequence[Workload], target: Output) -> None:
     def table(console: Console) -> None:
         from perfmodel.cli.tables import add, new_table, show
 
-        shown = new_table("Workloads", *rows[0], texts=2)
+        shown = new_table("Workloads", *rows[0], texts=3)
         for row in rows:
             add(shown, *map(str, row.values()))
         show(console, shown)

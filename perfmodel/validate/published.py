@@ -53,7 +53,6 @@ class Published:
     settings: Mapping[str, str] = field(default_factory=dict)
     rates: tuple[float, ...] = ()
     names: tuple[str, ...] = ()
-    train: bool = True
 
     @property
     def name(self) -> str:
@@ -147,7 +146,7 @@ def read_examples(path: Path) -> tuple[list[Published], list[LeftOut]]:
         exchange = "fp16" if precision == "fp16" else "fp32"
         found.append(
             Published(
-                f"{row['framework']}, {row['phase']}",
+                row["framework"],
                 SIZES[row["model"]],
                 Cluster(name=own.device.name, node=own, nodes=int(_number(row, "n_nodes", where))),
                 int(_number(row, "global_batch", where)),
@@ -157,7 +156,6 @@ def read_examples(path: Path) -> tuple[list[Published], list[LeftOut]]:
                 },
                 (_number(row, "samples_per_s", where),),
                 (f"{name}, {row['source']}",),
-                train=row["phase"] == "train",
             )
         )
     return found, left
@@ -166,8 +164,8 @@ def read_examples(path: Path) -> tuple[list[Published], list[LeftOut]]:
 def _no_example(row: Mapping[str, str]) -> str:
     if EXAMPLES not in row["source"]:
         return "not one of NVIDIA's examples"
-    if row["phase"] not in ("train", "infer"):
-        return "served: its rate contains queueing"
+    if row["phase"] != "train":
+        return f"{row['phase']}: the time of a server's or TensorFlow's host, which has no profile"
     for key, known in (("model", SIZES), ("gpu", MACHINES), ("precision", PRECISIONS)):
         if row[key] not in known:
             return f"{key} {row[key]!r} is none of {', '.join(known)}"

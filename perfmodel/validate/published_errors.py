@@ -121,9 +121,7 @@ def evaluate_published(
 
 def _samples_per_s(published: Published) -> float:
     workload = load_workload(published.workload).with_(**published.settings)
-    found = predict_workload(
-        workload, hardware=[published.machine], batch=published.batch, train=published.train
-    )
+    found = predict_workload(workload, hardware=[published.machine], batch=published.batch)
     return published.batch / found.results[0].step_us * MICROSECONDS
 
 

@@ -53,6 +53,20 @@ def planned(
     return best[1], best[2]
 
 
+def bucketed(rows: Mapping[int, int], buckets: int) -> Layout:
+    """Whole tables, the largest first, each to the bucket with fewest rows that is not full.
+
+    A bucket is full with its share of the tables, rounded up. Source: `distribute_to_buckets` of
+    NVIDIA/DeepLearningExamples, DLRM, in own words.
+    """
+    held: Layout = [[] for _ in range(buckets)]
+    most = -(-len(rows) // buckets)
+    for number in sorted(rows, key=lambda each: -rows[each]):
+        free = [own for own in held if len(own) < most]
+        min(free, key=lambda own: sum(rows[each] for each in own)).append(number)
+    return held
+
+
 def _by_part(tables: Mapping[int, Table], parts: Mapping[int, int]) -> list[int]:
     """Tables, the one with the largest part first."""
     return sorted(tables, key=lambda number: -tables[number].pooling / parts[number])

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from perfmodel.errors import WorkloadError
 from perfmodel.workload.eager.optimizers import STATES
 from perfmodel.workload.model import Workload
-from perfmodel.workload.planner import CAPACITY_BYTES, planned
+from perfmodel.workload.planner import CAPACITY_BYTES, bucketed, planned
 from perfmodel.workload.tables import Table
 
 FP32_BYTES = 4
@@ -18,6 +18,8 @@ LINKED_TABLE_COST, REMOTE_TABLE_COST = 7 / 4, 67 / 4
 Source: MEM_COMM_BW_RATIO of the submissions' configurations for one DGX H100 and for eight, over
 the planner's default MEM_COMM_WORK_RATIO.
 """
+MOST_WITH_TABLES = 4
+"""Ranks up to which the first, which has the bottom MLP, has tables as well; `bucketed` alone."""
 IN_TURN = ("pytorch", "reference", "fbgemm")
 """Implementations that deal out tables one after the other, without regard to their size."""
 
@@ -57,8 +59,9 @@ def plan(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
     `table_wise`: whole tables. `row_wise`: a part of every table on every rank; `hybrid` as well,
     but for the rows that are frequent. `balanced`: tables with more than their share of the lookups
     in parts. `planned`: see `planner`; where links join `linked` ranks each, tables go to these
-    groups. Tables of at most `data_parallel_max_bytes` are replicated. Raises `WorkloadError` where
-    whole tables are too few for the ranks.
+    groups. `bucketed`: whole tables, as many on each rank, see `planner`. Tables of at most
+    `data_parallel_max_bytes` are replicated. Raises `WorkloadError` where whole tables are too few
+    for the ranks.
     """
     software = workload.implementation
     numbers = range(len(workload.tables))
@@ -68,6 +71,8 @@ def plan(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
         if ranks > 1 and _bytes(workload.tables[number]) <= software.data_parallel_max_bytes
     )
     split = [number for number in numbers if number not in set(replicated)]
+    if software.sharding == "bucketed":
+        return Plan(_bucketed(workload, split, ranks), replicated)
     if software.sharding == "planned":
         return _planned(workload, split, replicated, ranks, min(linked or ranks, ranks))
     if software.sharding in ("row_wise", "hybrid"):
@@ -84,6 +89,15 @@ def plan(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
     if software.name in IN_TURN:
         return Plan(tuple(tuple(shards[rank::ranks]) for rank in range(ranks)), replicated)
     return Plan(_dealt(workload, shards, ranks), replicated)
+
+
+def _bucketed(workload: Workload, numbers: list[int], ranks: int) -> tuple[tuple[Shard, ...], ...]:
+    """As many whole tables for each rank; none for the first where ranks are many."""
+    first = 1 if ranks > MOST_WITH_TABLES else 0
+    rows = {number: workload.tables[number].rows for number in numbers}
+    none: list[list[int]] = [[]]
+    held = none * first + bucketed(rows, ranks - first)
+    return tuple(tuple(Shard(number) for number in sorted(own)) for own in held)
 
 
 def _planned(
@@ -109,10 +123,10 @@ def _planned(
 
 def _in_parts(workload: Workload, numbers: list[int], ranks: int) -> list[Shard]:
     """A part for each share of the lookups that a table has, at most one per rank."""
-    total = sum(work_of(workload.tables[number]) for number in numbers)
+    total = sum(_work(workload.tables[number]) for number in numbers)
     found = []
     for number in numbers:
-        parts = round(work_of(workload.tables[number]) * ranks / total)
+        parts = round(_work(workload.tables[number]) * ranks / total)
         parts = min(max(parts, 1), ranks, max(workload.tables[number].rows, 1))
         found += [Shard(number, parts)] * parts
     return found
@@ -122,19 +136,19 @@ def _dealt(workload: Workload, shards: list[Shard], ranks: int) -> tuple[tuple[S
     """The largest first, each to the rank with the least so far that has no part of its table."""
     held: list[list[Shard]] = [[] for _ in range(ranks)]
     loads = [(0.0, rank) for rank in range(ranks)]
-    for shard in sorted(shards, key=lambda it: -work_of(it.of(workload.tables))):
+    for shard in sorted(shards, key=lambda it: -_work(it.of(workload.tables))):
         passed = []
         while shard in held[loads[0][1]]:
             passed.append(heappop(loads))
         load, rank = heappop(loads)
         held[rank].append(shard)
-        heappush(loads, (load + work_of(shard.of(workload.tables)), rank))
+        heappush(loads, (load + _work(shard.of(workload.tables)), rank))
         for entry in passed:
             heappush(loads, entry)
     return tuple(tuple(sorted(own, key=lambda it: it.table)) for own in held)
 
 
-def work_of(table: Table) -> float:
+def _work(table: Table) -> float:
     """Elements read and sent per sample."""
     return (table.pooling + 1) * table.dim
 

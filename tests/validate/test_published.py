@@ -93,7 +93,7 @@ def test_examples_carry_their_precision(tmp_path: Path) -> None:
     path = table(tmp_path / "e.csv", EXAMPLE_COLUMNS, EXAMPLE, EXAMPLE | served)
     (found,), (left,) = read_examples(path)
     assert found.settings["implementation__precision"] == "fp16"
-    assert left.reason.startswith("served")
+    assert left.reason.startswith("infer (offline)")
 
 
 def test_errors_are_of_the_rate(tmp_path: Path) -> None:
