@@ -10,6 +10,7 @@ from perfmodel.locality.policies.set_associative import SetAssociativeLru
 from perfmodel.locality.policies.static import StaticHotSet
 from perfmodel.locality.policies.w_tinylfu import WTinyLfu
 from perfmodel.locality.popularity import Popularity
+from perfmodel.locality.reorder import Queries, reordered
 from perfmodel.locality.replay import Replayed, replay
 from perfmodel.locality.skew import uniform, zipf, zipf_alpha_of
 from perfmodel.locality.streams import read_stream, stream_popularity
@@ -24,6 +25,7 @@ __all__ = [
     "Lru",
     "Policy",
     "Popularity",
+    "Queries",
     "Replayed",
     "ReuseHistogram",
     "SetAssociativeLru",
@@ -39,6 +41,7 @@ __all__ = [
     "read_histograms",
     "read_stream",
     "replay",
+    "reordered",
     "reuse_histogram",
     "steady_use",
     "stream_popularity",
