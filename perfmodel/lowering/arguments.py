@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise, zip_longest
 from math import prod
@@ -165,7 +165,23 @@ def numbers(op: Op, *names: str) -> dict[str, float]:
 
 def on_host(op: Op) -> bool:
     """Whether all tensors of an op are known to lie in host memory, or it is known to run there."""
-    if op.attributes.get("device") == HOST:
-        return True
-    tensors = [*op.tensors, *tensors_in(op.outputs)]
-    return bool(tensors) and all(t.device.startswith(HOST) for t in tensors)
+    return is_hosts(op) or bool(_lies_on_host(op))
+
+
+def is_hosts(op: Op) -> bool:
+    """Whether an op is known to run on the host, whatever its tensors say."""
+    return op.attributes.get("device") == HOST
+
+
+def all_on_host(ops: Iterable[Op]) -> bool:
+    """Whether no tensor of a program is known to lie elsewhere than in host memory."""
+    return all(_lies_on_host(op) is not False for op in ops)
+
+
+def _lies_on_host(op: Op) -> bool | None:
+    """Whether all tensors of an op lie in host memory; None where it has none that could tell.
+
+    Execution traces do not say where sparse tensors lie.
+    """
+    tensors = [t for t in (*op.tensors, *tensors_in(op.outputs)) if t.device or not t.layout]
+    return all(t.device.startswith(HOST) for t in tensors) if tensors else None

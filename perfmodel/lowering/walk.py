@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from perfmodel.graph.ops import NO_OP, Argument, Op, Tensor, tensors_in
-from perfmodel.lowering.arguments import on_host, tensor_bytes
+from perfmodel.lowering.arguments import all_on_host, is_hosts, on_host, tensor_bytes
 from perfmodel.lowering.guesses import GUESSED
 from perfmodel.lowering.names import rule_of
 from perfmodel.lowering.piece import LEAF, WHOLE, Lowering, Piece, Untold
@@ -18,7 +18,8 @@ CPU: Target = "cpu"
 Pieces: TypeAlias = tuple[Piece, ...]
 
 _READ_BY_RULES = (
-    *("hash_size", "zipf_alpha", "unique_rows", "lookups", "copy", "pinned", "device"),
+    *("hash_size", "zipf_alpha", "unique_rows", "longest_bag", "lookups"),
+    *("copy", "pinned", "device"),
     *("collective", "group_size", "nodes", "in_network", "dtype"),
     *("in_elements", "out_elements", GUESSED),
 )
@@ -33,7 +34,7 @@ def own_pieces(ops: Sequence[Op], target: Target) -> tuple[dict[int, Pieces], li
     """Per op that launches something itself its pieces; per op the op that answers for it: itself,
     the caller whose rule stands for all, or `NO_OP`. An op that calls one of its own name (variants
     with an output given) leaves the work to it."""
-    rules = _Rules(target)
+    rules = _Rules(target, stays=target == CPU or not all_on_host(ops))
     own: list[Pieces | None] = [None] * len(ops)
     answered = [NO_OP] * len(ops)
     covered = [False] * len(ops)
@@ -76,10 +77,15 @@ def _kind(piece: Piece) -> tuple[str, str]:
 
 
 class _Rules:
-    """The answers of the rules of one target, each asked once per kind of call."""
+    """The answers of the rules of one target, each asked once per kind of call.
 
-    def __init__(self, target: Target) -> None:
+    A program `stays` where it ran, what it did on the host too; one that ran on a CPU alone moves
+    to a GPU as a whole.
+    """
+
+    def __init__(self, target: Target, *, stays: bool) -> None:
         self._target = target
+        self._is_left = on_host if stays else is_hosts
         self._answers: dict[Hashable, tuple[Pieces | None, bool]] = {}
         self._leaves: dict[Hashable, Pieces | None] = {}
 
@@ -106,7 +112,7 @@ class _Rules:
         return self._leaves[key]
 
     def _ask(self, rule: Lowering, op: Op) -> Pieces | None:
-        if self._target != CPU and on_host(op):
+        if self._target != CPU and self._is_left(op):
             return ()
         try:
             found = tuple(rule(op))

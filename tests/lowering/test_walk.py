@@ -75,8 +75,8 @@ def test_a_rule_without_its_arguments_falls_back() -> None:
 
 def test_ops_on_the_host_launch_nothing_on_a_gpu() -> None:
     host = T((8,), device="cpu")
-    op = Op("aten::add_", (host, host, 1))
-    assert len(lower(graph(op), "cuda")) == 0
+    op, elsewhere = Op("aten::add_", (host, host, 1)), Op("aten::relu", (X,))
+    assert ops_of(lower(graph(op, elsewhere), "cuda")) == [("aten::relu", "relu")]
     assert ops_of(lower(graph(op), "cpu")) == [("aten::add_", "add_inplace")]
 
 
@@ -160,3 +160,13 @@ def test_sizes_that_old_profiles_lack_are_guessed_and_said() -> None:
     assert found.pieces[0].dims["cols"] == 256
     assert found.pieces[2].dims == {"size_bytes": 400, "ranks": 8}
     assert any("guessed" in note for note in found.notes)
+
+
+def test_a_program_that_ran_on_a_cpu_moves_as_a_whole() -> None:
+    host = T((8, 32), device="cpu")
+    sparse = T((8, 32), layout="sparse")
+    product = Op("aten::mm", (host, T((32, 4), device="cpu")))
+    add = Op("aten::add_", (host, sparse))
+    assert ("aten::mm", "mm") in ops_of(lower(graph(product, add), "cuda"))
+    told = Op("aten::mm", product.inputs, attributes={"device": "cpu"})
+    assert ops_of(lower(graph(told), "cuda")) == []

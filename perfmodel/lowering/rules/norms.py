@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.graph.ops import Op, Tensor
-from perfmodel.lowering.arguments import argument, integers, length, rows_cols, size, tensor
+from perfmodel.lowering.arguments import HOST, argument, integers, length, rows_cols, size, tensor
 from perfmodel.lowering.names import entries
 from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
 
@@ -117,11 +117,15 @@ def batch_norm(op: Op) -> Sequence[Piece]:
 def native_batch_norm(op: Op) -> Sequence[Piece]:
     """`(x, weight, bias, mean, variance, training, …)` by PyTorch's own kernels.
 
-    In training statistics, running statistics, normalisation; else the last of them alone.
+    In training statistics, running statistics, normalisation; else the last of them alone. What ran
+    on a CPU would call the library.
     """
+    values = tensor(op, 0)
     if argument(op, TRAINING) is False:
-        return per_channel(tensor(op, 0), native=1.0, statistics=0.0)
-    return per_channel(tensor(op, 0), launches=3, native=1.0)
+        return per_channel(values, native=1.0, statistics=0.0)
+    if values.device == HOST:
+        return per_channel(values)
+    return per_channel(values, launches=3, native=1.0)
 
 
 @LOWERINGS.register(*entries("batch_norm", scope=LEAF))
@@ -141,7 +145,8 @@ def batch_norm_backward(op: Op) -> Sequence[Piece]:
 @LOWERINGS.register(*entries("native_batch_norm_backward"))
 def native_batch_norm_backward(op: Op) -> Sequence[Piece]:
     """The same by PyTorch's own kernel."""
-    return per_channel(tensor(op, 0), "bwd", native=1.0)
+    values = tensor(op, 0)
+    return per_channel(values, "bwd", native=float(values.device != HOST))
 
 
 @LOWERINGS.register(*entries("native_group_norm", "native_group_norm_backward"))

@@ -9,7 +9,16 @@ from perfmodel.lowering.names import entries
 from perfmodel.lowering.piece import LOWERINGS, Piece
 
 VIEWS = (
-    *("view", "_unsafe_view", "_reshape_alias", "as_strided", "expand", "expand_as", "view_as"),
+    *(
+        "view",
+        "_unsafe_view",
+        "_reshape_alias",
+        "as_strided",
+        "as_strided_",
+        "expand",
+        "expand_as",
+        "view_as",
+    ),
     *("transpose", "transpose_", "t", "t_", "permute", "movedim", "swapaxes", "mT", "numpy_T"),
     *("squeeze", "squeeze_", "unsqueeze", "unsqueeze_", "flatten_dense_tensors_view", "unflatten"),
     *("slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unbind", "tensor_split"),
