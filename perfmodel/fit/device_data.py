@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.errors import UsageError
+from perfmodel.errors import ModelError, UsageError
 from perfmodel.files import read_bytes
+from perfmodel.fit.columns import numbers_of
 from perfmodel.fit.op_table import is_op_table, operators_of
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, Floats
@@ -218,6 +219,11 @@ def _frame(path: Path) -> tuple[bytes, pd.DataFrame]:
     if not wanted <= set(frame.columns) and not set(STEP_COLUMNS) <= set(frame.columns):
         missing = ", ".join(sorted(wanted - set(frame.columns)))
         raise UsageError(f"{path}: is no measurement table: it has no column {missing}")
+    if "op" in frame:
+        try:
+            numbers_of(frame, "duration_us", "median_us", "count", "unique_rows")
+        except ModelError as error:
+            raise UsageError(f"{path}: {error}") from None
     return data, frame
 
 
@@ -275,7 +281,10 @@ def _in_step(frame: pd.DataFrame, path: Path) -> Measured:
     """Operators of real steps; a row weighs as much as it takes of its step, but never nothing."""
     probes = frame["phase"] == "probe"
     _require_times(frame[~probes].reset_index(drop=True), "duration_us", path)
-    found = operators_of(frame)
+    try:
+        found = operators_of(frame)
+    except ModelError as error:
+        raise UsageError(f"{path}: {error}") from None
     total_us = found.duration_us * found.count
     weight = np.empty(len(total_us))
     names = np.array(found.configuration, object)

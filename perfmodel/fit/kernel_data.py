@@ -13,6 +13,7 @@ import numpy as np
 from perfmodel import hardware
 from perfmodel.errors import ModelError
 from perfmodel.files import read_bytes
+from perfmodel.fit.columns import numbers_of
 from perfmodel.hardware import Device
 from perfmodel.kernels.gpu.floors import TIMINGS, Floor
 from perfmodel.ops.rows import Rows
@@ -72,7 +73,10 @@ def read_table(path: Path) -> Table:
     frame["op"] = frame["op"].astype(str)
     frame["device"] = frame["device"].astype(str)
     frame["flag"] = frame["flag"].fillna("").astype(str) if "flag" in frame else ""
-    dims = _dims(frame, path)
+    try:
+        dims = numbers_of(frame, "duration_us")
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None
     measured = dims["duration_us"]
     bad = np.flatnonzero(~(np.isfinite(measured) & (measured > 0)))
     if len(bad):
@@ -86,28 +90,6 @@ def read_table(path: Path) -> Table:
         )
     _require_dims(frame, dims, path)
     return Table(path, digest, frame)
-
-
-def _dims(frame: pd.DataFrame, path: Path) -> dict[str, Floats]:
-    """The columns that are dims of an op that occurs, and the times.
-
-    Raises `ModelError` where one is no number.
-    """
-    import pandas as pd
-
-    specs = [OPS[op] for op in frame["op"].unique() if op in OPS]
-    names = {name for spec in specs for name in (*spec.dims, *spec.defaults)} | {"duration_us"}
-    found = {}
-    for name in sorted(names.intersection(frame)):
-        column = frame[name]
-        if not pd.api.types.is_numeric_dtype(column):
-            bad = pd.to_numeric(column, errors="coerce").isna() & column.notna()
-            at = int(np.argmax(bad.to_numpy()))
-            raise ModelError(
-                f"{path}: row {at}: {name} is {str(column.iloc[at])[:40]!r}; expected a number"
-            )
-        found[name] = column.to_numpy(np.float64)
-    return found
 
 
 def _require_dims(frame: pd.DataFrame, dims: dict[str, Floats], path: Path) -> None:

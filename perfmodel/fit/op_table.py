@@ -52,12 +52,15 @@ def is_op_table(frame: pd.DataFrame) -> bool:
 
 
 def operators_of(frame: pd.DataFrame) -> Operators:
-    """Operators of real steps in `frame`; probes, and what ran only to be watched, left out."""
+    """Operators of real steps in `frame`; probes, and what ran only to be watched, left out.
+
+    Raises `ModelError` that names the row of an operator whose shapes or scalars are damaged.
+    """
     real = (frame["phase"] != "probe").to_numpy()
     if "artefact" in frame:
         real = real & (frame["artefact"].fillna(0).to_numpy() == 0)
     frame = frame[real]
-    ops = tuple(op_of(record) for record in frame.to_dict("records"))
+    ops = tuple(_checked(row, record) for row, record in enumerate(frame.to_dict("records")))
     lowered = lower(OpGraph(ops), TARGET)
     pieces_of = np.bincount(lowered.owner, minlength=len(ops))
     kept = [
@@ -84,6 +87,13 @@ def operators_of(frame: pd.DataFrame) -> Operators:
         count=count,
         skipped=dict(skipped),
     )
+
+
+def _checked(row: int, record: dict[str, Any]) -> Op:
+    try:
+        return op_of(record)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ModelError(f"operator {row} ({record['op']}): {str(error)[:80]}") from None
 
 
 def op_of(record: dict[str, Any]) -> Op:

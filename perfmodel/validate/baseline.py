@@ -41,6 +41,9 @@ class _Head(msgspec.Struct):
     schema: str
 
 
+_DAMAGES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
 def read_baseline(path: Path) -> list[Row]:
     """The rows of a baseline.
 
@@ -55,7 +58,7 @@ def read_baseline(path: Path) -> list[Row]:
         )
     try:
         file = msgspec.json.decode(content, type=_File)
-    except msgspec.DecodeError as error:
+    except _DAMAGES as error:
         raise UsageError(f"{path}: not a sound baseline: {error}") from None
     rows = [
         Row(r.trace, r.kind, r.name, r.n, *(float(getattr(r, key)) for key in FIGURES))
@@ -87,7 +90,7 @@ def check_replaceable(path: Path) -> None:
 def _schema(content: bytes, path: Path) -> str:
     try:
         schema = msgspec.json.decode(content, type=_Head).schema
-    except msgspec.DecodeError as error:
+    except _DAMAGES as error:
         raise UsageError(f"{path}: not a baseline: {error}") from None
     if schema.rpartition("/")[0] != _FAMILY:
         raise UsageError(f"{path}: not a baseline, but {schema!r}")

@@ -127,3 +127,11 @@ def test_two_devices_are_refused(tmp_path: Path) -> None:
     two = _write(tmp_path / "two.csv", _frame(4).assign(device="Another"))
     with pytest.raises(UsageError, match="a device is fitted on its own tables"):
         read_tables([one, two])
+
+
+@pytest.mark.parametrize("column", ["rows", "duration_us", "median_us"])
+def test_a_word_where_a_number_belongs_is_named(tmp_path: Path, column: str) -> None:
+    frame = _frame(6).assign(op="relu", median_us=5.0).astype({column: object})
+    frame.loc[2, column] = "many"
+    with pytest.raises(UsageError, match=rf"t\.csv: row 2: {column} is 'many'; expected a number"):
+        read_tables([_write(tmp_path / "t.csv", frame)])

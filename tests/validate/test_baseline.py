@@ -66,6 +66,16 @@ def test_what_is_no_baseline_is_neither_read_nor_overwritten(tmp_path: Path, tex
     assert path.read_text() == text
 
 
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe{}", b'{"schema": "perfmodel.baseline/1\xe9"}', b"[" * 9999]
+)
+def test_bytes_that_are_no_text_are_no_baseline(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "mine.json"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"mine\.json: not a baseline"):
+        read_baseline(path)
+
+
 def test_another_version_is_refused_and_can_be_rewritten(tmp_path: Path) -> None:
     path = tmp_path / "b.json"
     path.write_text('{"schema": "perfmodel.baseline/2", "figures": []}')
