@@ -12,11 +12,13 @@ import numpy as np
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster, load
 from perfmodel.kernels.gpu.program import in_program
+from perfmodel.kernels.learned.paces import measured_here, streaming_pace
 from perfmodel.kernels.learned.store import bundled_models, load_models
 from perfmodel.kernels.model import KERNELS, Explanation, KernelModel
 from perfmodel.network.durations import collective_durations, explain_collectives
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, Floats
+from perfmodel.ops.streaming import VECTOR
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,7 +102,10 @@ def durations_of(
         else:
             found = model_of(family, device, models).estimate(own, device)
             if _is_gpu(device):
-                found = in_program(own, device, found)
+                streams = model_of(VECTOR, device, models)
+                pace = streaming_pace(streams, device)
+                measured = measured_here(streams, own, device)
+                found = in_program(own, device, found, pace=pace, measured=measured)
         duration[index], low[index], high[index] = found.duration_us, found.low_us, found.high_us
         model[index], source[index] = found.model, found.source
     return Durations(duration, low, high, tuple(model), tuple(source))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from perfmodel.duration import durations_of
 from perfmodel.hardware import device
 from perfmodel.kernels.gpu.memory import ACHIEVED_FRAC
-from perfmodel.kernels.gpu.program import STRIDED
+from perfmodel.kernels.gpu.program import STRIDED, in_program
 from perfmodel.kernels.gpu.streaming import START_US
+from perfmodel.kernels.model import Estimate
 from perfmodel.ops.rows import Rows
 
 H100 = device("h100-sxm")
@@ -41,3 +43,21 @@ def test_operands_that_do_not_lie_alike_take_longer() -> None:
 def test_the_interval_moves_along() -> None:
     found = durations_of(Rows.of([ADD]), H100)
     assert found.low_us[0] < found.duration_us[0] < found.high_us[0]
+
+
+def test_long_streams_of_a_measured_device_take_what_was_measured() -> None:
+    v100 = device("v100-pcie-32gb")
+    long = {"op": "add", "rows": 1 << 17, "cols": 1024}
+    inside, alone = (
+        float(durations_of(Rows.of([long | {"timing": timing}]), v100).duration_us[0])
+        for timing in ("profiler_kernel", "cuda_graph_replay")
+    )
+    assert inside == pytest.approx(alone, rel=0.01)
+
+
+def test_a_norm_that_was_measured_has_its_habits_in_its_time() -> None:
+    rows = Rows.of([{"op": "layer_norm", "rows": 1 << 15, "cols": 1024}])
+    t4 = device("t4")
+    found = durations_of(rows, t4).duration_us[0]
+    usual = in_program(rows, t4, Estimate(*np.full((3, 1), found), "", "")).duration_us[0]
+    assert found < usual

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.hardware import Device
 from perfmodel.kernels.gpu.analysis import Group, groups_of
@@ -73,14 +74,25 @@ SECTOR_BYTES = 32.0
 _PLAIN = Habit()
 
 
-def in_program(rows: Rows, device: Device, found: Estimate) -> Estimate:
+def in_program(
+    rows: Rows,
+    device: Device,
+    found: Estimate,
+    *,
+    pace: float = 1.0,
+    measured: NDArray[np.bool_] | None = None,
+) -> Estimate:
     """`found`, raised for rows timed as `profiler_kernel` to what moving every operand from and to
     memory takes once.
+
+    `pace` is how much longer this device's long streams take than usual ones, `measured` `[n]`
+    says whose op was measured on it: what such ops do beside moving is in `found` already.
 
     Source: kernels of traces on A100, H100 and MI300X: 1.1 to 1.6 times bytes over peak bandwidth
     where operands lie alike, whatever their size, and 2.0 to 2.6 times where they do not.
     """
-    cold = _cold_us(rows, device)
+    nothing = np.zeros(len(rows), bool)
+    cold = _cold_us(rows, device, pace, nothing if measured is None else measured)
     raised = np.maximum(found.duration_us, cold)
     ratio = raised / np.maximum(found.duration_us, np.finfo(float).tiny)
     return replace(
@@ -88,9 +100,9 @@ def in_program(rows: Rows, device: Device, found: Estimate) -> Estimate:
     )
 
 
-def _cold_us(rows: Rows, device: Device) -> Floats:
+def _cold_us(rows: Rows, device: Device, pace: float, measured: NDArray[np.bool_]) -> Floats:
     cold = np.zeros(len(rows))
-    rate = ACHIEVED_FRAC * hbm_bytes_per_us(device)
+    rate = ACHIEVED_FRAC * hbm_bytes_per_us(device) / pace
     for group in groups_of(rows):
         if OPS[group.op].family not in STREAMING_FAMILIES:
             continue
@@ -98,10 +110,12 @@ def _cold_us(rows: Rows, device: Device) -> Floats:
         if habit.sectors:
             moved = moved + _wasted_bytes(group)
         is_strided = group.dims.get("strided", np.zeros(len(moved))) > 0
-        factor = habit.traffic * np.where(is_strided, STRIDED, 1.0)
+        traffic = np.where(measured[group.index], 1.0, habit.traffic)
+        latency_us = np.where(measured[group.index], 0.0, habit.latency_us)
+        factor = traffic * np.where(is_strided, STRIDED, 1.0)
         waited = habit.waited_us(group, device) if habit.waited_us else 0.0
         moving = np.maximum(factor * moved / rate, waited)
-        cold[group.index] = START_US + habit.latency_us + moving
+        cold[group.index] = START_US + latency_us + moving
     timed = np.array([timing == KERNEL for timing in rows.timing], bool)
     return np.where(timed, cold, 0.0)
 
