@@ -20,6 +20,8 @@ _ROUNDS = 15
 _REACH = 5.0
 """A constant stays within this factor of its start; shares of a rate stay below 1."""
 _STEP = 1e-3
+MAKERS = (("ampere", "hopper", "blackwell"), ("cdna",))
+FACTORS = ("hop_factor",)
 
 
 def start() -> Constants:
@@ -58,4 +60,24 @@ def fit_constants(measured: Measured) -> Constants:
     found = least_squares(
         residuals, origin, bounds=(origin - reach, most), max_nfev=_ROUNDS, diff_step=_STEP
     )
-    return constants(found.x)
+    return _unseen_like_the_others(constants(found.x), measured)
+
+
+def _unseen_like_the_others(constants: Constants, measured: Measured) -> Constants:
+    """Generations of which nothing was measured have the mean factors of those that were.
+
+    Means are geometric, over generations of the same maker.
+    """
+    seen = set(np.unique(measured.calls.architecture).tolist())
+    values = dict(constants.values)
+    for maker in MAKERS:
+        for name in FACTORS:
+            known = [
+                np.log(values[f"{word}.{name}"])
+                for word in maker
+                if any(each.startswith(word) for each in seen)
+            ]
+            for word in maker:
+                if known and not any(each.startswith(word) for each in seen):
+                    values[f"{word}.{name}"] = float(np.exp(np.mean(known)))
+    return Constants(values, constants.source)

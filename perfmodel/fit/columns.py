@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfmodel.errors import ModelError
+from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, Floats
+from perfmodel.ops.storage import item_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,3 +35,14 @@ def _numbers(frame: pd.DataFrame, name: str) -> Floats:
         at = int(np.argmax(bad.to_numpy()))
         raise ModelError(f"row {at}: {name} is {str(column.iloc[at])[:40]!r}; expected a number")
     return np.asarray(column, np.float64)
+
+
+def require_dims(frame: pd.DataFrame, dims: Mapping[str, Floats]) -> None:
+    """Raise `ModelError` where a row of a known op lacks a dim, or has one that cannot be."""
+    rows = Rows((), (), (), (), dims)
+    for op, index in frame.groupby("op", sort=False).indices.items():
+        if op in OPS:
+            rows.dims_of(str(op), index)
+    if "dtype" in frame:
+        dtypes = frame["dtype"][frame["op"].isin(list(OPS))].dropna().astype(str)
+        item_bytes(sorted(dtypes.unique()))

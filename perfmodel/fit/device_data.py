@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.files import read_bytes
-from perfmodel.fit.columns import numbers_of
+from perfmodel.fit.columns import numbers_of, require_dims
 from perfmodel.fit.op_table import is_op_table, operators_of
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, Floats
@@ -246,6 +246,10 @@ def _alone(frame: pd.DataFrame, path: Path) -> Measured:
     if "variant" in frame:
         known = known & ~frame["variant"].isin(OTHER_ALGORITHMS).to_numpy()
     frame = _with_message_sizes(frame[known].reset_index(drop=True))
+    try:
+        require_dims(frame, numbers_of(frame))
+    except ModelError as error:
+        raise UsageError(f"{path}: {error}") from None
     rows = Rows.from_frame(frame)
     if "variant" in frame:
         marks = {name: (frame["variant"] == name).to_numpy(np.float64) for name in VARIANTS}

@@ -13,12 +13,10 @@ import numpy as np
 from perfmodel import hardware
 from perfmodel.errors import ModelError
 from perfmodel.files import read_bytes
-from perfmodel.fit.columns import numbers_of
+from perfmodel.fit.columns import numbers_of, require_dims
 from perfmodel.hardware import Device
 from perfmodel.kernels.gpu.floors import TIMINGS, Floor
-from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, Floats
-from perfmodel.ops.storage import item_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,6 +73,7 @@ def read_table(path: Path) -> Table:
     frame["flag"] = frame["flag"].fillna("").astype(str) if "flag" in frame else ""
     try:
         dims = numbers_of(frame, "duration_us")
+        require_dims(frame, dims)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
     measured = dims["duration_us"]
@@ -88,20 +87,7 @@ def read_table(path: Path) -> Table:
         raise ModelError(
             f"{path}: unknown timing {unknown[0]!r}; one of {', '.join(sorted(TIMINGS))}"
         )
-    _require_dims(frame, dims, path)
     return Table(path, digest, frame)
-
-
-def _require_dims(frame: pd.DataFrame, dims: dict[str, Floats], path: Path) -> None:
-    """Raise `ModelError` where a row of a known op lacks a dim, or has one that cannot be."""
-    rows = Rows((), (), (), (), dims)
-    try:
-        for op, index in frame.groupby("op", sort=False).indices.items():
-            if op in OPS:
-                rows.dims_of(str(op), index)
-        item_bytes(sorted(frame["dtype"][frame["op"].isin(list(OPS))].unique()))
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}") from None
 
 
 def joined(tables: Iterable[Table]) -> pd.DataFrame:
