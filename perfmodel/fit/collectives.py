@@ -16,6 +16,7 @@ from perfmodel.errors import ModelError
 from perfmodel.fit.collective_constants import fit_constants
 from perfmodel.fit.collective_covariance import fit_covariance
 from perfmodel.fit.collective_data import SCORED_BYTES, Measured, read_measured
+from perfmodel.kernels.learned.forest import Forest
 from perfmodel.network.calibration import Covariance
 from perfmodel.network.calls import Texts
 from perfmodel.network.constants import Constants
@@ -23,7 +24,7 @@ from perfmodel.network.features import features_of
 from perfmodel.network.heuristic import costs_of
 from perfmodel.network.learned import ONE_NODE, SEVERAL, Z90, Learned
 from perfmodel.network.store import NAME
-from perfmodel.network.trees import Trees, of_dumps
+from perfmodel.network.trees import of_dumps
 from perfmodel.ops.spec import Floats
 
 MOST = 0.7
@@ -110,7 +111,7 @@ def fit_model(measured: Measured) -> Learned:
     )
 
 
-def fit_trees(measured: Measured, constants: Constants) -> tuple[tuple[str, ...], Trees]:
+def fit_trees(measured: Measured, constants: Constants) -> tuple[tuple[str, ...], Forest]:
     """(columns, trees) for log(measured / heuristic)."""
     import xgboost
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.kernels.learned.forest import Forest
 from perfmodel.kernels.model import Estimate, Explanation
 from perfmodel.network.calibration import Covariance
 from perfmodel.network.calls import Calls
@@ -15,7 +16,6 @@ from perfmodel.network.constants import Constants
 from perfmodel.network.features import features_of
 from perfmodel.network.heuristic import SPECS, costs_of, explanations
 from perfmodel.network.knots import Answer, on_knots
-from perfmodel.network.trees import Trees
 from perfmodel.ops.spec import Floats
 
 Z90 = 1.645
@@ -30,7 +30,7 @@ class Learned:
     name: str
     constants: Constants
     columns: tuple[str, ...]
-    trees: Trees
+    trees: Forest
     most: float
     """The largest correction, as a logarithm."""
     spreads: Mapping[str, float]

@@ -11,11 +11,10 @@ from typing import Any
 
 from perfmodel.errors import ModelError
 from perfmodel.files import read_bytes, write_text
-from perfmodel.network import constants
+from perfmodel.network import constants, trees
 from perfmodel.network.calibration import Covariance
 from perfmodel.network.constants import Constants
 from perfmodel.network.learned import ONE_NODE, SEVERAL, Learned
-from perfmodel.network.trees import Trees
 
 SCHEMA = "perfmodel.collective-model/1"
 NAME = "collective/learned"
@@ -52,7 +51,7 @@ def to_dict(model: Learned) -> dict[str, Any]:
         "most": model.most,
         "spreads": dict(model.spreads),
         "covariances": {name: each.to_dict() for name, each in model.covariances.items()},
-        "trees": model.trees.to_dict(),
+        "trees": trees.to_dict(model.trees),
     }
 
 
@@ -66,7 +65,7 @@ def from_dict(found: Mapping[str, Any], where: str) -> Learned:
             name=NAME,
             constants=_constants(found["constants"], where),
             columns=columns,
-            trees=Trees.from_dict(found["trees"], len(columns)),
+            trees=trees.from_dict(found["trees"], len(columns)),
             most=_positive("most", found["most"]),
             spreads={name: _positive(name, found["spreads"][name]) for name in (ONE_NODE, SEVERAL)},
             covariances={

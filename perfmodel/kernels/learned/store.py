@@ -18,11 +18,12 @@ from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.files import gunzip, read_bytes, write_text
 from perfmodel.kernels.gpu.floors import Floor
 from perfmodel.kernels.gpu.heuristic import Heuristic
-from perfmodel.kernels.learned.forest import Forest, decoded
+from perfmodel.kernels.learned.forest import Forest
 from perfmodel.kernels.learned.gains import Gains
 from perfmodel.kernels.learned.growth import Extension, Growth
 from perfmodel.kernels.learned.model import KnownFloor, Learned
 from perfmodel.kernels.learned.part import Part, Spread
+from perfmodel.kernels.learned.ubjson import decoded
 from perfmodel.kernels.model import KERNELS
 from perfmodel.ops.spec import Floats
 
