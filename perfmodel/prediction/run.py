@@ -94,7 +94,7 @@ def predict(
     if codecs:
         if mode != REPLAY:
             raise UsageError("--codec is for mode replay, on the trace's own machine")
-        machine = cluster(source_device(trace, "it"))
+        machine = cluster(source_device(trace, "and a codec's kernels take what they take on it"))
         graph, duration, notes = with_codecs(trace, graph, duration, codecs, machine)
         warnings += notes
     edited = bool(edits or codecs) or overheads is not None

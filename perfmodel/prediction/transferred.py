@@ -15,14 +15,14 @@ from perfmodel import hardware as catalogue
 from perfmodel.errors import TraceError
 from perfmodel.graph.kinds import NodeKind, Scope
 from perfmodel.graph.opgraph import op_graph
+from perfmodel.graph.ops import NO_OP
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, Device, Part, cluster
-from perfmodel.lowering.observed import uses_tf32, with_placement
+from perfmodel.lowering.observed import launched_by, uses_tf32, with_placement
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.prediction.ratios import COLLECTIVE, COPY, KERNEL, op_ratios
 from perfmodel.trace import Trace
-from perfmodel.trace.columns import NONE, Floats, Ints
-from perfmodel.trace.link import launching_op
+from perfmodel.trace.columns import Floats, Ints
 from perfmodel.transfer import host_ratio, transfer_ratio
 
 _KIND = {NodeKind.KERNEL: KERNEL, NodeKind.COPY: COPY, NodeKind.COLLECTIVE: COLLECTIVE}
@@ -47,7 +47,7 @@ def transferred(
 
     Raises `TraceError` where the trace does not name one GPU, `UsageError` between GPUs and CPUs.
     """
-    source = source_device(trace, str(target))
+    source = source_device(trace, f"so no ratio to {target} is known")
     home = catalogue.node_of(source)
     machine = cluster(target)
     node = machine.node
@@ -79,11 +79,14 @@ def transferred(
     return Transferred(moved, op_frac + name_frac, tuple(notes))
 
 
-def source_device(trace: Trace, target: str) -> Device:
-    """The one device that the ranks of a trace ran on; raises `TraceError` where there is none."""
+def source_device(trace: Trace, otherwise: str) -> Device:
+    """The one device that the ranks of a trace ran on.
+
+    Raises `TraceError` where there is none, saying what follows from it (`otherwise`).
+    """
     named = {rank.devices[0] for rank in trace.ranks if rank.devices}
     if not named:
-        raise TraceError(f"{trace.source}: does not name its GPU, so no ratio to {target} is known")
+        raise TraceError(f"{trace.source}: does not name its GPU, {otherwise}")
     if len({device.name for device in named}) > 1:
         found = ", ".join(sorted(device.name for device in named))
         raise TraceError(f"{trace.source}: its ranks ran on different GPUs ({found})")
@@ -146,15 +149,12 @@ def _modelled(
     for rank, links in zip(trace.ranks, trace.links, strict=True):
         ops = with_placement(graphs[rank.rank], rank, links)
         ratio = op_ratios(ops, source, target, tf32_matmul=tf32_matmul)
-        index_of = {op.event: index for index, op in enumerate(ops.ops) if op.event >= 0}
-        launched = dict(
-            zip(links.device_rows.tolist(), launching_op(rank, links).tolist(), strict=True)
-        )
-        for at in np.flatnonzero(ranks == rank.rank).tolist():
-            row = rows[at]
-            op = index_of.get(launched.get(int(graph.nodes_.row[row]), NONE))
-            kind = _KIND[NodeKind(int(graph.nodes_.kind[row]))]
-            known = ratio(op, kind) if op is not None else None
-            if known is not None:
-                found[at] = known
+        op_of_row = np.full(len(rank), NO_OP, np.int64)
+        op_of_row[links.device_rows] = launched_by(ops, rank, links)
+        own = np.flatnonzero(ranks == rank.rank)
+        launched = op_of_row[graph.nodes_.row[rows[own]]]
+        kinds = graph.nodes_.kind[rows[own]]
+        for at, op, kind in zip(own.tolist(), launched.tolist(), kinds.tolist(), strict=True):
+            known = None if op == NO_OP else ratio(op, _KIND[NodeKind(kind)])
+            found[at] = np.nan if known is None else known
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tiny import Tiny
+from tiny import NCCL, Tiny, trace_of
 
 from perfmodel.errors import TraceError, UsageError, WorkloadError
 from perfmodel.prediction import predict
@@ -69,6 +69,38 @@ def test_an_edit_is_a_reason_for_the_mode_too() -> None:
     assert without.rank.measured is None
     with pytest.raises(UsageError, match="--edit changes ops: it needs mode model"):
         predict(_trace(), mode="replay", edit=["cuda-graphs"])
+
+
+def _rank(number: int, slow_us: float) -> Tiny:
+    """A step of eight views, which take the host `slow_us` each, and an all-reduce."""
+    tiny = Tiny(number, 2)
+    tiny.step(1, 0.0, 5000.0)
+    at = 10.0
+    for _ in range(8):
+        tiny.op("aten::view", at, at + slow_us, **_shapes([1024]))
+        at += slow_us + 5
+    about = {
+        "Collective name": "allreduce",
+        "Process Group Name": "0",
+        "Group size": 2,
+        "In msg nelems": 1 << 20,
+        "Out msg nelems": 1 << 20,
+        "dtype": "Float",
+    }
+    tiny.op("record_param_comms", at, at + 50, **about, **_shapes([1024]))
+    tiny.launch(at + 5, at + 10, kernel=(at + 12, 4000), name=NCCL)
+    return tiny
+
+
+def test_ranks_meet_each_with_its_own_host() -> None:
+    found = predict(trace_of(_rank(0, 10.0), _rank(1, 100.0)), mode="model").results[0]
+    fast, slow = found.ranks
+    assert fast.waiting_us == pytest.approx(8 * 90, rel=0.1)
+    assert slow.waiting_us == pytest.approx(0, abs=1)
+    assert fast.transfer_us == slow.transfer_us
+    assert found.straggler is not None
+    assert (found.straggler["rank"], found.straggler["cause"]) == (1, "host")
+    assert [rank.measured is not None for rank in found.ranks] == [True, True]
 
 
 def test_a_batch_that_cannot_be_is_refused() -> None:
