@@ -8,6 +8,7 @@ import numpy as np
 import tomllib
 
 from perfmodel.fit.collective_data import Measured
+from perfmodel.network.calls import Texts
 from perfmodel.network.constants import Constants
 from perfmodel.network.heuristic import costs_of
 from perfmodel.ops.spec import Floats
@@ -21,7 +22,8 @@ _REACH = 5.0
 """A constant stays within this factor of its start; shares of a rate stay below 1."""
 _STEP = 1e-3
 MAKERS = (("ampere", "hopper", "blackwell"), ("cdna",))
-FACTORS = ("hop_factor",)
+FACTORS = ("base_factor", "hop_factor")
+"""What a generation that was not measured takes from the others of its maker."""
 
 
 def start() -> Constants:
@@ -60,24 +62,19 @@ def fit_constants(measured: Measured) -> Constants:
     found = least_squares(
         residuals, origin, bounds=(origin - reach, most), max_nfev=_ROUNDS, diff_step=_STEP
     )
-    return _unseen_like_the_others(constants(found.x), measured)
+    return unseen_like_others(constants(found.x), measured.calls.architecture)
 
 
-def _unseen_like_the_others(constants: Constants, measured: Measured) -> Constants:
-    """Generations of which nothing was measured have the mean factors of those that were.
+def unseen_like_others(constants: Constants, architectures: Texts) -> Constants:
+    """Generations that are not among the measured `architectures` with the mean of those that are.
 
     Means are geometric, over generations of the same maker.
     """
-    seen = set(np.unique(measured.calls.architecture).tolist())
+    seen = set(architectures.tolist())
     values = dict(constants.values)
     for maker in MAKERS:
-        for name in FACTORS:
-            known = [
-                np.log(values[f"{word}.{name}"])
-                for word in maker
-                if any(each.startswith(word) for each in seen)
-            ]
-            for word in maker:
-                if known and not any(each.startswith(word) for each in seen):
-                    values[f"{word}.{name}"] = float(np.exp(np.mean(known)))
+        known = [word for word in maker if any(each.startswith(word) for each in seen)]
+        for name in FACTORS if known else ():
+            mean = float(np.exp(np.mean([np.log(values[f"{word}.{name}"]) for word in known])))
+            values |= {f"{word}.{name}": mean for word in maker if word not in known}
     return Constants(values, constants.source)
