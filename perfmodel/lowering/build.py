@@ -137,6 +137,8 @@ class _Walk:
         self.draft = _Draft(lowered.graph.rank)
         self.host: int | None = None
         """The last node of whichever thread ran last: one hands over to the next."""
+        self.ended: int | None = None
+        """The mark at the end of the last step, which the host does not wait for."""
         self.thread = "main"
         self.last: dict[str, int] = {}
         """Per stream, its last operation."""
@@ -148,19 +150,20 @@ class _Walk:
         self.in_graph: str | None = None
 
     def step(self, name: int, tops: list[int], pieces: list[list[int]]) -> tuple[int, int]:
-        """All ops of a step; returns its marks."""
-        start = self._mark(f"step {name}")
+        """All ops of a step; returns its marks: where the one before ended, and where it does."""
+        start = self.ended
+        if start is None:
+            start = self.host = self._mark(f"step {name}")
         for top, own in zip(tops, pieces, strict=True):
             self._op(top, own)
-        end = self._mark(f"end of step {name}")
+        self.ended = self._mark(f"end of step {name}")
         for operation in self.last.values():
-            self.draft.edge(operation, end, EdgeKind.HOST_SYNC)
-        return start, end
+            self.draft.edge(operation, self.ended, EdgeKind.HOST_SYNC)
+        return start, self.ended
 
     def _mark(self, label: str) -> int:
         node = self.draft.add(NodeKind.MARK, Cause.END_OF_STEP, Scope.NONE, self.thread, label)
         self.draft.edge(self.host, node, EdgeKind.PROGRAM)
-        self.host = node
         return node
 
     def _op(self, top: int, own: list[int]) -> None:
@@ -282,7 +285,8 @@ def execution_graph(
     `duration_us` holds one duration per piece; `profile` times the host's work (its means per
     operator and thread), multiplied by `host_ratio`. Backward runs on its own thread, which
     the main thread waits for. What is captured in a CUDA graph takes one launch. A step ends when
-    its host and its device are done; what ran before the first is no step.
+    its host and its device are done, and the host goes on meanwhile; what ran before the first is
+    no step.
     """
     walk = _Walk(lowered, duration_us)
     tops, pieces = _by_top_level(lowered)

@@ -64,6 +64,12 @@ def test_a_copy_waits_for_the_kernels_before_it_unless_a_pipeline_sends_it() -> 
     assert step_us(RELU, apart, kernel_us=100) == pytest.approx([issued + 100 + wait])
 
 
+def test_the_host_does_not_wait_at_the_end_of_a_step() -> None:
+    first = 1 + 2 + 4 + LAUNCH + 100 + LAG_US[EdgeKind.HOST_SYNC]
+    steps = step_us(RELU, replace(RELU, step=1), replace(RELU, step=2), kernel_us=100)
+    assert steps == pytest.approx([first, STREAM + 100, STREAM + 100])
+
+
 def test_what_ran_before_the_first_step_is_no_step() -> None:
     graph = built(Op("aten::relu", (X,), step=-1), Op("aten::relu", (X,), step=0)).graph
     assert graph.marks.name == ("step 0",)

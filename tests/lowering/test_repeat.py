@@ -90,6 +90,16 @@ def test_a_batch_is_copied_distributed_and_computed_in_three_steps() -> None:
     assert ends.step_us[-1] == pytest.approx(100 + STREAM)
 
 
+@pytest.mark.parametrize("kernel_us", [0.5, 12, 100])
+@pytest.mark.parametrize("ops", [(RELU,), (RELU, READ), (RELU, COPY, RELU), (READ, RELU, RELU)])
+def test_steps_one_after_the_other_come_to_the_same_period(
+    ops: tuple[Op, ...], kernel_us: float
+) -> None:
+    many = tuple(replace(op, step=at) for at in range(4) for op in ops)
+    steps = schedule(step(*many, kernel_us=kernel_us)).step_us
+    assert steps[-1] == pytest.approx(period_us(*ops, kernel_us=kernel_us))
+
+
 def test_several_steps_stay_as_they_are() -> None:
     ops = (RELU, replace(RELU, step=1))
     assert step(*ops, kernel_us=1).carried is None
