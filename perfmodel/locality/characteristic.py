@@ -34,10 +34,11 @@ def characteristic_lookups(used: Floats, rate: Floats, capacity: Floats) -> Floa
     place = low.copy()
     for _ in range(_STEPS):
         time = np.exp(place)[:, None] * rate[None, :]
-        filled = -np.expm1(-time) @ used
+        gone = np.expm1(-time)
+        filled = -(gone @ used)
         if np.all(np.abs(filled - wanted) <= _PRECISION * wanted):
             break
-        slope = (time * np.exp(-time)) @ used
+        slope = (time * (1.0 + gone)) @ used
         low, high = np.where(filled < wanted, place, low), np.where(filled < wanted, high, place)
         guess = place + np.log(wanted / filled) * filled / np.maximum(slope, 1e-300)
         within = (guess > low) & (guess < high)

@@ -8,7 +8,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfmodel.locality import ReuseHistogram, draw_like, population, read_histograms
+from perfmodel.locality import (
+    Cache,
+    Lfu,
+    Lru,
+    Policy,
+    ReuseHistogram,
+    SetAssociativeLru,
+    TableAccess,
+    WTinyLfu,
+    draw_like,
+    draw_lookups,
+    first_batch_use,
+    last_lookups,
+    population,
+    read_histograms,
+    replay,
+    steady_use,
+)
 from perfmodel.locality import reuse_histogram as histogram_of
 
 HOT_FRAC = np.array([1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 0.6])
@@ -85,3 +102,35 @@ def test_streams_like_the_published_batches(histograms: dict[str, ReuseHistogram
         assert made.rows[low] / made.distinct_rows == pytest.approx(
             wanted.rows[low] / wanted.distinct_rows, abs=0.002
         )
+
+
+@pytest.mark.parametrize("policy", [Lru(), SetAssociativeLru(8), WTinyLfu(), Lfu(9e4)], ids=repr)
+@pytest.mark.parametrize("name", ["fbgemm_t856_bs65536_3", "fbgemm_t788_bs131072_0"])
+def test_closed_forms_on_published_reuse(
+    histograms: dict[str, ReuseHistogram], name: str, policy: Policy
+) -> None:
+    """W-TinyLFU's exponent was fitted to Zipf lookups alone."""
+    popularity = population(histograms[name]).part(5e-5)
+    stream = draw_lookups(popularity, 120_000, seed=1)
+    if not isinstance(policy, Lfu):
+        stream = np.concatenate([last_lookups(popularity, seed=2), stream])
+    table = TableAccess(popularity=popularity, lookups=1, row_bytes=1)
+    for cached_frac in (0.01, 0.1, 0.5):
+        capacity = round(cached_frac * popularity.total_rows)
+        made = replay(stream, capacity, policy, warm_up=len(stream) - 60_000)
+        told = steady_use([table], Cache(capacity, policy))
+        assert told.hit_frac[0] == pytest.approx(made.hit_frac, abs=0.015)
+
+
+@pytest.mark.parametrize("policy", [Lru(), SetAssociativeLru(8)], ids=repr)
+def test_a_batch_with_published_reuse_in_an_empty_cache(
+    histograms: dict[str, ReuseHistogram], policy: Policy
+) -> None:
+    batch = draw_like(histograms["fbgemm_t788_bs131072_0"], 2e-4, seed=3)
+    seen = histogram_of(batch)
+    table = TableAccess(popularity=population(seen), lookups=len(batch), row_bytes=1)
+    for cached_frac in (0.02, 0.1, 0.5):
+        capacity = round(cached_frac * seen.distinct_rows)
+        told = first_batch_use([table], Cache(capacity, policy))
+        made = replay(batch, capacity, policy)
+        assert told.hit_frac[0] == pytest.approx(made.hit_frac, abs=0.01)

@@ -24,7 +24,7 @@ from perfmodel.locality import (
     zipf,
 )
 
-ROWS, LOOKUPS = 2_000, 1 << 17
+ROWS, LOOKUPS = 2_000, 1 << 16
 TOLERANCE = 0.03
 """Of single settings; the grid of `benchmarks/locality.py` has the medians, below 0.01."""
 
@@ -76,7 +76,7 @@ def stream_and_table(
 @pytest.mark.parametrize("alpha", [0.4, 0.9, 1.4])
 def test_closed_forms_agree_with_replays(alpha: float, batch: int) -> None:
     popularity = zipf(ROWS, alpha)
-    profile = draw_lookups(popularity, 1 << 21, seed=3)
+    profile = draw_lookups(popularity, 1 << 20, seed=3)
     policies = [Lru(), SetAssociativeLru(8), StaticHotSet(profile), WTinyLfu()]
     for policy in [*policies, Lfu(0.75 * LOOKUPS)]:
         stream, table = stream_and_table(popularity, policy, batch)

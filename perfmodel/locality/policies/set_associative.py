@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.errors import WorkloadError
 from perfmodel.locality.characteristic import characteristic_lookups
@@ -14,9 +15,9 @@ from perfmodel.locality.policies.lru import within
 from perfmodel.locality.popularity import Floats
 from perfmodel.locality.stack import Ints, lru_distances
 
-_NODES = 24
-_MIX = np.uint64(0x9E3779B97F4A7C15)
-"""The golden ratio of 2^64, the multiplier of Fibonacci hashing (Knuth, volume 3, 6.4)."""
+_NODES = 16
+_MIXERS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+"""Shifts and multipliers. Source: Steele, Lea and Flood 2014, SplitMix."""
 
 
 @POLICIES.register("set_associative")
@@ -56,10 +57,10 @@ class SetAssociativeLru(Policy):
         return np.asarray(weights @ np.stack(each))
 
     def hits(self, rows: Ints, capacity_rows: int, step: Ints) -> Bools:
-        """Sets are a multiplicative hash; places that do not fill a set are left over."""
+        """Sets are a hash of the row's number; places that do not fill a set are left over."""
         sets = max(capacity_rows // self.ways, 1)
         ways = min(self.ways, capacity_rows)
-        place = (rows.astype(np.uint64) * _MIX >> np.uint64(32)) % np.uint64(sets)
+        place = _mixed(rows) % np.uint64(sets)
         order = np.argsort(place, kind="stable")
         steps = np.cumsum(np.diff(place[order], prepend=place[:1]) != 0)
         found = np.empty(len(rows), bool)
@@ -71,6 +72,14 @@ class SetAssociativeLru(Policy):
         sizes, weights = _gamma_nodes(self.ways)
         capacity = capacity_bytes * sizes / self.ways
         return characteristic_lookups(classes.used_bytes, classes.rate, capacity), weights
+
+
+def _mixed(rows: Ints) -> NDArray[np.uint64]:
+    """Row numbers as random as independent draws, the same for the same row."""
+    state = rows.astype(np.uint64)
+    for shift, multiplier in _MIXERS:
+        state = (state ^ (state >> np.uint64(shift))) * np.uint64(multiplier)
+    return np.asarray(state ^ (state >> np.uint64(31)))
 
 
 @lru_cache(maxsize=64)
