@@ -15,7 +15,7 @@ from perfmodel.graph.kinds import NodeKind
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster
 from perfmodel.ops.rows import Rows
-from perfmodel.prediction.stacks import stack_of
+from perfmodel.prediction.stacks import around, stack_of
 from perfmodel.trace import RankTrace, Trace
 from perfmodel.trace.columns import NONE, Floats
 
@@ -97,65 +97,73 @@ def with_codecs(
     collective, or the size of a payload is neither recorded nor given.
     """
     ranks = {rank.rank: rank for rank in trace.ranks}
-    stacks = _stacks(trace, graph)
+    found = _collectives(trace, graph)
     taken = duration_us.copy()
-    around: list[Around] = []
+    added: list[Around] = []
     notes = []
     clamped = any(CODECS[codec.dtype].clamps for codec in codecs)
     for codec in codecs:
-        chosen = [(pair, text) for pair, text in stacks if codec.pattern.search(text)]
+        chosen = [one for one in found if codec.pattern.search(one.stack)]
         if not chosen:
             raise UsageError(f"--codec {codec.text!r} matches no collective of this trace")
-        for (arrival, transfer), text in chosen:
-            rank = ranks[int(graph.nodes_.rank[transfer])]
-            elements = codec.elements or _recorded(rank, graph, transfer)
-            if elements is None:
+        for one in chosen:
+            elements = codec.elements or one.elements
+            if not elements:
                 raise UsageError(
                     f"--codec {codec.text!r}: the trace does not record how many elements "
-                    f"{graph.labels[transfer][:60]!r} sends: say ,elements=N"
+                    f"{graph.labels[one.transfer][:60]!r} sends: say ,elements=N"
                 )
-            taken[transfer] *= _shrinkage(codec.dtype, elements, trace, rank, machine)
-            around.append(_around(arrival, transfer, codec.dtype, elements, text, clamped, machine))
-        added_us = sum(us for _, us in _work(around[-1])) if around else 0.0
+            rank = ranks[int(graph.nodes_.rank[one.transfer])]
+            taken[one.transfer] *= _shrinkage(codec.dtype, elements, trace, rank, machine)
+            added.append(_around(one, codec.dtype, elements, clamped, machine))
+        added_us = sum(us for _, us in _work(added[-1]))
         notes.append(
             f"codec {codec.text}: {len(chosen)} collectives, {added_us:.0f} us of kernels around "
             "the last; their launches take the host no time"
         )
-    edited = with_kernels(graph, around)
-    added = len(edited) - len(graph)
-    return edited, np.append(taken, edited.nodes_.duration_us[len(edited) - added :]), notes
+    edited = with_kernels(graph, added)
+    return edited, np.append(taken, edited.nodes_.duration_us[len(graph) :]), notes
 
 
 def _work(one: Around) -> list[tuple[str, float]]:
     return [*one.before, *one.beside, *one.behind]
 
 
-def _stacks(trace: Trace, graph: ExecutionGraph) -> list[tuple[tuple[int, int], str]]:
-    """((arrival, transfer), operators around the launch) of every collective on a device."""
-    if graph.arrivals is not None:
-        met = {int(transfer): int(arrival) for transfer, arrival in graph.arrivals}
-    else:
-        met = {}
-    gone = set(met.values())
-    linked = {
-        rank.rank: dict(zip(links.device_rows.tolist(), links.device_launch.tolist(), strict=True))
+@dataclass(frozen=True)
+class _Collective:
+    """A collective on a device: its nodes, the operators around its launch, and what it sends."""
+
+    arrival: int
+    transfer: int
+    stack: str
+    elements: int
+    """0 where it is not recorded."""
+
+
+def _collectives(trace: Trace, graph: ExecutionGraph) -> list[_Collective]:
+    """Every collective on a device whose launch was recorded."""
+    arrivals = np.zeros((0, 2), np.int64) if graph.arrivals is None else graph.arrivals
+    met = dict(arrivals.tolist())
+    of_rank = {
+        rank.rank: (
+            rank,
+            dict(zip(links.device_rows.tolist(), links.device_launch.tolist(), strict=True)),
+        )
         for rank, links in zip(trace.ranks, trace.links, strict=True)
     }
-    ranks = {rank.rank: rank for rank in trace.ranks}
     found = []
     is_collective = (graph.nodes_.kind == NodeKind.COLLECTIVE) & graph.on_device
+    is_collective[arrivals[:, 1]] = False
     for node in np.flatnonzero(is_collective).tolist():
-        rank = int(graph.nodes_.rank[node])
-        launch = linked[rank].get(int(graph.nodes_.row[node]), NONE)
-        if node in gone or launch == NONE:
-            continue
-        found.append(((met.get(node, node), node), stack_of(ranks[rank], launch)))
+        rank, launched = of_rank[int(graph.nodes_.rank[node])]
+        row = int(graph.nodes_.row[node])
+        launch = launched.get(row, NONE)
+        if launch != NONE:
+            events = [row, *around(rank, launch).tolist()]
+            elements = max(0, int(rank.in_elements[events].max()))
+            stack = stack_of(rank, launch)
+            found.append(_Collective(met.get(node, node), node, stack, elements))
     return found
-
-
-def _recorded(rank: RankTrace, graph: ExecutionGraph, node: int) -> int | None:
-    elements = int(rank.in_elements[graph.nodes_.row[node]])
-    return elements if elements > 0 else None
 
 
 def _shrinkage(dtype: str, elements: int, trace: Trace, rank: RankTrace, machine: Cluster) -> float:
@@ -172,15 +180,7 @@ def _shrinkage(dtype: str, elements: int, trace: Trace, rank: RankTrace, machine
     return float(narrow / wide)
 
 
-def _around(
-    arrival: int,
-    transfer: int,
-    dtype: str,
-    elements: int,
-    stack: str,
-    clamped: bool,
-    machine: Cluster,
-) -> Around:
+def _around(one: _Collective, dtype: str, elements: int, clamped: bool, machine: Cluster) -> Around:
     """Encoding before a collective and decoding behind it; behind an exchange of gradients also
     what the gradient of a clamp takes."""
     item = CODECS[dtype].item_bytes
@@ -191,13 +191,13 @@ def _around(
         if CODECS[dtype].clamps
         else ()
     )
-    is_backward = BACKWARD in stack
+    is_backward = BACKWARD in one.stack
     masks, masked = (_MASKS, _MASKED) if is_backward and clamped else ((), ())
     parts = ((*clamp, narrow), masks, (widen, *masked))
     streams = [stream for part in parts for stream in part]
     times = iter(_times_us(streams, elements, machine))
-    before, beside, behind = ([(one.name, next(times)) for one in part] for part in parts)
-    return Around(arrival, transfer, before, beside, behind)
+    before, beside, behind = ([(each.name, next(times)) for each in part] for part in parts)
+    return Around(one.arrival, one.transfer, before, beside, behind)
 
 
 def _times_us(streams: Sequence[_Stream], elements: int, machine: Cluster) -> list[float]:

@@ -51,6 +51,15 @@ def test_the_transfer_halves_and_codecs_cost_kernels() -> None:
     assert narrow.rank.measured is None
 
 
+def test_the_size_of_the_payload_is_the_recorded_one_where_it_is() -> None:
+    tiny = _tiny()
+    about = {"Collective name": "all_to_all", "In msg nelems": ELEMENTS}
+    tiny.op("record_param_comms", 14, 20, **about)
+    told = predict(tiny.trace(), codec=["exchange=fp16"]).results[0]
+    given = predict(_tiny().trace(), codec=[f"exchange=fp16,elements={ELEMENTS}"]).results[0]
+    assert told.rank.kernel_sum_us == pytest.approx(given.rank.kernel_sum_us)
+
+
 def test_the_stack_names_annotations_and_operators_from_the_outside() -> None:
     rank, _ = _tiny().linked()
     launch = next(r for r in range(len(rank)) if rank.start_us[r] == 15)
