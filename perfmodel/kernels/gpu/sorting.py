@@ -21,9 +21,10 @@ for their predecessors' counts. Source: A100 DLRM trace, 61,000 keys."""
 _SCATTERED = 1.74
 """Bytes that a pass moves, over those of keys and payload: keys land in 256 places. Source: A100
 DLRM trace, 15.8 million keys."""
-_LATENCY_US = {"cumsum": 5.0, "run_length_encode": 6.5, "bucketize": 3.0}
+_LATENCY_US = {"cumsum": 5.0, "run_length_encode": 6.5}
 """Of kernels whose blocks wait for the sum of those before. Source: as `_HISTOGRAM_US`."""
-_SHORT_US = 2.0
+_SHORT_US, _STEP_US = 2.0, 0.5
+"""A kernel's start, and each step of a binary search."""
 _UNIQUE_US = 16.0
 """Four kernels behind the sort: flags, their sums, and the distinct keys."""
 _PASSES = {"unique": 2.0, "topk": 2.0}
@@ -39,6 +40,8 @@ def analyse(group: Group, device: Device) -> Analysis:
         sort_passes, latency = _sort(group.dims, group.item_bytes, device)
         passes = sort_passes + (passes if group.op == "unique" else 0.0)
         latency = latency + (_UNIQUE_US if group.op == "unique" else 0.0)
+    elif group.op == "bucketize":
+        latency = latency + _STEP_US * np.log2(group.dims["boundaries"] + 1.0)
     elif group.op == "topk":
         latency = _SHORT_US * (1.0 + 1.5 * passes)
     memory = transfer_us(passes * group.moved_bytes, device)
