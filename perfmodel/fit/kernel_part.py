@@ -21,7 +21,7 @@ from perfmodel.fit.kernel_trees import (
     grown,
 )
 from perfmodel.kernels.learned.columns import Tiles
-from perfmodel.kernels.learned.devices import COLUMNS, GENERAL, describe
+from perfmodel.kernels.learned.devices import COLUMNS, GENERAL
 from perfmodel.kernels.learned.part import Part
 from perfmodel.kernels.learned.store import packed
 from perfmodel.ops.spec import Floats
@@ -74,7 +74,7 @@ def fit_part(
         general=packed(general, name),
         centre=_mean(lifted, weight),
         shrink=shrink,
-        devices=tuple(describe(device) for device in data.known.values()),
+        devices=tuple(data.seen_as[name] for name in data.known),
         spreads=spreads(measured, weight, held, predicted),
         tiles=tiles,
         extensions=extensions(growths(data, weight > 0.0), held.trust) if grows else {},

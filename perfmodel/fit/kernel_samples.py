@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,7 @@ from perfmodel.hardware import Device
 from perfmodel.kernels.gpu.floors import Floor
 from perfmodel.kernels.learned.builds import BUILDS
 from perfmodel.kernels.learned.columns import Tiles
-from perfmodel.kernels.learned.devices import describe
+from perfmodel.kernels.learned.devices import Description, describe, distance, kinship
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import Floats
 
@@ -48,10 +49,25 @@ class Samples:
         """`[n]` the op of each row."""
         return np.asarray(self.frame["op"].to_numpy(object))
 
+    @cached_property
+    def seen_as(self) -> dict[str, Description]:
+        """Per device, the description that stands for it: of the like device with most rows.
+
+        Two boards of one chip would else be told apart by their clocks, and where one has few rows,
+        what is odd about those would be taken for its own.
+        """
+        names, counts = np.unique(self.devices.astype(str), return_counts=True)
+        by_rows = [str(name) for name in names[np.argsort(-counts, kind="stable")]]
+        found: dict[str, Description] = {}
+        for name in dict.fromkeys([*by_rows, *self.known]):
+            own = describe(self.known[name])
+            alike = [each for each in found.values() if kinship(distance(own, each)) >= 1.0]
+            found[name] = alike[0] if alike else own
+        return found
+
     def with_devices(self, names: Sequence[str]) -> np.ndarray:
         """The figures beside the named figures of each row's device."""
-        own = {each: describe(device) for each, device in self.known.items()}
-        table = {each: [own[each][name] for name in names] for each in own}
+        table = {each: [own[name] for name in names] for each, own in self.seen_as.items()}
         return np.hstack(
             [self.matrix, np.array([table[each] for each in self.devices], np.float32)]
         )
