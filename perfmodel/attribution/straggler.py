@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from perfmodel.attribution.steps import steady_steps
 from perfmodel.graph.kinds import Cause, EdgeKind, Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import family_of_kernel
+from perfmodel.ops.spec import OPS
 from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.trace.columns import Ints
 
@@ -205,5 +207,11 @@ def _device_excess_us(timeline: Timeline, straggler: int) -> dict[str, float]:
 
 def _cause_of(graph: ExecutionGraph, node: int, code: int) -> str:
     cause = _CAUSE.get(Cause(code), OTHER)
-    is_lookup = cause == KERNELS and family_of_kernel(graph.labels[node]) == _EMBEDDING
-    return LOOKUPS if is_lookup else cause
+    return LOOKUPS if cause == KERNELS and _is_lookup(graph.labels[node]) else cause
+
+
+@cache
+def _is_lookup(label: str) -> bool:
+    """Whether a kernel's name, or the op that was modelled, is of an embedding table."""
+    modelled = OPS.get(label)
+    return _EMBEDDING in (family_of_kernel(label), modelled.family if modelled else "")

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 from tiny import COMMS, NCCL, Tiny, graph_of
 
-from perfmodel.attribution.straggler import DATA_LOADING, HOST, KERNELS, STARTS_LATE, waiting
+from perfmodel.attribution.straggler import (
+    DATA_LOADING,
+    HOST,
+    KERNELS,
+    LOOKUPS,
+    STARTS_LATE,
+    waiting,
+)
 from perfmodel.graph import build_graph
 from perfmodel.timeline.schedule import measured, schedule
 from perfmodel.trace import read
@@ -52,6 +59,17 @@ def test_the_late_rank_is_named_with_what_made_it_late(late: dict[str, float], c
     replayed = waiting(schedule(graph))
     assert replayed is not None
     assert replayed.waiting_us[0] == pytest.approx(100, abs=1)
+
+
+@pytest.mark.parametrize("name", ["split_embedding_codegen_forward_unweighted_kernel", "tbe"])
+def test_lookups_are_told_from_other_kernels_measured_or_modelled(name: str) -> None:
+    ranks = _rank(0), _rank(1, kernel_us=140.0)
+    for event in (event for rank in ranks for event in rank.events):
+        if event["name"] == "volta_sgemm":
+            event["name"] = name
+    found = waiting(measured(graph_of(*ranks)))
+    assert found is not None
+    assert (found.straggler, found.cause) == (1, LOOKUPS)
 
 
 def test_a_rank_alone_waits_for_nobody() -> None:
