@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -106,18 +106,26 @@ def _held_out(measured: Measured, names: Sequence[str], seed: int) -> set[str]:
 
 def _calibrated(measured: Measured, base: Device, progress: Callable[[str], None]) -> Tables:
     tables: Tables = {}
-    for family, index in measured.families().items():
-        model = KERNELS.get(f"cpu/{family}/heuristic")
-        if not isinstance(model, CpuFamily):
-            continue
+    for model, index in _by_model(measured):
         kinds = np.array([measured.kind[row] for row in index.tolist()], object)
         for kind in dict.fromkeys(kinds.tolist()):
             part = measured.take(index[kinds == kind])
-            progress(f"fitting {family} {kind} ({len(part)} rows)")
+            progress(f"fitting {model.family} {kind} ({len(part)} rows)")
             tables |= calibrate(model, Samples(part.rows, part.duration_us, part.weight), base)
     if not tables:
         raise UsageError("no row is of a family that has a model of CPUs: nothing to fit")
     return tables
+
+
+def _by_model(measured: Measured) -> Iterator[tuple[CpuFamily, NDArray[np.int64]]]:
+    """The rows by the CPU model that answers for them: families may share one's parameters."""
+    found: dict[str, tuple[CpuFamily, list[int]]] = {}
+    for family, index in measured.families().items():
+        model = KERNELS.get(f"cpu/{family}/heuristic")
+        if isinstance(model, CpuFamily):
+            found.setdefault(model.family, (model, []))[1].extend(index.tolist())
+    for model, rows in found.values():
+        yield model, np.array(sorted(rows), np.int64)
 
 
 def _with_steps(tables: Tables, steps: Sequence[MeasuredStep], device: Device) -> Tables:
@@ -130,18 +138,14 @@ def _errors(held: Measured, device: Device) -> tuple[list[Errors], Tables]:
     """Errors by family and kind; per family and section what nine of ten residuals are within."""
     found: list[Errors] = []
     spreads: Tables = {}
-    for family, index in held.families().items():
-        model = KERNELS.get(f"cpu/{family}/heuristic")
-        if not isinstance(model, CpuFamily):
-            continue
+    for model, index in _by_model(held):
         part = held.take(index)
         predicted = model.estimate(part.rows, device).duration_us
         kinds = np.array(part.kind, object)
         for kind in dict.fromkeys(part.kind):
             own = kinds == kind
-            found.append(
-                _error(family, kind, predicted[own], part.duration_us[own], part.spread_frac[own])
-            )
+            times = predicted[own], part.duration_us[own], part.spread_frac[own]
+            found.append(_error(model.family, kind, *times))
             _note_spreads(spreads, model, part.take(np.flatnonzero(own)), predicted[own], device)
     return found, spreads
 

@@ -128,7 +128,8 @@ def read_tables(paths: Sequence[Path], only: str | None = None) -> DeviceData:
             found.measured.append(measured)
             rows = len(measured)
         digest = hashlib.sha256(data).hexdigest()
-        found.sources.append(Source(path.name, digest, rows, len(frame) - rows))
+        name = f"{path.absolute().parent.name}/{path.name}"
+        found.sources.append(Source(name, digest, rows, len(frame) - rows))
     found.device = next(iter(devices), "")
     found.steps = [
         _without_noise(frame, sums.get(_stem(path)))

@@ -16,7 +16,7 @@ from perfmodel.kernels.cpu.parameters import section_of
 from perfmodel.kernels.model import KERNELS
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, Floats
-from perfmodel.ops.vocabulary.host import CALL, HOST, NODE, STEP, UPDATE, VIEW
+from perfmodel.ops.vocabulary.host import CALL, HOST, NODE, STEP, UPDATE, VIEWS
 
 OVERHEAD = "overhead"
 COUNTED = (CALL, NODE, UPDATE, STEP)
@@ -45,13 +45,14 @@ def parts_of(steps: Sequence[Rows], device: Device) -> StepParts:
             assert isinstance(model, CpuFamily)
             for _, call in model.calls(watched.take(index), device):
                 if call.op in COUNTED:
-                    found[call.op] = found.get(call.op, 0.0) + float(call.dims["count"].sum())
+                    counted = float((call.dims["count"] * call.crowding()).sum())
+                    found[call.op] = found.get(call.op, 0.0) + counted
                     continue
                 for name, term in model.breakdown(call).items():
                     part = (
                         OVERHEAD
                         if name == OVERHEAD or family == HOST
-                        else _part(family, call.section)
+                        else _part(model.family, call.section)
                     )
                     found[part] = found.get(part, 0.0) + float(term.sum())
         sums.append(found)
@@ -92,7 +93,9 @@ def with_host(tables: Tables, factors: Mapping[str, float]) -> Tables:
         elif name == OVERHEAD:
             for family in sorted({OPS[op].family for op in OPS} & set(found)):
                 found[family]["overhead_ratio"] = _within(factor, 0.05, 3.0)
-            found.setdefault(section_of(HOST, VIEW), {})["work_ratio"] = _within(factor, 0.3, 3.0)
+            for view in VIEWS:
+                section = section_of(HOST, view)
+                found.setdefault(section, {})["work_ratio"] = _within(factor, 0.3, 3.0)
         else:
             found.setdefault(name, {})["work_ratio"] = _within(factor, 0.3, 3.0)
     return found

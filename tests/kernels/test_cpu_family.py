@@ -14,7 +14,7 @@ from kernels.cpu_machine import ALONE, MACHINE
 
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
-from perfmodel.kernels.cpu.reuse import distinct_rows
+from perfmodel.kernels.cpu.reuse import distinct_rows, hit_frac, skew_of
 from perfmodel.kernels.model import KERNELS
 from perfmodel.ops.rows import Rows
 
@@ -53,7 +53,7 @@ def test_alone_and_within_a_program_have_tables_of_their_own() -> None:
 
 def test_a_large_product_takes_its_flops_on_all_cores() -> None:
     """2 x 2048^3 flop at 200 GFLOP/s are 85.9 ms."""
-    sharp = dict.fromkeys(("m_half", "n_half", "k_half", "n_tail"), 0.01)
+    sharp = dict.fromkeys(("m_half", "n_half", "k_half", "m_tile", "n_tile"), 0.01)
     device = _with(matmul={**sharp, "core_gflop_per_s": 100.0, "dram_gb_per_s": 500.0})
     found = _us("matmul", device, op="mm", m=2048, n=2048, k=2048)
     assert found == pytest.approx(2 * 2048**3 / 200e3, rel=0.01)
@@ -69,7 +69,7 @@ def test_small_products_of_a_batch_cost_each_multiply_add() -> None:
 def test_bytes_that_no_cache_holds_come_from_memory() -> None:
     """A cold copy of 10 MB reads and writes 20 MB: 2 ms at 10 GB/s."""
     device = _with(
-        alone__vector={**FREE, "floor_us": 0.05, "dram_gb_per_s": 10.0, "element_ns": 1e-4}
+        alone__vector={**FREE, "floor_us": 0.05, "cold_gb_per_s": 10.0, "element_ns": 1e-4}
     )
     found = _us("vector", device, op="copy", elements=2_500_000, timing=ALONE, cold=1)
     assert found == pytest.approx(2000, rel=0.02)
@@ -86,6 +86,70 @@ def test_the_first_of_its_kind_in_a_step_costs_more() -> None:
     device = _with(vector={"floor_us": 2.0, "first_us": 30.0})
     tiny = {"op": "relu", "rows": 1, "cols": 1}
     assert _us("vector", device, **tiny, first_frac=1) == pytest.approx(32, abs=0.05)
+
+
+def test_a_step_beyond_the_caches_costs_an_op_more_overhead() -> None:
+    """A step of 32 MB beyond 2 MB of L2 and 16 MB of L3: 1 + 32 / 34 + 32 / 48 times."""
+    device = _with(vector={"floor_us": 3.0, "crowded_ratio": 1.0, "evicted_ratio": 1.0})
+    tiny = {"op": "relu", "rows": 1, "cols": 1}
+    alone = _us("vector", device, **tiny)
+    assert alone == pytest.approx(3, abs=0.05)
+    crowded = _us("vector", device, **tiny, step_bytes=32_000_000)
+    assert crowded / alone == pytest.approx(1 + 16 / 17 + 2 / 3, rel=0.02)
+
+
+def test_few_keys_sorted_over_and_over_are_sorted_faster() -> None:
+    """A predictor learns the branches of 4096 keys, not of 16384, nor in a program."""
+    device = _with(alone__sort={"compare_ns": 3.0, "learnt_ratio": 0.1}, sort={"compare_ns": 3.0})
+    few, many = ({"op": "sort", "dtype": "int64", "rows": 1, "cols": n} for n in (4096, 16384))
+    ratio = _us("sort", device, **many, timing=ALONE) / _us("sort", device, **few, timing=ALONE)
+    assert ratio > 15
+    assert _us("sort", device, **many) / _us("sort", device, **few) < 6
+
+
+def test_foreach_maps_its_temporaries_anew_where_they_are_large_together() -> None:
+    """16 tensors of 500,000: Adagrad holds two lists of 32 MB at once, a loop 2 MB."""
+    row = {"op": "optimizer_adagrad", "direction": "update", "tensors": 16, "elements": 500_000}
+    cheap, dear = (_with(alone__optimizer={"page_us": us}) for us in (0.01, 1.01))
+    pages = {
+        kind: _us("optimizer", dear, **row, **{kind: 1.0}, timing=ALONE)
+        - _us("optimizer", cheap, **row, **{kind: 1.0}, timing=ALONE)
+        for kind in ("foreach", "fused", "loop")
+    }
+    assert pages["foreach"] == pytest.approx(2 * 32e6 / 4096)
+    assert pages["fused"] == pages["loop"] == 0
+
+
+def test_convolutions_work_on_whole_blocks_of_channels() -> None:
+    """17 channels into 16 are 32 channels' work backward; forward, 3 channels are read as 3."""
+    device = _with(convolution={**FREE, "floor_us": 0.05, "in_half": 0.01, "out_half": 0.01})
+    row = {"op": "conv2d", "batch": 8, "out_channels": 16, "kernel_size": 3, "input_size": 56}
+    us = {
+        (channels, direction): _us(
+            "convolution", device, **row, in_channels=channels, direction=direction
+        )
+        for channels in (3, 16, 17, 32)
+        for direction in ("fwd", "bwd_data")
+    }
+    assert us[17, "bwd_data"] == pytest.approx(us[32, "bwd_data"], rel=0.1)
+    assert us[3, "bwd_data"] > 0.8 * us[16, "bwd_data"]
+    assert us[3, "fwd"] < 0.6 * us[16, "fwd"]
+
+
+def test_small_products_of_bf16_are_loops_larger_ones_a_librarys() -> None:
+    device = _with(matmul={**FREE, "floor_us": 0.05, "bf16_us": 20.0, "bf16_mac_ns": 2.0})
+    row = {"op": "mm", "dtype": "bf16", "m": 16, "n": 16}
+    assert _us("matmul", device, **row, k=16) == pytest.approx(4096 * 2e-3 / 2, rel=0.1)
+    assert _us("matmul", device, **row, k=17) > 20
+
+
+def test_lookups_of_popular_rows_stay_near() -> None:
+    """A table beyond the caches: the same lookups cost less when the same rows return."""
+    row = {"op": "embedding_bag", "hash_size": 1_000_000, "dim": 64, "batch": 4096, "pooling": 32}
+    spread, popular = (
+        _us("embedding", MACHINE, **row, zipf_alpha=alpha, timing=ALONE) for alpha in (0.0, 1.4)
+    )
+    assert popular < 0.7 * spread
 
 
 def test_explanations_sum_to_the_estimate() -> None:
@@ -114,6 +178,21 @@ def test_distinct_rows() -> None:
     assert found[1] == pytest.approx(1000 * (1 - 0.999**500))
     assert found[2] < 0.6 * found[1]
     assert found[3] == 1
+
+
+def test_hits_of_the_most_popular_rows() -> None:
+    """Uniform: the share of the distinct rows that is held; skewed: more; all held: all."""
+    rows, distinct = np.full(3, 1000.0), np.full(3, 400.0)
+    found = hit_frac(np.array([100.0, 100.0, 400.0]), rows, distinct, np.array([0.0, 1.1, 0.5]))
+    assert found[0] == pytest.approx(0.25, abs=0.01)
+    assert found[1] > 0.5
+    assert found[2] == pytest.approx(1)
+
+
+def test_skew_is_found_from_distinct_rows() -> None:
+    rows, lookups, alpha = np.full(3, 1e5), np.full(3, 2e4), np.array([0.0, 0.8, 1.2])
+    found = skew_of(rows, lookups, distinct_rows(rows, lookups, alpha))
+    assert found == pytest.approx(alpha, abs=0.02)
 
 
 @given(

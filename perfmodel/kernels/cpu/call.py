@@ -23,10 +23,16 @@ SHARPNESS = 3.0
 CALL_PARAMETERS = (
     Parameter("floor_us", 2.0, 0.05, 200.0, "an op that does next to nothing", per_op=True),
     Parameter("call_us", 0.4, 0.01, 5.0, "the call from Python in an isolated measurement"),
-    Parameter("cold_us", 5.0, 0.1, 90.0, "code that is in no cache", per_op=True),
+    Parameter("cold_us", 5.0, 0.1, 500.0, "code that is in no cache", per_op=True),
     Parameter("first_us", 5.0, 0.05, 200.0, "the first of its kind in a step", per_op=True),
     Parameter("fork_us", 4.0, 0.1, 60.0, "starting and joining the threads"),
 )
+CROWDING_PARAMETERS = (
+    Parameter("crowded_ratio", 0.1, 0.001, 5.0, "overhead that a step beyond L2 adds"),
+    Parameter("evicted_ratio", 0.1, 0.001, 5.0, "overhead that a step beyond L3 adds"),
+)
+"""Between two runs of an op its code and what describes its tensors leave the caches, by how much
+the rest of the step touches."""
 UNWATCHED_PARAMETERS = (
     Parameter("overhead_ratio", 1.0, 0.05, 3.0, "an op's overhead where nobody times it"),
     Parameter("work_ratio", 1.0, 0.3, 3.0, "an op's work where nobody times it", per_op=True),
@@ -38,7 +44,13 @@ MEMORY_PARAMETERS = (
         "llc_gb_per_s", lambda d: d.llc_gb_per_s or 0.6 * 40.0 * d.sm_count, 2.0, 1500.0, "from L3"
     ),
     Parameter("dram_gb_per_s", lambda d: 0.6 * d.hbm_gb_per_s, 0.5, 600.0, "from memory"),
-    Parameter("resident_frac", 0.7, 0.01, 1.0, "of the operands of an op in a step, in cache"),
+    Parameter(
+        "cold_gb_per_s",
+        lambda d: 0.6 * d.hbm_gb_per_s,
+        *(0.5, 600.0),
+        "from memory, in place of what others changed in the caches",
+    ),
+    Parameter("resident_frac", 0.7, 0.01, 1.0, "of an op's bytes in a step, just touched"),
     Parameter(
         "reuse_ratio", 0.8, 0.05, 4.0, "of the last-level cache that serves reuse across steps"
     ),
@@ -96,32 +108,54 @@ class Call:
         stepping = np.maximum(1 - self.values["reuse_ratio"] * cache_bytes / held, 0.0)
         return np.where(self.cold > 0, 1.0, np.where(self.in_step > 0, stepping, alone))
 
+    def memory_gb_per_s(self) -> Floats:
+        """Rate of what comes from memory, by the state of the caches."""
+        values = self.values
+        return np.where(self.cold > 0, values["cold_gb_per_s"], values["dram_gb_per_s"])
+
     def overhead_us(self) -> Floats:
         """What the op costs before it does anything."""
         values = self.values
         alone = (1 - self.in_step) * values["call_us"]
         ratio = np.where(self.unwatched > 0, values["overhead_ratio"], 1.0)
         first = self.flag("first_frac") * values["first_us"]
-        return ratio * (values["floor_us"] + alone + first + self.cold * values["cold_us"])
+        usual = (values["floor_us"] + first) * self.crowding()
+        return ratio * (usual + alone + self.cold * values["cold_us"])
+
+    def crowding(self) -> Floats:
+        """What an op's overhead in a step is multiplied by, for all that the step touches."""
+        step_bytes, device, values = self.flag("step_bytes"), self.device, self.values
+        beyond_l2 = step_bytes / (step_bytes + device.l2_bytes)
+        beyond_llc = step_bytes / (step_bytes + (device.llc_bytes or device.l2_bytes))
+        more = values["crowded_ratio"] * beyond_l2 + values["evicted_ratio"] * beyond_llc
+        return 1 + self.in_step * more
 
     def moving_us(self, moved_bytes: Floats, held_bytes: Floats, threads: Floats) -> Floats:
         """Moving `moved_bytes` while `held_bytes` compete for the caches.
 
-        The share of the held bytes that fits a level is moved at that level's rate. Of an op in
-        a step, `resident_frac` of what could be cached is.
+        The share of the held bytes that fits a level is moved at that level's rate. In a step,
+        `resident_frac` of the bytes was touched just before; all that the step touches competes
+        with the others.
         """
+        recent = self._ns_per_byte(held_bytes, threads)
+        crowd = np.maximum(held_bytes, self.flag("step_bytes"))
+        share = np.where(self.in_step > 0, self.values["resident_frac"], 1.0)
+        ns_per_byte = share * recent + (1 - share) * self._ns_per_byte(crowd, threads)
+        return moved_bytes * ns_per_byte * 1e-3
+
+    def _ns_per_byte(self, held_bytes: Floats, threads: Floats) -> Floats:
         device, values = self.device, self.values
         share_of_cores = threads / device.sm_count
         held = np.maximum(held_bytes, 1.0)
-        resident = np.where(self.in_step > 0, values["resident_frac"], 1.0) * (1 - self.cold)
-        within_l2 = np.minimum(1.0, device.l2_bytes * share_of_cores / held) * resident
-        within_llc = np.minimum(1.0, (device.llc_bytes or device.l2_bytes) / held) * resident
-        ns_per_byte = (
+        warm = 1 - self.cold
+        within_l2 = np.minimum(1.0, device.l2_bytes * share_of_cores / held) * warm
+        within_llc = np.minimum(1.0, (device.llc_bytes or device.l2_bytes) / held) * warm
+        found: Floats = (
             within_l2 / (values["l2_gb_per_s"] * share_of_cores)
             + np.maximum(within_llc - within_l2, 0.0) / (values["llc_gb_per_s"] * share_of_cores)
-            + (1 - np.maximum(within_llc, within_l2)) / values["dram_gb_per_s"]
+            + (1 - np.maximum(within_llc, within_l2)) / self.memory_gb_per_s()
         )
-        return moved_bytes * ns_per_byte * 1e-3
+        return found
 
     def faults_us(self, fresh_bytes: Floats) -> Floats:
         """First touches of the pages of a result so large that it is mapped anew."""

@@ -10,6 +10,7 @@ import numpy as np
 from perfmodel.hardware import Device
 from perfmodel.kernels.cpu.call import (
     CALL_PARAMETERS,
+    CROWDING_PARAMETERS,
     UNWATCHED_PARAMETERS,
     WATCHED,
     Call,
@@ -41,7 +42,7 @@ class CpuFamily:
     def parameters(self) -> tuple[Parameter, ...]:
         """All parameters, those that every family has first."""
         called = CALL_PARAMETERS if self.called else ()
-        return (*called, *self.own, *UNWATCHED_PARAMETERS, SPREAD)
+        return (*called, *CROWDING_PARAMETERS, *self.own, *UNWATCHED_PARAMETERS, SPREAD)
 
     @property
     def fitted(self) -> tuple[Parameter, ...]:

@@ -9,57 +9,90 @@ import numpy as np
 from perfmodel.kernels.cpu.call import MEMORY_PARAMETERS, Call, slower
 from perfmodel.kernels.cpu.family import CpuFamily
 from perfmodel.kernels.cpu.parameters import Parameter
-from perfmodel.kernels.cpu.reuse import distinct_rows
+from perfmodel.kernels.cpu.reuse import distinct_rows, hit_frac, skew_of
 from perfmodel.kernels.model import KERNELS
-from perfmodel.ops.spec import OPS, Floats
+from perfmodel.ops.spec import OPS, Dims, Floats
 
-INDEX_BYTES = 8.0
+LINE_BYTES = 64.0
 PARAMETERS = (
     *MEMORY_PARAMETERS,
     Parameter("bag_ns", 5.0, 0.01, 500.0, "each bag, one thread", per_op=True),
     Parameter("lookup_ns", 4.0, 0.05, 500.0, "each lookup, one thread", per_op=True),
     Parameter("element_ns", 0.05, 1e-4, 20.0, "each element looked up, one thread", per_op=True),
     Parameter("miss_ns", 20.0, 0.5, 500.0, "a row that is in no cache, one thread", per_op=True),
+    Parameter("near_ns", 5.0, 0.05, 500.0, "a row from the last-level cache", per_op=True),
+    Parameter("row_ratio", 1.0, 0.05, 20.0, "time of a row's bytes over streaming", per_op=True),
     Parameter("parallel_frac", 0.9, 0.01, 1.0, "of the work, split over threads", per_op=True),
 )
 
 
 def _terms(call: Call) -> Mapping[str, Floats]:
-    """Distinct rows from memory where the table is in no cache; all other bytes by what is held."""
+    """Rows by the cache level that their popularity keeps them in; all other bytes streamed."""
     values, dims, device = call.values, call.dims, call.device
     spec = OPS[call.op].of(call.direction)
     lookups = dims["batch"] * dims["pooling"] if "pooling" in dims else dims["lookups"]
     tables = dims.get("tables", np.ones(len(call)))
     row_bytes = dims["dim"] * call.item_bytes
-    distinct = dims["unique_rows"]
-    guess = tables * distinct_rows(dims["hash_size"], lookups / tables, dims["zipf_alpha"])
-    distinct = np.where(distinct > 0, distinct, guess)
+    distinct = _distinct(dims, lookups, tables)
     threads = np.minimum(float(device.sm_count), np.maximum(dims["batch"], 1.0))
     share = values["parallel_frac"]
     speed_up = 1 / (1 - share + share / threads)
     per_lookup = values["lookup_ns"] + dims["dim"] * values["element_ns"]
     compute_us = 1e-3 * (dims["batch"] * tables * values["bag_ns"] + lookups * per_lookup)
+    compute_us = compute_us / speed_up
 
-    missing = distinct * call.beyond_caches(
-        distinct * row_bytes, tables * dims["hash_size"] * row_bytes
-    )
-    if call.direction == "bwd":
-        missing = np.zeros(len(call))
-    miss_us = missing * (1e-3 * values["miss_ns"] + 1e-3 * row_bytes / values["dram_gb_per_s"])
     written = spec.written_bytes(dims, call.item_bytes)
-    moved = spec.read_bytes(dims, call.item_bytes) + written
-    dense = dims.get("dense", np.zeros(len(call)))
-    held = np.where(dense > 0, moved, distinct * row_bytes + written)
-    rest_us = call.moving_us(np.maximum(moved - missing * row_bytes, 0.0), held, speed_up)
-    memory_us = miss_us / speed_up + rest_us
-    both = slower(compute_us / speed_up, memory_us)
-    bound = compute_us / speed_up >= memory_us
+    streamed = spec.read_bytes(dims, call.item_bytes) + written
+    rows_us = np.zeros(len(call))
+    held = streamed
+    if call.direction != "bwd":
+        rows_us = _rows_us(call, lookups, tables, distinct, row_bytes) / speed_up
+        passes = 2.0 if call.direction == "update" else 0.0
+        streamed = np.maximum(streamed - (lookups + passes * distinct) * row_bytes, 0.0)
+        streamed = streamed + (passes > 0) * lookups * row_bytes
+        held = streamed + distinct * row_bytes
+    memory_us = rows_us + call.moving_us(streamed, held, speed_up)
+    both = slower(compute_us, memory_us)
+    bound = compute_us >= memory_us
     return {
         "fork": call.fork_us(threads),
         "compute": np.where(bound, both, 0.0),
         "memory": np.where(bound, 0.0, both),
         "faults": call.faults_us(written),
     }
+
+
+def _distinct(dims: Dims, lookups: Floats, tables: Floats) -> Floats:
+    """Distinct rows of all tables: as stated, else as many as are expected."""
+    told = dims["unique_rows"]
+    guess = tables * distinct_rows(dims["hash_size"], lookups / tables, dims["zipf_alpha"])
+    return np.where(told > 0, told, guess)
+
+
+def _rows_us(
+    call: Call, lookups: Floats, tables: Floats, distinct: Floats, row_bytes: Floats
+) -> Floats:
+    """Fetching the rows, one thread: first touches by the state of the caches, then by level."""
+    values, device = call.values, call.device
+    rows = call.dims["hash_size"]
+    alpha = skew_of(rows, lookups / tables, distinct / tables)
+    line_bytes = np.maximum(row_bytes, LINE_BYTES) * tables
+    levels = (device.l2_bytes / device.sm_count, float(device.llc_bytes or device.l2_bytes))
+    l2, llc = (hit_frac(level / line_bytes, rows, distinct / tables, alpha) for level in levels)
+    first = np.minimum(distinct / lookups, 1.0)
+    table_bytes = tables * rows * row_bytes
+    beyond = first * call.beyond_caches(distinct * row_bytes, table_bytes)
+    anew = (call.cold + call.in_step) > 0
+    again = np.where(anew, 1 - first, 1.0)
+    missing = np.where(anew, beyond, 0.0) + again * (1 - llc)
+    near = np.where(anew, first - beyond, 0.0) + again * (llc - l2)
+    moved_bytes = values["row_ratio"] * row_bytes
+    ns_each = (
+        missing * (values["miss_ns"] + moved_bytes / call.memory_gb_per_s())
+        + near * (values["near_ns"] + moved_bytes * device.sm_count / values["llc_gb_per_s"])
+        + again * l2 * moved_bytes * device.sm_count / values["l2_gb_per_s"]
+    )
+    return 1e-3 * lookups * ns_each
 
 
 KERNELS.register("cpu/embedding/heuristic")(CpuFamily("embedding", PARAMETERS, _terms))

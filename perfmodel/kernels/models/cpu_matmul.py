@@ -13,8 +13,8 @@ from perfmodel.kernels.cpu.parameters import Parameter
 from perfmodel.kernels.model import KERNELS
 from perfmodel.ops.spec import OPS, Floats
 
-VECTOR_ELEMENTS = 16.0
-"""fp32 elements of the widest vectors; columns beyond a multiple of it cost extra."""
+TILE = {"m": 8.0, "n": 16.0}
+"""Rows and columns of the output that a kernel computes at once: a vector of 512 bits of fp32."""
 SMALL_PRODUCT = 400.0
 """Multiply-adds of one matrix of a batch below which PyTorch loops over elements itself.
 
@@ -26,14 +26,25 @@ def _core_gflop_per_s(device: Device) -> float:
     return device.gemm_peak_frac * device.fp32_tflop_per_s * 1e3 / device.sm_count
 
 
+SMALLEST_LIBRARY_PRODUCT = 4096.0
+"""Multiply-adds up to which a product in bf16 is a plain loop, not oneDNN's.
+
+Source: `mkldnn_gemm_min_size`, aten/src/ATen/native/mkldnn/Matmul.cpp.
+"""
 PARAMETERS = (
     *MEMORY_PARAMETERS,
     Parameter("core_gflop_per_s", _core_gflop_per_s, 1.0, 2000.0, "fp32, one core, large dims"),
     Parameter("bf16_ratio", 1.0, 0.01, 16.0, "rate of bf16 over that of fp32"),
+    Parameter("bf16_us", 5.0, 0.1, 100.0, "what oneDNN prepares for a product", per_op=True),
+    Parameter("bf16_cold_us", 10.0, 0.1, 200.0, "more of it where its code is in no cache"),
+    Parameter("bf16_half_ratio", 1.0, 0.05, 20.0, "of the halves of fp32 below, for bf16"),
+    Parameter("bf16_mac_ns", 3.0, 0.05, 50.0, "a multiply-add of bf16 in a plain loop"),
     Parameter("m_half", 4.0, 0.01, 500.0, "m at which half the rate is reached", per_op=True),
     Parameter("n_half", 8.0, 0.01, 500.0, "n at which half the rate is reached", per_op=True),
     Parameter("k_half", 16.0, 0.01, 500.0, "k at which half the rate is reached", per_op=True),
-    Parameter("n_tail", 8.0, 0.01, 100.0, "columns that an incomplete vector costs", per_op=True),
+    Parameter("m_tile", 0.5, 0.01, 1.5, "of an incomplete tile's rows, lost", per_op=True),
+    Parameter("n_tile", 0.5, 0.01, 1.5, "of an incomplete tile's columns, lost", per_op=True),
+    Parameter("vector_mac_ns", 0.05, 1e-3, 5.0, "a multiply-add with a vector", per_op=True),
     Parameter("mac_ns", 1.5, 0.01, 50.0, "a multiply-add of a small product in a batch"),
     Parameter("matrix_us", 0.2, 0.001, 20.0, "each matrix of a batch", per_op=True),
 )
@@ -41,16 +52,18 @@ PARAMETERS = (
 
 def _terms(call: Call) -> Mapping[str, Floats]:
     values, dims, spec = call.values, call.dims, OPS[call.op]
-    reached = np.ones(len(call))
-    for dim in ("m", "n", "k"):
-        reached = reached / (1 + values[f"{dim}_half"] / dims[dim])
     ratio = np.where(call.is_bf16 > 0, values["bf16_ratio"], 1.0)
-    reached = reached / (1 + (dims["n"] % VECTOR_ELEMENTS > 0) * values["n_tail"] / dims["n"])
     flop = spec.flop(dims)
-    serial_us = flop / (values["core_gflop_per_s"] * ratio * reached * 1e3)
+    serial_us = flop / (values["core_gflop_per_s"] * ratio * _reached(call) * 1e3)
     serial_us = serial_us + np.where(dims["b"] > 1, dims["b"], 0.0) * values["matrix_us"]
     is_small = (dims["b"] > 1) & (dims["m"] * dims["n"] * dims["k"] < SMALL_PRODUCT)
     serial_us = np.where(is_small, 5e-4 * flop * values["mac_ns"], serial_us)
+    of_vector = (dims["b"] == 1) & (np.minimum(dims["m"], dims["n"]) == 1)
+    serial_us = np.where(of_vector, 5e-4 * flop * values["vector_mac_ns"] / ratio, serial_us)
+    is_simple = (call.is_bf16 > 0) & (flop <= 2 * SMALLEST_LIBRARY_PRODUCT)
+    serial_us = np.where(is_simple, 5e-4 * flop * values["bf16_mac_ns"], serial_us)
+    prepared_us = values["bf16_us"] + call.cold * values["bf16_cold_us"]
+    library_us = np.where((call.is_bf16 > 0) & ~is_simple, prepared_us, 0.0)
     cores = np.full(len(call), float(call.device.sm_count))
     parallel_us = values["fork_us"] + serial_us / cores
     compute_us = np.minimum(serial_us, parallel_us) if call.device.sm_count > 1 else serial_us
@@ -59,10 +72,24 @@ def _terms(call: Call) -> Mapping[str, Floats]:
     both = slower(compute_us, memory_us)
     bound = compute_us >= memory_us
     return {
+        "library": library_us,
         "compute": np.where(bound, both, 0.0),
         "memory": np.where(bound, 0.0, both),
         "faults": call.faults_us(spec.written_bytes(dims, call.item_bytes)),
     }
+
+
+def _reached(call: Call) -> Floats:
+    """Share of a core's rate that the dims reach, whole tiles of the output being computed."""
+    values, dims = call.values, call.dims
+    reached = np.ones(len(call))
+    halves = np.where(call.is_bf16 > 0, values["bf16_half_ratio"], 1.0)
+    for dim in ("m", "n", "k"):
+        reached = reached / (1 + halves * values[f"{dim}_half"] / dims[dim])
+    for dim, tile in TILE.items():
+        padded = np.ceil(dims[dim] / tile) * tile
+        reached = reached * (dims[dim] / padded) ** values[f"{dim}_tile"]
+    return reached
 
 
 MODEL = CpuFamily("matmul", PARAMETERS, _terms)

@@ -10,10 +10,15 @@ from perfmodel.lowering.piece import LOWERINGS, WHOLE, Piece
 from perfmodel.lowering.rules.silent import ALLOCATIONS, VIEWS
 from perfmodel.ops.vocabulary.host import VIEW
 
-_VIEW = (Piece(VIEW, kind="host"),)
+_KINDS = {
+    **dict.fromkeys(("detach", "alias"), "host_detach"),
+    **dict.fromkeys(("t", "transpose", "permute"), "host_transpose"),
+    "select": "host_select",
+    **dict.fromkeys(("slice", "narrow"), "host_slice"),
+}
 
 
 @LOWERINGS.register(*entries(*VIEWS, *ALLOCATIONS, target="cpu", scope=WHOLE))
 def view(op: Op) -> Sequence[Piece]:
     """A new tensor object, without a kernel."""
-    return _VIEW
+    return (Piece(_KINDS.get(op.name.removeprefix("aten::"), VIEW), kind="host"),)

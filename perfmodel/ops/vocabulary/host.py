@@ -17,13 +17,16 @@ VIEW, CALL, NODE, UPDATE, STEP = HOST_OPS = (
 )
 """An operator that makes a view or an empty tensor; a call from Python into an operator of the
 forward pass; an autograd node; a parameter that an optimizer visits; whatever else a step costs."""
+OTHER_VIEWS = ("host_detach", "host_transpose", "host_select", "host_slice")
+VIEWS = (VIEW, *OTHER_VIEWS)
+"""Views by what they compute; `host_view` is any that has no name of its own."""
 
 
 def _none(dims: Dims) -> Floats:
     return 0.0 * dims["count"]
 
 
-for _name in HOST_OPS:
+for _name in (*HOST_OPS, *OTHER_VIEWS):
     OPS.register(_name)(
         OpSpec(
             family=HOST,
