@@ -49,6 +49,8 @@ _ALONE_FRAC = {False: 0.5, True: 0.7}
 own loads. Source: fp32 on an A100, 0.36 us per element of k against 0.18 at the peak."""
 _SPLIT_US = 2.0
 _PROLOGUE_US = 1.5
+_AT_ONCE = 8192
+"""Rows whose candidates are compared at once: what that takes stays in memory's bounds."""
 
 
 @dataclass(frozen=True)
@@ -79,38 +81,62 @@ def fastest(
     is_matrix_unit: bool,
 ) -> Tiling:
     """The tile and split of k that take least time, per row, as a library would choose."""
-    sms = float(device.sm_count)
-    per_sm = rate_flop_per_us / sms
-    alone = _ALONE_FRAC[is_matrix_unit]
-    l2 = l2_bytes_per_us(device)
-    best = np.full(len(m), np.inf)
-    columns = np.zeros((6, len(m)))
-    for tile in _MATRIX_TILES if is_matrix_unit else _VECTOR_TILES:
-        across = np.ceil(m / tile.rows) * np.ceil(n / tile.columns) * b
-        filled = b * m * n / (across * tile.rows * tile.columns)
-        step_us = 2.0 * tile.rows * tile.columns / (per_sm * tile.peak_frac)
-        for splits in _SPLITS:
-            steps = np.ceil(k / (splits * _K_STEP))
-            depth = np.maximum(steps * _K_STEP, _LEAST_DEPTH[splits > 1])
-            rounds = np.ceil(across * splits / sms)
-            serial = depth * step_us / alone
-            compute = np.maximum(serial, rounds * depth * step_us)
-            loads = across * splits * depth * (tile.rows + tile.columns) * item_bytes / l2
-            time = np.maximum(compute, loads) + _PROLOGUE_US
-            if splits > 1:
-                time = time + _SPLIT_US + 8.0 * splits * b * m * n / l2
-            better = time < best
-            best = np.where(better, time, best)
-            found = (
-                loads,
-                rounds,
-                filled,
-                across * splits / (rounds * sms),
-                np.full(len(m), float(splits)),
-                serial,
-            )
-            columns = np.where(better, np.stack(found), columns)
-    return Tiling(best, *columns)
+    tiles = _MATRIX_TILES if is_matrix_unit else _VECTOR_TILES
+    parts = [
+        _fastest(
+            *(each[begin : begin + _AT_ONCE] for each in (b, m, n, k, item_bytes)),
+            rate_flop_per_us[begin : begin + _AT_ONCE] / device.sm_count,
+            device,
+            tiles,
+            _ALONE_FRAC[is_matrix_unit],
+        )
+        for begin in range(0, len(m), _AT_ONCE)
+    ]
+    return Tiling(*(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)))
+
+
+def _fastest(
+    b: Floats,
+    m: Floats,
+    n: Floats,
+    k: Floats,
+    item_bytes: Floats,
+    per_sm: Floats,
+    device: Device,
+    tiles: tuple[Tile, ...],
+    alone_frac: float,
+) -> NDArray[np.float64]:
+    """The columns of `Tiling` `[columns, n]`, from all candidates `[candidates, n]`."""
+    rows, columns, frac, splits = np.array(
+        [(each.rows, each.columns, each.peak_frac, splits) for each in tiles for splits in _SPLITS]
+    ).T[:, :, None]
+    sms, l2 = float(device.sm_count), l2_bytes_per_us(device)
+    across = np.ceil(m / rows) * np.ceil(n / columns) * b
+    step_us = 2.0 * rows * columns / (per_sm * frac)
+    is_split = splits > 1.0
+    least = np.where(is_split, _LEAST_DEPTH[True], _LEAST_DEPTH[False])
+    depth = np.maximum(np.ceil(k / (splits * _K_STEP)) * _K_STEP, least)
+    rounds = np.ceil(across * splits / sms)
+    serial = depth * step_us / alone_frac
+    compute = np.maximum(serial, rounds * depth * step_us)
+    loads = across * splits * depth * (rows + columns) * item_bytes / l2
+    joining = np.where(is_split, _SPLIT_US + 8.0 * splits * b * m * n / l2, 0.0)
+    time = np.maximum(compute, loads) + _PROLOGUE_US + joining
+    best = time.argmin(axis=0)
+    at = np.arange(len(m))
+    chosen, wide, tall = across[best, at], columns[best, 0], rows[best, 0]
+    split, waves = splits[best, 0], rounds[best, at]
+    return np.stack(
+        [
+            time[best, at],
+            loads[best, at],
+            waves,
+            b * m * n / (chosen * tall * wide),
+            chosen * split / (waves * sms),
+            split,
+            serial[best, at],
+        ]
+    )
 
 
 def fastest_of_either(

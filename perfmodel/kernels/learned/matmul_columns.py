@@ -157,20 +157,16 @@ def _choose(
     problem: Problem, candidates: Sequence[Sequence[float]], may_split: bool
 ) -> NDArray[np.float64]:
     """`[4, n]`: rows and columns of the fastest tile, its splits of k, its time at the peak."""
-    size = len(problem.m)
-    best = np.full(size, np.inf)
-    chosen = np.zeros((4, size))
-    for tile_rows, tile_columns, frac in candidates:
-        blocks = problem.b * np.ceil(problem.m / tile_rows) * np.ceil(problem.n / tile_columns)
-        step = 2.0 * tile_rows * tile_columns * problem.sms / problem.rate_flop_per_us
-        for splits in _SPLITS if may_split else (1.0,):
-            depth = np.ceil(problem.k / splits)
-            compute = np.ceil(blocks * splits / problem.sms) * depth * step
-            time = compute / frac + (_SPLIT_US if splits > 1.0 else 0.0)
-            if splits > 1.0:
-                time = np.where(problem.k >= splits * _LEAST_DEPTH, time, np.inf)
-            better = time < best
-            best = np.where(better, time, best)
-            figures = [np.full(size, each) for each in (tile_rows, tile_columns, splits)]
-            chosen = np.where(better, np.stack([*figures, compute]), chosen)
-    return chosen
+    allowed = _SPLITS if may_split else (1.0,)
+    rows, columns, frac, splits = np.array(
+        [(*each, own) for each in candidates for own in allowed]
+    ).T[:, :, None]
+    blocks = problem.b * np.ceil(problem.m / rows) * np.ceil(problem.n / columns)
+    step = 2.0 * rows * columns * problem.sms / problem.rate_flop_per_us
+    compute = np.ceil(blocks * splits / problem.sms) * np.ceil(problem.k / splits) * step
+    is_split = splits > 1.0
+    time = compute / frac + np.where(is_split, _SPLIT_US, 0.0)
+    time = np.where(is_split & (problem.k < splits * _LEAST_DEPTH), np.inf, time)
+    best = time.argmin(axis=0)
+    at = np.arange(len(best))
+    return np.stack([rows[best, 0], columns[best, 0], splits[best, 0], compute[best, at]])
