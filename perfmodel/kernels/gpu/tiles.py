@@ -82,31 +82,19 @@ def fastest(
 ) -> Tiling:
     """The tile and split of k that take least time, per row, as a library would choose."""
     tiles = _MATRIX_TILES if is_matrix_unit else _VECTOR_TILES
+    sizes = np.stack([b, m, n, k, item_bytes, rate_flop_per_us / device.sm_count])
     parts = [
-        _fastest(
-            *(each[begin : begin + _AT_ONCE] for each in (b, m, n, k, item_bytes)),
-            rate_flop_per_us[begin : begin + _AT_ONCE] / device.sm_count,
-            device,
-            tiles,
-            _ALONE_FRAC[is_matrix_unit],
-        )
+        _fastest(sizes[:, begin : begin + _AT_ONCE], device, tiles, _ALONE_FRAC[is_matrix_unit])
         for begin in range(0, len(m), _AT_ONCE)
     ]
     return Tiling(*(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)))
 
 
 def _fastest(
-    b: Floats,
-    m: Floats,
-    n: Floats,
-    k: Floats,
-    item_bytes: Floats,
-    per_sm: Floats,
-    device: Device,
-    tiles: tuple[Tile, ...],
-    alone_frac: float,
+    sizes: NDArray[np.float64], device: Device, tiles: tuple[Tile, ...], alone_frac: float
 ) -> NDArray[np.float64]:
     """The columns of `Tiling` `[columns, n]`, from all candidates `[candidates, n]`."""
+    b, m, n, k, item_bytes, per_sm = sizes
     rows, columns, frac, splits = np.array(
         [(each.rows, each.columns, each.peak_frac, splits) for each in tiles for splits in _SPLITS]
     ).T[:, :, None]
