@@ -50,7 +50,7 @@ class Cache:
             raise WorkloadError(f"a cache of {self.capacity_bytes:g} bytes")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class CacheUse:
     """What one batch finds in a cache, per table `[tables]`.
 
@@ -88,6 +88,19 @@ class CacheUse:
         import pandas as pd
 
         return pd.DataFrame({part.name: getattr(self, part.name) for part in fields(self)})
+
+    def __repr__(self) -> str:
+        return (
+            f"CacheUse({len(self.name)} tables, {self.overall_hit_frac:.1%} of "
+            f"{self.lookups.sum():.6g} lookups hit, {self.fetched_bytes.sum():.6g} bytes fetched)"
+        )
+
+    def _repr_html_(self) -> str:
+        from perfmodel.plot import table_html
+
+        columns = [part.name for part in fields(self)]
+        rows = zip(*(getattr(self, name) for name in columns), strict=True)
+        return table_html(rows, columns, f"{self.overall_hit_frac:.1%} of the lookups hit")
 
 
 def steady_use(tables: Sequence[TableAccess], cache: Cache) -> CacheUse:

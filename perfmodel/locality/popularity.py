@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.errors import WorkloadError
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 Floats = NDArray[np.float64]
 _SHARE_TOLERANCE = 1e-6
+_HOT_FRAC = 0.01
+_POINTS = 200
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Popularity:
     """The rows of a table in classes, the most popular first.
 
@@ -76,6 +82,21 @@ class Popularity:
         if not 0.0 < rows_frac <= 1.0:
             raise WorkloadError(f"popularity: a shard of {rows_frac:g} of the rows")
         return Popularity(self.rows * rows_frac, self.share)
+
+    def plot(self, title: str = "") -> Figure:
+        """The share of the lookups that the most popular rows take, over how many they are."""
+        from perfmodel.plot import shares_figure
+
+        hot = np.geomspace(min(1.0, self.total_rows), self.total_rows, _POINTS)
+        frame = {"name": ["table"] * _POINTS, "size": hot, "share": self.covered_frac(hot)}
+        return shares_figure(frame, size="most popular rows", share="lookups", title=title)
+
+    def __repr__(self) -> str:
+        hot = float(self.covered_frac(_HOT_FRAC * self.total_rows))
+        return (
+            f"Popularity({self.total_rows:.6g} rows in {len(self.rows)} classes, "
+            f"{_HOT_FRAC:.0%} of them take {hot:.1%} of the lookups)"
+        )
 
     def _cumulative(self) -> tuple[Floats, Floats]:
         ends = np.concatenate([[0.0], np.cumsum(self.rows)])

@@ -9,7 +9,17 @@ from __future__ import annotations
 from perfmodel.plot.bars import breakdown_figure
 from perfmodel.plot.canvas import save
 from perfmodel.plot.html import table_html
+from perfmodel.plot.rates import rates_figure
+from perfmodel.plot.shares import shares_figure
 from perfmodel.plot.style import colours_of
 from perfmodel.plot.timeline import timeline_figure
 
-__all__ = ["breakdown_figure", "colours_of", "save", "table_html", "timeline_figure"]
+__all__ = [
+    "breakdown_figure",
+    "colours_of",
+    "rates_figure",
+    "save",
+    "shares_figure",
+    "table_html",
+    "timeline_figure",
+]

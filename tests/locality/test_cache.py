@@ -146,6 +146,8 @@ def test_a_busy_table_takes_the_cache_of_an_idle_one() -> None:
     alone = steady_use([busy], Cache(64.0 * 4_000))
     assert alone.hit_frac[0] > found.hit_frac[0]
     assert found.to_frame()["name"].tolist() == ["busy", "idle"]
+    assert repr(found).startswith("CacheUse(2 tables, ")
+    assert "busy" in found._repr_html_()
 
 
 @pytest.mark.parametrize("policy", EVERY, ids=repr)

@@ -102,6 +102,14 @@ def test_a_shard_takes_its_part_of_every_class() -> None:
     assert float(half.covered_frac(50)) == pytest.approx(float(zipf(10_000, 1.0).covered_frac(100)))
 
 
+def test_it_shows_itself() -> None:
+    assert repr(uniform(200)) == (
+        "Popularity(200 rows in 1 classes, 1% of them take 1.0% of the lookups)"
+    )
+    (line,) = uniform(200).plot().axes[0].lines
+    assert line.get_ydata()[-1] == pytest.approx(100.0)
+
+
 @pytest.mark.parametrize(
     ("rows", "share", "says"),
     [
