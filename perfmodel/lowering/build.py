@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -40,7 +40,9 @@ LAG_US = {
 `build_graph(trace).edges`), whose whole microseconds and clocks leave each uncertain by one or two.
 Assumed: collectives as kernels (0 to 6 are found), and a host that wakes up within 2."""
 CUDA_GRAPH, _WHOLE = "cuda_graph", "step"
-GROUP = "process_group"
+GROUP, MEMBERS = "process_group", "group_ranks"
+ADDRESSES = 1 << 20
+"""Process groups are numbered or named; a number from here on is where one lies in memory."""
 CALL = {"kernel": "cudaLaunchKernel", "copy": "cudaMemcpyAsync", "collective": "cudaLaunchKernel"}
 _KIND = {
     "kernel": (NodeKind.KERNEL, Cause.COMPUTE, Scope.COMPUTE),
@@ -145,6 +147,8 @@ class _Walk:
         self.of_op: dict[int, int] = {}
         """Per op, the last operation on a device that it started."""
         self.needs = _consumed(lowered)
+        self.groups: dict[str, str] = {}
+        """Process groups that are called by an address, in order of use."""
         self.issuing: dict[str, str] = {}
         """Per thread, the stream of its last kernel."""
         self.in_graph: str | None = None
@@ -239,11 +243,19 @@ class _Walk:
         for producer in self._producers(owner, stream, found.kind):
             self.draft.edge(producer, node, EdgeKind.EVENT_WAIT)
         self.last[stream] = self.of_op[owner] = node
-        if found.kind == "collective" and GROUP in op.attributes:
-            self.draft.process_groups[node] = op.attributes[GROUP]
+        if found.kind == "collective":
+            self.draft.process_groups[node] = self._group(op.attributes)
         if found.kind == "kernel":
             self.issuing[op.thread] = stream
         return node
+
+    def _group(self, about: Mapping[str, str]) -> str:
+        """What all ranks call a collective's group: its members, else its name; of a name that is
+        an address in this process, which it is among the rank's groups."""
+        name = about.get(MEMBERS) or about.get(GROUP, "")
+        if name.isdecimal() and int(name) >= ADDRESSES:
+            name = self.groups.setdefault(name, f"group {len(self.groups)}")
+        return name
 
     def _producers(self, owner: int, stream: str, kind: str) -> Iterator[int]:
         """Operations on other streams whose results the op `owner` reads, or that a profile shows

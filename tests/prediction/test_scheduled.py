@@ -72,6 +72,34 @@ def test_the_fast_rank_waits_for_the_slow_one() -> None:
     assert found.pieces_of(1).tolist() == [False] * 3 + [True] * 3
 
 
+@pytest.mark.parametrize(
+    "groups",
+    [
+        ({"process_group": "94594108284448"}, {"process_group": "94428220485728"}),
+        (
+            {"process_group": "7", "group_ranks": "0,1"},
+            {"process_group": "9", "group_ranks": "0,1"},
+        ),
+    ],
+)
+def test_groups_that_each_rank_calls_otherwise_meet(groups: tuple[dict[str, str], ...]) -> None:
+    graphs = [
+        _graph(rank, replace(_reduce(), attributes={**_reduce().attributes, **about}))
+        for rank, about in enumerate(groups)
+    ]
+    arrivals = _met(*graphs).timeline.graph.arrivals
+    assert arrivals is not None
+    assert len(arrivals) == 2
+
+
+def test_groups_of_other_names_do_not_meet() -> None:
+    graphs = [
+        _graph(rank, replace(_reduce(), attributes={**_reduce().attributes, "process_group": name}))
+        for rank, name in enumerate("12")
+    ]
+    assert _met(*graphs).timeline.graph.arrivals is None
+
+
 def test_a_transfer_takes_what_the_largest_share_takes() -> None:
     large = _graph(1, _reduce(elements=1 << 26))
     one = schedule_shapes(large, MACHINE, COSTS)
