@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from perfmodel.cli.options import FormatOption, OutputOption
-from perfmodel.cli.output import Output, working
+from perfmodel.cli.output import Output, check_figure, working
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,6 +25,10 @@ def published(
         Optional[Path],  # noqa: UP045
         typer.Option(metavar="FILE", help="Table of DLRM throughput; NVIDIA's examples count."),
     ] = None,
+    figure: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="FILE", help="Draw rates over devices (.png, .svg, .pdf)."),
+    ] = None,
     format: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
@@ -39,6 +43,7 @@ def published(
       perfmodel evaluate published --examples dlrm_throughput.csv --format csv
     """
     target = Output(format, output)
+    check_figure(figure, None)
 
     from perfmodel.errors import UsageError
     from perfmodel.validate.published import read_examples, read_mlperf
@@ -55,6 +60,10 @@ def published(
             say(f"predicting {name} ({position + 1} of {len(listed)})")
 
         found = evaluate_published(listed, left_out, begin=begin)
+    if figure:
+        from perfmodel.plot import save
+
+        save(found.plot(), figure)
 
     target.write_result(found, lambda console: _show(console, found))
 

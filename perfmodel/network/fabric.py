@@ -51,4 +51,3 @@ def fabric_of(machine: Node | Cluster) -> Fabric:
         node_nic_gb_per_s=nics * node.nic.gb_per_s if node.nic else 0.0,
         nics=nics,
     )
-

@@ -55,12 +55,16 @@ class Published:
     names: tuple[str, ...] = ()
 
     @property
+    def told(self) -> str:
+        """The settings that differ from the workload's own."""
+        return "".join(f", {value}" for value in dict.fromkeys(self.settings.values()))
+
+    @property
     def name(self) -> str:
         """`8 x 8 a100-sxm-80gb, batch 71,680`, and its settings."""
         node_, nodes = self.machine.node, self.machine.nodes
         several = f"{nodes} x " if nodes > 1 else ""
-        told = "".join(f", {value}" for value in self.settings.values())
-        return f"{several}{node_.gpus} {node_.device.name}, batch {self.batch:,}{told}"
+        return f"{several}{node_.gpus} {node_.device.name}, batch {self.batch:,}{self.told}"
 
 
 @dataclass(frozen=True)

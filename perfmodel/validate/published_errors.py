@@ -16,6 +16,7 @@ from perfmodel.workload import load_workload
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 SCHEMA = "perfmodel.evaluation.published/1"
 MICROSECONDS = 1e6
@@ -100,6 +101,23 @@ class PublishedErrors:
         import pandas as pd
 
         return pd.DataFrame([row.to_dict() for row in self.rows]).drop(columns="sources")
+
+    def plot(self) -> Figure:
+        """Rates over devices, published and predicted, per group."""
+        from perfmodel.plot import rates_figure
+
+        machines = [row.published.machine for row in self.rows]
+        frame = {
+            "group": [row.published.group for row in self.rows],
+            "device": [
+                machine.node.device.name + row.published.told
+                for machine, row in zip(machines, self.rows, strict=True)
+            ],
+            "devices": [machine.gpus for machine in machines],
+            "published": [row.measured for row in self.rows],
+            "predicted": [row.samples_per_s for row in self.rows],
+        }
+        return rates_figure(frame, title="Training rates, published and predicted")
 
 
 def evaluate_published(

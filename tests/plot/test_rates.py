@@ -1,0 +1,34 @@
+"""Figures of training rates over devices."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfmodel.errors import UsageError
+from perfmodel.plot import rates_figure
+
+RATES = {
+    "group": ["dlrm", "dlrm", "dcn"],
+    "device": ["h100", "h100", "a100"],
+    "devices": [16, 8, 8],
+    "published": [4e6, 2e6, 1e6],
+    "predicted": [5e6, 2.5e6, 1.5e6],
+}
+
+
+def test_groups_get_axes_and_devices_lines_sorted_by_count() -> None:
+    """A pair of axes per group; predicted rates joined from few devices to many, in millions."""
+    first, second = rates_figure(RATES).axes
+    assert [axes.get_title("left") for axes in (first, second)] == ["dlrm", "dcn"]
+    (line,) = first.lines
+    assert list(line.get_xdata()) == [8, 16]
+    assert list(line.get_ydata()) == pytest.approx([2.5, 5])
+    (points,) = first.collections
+    assert points.get_offsets().tolist() == [[8, 2], [16, 4]]
+    assert first.get_yscale() == second.get_xscale() == "log"
+
+
+def test_no_rates_are_a_usage_error() -> None:
+    """An empty frame says so instead of drawing empty axes."""
+    with pytest.raises(UsageError, match="no rates"):
+        rates_figure({name: [] for name in RATES})
