@@ -177,9 +177,7 @@ def predict(
             target,
         )
         return
-    _refuse_beside(
-        "a trace", {"--nodes": nodes, "--inference": inference, "--every-rank": every_rank}
-    )
+    _refuse_beside("a trace", {"--inference": inference, "--every-rank": every_rank})
 
     from perfmodel import prediction
     from perfmodel.trace import read
@@ -208,6 +206,7 @@ def predict(
             leave_one_step_out=leave_out,
             batch=batch,
             edit=edit or (),
+            nodes=nodes,
             codec=codec or (),
         )
 

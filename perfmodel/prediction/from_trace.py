@@ -32,14 +32,15 @@ def predict_ops(
     batch: int | None = None,
     edits: Sequence[NamedEdit] = (),
     overheads: str | None = None,
+    nodes: int | None = None,
     source: dict[str, Any],
 ) -> Prediction:
     """Per-batch time of a trace's ops from their shapes; without `hardware`, on its own GPU.
 
-    `batch` rescales every shape that depends on the batch, `edits` change the ops. Host costs are
-    those of the trace where it has times and stays on its machine, else a profile's. Ranks meet at
-    their collectives. Raises `TraceError` where shapes are missing, `WorkloadError` for a batch
-    that cannot be.
+    `batch` rescales every shape that depends on the batch, `edits` change the ops. Collectives are
+    among the ranks of `nodes` nodes, and those of a trace meet at them. Host costs are the trace's
+    where it has times and stays on its machine, else a profile's. Raises `TraceError` where shapes
+    are missing, `WorkloadError` for a batch that cannot be.
     """
     warnings = list(trace.warnings)
     graphs = [_rebatched(graph, batch, warnings) for graph in _placed(trace)]
@@ -54,11 +55,12 @@ def predict_ops(
     results = []
     for target in hardware or (own,):
         assert target is not None
-        machine = cluster(target)
+        machine = cluster(target, nodes)
+        name = machine.name if nodes is None else f"{nodes} x {machine.name}"
         stays = not hardware or (own is not None and machine.node.device == own.node.device)
         costs = _costs(trace, machine, overheads, stays=stays)
         result, notes = predict_shapes(
-            graphs, machine, name=machine.name, costs=costs, tf32_matmul=tf32_matmul
+            graphs, machine, name=name, costs=costs, tf32_matmul=tf32_matmul
         )
         if not hardware and batch is None and not edits:
             result = _beside_measured(result, trace)

@@ -52,6 +52,7 @@ def predict(
     leave_one_step_out: bool = False,
     batch: int | None = None,
     edit: Sequence[str] = (),
+    nodes: int | None = None,
     codec: Sequence[str] = (),
 ) -> Prediction:
     """Per-batch time of a trace: replayed on its own machine, or on others.
@@ -61,13 +62,15 @@ def predict(
     narrows what collectives send in a replay (`Codec.parse`). `overheads` names a saved
     profile whose means replace the measured host costs. `leave_one_step_out` takes each step's host
     costs from the other steps. In mode `model`, the default of what has no times, shapes alone
-    count, `batch` rescales them, `edit` changes the ops (`NamedEdit.parse`), and without `hardware`
-    the trace's own GPU is the target. Raises `PerfmodelError` with one line where something does
-    not fit.
+    count, `batch` rescales them, `edit` changes the ops (`NamedEdit.parse`), collectives are among
+    `nodes` nodes, and without `hardware` the trace's own GPU is the target. Raises `PerfmodelError`
+    with one line where something does not fit.
     """
     named_edits = [NamedEdit.parse(text) for text in edit]
     codecs = [Codec.parse(text) for text in codec]
-    mode = mode or _usual_mode(trace, bool(hardware), batch is not None or bool(edit))
+    mode = mode or _usual_mode(
+        trace, bool(hardware), batch is not None or bool(edit) or nodes is not None
+    )
     if mode == MODEL:
         require_model_options(trace, bool(scale or remove or codec), leave_one_step_out)
         named = str(overheads) if overheads is not None else None
@@ -77,10 +80,13 @@ def predict(
             batch=batch,
             edits=named_edits,
             overheads=named,
+            nodes=nodes,
             source=_source(trace),
         )
-    if batch is not None or edit:
-        option = "--edit changes ops" if edit else "--batch changes shapes"
+    if batch is not None or edit or nodes is not None:
+        option = "--nodes puts collectives elsewhere"
+        if batch is not None or edit:
+            option = "--edit changes ops" if edit else "--batch changes shapes"
         raise UsageError(f"{option}: it needs mode model")
     _check(trace, mode, hardware, leave_one_step_out)
     graph = build_graph(trace)

@@ -13,6 +13,7 @@ from perfmodel.graph.opgraph.edits.fuse import fuse
 from perfmodel.graph.opgraph.edits.launch import cuda_graphs
 from perfmodel.graph.opgraph.edits.optimizers import MODES, optimizer
 from perfmodel.graph.opgraph.edits.precision import NARROW, WIDE, cast
+from perfmodel.graph.opgraph.edits.ranks import ranks
 from perfmodel.graph.opgraph.edits.structure import move, remove
 from perfmodel.graph.ops import OpGraph
 
@@ -56,6 +57,7 @@ KINDS: dict[str, Kind] = {
     "cuda-graphs": Kind("", (), lambda graph, _: cuda_graphs(graph)),
     "remove": Kind("PATTERN", (), remove),
     "move": Kind("OP,BEFORE", (), _move),
+    "ranks": Kind("COUNT", (), ranks),
 }
 
 
