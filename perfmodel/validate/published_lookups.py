@@ -28,6 +28,8 @@ _USUAL_BOARD = {"v100": _OF_LIN, "a100": "a100-sxm-40gb", "h100": "h100-sxm"}
 """Where a GPU is named, and not its board."""
 _PRESETS = {"default": "lin-dlrm-default", "": "lin-dlrm-mlperf"}
 """What a trace's name has in it, to the configuration that it ran. Source: Lin et al. 2022."""
+_REPEATED = "profiler_repeated"
+"""Benchmarks call one kernel over and over."""
 _LOOKUPS = ("TBE", "batched embedding lookup")
 _WAYS = {"fwd": "fwd", "bwd": "bwd", "bwd+sgd": "bwd"}
 
@@ -102,6 +104,7 @@ def _timings(rows: Iterable[Row]) -> Iterator[Found]:
             "direction": direction,
             "early": float(row.get("impl", "").startswith(_EARLY)),
             "dtype": row.get("dtype") or "fp32",
+            "timing": _REPEATED,
             "tables": tables,
             "batch": batch,
             "lookups": tables * batch * pooling,

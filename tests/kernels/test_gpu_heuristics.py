@@ -157,3 +157,19 @@ def test_more_cache_and_more_skew_miss_less(alpha: float, share: float) -> None:
         lookups, rows, cached[1:].repeat(2), np.array([alpha, alpha + 0.5])
     )
     assert skewed <= even * (1 + 1e-9)
+
+
+def test_lookups_called_over_and_over_find_their_rows_in_the_cache() -> None:
+    dims = {"tables": 32, "batch": 128, "lookups": 32 * 128 * 8, "hash_size": 1000}
+    rows = Rows.of(
+        [
+            {"op": "tbe", "dim": dim, "timing": timing, **dims}
+            for dim in (32, 512)
+            for timing in ("profiler_kernel", "profiler_repeated")
+        ]
+    )
+    short, again, long, long_again = (
+        why.terms["hit_frac"] for why in model_of(rows).explain(rows, V100)
+    )
+    assert short < again == 1
+    assert long == long_again

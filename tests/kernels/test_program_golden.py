@@ -35,7 +35,7 @@ def errors(path: Path, only: str = "*") -> OpErrors:
         (V100, 16, 11),  # longest bag, start of a lookup, sort of few keys
         (A100, 24, 7),  # runs, jagged work, sort of many keys
         (LIN, 80, 5),  # rates of rows at random; the MLPerf half is held out
-        (TIMINGS, 20, 28),  # held out but for the time of a hit; ten rows are a TITAN Xp's
+        (TIMINGS, 20, 18),  # rate of rows in the L2; ten rows move as on a TITAN Xp, not a V100
     ],
 )
 def test_embedding(reference: Path, source: str, n: int, gmae_pct: float) -> None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.hardware import Device
-from perfmodel.ops.rows import Ints, Rows
+from perfmodel.ops.rows import KERNEL, Ints, Rows
 from perfmodel.ops.spec import OPS, Dims, Floats
 from perfmodel.ops.storage import item_bytes
 
@@ -87,6 +88,8 @@ class Group:
     index: Ints
     dims: Dims
     dtypes: list[str]
+    in_program: NDArray[np.bool_]
+    """Whether the kernel runs once, among others; else over and over, and finds what it left."""
     item_bytes: Floats
     flop: Floats
     read_bytes: Floats
@@ -115,6 +118,7 @@ def groups_of(rows: Rows) -> Iterator[Group]:
             index=index,
             dims=dims,
             dtypes=dtypes,
+            in_program=np.array([rows.timing[row] == KERNEL for row in own], bool),
             item_bytes=item,
             flop=spec.flop(dims),
             read_bytes=spec.read_bytes(dims, item),

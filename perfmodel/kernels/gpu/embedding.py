@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.hardware import Device
 from perfmodel.kernels.gpu.analysis import Analysis, Group, by_group
 from perfmodel.kernels.gpu.embedding_update import update_terms
 from perfmodel.kernels.gpu.machine import cache_bytes, hbm_bytes_per_us
+from perfmodel.kernels.gpu.memory import missed_share
 from perfmodel.kernels.gpu.reuse import distinct_rows, missed_lookups
 from perfmodel.kernels.gpu.rows import (
     EARLY_START_US,
@@ -38,7 +40,7 @@ Source: A100 DLRM trace."""
 def analyse(group: Group, device: Device) -> Analysis:
     """Misses of the L2 at the memory's rate, all lookups at the L2's, the longest bag in turn."""
     dims = group.dims
-    use = _use(dims, group.item_bytes, device)
+    use = _use(dims, group.item_bytes, group.in_program, device)
     if group.direction in ("fwd", "bwd_indice_weights"):
         terms = _lookup_terms(group, use, device)
     else:
@@ -81,8 +83,11 @@ def _lookup_terms(group: Group, use: RowUse, device: Device) -> dict[str, Floats
     }
 
 
-def _use(dims: Dims, item: Floats, device: Device) -> RowUse:
-    """How often rows are looked up, come from memory, and differ."""
+def _use(dims: Dims, item: Floats, in_program: NDArray[np.bool_], device: Device) -> RowUse:
+    """How often rows are looked up, come from memory, and differ.
+
+    Looked up over and over, rows that fit in the cache do not come from memory even once.
+    """
     tables, lookups, bags = _counts(dims)
     row_bytes = np.ceil(item * dims["dim"] / _SECTOR_BYTES) * _SECTOR_BYTES
     table_rows = np.maximum(dims["hash_size"], 1.0)
@@ -95,12 +100,15 @@ def _use(dims: Dims, item: Floats, device: Device) -> RowUse:
     stated = np.clip(stated, np.minimum(known, per_table), per_table)
     missed = missed_lookups(per_table, table_rows, cached, dims["zipf_alpha"])
     distinct = distinct_rows(per_table, table_rows, dims["zipf_alpha"])
+    different = np.where(known > 0, known, distinct) * tables
+    first = np.minimum(different, cached * tables)
+    kept = np.where(in_program, 0.0, 1.0 - missed_share(different * row_bytes, device))
     return RowUse(
         tables=tables,
         lookups=lookups,
         bags=bags,
-        missed=np.where(known > 0, stated, missed) * tables,
-        distinct=np.where(known > 0, known, distinct) * tables,
+        missed=np.maximum(np.where(known > 0, stated, missed) * tables - kept * first, 0.0),
+        distinct=different,
         row_bytes=row_bytes,
     )
 
