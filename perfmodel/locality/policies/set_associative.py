@@ -27,7 +27,8 @@ class SetAssociativeLru(Policy):
 
     Between two lookups of a row, the others of its set that are looked up are a Poisson number
     with mean D(t) / sets, and the row is lost once they are `ways`. So the cache acts like fully
-    associative ones of sets x G rows with G drawn from a gamma distribution of mean `ways`.
+    associative ones of sets x G rows with G drawn from a gamma distribution of mean `ways`. With
+    few sets the number is binomial: the variance of G is less by 1 - 1 / sets.
 
     Source: Smith 1978, A comparative study of set associative memory mapping algorithms (sets as
     random samples of the stack), joined with Che's approximation.
@@ -57,20 +58,23 @@ class SetAssociativeLru(Policy):
         return np.asarray(weights @ np.stack(each))
 
     def hits(self, rows: Ints, capacity_rows: int, step: Ints) -> Bools:
-        """Sets are a hash of the row's number; places that do not fill a set are left over."""
-        sets = max(capacity_rows // self.ways, 1)
-        ways = min(self.ways, capacity_rows)
+        """Sets are a hash of the row's number; places that fill no set widen the first ones."""
+        sets = max(round(capacity_rows / self.ways), 1)
         place = _mixed(rows) % np.uint64(sets)
         order = np.argsort(place, kind="stable")
         steps = np.cumsum(np.diff(place[order], prepend=place[:1]) != 0)
         found = np.empty(len(rows), bool)
         inside = steps * (int(step[-1]) + 1) + step[order] if len(step) else step
-        found[order] = lru_distances(rows[order], inside) < ways
+        ways = capacity_rows // sets + (place < capacity_rows % sets)
+        found[order] = lru_distances(rows[order], inside) < ways[order]
         return found
 
     def _times(self, classes: RowClasses, capacity_bytes: float) -> tuple[Floats, Floats]:
-        sizes, weights = _gamma_nodes(self.ways)
-        capacity = capacity_bytes * sizes / self.ways
+        place_bytes = classes.used_bytes.sum() / classes.rows.sum()
+        sets = max(capacity_bytes / (self.ways * place_bytes), 1.0)
+        varied = 1.0 - 1.0 / sets
+        sizes, weights = _gamma_nodes(round(self.ways / max(varied, 1e-6), 3))
+        capacity = capacity_bytes * sizes
         return characteristic_lookups(classes.used_bytes, classes.rate, capacity), weights
 
 
@@ -82,9 +86,9 @@ def _mixed(rows: Ints) -> NDArray[np.uint64]:
     return np.asarray(state ^ (state >> np.uint64(31)))
 
 
-@lru_cache(maxsize=64)
-def _gamma_nodes(shape: int) -> tuple[Floats, Floats]:
-    """Points and weights of Gauss quadrature under a gamma distribution of mean `shape`.
+@lru_cache(maxsize=256)
+def _gamma_nodes(shape: float) -> tuple[Floats, Floats]:
+    """Points and weights of Gauss quadrature under a gamma distribution of mean 1.
 
     Source: Golub and Welsch 1969, by the recurrence of generalised Laguerre polynomials.
     """
@@ -92,4 +96,4 @@ def _gamma_nodes(shape: int) -> tuple[Floats, Floats]:
     diagonal = 2.0 * degree + shape
     beside = np.sqrt(degree[1:] * (degree[1:] + shape - 1.0))
     points, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1))
-    return np.maximum(points, 0.0), vectors[0] ** 2
+    return np.maximum(points / shape, 0.0), vectors[0] ** 2
