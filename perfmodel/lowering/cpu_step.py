@@ -5,8 +5,10 @@ from __future__ import annotations
 from perfmodel.graph.ops import NO_OP, OPTIMIZER, Op, OpGraph
 from perfmodel.lowering.lower import lower
 from perfmodel.lowering.piece import Piece
-from perfmodel.ops.vocabulary.host import CALL, NODE, STEP, UPDATE
+from perfmodel.ops.vocabulary.host import BUCKET, CALL, NODE, STEP, UPDATE
 
+ALL_REDUCE = "c10d::allreduce_"
+"""The call that `DistributedDataParallel` makes per bucket."""
 NODE_PREFIX = "autograd::engine::evaluate_function: "
 ANNOTATION_PREFIXES = ("Optimizer.", "ProfilerStep", "enumerate(DataLoader)")
 
@@ -17,8 +19,9 @@ def cpu_pieces(graph: OpGraph) -> list[Piece]:
 
 
 def host_pieces(graph: OpGraph) -> list[Piece]:
-    """Calls from Python, autograd nodes, parameters that an optimizer visits, and the step."""
-    counts = dict.fromkeys((CALL, NODE, UPDATE), 0)
+    """Calls from Python, autograd nodes, buckets of gradients, parameters that an optimizer visits,
+    and the step."""
+    counts = dict.fromkeys((CALL, NODE, BUCKET, UPDATE), 0)
     for op in graph.ops:
         kind = _kind(graph, op)
         if kind:
@@ -31,6 +34,8 @@ def _kind(graph: OpGraph, op: Op) -> str:
     """What of the host's own work an op stands for, beside what it calls; `""` for none."""
     if op.name.startswith(NODE_PREFIX):
         return NODE
+    if op.name == ALL_REDUCE:
+        return BUCKET
     if op.name.startswith(ANNOTATION_PREFIXES):
         return ""
     if op.parent != NO_OP and not graph.ops[op.parent].name.startswith(ANNOTATION_PREFIXES):

@@ -9,6 +9,7 @@ import pytest
 from kernels.cpu_machine import MACHINE
 
 from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.kernels.models.cpu_collective import waiting_frac
 from perfmodel.validate.cpu_step import predict_step, step_rows, with_threads
 from perfmodel.validate.step_table import read_steps
 from perfmodel.validate.truth import StepError, StepErrors, evaluate_steps
@@ -54,13 +55,32 @@ def test_a_prediction_is_the_sum_of_its_families(tmp_path: Path) -> None:
 def test_two_ranks_pay_for_their_collectives(tmp_path: Path) -> None:
     row = ROW.replace("cpu,1,2", "cpu,2,1").replace("small", "two")
     (step,) = read_steps(_table(tmp_path / "t.csv", row))
-    assert predict_step(step, MACHINE).by_family_us["collective"] > 0
+    found = predict_step(step, MACHINE)
+    assert found.by_family_us["collective"] > 0
+    own_us = found.duration_us - found.by_family_us["collective"] - found.by_family_us["waiting"]
+    assert found.by_family_us["waiting"] == pytest.approx(waiting_frac(MACHINE, 2) * own_us)
+    buckets = step_rows(step).op.count("host_bucket")
+    assert buckets == 1
+    assert step_rows(step).dims["count"][step_rows(step).op.index("host_bucket")] == 2
+
+
+def test_the_last_of_more_ranks_is_later() -> None:
+    waits = [waiting_frac(MACHINE, ranks) for ranks in (1, 2, 4, 8)]
+    assert waits[0] == 0
+    assert waits[1] == pytest.approx(0.097 * 0.589, rel=1e-3)
+    assert waits == sorted(waits)
 
 
 def test_one_thread_sees_one_core() -> None:
     one = with_threads(MACHINE, 1)
     assert (one.sm_count, one.l2_bytes, one.fp32_tflop_per_s) == (1, 1_000_000, 0.1)
-    assert with_threads(MACHINE, 4) is MACHINE
+    assert with_threads(MACHINE, 4) == MACHINE
+
+
+def test_ranks_share_the_last_level_cache_and_no_bandwidth() -> None:
+    own, whole = with_threads(MACHINE, 1, 2), with_threads(MACHINE, 1)
+    assert own.llc_bytes == (whole.llc_bytes or 0) / 2
+    assert (own.hbm_gb_per_s, own.l2_bytes) == (whole.hbm_gb_per_s, whole.l2_bytes)
 
 
 def test_the_summary() -> None:

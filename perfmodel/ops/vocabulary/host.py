@@ -8,15 +8,17 @@ from __future__ import annotations
 from perfmodel.ops.spec import OPS, Dims, Floats, OpSpec
 
 HOST = "host"
-VIEW, CALL, NODE, UPDATE, STEP = HOST_OPS = (
+VIEW, CALL, NODE, UPDATE, BUCKET, STEP = HOST_OPS = (
     "host_view",
     "host_call",
     "host_node",
     "host_update",
+    "host_bucket",
     "host_step",
 )
 """An operator that makes a view or an empty tensor; a call from Python into an operator of the
-forward pass; an autograd node; a parameter that an optimizer visits; whatever else a step costs."""
+forward pass; an autograd node; a parameter that an optimizer visits; a bucket of gradients that DDP
+hands over; whatever else a step costs."""
 OTHER_VIEWS = ("host_detach", "host_transpose", "host_select", "host_slice")
 VIEWS = (VIEW, *OTHER_VIEWS)
 """Views by what they compute; `host_view` is any that has no name of its own."""
