@@ -11,6 +11,7 @@ from perfmodel.hardware import Device
 from perfmodel.kernels.gpu.floors import Floor, floors_of, measured_us
 from perfmodel.kernels.gpu.heuristic import Heuristic
 from perfmodel.kernels.learned.builds import BUILDS
+from perfmodel.kernels.learned.curves import has_curve, log_us_of
 from perfmodel.kernels.learned.devices import Description, describe, distance
 from perfmodel.kernels.learned.part import Part
 from perfmodel.kernels.model import Estimate, Explanation
@@ -110,6 +111,16 @@ class Learned:
         ]
         return np.array(own, np.int64)
 
+    def _on_curve(self, part: Part, rows: Rows, index: Ints, device: Device) -> Floats:
+        op, found = rows.op[index[0]], np.zeros(len(index))
+        dims = rows.dims_of(op, index)
+        elements = dims["rows"] * dims["cols"]
+        dtypes = np.array([rows.dtype[row] for row in index.tolist()], object)
+        for dtype in dict.fromkeys(dtypes.tolist()):
+            own = dtypes == dtype
+            found[own] = log_us_of(part, op, dtype, device, elements[own])
+        return found
+
     def _kernels(
         self, part: Part, rows: Rows, device: Device
     ) -> tuple[Floats, tuple[Floats, Floats], float]:
@@ -121,6 +132,9 @@ class Learned:
         for op, index in groups:
             factors[index] *= part.told(op, columns.work[index])
             low[index], high[index] = part.ends(op, columns.work[index], weight)
+            if has_curve(part, op):
+                log_us = self._on_curve(part, rows, index, device)
+                factors[index] = log_us - np.log(columns.base_us[index])
         least = np.maximum(columns.bound_us, device.kernel_floor_us)
 
         def kernel(logarithm: Floats) -> Floats:

@@ -1,0 +1,88 @@
+"""Physical sanity of the models that come with the package, on devices seen and unseen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfmodel import hardware
+from perfmodel.duration import durations_of, explanations_of
+from perfmodel.kernels.learned.curves import has_curve
+from perfmodel.kernels.learned.store import bundled_models
+from perfmodel.ops.rows import Rows
+
+DEVICES = ("p4", "v100-pcie-32gb", "a100-sxm-80gb", "h100-sxm", "mi300x")
+FLAT = sorted(
+    (op, dtype)
+    for part in bundled_models()["vector"].parts
+    for op in part.ops
+    for dtype in part.dtypes
+    if has_curve(part, op)
+)
+STEP_FRAC = 0.45
+"""A tile or a wave that fits better, and what trees make of it, may shorten a product so much."""
+
+
+def us(device: str, *rows: dict[str, object]) -> np.ndarray:
+    return durations_of(Rows.of(rows), hardware.device(device)).duration_us
+
+
+@given(
+    st.sampled_from(FLAT),
+    st.sampled_from(DEVICES),
+    st.sampled_from(("profiler_kernel", "cuda_graph_replay", "event_single_call")),
+    st.integers(1, 1 << 18),
+    st.integers(1, 1 << 12),
+    st.floats(1.0, 9.0),
+)
+def test_elementwise_ops_never_take_less_for_more(
+    kind: tuple[str, str], device: str, timing: str, rows: int, cols: int, by: float
+) -> None:
+    small = {"op": kind[0], "dtype": kind[1], "timing": timing, "rows": rows, "cols": cols}
+    found = us(device, small, small | {"rows": int(rows * by)}, small | {"cols": int(cols * by)})
+    assert found[0] <= found[1:].min() * (1 + 1e-9)
+
+
+@given(st.sampled_from(FLAT), st.sampled_from(DEVICES), st.floats(10.0, 30.0))
+def test_elementwise_times_are_continuous(
+    kind: tuple[str, str], device: str, log2_elements: float
+) -> None:
+    size = int(2**log2_elements)
+    rows = [{"op": kind[0], "dtype": kind[1], "rows": size + more, "cols": 1} for more in (0, 1)]
+    one, next_to_it = us(device, *rows)
+    assert next_to_it == pytest.approx(one, rel=20 / size + 1e-9)
+
+
+def test_indices_are_not_a_matter_of_elements() -> None:
+    assert all(op != "embedding" for op, _ in FLAT)
+    assert {"add", "relu"} <= {op for op, _ in FLAT}
+
+
+@given(
+    st.sampled_from(["bmm", "linear"]),
+    st.sampled_from(["fp32", "fp16", "bf16"]),
+    st.sampled_from(DEVICES),
+    *(st.integers(1, 512) for _ in range(3)),
+)
+def test_products_are_never_faster_than_the_roofline(
+    op: str, dtype: str, device: str, m: int, n: int, k: int
+) -> None:
+    rows = Rows.of([{"op": op, "dtype": dtype, "b": 1, "m": 8 * m, "n": 8 * n, "k": 8 * k}])
+    why = explanations_of(rows, hardware.device(device))[0]
+    assert why.duration_us >= why.terms["bound_us"] * (1 - 1e-9)
+
+
+@given(
+    st.sampled_from(["fp32", "bf16"]),
+    st.sampled_from(["m", "n", "k"]),
+    st.sampled_from(DEVICES),
+    *(st.integers(8, 256) for _ in range(3)),
+)
+def test_four_times_a_dim_is_not_faster_but_for_a_step(
+    dtype: str, name: str, device: str, m: int, n: int, k: int
+) -> None:
+    small = {"op": "linear", "dtype": dtype, "m": 8 * m, "n": 8 * n, "k": 8 * k}
+    one, more = us(device, small, small | {name: 4 * small[name]})  # type: ignore[operator]
+    assert more >= STEP_FRAC * one
