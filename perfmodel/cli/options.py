@@ -73,8 +73,8 @@ EditOption = Annotated[
     typer.Option(
         metavar="KIND[=VALUE]",
         help="What if the program did otherwise? fuse=embeddings|elementwise, cast=DTYPE, "
-        "optimizer=loop|foreach|fused, cuda-graphs, remove=PATTERN or move=OP,BEFORE; from shapes "
-        "alone. May be repeated.",
+        "optimizer=loop|foreach|fused, exchange=fp16|bf16, cuda-graphs, remove=PATTERN, "
+        "move=OP,BEFORE or ranks=COUNT; from shapes alone. May be repeated.",
     ),
 ]
 MeasuredKernelsOption = Annotated[

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.graph.opgraph.edits.edited import Edited
+from perfmodel.graph.opgraph.edits.exchange import CLAMPED, exchange
 from perfmodel.graph.opgraph.edits.fuse import KINDS as FUSED
 from perfmodel.graph.opgraph.edits.fuse import fuse
 from perfmodel.graph.opgraph.edits.launch import cuda_graphs
@@ -54,6 +55,7 @@ KINDS: dict[str, Kind] = {
         _cast,
     ),
     "optimizer": Kind("MODE", MODES, optimizer),
+    "exchange": Kind("DTYPE", tuple(CLAMPED), exchange),
     "cuda-graphs": Kind("", (), lambda graph, _: cuda_graphs(graph)),
     "remove": Kind("PATTERN", (), remove),
     "move": Kind("OP,BEFORE", (), _move),
