@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from perfmodel.fit.kernel_errors import KernelErrors
-    from perfmodel.fit.kernel_report import LeftOut
+    from perfmodel.fit.kernel_report import Compared
 
 _ROW = ("op", "device", "dtype", "n", "MAPE", "GMAE", "median")
 
@@ -26,8 +26,8 @@ def show_errors(console: Console, rows: Sequence[KernelErrors]) -> None:
     show(console, table)
 
 
-def show_left_out(console: Console, rows: Sequence[LeftOut]) -> None:
-    """One line per op and device that was left out of the fit."""
+def show_compared(console: Console, rows: Sequence[Compared], title: str) -> None:
+    """One line per op and device, with what the roofline and plain trees have."""
     title = "Each device left out in turn, errors in percent"
     table = new_table(title, *_ROW, "within 90 %", "roofline", "plain trees", texts=3)
     for row in rows:

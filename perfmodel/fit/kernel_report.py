@@ -8,18 +8,16 @@ import numpy as np
 
 from perfmodel.fit.kernel_data import FloorKey
 from perfmodel.fit.kernel_errors import KernelErrors, errors_of
-from perfmodel.fit.kernel_samples import Samples
-from perfmodel.fit.kernel_trees import GENERAL_TREES, answers, grown
+from perfmodel.fit.kernel_plain import plain_left_out
 from perfmodel.fit.kernels import Fitted, FittedPart
 from perfmodel.kernels.gpu.floors import TIMINGS, Floor, measured_us
-from perfmodel.kernels.learned.devices import COLUMNS
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import Floats
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """Errors on one op of a device that was left out, beside two simpler methods' MAPE."""
+class Compared:
+    """Errors on rows that the fit has not seen, beside two simpler methods' MAPE."""
 
     errors: KernelErrors
     roofline_pct: float
@@ -27,11 +25,11 @@ class LeftOut:
     """Boosted trees on log(measured / roofline) from dims and the device's figures."""
 
 
-def left_out_errors(fitted: Fitted, *, plain: bool = True, seed: int = 0) -> list[LeftOut]:
+def left_out_errors(fitted: Fitted, *, plain: bool = True, seed: int = 0) -> list[Compared]:
     """Errors per op, device and dtype; floors are those of the other devices."""
     found = []
     for part in fitted.parts:
-        others = _plain(part, seed) if plain else {}
+        others = plain_left_out(part, seed) if plain else {}
         for device, factors in part.left_out.items():
             found += _of_device(part, device, factors, fitted.floors, others.get(device))
     return found
@@ -43,7 +41,7 @@ def _of_device(
     factors: Floats,
     floors: dict[FloorKey, Floor],
     plain_us: Floats | None,
-) -> list[LeftOut]:
+) -> list[Compared]:
     data = part.data
     own = np.flatnonzero(data.devices == device)
     frame = data.frame.iloc[own]
@@ -70,7 +68,7 @@ def _of_device(
         plain = None
         if plain_us is not None:
             plain = float(100.0 * np.abs(plain_us[index] / measured[index] - 1.0).mean())
-        found.append(LeftOut(errors, float(100.0 * roofline[index].mean()), plain))
+        found.append(Compared(errors, float(100.0 * roofline[index].mean()), plain))
     return found
 
 
@@ -92,34 +90,3 @@ def _foreign_floors(
         )
     pairs = np.array([known[key] for key in keys], np.float64)
     return pairs[:, 0], pairs[:, 1]
-
-
-_DIMS = ("b", "m", "n", "k", "rows", "cols", "batch", "in_channels", "out_channels", "kernel_size")
-_MORE_DIMS = ("input_size", "stride", "s", "heads", "kv_heads", "head_dim")
-
-
-def _plain(part: FittedPart, seed: int) -> dict[str, Floats]:
-    """Per device left out, microseconds by the plain method."""
-    data = part.data
-    matrix = np.hstack([_dims(data), data.with_devices(COLUMNS)[:, -len(COLUMNS) :]])
-    roofline = np.maximum(data.bound_us, 1e-3)
-    measured = data.frame["duration_us"].to_numpy(np.float64)
-    target = np.log(measured / roofline)
-    found = {}
-    for device in part.left_out:
-        others = data.devices != device
-        ones = np.ones(int(others.sum()))
-        booster = grown(matrix[others], target[others], ones, GENERAL_TREES, seed=seed)
-        found[device] = roofline[~others] * np.exp(answers(booster, matrix[~others]))
-    return found
-
-
-def _dims(data: Samples) -> np.ndarray:
-    columns: list[np.ndarray] = []
-    for name in (*_DIMS, *_MORE_DIMS):
-        if name in data.frame:
-            columns.append(np.log1p(data.frame[name].astype("float64").fillna(0.0).to_numpy()))
-    for name in ("op", "dtype"):
-        codes = {each: code for code, each in enumerate(sorted(set(data.frame[name])))}
-        columns.append(data.frame[name].map(codes).to_numpy(np.float64))
-    return np.stack(columns, axis=1).astype(np.float32)
