@@ -44,7 +44,7 @@ def diff(
       perfmodel predict trace.json.gz --hardware h100-sxm -o h100.json
       perfmodel diff trace.json.gz h100.json
     """
-    target = Output(format, output, source=b)
+    target = Output(format, output, sources=[a, b])
     limit = max_bytes(max_memory)
 
     from perfmodel.report.difference import difference, read_side

@@ -46,7 +46,7 @@ def collectives(
       perfmodel evaluate collectives --curves curves.csv --data points.csv.gz \\
         --calibrate 262144,2097152,16777216,268435456
     """
-    target = Output(format, output, source=str(data))
+    target = Output(format, output, sources=[curves, data, *([model] if model else [])])
     sizes = _sizes(calibrate)
 
     from perfmodel.network.store import load

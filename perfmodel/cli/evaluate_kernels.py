@@ -34,7 +34,7 @@ def kernels(
       perfmodel evaluate kernels --data test.parquet
       perfmodel evaluate kernels --data test.parquet --models my-models --format json
     """
-    target = Output(format, output)
+    target = Output(format, output, sources=data)
 
     from perfmodel.kernels.learned.store import load_models
     from perfmodel.validate.kernels import evaluate_kernels

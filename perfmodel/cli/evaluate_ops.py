@@ -51,14 +51,14 @@ def ops(
 ) -> None:
     """How far each op's device time is from what its shapes alone predict, on its own device.
 
-      \b
-      Examples:
-        perfmodel evaluate ops my-trace.json.gz
-        perfmodel evaluate ops my-trace.json.gz --alone
-    perfmodel evaluate ops my-trace.json.gz --by-op --only '*ookup*'
-        perfmodel evaluate ops --lookups embedding_kernels.csv --format json
+    \b
+    Examples:
+      perfmodel evaluate ops my-trace.json.gz
+      perfmodel evaluate ops my-trace.json.gz --alone
+      perfmodel evaluate ops my-trace.json.gz --by-op --only '*ookup*'
+      perfmodel evaluate ops --lookups embedding_kernels.csv --format json
     """
-    target = Output(format, output)
+    target = Output(format, output, sources=[*(traces or []), *(lookups or [])])
     if not traces and not lookups:
         raise UsageError("say what is evaluated: a trace or a folder, or --lookups FILE")
 

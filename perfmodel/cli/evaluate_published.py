@@ -42,7 +42,7 @@ def published(
       perfmodel evaluate published --mlperf mlperf_dlrm.csv
       perfmodel evaluate published --examples dlrm_throughput.csv --format csv
     """
-    target = Output(format, output)
+    target = Output(format, output, sources=[path for path in (mlperf, examples) if path])
     check_figure(figure, None)
 
     from perfmodel.errors import UsageError

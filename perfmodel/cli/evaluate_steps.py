@@ -42,7 +42,7 @@ def steps(
       perfmodel evaluate steps --truth traces/cpu_dlrm_truth/one_rank.csv --hardware mine.toml
       perfmodel evaluate steps --truth truth.csv --hardware mine.toml --blind -o predicted.json
     """
-    target = Output(format, output)
+    target = Output(format, output, sources=[*truth, hardware])
 
     from perfmodel.errors import UsageError
     from perfmodel.hardware import device

@@ -51,7 +51,7 @@ def traces(
       perfmodel evaluate traces my-traces/ one.json.gz
       perfmodel evaluate traces --format json -o errors.json
     """
-    target = Output(format, output)
+    target = Output(format, output, sources=paths or [])
     found = evaluated(paths or [], strict=strict, limit_bytes=max_bytes(max_memory))
 
     def table(console: Console) -> None:

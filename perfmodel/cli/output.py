@@ -35,12 +35,21 @@ class Output:
     Raises `PerfmodelError` when made, before any work, where `path` cannot be written.
     """
 
-    def __init__(self, form: Format | None, path: Path | None, *, source: str | None = None):
+    def __init__(
+        self,
+        form: Format | None,
+        path: Path | None,
+        *,
+        source: str | None = None,
+        sources: Sequence[str | Path] = (),
+    ):
         suffix = path.suffix.lstrip(".").lower() if path else ""
         self.form = form or (Format(suffix) if suffix in ("json", "csv") else Format.TABLE)
         self.path = path
         if path:
             check_writable(path, source)
+            for each in sources:
+                check_writable(path, str(each))
 
     def write(
         self,

@@ -244,6 +244,37 @@ def test_places_that_cannot_be_written(run: Run, trace: Path, tmp_path: Path) ->
     assert trace.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("diff", "FILE", "other.json"),
+        ("diff", "other.json", "FILE"),
+        ("evaluate", "traces", "FILE"),
+        ("evaluate", "ops", "FILE"),
+        ("evaluate", "ops", "--lookups", "FILE"),
+        ("evaluate", "published", "--mlperf", "FILE"),
+        ("evaluate", "kernels", "--data", "FILE"),
+        ("evaluate", "steps", "--truth", "FILE", "--hardware", "epyc-7742"),
+        ("evaluate", "steps", "--truth", "other.csv", "--hardware", "FILE"),
+        ("evaluate", "collectives", "--curves", "FILE", "--data", "other.csv"),
+        ("evaluate", "collectives", "--curves", "other.csv", "--data", "FILE"),
+        ("fit", "device", "--data", "FILE"),
+        ("fit", "overheads", "FILE"),
+        ("fit", "collectives", "--log", "FILE", "--hardware", "dgx-h100"),
+        ("fit", "kernels", "--data", "FILE"),
+        ("hardware", "show", "FILE"),
+        ("kernel", "add", "rows=1", "cols=1", "--hardware", "FILE"),
+    ],
+)
+def test_no_verb_writes_over_what_it_reads(
+    run: Run, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("precious")
+    refused(run(*(path if word == "FILE" else word for word in words), "-o", path), str(path))
+    assert path.read_text() == "precious"
+
+
 def test_kernels_of_a_trace_without_a_gpu(run: Run) -> None:
     ran = run("predict", "--hardware", "h100-sxm", "--mode", "transfer")
     refused(ran, "bundled demo", "h100-sxm", "use mode model")
