@@ -9,6 +9,8 @@ from perfmodel.locality.popularity import Floats
 _STEPS = 64
 _PRECISION = 1e-10
 _MOST_CLASSES = 4_096
+NEVER_FRAC = 1e-200
+"""Rows looked up less often than this share of the most popular one are never looked up."""
 
 
 def characteristic_lookups(used: Floats, rate: Floats, capacity: Floats) -> Floats:
@@ -30,7 +32,7 @@ def characteristic_lookups(used: Floats, rate: Floats, capacity: Floats) -> Floa
         return found
     wanted = asked[inside]
     low = np.log(wanted / np.dot(used, rate))
-    high = np.log(-np.log1p(-wanted / used.sum()) / rate.min())
+    high = np.log(-np.log1p(-wanted / used.sum())) - np.log(rate.min())
     place = low.copy()
     for _ in range(_STEPS):
         time = np.exp(place)[:, None] * rate[None, :]
@@ -49,7 +51,7 @@ def characteristic_lookups(used: Floats, rate: Floats, capacity: Floats) -> Floa
 
 def _few(used: Floats, rate: Floats) -> tuple[Floats, Floats]:
     """The classes that are looked up; those of like rate together where there are too many."""
-    active = (rate > 0) & (used > 0)
+    active = (rate > NEVER_FRAC * rate.max(initial=0.0)) & (used > 0)
     used, rate = used[active], rate[active]
     if len(used) <= _MOST_CLASSES:
         return used, rate

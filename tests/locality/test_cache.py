@@ -137,6 +137,33 @@ def test_a_table_in_two_pieces_is_the_same_table(
     assert two.cached_rows.sum() == pytest.approx(one.cached_rows.sum(), rel=1e-6, abs=1e-6)
 
 
+EXTREME_TABLES = st.builds(
+    lambda magnitude, alpha, lookups, row_bytes: TableAccess(
+        popularity=zipf(int(10**magnitude), alpha), lookups=10**lookups, row_bytes=row_bytes
+    ),
+    st.floats(0.0, 13.0),
+    st.sampled_from([0.0, 0.3, 1.0, 1.7, 10.0]),
+    st.floats(0.0, 8.0),
+    st.floats(16.0, 1_024.0),
+)
+
+
+@given(
+    st.lists(EXTREME_TABLES, min_size=1, max_size=3),
+    st.sampled_from([*EVERY, Lfu(1.0), Lfu(1e9), SetAssociativeLru(1)]),
+    st.floats(0.0, 15.0),
+)
+def test_any_tables_give_shares_within_the_capacity(
+    tables: list[TableAccess], policy: Policy, magnitude: float
+) -> None:
+    for find in (steady_use, first_batch_use):
+        found = find(tables, Cache(10**magnitude, policy))
+        assert ((found.hit_frac >= 0) & (found.hit_frac <= 1)).all()
+        assert (found.fetched_rows >= -1e-6).all()
+        assert (found.distinct_rows <= found.lookups * (1 + 1e-6)).all()
+        assert np.dot(found.cached_rows, found.row_bytes) <= 10**magnitude * (1 + 1e-6)
+
+
 def test_a_busy_table_takes_the_cache_of_an_idle_one() -> None:
     busy = TableAccess(popularity=zipf(ROWS, 0.8), lookups=10_000, row_bytes=64.0, name="busy")
     idle = replace(busy, lookups=100, name="idle")

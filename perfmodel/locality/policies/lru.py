@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.locality.characteristic import characteristic_lookups
+from perfmodel.locality.characteristic import NEVER_FRAC, characteristic_lookups
 from perfmodel.locality.policies import POLICIES, Bools, Policy, RowClasses
 from perfmodel.locality.popularity import Floats
 from perfmodel.locality.stack import Ints, lru_distances
@@ -32,5 +32,5 @@ class Lru(Policy):
 def within(rate: Floats, lookups: float) -> Floats:
     """The chance that a row was looked up in the last so many lookups; never, if it never is."""
     if np.isinf(lookups):
-        return np.where(rate > 0, 1.0, 0.0)
+        return np.where(rate > NEVER_FRAC * rate.max(), 1.0, 0.0)
     return np.asarray(-np.expm1(-rate * lookups))
