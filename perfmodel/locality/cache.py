@@ -78,6 +78,14 @@ class CacheUse:
         """Share of each table's distinct rows that need not be fetched."""
         return np.asarray(1.0 - self.fetched_rows / np.maximum(self.distinct_rows, 1e-300))
 
+    def sample_hit_frac(self, samples: float) -> float:
+        """Share of the batch's `samples` of which every lookup hits, taken as independent.
+
+        Source: FAE (Adnan et al., VLDB 2022): an input is hot only if all its rows are.
+        """
+        with np.errstate(divide="ignore"):
+            return float(np.exp(np.dot(self.lookups / samples, np.log(self.hit_frac))))
+
     @property
     def fetched_bytes(self) -> Floats:
         """What is brought in for one batch."""
