@@ -30,6 +30,7 @@ CALL_PARAMETERS = (
 CROWDING_PARAMETERS = (
     Parameter("crowded_ratio", 0.1, 0.001, 5.0, "overhead that a step beyond L2 adds"),
     Parameter("evicted_ratio", 0.1, 0.001, 5.0, "overhead that a step beyond L3 adds"),
+    Parameter("first_evicted_ratio", 0.5, 0.001, 10.0, "the same, of the first of its kind"),
 )
 """Between two runs of an op its code and what describes its tensors leave the caches, by how much
 the rest of the step touches."""
@@ -118,17 +119,27 @@ class Call:
         values = self.values
         alone = (1 - self.in_step) * values["call_us"]
         ratio = np.where(self.unwatched > 0, values["overhead_ratio"], 1.0)
-        first = self.flag("first_frac") * values["first_us"]
-        usual = (values["floor_us"] + first) * self.crowding()
+        usual = values["floor_us"] * self.crowding() + self.first_us()
         return ratio * (usual + alone + self.cold * values["cold_us"])
+
+    def first_us(self) -> Floats:
+        """What the first of its kind in a step costs more, as far as the step evicted its code."""
+        beyond_l2, beyond_llc = self._evicted()
+        evicted = beyond_l2 * (1 + self.values["first_evicted_ratio"] * beyond_llc)
+        return self.flag("first_frac") * self.values["first_us"] * evicted
 
     def crowding(self) -> Floats:
         """What an op's overhead in a step is multiplied by, for all that the step touches."""
-        step_bytes, device, values = self.flag("step_bytes"), self.device, self.values
-        beyond_l2 = step_bytes / (step_bytes + device.l2_bytes)
-        beyond_llc = step_bytes / (step_bytes + (device.llc_bytes or device.l2_bytes))
+        values = self.values
+        beyond_l2, beyond_llc = self._evicted()
         more = values["crowded_ratio"] * beyond_l2 + values["evicted_ratio"] * beyond_llc
         return 1 + self.in_step * more
+
+    def _evicted(self) -> tuple[Floats, Floats]:
+        """What share of L2 and of the last-level cache the bytes of the step replace."""
+        step_bytes, device = self.flag("step_bytes"), self.device
+        llc_bytes = device.llc_bytes or device.l2_bytes
+        return step_bytes / (step_bytes + device.l2_bytes), step_bytes / (step_bytes + llc_bytes)
 
     def moving_us(self, moved_bytes: Floats, held_bytes: Floats, threads: Floats) -> Floats:
         """Moving `moved_bytes` while `held_bytes` compete for the caches.

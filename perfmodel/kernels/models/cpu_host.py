@@ -28,9 +28,8 @@ PARAMETERS = (
 
 def _terms(call: Call) -> Mapping[str, Floats]:
     host_us = call.dims["count"] * call.values["bucket_us" if call.op == BUCKET else "each_us"]
-    if call.op in VIEWS:
-        host_us = host_us + call.flag("first_frac") * call.values["first_us"]
-    return {"host": host_us * call.crowding()}
+    first_us = call.first_us() if call.op in VIEWS else 0.0
+    return {"host": host_us * call.crowding() + first_us}
 
 
 KERNELS.register("cpu/host/heuristic")(CpuFamily("host", PARAMETERS, _terms, called=False))
