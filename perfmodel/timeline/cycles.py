@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.trace.columns import NONE, Floats, Ints
+from perfmodel.trace.columns import NONE, Floats, Ints, Mask
 
+CLOSE = 100.0
+"""Values are sums of many lengths: so many times the rounding of one sum they may be off."""
 START = 0.0
 """No cycle asks for less than nothing."""
 
@@ -122,3 +124,18 @@ def earliest(order: Ints, source: Ints, target: Ints, way: Floats, at_least: Flo
         if not relaxation.relax(value, lengths, best, least):
             break
     return np.array(value)
+
+
+def critical(source: Ints, target: Ints, way: Floats, value: Floats) -> Mask:
+    """Which nodes lie on a cycle of length 0, given values that all edges allow."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    count = len(value)
+    tight = value[source] + way >= value[target] - CLOSE * rounding(way)
+    ends = source[tight], target[tight]
+    links = coo_array((np.ones(len(ends[0]), np.int8), ends), (count, count))
+    _, part = connected_components(links, connection="strong")
+    found: Mask = np.bincount(part)[part] > 1
+    found[ends[0][ends[0] == ends[1]]] = True
+    return found

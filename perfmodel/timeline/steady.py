@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.timeline.cycles import earliest, max_cycle_ratio
-from perfmodel.timeline.schedule import Timeline
+from perfmodel.timeline.cycles import critical, earliest, max_cycle_ratio
+from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.timeline.unrolled import edges_of_steps, unrolled
 from perfmodel.trace.columns import Floats, Ints
 
@@ -85,16 +85,20 @@ class SteadyState:
 def steady_state(graph: ExecutionGraph, duration_us: Floats | None = None) -> SteadyState:
     """How `graph`, one step that carries edges to later ones, goes on when it is repeated for ever.
 
-    The period is the largest ratio of duration to distance over all cycles of dependencies. Nodes
-    start as early as their edges allow, at most `STEPS_AHEAD` periods before the deciding cycle.
+    The period is the largest ratio of duration to distance over all cycles of dependencies. What
+    lies on a cycle that decides starts when it does in steps that all resources begin together; all
+    else as early as its edges allow, at most `STEPS_AHEAD` periods earlier.
     """
     duration = graph.nodes_.duration_us if duration_us is None else duration_us
     edges, distance = edges_of_steps(graph)
     weight = duration[edges.source] * (1 - edges.overlap_frac) + edges.lag_us
     found = max_cycle_ratio(graph.order, edges.source, edges.target, weight, distance)
     way = weight - found.ratio * distance
-    at_least = np.full(len(graph), -STEPS_AHEAD * found.ratio)
-    if len(found.cycle):
-        at_least[edges.source[found.cycle[0]]] = 0.0
-    start = earliest(graph.order, edges.source, edges.target, way, at_least)
-    return SteadyState(graph, found.ratio, start, duration, found.cycle)
+
+    def relaxed(at_least: Floats) -> Floats:
+        return earliest(graph.order, edges.source, edges.target, way, at_least)
+
+    together = relaxed(schedule(graph, duration).start_us)
+    decides = critical(edges.source, edges.target, way, together)
+    ahead = np.where(decides, 0.0, STEPS_AHEAD * found.ratio)
+    return SteadyState(graph, found.ratio, relaxed(together - ahead), duration, found.cycle)

@@ -14,7 +14,7 @@ from tiny import made_graph
 from perfmodel.graph.kinds import EdgeKind, NodeKind
 from perfmodel.graph.types import Carried, Edges, ExecutionGraph
 from perfmodel.timeline.schedule import schedule
-from perfmodel.timeline.steady import steady_state
+from perfmodel.timeline.steady import STEPS_AHEAD, steady_state
 from perfmodel.timeline.unrolled import unrolled
 
 Link = tuple[str, str, int]
@@ -106,6 +106,34 @@ def test_a_dependency_over_two_steps_counts_half() -> None:
     found = steady_state(apart)
     assert found.period_us == pytest.approx(10)
     assert sum(found.by_resource().values()) == pytest.approx(10)
+
+
+def two_loaders(second_us: float) -> ExecutionGraph:
+    """Two loaders of 50 us and `second_us`, each before a kernel; what follows waits for both."""
+    nodes = {
+        "begin": ("main", 0.0),
+        "load a": ("a", 50.0),
+        "load b": ("b", second_us),
+        "kernel a": ("gpu0/a", 5.0),
+        "kernel b": ("gpu0/b", 5.0),
+        "sum": ("gpu0/a", 1.0),
+        "end": ("main", 0.0),
+    }
+    within = [("load a", "kernel a"), ("load b", "kernel b"), ("kernel a", "sum")]
+    within += [("kernel b", "sum"), ("sum", "end"), ("begin", "end")]
+    carried = [("load a", "load a", 1), ("load b", "load b", 1), ("sum", "kernel a", 1)]
+    return repeating(nodes, within, [*carried, ("kernel b", "kernel b", 1)])
+
+
+def test_what_decides_alike_keeps_together_and_the_faster_runs_ahead() -> None:
+    starts = {}
+    for second_us in (50.0, 40.0):
+        found = steady_state(two_loaders(second_us))
+        assert found.period_us == pytest.approx(50)
+        starts[second_us] = dict(zip(found.graph.labels, found.start_us.tolist(), strict=True))
+    assert starts[50.0]["load a"] == pytest.approx(starts[50.0]["load b"])
+    ahead = starts[40.0]["load a"] - starts[40.0]["load b"]
+    assert ahead == pytest.approx(STEPS_AHEAD * 50)
 
 
 def test_one_period_amid_others() -> None:
