@@ -86,6 +86,8 @@ def _row(op: str, settings: list[str]) -> dict[str, Any]:
         name, equals, value = word.partition("=")
         if not equals or name not in known:
             raise UsageError(f"kernel {op}: {word!r}: expected NAME=VALUE of {', '.join(known)}")
+        if name in row:
+            raise UsageError(f"kernel {op}: {name} is given twice")
         try:
             row[name] = value if name in _TEXTS else float(value)
         except ValueError:

@@ -37,7 +37,7 @@ TOGETHER: tuple[tuple[type[Part], Callable[[Any], bool], str], ...] = (
     (
         Device,
         lambda it: it.target == "cpu" or it.pcie_gb_per_s is not None,
-        "pcie_gb_per_s, which only a CPU has not",
+        "pcie_gb_per_s: only a CPU has none",
     ),
     (Node, lambda it: (it.nic is None) == (it.nics is None), "nic and nics, or neither"),
     (Node, lambda it: it.storage or it.drives is None, "storage, of which drives is the number"),

@@ -127,7 +127,7 @@ def test_a_cluster(tmp_path: Path) -> None:
         ),
         (
             'extends = "epyc-7742"\ntarget = "cuda"',
-            "my.toml: expected pcie_gb_per_s, which only a CPU has not",
+            "my.toml: expected pcie_gb_per_s: only a CPU has none",
         ),
         (
             'extends = "gb200-nvl72"\nlink_domain_gpus = 2',
