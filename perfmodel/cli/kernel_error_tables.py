@@ -28,7 +28,6 @@ def show_errors(console: Console, rows: Sequence[KernelErrors]) -> None:
 
 def show_compared(console: Console, rows: Sequence[Compared], title: str) -> None:
     """One line per op and device, with what the roofline and plain trees have."""
-    title = "Each device left out in turn, errors in percent"
     table = new_table(title, *_ROW, "within 90 %", "roofline", "plain trees", texts=3)
     for row in rows:
         plain = NOTHING if row.plain_pct is None else f"{row.plain_pct:.1f}"
