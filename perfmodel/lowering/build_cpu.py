@@ -8,7 +8,7 @@ import numpy as np
 
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
-from perfmodel.lowering.build import Built
+from perfmodel.lowering.draft import Built
 from perfmodel.lowering.piece import Piece
 from perfmodel.ops.spec import Floats
 from perfmodel.trace.columns import NONE

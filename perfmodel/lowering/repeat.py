@@ -9,7 +9,8 @@ import numpy as np
 from perfmodel.graph.kinds import DEVICE_KINDS, Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.types import Carried, Edges, ExecutionGraph, Nodes
 from perfmodel.lowering.arguments import OWN_STREAM
-from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM, LAG_US, Built
+from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
+from perfmodel.lowering.draft import LAG_US, Built
 from perfmodel.lowering.lower import Lowered
 from perfmodel.trace.columns import NONE, Ints, Mask
 

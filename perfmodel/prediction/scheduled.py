@@ -12,9 +12,10 @@ from perfmodel.graph.merge import merge
 from perfmodel.graph.ops import OpGraph
 from perfmodel.hardware import Cluster
 from perfmodel.lowering import lower
-from perfmodel.lowering.build import Built, execution_graph
+from perfmodel.lowering.build import execution_graph
 from perfmodel.lowering.build_cpu import cpu_graph
 from perfmodel.lowering.cpu_step import cpu_pieces
+from perfmodel.lowering.draft import Built
 from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.repeat import loaded, one_after_another, repeating
 from perfmodel.lowering.step_rows import rows_of

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM, Built
+from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
+from perfmodel.lowering.draft import Built
 from perfmodel.lowering.repeat import LOADER
 from perfmodel.prediction.scheduled import Scheduled
 from perfmodel.timeline.steady import SteadyState, steady_state

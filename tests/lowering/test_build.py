@@ -10,7 +10,8 @@ import pytest
 from perfmodel.graph.kinds import EdgeKind
 from perfmodel.graph.ops import Op, OpGraph, Tensor
 from perfmodel.lowering import lower
-from perfmodel.lowering.build import LAG_US, Built, execution_graph
+from perfmodel.lowering.build import execution_graph
+from perfmodel.lowering.draft import LAG_US, Built
 from perfmodel.overheads.profile import Profile
 from perfmodel.overheads.statistic import of_sorted
 from perfmodel.timeline.schedule import schedule

@@ -11,7 +11,8 @@ from perfmodel.graph.kinds import EdgeKind
 from perfmodel.graph.ops import Op, OpGraph, Tensor
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.lowering import lower
-from perfmodel.lowering.build import LAG_US, execution_graph
+from perfmodel.lowering.build import execution_graph
+from perfmodel.lowering.draft import LAG_US
 from perfmodel.lowering.repeat import repeating
 from perfmodel.overheads.profile import Profile
 from perfmodel.overheads.statistic import of_sorted
