@@ -110,6 +110,17 @@ def test_few_keys_sorted_over_and_over_are_sorted_faster() -> None:
     assert _us("sort", device, **many) / _us("sort", device, **few) < 6
 
 
+def test_many_pairs_are_sorted_by_digits_and_scans_are_not_sorted() -> None:
+    """A million keys: 20 comparisons of 3 ns each, or 10 ns for all digits; a scan neither."""
+    device = _with(sort={"key_ns": 1.0, "compare_ns": 3.0, "radix_ns": 10.0, "parallel_frac": 0.01})
+    row = {"dtype": "int64", "rows": 1, "cols": 2**20}
+    scan = _us("sort", device, op="cumsum", **row)
+    digits = _us("sort", device, op="sort_pairs", **row) - scan
+    comparisons = _us("sort", device, op="sort", **row) - scan
+    assert 9_000 < digits < 15_000
+    assert 60_000 < comparisons < 70_000
+
+
 def test_foreach_maps_its_temporaries_anew_where_they_are_large_together() -> None:
     """16 tensors of 500,000: Adagrad holds two lists of 32 MB at once, a loop 2 MB."""
     row = {"op": "optimizer_adagrad", "direction": "update", "tensors": 16, "elements": 500_000}

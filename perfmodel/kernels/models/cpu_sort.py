@@ -13,17 +13,19 @@ from perfmodel.kernels.cpu.parameters import Parameter
 from perfmodel.kernels.model import KERNELS
 from perfmodel.ops.spec import OPS, Floats
 
-RADIX = ("unique",)
+RADIX = ("unique", "sort_pairs")
 """Ops that sort many keys by their digits, and all of them at once.
 
-Source: `unique_cpu_sorted_template`, aten/src/ATen/native/Unique.cpp.
+Source: `unique_cpu_sorted_template`, aten/src/ATen/native/Unique.cpp; `batched_csr2csc` of FBGEMM.
 """
+LINEAR = ("topk", "cumsum", "run_length_encode")
+"""Ops that pass over their keys without sorting them."""
 LEARNT_KEYS = 8192.0
 """Keys, sorted over and over, whose comparisons a branch predictor has learnt (measured: of 5,000
 keys it has, of 11,000 it has not)."""
 PARAMETERS = (
     *MEMORY_PARAMETERS,
-    Parameter("key_ns", 5.0, 0.01, 500.0, "each key", per_op=True),
+    Parameter("key_ns", 1.0, 0.01, 500.0, "each key", per_op=True),
     Parameter("compare_ns", 3.0, 1e-4, 100.0, "each key and doubling of keys", per_op=True),
     Parameter("learnt_ratio", 0.2, 0.01, 1.0, "of that, where every branch is foreseen"),
     Parameter("radix_ns", 10.0, 0.1, 200.0, "each key, all passes of a radix sort", per_op=True),
@@ -36,9 +38,9 @@ def _terms(call: Call) -> Mapping[str, Floats]:
     keys = dims["rows"] * dims["cols"]
     cores = float(call.device.sm_count)
     is_radix = np.full(len(call), call.op in RADIX) & (keys >= GRAIN_ELEMENTS)
-    doublings = np.log2(np.maximum(dims["cols"] if call.op not in RADIX else keys, 2.0))
-    compare_ns = values["compare_ns"] * np.where(_is_learnt(call, keys), values["learnt_ratio"], 1)
-    key_ns = values["key_ns"] + np.where(is_radix, values["radix_ns"], compare_ns * doublings)
+    foreseen = np.where(_is_learnt(call, keys), values["learnt_ratio"], 1.0)
+    compared_ns = values["compare_ns"] * foreseen * _doublings(call, keys)
+    key_ns = values["key_ns"] + np.where(is_radix, values["radix_ns"], compared_ns)
     threads = np.where(keys >= GRAIN_ELEMENTS, np.minimum(dims["rows"], cores), 1.0)
     longest = np.ceil(dims["rows"] / threads) / dims["rows"]
     share = values["parallel_frac"]
@@ -51,6 +53,15 @@ def _terms(call: Call) -> Mapping[str, Floats]:
         "memory": call.moving_us(moved, moved, np.ones(len(call))),
         "faults": call.faults_us(written),
     }
+
+
+def _doublings(call: Call, keys: Floats) -> Floats:
+    """Comparisons per key."""
+    if call.op in LINEAR:
+        return np.zeros(len(call))
+    among = keys if call.op in RADIX else call.dims.get("boundaries", call.dims["cols"])
+    found: Floats = np.log2(np.maximum(among, 2.0))
+    return found
 
 
 def _is_learnt(call: Call, keys: Floats) -> NDArray[np.bool_]:
