@@ -49,9 +49,13 @@ COLUMNS = (
 )
 
 
+_COUNTS = {"w_per_tflop": 0.5}
+"""Boards of one chip differ more in their power limits than in how their kernels behave."""
+
+
 def distance(one: Description, other: Description) -> float:
     """The largest difference of any figure; 0 for the same device."""
-    return max(abs(one[name] - other[name]) for name in COLUMNS)
+    return max(_COUNTS.get(name, 1.0) * abs(one[name] - other[name]) for name in COLUMNS)
 
 
 def nearest(description: Description, known: Sequence[Description]) -> tuple[Description, float]:
