@@ -58,8 +58,9 @@ def step_rows(step: MeasuredStep, rank: int = 0) -> Rows:
 def with_threads(device: Device, threads: int, ranks: int = 1) -> Device:
     """`device` as so many of its cores see it; of the last-level cache, one of `ranks` has a part.
 
-    Bandwidth is no part: of two processes on one socket, each streamed and looked up rows as fast
-    as one alone (AMD EPYC, 2026-11-20, 0.97 to 1.06 of its time).
+    Bandwidth is no part: of two processes on one socket, each streamed, and looked up rows, in 0.93
+    to 1.05 of the time of one alone (`benchmarks/contention.py`, AMD EPYC, 2026-11-20, while other
+    work ran too).
     """
     if device.llc_bytes:
         device = replace(device, llc_bytes=round(device.llc_bytes / ranks))
