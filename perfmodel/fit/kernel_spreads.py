@@ -17,6 +17,8 @@ _QUANTILES = (0.05, 0.95)
 _WIDEST = 3.0
 _FEWEST = 20
 _HELD_FRAC = 0.2
+_CLEAR = 1.3
+_LEAST_QUANTILE = 0.02
 _FARTHER = 2.0
 """Intervals outside the domain against those of its largest rows: what comes is farther still."""
 
@@ -69,8 +71,18 @@ def spreads(
             _union(drawn, (_FARTHER * largest[0], _FARTHER * largest[1])),
             _union(drawn, other),
             (float(log_work.min()), float(log_work.max())),
+            _least_us(data, own),
         )
     return found
+
+
+def _least_us(data: Samples, own: np.ndarray) -> float:
+    """The shortest kernels that rose above the floors of what was measured."""
+    measured = data.frame["duration_us"].to_numpy(np.float64)
+    clear = own & (measured > _CLEAR * data.floor_us)
+    if clear.any():
+        return float(np.quantile(data.base_us[clear], _LEAST_QUANTILE))
+    return float(data.base_us[own].max()) if own.any() else float(data.base_us.max())
 
 
 def _answers_without(

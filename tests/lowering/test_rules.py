@@ -236,3 +236,11 @@ def test_waiting_for_a_collective_launches_nothing() -> None:
 )
 def test_launches_over_lists(sizes: list[int], lists: int, launches: int) -> None:
     assert multi_tensor_launches(sizes, lists) == launches
+
+
+def test_what_is_put_tells_the_indices_that_a_profile_does_not_record() -> None:
+    """`Z[:, i, j]` of a dot interaction backwards, and rows of a table."""
+    pairs = becomes("aten::_index_put_impl_", T((16, 27, 27)), None, T((16, 351)))
+    assert pairs.endswith("index_put_accumulate rows=5616 cols=1 hash_size=11664")
+    rows = becomes("aten::_index_put_impl_", T((1000, 64)), None, T((32, 64)))
+    assert rows.endswith("index_put_accumulate rows=32 cols=64 hash_size=1000")

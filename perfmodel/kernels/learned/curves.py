@@ -73,6 +73,6 @@ def _curve(key: _Key) -> Floats:
     columns = BUILDS[key.part.build](rows, key.device, key.part.tiles)
     groups = list(rows.groups())
     factors, _ = key.part.log_factors(columns, groups, key.device)
-    factors *= key.part.told(key.op, columns.work)
+    factors *= key.part.told(key.op, columns.base_us)
     log_us = np.log(np.maximum(columns.base_us * np.exp(factors), columns.bound_us))
     return np.asarray(np.maximum.accumulate(log_us))

@@ -130,7 +130,7 @@ class Learned:
         factors, weight = part.log_factors(columns, groups, device)
         low, high = np.zeros((2, len(rows)))
         for op, index in groups:
-            factors[index] *= part.told(op, columns.work[index])
+            factors[index] *= part.told(op, columns.base_us[index])
             low[index], high[index] = part.ends(op, columns.work[index], weight)
             if has_curve(part, op):
                 log_us = self._on_curve(part, rows, index, device)

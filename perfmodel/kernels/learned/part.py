@@ -25,7 +25,7 @@ from perfmodel.ops.spec import Floats
 
 Groups: TypeAlias = Sequence[tuple[str, Ints]]
 _FADES_OVER = np.log(4.0)
-"""Logarithm of work below the domain over which what was learned is left behind."""
+"""Logarithm of time below the shortest kernels told over which what was learned is left behind."""
 
 
 class Ensemble(Protocol):
@@ -51,6 +51,8 @@ class Spread:
     unseen: tuple[float, float]
     domain: tuple[float, float]
     """Least and largest log(work) of training."""
+    least_us: float
+    """Base of the shortest kernels that measurements told: their floors hide shorter ones."""
 
 
 @dataclass(frozen=True)
@@ -107,13 +109,13 @@ class Part:
             found += self.gains.of(columns.figures, groups, places)
         return found, weight
 
-    def told(self, op: str, work: Floats) -> Floats:
+    def told(self, op: str, base_us: Floats) -> Floats:
         """How much of the factors holds for rows of `op`: less below what was measured.
 
         Measurements with a floor tell nothing of short kernels; there physics alone speaks.
         """
-        least = self.spreads.get(op, self.spreads["*"]).domain[0]
-        below = least - np.log(np.maximum(work, 1.0))
+        least_us = self.spreads.get(op, self.spreads["*"]).least_us
+        below = np.log(least_us / np.maximum(base_us, np.finfo(float).tiny))
         return np.asarray(np.clip(1.0 - below / _FADES_OVER, 0.0, 1.0))
 
     def ends(self, op: str, work: Floats, weight: float) -> tuple[Floats, Floats]:

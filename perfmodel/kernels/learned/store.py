@@ -192,7 +192,7 @@ def _part_to_json(part: Part, folder: Path) -> dict[str, Any]:
         "shrink": part.shrink,
         "devices": [dict(each) for each in part.devices],
         "spreads": {
-            op: {kind: list(getattr(each, kind)) for kind in _SPREAD}
+            op: {kind: list(getattr(each, kind)) for kind in _SPREAD} | {"least_us": each.least_us}
             for op, each in part.spreads.items()
         },
         "tiles": {key: [list(tile) for tile in tiles] for key, tiles in part.tiles.items()},
@@ -225,10 +225,7 @@ def _part_from_json(content: Mapping[str, Any], folder: Path) -> Part:
         centre=float(content["centre"]),
         shrink=float(content["shrink"]),
         devices=tuple(content["devices"]),
-        spreads={
-            op: Spread(*(tuple(each[kind]) for kind in _SPREAD))
-            for op, each in content["spreads"].items()
-        },
+        spreads={op: _spread_from_json(each) for op, each in content["spreads"].items()},
         tiles=content["tiles"],
         extensions={
             op: Extension(
@@ -248,6 +245,11 @@ def _part_from_json(content: Mapping[str, Any], folder: Path) -> Part:
             },
         ),
     )
+
+
+def _spread_from_json(content: Mapping[str, Any]) -> Spread:
+    seen, beyond, unseen, domain = (tuple(content[kind]) for kind in _SPREAD)
+    return Spread(seen, beyond, unseen, domain, float(content["least_us"]))
 
 
 def _trees(content: Mapping[str, str], folder: Path) -> Trees:

@@ -132,11 +132,28 @@ def scatter(op: Op) -> Sequence[Piece]:
     return gathered(name, table, size(index.shape), 1)
 
 
+def _places_of(table: tuple[int, ...], values: tuple[int, ...]) -> tuple[int, int, int]:
+    """(index tuples, rows, cols) where a profile records the values that are put, not the indices:
+    dimensions that values and table begin or end with alike are not indexed."""
+    pairs = list(zip(table, values, strict=False))
+    before = next((at for at, (held, put) in enumerate(pairs) if held != put), len(pairs))
+    before = max(min(before, len(values) - 1, len(table) - 1), 0)
+    behind = 0
+    while behind < min(len(table), len(values)) - before - 1 and (
+        table[-1 - behind] == values[-1 - behind]
+    ):
+        behind += 1
+    tuples = size(values[before : len(values) - behind])
+    return tuples, tuples * size(values[:before]), size(values[len(values) - behind :])
+
+
 def _indexed(op: Op) -> tuple[Tensor, int, int, int]:
     """(table, index tuples, rows, cols): a row of the dimensions behind those indexed, per index
     tuple and per place in the dimensions before them."""
     table = tensor(op, 0)
     places = argument(op, 1)
+    if places is None and "put" in op.name:
+        return (table, *_places_of(table.shape, op.tensors[-1].shape))
     indices = list(tensors_in(places)) or list(op.tensors[1:2])
     if not indices:
         raise Untold
