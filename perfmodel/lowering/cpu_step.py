@@ -13,17 +13,28 @@ NODE_PREFIX = "autograd::engine::evaluate_function: "
 ANNOTATION_PREFIXES = ("Optimizer.", "ProfilerStep", "enumerate(DataLoader)")
 
 
-def cpu_pieces(graph: OpGraph) -> list[Piece]:
-    """What the host does in one step: kernels, views, and what Python and autograd take."""
-    return [*lower(graph, "cpu").pieces, *host_pieces(graph)]
+def cpu_steps(graph: OpGraph) -> list[list[Piece]]:
+    """What the host does in each step: kernels, views, and what Python and autograd take.
+
+    What ran before the first step is no step, unless nothing else is there.
+    """
+    numbers = sorted({op.step for op in graph.ops}) or [0]
+    numbers = [number for number in numbers if number >= 0] or numbers
+    lowered = lower(graph, "cpu")
+    found: dict[int, list[Piece]] = {number: [] for number in numbers}
+    for piece, owner in zip(lowered.pieces, lowered.owner.tolist(), strict=True):
+        step = lowered.graph.ops[owner].step
+        if step in found:
+            found[step].append(piece)
+    return [[*own, *_host_pieces(graph, number)] for number, own in found.items()]
 
 
-def host_pieces(graph: OpGraph) -> list[Piece]:
+def _host_pieces(graph: OpGraph, step: int) -> list[Piece]:
     """Calls from Python, autograd nodes, buckets of gradients, parameters that an optimizer visits,
     and the step."""
     counts = dict.fromkeys((CALL, NODE, BUCKET, UPDATE), 0)
     for op in graph.ops:
-        kind = _kind(graph, op)
+        kind = _kind(graph, op) if op.step == step else ""
         if kind:
             counts[kind] += 1
     found = [Piece(kind, {"count": float(n)}, kind="host") for kind, n in counts.items() if n]

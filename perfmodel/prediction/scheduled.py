@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from perfmodel.hardware import Cluster
 from perfmodel.lowering import lower
 from perfmodel.lowering.build import execution_graph
 from perfmodel.lowering.build_cpu import cpu_graph
-from perfmodel.lowering.cpu_step import cpu_pieces
+from perfmodel.lowering.cpu_step import cpu_steps
 from perfmodel.lowering.draft import Built
 from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.repeat import loaded, one_after_another, repeating
@@ -70,9 +71,12 @@ def schedule_shapes(
     """
     device = machine.node.device
     if device.target == CPU:
-        pieces = tuple(cpu_pieces(graph))
-        found = durations_of(placed(rows_of(pieces), machine), machine)
-        built = cpu_graph(pieces, found.duration_us, graph.rank)
+        steps = cpu_steps(graph)
+        pieces = tuple(chain.from_iterable(steps))
+        found = Durations.joined(
+            [durations_of(placed(rows_of(step), machine), machine) for step in steps]
+        )
+        built = cpu_graph(steps, found.duration_us, graph.rank)
         built = one_after_another(built) if repeats else built
         notes = graph.notes
     else:

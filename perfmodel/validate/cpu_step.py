@@ -11,7 +11,7 @@ from perfmodel.hardware import Device
 from perfmodel.kernels.cpu.parameters import section_of
 from perfmodel.kernels.model import KERNELS
 from perfmodel.kernels.models.cpu_collective import waiting_frac
-from perfmodel.lowering.cpu_step import cpu_pieces
+from perfmodel.lowering.cpu_step import cpu_steps
 from perfmodel.lowering.step_rows import rows_of
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
@@ -52,7 +52,8 @@ def step_rows(step: MeasuredStep, rank: int = 0) -> Rows:
         target="cpu",
         threads=step.threads,
     )
-    return rows_of(cpu_pieces(graph))
+    (pieces,) = cpu_steps(graph)
+    return rows_of(pieces)
 
 
 def with_threads(device: Device, threads: int, ranks: int = 1) -> Device:
