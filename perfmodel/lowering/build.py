@@ -210,13 +210,18 @@ def _stream(piece: Piece, op: Op) -> str:
 
 
 def execution_graph(
-    lowered: Lowered, duration_us: Floats, profile: Profile, *, host_ratio: float = 1.0
+    lowered: Lowered,
+    duration_us: Floats,
+    profile: Profile,
+    *,
+    host_ratio: float = 1.0,
+    statistic: str = "mean_us",
 ) -> Built:
     """The graph that `lowered` runs on a GPU: each op's T1 to T5 on its thread, its launches, what
     they start, in order on the streams `compute` and `comm`, and `copy` for a pipeline's copies.
 
-    `duration_us` holds one duration per piece; `profile` times the host's work (its means per
-    operator and thread), multiplied by `host_ratio`. Backward runs on its own thread, which
+    `duration_us` holds one duration per piece; `profile` times the host's work (its `statistic`
+    per operator and thread), multiplied by `host_ratio`. Backward runs on its own thread, which
     the main thread waits for. What is captured in a CUDA graph takes one launch. A step ends when
     its host and its device are done, and the host goes on meanwhile; what ran before the first is
     no step.
@@ -231,7 +236,8 @@ def execution_graph(
         bounds = walk.step(step, [tops[r] for r in rows], [pieces[r] for r in rows])
         if step >= 0 or before:
             marks.append((step, *bounds))
-    return Built(walk.draft.graph(marks, profile, host_ratio), np.array(walk.draft.piece))
+    graph = walk.draft.graph(marks, profile, host_ratio, statistic)
+    return Built(graph, np.array(walk.draft.piece))
 
 
 def _by_top_level(lowered: Lowered) -> tuple[list[int], list[list[int]]]:

@@ -11,9 +11,6 @@ from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.overheads import Profile
 from perfmodel.trace.columns import NONE, Ints
 
-STATISTIC = "mean_us"
-"""Of a profile: only means add up to the host's time. Stalls belong to it: with a tenth trimmed at
-each end, the host of eight shared traces came out 13 % short in the median, with means 3 %."""
 LAG_US = {
     EdgeKind.PROGRAM: 0.0,
     EdgeKind.LAUNCH: 1.5,
@@ -90,13 +87,17 @@ class Draft:
             self.edges.append((source, target, kind))
 
     def graph(
-        self, marks: list[tuple[int, int, int]], profile: Profile, host_ratio: float
+        self,
+        marks: list[tuple[int, int, int]],
+        profile: Profile,
+        host_ratio: float,
+        statistic: str,
     ) -> ExecutionGraph:
-        """The graph with `marks` (step, start, end), its host timed by `profile`."""
+        """The graph with `marks` (step, start, end), its host timed by that of `profile`."""
         duration = np.array(self.duration, np.float64)
         if self.overhead:
             node, kind, op, thread = zip(*self.overhead, strict=True)
-            taken = profile.durations(kind, op, thread, statistic=STATISTIC)
+            taken = profile.durations(kind, op, thread, statistic=statistic)
             duration[list(node)] = taken * host_ratio
         count = len(duration)
         edges = np.array(self.edges, np.int64).reshape(-1, 3)

@@ -85,7 +85,13 @@ def schedule_shapes(
         found = durations_of(placed(lowered.rows, machine), machine)
         assert costs is not None
         profile = costs.profile_of(graph.rank)
-        built = execution_graph(lowered, found.duration_us, profile, host_ratio=costs.ratio)
+        built = execution_graph(
+            lowered,
+            found.duration_us,
+            profile,
+            host_ratio=costs.ratio,
+            statistic=costs.statistic,
+        )
         built = repeating(built, lowered) if repeats else built
         notes = (*graph.notes, *lowered.notes)
     if repeats and loading_us:

@@ -14,7 +14,7 @@ def test_every_profile_times_whatever_a_host_does(shipped: Shipped) -> None:
     profile = load_profile(shipped.name)
     assert all(profile.lookup(kind, "an unknown op", "an unknown thread") >= 0 for kind in TYPES)
     assert profile.provenance.traces
-    assert profile.provenance.profiler_us_per_event == 2
+    assert 1 <= profile.provenance.profiler_us_per_event <= 2
     if shipped.host is not None:
         host(shipped.host)
 
