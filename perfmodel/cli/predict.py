@@ -139,7 +139,8 @@ def predict(
       perfmodel predict --workload dlrm-dcnv2 --batch 55296 --hardware dgx-h100 --nodes 4
       perfmodel predict trace.json.gz --format json -o prediction.json
     """
-    target = Output(format, output, source=trace)
+    inputs = [each for each in (workload, et, overheads, *(hardware or ())) if each]
+    target = Output(format, output, source=trace, sources=inputs)
     check_figure(figure, trace)
     if save_overheads:
         check_writable(save_overheads, trace)
