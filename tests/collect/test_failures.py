@@ -29,6 +29,13 @@ TINY = {
 def started(
     folder: Path, *words: str, before: Callable[[], None] | None = None
 ) -> subprocess.Popen[str]:
+    """The collector, in a process that hears SIGINT even if the tests run in the background."""
+
+    def prepare() -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if before:
+            before()
+
     return subprocess.Popen(
         [sys.executable, "-W", "ignore", "-m", "perfmodel.collect", *words, "-o", str(folder)],
         cwd=ROOT,
@@ -36,7 +43,7 @@ def started(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=before,
+        preexec_fn=prepare,
         start_new_session=True,
     )
 
