@@ -39,15 +39,9 @@ MOST_GROWTH = 1.5
 
 def as_rank(found: Scheduled, rank: int) -> Scheduled:
     """What one rank does, done by another."""
-    import numpy as np
+    from perfmodel.graph import copies
 
-    graph = found.timeline.graph
-    moved = replace(
-        graph,
-        nodes_=replace(graph.nodes_, rank=np.full(len(graph), rank, np.int64)),
-        marks=replace(graph.marks, rank=np.full(len(graph.marks.rank), rank, np.int64)),
-        resources=tuple(f"{rank}/{name.partition('/')[2]}" for name in graph.resources),
-    )
+    moved = copies.as_rank(found.timeline.graph, rank)
     timeline = replace(found.timeline, graph=moved)
     return replace(found, timeline=timeline, built=replace(found.built, graph=moved))
 

@@ -26,9 +26,6 @@ _WORDS = {
 
 _OURS = {word.lower(): ours for ours, words in _WORDS.items() for word in words}
 
-FLOATING = ("fp32", "fp16", "bf16", "fp64", "fp8", "nvfp4")
-"""Types that a change of a model's precision changes."""
-
 
 def dtype_of_torch(word: str) -> str | None:
     """`fp32` for `float` or `Float`, `bf16` for `c10::BFloat16`, …; None for a word not known."""

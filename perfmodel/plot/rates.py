@@ -48,16 +48,15 @@ def rates_figure(frame: Frame, *, title: str = "") -> Figure:
         ):
             for kind in dict.fromkeys(device[group == name].tolist()):
                 rows = np.flatnonzero((group == name) & (device == kind))
-                rows = rows[np.argsort(count[rows], kind="stable")]
+                rings = {"color": colours[kind], "marker": "o", "markerfacecolor": "none"}
+                best = rows[np.lexsort((-predicted[rows], count[rows]))]
+                best = best[np.unique(count[best], return_index=True)[1]]
+                others = np.setdiff1d(rows, best)
                 axes.plot(
-                    count[rows],
-                    predicted[rows] * PER_MILLION,
-                    color=colours[kind],
-                    marker="o",
-                    markerfacecolor="none",
-                    linewidth=1.0,
-                    label=kind,
+                    count[best], predicted[best] * PER_MILLION, linewidth=1.0, label=kind, **rings
                 )
+                if len(others):
+                    axes.plot(count[others], predicted[others] * PER_MILLION, linestyle="", **rings)
                 axes.scatter(count[rows], published[rows] * PER_MILLION, color=colours[kind], s=16)
             _finish(axes, name, count[group == name])
     return figure

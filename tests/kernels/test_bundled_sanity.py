@@ -11,6 +11,7 @@ from perfmodel import hardware
 from perfmodel.duration import durations_of, explanations_of
 from perfmodel.kernels.learned.curves import has_curve
 from perfmodel.kernels.learned.store import bundled_models
+from perfmodel.kernels.model import KERNELS
 from perfmodel.ops.rows import Rows
 
 DEVICES = ("p4", "v100-pcie-32gb", "a100-sxm-80gb", "h100-sxm", "mi300x")
@@ -53,6 +54,18 @@ def test_elementwise_times_are_continuous(
     rows = [{"op": kind[0], "dtype": kind[1], "rows": size + more, "cols": 1} for more in (0, 1)]
     one, next_to_it = us(device, *rows)
     assert next_to_it == pytest.approx(one, rel=20 / size + 1e-9)
+
+
+@pytest.mark.parametrize("device", ["v100-pcie-32gb", "p100-pcie-16gb", "a100-pcie-40gb"])
+@pytest.mark.parametrize("op", ["relu", "mul", "add_scalar"])
+def test_kernels_that_the_floor_of_their_measurements_hid_take_what_physics_says(
+    device: str, op: str
+) -> None:
+    """Event timings of 24 us and more tell nothing of kernels of 2 us."""
+    target = hardware.device(device)
+    row = Rows.of([{"op": op, "dtype": "fp32", "rows": 3, "cols": 16}])
+    physics = KERNELS["gpu/vector/heuristic"].estimate(row, target).duration_us[0]
+    assert durations_of(row, target).duration_us[0] == pytest.approx(physics, rel=0.3)
 
 
 def test_indices_are_not_a_matter_of_elements() -> None:

@@ -12,7 +12,7 @@ from perfmodel.graph.kinds import NodeKind
 from perfmodel.graph.ops import Op, OpGraph, Tensor
 from perfmodel.hardware import cluster
 from perfmodel.overheads import Profile, Statistic
-from perfmodel.prediction.host_costs import HostCosts
+from perfmodel.prediction.host_costs import HostCosts, host_costs
 from perfmodel.prediction.scheduled import Scheduled, met, schedule_shapes
 from perfmodel.prediction.shapes import predict_shapes
 
@@ -133,3 +133,15 @@ def test_a_rank_alone_waits_for_nobody() -> None:
     graph = _graph(0, RELU, _reduce())
     result, _ = predict_shapes([graph], MACHINE, name="one", costs=replace(COSTS, of_rank={}))
     assert len(result.ranks) == 1
+
+
+def test_stalls_count_in_a_profile_of_ones_own_and_not_in_the_packages() -> None:
+    graph = OpGraph((Op("aten::relu", (VALUES,), (VALUES,)),))
+    rare = Statistic(100, 9.0, 30.0, *(2.0,) * 5, 2.0)
+    kinds = ("T1", "T2", "T3", "T4", "T5", "op_without_launch")
+    profile = Profile({(kind, None, None): rare for kind in kinds})
+    launched = []
+    for costs in (HostCosts(profile, 1.0, ""), replace(host_costs(MACHINE), profile=profile)):
+        nodes = schedule_shapes(graph, MACHINE, costs).timeline.graph.nodes_
+        launched.append(nodes.duration_us[nodes.kind == NodeKind.LAUNCH].tolist())
+    assert launched == [[9.0], [2.0]]
