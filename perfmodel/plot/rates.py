@@ -49,8 +49,8 @@ def rates_figure(frame: Frame, *, title: str = "") -> Figure:
             for kind in dict.fromkeys(device[group == name].tolist()):
                 rows = np.flatnonzero((group == name) & (device == kind))
                 rings = {"color": colours[kind], "marker": "o", "markerfacecolor": "none"}
-                best = rows[np.lexsort((-predicted[rows], count[rows]))]
-                best = best[np.unique(count[best], return_index=True)[1]]
+                rows = rows[np.lexsort((-predicted[rows], count[rows]))]
+                best = rows[np.unique(count[rows], return_index=True)[1]]
                 others = np.setdiff1d(rows, best)
                 axes.plot(
                     count[best], predicted[best] * PER_MILLION, linewidth=1.0, label=kind, **rings

@@ -28,6 +28,15 @@ def test_groups_get_axes_and_devices_lines_sorted_by_count() -> None:
     assert first.get_yscale() == second.get_xscale() == "log"
 
 
+def test_a_line_joins_the_fastest_of_as_many_devices() -> None:
+    """One node of eight and two of four: the slower has a ring off the line."""
+    two_of_four = {"device": "h100", "devices": 8, "published": 1e6, "predicted": 2e6}
+    rates = {name: [*RATES[name], two_of_four.get(name, "dlrm")] for name in RATES}
+    line, rest = rates_figure(rates).axes[0].lines
+    assert list(line.get_ydata()) == pytest.approx([2.5, 5])
+    assert list(rest.get_ydata()) == pytest.approx([2])
+
+
 def test_no_rates_are_a_usage_error() -> None:
     """An empty frame says so instead of drawing empty axes."""
     with pytest.raises(UsageError, match="no rates"):
