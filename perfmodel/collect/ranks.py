@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -75,3 +76,6 @@ def _run_rank(
         raise SystemExit(f"error: rank {ranks.rank}: {error}") from None
     finally:
         leave_group(backend)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # threads of Gloo that outlive the group now and then abort an orderly exit
