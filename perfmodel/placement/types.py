@@ -1,0 +1,96 @@
+"""Per table: how it is sharded over which ranks, in which memory it lies, what caches its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from perfmodel.errors import WorkloadError
+
+Sharding = Literal["data_parallel", "table_wise", "column_wise", "row_wise", "table_row_wise"]
+Tier = Literal["hbm", "host", "storage"]
+"""The memory that holds all rows: the device's, the host's, or a drive."""
+CacheAt = Literal["hbm", "host", "nic_local", "nic_remote"]
+"""Where a cache lies: device memory, host memory, or an adapter, which holds rows of its own rank's
+tables (`nic_local`) or of other ranks' (`nic_remote`)."""
+RowDtype = Literal["fp32", "fp16", "bf16", "fp8", "int8", "int4"]
+
+
+@dataclass(frozen=True)
+class RowCache:
+    """A cache of rows, one on each rank, shared by all tables that name it.
+
+    `policy` is a name of `perfmodel.locality.POLICIES`.
+    """
+
+    name: str
+    at: CacheAt
+    capacity_bytes: float
+    policy: str = "lru"
+
+    def __post_init__(self) -> None:
+        if not self.capacity_bytes > 0:
+            raise WorkloadError(f"cache {self.name!r}: a capacity of {self.capacity_bytes:g} bytes")
+
+
+@dataclass(frozen=True)
+class TablePlacement:
+    """One table: its shards are on `ranks`, one on each and in this order.
+
+    `data_parallel`: the whole table on every one of them; `table_wise`: one rank; `column_wise` and
+    `row_wise`: equal parts; `table_row_wise`: equal row-wise parts on the ranks of one node. The
+    `hot_rows` most popular rows are replicated in every rank's device memory as well (or, with a
+    host tier, live there while a step needs them); lookups of these go there. `caches` are names of
+    the placement's.
+    """
+
+    sharding: Sharding
+    ranks: tuple[int, ...]
+    tier: Tier = "hbm"
+    dtype: RowDtype = "fp32"
+    hot_rows: int = 0
+    caches: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.ranks or len(set(self.ranks)) != len(self.ranks) or min(self.ranks) < 0:
+            raise WorkloadError(f"placement: ranks {self.ranks} cannot hold one shard each")
+        if self.sharding == "table_wise" and len(self.ranks) != 1:
+            raise WorkloadError(f"placement: table_wise on {len(self.ranks)} ranks: expected one")
+        if self.hot_rows < 0:
+            raise WorkloadError(f"placement: {self.hot_rows} hot rows")
+
+
+@dataclass(frozen=True)
+class Placement:
+    """All tables of a workload, in its order, and the caches that they share."""
+
+    tables: tuple[TablePlacement, ...]
+    caches: tuple[RowCache, ...] = ()
+
+    def __post_init__(self) -> None:
+        known = [cache.name for cache in self.caches]
+        if len(set(known)) != len(known):
+            raise WorkloadError(f"placement: two caches of one name among {', '.join(known)}")
+        for number, table in enumerate(self.tables):
+            for name in table.caches:
+                if name not in known:
+                    raise WorkloadError(
+                        f"placement: tables[{number}]: cache {name!r} is not among "
+                        f"{', '.join(known) or 'none'}"
+                    )
+
+    def cache(self, name: str) -> RowCache:
+        """The cache of that name."""
+        return next(cache for cache in self.caches if cache.name == name)
+
+    def edited(
+        self,
+        edit: Callable[[int, TablePlacement], dict[str, Any]],
+        *,
+        caches: tuple[RowCache, ...] = (),
+    ) -> Placement:
+        """Each table with the fields that `edit` (its number, its placement) gives it, and
+        `caches` beside those that there are."""
+        tables = [replace(table, **edit(number, table)) for number, table in enumerate(self.tables)]
+        return Placement(tuple(tables), self.caches + caches)
