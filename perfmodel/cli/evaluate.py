@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from perfmodel.cli import (
     evaluate_collectives,
+    evaluate_designs,
     evaluate_kernels,
     evaluate_ops,
     evaluate_published,
@@ -23,6 +24,7 @@ Examples:
   perfmodel evaluate steps --truth truth.csv --hardware my-machine.toml
   perfmodel evaluate collectives --curves curves.csv --data points.csv.gz
   perfmodel evaluate published --mlperf mlperf_dlrm.csv
+  perfmodel evaluate designs                  what papers published about co-designs
   perfmodel evaluate NOUN --help              more, with examples
 """
 evaluate = verb_of(
@@ -33,4 +35,5 @@ evaluate = verb_of(
     evaluate_ops.ops,
     evaluate_steps.steps,
     evaluate_published.published,
+    evaluate_designs.designs,
 )

@@ -1,0 +1,101 @@
+"""NVIDIA's DLRM: the MLPerf submission in HugeCTR, and its TensorFlow 2 example."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perfmodel.units import US_PER_MS
+from perfmodel.validate.designs.figures import CASES, Figure
+from perfmodel.validate.designs.lab import Lab
+from perfmodel.workload import Workload, load_workload
+
+MS = "ms per iteration"
+EXAMPLE = (
+    "NVIDIA/DeepLearningExamples, TensorFlow2/Recommendation/DLRM/README.md: global batch 65,536; "
+    "read in the repository"
+)
+FUSED_LIKE = "which kernels XLA and distributed-embeddings fuse: as HugeCTR, launched one by one"
+PYTORCH = "one GPU: the operators of NVIDIA's PyTorch example for its TensorFlow 2 one"
+
+
+@CASES.register("V1")
+def hugectr(lab: Lab) -> Iterator[Figure]:
+    """One DGX A100, global batch 55,296, evaluations left out."""
+    workload = load_workload("dlrm-mlperf").with_(evaluation__included=False)
+    machine = lab.machine("dgx-a100-80gb")
+    yield Figure(
+        "V1-mlperf",
+        "HugeCTR, MLPerf v1.0, 8 A100",
+        MS,
+        1.546,
+        lab.step(workload, machine).step_us / US_PER_MS,
+        25.0,
+        "training_results_v1.0, NVIDIA dgxa100_ngc21.05_merlin_hugectr, result_0: read in the log",
+        ("unmodelled_sample_bytes of the workload saw this submission's rate",),
+    )
+
+
+def _precision(workload: Workload, precision: str) -> Workload:
+    exchange = "fp16" if precision == "fp16" else "fp32"
+    return workload.with_(
+        implementation__precision=precision, implementation__exchange_precision=exchange
+    )
+
+
+@CASES.register("V2")
+def several(lab: Lab) -> Iterator[Figure]:
+    """Eight A100 80 GB: the large and the extra-large model, mixed precision and TF32."""
+    machine = lab.machine("dgx-a100-80gb")
+    published = {
+        ("large", "fp16"): 4.92,
+        ("extra-large", "fp16"): 5.42,
+        ("large", "tf32"): 6.98,
+        ("extra-large", "tf32"): 6.60,
+    }
+    for (size, precision), target in published.items():
+        workload = _precision(load_workload(f"nvidia-dlrm-{size}"), precision)
+        yield Figure(
+            f"V2-{size}-{'amp' if precision == 'fp16' else precision}",
+            f"NVIDIA's {size} DLRM, {precision}, 8 A100 80 GB",
+            MS,
+            target,
+            lab.step(workload, machine).step_us / US_PER_MS,
+            30.0,
+            EXAMPLE,
+            (FUSED_LIKE,),
+        )
+
+
+@CASES.register("V3")
+def alone(lab: Lab) -> Iterator[Figure]:
+    """The small model on one GPU, mixed precision."""
+    for name, target in (("a100-sxm-80gb", 14.66), ("v100-sxm2-32gb", 31.8)):
+        machine = lab.machine(name)
+        yield Figure(
+            f"V3-small-{name.partition('-')[0]}",
+            f"NVIDIA's small DLRM, mixed precision, one {name}",
+            MS,
+            target,
+            lab.step("nvidia-dlrm-small", machine).step_us / US_PER_MS,
+            25.0,
+            EXAMPLE,
+            (PYTORCH,),
+        )
+
+
+@CASES.register("V15")
+def multi_hot(lab: Lab) -> Iterator[Figure]:
+    """Bytes looked up per sample: multi-hot DLRM-DCNv2 over one-hot DLRM."""
+    read = {
+        name: sum(table.pooling * table.dim for table in load_workload(name).tables)
+        for name in ("dlrm-dcnv2", "dlrm-mlperf")
+    }
+    yield Figure(
+        "V15-multi-hot",
+        "bytes looked up per sample, DLRM-DCNv2 over DLRM",
+        "ratio",
+        8.23,
+        read["dlrm-dcnv2"] / read["dlrm-mlperf"],
+        0.02,
+        "facebookresearch/dlrm, torchrec_dlrm/README.MD: 214 lookups over 26; derived",
+    )

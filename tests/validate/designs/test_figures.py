@@ -1,0 +1,76 @@
+"""Published figures: what holds, and that predictions follow the machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from perfmodel.errors import PerfmodelError
+from perfmodel.hardware import Cluster
+from perfmodel.validate.designs import CASES, Figure, Lab, evaluate_designs
+
+EXACT = ("V15",)
+"""Cases that no machine has a part in."""
+
+
+def figure(target: float | tuple[float, float], predicted: float, tolerance: float) -> Figure:
+    return Figure("V0", "a figure", "ms", target, predicted, tolerance, "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("target", "predicted", "tolerance", "error_pct", "holds"),
+    [
+        (10.0, 12.5, 25.0, 25.0, True),
+        (10.0, 12.6, 25.0, 26.0, False),
+        (10.0, 7.5, 25.0, -25.0, True),
+        (10.0, 10.0, 0.0, 0.0, True),
+        (10.0, 10.001, 0.0, 0.01, False),
+        ((5.0, 29.0), 29.0, 0.0, 0.0, True),
+        ((5.0, 29.0), 58.0, 0.0, 100.0, False),
+        ((-72.0, -41.0), -82.0, 0.0, -13.889, False),
+    ],
+)
+def test_a_figure_holds_within_its_tolerance_or_band(
+    target: float | tuple[float, float],
+    predicted: float,
+    tolerance: float,
+    error_pct: float,
+    holds: bool,
+) -> None:
+    found = figure(target, predicted, tolerance)
+    assert found.error_pct == pytest.approx(error_pct, abs=1e-3)
+    assert found.holds is holds
+
+
+def test_an_unknown_case_is_refused() -> None:
+    with pytest.raises(PerfmodelError, match="unknown published figure 'V99'"):
+        evaluate_designs(only=["V99"])
+
+
+def halved(machine: Cluster) -> Cluster:
+    """Every bandwidth of the device, its links and its adapters, at half."""
+    device = machine.node.device
+    slower = replace(
+        device,
+        hbm_gb_per_s=device.hbm_gb_per_s / 2,
+        l2_gb_per_s=None if device.l2_gb_per_s is None else device.l2_gb_per_s / 2,
+        pcie_gb_per_s=None if device.pcie_gb_per_s is None else device.pcie_gb_per_s / 2,
+    )
+    return replace(machine, node=replace(machine.node, device=slower))
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in EXACT])
+def test_predicted_figures_follow_the_devices_bandwidth(name: str) -> None:
+    usual = evaluate_designs(only=[name]).figures
+    slower = evaluate_designs(Lab(halved), only=[name]).figures
+    assert [figure.id for figure in usual] == [figure.id for figure in slower]
+    for before, after in zip(usual, slower, strict=True):
+        if "exact" not in before.provenance:
+            assert after.predicted != pytest.approx(before.predicted, rel=1e-3), before.id
+
+
+def test_ids_begin_with_their_case() -> None:
+    found = evaluate_designs(only=["V15"]).figures
+    assert [figure.id for figure in found] == ["V15-multi-hot"]
+    assert found[0].predicted == pytest.approx(214 / 26)
