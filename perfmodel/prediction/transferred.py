@@ -6,6 +6,7 @@ ratio of the kernel's class elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from perfmodel import hardware as catalogue
 from perfmodel.errors import TraceError
 from perfmodel.graph.kinds import NodeKind, Scope
 from perfmodel.graph.opgraph import op_graph
-from perfmodel.graph.ops import NO_OP
+from perfmodel.graph.ops import NO_OP, OpGraph
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, Device, Part, cluster
 from perfmodel.lowering.observed import launched_by, uses_tf32, with_placement
@@ -115,14 +116,20 @@ def _of_namesakes(
 
     Kernels that were launched before the recording began have no op; later ones like them have.
     """
+    key = namesakes(trace, graph, rows)
+    found = _mean_of_group(key, ratio, taken)
+    return np.where(np.isnan(found), _mean_of_group(key[:, :2], ratio, taken), found)
+
+
+def namesakes(trace: Trace, graph: ExecutionGraph, rows: Ints) -> Ints:
+    """Rank, name and grid of the operations in `rows` of the graph's nodes `[n, 3]`."""
     key = np.zeros((len(rows), 3), np.int64)
     key[:, 0] = graph.nodes_.rank[rows]
     for rank in trace.ranks:
         own = key[:, 0] == rank.rank
         events = graph.nodes_.row[rows[own]]
         key[own, 1], key[own, 2] = rank.name[events], rank.grid[events]
-    found = _mean_of_group(key, ratio, taken)
-    return np.where(np.isnan(found), _mean_of_group(key[:, :2], ratio, taken), found)
+    return key
 
 
 def _mean_of_group(key: Ints, ratio: Floats, taken: Floats) -> Floats:
@@ -142,19 +149,29 @@ def _modelled(
 
     Raises `TraceError` where the trace records no shapes.
     """
-    graphs = {found.rank: found for found in op_graph(trace)}
     tf32_matmul = any(uses_tf32(rank) for rank in trace.ranks)
     found = np.full(len(rows), np.nan)
+    for ops, own, launched, kinds in launches(trace, graph, rows):
+        ratio = op_ratios(ops, source, target, tf32_matmul=tf32_matmul)
+        for at, op, kind in zip(own.tolist(), launched.tolist(), kinds, strict=True):
+            known = None if op == NO_OP else ratio(op, kind)
+            found[at] = np.nan if known is None else known
+    return found
+
+
+def launches(
+    trace: Trace, graph: ExecutionGraph, rows: Ints
+) -> Iterator[tuple[OpGraph, Ints, Ints, list[str]]]:
+    """Per rank its ops, which of `rows` it ran, the op that launched each, and their kinds.
+
+    Raises `TraceError` where the trace records no shapes.
+    """
+    graphs = {found.rank: found for found in op_graph(trace)}
     ranks = graph.nodes_.rank[rows]
     for rank, links in zip(trace.ranks, trace.links, strict=True):
         ops = with_placement(graphs[rank.rank], rank, links)
-        ratio = op_ratios(ops, source, target, tf32_matmul=tf32_matmul)
         op_of_row = np.full(len(rank), NO_OP, np.int64)
         op_of_row[links.device_rows] = launched_by(ops, rank, links)
         own = np.flatnonzero(ranks == rank.rank)
-        launched = op_of_row[graph.nodes_.row[rows[own]]]
-        kinds = graph.nodes_.kind[rows[own]]
-        for at, op, kind in zip(own.tolist(), launched.tolist(), kinds.tolist(), strict=True):
-            known = None if op == NO_OP else ratio(op, _KIND[NodeKind(kind)])
-            found[at] = np.nan if known is None else known
-    return found
+        kinds = [_KIND[NodeKind(kind)] for kind in graph.nodes_.kind[rows[own]].tolist()]
+        yield ops, own, op_of_row[graph.nodes_.row[rows[own]]], kinds

@@ -1,0 +1,87 @@
+"""Thousands of configurations of one graph in a single pass in topological order.
+
+Durations may be float32, so that a block of them is small; ends are summed in float64, since a
+step is a sum of thousands of them. Edges within a step only: what a step carries to later ones is
+`timeline.periods`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import UsageError
+from perfmodel.graph.types import ExecutionGraph
+from perfmodel.trace.columns import Floats, Ints
+
+Durations = NDArray[np.float32] | Floats
+"""`[nodes, configurations]` microseconds."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A graph as the arrays of its traversal: edges sorted by target, `first` of each node."""
+
+    graph: ExecutionGraph
+    order: Ints
+    first: Ints
+    source: Ints
+    lag_us: Floats
+    overlap_frac: Floats
+
+    @classmethod
+    def of(cls, graph: ExecutionGraph) -> Walk:
+        """Once per graph, for any number of blocks of configurations."""
+        first, by_target = graph.predecessors
+        edges = graph.edges_
+        return cls(
+            graph,
+            graph.order.astype(np.int64),
+            first.astype(np.int64),
+            edges.source[by_target].astype(np.int64),
+            edges.lag_us[by_target].astype(np.float64),
+            edges.overlap_frac[by_target].astype(np.float64),
+        )
+
+    def end_us(self, duration_us: Durations, nodes: Ints | None = None) -> Floats:
+        """When `nodes` (default: all) end `[nodes, configurations]`.
+
+        Raises `UsageError` where `duration_us` is not one row per node.
+        """
+        from perfmodel.timeline.compiled import end_us_of_marks
+
+        if duration_us.ndim != 2 or len(duration_us) != len(self.graph):
+            raise UsageError(
+                f"durations of shape {duration_us.shape}: expected [{len(self.graph)} nodes, "
+                "configurations]"
+            )
+        kept = np.arange(len(self.graph)) if nodes is None else nodes.astype(np.int64)
+        found: Floats = end_us_of_marks(
+            self.order,
+            self.first,
+            self.source,
+            self.lag_us,
+            self.overlap_frac,
+            self.graph.nodes_.release_us.astype(np.float64),
+            np.ascontiguousarray(duration_us),
+            kept,
+        )
+        return found
+
+    def step_us(self, duration_us: Durations) -> Floats:
+        """Duration of each row of `graph.marks` `[marks, configurations]`."""
+        marks = self.graph.marks
+        count = len(marks.end)
+        ends = self.end_us(duration_us, np.concatenate([marks.end, marks.start]))
+        found: Floats = ends[:count] - ends[count:]
+        return found
+
+
+def step_us_in_blocks(graph: ExecutionGraph, blocks: Iterable[Durations]) -> Iterator[Floats]:
+    """`Walk.step_us` of each block in turn: no more than one is held at a time."""
+    walk = Walk.of(graph)
+    for block in blocks:
+        yield walk.step_us(block)

@@ -1,0 +1,67 @@
+"""Many configurations in one pass are what each is alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from graph.drawn import any_trace, quick
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny import Tiny, made_graph
+
+from perfmodel.errors import UsageError
+from perfmodel.graph.types import ExecutionGraph
+from perfmodel.timeline.batched import Walk, step_us_in_blocks
+from perfmodel.timeline.schedule import schedule
+
+NODES = {
+    "begin": ("host", 0.0, 5.0),
+    "a": ("gpu", 7.0, 20.0),
+    "b": ("gpu", 28.0, 10.0),
+    "sync": ("host", 41.0, 4.0),
+}
+EDGES = [("begin", "a", 2.0), ("begin", "sync"), ("a", "b", 1.0), ("b", "sync", 3.0)]
+
+
+def four(**columns: object) -> ExecutionGraph:
+    """Two kernels on one stream, and a host that waits for the second: 2 + 20 + 1 + 10 + 3 + 4."""
+    return made_graph(NODES, EDGES, **columns)
+
+
+def slower(graph: ExecutionGraph) -> np.ndarray:
+    """The usual durations, and those where `a` takes 40."""
+    slow = graph.nodes_.duration_us.copy()
+    slow[graph.labels.index("a")] = 40.0
+    return np.stack([graph.nodes_.duration_us, slow], axis=1)
+
+
+def test_two_configurations_by_hand() -> None:
+    graph = four()
+    taken = slower(graph)
+    found = schedule(graph, taken)
+    assert found.step_us.tolist() == [[40.0, 60.0]]
+    assert found.one(1).start_us.tolist() == schedule(graph, taken[:, 1]).start_us.tolist()
+    assert found.one(0).slack_us.tolist() == schedule(graph).slack_us.tolist()
+
+
+@quick
+@given(any_trace(), st.integers(1, 130), st.integers(0, 2**32 - 1))
+def test_as_one_by_one(tiny: Tiny, count: int, seed: int) -> None:
+    graph = tiny.graph()
+    factor = np.random.default_rng(seed).uniform(0.1, 10.0, (len(graph), count))
+    taken = (graph.nodes_.duration_us[:, None] * factor).astype(np.float32)
+    each = [schedule(graph, column.astype(np.float64)).step_us for column in taken.T]
+    np.testing.assert_allclose(Walk.of(graph).step_us(taken), np.stack(each, axis=1), atol=1e-6)
+    blocks = [taken[:, begin : begin + 50] for begin in range(0, count, 50)]
+    found = np.concatenate(list(step_us_in_blocks(graph, blocks)), axis=1)
+    np.testing.assert_allclose(found, np.stack(each, axis=1), atol=1e-6)
+
+
+def test_overlap_is_a_share_of_each_configurations_own_duration() -> None:
+    graph = four(overlap=np.array([0.0, 0.0, 0.5, 0.0]))
+    assert Walk.of(graph).step_us(slower(graph)).tolist() == [[30.0, 40.0]]
+
+
+def test_durations_of_another_graph_are_an_error() -> None:
+    with pytest.raises(UsageError, match=r"expected \[4 nodes, configurations\]"):
+        Walk.of(four()).step_us(np.zeros((5, 3)))
