@@ -61,14 +61,28 @@ class Implementation:
     beyond what is modelled: fitted, its source names the rows that it saw.
     """
 
-    name: Literal["pytorch", "reference", "fbgemm", "torchrec", "hugectr", "nvidia"] = "pytorch"
+    name: Literal[
+        "pytorch",
+        "reference",
+        "fbgemm",
+        "torchrec",
+        "hugectr",
+        "nvidia",
+        "distributed_embeddings",
+    ] = "pytorch"
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     table_precision: Literal["fp32", "fp16"] = "fp32"
     exchange_precision: Literal["fp32", "fp16", "bf16"] = "fp32"
     optimizer_style: Literal["default", "loop", "foreach", "fused"] = "default"
-    sharding: Literal["table_wise", "row_wise", "balanced", "planned", "hybrid", "bucketed"] = (
-        "table_wise"
-    )
+    sharding: Literal[
+        "table_wise",
+        "row_wise",
+        "balanced",
+        "planned",
+        "hybrid",
+        "bucketed",
+        "memory_balanced",
+    ] = "table_wise"
     data_parallel_max_bytes: int = 0
     ddp_bucket_bytes: int = 25 << 20
     cuda_graphs: bool = False

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from perfmodel.errors import WorkloadError
 from perfmodel.workload.eager.optimizers import STATES
 from perfmodel.workload.model import Workload
-from perfmodel.workload.planner import CAPACITY_BYTES, bucketed, planned
+from perfmodel.workload.planner import CAPACITY_BYTES, bucketed, memory_balanced, planned
 from perfmodel.workload.tables import Table
 
 FP32_BYTES = 4
@@ -26,18 +26,20 @@ IN_TURN = ("pytorch", "reference", "fbgemm")
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One of `parts` equal row-wise parts of table number `table`; it gets as many lookups."""
+    """One of `parts` equal row-wise parts of table number `table`, each with its share of the
+    lookups; or one of `columns` equal column-wise parts, each with all of them."""
 
     table: int
     parts: int = 1
+    columns: int = 1
 
     def of(self, tables: tuple[Table, ...]) -> Table:
         """The shard as a table."""
         whole = tables[self.table]
-        if self.parts == 1:
+        if self.parts == self.columns == 1:
             return whole
         rows, pooling = -(-whole.rows // self.parts), whole.pooling / self.parts
-        return replace(whole, rows=rows, pooling=pooling)
+        return replace(whole, rows=rows, pooling=pooling, dim=whole.dim // self.columns)
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,9 @@ def plan(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
     `table_wise`: whole tables. `row_wise`: a part of every table on every rank; `hybrid` as well,
     but for the rows that are frequent. `balanced`: tables with more than their share of the lookups
     in parts. `planned`: see `planner`; where links join `linked` ranks each, tables go to these
-    groups. `bucketed`: whole tables, as many on each rank, see `planner`. Tables of at most
-    `data_parallel_max_bytes` are replicated. Raises `WorkloadError` where whole tables are too few
-    for the ranks.
+    groups. `bucketed`: whole tables, as many on each rank; `memory_balanced`: the same, the
+    largest in columns; see `planner`. Tables of at most `data_parallel_max_bytes` are replicated.
+    Raises `WorkloadError` where whole tables are too few for the ranks.
     """
     software = workload.implementation
     numbers = range(len(workload.tables))
@@ -73,6 +75,8 @@ def plan(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
     split = [number for number in numbers if number not in set(replicated)]
     if software.sharding == "bucketed":
         return Plan(_bucketed(workload, split, ranks), replicated)
+    if software.sharding == "memory_balanced":
+        return Plan(_memory_balanced(workload, split, ranks), replicated)
     if software.sharding == "planned":
         return _planned(workload, split, replicated, ranks, min(linked or ranks, ranks))
     if software.sharding in ("row_wise", "hybrid"):
@@ -98,6 +102,19 @@ def _bucketed(workload: Workload, numbers: list[int], ranks: int) -> tuple[tuple
     none: list[list[int]] = [[]]
     held = none * first + bucketed(rows, ranks - first)
     return tuple(tuple(Shard(number) for number in sorted(own)) for own in held)
+
+
+def _memory_balanced(
+    workload: Workload, numbers: list[int], ranks: int
+) -> tuple[tuple[Shard, ...], ...]:
+    """Tables, the largest in columns, so that all ranks have as many and much the same bytes."""
+    elements = {
+        number: workload.tables[number].rows * workload.tables[number].dim for number in numbers
+    }
+    held, columns = memory_balanced(elements, ranks)
+    if not all(held):
+        raise WorkloadError(f"{workload.name}: too few tables for {ranks} ranks, even in columns")
+    return tuple(tuple(Shard(number, columns=columns[number]) for number in own) for own in held)
 
 
 def _planned(

@@ -14,13 +14,12 @@ from collections.abc import Sequence
 
 from perfmodel.graph.ops import BACKWARD, INPUT, OPTIMIZER, Tensor
 from perfmodel.workload.autograd.engine import backward
-from perfmodel.workload.autograd.tape import Gradients, Node, rule, track
+from perfmodel.workload.autograd.tape import Gradients, Node, rule
 from perfmodel.workload.eager.batched import Batched, look_up
 from perfmodel.workload.eager.creation import to_device, to_dtype
 from perfmodel.workload.eager.optimizers import optimizer_step
-from perfmodel.workload.eager.products import mm
 from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.eager.views import t
+from perfmodel.workload.parts.apex_layers import apex_mlp
 from perfmodel.workload.parts.dense import dense_layers
 from perfmodel.workload.parts.embeddings import stream
 from perfmodel.workload.parts.exchange import all_reduce, even_all_to_all
@@ -28,10 +27,9 @@ from perfmodel.workload.parts.fused import fused_tables
 from perfmodel.workload.parts.fused_layers import fused_dot, fused_loss
 from perfmodel.workload.parts.gpu import sent
 from perfmodel.workload.parts.jagged import PREFETCHED
-from perfmodel.workload.parts.mlp import COMPUTE, Layer, parameters
+from perfmodel.workload.parts.mlp import COMPUTE, parameters
 from perfmodel.workload.run import IMPLEMENTATIONS, Run
 
-LAYER = "apex::mlp_layer"
 GRAPH = {"cuda_graph": "step"}
 
 
@@ -73,29 +71,6 @@ def nvidia(r: Recorder, run: Run) -> None:
         if tables is not None:
             _update(r, run, tables, found[mine[-1].tensor_id])
         to_device(r, loss, "cpu")
-
-
-def apex_mlp(r: Recorder, x: Tensor, stack: Sequence[Layer]) -> Tensor:
-    """`x` through the layers: each a matrix product, and a kernel for bias and ReLU."""
-    for layer in stack:
-        product = mm(r, x, t(r, layer.weight))
-        out = r.tensor(product.shape, product.dtype)
-        stream(r, "bias_relu", (product, layer.bias), out)
-        track(r, LAYER, (x, layer.weight, layer.bias), out, x, layer.weight, out)
-        x = out
-    return x
-
-
-@rule(LAYER, "apex::mlp_layer_backward")
-def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    """ReLU's mask and the bias gradient in one kernel, then two products."""
-    (gradient,) = gradients
-    assert gradient is not None
-    x, weight, out = node.saved
-    masked, bias = r.tensor(out.shape, out.dtype), r.tensor((weight.shape[0],), out.dtype)
-    stream(r, "bias_relu_backward", (gradient, out), masked, bias)
-    of_weight = mm(r, t(r, masked), x)
-    return [mm(r, masked, weight) if node.wants[0] else None, of_weight, bias]
 
 
 def _tables(r: Recorder, run: Run) -> Batched | None:

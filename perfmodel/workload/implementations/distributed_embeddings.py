@@ -1,0 +1,140 @@
+"""NVIDIA's DLRM example in TensorFlow 2, with Merlin's distributed-embeddings, Horovod and XLA.
+
+What it stands for: main.py and model.py of NVIDIA/DeepLearningExamples,
+TensorFlow2/Recommendation/DLRM, with `--xla`. Both MLPs are data-parallel; each rank's loader
+brings the keys of its own tables for the global batch, so that only rows travel. XLA makes one
+kernel of what lies between products, gathers and collectives. Every collective waits for Horovod's
+cycle. With one rank all tables are gathered at once. Rows are updated by a scatter that adds
+duplicates one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfmodel.graph.ops import BACKWARD, INPUT, OPTIMIZER, Tensor
+from perfmodel.workload.autograd.engine import backward
+from perfmodel.workload.autograd.tape import Gradients, Node, rule
+from perfmodel.workload.eager.batched import Batched, look_up
+from perfmodel.workload.eager.creation import to_dtype
+from perfmodel.workload.eager.optimizers import optimizer_step
+from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.parts.apex_layers import apex_mlp
+from perfmodel.workload.parts.dense import dense_layers
+from perfmodel.workload.parts.embeddings import stream
+from perfmodel.workload.parts.exchange import all_reduce, all_to_all_call
+from perfmodel.workload.parts.fused import fused_tables
+from perfmodel.workload.parts.fused_layers import fused_dot, fused_loss
+from perfmodel.workload.parts.gpu import sent
+from perfmodel.workload.parts.horovod import negotiated
+from perfmodel.workload.parts.jagged import PREFETCHED
+from perfmodel.workload.parts.mlp import COMPUTE
+from perfmodel.workload.parts.pooled import dims_of
+from perfmodel.workload.run import IMPLEMENTATIONS, Run
+
+
+@IMPLEMENTATIONS.register("distributed_embeddings")
+def distributed_embeddings(r: Recorder, run: Run) -> None:
+    """One step of one rank."""
+    r.is_bare = True
+    workload = run.workload
+    dtype = COMPUTE[workload.implementation.precision]
+    layers = dense_layers(r, workload, dtype)
+    with r.during(INPUT), r.with_attributes(PREFETCHED):
+        sent(r, (run.batch, workload.model.dense_features), "fp32", pinned=True)
+        sent(r, (run.global_batch, len(run.tables)), "int32", pinned=True)
+    dense, labels = r.tensor((run.batch, workload.model.dense_features)), r.tensor((run.batch, 1))
+    tables = fused_tables(r, run, run.tables, run.global_batch, is_modern=True)
+    rows = _rows(r, run, tables)
+    sparse = _exchanged(r, run, rows, dtype)
+    if dtype != "fp32":
+        _cast_weights(r, layers.parameters)
+    features = apex_mlp(r, to_dtype(r, dense, dtype), layers.bottom)
+    joined = fused_dot(r, features, sparse, workload.top_width)
+    output = apex_mlp(r, joined, layers.top)
+    if not run.train:
+        return
+    found = backward(r, fused_loss(r, output, labels))
+    gradients = [found[weight.tensor_id] for weight in layers.parameters]
+    with r.during(BACKWARD):
+        if run.ranks > 1:
+            summed = r.tensor((sum(gradient.elements for gradient in gradients),))
+            negotiated(r, summed, gradients)
+            all_reduce(r, summed, run.ranks)
+    with r.during(OPTIMIZER):
+        _update(r, run, tables, found[rows.tensor_id])
+        masters = [r.tensor(weight.shape) for weight in layers.parameters]
+        if run.ranks > 1:
+            gradients = [r.view(summed, x.shape, x.strides) for x in gradients]
+        optimizer_step(r, workload.training.dense_optimizer, "loop", masters, gradients)
+
+
+def _rows(r: Recorder, run: Run, tables: Batched) -> Tensor:
+    """Rows of the rank's tables, `[global batch, dims of its slices]`, as they are stored."""
+    bags = run.global_batch * len(run.tables)
+    keys = r.tensor((bags,), "int64"), r.tensor((bags + 1,), "int64")
+    tape, r.tape = r.tape, None
+    found = look_up(r, tables, *keys, run.global_batch)
+    r.tape = tape
+    if tape is not None:
+        tape.parameter(found)
+    return found
+
+
+def _exchanged(r: Recorder, run: Run, rows: Tensor, dtype: str) -> Tensor:
+    """Rows of all tables for the own samples, `[batch, tables, dim]`, in the compute dtype."""
+    out = r.tensor((run.batch, len(run.workload.tables), run.workload.dim), dtype)
+    if run.ranks == 1:
+        stream(r, "cast", (rows,), out)
+    else:
+        stream(r, "unsorted", (_all_to_all(r, run, _cast(r, rows, dtype), returns=False),), out)
+    if r.tape is not None:
+        r.tape.add("merlin::exchange", (rows,), (out,), (run,))
+    return out
+
+
+@rule("merlin::exchange", "merlin::exchange_backward")
+def _exchange_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    """Gradients back to the ranks of their rows; scaled to what is added, in fp32."""
+    (gradient,), (run,) = gradients, node.saved
+    assert gradient is not None
+    if run.ranks > 1:
+        sorted_ = r.tensor((gradient.elements,), gradient.dtype)
+        stream(r, "sorted", (gradient,), sorted_)
+        gradient = _all_to_all(r, run, sorted_, returns=True)
+    out = r.tensor(node.inputs[0].shape)
+    stream(r, "row_gradients", (gradient,), out)
+    return [out]
+
+
+def _all_to_all(r: Recorder, run: Run, given: Tensor, *, returns: bool) -> Tensor:
+    """To each rank its samples' rows, from each those of its slices; or their gradients back."""
+    theirs = [run.batch * dim for dim in dims_of(run)]
+    own = [theirs[run.rank]] * run.ranks
+    sizes = (theirs, own) if returns else (own, theirs)
+    received = r.tensor((sum(sizes[1]),), given.dtype)
+    negotiated(r, given, (given,))
+    all_to_all_call(r, given, received, *sizes, is_async=True)
+    return received
+
+
+def _cast(r: Recorder, x: Tensor, dtype: str) -> Tensor:
+    """One kernel puts rows in the order of ranks and in the compute dtype."""
+    out = r.tensor((x.elements,), dtype)
+    stream(r, "cast", (x,), out)
+    return out
+
+
+def _cast_weights(r: Recorder, weights: Sequence[Tensor]) -> None:
+    """Dense weights, which are kept in fp32, to the dtype of the products."""
+    count = sum(weight.elements for weight in weights)
+    stream(r, "cast_weights", (r.tensor((count,)),), r.tensor((count,), weights[0].dtype))
+
+
+def _update(r: Recorder, run: Run, tables: Batched, gradient: Tensor) -> None:
+    """Gradients of rows added to the tables one by one: duplicates are not summed up before."""
+    vectors, dim = run.global_batch * len(run.tables), run.workload.dim
+    dim = gradient.elements // vectors
+    weights = r.view(tables.weights, (tables.weights.elements // dim, dim), (dim, 1))
+    values = r.view(gradient, (vectors, dim), (dim, 1))
+    r.leaf("aten::index_add_", (weights, 0, r.tensor((vectors,), "int64"), values, 1), weights)
