@@ -45,18 +45,17 @@ def designs(
 def _show(console: Console, found: DesignFigures) -> None:
     from perfmodel.cli.tables import add, new_table, say, show
 
-    titles = ("target", "predicted", "error %", "tolerance %", "holds")
-    table = new_table("Published designs", "id", "figure", "unit", *titles, texts=3)
+    titles = ("predicted", "published", "unit", "error %", "tolerance %", "holds")
+    table = new_table("Published designs", "figure", *titles, texts=1)
     for figure in found.figures:
         target = figure.target
         band = f"{target[0]:g} to {target[1]:g}" if isinstance(target, tuple) else f"{target:g}"
         add(
             table,
             figure.id,
-            figure.title,
-            figure.unit,
-            band,
             f"{figure.predicted:.4g}",
+            band,
+            figure.unit,
             f"{figure.error_pct:+.1f}",
             f"{figure.tolerance_pct:g}",
             "yes" if figure.holds else "no",

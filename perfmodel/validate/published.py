@@ -23,6 +23,19 @@ RATE = {"dlrm": "samples_per_s_logged", "dlrm_dcnv2": "samples_per_s_train_est"}
 """The logged rate contains the evaluations, as the workload's step does."""
 SIZES = {"DLRM small": "nvidia-dlrm-small", "DLRM large": "nvidia-dlrm-large"}
 SIZES |= {"DLRM extra large": "nvidia-dlrm-extra-large"}
+SOFTWARE: dict[str, dict[str, object]] = {
+    "PyTorch (NVIDIA)": {
+        "implementation__name": "nvidia",
+        "implementation__sharding": "bucketed",
+        "implementation__cuda_graphs": True,
+    },
+    "TF2 + distributed-embeddings": {
+        "implementation__name": "distributed_embeddings",
+        "implementation__sharding": "memory_balanced",
+        "implementation__cuda_graphs": False,
+    },
+}
+"""Framework of an example to the settings that stand for it."""
 PRECISIONS = {"AMP": "fp16", "TF32": "tf32", "FP32": "fp32"}
 MACHINES = {
     "A100-80GB": ("dgx-a100-80gb", "a100-sxm-80gb"),
@@ -50,14 +63,15 @@ class Published:
     workload: str
     machine: Cluster
     batch: int
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
     rates: tuple[float, ...] = ()
     names: tuple[str, ...] = ()
 
     @property
     def told(self) -> str:
-        """The settings that differ from the workload's own."""
-        return "".join(f", {value}" for value in dict.fromkeys(self.settings.values()))
+        """Precisions that differ from the workload's own."""
+        precisions = [value for key, value in self.settings.items() if key.endswith("precision")]
+        return "".join(f", {value}" for value in dict.fromkeys(precisions))
 
     @property
     def name(self) -> str:
@@ -154,7 +168,8 @@ def read_examples(path: Path) -> tuple[list[Published], list[LeftOut]]:
                 SIZES[row["model"]],
                 Cluster(name=own.device.name, node=own, nodes=int(_number(row, "n_nodes", where))),
                 int(_number(row, "global_batch", where)),
-                {
+                SOFTWARE[row["framework"]]
+                | {
                     "implementation__precision": precision,
                     "implementation__exchange_precision": exchange,
                 },
@@ -170,7 +185,8 @@ def _no_example(row: Mapping[str, str]) -> str:
         return "not one of NVIDIA's examples"
     if row["phase"] != "train":
         return f"{row['phase']}: the time of a server's or TensorFlow's host, which has no profile"
-    for key, known in (("model", SIZES), ("gpu", MACHINES), ("precision", PRECISIONS)):
+    told = {"model": SIZES, "gpu": MACHINES, "precision": PRECISIONS, "framework": SOFTWARE}
+    for key, known in told.items():
         if row[key] not in known:
             return f"{key} {row[key]!r} is none of {', '.join(known)}"
     return ""

@@ -23,7 +23,8 @@ class Figure:
     """One published figure in its own `unit`: a number that holds within `tolerance_pct`, or a band
     from low to high.
 
-    `provenance`: where it was read, and how sure that is. `assumed`: what the prediction rests on
+    `provenance`: where it was read, and how sure that is; it begins with `exact` where no machine
+    has a part in the figure. `assumed`: what the prediction rests on
     that no source says, and which constants saw the target.
     """
 
