@@ -57,7 +57,7 @@ def halved(machine: Cluster) -> Cluster:
     return replace(machine, node=replace(machine.node, device=slower))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", list(CASES))
 def test_predicted_figures_follow_the_devices_bandwidth(name: str) -> None:
     usual = evaluate_designs(only=[name]).figures
     slower = evaluate_designs(Lab(halved), only=[name]).figures
