@@ -34,7 +34,7 @@ class Link:
 def dims_of(run: Run) -> tuple[int, ...]:
     """The sum of the dims of each rank's shards."""
     tables = run.workload.tables
-    return tuple(sum(tables[shard.table].dim for shard in own) for own in run.plan.shards)
+    return tuple(sum(shard.of(tables).dim for shard in own) for own in run.plan.shards)
 
 
 def pooled_all_to_all(r: Recorder, run: Run, pooled: Tensor, wire: str) -> Tensor:

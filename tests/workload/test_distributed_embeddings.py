@@ -1,0 +1,47 @@
+"""NVIDIA's TensorFlow 2 example: tables in columns, equal collectives, what one rank gathers."""
+
+from __future__ import annotations
+
+from perfmodel.workload import load_workload, op_graph
+from perfmodel.workload.planner import memory_balanced
+from perfmodel.workload.shards import plan
+
+
+def test_tables_are_dealt_out_there_and_back() -> None:
+    """Sixteen tables on four ranks, the largest first: 0 to 3, then 7 down to 4, and so on."""
+    held, columns = memory_balanced({number: 100 - number for number in range(16)}, 4)
+    assert held == [[0, 8, 7, 15], [1, 9, 6, 14], [2, 10, 5, 13], [3, 11, 4, 12]]
+    assert set(columns.values()) == {1}
+
+
+def test_tables_of_more_than_ten_billion_elements_are_halved() -> None:
+    held, columns = memory_balanced({0: 37_000_000_000, 1: 10_000_000_000, 2: 10_000_000_001}, 8)
+    assert columns == {0: 4, 1: 1, 2: 2}
+    assert sorted(number for own in held for number in own) == [0, 0, 0, 0, 1, 2, 2]
+
+
+def test_slices_hold_the_whole_model() -> None:
+    workload = load_workload("nvidia-dlrm-extra-large")
+    slices = [shard for own in plan(workload, 8).shards for shard in own]
+    elements = sum(part.rows * part.dim for part in (s.of(workload.tables) for s in slices))
+    assert elements == sum(table.rows * table.dim for table in workload.tables)
+
+
+def test_all_ranks_call_the_same_collectives_and_send_all_rows_once() -> None:
+    workload = load_workload("nvidia-dlrm-extra-large")
+    graphs = [op_graph(workload, 1024, ranks=8, rank=rank) for rank in range(8)]
+    called = [
+        [op.attributes for op in graph.ops if op.name == "record_param_comms"] for graph in graphs
+    ]
+    kinds = [[each["collective"] for each in own] for own in called]
+    assert all(own == ["all_to_all", "all_to_all", "all_reduce"] for own in kinds)
+    forward = sum(int(own[0]["in_elements"]) for own in called)
+    backward = sum(int(own[1]["out_elements"]) for own in called)
+    assert forward == backward == 1024 * 26 * 128
+
+
+def test_one_rank_gathers_every_table_at_once() -> None:
+    graph = op_graph(load_workload("nvidia-dlrm-extra-large"), 1024)
+    gathers = [op for op in graph.ops if op.name.endswith("forward_unweighted_cuda")]
+    assert [op.attributes["tables"] for op in gathers] == ["26"]
+    assert not [op for op in graph.ops if op.name == "record_param_comms"]
