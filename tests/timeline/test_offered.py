@@ -1,0 +1,115 @@
+"""Latency under an offered rate, against known queues and a simulation of events."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfmodel.errors import UsageError
+from perfmodel.timeline.offered import LoadLatency, Service, latency_under, most_per_s
+
+
+def simulated(
+    service: Service, rate_per_s: float, queries_per_batch: int = 1, seed: int = 1
+) -> np.ndarray:
+    """Latency of many queries: a batch starts when it is full and the one before is done."""
+    rng = np.random.default_rng(seed)
+    batches = 1_000_000 // queries_per_batch
+    arrived = np.cumsum(rng.exponential(1e6 / rate_per_s, batches * queries_per_batch))
+    ready = arrived[queries_per_batch - 1 :: queries_per_batch]
+    shape = 1 / service.scv if service.scv else 0.0
+    taken = np.full(batches, service.period_us)
+    if shape:
+        taken = rng.gamma(shape, service.period_us / shape, batches)
+    before = np.cumsum(taken) - taken
+    start = before + np.maximum.accumulate(ready - before)
+    return np.repeat(start + service.latency_us, queries_per_batch) - arrived
+
+
+def test_exponential_service_is_exact() -> None:
+    """M/M/1 at half load: the wait's mean is one service, its tail exp(-t/2s) / 2."""
+    found = latency_under(Service(100.0, 250.0, 1.0), 5_000.0)
+    assert found.load_frac == pytest.approx(0.5)
+    assert found.mean_us == pytest.approx(350.0)
+    assert found.p99_us == pytest.approx(250 + 200 * np.log(0.5 / 0.01))
+    assert found.p50_us == pytest.approx(250.0)
+
+
+def test_an_idle_server_takes_its_latency() -> None:
+    found = latency_under(Service(100.0, 250.0), 1e-3)
+    assert found.p99_us == pytest.approx(250.0)
+
+
+def test_fixed_service_has_the_mean_of_pollaczek_and_khinchine() -> None:
+    assert latency_under(Service(100.0, 100.0), 8_000.0).mean_us == pytest.approx(100 + 200)
+
+
+@pytest.mark.parametrize("load", [0.3, 0.7, 0.9])
+@pytest.mark.parametrize("scv", [0.0, 0.5, 1.5])
+def test_single_queries_against_events(load: float, scv: float) -> None:
+    service = Service(100.0, 300.0, scv)
+    found, events = latency_under(service, load * 1e4), simulated(service, load * 1e4)
+    assert found.mean_us == pytest.approx(events.mean(), rel=0.08)
+    assert found.p99_us == pytest.approx(np.quantile(events, 0.99), rel=0.12)
+
+
+@pytest.mark.parametrize("load", [0.4, 0.8])
+def test_batches_that_fill_against_events(load: float) -> None:
+    service = Service(100.0, 300.0)
+    rate = load * 1e4 * 32
+    found, events = latency_under(service, rate, queries_per_batch=32), simulated(service, rate, 32)
+    assert found.mean_us == pytest.approx(events.mean(), rel=0.05)
+    assert found.p99_us == pytest.approx(np.quantile(events, 0.99), rel=0.12)
+
+
+def test_a_query_of_several_batches_ends_with_the_last() -> None:
+    found = latency_under(Service(10.0, 30.0), 1.0, batches_per_query=5)
+    assert found.p99_us == pytest.approx(30 + 4 * 10)
+
+
+def test_too_much_is_said() -> None:
+    found = latency_under(Service(100.0, 100.0), 20_000.0)
+    assert not found.is_stable
+    assert found.p99_us is None
+    assert found.note == "unstable: 20000 queries per second offered, at most 10000 served"
+    assert found.to_dict()["mean_us"] is None
+
+
+def test_a_service_that_slows_under_load_has_a_fixed_point() -> None:
+    """Period 100 us plus 50 us at 10,000 per second: r (100 + 0.005 r) = 1e6."""
+
+    def slower(rate: float) -> Service:
+        return Service(100 + 0.005 * rate, 200.0)
+
+    most = most_per_s(slower, 1e6)
+    assert most * (100 + 0.005 * most) == pytest.approx(1e6)
+    assert not latency_under(slower, most * 1.01).is_stable
+    assert latency_under(slower, most * 0.99).is_stable
+
+
+@given(st.floats(0.01, 0.98), st.floats(0.01, 0.98), st.floats(0, 2))
+@settings(max_examples=40)
+def test_more_load_is_never_faster(one: float, other: float, scv: float) -> None:
+    low, high = sorted((one, other))
+    service = Service(100.0, 100.0, scv)
+
+    def at(load: float) -> LoadLatency:
+        return latency_under(service, load * 1e4)
+
+    assert at(low).p99_us <= at(high).p99_us * (1 + 1e-6)  # type: ignore[operator]
+    assert at(high).p50_us <= at(high).p99_us  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+def test_rates_that_cannot_be(rate: float) -> None:
+    with pytest.raises(UsageError, match="rate"):
+        latency_under(Service(1.0, 1.0), rate)
+
+
+def test_batches_that_cannot_be() -> None:
+    with pytest.raises(UsageError, match="at least 1"):
+        latency_under(Service(1.0, 1.0), 1.0, queries_per_batch=0)
+    with pytest.raises(UsageError, match="a batch of"):
+        Service(0.0, 1.0)
