@@ -63,8 +63,8 @@ ASSUMED = (
     "server hotline-server: V100 16 GB, Xeon Silver 4116 and 76.8 GB/s recalled; two sockets, and "
     "that rate for both together, assumed",
     "batch 4,096 on four GPUs: FAE's repository has 1,024 (Taobao 256), taken per GPU: assumed",
-    "workloads hotline-rm1 to rm4 recalled; Taobao's attention left out; FAE's terabyte model taken "
-    "from hotline-rm3: assumed",
+    "workloads hotline-rm1 to rm4 recalled; Taobao's attention left out; FAE's terabyte model is "
+    "hotline-rm3: assumed",
     "skew: Zipf 1.05 for every table, as NVIDIA's synthetic models; samples' lookups independent",
     "hot rows: 512 MiB (Hotline, recalled), 256 MiB (FAE, default of its repository)",
     "baselines run the operators of PyTorch 2: tables and their optimizer on the CPU, pooled rows "
