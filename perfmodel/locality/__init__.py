@@ -3,6 +3,7 @@
 from perfmodel.locality.cache import Cache, CacheUse, TableAccess, first_batch_use, steady_use
 from perfmodel.locality.generate import draw_like, draw_lookups, last_lookups
 from perfmodel.locality.histogram import ReuseHistogram, read_histograms, reuse_histogram
+from perfmodel.locality.hot_set import HotSet, hot_set, parted
 from perfmodel.locality.policies import POLICIES, Policy
 from perfmodel.locality.policies.lfu import Lfu
 from perfmodel.locality.policies.lru import Lru
@@ -21,6 +22,7 @@ __all__ = [
     "POLICIES",
     "Cache",
     "CacheUse",
+    "HotSet",
     "Lfu",
     "Lru",
     "Policy",
@@ -36,7 +38,9 @@ __all__ = [
     "draw_like",
     "draw_lookups",
     "first_batch_use",
+    "hot_set",
     "last_lookups",
+    "parted",
     "population",
     "read_histograms",
     "read_stream",
