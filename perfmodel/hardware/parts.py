@@ -186,7 +186,14 @@ class Storage(Part):
     """Random reads of 4 KiB per second, many in flight."""
     read_latency_us: float | None = None
     """Of one random read of 4 KiB alone."""
+    small_read_iops: float | None = None
+    """Random reads of one sector per second, where sectors are below 4 KiB and the maker says."""
+    sector_bytes: int | None = None
+    """What one read moves at least; None: 4096."""
+    drive_writes_per_day: float | None = None
+    """How often the whole drive may be written per day over its warranty (endurance)."""
     capacity_bytes: int | None = None
+    tdp_w: float | None = None
     price_usd: float | None = None
 
 
