@@ -42,7 +42,9 @@ class CpuServers:
 CPU_SERVERS = CpuServers()
 CPU_TARGET, CPU_BAND = 40.0, (20.0, 80.0)
 """`up to 40x`: the largest ratio over the three models, within a factor of two."""
-CPU_SOURCE = "Neo (ISCA 2022), abstract: up to 40x in time to solution over the previous system; read"
+CPU_SOURCE = (
+    "Neo (ISCA 2022), abstract: up to 40x in time to solution over the previous system; read"
+)
 CPU_ASSUMED = (
     "as many two-socket trainers as ZionEX nodes, Broadwell, 25 Gb/s, 200 samples per trainer and "
     "step, servers never the bottleneck but for their network: all assumed",

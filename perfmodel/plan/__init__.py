@@ -1,0 +1,1 @@
+"""Sharding plans: where each table lies so that a step takes least time, and why."""

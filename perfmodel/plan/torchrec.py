@@ -1,0 +1,137 @@
+"""TorchRec's planner: what one shard of a table costs by its formulas, column by column.
+
+Source: pytorch/torchrec (a48cef79), distributed/planner/{constants,types,shard_estimators}.py, in
+own words. Nothing overlaps, rates know no sizes, and constants are those of its defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from perfmodel.errors import UsageError
+
+Floats = NDArray[np.float64]
+GIB = float(1 << 30)
+KERNELS = ("fused", "dense", "fused_uvm", "fused_uvm_caching")
+SHARDINGS = ("table_wise", "column_wise", "row_wise", "table_row_wise", "data_parallel")
+INDEX_BYTES = 8.0
+LEAST_WIDTH = 32
+"""Narrower rows are read as if they had so many elements; only whole rows of a table are."""
+UVM_SLOWDOWN, DENSE_FRAC = 10.0, 0.5
+BACKWARD = 2.0
+BATCHED_COPY, DENSE_OPTIMIZER = 2.455, 9.22
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Ranks, and bytes per second that the planner reckons with; its defaults."""
+
+    ranks: int = 8
+    local_ranks: int = 8
+    hbm_bytes_per_s: float = 897 * GIB
+    host_bytes_per_s: float = 32 * GIB
+    """Between device and host memory."""
+    intra_bytes_per_s: float = 600 * GIB
+    inter_bytes_per_s: float = 12.5 * GIB
+    batch_per_rank: int = 512
+    cached_frac: float = 0.2
+
+    @property
+    def nodes(self) -> float:
+        """Nodes that the ranks fill."""
+        return self.ranks / self.local_ranks
+
+    @property
+    def exchange_bytes_per_s(self) -> float:
+        """Of collectives among all ranks but the all-reduce."""
+        one_node = self.ranks <= self.local_ranks
+        return self.intra_bytes_per_s if one_node else self.inter_bytes_per_s
+
+    def kernel_bytes_per_s(self, kernel: str) -> float:
+        """Of one compute kernel; raises `UsageError` for an unknown one."""
+        cached = self.cached_frac * self.hbm_bytes_per_s
+        cached += (1 - self.cached_frac) * self.host_bytes_per_s
+        rates = {
+            "fused": self.hbm_bytes_per_s,
+            "dense": DENSE_FRAC * self.hbm_bytes_per_s,
+            "fused_uvm": self.host_bytes_per_s / UVM_SLOWDOWN,
+            "fused_uvm_caching": cached / UVM_SLOWDOWN,
+        }
+        if kernel not in rates:
+            raise UsageError(f"compute kernel {kernel!r}: expected one of {', '.join(KERNELS)}")
+        return rates[kernel]
+
+
+@dataclass(frozen=True)
+class ShardCost:
+    """Milliseconds per shard, `[shards]`."""
+
+    forward_ms: Floats
+    forward_comms_ms: Floats
+    backward_ms: Floats
+    backward_comms_ms: Floats
+
+    @property
+    def total_ms(self) -> Floats:
+        """All of it, one after the other."""
+        return self.forward_ms + self.forward_comms_ms + self.backward_ms + self.backward_comms_ms
+
+
+def shard_cost(
+    rows: ArrayLike,
+    columns: ArrayLike,
+    pooling: ArrayLike,
+    sharding: Sequence[str],
+    kernel: Sequence[str],
+    topology: Topology,
+    item_bytes: float = 4.0,
+    wire_bytes: float = 4.0,
+) -> ShardCost:
+    """One shard of each of `n` tables: their `rows`, the shard's `columns`, lookups per sample.
+
+    Arguments are `[n]`; elements are stored in `item_bytes`, and sent in `wire_bytes`. Raises
+    `UsageError` for an unknown sharding or kernel.
+    """
+    height, width, lookups = (np.asarray(each, np.float64) for each in (rows, columns, pooling))
+    kinds = np.array(sharding, object)
+    unknown = set(kinds.tolist()) - set(SHARDINGS)
+    if unknown:
+        raise UsageError(f"sharding {sorted(unknown)[0]!r}: expected one of {', '.join(SHARDINGS)}")
+    rate = np.array([topology.kernel_bytes_per_s(each) for each in kernel]) / 1e3
+    whole = np.isin(kinds, ("table_wise", "column_wise"))
+    by_row, within = kinds == "row_wise", kinds == "table_row_wise"
+    replicated = kinds == "data_parallel"
+    batch, ranks = topology.batch_per_rank, topology.ranks
+    parts = np.select([by_row, within], [float(ranks), float(topology.local_ranks)], 1.0)
+    senders = np.where(replicated, 1.0, float(ranks))
+
+    read = batch * lookups / parts * senders
+    row_bytes = np.where(whole, np.maximum(width, LEAST_WIDTH), width) * item_bytes
+    indices = np.where(whole, np.ceil(read * INDEX_BYTES), read * INDEX_BYTES)
+    pooled = batch * senders * width * np.where(replicated, item_bytes, wire_bytes)
+    narrow = np.select([width >= 128, width >= 64], [1.0, 1.15], 1.75)
+    forward = (indices + read * row_bytes + pooled) * np.where(whole, narrow, 1.0) / rate
+
+    exchanged = pooled / (topology.exchange_bytes_per_s / 1e3)
+    local = pooled / (topology.intra_bytes_per_s / 1e3)
+    far_bytes = batch * topology.nodes * width * wire_bytes if topology.nodes > 1 else 0.0
+    local = local + far_bytes / (topology.inter_bytes_per_s / 1e3)
+    comms = np.select([replicated, within], [0.0, local], exchanged)
+    copied = np.where(by_row | within, pooled * BATCHED_COPY / rate, 0.0)
+    backward_comms = np.where(replicated, _summed(height, width, item_bytes, rate, topology), comms)
+    return ShardCost(forward, comms, BACKWARD * forward, backward_comms + copied)
+
+
+def _summed(
+    rows: Floats, columns: Floats, item_bytes: float, rate: Floats, topology: Topology
+) -> Floats:
+    """Milliseconds for gradients of whole tables among all ranks, and their dense optimizer."""
+    table_bytes = rows * columns * item_bytes
+    nodes = min(topology.nodes, 2.0)
+    turns = (2 * nodes - 1) / nodes * (2 if topology.nodes > 2 else 1)
+    wire = topology.inter_bytes_per_s * topology.local_ranks / 1e3
+    return table_bytes * turns / wire + table_bytes * DENSE_OPTIMIZER / rate
