@@ -1,4 +1,4 @@
-"""Durations of pieces: each row to the registered model of its family and kind of device."""
+"""Durations of pieces: each row to the registered model of its family, on a device or beside it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from perfmodel.network.durations import collective_durations, explain_collective
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, Floats
 from perfmodel.ops.streaming import VECTOR
+from perfmodel.tiers import TIERS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,6 +100,8 @@ def durations_of(
         own = rows.take(index)
         if family == COLLECTIVE and _is_gpu(device):
             found = collective_durations(own, cluster(hardware))
+        elif family in TIERS:
+            found = TIERS[family].estimate(own, cluster(hardware))
         else:
             found = model_of(family, device, models).estimate(own, device)
             if _is_gpu(device):
@@ -119,6 +122,8 @@ def explanations_of(
     device = device_of(hardware)
     if family == COLLECTIVE and _is_gpu(device):
         return explain_collectives(rows, cluster(hardware))
+    if family in TIERS:
+        return TIERS[family].explain(rows, cluster(hardware))
     why = model_of(family, device, models).explain(rows, device)
     taken = durations_of(rows, hardware, models).duration_us.tolist()
     return [_as_taken(each, us) for each, us in zip(why, taken, strict=True)]

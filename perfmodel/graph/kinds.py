@@ -20,6 +20,8 @@ class NodeKind(IntEnum):
     KERNEL = 6
     COPY = 7
     COLLECTIVE = 8
+    OFFLOAD = 9
+    """Work on rows beside the device: in host memory, on a drive, in an adapter."""
 
 
 DEVICE_KINDS = (NodeKind.KERNEL, NodeKind.COPY, NodeKind.COLLECTIVE)

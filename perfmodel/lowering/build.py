@@ -26,16 +26,19 @@ _KIND = {
     "kernel": (NodeKind.KERNEL, Cause.COMPUTE, Scope.COMPUTE),
     "copy": (NodeKind.COPY, Cause.MEMCPY, Scope.MEMCPY),
     "collective": (NodeKind.COLLECTIVE, Cause.COMMUNICATION, Scope.COMM),
+    "offload": (NodeKind.OFFLOAD, Cause.DATA_LOADING, Scope.NONE),
 }
 _LAUNCH_EDGE = {
     "kernel": EdgeKind.LAUNCH,
     "copy": EdgeKind.LAUNCH_COPY,
     "collective": EdgeKind.LAUNCH_COLLECTIVE,
+    "offload": EdgeKind.HAND_OVER,
 }
 _STREAM_EDGE = {
     "kernel": EdgeKind.STREAM,
     "copy": EdgeKind.STREAM_COPY,
     "collective": EdgeKind.STREAM_COLLECTIVE,
+    "offload": EdgeKind.PROGRAM,
 }
 _CAUSE_OF_TYPE = {
     T1: Cause.HOST_T1,
@@ -46,8 +49,9 @@ _CAUSE_OF_TYPE = {
     OP_WITHOUT_LAUNCH: Cause.HOST_OP_WITHOUT_LAUNCH,
 }
 COPY_STREAM, DISTRIBUTION_STREAM = "copy", "input"
-DISTRIBUTE = "distribute"
-"""Value of `OWN_STREAM` where a pipeline has a stream for kernels too."""
+DISTRIBUTE, FETCH = "distribute", "fetch"
+"""Values of `OWN_STREAM` where a pipeline has a stream for kernels too, and where it brings rows
+that a later step looks up."""
 _ISSUING = "gpu0/compute"
 """The stream that a collective is issued on where its thread launched no kernel yet."""
 
@@ -135,6 +139,9 @@ class _Walk:
 
     def _launch(self, piece: int, times: int, thread: str) -> None:
         found = self.lowered.pieces[piece]
+        if found.kind == "offload":
+            self._offload(piece, thread)
+            return
         call = CALL[found.kind]
         node = self.draft.add(NodeKind.LAUNCH, Cause.HOST_T4, Scope.HOST, thread, call)
         self.draft.overhead.append((node, T4, call, thread))
@@ -149,13 +156,26 @@ class _Walk:
             self.draft.edge(operation, wait, EdgeKind.BLOCKING_COPY)
             self.host = wait
 
+    def _offload(self, piece: int, thread: str) -> None:
+        """Work beside the device, on a resource of its own, that the thread hands over, or does."""
+        found = self.lowered.pieces[piece]
+        operation = self._operation(piece, self.host)
+        if found.blocks:
+            wait = self.draft.add(
+                NodeKind.SYNC, Cause.BLOCKING_CALL, Scope.NONE, thread, f"wait for {found.op}"
+            )
+            self.draft.edge(self.host, wait, EdgeKind.PROGRAM)
+            self.draft.edge(operation, wait, EdgeKind.PROGRAM)
+            self.host = wait
+
     def _operation(self, piece: int, launch: int | None, times: int = 1) -> int:
         """A kernel, copy or collective on its stream, behind what it has to wait for."""
         found = self.lowered.pieces[piece]
         kind, cause, scope = _KIND[found.kind]
         owner = int(self.lowered.owner[piece])
         op = self.lowered.graph.ops[owner]
-        stream = f"gpu0/{op.attributes.get(STREAM) or _stream(found, op)}"
+        stream = op.attributes.get(STREAM) or _stream(found, op)
+        stream = stream if found.kind == "offload" else f"gpu0/{stream}"
         node = self.draft.add(
             kind, cause, scope, stream, found.op, self.duration_us[piece] / times, piece
         )

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from perfmodel.graph.ops import Op
 from perfmodel.registry import Registry
 
-Kind = Literal["kernel", "copy", "collective", "host"]
+Kind = Literal["kernel", "copy", "collective", "host", "offload"]
 Stream = Literal["compute", "comm"]
 
 
@@ -50,6 +50,8 @@ has no rule and calls nothing becomes the fallback.
 """
 
 LEAF, WHOLE = "leaf:", "whole:"
+TIER = "tier::"
+"""What names of ops on rows beside the device begin with; all their dims are attributes."""
 
 
 class Untold(Exception):

@@ -9,10 +9,10 @@ import numpy as np
 from perfmodel.graph.kinds import DEVICE_KINDS, Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.types import Carried, Edges, ExecutionGraph, Nodes
 from perfmodel.lowering.arguments import OWN_STREAM
-from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
+from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM, FETCH
 from perfmodel.lowering.draft import LAG_US, Built
 from perfmodel.lowering.lower import Lowered
-from perfmodel.trace.columns import NONE, Ints, Mask
+from perfmodel.trace.columns import NONE, Ints
 
 LOADER = "loader"
 """The thread that data loading has to itself."""
@@ -21,7 +21,11 @@ _STREAM_EDGE = {
     int(NodeKind.KERNEL): EdgeKind.STREAM,
     int(NodeKind.COPY): EdgeKind.STREAM_COPY,
     int(NodeKind.COLLECTIVE): EdgeKind.STREAM_COLLECTIVE,
+    int(NodeKind.OFFLOAD): EdgeKind.PROGRAM,
 }
+OWN, FED, FETCHED = range(3)
+"""Who started a node: the step; a pipeline that feeds it, by copies and distribution; one that
+fetches rows for it."""
 Link = tuple[int, int, EdgeKind, int]
 """Source, target, kind, and how many steps later the target is."""
 
@@ -32,16 +36,17 @@ def repeating(built: Built, lowered: Lowered) -> Built:
     The host goes on without waiting for the device, streams keep their order, and what a pipeline
     brings (ops marked so) is for later steps: a step's work waits for what the step before
     distributed or, where nothing is distributed, copied; what is distributed, for what the step
-    before copied. Within a step the pipeline's work and the step's do not wait for one another.
+    before copied. Rows that are fetched ahead come between the two: for them a step waits, they
+    for what was distributed. Within a step stages do not wait for one another.
     Source: `TrainPipelineSparseDist` of TorchRec, whose stages these are.
     """
     graph = built.graph
     if len(graph.marks.name) != 1:
         return built
-    piped = _piped(built, lowered)
+    stage = _stages(built, lowered)
     kept = graph.edges_
-    apart = np.isin(kept.kind, _WAITS) & (piped[kept.source] != piped[kept.target])
-    links = [_of_host(graph), *_of_streams(graph), *_of_pipeline(graph, piped)]
+    apart = np.isin(kept.kind, _WAITS) & (stage[kept.source] != stage[kept.target])
+    links = [_of_host(graph), *_of_streams(graph), *_of_pipeline(graph, stage)]
     return replace(
         built,
         graph=replace(graph, edges_=kept.where(~apart), carried=_carried(links)),
@@ -98,11 +103,13 @@ def _carried(links: list[Link]) -> Carried:
     return Carried(edges, np.array(distance, np.int64))
 
 
-def _piped(built: Built, lowered: Lowered) -> Mask:
-    """Per node: whether a pipeline started it."""
-    marked = np.array([OWN_STREAM in op.attributes for op in lowered.graph.ops], bool)
-    of_piece = marked[lowered.owner] if len(lowered) else np.zeros(0, bool)
-    found = np.zeros(len(built.piece), bool)
+def _stages(built: Built, lowered: Lowered) -> Ints:
+    """Per node: `OWN`, `FED` or `FETCHED`."""
+    told = [op.attributes.get(OWN_STREAM) for op in lowered.graph.ops]
+    stage = {None: OWN, FETCH: FETCHED}
+    marked = np.array([stage.get(name, FED) for name in told], np.int64)
+    of_piece = marked[lowered.owner] if len(lowered) else np.zeros(0, np.int64)
+    found = np.full(len(built.piece), OWN)
     rows = np.flatnonzero(built.piece != NONE)
     found[rows] = of_piece[built.piece[rows]]
     return found
@@ -118,7 +125,7 @@ def _of_host(graph: ExecutionGraph) -> Link:
 def _of_streams(graph: ExecutionGraph) -> list[Link]:
     """From each stream's last operation to its first of the next step."""
     nodes = graph.nodes_
-    rows = np.flatnonzero(np.isin(nodes.kind, DEVICE_KINDS))
+    rows = np.flatnonzero(np.isin(nodes.kind, (*DEVICE_KINDS, NodeKind.OFFLOAD)))
     found = []
     for resource in np.unique(nodes.resource[rows]):
         own = rows[nodes.resource[rows] == resource]
@@ -127,20 +134,27 @@ def _of_streams(graph: ExecutionGraph) -> list[Link]:
     return found
 
 
-def _of_pipeline(graph: ExecutionGraph, piped: Mask) -> list[Link]:
-    """Hand-overs between the pipeline's copies, its distribution and the step's own work."""
+def _of_pipeline(graph: ExecutionGraph, stage: Ints) -> list[Link]:
+    """Hand-overs between the pipeline's copies, its distribution, the rows that it fetches, and the
+    step's own work."""
     nodes = graph.nodes_
     on_copy = np.array([name.endswith(f"/{COPY_STREAM}") for name in graph.resources], bool)
-    copies = np.flatnonzero(piped & on_copy[nodes.resource])
-    distributed = np.flatnonzero(piped & ~on_copy[nodes.resource])
-    own = np.flatnonzero(~piped & np.isin(nodes.kind, DEVICE_KINDS))
+    copies = np.flatnonzero((stage == FED) & on_copy[nodes.resource])
+    distributed = np.flatnonzero((stage == FED) & ~on_copy[nodes.resource])
+    fetched = np.flatnonzero(stage == FETCHED)
+    own = np.flatnonzero((stage == OWN) & np.isin(nodes.kind, DEVICE_KINDS))
     on_input = np.array(
         [name.endswith(f"/{DISTRIBUTION_STREAM}") for name in graph.resources], bool
     )
     takes = own[on_input[nodes.resource[own]]]
-    found = _handed(graph, copies, distributed, 1)
-    found += _handed(graph, distributed, takes if len(takes) else own, 1)
-    return found + _handed(graph, copies, own, 2 if len(distributed) else 1)
+    last = takes if len(takes) else own
+    stages = [each for each in (copies, distributed, fetched) if len(each)]
+    found: list[Link] = []
+    for number, given in enumerate(stages):
+        end = own if given is copies else last
+        for later, taken in enumerate([*stages[number + 1 :], end], 1):
+            found += _handed(graph, given, taken, later)
+    return found
 
 
 def _handed(graph: ExecutionGraph, given: Ints, taken: Ints, distance: int) -> list[Link]:

@@ -10,7 +10,7 @@ from perfmodel.graph.ops import NO_OP, Argument, Op, Tensor, tensors_in
 from perfmodel.lowering.arguments import all_on_host, is_hosts, on_host, tensor_bytes
 from perfmodel.lowering.guesses import GUESSED
 from perfmodel.lowering.names import rule_of
-from perfmodel.lowering.piece import LEAF, WHOLE, Lowering, Piece, Untold
+from perfmodel.lowering.piece import LEAF, TIER, WHOLE, Lowering, Piece, Untold
 from perfmodel.ops.vocabulary.fallback import UNKNOWN
 
 Target = Literal["cuda", "rocm", "cpu"]
@@ -112,7 +112,7 @@ class _Rules:
         return self._leaves[key]
 
     def _ask(self, rule: Lowering, op: Op) -> Pieces | None:
-        if self._target != CPU and self._is_left(op):
+        if self._target != CPU and not op.name.startswith(TIER) and self._is_left(op):
             return ()
         try:
             found = tuple(rule(op))
@@ -138,6 +138,8 @@ def fallback(op: Op) -> Pieces:
 
 def _signature(op: Op) -> Hashable:
     about = op.attributes
+    if op.name.startswith(TIER):
+        return op.name, tuple(sorted(about.items()))
     told = (
         tuple(map(about.get, _READ_BY_RULES))
         if len(about) > 1 or not _UNTOLD.issuperset(about)

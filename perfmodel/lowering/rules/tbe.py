@@ -127,7 +127,7 @@ def piece_of(call: Call, op: Op, direction: str = "fwd") -> Piece:
         "weighted": float(call.weighted),
         "output_bytes": bytes_of(call.output_dtype),
     }
-    dims |= numbers(op, "hash_size", *REUSE)
+    dims |= numbers(op, "hash_size", "row_bytes", *REUSE)
     return Piece("tbe", dims, call.weights.dtype, direction, guessed=not call.wide)
 
 

@@ -1,0 +1,120 @@
+"""Rows in the memory of a node's sockets: bytes over what its DDR channels give to random rows.
+
+All ranks of a node do the same at the same time, so each has its share of bandwidth and cores.
+A row comes in lines of 64 bytes; beyond the first, the prefetcher follows, so that what a row
+costs is its bytes and a fixed part. One thread waits for a few lines at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfmodel.hardware import Cluster
+from perfmodel.kernels.model import Estimate, Explanation
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import OPS, Floats
+from perfmodel.ops.vocabulary.host_memory import HOST_MEMORY
+from perfmodel.tiers.model import TIERS
+
+STREAM_FRAC = 0.8
+"""Of the peak, what reading gives. Source: STREAM on EPYC 7742, Xeon 8280: 75 to 85 %, recalled."""
+LINE_BYTES = 64.0
+ROW_COST_BYTES = 64.0
+"""Assumed: a random row costs as much bandwidth as one line more than it has: opening a page of
+DRAM, lines that the prefetcher fetched in vain."""
+LINES_IN_FLIGHT, LINE_US = 10.0, 0.1
+"""Lines that one core waits for at a time (Source: line-fill buffers of Intel cores, Intel's
+optimization manual, recalled), and how long (assumed: 100 ns)."""
+CALL_US = 10.0
+"""Assumed: a call that wakes a pool of threads and joins them."""
+HALF_FACTOR = 1.6
+"""Assumed: the 90 % interval reaches so many times up and down."""
+NAME = f"{HOST_MEMORY}/heuristic"
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Per row of a frame, what it moves and what that takes, in microseconds."""
+
+    memory_us: Floats
+    latency_us: Floats
+    flop: Floats
+    read_bytes: Floats
+    written_bytes: Floats
+
+    @property
+    def duration_us(self) -> Floats:
+        return CALL_US + np.maximum(self.memory_us, self.latency_us)
+
+
+def rank_gb_per_s(machine: Cluster) -> float:
+    """One rank's share of its node's DRAM bandwidth, as reading reaches it."""
+    node = machine.node
+    return STREAM_FRAC * node.sockets * node.host.dram_gb_per_s / node.gpus
+
+
+def random_frac(row_bytes: Floats) -> Floats:
+    """Share of the bandwidth that rows at random places get."""
+    lines = np.ceil(row_bytes / LINE_BYTES) * LINE_BYTES
+    return np.asarray(row_bytes / (lines + ROW_COST_BYTES))
+
+
+class HostMemory:
+    """See the module."""
+
+    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
+        work = _work(rows, machine)
+        taken = work.duration_us
+        source = f"figures of {machine.node.host.name}; assumed: rows at random places"
+        return Estimate(taken, taken / HALF_FACTOR, taken * HALF_FACTOR, NAME, source)
+
+    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
+        work = _work(rows, machine)
+        peak = rank_gb_per_s(machine) / STREAM_FRAC * 1e3
+        taken = work.duration_us.tolist()
+        return [
+            Explanation(
+                duration_us=us,
+                bound_by="memory" if work.memory_us[at] >= work.latency_us[at] else "latency",
+                flop=float(work.flop[at]),
+                read_bytes=float(work.read_bytes[at]),
+                written_bytes=float(work.written_bytes[at]),
+                utilisation_frac=float((work.read_bytes[at] + work.written_bytes[at]) / peak / us),
+                terms={
+                    "memory_us": float(work.memory_us[at]),
+                    "latency_us": float(work.latency_us[at]),
+                    "call_us": CALL_US,
+                },
+            )
+            for at, us in enumerate(taken)
+        ]
+
+
+def _work(rows: Rows, machine: Cluster) -> _Work:
+    node = machine.node
+    cores = node.sockets * node.host.cores / node.gpus
+    columns = {name: np.empty(len(rows)) for name in ("random", "even", "lines", "flop", "r", "w")}
+    for op, index in rows.groups():
+        spec, dims, item = OPS[op], rows.dims_of(op, index), rows.item_bytes(index)
+        read, written = spec.read_bytes(dims, item), spec.written_bytes(dims, item)
+        found = _random_bytes(op, read, written, dims["lookups"] * dims["row_bytes"])
+        columns["random"][index] = found / random_frac(dims["row_bytes"])
+        columns["even"][index] = read + written - found
+        columns["lines"][index] = np.ceil(found / np.minimum(dims["row_bytes"], LINE_BYTES))
+        columns["flop"][index] = spec.flop(dims)
+        columns["r"][index], columns["w"][index] = read, written
+    memory_us = (columns["random"] + columns["even"]) / rank_gb_per_s(machine) / 1e3
+    latency_us = columns["lines"] * LINE_US / LINES_IN_FLIGHT / max(cores, 1.0)
+    return _Work(memory_us, latency_us, columns["flop"], columns["r"], columns["w"])
+
+
+def _random_bytes(op: str, read: Floats, written: Floats, rows: Floats) -> Floats:
+    """Bytes at random places: rows that are read, and where an op changes them, written too."""
+    if op == "host_apply":
+        return 2.0 * written
+    return np.minimum(rows, read)
+
+
+TIERS.register(HOST_MEMORY)(HostMemory())
