@@ -7,15 +7,37 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perfmodel.errors import ModelError
-from perfmodel.hardware import Device
-from perfmodel.network.calls import Calls
+from perfmodel.hardware import Cluster, Device, Node
+from perfmodel.kernels.gpu.memory import ACHIEVED_FRAC
+from perfmodel.network.calls import Calls, calls_of
+from perfmodel.network.fabric import fabric_of
+from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import Floats
 
-CHANNELS_PER_GB_PER_S = 24.0 / 450.0
-"""Assumed: thread blocks that a library uses, in proportion to the links' rate."""
-_LEAST_CHANNELS, _MOST_CHANNELS = 2.0, 32.0
-_PASSES = {"all_reduce": 3.0, "reduce_scatter": 3.0, "reduce": 3.0}
-"""Passes over device memory per byte moved: read, and write; where values are added, one more."""
+_CHANNELS = {"cuda": (2 / 25.0, 24.0), "rocm": (56 / 448.0, 56.0)}
+"""By target: thread blocks per GB/s of a device's links, and the most.
+
+Source: grids of the kernels in the shared traces: 12 (8 and 4 devices) on V100 with 6 links of
+25 GB/s, 24 on A100 with 12, 56 on MI300X; 24 on H100 (forums.developer.nvidia.com, topic 337991).
+"""
+_LEAST_CHANNELS = 2.0
+CHANNEL_BYTES = 32768.0
+"""A channel more only where each has so much to send: 512 threads of 64 bytes.
+Source: github.com/NVIDIA/nccl, issue 1216."""
+_PASSES = {"broadcast": 2.0}
+_RING_PASSES = 3.0
+"""Bytes read or written in a device's memory per byte through its links: what a rank has is read,
+what comes is written, and read or moved on. The copy out of a buffer is taken to find it in the
+cache. From the structure of the algorithms; of an exchange 3, not 4, was chosen with the shared
+TorchRec traces in view."""
+DELAY_US_PER_GB_PER_S = 0.045
+"""How much longer a kernel beside a transfer takes per GB/s through the device's links, however
+short: its reads queue behind what the links wait for. Source: the shared A100 DLRM trace, 8 to 12
+us in the first half of exchanges at some 215 GB/s and none while ranks wait; in the V100 sets 1 to
+4 us at 68, on a rank of 128 whose network carries it 0.4 at some 15."""
+_TURNS = {"all_reduce": 2.0}
+"""How often a ring sends the payload; others once."""
+_EXCHANGES = ("all_to_all", "send_recv")
 
 
 def shared(calls: Calls, at_once: Floats | float) -> Calls:
@@ -36,19 +58,43 @@ def shared(calls: Calls, at_once: Floats | float) -> Calls:
 
 @dataclass(frozen=True)
 class Taken:
-    """What a running collective takes from kernels beside it, per call."""
+    """What collectives take from kernels beside them, per call: shares of the whole device."""
 
-    sms: Floats
-    """Multiprocessors that its thread blocks hold."""
-    hbm_gb_per_s: Floats
+    sm_frac: Floats
+    """Multiprocessors that their thread blocks hold. Kernels of compute do not share those.
+    Source: NCCL's maintainers, github.com/NVIDIA/nccl, issue 689."""
+    held_frac: Floats
+    """The same while a rank waits for others. Of an exchange only the blocks of who is late
+    stay (assumed: one of the others)."""
+    hbm_frac: Floats
+    """Device memory's bandwidth as far as it can be reached, while bytes move."""
+    delay_us: Floats
+    """By which a kernel that reads is longer beside the transfer."""
 
 
 def taken(calls: Calls, duration_us: Floats, device: Device) -> Taken:
-    """Multiprocessors and memory bandwidth that `calls` of `duration_us` take on `device`."""
-    channels = np.clip(
-        np.ceil(calls.link_gb_per_s * CHANNELS_PER_GB_PER_S), _LEAST_CHANNELS, _MOST_CHANNELS
+    """What `calls` that transfer for `duration_us` take on `device`."""
+    rate, most = _CHANNELS.get(device.target, (0.0, 0.0))
+    by_link = np.clip(calls.link_gb_per_s * rate, _LEAST_CHANNELS, most)
+    by_size = np.maximum(np.ceil(calls.size_bytes / CHANNEL_BYTES), 1.0)
+    sm_frac = np.minimum(by_link, by_size) / device.sm_count
+    late = np.where(np.isin(calls.op, _EXCHANGES), np.maximum(calls.ranks - 1, 1.0), 1.0)
+    ops = calls.op.tolist()
+    passes = np.array([_PASSES.get(op, _RING_PASSES) for op in ops])
+    turns = np.array([_TURNS.get(op, 1.0) for op in ops])
+    sent = calls.size_bytes * (calls.ranks - 1) / calls.ranks * turns
+    gb_per_s = sent / np.maximum(duration_us, 1e-9) / 1e3
+    reached = ACHIEVED_FRAC * device.hbm_gb_per_s
+    return Taken(
+        sm_frac=np.minimum(sm_frac, 1.0),
+        held_frac=np.minimum(sm_frac / late, 1.0),
+        hbm_frac=np.minimum(gb_per_s * passes / reached, 1.0),
+        delay_us=np.minimum(gb_per_s, calls.link_gb_per_s) * DELAY_US_PER_GB_PER_S,
     )
-    passes = np.array([_PASSES.get(op, 2.0) for op in calls.op.tolist()])
-    moved = calls.size_bytes * (calls.ranks - 1) / calls.ranks * passes
-    rate = moved / np.maximum(duration_us, 1e-9) / 1e3
-    return Taken(np.minimum(channels, device.sm_count), np.minimum(rate, device.hbm_gb_per_s))
+
+
+def taken_by(rows: Rows, machine: Node | Cluster, duration_us: Floats) -> Taken:
+    """What `rows` (ops of the family `collective`) of `duration_us` take from a device of
+    `machine`; raises `ModelError` as `collective_durations` does."""
+    node = machine.node if isinstance(machine, Cluster) else machine
+    return taken(calls_of(rows, fabric_of(machine)), duration_us, node.device)

@@ -13,6 +13,7 @@ from perfmodel.hardware import Cluster, Device
 from perfmodel.lowering.walk import CPU
 from perfmodel.memory import MemoryUse, memory_use, require_fit
 from perfmodel.ops.vocabulary.fallback import UNKNOWN
+from perfmodel.prediction.beside import contended
 from perfmodel.prediction.host_costs import HostCosts
 from perfmodel.prediction.interval import step_interval
 from perfmodel.prediction.result import summarise
@@ -52,11 +53,12 @@ def predict_shapes(
         )
         for graph in graphs
     ]
-    found = ranks[0] if len(ranks) == 1 else met(ranks, [graph.source for graph in graphs])
+    alone = ranks[0] if len(ranks) == 1 else met(ranks, [graph.source for graph in graphs])
+    found = contended(alone, machine)
     latency_us = float(np.max(found.timeline.step_us))
     bound_by = None
-    if found.timeline.graph.carried is not None:
-        found, bound_by = repeated(found)
+    if alone.timeline.graph.carried is not None:
+        found, bound_by = repeated(alone, machine)
     result = summarise(found.timeline, hardware=name, mode=MODEL, compare=False)
     result = replace(result, latency_us=latency_us if repeats else None, bound_by=bound_by)
     device = machine.node.device

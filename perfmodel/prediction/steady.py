@@ -6,11 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from perfmodel.hardware import Cluster
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
 from perfmodel.lowering.draft import Built
 from perfmodel.lowering.repeat import LOADER
+from perfmodel.ops.spec import Floats
+from perfmodel.prediction.beside import has_contention, load_of, rescheduled
 from perfmodel.prediction.scheduled import Scheduled
-from perfmodel.timeline.steady import SteadyState, steady_state
+from perfmodel.timeline.contention import lost_us, settled
+from perfmodel.timeline.schedule import Timeline
+from perfmodel.timeline.steady import STEPS_AHEAD, SteadyState, steady_state
 
 HOST = "host"
 NAMES = {
@@ -23,13 +28,28 @@ NAMES = {
 """What people call streams, and the loader's thread; other threads are the host."""
 
 
-def repeated(found: Scheduled) -> tuple[Scheduled, dict[str, float]]:
-    """One period of `found`, whose graph carries edges to later steps, and what decides it."""
-    steady = steady_state(found.timeline.graph)
-    window = steady.window()
-    copies = len(window.graph) // len(steady.graph)
+def repeated(found: Scheduled, machine: Cluster) -> tuple[Scheduled, dict[str, float]]:
+    """One period of `found`, whose graph carries edges to later steps, and what decides it.
+
+    What its kernels lose to collectives beside them, of their own step or of others, is counted.
+    """
+    graph = found.timeline.graph
+    load = load_of(found, machine) if has_contention(found, machine) else None
+    last: list[SteadyState] = []
+
+    def run(duration_us: Floats) -> tuple[Timeline, Floats]:
+        last[:] = [steady_state(graph, duration_us)]
+        window = last[0].window()
+        if load is None:
+            return window, np.zeros(len(graph))
+        lost = lost_us(window, load.tiled(len(window.graph) // len(graph)))
+        return window, lost.reshape(-1, len(graph))[STEPS_AHEAD]
+
+    window, taken_us = settled(run, graph.nodes_.duration_us)
+    copies = len(window.graph) // len(graph)
+    one = rescheduled(found, found.timeline, taken_us)
     built = Built(window.graph, np.tile(found.built.piece, copies))
-    return replace(found, timeline=window, built=built, copies=copies), bound_by(steady)
+    return replace(one, timeline=window, built=built, copies=copies), bound_by(last[0])
 
 
 def bound_by(steady: SteadyState) -> dict[str, float]:

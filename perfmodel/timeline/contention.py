@@ -1,0 +1,188 @@
+"""What runs beside a collective takes longer: a bounded fixed point of durations and load.
+
+Collectives hold multiprocessors and move bytes through device memory; kernels beside them work
+with what is left. Where kernels saturate the memory, a collective gets no more of it than its
+share of multiprocessors. Collectives of one rank beside one another share its wires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfmodel.graph.kinds import EdgeKind
+from perfmodel.graph.types import ExecutionGraph
+from perfmodel.timeline.schedule import Timeline
+from perfmodel.trace.columns import NONE, Floats, Ints
+
+ROUNDS = 8
+"""Schedules at most."""
+SETTLED_FRAC = 1e-3
+"""A round that moves no duration by more than this share of it (of 1 us at least) is the last."""
+DAMPED_FROM = 3
+"""From this round on durations go half the way, so that two that lengthen one another settle."""
+MOST_LOST_FRAC = 0.9
+"""assumed: beside others everything keeps at least a tenth of its pace."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What nodes ask of their device, and what they take from others on it; one entry per node,
+    shares of the whole device."""
+
+    sm_used_frac: Floats
+    """Multiprocessors that a kernel keeps busy when it runs alone."""
+    hbm_used_frac: Floats
+    """Memory bandwidth that it draws when it runs alone."""
+    sm_taken_frac: Floats
+    """Multiprocessors that a collective holds while it transfers."""
+    sm_held_frac: Floats
+    """While it waits for other ranks."""
+    hbm_taken_frac: Floats
+    """Memory bandwidth that it draws while it transfers."""
+    delay_us: Floats
+    """How much longer a kernel that reads waits for its data beside the transfer."""
+    reads: Floats
+    """1 for a kernel that waits for data from memory."""
+
+    def tiled(self, copies: int) -> Load:
+        """The load of a graph that is repeated `copies` times."""
+        return Load(*(np.tile(column, copies) for column in vars(self).values()))
+
+
+@dataclass(frozen=True)
+class _Stretches:
+    """When collectives hold what on one rank: stretches of constant load, in order."""
+
+    start_us: Floats
+    end_us: Floats
+    sm_frac: Floats
+    hbm_frac: Floats
+    delay_us: Floats
+    transfers: Floats
+    """How many transfer at once."""
+
+
+def settled(
+    run: Callable[[Floats], tuple[Timeline, Floats]],
+    alone_us: Floats,
+    first_us: Floats | None = None,
+) -> tuple[Timeline, Floats]:
+    """The schedule in which every node takes what the load beside it makes of its own duration.
+
+    `run` schedules durations `[n]` and says what each node loses of its own to others beside it
+    `[n]`; `alone_us` are durations without that, `first_us` those to begin with. A node that loses
+    a share takes so much longer that the rest of its time is what it takes alone; the share
+    follows from the next schedule. Returns the last schedule and its durations.
+    """
+    taken = alone_us if first_us is None else first_us
+    timeline, lost = run(taken)
+    for round_ in range(1, ROUNDS):
+        share = np.divide(lost, taken, out=np.zeros(len(taken)), where=taken > 0)
+        longer = alone_us / (1 - np.minimum(share, MOST_LOST_FRAC))
+        if (np.abs(longer - taken) <= SETTLED_FRAC * np.maximum(taken, 1.0)).all():
+            break
+        taken = longer if round_ < DAMPED_FROM else (longer + taken) / 2
+        timeline, lost = run(taken)
+    return timeline, taken
+
+
+def lost_us(timeline: Timeline, load: Load) -> Floats:
+    """Of each node's duration, what it loses to the collectives beside it on its rank."""
+    graph = timeline.graph
+    duration = timeline.end_us - timeline.start_us
+    found = np.zeros(len(graph))
+    transfers = (load.sm_taken_frac > 0) & (duration > 0)
+    kernels = graph.on_device & ~transfers & (duration > 0)
+    kernels &= np.maximum(np.maximum(load.sm_used_frac, load.hbm_used_frac), load.reads) > 0
+    for rank in np.unique(graph.nodes_.rank[transfers]).tolist():
+        own = np.flatnonzero(transfers & (graph.nodes_.rank == rank))
+        stretches = _stretches(timeline, load, own)
+        beside = np.flatnonzero(kernels & (graph.nodes_.rank == rank))
+        for at in range(len(stretches.start_us)):
+            rows, overlap = _overlap_us(timeline, beside, stretches, at)
+            slower = np.maximum(
+                load.sm_used_frac[rows] / (1 - stretches.sm_frac[at]),
+                load.hbm_used_frac[rows] + stretches.hbm_frac[at],
+            )
+            stalled = stretches.delay_us[at] * load.reads[rows] / duration[rows]
+            found[rows] += overlap * (_lost_frac(slower) + np.minimum(stalled, 1.0))
+            rows, overlap = _overlap_us(timeline, own, stretches, at)
+            found[rows] += overlap * _lost_frac(stretches.transfers[at])
+        for each in own.tolist():
+            rows, overlap = _beside_us(timeline, beside, each)
+            left = np.maximum(load.sm_taken_frac[each], 1 - load.hbm_used_frac[rows])
+            slower = load.hbm_taken_frac[each] / np.maximum(left, 1e-9)
+            found[each] += float((overlap * _lost_frac(slower)).sum())
+    return _together(graph, np.minimum(found, MOST_LOST_FRAC * duration))
+
+
+def _lost_frac(slower: Floats | float) -> Floats:
+    """The share of a duration that is lost by what goes `slower` times slower."""
+    return 1 - 1 / np.maximum(slower, 1.0)
+
+
+def _stretches(timeline: Timeline, load: Load, transfers: Ints) -> _Stretches:
+    """Of the transfers of one rank, and of the waits before them."""
+    start, end = timeline.start_us[transfers], timeline.end_us[transfers]
+    arrival = _arrivals(timeline.graph, transfers)
+    met = np.flatnonzero(arrival != NONE)
+    since = timeline.start_us[arrival[met]]
+    begin, stop = np.concatenate([start, since]), np.concatenate([end, start[met]])
+    sms = np.concatenate([load.sm_taken_frac[transfers], load.sm_held_frac[transfers[met]]])
+    hbm = np.concatenate([load.hbm_taken_frac[transfers], np.zeros(len(met))])
+    delay = np.concatenate([load.delay_us[transfers], np.zeros(len(met))])
+    count = np.concatenate([np.ones(len(transfers)), np.zeros(len(met))])
+    edges = np.unique(np.concatenate([begin, stop]))
+
+    def held(values: Floats) -> Floats:
+        change = np.zeros(len(edges))
+        np.add.at(change, np.searchsorted(edges, begin), values)
+        np.add.at(change, np.searchsorted(edges, stop), -values)
+        return np.cumsum(change)[:-1]
+
+    sm, memory = held(sms).clip(0, MOST_LOST_FRAC), held(hbm).clip(0)
+    busy = np.flatnonzero((sm > 1e-9) | (memory > 1e-9))
+    columns = (edges[:-1], edges[1:], sm, memory, held(delay), np.rint(held(count)))
+    return _Stretches(*(column[busy] for column in columns))
+
+
+def _arrivals(graph: ExecutionGraph, transfers: Ints) -> Ints:
+    """Per transfer the node at which its rank arrived; -1 where it meets no other."""
+    found = np.full(len(graph), NONE, np.int64)
+    if graph.arrivals is not None:
+        found[graph.arrivals[:, 0]] = graph.arrivals[:, 1]
+    return found[transfers]
+
+
+def _overlap_us(
+    timeline: Timeline, rows: Ints, stretches: _Stretches, at: int
+) -> tuple[Ints, Floats]:
+    """Which of `rows` run in one stretch, and for how long."""
+    begin = np.maximum(timeline.start_us[rows], stretches.start_us[at])
+    overlap = np.minimum(timeline.end_us[rows], stretches.end_us[at]) - begin
+    inside = overlap > 0
+    return rows[inside], overlap[inside]
+
+
+def _beside_us(timeline: Timeline, rows: Ints, node: int) -> tuple[Ints, Floats]:
+    """Which of `rows` run while `node` does, and for how long."""
+    begin = np.maximum(timeline.start_us[rows], timeline.start_us[node])
+    overlap = np.minimum(timeline.end_us[rows], timeline.end_us[node]) - begin
+    inside = overlap > 0
+    return rows[inside], overlap[inside]
+
+
+def _together(graph: ExecutionGraph, lost: Floats) -> Floats:
+    """`lost` with one value for all ranks of a collective: they end together."""
+    edges = graph.edges_
+    meets = np.flatnonzero(edges.kind == EdgeKind.RENDEZVOUS)
+    if graph.arrivals is None or not len(meets):
+        return lost
+    meets = meets[np.isin(edges.target[meets], graph.arrivals[:, 0])]
+    most = np.zeros(len(graph))
+    np.maximum.at(most, edges.source[meets], lost[edges.target[meets]])
+    lost[edges.target[meets]] = most[edges.source[meets]]
+    return lost
