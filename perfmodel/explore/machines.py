@@ -1,0 +1,140 @@
+"""Machines of a sweep: a base, changed by axes over its figures, its parts and its size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from perfmodel.errors import HardwareError, UsageError
+from perfmodel.explore.points import Points
+from perfmodel.explore.reads import recorded, values_of
+from perfmodel.hardware import KINDS, Cluster, Device, cluster, load, node_of, with_settings
+from perfmodel.trace.columns import Ints
+
+HARDWARE, NODES = "hardware", "nodes"
+_PROBES = 3
+"""Values of a numeric axis that are looked at for which figures it changes."""
+_MOST_REMEMBERED = 20_000
+
+T = TypeVar("T")
+
+
+def is_axis(name: str) -> bool:
+    """Whether an axis of that name is one of machines."""
+    return name in (HARDWARE, NODES) or name.partition(".")[0] in KINDS
+
+
+@dataclass(frozen=True)
+class Machines:
+    """The machine of each point: `base` (a name, a file), unless an axis `hardware` names it.
+
+    Axes `KIND.KEY` set figures and parts as `--set` does, `nodes` how many equal nodes. With
+    `alone`, a device by itself is one rank, as for workloads.
+    """
+
+    axes: Mapping[str, Sequence[Any]]
+    """Name to the values that occur, or to the ends of a range."""
+    base: str | None = None
+    alone: bool = False
+    affected: Mapping[str, frozenset[str]] = field(init=False, compare=False)
+    """Per axis, the figures that it changes, by key."""
+    _made: dict[tuple[Any, ...], Cluster] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "affected", {axis: self._affected(axis) for axis in self.axes})
+
+    @property
+    def usual(self) -> dict[str, Any]:
+        """The first value of every axis."""
+        return {axis: values[0] for axis, values in self.axes.items()}
+
+    def remembered(self, values: Mapping[str, Any]) -> Cluster:
+        """`at`, built once while not too many others come between."""
+        key = tuple(values[axis] for axis in self.axes)
+        if key not in self._made:
+            if len(self._made) >= _MOST_REMEMBERED:
+                self._made.clear()
+            self._made[key] = self.at(values)
+        return self._made[key]
+
+    def at(self, values: Mapping[str, Any]) -> Cluster:
+        """The machine with the values of its axes. Raises `HardwareError` that names the axis."""
+        own = {axis: values[axis] for axis in self.axes if axis in values}
+        named = own.pop(HARDWARE, self.base)
+        if named is None:
+            raise UsageError("no machine: name one as hardware, or make it an axis")
+        nodes = own.pop(NODES, None)
+        part = load(named)
+        settings = [f"{axis}={_text(value)}" for axis, value in own.items()]
+        if isinstance(part, Device) and self.alone:
+            part = replace(node_of(part), gpus=1)
+        try:
+            machine = cluster(part, None if nodes is None else int(nodes))
+            changed = with_settings(machine, settings)
+        except HardwareError as error:
+            raise HardwareError(str(error).replace("--set", "axis", 1)) from None
+        if not isinstance(part, Device):
+            return changed
+        node = replace(changed.node, name=changed.node.device.name)
+        return replace(changed, node=node)
+
+    def axes_of(self, figures: set[str]) -> tuple[str, ...]:
+        """The axes that change any of `figures`."""
+        return tuple(axis for axis in self.axes if self.affected[axis] & figures)
+
+    def _affected(self, axis: str) -> frozenset[str]:
+        values = list(dict.fromkeys(self.axes[axis]))
+        if len(values) > _PROBES and all(isinstance(value, (int, float)) for value in values):
+            values = [values[0], values[len(values) // 2], values[-1]]
+        every = [values_of(self.at({**self.usual, axis: value})) for value in values]
+        keys = {name for each in every for name in each}
+        return frozenset(
+            name for name in keys if any(each.get(name) != every[0].get(name) for each in every)
+        )
+
+
+def _text(value: Any) -> str:
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+@dataclass
+class Remembered(Generic[T]):
+    """What `evaluate` says of machines, asked once for all that agree on the figures it reads."""
+
+    machines: Machines
+    evaluate: Callable[[Cluster], T]
+    _reads: set[str] = field(default_factory=set)
+    _axes: tuple[str, ...] = ()
+    _found: dict[tuple[Any, ...], T] = field(default_factory=dict)
+
+    def of(self, points: Points) -> tuple[list[T], Ints]:
+        """(one answer per group of points that agree, the group of each point)."""
+        while True:
+            keys, group = points.groups(self._axes)
+            if len(self._found) > max(_MOST_REMEMBERED, 2 * len(keys)):
+                self._found.clear()
+            if all(key in self._found or self._ask(key) for key in keys):
+                return [self._found[key] for key in keys], group
+
+    def _ask(self, key: tuple[Any, ...]) -> bool:
+        """Whether the answer is remembered under `key`: not where it read what other axes change,
+        which all groups must tell apart from now on. Those have their first values here."""
+        values = self.machines.usual | dict(zip(self._axes, key, strict=True))
+        machine, log = recorded(self.machines.remembered(values))
+        found = self.evaluate(machine)
+        self._reads |= log
+        axes = self.machines.axes_of(self._reads)
+        if axes == self._axes:
+            self._found[key] = found
+            return True
+        self._axes = axes
+        self._found = {tuple(values[axis] for axis in axes): found}
+        return False
+
+
+def table_of(answers: Sequence[np.ndarray]) -> np.ndarray:
+    """`[rows, groups]` of one column per group."""
+    return np.stack(answers, axis=1)

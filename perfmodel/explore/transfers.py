@@ -1,0 +1,247 @@
+"""A trace on many machines at once: what `prediction.transferred` says of each, in tables.
+
+Per op the ratio of two machines is a sum of the target's pieces over one of the source's. So each
+operation of the device is a row of a sparse matrix over the distinct pieces; a family's pieces are
+timed once for all machines that agree on what its models read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array, csr_array
+
+from perfmodel.duration import durations_of
+from perfmodel.errors import TraceError
+from perfmodel.explore.machines import Machines, Remembered, table_of
+from perfmodel.explore.points import Points
+from perfmodel.graph.kinds import Scope
+from perfmodel.graph.ops import NO_OP, OpGraph
+from perfmodel.graph.types import ExecutionGraph
+from perfmodel.hardware import Cluster, cluster, node_of
+from perfmodel.lowering.observed import uses_tf32
+from perfmodel.ops import dtypes_of_kernels, families_of_kernels
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import OPS
+from perfmodel.prediction.placed import placed
+from perfmodel.prediction.ratios import Compared, OpPieces, Taken, compared
+from perfmodel.prediction.transferred import launches, namesakes, source_device
+from perfmodel.trace import Trace
+from perfmodel.trace.columns import Floats, Ints
+from perfmodel.transfer import host_ratio, transfer_ratio
+
+Block = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class _Term:
+    """Operations whose time is a matrix product with what some pieces take."""
+
+    rows: Ints
+    """Nodes of the graph."""
+    weights: csr_array
+    """`[rows, pieces]`: microseconds of the operation per microsecond of the piece."""
+    pieces: Remembered[Floats]
+
+    def table_us(self, points: Points) -> tuple[Block, Ints]:
+        """(microseconds `[rows, groups]`, the group of each point)."""
+        answers, group = self.pieces.of(points)
+        return (self.weights @ table_of(answers)).astype(np.float32), group
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """One way in which the trace's ops are lowered; the terms of an operation add up."""
+
+    terms: tuple[_Term, ...]
+
+
+class Transfers:
+    """Durations of the nodes of `graph` on the machines of many points."""
+
+    def __init__(self, trace: Trace, graph: ExecutionGraph, machines: Machines) -> None:
+        """Raises `TraceError` where the trace does not name one GPU."""
+        self.trace, self.graph, self.machines = trace, graph, machines
+        self.source = source_device(trace, "so no ratio to another machine is known")
+        self.home = cluster(self.source)
+        self.rows = graph.device_span()[1]
+        self.taken = graph.nodes_.duration_us[self.rows]
+        self.labels = [graph.labels[row] for row in self.rows.tolist()]
+        self.on_host = np.isin(graph.nodes_.scope, (Scope.HOST, Scope.ALLOCATOR))
+        self.tf32 = any(uses_tf32(rank) for rank in trace.ranks)
+        own_host = node_of(self.source).host
+        self._host = Remembered(machines, lambda m: host_ratio(own_host, m.node.host))
+        self._plans = Remembered(machines, self._plan)
+        try:
+            self._launches = list(launches(trace, graph, self.rows))
+        except TraceError:
+            self._launches = []
+        before = [OpPieces.on(ops, self.home, tf32_matmul=self.tf32) for ops, *_ in self._launches]
+        self._before = [
+            Taken.of(ops, pieces, pieces.duration_us(self.home))
+            for (ops, *_), pieces in zip(self._launches, before, strict=True)
+        ]
+
+    def blocks(self, points: Points, width: int) -> Iterator[tuple[Ints, Block]]:
+        """(places among `points`, durations `[nodes, points]` in microseconds) of at most `width`
+        points at a time."""
+        plans, which = self._plans.of(points)
+        for number, plan in enumerate(plans):
+            own = np.flatnonzero(which == number)
+            for begin in range(0, len(own), width):
+                chosen = own[begin : begin + width]
+                yield chosen, self._block(plan, points.take(chosen))
+
+    def _block(self, plan: _Plan, points: Points) -> Block:
+        usual = self.graph.nodes_.duration_us.astype(np.float32)
+        found = np.repeat(usual[:, None], len(points), axis=1)
+        ratios, group = self._host.of(points)
+        found[self.on_host] *= np.array(ratios, np.float32)[group]
+        found[self.rows] = 0.0
+        for term in plan.terms:
+            table, group = term.table_us(points)
+            found[term.rows] += table[:, group]
+        return found
+
+    def _plan(self, machine: Cluster) -> _Plan:
+        weights = coo_array((len(self.rows), 0)).tocsr()
+        rows: list[Rows] = []
+        for launched, before in zip(self._launches, self._before, strict=True):
+            ops, own, op_of_row, kinds = launched
+            pieces = OpPieces.on(ops, machine, tf32_matmul=self.tf32)
+            there = Taken.of(ops, pieces, np.ones(len(pieces.owner)))
+            inside = _callers(ops, pieces)
+            data, at, column = [], [], []
+            for row, op, kind in zip(own.tolist(), op_of_row.tolist(), kinds, strict=True):
+                chosen = None if op == NO_OP else compared(ops, op, kind, before, there)
+                if chosen is not None:
+                    counted = _counted(chosen, pieces, inside)
+                    column += counted.tolist()
+                    at += [row] * len(counted)
+                    data += [1.0 / chosen.of(before)] * len(counted)
+            shape = (len(self.rows), len(pieces.owner))
+            weights = _beside(weights, coo_array((data, (at, column)), shape).tocsr())
+            rows.append(pieces.rows)
+        known = np.diff(weights.indptr) > 0
+        weights = _with_namesakes(self, weights, known)
+        by_model = np.diff(weights.indptr) > 0
+        weights = csr_array(weights * self.taken[:, None])
+        terms = list(self._terms(weights, rows))
+        if not by_model.all():
+            terms.append(self._roofline(np.flatnonzero(~by_model)))
+        return _Plan(tuple(terms))
+
+    def _terms(self, weights: csr_array, rows: list[Rows]) -> Iterator[_Term]:
+        """One per family of pieces, each distinct piece once."""
+        keys, column = _distinct(rows)
+        families: dict[str, list[int]] = {}
+        for place, record in enumerate(keys):
+            families.setdefault(OPS[record["op"]].family, []).append(place)
+        merged = weights @ coo_array(
+            (np.ones(len(column)), (np.arange(len(column)), column)), (len(column), len(keys))
+        )
+        for places in families.values():
+            own = merged.tocsc()[:, places].tocsr()
+            used = np.flatnonzero(np.diff(own.indptr) > 0)
+            if len(used):
+                asked = Rows.of([keys[place] for place in places])
+                yield _Term(self.rows[used], own[used], Remembered(self.machines, _timed(asked)))
+
+    def _roofline(self, at: Ints) -> _Term:
+        """Operations that no model knows: the ratio of their class, by their names."""
+        labels = [self.labels[row] for row in at.tolist()]
+        families, dtypes = families_of_kernels(labels), dtypes_of_kernels(labels)
+        taken = self.taken[at]
+
+        def ratio(machine: Cluster) -> Floats:
+            device = machine.node.device
+            return transfer_ratio(families, dtypes, self.source, device, duration_us=taken)
+
+        weights = coo_array((taken, (np.arange(len(at)), np.arange(len(at))))).tocsr()
+        return _Term(self.rows[at], weights, Remembered(self.machines, ratio))
+
+
+class _Timed:
+    """What pieces take on a machine; a class so that it may travel to other processes."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+
+    def __call__(self, machine: Cluster) -> Floats:
+        return durations_of(placed(self.rows, machine), machine).duration_us
+
+
+def _timed(rows: Rows) -> _Timed:
+    return _Timed(rows)
+
+
+def _callers(graph: OpGraph, pieces: OpPieces) -> list[set[int]]:
+    """Per piece, its owner and all ops that call it."""
+    around: list[set[int]] = []
+    for index, op in enumerate(graph.ops):
+        around.append({index} | (around[op.parent] if op.parent != NO_OP else set()))
+    return [around[owner] for owner in pieces.owner.tolist()]
+
+
+def _counted(chosen: Compared, pieces: OpPieces, inside: list[set[int]]) -> Ints:
+    """The pieces that `chosen` sums up."""
+    fits = np.isin(pieces.kind, chosen.kinds)
+    if chosen.whole:
+        fits &= np.array([chosen.op in around for around in inside], bool)
+    else:
+        fits &= pieces.owner == chosen.op
+    return np.flatnonzero(fits)
+
+
+def _beside(left: csr_array, right: csr_array) -> csr_array:
+    from scipy.sparse import hstack
+
+    return csr_array(hstack([left, right]))
+
+
+def _with_namesakes(
+    transfers: Transfers, weights: csr_array, known: NDArray[np.bool_]
+) -> csr_array:
+    """Rows that no op is known of, as means of those of the same rank, name and grid, or name."""
+    key = namesakes(transfers.trace, transfers.graph, transfers.rows)
+    weight = np.maximum(transfers.taken, 1e-9)
+    for width in (3, 2):
+        group = np.unique(key[:, :width], axis=0, return_inverse=True)[1].reshape(-1)
+        total = np.bincount(group, weight * known, minlength=group.max(initial=-1) + 1)
+        lacks = np.flatnonzero((np.diff(weights.indptr) == 0) & (total[group] > 0))
+        if not len(lacks):
+            continue
+        members = np.flatnonzero(known)
+        of_group = coo_array(
+            (weight[members] / total[group[members]], (group[members], members)),
+            (len(total), len(known)),
+        ).tocsr()
+        places = coo_array(
+            (np.ones(len(lacks)), (lacks, group[lacks])), (len(known), len(total))
+        ).tocsr()
+        weights = csr_array(weights + places @ of_group @ csr_array(weights))
+    return weights
+
+
+def _distinct(parts: list[Rows]) -> tuple[list[dict[str, Any]], Ints]:
+    """Distinct rows as records, and for each row of all parts in turn which of them it is."""
+    place: dict[tuple[Any, ...], int] = {}
+    records: list[dict[str, Any]] = []
+    column = []
+    for rows in parts:
+        names = list(rows.dims)
+        values = np.array([rows.dims[name] for name in names]).reshape(len(names), len(rows))
+        texts = zip(rows.op, rows.dtype, rows.direction, rows.timing, strict=True)
+        for at, (op, dtype, direction, timing) in enumerate(texts):
+            dims = {n: v for n, v in zip(names, values[:, at].tolist(), strict=True) if v == v}
+            record = {"op": op, "dtype": dtype, "direction": direction, "timing": timing, **dims}
+            key = tuple(sorted(record.items()))
+            if key not in place:
+                place[key] = len(records)
+                records.append(record)
+            column.append(place[key])
+    return records, np.array(column, np.int64)
