@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 from perfmodel.errors import WorkloadError
+from perfmodel.placement import Placement, TablePlacement
 from perfmodel.workload.eager.optimizers import STATES
 from perfmodel.workload.model import Workload
 from perfmodel.workload.planner import CAPACITY_BYTES, bucketed, memory_balanced, planned
@@ -93,6 +94,48 @@ def plan(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
     if software.name in IN_TURN:
         return Plan(tuple(tuple(shards[rank::ranks]) for rank in range(ranks)), replicated)
     return Plan(_dealt(workload, shards, ranks), replicated)
+
+
+def placed(workload: Workload, placement: Placement, ranks: int, linked: int | None = None) -> Plan:
+    """The plan that an explicit `placement` means on `ranks`, of which links join `linked` each.
+
+    Raises `WorkloadError` that names the table for a placement of other tables, or one that these
+    ranks cannot hold.
+    """
+    near = min(linked or ranks, ranks)
+    if len(placement.tables) != len(workload.tables):
+        raise WorkloadError(
+            f"placement: it is of {len(placement.tables)} tables, "
+            f"{workload.name} has {len(workload.tables)}"
+        )
+    held: list[list[Shard]] = [[] for _ in range(ranks)]
+    replicated = []
+    for number, about in enumerate(placement.tables):
+        _check(number, about, workload.tables[number], ranks, near)
+        if about.sharding == "data_parallel":
+            replicated.append(number)
+            continue
+        count = len(about.ranks)
+        by_column = about.sharding == "column_wise"
+        shard = Shard(number, columns=count) if by_column else Shard(number, parts=count)
+        for rank in about.ranks:
+            held[rank].append(shard)
+    return Plan(tuple(map(tuple, held)), tuple(replicated))
+
+
+def _check(number: int, about: TablePlacement, table: Table, ranks: int, linked: int) -> None:
+    where = f"placement: tables[{number}]"
+    count = len(about.ranks)
+    if max(about.ranks) >= ranks:
+        raise WorkloadError(f"{where}: rank {max(about.ranks)}, of {ranks} ranks from 0")
+    if about.sharding == "data_parallel" and count != ranks:
+        raise WorkloadError(f"{where}: data_parallel on {count} of {ranks} ranks")
+    if about.sharding == "column_wise" and table.dim % count:
+        raise WorkloadError(f"{where}: {table.dim} columns cannot be in {count} equal parts")
+    if about.sharding in ("row_wise", "table_row_wise") and table.rows < count:
+        raise WorkloadError(f"{where}: {table.rows} rows cannot be in {count} parts")
+    if about.sharding == "table_row_wise" and len({rank // linked for rank in about.ranks}) > 1:
+        raise WorkloadError(f"{where}: table_row_wise beyond the {linked} ranks that links join")
 
 
 def _bucketed(workload: Workload, numbers: list[int], ranks: int) -> tuple[tuple[Shard, ...], ...]:

@@ -24,7 +24,7 @@ TOLERANCE_PCT = 25.0
 ASSUMED = (
     "the design's defaults: fp16 rows and exchange, fused row-wise Adagrad, input one batch ahead",
     "tables: counts, dims and skew as in the catalogue's files, each assumed there",
-    "the scale-out rate is what the network model says of 8 x 200 Gb/s RoCE, not the 7 GB/s recalled",
+    "scale-out: what the network model says of 8 x 200 Gb/s RoCE, not the 7 GB/s recalled",
 )
 
 
