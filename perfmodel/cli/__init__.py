@@ -23,6 +23,7 @@ from perfmodel.cli import (
     hardware,
     kernel,
     predict,
+    report,
 )
 from perfmodel.cli.failures import explain
 
@@ -40,6 +41,7 @@ for verb in (
     diff.diff,
     check.check,
     export.export,
+    report.report,
     hardware.hardware,
     kernel.kernel,
 ):

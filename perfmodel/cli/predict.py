@@ -289,16 +289,15 @@ def _draw(found: Prediction, path: Path) -> None:
     """The median step's critical path by kind: as measured, and as each result says."""
     from perfmodel.attribution.figures import comparison_figure
     from perfmodel.attribution.path import critical_path
-    from perfmodel.cli.median import median_mark
     from perfmodel.plot import save
     from perfmodel.timeline.schedule import measured
 
-    mark = median_mark(found.results[0])
+    mark = found.results[0].median_mark
     graph = found.results[0].timeline.graph
     is_measured = found.results[0].mode != Mode.MODEL
     sources = {"measured": critical_path(measured(graph), mark).by_cause()} if is_measured else {}
     for result in found.results:
         name = "predicted" if result.mode == Mode.REPLAY else result.hardware
-        own = mark if is_measured else median_mark(result)
+        own = mark if is_measured else result.median_mark
         sources[name] = critical_path(result.timeline, own).by_cause()
     save(comparison_figure({graph.marks.name[mark]: sources}, title="Critical path"), path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -48,6 +49,21 @@ def save(figure: Figure, path: Path | str) -> None:
         raise UsageError(f"{path}: figures are written as one of {known}; found '{path.suffix}'")
     with look(), atomic_write(path) as file:
         figure.savefig(file, format=suffix, metadata=_METADATA[suffix])
+
+
+def svg_text(figure: Figure) -> str:
+    """`figure` as an `<svg>` element, as wide as its place; texts stay texts."""
+    content = BytesIO()
+    with look():
+        figure.savefig(content, format="svg", metadata=_METADATA["svg"])
+    return _placed(content.getvalue().decode())
+
+
+def _placed(document: str) -> str:
+    """The element without the document around it, and without a size of its own."""
+    element = document[document.index("<svg") :].strip()
+    head, rest = element.split(">", 1)
+    return re.sub(r' (width|height)="[^"]*"', "", head) + ' role="img">' + rest
 
 
 def _png(figure: Figure) -> bytes:

@@ -95,6 +95,17 @@ class Result:
     def step_us(self) -> float:
         return self.rank.step_us
 
+    @property
+    def median_mark(self) -> int:
+        """Row of the graph's marks of the slowest rank's step that is closest to its median.
+
+        Warm-up does not count where there are other steps.
+        """
+        steps = self.rank.steps
+        steady = [i for i, step in enumerate(steps) if not step.warmup] or list(range(len(steps)))
+        closest = min(steady, key=lambda i: abs(steps[i].step_us - self.step_us))
+        return int(np.flatnonzero(self.timeline.graph.marks.rank == self.rank.rank)[closest])
+
     def to_dict(self) -> dict[str, Any]:
         rank = self.rank
         measured = rank.measured
@@ -166,11 +177,8 @@ class Prediction:
         from perfmodel.attribution.path import critical_path
 
         found = self.results[result]
-        steps = [step for step in found.rank.steps if not step.warmup] or found.rank.steps
-        closest = min(steps, key=lambda step: abs(step.step_us - found.step_us))
-        rows = np.flatnonzero(found.timeline.graph.marks.rank == found.rank.rank)
-        mark = int(rows[found.rank.steps.index(closest)])
-        return step_figure(found.timeline, mark, path=critical_path(found.timeline, mark))
+        path = critical_path(found.timeline, found.median_mark)
+        return step_figure(found.timeline, found.median_mark, path=path)
 
     def _repr_html_(self) -> str:
         from perfmodel.plot import table_html

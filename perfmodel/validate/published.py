@@ -185,7 +185,9 @@ def _no_example(row: Mapping[str, str]) -> str:
         return "not one of NVIDIA's examples"
     if row["phase"] != "train":
         return f"{row['phase']}: the time of a server's or TensorFlow's host, which has no profile"
-    told = {"model": SIZES, "gpu": MACHINES, "precision": PRECISIONS, "framework": SOFTWARE}
+    told: dict[str, Mapping[str, object]] = {
+        "model": SIZES, "gpu": MACHINES, "precision": PRECISIONS, "framework": SOFTWARE
+    }
     for key, known in told.items():
         if row[key] not in known:
             return f"{key} {row[key]!r} is none of {', '.join(known)}"

@@ -1,0 +1,230 @@
+"""A prediction as one page of HTML that needs nothing else: figures, timeline, tables, sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from perfmodel import __version__
+from perfmodel.attribution.figures import comparison_figure
+from perfmodel.attribution.path import critical_path
+from perfmodel.hardware import Cluster, Node, Part
+from perfmodel.hardware.catalogue import figures
+from perfmodel.prediction.types import error_pct
+from perfmodel.report.page_parts import (
+    cards,
+    data,
+    items,
+    paragraph,
+    picture,
+    section,
+    sortable,
+)
+from perfmodel.report.page_timeline import step_view
+from perfmodel.timeline.schedule import measured
+from perfmodel.units import BYTES_PER_GB, human_us
+
+if TYPE_CHECKING:
+    from perfmodel.prediction import Prediction, Result
+
+MODEL = "model"
+"""The mode whose graphs hold nothing that was measured."""
+PATH_ROWS = 60
+"""Pieces of the critical path that the table shows."""
+ASSETS = "perfmodel.report.assets"
+NAMES = ("summary", "timeline", "why", "tables", "hardware", "notes")
+TITLES = ("Figures", "Timeline", "Why", "Tables", "Hardware", "Assumptions and sources")
+
+
+def page_html(prediction: Prediction, machines: Sequence[Part] = ()) -> str:
+    """The page of `prediction`; `machines` are what it was predicted for, with their sources.
+
+    The same prediction gives the same bytes.
+    """
+    title = f"{prediction.source['trace']}: {_headline(prediction)}"
+    links = "".join(
+        f'<a href="#{name}">{escape(text)}</a>' for name, text in zip(NAMES, TITLES, strict=True)
+    )
+    contents = (
+        section("summary", TITLES[0], *map(_summary, prediction.results)),
+        section("timeline", TITLES[1], _timeline(prediction)),
+        section("why", TITLES[2], *_pictures(prediction)),
+        section("tables", TITLES[3], *_tables(prediction)),
+        section("hardware", TITLES[4], *map(_machine, machines) or (paragraph(OWN),)),
+        section("notes", TITLES[5], *_notes(prediction, machines)),
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<link rel="icon" href="data:,"><title>{escape(title)}</title>'
+        f"<style>{_asset('page.css')}</style></head><body>"
+        f"<header><h1>{escape(_headline(prediction))}</h1>{_about(prediction)}</header>"
+        f'<nav aria-label="Sections">{links}</nav><main>{"".join(contents)}</main>'
+        f"<script>{_asset('page.js')}</script></body></html>\n"
+    )
+
+
+OWN = "The machine that the trace was recorded on; nothing of it was predicted."
+
+
+def _asset(name: str) -> str:
+    return files(ASSETS).joinpath(name).read_text("utf-8")
+
+
+def _headline(prediction: Prediction) -> str:
+    return "; ".join(
+        f"{human_us(result.step_us)} per batch on {result.hardware}"
+        for result in prediction.results
+    )
+
+
+def _about(prediction: Prediction) -> str:
+    source = prediction.source
+    told = [str(source["trace"])]
+    for key in ("stands_for", "device"):
+        if source.get(key):
+            told.append(str(source[key]))
+    if source.get("batch"):
+        told.append(f"batch {source['batch']:,}")
+    return paragraph(", ".join(told))
+
+
+def _summary(result: Result) -> str:
+    rank = result.rank
+    shown = {"hardware": result.hardware, "mode": result.mode, "step": human_us(result.step_us)}
+    if result.low_us is not None and result.high_us is not None:
+        shown["90 % interval"] = f"{human_us(result.low_us)} to {human_us(result.high_us)}"
+    if rank.measured:
+        error = error_pct(rank.step_us, rank.measured["step_us"])
+        shown["measured"] = human_us(rank.measured["step_us"])
+        shown["error"] = f"{error:+.1f} %" if error is not None else "none"
+    if result.latency_us is not None:
+        shown["one step alone"] = human_us(result.latency_us)
+    if rank.step_us:
+        shown["device busy"] = f"{100 * rank.gpu_active_us / rank.step_us:.0f} %"
+    shown["exposed communication"] = human_us(rank.exposed_comm_us)
+    if result.memory:
+        shown["device memory"] = f"{result.memory['total_bytes'] / BYTES_PER_GB:.1f} GB"
+    if result.bound_by:
+        shown["bound by"] = next(iter(result.bound_by))
+    return cards(shown)
+
+
+def _timeline(prediction: Prediction) -> str:
+    views = []
+    for result in prediction.results:
+        name = f"predicted, {result.hardware}"
+        views.append(step_view(result.timeline, result.median_mark, name))
+        if result.mode != MODEL:
+            truth = measured(result.timeline.graph)
+            views.append(step_view(truth, result.median_mark, f"measured, {result.hardware}"))
+    buttons = "".join(
+        f'<button type="button" data-key="{key}" aria-label="{label}">{text}</button>'
+        for key, label, text in (
+            ("+", "zoom in", "+"),
+            ("-", "zoom out", "&minus;"),
+            ("ArrowLeft", "earlier", "&larr;"),
+            ("ArrowRight", "later", "&rarr;"),
+            ("0", "show all", "all"),
+        )
+    )
+    return (
+        f'<div class="controls"><label>Show <select></select></label>{buttons}</div>'
+        '<canvas tabindex="0" role="img"></canvas><p id="told" aria-live="polite"></p>'
+        f'<ul class="legend"></ul>{data("timeline-data", views)}'
+    )
+
+
+def _pictures(prediction: Prediction) -> Iterator[str]:
+    """The critical path of the median step by cause, measured beside predicted."""
+    first = prediction.results[0]
+    sources: dict[str, Mapping[str, float]] = {}
+    if first.mode != MODEL:
+        truth = measured(first.timeline.graph)
+        sources["measured"] = critical_path(truth, first.median_mark).by_cause()
+    for result in prediction.results:
+        path = critical_path(result.timeline, result.median_mark)
+        sources[result.hardware] = path.by_cause()
+    name = first.timeline.graph.marks.name[first.median_mark]
+    drawn = comparison_figure({name: sources}, title="Critical path by cause")
+    yield picture(drawn, "Every microsecond of the step has one cause; the bars sum to the step.")
+    for number, result in enumerate(prediction.results):
+        text = f"The step on {result.hardware}; the line is its critical path."
+        yield picture(prediction.plot(number), text)
+
+
+def _tables(prediction: Prediction) -> Iterator[str]:
+    for result in prediction.results:
+        name = result.hardware
+        if result.families:
+            columns = list(result.families[0])
+            rows = [list(family.values()) for family in result.families]
+            yield sortable(columns, rows, f"Kernels by family, {name}")
+        ranks = [_flat(rank) for rank in result.to_dict()["per_rank"]]
+        yield sortable(list(ranks[0]), [list(rank.values()) for rank in ranks], f"Ranks, {name}")
+        steps = [
+            (step.name, step.step_us, step.measured_us, step.error_pct, step.warmup)
+            for step in result.rank.steps
+        ]
+        of_steps = ("step", "predicted_us", "measured_us", "error_pct", "warm-up")
+        yield sortable(of_steps, steps, f"Steps of rank {result.rank.rank}, {name}")
+        pieces = _summed(result)
+        caption = f"Critical path by piece, the first {min(len(pieces), PATH_ROWS)}, {name}"
+        yield sortable(("piece", "kind", "count", "time_us"), pieces[:PATH_ROWS], caption)
+
+
+def _summed(result: Result) -> list[tuple[str, str, int, float]]:
+    """Pieces of the critical path of one name and kind together, the longest first."""
+    found: dict[tuple[str, str], tuple[int, float]] = {}
+    for piece in result.critical_path:
+        count, time_us = found.get((piece.name, piece.kind), (0, 0.0))
+        found[piece.name, piece.kind] = count + 1, time_us + piece.duration_us
+    rows = [(*key, *value) for key, value in found.items()]
+    return sorted(rows, key=lambda row: -row[-1])
+
+
+def _flat(rank: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in rank.items() if not isinstance(value, (dict, list))}
+
+
+def _machine(part: Part) -> str:
+    rows = [
+        (each.name, figure.key, figure.value, figure.source)
+        for each in _parts(part)
+        for figure in figures(each)
+    ]
+    return sortable(("part", "figure", "value", "source"), rows, f"Figures of {part.name}")
+
+
+def _parts(part: Part) -> Iterator[Part]:
+    """A machine and what is in it."""
+    yield part
+    inside: tuple[object, ...] = ()
+    if isinstance(part, Cluster):
+        inside = (part.node,)
+    elif isinstance(part, Node):
+        inside = (part.device, part.host, part.link, part.nic)
+    for each in inside:
+        if isinstance(each, Part):
+            yield from _parts(each)
+
+
+def _notes(prediction: Prediction, machines: Sequence[Part]) -> Iterator[str]:
+    yield items(prediction.warnings or ["no warnings"])
+    assumed = [
+        f"{each.name}: {figure.key} = {figure.value} ({figure.source})"
+        for part in machines
+        for each in _parts(part)
+        for figure in figures(each)
+        if "assumed" in figure.source
+    ]
+    if assumed:
+        yield paragraph("Figures of the hardware that are assumed:")
+        yield items(assumed)
+    for result in prediction.results:
+        shares = ", ".join(f"{key} {value:g}" for key, value in result.coverage.items())
+        yield paragraph(f"{result.hardware}, coverage: {shares or 'measured kernels'}")
+    told = ", ".join(f"{key} {value}" for key, value in prediction.source.items() if value)
+    yield paragraph(f"perfmodel {__version__}; {told}")

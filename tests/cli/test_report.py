@@ -1,0 +1,49 @@
+"""`perfmodel report`: a page, or one line that says why there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perfmodel.cli import main
+
+
+def test_the_demo_makes_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert main(["report", "-o", str(page)]) == 0
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_a_workload_makes_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    asked = ["report", "--workload", "lin-dlrm-ddp", "--hardware", "v100-sxm2-16gb"]
+    assert main([*asked, "-o", str(page)]) == 0
+    assert "Figures of v100-sxm2-16gb" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["-o", "page.pdf"], "a page is written as .html"),
+        (["-o", "nowhere/page.html"], "there is no folder nowhere"),
+        (["--workload", "lin-dlrm-ddp"], "say where it runs"),
+        (["trace.json", "--workload", "lin-dlrm-ddp"], "does not go with a trace"),
+        (["--batch", "8"], "--batch is for --workload"),
+        (["--hardware", "h1000"], "unknown hardware 'h1000'"),
+        (["no-such-file.json"], "no-such-file.json"),
+    ],
+)
+def test_bad_input_is_one_line_and_no_page(
+    given: list[str],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", *given]) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
