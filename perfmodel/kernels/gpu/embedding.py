@@ -14,12 +14,15 @@ from perfmodel.kernels.gpu.reuse import distinct_rows, missed_lookups
 from perfmodel.kernels.gpu.rows import (
     EARLY_START_US,
     LOOKUP_FRAC,
+    NARROW_BYTES,
     START_US,
     RowUse,
     rows_cache_us,
     rows_memory_us,
+    unpack_us,
 )
 from perfmodel.ops.spec import Dims, Floats
+from perfmodel.ops.vocabulary.embedding import stored_row_bytes
 
 _SECTOR_BYTES = 32.0
 _CACHE_FRAC = 0.9
@@ -31,6 +34,10 @@ large tables looked up too), and nvprof times of 4,096 bags on V100 (from the L2
 _LONGEST = 2.5
 """Longest bag over the mean one, where nothing is said of it: tables differ, and so do bags."""
 
+_ROWS_AHEAD = 8.0
+"""Rows that a warp has on their way at once where they are quantised. Source: pytorch/FBGEMM,
+codegen/embedding_forward_quantized_split_nbit_template.cu (asynchronous copies) and its launches:
+two bags with 4 rows each, 8 of short ones."""
 _GRADIENT_OF_WEIGHT = 1.4
 """A lookup whose products are added up over its warp, against one whose row is added to the bag's.
 Source: A100 DLRM trace."""
@@ -45,7 +52,7 @@ def analyse(group: Group, device: Device) -> Analysis:
         terms = _lookup_terms(group, use, device)
     else:
         terms = update_terms(dims, use, device)
-    needed = use.distinct * group.item_bytes * dims["dim"]
+    needed = use.distinct * stored_row_bytes(dims, group.item_bytes)
     fits = needed < 0.5 * cache_bytes(device)
     bound = np.where(fits, 0.0, needed / hbm_bytes_per_us(device))
     start = terms.pop("start")
@@ -67,18 +74,21 @@ def analyse(group: Group, device: Device) -> Analysis:
 
 def _lookup_terms(group: Group, use: RowUse, device: Device) -> dict[str, Floats]:
     looked_up = use.lookups * use.row_bytes
-    others = np.maximum(group.moved_bytes - use.lookups * group.item_bytes * group.dims["dim"], 0.0)
+    stored = stored_row_bytes(group.dims, group.item_bytes)
+    others = np.maximum(group.moved_bytes - use.lookups * stored, 0.0)
     missed_frac = use.missed / np.maximum(use.lookups, 1.0)
     each_us = missed_frac * _MISS_US + (1.0 - missed_frac) * _HIT_US
-    stated = group.dims["longest_bag"]
-    longest = np.where(stated > 0, stated, np.maximum(1.0, _LONGEST * use.lookups / use.bags))
+    told = group.dims["longest_bag"]
+    longest = np.where(told > 0, told, np.maximum(1.0, _LONGEST * use.lookups / use.bags))
     in_flight = np.minimum(use.bags, device.sm_count * _WARPS_PER_SM)
     early = group.dims.get("early", np.zeros_like(longest)) > 0
+    ahead = np.where(group.item_bytes < NARROW_BYTES, _ROWS_AHEAD, 1.0)
     summed = _GRADIENT_OF_WEIGHT if group.direction == "bwd_indice_weights" else 1.0
     return {
         "memory": rows_memory_us(use.missed * use.row_bytes + others, LOOKUP_FRAC, device),
         "cache": summed * rows_cache_us(looked_up + others, device),
-        "latency": summed * np.maximum(longest, use.lookups / in_flight) * each_us,
+        "latency": summed * np.maximum(longest, use.lookups / in_flight) * each_us / ahead,
+        "dequantise": unpack_us(group.item_bytes, use.lookups * group.dims["dim"], device),
         "start": np.where(early, EARLY_START_US, START_US),
     }
 
@@ -89,7 +99,7 @@ def _use(dims: Dims, item: Floats, in_program: NDArray[np.bool_], device: Device
     Looked up over and over, rows that fit in the cache do not come from memory even once.
     """
     tables, lookups, bags = _counts(dims)
-    row_bytes = np.ceil(item * dims["dim"] / _SECTOR_BYTES) * _SECTOR_BYTES
+    row_bytes = np.ceil(stored_row_bytes(dims, item) / _SECTOR_BYTES) * _SECTOR_BYTES
     table_rows = np.maximum(dims["hash_size"], 1.0)
     in_flight = np.clip(device.sm_count * _WARPS_PER_SM / dims["batch"], 1.0, tables)
     cached = _CACHE_FRAC * cache_bytes(device) / (in_flight * row_bytes)

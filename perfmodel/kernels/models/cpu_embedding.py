@@ -12,6 +12,7 @@ from perfmodel.kernels.cpu.parameters import Parameter
 from perfmodel.kernels.cpu.reuse import distinct_rows, hit_frac, skew_of
 from perfmodel.kernels.model import KERNELS
 from perfmodel.ops.spec import OPS, Dims, Floats
+from perfmodel.ops.vocabulary.embedding import stored_row_bytes
 
 LINE_BYTES = 64.0
 PARAMETERS = (
@@ -32,7 +33,7 @@ def _terms(call: Call) -> Mapping[str, Floats]:
     spec = OPS[call.op].of(call.direction)
     lookups = dims["batch"] * dims["pooling"] if "pooling" in dims else dims["lookups"]
     tables = dims.get("tables", np.ones(len(call)))
-    row_bytes = dims["dim"] * call.item_bytes
+    row_bytes = stored_row_bytes(dims, call.item_bytes)
     distinct = _distinct(dims, lookups, tables)
     threads = np.minimum(float(device.sm_count), np.maximum(dims["batch"], 1.0))
     share = values["parallel_frac"]

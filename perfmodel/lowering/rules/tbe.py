@@ -33,6 +33,7 @@ STATE_BYTES = {
 """Optimizer to its state: bytes per row, and per element of a row; none for SGD."""
 BACKWARD_LAUNCHES = 3
 """Long segments found; a kernel for them, one for the others."""
+NARROW_KEY_BYTES = 4.0
 BITS_BETWEEN, MOST_BETWEEN = 2, 3
 """Steps to `indices` from `hash_size_cumsum` with the bits after it, and from `D_offsets` with
 `total_D` and `max_D` after it."""
@@ -54,6 +55,8 @@ class Call:
     output_dtype: str
     wide: bool
     """Whether the mean dim comes from stated sizes; else it is a guess."""
+    narrow_keys: bool = False
+    """Whether quantised rows are looked up, whose indices are int32."""
 
 
 def _is_keys(item: object) -> bool:
@@ -113,6 +116,7 @@ def call_of(inputs: Sequence[object], pooled: Tensor | None, op: Op) -> Call:
         weighted=isinstance(weight, Tensor) and size(weight.shape) == size(indices.shape),
         output_dtype=pooled.dtype if pooled is not None else "fp32",
         wide=stated,
+        narrow_keys="int_nbit" in op.name and indices.dtype == "int32",
     )
 
 
@@ -127,6 +131,8 @@ def piece_of(call: Call, op: Op, direction: str = "fwd") -> Piece:
         "weighted": float(call.weighted),
         "output_bytes": bytes_of(call.output_dtype),
     }
+    if call.narrow_keys:
+        dims["index_bytes"] = NARROW_KEY_BYTES
     dims |= numbers(op, "hash_size", "row_bytes", *REUSE)
     return Piece("tbe", dims, call.weights.dtype, direction, guessed=not call.wide)
 

@@ -25,6 +25,8 @@ TBE_DEFAULTS = {
     "weighted": 0.0,
     "output_bytes": 4.0,
     "state_bytes": 0.0,
+    "row_bytes": 0.0,
+    "index_bytes": INDEX_BYTES,
 }
 
 
@@ -96,8 +98,8 @@ def _tbe_flop(dims: Dims) -> Floats:
 
 def _tbe_indices(dims: Dims) -> Floats:
     weights = WEIGHT_BYTES * dims["weighted"]
-    offsets = INDEX_BYTES * dims["tables"] * dims["batch"]
-    return (INDEX_BYTES + weights) * dims["lookups"] + offsets
+    offsets = dims["index_bytes"] * dims["tables"] * dims["batch"]
+    return (dims["index_bytes"] + weights) * dims["lookups"] + offsets
 
 
 def _tbe_pooled(dims: Dims) -> Floats:
@@ -107,17 +109,27 @@ def _tbe_pooled(dims: Dims) -> Floats:
 def _tbe_rows(dims: Dims, item_bytes: Floats) -> Floats:
     """The distinct rows with the optimizer's state (`state_bytes` per row)."""
     touched = _touched(dims, dims["lookups"], dims["tables"] * dims["hash_size"])
-    return touched * (item_bytes * dims["dim"] + dims["state_bytes"])
+    return touched * (stored_row_bytes(dims, item_bytes) + dims["state_bytes"])
 
 
 def _tbe_looked_up(dims: Dims, item_bytes: Floats) -> Floats:
-    return item_bytes * dims["lookups"] * dims["dim"]
+    return stored_row_bytes(dims, item_bytes) * dims["lookups"]
+
+
+def stored_row_bytes(dims: Dims, item_bytes: Floats) -> Floats:
+    """Bytes of a row of either op: as stated (`row_bytes`), else its elements alone."""
+    elements = item_bytes * dims["dim"]
+    if "row_bytes" not in dims:
+        return elements
+    return np.where(dims["row_bytes"] > 0, dims["row_bytes"], elements)
 
 
 # `tables` tables of `hash_size` rows on average and mean width `dim`; `lookups` in all tables and
 # the whole batch; pooled outputs of `output_bytes` per element. `bwd` starts from sorted indices
 # and updates the rows in place; `bwd_indice_weights` is the gradient of per-sample weights.
-# `early`: kernels before FBGEMM's, which update lookup by lookup, without a sort.
+# `early`: kernels before FBGEMM's, which update lookup by lookup, without a sort. `row_bytes`: what
+# a stored row takes with scale and padding (0: its elements alone); `index_bytes`: of an index and
+# an offset (quantised rows are looked up by int32).
 OPS.register("tbe")(
     OpSpec(
         family=EMBEDDING,
