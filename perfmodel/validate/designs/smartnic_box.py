@@ -1,4 +1,4 @@
-"""Settings for the SmartNIC co-design of Guo et al. (ICS 2023), fixed before anything was predicted.
+"""Settings for the SmartNIC co-design of Guo et al. (ICS 2023), fixed before any prediction.
 
 Of the paper only the abstract could be read: 2.1 times less latency in inference, 1.6 times the
 throughput in training. Its machines, models and cache sizes are not in it; what stands here is
@@ -8,6 +8,7 @@ believed of them, not fitted to these two figures. The first of each axis is the
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 LATENCY, THROUGHPUT = 2.1, 1.6
 SOURCE = (
@@ -62,4 +63,5 @@ ASSUMED = (
 
 def settings(axis: str) -> tuple[Setting, ...]:
     """The centre with each value of one axis in turn."""
-    return tuple(replace(CENTRE, **{axis: value}) for value in AXES[axis])
+    changes: list[dict[str, Any]] = [{axis: value} for value in AXES[axis]]
+    return tuple(replace(CENTRE, **change) for change in changes)
