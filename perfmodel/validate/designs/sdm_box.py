@@ -42,8 +42,9 @@ DRIVE_POINTS = {
     ),
 }
 DRIVE_ASSUMED = (
-    "latency of one read: measured in the same review (P5800X: its maker's); most reads per second: "
-    "the maker's; the form of the curve was chosen with these points in view, it has no constant",
+    "latency of one read: measured in the same review (P5800X: its maker's); most reads per "
+    "second: the maker's; the form of the curve was chosen with these points in view, it has no "
+    "constant",
 )
 
 
