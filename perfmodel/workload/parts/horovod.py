@@ -13,5 +13,5 @@ CYCLE_US = 1000.0
 
 def negotiated(r: Recorder, given: Tensor, ready: Sequence[Tensor]) -> None:
     """`given`, made of `ready`, waits for the end of a cycle: half of one on average."""
-    about = {"wait_us": str(CYCLE_US / 2)}
-    r.leaf("horovod::negotiate", tuple(ready), given, about=about)
+    about = {"wait_us": str(CYCLE_US / 2), "stream": "horovod"}
+    r.leaf("tier::pause", tuple(ready), given, about=about)
