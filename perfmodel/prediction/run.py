@@ -17,6 +17,7 @@ from perfmodel.graph.opgraph.edits.named import NamedEdit
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Node, cluster
 from perfmodel.overheads import load_profile
+from perfmodel.prediction.beside_measured import taken_apart
 from perfmodel.prediction.codec import Codec, with_codecs
 from perfmodel.prediction.from_trace import predict_ops, require_model_options
 from perfmodel.prediction.leave_out import left_out_step_us
@@ -97,17 +98,22 @@ def predict(
     duration = graph.nodes_.duration_us
     if overheads is not None:
         duration = _profiled(graph, duration, overheads)
+    edited = bool(edits or codecs) or overheads is not None
+    apart = taken_apart(trace, graph, duration) if mode == REPLAY and edited else None
+    if apart is not None:
+        duration = apart.alone_us
     if codecs:
         if mode != REPLAY:
             raise UsageError("--codec is for mode replay, on the trace's own machine")
         machine = cluster(source_device(trace, "and a codec's kernels take what they take on it"))
         graph, duration, notes = with_codecs(trace, graph, duration, codecs, machine)
         warnings += notes
-    edited = bool(edits or codecs) or overheads is not None
     results = []
     for target in hardware or (None,):
         moved = None if target is None else transferred(trace, graph, duration, target)
         taken = scaled(graph, duration if moved is None else moved.duration_us, edits)
+        if apart is not None:
+            taken = apart.together(graph, taken)
         result = _result(trace, graph, taken, target, mode, edited, leave_one_step_out)
         if moved is not None:
             warnings += [f"{target}: {note}" for note in moved.notes]
