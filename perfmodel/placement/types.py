@@ -21,17 +21,23 @@ RowDtype = Literal["fp32", "fp16", "bf16", "fp8", "int8", "int4"]
 class RowCache:
     """A cache of rows, one on each rank, shared by all tables that name it.
 
-    `policy` is a name of `perfmodel.locality.POLICIES`.
+    `policy` is a name of `perfmodel.locality.POLICIES`. `kept_by`: what finds, evicts and fetches
+    rows in device memory: kernels of its own (`kernels`, FBGEMM), or `operators` of PyTorch. Rows of
+    `batches_ahead` batches are fetched at once.
     """
 
     name: str
     at: CacheAt
     capacity_bytes: float
     policy: str = "lru"
+    kept_by: Literal["kernels", "operators"] = "kernels"
+    batches_ahead: int = 1
 
     def __post_init__(self) -> None:
         if not self.capacity_bytes > 0:
             raise WorkloadError(f"cache {self.name!r}: a capacity of {self.capacity_bytes:g} bytes")
+        if self.batches_ahead < 1:
+            raise WorkloadError(f"cache {self.name!r}: {self.batches_ahead} batches ahead")
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,8 @@ class TablePlacement:
     `row_wise`: equal parts; `table_row_wise`: equal row-wise parts on the ranks of one node. The
     `hot_rows` most popular rows are replicated in every rank's device memory as well (or, with a
     host tier, live there while a step needs them); lookups of these go there. `caches` are names of
-    the placement's.
+    the placement's. `pooled_on`: who gathers and adds up rows of a tier beside the device's memory
+    that no cache there holds: the device, over its bus, or the host, which sends pooled rows.
     """
 
     sharding: Sharding
@@ -51,12 +58,15 @@ class TablePlacement:
     dtype: RowDtype = "fp32"
     hot_rows: int = 0
     caches: tuple[str, ...] = ()
+    pooled_on: Literal["device", "host"] = "device"
 
     def __post_init__(self) -> None:
         if not self.ranks or len(set(self.ranks)) != len(self.ranks) or min(self.ranks) < 0:
             raise WorkloadError(f"placement: ranks {self.ranks} cannot hold one shard each")
         if self.sharding == "table_wise" and len(self.ranks) != 1:
             raise WorkloadError(f"placement: table_wise on {len(self.ranks)} ranks: expected one")
+        if self.pooled_on == "host" and self.tier == "hbm":
+            raise WorkloadError("placement: the host cannot pool rows in device memory")
         if self.hot_rows < 0:
             raise WorkloadError(f"placement: {self.hot_rows} hot rows")
 

@@ -8,12 +8,16 @@ from contextlib import contextmanager
 
 from perfmodel.errors import WorkloadError
 from perfmodel.graph.ops import OpGraph
+from perfmodel.placement import Pipeline, Placement
 from perfmodel.workload.autograd.tape import Tape
 from perfmodel.workload.eager.edges import data_edges
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.model import Workload
 from perfmodel.workload.run import IMPLEMENTATIONS, Run, Target
-from perfmodel.workload.shards import plan
+from perfmodel.workload.shards import placed, plan
+
+TIERED = "tiered"
+"""The implementation that runs a placement and a pipeline."""
 
 
 def op_graph(
@@ -26,23 +30,31 @@ def op_graph(
     train: bool = True,
     threads: int = 1,
     linked: int | None = None,
+    placement: Placement | None = None,
+    pipeline: Pipeline | None = None,
 ) -> OpGraph:
     """The ops of one step of `rank`; `batch` is global, of all `ranks`.
 
     Links join `linked` ranks each (all, unless given); a network joins these groups. `target`
     decides what each op calls and on which thread the backward pass runs; `threads` are a CPU's
-    intra-op threads. With `train` off: the forward pass alone, without labels.
+    intra-op threads. With `train` off: the forward pass alone, without labels. Where tables have a
+    `placement`, it says where they lie, and `pipeline` how the step runs; else the workload's
+    implementation does.
     Raises `WorkloadError`.
     """
     total = workload.batch if batch is None else batch
     check_ranks(workload, total, ranks, rank)
     near = linked if linked and ranks % linked == 0 else ranks
-    layout = plan(workload, ranks, near)
-    run = Run(workload, total // ranks, ranks, rank, target, train, layout, near)
+    if placement is None:
+        name, layout = str(workload.implementation.name), plan(workload, ranks, near)
+    else:
+        name, layout = TIERED, placed(workload, placement, ranks, near)
+    own = total // ranks
+    run = Run(workload, own, ranks, rank, target, train, layout, near, placement, pipeline)
     recorder = Recorder("cpu" if target == "cpu" else "cuda", threads=threads)
     recorder.tape = Tape() if train else None
     with _without_collector():
-        IMPLEMENTATIONS[workload.implementation.name](recorder, run)
+        IMPLEMENTATIONS[name](recorder, run)
         ops = recorder.ops()
         data = data_edges(ops, recorder.views)
     return OpGraph(ops, data, rank=rank, world_size=ranks, source=workload.name)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from perfmodel.placement import Placement, TablePlacement
 from perfmodel.workload.model import Workload
-from perfmodel.workload.shards import plan
+from perfmodel.workload.shards import placed, plan
 from perfmodel.workload.tables import Table
 
 UNLIKE = ("nvidia",)
@@ -22,21 +23,32 @@ class RankClass:
     pooled: int
 
 
-def rank_classes(workload: Workload, ranks: int, linked: int | None = None) -> list[RankClass]:
-    """The classes of `ranks` under the plan of `workload`, in order of their first rank.
+def rank_classes(
+    workload: Workload, ranks: int, linked: int | None = None, placement: Placement | None = None
+) -> list[RankClass]:
+    """The classes of `ranks` under `placement`, else the plan of `workload`, by their first rank.
 
-    Raises `WorkloadError` as `plan` does.
+    Raises `WorkloadError` as `plan` and `placed` do.
     """
-    found: dict[tuple[Table, ...], list[int]] = {}
-    for rank, shards in enumerate(plan(workload, ranks, linked).shards):
-        found.setdefault(tuple(each.of(workload.tables) for each in shards), []).append(rank)
+    if placement is None:
+        shares, ways = plan(workload, ranks, linked).shards, None
+    else:
+        shares = placed(workload, placement, ranks, linked).shards
+        ways = [replace(each, ranks=(0,), sharding="table_wise") for each in placement.tables]
+    by_work: dict[tuple[tuple[Table, TablePlacement | None], ...], list[int]] = {}
+    for rank, shards in enumerate(shares):
+        key = tuple(
+            (each.of(workload.tables), None if ways is None else ways[each.table])
+            for each in shards
+        )
+        by_work.setdefault(key, []).append(rank)
     return [
         RankClass(
             tuple(own),
-            sum(table.pooling * table.dim for table in tables),
-            sum(table.dim for table in tables),
+            sum(table.pooling * table.dim for table, _ in key),
+            sum(table.dim for table, _ in key),
         )
-        for tables, own in found.items()
+        for key, own in by_work.items()
     ]
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeAlias
 
+from perfmodel.placement import MicroBatch, Pipeline, Placement
 from perfmodel.registry import Registry
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.model import Workload
@@ -20,7 +21,8 @@ Target = Literal["cuda", "rocm", "cpu"]
 class Run:
     """A step of `workload` on one of `ranks`: `batch` samples of each rank, trained or not.
 
-    `plan` says which tables each rank holds; links join `linked` ranks each.
+    `plan` says which tables each rank holds; links join `linked` ranks each. `placement` and
+    `pipeline` are what the implementation `tiered` runs, and no other.
     """
 
     workload: Workload
@@ -31,6 +33,10 @@ class Run:
     train: bool
     plan: Plan
     linked: int
+    placement: Placement | None = None
+    pipeline: Pipeline | None = None
+    micro_batch: MicroBatch = field(default_factory=MicroBatch)
+    """Which part of the step's samples `batch` is, where a pipeline parts them."""
 
     @property
     def global_batch(self) -> int:

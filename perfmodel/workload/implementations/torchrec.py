@@ -50,8 +50,8 @@ def torchrec(r: Recorder, run: Run) -> None:
     with r.with_attributes(PREFETCHED if prefetched else {}):
         dense, local, labels = local_batch(r, run)
     if prefetched:
-        dense, labels = _earlier(r, dense), _earlier(r, labels)
-        local = Jagged(_earlier(r, local.values), _earlier(r, local.lengths))
+        dense, labels = earlier(r, dense), earlier(r, labels)
+        local = Jagged(earlier(r, local.values), earlier(r, local.lengths))
     jagged = local
     if run.ranks > 1:
         with r.with_attributes(DISTRIBUTED if prefetched else {}):
@@ -116,10 +116,10 @@ def _sparse(
         own = Jagged(values, lengths)
         more = look_up(r, replicas, own.values, offsets(r, own), run.batch)
         out = cat(r, [out, more], 1)
-    return _by_table(r, workload, out)
+    return sums_by_table(r, workload, out)
 
 
-def _by_table(r: Recorder, workload: Workload, pooled: Tensor) -> Tensor:
+def sums_by_table(r: Recorder, workload: Workload, pooled: Tensor) -> Tensor:
     """One vector per table; partial sums of a table that is in parts are added up."""
     dim, tables = workload.dim, len(workload.tables)
     vectors = pooled.shape[1] // dim
@@ -139,6 +139,6 @@ def _targets(r: Recorder, labels: Tensor, output: Tensor) -> Tensor:
     return to_dtype(r, labels, output.dtype)
 
 
-def _earlier(r: Recorder, x: Tensor) -> Tensor:
+def earlier(r: Recorder, x: Tensor) -> Tensor:
     """What an earlier step made that is like `x`."""
     return r.tensor(x.shape, x.dtype)

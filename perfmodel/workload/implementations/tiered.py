@@ -1,0 +1,220 @@
+"""A placement and a pipeline: TorchRec's step, its tables in any memory, sharded in any way.
+
+Micro-batch after micro-batch: keys to the ranks that look them up, lookups tier by tier, pooled
+rows exchanged, the dense part forward and backward; dense gradients are added up, and summed over
+ranks with the last. Without tables beside device memory, and with one micro-batch, it is the step
+of the implementation `torchrec`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from perfmodel.graph.ops import BACKWARD, Tensor
+from perfmodel.placement import Pipeline
+from perfmodel.workload.autograd.engine import backward
+from perfmodel.workload.autograd.tape import Tape
+from perfmodel.workload.eager.creation import to_dtype
+from perfmodel.workload.eager.joins import cat
+from perfmodel.workload.eager.losses import LOSSES
+from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.eager.views import detach, squeeze
+from perfmodel.workload.implementations.torchrec import earlier, sums_by_table
+from perfmodel.workload.parts.data_parallel import LABEL
+from perfmodel.workload.parts.dense import Dense, dense_layers
+from perfmodel.workload.parts.interaction import meet
+from perfmodel.workload.parts.jagged import (
+    ARRIVED,
+    DISTRIBUTED,
+    PREFETCHED,
+    Jagged,
+    announced,
+    by_table,
+    exchanged,
+    local_batch,
+    pooled_lengths,
+    received,
+)
+from perfmodel.workload.parts.mlp import COMPUTE, mlp
+from perfmodel.workload.parts.pooled import features_of, pooled_all_to_all
+from perfmodel.workload.parts.training import LAST, learn
+from perfmodel.workload.run import IMPLEMENTATIONS, Run
+from perfmodel.workload.tiered import TIERED, Group, Source, groups_of, reached_by
+
+
+@dataclass(frozen=True)
+class _Model:
+    """What all micro-batches of a step share."""
+
+    layers: Dense
+    sources: tuple[Source, ...]
+    """One per group of tables."""
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        return [*self.layers.parameters, *(x for each in self.sources for x in each.parameters)]
+
+
+@IMPLEMENTATIONS.register("tiered")
+def tiered(r: Recorder, run: Run) -> None:
+    """One step of one rank."""
+    model = _Model(
+        dense_layers(r, run.workload),
+        tuple(TIERED[_way(run, group)](r, group) for group in groups_of(run)),
+    )
+    parts = micro_batches(run)
+    before: list[Tensor] = []
+    for number, part in enumerate(parts):
+        if run.train:
+            r.tape = Tape()
+            for parameter in model.parameters:
+                r.tape.parameter(parameter)
+        before = _micro_batch(r, part, model, before, is_last=number == len(parts) - 1)
+
+
+def micro_batches(run: Run) -> list[Run]:
+    """The step of each micro-batch of `run`, its samples shared out."""
+    pipeline = run.pipeline or Pipeline()
+    found, left = [], run.batch
+    for number, each in enumerate(pipeline.micro_batches, 1):
+        is_last = number == len(pipeline.micro_batches)
+        samples = left if is_last else min(round(run.batch * each.samples_frac), left)
+        left -= samples
+        if samples:
+            found.append(replace(run, batch=samples, micro_batch=each))
+    return found
+
+
+def _way(run: Run, group: Group) -> str:
+    assert run.placement is not None
+    at = tuple(run.placement.cache(name).at for name in group.placed.caches)
+    return reached_by(group.placed, at)
+
+
+def _micro_batch(
+    r: Recorder, run: Run, model: _Model, before: list[Tensor], *, is_last: bool
+) -> list[Tensor]:
+    """One micro-batch; returns dense gradients, those of the micro-batches `before` in them."""
+    workload = run.workload
+    is_ahead = run.pipeline is not None and run.pipeline.input_ahead
+    groups = tuple(group.of_samples(run) for group in groups_of(run))
+    is_sharded = run.ranks > 1 and any(run.plan.shards)
+    with r.with_attributes(PREFETCHED if is_ahead else {}):
+        dense, local, labels = local_batch(r, run)
+    if is_ahead:
+        dense, labels = earlier(r, dense), earlier(r, labels)
+        local = Jagged(earlier(r, local.values), earlier(r, local.lengths))
+    keys = local
+    if is_sharded:
+        with r.with_attributes(DISTRIBUTED if is_ahead else {}):
+            sending = announced(r, run, local)
+        keys = received(r, run) if is_ahead else exchanged(r, run, *sending)
+    with r.label(LABEL):
+        dtype = COMPUTE[workload.implementation.precision]
+        features = mlp(r, dense, model.layers.bottom, dtype=dtype)
+        sparse = _sparse(r, run, model.sources, groups, keys)
+        sparse = sparse if sparse.dtype == features.dtype else to_dtype(r, sparse, features.dtype)
+        joined = meet(r, workload, features, sparse, model.layers.crosses, dtype)
+        last = LAST[workload.training.loss]
+        output = mlp(r, joined, model.layers.top, last=last, dtype=dtype)
+        output = to_dtype(r, output, "fp32") if output.dtype != "fp32" else output
+        output = squeeze(r, output, -1)
+        if run.train:
+            loss = LOSSES[workload.training.loss](r, output, to_dtype(r, labels, output.dtype))
+            for tensor in (loss, output, labels):
+                detach(r, tensor)
+    if is_ahead and is_sharded:
+        with r.with_attributes(DISTRIBUTED):
+            exchanged(r, run, *sending)
+    if not run.train:
+        return []
+    return _learn(r, run, model, groups, loss, before, is_last=is_last)
+
+
+def _learn(
+    r: Recorder,
+    run: Run,
+    model: _Model,
+    groups: Sequence[Group],
+    loss: Tensor,
+    before: list[Tensor],
+    *,
+    is_last: bool,
+) -> list[Tensor]:
+    dense = model.layers.parameters
+    if is_last:
+        with r.during(BACKWARD):
+            for gradient in before:
+                r.leaf("aten::add_", (gradient, r.tensor(gradient.shape), 1), gradient)
+        replicated = [
+            source.parameters[0]
+            for source, group in zip(model.sources, groups, strict=True)
+            if group.replicated and run.ranks > 1 and group.placed.tier == "hbm"
+        ]
+        learn(r, run, loss, [dense], replicated=replicated, wrapped=True)
+        return []
+    found = backward(r, loss)
+    gradients = [found[parameter.tensor_id] for parameter in dense]
+    with r.during(BACKWARD):
+        for total, more in zip(before, gradients, strict=True) if before else ():
+            r.leaf("aten::add_", (total, more, 1), total)
+    return before or gradients
+
+
+def _sparse(
+    r: Recorder, run: Run, sources: Sequence[Source], groups: Sequence[Group], keys: Jagged
+) -> Tensor:
+    """Pooled rows of all tables for the own samples, `[batch, tables, dim]`."""
+    workload = run.workload
+    pairs = list(zip(sources, groups, strict=True))
+    own = [pair for pair in pairs if not pair[1].replicated]
+    parts = []
+    if any(run.plan.shards):
+        if run.ranks > 1:
+            is_ahead = run.pipeline is not None and run.pipeline.input_ahead
+            with r.with_attributes(ARRIVED if is_ahead else {}):
+                keys = by_table(r, run, keys)
+                pooled_lengths(r, run, keys)
+        pooled = _looked_up(r, run, own, keys)
+        if run.ranks > 1:
+            wire = workload.implementation.exchange_precision
+            pooled = pooled_all_to_all(r, run, pooled, wire)
+        sizes = [shard.of(workload.tables).dim for each in run.plan.shards for shard in each]
+        parts.append(features_of(r, pooled, sizes))
+    for source, group in pairs:
+        if group.replicated:
+            parts.append(_look_up(r, source, group, _own_keys(r, group)))
+    out = parts[0] if len(parts) == 1 else cat(r, parts, 1)
+    return sums_by_table(r, workload, out)
+
+
+def _looked_up(
+    r: Recorder, run: Run, pairs: Sequence[tuple[Source, Group]], keys: Jagged
+) -> Tensor:
+    """Pooled rows of the rank's own shards, side by side: `[samples, total dim]`."""
+    if len(pairs) == 1:
+        return _look_up(r, *pairs[0], keys)
+    if not pairs:
+        return r.tensor((run.global_batch, 0))
+    parts = []
+    for source, group in pairs:
+        tables = len(group.tables)
+        values = r.view(keys.values, (group.lookups,), (1,))
+        lengths = r.view(keys.lengths, (tables * group.samples,), (1,))
+        parts.append(_look_up(r, source, group, Jagged(values, lengths)))
+    return cat(r, parts, 1)
+
+
+def _look_up(r: Recorder, source: Source, group: Group, keys: Jagged) -> Tensor:
+    source.fetch(r, group, keys)
+    return source.look_up(r, group, keys)
+
+
+def _own_keys(r: Recorder, group: Group) -> Jagged:
+    """The keys of the own samples, which the step has."""
+    place = "cpu" if group.placed.pooled_on == "host" else ""
+    return Jagged(
+        r.tensor((group.lookups,), "int64", place=place),
+        r.tensor((len(group.tables) * group.samples,), "int32", place=place),
+    )

@@ -1,0 +1,5 @@
+"""How a step reaches the rows of tables in each tier, one file per tier and cache."""
+
+from perfmodel.workload.tiered.source import TIERED, Group, Source, groups_of, reached_by
+
+__all__ = ["TIERED", "Group", "Source", "groups_of", "reached_by"]

@@ -1,0 +1,61 @@
+"""A placement and a pipeline as ops: the step of TorchRec, tables beside device memory."""
+
+import pytest
+
+from perfmodel.lowering import lower
+from perfmodel.placement import MicroBatch, Pipeline
+from perfmodel.workload import Workload, load_workload, op_graph
+from perfmodel.workload.placed import placement_of
+from perfmodel.workload.shards import plan
+
+RANKS = (1, 4)
+
+
+def torchrec(**changes: object) -> Workload:
+    workload = load_workload("criteo-kaggle")
+    return workload.with_(implementation__name="torchrec", table__rows=10_000, **changes)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("prefetch", [False, True])
+@pytest.mark.parametrize("sharding", ["table_wise", "row_wise"])
+def test_tables_in_device_memory_are_torchrecs_step(
+    ranks: int, prefetch: bool, sharding: str
+) -> None:
+    workload = torchrec(implementation__sharding=sharding, implementation__prefetch=prefetch)
+    alone = op_graph(workload, ranks=ranks)
+    placed = op_graph(
+        workload,
+        ranks=ranks,
+        placement=placement_of(plan(workload, ranks), workload),
+        pipeline=Pipeline(input_ahead=prefetch),
+    )
+    assert [op.name for op in placed.ops] == [op.name for op in alone.ops]
+    assert lower(placed, "cuda").pieces == lower(alone, "cuda").pieces
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_the_host_pools_what_lies_in_its_memory(ranks: int) -> None:
+    workload = torchrec()
+    placement = placement_of(plan(workload, ranks), workload).edited(
+        lambda number, _: {"tier": "host", "pooled_on": "host"} if number < 4 else {}
+    )
+    pieces = lower(op_graph(workload, ranks=ranks, placement=placement), "cuda").pieces
+    pooled, applied = (piece for piece in pieces if piece.kind == "offload")
+    assert (pooled.op, applied.op) == ("host_pool", "host_apply")
+    own = 4 // ranks
+    assert pooled.dims["bags"] == applied.dims["bags"] == own * workload.batch
+    assert pooled.dims["row_bytes"] == 4 * workload.dim
+
+
+def test_micro_batches_share_the_samples_out() -> None:
+    workload = torchrec()
+    placement = placement_of(plan(workload, 1), workload)
+    half = Pipeline((MicroBatch(0.5), MicroBatch(0.5)))
+    whole = lower(op_graph(workload, placement=placement), "cuda").pieces
+    parted = lower(op_graph(workload, placement=placement, pipeline=half), "cuda").pieces
+
+    def samples(pieces: object) -> float:
+        return sum(p.dims["batch"] for p in pieces if p.op == "tbe" and p.direction == "fwd")  # type: ignore[attr-defined]
+
+    assert samples(whole) == samples(parted) == workload.batch
