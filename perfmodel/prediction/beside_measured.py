@@ -101,7 +101,8 @@ def measured_load(
 def _transfers(graph: ExecutionGraph) -> Ints:
     """Collectives on a device; where ranks meet, what is left of them after the meeting."""
     _, last = graph.device_span()
-    return last[graph.nodes_.kind[last] == NodeKind.COLLECTIVE]
+    found: Ints = last[graph.nodes_.kind[last] == NodeKind.COLLECTIVE]
+    return found
 
 
 def _of_transfers(
