@@ -5,6 +5,7 @@ from __future__ import annotations
 from perfmodel.errors import WorkloadError
 from perfmodel.workload.model import Workload
 
+FIXED_LAYERS = ("hugectr", "nvidia", "distributed_embeddings")
 _FUSED_ONLY = ("rowwise_adagrad", "adam", "adagrad")
 
 
@@ -41,6 +42,17 @@ def _tables(workload: Workload, where: str) -> None:
 
 def _software(workload: Workload, where: str) -> None:
     software, training = workload.implementation, workload.training
+    layers = len(workload.model.bottom_mlp) + len(workload.model.top_mlp)
+    if software.layer_precisions and len(software.layer_precisions) != layers:
+        raise WorkloadError(
+            f"{where}: implementation: layer_precisions has {len(software.layer_precisions)} "
+            f"entries for {layers} layers, those of the bottom MLP and then of the top MLP"
+        )
+    if software.layer_precisions and software.name in FIXED_LAYERS:
+        raise WorkloadError(
+            f"{where}: implementation: layer_precisions: {software.name!r} has one precision for "
+            "all layers"
+        )
     if software.sharding == "hybrid" and any(table.histogram for table in workload.tables):
         raise WorkloadError(
             f'{where}: tables: histogram: implementation.sharding "hybrid" knows zipf and uniform '

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = "perfmodel.workload/1"
+LayerPrecision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,9 @@ class Implementation:
     """Which software a prediction stands for, and its settings.
 
     `optimizer_style` `default` is what PyTorch picks: `loop` on a CPU, `foreach` on a GPU.
-    `table_precision` is that of stored rows, `exchange_precision` that of pooled rows on the wire.
+    `layer_precisions`: one for each layer of the bottom and then of the top MLP, in place of
+    `precision` (fp8 and int8: inference only). `table_precision` is that of stored rows (fp8 and
+    below: inference only), `exchange_precision` that of pooled rows on the wire.
     `sharding` is explained at `shards.plan`; tables of at most `data_parallel_max_bytes` are
     replicated. `ddp_bucket_bytes`: dense gradients that DDP sums at once. `cuda_graphs`: the step
     is launched as one graph; `prefetch`: the next batch is brought and distributed beside the step.
@@ -71,8 +74,9 @@ class Implementation:
         "distributed_embeddings",
     ] = "pytorch"
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
-    table_precision: Literal["fp32", "fp16"] = "fp32"
-    exchange_precision: Literal["fp32", "fp16", "bf16"] = "fp32"
+    layer_precisions: tuple[LayerPrecision, ...] = ()
+    table_precision: Literal["fp32", "fp16", "bf16", "fp8", "int8", "int4"] = "fp32"
+    exchange_precision: Literal["fp32", "fp16", "bf16", "fp8", "int8"] = "fp32"
     optimizer_style: Literal["default", "loop", "foreach", "fused"] = "default"
     sharding: Literal[
         "table_wise",

@@ -120,6 +120,10 @@ def value_of(key: str, kind: Any, value: Any, where: str) -> Any:
         return value
     if kind is str:
         return _text(value, where)
+    if get_origin(kind) is tuple and get_origin(get_args(kind)[0]) is Literal:
+        if not isinstance(value, (list, tuple)):
+            raise WorkloadError(f"{where}: expected a list of precisions, got {_short(value)}")
+        return tuple(value_of(key, get_args(kind)[0], item, where) for item in value)
     if get_origin(kind) is tuple:
         if not isinstance(value, (list, tuple)) or not value:
             raise WorkloadError(f"{where}: expected a list of widths, got {_short(value)}")

@@ -134,7 +134,10 @@ def piece_of(call: Call, op: Op, direction: str = "fwd") -> Piece:
     if call.narrow_keys:
         dims["index_bytes"] = NARROW_KEY_BYTES
     dims |= numbers(op, "hash_size", "row_bytes", *REUSE)
-    return Piece("tbe", dims, call.weights.dtype, direction, guessed=not call.wide)
+    dtype = call.weights.dtype
+    if dtype == "uint8":
+        dtype = op.attributes.get("weights_dtype", dtype)
+    return Piece("tbe", dims, dtype, direction, guessed=not call.wide)
 
 
 @LOWERINGS.register(

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from perfmodel.errors import WorkloadError
 from perfmodel.graph.ops import Tensor
+from perfmodel.ops.stored_rows import QUANTISED, row_bytes
 from perfmodel.workload.autograd.tape import Gradients, Node, rule
 from perfmodel.workload.eager.creation import to_dtype, zero
 from perfmodel.workload.eager.recorder import Recorder
@@ -47,7 +51,15 @@ def batched(
     """The operator for tables of `rows` and `dims`."""
     elements = sum(count * dim for count, dim in zip(rows, dims, strict=True))
     state = sum(rows) if optimizer == "rowwise_adagrad" else elements
-    weights = r.tensor((elements,), dtype)
+    about = {**attributes, "weights_dtype": dtype, "optimizer": optimizer}
+    if dtype in QUANTISED:
+        if r.tape is not None:
+            raise WorkloadError(f"rows of {dtype} can be read, but not trained")
+        stored = row_bytes(dtype, dims)
+        weights = r.tensor((int(np.dot(stored, rows)),), "uint8")
+        optimizer, about = "sgd", about | {"row_bytes": str(float(np.average(stored)))}
+    else:
+        weights = r.tensor((elements,), dtype)
     if r.tape is not None:
         r.tape.parameter(weights)
     tables = len(rows)
@@ -61,7 +73,7 @@ def batched(
         max(dims),
         optimizer,
         is_modern,
-        {**attributes, "weights_dtype": dtype, "optimizer": optimizer},
+        about,
     )
 
 
@@ -70,6 +82,8 @@ def look_up(
 ) -> Tensor:
     """Pooled rows of all tables, side by side: `[bags, total dim]` of dtype `output`."""
     about = tables.attributes
+    if about["weights_dtype"] in QUANTISED:
+        return _look_up_quantised(r, tables, indices, offsets, bags, output)
     flat, starts = indices, offsets
     if not r.is_bare:
         flat, starts = to_dtype(r, indices, "int64"), to_dtype(r, offsets, "int64")
@@ -106,6 +120,19 @@ def look_up(
         node = f"torch::autograd::CppNode<SplitLookupFunction_{tables.optimizer}_Op{version}>"
         saved = (tables, flat, starts)
         r.tape.add(f"fbgemm::lookup{version}", (tables.weights,), (out,), saved, node)
+    return out
+
+
+def _look_up_quantised(
+    r: Recorder, tables: Batched, indices: Tensor, offsets: Tensor, bags: int, output: str
+) -> Tensor:
+    """The operator for rows that are unpacked as they are added up; its indices are int32."""
+    flat, starts = (to_dtype(r, each, "int32") for each in (indices, offsets))
+    out = r.tensor((bags, tables.total_dim), output)
+    wrapped = (tables.weights, None, None, None, tables.offsets, tables.offsets, tables.dims)
+    rest = (tables.total_dim, tables.widest, tables.hash_sizes, flat, starts, SUM)
+    name = "fbgemm::int_nbit_split_embedding_codegen_lookup_function"
+    r.leaf(name, (*wrapped, *rest), out, about=tables.attributes)
     return out
 
 

@@ -32,8 +32,10 @@ class Dense:
 
 def dense_layers(r: Recorder, workload: Workload, dtype: str = "fp32") -> Dense:
     """The layers of `workload`, stored as `dtype`."""
+    bottom = len(workload.model.bottom_mlp)
+    own = workload.implementation.layer_precisions
     return Dense(
-        layers(r, workload.bottom_widths, dtype),
+        layers(r, workload.bottom_widths, dtype, own[:bottom]),
         cross_layers(r, workload, dtype),
-        layers(r, workload.top_widths, dtype),
+        layers(r, workload.top_widths, dtype, own[bottom:]),
     )

@@ -6,33 +6,47 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from perfmodel.errors import WorkloadError
 from perfmodel.graph.ops import Tensor
 from perfmodel.workload.eager.creation import to_dtype
 from perfmodel.workload.eager.pointwise import relu, sigmoid
-from perfmodel.workload.eager.products import linear
+from perfmodel.workload.eager.products import linear, quantised_linear
 from perfmodel.workload.eager.recorder import Recorder
 
+QUANTISED, HALF = ("fp8", "int8"), ("fp16", "bf16")
+"""Precisions of a layer whose operands are rounded to one byte, and those of what it then gives."""
 COMPUTE = {"fp32": "fp32", "tf32": "fp32", "bf16": "bf16", "fp16": "fp16"}
 """Precision of a workload to the dtype that its activations have."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """Weight `[out, in]` and bias `[out]`."""
+    """Weight `[out, in]` and bias `[out]`; `precision` where it is not that of the others."""
 
     weight: Tensor
     bias: Tensor
+    precision: str = ""
 
 
-def layers(r: Recorder, widths: Sequence[int], dtype: str = "fp32") -> tuple[Layer, ...]:
-    """Parameters of an MLP whose widths, input first, are `widths`, stored as `dtype`."""
+def layers(
+    r: Recorder, widths: Sequence[int], dtype: str = "fp32", precisions: Sequence[str] = ()
+) -> tuple[Layer, ...]:
+    """Parameters of an MLP whose widths, input first, are `widths`, stored as `dtype`.
+
+    `precisions`: of each layer, where they differ; quantised weights are stored so, and cannot be
+    trained.
+    """
     made = []
-    for before, after in pairwise(widths):
-        weight, bias = r.tensor((after, before), dtype), r.tensor((after,), dtype)
+    for number, (before, after) in enumerate(pairwise(widths)):
+        own = precisions[number] if precisions else ""
+        if own in QUANTISED and r.tape is not None:
+            raise WorkloadError(f"layers of {own} can be evaluated, but not trained")
+        stored = own if own in QUANTISED else dtype
+        weight, bias = r.tensor((after, before), stored), r.tensor((after,), dtype)
         if r.tape is not None:
             r.tape.parameter(weight)
             r.tape.parameter(bias)
-        made.append(Layer(weight, bias))
+        made.append(Layer(weight, bias, own))
     return tuple(made)
 
 
@@ -61,6 +75,12 @@ def cast(r: Recorder, x: Tensor, dtype: str) -> Tensor:
 
 
 def _linear(r: Recorder, x: Tensor, layer: Layer, dtype: str) -> Tensor:
+    if layer.precision in QUANTISED:
+        half = dtype if dtype in HALF else "fp16"
+        return quantised_linear(r, cast(r, x, half), layer.weight, cast(r, layer.bias, half))
+    dtype = COMPUTE.get(layer.precision, dtype)
+    if dtype == "fp32" and x.dtype != dtype:
+        x = to_dtype(r, x, dtype)
     if dtype == "fp32":
         return linear(r, x, layer.weight, layer.bias)
     return linear(r, cast(r, x, dtype), cast(r, layer.weight, dtype), cast(r, layer.bias, dtype))

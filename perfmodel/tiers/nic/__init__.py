@@ -1,0 +1,21 @@
+"""Rows in the memory of network adapters: what a cache there finds, and what reading it takes."""
+
+from perfmodel.tiers.nic.cache import (
+    NIC_CACHES,
+    NicCacheModel,
+    NicFound,
+    NicLoad,
+    NicTable,
+    found_in,
+)
+from perfmodel.tiers.nic.engine import NicMemory
+
+__all__ = [
+    "NIC_CACHES",
+    "NicCacheModel",
+    "NicFound",
+    "NicLoad",
+    "NicMemory",
+    "NicTable",
+    "found_in",
+]
