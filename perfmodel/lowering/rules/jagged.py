@@ -154,14 +154,3 @@ def block_bucketize(op: Op) -> Sequence[Piece]:
         *scan(segments, lengths.dtype),
         *over_segments("jagged_bucketize", indices, segments, weighted=False),
     )
-
-
-@LOWERINGS.register(
-    *entries(
-        "fbgemm::linearize_cache_indices", "fbgemm::lxu_cache_lookup", "fbgemm::l*u_cache_populate*"
-    )
-)
-def cache_lookup(op: Op) -> Sequence[Piece]:
-    """Work of the rows' cache, per index."""
-    indices = max(op.tensors, key=lambda t: size(t.shape), default=tensor(op, 0))
-    return over_segments("bounds_check", indices, size(indices.shape))

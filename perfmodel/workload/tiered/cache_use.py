@@ -1,0 +1,84 @@
+"""What a batch finds in a cache of rows, from its capacity and the tables' popularity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfmodel.errors import WorkloadError
+from perfmodel.locality import POLICIES, Cache, TableAccess, steady_use
+from perfmodel.placement import RowCache
+from perfmodel.workload.tiered.beside import row_bytes
+from perfmodel.workload.tiered.source import Group, groups_of
+
+
+@dataclass(frozen=True)
+class Use:
+    """Per fetch, which is for the rows of `cache.batches_ahead` batches: of a group's `lookups` how
+    many miss; of its `unique_rows` how many are fetched. `held_rows` of the cache are the group's.
+    """
+
+    cache: RowCache
+    lookups: float
+    unique_rows: float
+    missed_lookups: float
+    missed_rows: float
+    held_rows: float
+    row_bytes: float
+
+    @property
+    def hit_frac(self) -> float:
+        """Of all the group's lookups."""
+        return 1 - self.missed_lookups / self.lookups
+
+
+def use_of(group: Group, name: str) -> Use:
+    """What `group` finds in the cache `name`, which it shares with others of its rank.
+
+    Raises `WorkloadError` where one fetch needs more rows than the cache holds.
+    """
+    assert group.run.placement is not None
+    cache = group.run.placement.cache(name)
+    if cache.policy not in POLICIES:
+        raise WorkloadError(
+            f"cache {name!r}: unknown policy {cache.policy!r}: one of {', '.join(POLICIES)}"
+        )
+    sharing = [
+        one.of_samples(group.run) for one in groups_of(group.run) if name in one.placed.caches
+    ]
+    tables = [access for one in sharing for access in _accesses(one, cache.batches_ahead)]
+    found = steady_use(tables, Cache(cache.capacity_bytes, POLICIES[cache.policy]()))
+    first = 0
+    for one in sharing:
+        if (one.placed, one.is_local) == (group.placed, group.is_local):
+            break
+        first += len(one.tables)
+    own = slice(first, first + len(group.tables))
+    needed = float(np.dot(found.distinct_rows, found.row_bytes))
+    if needed > cache.capacity_bytes * (1 + 1e-9):
+        raise WorkloadError(
+            f"cache {name!r}: the rows of {cache.batches_ahead} batches take {needed / 1e9:.3g} GB,"
+            f" it holds {cache.capacity_bytes / 1e9:.3g} GB"
+        )
+    lookups = float(found.lookups[own].sum())
+    return Use(
+        cache,
+        lookups,
+        float(found.distinct_rows[own].sum()),
+        float(np.dot(1 - found.hit_frac[own], found.lookups[own])),
+        float(found.fetched_rows[own].sum()),
+        float(found.cached_rows[own].sum()),
+        float(np.dot(found.row_bytes[own], found.lookups[own])) / lookups,
+    )
+
+
+def _accesses(group: Group, batches: int) -> list[TableAccess]:
+    return [
+        TableAccess(
+            popularity=table.popularity(),
+            lookups=table.lookups(group.samples) * batches,
+            row_bytes=row_bytes(table, group.placed.dtype),
+        )
+        for table in group.tables
+    ]
