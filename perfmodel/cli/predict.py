@@ -118,6 +118,10 @@ def predict(
         Optional[Path],  # noqa: UP045
         typer.Option(metavar="FILE", help="Draw where the median step goes (.png, .svg, .pdf)."),
     ] = None,
+    roofline: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="FILE", help="Draw the kernels below the device's roofs, by shapes."),
+    ] = None,
     format: FormatOption = None,
     output: OutputOption = None,
     strict: StrictOption = False,
@@ -142,6 +146,7 @@ def predict(
     inputs = [each for each in (workload, et, overheads, *(hardware or ())) if each]
     target = Output(format, output, source=trace, sources=inputs)
     check_figure(figure, trace)
+    check_figure(roofline, trace)
     if save_overheads:
         check_writable(save_overheads, trace)
     if replay and mode not in (None, Mode.REPLAY):
@@ -176,6 +181,7 @@ def predict(
             edit or (),
             every_rank,
             target,
+            roofline,
         )
         return
     _refuse_beside("a trace", {"--inference": inference, "--every-rank": every_rank})
@@ -220,6 +226,8 @@ def predict(
         _save_profile(content, save_overheads)
     if figure:
         _draw(found, figure)
+    if roofline:
+        _draw_roofline(found, roofline)
 
     def table(console: Console) -> None:
         from perfmodel.cli.predict_tables import show_prediction
@@ -283,6 +291,12 @@ def _save_profile(trace: Trace, path: Path) -> None:
 
     samples = [measure(rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)]
     Profile.from_samples(*samples).save(path)
+
+
+def _draw_roofline(found: Prediction, path: Path) -> None:
+    from perfmodel.plot import save
+
+    save(found.results[0].roofline(), path)
 
 
 def _draw(found: Prediction, path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfmodel.cli.output import Output, rows_csv, working
@@ -30,10 +31,11 @@ def predict_named(
     edit: Sequence[str],
     every_rank: bool,
     target: Output,
+    roofline: Path | None = None,
 ) -> None:
     """Predict the workload `name`, or list the catalogue, and write the answer to `target`.
 
-    `settings` beginning with `workload.` change it, all others the hardware.
+    `settings` beginning with `workload.` change it, all others the hardware; `roofline` is drawn.
     """
     from perfmodel.workload import load_workload, workloads
 
@@ -61,6 +63,11 @@ def predict_named(
             edit=edit,
             every_rank=every_rank,
         )
+
+    if roofline:
+        from perfmodel.plot import save
+
+        save(answer.results[0].roofline(), roofline)
 
     def table(console: Console) -> None:
         from perfmodel.cli.predict_tables import show_prediction

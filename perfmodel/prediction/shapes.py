@@ -16,6 +16,7 @@ from perfmodel.ops.vocabulary.fallback import UNKNOWN
 from perfmodel.prediction.beside import contended
 from perfmodel.prediction.host_costs import HostCosts
 from perfmodel.prediction.interval import step_interval
+from perfmodel.prediction.kernel_table import kernel_table
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.scheduled import Scheduled, met, schedule_shapes
 from perfmodel.prediction.steady import repeated
@@ -80,6 +81,7 @@ def _with_models(result: Result, found: Scheduled, use: MemoryUse | None, device
         families=_family_table(found, rank),
         coverage=_coverage(found, rank),
         memory=None if use is None else use.to_dict(device),
+        kernels=kernel_table(found, rank, device),
     )
 
 

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.errors import UsageError
 from perfmodel.timeline.schedule import Timeline
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from perfmodel.prediction.kernel_table import KernelTable
 
 SCHEMA = "perfmodel.prediction/1"
 DEVICE_FIGURES = ("gpu_active_us", "gpu_idle_us", "comm_us", "exposed_comm_us")
@@ -83,6 +86,8 @@ class Result:
     """One step alone, idle machine to idle machine, where `step_us` is the period of many."""
     bound_by: dict[str, float] | None = None
     """Microseconds of the period by resource, along the cycle of dependencies that decides it."""
+    kernels: KernelTable | None = field(default=None, repr=False)
+    """What the slowest rank's device runs, where shapes are known."""
     straggler: dict[str, Any] | None = None
     """The rank that the others wait for most, and why (`attribution.straggler`); None for one."""
 
@@ -105,6 +110,12 @@ class Result:
         steady = [i for i, step in enumerate(steps) if not step.warmup] or list(range(len(steps)))
         closest = min(steady, key=lambda i: abs(steps[i].step_us - self.step_us))
         return int(np.flatnonzero(self.timeline.graph.marks.rank == self.rank.rank)[closest])
+
+    def roofline(self) -> Figure:
+        """The step's kernels below the device's roofs. Raises `UsageError` without shapes."""
+        if self.kernels is None:
+            raise UsageError(f"{self.hardware}: a roofline needs shapes: --mode model")
+        return self.kernels.roofline()
 
     def to_dict(self) -> dict[str, Any]:
         rank = self.rank

@@ -153,6 +153,8 @@ def _pictures(prediction: Prediction) -> Iterator[str]:
     for number, result in enumerate(prediction.results):
         text = f"The step on {result.hardware}; the line is its critical path."
         yield picture(prediction.plot(number), text)
+        if result.kernels is not None and result.kernels.flop.any():
+            yield picture(result.roofline(), "Kernels below the roofs of the device.")
 
 
 def _tables(prediction: Prediction) -> Iterator[str]:

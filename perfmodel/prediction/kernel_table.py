@@ -1,0 +1,125 @@
+"""The kernels of a prediction from shapes, those of equal shapes together: work, bytes and time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfmodel.hardware import Device
+from perfmodel.ops.rows import KERNEL, Rows
+from perfmodel.ops.spec import OPS, Floats
+from perfmodel.prediction.scheduled import Scheduled
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+ON_DEVICE = ("kernel", "copy")
+MATRIX = ("matmul", "convolution", "attention")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KernelTable:
+    """Per kind of kernel of one step, longest first: columns of one length.
+
+    `flop`, `bytes` and `duration_us` are of one of them, `count` how many there are in a step.
+    """
+
+    device: Device
+    op: tuple[str, ...]
+    family: tuple[str, ...]
+    dtype: tuple[str, ...]
+    count: Floats
+    flop: Floats
+    bytes: Floats
+    duration_us: Floats
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per kind of kernel."""
+        import pandas as pd
+
+        names = ("op", "family", "dtype", "count", "flop", "bytes", "duration_us")
+        return pd.DataFrame({name: getattr(self, name) for name in names})
+
+    def roofline(self) -> Figure:
+        """Achieved rate over arithmetic intensity, below the device's roofs."""
+        from perfmodel.plot import roofline_figure
+
+        busy_us = self.count * self.duration_us
+        counts = self.flop > 0
+        frame = {
+            "family": np.array(self.family, object)[counts],
+            "intensity": self.flop[counts] / np.maximum(self.bytes[counts], 1.0),
+            "tflop_per_s": self.flop[counts] / self.duration_us[counts] / 1e6,
+            "time_us": busy_us[counts],
+        }
+        without_pct = 100 * float(busy_us[~counts].sum() / busy_us.sum()) if len(self) else 0.0
+        title = f"{self.device.name}; {without_pct:.0f} % of the kernel time is no arithmetic"
+        return roofline_figure(
+            frame, peaks=self._peaks(), gb_per_s=self.device.hbm_gb_per_s, title=title
+        )
+
+    def _peaks(self) -> dict[str, float]:
+        """Peak TFLOP/s of the vector units, and of matrix units for dtypes that products use."""
+        used = {
+            dtype for dtype, family in zip(self.dtype, self.family, strict=True) if family in MATRIX
+        }
+        peaks = {"fp32 vector": self.device.fp32_tflop_per_s}
+        for dtype in sorted(used):
+            peaks[f"{dtype} matrix"] = self.device.matrix_tflop_per_s(dtype)
+        return peaks
+
+
+def kernel_table(found: Scheduled, rank: int, device: Device) -> KernelTable:
+    """What `rank` runs on its `device`, summed up over steps."""
+    steps = max(int((found.timeline.graph.marks.rank == rank).sum()), 1)
+    own = np.flatnonzero(found.pieces_of(rank))
+    groups: dict[tuple[str, str, str, tuple[tuple[str, float], ...]], list[int]] = {}
+    for at in own.tolist():
+        piece = found.pieces[at]
+        if piece.kind in ON_DEVICE:
+            key = (piece.op, piece.dtype, piece.direction, tuple(sorted(piece.dims.items())))
+            groups.setdefault(key, []).append(at)
+    taken = found.durations.duration_us
+    time_us = np.array([taken[rows].sum() for rows in groups.values()])
+    count = np.array([len(rows) for rows in groups.values()], np.float64)
+    order = np.argsort(-time_us, kind="stable") if groups else np.empty(0, np.int64)
+    kinds = [list(groups)[at] for at in order.tolist()]
+    flop, moved = _work(kinds)
+    return KernelTable(
+        device,
+        tuple(kind[0] for kind in kinds),
+        tuple(OPS[kind[0]].family for kind in kinds),
+        tuple(kind[1] for kind in kinds),
+        count[order] / steps,
+        flop,
+        moved,
+        time_us[order] / count[order],
+    )
+
+
+def _work(
+    kinds: list[tuple[str, str, str, tuple[tuple[str, float], ...]]],
+) -> tuple[Floats, Floats]:
+    """FLOP and bytes that each kind cannot do without."""
+    records: list[Mapping[str, object]] = [
+        {"op": op, "dtype": dtype, "direction": direction, "timing": KERNEL, **dict(dims)}
+        for op, dtype, direction, dims in kinds
+    ]
+    rows = Rows.of(records)
+    flop, moved = np.zeros(len(rows)), np.zeros(len(rows))
+    for op, index in rows.groups():
+        dims, item_bytes = rows.dims_of(op, index), rows.item_bytes(index)
+        for direction in {rows.direction[at] for at in index.tolist()}:
+            spec = OPS[op].of(direction)
+            here = np.array([rows.direction[at] == direction for at in index.tolist()])
+            flop[index[here]] = np.broadcast_to(spec.flop(dims), here.shape)[here]
+            total = spec.read_bytes(dims, item_bytes) + spec.written_bytes(dims, item_bytes)
+            moved[index[here]] = np.broadcast_to(total, here.shape)[here]
+    return flop, moved
