@@ -38,7 +38,7 @@ def _is_shapeless(op: str) -> bool:
 
 
 @dataclass(frozen=True)
-class _Key:
+class Key:
     """A part, an op, a dtype and a device, told apart by the part's trees and the device's text."""
 
     part: Part
@@ -51,7 +51,7 @@ class _Key:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, _Key)
+            isinstance(other, Key)
             and self.part.own is other.part.own
             and (self.op, self.dtype) == (other.op, other.dtype)
             and self.device == other.device
@@ -61,12 +61,12 @@ class _Key:
 def log_us_of(part: Part, op: str, dtype: str, device: Device, elements: Floats) -> Floats:
     """Logarithm of the kernel's microseconds for each number of `elements` `[n]`."""
     return np.asarray(
-        np.interp(np.log(elements), np.log(_KNOTS), _curve(_Key(part, op, dtype, device)))
+        np.interp(np.log(elements), np.log(_KNOTS), _curve(Key(part, op, dtype, device)))
     )
 
 
 @lru_cache(maxsize=512)
-def _curve(key: _Key) -> Floats:
+def _curve(key: Key) -> Floats:
     count = len(_KNOTS)
     dims = {"rows": _KNOTS, "cols": np.ones(count)}
     rows = Rows((key.op,) * count, (key.dtype,) * count, ("fwd",) * count, (KERNEL,) * count, dims)

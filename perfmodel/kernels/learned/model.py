@@ -11,9 +11,11 @@ from perfmodel.hardware import Device
 from perfmodel.kernels.gpu.floors import Floor, floors_of, measured_us
 from perfmodel.kernels.gpu.heuristic import Heuristic
 from perfmodel.kernels.learned.builds import BUILDS
+from perfmodel.kernels.learned.columns import Columns
 from perfmodel.kernels.learned.curves import has_curve, log_us_of
 from perfmodel.kernels.learned.devices import Description, describe, distance
-from perfmodel.kernels.learned.part import Part
+from perfmodel.kernels.learned.lattice import has_lattice, limits_us
+from perfmodel.kernels.learned.part import Groups, Part
 from perfmodel.kernels.model import Estimate, Explanation
 from perfmodel.ops.rows import Ints, Rows
 from perfmodel.ops.spec import Floats
@@ -125,22 +127,46 @@ class Learned:
         self, part: Part, rows: Rows, device: Device
     ) -> tuple[Floats, tuple[Floats, Floats], float]:
         """(kernel, (low, high), kinship) in microseconds without a launch floor."""
-        columns = BUILDS[part.build](rows, device, part.tiles)
         groups = list(rows.groups())
-        factors, weight = part.log_factors(columns, groups, device)
+        columns, factors, weight = _told(part, rows, groups, device)
         low, high = np.zeros((2, len(rows)))
         for op, index in groups:
-            factors[index] *= part.told(op, columns.base_us[index])
             low[index], high[index] = part.ends(op, columns.work[index], weight)
             if has_curve(part, op):
                 log_us = self._on_curve(part, rows, index, device)
                 factors[index] = log_us - np.log(columns.base_us[index])
-        least = np.maximum(columns.bound_us, device.kernel_floor_us)
+        found = _kernel_us(columns, factors, device)
+        held = found.copy()
+        if has_lattice(part):
+            for _, index in groups:
+                limits = limits_us(part, rows, index, device, as_trees_tell)
+                held[index] = np.clip(found[index], *limits)
+        moved = held / found
 
-        def kernel(logarithm: Floats) -> Floats:
-            return np.maximum(columns.base_us * np.exp(logarithm) + columns.extra_us, least)
+        def end(logarithm: Floats) -> Floats:
+            return _kernel_us(columns, factors + logarithm, device) * moved
 
-        return kernel(factors), (kernel(factors + low), kernel(factors + high)), weight
+        return held, (end(low), end(high)), weight
+
+
+def as_trees_tell(part: Part, rows: Rows, device: Device) -> Floats:
+    """Microseconds of `rows` without a launch floor, before anything holds them together."""
+    columns, factors, _ = _told(part, rows, list(rows.groups()), device)
+    return _kernel_us(columns, factors, device)
+
+
+def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Columns, Floats, float]:
+    """(columns, log factors as far as measurements told them, kinship) of `rows`."""
+    columns = BUILDS[part.build](rows, device, part.tiles)
+    factors, weight = part.log_factors(columns, groups, device)
+    for op, index in groups:
+        factors[index] *= part.told(op, columns.base_us[index])
+    return columns, factors, weight
+
+
+def _kernel_us(columns: Columns, factors: Floats, device: Device) -> Floats:
+    least = np.maximum(columns.bound_us, device.kernel_floor_us)
+    return np.maximum(columns.base_us * np.exp(factors) + columns.extra_us, least)
 
 
 def _grounds(weight: float) -> str:
