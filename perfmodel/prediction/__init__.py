@@ -9,9 +9,18 @@ from perfmodel.prediction.types import Prediction, Result
 from perfmodel.prediction.whatif import Scale
 
 if TYPE_CHECKING:
+    from perfmodel.prediction.deployment import predict_deployment
     from perfmodel.prediction.workload import predict_workload
 
-__all__ = ["MODES", "Prediction", "Result", "Scale", "predict", "predict_workload"]
+__all__ = [
+    "MODES",
+    "Prediction",
+    "Result",
+    "Scale",
+    "predict",
+    "predict_deployment",
+    "predict_workload",
+]
 
 
 def __getattr__(name: str) -> object:
@@ -20,4 +29,8 @@ def __getattr__(name: str) -> object:
         from perfmodel.prediction.workload import predict_workload
 
         return predict_workload
+    if name == "predict_deployment":
+        from perfmodel.prediction.deployment import predict_deployment
+
+        return predict_deployment
     raise AttributeError(f"module 'perfmodel.prediction' has no attribute {name!r}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from perfmodel.graph.ops import Argument, Tensor
-from perfmodel.ops.storage import item_bytes
+from perfmodel.ops.stored_rows import CPU_ALIGNMENT_BYTES
+from perfmodel.ops.stored_rows import row_bytes as stored_row_bytes
 from perfmodel.workload.eager.optimizers import STATES
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.tables import Table
@@ -34,8 +35,8 @@ def beside(
 
 
 def row_bytes(table: Table, dtype: str) -> float:
-    """Bytes of a stored row, the optimizer's state apart."""
-    return float(item_bytes([dtype])[0]) * table.dim
+    """Bytes of a row as a host stores it, the optimizer's state apart."""
+    return float(stored_row_bytes(dtype, table.dim, alignment_bytes=CPU_ALIGNMENT_BYTES))
 
 
 def state_bytes(table: Table, optimizer: str) -> float:
