@@ -12,6 +12,7 @@ from perfmodel.attribution.chains import Chains
 from perfmodel.attribution.idle import Gaps, idle_by_cause, idle_gaps, idle_pieces
 from perfmodel.attribution.path import Path, Walker, critical_path
 from perfmodel.attribution.steps import ranks_of
+from perfmodel.attribution.straggler import Waiting, waiting
 from perfmodel.errors import UsageError
 from perfmodel.graph import build_graph
 from perfmodel.overheads import measure
@@ -63,14 +64,37 @@ class Breakdown:
     ranks: list[RankBreakdown]
     timeline: Timeline = field(repr=False)
     warnings: list[str] = field(default_factory=list)
+    waiting: Waiting | None = None
+    """What the ranks spend where they meet, per step that is not warm-up; None where none do."""
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as `docs/schemas/breakdown.json` describes it."""
         ranks = [
-            {"rank": r.rank, "device": r.device, "steps": [_step_dict(s) for s in r.steps]}
+            {
+                "rank": r.rank,
+                "device": r.device,
+                **self.meets_us(r.rank),
+                "steps": [_step_dict(s) for s in r.steps],
+            }
             for r in self.ranks
         ]
-        return {"schema": SCHEMA, "warnings": self.warnings, "ranks": ranks}
+        straggler = None if self.waiting is None else self.waiting.to_dict()
+        return {
+            "schema": SCHEMA,
+            "warnings": self.warnings,
+            "ranks": ranks,
+            "straggler": straggler,
+        }
+
+    def meets_us(self, rank: int) -> dict[str, float | None]:
+        """Transfer and waiting of a rank at the collectives where ranks meet, per step."""
+        found = self.waiting
+        if found is None:
+            return {"transfer_us": None, "waiting_us": None}
+        return {
+            "transfer_us": round(found.transfer_us.get(rank, 0.0), 3),
+            "waiting_us": round(found.waiting_us.get(rank, 0.0), 3),
+        }
 
     def plot(self, rank: int | None = None, step: int = 0) -> Figure:
         """The timeline of one step (index) of one rank (default: the first), as it was measured.
@@ -101,7 +125,8 @@ class Breakdown:
         return table_html(rows, ["rank", "step", *keys], f"Breakdown of {self.source}")
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per rank and step: the accounting, idle causes as `idle_*`, path as `path_*`."""
+        """One row per rank and step: the accounting, idle causes as `idle_*`, path as `path_*`;
+        where ranks meet, each row has its rank's mean transfer and waiting per step."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -109,6 +134,7 @@ class Breakdown:
             | {k: v for k, v in asdict(step.accounting).items() if k != "kernel_sum_us"}
             | {f"idle_{cause}_us": v for cause, v in step.idle_by_cause.items()}
             | {f"path_{kind}_us": v for kind, v in step.critical_path_by_kind.items()}
+            | ({} if self.waiting is None else self.meets_us(rank.rank))
             for rank in self.ranks
             for step in rank.steps
         ).fillna(0.0)
@@ -152,7 +178,7 @@ def breakdown(trace: Trace, *, profiler_us_per_event: float = 0.0) -> Breakdown:
         )
     ranks = [RankBreakdown(rank, trace.device, found) for rank, found in steps.items()]
     warnings = [*trace.warnings, *graph.warnings]
-    return Breakdown(trace.source, ranks, timeline, warnings)
+    return Breakdown(trace.source, ranks, timeline, warnings, waiting(timeline, walker))
 
 
 def _step_dict(step: StepBreakdown) -> dict[str, Any]:

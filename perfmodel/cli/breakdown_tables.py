@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from perfmodel.cli.median import median_step
+from perfmodel.cli.straggler import say_straggler
 from perfmodel.cli.tables import Times, add, counted, new_table, percent, say, show, source_text
 
 if TYPE_CHECKING:
@@ -30,8 +31,20 @@ def show_breakdown(console: Console, found: Breakdown) -> None:
     device = found.ranks[0].device
     say(console, f"{source_text(found.source)}: {device}, {counted(len(found.ranks), 'rank')}")
     show(console, _steps(found, has_device=device != "cpu"))
+    if found.waiting is not None:
+        show(console, _meets(found))
+        say_straggler(console, found.waiting.to_dict())
     for rank in found.ranks:
         _show_rank(console, rank)
+
+
+def _meets(found: Breakdown) -> Table:
+    figures = {rank.rank: found.meets_us(rank.rank) for rank in found.ranks}
+    times = Times(us for figure in figures.values() for us in figure.values() if us is not None)
+    table = new_table(f"Where ranks meet, per step ({times.unit})", "rank", "transfer", "waiting")
+    for rank, figure in figures.items():
+        add(table, str(rank), *map(times, figure.values()))
+    return table
 
 
 def _steps(found: Breakdown, *, has_device: bool) -> Table:

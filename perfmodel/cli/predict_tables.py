@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from perfmodel.cli.demo import Demo
+from perfmodel.cli.straggler import say_straggler
 from perfmodel.cli.tables import (
     NOTHING,
     Times,
@@ -62,7 +63,7 @@ def show_prediction(console: Console, found: Prediction, demo: Demo | None = Non
     for result in results:
         if len(result.ranks) > 1:
             show(console, _ranks(result, columns))
-            _say_straggler(console, result)
+            say_straggler(console, result.straggler)
     for at in range(0, len(results), _MOST_COLUMNS):
         _show_parts(console, results[at : at + _MOST_COLUMNS])
 
@@ -218,19 +219,6 @@ def _ranks(result: Result, device: dict[str, str]) -> Table:
             *(times(getattr(rank, f"{key}_us")) for key in meets),
         )
     return table
-
-
-def _say_straggler(console: Console, result: Result) -> None:
-    found = result.straggler
-    if not found or not found["held_up_us"]:
-        return
-    cause = found["cause"]
-    say(
-        console,
-        f"The others wait for rank {found['rank']} most, {human_us(found['held_up_us'])} per step "
-        f"together: {cause.replace('_', ' ')}, {human_us(found['late_us'].get(cause, 0.0))} more "
-        "than theirs.",
-    )
 
 
 def _families(result: Result) -> dict[str, float]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tiny import COMMS, NCCL, Tiny, graph_of
 
+from perfmodel.attribution.breakdown import breakdown
 from perfmodel.attribution.straggler import (
     DATA_LOADING,
     HOST,
@@ -87,6 +88,9 @@ def test_dlrm_ranks_as_the_golden_accounting(reference: Path) -> None:
         assert found.transfer_us[rank] == pytest.approx(golden["sum_min_us"], abs=1)
         assert found.waiting_us[rank] == pytest.approx(whole_us - golden["sum_min_us"], abs=8)
     assert (found.straggler, found.cause) == (2, STARTS_LATE)
+    answer = breakdown(read(folder))
+    assert answer.to_dict()["straggler"] == found.to_dict()
+    assert answer.meets_us(1) == {"transfer_us": 3452.0, "waiting_us": 7884.0}
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,19 @@ def test_ranks_are_chosen_by_number(run: Run, tmp_path: Path) -> None:
     check_schema("breakdown", answer)
 
 
+def test_of_ranks_that_meet_the_straggler_is_named(run: Run) -> None:
+    folder = Path(__file__).parents[2] / "traces" / "cpu_dlrm_2rank"
+    assert "The others wait for rank 1 most" in run("breakdown", folder).out
+    answer = json.loads(run("breakdown", folder, "--format", "json").out)
+    check_schema("breakdown", answer)
+    assert answer["straggler"]["rank"] == 1
+    waits = {rank["rank"]: rank["waiting_us"] for rank in answer["ranks"]}
+    assert waits[0] > waits[1] > 0
+    assert all(rank["transfer_us"] > 0 for rank in answer["ranks"])
+    columns = run("breakdown", folder, "--format", "csv").out.splitlines()[0].split(",")
+    assert columns[-2:] == ["transfer_us", "waiting_us"]
+
+
 @pytest.mark.parametrize(
     ("option", "text"), [("--steps=9:", "--steps"), ("--steps=a", "a"), ("--rank=7", "--rank 7")]
 )
