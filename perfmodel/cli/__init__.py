@@ -24,6 +24,7 @@ from perfmodel.cli import (
     kernel,
     predict,
     report,
+    sweep,
 )
 from perfmodel.cli.failures import explain
 
@@ -44,6 +45,7 @@ for verb in (
     report.report,
     hardware.hardware,
     kernel.kernel,
+    sweep.sweep,
 ):
     app.command()(verb)
 app.command(context_settings=collect.COLLECTOR)(collect.collect)

@@ -12,6 +12,7 @@ from perfmodel.errors import HardwareError, UsageError
 from perfmodel.explore.points import Points
 from perfmodel.explore.reads import recorded, values_of
 from perfmodel.hardware import KINDS, Cluster, Device, cluster, load, node_of, with_settings
+from perfmodel.hardware.schema import TOGETHER
 from perfmodel.trace.columns import Ints
 
 HARDWARE, NODES = "hardware", "nodes"
@@ -88,12 +89,32 @@ class Machines:
     def _affected(self, axis: str) -> frozenset[str]:
         values = list(dict.fromkeys(self.axes[axis]))
         if len(values) > _PROBES and all(isinstance(value, (int, float)) for value in values):
-            values = [values[0], values[len(values) // 2], values[-1]]
-        every = [values_of(self.at({**self.usual, axis: value})) for value in values]
+            values = [min(values), values[len(values) // 2], max(values)]
+        every: list[dict[str, Any]] = []
+        for value in values:
+            try:
+                every.append(values_of(self.at({**self.usual, axis: value})))
+            except HardwareError as error:
+                if value == values[-1] and not every:
+                    raise
+                if not any(text in str(error) for _, _, text in TOGETHER):
+                    raise
         keys = {name for each in every for name in each}
-        return frozenset(
-            name for name in keys if any(each.get(name) != every[0].get(name) for each in every)
-        )
+        changed = {n for n in keys if any(each.get(n) != every[0].get(n) for each in every)}
+        if len(every) < len(values):
+            changed |= {axis} if axis in keys else keys
+        return frozenset(changed)
+
+
+def possible(machine: Cluster) -> bool:
+    """Reads what must hold together on a machine: whether it can be is a matter of that alone."""
+    node = machine.node
+    return all(
+        holds(part)
+        for part in (node, node.device)
+        for kind, holds, _ in TOGETHER
+        if isinstance(part, kind)
+    )
 
 
 def _text(value: Any) -> str:
@@ -113,17 +134,26 @@ class Remembered(Generic[T]):
     def of(self, points: Points) -> tuple[list[T], Ints]:
         """(one answer per group of points that agree, the group of each point)."""
         while True:
-            keys, group = points.groups(self._axes)
+            keys, first, group = points.groups(self._axes)
             if len(self._found) > max(_MOST_REMEMBERED, 2 * len(keys)):
                 self._found.clear()
-            if all(key in self._found or self._ask(key) for key in keys):
+            if all(
+                key in self._found or self._ask(key, points, at)
+                for key, at in zip(keys, first.tolist(), strict=True)
+            ):
                 return [self._found[key] for key in keys], group
 
-    def _ask(self, key: tuple[Any, ...]) -> bool:
+    def _ask(self, key: tuple[Any, ...], points: Points, at: int) -> bool:
         """Whether the answer is remembered under `key`: not where it read what other axes change,
-        which all groups must tell apart from now on. Those have their first values here."""
+        which all groups must tell apart from now on. Those have their first values here, or those
+        of a point of the group, where the first values make no machine."""
         values = self.machines.usual | dict(zip(self._axes, key, strict=True))
-        machine, log = recorded(self.machines.remembered(values))
+        try:
+            made = self.machines.remembered(values)
+        except HardwareError:
+            values = points.at(at)
+            made = self.machines.remembered(values)
+        machine, log = recorded(made)
         found = self.evaluate(machine)
         self._reads |= log
         axes = self.machines.axes_of(self._reads)

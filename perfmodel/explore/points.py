@@ -49,12 +49,15 @@ class Points:
         values = self.values[axis]
         return [values[at] for at in self.code[axis].tolist()]
 
-    def groups(self, axes: Sequence[str]) -> tuple[list[tuple[Any, ...]], Ints]:
-        """(values of `axes` per group of points that share them, which group each point is in)."""
+    def groups(self, axes: Sequence[str]) -> tuple[list[tuple[Any, ...]], Ints, Ints]:
+        """(values of `axes` per group of points that share them, the first point of each, which
+        group each point is in)."""
         joined = np.zeros(self.count, np.int64)
         for axis in axes:
             pair = joined * len(self.values[axis]) + self.code[axis]
             joined = np.unique(pair, return_inverse=True)[1].reshape(-1).astype(np.int64)
-        first = np.unique(joined, return_index=True)[1].tolist()
-        keys = [tuple(self.values[axis][self.code[axis][at]] for axis in axes) for at in first]
-        return keys, joined
+        first = np.unique(joined, return_index=True)[1].astype(np.int64)
+        keys = [
+            tuple(self.values[axis][self.code[axis][at]] for axis in axes) for at in first.tolist()
+        ]
+        return keys, first, joined

@@ -1,0 +1,121 @@
+"""Axes of a sweep, and its points: a full grid, a Latin hypercube, or a table that was given."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from perfmodel.errors import UsageError
+from perfmodel.explore.points import Points
+from perfmodel.trace.columns import Floats, Ints
+
+LINEAR, LOG = SCALES = ("linear", "log")
+GRID, LATIN, TABLE = SAMPLES = ("grid", "latin_hypercube", "table")
+MOST_POINTS = 1 << 40
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`; `whole` where both ends are written as whole numbers."""
+
+    low: float
+    high: float
+    steps: int | None = None
+    scale: str = LINEAR
+    whole: bool = False
+
+    def at(self, share: Floats) -> list[float] | list[int]:
+        """The numbers at shares (0 to 1) of the way from `low` to `high`."""
+        if self.scale == LOG:
+            found = self.low * (self.high / self.low) ** share
+        else:
+            found = self.low + (self.high - self.low) * share
+        if self.whole:
+            return [int(value) for value in np.round(found).tolist()]
+        return [float(value) for value in np.clip(found, self.low, self.high).tolist()]
+
+    def levels(self) -> list[float] | list[int]:
+        """`steps` numbers, both ends among them; of whole numbers no one twice."""
+        assert self.steps is not None
+        share = np.linspace(0.0, 1.0, self.steps) if self.steps > 1 else np.zeros(1)
+        return list(dict.fromkeys(self.at(share)))
+
+
+Axis = Range | tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Space:
+    """All points of a sweep, by their number; none is held before it is asked for."""
+
+    axes: Mapping[str, Axis]
+    sample: str = GRID
+    drawn: int = 0
+    """Points of a Latin hypercube."""
+    seed: int = 0
+
+    @cached_property
+    def levels(self) -> dict[str, Sequence[Any]]:
+        """Per axis of a grid or a table, its values in order."""
+        return {
+            name: axis.levels() if isinstance(axis, Range) else axis
+            for name, axis in self.axes.items()
+        }
+
+    @cached_property
+    def values(self) -> dict[str, Sequence[Any]]:
+        """Per axis, the distinct values that occur, or the ends of its range."""
+        if self.sample == LATIN:
+            return {
+                name: axis.at(np.array([0.0, 1.0])) if isinstance(axis, Range) else axis
+                for name, axis in self.axes.items()
+            }
+        return {name: list(dict.fromkeys(each)) for name, each in self.levels.items()}
+
+    def __len__(self) -> int:
+        if self.sample == LATIN:
+            return self.drawn
+        sizes = [len(each) for each in self.levels.values()]
+        if self.sample == TABLE:
+            return sizes[0] if sizes else 0
+        count = 1
+        for size in sizes:
+            count *= size
+        if count > MOST_POINTS:
+            raise UsageError(f"a grid of {count:g} points: expected at most {MOST_POINTS:g}")
+        return count
+
+    def points(self, begin: int, end: int) -> Points:
+        """The points numbered from `begin` to before `end`."""
+        number = np.arange(begin, end, dtype=np.int64)
+        if self.sample == LATIN:
+            return Points.of({name: self._drawn(name, number) for name in self.axes})
+        if self.sample == TABLE:
+            return Points.of({name: each[begin:end] for name, each in self.levels.items()})
+        code: dict[str, Ints] = {}
+        for name in reversed(self.levels):
+            size = len(self.levels[name])
+            code[name], number = number % size, number // size
+        return Points(self.levels, {name: code[name] for name in self.levels}, end - begin)
+
+    @cached_property
+    def _shares(self) -> dict[str, Floats]:
+        """Per axis one number in each of as many equal shares as points, in random order."""
+        found = {}
+        for name in self.axes:
+            rng = np.random.default_rng([self.seed, zlib.crc32(name.encode())])
+            order = rng.permutation(self.drawn)
+            found[name] = (order + rng.random(self.drawn)) / self.drawn
+        return found
+
+    def _drawn(self, name: str, number: Ints) -> Sequence[Any]:
+        share, axis = self._shares[name][number], self.axes[name]
+        if isinstance(axis, Range):
+            return axis.at(share)
+        place = np.minimum((share * len(axis)).astype(np.int64), len(axis) - 1)
+        return [axis[at] for at in place.tolist()]

@@ -1,0 +1,142 @@
+"""What each point of a sweep takes: columns of figures from points, by kind of input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, Protocol
+
+import numpy as np
+
+from perfmodel.economics import Prices, running
+from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.explore.machines import HARDWARE, Machines, Remembered, is_axis, possible
+from perfmodel.explore.objectives import OBJECTIVES, STEP, figures
+from perfmodel.explore.points import Points
+from perfmodel.explore.spec import TRACE, TRACES, WORKLOAD, Spec
+from perfmodel.explore.steps import WIDTH, TraceSteps
+from perfmodel.trace import read
+from perfmodel.trace.columns import Floats
+
+
+class Evaluate(Protocol):
+    """Figures of points: `columns` of them, in order."""
+
+    columns: tuple[str, ...]
+
+    def __call__(self, points: Points) -> dict[str, Floats]:
+        """One value per point and column; raises `PerfmodelError` for points that cannot be."""
+        ...
+
+
+def prices_of(spec: Spec) -> Prices:
+    """What the sweep says of money."""
+    try:
+        return Prices(**spec.prices)
+    except TypeError as error:
+        known = ", ".join(each.name for each in fields(Prices))
+        word = str(error).rpartition(" ")[2]
+        raise UsageError(f"{spec.where}: prices: unknown key {word}; expected {known}") from None
+
+
+class TraceFigures:
+    """A trace moved to the machine of each point."""
+
+    def __init__(self, spec: Spec) -> None:
+        """Raises `UsageError` for axes that a trace has not."""
+        for axis in spec.space.axes:
+            if not is_axis(axis):
+                raise UsageError(
+                    f"{spec.where}: axis {axis} names nothing that a trace can change: expected "
+                    "hardware, nodes or KIND.KEY such as device.hbm_gb_per_s"
+                )
+        self.columns, self.samples = spec.objectives, spec.batch
+        for name in self.columns:
+            if OBJECTIVES[name].needs_samples and spec.batch is None:
+                raise UsageError(f"{spec.where}: {name} needs batch, the samples of one step")
+        trace = read(spec.input)
+        machines = Machines(spec.space.values, base=spec.hardware or _own(trace, spec))
+        self.steps = TraceSteps(trace, machines)
+        prices = prices_of(spec)
+        self.running = Remembered(machines, lambda machine: running(machine, prices))
+        self.possible = Remembered(machines, possible)
+
+    def __call__(self, points: Points) -> dict[str, Floats]:
+        self.possible.of(points)
+        step_us, busy = np.empty((2, len(points)))
+        rows = self.steps.transfers.rows
+        ranks = self.steps.ranks
+        for places, block in self.steps.transfers.blocks(points, WIDTH):
+            marks = self.steps.walk.step_us(block)
+            step_us[places] = self.steps.of_marks(marks)
+            busy[places] = block[rows].sum(axis=0) / marks.sum(axis=0) if ranks else 0.0
+        if self.columns == (STEP,):
+            return {STEP: step_us}
+        found = {name: np.empty(len(points)) for name in self.columns}
+        answers, group = self.running.of(points)
+        for number, told in enumerate(answers):
+            own = group == number
+            mine = figures(self.columns, step_us[own], self.samples, told, busy[own])
+            for name, values in mine.items():
+                found[name][own] = values
+        return found
+
+
+def _own(trace: Any, spec: Spec) -> str | None:
+    """The machine of the trace itself, where no other is named."""
+    from perfmodel.prediction.transferred import source_device
+
+    if HARDWARE in spec.space.axes:
+        return None
+    return source_device(trace, "so name one as hardware").name
+
+
+class Breakdowns:
+    """Files of a corpus, each broken down as it was measured: means over its ranks and steps."""
+
+    def __init__(self, spec: Spec) -> None:
+        from perfmodel.attribution.accounting import Accounting
+        from perfmodel.graph.kinds import Cause
+
+        self.accounting = tuple(each.name for each in fields(Accounting))
+        self.causes = tuple(cause.name.lower() for cause in Cause)
+        self.columns = ("ranks", "steps", *self.accounting, *map(idle_column, self.causes))
+
+    def __call__(self, points: Points) -> dict[str, Floats]:
+        from perfmodel.attribution.breakdown import breakdown
+
+        rows = []
+        for path in points.column(TRACE):
+            found = breakdown(read(path))
+            steps = [step for rank in found.ranks for step in rank.steps]
+            row = {"ranks": len(found.ranks), "steps": len(steps) / len(found.ranks)}
+            for name in self.accounting:
+                row[name] = float(np.mean([getattr(step.accounting, name) for step in steps]))
+            for cause in self.causes:
+                idle = [step.idle_by_cause.get(cause, 0.0) for step in steps]
+                row[idle_column(cause)] = float(np.mean(idle))
+            rows.append(row)
+        return {name: np.array([row[name] for row in rows], np.float64) for name in self.columns}
+
+
+def idle_column(cause: str) -> str:
+    """The column of an idle cause."""
+    return f"idle_{cause}_us"
+
+
+def evaluation_of(spec: Spec) -> Evaluate:
+    """Reads the input of a sweep, and says what is wrong with its axes. Raises `PerfmodelError`."""
+    from perfmodel.explore.workloads import WorkloadFigures
+
+    kinds: dict[str, Callable[[Spec], Evaluate]] = {
+        TRACE: TraceFigures,
+        WORKLOAD: WorkloadFigures,
+        TRACES: Breakdowns,
+    }
+    try:
+        return kinds[spec.kind](spec)
+    except PerfmodelError as error:
+        told = str(error)
+        if told.startswith(spec.where):
+            raise
+        raise type(error)(f"{spec.where}: {told}") from None

@@ -1,0 +1,160 @@
+"""What a sweep found: rows, the best of them, the front, and how they look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.errors import UsageError
+from perfmodel.explore.objectives import OBJECTIVES
+from perfmodel.explore.pareto import pareto
+from perfmodel.explore.spec import TRACES, Spec
+from perfmodel.explore.store import ERROR, POINT, floats_of
+from perfmodel.trace.columns import Ints
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+SCHEMA = "perfmodel.sweep/1"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """All points of a sweep with their figures."""
+
+    spec: Spec
+    frame: pd.DataFrame = field(repr=False)
+    """One row per point: its number, its axes, its figures, and an error where it has none."""
+    folder: str
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """The columns of figures that are wanted; those of a corpus are what a breakdown has."""
+        if self.spec.kind == TRACES:
+            kept = (POINT, ERROR, *self.spec.space.axes)
+            return tuple(str(name) for name in self.frame if name not in kept)
+        return self.spec.objectives
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return tuple(self.spec.space.axes)
+
+    @property
+    def failed(self) -> int:
+        """Points that have no figures."""
+        return int((self.frame[ERROR] != "").sum())
+
+    def front(self) -> Ints:
+        """Rows of the Pareto front of all objectives; of one, its best."""
+        if self.spec.kind == TRACES:
+            return np.zeros(0, np.int64)
+        signed = [
+            floats_of(self.frame, name) * (-1.0 if OBJECTIVES[name].more_is_better else 1.0)
+            for name in self.objectives
+        ]
+        return pareto(np.stack(signed, axis=1))
+
+    def best(self) -> dict[str, int]:
+        """Per objective, the row that is best in it; none where no point has a figure."""
+        found = {}
+        for name in self.objectives if self.spec.kind != TRACES else ():
+            values = floats_of(self.frame, name)
+            if not np.isnan(values).all():
+                least = not OBJECTIVES[name].more_is_better
+                found[name] = int(np.nanargmin(values) if least else np.nanargmax(values))
+        return found
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a user should know of the rows."""
+        found = []
+        if self.failed:
+            first = self.frame.loc[self.frame[ERROR] != "", ERROR].iloc[0]
+            found.append(f"{self.failed} of {len(self.frame)} points have no figures; {first}")
+        for name in self.objectives:
+            values = floats_of(self.frame, name)
+            unknown = int(np.isnan(values).sum()) - self.failed
+            if unknown > 0:
+                found.append(f"{name}: not known of {unknown} points (a part without a price?)")
+        return found
+
+    def row(self, at: int) -> dict[str, Any]:
+        """Number, axes and figures of one row as plain values."""
+        names = (POINT, *self.axes, *self.objectives)
+        row = self.frame.iloc[at]
+        return {name: _plain(row[name]) for name in names}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as `docs/schemas/sweep.json` describes it."""
+        return {
+            "schema": SCHEMA,
+            "source": {"kind": self.spec.kind, "input": self.spec.input, "spec": self.spec.where},
+            "results": self.folder,
+            "axes": list(self.axes),
+            "objectives": list(self.objectives),
+            "points": len(self.frame),
+            "failed": self.failed,
+            "best": {name: self.row(at) for name, at in self.best().items()},
+            "pareto": [self.row(at) for at in self.front().tolist()],
+            "warnings": self.warnings,
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """Every row."""
+        return self.frame
+
+    def plot(self, objectives: tuple[str, str] | None = None) -> Figure:
+        """Two objectives against each other, the front drawn through; of one, it over the points.
+
+        Raises `UsageError` for objectives that the sweep has not.
+        """
+        from perfmodel.plot.sweeps import pareto_figure
+
+        names = objectives or self.objectives[:2]
+        for name in names:
+            if name not in self.objectives or self.spec.kind == TRACES:
+                raise UsageError(f"no objective {name} in this sweep of {self.spec.kind}")
+        if len(names) == 1:
+            names = (POINT, names[0])
+        across, up = (floats_of(self.frame, name) for name in names)
+        texts = [OBJECTIVES[name].text if name in OBJECTIVES else name for name in names]
+        less = [name == POINT or not OBJECTIVES[name].more_is_better for name in names]
+        signed = [
+            values if least else -values for values, least in zip((across, up), less, strict=True)
+        ]
+        front = pareto(np.stack(signed, axis=1)) if names[0] != POINT else np.zeros(0, np.int64)
+        return pareto_figure(across, up, front, labels=(texts[0], texts[1]))
+
+    def scaling(self, axis: str, objective: str | None = None) -> Figure:
+        """An objective over a numeric axis: median and range over all other axes.
+
+        Raises `UsageError` for an axis or an objective that the sweep has not.
+        """
+        from perfmodel.plot.sweeps import scaling_figure
+
+        name = objective or self.objectives[0]
+        if axis not in self.axes or name not in self.objectives:
+            raise UsageError(f"no axis {axis} or objective {name} in this sweep")
+        values = self.frame[axis]
+        if values.dtype.kind not in "if":
+            raise UsageError(f"axis {axis} has no numbers to draw along")
+        known = self.frame[name].notna()
+        by = self.frame[known].groupby(axis)[name].quantile([0.0, 0.5, 1.0]).unstack()
+        text = OBJECTIVES[name].text if name in OBJECTIVES else name
+        return scaling_figure(by.index.to_numpy(float), by.to_numpy(float), labels=(axis, text))
+
+    def _repr_html_(self) -> str:
+        from perfmodel.plot import table_html
+
+        rows = [list(self.row(at).values()) for at in self.front().tolist()[:20]]
+        names = [POINT, *self.axes, *self.objectives]
+        return table_html(rows, names, f"Front of {len(self.frame):,} points of {self.spec.where}")
+
+
+def _plain(value: Any) -> Any:
+    """A number or a text; None for NaN."""
+    plain = value.item() if hasattr(value, "item") else value
+    return None if isinstance(plain, float) and plain != plain else plain

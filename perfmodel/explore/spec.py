@@ -1,0 +1,218 @@
+"""What to sweep, as a TOML file says it; every key is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tomllib
+
+from perfmodel.errors import UsageError
+from perfmodel.explore.axes import (
+    GRID,
+    LATIN,
+    LINEAR,
+    LOG,
+    SAMPLES,
+    SCALES,
+    TABLE,
+    Axis,
+    Range,
+    Space,
+)
+from perfmodel.explore.objectives import OBJECTIVES, chosen
+from perfmodel.files import read_bytes
+
+TRACE, WORKLOAD, TRACES = INPUTS = ("trace", "workload", "traces")
+KEYS = (
+    *INPUTS,
+    *("hardware", "objective", "batch", "training", "sample", "count", "seed", "table"),
+    *("chunk", "at", "prices", "axes"),
+)
+RANGE_KEYS = ("low", "high", "steps", "scale")
+MAX_BYTES = 50_000_000
+CHUNKS = {TRACE: 8192, WORKLOAD: 16, TRACES: 8}
+"""Points of one part of the results: what a killed sweep may lose."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A sweep: its input, its points, what is wanted of each."""
+
+    where: str
+    kind: str
+    """`trace`, `workload` or `traces`."""
+    input: str
+    space: Space
+    hardware: str | None = None
+    objectives: tuple[str, ...] = ("step_us",)
+    batch: int | None = None
+    """Samples per step of a trace: what it records no shape can tell for all ranks."""
+    training: bool = True
+    at: Mapping[str, Any] = field(default_factory=dict)
+    """The point of a sensitivity, where it is not the hardware as it is."""
+    prices: Mapping[str, float] = field(default_factory=dict)
+    chunk: int = 1
+
+    @property
+    def parts(self) -> int:
+        """Parts of the results."""
+        return -(-len(self.space) // self.chunk)
+
+    def bounds(self, part: int) -> tuple[int, int]:
+        """(first point, the one behind the last) of a part."""
+        begin = part * self.chunk
+        return begin, min(begin + self.chunk, len(self.space))
+
+
+def load_spec(path: str | Path, objectives: str | None = None) -> Spec:
+    """The sweep of a TOML file; paths in it are relative to its folder.
+
+    `objectives`, separated by commas, replace its own. Raises `UsageError` that names file and key.
+    """
+    path = Path(path)
+    try:
+        document = tomllib.loads(read_bytes(path, max_bytes=MAX_BYTES).decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path}: not valid TOML: {error}") from None
+    try:
+        return _spec(document, path, objectives)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _spec(document: Mapping[str, Any], path: Path, objectives: str | None) -> Spec:
+    for name in document:
+        if name not in KEYS:
+            raise UsageError(f"unknown key {name}; expected one of {', '.join(KEYS)}")
+    kinds = [kind for kind in INPUTS if kind in document]
+    if len(kinds) != 1:
+        raise UsageError("expected one of trace, workload (a name or a file) and traces (a glob)")
+    kind = kinds[0]
+    given = _text(document, kind)
+    if kind != WORKLOAD or given.endswith(".toml") or "/" in given:
+        given = str(path.parent / given)
+    hardware = _text(document, "hardware") if "hardware" in document else None
+    if hardware is not None and hardware.endswith(".toml"):
+        hardware = str(path.parent / hardware)
+    names = objectives.split(",") if objectives else document.get("objective", ["step_us"])
+    if not isinstance(names, list) or not names:
+        raise UsageError(f"objective: expected a list of {', '.join(OBJECTIVES)}")
+    chunk = _whole(document, "chunk", CHUNKS[kind])
+    space = _traces(given) if kind == TRACES else _space(document, path)
+    if not len(space):
+        raise UsageError("the sweep has no points: an axis without values, or a table without rows")
+    return Spec(
+        where=str(path),
+        kind=kind,
+        input=given,
+        space=space,
+        hardware=hardware,
+        objectives=chosen([str(name).strip() for name in names]),
+        batch=_whole(document, "batch", 1) if "batch" in document else None,
+        training=bool(document.get("training", True)),
+        at=_table(document, "at"),
+        prices=_table(document, "prices"),
+        chunk=chunk,
+    )
+
+
+def _space(document: Mapping[str, Any], path: Path) -> Space:
+    sample = document.get("sample", TABLE if "table" in document else GRID)
+    if sample not in SAMPLES:
+        raise UsageError(f"sample: expected one of {', '.join(SAMPLES)}, got {sample!r}")
+    if (sample == TABLE) != ("table" in document):
+        raise UsageError('table: a file of points goes with sample = "table", and only with it')
+    if sample == TABLE:
+        if "axes" in document:
+            raise UsageError("axes: the columns of a table are the axes")
+        return Space(_columns(path.parent / _text(document, "table")), TABLE)
+    axes = {name: _axis(name, value, sample) for name, value in _table(document, "axes").items()}
+    if sample == GRID and ("count" in document or "seed" in document):
+        raise UsageError("count and seed are for a latin_hypercube; a grid has all its points")
+    if sample == LATIN:
+        if not axes or any(isinstance(axis, tuple) and not axis for axis in axes.values()):
+            raise UsageError("the sweep has no points: an axis without values")
+        return Space(axes, LATIN, _whole(document, "count", None), _whole(document, "seed", 0, 0))
+    return Space(axes, GRID)
+
+
+def _axis(name: str, value: Any, sample: str) -> Axis:
+    if isinstance(value, list):
+        return tuple(tuple(each) if isinstance(each, list) else each for each in value)
+    if not isinstance(value, dict):
+        raise UsageError(f"axes.{name}: expected a list of values, or low and high")
+    for each in value:
+        if each not in RANGE_KEYS:
+            raise UsageError(f"axes.{name}: unknown key {each}; expected {', '.join(RANGE_KEYS)}")
+    low, high = value.get("low", 0), value.get("high", 0)
+    if not _is_number(low) or not _is_number(high) or not low < high:
+        raise UsageError(f"axes.{name}: expected numbers low and high, low the smaller one")
+    scale = value.get("scale", LINEAR)
+    if scale not in SCALES:
+        raise UsageError(f"axes.{name}: scale: expected one of {', '.join(SCALES)}")
+    if scale == LOG and low <= 0:
+        raise UsageError(f"axes.{name}: a log scale needs low above 0")
+    steps = _whole(value, "steps", None) if sample == GRID else None
+    is_whole = isinstance(low, int) and isinstance(high, int)
+    return Range(low, high, steps, scale, is_whole)
+
+
+def _columns(path: Path) -> dict[str, Axis]:
+    import pandas as pd
+
+    try:
+        frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+    except (OSError, ValueError) as error:
+        text = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise UsageError(f"table: {path}: cannot be read: {text}") from None
+    empty = [str(name) for name in frame if frame[name].isna().any()]
+    if empty:
+        raise UsageError(f"table: {path}: column {empty[0]} has rows without a value")
+    return {str(name): tuple(frame[name].tolist()) for name in frame}
+
+
+def _traces(pattern: str) -> Space:
+    base = Path(pattern)
+    found = sorted(str(each) for each in base.parent.glob(base.name))
+    if not found:
+        raise UsageError(f"traces: nothing fits {pattern}")
+    return Space({"trace": tuple(found)}, TABLE)
+
+
+def _text(table: Mapping[str, Any], key: str) -> str:
+    value = table[key]
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"{key}: expected a text in quotes, got {value!r:.60}")
+    return value
+
+
+def _table(document: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """A section, whose keys may be written with dots or in quotes."""
+    value = document.get(key, {})
+    if not isinstance(value, dict):
+        raise UsageError(f"{key}: expected a section [{key}]")
+    return _flat(value) if key != "prices" else dict(value)
+
+
+def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, dict) and not value.keys() & set(RANGE_KEYS):
+            found |= _flat(value, f"{before}{key}.")
+        else:
+            found[f"{before}{key}"] = value
+    return found
+
+
+def _whole(table: Mapping[str, Any], key: str, usual: int | None, least: int = 1) -> int:
+    value = table.get(key, usual)
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise UsageError(f"{key}: expected a whole number of at least {least}, got {value!r:.60}")
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value

@@ -1,0 +1,164 @@
+"""Results of a sweep on disk: a folder of Parquet parts, each whole or not at all.
+
+Which points a part holds is fixed by its number. So a sweep that was killed goes on with the parts
+that are missing: no row is lost, none is there twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import perfmodel
+from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.explore.points import Points
+from perfmodel.explore.spec import TRACES, Spec
+from perfmodel.files import atomic_write, write_text
+from perfmodel.trace.columns import Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MANIFEST = "_sweep.json"
+"""Readers of Parquet folders pass over names that begin so."""
+SCHEMA = "perfmodel.sweep-results/1"
+POINT, ERROR = "point", "error"
+_PART = re.compile(r"part-(\d{8})\.parquet")
+
+
+def identity(spec: Spec) -> str:
+    """A digest of all that the results depend on: points, input, machine, wishes, version."""
+    about = asdict(spec)
+    del about["where"], about["at"]
+    text = json.dumps(about, sort_keys=True, default=str)
+    told = hashlib.sha256(f"{perfmodel.__version__}\n{text}\n".encode())
+    for path in _files(spec):
+        told.update(path.read_bytes())
+    return told.hexdigest()
+
+
+def _files(spec: Spec) -> list[Path]:
+    """Files that the sweep reads, but those of a corpus, which its points name."""
+    named = [] if spec.kind == TRACES else [spec.input]
+    named += [spec.hardware] if spec.hardware else []
+    paths = [Path(each) for each in named if "/" in each or each.endswith(".toml")]
+    return sorted(
+        file
+        for path in paths
+        for file in (path.rglob("*") if path.is_dir() else [path])
+        if file.is_file()
+    )
+
+
+def packed(spec: Spec, points: Points, first: int, found: Mapping[str, Any]) -> bytes:
+    """The Parquet file of one part: number, axes, figures and error of each of its points."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns: dict[str, Any] = {POINT: pa.array(np.arange(first, first + len(points)))}
+    for axis, values in spec.space.values.items():
+        columns[axis] = pa.array(_plain(points.column(axis), values), _type(values))
+    for name, values in found.items():
+        columns[name] = pa.array(values, pa.string() if name == ERROR else pa.float64())
+    content = BytesIO()
+    pq.write_table(pa.table(columns), content)
+    return content.getvalue()
+
+
+def _type(values: Any) -> Any:
+    """The Arrow type of an axis, the same in every part."""
+    import pyarrow as pa
+
+    kinds = {type(value) for value in values}
+    if kinds == {bool}:
+        return pa.bool_()
+    if kinds == {int}:
+        return pa.int64()
+    return pa.float64() if kinds <= {int, float} else pa.string()
+
+
+def _plain(column: list[Any], values: Any) -> list[Any]:
+    if {type(value) for value in values} <= {int, float} or isinstance(values[0], bool):
+        return column
+    return [each if isinstance(each, str) else json.dumps(each) for each in column]
+
+
+@dataclass(frozen=True)
+class Store:
+    """The folder of one sweep's results."""
+
+    folder: Path
+    parts: int
+
+    @classmethod
+    def open(cls, folder: str | Path, spec: Spec) -> Store:
+        """The folder, made where there is none.
+
+        Raises `UsageError` where it holds anything but results of this very sweep.
+        """
+        path = Path(folder)
+        told = {"schema": SCHEMA, "identity": identity(spec), "points": len(spec.space)}
+        told |= {"part_points": spec.chunk, "axes": list(spec.space.axes)}
+        manifest = path / MANIFEST
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"{path}: is a file; results of a sweep are a folder")
+        if manifest.is_file():
+            try:
+                held = json.loads(manifest.read_bytes())
+            except ValueError:
+                raise UsageError(f"{manifest}: not JSON, damaged: name another folder") from None
+            if held.get("identity") != told["identity"]:
+                raise UsageError(
+                    f"{path}: holds results of another sweep (or of another version, input or "
+                    "machine): name another folder with -o"
+                )
+        elif path.is_dir() and any(path.iterdir()):
+            raise UsageError(f"{path}: is not empty and no results of a sweep: name another folder")
+        else:
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                text = error.strerror or str(error)
+                raise PerfmodelError(f"{path}: cannot be written: {text}") from None
+            write_text(manifest, json.dumps(told, indent=1) + "\n")
+        return cls(path, spec.parts)
+
+    def missing(self) -> list[int]:
+        """Numbers of the parts that are not there yet."""
+        names = (_PART.fullmatch(path.name) for path in self.folder.iterdir())
+        done = {int(found.group(1)) for found in names if found}
+        return [part for part in range(self.parts) if part not in done]
+
+    def write(self, part: int, content: bytes) -> None:
+        """One part, whole or not at all. Raises `PerfmodelError` where it cannot be written."""
+        with atomic_write(self.folder / f"part-{part:08d}.parquet") as file:
+            file.write(content)
+
+    def frame(self) -> pd.DataFrame:
+        """All rows that are there, by their number. Raises `PerfmodelError` for damaged parts."""
+        import pandas as pd
+
+        frames = []
+        for path in sorted(self.folder.glob("part-*.parquet")):
+            try:
+                frames.append(pd.read_parquet(path))
+            except (OSError, ValueError) as error:
+                text = str(error).splitlines()[0]
+                raise PerfmodelError(f"{path}: damaged ({text}): delete it, sweep again") from None
+        if not frames:
+            raise PerfmodelError(f"{self.folder}: holds no results yet")
+        return pd.concat(frames, ignore_index=True)
+
+
+def floats_of(frame: pd.DataFrame, column: str) -> Floats:
+    """A column of figures."""
+    found: Floats = frame[column].to_numpy(np.float64)
+    return found

@@ -1,0 +1,89 @@
+"""Parts of a sweep on the processes of a Dask cluster; a part whose worker dies is done again."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.explore.spec import Spec
+from perfmodel.explore.store import identity
+
+AHEAD = 4
+"""Parts per worker that are under way or waiting: what is done is written before more is asked."""
+_PATIENCE_S = 10
+_DEATHS = 20
+"""Workers that may die over one part until it is given up."""
+
+
+def spread(
+    spec: Spec, parts: list[int], workers: int, scheduler: str | None
+) -> Iterator[tuple[int, bytes]]:
+    """(part, its Parquet content) as they are done, by `workers` processes or at `scheduler`.
+
+    Raises `UsageError` where Dask is not installed or no scheduler answers.
+    """
+    try:
+        import distributed as dask
+    except ImportError:
+        raise UsageError(
+            "--workers and --scheduler need Dask: pip install 'perfmodel[dask]'"
+        ) from None
+    from perfmodel.explore.run import content_elsewhere
+
+    distributed: Any = dask
+
+    told = identity(spec)
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    with ExitStack() as stack:
+        client = stack.enter_context(_client(distributed, stack, workers, scheduler))
+        count = max(1, len(client.scheduler_info(-1)["workers"]))
+        waiting = iter(parts)
+        number: dict[Any, int] = {}
+
+        def ask() -> Any:
+            part = next(waiting, None)
+            if part is None:
+                return None
+            future = client.submit(content_elsewhere, spec, told, part, pure=False)
+            number[future.key] = part
+            return future
+
+        first = [ask() for _ in range(min(AHEAD * count, len(parts)))]
+        pending = distributed.as_completed(first)
+        for future in pending:
+            try:
+                content = future.result()
+            except (PerfmodelError, OSError):
+                raise
+            except Exception as error:
+                raise PerfmodelError(f"a worker failed: {str(error).splitlines()[0]}") from None
+            yield number.pop(future.key), content
+            more = ask()
+            if more is not None:
+                pending.add(more)
+
+
+def _client(distributed: Any, stack: ExitStack, workers: int, scheduler: str | None) -> Any:
+    import dask
+
+    stack.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": _DEATHS}))
+    if scheduler is None:
+        threads = max(1, (os.cpu_count() or 1) // workers)
+        cluster = distributed.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+            env={"NUMBA_NUM_THREADS": str(threads)},
+        )
+        return distributed.Client(stack.enter_context(cluster))
+    try:
+        return distributed.Client(scheduler, timeout=_PATIENCE_S)
+    except (OSError, ValueError, TypeError) as error:
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageError(f"--scheduler {scheduler}: no scheduler answers: {text}") from None

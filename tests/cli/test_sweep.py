@@ -1,0 +1,117 @@
+"""`perfmodel sweep`: answers, figures, errors of one line."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from cli.conftest import Run
+from cli.samples import check_schema
+
+
+@pytest.fixture
+def spec(trace: Path) -> Path:
+    """Twelve machines for a trace of three steps."""
+    path = trace.parent / "gpus.toml"
+    path.write_text(
+        f"""
+        trace = "{trace.name}"
+        hardware = "dgx-1"
+        batch = 64
+        objective = ["step_us", "energy"]
+        [axes]
+        device.hbm_gb_per_s = {{ low = 600, high = 2400, steps = 3 }}
+        device.sm_count = [80, 132]
+        host.single_thread_ratio = [0.5, 2.0]
+        """
+    )
+    return path
+
+
+def test_the_answer(run: Run, spec: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    more = ["--sensitivity", "--reach", "step_us=60", "--along", "host.single_thread_ratio"]
+    status, out, err = run("sweep", spec, "-o", folder, "--format", "json", "--sobol", 4, *more)
+    assert (status, err) == (0, "")
+    answer = json.loads(out)
+    check_schema("sweep", answer)
+    frame = pd.read_parquet(folder)
+    assert answer["points"] == len(frame) == 12
+    assert answer["best"]["step_us"]["step_us"] == frame["step_us"].min()
+    front = frame.iloc[[row["point"] for row in answer["pareto"]]]
+    for _, row in frame.iterrows():
+        better = (front["step_us"] <= row["step_us"]) & (
+            front["energy_j_per_sample"] <= row["energy_j_per_sample"]
+        )
+        assert better.any(), "every point is on the front, or beaten by one that is"
+    elasticity = {
+        row["axis"]: row["elasticity"]
+        for row in answer["sensitivity"]["elasticities"]
+        if row["objective"] == "step_us"
+    }
+    assert -1 <= elasticity["host.single_thread_ratio"] < 0
+    moved = next(
+        row
+        for row in answer["sensitivity"]["elasticities"]
+        if (row["axis"], row["objective"]) == ("host.single_thread_ratio", "step_us")
+    )
+    slope = math.log(moved["at_high"] / moved["at_low"]) / math.log(moved["high"] / moved["low"])
+    assert moved["elasticity"] == pytest.approx(slope)
+    found = answer["reach"]
+    assert found["value"] is not None
+    assert found["objective_there"] == pytest.approx(60, rel=1e-4)
+    shares = {r["axis"]: r["total"] for r in answer["sobol"] if r["objective"] == "step_us"}
+    assert max(shares, key=shares.__getitem__) == "host.single_thread_ratio"
+
+
+def test_out_of_reach(run: Run, spec: Path, tmp_path: Path) -> None:
+    line = ["sweep", spec, "-o", tmp_path / "r", "--format", "json", "--along", "device.sm_count"]
+    found = json.loads(run(*line, "--reach", "step_us=1").out)["reach"]
+    assert found["value"] is None
+    assert found["objective_there"] > 1
+
+
+def test_the_table_and_figures(run: Run, spec: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    status, out, _ = run("sweep", spec, "-o", folder, "--figure", tmp_path / "front.png")
+    assert status == 0
+    assert "12 points" in out
+    assert "Pareto front" in out
+    along = ["--along", "device.hbm_gb_per_s", "--figure", tmp_path / "scaling.svg"]
+    assert run("sweep", spec, "-o", folder, *along).status == 0
+    assert run("sweep", spec, "-o", folder, "--sensitivity", "--figure", tmp_path / "t.pdf")[0] == 0
+    for name in ("front.png", "scaling.svg", "t.pdf"):
+        assert (tmp_path / name).stat().st_size > 1000
+    rows = run("sweep", spec, "-o", folder, "--format", "csv").out.splitlines()
+    assert rows[0].startswith("point,device.hbm_gb_per_s,device.sm_count")
+    assert len(rows) == 13
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (["--objective", "beauty"], "objective 'beauty': expected one of step_us"),
+        (["--reach", "step_us=8"], "--along"),
+        (["--along", "nodes"], "is for --reach"),
+        (["--reach", "step_us", "--along", "nodes"], "expected OBJECTIVE=VALUE"),
+        (["--reach", "power_w=1", "--along", "nodes"], "none of the sweep's objectives"),
+        (["--reach", "step_us=8", "--along", "nodes"], "no axis nodes"),
+        (["--sobol", "3"], "expected a power of two"),
+        (["--workers", "2", "--scheduler", "tcp://h:1"], "starts a cluster of its own"),
+        (["--figure", "front.gif"], "by its suffix"),
+    ],
+)
+def test_bad_options(run: Run, spec: Path, tmp_path: Path, more: list[str], expected: str) -> None:
+    status, out, err = run("sweep", spec, "-o", tmp_path / "results", *more)
+    assert (status, out) == (2, "")
+    assert expected in err
+    assert err.count("\n") == 1
+
+
+def test_a_spec_that_is_not_there(run: Run, tmp_path: Path) -> None:
+    status, _, err = run("sweep", tmp_path / "none.toml")
+    assert status == 2
+    assert "none.toml" in err
