@@ -137,8 +137,8 @@ class Learned:
                 factors[index] = log_us - np.log(columns.base_us[index])
         found = _kernel_us(columns, factors, device)
         held = found.copy()
-        if has_lattice(part):
-            for _, index in groups:
+        for op, index in groups:
+            if has_lattice(part, op):
                 limits = limits_us(part, rows, index, device, as_trees_tell)
                 held[index] = np.clip(found[index], *limits)
         moved = held / found
