@@ -45,8 +45,10 @@ def predict_deployment(
     rest = sum(use.get(f"{kind}_bytes", 0.0) for kind in ("resident", "temporary"))
     uses = with_activations(uses, rest)
     require_tiers(uses)
-    tiers = [each.to_dict() for each in uses]
-    result = replace(result, memory={**use, "tiers": tiers})
+    held_bytes = uses[0].tables_bytes + uses[0].caches_bytes
+    use |= {"tables_bytes": held_bytes, "total_bytes": held_bytes + rest, "fits": True}
+    memory = {**use, "tiers": [each.to_dict() for each in uses]}
+    result = replace(result, memory=memory)
     source = {
         "trace": workload.name,
         "workload": workload.name,

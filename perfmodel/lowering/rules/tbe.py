@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import ceil, log2
 
 from perfmodel.graph.ops import Op, Tensor, tensors_in
-from perfmodel.lowering.arguments import REUSE, bytes_of, numbers, output, size
+from perfmodel.lowering.arguments import HOST, REUSE, bytes_of, numbers, output, size
 from perfmodel.lowering.names import entries
 from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
 from perfmodel.lowering.rules.sort import SET_UP, scan, sorted_rows
@@ -121,7 +121,7 @@ def call_of(inputs: Sequence[object], pooled: Tensor | None, op: Op) -> Call:
 
 
 def piece_of(call: Call, op: Op, direction: str = "fwd") -> Piece:
-    """The row of the measurement table for a call."""
+    """The row of the measurement table for a call; rows in host memory come over the bus."""
     dims = {
         "tables": float(call.tables),
         "batch": float(call.batch),
@@ -137,7 +137,8 @@ def piece_of(call: Call, op: Op, direction: str = "fwd") -> Piece:
     dtype = call.weights.dtype
     if dtype == "uint8":
         dtype = op.attributes.get("weights_dtype", dtype)
-    return Piece("tbe", dims, dtype, direction, guessed=not call.wide)
+    name = "tbe_host" if call.weights.device.startswith(HOST) else "tbe"
+    return Piece(name, dims, dtype, direction, guessed=not call.wide)
 
 
 @LOWERINGS.register(

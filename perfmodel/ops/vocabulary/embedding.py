@@ -130,34 +130,31 @@ def stored_row_bytes(dims: Dims, item_bytes: Floats) -> Floats:
 # `early`: kernels before FBGEMM's, which update lookup by lookup, without a sort. `row_bytes`: what
 # a stored row takes with scale and padding (0: its elements alone); `index_bytes`: of an index and
 # an offset (quantised rows are looked up by int32).
-OPS.register("tbe")(
-    OpSpec(
-        family=EMBEDDING,
-        dims=TBE,
-        defaults=TBE_DEFAULTS,
-        flop=_tbe_flop,
-        read_bytes=lambda d, item: _tbe_looked_up(d, item) + _tbe_indices(d),
-        written_bytes=lambda d, item: _tbe_pooled(d) + 0.0 * item,
-        directions=("fwd", "bwd", "bwd_indice_weights"),
-        other_directions={
-            "bwd": OpSpec(
-                family=EMBEDDING,
-                dims=TBE,
-                defaults=TBE_DEFAULTS,
-                flop=lambda d: 3.0 * d["lookups"] * d["dim"],
-                read_bytes=lambda d, item: _tbe_pooled(d) + _tbe_indices(d) + _tbe_rows(d, item),
-                written_bytes=_tbe_rows,
-            ),
-            "bwd_indice_weights": OpSpec(
-                family=EMBEDDING,
-                dims=TBE,
-                defaults=TBE_DEFAULTS,
-                flop=lambda d: 2.0 * d["lookups"] * d["dim"],
-                read_bytes=lambda d, item: (
-                    _tbe_looked_up(d, item) + _tbe_pooled(d) + _tbe_indices(d)
-                ),
-                written_bytes=lambda d, item: WEIGHT_BYTES * d["lookups"] + 0.0 * item,
-            ),
-        },
-    )
+TBE_SPEC = OpSpec(
+    family=EMBEDDING,
+    dims=TBE,
+    defaults=TBE_DEFAULTS,
+    flop=_tbe_flop,
+    read_bytes=lambda d, item: _tbe_looked_up(d, item) + _tbe_indices(d),
+    written_bytes=lambda d, item: _tbe_pooled(d) + 0.0 * item,
+    directions=("fwd", "bwd", "bwd_indice_weights"),
+    other_directions={
+        "bwd": OpSpec(
+            family=EMBEDDING,
+            dims=TBE,
+            defaults=TBE_DEFAULTS,
+            flop=lambda d: 3.0 * d["lookups"] * d["dim"],
+            read_bytes=lambda d, item: _tbe_pooled(d) + _tbe_indices(d) + _tbe_rows(d, item),
+            written_bytes=_tbe_rows,
+        ),
+        "bwd_indice_weights": OpSpec(
+            family=EMBEDDING,
+            dims=TBE,
+            defaults=TBE_DEFAULTS,
+            flop=lambda d: 2.0 * d["lookups"] * d["dim"],
+            read_bytes=lambda d, item: _tbe_looked_up(d, item) + _tbe_pooled(d) + _tbe_indices(d),
+            written_bytes=lambda d, item: WEIGHT_BYTES * d["lookups"] + 0.0 * item,
+        ),
+    },
 )
+OPS.register("tbe")(TBE_SPEC)

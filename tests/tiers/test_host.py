@@ -1,0 +1,83 @@
+"""Rows in host memory: what the host's threads and the device's kernels take for them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perfmodel.duration import durations_of, explanations_of
+from perfmodel.hardware import Cluster, cluster
+from perfmodel.ops.rows import Rows
+from perfmodel.tiers.host_bus import read_gb_per_s
+from perfmodel.tiers.host_memory import CALL_US, STREAM_FRAC, rank_gb_per_s
+
+MILLION = 1e6
+POOL = {"op": "host_pool", "lookups": MILLION, "row_bytes": 256.0, "bags": 1e5, "dim": 64.0}
+GATHER = {"op": "host_gather", "lookups": MILLION, "row_bytes": 256.0}
+APPLY = {**POOL, "op": "host_apply"}
+TBE = {
+    "op": "tbe_host",
+    "tables": 8,
+    "batch": 4096,
+    "lookups": MILLION,
+    "dim": 64,
+    "hash_size": 1e6,
+}
+
+
+def machine() -> Cluster:
+    return cluster("dgx-a100-80gb")
+
+
+def us(row: dict[str, object], on: Cluster | None = None) -> float:
+    return float(durations_of(Rows.of([row]), on or machine()).duration_us[0])
+
+
+def with_host(**changes: object) -> Cluster:
+    node = machine().node
+    return replace(machine(), node=replace(node, host=replace(node.host, **changes)))
+
+
+def test_a_rank_has_its_share_of_the_sockets() -> None:
+    assert rank_gb_per_s(machine()) == pytest.approx(STREAM_FRAC * 2 * 204.8 / 8)
+
+
+def test_gathering_takes_its_bytes() -> None:
+    # Rows read at random (256 of 320 bytes fetched), keys read and rows written in order.
+    moved = MILLION * (256 * 320 / 256 + 8 + 256)
+    assert us(GATHER) == pytest.approx(CALL_US + moved / rank_gb_per_s(machine()) / 1e3)
+
+
+@pytest.mark.parametrize("row", [POOL, GATHER, APPLY], ids=lambda row: str(row["op"]))
+def test_half_the_memory_bandwidth_is_half_as_fast(row: dict[str, object]) -> None:
+    whole, half = us(row) - CALL_US, us(row, with_host(dram_gb_per_s=102.4)) - CALL_US
+    assert half == pytest.approx(2 * whole)
+
+
+def test_few_cores_wait_for_lines() -> None:
+    why = explanations_of(Rows.of([POOL]), with_host(cores=4))[0]
+    assert why.bound_by == "latency"
+    assert explanations_of(Rows.of([POOL]), machine())[0].bound_by == "memory"
+
+
+def test_repeated_rows_are_updated_once() -> None:
+    few = us({**APPLY, "unique_rows": 1e5})
+    assert few < us(APPLY)
+    assert us({**APPLY, "unique_rows": 1e5, "state_bytes": 256.0}) > few
+
+
+def test_narrow_rows_waste_bandwidth() -> None:
+    narrow = {**GATHER, "row_bytes": 32.0, "lookups": 8 * MILLION}
+    assert us(narrow) > 1.3 * us(GATHER)
+
+
+def test_the_device_reads_over_its_bus() -> None:
+    rows = Rows.of([TBE, {**TBE, "direction": "bwd", "unique_rows": 1e5}])
+    forward, backward = explanations_of(rows, machine())
+    assert forward.bound_by == "bus"
+    rate = float(read_gb_per_s(np.array([256.0]), machine())[0])
+    assert forward.terms["bus_us"] == pytest.approx(MILLION * 256 / rate / 1e3)
+    assert backward.duration_us < forward.duration_us
+    wide, narrow = read_gb_per_s(np.array([512.0, 32.0]), machine())
+    assert narrow == pytest.approx(256 * 32 / 1.6 / 1e3)
+    assert wide > 2 * narrow
