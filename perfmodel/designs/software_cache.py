@@ -47,6 +47,11 @@ class SoftwareCache:
             )
         if self.kept_by not in ("kernels", "operators"):
             raise WorkloadError(f"software_cache: kept_by {self.kept_by!r}: kernels or operators")
+        if self.rows_ahead and self.kept_by == "operators":
+            raise WorkloadError(
+                "software_cache: operators wait for every count, so no rows are fetched beside a "
+                "step: fetch those of several batches at once (batches_ahead)"
+            )
 
     def apply(self, deployment: Deployment) -> Deployment:
         """All tables but the smallest to host memory, one cache on each rank."""

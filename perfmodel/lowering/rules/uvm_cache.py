@@ -1,6 +1,6 @@
 """FBGEMM's cache of rows in device memory over tables in host memory (UVM caching).
 
-The attributes `unique_rows missed_rows row_bytes sets ways` tell what a batch asks of
+The attributes `lookups unique_rows missed_rows row_bytes sets ways` tell what a batch asks of
 it; without them, work per index. Source: fbgemm_gpu/src/split_embeddings_cache of FBGEMM: unique
 indices by a radix sort, each looked for in the places of its set by one warp, those that miss
 sorted by set, then a warp per set writes the row that leaves and reads the one that comes.
@@ -18,11 +18,11 @@ from perfmodel.lowering.rules.jagged import over_segments
 from perfmodel.lowering.rules.sort import scan, sorted_rows
 
 FP32_BYTES = 4.0
-USE = ("unique_rows", "missed_rows", "row_bytes", "sets", "ways")
+USE = ("lookups", "unique_rows", "missed_rows", "row_bytes", "sets", "ways")
 
 
 def _indices(op: Op) -> Tensor:
-    found = [t for t in op.tensors if t.dtype in ("int64", "int32")]
+    found = [t for t in op.tensors if t.dtype in ("int64", "int32")] or op.tensors
     if not found:
         raise Untold
     return max(found, key=lambda t: size(t.shape))
@@ -41,7 +41,7 @@ def cache_lookup(op: Op) -> Sequence[Piece]:
     use, indices = numbers(op, *USE), _indices(op)
     if len(use) < len(USE):
         return over_segments("bounds_check", indices, size(indices.shape))
-    return (_sets(float(size(indices.shape)), use),)
+    return (_sets(use["lookups"], use),)
 
 
 @LOWERINGS.register(*entries("fbgemm::l*u_cache_populate*"))
@@ -50,7 +50,7 @@ def cache_populate(op: Op) -> Sequence[Piece]:
     use, indices = numbers(op, *USE), _indices(op)
     if len(use) < len(USE):
         return over_segments("bounds_check", indices, size(indices.shape))
-    count, unique = size(indices.shape), max(round(use["unique_rows"]), 1)
+    count, unique = round(use["lookups"]), max(round(use["unique_rows"]), 1)
     pieces = [
         *sorted_rows(1, count, "int64", pairs=False),
         *scan(count, "int64", "run_length_encode"),

@@ -12,11 +12,23 @@ from perfmodel.placement import RowCache
 from perfmodel.workload.tiered.beside import row_bytes
 from perfmodel.workload.tiered.source import Group, groups_of
 
+FETCHED = {"pipeline": "fetch"}
+"""Attribute of what brings rows for a later step, beside this one."""
+
+
+def ahead(group: Group, stream: str = "") -> dict[str, str]:
+    """Attributes of ops that bring rows: with `rows_ahead`, for the next step (on `stream`)."""
+    pipeline = group.run.pipeline
+    if pipeline is None or not pipeline.rows_ahead:
+        return {}
+    return {**FETCHED, "stream": stream} if stream else FETCHED
+
 
 @dataclass(frozen=True)
 class Use:
-    """Per fetch, which is for the rows of `cache.batches_ahead` batches: of a group's `lookups` how
-    many miss; of its `unique_rows` how many are fetched. `held_rows` of the cache are the group's.
+    """Per batch: of a group's `lookups` how many miss; of its `unique_rows` how many are fetched.
+    With `cache.batches_ahead`, one batch's part of a fetch for several. `held_rows` of the cache
+    are the group's.
     """
 
     cache: RowCache
@@ -61,13 +73,13 @@ def use_of(group: Group, name: str) -> Use:
             f"cache {name!r}: the rows of {cache.batches_ahead} batches take {needed / 1e9:.3g} GB,"
             f" it holds {cache.capacity_bytes / 1e9:.3g} GB"
         )
-    lookups = float(found.lookups[own].sum())
+    lookups, batches = float(found.lookups[own].sum()), cache.batches_ahead
     return Use(
         cache,
-        lookups,
-        float(found.distinct_rows[own].sum()),
-        float(np.dot(1 - found.hit_frac[own], found.lookups[own])),
-        float(found.fetched_rows[own].sum()),
+        lookups / batches,
+        float(found.distinct_rows[own].sum()) / batches,
+        float(np.dot(1 - found.hit_frac[own], found.lookups[own])) / batches,
+        float(found.fetched_rows[own].sum()) / batches,
         float(found.cached_rows[own].sum()),
         float(np.dot(found.row_bytes[own], found.lookups[own])) / lookups,
     )

@@ -9,10 +9,12 @@ from perfmodel.workload.eager.batched import Batched, look_up
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.parts.jagged import Jagged, offsets
 from perfmodel.workload.tables import lookups
-from perfmodel.workload.tiered.cache_use import Use, use_of
+from perfmodel.workload.tiered.cache_use import Use, ahead, use_of
 from perfmodel.workload.tiered.hbm import table_batched, with_attributes
 from perfmodel.workload.tiered.source import Group
 
+FETCH_STREAM = "fetch"
+"""Of TorchRec's prefetch pipeline."""
 WAYS = 32
 """Places of a set. Source: FBGEMM, `DEFAULT_ASSOC`: a warp of NVIDIA's GPUs."""
 
@@ -46,9 +48,10 @@ class KeptByKernels:
         about = _about(use, self.state)
         linear = r.tensor(keys.values.shape, "int64")
         name = "fbgemm::linearize_cache_indices"
-        r.leaf(name, (self.tables.hash_sizes, keys.values), linear)
         given = (self.host_rows, self.tables.hash_sizes, linear, self.state, self.tables.weights)
-        r.leaf(f"fbgemm::{_short(use)}_cache_populate", given, self.tables.weights, about=about)
+        with r.with_attributes(ahead(group, FETCH_STREAM)):
+            r.leaf(name, (self.tables.hash_sizes, keys.values), linear)
+            r.leaf(f"fbgemm::{_short(use)}_cache_populate", given, self.tables.weights, about=about)
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         about = lookups(group.tables, group.samples).to_attributes()
@@ -71,6 +74,7 @@ def _short(use: Use) -> str:
 def _about(use: Use, state: Tensor) -> dict[str, str]:
     sets = max(state.shape[0] // WAYS, 1)
     figures = {
+        "lookups": use.lookups,
         "unique_rows": use.unique_rows,
         "missed_rows": use.missed_rows,
         "row_bytes": use.row_bytes,

@@ -101,30 +101,39 @@ def _about(group: Group) -> dict[str, str]:
 
 
 def _prepare(r: Recorder, cache: KeptByOperators, use: Use, keys: Tensor) -> None:
-    """Rows of one fetch into the cache."""
-    ahead = use.cache.batches_ahead
-    values = keys if ahead == 1 else r.tensor((keys.shape[0] * ahead,), "int64")
+    """Rows of one batch, or its part of a fetch for several, into the cache."""
     unique, missed = max(round(use.unique_rows), 1), round(use.missed_rows)
-    distinct = _unique(r, _select(r, cache.number_of, values), unique)
-    absent = _is_in(r, distinct, cache.held)
+    held = _share(r, cache.held, use.cache.batches_ahead)
+    distinct = _unique(r, _select(r, cache.number_of, keys), unique)
+    absent = _is_in(r, distinct, held)
     wanted = _masked(r, distinct, absent, max(missed, 1))
     counts = _masked(r, r.tensor((unique,), "int64"), absent, max(missed, 1))
     r.leaf("aten::sum", (counts,), r.tensor((), "int64"))
     if not missed:
         return
     wanted_host = to_device(r, wanted, HOST)
-    _evict(r, cache, distinct, missed, use.row_bytes)
-    is_free = r.tensor(cache.held.shape, "bool")
-    r.leaf("aten::eq", (cache.held, -1), is_free)
+    _evict(r, cache, held, distinct, missed, use.row_bytes)
+    is_free = r.tensor(held.shape, "bool")
+    r.leaf("aten::eq", (held, -1), is_free)
     slots = _nonzero(r, is_free, missed)
     _admit(r, cache, wanted, wanted_host, slots, use.row_bytes)
 
 
+def _share(r: Recorder, held: Tensor, batches: int) -> Tensor:
+    """One batch's part of the places, which a fetch for several passes over once."""
+    places = max(min(held.shape[0], -(-held.shape[0] // batches)), 1)
+    return r.view(held, (places,), (1,))
+
+
 def _evict(
-    r: Recorder, cache: KeptByOperators, distinct: Tensor, missed: int, row_bytes: float
+    r: Recorder,
+    cache: KeptByOperators,
+    held: Tensor,
+    distinct: Tensor,
+    missed: int,
+    row_bytes: float,
 ) -> None:
     """As many of the least frequent rows as come, none of the batch's, back to the host."""
-    held = cache.held
     kept = max(distinct.shape[0] - missed, 1)
     in_batch = _is_in(r, held, distinct)
     barred = _nonzero(r, in_batch, kept)

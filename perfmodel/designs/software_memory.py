@@ -1,0 +1,123 @@
+"""Software-defined memory: tables on drives behind a cache of rows in host memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from perfmodel.designs.deployment import DESIGNS, Deployment
+from perfmodel.errors import WorkloadError
+from perfmodel.hardware import load
+from perfmodel.hardware.parts import Cluster, Storage
+from perfmodel.locality import POLICIES
+from perfmodel.placement import RowCache
+from perfmodel.workload.tiered.beside import row_bytes
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class SoftwareMemory:
+    """Tables on drives, their rows read by the host behind a cache of rows in its memory.
+
+    `drive` and `drives` per node replace what the node has (`""`: its own). Tables with the fewest
+    lookups per byte move first, until those that stay take at most `keep_gib` per rank; `cache_gib`
+    of each rank's host memory holds rows of those on drives. `rows_ahead`: the next batch's rows
+    are read beside this step; `writes_behind`: rows go back beside the next.
+
+    Source: Ardestani et al., Supporting Massive DLRM Inference Through Software Defined Memory
+    (arXiv 2110.11489): user tables, looked up once per query, move; item tables stay.
+    """
+
+    drive: str = "pm9a3"
+    drives: int = 2
+    keep_gib: float = 0.0
+    cache_gib: float = 16.0
+    policy: str = "lru"
+    rows_ahead: bool = True
+    writes_behind: bool = True
+
+    def __post_init__(self) -> None:
+        if self.drives < 1:
+            raise WorkloadError(f"software_memory: {self.drives} drives")
+        if not self.cache_gib > 0:
+            raise WorkloadError(f"software_memory: a cache of {self.cache_gib:g} GiB")
+        if not self.keep_gib >= 0:
+            raise WorkloadError(f"software_memory: {self.keep_gib:g} GiB of tables that stay")
+        if self.policy not in POLICIES:
+            raise WorkloadError(
+                f"software_memory: unknown policy {self.policy!r}: one of {', '.join(POLICIES)}"
+            )
+
+    def apply(self, deployment: Deployment) -> Deployment:
+        """The tables that are worth least in fast memory to drives."""
+        held = table_bytes(deployment)
+        moved = self._moved(deployment, held)
+        total = sum(held[number] for number in moved) / deployment.ranks
+        if not moved:
+            raise WorkloadError(f"software_memory: all tables fit into {self.keep_gib:g} GiB")
+        cache_bytes = self.cache_gib * GIB
+        if cache_bytes >= total:
+            raise WorkloadError(
+                f"software_memory: a cache of {self.cache_gib:g} GiB is larger than the "
+                f"{total / GIB:.3g} GiB of tables behind it: leave them in host memory"
+            )
+        machine = self._machine(deployment.machine)
+        node = machine.node
+        assert node.storage is not None
+        room = (node.storage.capacity_bytes or 0) * (node.drives or 1) * machine.nodes
+        if room and total * deployment.ranks > room:
+            raise WorkloadError(
+                f"software_memory: {total * deployment.ranks / 1e9:.4g} GB of tables are larger "
+                f"than {node.drives} {node.storage.name} on each of {machine.nodes} nodes"
+            )
+        cache = RowCache("rows in host memory", "host", cache_bytes, self.policy)
+        placement = deployment.placement.edited(
+            lambda number, _: (
+                {"tier": "storage", "pooled_on": "host", "caches": (cache.name,)}
+                if number in moved
+                else {}
+            ),
+            caches=(cache,),
+        )
+        pipeline = replace(
+            deployment.pipeline, rows_ahead=self.rows_ahead, writes_behind=self.writes_behind
+        )
+        note = (
+            f"software-defined memory: {len(moved)} of {len(held)} tables on {node.drives} "
+            f"{node.storage.name} per node"
+        )
+        return deployment.with_(note, machine=machine, placement=placement, pipeline=pipeline)
+
+    def _moved(self, deployment: Deployment, held: list[float]) -> frozenset[int]:
+        """Numbers of the tables on drives: fewest lookups per byte first."""
+        tables = deployment.workload.tables
+        order = sorted(range(len(tables)), key=lambda n: tables[n].pooling / held[n])
+        left, moved = sum(held), []
+        for number in order:
+            if left <= self.keep_gib * GIB * deployment.ranks:
+                break
+            moved.append(number)
+            left -= held[number]
+        return frozenset(moved)
+
+    def _machine(self, machine: Cluster) -> Cluster:
+        if not self.drive:
+            if machine.node.storage is None:
+                raise WorkloadError(f"software_memory: {machine.name} has no drives: name a drive")
+            return machine
+        drive = load(self.drive, "storage")
+        if not isinstance(drive, Storage):
+            raise WorkloadError(f"software_memory: {self.drive} is no drive")
+        return replace(machine, node=replace(machine.node, storage=drive, drives=self.drives))
+
+
+DESIGNS.register("software_memory")(SoftwareMemory)
+
+
+def table_bytes(deployment: Deployment) -> list[float]:
+    """Bytes of each table as it is stored."""
+    placed = deployment.placement.tables
+    return [
+        table.rows * row_bytes(table, where.dtype)
+        for table, where in zip(deployment.workload.tables, placed, strict=True)
+    ]

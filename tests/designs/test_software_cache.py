@@ -1,0 +1,163 @@
+"""Software caches: what they save, cost and refuse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from perfmodel.designs.default import deployment_of
+from perfmodel.designs.deployment import Deployment
+from perfmodel.designs.software_cache import (
+    SoftwareCache,
+    frequency_aware,
+    frequency_aware_bytes,
+)
+from perfmodel.errors import WorkloadError
+from perfmodel.hardware import cluster, load, node_of
+from perfmodel.hardware.parts import Device
+from perfmodel.lowering import lower
+from perfmodel.placement import Placement
+from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.workload import load_workload, op_graph
+
+BATCH = 4_096
+
+
+def deployment(alpha: float = 1.05, rows: int = 2_000_000, batch: int = BATCH) -> Deployment:
+    """Four tables of 128 elements on one A100."""
+    text = f"""
+batch = {batch}
+[model]
+dense_features = 13
+bottom_mlp = [64, 128]
+top_mlp = [64, 1]
+[[tables]]
+count = 4
+rows = {rows}
+dim = 128
+pooling = 10
+alpha = {alpha}
+[implementation]
+name = "torchrec"
+prefetch = true
+"""
+    path = Path(PATH[0]) / f"w{alpha}-{rows}-{batch}.toml"
+    path.write_text(text)
+    device = load("a100-sxm-80gb")
+    assert isinstance(device, Device)
+    machine = cluster(replace(node_of(device), gpus=1))
+    return deployment_of(load_workload(path), machine)
+
+
+PATH = ["."]
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path) -> None:
+    PATH[0] = str(tmp_path)
+
+
+def step_us(found: Deployment) -> float:
+    return predict_deployment(found).results[0].step_us
+
+
+def bus_elements(found: Deployment) -> float:
+    """Elements of rows that come over the bus per step."""
+    graph = op_graph(
+        found.workload, found.batch, placement=found.placement, pipeline=found.pipeline
+    )
+    pieces = lower(graph, "cuda").pieces
+    return sum(p.dims["elements"] for p in pieces if p.op == "copy_h2d" and p.kind == "kernel")
+
+
+@pytest.mark.parametrize("design", [SoftwareCache(), frequency_aware(0.2)])
+def test_tables_in_device_memory_are_never_slower(design: SoftwareCache) -> None:
+    plain = deployment()
+    assert step_us(design.apply(plain)) > step_us(plain)
+
+
+def test_a_larger_cache_never_hurts() -> None:
+    times = [
+        step_us(SoftwareCache(cache_frac=frac).apply(deployment())) for frac in (0.05, 0.2, 0.8)
+    ]
+    assert times[0] >= times[1] >= times[2]
+
+
+def test_skew_saves_misses() -> None:
+    moved = [
+        bus_elements(SoftwareCache(cache_frac=0.1).apply(deployment(alpha)))
+        for alpha in (0.0, 0.8, 1.2)
+    ]
+    assert moved[0] > moved[1] > moved[2] > 0
+
+
+def test_without_reuse_a_cache_holds_its_share_of_the_rows_and_no_more() -> None:
+    """Uniform lookups of 8 million rows: nearly all distinct, and a tenth of them cached."""
+    moved = bus_elements(SoftwareCache(cache_frac=0.1).apply(deployment(0.0)))
+    tables = deployment(0.0).workload.tables
+    distinct = sum(table.unique_rows(BATCH) for table in tables)
+    assert moved / 128 == pytest.approx(0.9 * distinct, rel=0.02)
+
+
+def test_memory_of_the_frequency_aware_cache() -> None:
+    """CachedEmbedding's 177,944,275 rows of 128 elements, one in a hundred cached: 3.77 GB."""
+    assert frequency_aware_bytes(177_944_275, 128, 1_779_442) == pytest.approx(3.7724e9, rel=1e-4)
+    plain, cached = deployment(), frequency_aware(0.1).apply(deployment())
+    memory = predict_deployment(cached).results[0].memory
+    before = predict_deployment(plain).results[0].memory
+    assert memory is not None
+    assert before is not None
+    rows = 8_000_000
+    saved = rows * 512 - frequency_aware_bytes(rows, 128, 0.1 * rows)
+    kept = before["total_bytes"] - memory["total_bytes"]
+    assert kept == pytest.approx(saved, rel=0.05)
+
+
+@pytest.mark.parametrize("kept_by", ["kernels", "operators"])
+def test_fetching_for_several_batches_costs_no_more(kept_by: str) -> None:
+    """Rows that several of them have come once."""
+    one, four = (
+        step_us(SoftwareCache(kept_by, 0.2, "static", batches).apply(deployment()))  # type: ignore[arg-type]
+        for batches in (1, 4)
+    )
+    assert four <= one
+
+
+def test_rows_of_several_batches_must_fit() -> None:
+    many = SoftwareCache(cache_frac=0.01, batches_ahead=64).apply(deployment(0.0))
+    with pytest.raises(WorkloadError, match="64 batches take"):
+        predict_deployment(many)
+
+
+def test_fetching_beside_the_step_before_hides_it() -> None:
+    waits, ahead = (
+        step_us(SoftwareCache(cache_frac=0.1, rows_ahead=rows_ahead).apply(deployment(0.6)))
+        for rows_ahead in (False, True)
+    )
+    assert ahead < waits
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"cache_frac": 1.5}, "larger than the tables"),
+        ({"cache_frac": 0.0}, "a cache of 0"),
+        ({"cache_frac": -1.0}, "a cache of -1"),
+        ({"policy": "random"}, "unknown policy"),
+        ({"kept_by": "nobody"}, "kept_by"),
+        ({"kept_by": "operators", "rows_ahead": True}, "batches_ahead"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, object], word: str) -> None:
+    with pytest.raises(WorkloadError, match=word):
+        SoftwareCache(**settings)  # type: ignore[arg-type]
+
+
+def test_nothing_to_cache() -> None:
+    plain = deployment()
+    on_host = plain.placement.edited(lambda *_: {"tier": "host"})
+    assert isinstance(on_host, Placement)
+    with pytest.raises(WorkloadError, match="no table"):
+        SoftwareCache().apply(plain.with_(placement=on_host))

@@ -1,0 +1,105 @@
+"""Tables on drives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from perfmodel.designs.default import deployment_of
+from perfmodel.designs.deployment import Deployment
+from perfmodel.designs.software_memory import SoftwareMemory, table_bytes
+from perfmodel.errors import WorkloadError
+from perfmodel.hardware import cluster, load, node_of
+from perfmodel.hardware.parts import Device, Storage
+from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.workload import load_workload
+
+WORKLOAD = """
+batch = 512
+[model]
+dense_features = 13
+bottom_mlp = [64, 128]
+top_mlp = [64, 1]
+[[tables]]
+count = 2
+rows = 40000000
+dim = 128
+pooling = 10
+alpha = 1.05
+[[tables]]
+count = 2
+rows = 1000
+dim = 128
+pooling = 10
+[implementation]
+name = "torchrec"
+prefetch = true
+"""
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Deployment:
+    (tmp_path / "w.toml").write_text(WORKLOAD)
+    device = load("a100-sxm-80gb")
+    assert isinstance(device, Device)
+    machine = cluster(replace(node_of(device), gpus=1))
+    return deployment_of(load_workload(tmp_path / "w.toml"), machine, train=False)
+
+
+def step_us(found: Deployment) -> float:
+    return predict_deployment(found).results[0].step_us
+
+
+def test_large_tables_move_and_small_ones_stay(plain: Deployment) -> None:
+    found = SoftwareMemory(keep_gib=1.0, cache_gib=1.0).apply(plain)
+    assert [table.tier for table in found.placement.tables] == ["storage", "storage", "hbm", "hbm"]
+    assert found.machine.node.drives == 2
+    assert table_bytes(plain)[0] == 40_000_000 * 512
+
+
+def test_a_faster_drive_and_a_larger_cache_help(plain: Deployment) -> None:
+    flash = step_us(SoftwareMemory("p3700", 1, cache_gib=1.0).apply(plain))
+    optane = step_us(SoftwareMemory("p5800x", 1, cache_gib=1.0).apply(plain))
+    cached = step_us(SoftwareMemory("p3700", 1, cache_gib=8.0).apply(plain))
+    assert flash > optane
+    assert flash > cached
+    assert flash > step_us(plain)
+
+
+def test_prefetch_hides_reads(plain: Deployment) -> None:
+    ahead = step_us(SoftwareMemory("p3700", 1, cache_gib=1.0, rows_ahead=True).apply(plain))
+    waits = step_us(SoftwareMemory("p3700", 1, cache_gib=1.0, rows_ahead=False).apply(plain))
+    assert ahead < waits
+
+
+def test_a_step_takes_no_less_than_its_reads(plain: Deployment) -> None:
+    slow = load("p3700")
+    assert isinstance(slow, Storage)
+    found = predict_deployment(SoftwareMemory("p3700", 1, cache_gib=1.0).apply(plain)).results[0]
+    reads_us = next(row["time_us"] for row in found.families if row["family"] == "storage")
+    assert found.step_us >= reads_us
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"cache_gib": 100.0}, "larger than the"),
+        ({"keep_gib": 100.0}, "all tables fit"),
+        ({"cache_gib": 0.0}, "a cache of 0"),
+        ({"drives": 0}, "0 drives"),
+        ({"policy": "random"}, "unknown policy"),
+        ({"drive": "", "cache_gib": 1.0}, "no drives"),
+    ],
+)
+def test_what_makes_no_sense(plain: Deployment, settings: dict[str, object], word: str) -> None:
+    with pytest.raises(WorkloadError, match=word):
+        SoftwareMemory(**settings).apply(plain)  # type: ignore[arg-type]
+
+
+def test_tables_larger_than_the_drives(plain: Deployment) -> None:
+    tables = tuple(replace(table, rows=4_000_000_000) for table in plain.workload.tables)
+    huge = plain.with_(workload=replace(plain.workload, tables=tables))
+    with pytest.raises(WorkloadError, match="larger than 1 p3700"):
+        SoftwareMemory("p3700", 1, cache_gib=1.0).apply(huge)
