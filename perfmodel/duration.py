@@ -14,7 +14,7 @@ from perfmodel.hardware import Cluster, Device, Node, cluster, load
 from perfmodel.kernels.gpu.program import in_program
 from perfmodel.kernels.learned.paces import measured_here, streaming_pace
 from perfmodel.kernels.learned.store import bundled_models, load_models
-from perfmodel.kernels.model import KERNELS, Explanation, KernelModel
+from perfmodel.kernels.model import KERNELS, Estimate, Explanation, KernelModel
 from perfmodel.network.durations import collective_durations, explain_collectives
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, Floats
@@ -104,6 +104,8 @@ def durations_of(
             found = TIERS[family].estimate(own, cluster(hardware))
         else:
             found = model_of(family, device, models).estimate(own, device)
+            if family == COLLECTIVE:
+                found = _across_nodes(own, cluster(hardware), found)
             if _is_gpu(device):
                 streams = model_of(VECTOR, device, models)
                 pace = streaming_pace(streams, device)
@@ -112,6 +114,23 @@ def durations_of(
         duration[index], low[index], high[index] = found.duration_us, found.low_us, found.high_us
         model[index], source[index] = found.model, found.source
     return Durations(duration, low, high, tuple(model), tuple(source))
+
+
+def _across_nodes(rows: Rows, machine: Cluster, within: Estimate) -> Estimate:
+    """Collectives of CPUs: `within` a host's memory, and between nodes through the network too."""
+    nodes = rows.dims.get("nodes", np.ones(len(rows)))
+    index = np.flatnonzero(np.nan_to_num(nodes, nan=1.0) > 1)
+    if machine.nodes == 1 or not len(index):
+        return within
+    beyond = collective_durations(rows.take(index), machine)
+    more = np.zeros((3, len(rows)))
+    more[:, index] = beyond.duration_us, beyond.low_us, beyond.high_us
+    return replace(
+        within,
+        duration_us=within.duration_us + more[0],
+        low_us=within.low_us + more[1],
+        high_us=within.high_us + more[2],
+    )
 
 
 def explanations_of(

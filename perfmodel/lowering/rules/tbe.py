@@ -53,6 +53,8 @@ class Call:
     weights: Tensor
     weighted: bool
     output_dtype: str
+    over_bus: bool
+    """Whether a device looks up in host memory."""
     wide: bool
     """Whether the mean dim comes from stated sizes; else it is a guess."""
     narrow_keys: bool = False
@@ -61,6 +63,10 @@ class Call:
 
 def _is_keys(item: object) -> bool:
     return isinstance(item, Tensor) and item.dtype in INTEGERS and len(item.shape) == 1
+
+
+def _on_host(item: Tensor) -> bool:
+    return item.device.startswith(HOST)
 
 
 def _shape(item: object) -> tuple[int, ...]:
@@ -115,6 +121,7 @@ def call_of(inputs: Sequence[object], pooled: Tensor | None, op: Op) -> Call:
         weights=weights,
         weighted=isinstance(weight, Tensor) and size(weight.shape) == size(indices.shape),
         output_dtype=pooled.dtype if pooled is not None else "fp32",
+        over_bus=_on_host(weights) and not _on_host(indices),
         wide=stated,
         narrow_keys="int_nbit" in op.name and indices.dtype == "int32",
     )
@@ -137,7 +144,7 @@ def piece_of(call: Call, op: Op, direction: str = "fwd") -> Piece:
     dtype = call.weights.dtype
     if dtype == "uint8":
         dtype = op.attributes.get("weights_dtype", dtype)
-    name = "tbe_host" if call.weights.device.startswith(HOST) else "tbe"
+    name = "tbe_host" if call.over_bus else "tbe"
     return Piece(name, dims, dtype, direction, guessed=not call.wide)
 
 
