@@ -19,6 +19,7 @@ Pieces: TypeAlias = tuple[Piece, ...]
 
 _READ_BY_RULES = (
     *("hash_size", "zipf_alpha", "unique_rows", "longest_bag", "lookups"),
+    *("row_bytes", "weights_dtype"),
     *("copy", "pinned", "device"),
     *("collective", "group_size", "nodes", "in_network", "dtype"),
     *("in_elements", "out_elements", GUESSED),

@@ -23,7 +23,9 @@ class RowCache:
 
     `policy` is a name of `perfmodel.locality.POLICIES`. `kept_by`: what finds, evicts and fetches
     rows in device memory: kernels of its own (`kernels`, FBGEMM), or `operators` of PyTorch. Rows of
-    `batches_ahead` batches are fetched at once.
+    `batches_ahead` batches are fetched at once. Of an adapter's: the `order` of a batch's queries
+    (a name of `perfmodel.locality.reorder.ORDERS`, or as they come), and the model of
+    `perfmodel.tiers.nic.NIC_CACHES` that says what it finds.
     """
 
     name: str
@@ -32,6 +34,8 @@ class RowCache:
     policy: str = "lru"
     kept_by: Literal["kernels", "operators"] = "kernels"
     batches_ahead: int = 1
+    order: str = "as_they_come"
+    hits_by: str = "learned"
 
     def __post_init__(self) -> None:
         if not self.capacity_bytes > 0:

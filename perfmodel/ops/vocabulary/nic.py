@@ -1,7 +1,8 @@
 """Rows of embedding tables in the memory of a network adapter, as it reads and updates them.
 
 `probes` keys are looked for in its cache, `lookups` of them find their row of `row_bytes`; rows of
-one bag are added up, to `bags` vectors of `dim`. `messages` go out or come in meanwhile.
+one bag are added up, to `bags` vectors of `dim`. `messages` go out or come in meanwhile, and
+`delivered_bytes` go to the device over its bus.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ OPS.register("nic_lookup")(
     OpSpec(
         family=NIC,
         dims=("probes",),
-        defaults={"lookups": 0.0, "row_bytes": 0.0, "bags": 0.0, "dim": 0.0, "messages": 0.0},
+        defaults={"lookups": 0.0, "row_bytes": 0.0, "bags": 0.0, "dim": 0.0}
+        | {"messages": 0.0, "delivered_bytes": 0.0},
         flop=lambda d: d["lookups"] * d["dim"],
         read_bytes=lambda d, item: d["probes"] * TAG_BYTES + d["lookups"] * d["row_bytes"],
         written_bytes=lambda d, item: d["bags"] * d["dim"] * item,
@@ -28,7 +30,7 @@ OPS.register("nic_write")(
     OpSpec(
         family=NIC,
         dims=("lookups", "row_bytes"),
-        defaults={"messages": 0.0},
+        defaults={"messages": 0.0, "delivered_bytes": 0.0},
         flop=lambda d: 0.0 * d["lookups"],
         read_bytes=lambda d, item: d["lookups"] * TAG_BYTES + 0.0 * item,
         written_bytes=lambda d, item: d["lookups"] * (d["row_bytes"] + TAG_BYTES) + 0.0 * item,

@@ -94,6 +94,15 @@ class NicFound:
     missed: tuple[NicTable | None, ...]
     overall_hit_frac: float
     """Of the lookups of all tables."""
+    tables: tuple[NicTable, ...]
+    residency: tuple[Floats, ...]
+    """Per table, of each class of its rows."""
+
+    def held_rows(self, number: int, lookups: float) -> float:
+        """Rows of a table that the cache holds and so many lookups of it touch."""
+        popularity = self.tables[number].popularity
+        touched = -popularity.rows * np.expm1(-popularity.chance * lookups)
+        return float(np.dot(touched, self.residency[number]))
 
 
 def found_in(load: NicLoad, model: str = "learned") -> NicFound:
@@ -104,9 +113,10 @@ def found_in(load: NicLoad, model: str = "learned") -> NicFound:
 def found_by(load: NicLoad, residency: Floats) -> NicFound:
     """The same from the residency of each class."""
     _, owner = shared_classes([table.access for table in load.tables])
-    hits, bags, missed = [], [], []
+    hits, bags, missed, held = [], [], [], []
     for number, table in enumerate(load.tables):
         kept = residency[owner == number]
+        held.append(kept)
         share = table.popularity.share
         hit = float(np.clip(np.dot(kept, share), 0.0, 1.0))
         hits.append(hit)
@@ -115,7 +125,7 @@ def found_by(load: NicLoad, residency: Floats) -> NicFound:
     looked_up = np.array([table.lookups for table in load.tables])
     found = np.array(hits)
     overall = float(np.dot(found, looked_up) / looked_up.sum())
-    return NicFound(found, np.array(bags), tuple(missed), overall)
+    return NicFound(found, np.array(bags), tuple(missed), overall, load.tables, tuple(held))
 
 
 def _beyond(table: NicTable, share: Floats, hit: float) -> NicTable | None:

@@ -22,6 +22,8 @@ BURST_BYTES = 64.0
 """Of the adapter's memory: a DDR burst, or two of HBM."""
 MEMORY_FRAC = 0.7
 """Of the peak, what rows at random places get: assumed, as of DRAM and HBM in general."""
+BUS_FRAC = 0.85
+"""Of the bus to the device, what large writes of a peer get: assumed, as copies from the host."""
 ROW_US = 0.1
 """A row that one core waits for: assumed, 100 ns of DRAM."""
 ROWS_IN_FLIGHT = 4.0
@@ -95,7 +97,8 @@ def adapters_per_rank(machine: Cluster) -> float:
 def _work(rows: Rows, machine: Cluster) -> _Work:
     nic, share = adapter(machine), adapters_per_rank(machine)
     assert nic.memory_gb_per_s is not None
-    columns = {name: np.zeros(len(rows)) for name in ("moved", "rows", "flop", "sent", "r", "w")}
+    names = ("moved", "rows", "flop", "sent", "delivered", "r", "w")
+    columns = {name: np.zeros(len(rows)) for name in names}
     for op, index in rows.groups():
         spec, dims, item = OPS[op], rows.dims_of(op, index), rows.item_bytes(index)
         read, written = spec.read_bytes(dims, item), spec.written_bytes(dims, item)
@@ -104,10 +107,12 @@ def _work(rows: Rows, machine: Cluster) -> _Work:
         columns["rows"][index] = dims.get("probes", dims["lookups"]) + dims["lookups"]
         columns["flop"][index] = spec.flop(dims)
         columns["sent"][index] = dims["messages"]
+        columns["delivered"][index] = dims["delivered_bytes"]
         columns["r"][index], columns["w"][index] = read, written
     memory_us = columns["moved"] / (MEMORY_FRAC * nic.memory_gb_per_s * share * 1e3)
     cores = (nic.cores or 0) * share
-    terms = {"memory": memory_us}
+    bus_us = columns["delivered"] / (BUS_FRAC * machine.node.device.host_gb_per_s * 1e3)
+    terms = {"memory": memory_us, "bus": bus_us}
     if cores:
         terms["cores"] = columns["rows"] * ROW_US / ROWS_IN_FLIGHT / cores
         terms["adders"] = columns["flop"] / (CORE_ADDS_PER_US * cores)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from perfmodel.graph.ops import INPUT, Tensor
 from perfmodel.workload.eager.creation import to_device, to_dtype
 from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.parts.adapter import adapter_use
+from perfmodel.workload.parts.adapter_ops import asked_of_others
 from perfmodel.workload.parts.exchange import all_to_all_call
 from perfmodel.workload.parts.fused import total_lookups
 from perfmodel.workload.parts.gpu import sent
@@ -44,6 +46,7 @@ def announced(r: Recorder, run: Run, local: Jagged) -> tuple[Jagged, Tensor]:
     Tables that are in row-wise parts are sorted by part. The first of three collectives.
     """
     with r.during(INPUT):
+        local = Jagged(asked_of_others(r, run, local.values), local.lengths)
         ordered = _permuted(r, local, len(run.workload.tables), run.batch)
         sizes = (3 * run.ranks,)
         given, got = r.tensor(sizes, "int64"), r.tensor(sizes, "int64")
@@ -73,7 +76,7 @@ def received(r: Recorder, run: Run) -> Jagged:
     """Tensors for what comes of the own tables."""
     tables, bags = run.tables, run.global_batch
     return Jagged(
-        r.tensor((max(total_lookups(tables, bags) if tables else 0, 1),), "int64"),
+        r.tensor((max(lookups_received(run), 1),), "int64"),
         r.tensor((max(len(tables) * bags, 1),), "int32"),
     )
 
@@ -94,10 +97,20 @@ def offsets(r: Recorder, jagged: Jagged) -> Tensor:
 
 def _values(run: Run) -> list[int]:
     """Indices of the own samples that go to each rank."""
-    tables = run.workload.tables
+    tables, use = run.workload.tables, adapter_use(run)
+    if use is not None:
+        return use.sent_lookups(run)
     return [
         sum(shard.of(tables).lookups(run.batch) for shard in shards) for shards in run.plan.shards
     ]
+
+
+def lookups_received(run: Run) -> int:
+    """Indices of all samples that come for the own tables."""
+    use = adapter_use(run)
+    if use is not None:
+        return use.received_lookups(run)
+    return total_lookups(run.tables, run.global_batch) if run.tables else 0
 
 
 def _permuted(r: Recorder, jagged: Jagged, tables: int, batch: int) -> Jagged:

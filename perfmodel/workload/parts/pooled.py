@@ -20,15 +20,26 @@ from perfmodel.workload.run import Run
 class Link:
     """What a request and its wait share: sizes, what came, and in backward what came back."""
 
-    run: Run
+    batch: int
+    """Samples of each rank."""
     dims: tuple[int, ...]
+    """What each rank sends of every sample."""
+    rank: int
+    nodes: int | None = None
+    """Over so many the ranks are spread, where they do not fill them one by one."""
+    answered_frac: tuple[float, ...] = ()
+    """Of what each rank has for others, the share that they do not have from a cache; () all."""
     received: Tensor | None = None
     returned: Tensor | None = None
 
     @property
+    def ranks(self) -> int:
+        return len(self.dims)
+
+    @property
     def sizes(self) -> list[int]:
         """Elements that come from each rank."""
-        return [self.run.batch * dim for dim in self.dims]
+        return [self.batch * dim for dim in self.dims]
 
 
 def dims_of(run: Run) -> tuple[int, ...]:
@@ -39,13 +50,17 @@ def dims_of(run: Run) -> tuple[int, ...]:
 
 def pooled_all_to_all(r: Recorder, run: Run, pooled: Tensor, wire: str) -> Tensor:
     """`[global batch, own dims]` -> `[batch, dims of all shards]`, in precision `wire`."""
-    link = Link(run, dims_of(run))
+    return exchanged_rows(r, pooled, Link(run.batch, dims_of(run), run.rank), wire)
+
+
+def exchanged_rows(r: Recorder, pooled: Tensor, link: Link, wire: str) -> Tensor:
+    """`[samples of all ranks, own dim]` -> `[own samples, dims of all]`, in precision `wire`."""
     return _wait(r, _request(r, pooled, link, wire), link)
 
 
 def _request(r: Recorder, pooled: Tensor, link: Link, wire: str) -> Tensor:
     """Starts the exchange; what it returns only stands for it."""
-    ranks = link.run.ranks
+    ranks = link.ranks
     r.begin("All2All_Pooled_Req", pooled)
     flat = view(r, pooled, (pooled.elements,))
     if wire != pooled.dtype:
@@ -54,18 +69,37 @@ def _request(r: Recorder, pooled: Tensor, link: Link, wire: str) -> Tensor:
     copy(r, buffer, flat)
     link.received = r.tensor((sum(link.sizes),), wire)
     own = [pooled.elements // ranks] * ranks
-    all_to_all_call(r, buffer, link.received, own, link.sizes, is_async=True)
+    _sent(r, buffer, link, own)
     r.end()
     token = r.tensor((1,))
     track(r, "All2All_Pooled_Req", (pooled,), token, link)
     return token
 
 
+def _sent(r: Recorder, buffer: Tensor, link: Link, own: list[int]) -> None:
+    """The exchange itself; what others have from a cache is not sent."""
+    received, sizes = link.received, link.sizes
+    assert received is not None
+    if link.answered_frac:
+        share = link.answered_frac
+        own = [
+            size if rank == link.rank else round(size * share[link.rank])
+            for rank, size in enumerate(own)
+        ]
+        sizes = [
+            size if rank == link.rank else round(size * share[rank])
+            for rank, size in enumerate(sizes)
+        ]
+        buffer = r.view(buffer, (sum(own),), (1,))
+        received = r.view(received, (sum(sizes),), (1,))
+    all_to_all_call(r, buffer, received, own, sizes, is_async=True, nodes=link.nodes)
+
+
 def _wait(r: Recorder, token: Tensor, link: Link) -> Tensor:
     assert link.received is not None
     r.begin("All2All_Pooled_Wait", token)
     pieces = zip(_split(r, link.received, link.sizes), link.dims, strict=True)
-    parts = [view(r, part, (link.run.batch, dim)) for part, dim in pieces if dim]
+    parts = [view(r, part, (link.batch, dim)) for part, dim in pieces if dim]
     out = cat(r, parts, 1, tracked=False)
     out = to_dtype(r, out, "fp32") if out.dtype != "fp32" else out
     r.end(out)
@@ -128,10 +162,10 @@ def _wait_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     parts = [part for part in _split(r, gradient, link.dims, 1) if part.shape[1]]
     back = cat(r, [r.view(part, (part.elements,), (1,)) for part in parts], 0)
     back = to_dtype(r, back, wire) if wire != back.dtype else back
-    own = link.sizes[link.run.rank]
-    link.returned = r.tensor((own * link.run.ranks,), wire)
-    sizes = [own] * link.run.ranks
-    all_to_all_call(r, back, link.returned, link.sizes, sizes, is_async=True)
+    own = link.sizes[link.rank]
+    link.returned = r.tensor((own * link.ranks,), wire)
+    sizes = [own] * link.ranks
+    all_to_all_call(r, back, link.returned, link.sizes, sizes, is_async=True, nodes=link.nodes)
     return [r.tensor((1,))]
 
 
@@ -142,5 +176,5 @@ def _request_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradient
     pooled, out = node.inputs[0], link.returned
     out = to_dtype(r, out, pooled.dtype) if out.dtype != pooled.dtype else out
     out = view(r, out, pooled.shape)
-    scalar_in_place(r, "aten::div_", out, link.run.ranks)
+    scalar_in_place(r, "aten::div_", out, link.ranks)
     return [out]

@@ -1,0 +1,140 @@
+"""SmartNICs: hot rows and their sums in the network adapters (Guo et al., ICS 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from perfmodel.designs.deployment import DESIGNS, Deployment
+from perfmodel.errors import PerfmodelError, WorkloadError
+from perfmodel.hardware import Cluster, Nic, load
+from perfmodel.locality import POLICIES
+from perfmodel.locality.reorder import ORDERS
+from perfmodel.ops.stored_rows import row_bytes
+from perfmodel.placement import RowCache
+from perfmodel.tiers.nic import NIC_CACHES
+from perfmodel.tiers.nic.order import AS_THEY_COME
+
+WHOLE = ("table_wise", "column_wise")
+
+
+@DESIGNS.register("smartnic")
+@dataclass(frozen=True)
+class SmartNic:
+    """Hot rows in the adapters' memory: of the own tables, and of other ranks'; sums made there.
+
+    `adapter`: a name of the catalogue, in place of the machine's (empty: its own). Of its memory
+    `cache_gib` holds rows (0: half), `remote_frac` of them other ranks'. `order`: of a batch's
+    queries (`as_they_come`, `walked`, `clustered`). `hits_by`: the model of what caches find
+    (`learned`, `heuristic`). Which share is whose is not published: assumed half. In training a
+    remote cache holds only rows that a rank's batch looks up `kept_lookups` times or more: every
+    step writes each of them through to every adapter. assumed: 1, where that costs what it saves.
+    """
+
+    adapter: str = ""
+    cache_gib: float = 0.0
+    remote_frac: float = 0.5
+    policy: str = "lru"
+    order: str = AS_THEY_COME
+    hits_by: str = "learned"
+    kept_lookups: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("policy", self.policy, POLICIES),
+            ("order", self.order, (AS_THEY_COME, *ORDERS)),
+            ("hits_by", self.hits_by, NIC_CACHES),
+        ):
+            if value not in known:
+                raise WorkloadError(
+                    f"smartnic: unknown {name} {value!r}: one of {', '.join(known)}"
+                )
+        if not 0.0 <= self.remote_frac <= 1.0 or self.cache_gib < 0:
+            raise WorkloadError(
+                f"smartnic: {self.cache_gib:g} GiB of rows, {self.remote_frac:g} of them remote"
+            )
+
+    def apply(self, deployment: Deployment) -> Deployment:
+        """Caches for all whole tables (or columns) in device memory."""
+        if deployment.ranks == 1:
+            raise WorkloadError("smartnic: one rank has nothing to ask others for")
+        machine = with_adapter(deployment.machine, self.adapter)
+        served = [
+            table.tier == "hbm" and table.sharding in WHOLE and not table.caches
+            for table in deployment.placement.tables
+        ]
+        if not any(served):
+            raise WorkloadError(
+                "smartnic: no table is whole (or in columns) in device memory without a cache: "
+                "adapters add up bags of whole rows"
+            )
+        total = self._bytes(machine)
+        sizes = {"nic_local": 1.0 - self.remote_frac, "nic_remote": self.remote_frac}
+        sizes = {at: total * share for at, share in sizes.items()}
+        policies = dict.fromkeys(sizes, self.policy)
+        if deployment.train:
+            hot = hot_bytes(deployment, served, self.kept_lookups)
+            sizes["nic_remote"] = min(sizes["nic_remote"], hot)
+            policies["nic_remote"] = "static"
+        caches = tuple(
+            RowCache(at, at, size, policies[at], order=self.order, hits_by=self.hits_by)  # type: ignore[arg-type]
+            for at, size in sizes.items()
+            if size > 0
+        )
+        if not caches:
+            raise WorkloadError("smartnic: no row is popular enough to be worth a write per step")
+        names = tuple(cache.name for cache in caches)
+        placement = deployment.placement.edited(
+            lambda number, _: {"caches": names} if served[number] else {}, caches=caches
+        )
+        held = ", ".join(f"{cache.at} {cache.capacity_bytes / 2**30:.3g} GiB" for cache in caches)
+        note = (
+            f"smartnic: rows in each adapter: {held}; assumed: partial sums added in the adapter, "
+            "rows written through"
+        )
+        return deployment.with_(note, placement=placement, machine=machine)
+
+    def _bytes(self, machine: Cluster) -> float:
+        """Of rows on each rank's share of the adapters."""
+        node = machine.node
+        assert node.nic is not None
+        memory = (node.nic.memory_bytes or 0) * (node.nics or 1) / node.gpus
+        asked = self.cache_gib * 2.0**30 or memory / 2
+        if asked > memory:
+            raise WorkloadError(
+                f"smartnic: {asked / 2**30:.3g} GiB of rows: {node.nic.name} has "
+                f"{memory / 2**30:.3g} GiB per rank"
+            )
+        return asked
+
+
+def hot_bytes(deployment: Deployment, served: Sequence[bool], lookups: float) -> float:
+    """Of the `served` tables, the rows that one rank's batch looks up so often or more."""
+    found = 0.0
+    samples = deployment.batch // deployment.ranks
+    pairs = zip(deployment.workload.tables, deployment.placement.tables, served, strict=True)
+    for table, placed, is_served in pairs:
+        popularity = table.popularity()
+        is_hot = popularity.chance * table.lookups(samples) >= lookups
+        size = float(row_bytes(placed.dtype, table.dim))
+        found += is_served * size * float(popularity.rows[is_hot].sum())
+    return found
+
+
+def with_adapter(machine: Cluster, name: str) -> Cluster:
+    """`machine` with the adapter `name` in place of its own; `WorkloadError` without memory."""
+    nic = machine.node.nic
+    if name:
+        part = load(name)
+        if not isinstance(part, Nic):
+            raise PerfmodelError(f"smartnic: {name} is not a network adapter")
+        nic = part
+    if nic is None or not nic.memory_bytes or not nic.memory_gb_per_s:
+        raise WorkloadError(
+            f"smartnic: the adapter {nic.name if nic else '(none)'} has no memory for rows: "
+            "set adapter to one that has, such as bluefield-3 or u280"
+        )
+    if nic is machine.node.nic:
+        return machine
+    title = f"{machine.name} with {nic.name}"
+    return replace(machine, name=title, node=replace(machine.node, nic=nic))

@@ -1,0 +1,160 @@
+"""Tables in device memory whose hot rows adapters hold as well, and add up.
+
+The adapter of the rank that asks looks into its remote cache before keys go out; that of the rank
+that holds a table looks into its local cache as they come, and its device looks up the rest. In
+training the device updates all rows, and writes those that adapters hold to them: its own over the
+bus, the others' by an all-gather. Source: Guo et al. 2023 (ICS), as far as its abstract goes; what
+it leaves open is assumed: write-through, partial sums added in the adapter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from perfmodel.errors import WorkloadError
+from perfmodel.graph.lookups import Lookups
+from perfmodel.graph.ops import Tensor
+from perfmodel.ops.stored_rows import row_bytes
+from perfmodel.workload.autograd.tape import Gradients, Node, rule, track
+from perfmodel.workload.eager.batched import Batched, look_up, update
+from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.parts.adapter import AdapterUse, adapter_use
+from perfmodel.workload.parts.exchange import among_linked
+from perfmodel.workload.parts.jagged import Jagged, offsets
+from perfmodel.workload.tables import lookups
+from perfmodel.workload.tiered.beside import beside
+from perfmodel.workload.tiered.hbm import table_batched, with_attributes
+from perfmodel.workload.tiered.source import TIERED, Group
+
+NIC = "nic"
+"""The resource of what one rank's adapter does with rows."""
+LOOK_UP = "tiered::nic_look_up"
+
+
+@dataclass(frozen=True)
+class BehindAdapters:
+    """See `source.Source`."""
+
+    tables: Batched
+    use: AdapterUse
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        return (self.tables.weights,)
+
+    def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
+        """Nothing: adapters hold rows from step to step."""
+
+    def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
+        left = _left(self.use, group)
+        asked = _lookups(group, left, "asked_frac")
+        found = asked - sum(left.lookups)
+        rest = r.tensor((max(round(sum(left.lookups)), 1),), "int64")
+        if found > 0:
+            beside(
+                r,
+                "nic_lookup",
+                (keys.values,),
+                rest,
+                stream=NIC,
+                dims={
+                    "probes": max(asked * (1 - 1 / group.run.ranks), 1.0),
+                    "lookups": found,
+                    "row_bytes": _row_bytes(group),
+                    "bags": min(found, group.bags),
+                    "dim": group.total_dim / len(group.tables),
+                    "messages": float(group.run.ranks - 1),
+                },
+            )
+        tape, r.tape = r.tape, None
+        tables = with_attributes(self.tables, left.to_attributes())
+        out = look_up(
+            r, tables, rest if found > 0 else keys.values, offsets(r, keys), group.samples
+        )
+        r.tape = tape
+        saved = (self.tables, keys, group, self.use)
+        track(r, LOOK_UP, (self.tables.weights,), out, *saved)
+        return out
+
+
+@rule(LOOK_UP, "NicLookUpBackward")
+def _backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    """All rows updated; those that adapters hold written through."""
+    tables, keys, group, use = node.saved
+    about = lookups(group.tables, group.samples).to_attributes()
+    update(r, with_attributes(tables, about), keys.values, offsets(r, keys), gradients[0])
+    dim = group.total_dim / len(group.tables)
+    own = _changed(use, group, "local_rows")
+    sent = _changed(use, group, "remote_rows")
+    if own >= 1:
+        given = r.tensor((round(own * dim),))
+        r.leaf("aten::index_select", (tables.weights, 0, keys.values), given)
+        _write(r, given, own, _row_bytes(group), bus=True)
+    if sent >= 1:
+        given = r.tensor((round(sent * dim),))
+        r.leaf("aten::index_select", (tables.weights, 0, keys.values), given)
+        ranks = group.run.ranks
+        everyone = r.tensor((given.shape[0] * ranks,))
+        among_linked(r, "all_gather", given, everyone, ranks)
+        _write(r, everyone, sent * ranks, _row_bytes(group), bus=False)
+    return [None]
+
+
+def _write(r: Recorder, given: Tensor, rows: float, size: float, *, bus: bool) -> None:
+    dims = {"lookups": rows, "row_bytes": size, "delivered_bytes": rows * size * bus}
+    beside(r, "nic_write", (given,), stream=NIC, dims=dims)
+
+
+def _shards(group: Group) -> list[tuple[int, int]]:
+    """Numbers of the group's tables, and into how many parts they are cut, in its order."""
+    run = group.run
+    assert run.placement is not None
+    own = run.plan.shards[run.rank]
+    names = group.placed.caches
+    return [(s.table, s.parts) for s in own if run.placement.tables[s.table].caches == names]
+
+
+def _left(use: AdapterUse, group: Group) -> Lookups:
+    """What the device looks up of the group's tables: own samples' keys, and what others leave."""
+    run, own = group.run, 1 / group.run.ranks
+    whole = lookups(group.tables, group.samples)
+    pooling, unique = [], []
+    for table, (number, _) in zip(group.tables, _shards(group), strict=True):
+        found = use.tables[number]
+        pooling.append(table.pooling * (own + (1 - own) * found.left_frac))
+        mine = table.unique_rows(run.batch)
+        others = min(found.left_rows, table.rows)
+        unique.append(min(others + mine * (1 - others / table.rows), table.rows))
+    return replace(whole, pooling=tuple(pooling), unique_rows=tuple(unique))
+
+
+def _lookups(group: Group, left: Lookups, share: str) -> float:
+    """Of all ranks' samples, what of the group's tables comes to this rank."""
+    run, own = group.run, 1 / group.run.ranks
+    use = adapter_use(run)
+    assert use is not None
+    return sum(
+        table.lookups(group.samples) * (own + (1 - own) * getattr(use.tables[number], share))
+        for table, (number, _) in zip(group.tables, _shards(group), strict=True)
+    )
+
+
+def _changed(use: AdapterUse, group: Group, kind: str) -> float:
+    parts = 1 if kind == "local_rows" else None
+    return sum(getattr(use.tables[n], kind) / (parts or cut) for n, cut in _shards(group))
+
+
+def _row_bytes(group: Group) -> float:
+    """Mean over the group's lookups."""
+    counts = [table.lookups(group.samples) for table in group.tables]
+    sizes = [float(row_bytes(group.placed.dtype, table.dim)) for table in group.tables]
+    return sum(c * s for c, s in zip(counts, sizes, strict=True)) / sum(counts)
+
+
+@TIERED.register("hbm/nic_local", "hbm/nic_remote", "hbm/nic_local/nic_remote")
+def behind_adapters(r: Recorder, group: Group) -> BehindAdapters:
+    """Weights in device memory; adapters hold their hot rows as well."""
+    use = adapter_use(group.run)
+    if use is None or group.replicated:
+        raise WorkloadError("a cache in an adapter: there is no other rank that looks rows up")
+    return BehindAdapters(table_batched(r, group), use)
