@@ -1,0 +1,109 @@
+"""TorchRec's fused embedding collection: tables in device memory, cached, in host memory alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from perfmodel.designs import Deployment
+from perfmodel.designs.default import deployment_of
+from perfmodel.designs.software_cache import SoftwareCache
+from perfmodel.units import US_PER_S
+from perfmodel.validate.designs.cache_box import (
+    LADDER_ASSUMED,
+    LADDER_BATCH,
+    LADDER_BATCHES,
+    LADDER_CACHE_FRAC,
+    LADDER_FACTOR,
+    LADDER_LARGE_ROWS,
+    LADDER_MACHINE,
+    LADDER_POOLING,
+    LADDER_REDUCED,
+    LADDER_S,
+)
+from perfmodel.validate.designs.figures import CASES, Figure
+from perfmodel.validate.designs.lab import Lab
+from perfmodel.validate.designs.lookups_alone import lookups_us
+from perfmodel.workload import Workload, load_workload
+
+EPOCHS = 100
+SOURCE = "pytorch/torchrec, benchmarks/README.md and ebc_benchmarks.py: read in the repository"
+
+
+@CASES.register("V6")
+def ladder(lab: Lab) -> Iterator[Figure]:
+    """Each rung, and that they come in order."""
+    found = {
+        "hbm": LADDER_BATCHES * lookups_us(_tables(lab, "hbm")) / US_PER_S,
+        "caching": _caching_s(lab),
+        "uvm": LADDER_BATCHES * lookups_us(_on_host(_tables(lab, "uvm"))) / US_PER_S,
+    }
+    for name, target in LADDER_S.items():
+        yield Figure(
+            f"V6-{name}",
+            f"ten batches of 64 samples, 26 tables, {name}; {target:g} s, order of magnitude",
+            "s",
+            (target / LADDER_FACTOR, target * LADDER_FACTOR),
+            found[name],
+            0.0,
+            SOURCE,
+            LADDER_ASSUMED,
+        )
+    steps = sorted(found.values())
+    yield Figure(
+        "V6-order",
+        "least ratio of a rung to the one before it",
+        "ratio",
+        (1.0, max(LADDER_S["uvm"] / LADDER_S["caching"], LADDER_S["caching"] / LADDER_S["hbm"])),
+        min(found["caching"] / found["hbm"], found["uvm"] / found["caching"]),
+        0.0,
+        SOURCE,
+        (*LADDER_ASSUMED, f"fastest to slowest: {steps[-1] / steps[0]:.3g} times"),
+    )
+
+
+def _workload(reduced: int) -> Workload:
+    """The tables, the largest with fewer rows."""
+    whole = load_workload("cached-terabyte")
+    tables = tuple(
+        replace(
+            table,
+            rows=table.rows if table.rows < LADDER_LARGE_ROWS else table.rows // reduced,
+            pooling=float(LADDER_POOLING),
+            alpha=0.0,
+        )
+        for table in whole.tables
+    )
+    return replace(whole, tables=tables)
+
+
+def _tables(lab: Lab, name: str) -> Deployment:
+    workload = _workload(LADDER_REDUCED[name])
+    return deployment_of(workload, lab.machine(LADDER_MACHINE, gpus=1), LADDER_BATCH)
+
+
+def _on_host(deployment: Deployment) -> Deployment:
+    return deployment.with_(placement=deployment.placement.edited(lambda *_: {"tier": "host"}))
+
+
+def _caching_s(lab: Lab) -> float:
+    """Mean of the epochs: in the first every row comes over the bus, in the others none does."""
+    found = _tables(lab, "caching")
+    seen = tuple(
+        replace(table, rows=max(round(table.unique_rows(LADDER_BATCHES * LADDER_BATCH)), 1))
+        for table in found.workload.tables
+    )
+    rows = sum(table.rows for table in found.workload.tables)
+    needed = sum(table.rows for table in seen)
+    assert needed < LADDER_CACHE_FRAC * rows, "the cache holds all batches"
+    again = found.with_(workload=replace(found.workload, tables=seen))
+    held_us = lookups_us(SoftwareCache(cache_frac=1.0).apply(again))
+    return LADDER_BATCHES * (held_us + _first_us(found) / EPOCHS) / US_PER_S
+
+
+def _first_us(found: Deployment) -> float:
+    """What a batch takes more whose rows all come over the bus: half of them do in a cache of half
+    the rows, which are looked up alike."""
+    cached = SoftwareCache(cache_frac=0.5).apply(found)
+    full = SoftwareCache(cache_frac=1.0).apply(found)
+    return 2 * max(lookups_us(cached) - lookups_us(full), 0.0)
