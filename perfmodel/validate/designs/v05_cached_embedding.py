@@ -69,7 +69,7 @@ def cached_embedding(lab: Lab) -> Iterator[Figure]:
         MEMORY_GB,
         taken / 1e9,
         3.0,
-        REPOSITORY,
+        f"exact formula; {REPOSITORY}",
         ("its maps and cached rows alone; the 3.75 may be GiB of all that is allocated",),
     )
     machine, each_us = machine_of(lab), value_us(Lab())

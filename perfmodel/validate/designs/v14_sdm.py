@@ -44,7 +44,7 @@ def software_memory(lab: Lab) -> Iterator[Figure]:
             target,
             found,
             0.0,
-            AMPLIFICATION_SOURCE,
+            f"exact; {AMPLIFICATION_SOURCE}",
         )
     for scenario in SCENARIOS:
         yield Figure(
@@ -54,7 +54,7 @@ def software_memory(lab: Lab) -> Iterator[Figure]:
             SAVING_PCT,
             round(100 * saving(scenario, user_side(lab))),
             0.0,
-            PAPER,
+            f"exact arithmetic on recalled ratios of hosts; {PAPER}",
             (*SDM_ASSUMED, "compared in whole per cent, as the abstract gives them"),
         )
 

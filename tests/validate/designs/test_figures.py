@@ -46,15 +46,18 @@ def test_an_unknown_case_is_refused() -> None:
 
 
 def halved(machine: Cluster) -> Cluster:
-    """Every bandwidth of the device, its links and its adapters, at half."""
-    device = machine.node.device
+    """Every bandwidth of the device, its links and its adapters, at half; drives half as fast."""
+    device, drive = machine.node.device, machine.node.storage
     slower = replace(
         device,
         hbm_gb_per_s=device.hbm_gb_per_s / 2,
         l2_gb_per_s=None if device.l2_gb_per_s is None else device.l2_gb_per_s / 2,
         pcie_gb_per_s=None if device.pcie_gb_per_s is None else device.pcie_gb_per_s / 2,
     )
-    return replace(machine, node=replace(machine.node, device=slower))
+    if drive is not None:
+        alone_us = 2 * (drive.read_latency_us or 0.0) or None
+        drive = replace(drive, read_iops=drive.read_iops / 2, read_latency_us=alone_us)
+    return replace(machine, node=replace(machine.node, device=slower, storage=drive))
 
 
 @pytest.mark.parametrize("name", list(CASES))
