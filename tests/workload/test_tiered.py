@@ -18,11 +18,8 @@ def torchrec(**changes: object) -> Workload:
 
 @pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize("prefetch", [False, True])
-@pytest.mark.parametrize("sharding", ["table_wise", "row_wise"])
-def test_tables_in_device_memory_are_torchrecs_step(
-    ranks: int, prefetch: bool, sharding: str
-) -> None:
-    workload = torchrec(implementation__sharding=sharding, implementation__prefetch=prefetch)
+def test_tables_in_device_memory_are_torchrecs_step(ranks: int, prefetch: bool) -> None:
+    workload = torchrec(implementation__prefetch=prefetch)
     alone = op_graph(workload, ranks=ranks)
     placed = op_graph(
         workload,

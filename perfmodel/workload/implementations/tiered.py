@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from perfmodel.graph.ops import BACKWARD, Tensor
+from perfmodel.graph.ops import BACKWARD, OPTIMIZER, Tensor
 from perfmodel.placement import Pipeline
 from perfmodel.workload.autograd.engine import backward
 from perfmodel.workload.autograd.tape import Tape
@@ -37,10 +37,10 @@ from perfmodel.workload.parts.jagged import (
     received,
 )
 from perfmodel.workload.parts.mlp import COMPUTE, mlp
-from perfmodel.workload.parts.pooled import features_of, pooled_all_to_all
 from perfmodel.workload.parts.training import LAST, learn
 from perfmodel.workload.run import IMPLEMENTATIONS, Run
-from perfmodel.workload.tiered import TIERED, Group, Source, groups_of, reached_by
+from perfmodel.workload.tiered import TIERED, Group, Shared, Source, groups_of, reached_by, way_home
+from perfmodel.workload.tiered.homeward import brought, ways_of
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,20 @@ def tiered(r: Recorder, run: Run) -> None:
     )
     parts = micro_batches(run)
     before: list[Tensor] = []
+    for part in parts[1:]:
+        if is_beside(part, number=1):
+            _fetch(r, part, model)
     for number, part in enumerate(parts):
         if run.train:
             r.tape = Tape()
             for parameter in model.parameters:
                 r.tape.parameter(parameter)
-        before = _micro_batch(r, part, model, before, is_last=number == len(parts) - 1)
+        before = _micro_batch(r, part, model, before, number, is_last=number == len(parts) - 1)
+    if run.train:
+        with r.during(OPTIMIZER):
+            for source in model.sources:
+                if isinstance(source, Shared):
+                    source.finish(r, run)
 
 
 def micro_batches(run: Run) -> list[Run]:
@@ -86,6 +94,18 @@ def micro_batches(run: Run) -> list[Run]:
     return found
 
 
+def is_beside(run: Run, number: int) -> bool:
+    """Whether the rows of micro-batch `number` are fetched beside the ones before it."""
+    return number > 0 and run.pipeline is not None and run.pipeline.rows_beside
+
+
+def _fetch(r: Recorder, run: Run, model: _Model) -> None:
+    """Rows of a micro-batch's own samples; those of shards wait for keys of other ranks."""
+    for source, group in zip(model.sources, groups_of(run), strict=True):
+        if group.replicated:
+            source.fetch(r, group, _own_keys(r, group))
+
+
 def _way(run: Run, group: Group) -> str:
     assert run.placement is not None
     at = tuple(run.placement.cache(name).at for name in group.placed.caches)
@@ -93,9 +113,9 @@ def _way(run: Run, group: Group) -> str:
 
 
 def _micro_batch(
-    r: Recorder, run: Run, model: _Model, before: list[Tensor], *, is_last: bool
+    r: Recorder, run: Run, model: _Model, before: list[Tensor], number: int, *, is_last: bool
 ) -> list[Tensor]:
-    """One micro-batch; returns dense gradients, those of the micro-batches `before` in them."""
+    """Micro-batch `number`; returns dense gradients, those of the micro-batches `before` in them."""
     workload = run.workload
     is_ahead = run.pipeline is not None and run.pipeline.input_ahead
     groups = tuple(group.of_samples(run) for group in groups_of(run))
@@ -113,7 +133,7 @@ def _micro_batch(
     with r.label(LABEL):
         dtype = COMPUTE[workload.implementation.precision]
         features = mlp(r, dense, model.layers.bottom, dtype=dtype)
-        sparse = _sparse(r, run, model.sources, groups, keys)
+        sparse = _sparse(r, run, model.sources, groups, keys, is_fetched=is_beside(run, number))
         sparse = sparse if sparse.dtype == features.dtype else to_dtype(r, sparse, features.dtype)
         joined = meet(r, workload, features, sparse, model.layers.crosses, dtype)
         last = LAST[workload.training.loss]
@@ -163,7 +183,13 @@ def _learn(
 
 
 def _sparse(
-    r: Recorder, run: Run, sources: Sequence[Source], groups: Sequence[Group], keys: Jagged
+    r: Recorder,
+    run: Run,
+    sources: Sequence[Source],
+    groups: Sequence[Group],
+    keys: Jagged,
+    *,
+    is_fetched: bool,
 ) -> Tensor:
     """Pooled rows of all tables for the own samples, `[batch, tables, dim]`."""
     workload = run.workload
@@ -176,24 +202,25 @@ def _sparse(
             with r.with_attributes(ARRIVED if is_ahead else {}):
                 keys = by_table(r, run, keys)
                 pooled_lengths(r, run, keys)
-        pooled = _looked_up(r, run, own, keys)
-        if run.ranks > 1:
-            wire = workload.implementation.exchange_precision
-            pooled = pooled_all_to_all(r, run, pooled, wire)
-        sizes = [shard.of(workload.tables).dim for each in run.plan.shards for shard in each]
-        parts.append(features_of(r, pooled, sizes))
+        for way in ways_of(run):
+            taken = [pair for pair in own if way_home(pair[1].placed, run) == way]
+            pooled = _looked_up(r, run, taken, keys, whole=len(taken) == len(own))
+            parts.append(brought(r, run, pooled, way))
     for source, group in pairs:
         if group.replicated:
-            parts.append(_look_up(r, source, group, _own_keys(r, group)))
+            own_keys = _own_keys(r, group)
+            if not is_fetched:
+                source.fetch(r, group, own_keys)
+            parts.append(source.look_up(r, group, own_keys))
     out = parts[0] if len(parts) == 1 else cat(r, parts, 1)
     return sums_by_table(r, workload, out)
 
 
 def _looked_up(
-    r: Recorder, run: Run, pairs: Sequence[tuple[Source, Group]], keys: Jagged
+    r: Recorder, run: Run, pairs: Sequence[tuple[Source, Group]], keys: Jagged, *, whole: bool
 ) -> Tensor:
-    """Pooled rows of the rank's own shards, side by side: `[samples, total dim]`."""
-    if len(pairs) == 1:
+    """Pooled rows of the rank's own shards, side by side: `[samples, total dim]`; `whole`: all."""
+    if len(pairs) == 1 and whole:
         return _look_up(r, *pairs[0], keys)
     if not pairs:
         return r.tensor((run.global_batch, 0))
@@ -203,7 +230,7 @@ def _looked_up(
         values = r.view(keys.values, (group.lookups,), (1,))
         lengths = r.view(keys.lengths, (tables * group.samples,), (1,))
         parts.append(_look_up(r, source, group, Jagged(values, lengths)))
-    return cat(r, parts, 1)
+    return parts[0] if len(parts) == 1 else cat(r, parts, 1)
 
 
 def _look_up(r: Recorder, source: Source, group: Group, keys: Jagged) -> Tensor:

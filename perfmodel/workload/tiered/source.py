@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from perfmodel.graph.ops import Tensor
 from perfmodel.placement import TablePlacement
@@ -15,13 +15,15 @@ from perfmodel.workload.parts.jagged import Jagged
 from perfmodel.workload.run import Run
 from perfmodel.workload.tables import Table
 
+POOLED, REDUCED, WITHIN = "pooled", "reduced", "within"
+
 
 @dataclass(frozen=True)
 class Group:
     """Tables, or parts of them, of one rank whose rows are reached alike.
 
     `tables` are what this rank looks up for `samples` samples: all ranks' for its shards, its own
-    for tables that are `replicated`.
+    for tables that are `replicated`. `hot_rows` of each are in device memory as well.
     """
 
     run: Run
@@ -29,6 +31,7 @@ class Group:
     tables: tuple[Table, ...]
     samples: int
     replicated: bool
+    hot_rows: tuple[int, ...] = ()
 
     @cached_property
     def lookups(self) -> int:
@@ -57,7 +60,7 @@ class Group:
     def of_samples(self, run: Run) -> Group:
         """The same tables for the samples of another micro-batch."""
         samples = run.batch if self.replicated else run.global_batch
-        return Group(run, self.placed, self.tables, samples, self.replicated)
+        return replace(self, run=run, samples=samples)
 
 
 class Source(Protocol):
@@ -79,6 +82,14 @@ class Source(Protocol):
         """Pooled rows `[samples, total dim]` in device memory."""
 
 
+@runtime_checkable
+class Shared(Protocol):
+    """A source whose gradients the ranks add up when the last micro-batch is done."""
+
+    def finish(self, r: Recorder, run: Run) -> None:
+        """All ranks' gradients, and the optimizer's step on their rows."""
+
+
 Reach: TypeAlias = Callable[[Recorder, Group], Source]
 """Makes the weights of a group's tables, and what reads them."""
 
@@ -88,9 +99,24 @@ TIERED: Registry[Reach] = Registry("way to rows", "perfmodel.tiered", "perfmodel
 
 def reached_by(placed: TablePlacement, at: tuple[str, ...]) -> str:
     """`hbm`, `host` (read by the device over its bus), `host_pooled` (pooled by the host),
-    `storage`; with caches, where each lies (`at`) behind it: `host/hbm`, `hbm/nic_local`."""
+    `storage`; with hot rows in device memory `host+hot`; with caches, where each lies (`at`) behind
+    it: `host/hbm`, `hbm/nic_local`."""
     tier = f"{placed.tier}_pooled" if placed.pooled_on == "host" else placed.tier
-    return "/".join((tier, *at))
+    return "/".join((f"{tier}+hot" if placed.hot_rows else tier, *at))
+
+
+def way_home(placed: TablePlacement, run: Run) -> str:
+    """How pooled rows come to the ranks with the samples: `pooled` as they are, partial sums where
+    a table is in rows; `reduced` by adding up among all ranks; `within` first among linked ones.
+    """
+    holders = len(placed.ranks)
+    by_row = placed.sharding in ("row_wise", "table_row_wise")
+    if not by_row or run.ranks == 1:
+        return POOLED
+    if holders == run.ranks:
+        return REDUCED
+    is_group = placed.sharding == "table_row_wise" and holders == run.linked
+    return WITHIN if is_group else POOLED
 
 
 _NOWHERE, _NO_TABLE = TablePlacement("table_wise", (0,)), Table(1, 4, 1e-3)
@@ -117,12 +143,26 @@ def _grouped(
     alike: dict[tuple[object, ...], list[tuple[TablePlacement, Table]]] = {}
     for number, table in tables:
         about = run.placement.tables[number]
-        alike.setdefault(_alike(about), []).append((about, table))
+        alike.setdefault(_alike(about, run), []).append((about, table))
     return [
-        Group(run, same[0][0], tuple(table for _, table in same), samples, replicated)
+        Group(
+            run,
+            same[0][0],
+            tuple(table for _, table in same),
+            samples,
+            replicated,
+            tuple(min(about.hot_rows, table.rows) for about, table in same),
+        )
         for same in alike.values()
     ]
 
 
-def _alike(placed: TablePlacement) -> tuple[object, ...]:
-    return placed.tier, placed.pooled_on, placed.caches, placed.dtype
+def _alike(placed: TablePlacement, run: Run) -> tuple[object, ...]:
+    return (
+        placed.tier,
+        placed.pooled_on,
+        placed.caches,
+        placed.dtype,
+        placed.hot_rows > 0,
+        way_home(placed, run),
+    )

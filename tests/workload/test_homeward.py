@@ -1,0 +1,59 @@
+"""Pooled rows' collectives carry what their sharding says, rank by rank."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perfmodel.graph.ops import OpGraph
+from perfmodel.placement import Placement, TablePlacement
+from perfmodel.workload import load_workload, op_graph
+from perfmodel.workload.tables import Table
+from perfmodel.workload.volumes import volumes
+
+RANKS, LINKED, BATCH, DIM = 8, 4, 512, 64
+EVERY = tuple(range(RANKS))
+WHOLE = (TablePlacement("table_wise", (5,)), TablePlacement("column_wise", (2, 7)))
+BY_ROW = (TablePlacement("row_wise", EVERY), TablePlacement("row_wise", EVERY))
+BY_NODE = (TablePlacement("table_row_wise", (4, 5, 6, 7)),)
+
+
+def sent(graph: OpGraph, rank: int) -> dict[str, float]:
+    """Bytes of pooled rows and gradients that leave `rank`, by collective."""
+    found = {"all_to_all": 0.0, "reduce_scatter": 0.0, "all_gather": 0.0}
+    for op in graph.ops:
+        about = op.attributes
+        if op.name != "record_param_comms" or about["dtype"] != "fp32":
+            continue
+        ranks = int(about["group_size"])
+        if about["collective"] == "all_to_all":
+            place = rank // LINKED if ranks < RANKS else rank
+            splits = [float(size) for size in about["in_split"].split(",")]
+            found["all_to_all"] += 4 * (sum(splits) - splits[place])
+        elif about["collective"] == "reduce_scatter":
+            found["reduce_scatter"] += 4 * float(about["in_elements"]) * (ranks - 1) / ranks
+        elif about["collective"] == "all_gather":
+            found["all_gather"] += 4 * float(about["in_elements"]) * (ranks - 1)
+    return found
+
+
+@pytest.mark.parametrize("tables", [WHOLE, BY_ROW, BY_NODE, WHOLE + BY_ROW + BY_NODE])
+def test_each_collective_carries_what_its_sharding_says(
+    tables: tuple[TablePlacement, ...],
+) -> None:
+    workload = replace(load_workload("lin-dlrm-ddp"), tables=(Table(5000, DIM, 2.0),) * len(tables))
+    workload = workload.with_(interaction__kind="cat", model__bottom_mlp=[64], model__top_mlp=[1])
+    placement = Placement(tables)
+    expected = volumes(workload, placement, RANKS, BATCH, linked=LINKED)
+    for rank in (0, 5, 7):
+        graph = op_graph(
+            workload, BATCH, ranks=RANKS, rank=rank, linked=LINKED, placement=placement
+        )
+        for name, sent_bytes in sent(graph, rank).items():
+            told = [v.sent_bytes[rank] for v in expected if v.collective == name]
+            pooled = [
+                v.sent_bytes[rank] for v in expected if v.collective == name and v.phase != "input"
+            ]
+            assert sent_bytes == pytest.approx(np.sum(pooled)), (rank, name, told)
