@@ -69,18 +69,19 @@ def _factors(found: Scheduled, nodes: Ints) -> Floats:
     names = [*found.families, HOST]
     kinds = list(dict.fromkeys(names))
     of_piece = np.array([kinds.index(name) for name in names])
-    draws = np.stack([_draws(kind) for kind in kinds])
+    draws = np.stack([draws_of(kind) for kind in kinds])
     piece = np.where(nodes == NONE, NONE, found.built.piece[nodes])
-    z = draws[of_piece[piece]] / _Z_OF_BOUND
+    z = draws[of_piece[piece]]
     factor: Floats = np.where(z < 0, low[piece][:, None] ** -z, high[piece][:, None] ** z)
     return factor
 
 
-def _draws(kind: str) -> Floats:
-    """Normal errors of one family, one in each of `DRAWS` equal shares of the distribution.
+def draws_of(kind: str) -> Floats:
+    """Normal errors of one family, one in each of `DRAWS` equal shares of the distribution; -1 and
+    1 are the bounds of the 90 % interval.
 
     The order is the family's own and the same in every process.
     """
     shares = (np.arange(DRAWS) + 0.5) / DRAWS
-    errors = np.array([_NORMAL.inv_cdf(share) for share in shares.tolist()])
+    errors = np.array([_NORMAL.inv_cdf(share) for share in shares.tolist()]) / _Z_OF_BOUND
     return errors[np.random.default_rng(zlib.crc32(kind.encode())).permutation(DRAWS)]

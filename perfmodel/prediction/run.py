@@ -22,6 +22,7 @@ from perfmodel.prediction.codec import Codec, with_codecs
 from perfmodel.prediction.from_trace import predict_ops, require_model_options
 from perfmodel.prediction.leave_out import left_out_step_us
 from perfmodel.prediction.result import fallback_frac, summarise
+from perfmodel.prediction.transfer_interval import transfer_interval
 from perfmodel.prediction.transferred import source_device, transferred
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.prediction.whatif import Scale, scaled
@@ -146,6 +147,9 @@ def _result(
         report_left_out=leave_one_step_out,
         compare=target is None and not edited,
     )
+    if target is not None:
+        low_us, high_us = transfer_interval(timeline, result.rank.rank)
+        result = replace(result, low_us=low_us, high_us=high_us)
     coverage = result.coverage | {"no_shapes_frac": round(_no_shapes_frac(trace), 6)}
     if target is not None:
         rows = graph.device_span()[1]
