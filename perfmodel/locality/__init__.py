@@ -3,7 +3,7 @@
 from perfmodel.locality.cache import Cache, CacheUse, TableAccess, first_batch_use, steady_use
 from perfmodel.locality.generate import draw_like, draw_lookups, last_lookups
 from perfmodel.locality.histogram import ReuseHistogram, read_histograms, reuse_histogram
-from perfmodel.locality.hot_set import HotSet, hot_set, parted
+from perfmodel.locality.hot_set import HotSet, hot_set, mixed_hot_frac, parted
 from perfmodel.locality.policies import POLICIES, Policy
 from perfmodel.locality.policies.lfu import Lfu
 from perfmodel.locality.policies.lru import Lru
@@ -40,6 +40,7 @@ __all__ = [
     "first_batch_use",
     "hot_set",
     "last_lookups",
+    "mixed_hot_frac",
     "parted",
     "population",
     "read_histograms",

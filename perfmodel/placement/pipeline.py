@@ -12,17 +12,16 @@ from perfmodel.errors import WorkloadError
 class MicroBatch:
     """Samples that go forward and backward together: a share of the batch.
 
-    `popular`: all lookups go to hot rows; of others, the share `hot_lookups_frac` does.
+    `popular`: all their lookups go to hot rows; the others of the pipeline have the hot lookups
+    that these leave.
     """
 
     samples_frac: float = 1.0
     popular: bool = False
-    hot_lookups_frac: float = 0.0
 
     def __post_init__(self) -> None:
-        for value in (self.samples_frac, self.hot_lookups_frac):
-            if not 0.0 <= value <= 1.0:
-                raise WorkloadError(f"pipeline: a share of {value:g}: expected 0 to 1")
+        if not 0.0 <= self.samples_frac <= 1.0:
+            raise WorkloadError(f"pipeline: a share of {self.samples_frac:g}: expected 0 to 1")
 
 
 @dataclass(frozen=True)

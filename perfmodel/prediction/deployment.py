@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from perfmodel.designs import Deployment
+from perfmodel.designs import Deployment, Phase
 from perfmodel.graph.opgraph.edits.named import NamedEdit
 from perfmodel.lowering.walk import CPU
 from perfmodel.memory.tiers import require_tiers, tier_use, with_activations
-from perfmodel.prediction.host_costs import host_costs
+from perfmodel.prediction.host_costs import HostCosts, host_costs
 from perfmodel.prediction.of_step import Step, predict_step
-from perfmodel.prediction.types import Prediction
+from perfmodel.prediction.phases import moved_us, together
+from perfmodel.prediction.types import Prediction, Result
 
 
 def predict_deployment(
@@ -28,27 +29,22 @@ def predict_deployment(
     `WorkloadError` for what does not fit into one of them, and names it.
     """
     workload, machine = deployment.workload, deployment.machine
-    uses = tier_use(workload, deployment.placement, machine, train=deployment.train)
-    require_tiers(uses)
     costs = None if machine.node.device.target == CPU else host_costs(machine, overheads)
-    step = Step(
-        workload,
-        machine,
-        deployment.batch,
-        deployment.train,
-        deployment.placement,
-        deployment.pipeline,
-    )
     edits = [NamedEdit.parse(text) for text in edit]
-    result, notes = predict_step(step, costs, edits, every_rank=every_rank)
-    use = result.memory or {}
-    rest = sum(use.get(f"{kind}_bytes", 0.0) for kind in ("resident", "temporary"))
-    uses = with_activations(uses, rest)
-    require_tiers(uses)
-    held_bytes = uses[0].tables_bytes + uses[0].caches_bytes
-    use |= {"tables_bytes": held_bytes, "total_bytes": held_bytes + rest, "fits": True}
-    memory = {**use, "tiers": [each.to_dict() for each in uses]}
-    result = replace(result, memory=memory)
+    always = Phase("", 1.0, deployment.placement, deployment.pipeline)
+    phases = deployment.phases or (always,)
+    found = [_phase(deployment, phase, costs, edits, every_rank) for phase in phases]
+    result, notes = found[0]
+    if len(found) > 1:
+        moved = sum(
+            phase.steps_frac
+            / phase.run_steps
+            * moved_us(phase.to_device_bytes, phase.to_host_bytes, machine, costs)
+            for phase in phases
+        )
+        shares, names = [each.steps_frac for each in phases], [each.name for each in phases]
+        result = together([each for each, _ in found], shares, names, moved)
+        notes = list(dict.fromkeys(note for _, own in found for note in own))
     source = {
         "trace": workload.name,
         "workload": workload.name,
@@ -63,3 +59,27 @@ def predict_deployment(
     }
     said = [*([costs.note] if costs else []), *deployment.notes, *notes]
     return Prediction(source, [result], [f"{result.hardware}: {note}" for note in said])
+
+
+def _phase(
+    deployment: Deployment,
+    phase: Phase,
+    costs: HostCosts | None,
+    edits: Sequence[NamedEdit],
+    every_rank: bool,
+) -> tuple[Result, list[str]]:
+    """The period of steps of one kind, with what they need of each memory."""
+    workload, machine = deployment.workload, deployment.machine
+    uses = tier_use(workload, phase.placement, machine, train=deployment.train)
+    require_tiers(uses)
+    step = Step(
+        workload, machine, deployment.batch, deployment.train, phase.placement, phase.pipeline
+    )
+    result, notes = predict_step(step, costs, edits, every_rank=every_rank)
+    use = result.memory or {}
+    rest = sum(use.get(f"{kind}_bytes", 0.0) for kind in ("resident", "temporary"))
+    uses = with_activations(uses, rest)
+    require_tiers(uses)
+    held_bytes = uses[0].tables_bytes + uses[0].caches_bytes
+    use |= {"tables_bytes": held_bytes, "total_bytes": held_bytes + rest, "fits": True}
+    return replace(result, memory={**use, "tiers": [each.to_dict() for each in uses]}), notes

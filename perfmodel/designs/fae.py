@@ -1,0 +1,66 @@
+"""FAE: mini-batches of popular samples on GPUs, all others as CPU-GPU training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from perfmodel.designs.deployment import DESIGNS, Deployment, Phase
+from perfmodel.designs.hybrid import Hybrid
+from perfmodel.designs.popular import MIB, popular
+from perfmodel.errors import WorkloadError
+from perfmodel.placement import MicroBatch
+
+
+@DESIGNS.register("fae")
+@dataclass(frozen=True)
+class Fae:
+    """Mini-batches of popular samples run from hot rows on every GPU, others as CPU-GPU training.
+
+    `hot_mib` of every GPU hold the most popular rows of all tables, learned once on `sampled_frac`
+    of `inputs` before training. `popular_frac` is a measured share of the samples that need no
+    other; without it, lookups are taken as independent. After `switch_every_steps` steps, on
+    average, mini-batches of the other kind follow: the hot rows go to the GPUs, or back.
+
+    Source: Adnan et al., Accelerating Recommendation System Training by Leveraging Popular Choices
+    (VLDB 2022, arXiv 2103.00686) and STAR-Laboratory/Accelerating-RecSys-Training (256 MiB, 5 %).
+    Inputs are Criteo Kaggle's; the steps between switches are assumed.
+    """
+
+    hot_mib: float = 256.0
+    sampled_frac: float = 0.05
+    inputs: float = 39.3e6
+    popular_frac: float | None = None
+    switch_every_steps: float = 64.0
+
+    def apply(self, deployment: Deployment) -> Deployment:
+        if not 0.0 < self.sampled_frac <= 1.0:
+            raise WorkloadError(f"fae: learned on {self.sampled_frac:g} of the inputs")
+        found = popular(
+            deployment,
+            self.hot_mib * MIB,
+            sampled=self.sampled_frac * self.inputs,
+            popular_frac=self.popular_frac,
+        )
+        cold = Hybrid().apply(deployment)
+        share, moved = found.popular_frac, found.kept_bytes
+        hot_pipeline = replace(deployment.pipeline, micro_batches=(MicroBatch(1.0, popular=True),))
+        both = 0.0 < share < 1.0
+        phases = (
+            Phase(
+                "popular",
+                max(share, 1e-12),
+                found.placement,
+                hot_pipeline,
+                to_device_bytes=moved if both else 0.0,
+                to_host_bytes=moved if both else 0.0,
+                run_steps=2.0 * self.switch_every_steps * share if both else float("inf"),
+            ),
+            Phase("other", max(1.0 - share, 1e-12), cold.placement, deployment.pipeline),
+        )
+        return deployment.with_(
+            found.note,
+            "assumed: other mini-batches look rows up as all samples do",
+            placement=found.placement,
+            pipeline=hot_pipeline,
+            phases=tuple(phase for phase in phases if phase.steps_frac > 1e-9),
+        )

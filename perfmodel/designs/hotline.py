@@ -1,0 +1,45 @@
+"""Hotline: popular samples while rows for the others come from host memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from perfmodel.designs.deployment import DESIGNS, Deployment
+from perfmodel.designs.popular import MIB, popular
+from perfmodel.placement import MicroBatch
+
+
+@DESIGNS.register("hotline")
+@dataclass(frozen=True)
+class Hotline:
+    """Popular samples run from hot rows on every GPU while an accelerator beside the host's memory
+    gathers what the others need.
+
+    `hot_mib` of every GPU hold the most popular rows of all tables. `popular_frac` is a measured
+    share of the samples that need no other; without it, lookups are taken as independent. Learning
+    the rows and parting the batch happen in the accelerator, beside the step before.
+
+    Source: Adnan et al., Heterogeneous Acceleration Pipeline for Recommendation System Training
+    (ISCA 2024, arXiv 2204.05436), abstract; the mechanism and 512 MB recalled.
+    """
+
+    hot_mib: float = 512.0
+    popular_frac: float | None = None
+
+    def apply(self, deployment: Deployment) -> Deployment:
+        found = popular(deployment, self.hot_mib * MIB, popular_frac=self.popular_frac)
+        share = found.popular_frac
+        parts = (MicroBatch(share, popular=True), MicroBatch(1.0 - share))
+        pipeline = replace(
+            deployment.pipeline,
+            micro_batches=tuple(part for part in parts if part.samples_frac),
+            input_ahead=True,
+            rows_beside=True,
+            writes_behind=True,
+        )
+        return deployment.with_(
+            found.note,
+            "assumed: the accelerator gathers rows as fast as the host's cores do",
+            placement=found.placement,
+            pipeline=pipeline,
+        )

@@ -1,0 +1,46 @@
+"""CPU-GPU training without a cache: tables on the host, dense layers on GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from perfmodel.designs.deployment import DESIGNS, Deployment
+from perfmodel.errors import WorkloadError
+from perfmodel.ops.stored_rows import row_bytes
+from perfmodel.placement import TablePlacement
+
+
+@DESIGNS.register("hybrid")
+@dataclass(frozen=True)
+class Hybrid:
+    """Tables in host memory, looked up and updated by the CPU; dense layers data-parallel on GPUs.
+
+    Tables of at most `device_table_bytes` (fp32 rows) stay where they are.
+
+    Source: the baseline of Hotline and FAE (Adnan et al. 2024 and 2022), as their abstracts and
+    the published DLRM code have it.
+    """
+
+    device_table_bytes: float = 0.0
+
+    def apply(self, deployment: Deployment) -> Deployment:
+        if not self.device_table_bytes >= 0:
+            raise WorkloadError(f"hybrid: tables of {self.device_table_bytes:g} bytes on devices")
+        ranks = tuple(range(deployment.ranks))
+        tables = deployment.workload.tables
+
+        def edit(number: int, placed: TablePlacement) -> dict[str, Any]:
+            size = tables[number].rows * row_bytes("fp32", tables[number].dim)
+            if size <= self.device_table_bytes:
+                return {}
+            return {
+                "sharding": "data_parallel",
+                "ranks": ranks,
+                "tier": "host",
+                "pooled_on": "host",
+                "caches": (),
+                "hot_rows": 0,
+            }
+
+        return deployment.with_(placement=deployment.placement.edited(edit))
