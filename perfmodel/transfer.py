@@ -41,11 +41,11 @@ RATIO_SPREAD: dict[str, float] = {
     HOST_COPY: 1.2,
 }
 """Per class, the factor within which the ratio of a class's time between two devices lies from the
-modelled one in 90 % of pairs. Source: sums over the same rows of the measured tables, on 25 pairs
-of P100, V100, T4, P4, A100, H100, B200 and L40S (matrix products and convolutions of fp32, bf16 and
-fp8) and 10 (elementwise), against ratios of the physics alone, which saw none of them: 80 to 90 %
-of the pairs; the roofline's ratios are as far off. assumed: communication as collectives on one
-node from specifications, copies to the host."""
+modelled one in 90 % of pairs. Source: sums over the same rows of the measured tables, against
+ratios of the physics alone, which saw none of them: 18 of 21 pairs of P100, V100, T4, P4, A100,
+H100, B200 and L40S (matrix products and convolutions of fp32, bf16 and fp8; of int8 1 of 3), and 10
+of 10 (elementwise). The roofline's ratios are as far off. assumed: communication as collectives on
+one node from specifications, copies to the host."""
 
 
 def transfer_ratio(
