@@ -63,7 +63,7 @@ def use_of(group: Group, name: str) -> Use:
     found = steady_use(tables, Cache(cache.capacity_bytes, POLICIES[cache.policy]()))
     first = 0
     for one in sharing:
-        if (one.placed, one.is_local) == (group.placed, group.is_local):
+        if (one.tables, one.replicated) == (group.tables, group.replicated):
             break
         first += len(one.tables)
     own = slice(first, first + len(group.tables))

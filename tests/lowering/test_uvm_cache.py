@@ -1,0 +1,47 @@
+"""FBGEMM's cache of rows, lowered."""
+
+from __future__ import annotations
+
+from perfmodel.graph.ops import Op, Tensor
+from perfmodel.lowering.rules.uvm_cache import cache_lookup, cache_populate
+
+USE = {
+    "lookups": "1000.0",
+    "unique_rows": "400.0",
+    "missed_rows": "100.0",
+    "row_bytes": "512.0",
+    "sets": "10.0",
+    "ways": "32.0",
+}
+
+
+def op(name: str, about: dict[str, str]) -> Op:
+    keys = Tensor((1000,), "int64", 1, 2, "cuda:0", "", (1,))
+    state = Tensor((50_000, 2), "int64", 3, 4, "cuda:0", "", (2, 1))
+    return Op(name, (keys, state), (), -1, "main", "forward", 0, -1, about)
+
+
+def test_rows_that_miss_come_over_the_bus() -> None:
+    pieces = cache_populate(op("fbgemm::lru_cache_populate", USE))
+    moved = [piece for piece in pieces if piece.op == "copy_h2d"]
+    assert [piece.dims["elements"] for piece in moved] == [100 * 512 / 4]
+    looked = next(piece for piece in pieces if piece.op == "index_select")
+    assert looked.dims == {"rows": 400.0, "cols": 32.0, "hash_size": 10.0}
+    sorts = [piece.dims["cols"] for piece in pieces if piece.op.startswith("sort")]
+    assert sorts == [1000.0, 400.0]
+
+
+def test_nothing_comes_where_nothing_misses() -> None:
+    pieces = cache_populate(op("fbgemm::lru_cache_populate", USE | {"missed_rows": "0.0"}))
+    assert all(piece.op != "copy_h2d" for piece in pieces)
+
+
+def test_each_lookup_reads_the_places_of_its_set() -> None:
+    (piece,) = cache_lookup(op("fbgemm::lxu_cache_lookup", USE))
+    assert piece.dims["rows"] == 1000.0
+
+
+def test_calls_of_traces_that_tell_nothing_are_work_per_index() -> None:
+    for rule in (cache_lookup, cache_populate):
+        (piece,) = rule(op("fbgemm::lxu_cache_lookup", {}))
+        assert piece.op == "bounds_check"
