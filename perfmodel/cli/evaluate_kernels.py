@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from perfmodel.cli.options import FormatOption, MeasuredKernelsOption, OutputOption
-from perfmodel.cli.output import Output, working
+from perfmodel.cli.output import Output, check_figure, working
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,6 +21,10 @@ def kernels(
         typer.Option(
             metavar="DIR", help="What `perfmodel fit kernels` wrote; without, the default models."
         ),
+    ] = None,
+    figure: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="FILE", help="Draw every row with its interval (.png, .svg, .pdf)."),
     ] = None,
     format: FormatOption = None,
     output: OutputOption = None,
@@ -35,12 +39,18 @@ def kernels(
       perfmodel evaluate kernels --data test.parquet --models my-models --format json
     """
     target = Output(format, output, sources=data)
+    check_figure(figure, None)
 
     from perfmodel.kernels.learned.store import load_models
     from perfmodel.validate.kernels import evaluate_kernels
 
     with working("evaluating"):
         found = evaluate_kernels(data, load_models(models) if models else None)
+
+    if figure:
+        from perfmodel.plot import save
+
+        save(found.plot(), figure)
 
     def table(console: Console) -> None:
         from perfmodel.cli.kernel_error_tables import show_errors

@@ -11,6 +11,7 @@ from perfmodel.plot.canvas import save
 from perfmodel.plot.html import table_html
 from perfmodel.plot.rates import rates_figure
 from perfmodel.plot.roofline import roofline_figure
+from perfmodel.plot.scatter import errors_figure
 from perfmodel.plot.shares import shares_figure
 from perfmodel.plot.style import colours_of
 from perfmodel.plot.timeline import timeline_figure
@@ -18,6 +19,7 @@ from perfmodel.plot.timeline import timeline_figure
 __all__ = [
     "breakdown_figure",
     "colours_of",
+    "errors_figure",
     "rates_figure",
     "roofline_figure",
     "save",

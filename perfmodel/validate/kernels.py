@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,16 @@ from perfmodel.validate.types import SCHEMA
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
 class KernelEvaluation:
-    """Errors per op, device and dtype."""
+    """Errors per op, device and dtype; `points` are the single rows behind them."""
 
     rows: tuple[KernelErrors, ...]
+    points: pd.DataFrame = field(repr=False)
+    """`op device dtype measured_us predicted_us low_us high_us`, a line per measured row."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON answer of `perfmodel evaluate kernels`."""
@@ -34,6 +37,12 @@ class KernelEvaluation:
 
         return pd.DataFrame([asdict(row) for row in self.rows])
 
+    def plot(self) -> Figure:
+        """Predicted over measured of every row, coloured by op, with its interval."""
+        from perfmodel.plot import errors_figure
+
+        return errors_figure(self.points.rename(columns={"op": "group"}), title="Kernels")
+
 
 def evaluate_kernels(paths: Sequence[Path], models: Models | None = None) -> KernelEvaluation:
     """Errors on every row of the tables at `paths`, with `models` or the default ones.
@@ -44,8 +53,10 @@ def evaluate_kernels(paths: Sequence[Path], models: Models | None = None) -> Ker
     frame = joined([read_table(Path(path)) for path in paths])
     known = devices_of(frame["device"])
     rows: list[KernelErrors] = []
+    points: list[pd.DataFrame] = []
     for device, measured in frame.groupby("device", sort=True):
         predicted = durations(measured, known[device], models=models)
+        points.append(_points(measured, predicted))
         for (op, dtype), index in measured.groupby(["op", "dtype"], sort=True).groups.items():
             rows.append(
                 errors_of(
@@ -57,4 +68,17 @@ def evaluate_kernels(paths: Sequence[Path], models: Models | None = None) -> Ker
                     ),
                 )
             )
-    return KernelEvaluation(tuple(rows))
+    return KernelEvaluation(tuple(rows), _together(points))
+
+
+def _points(measured: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
+    """One device's rows: what they are, what was measured, what was predicted."""
+    named = measured[["op", "device", "dtype"]].assign(measured_us=measured["duration_us"])
+    times = predicted[["duration_us", "low_us", "high_us"]]
+    return named.join(times.rename(columns={"duration_us": "predicted_us"}))
+
+
+def _together(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.concat(parts, ignore_index=True)
