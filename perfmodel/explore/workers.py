@@ -18,6 +18,12 @@ _PATIENCE_S = 10
 _DEATHS = 20
 """Workers that may die over one part until it is given up."""
 
+_SETTINGS = {
+    "distributed.scheduler.allowed-failures": _DEATHS,
+    "distributed.worker.profile.enabled": False,
+}
+"""Dask looks at its workers' stacks a hundred times a second, a third of what a point costs."""
+
 
 def spread(
     spec: Spec, parts: list[int], workers: int, scheduler: str | None
@@ -70,7 +76,7 @@ def spread(
 def _client(distributed: Any, stack: ExitStack, workers: int, scheduler: str | None) -> Any:
     import dask
 
-    stack.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": _DEATHS}))
+    stack.enter_context(dask.config.set(_SETTINGS))
     if scheduler is None:
         threads = max(1, (os.cpu_count() or 1) // workers)
         cluster = distributed.LocalCluster(
