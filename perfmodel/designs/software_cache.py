@@ -55,6 +55,10 @@ class SoftwareCache:
 
     def apply(self, deployment: Deployment) -> Deployment:
         """All tables but the smallest to host memory, one cache on each rank."""
+        if deployment.machine.node.device.target == "cpu":
+            raise WorkloadError(
+                "software_cache: a CPU's device memory is its host's: nothing to keep closer"
+            )
         held = [
             table.rows * row_bytes(table, placed.dtype)
             for table, placed in zip(

@@ -10,6 +10,7 @@ from perfmodel.hardware import load
 from perfmodel.hardware.parts import Cluster, Storage
 from perfmodel.locality import POLICIES
 from perfmodel.placement import RowCache
+from perfmodel.workload import Workload
 from perfmodel.workload.tiered.beside import row_bytes
 
 GIB = 2**30
@@ -22,7 +23,10 @@ class SoftwareMemory:
     `drive` and `drives` per node replace what the node has (`""`: its own). Tables with the fewest
     lookups per byte move first, until those that stay take at most `keep_gib` per rank; `cache_gib`
     of each rank's host memory holds rows of those on drives. `rows_ahead`: the next batch's rows
-    are read beside this step; `writes_behind`: rows go back beside the next.
+    are read beside this step; `writes_behind`: rows go back beside the next. In inference, moved
+    tables are looked up once per `items_per_query` samples (a user's features are those of all
+    items that are ranked for him; pooled rows are still sent per item), and `pooled_frac` of what
+    they pool is found pooled.
 
     Source: Ardestani et al., Supporting Massive DLRM Inference Through Software Defined Memory
     (arXiv 2110.11489): user tables, looked up once per query, move; item tables stay.
@@ -35,12 +39,19 @@ class SoftwareMemory:
     policy: str = "lru"
     rows_ahead: bool = True
     writes_behind: bool = True
+    items_per_query: int = 1
+    pooled_frac: float = 0.0
 
     def __post_init__(self) -> None:
         if self.drives < 1:
             raise WorkloadError(f"software_memory: {self.drives} drives")
         if not self.cache_gib > 0:
             raise WorkloadError(f"software_memory: a cache of {self.cache_gib:g} GiB")
+        if self.items_per_query < 1 or not 0 <= self.pooled_frac < 1:
+            raise WorkloadError(
+                f"software_memory: {self.items_per_query} items per query, of which "
+                f"{self.pooled_frac:g} are found pooled: expected at least 1, and a share below 1"
+            )
         if not self.keep_gib >= 0:
             raise WorkloadError(f"software_memory: {self.keep_gib:g} GiB of tables that stay")
         if self.policy not in POLICIES:
@@ -86,7 +97,26 @@ class SoftwareMemory:
             f"software-defined memory: {len(moved)} of {len(held)} tables on {node.drives} "
             f"{node.storage.name} per node"
         )
-        return deployment.with_(note, machine=machine, placement=placement, pipeline=pipeline)
+        workload = self._asked(deployment, moved)
+        return deployment.with_(
+            note, workload=workload, machine=machine, placement=placement, pipeline=pipeline
+        )
+
+    def _asked(self, deployment: Deployment, moved: frozenset[int]) -> Workload:
+        """The workload with what of the moved tables is really looked up."""
+        asked_frac = (1 - self.pooled_frac) / self.items_per_query
+        if asked_frac == 1:
+            return deployment.workload
+        if deployment.train:
+            raise WorkloadError(
+                "software_memory: training updates the rows of every sample: items_per_query and "
+                "pooled_frac are of inference"
+            )
+        tables = tuple(
+            replace(table, pooling=table.pooling * asked_frac) if number in moved else table
+            for number, table in enumerate(deployment.workload.tables)
+        )
+        return replace(deployment.workload, tables=tables)
 
     def _moved(self, deployment: Deployment, held: list[float]) -> frozenset[int]:
         """Numbers of the tables on drives: fewest lookups per byte first."""

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from perfmodel.designs.default import deployment_of
 from perfmodel.designs.deployment import Deployment
@@ -21,6 +23,10 @@ from perfmodel.lowering import lower
 from perfmodel.placement import Placement
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.workload import load_workload, op_graph
+from perfmodel.workload.run import Run
+from perfmodel.workload.shards import plan
+from perfmodel.workload.tiered import groups_of
+from perfmodel.workload.tiered.cache_use import use_of
 
 BATCH = 4_096
 
@@ -54,9 +60,9 @@ prefetch = true
 PATH = ["."]
 
 
-@pytest.fixture(autouse=True)
-def _folder(tmp_path: Path) -> None:
-    PATH[0] = str(tmp_path)
+@pytest.fixture(autouse=True, scope="module")
+def _folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    PATH[0] = str(tmp_path_factory.mktemp("workloads"))
 
 
 def step_us(found: Deployment) -> float:
@@ -140,7 +146,7 @@ def test_fetching_beside_the_step_before_hides_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "word"),
+    ("changes", "word"),
     [
         ({"cache_frac": 1.5}, "larger than the tables"),
         ({"cache_frac": 0.0}, "a cache of 0"),
@@ -150,9 +156,41 @@ def test_fetching_beside_the_step_before_hides_it() -> None:
         ({"kept_by": "operators", "rows_ahead": True}, "batches_ahead"),
     ],
 )
-def test_settings_that_cannot_be(settings: dict[str, object], word: str) -> None:
+def test_settings_that_cannot_be(changes: dict[str, object], word: str) -> None:
     with pytest.raises(WorkloadError, match=word):
-        SoftwareCache(**settings)  # type: ignore[arg-type]
+        SoftwareCache(**changes)  # type: ignore[arg-type]
+
+
+def test_what_a_cache_costs_matters_less_with_more_dense_work() -> None:
+    def slowdown(width: int) -> float:
+        plain = deployment()
+        model = replace(plain.workload.model, top_mlp=(width, width, 1))
+        plain = plain.with_(workload=replace(plain.workload, model=model))
+        return step_us(SoftwareCache(cache_frac=0.1).apply(plain)) / step_us(plain)
+
+    assert slowdown(64) > slowdown(4_096) > slowdown(16_384) > 1
+    assert slowdown(16_384) < 1.1
+
+
+@given(st.floats(0.01, 1.0), st.floats(0.0, 1.3), st.sampled_from(["lru", "lfu", "static"]))
+@settings(max_examples=15)
+def test_capacity_is_never_exceeded(frac: float, alpha: float, policy: str) -> None:
+    plain = deployment(round(alpha, 2), batch=64)
+    found = SoftwareCache(cache_frac=frac, policy=policy).apply(plain)
+    run = Run(found.workload, 64, 1, 0, "cuda", True, plan(found.workload, 1), 1, found.placement)
+    (group,) = groups_of(run)
+    use = use_of(group, "rows")
+    cache = found.placement.caches[0]
+    assert use.held_rows * use.row_bytes <= cache.capacity_bytes * (1 + 1e-6)
+    assert use.missed_rows <= use.unique_rows * (1 + 1e-9)
+    assert 0 <= use.hit_frac <= 1
+
+
+def test_a_cpu_has_nothing_closer_than_host_memory() -> None:
+    plain = deployment()
+    on_cpu = plain.with_(machine=cluster("epyc-7742"))
+    with pytest.raises(WorkloadError, match="CPU"):
+        SoftwareCache().apply(on_cpu)
 
 
 def test_nothing_to_cache() -> None:

@@ -14,7 +14,7 @@ from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load, node_of
 from perfmodel.hardware.parts import Device, Storage
 from perfmodel.prediction.deployment import predict_deployment
-from perfmodel.workload import load_workload
+from perfmodel.workload import load_workload, op_graph
 
 WORKLOAD = """
 batch = 512
@@ -82,6 +82,36 @@ def test_a_step_takes_no_less_than_its_reads(plain: Deployment) -> None:
     assert found.step_us >= reads_us
 
 
+def test_one_user_for_many_items_is_looked_up_once(plain: Deployment) -> None:
+    each = SoftwareMemory("p3700", 1, cache_gib=1.0)
+    once = replace(each, items_per_query=16)
+    assert step_us(once.apply(plain)) < step_us(each.apply(plain))
+    found = once.apply(plain).workload.tables
+    assert [table.pooling for table in found] == [10 / 16] * 4
+    assert replace(each, pooled_frac=0.5).apply(plain).workload.tables[0].pooling == 5.0
+    with pytest.raises(WorkloadError, match="of inference"):
+        once.apply(plain.with_(train=True))
+
+
+def test_as_many_rows_are_written_as_are_read(plain: Deployment) -> None:
+    found = SoftwareMemory("p3700", 1, cache_gib=1.0).apply(plain.with_(train=True))
+    graph = op_graph(
+        found.workload, found.batch, placement=found.placement, pipeline=found.pipeline
+    )
+    rows = {op.name: op.attributes["rows"] for op in graph.ops if "tier::storage" in op.name}
+    assert rows["tier::storage_read"] == rows["tier::storage_write"]
+    slower = predict_deployment(found).results[0].step_us
+    assert slower > step_us(SoftwareMemory("p3700", 1, cache_gib=1.0).apply(plain))
+
+
+def test_on_processors_alone(plain: Deployment) -> None:
+    """Their memory is the device's: tables on drives are slower, not refused."""
+    machine = cluster("epyc-7742")
+    start = deployment_of(plain.workload, machine, 512, train=False)
+    found = SoftwareMemory(cache_gib=1.0, keep_gib=0.0).apply(start)
+    assert step_us(found) > step_us(start)
+
+
 @pytest.mark.parametrize(
     ("settings", "word"),
     [
@@ -89,6 +119,8 @@ def test_a_step_takes_no_less_than_its_reads(plain: Deployment) -> None:
         ({"keep_gib": 100.0}, "all tables fit"),
         ({"cache_gib": 0.0}, "a cache of 0"),
         ({"drives": 0}, "0 drives"),
+        ({"items_per_query": 0}, "items per query"),
+        ({"pooled_frac": 1.0}, "found pooled"),
         ({"policy": "random"}, "unknown policy"),
         ({"drive": "", "cache_gib": 1.0}, "no drives"),
     ],
