@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from perfmodel.designs.deployment import DESIGNS, Deployment
 from perfmodel.errors import WorkloadError
@@ -16,17 +16,21 @@ from perfmodel.placement import TablePlacement
 class Hybrid:
     """Tables in host memory, looked up and updated by the CPU; dense layers data-parallel on GPUs.
 
-    Tables of at most `device_table_bytes` (fp32 rows) stay where they are.
+    Tables of at most `device_table_bytes` (fp32 rows) stay where they are. `pooled_on` the host's
+    `operators` of PyTorch, table by table, or in one call for all tables by the `host`.
 
     Source: the baseline of Hotline and FAE (Adnan et al. 2024 and 2022), as their abstracts and
     the published DLRM code have it.
     """
 
     device_table_bytes: float = 0.0
+    pooled_on: Literal["host", "operators"] = "operators"
 
     def apply(self, deployment: Deployment) -> Deployment:
         if not self.device_table_bytes >= 0:
             raise WorkloadError(f"hybrid: tables of {self.device_table_bytes:g} bytes on devices")
+        if self.pooled_on not in ("host", "operators"):
+            raise WorkloadError(f"hybrid: pooled_on {self.pooled_on!r}: host or operators")
         ranks = tuple(range(deployment.ranks))
         tables = deployment.workload.tables
 
@@ -38,7 +42,7 @@ class Hybrid:
                 "sharding": "data_parallel",
                 "ranks": ranks,
                 "tier": "host",
-                "pooled_on": "host",
+                "pooled_on": self.pooled_on,
                 "caches": (),
                 "hot_rows": 0,
             }

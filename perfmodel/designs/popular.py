@@ -26,14 +26,14 @@ class Popular:
     placement: Placement
     popular_frac: float
     kept_bytes: float
-    """What the rows that were kept take: more than the most popular ones where they were learned."""
+    """What the kept rows take: where they were learned, more than the most popular ones."""
 
     @property
     def note(self) -> str:
         """What a user should know of it."""
         return (
-            f"hot rows: {self.kept_bytes / MIB:,.0f} MiB get {self.found.overall_hot_frac:.1%} of the "
-            f"lookups; {self.popular_frac:.1%} of the samples need no other"
+            f"hot rows: {self.kept_bytes / MIB:,.0f} MiB get {self.found.overall_hot_frac:.1%} of "
+            f"the lookups; {self.popular_frac:.1%} of the samples need no other"
         )
 
 

@@ -115,7 +115,7 @@ def _way(run: Run, group: Group) -> str:
 def _micro_batch(
     r: Recorder, run: Run, model: _Model, before: list[Tensor], number: int, *, is_last: bool
 ) -> list[Tensor]:
-    """Micro-batch `number`; returns dense gradients, those of the micro-batches `before` in them."""
+    """Micro-batch `number`; returns dense gradients, those of the ones `before` in them."""
     workload = run.workload
     is_ahead = run.pipeline is not None and run.pipeline.input_ahead
     groups = tuple(group.of_samples(run) for group in groups_of(run))
@@ -240,7 +240,7 @@ def _look_up(r: Recorder, source: Source, group: Group, keys: Jagged) -> Tensor:
 
 def _own_keys(r: Recorder, group: Group) -> Jagged:
     """The keys of the own samples, which the step has."""
-    place = "cpu" if group.placed.pooled_on == "host" else ""
+    place = "" if group.placed.pooled_on == "device" else "cpu"
     return Jagged(
         r.tensor((group.lookups,), "int64", place=place),
         r.tensor((len(group.tables) * group.samples,), "int32", place=place),
