@@ -26,9 +26,15 @@ class SmartNic:
     `adapter`: a name of the catalogue, in place of the machine's (empty: its own). Of its memory
     `cache_gib` holds rows (0: half), `remote_frac` of them other ranks'. `order`: of a batch's
     queries (`as_they_come`, `walked`, `clustered`). `hits_by`: the model of what caches find
-    (`learned`, `heuristic`). Which share is whose is not published: assumed half. In training a
-    remote cache holds only rows that a rank's batch looks up `kept_lookups` times or more: every
-    step writes each of them through to every adapter. assumed: 1, where that costs what it saves.
+    (`learned`, `heuristic`). `whole_bags`: rows are read only for bags that a cache has whole,
+    whose answers it spares; else for all that it finds, which spares device reads alone. Which
+    share is whose is not published: assumed half.
+
+    In training a remote cache holds only rows that a rank's batch looks up `kept_lookups` times or
+    more, of tables where that spares as many answers as it takes writes: each step writes every row
+    that it changed through to every adapter. assumed: 1, where a write costs what a lookup saves. A
+    local cache is `kept_in_training` only if asked for: it spares reads of device memory and takes
+    writes over the bus.
     """
 
     adapter: str = ""
@@ -37,7 +43,9 @@ class SmartNic:
     policy: str = "lru"
     order: str = AS_THEY_COME
     hits_by: str = "learned"
+    whole_bags: bool = True
     kept_lookups: float = 1.0
+    kept_in_training: bool = False
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -72,20 +80,31 @@ class SmartNic:
         sizes = {"nic_local": 1.0 - self.remote_frac, "nic_remote": self.remote_frac}
         sizes = {at: total * share for at, share in sizes.items()}
         policies = dict.fromkeys(sizes, self.policy)
+        shared = [float("inf") if is_served else 0.0 for is_served in served]
         if deployment.train:
-            hot = hot_bytes(deployment, served, self.kept_lookups)
-            sizes["nic_remote"] = min(sizes["nic_remote"], hot)
+            shared = worth_writing(deployment, served, self.kept_lookups)
+            sizes["nic_remote"] = min(sizes["nic_remote"], sum(shared))
+            sizes["nic_local"] *= self.kept_in_training
             policies["nic_remote"] = "static"
         caches = tuple(
-            RowCache(at, at, size, policies[at], order=self.order, hits_by=self.hits_by)  # type: ignore[arg-type]
+            RowCache(
+                at,
+                at,  # type: ignore[arg-type]
+                size,
+                policies[at],
+                order=self.order,
+                hits_by=self.hits_by,
+                whole_bags=self.whole_bags,
+            )
             for at, size in sizes.items()
             if size > 0
         )
         if not caches:
             raise WorkloadError("smartnic: no row is popular enough to be worth a write per step")
         names = tuple(cache.name for cache in caches)
+        own = tuple(name for name in names if name != "nic_remote")
         placement = deployment.placement.edited(
-            lambda number, _: {"caches": names} if served[number] else {}, caches=caches
+            lambda n, _: {"caches": names if shared[n] else own} if served[n] else {}, caches=caches
         )
         held = ", ".join(f"{cache.at} {cache.capacity_bytes / 2**30:.3g} GiB" for cache in caches)
         note = (
@@ -108,16 +127,19 @@ class SmartNic:
         return asked
 
 
-def hot_bytes(deployment: Deployment, served: Sequence[bool], lookups: float) -> float:
-    """Of the `served` tables, the rows that one rank's batch looks up so often or more."""
-    found = 0.0
+def worth_writing(deployment: Deployment, served: Sequence[bool], lookups: float) -> list[float]:
+    """Per table, bytes of the rows that each rank's batch looks up so often or more; 0 where bags
+    that find all of their rows among them are fewer than these rows."""
+    found = []
     samples = deployment.batch // deployment.ranks
     pairs = zip(deployment.workload.tables, deployment.placement.tables, served, strict=True)
     for table, placed, is_served in pairs:
         popularity = table.popularity()
         is_hot = popularity.chance * table.lookups(samples) >= lookups
-        size = float(row_bytes(placed.dtype, table.dim))
-        found += is_served * size * float(popularity.rows[is_hot].sum())
+        rows, share = float(popularity.rows[is_hot].sum()), float(popularity.share[is_hot].sum())
+        spared = samples * (share if table.key_rows else share ** max(table.pooling, 1.0))
+        is_worth = is_served and spared > rows * lookups
+        found.append(rows * float(row_bytes(placed.dtype, table.dim)) if is_worth else 0.0)
     return found
 
 

@@ -14,9 +14,6 @@ Tier = Literal["hbm", "host", "storage"]
 CacheAt = Literal["hbm", "host", "nic_local", "nic_remote"]
 """Where a cache lies: device memory, host memory, or an adapter, which holds rows of its own rank's
 tables (`nic_local`) or of other ranks' (`nic_remote`)."""
-PooledOn = Literal["device", "host", "operators"]
-"""The device, over its bus; the host, all tables at once; PyTorch's operators on the host, table by
-table."""
 RowDtype = Literal["fp32", "fp16", "bf16", "fp8", "int8", "int4"]
 
 
@@ -28,7 +25,8 @@ class RowCache:
     rows in device memory: kernels of its own (`kernels`, FBGEMM), or `operators` of PyTorch. Rows of
     `batches_ahead` batches are fetched at once. Of an adapter's: the `order` of a batch's queries
     (a name of `perfmodel.locality.reorder.ORDERS`, or as they come), and the model of
-    `perfmodel.tiers.nic.NIC_CACHES` that says what it finds.
+    `perfmodel.tiers.nic.NIC_CACHES` that says what it finds; `whole_bags`: it reads rows only of
+    bags all of whose rows it has.
     """
 
     name: str
@@ -39,6 +37,7 @@ class RowCache:
     batches_ahead: int = 1
     order: str = "as_they_come"
     hits_by: str = "learned"
+    whole_bags: bool = False
 
     def __post_init__(self) -> None:
         if not self.capacity_bytes > 0:
@@ -65,14 +64,14 @@ class TablePlacement:
     dtype: RowDtype = "fp32"
     hot_rows: int = 0
     caches: tuple[str, ...] = ()
-    pooled_on: PooledOn = "device"
+    pooled_on: Literal["device", "host"] = "device"
 
     def __post_init__(self) -> None:
         if not self.ranks or len(set(self.ranks)) != len(self.ranks) or min(self.ranks) < 0:
             raise WorkloadError(f"placement: ranks {self.ranks} cannot hold one shard each")
         if self.sharding == "table_wise" and len(self.ranks) != 1:
             raise WorkloadError(f"placement: table_wise on {len(self.ranks)} ranks: expected one")
-        if self.pooled_on != "device" and self.tier == "hbm":
+        if self.pooled_on == "host" and self.tier == "hbm":
             raise WorkloadError("placement: the host cannot pool rows in device memory")
         if self.hot_rows < 0:
             raise WorkloadError(f"placement: {self.hot_rows} hot rows")

@@ -141,6 +141,17 @@ def _beyond(table: NicTable, share: Floats, hit: float) -> NicTable | None:
     )
 
 
+def by_bags(found: NicFound) -> NicFound:
+    """The same where only bags that are found whole are served; all others go on whole."""
+    missed = tuple(
+        replace(table, lookups=table.lookups * (1.0 - bags)) if bags < 1.0 - 1e-9 else None
+        for table, bags in zip(found.tables, found.bags_hit_frac.tolist(), strict=True)
+    )
+    lookups = np.array([table.lookups for table in found.tables])
+    overall = float(np.dot(found.bags_hit_frac, lookups) / lookups.sum())
+    return replace(found, hit_frac=found.bags_hit_frac, missed=missed, overall_hit_frac=overall)
+
+
 def accesses(tables: Sequence[NicTable]) -> list[TableAccess]:
     """All of them for `perfmodel.locality`."""
     return [table.access for table in tables]

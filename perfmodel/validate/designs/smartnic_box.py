@@ -61,7 +61,7 @@ ASSUMED = (
 )
 
 
-def settings(axis: str) -> tuple[Setting, ...]:
-    """The centre with each value of one axis in turn."""
+def settings(axis: str, start: Setting = CENTRE) -> tuple[Setting, ...]:
+    """`start` with each value of one axis in turn."""
     changes: list[dict[str, Any]] = [{axis: value} for value in AXES[axis]]
-    return tuple(replace(CENTRE, **change) for change in changes)
+    return tuple(replace(start, **change) for change in changes)

@@ -18,7 +18,7 @@ import numpy as np
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.stored_rows import row_bytes
 from perfmodel.placement import Placement, RowCache
-from perfmodel.tiers.nic.cache import NicFound, NicLoad, NicTable, found_in
+from perfmodel.tiers.nic.cache import NicFound, NicLoad, NicTable, by_bags, found_in
 from perfmodel.workload.parts.query_order import OrderOf, order_of
 from perfmodel.workload.run import Run
 from perfmodel.workload.shards import Plan, Shard
@@ -181,4 +181,5 @@ def _found(
     tables: Mapping[int, NicTable], cache: RowCache, queries: int, order: OrderOf
 ) -> NicFound:
     load = NicLoad(tuple(tables.values()), cache.capacity_bytes, queries, cache.policy, order.reuse)
-    return found_in(load, cache.hits_by)
+    found = found_in(load, cache.hits_by)
+    return by_bags(found) if cache.whole_bags else found

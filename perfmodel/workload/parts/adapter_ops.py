@@ -14,7 +14,10 @@ ITEM_BYTES = 4.0
 
 
 def asked_of_others(r: Recorder, run: Run, values: Tensor) -> Tensor:
-    """The keys that go out of `values`: those that the remote cache has not, and one's own."""
+    """The keys that go out of `values`: those that the remote cache has not, and one's own.
+
+    Only keys are looked for before the others go; rows are read while these are answered.
+    """
     use = adapter_use(run)
     if use is None:
         return values
@@ -26,8 +29,20 @@ def asked_of_others(r: Recorder, run: Run, values: Tensor) -> Tensor:
     if dims["lookups"] < 1:
         return values
     left = r.tensor((max(sum(use.sent_lookups(run)), 1),), values.dtype)
-    _offload(r, "nic_lookup", values, left, NIC, dims)
+    probed = {name: dims[name] for name in ("probes", "messages")}
+    _offload(r, "nic_lookup", values, left, NIC, probed)
     return left
+
+
+def added_remotely(r: Recorder, run: Run, received: Tensor) -> None:
+    """Rows of the remote cache, added up and into what was `received` from the other ranks."""
+    use = adapter_use(run)
+    if use is None:
+        return
+    dims = _looked_up(run, use)
+    if dims["lookups"] >= 1:
+        dims |= {"probes": 1.0, "messages": 0.0}
+        _offload(r, "nic_lookup", received, received, NIC, dims)
 
 
 def _looked_up(run: Run, use: AdapterUse) -> dict[str, float]:
@@ -60,6 +75,7 @@ def _looked_up(run: Run, use: AdapterUse) -> dict[str, float]:
 def _offload(
     r: Recorder, op: str, given: Tensor, out: Tensor, stream: str, dims: dict[str, float]
 ) -> None:
+    inputs = () if given is out else (given,)
     about = {name: repr(float(value)) for name, value in dims.items()}
     about |= {"stream": stream, "dtype": "fp32", "blocks": "0"}
-    r.leaf(f"tier::{op}", (given,), out, about=about)
+    r.leaf(f"tier::{op}", inputs, out, about=about)

@@ -12,6 +12,8 @@ from perfmodel.workload.eager.joins import cat
 from perfmodel.workload.eager.pointwise import scalar_in_place
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.views import narrow, view
+from perfmodel.workload.parts.adapter import answered_fracs
+from perfmodel.workload.parts.adapter_ops import added_remotely
 from perfmodel.workload.parts.exchange import all_to_all_call
 from perfmodel.workload.run import Run
 
@@ -27,8 +29,8 @@ class Link:
     rank: int
     nodes: int | None = None
     """Over so many the ranks are spread, where they do not fill them one by one."""
-    answered_frac: tuple[float, ...] = ()
-    """Of what each rank has for others, the share that they do not have from a cache; () all."""
+    adapters: Run | None = None
+    """The step whose adapters hold rows, and answer part of it without an exchange."""
     received: Tensor | None = None
     returned: Tensor | None = None
 
@@ -80,8 +82,9 @@ def _sent(r: Recorder, buffer: Tensor, link: Link, own: list[int]) -> None:
     """The exchange itself; what others have from a cache is not sent."""
     received, sizes = link.received, link.sizes
     assert received is not None
-    if link.answered_frac:
-        share = link.answered_frac
+    share = answered_fracs(link.adapters) if link.adapters is not None else ()
+    if link.adapters is not None and share:
+        added_remotely(r, link.adapters, received)
         own = [
             size if rank == link.rank else round(size * share[link.rank])
             for rank, size in enumerate(own)

@@ -4,7 +4,8 @@ The adapter of the rank that asks looks into its remote cache before keys go out
 that holds a table looks into its local cache as they come, and its device looks up the rest. In
 training the device updates all rows, and writes those that adapters hold to them: its own over the
 bus, the others' by an all-gather. Source: Guo et al. 2023 (ICS), as far as its abstract goes; what
-it leaves open is assumed: write-through, partial sums added in the adapter.
+it leaves open is assumed: write-through, partial sums added in the adapter, which works row by row
+beside the device.
 """
 
 from __future__ import annotations
@@ -49,13 +50,17 @@ class BehindAdapters:
         left = _left(self.use, group)
         asked = _lookups(group, left, "asked_frac")
         found = asked - sum(left.lookups)
-        rest = r.tensor((max(round(sum(left.lookups)), 1),), "int64")
-        if found > 0:
+        tape, r.tape = r.tape, None
+        tables = with_attributes(self.tables, left.to_attributes())
+        rest = r.view(keys.values, (max(round(sum(left.lookups)), 1),), (1,))
+        out = look_up(r, tables, rest, offsets(r, keys), group.samples)
+        r.tape = tape
+        if found >= 1:
             beside(
                 r,
                 "nic_lookup",
                 (keys.values,),
-                rest,
+                out,
                 stream=NIC,
                 dims={
                     "probes": max(asked * (1 - 1 / group.run.ranks), 1.0),
@@ -66,12 +71,6 @@ class BehindAdapters:
                     "messages": float(group.run.ranks - 1),
                 },
             )
-        tape, r.tape = r.tape, None
-        tables = with_attributes(self.tables, left.to_attributes())
-        out = look_up(
-            r, tables, rest if found > 0 else keys.values, offsets(r, keys), group.samples
-        )
-        r.tape = tape
         saved = (self.tables, keys, group, self.use)
         track(r, LOOK_UP, (self.tables.weights,), out, *saved)
         return out

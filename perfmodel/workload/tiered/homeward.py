@@ -15,7 +15,6 @@ from perfmodel.workload.eager.creation import to_dtype
 from perfmodel.workload.eager.pointwise import scalar_in_place
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.views import view
-from perfmodel.workload.parts.adapter import answered_fracs
 from perfmodel.workload.parts.exchange import among_linked
 from perfmodel.workload.parts.pooled import Link, exchanged_rows, features_of
 from perfmodel.workload.run import Run
@@ -54,7 +53,7 @@ def brought(r: Recorder, run: Run, pooled: Tensor, way: str) -> Tensor:
         pooled = _nothing(r, pooled.shape[0])
     if way == POOLED:
         dims = tuple(map(sum, widths))
-        link = Link(run.batch, dims, run.rank, answered_frac=answered_fracs(run))
+        link = Link(run.batch, dims, run.rank, adapters=run)
         out = exchanged_rows(r, pooled, link, wire)
         return features_of(r, out, [width for own in widths for width in own])
     place = run.rank % run.linked

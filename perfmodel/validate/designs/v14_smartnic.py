@@ -1,0 +1,134 @@
+"""SmartNIC (Guo et al. 2023): which speed-ups the registered box of settings reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from perfmodel.designs import Deployment, deployment_of
+from perfmodel.designs.smartnic import SmartNic
+from perfmodel.errors import WorkloadError
+from perfmodel.hardware import Cluster, Nic, load
+from perfmodel.placement import Pipeline
+from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.validate.designs.figures import CASES, Figure
+from perfmodel.validate.designs.lab import Lab
+from perfmodel.validate.designs.smartnic_box import (
+    ASSUMED,
+    AXES,
+    CENTRE,
+    LATENCY,
+    SOURCE,
+    THROUGHPUT,
+    Setting,
+    settings,
+)
+from perfmodel.workload import Workload, load_workload
+
+GIB, FP32_BYTES = 2.0**30, 4.0
+SPEED_UP = "times as fast"
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Step time without and with the design, microseconds; equal where it finds nothing to hold."""
+
+    plain_us: float
+    design_us: float
+    note: str = ""
+
+    @property
+    def speed_up(self) -> float:
+        return self.plain_us / self.design_us
+
+
+def machine_of(setting: Setting, lab: Lab) -> Cluster:
+    """One device and one adapter per node."""
+    nic = load(setting.adapter)
+    assert isinstance(nic, Nic)
+    whole = lab.machine(setting.device, nodes=setting.ranks, gpus=1)
+    return replace(whole, node=replace(whole.node, nic=nic, nics=1))
+
+
+def workload_of(setting: Setting) -> Workload:
+    """The box's workload with the setting's lookups."""
+    return load_workload("smartnic-rm").with_(
+        table__pooling=setting.pooling, table__alpha=setting.alpha
+    )
+
+
+def plain(setting: Setting, lab: Lab, *, train: bool) -> Deployment:
+    """Without the design: in training steps follow one another, in inference one batch is alone."""
+    each = setting.training_batch if train else setting.inference_batch
+    batch = each * setting.ranks
+    found = deployment_of(workload_of(setting), machine_of(setting, lab), batch, train=train)
+    return found if train else found.with_(pipeline=Pipeline())
+
+
+def design_of(setting: Setting, deployment: Deployment) -> SmartNic:
+    """The setting's caches, no larger than the tables that they are for."""
+    placement, tables = deployment.placement, deployment.workload.tables
+    held = [0.0] * deployment.ranks
+    for table, placed in zip(tables, placement.tables, strict=True):
+        for rank in placed.ranks:
+            held[rank] += table.rows * table.dim * FP32_BYTES / len(placed.ranks)
+    local = min(held)
+    nic = deployment.machine.node.nic
+    assert nic is not None
+    most = min(setting.cache_gib, (nic.memory_bytes or 0) / GIB)
+    if setting.remote_frac < 1:
+        most = min(most, local / GIB / (1 - setting.remote_frac))
+    return SmartNic(cache_gib=most, remote_frac=setting.remote_frac)
+
+
+def gain(setting: Setting, lab: Lab, *, train: bool) -> Gain:
+    """Both predictions of one setting."""
+    without = plain(setting, lab, train=train)
+    before = predict_deployment(without).results[0].step_us
+    try:
+        after = predict_deployment(design_of(setting, without).apply(without)).results[0].step_us
+    except WorkloadError as error:
+        return Gain(before, before, str(error))
+    return Gain(before, after)
+
+
+def reach(lab: Lab, *, train: bool) -> tuple[dict[Setting, Gain], Setting]:
+    """Each axis in turn from the centre; then again and again from where it is best so far."""
+    axes = [axis for axis in AXES if axis != ("inference_batch" if train else "training_batch")]
+    seen: dict[Setting, Gain] = {}
+
+    def tried(start: Setting) -> Setting:
+        for axis in axes:
+            for setting in settings(axis, start):
+                if setting not in seen:
+                    seen[setting] = gain(setting, lab, train=train)
+        return max(seen, key=lambda each: seen[each].speed_up)
+
+    best, before = tried(CENTRE), None
+    while best != before:
+        best, before = tried(best), best
+    return seen, best
+
+
+@CASES.register("V14-smartnic")
+def smartnic(lab: Lab) -> Iterator[Figure]:
+    """Reachability: the figure, or as near to it as the box comes."""
+    for name, target, train in (("latency", LATENCY, False), ("throughput", THROUGHPUT, True)):
+        seen, best = reach(lab, train=train)
+        gains = [each.speed_up for each in seen.values()]
+        centre = seen[CENTRE].speed_up
+        yield Figure(
+            f"V14-smartnic-{name}",
+            f"SmartNIC, {name}: over the machine without caches in adapters, within the box",
+            SPEED_UP,
+            target,
+            min(max(target, min(gains)), max(gains)),
+            0.0,
+            SOURCE,
+            (
+                f"centre of the box, registered in 6a8a85e: {centre:.2f} times "
+                f"({(centre / target - 1) * 100:+.0f} %)",
+                f"the box reaches {min(gains):.2f} to {max(gains):.2f} times; most at {best}",
+                *ASSUMED,
+            ),
+        )
