@@ -47,8 +47,8 @@ def predict_named(
     own = [text for text in settings or () if text.startswith(OF_WORKLOAD)]
     found = load_workload(name)
     if own:
-        found = found.with_(**dict(_change(text) for text in own))
-    parts = [_part(each, settings or ()) for each in hardware]
+        found = found.with_(**dict(change_of(text) for text in own))
+    parts = [part_of(each, settings or ()) for each in hardware]
 
     from perfmodel.prediction import predict_workload
 
@@ -111,7 +111,7 @@ def _list(found: Sequence[Workload], target: Output) -> None:
     )
 
 
-def _change(text: str) -> tuple[str, object]:
+def change_of(text: str) -> tuple[str, object]:
     """`workload.implementation.precision=bf16` as a keyword of `Workload.with_`."""
     from perfmodel.hardware.settings import value_of
 
@@ -121,7 +121,7 @@ def _change(text: str) -> tuple[str, object]:
     return name.strip().replace(".", "__"), value_of(value)
 
 
-def _part(name: str, settings: Sequence[str]) -> Part:
+def part_of(name: str, settings: Sequence[str]) -> Part:
     """The device, node or cluster of that name with its settings; a device stays alone."""
     from dataclasses import replace
 

@@ -15,9 +15,12 @@ from perfmodel.units import BYTES_PER_GB
 from perfmodel.workload import Table, Workload
 from perfmodel.workload.tiered.beside import state_bytes
 
-HBM, HOST, STORAGE, NIC = "hbm", "host", "storage", "nic"
+HBM, DRAM, HOST, STORAGE, NIC = "hbm", "dram", "host", "storage", "nic"
+"""`dram`: what a CPU that is a device has in the place of `hbm`."""
+_RANKS_OWN = (HBM, DRAM)
 _WORDS = {
     HBM: "device memory",
+    DRAM: "its socket's memory",
     HOST: "host memory",
     STORAGE: "drives",
     NIC: "memory of adapters",
@@ -76,7 +79,7 @@ def tier_use(
     node = machine.node
     ranks = _Ranks(node.gpus, machine.gpus, workload.training.table_optimizer if train else None)
     device = TierUse(
-        HBM,
+        DRAM if node.device.target == "cpu" else HBM,
         max(_tables(workload, placement, ranks, HBM)),
         _caches(placement, node, HBM) + _hot_rows(workload, placement, ranks),
         CONTEXT_BYTES,
@@ -100,7 +103,7 @@ def tier_use(
 def with_activations(uses: Sequence[TierUse], other_bytes: float) -> tuple[TierUse, ...]:
     """`uses`, device memory with what a step has there beside tables and caches."""
     return tuple(
-        replace(use, other_bytes=CONTEXT_BYTES + other_bytes) if use.tier == HBM else use
+        replace(use, other_bytes=CONTEXT_BYTES + other_bytes) if use.tier in _RANKS_OWN else use
         for use in uses
     )
 
@@ -118,7 +121,7 @@ def require_tiers(uses: Sequence[TierUse]) -> None:
         }
         largest = max(parts, key=lambda name: parts[name])
         raise WorkloadError(
-            f"a {'rank' if use.tier == HBM else 'node'} needs {_gb(use.total_bytes)} of "
+            f"a {'rank' if use.tier in _RANKS_OWN else 'node'} needs {_gb(use.total_bytes)} of "
             f"{_WORDS[use.tier]}, {_gb(use.total_bytes - use.capacity_bytes)} more than the "
             f"{_gb(use.capacity_bytes)} of {use.of}; most of it: {largest}, {_gb(parts[largest])}"
         )

@@ -1,0 +1,211 @@
+"""`perfmodel compare`: designs against each other on one workload and one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from perfmodel.cli.options import FormatOption, NodesOption, OutputOption
+from perfmodel.cli.output import Output, check_figure, rows_csv, working
+from perfmodel.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from perfmodel.designs.composed import Settings
+    from perfmodel.economics import Prices
+    from perfmodel.hardware import Cluster
+    from perfmodel.workload import Workload
+
+LIST = "list"
+DESIGN_LIST = "perfmodel.designs/1"
+OF_HARDWARE = ("device", "host", "link", "nic", "storage", "node", "cluster")
+OF_WORKLOAD = "workload"
+
+
+def compare(
+    workload: Annotated[
+        str,
+        typer.Option(metavar="NAME|FILE", help="A model configuration (see `perfmodel predict`)."),
+    ],
+    hardware: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="NAME|FILE", help="A device, node or cluster."),
+    ] = None,
+    designs: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B,A+B",
+            help="Designs, joined by + where one comes on top of another; `list` lists them.",
+        ),
+    ] = LIST,
+    batch: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(metavar="N", min=1, help="Global batch. [default: the workload's]"),
+    ] = None,
+    nodes: NodesOption = None,
+    inference: Annotated[bool, typer.Option("--inference", help="The forward pass alone.")] = False,
+    rate: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(
+            metavar="SAMPLES/S", help="Latency where samples arrive at this rate, batch by batch."
+        ),
+    ] = None,
+    usd_per_kwh: Annotated[
+        Optional[float], typer.Option(metavar="USD", help="Price of energy.")  # noqa: UP045
+    ] = None,
+    usd_per_hour: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(metavar="USD", help="Rent of a node. [default: as the catalogue has it]"),
+    ] = None,
+    settings: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--set",
+            metavar="WHAT.KEY=VALUE",
+            help="Change a setting of a design (hotline.hot_bytes=4e9), the workload "
+            "(workload.training.loss=mse) or the hardware (node.gpus=4). May be repeated.",
+        ),
+    ] = None,
+    overheads: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="NAME|FILE", help="Host overheads: a saved profile, or a shipped one."
+        ),
+    ] = None,
+    plot: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            "--plot", "--figure", metavar="FILE", help="Draw the comparison (.png, .svg, .pdf)."
+        ),
+    ] = None,
+    format: FormatOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Compare co-designs: step time, throughput, latency, energy, cost, memory, feasibility.
+
+    \b
+    Examples:
+      perfmodel compare --workload criteo-terabyte --designs list
+      perfmodel compare --workload criteo-terabyte --hardware dgx-a100-80gb \\
+        --designs cpu_only,software_cache --rate 1e6 --plot designs.svg
+      perfmodel compare --workload criteo-terabyte --hardware dgx-a100-80gb \\
+        --designs software_cache --set software_cache.cache_frac=0.05
+    """
+    check_figure(plot, workload)
+    target = Output(format, output, sources=[workload])
+    if designs == LIST:
+        _list(target)
+        return
+    if hardware is None:
+        raise UsageError("--designs: say where they run: --hardware dgx-a100-80gb")
+    from perfmodel.designs.composed import composed
+    from perfmodel.prediction.compare import compare_designs, with_default
+
+    names = [name.strip() for name in designs.split(",") if name.strip()]
+    own = _of_designs(settings or [], names)
+    chosen = with_default([composed(name, own) for name in names])
+    with working("comparing"):
+        found = compare_designs(
+            _workload(workload, settings or []),
+            _machine(hardware, nodes, settings or []),
+            chosen,
+            batch=batch,
+            train=not inference,
+            rate_per_s=rate,
+            prices=_prices(usd_per_kwh, usd_per_hour),
+            overheads=overheads,
+        )
+    if plot:
+        from perfmodel.plot import save
+
+        save(found.plot(), plot)
+
+    def table(console: Console) -> None:
+        from perfmodel.cli.compare_tables import show_comparison
+
+        show_comparison(console, found)
+
+    target.write_result(found, table, found.warnings)
+
+
+def _of_designs(settings: Sequence[str], names: Sequence[str]) -> Settings:
+    """Settings of the designs that are compared."""
+    from perfmodel.designs.composed import PLUS, settings_of
+
+    others = (*OF_HARDWARE, OF_WORKLOAD)
+    own = settings_of([text for text in settings if _first(text) not in others])
+    compared = [name.strip() for text in names for name in text.split(PLUS)]
+    for name in own:
+        if name not in compared:
+            raise UsageError(f"--set {name}.…: {name} is not among the designs compared")
+    return own
+
+
+def _workload(name: str, settings: Sequence[str]) -> Workload:
+    from perfmodel.cli.predict_workload import change_of
+    from perfmodel.workload import load_workload
+
+    own = [text for text in settings if _first(text) == OF_WORKLOAD]
+    found = load_workload(name)
+    return found.with_(**dict(change_of(text) for text in own)) if own else found
+
+
+def _machine(name: str, nodes: int | None, settings: Sequence[str]) -> Cluster:
+    from dataclasses import replace
+
+    from perfmodel.cli.predict_workload import part_of
+    from perfmodel.hardware import Device, cluster, node_of
+
+    part = part_of(name, [text for text in settings if _first(text) in OF_HARDWARE])
+    if isinstance(part, Device):
+        part = replace(node_of(part), gpus=1)
+    return cluster(part, nodes)
+
+
+def _first(text: str) -> str:
+    return text.split(".", 1)[0].strip()
+
+
+def _list(target: Output) -> None:
+    """Every design: its name, what it is, its settings and their defaults."""
+    from perfmodel.designs import DESIGNS
+
+    rows = [
+        {
+            "design": name,
+            "what": (DESIGNS[name].__doc__ or "").strip().splitlines()[0],
+            "settings": ", ".join(
+                f"{each.name}={each.default}"
+                for each in fields(DESIGNS[name])  # type: ignore[arg-type]
+            ),
+        }
+        for name in DESIGNS
+    ]
+
+    def table(console: Console) -> None:
+        from perfmodel.cli.tables import add, new_table, show
+
+        shown = new_table("Designs", *rows[0], texts=3)
+        for row in rows:
+            add(shown, *row.values())
+        show(console, shown)
+
+    target.write(
+        answer=lambda: {"schema": DESIGN_LIST, "designs": rows},
+        csv=lambda: rows_csv(rows),
+        table=table,
+        warnings=[],
+    )
+
+
+def _prices(usd_per_kwh: float | None, usd_per_hour: float | None) -> Prices:
+    from perfmodel.economics import Prices
+
+    usual = Prices()
+    kwh = usual.usd_per_kwh if usd_per_kwh is None else usd_per_kwh
+    return Prices(usd_per_kwh=kwh, usd_per_hour=usd_per_hour)

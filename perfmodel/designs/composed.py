@@ -1,0 +1,150 @@
+"""Designs by name, with settings, one after the other: `smartnic+low_precision`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from perfmodel.designs.deployment import DESIGNS, Deployment, Design
+from perfmodel.errors import UsageError, WorkloadError
+
+DEFAULT, PLUS = "default", "+"
+"""The deployment as the workload's own settings make it; what joins designs."""
+Settings = Mapping[str, Mapping[str, Any]]
+"""Design to field to value."""
+
+
+@dataclass(frozen=True)
+class Composed:
+    """Designs that are applied in this order; none: the deployment as it is."""
+
+    text: str
+    designs: tuple[Design, ...]
+
+    def apply(self, deployment: Deployment) -> Deployment:
+        """`deployment` under all of them. Raises `WorkloadError` where that makes no sense."""
+        found = _applied(self.designs, deployment)
+        _one_memory(found)
+        self._require_all(deployment, found)
+        return found
+
+    def _require_all(self, start: Deployment, found: Deployment) -> None:
+        """Each of several designs must show in what they make together."""
+        if len(self.designs) < 2:
+            return
+        for number, name in enumerate(self.text.split(PLUS)):
+            try:
+                without = _applied(self.designs[:number] + self.designs[number + 1 :], start)
+            except WorkloadError:
+                continue
+            if replace(without, notes=found.notes) == found:
+                raise WorkloadError(
+                    f"{self.text} makes no sense: {name.strip()} changes nothing beside the other"
+                )
+
+
+def _applied(designs: Sequence[Design], deployment: Deployment) -> Deployment:
+    for design in designs:
+        deployment = design.apply(deployment)
+    return deployment
+
+
+def composed(text: str, settings: Settings | None = None) -> Composed:
+    """The designs that `text` joins by `+`, with `settings` where they differ from the defaults.
+
+    Raises `UsageError` for an unknown design or field, a design that comes twice, and a value of
+    another type; `WorkloadError` as a design does for a value that cannot be.
+    """
+    names = [name.strip() for name in text.split(PLUS)]
+    if len(set(names)) != len(names):
+        raise UsageError(f"designs {text!r}: one of them comes twice")
+    if DEFAULT in names and len(names) > 1:
+        raise UsageError(f"designs {text!r}: {DEFAULT} is no design to combine with others")
+    chosen = [name for name in names if name != DEFAULT]
+    made = tuple(_made(name, (settings or {}).get(name, {})) for name in chosen)
+    return Composed(text, made)
+
+
+def settings_of(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """`DESIGN.FIELD=VALUE` texts by design; values as in TOML, words without quotes too.
+
+    Raises `UsageError` for an unknown design or field.
+    """
+    from perfmodel.hardware.settings import value_of
+
+    found: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        name, dot, field = key.strip().partition(".")
+        if not (equals and dot):
+            raise UsageError(f"--set {text!r}: expected DESIGN.FIELD=VALUE")
+        _known_field(_class(name), name, field)
+        found.setdefault(name, {})[field] = value_of(value.strip())
+    return found
+
+
+def _class(name: str) -> type[Design]:
+    if name not in DESIGNS:
+        near = get_close_matches(name, list(DESIGNS), n=3, cutoff=0.4) or list(DESIGNS)
+        raise UsageError(f"unknown design {name!r}; nearest: {', '.join(near)}")
+    return DESIGNS[name]
+
+
+def _made(name: str, values: Mapping[str, Any]) -> Design:
+    kind = _class(name)
+    hints = get_type_hints(kind)
+    checked = {}
+    for field, value in values.items():
+        _known_field(kind, name, field)
+        checked[field] = _as(hints[field], value, f"{name}.{field}")
+    return kind(**checked)
+
+
+def _known_field(kind: type[Design], name: str, field: str) -> None:
+    known = [each.name for each in fields(kind)]  # type: ignore[arg-type]
+    if field not in known:
+        near = get_close_matches(field, known, n=2, cutoff=0.5) or known
+        raise UsageError(f"{name} has no setting {field!r}; expected: {', '.join(near)}")
+
+
+def _as(hint: Any, value: Any, where: str) -> Any:
+    """`value` as a field of type `hint`."""
+    origin = get_origin(hint)
+    if origin in (Union, UnionType):
+        if value is None or value == "none":
+            return None
+        hint = next(each for each in get_args(hint) if each is not type(None))
+        origin = get_origin(hint)
+    if origin is Literal:
+        if value not in get_args(hint):
+            raise UsageError(f"{where}: {value!r}: one of {', '.join(map(str, get_args(hint)))}")
+        return value
+    if origin is tuple:
+        items = value if isinstance(value, (list, tuple)) else [value]
+        return tuple(_as(get_args(hint)[0], item, where) for item in items)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is float and is_number:
+        return float(value)
+    if hint is int and is_number and int(value) == value:
+        return int(value)
+    if hint in (bool, str) and isinstance(value, hint):
+        return value
+    expected = {float: "a number", int: "a whole number", bool: "true or false", str: "a text"}
+    raise UsageError(f"{where}: expected {expected.get(hint, hint)}, got {value!r}")
+
+
+def _one_memory(deployment: Deployment) -> None:
+    """A machine of CPUs has one memory: nothing can lie beside its devices' but drives."""
+    if deployment.machine.node.device.target != "cpu":
+        return
+    placement = deployment.placement
+    if any(table.tier == "host" for table in placement.tables) or any(
+        cache.at == "hbm" for cache in placement.caches
+    ):
+        raise WorkloadError(
+            f"{deployment.machine.name} has CPUs alone: host memory is its devices' own, and no "
+            "design can place tables or caches on one side of it"
+        )

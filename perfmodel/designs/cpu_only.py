@@ -1,0 +1,92 @@
+"""Everything on the hosts, as a parameter-server system of CPUs has it: the baseline of GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from perfmodel.designs.default import deployment_of
+from perfmodel.designs.deployment import DESIGNS, Deployment
+from perfmodel.errors import HardwareError, WorkloadError
+from perfmodel.hardware import Cluster, Device, Host, device
+
+GENERIC = "generic-cpu"
+
+
+@DESIGNS.register("cpu_only")
+@dataclass(frozen=True)
+class CpuOnly:
+    """CPUs alone: tables in host memory, all layers on the hosts' cores, one rank per socket.
+
+    `nodes`: hosts that take part, each with `sockets` of them; 0: as many as the machine has. Each
+    socket trains and holds its part of the tables (parameter servers beside the trainers); ranks
+    meet once per step, as a synchronous system does. Raises `WorkloadError` where the batch cannot
+    be shared among them.
+    """
+
+    nodes: int = 0
+    sockets: int = 0
+
+    def apply(self, deployment: Deployment) -> Deployment:
+        machine = hosts_of(deployment.machine, self.nodes, self.sockets)
+        if deployment.batch % machine.gpus:
+            raise WorkloadError(
+                f"cpu_only: a batch of {deployment.batch} cannot be shared among {machine.gpus} "
+                "sockets: set cpu_only.nodes or cpu_only.sockets"
+            )
+        workload = deployment.workload.with_(implementation__cuda_graphs=False)
+        found = deployment_of(workload, machine, deployment.batch, train=deployment.train)
+        about = "assumed: synchronous, every socket trains and holds its part of the tables"
+        return replace(found, notes=(*deployment.notes, *found.notes, about))
+
+
+def hosts_of(machine: Cluster, nodes: int = 0, sockets: int = 0) -> Cluster:
+    """The hosts of `machine` as a machine of CPUs, a rank per socket.
+
+    Raises `HardwareError` for what cannot be a number of hosts.
+    """
+    if nodes < 0 or sockets < 0:
+        raise HardwareError(f"cpu_only: {nodes} nodes of {sockets} sockets: expected 0 or more")
+    node, count = machine.node, sockets or machine.node.sockets
+    memory = node.host_memory_bytes
+    one = cpu_of(node.host)
+    if memory is not None:
+        one = replace(one, hbm_bytes=int(memory // count))
+    name = f"hosts of {machine.name}"
+    hosts = replace(
+        node,
+        name=name,
+        device=one,
+        gpus=count,
+        sockets=count,
+        link=None,
+        link_domain_gpus=None,
+        power_w=None,
+        price_usd=None,
+        price_usd_per_hour=None,
+    )
+    return Cluster(name=name, node=hosts, nodes=nodes or machine.nodes)
+
+
+def cpu_of(host: Host) -> Device:
+    """One socket of `host` as a device: the catalogue's of that name, else a generic one with the
+    host's cores, clock and memory bandwidth."""
+    try:
+        return device(host.name)
+    except HardwareError:
+        plain = device(GENERIC)
+    cores = host.cores / plain.sm_count
+    speed = cores * host.boost_mhz / plain.boost_mhz
+    return replace(
+        plain,
+        name=host.name,
+        usual_host=None,
+        sm_count=host.cores,
+        boost_mhz=host.boost_mhz,
+        tdp_w=host.tdp_w or plain.tdp_w,
+        hbm_gb_per_s=host.dram_gb_per_s,
+        l2_bytes=int(plain.l2_bytes * cores),
+        l2_gb_per_s=(plain.l2_gb_per_s or 0.0) * speed or None,
+        llc_bytes=int((plain.llc_bytes or 0) * cores) or None,
+        fp32_tflop_per_s=plain.fp32_tflop_per_s * speed,
+        price_usd=host.price_usd,
+    )

@@ -1,0 +1,95 @@
+"""`perfmodel compare`: designs side by side, what cannot be among them, and bad input."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cli.conftest import Run
+from cli.samples import check_schema
+
+SMALL = (
+    *("--workload", "criteo-kaggle", "--hardware", "dgx-a100-80gb"),
+    *("--set", "workload.implementation.name=torchrec"),
+)
+
+
+def test_json_is_what_the_schema_says(run: Run) -> None:
+    found = run("compare", *SMALL, "--designs", "cpu_only", "--rate", "1e5", "-f", "json")
+    answer = json.loads(found.out)
+    check_schema("compare", answer)
+    default, hosts = answer["designs"]
+    assert (default["design"], hosts["design"]) == ("default", "cpu_only")
+    for row in (default, hosts):
+        assert row["low_us"] <= row["step_us"] <= row["high_us"]
+        assert row["samples_per_s"] == pytest.approx(answer["batch"] / row["step_us"] * 1e6)
+        assert row["latency"]["p50_us"] < row["latency"]["p99_us"]
+        assert sum(row["bound_by"].values()) == pytest.approx(row["step_us"])
+    assert default["speed_up"] == 1
+    assert hosts["hardware"] == "hosts of dgx-a100-80gb"
+    assert [each["tier"] for each in hosts["memory"]] == ["dram"]
+
+
+def test_what_cannot_be_is_a_row(run: Run) -> None:
+    tables = ("--set", "workload.table.rows=1000000000")
+    found = run("compare", *SMALL, *tables, "--designs", "cpu_only", "-f", "json")
+    answer = json.loads(found.out)
+    check_schema("compare", answer)
+    default, hosts = answer["designs"]
+    assert "of device memory" in default["why_not"]
+    assert default["step_us"] is None
+    assert hosts["feasible"]
+    assert hosts["speed_up"] == 1
+
+
+def test_a_combination_that_makes_no_sense_says_so(run: Run) -> None:
+    designs = "software_cache+cpu_only,cpu_only+software_cache"
+    found = run("compare", *SMALL, "--designs", designs, "-f", "json")
+    _, undone, nowhere = json.loads(found.out)["designs"]
+    assert "software_cache changes nothing" in undone["why_not"]
+    assert nowhere["why_not"].startswith("software_cache")
+
+
+def test_settings_change_a_design(run: Run) -> None:
+    def tables_bytes(*settings: str) -> float:
+        chosen = [word for text in settings for word in ("--set", text)]
+        found = run("compare", *SMALL, *chosen, "--designs", "cpu_only", "-f", "json")
+        return float(json.loads(found.out)["designs"][1]["memory"][0]["tables_bytes"])
+
+    assert tables_bytes("cpu_only.sockets=1") == 33_762_577 * 16 * 4
+    assert tables_bytes() < 33_762_577 * 16 * 4
+
+
+def test_table_figure_and_csv(run: Run, tmp_path: Path) -> None:
+    figure, table = tmp_path / "designs.svg", tmp_path / "designs.csv"
+    found = run("compare", *SMALL, "--designs", "cpu_only", "--plot", figure, "-o", table)
+    assert "cpu_only" in figure.read_text()
+    assert table.read_text().splitlines()[0].startswith("design,feasible,why_not")
+    assert not found.out, found.err
+    shown = run("compare", *SMALL, "--designs", "cpu_only").out
+    assert "speed-up" in shown
+    assert "dram (GB)" in shown
+
+
+def test_designs_are_listed(run: Run) -> None:
+    assert "sockets=0" in run("compare", "--workload", "criteo-kaggle").out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--designs", "cpu_onli"), "nearest: cpu_only"),
+        (("--designs", "cpu_only+cpu_only"), "comes twice"),
+        (("--designs", "cpu_only", "--set", "cpu_only.socket=1"), "expected: sockets"),
+        (("--designs", "cpu_only", "--set", "cpu_only.sockets=many"), "expected a whole number"),
+        (("--designs", "cpu_only", "--set", "hotline.hot_mib=1"), "not among the designs"),
+        (("--designs", "cpu_only", "--usd-per-kwh", "-1"), "expected 0 or more"),
+        (("--designs", "cpu_only", "--rate", "-5"), "a rate of -5"),
+        (("--designs", "cpu_only", "--batch", "1001"), "cannot be divided"),
+        (("--designs", "default+cpu_only"), "no design to combine"),
+    ],
+)
+def test_bad_input_is_one_line(run: Run, words: tuple[str, ...], said: str) -> None:
+    found = run("compare", *SMALL, *words)
+    assert found.status == 2
+    assert said in found.err
+    assert len(found.err.strip().splitlines()) == 1
