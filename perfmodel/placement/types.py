@@ -14,6 +14,9 @@ Tier = Literal["hbm", "host", "storage"]
 CacheAt = Literal["hbm", "host", "nic_local", "nic_remote"]
 """Where a cache lies: device memory, host memory, or an adapter, which holds rows of its own rank's
 tables (`nic_local`) or of other ranks' (`nic_remote`)."""
+PooledOn = Literal["device", "host", "operators"]
+"""The device, over its bus; the host, all tables at once; PyTorch's operators on the host, table by
+table."""
 RowDtype = Literal["fp32", "fp16", "bf16", "fp8", "int8", "int4"]
 
 
@@ -64,14 +67,14 @@ class TablePlacement:
     dtype: RowDtype = "fp32"
     hot_rows: int = 0
     caches: tuple[str, ...] = ()
-    pooled_on: Literal["device", "host"] = "device"
+    pooled_on: PooledOn = "device"
 
     def __post_init__(self) -> None:
         if not self.ranks or len(set(self.ranks)) != len(self.ranks) or min(self.ranks) < 0:
             raise WorkloadError(f"placement: ranks {self.ranks} cannot hold one shard each")
         if self.sharding == "table_wise" and len(self.ranks) != 1:
             raise WorkloadError(f"placement: table_wise on {len(self.ranks)} ranks: expected one")
-        if self.pooled_on == "host" and self.tier == "hbm":
+        if self.pooled_on != "device" and self.tier == "hbm":
             raise WorkloadError("placement: the host cannot pool rows in device memory")
         if self.hot_rows < 0:
             raise WorkloadError(f"placement: {self.hot_rows} hot rows")
