@@ -1,0 +1,274 @@
+"""From a deployment to a sharding plan: searched on the surrogate, decided by the full schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from perfmodel.designs import Deployment
+from perfmodel.errors import WorkloadError
+from perfmodel.placement import Placement, RowCache, TablePlacement
+from perfmodel.plan.explain import reasons
+from perfmodel.plan.greedy import greedy, with_formulas
+from perfmodel.plan.problem import Layout
+from perfmodel.plan.programme import bound
+from perfmodel.plan.search import search
+from perfmodel.plan.surrogate import Surrogate, surrogate
+from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.prediction.types import Result
+from perfmodel.units import BYTES_PER_GB
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = "perfmodel.plan/1"
+Estimator = Literal["perfmodel", "torchrec"]
+ESTIMATORS: tuple[Estimator, ...] = ("perfmodel", "torchrec")
+VERIFIED = 3
+"""Layouts whose steps are scheduled in full."""
+ATTEMPTS = 3
+"""Searches, each with more device memory kept free than the one before, until a step fits."""
+MORE_RESERVED = 0.1
+"""Of a device's memory, how much more each time."""
+CACHE = "rows"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A placement of a deployment's tables, what its step takes, and why it is so.
+
+    `surrogate_us` and `bound_us` are of the search's own model; no layout goes below the latter
+    there. `proven`: the surrogate's optimum. `tried`: every layout that was scheduled in full.
+    """
+
+    deployment: Deployment
+    estimator: Estimator
+    result: Result
+    surrogate_us: float
+    bound_us: float
+    imbalance: float
+    tables: tuple[dict[str, Any], ...]
+    tried: tuple[dict[str, Any], ...]
+
+    @property
+    def placement(self) -> Placement:
+        """Where each table lies."""
+        return self.deployment.placement
+
+    @property
+    def gap_frac(self) -> float:
+        """How far above the lower bound the layout is, on the surrogate."""
+        return self.surrogate_us / self.bound_us - 1 if self.bound_us else 0.0
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per table."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.tables))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON: `perfmodel.plan/1`, which `--plan` reads."""
+        deployment = self.deployment
+        return {
+            "schema": SCHEMA,
+            "workload": deployment.workload.name,
+            "hardware": self.result.hardware,
+            "batch": deployment.batch,
+            "ranks": deployment.ranks,
+            "estimator": self.estimator,
+            "step_us": self.result.step_us,
+            "low_us": self.result.low_us,
+            "high_us": self.result.high_us,
+            "surrogate_us": self.surrogate_us,
+            "bound_us": self.bound_us,
+            "imbalance": self.imbalance,
+            "tried": list(self.tried),
+            "caches": [_cache(each) for each in self.placement.caches],
+            "tables": list(self.tables),
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"Plan({len(self.tables)} tables on {self.deployment.ranks} ranks, "
+            f"{self.result.step_us:.1f} us)"
+        )
+
+
+def plan_deployment(
+    deployment: Deployment,
+    *,
+    estimator: Estimator = "perfmodel",
+    verified: int = VERIFIED,
+    overheads: str | None = None,
+) -> Plan:
+    """The deployment with its tables laid out so that a step takes least time.
+
+    `perfmodel`: by kernel and network models, overlapped; the best `verified` layouts of the search
+    and the deployment's own are scheduled in full, and the fastest is taken. `torchrec`: as
+    TorchRec's planner would.
+    Raises `WorkloadError` where no layout fits, by how much at least.
+    """
+    reserved = 0.0
+    for _ in range(ATTEMPTS):
+        made = surrogate(deployment, reserved_bytes=reserved)
+        layouts = _layouts(made, deployment, estimator)
+        if not layouts:
+            raise WorkloadError(_too_small(made, deployment))
+        own = of_placement(made, deployment.placement) if estimator == "perfmodel" else None
+        found = [
+            trial
+            for layout in (*_distinct(layouts, verified), *([own] if own is not None else []))
+            if (trial := _trial(deployment, made, layout, overheads)) is not None
+        ]
+        if found:
+            return _plan(deployment, made, estimator, found)
+        reserved += MORE_RESERVED * deployment.machine.node.device.hbm_bytes
+    raise WorkloadError(
+        f"{deployment.workload.name}: no layout leaves room for the step's activations on "
+        f"{deployment.machine.node.device.name}"
+    )
+
+
+@dataclass(frozen=True)
+class _Trial:
+    layout: Layout
+    deployment: Deployment
+    result: Result
+
+
+def _layouts(made: Surrogate, deployment: Deployment, estimator: Estimator) -> list[Layout]:
+    if estimator == "perfmodel":
+        return search(made.problem)
+    if estimator == "torchrec":
+        found = greedy(with_formulas(made.problem, made.ways, deployment))
+        return [] if found is None else [replace(found, problem=made.problem)]
+    raise WorkloadError(f"estimator {estimator!r}: expected one of {', '.join(ESTIMATORS)}")
+
+
+def _distinct(layouts: list[Layout], most: int) -> list[Layout]:
+    """The best ones that differ in more than who holds what."""
+    found: dict[bytes, Layout] = {}
+    for layout in layouts:
+        found.setdefault(layout.chosen.tobytes(), layout)
+    return list(found.values())[: max(most, 1)]
+
+
+def _trial(
+    deployment: Deployment, made: Surrogate, layout: Layout, overheads: str | None
+) -> _Trial | None:
+    placed = deployment.with_(placement=placement_of(deployment, made, layout))
+    try:
+        found = predict_deployment(placed, overheads=overheads)
+    except WorkloadError:
+        return None
+    return _Trial(layout, placed, found.results[0])
+
+
+def placement_of(deployment: Deployment, made: Surrogate, layout: Layout) -> Placement:
+    """The layout as a placement; tables in host memory share one cache of device memory."""
+    cached_bytes = np.zeros(deployment.ranks)
+    tables = []
+    for choice, ranks in zip(layout.chosen.tolist(), layout.ranks, strict=True):
+        way = made.ways[choice]
+        is_host = way.tier == "host"
+        if is_host:
+            cached_bytes[list(ranks)] += way.hbm_bytes
+        names = (CACHE,) if is_host else ()
+        tables.append(TablePlacement(way.sharding, ranks, way.tier, way.dtype, caches=names))
+    if not cached_bytes.any():
+        return Placement(tuple(tables))
+    resident = layout.loads["hbm_bytes"] - cached_bytes
+    room = float(made.problem.hbm_bytes - resident.max())
+    size = max(min(float(cached_bytes.max()), room), 1.0)
+    return Placement(tuple(tables), (RowCache(CACHE, "hbm", size, "set_associative"),))
+
+
+def of_placement(made: Surrogate, placement: Placement) -> Layout | None:
+    """A placement as a layout of the surrogate's choices, or None where it is none of them."""
+    known = {
+        (way.number, way.sharding, way.tier, way.parts): at for at, way in enumerate(made.ways)
+    }
+    chosen = []
+    for number, placed in enumerate(placement.tables):
+        key = (number, placed.sharding, placed.tier, len(placed.ranks))
+        if key not in known or placed.hot_rows or (placed.caches and placed.tier == "hbm"):
+            return None
+        chosen.append(known[key])
+    ranks = tuple(placed.ranks for placed in placement.tables)
+    found = Layout(made.problem, np.array(chosen), ranks)
+    return found if found.fits else None
+
+
+def _plan(
+    deployment: Deployment, made: Surrogate, estimator: Estimator, found: list[_Trial]
+) -> Plan:
+    best = min(found, key=lambda each: each.result.step_us)
+    lower = bound(made.problem)
+    kept = ("step_us", "surrogate_us", "sharding")
+    tried = [
+        dict(zip(kept, (each.result.step_us, each.layout.step_us, _mix(made, each)), strict=True))
+        for each in found
+    ]
+    return Plan(
+        best.deployment,
+        estimator,
+        best.result,
+        best.layout.step_us,
+        lower.step_us if lower else 0.0,
+        best.layout.imbalance,
+        tuple(reasons(made, best.layout, best.deployment.placement, deployment)),
+        tuple(tried),
+    )
+
+
+def _mix(made: Surrogate, trial: _Trial) -> dict[str, int]:
+    """How many tables each sharding has."""
+    names = [made.ways[choice].sharding for choice in trial.layout.chosen.tolist()]
+    return {name: names.count(name) for name in dict.fromkeys(names)}
+
+
+def _too_small(made: Surrogate, deployment: Deployment) -> str:
+    """Why nothing fits: the largest part of a table, or all tables, and by how much."""
+    problem, name = made.problem, deployment.workload.name
+    where = f"{problem.ranks} x {deployment.machine.node.device.name}"
+    for number, own in enumerate(problem.of_table):
+        choices = problem.choices
+        over = np.maximum(
+            choices.hbm_bytes[own] - problem.hbm_bytes, choices.host_bytes[own] - problem.host_bytes
+        )
+        if over.min() > 0:
+            return (
+                f"{name}: tables[{number}]: its smallest part is {_gb(float(over.min()))} larger "
+                f"than what any tier of a rank of {where} holds"
+            )
+    least = np.array([problem.choices.hbm_bytes[own].min() for own in problem.of_table])
+    parts = np.array(
+        [
+            problem.choices.parts[own][problem.choices.hbm_bytes[own].argmin()]
+            for own in problem.of_table
+        ]
+    )
+    over_bytes = float((least * parts).sum()) - problem.hbm_bytes * problem.ranks
+    if over_bytes > 0:
+        return (
+            f"{name}: its tables need {_gb(over_bytes)} more device memory than the "
+            f"{_gb(problem.hbm_bytes * problem.ranks)} that {where} have for tables"
+        )
+    return f"{name}: its tables fit on {where} together, but no layout was found"
+
+
+def _gb(count: float) -> str:
+    return f"{count / BYTES_PER_GB:.3g} GB"
+
+
+def _cache(cache: RowCache) -> dict[str, Any]:
+    return {
+        "name": cache.name,
+        "at": cache.at,
+        "capacity_bytes": cache.capacity_bytes,
+        "policy": cache.policy,
+        "kept_by": cache.kept_by,
+        "batches_ahead": cache.batches_ahead,
+    }

@@ -1,0 +1,155 @@
+"""The planner's problem on classes of ranks: what each way to lay out a table adds to a step.
+
+A step waits for the rank that looks up most, and for the exchange of the one that sends most; what
+the exchange takes beyond the layers beside it shows. With W and V the largest sums of `work_us`
+and `sent_us` of any rank, E = V + shared_us + fixed_us and forward share f:
+
+    step = max(dense + W + max(bottom forward, f E) + max(bottom backward, (1 - f) E),
+               E + summed_us + all-reduce + top forward)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+ANY, GROUP, EVERY = 0, 1, 2
+"""Whose ranks hold the shards: as many different ones, all of one linked group, or all."""
+NO_KIND = -1
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Ways to lay out tables, one per entry, `[choices]`; times and bytes are of one shard."""
+
+    table: Ints
+    parts: Ints
+    reach: Ints
+    kind: Ints
+    """Which of the problem's `fixed_us` it needs, or `NO_KIND`."""
+    work_us: Floats
+    """Lookups and updates on the shard's rank."""
+    sent_us: Floats
+    """What its exchange takes of its rank."""
+    shared_us: Floats
+    """What its exchange takes of all ranks."""
+    summed_us: Floats
+    """Communication that hides behind the backward pass, or beside the step."""
+    hbm_bytes: Floats
+    host_bytes: Floats
+    sharding: tuple[str, ...]
+    tier: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What no plan changes, in microseconds: `dense_us` without the bottom MLP, that, and sums."""
+
+    dense_us: float = 0.0
+    bottom_us: tuple[float, float] = (0.0, 0.0)
+    """Forward, backward."""
+    top_us: float = 0.0
+    reduced_us: float = 0.0
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Tables to lay out on `ranks` in groups of `linked`, each with so many bytes for tables."""
+
+    choices: Choices
+    ranks: int
+    linked: int
+    hbm_bytes: float = np.inf
+    host_bytes: float = np.inf
+    fixed_us: tuple[float, ...] = ()
+    beside: Beside = field(default_factory=Beside)
+    forward_frac: float = 0.5
+
+    @property
+    def tables(self) -> int:
+        """How many there are."""
+        return len(self.of_table)
+
+    @property
+    def groups(self) -> int:
+        """Of linked ranks."""
+        return self.ranks // self.linked
+
+    @cached_property
+    def of_table(self) -> list[Ints]:
+        """Per table its choices."""
+        count = int(self.choices.table.max()) + 1
+        return [np.flatnonzero(self.choices.table == number) for number in range(count)]
+
+    def step_us(self, work_us: ArrayLike, exchange_us: ArrayLike, summed_us: float) -> Floats:
+        """The step of W, E (any shape) and `summed_us` in all."""
+        it, forward = self.beside, self.forward_frac
+        exchange = np.asarray(exchange_us, np.float64)
+        shown = np.maximum(it.bottom_us[0], forward * exchange)
+        shown = shown + np.maximum(it.bottom_us[1], (1 - forward) * exchange)
+        beside = exchange + summed_us + it.reduced_us + it.top_us
+        return np.maximum(it.dense_us + np.asarray(work_us, np.float64) + shown, beside)
+
+    def needed_us(self, chosen: Ints) -> float:
+        """What the kinds among the `chosen` add, however little they carry."""
+        kinds = set(self.choices.kind[chosen].tolist()) - {NO_KIND}
+        return float(sum(self.fixed_us[kind] for kind in kinds))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A solution: per table its choice and the ranks of its shards."""
+
+    problem: Problem
+    chosen: Ints
+    ranks: tuple[tuple[int, ...], ...]
+
+    @cached_property
+    def loads(self) -> dict[str, Floats]:
+        """Per rank the sums of `work_us sent_us hbm_bytes host_bytes`, each `[ranks]`."""
+        names = ("work_us", "sent_us", "hbm_bytes", "host_bytes")
+        found = {name: np.zeros(self.problem.ranks) for name in names}
+        counts = [len(own) for own in self.ranks]
+        places = np.concatenate([np.array(own, np.int64) for own in self.ranks])
+        each = np.repeat(self.chosen, counts)
+        for name, sums in found.items():
+            np.add.at(sums, places, getattr(self.problem.choices, name)[each])
+        return found
+
+    @property
+    def exchange_us(self) -> float:
+        """E."""
+        shared = float(self.problem.choices.shared_us[self.chosen].sum())
+        busiest = float(self.loads["sent_us"].max())
+        return busiest + shared + self.problem.needed_us(self.chosen)
+
+    @property
+    def step_us(self) -> float:
+        """Of the surrogate."""
+        summed = float(self.problem.choices.summed_us[self.chosen].sum())
+        busiest = float(self.loads["work_us"].max())
+        return float(self.problem.step_us(busiest, self.exchange_us, summed))
+
+    @property
+    def fits(self) -> bool:
+        """Whether no rank holds more than it can."""
+        slack = 1 + 1e-9
+        return bool(
+            self.loads["hbm_bytes"].max() <= self.problem.hbm_bytes * slack
+            and self.loads["host_bytes"].max() <= self.problem.host_bytes * slack
+        )
+
+    @property
+    def imbalance(self) -> float:
+        """Work of the busiest rank over the mean."""
+        mean = float(self.loads["work_us"].mean())
+        return float(self.loads["work_us"].max()) / mean if mean else 1.0

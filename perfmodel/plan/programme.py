@@ -1,0 +1,228 @@
+"""The problem as a linear programme: over ranks one by one (exact), or averaged (a lower bound)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from perfmodel.plan.problem import ANY, EVERY, GROUP, Bools, Floats, Ints, Layout, Problem
+
+MOST_BINARIES = 240
+"""Beyond so many, the exact search is not tried."""
+SECONDS = 10.0
+"""The exact search gives up then: its layout is optimal where it ends before."""
+W, V, FORWARD, BACKWARD, STEP = range(5)
+"""Columns of the programme before the choices: W, V, both shown exchanges, the step."""
+
+
+@dataclass
+class _Rows:
+    """Constraints low <= A x <= high, as triplets."""
+
+    row: list[int] = field(default_factory=list)
+    column: list[int] = field(default_factory=list)
+    value: list[float] = field(default_factory=list)
+    low: list[float] = field(default_factory=list)
+    high: list[float] = field(default_factory=list)
+
+    def add(self, columns: Ints, values: Floats, low: float, high: float) -> None:
+        self.row += [len(self.low)] * len(columns)
+        self.column += columns.tolist()
+        self.value += values.tolist()
+        self.low.append(low)
+        self.high.append(high)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The averaged answer: no layout takes less than `step_us`; of each choice a share."""
+
+    step_us: float
+    work_us: float
+    sent_us: float
+    share: Floats
+
+
+def bound(problem: Problem, kinds: frozenset[int] | None = None) -> Bound | None:
+    """Tables in fractions of choices, ranks averaged; None where even that does not fit.
+
+    With `kinds`, these exchanges alone, each paid for; else each in proportion.
+    """
+    from scipy.optimize import linprog
+
+    choices, ranks = problem.choices, problem.ranks
+    count = len(choices)
+    first = STEP + 1
+    at = first + np.arange(count)
+    parts = choices.parts.astype(np.float64)
+    rows = _Rows()
+    for number in problem.of_table:
+        rows.add(at[number], np.ones(len(number)), 1.0, 1.0)
+        for column, values in ((W, choices.work_us), (V, choices.sent_us)):
+            _at_most(rows, column, at[number], values[number])
+    for column, values in ((W, choices.work_us), (V, choices.sent_us)):
+        _at_most(rows, column, at, values * parts / ranks)
+    for values, most in (
+        (choices.hbm_bytes, problem.hbm_bytes),
+        (choices.host_bytes, problem.host_bytes),
+    ):
+        if np.isfinite(most) and most > 0:
+            rows.add(at, values * parts / ranks / most, -np.inf, 1.0)
+    kind_at = first + count + np.arange(len(problem.fixed_us))
+    for kind, column in enumerate(kind_at.tolist()):
+        for number in problem.of_table:
+            own = number[choices.kind[number] == kind]
+            if len(own) and kinds is None:
+                _at_most(rows, column, at[own], np.ones(len(own)))
+    _steps(rows, problem, at, choices.shared_us, choices.summed_us, kind_at)
+    upper = np.full(first + count + len(kind_at), np.inf)
+    upper[at] = np.where(
+        (choices.hbm_bytes > problem.hbm_bytes) | (choices.host_bytes > problem.host_bytes), 0, 1
+    )
+    lower = np.zeros(len(upper))
+    if kinds is not None:
+        is_out = (choices.kind >= 0) & ~np.isin(choices.kind, list(kinds))
+        upper[at[is_out]] = 0.0
+        lower[kind_at[list(kinds)]] = 1.0
+    goal = np.zeros(len(upper))
+    goal[STEP] = 1.0
+    matrix, low, high = _matrix(rows, len(upper))
+    equal = low == high
+    found = linprog(
+        goal,
+        A_ub=_stacked(matrix, low, high, ~equal),
+        b_ub=np.concatenate([high[~equal & np.isfinite(high)], -low[~equal & np.isfinite(low)]]),
+        A_eq=matrix[equal],
+        b_eq=low[equal],
+        bounds=np.column_stack([lower, upper]),
+        method="highs",
+    )
+    if found.status != 0:
+        return None
+    return Bound(float(found.fun), float(found.x[W]), float(found.x[V]), found.x[at])
+
+
+def exact(problem: Problem) -> Layout | None:
+    """The best layout of all, proven; None where the problem is too large or has none."""
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    choices = problem.choices
+    places = [_places(problem, reach) for reach in choices.reach.tolist()]
+    counts = np.array([len(each) for each in places])
+    if counts.sum() > MOST_BINARIES:
+        return None
+    first = STEP + 1
+    start = first + np.concatenate([[0], np.cumsum(counts)])
+    kind_at = start[-1] + np.arange(len(problem.fixed_us))
+    total = int(start[-1] + len(kind_at))
+    ones = [np.arange(start[each], start[each + 1]) for each in range(len(choices))]
+    needed = np.where(choices.reach == ANY, choices.parts, 1).astype(np.float64)
+    rows = _Rows()
+    for own in problem.of_table:
+        columns = np.concatenate([ones[each] for each in own])
+        weights = np.concatenate([np.full(counts[each], 1 / needed[each]) for each in own])
+        rows.add(columns, weights, 1.0, 1.0)
+    split = [each for each in range(len(choices)) if needed[each] > 1]
+    picked = total + np.arange(len(split))
+    for each, column in zip(split, picked.tolist(), strict=True):
+        columns = np.append(ones[each], column)
+        rows.add(columns, np.append(np.ones(counts[each]), -needed[each]), 0.0, 0.0)
+    for rank in range(problem.ranks):
+        held = [
+            (ones[each][place], each)
+            for each, where in enumerate(places)
+            for place, ranks in enumerate(where)
+            if rank in ranks
+        ]
+        columns = np.array([column for column, _ in held])
+        who = np.array([each for _, each in held])
+        _at_most(rows, W, columns, choices.work_us[who])
+        _at_most(rows, V, columns, choices.sent_us[who])
+        for values, most in (
+            (choices.hbm_bytes, problem.hbm_bytes),
+            (choices.host_bytes, problem.host_bytes),
+        ):
+            if np.isfinite(most) and most > 0:
+                rows.add(columns, values[who] / most, -np.inf, 1.0)
+    for each, kind in enumerate(choices.kind.tolist()):
+        for column in ones[each] if kind >= 0 else ():
+            rows.add(np.array([column, kind_at[kind]]), np.array([1.0, -1.0]), -np.inf, 0.0)
+    every = np.concatenate(ones)
+    share = np.repeat(1 / needed, counts)
+    each_of = np.repeat(np.arange(len(choices)), counts)
+    shared, summed = choices.shared_us[each_of] * share, choices.summed_us[each_of] * share
+    _steps(rows, problem, every, shared, summed, kind_at)
+    columns_total = total + len(split)
+    goal = np.zeros(columns_total)
+    goal[STEP] = 1.0
+    upper = np.ones(columns_total)
+    upper[:first] = np.inf
+    whole = np.ones(columns_total)
+    whole[:first] = 0.0
+    matrix, low, high = _matrix(rows, columns_total)
+    found = milp(
+        goal,
+        constraints=LinearConstraint(matrix, low, high),
+        integrality=whole,
+        bounds=Bounds(np.zeros(columns_total), upper),
+        options={"mip_rel_gap": 1e-9, "time_limit": SECONDS},
+    )
+    if found.status != 0:
+        return None
+    chosen, ranks = [], []
+    for own in problem.of_table:
+        taken = max(own.tolist(), key=lambda each: found.x[ones[each]].sum() / needed[each])
+        where = [places[taken][at] for at in np.flatnonzero(found.x[ones[taken]] > 0.5)]
+        chosen.append(taken)
+        ranks.append(tuple(rank for group in where for rank in group))
+    return Layout(problem, np.array(chosen), tuple(ranks))
+
+
+def _places(problem: Problem, reach: int) -> list[tuple[int, ...]]:
+    """The ranks that a choice may take, each with as many shards."""
+    if reach == EVERY:
+        return [tuple(range(problem.ranks))]
+    size = problem.linked if reach == GROUP else 1
+    return [tuple(range(at, at + size)) for at in range(0, problem.ranks, size)]
+
+
+def _at_most(rows: _Rows, column: int, columns: Ints, values: Floats) -> None:
+    """The sum of `values` is at most what stands in `column`."""
+    rows.add(np.append(columns, column), np.append(values, -1.0), -np.inf, 0.0)
+
+
+def _steps(
+    rows: _Rows, problem: Problem, at: Ints, shared: Floats, summed: Floats, kind_at: Ints
+) -> None:
+    """The step is at least what computing, and what communicating, takes."""
+    it = problem.beside
+    fixed = np.array(problem.fixed_us, np.float64)
+    columns = np.concatenate([[V], at, kind_at]).astype(np.int64)
+    exchange = np.concatenate([[1.0], shared, fixed])
+    shares = (problem.forward_frac, 1 - problem.forward_frac)
+    for column, share, least in zip((FORWARD, BACKWARD), shares, it.bottom_us, strict=True):
+        rows.add(np.array([column]), np.ones(1), least, np.inf)
+        _at_most(rows, column, columns, share * exchange)
+    compute = np.array([W, FORWARD, BACKWARD, STEP])
+    rows.add(compute, np.array([1.0, 1.0, 1.0, -1.0]), -np.inf, -it.dense_us)
+    beside = np.concatenate([[1.0], shared + summed, fixed])
+    rows.add(
+        np.append(columns, STEP), np.append(beside, -1.0), -np.inf, -(it.reduced_us + it.top_us)
+    )
+
+
+def _matrix(rows: _Rows, columns: int) -> tuple[Any, Floats, Floats]:
+    from scipy.sparse import csr_array
+
+    shape = len(rows.low), columns
+    matrix = csr_array((rows.value, (rows.row, rows.column)), shape=shape)
+    return matrix, np.array(rows.low), np.array(rows.high)
+
+
+def _stacked(matrix: Any, low: Floats, high: Floats, chosen: Bools) -> Any:
+    """A x <= b of both sides."""
+    from scipy.sparse import vstack
+
+    return vstack([matrix[chosen & np.isfinite(high)], -matrix[chosen & np.isfinite(low)]]).tocsr()
