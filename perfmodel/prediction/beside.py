@@ -18,6 +18,7 @@ from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import Floats
 from perfmodel.prediction.placed import placed
 from perfmodel.prediction.scheduled import Scheduled
+from perfmodel.tiers import TIERS
 from perfmodel.timeline.contention import Load, lost_us, settled
 from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.trace.columns import NONE
@@ -99,7 +100,7 @@ def _used(
     reached = ACHIEVED_FRAC * device.hbm_gb_per_s * 1e3
     for group in groups_of(rows):
         at = group.index
-        if families[at[0]] == COLLECTIVE:
+        if families[at[0]] == COLLECTIVE or families[at[0]] in TIERS:
             continue
         hbm[at] = np.minimum(group.moved_bytes / reached / np.maximum(duration_us[at], 1e-9), 1.0)
         sm[at] = STREAMING_SM_FRAC * hbm[at]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from perfmodel.graph.kinds import NodeKind
 from perfmodel.hardware import Cluster
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
 from perfmodel.lowering.draft import Built
@@ -54,8 +55,11 @@ def repeated(found: Scheduled, machine: Cluster) -> tuple[Scheduled, dict[str, f
 
 def bound_by(steady: SteadyState) -> dict[str, float]:
     """Microseconds per step of the deciding cycle by resource, largest first."""
-    found: dict[str, float] = {}
+    nodes, found = steady.graph.nodes_, dict[str, float]()
+    beside = set(nodes.resource[nodes.kind == NodeKind.OFFLOAD].tolist())
+    offloads = {steady.graph.resources[row].rpartition("/")[2] for row in beside}
     for resource, taken_us in steady.by_resource().items():
-        name = NAMES.get(resource.rpartition("/")[2], HOST)
+        stream = resource.rpartition("/")[2]
+        name = stream.replace("_", " ") if stream in offloads else NAMES.get(stream, HOST)
         found[name] = found.get(name, 0.0) + taken_us
     return dict(sorted(found.items(), key=lambda item: -item[1]))
