@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from perfmodel.economics import Prices, running
+from perfmodel.economics import Activity, Prices, running
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.machines import HARDWARE, Machines, Remembered, is_axis, possible
 from perfmodel.explore.objectives import OBJECTIVES, STEP, figures
@@ -76,7 +76,8 @@ class TraceFigures:
         answers, group = self.running.of(points)
         for number, told in enumerate(answers):
             own = group == number
-            mine = figures(self.columns, step_us[own], self.samples, told, busy[own])
+            activity = Activity(device_frac=busy[own].clip(0.0, 1.0))
+            mine = figures(self.columns, step_us[own], self.samples, told, activity)
             for name, values in mine.items():
                 found[name][own] = values
         return found

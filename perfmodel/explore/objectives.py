@@ -47,15 +47,10 @@ def figures(
     step_us: Floats,
     samples: float | None,
     running: Running,
-    device_frac: Floats,
+    activity: Activity,
 ) -> dict[str, Floats]:
-    """`names` of one machine at steps of `samples` each; `device_frac` is the share of the time
-    that devices work.
-
-    A cost nobody knows a price for is NaN.
-    """
+    """`names` of one machine at steps of `samples` each; a cost nobody knows a price for is NaN."""
     found = {STEP: step_us}
-    activity = Activity(device_frac=np.clip(device_frac, 0.0, 1.0))
     found["power_w"] = np.broadcast_to(running.power_w(activity), step_us.shape)
     if samples is not None:
         rate = samples / step_us * 1e6

@@ -28,7 +28,7 @@ from perfmodel.files import read_bytes
 TRACE, WORKLOAD, TRACES = INPUTS = ("trace", "workload", "traces")
 KEYS = (
     *INPUTS,
-    *("hardware", "objective", "batch", "training", "sample", "count", "seed", "table"),
+    *("hardware", "design", "objective", "batch", "training", "sample", "count", "seed", "table"),
     *("chunk", "at", "prices", "axes"),
 )
 RANGE_KEYS = ("low", "high", "steps", "scale")
@@ -47,6 +47,8 @@ class Spec:
     input: str
     space: Space
     hardware: str | None = None
+    design: str | None = None
+    """Of a workload: designs joined by `+`, where no axis says so."""
     objectives: tuple[str, ...] = ("step_us",)
     batch: int | None = None
     """Samples per step of a trace: what it records no shape can tell for all ranks."""
@@ -110,6 +112,7 @@ def _spec(document: Mapping[str, Any], path: Path, objectives: str | None) -> Sp
         input=given,
         space=space,
         hardware=hardware,
+        design=_text(document, "design") if "design" in document else None,
         objectives=chosen([str(name).strip() for name in names]),
         batch=_whole(document, "batch", 1) if "batch" in document else None,
         training=bool(document.get("training", True)),

@@ -1,4 +1,4 @@
-"""A workload at each point: its own settings, those of its design, and its machine."""
+"""A workload at each point: its own settings, its design and that one's settings, its machine."""
 
 from __future__ import annotations
 
@@ -7,17 +7,23 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.designs import DESIGNS, deployment_of
+from perfmodel.designs.composed import PLUS, Composed, composed
 from perfmodel.economics import running
-from perfmodel.errors import UsageError
+from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.machines import HARDWARE, Machines, is_axis
 from perfmodel.explore.objectives import figures
 from perfmodel.explore.points import Points
 from perfmodel.explore.spec import Spec
 from perfmodel.prediction import predict_workload
+from perfmodel.prediction.compare import activity_of
+from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.trace.columns import Floats
 from perfmodel.workload import Workload, load_workload
 
-NAME, BATCH, OF_WORKLOAD = "workload", "batch", "workload."
+NAME, BATCH, DESIGN, OF_WORKLOAD, DOT = "workload", "batch", "design", "workload.", "."
+PLAN, SHARDING = "plan", "implementation.sharding"
+"""An axis `plan` is one of the workload's ways to shard its tables."""
 
 
 class WorkloadFigures:
@@ -34,39 +40,100 @@ class WorkloadFigures:
             raise UsageError(f"{spec.where}: say where it runs: hardware, as a key or an axis")
         self.machines = Machines(own, base=spec.hardware, alone=True)
         self.prices = prices_of(spec)
-        self.base = None if NAME in values else load_workload(spec.input)
+        usual = {axis: each[0] for axis, each in values.items()}
         for axis, each in values.items():
-            if axis in own or axis in (NAME, BATCH):
-                continue
-            if not axis.startswith(OF_WORKLOAD):
-                raise UsageError(
-                    f"{spec.where}: axis {axis} names nothing: expected hardware, nodes, KIND.KEY, "
-                    "workload, workload.KEY or batch"
-                )
-            for value in each:
-                self._workload({axis: value} | ({NAME: values[NAME][0]} if NAME in values else {}))
+            self._require(axis)
+            if axis not in own:
+                self._require_one([{**usual, axis: value} for value in each])
 
     def __call__(self, points: Points) -> dict[str, Floats]:
-        rows = [self._figures(points.at(point)) for point in range(len(points))]
+        found: dict[tuple[Any, ...], dict[str, float]] = {}
+        rows = []
+        for point in range(len(points)):
+            values = self._acting(points.at(point))
+            key = tuple(values.items())
+            if key not in found:
+                found[key] = self._figures(values)
+            rows.append(found[key])
         return {name: np.array([row[name] for row in rows]) for name in self.columns}
 
+    def _acting(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Without settings of designs that are not the point's."""
+        names = (values.get(DESIGN, self.spec.design) or "").split(PLUS)
+        idle = {name for name in DESIGNS if name not in [each.strip() for each in names]}
+        return {axis: v for axis, v in values.items() if axis.partition(DOT)[0] not in idle}
+
     def _figures(self, values: Mapping[str, Any]) -> dict[str, float]:
-        workload = self._workload(values)
+        workload, design = self._workload(values), self._designed(values)
         batch = int(values.get(BATCH, workload.batch))
         machine = self.machines.at(values)
-        result = predict_workload(
-            workload, hardware=[machine], batch=batch, train=self.spec.training
-        ).results[0]
-        step_us = np.array([result.step_us])
-        busy = np.array([result.rank.gpu_active_us / result.step_us])
-        told = figures(self.columns, step_us, batch, running(machine, self.prices), busy)
+        train = self.spec.training
+        start = deployment_of(workload, machine, batch, train=train)
+        if design is None:
+            found = predict_workload(workload, hardware=[machine], batch=batch, train=train)
+        else:
+            start = design.apply(start)
+            found = predict_deployment(start)
+        result = found.results[0]
+        told = figures(
+            self.columns,
+            np.array([result.step_us]),
+            batch,
+            running(start.machine, self.prices),
+            activity_of(result, start),
+        )
         return {name: float(each[0]) for name, each in told.items()}
 
+    def _require_one(self, several: list[dict[str, Any]]) -> None:
+        """Values that go with nothing are an error; those that only some go with, of points."""
+        errors = []
+        for values in several:
+            try:
+                self._workload(values)
+                self._designed(self._acting(values))
+            except PerfmodelError as error:
+                errors.append(error)
+        if len(errors) == len(several):
+            raise errors[0]
+
+    def _require(self, axis: str) -> None:
+        first, dot, key = axis.partition(DOT)
+        known = axis in (NAME, BATCH, DESIGN, PLAN) or is_axis(axis)
+        if not known and not (dot and (first in (NAME, DESIGN) or first in DESIGNS)):
+            raise UsageError(
+                f"axis {axis} names nothing: expected hardware, nodes, KIND.KEY, workload, "
+                "workload.KEY, batch, plan, design, design.KEY or DESIGN.KEY"
+            )
+        if first not in DESIGNS:
+            return
+        texts = self.spec.space.values.get(DESIGN, [self.spec.design or ""])
+        if not any(first in [name.strip() for name in str(text).split(PLUS)] for text in texts):
+            raise UsageError(f"axis {axis}: {first} is not among the sweep's designs")
+        for value in self.spec.space.values[axis]:
+            composed(first, {first: {key: value}})
+
     def _workload(self, values: Mapping[str, Any]) -> Workload:
-        found = self.base or load_workload(values[NAME])
+        found = load_workload(values.get(NAME, self.spec.input))
         changes = {
-            axis.removeprefix(OF_WORKLOAD).replace(".", "__"): value
+            axis.removeprefix(OF_WORKLOAD): value
             for axis, value in values.items()
             if axis.startswith(OF_WORKLOAD)
         }
-        return found.with_(**changes) if changes else found
+        if PLAN in values:
+            changes[SHARDING] = values[PLAN]
+        return found.with_(**{k.replace(DOT, "__"): v for k, v in changes.items()})
+
+    def _designed(self, values: Mapping[str, Any]) -> Composed | None:
+        """The design of a point; None where the sweep is not of designs."""
+        text = values.get(DESIGN, self.spec.design)
+        names = [] if text is None else [name.strip() for name in text.split(PLUS)]
+        settings: dict[str, dict[str, Any]] = {}
+        for axis, value in values.items():
+            first, dot, key = axis.partition(DOT)
+            if not dot or (first != DESIGN and first not in DESIGNS):
+                continue
+            if text is None:
+                raise UsageError(f"axis {axis}: of which design? Say design, as a key or an axis")
+            for name in names if first == DESIGN else [first]:
+                settings.setdefault(name, {})[key] = value
+        return None if text is None else composed(text, settings)

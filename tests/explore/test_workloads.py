@@ -1,0 +1,107 @@
+"""Sweeps of workloads: every kind of axis is what predictions one by one say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perfmodel.designs import deployment_of
+from perfmodel.designs.composed import composed
+from perfmodel.errors import PerfmodelError
+from perfmodel.explore import load_spec, sweep
+from perfmodel.explore.machines import Machines
+from perfmodel.explore.store import ERROR
+from perfmodel.prediction import predict_workload
+from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.workload import load_workload
+
+SMALL = "criteo-kaggle"
+
+
+def written(folder: Path, text: str, name: str = SMALL) -> Path:
+    path = folder / "spec.toml"
+    path.write_text(f'workload = "{name}"\n{text}')
+    return path
+
+
+def test_settings_batch_nodes_and_figures(tmp_path: Path) -> None:
+    text = """
+    hardware = "dgx-1"
+    [axes]
+    batch = [2048, 4096]
+    nodes = [1, 2]
+    workload.table.pooling = [1, 4]
+    device.hbm_gb_per_s = [900, 1200]
+    """
+    found = sweep(load_spec(written(tmp_path, text)), tmp_path / "results").frame
+    assert len(found) == 16
+    for _, row in found.iloc[[0, 6, 13]].iterrows():
+        pooling = row["workload.table.pooling"]
+        workload = load_workload(SMALL).with_(table__pooling=pooling)
+        machines = Machines({"device.hbm_gb_per_s": [900]}, base="dgx-1", alone=True)
+        machine = machines.at({"device.hbm_gb_per_s": row["device.hbm_gb_per_s"]})
+        alone = predict_workload(
+            workload, hardware=[machine], nodes=int(row["nodes"]), batch=int(row["batch"])
+        )
+        assert row["step_us"] == pytest.approx(alone.results[0].step_us, rel=1e-9)
+
+
+def test_designs_and_their_settings(tmp_path: Path) -> None:
+    text = """
+    hardware = "dgx-1"
+    objective = ["step_us", "samples_per_s", "energy"]
+    [axes]
+    design = ["default", "hotline"]
+    hotline.hot_mib = [64, 512]
+    """
+    found = sweep(load_spec(written(tmp_path, text)), tmp_path / "results").frame
+    assert found["step_us"][0] == found["step_us"][1], "a setting of hotline does nothing without"
+    start = deployment_of(load_workload(SMALL), Machines({}, base="dgx-1").at({}))
+    alone = predict_deployment(composed("hotline", {"hotline": {"hot_mib": 512}}).apply(start))
+    assert found["step_us"][3] == pytest.approx(alone.results[0].step_us, rel=1e-9)
+    rate = start.batch / alone.results[0].step_us * 1e6
+    assert found["samples_per_s"][3] == pytest.approx(rate)
+
+
+def test_a_setting_of_whatever_design_a_point_has(tmp_path: Path) -> None:
+    text = 'hardware = "dgx-1"\ndesign = "hotline"\n[axes]\ndesign.hot_mib = [1, 512]'
+    found = sweep(load_spec(written(tmp_path, text)), tmp_path / "results").frame
+    assert found["step_us"][0] != found["step_us"][1]
+
+
+def test_what_does_not_fit_is_a_row_that_says_so(tmp_path: Path) -> None:
+    text = '[axes]\nhardware = ["t4", "dgx-a100-80gb"]'
+    found = sweep(load_spec(written(tmp_path, text, "criteo-terabyte")), tmp_path / "results")
+    assert found.failed == 1
+    assert "more than the 17.2 GB of t4" in found.frame[ERROR][0]
+    assert found.best() == {"step_us": 1}
+
+
+def test_sharding_plans(tmp_path: Path) -> None:
+    text = 'hardware = "dgx-1"\n[axes]\nplan = ["balanced", "row_wise"]'
+    found = sweep(load_spec(written(tmp_path, text)), tmp_path / "results").frame
+    assert found["step_us"][0] != found["step_us"][1]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[axes]\nbatch = [1]", "say where it runs"),
+        ("[axes]\nspeed = [1]", "axis speed names nothing"),
+        ("[axes]\nworkload.speed = [1]", "unknown key speed"),
+        ('[axes]\nworkload = ["nothing"]', "unknown workload 'nothing'"),
+        ('[axes]\ndesign = ["nothing"]', "unknown design 'nothing'"),
+        ("[axes]\nhotline.hot_mib = [1]", "not among the sweep's designs"),
+        ('design = "hotline"\n[axes]\nhotline.speed = [1]', "hotline has no setting 'speed'"),
+        ("[axes]\ndesign.hot_mib = [1]", "of which design"),
+        ('[axes]\nplan = ["by hand"]', "sharding: expected one of"),
+    ],
+)
+def test_axes_that_name_nothing(tmp_path: Path, text: str, expected: str) -> None:
+    hardware = "" if "where it runs" in expected else 'hardware = "dgx-1"\n'
+    path = written(tmp_path, hardware + text)
+    with pytest.raises(PerfmodelError, match=expected) as error:
+        sweep(load_spec(path), tmp_path / "results")
+    assert str(error.value).startswith(str(path))
+    assert not (tmp_path / "results").exists()
