@@ -1,0 +1,152 @@
+"""Hotline and FAE over their baselines, at the centre of the registered box."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+
+from perfmodel.designs import Deployment, Design, deployment_of
+from perfmodel.designs.fae import Fae
+from perfmodel.designs.hotline import Hotline
+from perfmodel.designs.hybrid import Hybrid
+from perfmodel.hardware import Cluster
+from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.validate.designs.figures import CASES, Figure
+from perfmodel.validate.designs.hotline_box import (
+    ASSUMED,
+    CENTRE,
+    CPU_MACHINE,
+    FAE_BATCH,
+    FAE_OVER_CPU,
+    FAE_OVER_CPU_GPU,
+    FAE_SOURCE,
+    HOTLINE_BATCH,
+    HOTLINE_OVER_HYBRID,
+    HOTLINE_SOURCE,
+    INPUTS,
+    ORDER,
+    SAMPLED_FRAC,
+    SWITCH_EVERY_STEPS,
+    TOLERANCE_PCT,
+    Setting,
+)
+from perfmodel.validate.designs.lab import Lab
+from perfmodel.workload import Workload, load_workload
+
+SPEED_UP = "times as fast"
+
+
+def machine_of(setting: Setting, lab: Lab) -> Cluster:
+    """The server with the setting's GPUs and memory rate."""
+    found = lab.machine(setting.machine, gpus=setting.gpus)
+    host = found.node.host
+    scaled = host.dram_gb_per_s * setting.dram_gb_per_s / CENTRE.dram_gb_per_s
+    return replace(found, node=replace(found.node, host=replace(host, dram_gb_per_s=scaled)))
+
+
+def workload_of(name: str, setting: Setting) -> Workload:
+    """The box's workload with the setting's skew."""
+    return load_workload(name).with_(table__alpha=setting.alpha)
+
+
+def start_of(name: str, batches: Mapping[str, int], setting: Setting, lab: Lab) -> Deployment:
+    """What designs are applied to; the batch grows with the GPUs."""
+    batch = round(batches[name] * setting.batch_factor * setting.gpus / CENTRE.gpus)
+    return deployment_of(workload_of(name, setting), machine_of(setting, lab), batch)
+
+
+def step_us(design: Design, start: Deployment) -> float:
+    """The period of a step under a design."""
+    return predict_deployment(design.apply(start)).results[0].step_us
+
+
+def hotline_of(setting: Setting) -> Hotline:
+    """Hotline with the setting's budget."""
+    return Hotline(hot_mib=setting.hotline_mib)
+
+
+def fae_of(name: str, setting: Setting) -> Fae:
+    """FAE as it learns on a workload's inputs."""
+    return Fae(
+        hot_mib=setting.fae_mib,
+        sampled_frac=SAMPLED_FRAC[name],
+        inputs=INPUTS[name],
+        switch_every_steps=SWITCH_EVERY_STEPS,
+    )
+
+
+def hotline_gains(setting: Setting, lab: Lab) -> dict[str, float]:
+    """Per workload, how many times as fast Hotline is as the hybrid."""
+    return {
+        name: step_us(Hybrid(), start) / step_us(hotline_of(setting), start)
+        for name in HOTLINE_BATCH
+        for start in (start_of(name, HOTLINE_BATCH, setting, lab),)
+    }
+
+
+def fae_steps(setting: Setting, lab: Lab) -> dict[str, dict[str, float]]:
+    """Per workload the steps of FAE, of Hotline, of the hybrid and of CPUs alone, microseconds."""
+    start = partial(start_of, batches=FAE_BATCH, setting=setting, lab=lab)
+    cpus = lab.machine(CPU_MACHINE)
+    return {
+        name: {
+            "fae": step_us(fae_of(name, setting), start(name)),
+            "hotline": step_us(hotline_of(setting), start(name)),
+            "hybrid": step_us(Hybrid(), start(name)),
+            "cpu": lab.step(workload_of(name, setting), cpus, batch=start(name).batch).step_us,
+        }
+        for name in FAE_BATCH
+    }
+
+
+@CASES.register("V13")
+def hotline_and_fae(lab: Lab) -> Iterator[Figure]:
+    """Means over the workloads; and who is faster than whom."""
+    gains = hotline_gains(CENTRE, lab)
+    yield Figure(
+        "V13-hotline",
+        f"Hotline over the hybrid, mean of {_each(gains)}",
+        SPEED_UP,
+        HOTLINE_OVER_HYBRID,
+        _mean(gains),
+        TOLERANCE_PCT,
+        HOTLINE_SOURCE,
+        ASSUMED,
+    )
+    steps = fae_steps(CENTRE, lab)
+    for name, about, target in (
+        ("cpu", "XDL on CPUs alone", FAE_OVER_CPU),
+        ("hybrid", "XDL on CPU and GPUs", FAE_OVER_CPU_GPU),
+    ):
+        faster = {key: own[name] / own["fae"] for key, own in steps.items()}
+        yield Figure(
+            f"V13-fae-{name}",
+            f"FAE over {about}, mean of {_each(faster)}",
+            SPEED_UP,
+            target,
+            _mean(faster),
+            TOLERANCE_PCT,
+            FAE_SOURCE,
+            ASSUMED,
+        )
+    for faster_name, slower in (("hotline", "fae"), ("fae", "hybrid")):
+        ratio = {key: own[slower] / own[faster_name] for key, own in steps.items()}
+        yield Figure(
+            f"V13-{faster_name}-over-{slower}",
+            f"{faster_name} is as fast as {slower}, or faster: mean of {_each(ratio)}",
+            SPEED_UP,
+            ORDER,
+            _mean(ratio),
+            0.0,
+            f"{HOTLINE_SOURCE}; {FAE_SOURCE}",
+            ASSUMED,
+        )
+
+
+def _mean(values: Mapping[str, float]) -> float:
+    return sum(values.values()) / len(values)
+
+
+def _each(values: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.2f}" for name, value in values.items())
