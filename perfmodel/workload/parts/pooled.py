@@ -14,7 +14,8 @@ from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.views import narrow, view
 from perfmodel.workload.parts.adapter import answered_fracs
 from perfmodel.workload.parts.adapter_ops import added_remotely
-from perfmodel.workload.parts.exchange import all_to_all_call
+from perfmodel.workload.parts.exchange import GROUP, all_to_all_call
+from perfmodel.workload.parts.wire import carried_as, decoded, encoded, on_wire
 from perfmodel.workload.run import Run
 
 
@@ -29,6 +30,8 @@ class Link:
     rank: int
     nodes: int | None = None
     """Over so many the ranks are spread, where they do not fill them one by one."""
+    group: str = GROUP
+    wire: str = "fp32"
     adapters: Run | None = None
     """The step whose adapters hold rows, and answer part of it without an exchange."""
     received: Tensor | None = None
@@ -42,6 +45,11 @@ class Link:
     def sizes(self) -> list[int]:
         """Elements that come from each rank."""
         return [self.batch * dim for dim in self.dims]
+
+    @property
+    def on_wire(self) -> list[int]:
+        """The same as they travel."""
+        return [on_wire(size, self.wire) for size in self.sizes]
 
 
 def dims_of(run: Run) -> tuple[int, ...]:
@@ -65,12 +73,12 @@ def _request(r: Recorder, pooled: Tensor, link: Link, wire: str) -> Tensor:
     ranks = link.ranks
     r.begin("All2All_Pooled_Req", pooled)
     flat = view(r, pooled, (pooled.elements,))
-    if wire != pooled.dtype:
-        flat = to_dtype(r, flat, wire)
-    buffer = r.tensor(flat.shape, wire)
+    link.wire = wire
+    flat = encoded(r, flat, wire)
+    buffer = r.tensor(flat.shape, flat.dtype)
     copy(r, buffer, flat)
-    link.received = r.tensor((sum(link.sizes),), wire)
-    own = [pooled.elements // ranks] * ranks
+    link.received = r.tensor((sum(link.on_wire),), carried_as(wire))
+    own = [on_wire(pooled.elements // ranks, wire)] * ranks
     _sent(r, buffer, link, own)
     r.end()
     token = r.tensor((1,))
@@ -80,7 +88,7 @@ def _request(r: Recorder, pooled: Tensor, link: Link, wire: str) -> Tensor:
 
 def _sent(r: Recorder, buffer: Tensor, link: Link, own: list[int]) -> None:
     """The exchange itself; what others have from a cache is not sent."""
-    received, sizes = link.received, link.sizes
+    received, sizes = link.received, link.on_wire
     assert received is not None
     share = answered_fracs(link.adapters) if link.adapters is not None else ()
     if link.adapters is not None and share:
@@ -95,13 +103,16 @@ def _sent(r: Recorder, buffer: Tensor, link: Link, own: list[int]) -> None:
         ]
         buffer = r.view(buffer, (sum(own),), (1,))
         received = r.view(received, (sum(sizes),), (1,))
-    all_to_all_call(r, buffer, received, own, sizes, is_async=True, nodes=link.nodes)
+    all_to_all_call(
+        r, buffer, received, own, sizes, is_async=True, nodes=link.nodes, group=link.group
+    )
 
 
 def _wait(r: Recorder, token: Tensor, link: Link) -> Tensor:
     assert link.received is not None
     r.begin("All2All_Pooled_Wait", token)
-    pieces = zip(_split(r, link.received, link.sizes), link.dims, strict=True)
+    received = decoded(r, link.received, sum(link.sizes), link.wire)
+    pieces = zip(_split(r, received, link.sizes), link.dims, strict=True)
     parts = [view(r, part, (link.batch, dim)) for part, dim in pieces if dim]
     out = cat(r, parts, 1, tracked=False)
     out = to_dtype(r, out, "fp32") if out.dtype != "fp32" else out
@@ -161,14 +172,22 @@ def _wait_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     (gradient,) = gradients
     assert gradient is not None
     (link,) = node.saved
-    wire = link.received.dtype
     parts = [part for part in _split(r, gradient, link.dims, 1) if part.shape[1]]
     back = cat(r, [r.view(part, (part.elements,), (1,)) for part in parts], 0)
-    back = to_dtype(r, back, wire) if wire != back.dtype else back
-    own = link.sizes[link.rank]
-    link.returned = r.tensor((own * link.ranks,), wire)
+    back = encoded(r, back, link.wire)
+    own = link.on_wire[link.rank]
+    link.returned = r.tensor((own * link.ranks,), back.dtype)
     sizes = [own] * link.ranks
-    all_to_all_call(r, back, link.returned, link.sizes, sizes, is_async=True, nodes=link.nodes)
+    all_to_all_call(
+        r,
+        back,
+        link.returned,
+        link.on_wire,
+        sizes,
+        is_async=True,
+        nodes=link.nodes,
+        group=link.group,
+    )
     return [r.tensor((1,))]
 
 
@@ -177,6 +196,7 @@ def _request_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradient
     """Waits for them, and divides by the number of ranks."""
     (link,) = node.saved
     pooled, out = node.inputs[0], link.returned
+    out = decoded(r, out, pooled.elements, link.wire)
     out = to_dtype(r, out, pooled.dtype) if out.dtype != pooled.dtype else out
     out = view(r, out, pooled.shape)
     scalar_in_place(r, "aten::div_", out, link.ranks)

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from perfmodel.locality import draw_lookups
-from perfmodel.locality.popularity import Floats, Popularity
+from perfmodel.locality.popularity import Popularity
 from perfmodel.locality.reorder import MOST_QUERIES, Queries
 from perfmodel.tiers.nic.order import AS_THEY_COME, in_order, measured_reuse
 from perfmodel.workload.tables import Table
@@ -83,11 +83,8 @@ def _pairs(table: Table, batch: int) -> float:
     """Expected squares of how often each row is looked up, of rows that 2 to so many queries do."""
     popularity = table.popularity()
     mean = popularity.chance * table.lookups(batch)
-    times = np.arange(2, MOST_QUERIES + 1)[:, None]
-    log_chance = times * np.log(np.maximum(mean, 1e-300)) - mean - _log_factorial(times)
-    return float(np.dot(np.sum(times**2 * np.exp(log_chance), axis=0), popularity.rows))
-
-
-def _log_factorial(times: Floats) -> Floats:
-    logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, MOST_QUERIES + 1)))])
-    return np.asarray(logs[times.astype(int)])
+    times = np.arange(1.0, MOST_QUERIES + 1)
+    log_factorial = np.cumsum(np.log(times))
+    log_chance = np.outer(times, np.log(np.maximum(mean, 1e-300))) - mean - log_factorial[:, None]
+    squares = np.where(times > 1, times**2, 0.0) @ np.exp(log_chance)
+    return float(np.dot(squares, popularity.rows))

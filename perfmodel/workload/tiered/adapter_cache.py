@@ -48,7 +48,7 @@ class BehindAdapters:
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         left = _left(self.use, group)
-        asked = _lookups(group, left, "asked_frac")
+        asked = _asked(group)
         found = asked - sum(left.lookups)
         tape, r.tape = r.tape, None
         tables = with_attributes(self.tables, left.to_attributes())
@@ -83,8 +83,8 @@ def _backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     about = lookups(group.tables, group.samples).to_attributes()
     update(r, with_attributes(tables, about), keys.values, offsets(r, keys), gradients[0])
     dim = group.total_dim / len(group.tables)
-    own = _changed(use, group, "local_rows")
-    sent = _changed(use, group, "remote_rows")
+    own = sum(use.tables[number].local_rows for number, _ in _shards(group))
+    sent = sum(use.tables[number].remote_rows / parts for number, parts in _shards(group))
     if own >= 1:
         given = r.tensor((round(own * dim),))
         r.leaf("aten::index_select", (tables.weights, 0, keys.values), given)
@@ -127,20 +127,15 @@ def _left(use: AdapterUse, group: Group) -> Lookups:
     return replace(whole, pooling=tuple(pooling), unique_rows=tuple(unique))
 
 
-def _lookups(group: Group, left: Lookups, share: str) -> float:
+def _asked(group: Group) -> float:
     """Of all ranks' samples, what of the group's tables comes to this rank."""
     run, own = group.run, 1 / group.run.ranks
     use = adapter_use(run)
     assert use is not None
     return sum(
-        table.lookups(group.samples) * (own + (1 - own) * getattr(use.tables[number], share))
+        table.lookups(group.samples) * (own + (1 - own) * use.tables[number].asked_frac)
         for table, (number, _) in zip(group.tables, _shards(group), strict=True)
     )
-
-
-def _changed(use: AdapterUse, group: Group, kind: str) -> float:
-    parts = 1 if kind == "local_rows" else None
-    return sum(getattr(use.tables[n], kind) / (parts or cut) for n, cut in _shards(group))
 
 
 def _row_bytes(group: Group) -> float:
