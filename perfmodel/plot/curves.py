@@ -41,6 +41,9 @@ def curves_figure(
         raise UsageError("no curve to draw")
     names = list(dict.fromkeys(name.tolist()))
     colours = colours_of(names)
+    from matplotlib.ticker import FuncFormatter
+
+    plain = FuncFormatter(lambda value, _: f"{value:,g}")
     with look():
         figure = new_figure(_WIDTH_IN, _HEIGHT_IN)
         axes = figure.subplots()
@@ -52,8 +55,10 @@ def curves_figure(
             )
         if "x" in log:
             axes.set_xscale("log")
+            axes.xaxis.set_major_formatter(plain)
         if "y" in log:
             axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(plain)
         else:
             axes.set_ylim(bottom=0.0)
         axes.set_xlabel(labels[0])
