@@ -154,6 +154,8 @@ class Link(Part):
     """Per device, all its links together, one direction."""
     topology: Literal["switch", "mesh", "bridge", "pcie"]
     """`switch`: any pair at the full rate; `mesh`: the rate is split over fixed peers."""
+    peers: int | None = None
+    """Of a mesh, devices that one is wired to; None: all others of the node."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfmodel.network.calls import Bools, Calls
+from perfmodel.network.fabric import MESH
 from perfmodel.ops.spec import Floats
 from perfmodel.registry import Registry
 
@@ -159,7 +160,9 @@ def direct(calls: Calls) -> Plan:
         link_hops=np.ones(len(calls)),
         net_hops=np.where(calls.is_remote, 1.0, 0.0),
         link_bytes=np.where(
-            pair, np.where(local > 1, calls.size_bytes * _one_link(calls), 0.0), each * (local - 1)
+            pair,
+            np.where(local > 1, calls.size_bytes * calls.link_peers, 0.0),
+            each * (local - 1) * _hops(calls),
         ),
         net_bytes=np.where(
             calls.is_remote, np.where(pair, calls.size_bytes, local * each * remote), 0.0
@@ -174,6 +177,9 @@ def direct(calls: Calls) -> Plan:
     )
 
 
-def _one_link(calls: Calls) -> Floats:
-    """How often longer one peer alone takes than the links together."""
-    return np.where(np.isin(calls.link, ("mesh",)), np.maximum(calls.domain_ranks - 1, 1.0), 1.0)
+def _hops(calls: Calls) -> Floats:
+    """Links that a piece of an exchange passes, on average: in a mesh, ranks that are not wired to
+    one another are reached over one that is."""
+    wired = np.where(calls.link == MESH, calls.link_peers, np.inf)
+    others = np.maximum(calls.local - 1, 1.0)
+    return 2.0 - np.minimum(wired / others, 1.0)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import ModelError
-from perfmodel.network.fabric import INFINIBAND, MULTICAST, Fabric
+from perfmodel.network.fabric import INFINIBAND, MESH, MULTICAST, Fabric
 from perfmodel.ops.rows import Ints, Rows
 from perfmodel.ops.spec import Floats
 
@@ -30,9 +30,9 @@ class Calls:
     domains: Floats
     link: Texts
     link_gb_per_s: Floats
-    """Per rank, all its links together, one direction."""
-    domain_ranks: Floats
-    """Ranks that the links of a domain join; the call may take fewer."""
+    """Per rank, those of its links together that lead to ranks of the call, one direction."""
+    link_peers: Floats
+    """Ranks over whose links that rate is split; 1 where any pair has all of it."""
     architecture: Texts
     has_multicast: Bools
     network: Texts
@@ -115,6 +115,13 @@ def calls_of(rows: Rows, fabric: Fabric) -> Calls:
             f"{rows.op[row]} (row {row}): {ranks[row]:g} ranks need a network adapter "
             f"beyond {fabric.domain_ranks} linked devices; the hardware names none"
         )
+    local = ranks / domains
+    wired_gb_per_s, peers = wired(
+        np.full(len(rows), fabric.link == MESH),
+        np.full(len(rows), fabric.link_gb_per_s),
+        local,
+        np.full(len(rows), float(fabric.link_peers or max(fabric.domain_ranks - 1, 1))),
+    )
     node_nic, one = _nic_rates(np.minimum(per_node, fabric.node_ranks), fabric)
     n = len(rows)
     return Calls(
@@ -123,8 +130,8 @@ def calls_of(rows: Rows, fabric: Fabric) -> Calls:
         ranks=ranks,
         domains=domains,
         link=np.full(n, fabric.link),
-        link_gb_per_s=np.full(n, fabric.link_gb_per_s),
-        domain_ranks=np.maximum(fabric.domain_ranks, ranks / domains),
+        link_gb_per_s=wired_gb_per_s,
+        link_peers=peers,
         architecture=np.full(n, fabric.architecture),
         has_multicast=np.full(n, fabric.has_multicast),
         network=np.full(n, fabric.network or ""),
@@ -132,6 +139,18 @@ def calls_of(rows: Rows, fabric: Fabric) -> Calls:
         rank_nic_gb_per_s=np.maximum(one, 1e-9),
         in_network=(in_network > 0) & (fabric.network == INFINIBAND),
     )
+
+
+def wired(
+    is_mesh: Bools, link_gb_per_s: Floats, local: Floats, peers: Floats
+) -> tuple[Floats, Floats]:
+    """What `local` ranks of a domain have of each other's links, and over how many that is split.
+
+    In a mesh of `peers` per rank, links to ranks that take no part lie idle.
+    """
+    taking_part = np.clip(local - 1, 1.0, peers)
+    share = np.where(is_mesh, taking_part / peers, 1.0)
+    return link_gb_per_s * share, np.where(is_mesh, taking_part, 1.0)
 
 
 def _nic_rates(node_ranks: Floats, fabric: Fabric) -> tuple[Floats, Floats]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel import hardware
 from perfmodel.errors import ModelError
-from perfmodel.network.calls import Calls
+from perfmodel.network.calls import Calls, wired
 from perfmodel.network.fabric import BRIDGE, INFINIBAND, MESH, MULTICAST, PCIE, SWITCH
 from perfmodel.ops.rows import MOST
 from perfmodel.ops.spec import Floats
@@ -83,14 +83,20 @@ def calls_of_wires(wires: list[Wires], size_bytes: Floats) -> Calls:
     ranks, nodes = numbers("ranks"), numbers("nodes")
     link, architecture = texts("link"), texts("architecture")
     nic = numbers("node_nic_gb_per_s")
+    rate, peers = wired(
+        link == MESH,
+        numbers("link_gb_per_s"),
+        ranks / nodes,
+        np.maximum(numbers("domain_ranks") - 1, 1.0),
+    )
     return Calls(
         op=texts("op"),
         size_bytes=size_bytes,
         ranks=ranks,
         domains=nodes,
         link=link,
-        link_gb_per_s=numbers("link_gb_per_s"),
-        domain_ranks=numbers("domain_ranks"),
+        link_gb_per_s=rate,
+        link_peers=peers,
         architecture=architecture,
         has_multicast=(link == SWITCH) & np.isin(architecture, MULTICAST),
         network=texts("network"),

@@ -32,6 +32,8 @@ class Fabric:
     node_nic_gb_per_s: float
     """All adapters of one node together, one direction."""
     nics: int
+    link_peers: int | None = None
+    """Of a mesh, ranks that one is wired to; None: all others of the domain."""
 
 
 def fabric_of(machine: Node | Cluster) -> Fabric:
@@ -50,4 +52,5 @@ def fabric_of(machine: Node | Cluster) -> Fabric:
         network=node.nic.network if node.nic else None,
         node_nic_gb_per_s=nics * node.nic.gb_per_s if node.nic else 0.0,
         nics=nics,
+        link_peers=node.link.peers if node.link else None,
     )

@@ -63,7 +63,10 @@ def load_machine(path: Path, base: Learned | None = None) -> Calibrated:
         found = json.loads(read_bytes(path, max_bytes=_MOST_BYTES))
         if found["schema"] != SCHEMA:
             raise ModelError(f"{path}: no points of collectives (schema {found['schema']!r})")
-        fabric = Fabric(**{each.name: found["fabric"][each.name] for each in fields(Fabric)})
+        known = {each.name for each in fields(Fabric)}
+        fabric = Fabric(
+            **{name: found["fabric"][name] for name in found["fabric"] if name in known}
+        )
         points = [
             Point(
                 str(each["op"]),
