@@ -157,7 +157,23 @@ def _memory_balanced(
     held, columns = memory_balanced(elements, ranks)
     if not all(held):
         raise WorkloadError(f"{workload.name}: too few tables for {ranks} ranks, even in columns")
-    return tuple(tuple(Shard(number, columns=columns[number]) for number in own) for own in held)
+    return tuple(
+        tuple(Shard(number, columns=columns[number]) for number in own)
+        for own in _merged(held, columns)
+    )
+
+
+def _merged(held: list[list[int]], columns: dict[int, int]) -> list[list[int]]:
+    """Slices of a table that meet on a rank as one, where all its ranks have as many; `columns`
+    become as many fewer."""
+    merged = [list(own) for own in held]
+    for number, count in columns.items():
+        met = {own.count(number) for own in held if number in own}
+        if count == 1 or len(met) > 1 or met == {1}:
+            continue
+        columns[number] = count // met.pop()
+        merged = [list(dict.fromkeys(own)) if number in own else own for own in merged]
+    return merged
 
 
 def _planned(
