@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 
 from perfmodel.errors import UsageError
 from perfmodel.hardware.parts import Storage
@@ -53,7 +52,7 @@ class UserSide:
 
     def latency(self, queries_per_s: float) -> LoadLatency:
         """Of one query's reads, all handed over at once, beside those of the others."""
-        count = max(ceil(self.reads), 1)
+        count = max(self.reads, 1.0)
         one = Service(self.read_us, alone_us(self.drive))
         return latency_under(one, queries_per_s, batches_per_query=count)
 

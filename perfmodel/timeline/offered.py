@@ -68,13 +68,13 @@ def latency_under(
     rate_per_s: float,
     *,
     queries_per_batch: int = 1,
-    batches_per_query: int = 1,
+    batches_per_query: float = 1.0,
 ) -> LoadLatency:
     """Latency of Poisson queries at `rate_per_s`.
 
-    A batch starts when `queries_per_batch` have come; or a query is `batches_per_query` batches and
-    is answered with the last. `service` may depend on the rate of queries (a drive that is slower
-    the more it is asked). Raises `UsageError` for a rate or sizes that cannot be.
+    A batch starts when `queries_per_batch` have come; or a query is `batches_per_query` batches
+    (on average) and is answered with the last. `service` may depend on the rate of queries (a drive
+    that is slower the more it is asked). Raises `UsageError` for a rate or sizes that cannot be.
     """
     if not (rate_per_s > 0 and isfinite(rate_per_s)):
         raise UsageError(f"latency under load: a rate of {rate_per_s:g} per second")
