@@ -1,4 +1,4 @@
-"""Low precision: bytes of stored rows, what lookups and models gain by them, more complex models."""
+"""Low precision: bytes of stored rows, what lookups and models gain, more complex models."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def smaller(lab: Lab) -> Iterator[Figure]:
             "derived from row bytes; memory-bound: no published measurement",
             (
                 f"uniform lookups on {LOOKUP_DEVICE}: {LOOKUP}",
-                "dequantisation: see kernels/gpu/rows",
+                "instructions to unpack an element",
             ),
         )
     yield Figure(

@@ -33,16 +33,18 @@ def layers(
 ) -> tuple[Layer, ...]:
     """Parameters of an MLP whose widths, input first, are `widths`, stored as `dtype`.
 
-    `precisions`: of each layer, where they differ; quantised weights are stored so, and cannot be
-    trained.
+    `precisions`: of each layer, where they differ; weights are stored so where they are not
+    trained, which quantised ones cannot be.
     """
     made = []
     for number, (before, after) in enumerate(pairwise(widths)):
         own = precisions[number] if precisions else ""
         if own in QUANTISED and r.tape is not None:
             raise WorkloadError(f"layers of {own} can be evaluated, but not trained")
-        stored = own if own in QUANTISED else dtype
-        weight, bias = r.tensor((after, before), stored), r.tensor((after,), dtype)
+        half = own in HALF and r.tape is None
+        stored = own if own in QUANTISED or half else dtype
+        of_bias = own if half else "fp16" if own in QUANTISED else dtype
+        weight, bias = r.tensor((after, before), stored), r.tensor((after,), of_bias)
         if r.tape is not None:
             r.tape.parameter(weight)
             r.tape.parameter(bias)
