@@ -27,13 +27,18 @@ class Meeting:
 
 
 def find_meetings(
-    graphs: list[ExecutionGraph], shift_us: Floats, wheres: list[str]
+    graphs: list[ExecutionGraph],
+    shift_us: Floats,
+    wheres: list[str],
+    *,
+    whole: bool = False,
 ) -> list[Meeting]:
     """Match the collectives of every process group that two or more of the ranks recorded.
 
     `shift_us` is what the files say to add to each rank's clock. Ranks begin and end recording at
     different times, so sequences are laid side by side where their ends fit; where several ways
     fit (equal steps), the one on the files' clocks counts, else the one counted from the last.
+    `whole`: nothing is missing at either end, and equal sequences meet one by one.
     Raises `TraceError` where the names of a group's collectives nowhere fit.
     """
     found = [_by_group(graph) for graph in graphs]
@@ -42,7 +47,12 @@ def find_meetings(
         ranks = [index for index, groups in enumerate(found) if group in groups]
         if len(ranks) < 2:
             continue
-        meetings.append(_match([found[r][group] for r in ranks], ranks, graphs, shift_us, wheres))
+        sequences = [found[r][group] for r in ranks]
+        equal = whole and len({tuple(_labels(graphs[r], found[r][group])) for r in ranks}) == 1
+        if equal:
+            meetings.append(Meeting(np.array(ranks), np.stack(sequences, axis=1)))
+        else:
+            meetings.append(_match(sequences, ranks, graphs, shift_us, wheres))
     return [meeting for meeting in meetings if len(meeting.nodes)]
 
 
@@ -56,6 +66,10 @@ def _by_group(graph: ExecutionGraph) -> dict[str, Ints]:
     nodes = nodes[np.argsort(issued_us[nodes], kind="stable")]
     names = np.array([graph.process_groups.get(node, "") for node in nodes.tolist()], dtype=object)
     return {str(name): nodes[names == name] for name in set(names.tolist())}
+
+
+def _labels(graph: ExecutionGraph, nodes: Ints) -> list[str]:
+    return [graph.labels[node] for node in nodes.tolist()]
 
 
 def _match(

@@ -42,7 +42,7 @@ def merge(
         )
     offset = np.cumsum([0, *(len(graph) for graph in graphs)])[:-1]
     shift_us = (np.array(origins_ns, np.int64) - min(origins_ns)) / 1e3
-    meetings = find_meetings(graphs, shift_us, wheres)
+    meetings = find_meetings(graphs, shift_us, wheres, whole=modelled)
     aligned = shift_us if modelled else _aligned(graphs, meetings, shift_us)
     nodes = _stack_nodes(graphs, aligned)
     merged = ExecutionGraph(

@@ -26,6 +26,7 @@ def described(
     ranks: int,
     splits: tuple[Sequence[int], Sequence[int]] | None = None,
     nodes: int | None = None,
+    group: str = GROUP,
 ) -> dict[str, str]:
     """A collective's attributes: kind, group, elements sent and received, and how they split.
 
@@ -33,7 +34,7 @@ def described(
     """
     about = {
         "collective": kind,
-        "process_group": GROUP,
+        "process_group": group,
         "group_size": str(ranks),
         "dtype": sent.dtype,
         "in_elements": str(sent.elements),
@@ -70,11 +71,12 @@ def all_to_all_call(
     *,
     is_async: bool = False,
     nodes: int | None = None,
+    group: str = GROUP,
 ) -> None:
     """The collective itself: `c10d::alltoall_base_`."""
     splits, own = tuple(sizes), tuple(sent_sizes)
     r.begin("c10d::alltoall_base_", received, sent, None, splits, own, is_async, NO_TIMEOUT)
-    about = described("all_to_all", sent, received, len(splits), (own, splits), nodes)
+    about = described("all_to_all", sent, received, len(splits), (own, splits), nodes, group)
     collective(r, about, sent, received)
     r.end(None, about=about)
 
@@ -100,11 +102,13 @@ def even_all_to_all(
     all_to_all_call(r, sent, received, own, theirs, is_async=True, nodes=nodes)
 
 
-def among_linked(r: Recorder, kind: str, sent: Tensor, received: Tensor, ranks: int) -> None:
+def among_linked(
+    r: Recorder, kind: str, sent: Tensor, received: Tensor, ranks: int, group: str = GROUP
+) -> None:
     """`kind` (`reduce_scatter all_gather`) of `sent` into `received` among linked ranks."""
     name = {"reduce_scatter": "c10d::_reduce_scatter_base_", "all_gather": "c10d::_allgather_base_"}
     r.begin(name[kind], received, sent, None, True, NO_TIMEOUT)
-    about = described(kind, sent, received, ranks)
+    about = described(kind, sent, received, ranks, group=group)
     collective(r, about, sent, received)
     r.end(None, about=about)
 

@@ -15,7 +15,7 @@ from perfmodel.workload.eager.creation import to_dtype
 from perfmodel.workload.eager.pointwise import scalar_in_place
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.views import view
-from perfmodel.workload.parts.exchange import among_linked
+from perfmodel.workload.parts.exchange import GROUP, among_linked
 from perfmodel.workload.parts.pooled import Link, exchanged_rows, features_of
 from perfmodel.workload.run import Run
 from perfmodel.workload.tiered.source import POOLED, REDUCED, WITHIN, way_home
@@ -29,6 +29,7 @@ class _Sum:
 
     ranks: int
     wire: str
+    group: str = GROUP
     received: Tensor | None = None
     returned: Tensor | None = None
 
@@ -59,11 +60,17 @@ def brought(r: Recorder, run: Run, pooled: Tensor, way: str) -> Tensor:
     place = run.rank % run.linked
     alike = widths[place :: run.linked]
     if alike[run.rank // run.linked]:
-        pooled = _added_up(r, pooled, _Sum(run.linked, wire))
+        pooled = _added_up(r, pooled, _Sum(run.linked, wire, f"linked {run.rank // run.linked}"))
     else:
         pooled = _nothing(r, run.batch * run.groups)
     dims = tuple(map(sum, alike))
-    link = Link(run.batch, dims, run.rank // run.linked, nodes=run.groups)
+    link = Link(
+        run.batch,
+        dims,
+        run.rank // run.linked,
+        nodes=run.groups,
+        group=f"place {run.rank % run.linked}",
+    )
     out = exchanged_rows(r, pooled, link, wire)
     return features_of(r, out, [width for own in alike for width in own])
 
@@ -100,7 +107,7 @@ def _added_up(r: Recorder, pooled: Tensor, about: _Sum) -> Tensor:
     r.begin(REQUEST, pooled)
     sent = to_dtype(r, pooled, about.wire) if pooled.dtype != about.wire else pooled
     about.received = r.tensor((pooled.shape[0] // about.ranks, pooled.shape[1]), about.wire)
-    among_linked(r, "reduce_scatter", sent, about.received, about.ranks)
+    among_linked(r, "reduce_scatter", sent, about.received, about.ranks, about.group)
     r.end()
     token = r.tensor((1,))
     track(r, REQUEST, (pooled,), token, about)
@@ -121,7 +128,7 @@ def _wait_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     sent = to_dtype(r, gradient, about.wire) if gradient.dtype != about.wire else gradient
     samples, dim = gradient.shape
     about.returned = r.tensor((samples * about.ranks, dim), about.wire)
-    among_linked(r, "all_gather", sent, about.returned, about.ranks)
+    among_linked(r, "all_gather", sent, about.returned, about.ranks, about.group)
     return [r.tensor((1,))]
 
 
