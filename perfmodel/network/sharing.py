@@ -9,6 +9,7 @@ import numpy as np
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Device, Node
 from perfmodel.kernels.gpu.memory import ACHIEVED_FRAC
+from perfmodel.network.algorithms import MOST_RING_RANKS
 from perfmodel.network.calls import Calls, calls_of
 from perfmodel.network.fabric import fabric_of
 from perfmodel.ops.rows import Rows
@@ -36,7 +37,7 @@ short: its reads queue behind what the links wait for. Source: the shared A100 D
 us in the first half of exchanges at some 215 GB/s and none while ranks wait; in the V100 sets 1 to
 4 us at 68, on a rank of 128 whose network carries it 0.4 at some 15."""
 _TURNS = {"all_reduce": 2.0}
-"""How often a ring sends the payload; others once."""
+"""How often a ring sends the payload; others once, and where the switch adds up."""
 _EXCHANGES = ("all_to_all", "send_recv")
 
 
@@ -81,7 +82,8 @@ def taken(calls: Calls, duration_us: Floats, device: Device) -> Taken:
     late = np.where(np.isin(calls.op, _EXCHANGES), np.maximum(calls.ranks - 1, 1.0), 1.0)
     ops = calls.op.tolist()
     passes = np.array([_PASSES.get(op, _RING_PASSES) for op in ops])
-    turns = np.array([_TURNS.get(op, 1.0) for op in ops])
+    in_switch = calls.has_multicast & (calls.local > MOST_RING_RANKS)
+    turns = np.where(in_switch, 1.0, np.array([_TURNS.get(op, 1.0) for op in ops]))
     sent = calls.size_bytes * (calls.ranks - 1) / calls.ranks * turns
     gb_per_s = sent / np.maximum(duration_us, 1e-9) / 1e3
     reached = ACHIEVED_FRAC * device.hbm_gb_per_s

@@ -20,8 +20,10 @@ def _calls(machine: str, op: str, ranks: int) -> Calls:
 
 @pytest.mark.parametrize(
     ("machine", "ranks", "gb_per_s"),
-    [("dgx-1", 8, 150), ("dgx-1", 5, 150), ("dgx-1", 4, 112.5), ("dgx-1", 2, 37.5)]
-    + [("dgx-a100-80gb", 2, 300), ("dgx-h100", 4, 450)],
+    [
+        *(("dgx-1", 8, 150), ("dgx-1", 5, 150), ("dgx-1", 4, 112.5), ("dgx-1", 2, 37.5)),
+        *(("dgx-a100-80gb", 2, 300), ("dgx-h100", 4, 450)),
+    ],
 )
 def test_links_to_ranks_that_take_no_part_lie_idle(
     machine: str, ranks: int, gb_per_s: float
