@@ -53,7 +53,7 @@ class Fae:
                 hot_pipeline,
                 to_device_bytes=moved if both else 0.0,
                 to_host_bytes=moved if both else 0.0,
-                run_steps=2.0 * self.switch_every_steps * share if both else float("inf"),
+                run_steps=self._run_steps(share) if both else float("inf"),
             ),
             Phase("other", max(1.0 - share, 1e-12), cold.placement, deployment.pipeline),
         )
@@ -64,3 +64,10 @@ class Fae:
             pipeline=hot_pipeline,
             phases=tuple(phase for phase in phases if phase.steps_frac > 1e-9),
         )
+
+    def _run_steps(self, popular_frac: float) -> float:
+        """Steps with popular samples in a row: at least one, and one of the others between runs."""
+        if not self.switch_every_steps > 0:
+            raise WorkloadError(f"fae: switches every {self.switch_every_steps:g} steps")
+        asked = 2.0 * self.switch_every_steps * popular_frac
+        return max(asked, 1.0, popular_frac / (1.0 - popular_frac))

@@ -1,0 +1,230 @@
+"""Hotline, FAE and the hybrid: what they gather, where they gain, where not, what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfmodel.designs import DESIGNS, Deployment, Design, deployment_of
+from perfmodel.designs.fae import Fae
+from perfmodel.designs.gpu_only import GpuOnly
+from perfmodel.designs.hotline import Hotline
+from perfmodel.designs.hybrid import Hybrid
+from perfmodel.designs.popular import MIB, popular
+from perfmodel.errors import WorkloadError
+from perfmodel.graph.kinds import NodeKind
+from perfmodel.hardware import cluster
+from perfmodel.lowering import lower
+from perfmodel.lowering.piece import Piece
+from perfmodel.memory.tiers import tier_use
+from perfmodel.placement import MicroBatch, Pipeline
+from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.prediction.types import Result
+from perfmodel.workload import load_workload, op_graph
+
+BATCH = 65_536
+"""Large enough for kernels and copies to take longer than their launches."""
+ROWS = 1_000_000
+
+
+@cache
+def start(alpha: float = 1.05, batch: int = BATCH, top: int = 64, tables: int = 4) -> Deployment:
+    """Four tables of a million rows of 64 elements, on four V100."""
+    workload = load_workload("hotline-rm3").with_(
+        model__bottom_mlp=[64], model__top_mlp=[top, 1], table__rows=ROWS, table__alpha=alpha
+    )
+    workload = replace(workload, tables=workload.tables[:tables])
+    return deployment_of(workload, cluster("hotline-server"), batch)
+
+
+def predicted(design: Design, deployment: Deployment) -> Result:
+    return predict_deployment(design.apply(deployment)).results[0]
+
+
+def pieces(deployment: Deployment) -> list[Piece]:
+    graph = op_graph(
+        deployment.workload,
+        deployment.batch,
+        ranks=deployment.ranks,
+        placement=deployment.placement,
+        pipeline=deployment.pipeline,
+    )
+    return list(lower(graph, "cuda").pieces)
+
+
+def test_what_is_not_hot_is_gathered_once_and_comes_back() -> None:
+    found = Hotline(hot_mib=100).apply(start())
+    per_rank = BATCH // 4
+    popular_frac = found.pipeline.micro_batches[0].samples_frac
+    gathers = [piece for piece in pieces(found) if piece.op == "host_gather"]
+    applied = [piece for piece in pieces(found) if piece.op == "host_apply"]
+    assert len(gathers) == len(applied) == 1
+    assert gathers[0].dims["lookups"] == applied[0].dims["lookups"]
+    cold = 0.0
+    for table, placed in zip(found.workload.tables, found.placement.tables, strict=True):
+        cold += per_rank * (1 - float(table.popularity().covered_frac(placed.hot_rows)))
+    assert 0.5 * cold < gathers[0].dims["lookups"] <= cold
+    looked_up = [piece for piece in pieces(found) if piece.op == "tbe" and piece.direction == "fwd"]
+    assert [piece.dims["batch"] for piece in looked_up] == pytest.approx(
+        [popular_frac * per_rank, (1 - popular_frac) * per_rank], abs=1
+    )
+
+
+def test_popular_samples_alone_leave_host_memory_alone() -> None:
+    found = popular(start(), 100 * MIB)
+    hot = start().with_(
+        placement=found.placement, pipeline=Pipeline((MicroBatch(1.0, popular=True),))
+    )
+    assert not [piece for piece in pieces(hot) if piece.op.startswith("host_")]
+
+
+def test_gathering_is_beside_the_step_and_no_work_of_the_device() -> None:
+    found = Hotline(hot_mib=100).apply(start())
+    alone = replace(found.pipeline, rows_beside=False, writes_behind=False)
+    waits = predict_deployment(found.with_(pipeline=alone)).results[0]
+    beside = predict_deployment(found).results[0]
+    assert beside.step_us < waits.step_us
+    graph = beside.timeline.graph
+    offloads = graph.nodes_.kind == NodeKind.OFFLOAD
+    names = {graph.resources[at] for at in graph.nodes_.resource[offloads].tolist()}
+    assert offloads.any()
+    assert all(name.endswith("host_memory") for name in names)
+
+
+def test_without_reuse_nothing_is_gained() -> None:
+    plain = start(0.0)
+    hybrid = predicted(Hybrid(), plain)
+    assert predicted(Fae(hot_mib=10), plain).step_us == pytest.approx(hybrid.step_us, rel=1e-3)
+    assert predicted(Hotline(hot_mib=10), plain).step_us > 0.98 * hybrid.step_us
+    assert popular(plain, 10 * MIB).popular_frac < 1e-6
+
+
+@pytest.mark.parametrize("design", [Hotline(hot_mib=20), Fae(hot_mib=20, inputs=1e9)])
+def test_the_gain_rises_with_skew(design: Design) -> None:
+    gains = [
+        predicted(Hybrid(), start(alpha)).step_us / predicted(design, start(alpha)).step_us
+        for alpha in (0.0, 0.6, 0.9)
+    ]
+    assert gains[0] < gains[1] < gains[2]
+
+
+@pytest.mark.parametrize("design", [Hotline(hot_mib=20), Fae(hot_mib=20, inputs=1e9)])
+def test_the_gain_fades_where_dense_work_dominates(design: Design) -> None:
+    gains = [
+        predicted(Hybrid(), start(top=width)).step_us / predicted(design, start(top=width)).step_us
+        for width in (64, 4_096, 16_384)
+    ]
+    assert gains[0] > gains[1] > gains[2] > 1
+    assert gains[2] < 1.2
+
+
+@pytest.mark.parametrize("design", [Hotline, Fae])
+def test_more_hot_rows_never_hurt(design: Callable[..., Design]) -> None:
+    """But for what gradients of more hot rows take between GPUs."""
+    steps = [predicted(design(hot_mib=size), start()).step_us for size in (2, 20, 200)]
+    assert steps[1] < 1.02 * steps[0]
+    assert steps[2] < 1.02 * steps[1]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(0.5, 500), st.floats(0.0, 1.3))
+def test_the_budget_is_kept(hot_mib: float, alpha: float) -> None:
+    found = Hotline(hot_mib=hot_mib).apply(start(round(alpha, 2)))
+    device, host = tier_use(found.workload, found.placement, found.machine)
+    assert device.caches_bytes <= hot_mib * MIB + 4 * 4 * 64
+    assert host.tables_bytes == 4 * ROWS * 64 * 4
+    shares = [part.samples_frac for part in found.pipeline.micro_batches]
+    assert sum(shares) == pytest.approx(1)
+
+
+def test_steps_of_both_kinds_and_what_moves_between_them() -> None:
+    fae = Fae(hot_mib=100, switch_every_steps=64)
+    found = fae.apply(start())
+    both = predicted(fae, start())
+    hot, cold = found.phases
+    single = [
+        predict_deployment(
+            found.with_(placement=phase.placement, pipeline=phase.pipeline, phases=())
+        ).results[0]
+        for phase in found.phases
+    ]
+    weighed = sum(
+        phase.steps_frac * each.step_us for phase, each in zip(found.phases, single, strict=True)
+    )
+    assert hot.steps_frac + cold.steps_frac == pytest.approx(1)
+    assert both.bound_by is not None
+    switch_us = both.bound_by["switch"]
+    assert both.step_us == pytest.approx(weighed + switch_us)
+    pcie_us = 2 * hot.to_device_bytes / (found.machine.node.device.host_gb_per_s * 1e3)
+    assert switch_us > pcie_us / 128
+    rarely = predicted(replace(fae, switch_every_steps=640), start())
+    assert rarely.step_us == pytest.approx(weighed + switch_us / 10)
+    never_alone = replace(fae, switch_every_steps=0.01).apply(start()).phases[0]
+    assert never_alone.run_steps >= 1
+    path = both.critical_path
+    assert [piece.name for piece in path] == ["popular", "other", "switch"]
+    assert sum(piece.duration_us for piece in path) == pytest.approx(both.step_us)
+
+
+def test_a_measured_share_of_popular_samples_counts() -> None:
+    least, most = (
+        Hotline(hot_mib=20, popular_frac=share).apply(start()).pipeline.micro_batches[0]
+        for share in (0.2, 0.6)
+    )
+    assert (least.samples_frac, most.samples_frac) == (0.2, 0.6)
+
+
+def test_learning_on_fewer_inputs_finds_fewer_popular_samples() -> None:
+    shares = [
+        Fae(hot_mib=20, inputs=1e6, sampled_frac=frac).apply(start()).phases[0].steps_frac
+        for frac in (0.001, 0.05, 1.0)
+    ]
+    assert shares[0] < shares[1] < shares[2]
+
+
+def test_the_host_does_more_table_by_table() -> None:
+    small = start(batch=1024)
+    by_operators, at_once = (
+        predicted(Hybrid(pooled_on=how), small).step_us for how in ("operators", "host")
+    )
+    assert by_operators > at_once
+
+
+def test_small_tables_can_stay_on_devices() -> None:
+    found = Hybrid(device_table_bytes=ROWS * 64 * 4).apply(start())
+    assert {table.tier for table in found.placement.tables} == {"hbm"}
+    assert {table.tier for table in Hybrid().apply(start()).placement.tables} == {"host"}
+    back = GpuOnly().apply(Hybrid().apply(start())).placement.tables
+    assert {(table.tier, table.pooled_on) for table in back} == {("hbm", "device")}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "word"),
+    [
+        ("hotline", {"hot_mib": 0.0}, "at least a row of each"),
+        ("hotline", {"hot_mib": float("nan")}, "at least a row of each"),
+        ("hotline", {"popular_frac": 1.5}, "1.5 of popular samples"),
+        ("hotline", {"popular_frac": -0.5}, "-0.5 of popular samples"),
+        ("fae", {"sampled_frac": 0.0}, "learned on 0 of the inputs"),
+        ("fae", {"inputs": -1.0}, "learned on"),
+        ("fae", {"switch_every_steps": 0.0}, "every 0 steps"),
+        ("hybrid", {"device_table_bytes": -1.0}, "-1 bytes"),
+        ("hybrid", {"pooled_on": "nobody"}, "host or operators"),
+    ],
+)
+def test_settings_that_cannot_be(name: str, changes: dict[str, Any], word: str) -> None:
+    with pytest.raises(WorkloadError, match=word.replace(".", r"\.")):
+        DESIGNS[name](**changes).apply(start())
+
+
+def test_hot_rows_beyond_device_memory_are_refused() -> None:
+    whole = load_workload("hotline-rm3")
+    large = deployment_of(whole, cluster("hotline-server"), 4096)
+    with pytest.raises(WorkloadError, match="hot rows"):
+        predict_deployment(Hotline(hot_mib=40_000).apply(large))
