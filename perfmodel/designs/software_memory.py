@@ -39,6 +39,7 @@ class SoftwareMemory:
     policy: str = "lru"
     rows_ahead: bool = True
     writes_behind: bool = True
+    device_cache_gib: float = 0.0
     items_per_query: int = 1
     pooled_frac: float = 0.0
 
@@ -51,6 +52,11 @@ class SoftwareMemory:
             raise WorkloadError(
                 f"software_memory: {self.items_per_query} items per query, of which "
                 f"{self.pooled_frac:g} are found pooled: expected at least 1, and a share below 1"
+            )
+        if not 0 <= self.device_cache_gib < self.cache_gib:
+            raise WorkloadError(
+                f"software_memory: a cache of {self.device_cache_gib:g} GiB on the device: "
+                f"expected less than the host's {self.cache_gib:g} GiB"
             )
         if not self.keep_gib >= 0:
             raise WorkloadError(f"software_memory: {self.keep_gib:g} GiB of tables that stay")
@@ -81,14 +87,14 @@ class SoftwareMemory:
                 f"software_memory: {total * deployment.ranks / 1e9:.4g} GB of tables are larger "
                 f"than {node.drives} {node.storage.name} on each of {machine.nodes} nodes"
             )
-        cache = RowCache("rows in host memory", "host", cache_bytes, self.policy)
+        caches = self._caches()
+        place = {
+            "tier": "storage",
+            "pooled_on": "host" if len(caches) == 1 else "device",
+            "caches": tuple(cache.name for cache in caches),
+        }
         placement = deployment.placement.edited(
-            lambda number, _: (
-                {"tier": "storage", "pooled_on": "host", "caches": (cache.name,)}
-                if number in moved
-                else {}
-            ),
-            caches=(cache,),
+            lambda number, _: place if number in moved else {}, caches=caches
         )
         pipeline = replace(
             deployment.pipeline, rows_ahead=self.rows_ahead, writes_behind=self.writes_behind
@@ -101,6 +107,14 @@ class SoftwareMemory:
         return deployment.with_(
             note, workload=workload, machine=machine, placement=placement, pipeline=pipeline
         )
+
+    def _caches(self) -> tuple[RowCache, ...]:
+        """The device's, where there is one, and the host's."""
+        in_host = RowCache("rows in host memory", "host", self.cache_gib * GIB, self.policy)
+        if not self.device_cache_gib:
+            return (in_host,)
+        size = self.device_cache_gib * GIB
+        return (RowCache("rows in device memory", "hbm", size, "set_associative"), in_host)
 
     def _asked(self, deployment: Deployment, moved: frozenset[int]) -> Workload:
         """The workload with what of the moved tables is really looked up."""

@@ -9,6 +9,7 @@ import pytest
 
 from perfmodel.designs.default import deployment_of
 from perfmodel.designs.deployment import Deployment
+from perfmodel.designs.hits import tier_hits
 from perfmodel.designs.software_memory import SoftwareMemory, table_bytes
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load, node_of
@@ -102,6 +103,29 @@ def test_as_many_rows_are_written_as_are_read(plain: Deployment) -> None:
     assert rows["tier::storage_read"] == rows["tier::storage_write"]
     slower = predict_deployment(found).results[0].step_us
     assert slower > step_us(SoftwareMemory("p3700", 1, cache_gib=1.0).apply(plain))
+
+
+def test_a_cache_on_the_device_leaves_less_to_the_host(plain: Deployment) -> None:
+    """Three tiers: what the device's cache misses, host memory or a drive has."""
+    host_only = SoftwareMemory("p3700", 1, cache_gib=4.0)
+    both = replace(host_only, device_cache_gib=1.0)
+    found = both.apply(plain.with_(train=True))
+    shares = tier_hits(found).overall
+    assert list(shares) == ["hbm", "host", "storage"]
+    assert sum(shares.values()) == pytest.approx(1.0)
+    assert shares["storage"] == pytest.approx(
+        tier_hits(host_only.apply(plain)).overall["storage"], rel=1e-6
+    )
+    graph = op_graph(
+        found.workload, found.batch, placement=found.placement, pipeline=found.pipeline
+    )
+    rows = {op.name: op.attributes for op in graph.ops if op.name.startswith("tier::")}
+    assert rows["tier::storage_read"]["rows"] == rows["tier::storage_write"]["rows"]
+    assert rows["tier::host_gather"]["lookups"] == rows["tier::host_scatter"]["lookups"]
+    larger = step_us(replace(both, device_cache_gib=3.0).apply(plain))
+    assert larger <= step_us(both.apply(plain))
+    with pytest.raises(WorkloadError, match="less than the host's"):
+        replace(both, device_cache_gib=8.0)
 
 
 def test_on_processors_alone(plain: Deployment) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 from perfmodel.graph.ops import Tensor
 from perfmodel.workload.eager.batched import Batched, look_up
@@ -29,8 +30,8 @@ class KeptByKernels:
     host_rows: Tensor
 
     @classmethod
-    def of(cls, r: Recorder, group: Group) -> KeptByKernels:
-        tables, use = table_batched(r, group), _use(group)
+    def of(cls, r: Recorder, group: Group) -> Self:
+        tables, use = table_batched(r, group), device_use(group)
         slots = max(round(use.held_rows), WAYS)
         width = max(round(use.row_bytes / 4), 1)
         cached = r.tensor((slots * width,), group.placed.dtype)
@@ -44,27 +45,33 @@ class KeptByKernels:
 
     def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
         """Rows that miss, found by the distinct keys."""
-        use = _use(group)
-        about = _about(use, self.state)
+        use = device_use(group)
+        with r.with_attributes(ahead(group, FETCH_STREAM)):
+            self.find(r, use, keys, use.missed_rows)
+
+    def find(self, r: Recorder, use: Use, keys: Jagged, moved_rows: float) -> None:
+        """The distinct keys, those of them that miss; `moved_rows` come over the bus."""
+        about = _about(use, self.state) | {"missed_rows": repr(moved_rows)}
         linear = r.tensor(keys.values.shape, "int64")
         name = "fbgemm::linearize_cache_indices"
         given = (self.host_rows, self.tables.hash_sizes, linear, self.state, self.tables.weights)
-        with r.with_attributes(ahead(group, FETCH_STREAM)):
-            r.leaf(name, (self.tables.hash_sizes, keys.values), linear)
-            r.leaf(f"fbgemm::{_short(use)}_cache_populate", given, self.tables.weights, about=about)
+        r.leaf(name, (self.tables.hash_sizes, keys.values), linear)
+        r.leaf(f"fbgemm::{_short(use)}_cache_populate", given, self.tables.weights, about=about)
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         about = lookups(group.tables, group.samples).to_attributes()
         places = r.tensor(keys.values.shape, "int32")
         given = (keys.values, self.state)
-        r.leaf("fbgemm::lxu_cache_lookup", given, places, about=_about(_use(group), self.state))
+        r.leaf(
+            "fbgemm::lxu_cache_lookup", given, places, about=_about(device_use(group), self.state)
+        )
         tables = with_attributes(self.tables, about)
         return look_up(r, tables, keys.values, offsets(r, keys), group.samples)
 
 
-def _use(group: Group) -> Use:
-    (name,) = group.placed.caches
-    return use_of(group, name)
+def device_use(group: Group) -> Use:
+    """What a batch finds in the first of the caches, the device's."""
+    return use_of(group, group.placed.caches[0])
 
 
 def _short(use: Use) -> str:
