@@ -48,8 +48,26 @@ class Composed:
 
 def _applied(designs: Sequence[Design], deployment: Deployment) -> Deployment:
     for design in designs:
-        deployment = design.apply(deployment)
+        deployment = _in_phases(design, deployment)
     return deployment
+
+
+def _in_phases(design: Design, deployment: Deployment) -> Deployment:
+    """`deployment` under `design`: of steps of several kinds, each kind."""
+    if not deployment.phases:
+        return design.apply(deployment)
+    whole = replace(deployment, phases=())
+    found = [
+        design.apply(replace(whole, placement=phase.placement, pipeline=phase.pipeline))
+        for phase in deployment.phases
+    ]
+    if any(each.phases for each in found):
+        raise WorkloadError("designs: steps that are of several kinds already")
+    phases = tuple(
+        replace(phase, placement=each.placement, pipeline=each.pipeline)
+        for phase, each in zip(deployment.phases, found, strict=True)
+    )
+    return replace(found[0], phases=phases)
 
 
 def composed(text: str, settings: Settings | None = None) -> Composed:

@@ -35,6 +35,8 @@ class Fae:
     def apply(self, deployment: Deployment) -> Deployment:
         if not 0.0 < self.sampled_frac <= 1.0:
             raise WorkloadError(f"fae: learned on {self.sampled_frac:g} of the inputs")
+        if len(deployment.pipeline.micro_batches) > 1:
+            raise WorkloadError("fae: mini-batches of one kind of samples are not parted again")
         found = popular(
             deployment,
             self.hot_mib * MIB,

@@ -17,7 +17,8 @@ class Hybrid:
     """Tables in host memory, looked up and updated by the CPU; dense layers data-parallel on GPUs.
 
     Tables of at most `device_table_bytes` (fp32 rows) stay where they are. `pooled_on` the host's
-    `operators` of PyTorch, table by table, or in one call for all tables by the `host`.
+    `operators` of PyTorch, table by table, or in one call for all tables by the `host`. On one node
+    its GPUs share the host's tables; on several each rank's host has those of its shards.
 
     Source: the baseline of Hotline and FAE (Adnan et al. 2024 and 2022), as their abstracts and
     the published DLRM code have it.
@@ -38,13 +39,8 @@ class Hybrid:
             size = tables[number].rows * row_bytes("fp32", tables[number].dim)
             if size <= self.device_table_bytes:
                 return {}
-            return {
-                "sharding": "data_parallel",
-                "ranks": ranks,
-                "tier": "host",
-                "pooled_on": self.pooled_on,
-                "caches": (),
-                "hot_rows": 0,
-            }
+            found = {"tier": "host", "pooled_on": self.pooled_on, "caches": (), "hot_rows": 0}
+            shared = {"sharding": "data_parallel", "ranks": ranks}
+            return {**found, **(shared if deployment.machine.nodes == 1 else {})}
 
         return deployment.with_(placement=deployment.placement.edited(edit))

@@ -50,8 +50,13 @@ def popular(
     many hits stand for them. `popular_frac` is a measured share of popular
     samples; without it, lookups of a sample are taken as independent.
 
-    Raises `WorkloadError` for a budget that holds no row of some table, and a share that cannot be.
+    Raises `WorkloadError` for a budget that holds no row of some table, a share that cannot be, and
+    several nodes, whose hosts would each have a copy of all rows.
     """
+    if deployment.machine.nodes > 1:
+        raise WorkloadError(
+            f"hot rows: {deployment.machine.nodes} nodes: the other rows lie in one host's memory"
+        )
     tables, dtypes = deployment.workload.tables, [t.dtype for t in deployment.placement.tables]
     accesses = [
         TableAccess(

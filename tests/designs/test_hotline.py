@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.designs import DESIGNS, Deployment, Design, deployment_of
+from perfmodel.designs.composed import composed
 from perfmodel.designs.fae import Fae
 from perfmodel.designs.gpu_only import GpuOnly
 from perfmodel.designs.hotline import Hotline
@@ -221,6 +222,22 @@ def test_small_tables_can_stay_on_devices() -> None:
 def test_settings_that_cannot_be(name: str, changes: dict[str, Any], word: str) -> None:
     with pytest.raises(WorkloadError, match=word.replace(".", r"\.")):
         DESIGNS[name](**changes).apply(start())
+
+
+def test_several_nodes_share_no_host() -> None:
+    several = start().with_(machine=cluster("hotline-server", 2))
+    with pytest.raises(WorkloadError, match="2 nodes"):
+        Hotline().apply(several)
+    found = Hybrid().apply(several).placement.tables
+    assert {table.sharding for table in found} == {"table_wise"}
+
+
+def test_designs_on_top_of_steps_of_two_kinds_apply_to_both() -> None:
+    found = composed("fae+gpu_only").apply(start())
+    tiers = {table.tier for phase in found.phases for table in phase.placement.tables}
+    assert tiers == {"hbm"}
+    with pytest.raises(WorkloadError, match="not parted again"):
+        composed("hotline+fae").apply(start())
 
 
 def test_hot_rows_beyond_device_memory_are_refused() -> None:
