@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.economics import IDLE_FRAC, Activity, Prices, running
+from perfmodel.economics import Activity, Prices, running
+from perfmodel.economics.parts import IDLE_FRAC
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Cluster, Node, cluster, device, host, load, node_of
 
