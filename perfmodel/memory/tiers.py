@@ -74,9 +74,18 @@ def tier_use(
     Tables in host memory or on drives that are `data_parallel` are there once per node, for all
     its ranks. A cache takes its capacity once per rank, in an adapter once per adapter. With
     `train`, the optimizer's state lies with the rows. Of all else in device memory only what the
-    driver takes is known here (`with_activations`).
+    driver takes is known here (`with_activations`). Raises `WorkloadError` for a placement of other
+    tables, and for one that trains what ranks of a node share in several nodes at once: no gradient
+    goes from host to host.
     """
     node = machine.node
+    if len(placement.tables) != len(workload.tables):
+        raise WorkloadError(
+            f"placement: it is of {len(placement.tables)} tables, {workload.name} has "
+            f"{len(workload.tables)}"
+        )
+    if train and machine.nodes > 1:
+        _require_one_copy(placement, machine.nodes)
     ranks = _Ranks(node.gpus, machine.gpus, workload.training.table_optimizer if train else None)
     device = TierUse(
         DRAM if node.device.target == "cpu" else HBM,
@@ -140,6 +149,15 @@ class _Ranks:
     per_node: int
     count: int
     optimizer: str | None
+
+
+def _require_one_copy(placement: Placement, nodes: int) -> None:
+    for number, placed in enumerate(placement.tables):
+        if placed.tier != HBM and placed.sharding == "data_parallel":
+            raise WorkloadError(
+                f"placement: tables[{number}]: trained in the {_WORDS[placed.tier]} of {nodes} "
+                "nodes at once: shard it over their ranks"
+            )
 
 
 def _row_bytes(table: Table, placed: TablePlacement, optimizer: str | None) -> float:

@@ -48,7 +48,9 @@ def test_the_optimizers_state_lies_with_the_rows(optimizer: str, state: int) -> 
 
 def test_what_all_ranks_of_a_node_share_is_there_once_per_node() -> None:
     shared = Placement((TablePlacement("data_parallel", ALL, tier="host"),) * TABLES)
-    assert uses(shared)["host"].tables_bytes == TABLES * ROWS * DIM * 4
+    assert uses(shared, train=False)["host"].tables_bytes == TABLES * ROWS * DIM * 4
+    with pytest.raises(WorkloadError, match=r"tables\[0\]: trained in the host memory of 2 nodes"):
+        uses(shared)
     replicas = Placement((TablePlacement("data_parallel", ALL),) * TABLES)
     assert uses(replicas)["hbm"].tables_bytes == TABLES * ROWS * DIM * 4
 

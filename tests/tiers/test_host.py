@@ -9,7 +9,7 @@ from perfmodel.duration import durations_of, explanations_of
 from perfmodel.hardware import Cluster, cluster
 from perfmodel.ops.rows import Rows
 from perfmodel.tiers.host_bus import read_gb_per_s
-from perfmodel.tiers.host_memory import CALL_US, STREAM_FRAC, rank_gb_per_s
+from perfmodel.tiers.host_memory import CALL_US, ROW_US, STREAM_FRAC, rank_gb_per_s
 
 MILLION = 1e6
 POOL = {"op": "host_pool", "lookups": MILLION, "row_bytes": 256.0, "bags": 1e5, "dim": 64.0}
@@ -54,10 +54,18 @@ def test_half_the_memory_bandwidth_is_half_as_fast(row: dict[str, object]) -> No
     assert half == pytest.approx(2 * whole)
 
 
-def test_few_cores_wait_for_lines() -> None:
+def test_few_cores_move_little() -> None:
     why = explanations_of(Rows.of([POOL]), with_host(cores=4))[0]
-    assert why.bound_by == "latency"
+    assert why.bound_by == "cores"
+    assert why.terms["cores_us"] == pytest.approx(MILLION * 256 / 25 / 1e3)
     assert explanations_of(Rows.of([POOL]), machine())[0].bound_by == "memory"
+
+
+def test_short_rows_cost_a_core_as_much_as_longer_ones() -> None:
+    one = with_host(cores=4)
+    short, longer = us({**POOL, "row_bytes": 16.0}, one), us({**POOL, "row_bytes": 128.0}, one)
+    assert short == pytest.approx(longer)
+    assert short - CALL_US == pytest.approx(MILLION * ROW_US)
 
 
 def test_repeated_rows_are_updated_once() -> None:
