@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STEP_FRAC = 0.1
+HALVED = ("batch", "nodes", "workload.batch")
+"""Numbers that ranks must be able to share: they go to half and to double."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,12 @@ class Sensitivity:
         own = [each for each in self.moved if each.objective == name]
         if not own:
             raise UsageError(f"no sensitivity of {name}")
-        far = max(each.high / each.base for each in own)
         return tornado_figure(
-            [f"{each.axis} ({each.base:,.6g})" for each in own],
+            [f"{each.axis}: {each.low:,.4g} to {each.high:,.4g}" for each in own],
             np.array([each.low_pct for each in own]),
             np.array([each.high_pct for each in own]),
-            title=f"{OBJECTIVES[name].text}: each figure {far - 1:.0%} less and more",
-            label="change (%)",
+            title=f"What moves {OBJECTIVES[name].text}",
+            label="change (%) where the axis goes down and up",
         )
 
 
@@ -87,7 +88,8 @@ def sensitivity(spec: Spec, step_frac: float = STEP_FRAC) -> Sensitivity:
     """Elasticities of all objectives at the base point of a sweep (`around.base_of`).
 
     Each numeric axis moves to `1 / (1 + step_frac)` and `1 + step_frac` times its base; whole
-    numbers by at least one. Raises `UsageError` where no axis has numbers.
+    numbers by at least one, those of `HALVED` to half and double. Raises `UsageError` where no
+    axis has numbers.
     """
     base = base_of(spec)
     axes = numeric_axes(spec, base)
@@ -98,10 +100,7 @@ def sensitivity(spec: Spec, step_frac: float = STEP_FRAC) -> Sensitivity:
             raise UsageError(
                 f"{spec.where}: axis {axis} is {value:g}: elasticities need it above 0"
             )
-        low, high = value / (1 + step_frac), value * (1 + step_frac)
-        if isinstance(value, int):
-            low, high = min(round(low), value - 1), max(round(high), value + 1)
-            low = max(low, 1)
+        low, high = _ends(axis, value, step_frac)
         ends.append((low, high))
         rows += [base | {axis: low}, base | {axis: high}]
     found = figures_at(spec, rows)
@@ -119,6 +118,15 @@ def sensitivity(spec: Spec, step_frac: float = STEP_FRAC) -> Sensitivity:
     place = {name: at for at, name in enumerate(found)}
     order = sorted(moved, key=lambda each: (place[each.objective], -abs(_effect(each))))
     return Sensitivity(base, order)
+
+
+def _ends(axis: str, value: float, step_frac: float) -> tuple[float, float]:
+    if axis in HALVED:
+        return max(int(value) // 2, 1), int(value) * 2
+    low, high = value / (1 + step_frac), value * (1 + step_frac)
+    if isinstance(value, int):
+        return max(min(round(low), value - 1), 1), max(round(high), value + 1)
+    return low, high
 
 
 def _effect(moved: Moved) -> float:

@@ -83,8 +83,9 @@ def tornado_figure(
     with look():
         figure = new_figure(_WIDTH_IN, 1.3 + _BAR_IN * len(order))
         axes = figure.subplots()
-        axes.barh(place, low[order], color=_ORANGE, height=0.7, label="less of it")
-        axes.barh(place, high[order], color=_BLUE, height=0.7, label="more of it")
+        half = 0.36
+        axes.barh(place + half / 2, low[order], color=_ORANGE, height=half, label="less of it")
+        axes.barh(place - half / 2, high[order], color=_BLUE, height=half, label="more of it")
         axes.axvline(0.0, color=INK, linewidth=0.8)
         axes.set_yticks(place, [names[at] for at in order.tolist()])
         axes.set_title(title)
