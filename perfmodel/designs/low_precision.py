@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from perfmodel.designs.deployment import DESIGNS, Deployment
 from perfmodel.designs.precision_search import Search, search
+from perfmodel.designs.rounding import error_of
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.stored_rows import QUANTISED, row_bytes
 
@@ -32,6 +33,13 @@ class LowPrecision:
     layer_dtypes: tuple[str, ...] = ("fp16", "int8")
     row_dtypes: tuple[str, ...] = ("fp16", "int8")
     exchange: str = "fp16"
+
+    def __post_init__(self) -> None:
+        for what, dtypes in (("layer_dtypes", self.layer_dtypes), ("row_dtypes", self.row_dtypes)):
+            for dtype in dtypes:
+                error_of(dtype)
+                if (what, dtype) in (("layer_dtypes", "int4"), ("row_dtypes", "tf32")):
+                    raise WorkloadError(f"low_precision: {what}: {dtype} is none of them")
 
     def search(self, deployment: Deployment) -> Search:
         """What each layer and table takes, and what keeps it from fewer bits."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from perfmodel.designs.adapter_rows import balanced_bytes, worth_asking, worth_writing
 from perfmodel.designs.deployment import DESIGNS, Deployment
 from perfmodel.errors import PerfmodelError, WorkloadError
 from perfmodel.hardware import Cluster, Nic, load
 from perfmodel.locality import POLICIES
 from perfmodel.locality.reorder import ORDERS
-from perfmodel.ops.stored_rows import row_bytes
 from perfmodel.placement import RowCache
 from perfmodel.tiers.nic import NIC_CACHES
 from perfmodel.tiers.nic.order import AS_THEY_COME
@@ -30,6 +29,8 @@ class SmartNic:
     whose answers it spares; else for all that it finds, which spares device reads alone. Which
     share is whose is not published: assumed half.
 
+    `only_if_worth`: rows of other ranks only of tables whose bags an adapter adds up sooner than
+    their sums come over the wire; own rows as many as it looks up while the device does the rest.
     In training a remote cache holds only rows that a rank's batch looks up `kept_lookups` times or
     more, of tables where that spares as many answers as it takes writes: each step writes every row
     that it changed through to every adapter. assumed: 1, where a write costs what a lookup saves. A
@@ -44,6 +45,7 @@ class SmartNic:
     order: str = AS_THEY_COME
     hits_by: str = "learned"
     whole_bags: bool = True
+    only_if_worth: bool = True
     kept_lookups: float = 1.0
     kept_in_training: bool = False
 
@@ -80,12 +82,21 @@ class SmartNic:
         sizes = {"nic_local": 1.0 - self.remote_frac, "nic_remote": self.remote_frac}
         sizes = {at: total * share for at, share in sizes.items()}
         policies = dict.fromkeys(sizes, self.policy)
-        shared = [float("inf") if is_served else 0.0 for is_served in served]
+        shared = list(served)
+        deployment = deployment.with_(machine=machine)
+        if self.only_if_worth:
+            pays = worth_asking(deployment)
+            shared = [each and worth for each, worth in zip(shared, pays, strict=True)]
+            sizes["nic_local"] = min(sizes["nic_local"], balanced_bytes(deployment, served))
         if deployment.train:
-            shared = worth_writing(deployment, served, self.kept_lookups)
-            sizes["nic_remote"] = min(sizes["nic_remote"], sum(shared))
+            hot = worth_writing(deployment, self.kept_lookups)
+            shared = [each and size > 0 for each, size in zip(shared, hot, strict=True)]
+            most = sum(size for each, size in zip(shared, hot, strict=True) if each)
+            sizes["nic_remote"] = min(sizes["nic_remote"], most)
             sizes["nic_local"] *= self.kept_in_training
             policies["nic_remote"] = "static"
+        if not any(shared):
+            sizes["nic_remote"] = 0.0
         caches = tuple(
             RowCache(
                 at,
@@ -100,7 +111,10 @@ class SmartNic:
             if size > 0
         )
         if not caches:
-            raise WorkloadError("smartnic: no row is popular enough to be worth a write per step")
+            raise WorkloadError(
+                "smartnic: no row is worth a place in the adapters: their memory is no faster than "
+                "what it would spare, or rows are written as often as they are looked up"
+            )
         names = tuple(cache.name for cache in caches)
         own = tuple(name for name in names if name != "nic_remote")
         placement = deployment.placement.edited(
@@ -111,7 +125,7 @@ class SmartNic:
             f"smartnic: rows in each adapter: {held}; assumed: partial sums added in the adapter, "
             "rows written through"
         )
-        return deployment.with_(note, placement=placement, machine=machine)
+        return deployment.with_(note, placement=placement)
 
     def _bytes(self, machine: Cluster) -> float:
         """Of rows on each rank's share of the adapters."""
@@ -125,22 +139,6 @@ class SmartNic:
                 f"{memory / 2**30:.3g} GiB per rank"
             )
         return asked
-
-
-def worth_writing(deployment: Deployment, served: Sequence[bool], lookups: float) -> list[float]:
-    """Per table, bytes of the rows that each rank's batch looks up so often or more; 0 where bags
-    that find all of their rows among them are fewer than these rows."""
-    found = []
-    samples = deployment.batch // deployment.ranks
-    pairs = zip(deployment.workload.tables, deployment.placement.tables, served, strict=True)
-    for table, placed, is_served in pairs:
-        popularity = table.popularity()
-        is_hot = popularity.chance * table.lookups(samples) >= lookups
-        rows, share = float(popularity.rows[is_hot].sum()), float(popularity.share[is_hot].sum())
-        spared = samples * (share if table.key_rows else share ** max(table.pooling, 1.0))
-        is_worth = is_served and spared > rows * lookups
-        found.append(rows * float(row_bytes(placed.dtype, table.dim)) if is_worth else 0.0)
-    return found
 
 
 def with_adapter(machine: Cluster, name: str) -> Cluster:

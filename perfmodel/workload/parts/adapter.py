@@ -59,11 +59,13 @@ class AdapterUse:
             for rank, shards in enumerate(run.plan.shards)
         ]
 
-    def received_lookups(self, run: Run) -> int:
-        """Indices of all ranks' samples for the own shards."""
+    def received_split(self, run: Run) -> list[int]:
+        """Indices of each rank's samples for the own shards."""
         own = run.plan.shards[run.rank]
-        others = sum(self._asked(run, shard, True) for shard in own)
-        return round(sum(self._asked(run, s, False) for s in own) + (run.ranks - 1) * others)
+        return [
+            round(sum(self._asked(run, shard, rank != run.rank) for shard in own))
+            for rank in range(run.ranks)
+        ]
 
     def answered_fracs(self, run: Run) -> tuple[float, ...]:
         """Per rank, the share of its pooled rows for others that it sends."""

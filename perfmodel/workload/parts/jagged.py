@@ -63,12 +63,15 @@ def exchanged(r: Recorder, run: Run, ordered: Jagged, splits: Tensor) -> Jagged:
     got = received(r, run)
     with r.during(INPUT):
         to_device(r, splits, "cpu")
+        lengths = [len(s) * run.batch for s in run.plan.shards]
         for to, sent_, own in (
-            (got.lengths, ordered.lengths, [len(s) * run.batch for s in run.plan.shards]),
+            (got.lengths, ordered.lengths, lengths),
             (got.values, ordered.values, _values(run)),
         ):
-            even = to.shape[0] // run.ranks
-            all_to_all_call(r, sent_, to, own, [even] * run.ranks, is_async=True)
+            theirs = [to.shape[0] // run.ranks] * run.ranks
+            if to is got.values:
+                theirs = _values_received(run, theirs)
+            all_to_all_call(r, sent_, to, own, theirs, is_async=True)
     return got
 
 
@@ -105,11 +108,17 @@ def _values(run: Run) -> list[int]:
     ]
 
 
+def _values_received(run: Run, even: list[int]) -> list[int]:
+    """Indices from each rank: alike from all, unless adapters keep some back."""
+    use = adapter_use(run)
+    return even if use is None else use.received_split(run)
+
+
 def lookups_received(run: Run) -> int:
     """Indices of all samples that come for the own tables."""
     use = adapter_use(run)
     if use is not None:
-        return use.received_lookups(run)
+        return sum(use.received_split(run))
     return total_lookups(run.tables, run.global_batch) if run.tables else 0
 
 

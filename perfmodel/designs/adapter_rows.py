@@ -1,0 +1,66 @@
+"""Which rows are worth a place in an adapter's memory: by bandwidths, and in training by writes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfmodel.designs.deployment import Deployment
+from perfmodel.network.payload import codec
+from perfmodel.ops.stored_rows import row_bytes
+from perfmodel.tiers.nic.engine import BURST_BYTES, MEMORY_FRAC, adapter, adapters_per_rank
+from perfmodel.workload.tables import Table
+
+DEVICE_FRAC = 0.93
+"""Of the device's memory bandwidth, what lookups reach: as `perfmodel.kernels.gpu.rows`."""
+
+
+def worth_asking(deployment: Deployment) -> list[bool]:
+    """Per table whether an adapter reads and adds up the rows of one bag sooner than its sum comes
+    over the wire."""
+    nic, share = adapter(deployment.machine), adapters_per_rank(deployment.machine)
+    assert nic.memory_gb_per_s is not None
+    reading, wire = MEMORY_FRAC * nic.memory_gb_per_s * share, nic.gb_per_s * share
+    sent = codec(deployment.workload.implementation.exchange_precision)
+    found = []
+    for table, placed in zip(deployment.workload.tables, deployment.placement.tables, strict=True):
+        size = float(row_bytes(placed.dtype, table.dim))
+        read = max(table.pooling, 1.0) * np.ceil(size / BURST_BYTES) * BURST_BYTES
+        vector = float(sent.wire_bytes(np.array([float(table.dim)]), table.dim)[0])
+        found.append(bool(read / reading < vector / wire))
+    return found
+
+
+def worth_writing(deployment: Deployment, lookups: float) -> list[float]:
+    """Per table, bytes of the rows that each rank's batch looks up so often or more; 0 where bags
+    that find all of their rows among them are fewer than these rows."""
+    found = []
+    samples = deployment.batch // deployment.ranks
+    pairs = zip(deployment.workload.tables, deployment.placement.tables, strict=True)
+    for table, placed in pairs:
+        popularity = table.popularity()
+        is_hot = popularity.chance * table.lookups(samples) >= lookups
+        rows, share = float(popularity.rows[is_hot].sum()), float(popularity.share[is_hot].sum())
+        spared = samples * (share if table.key_rows else share ** max(table.pooling, 1.0))
+        size = float(row_bytes(placed.dtype, table.dim))
+        found.append(rows * size if spared > rows * lookups else 0.0)
+    return found
+
+
+def balanced_bytes(deployment: Deployment, served: list[bool]) -> float:
+    """Of a rank's `served` tables, the most popular rows that its adapter looks up in the time in
+    which its device looks up all others."""
+    machine = deployment.machine
+    nic = adapter(machine)
+    assert nic.memory_gb_per_s is not None
+    own = MEMORY_FRAC * nic.memory_gb_per_s * adapters_per_rank(machine)
+    share = own / (own + DEVICE_FRAC * machine.node.device.hbm_gb_per_s)
+    pairs = zip(deployment.workload.tables, deployment.placement.tables, served, strict=True)
+    return sum(
+        _covering(table, share) * float(row_bytes(placed.dtype, table.dim)) / deployment.ranks
+        for table, placed, is_served in pairs
+        if is_served
+    )
+
+
+def _covering(table: Table, share: float) -> float:
+    return float(table.popularity().hot_rows(share))

@@ -1,0 +1,178 @@
+"""Low precision: what budgets allow, what it buys, what cannot be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfmodel.designs import Deployment, deployment_of
+from perfmodel.designs.low_precision import LowPrecision, hosts_needed
+from perfmodel.designs.rounding import ERRORS, error_of, within
+from perfmodel.designs.smartnic import SmartNic
+from perfmodel.errors import WorkloadError
+from perfmodel.hardware import cluster, load, node
+from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.workload import load_workload, op_graph
+
+MINE = load_workload("smartnic-rm")
+MACHINE = cluster("dgx-a100-80gb")
+
+
+def deployed(*, train: bool = False, batch: int = 16_384) -> Deployment:
+    return deployment_of(MINE, MACHINE, batch, train=train)
+
+
+def step_us(deployment: Deployment) -> float:
+    return predict_deployment(deployment).results[0].step_us
+
+
+def test_rounding_errors_by_hand() -> None:
+    assert error_of("int8") == pytest.approx(1 / 255)
+    assert error_of("int4") == pytest.approx(1 / 15)
+    assert error_of("fp16") == pytest.approx(2**-11 / 3**0.5)
+    assert within(0.005, ("fp16", "int8", "int4")) == ("fp16", "int8")
+    assert within(0.0, ("fp16", "int8")) == ("fp32",)
+
+
+def test_int8_where_it_is_borne_and_faster() -> None:
+    found = LowPrecision().search(deployed())
+    by_name = {choice.name: choice for choice in found.layers}
+    assert by_name["top[0]"].dtype == "int8"
+    assert by_name["bottom[0]"].dtype == by_name["top[3]"].dtype == "fp16"
+    assert by_name["top[3]"].bytes == 256 * 1 * 2
+    assert all(choice.us <= choice.wide_us for choice in found.layers)
+    assert {choice.dtype for choice in found.tables} == {"int8"}
+    assert "bottom[0]" in found.higher
+    assert "top[0]" not in found.higher
+
+
+def test_a_budget_of_its_own_keeps_a_layer_in_higher_precision() -> None:
+    budgets = (0.005, 0.005, 0.005, 0.0005, 0.005, 0.005, 0.005)
+    found = LowPrecision(layer_errors=budgets).search(deployed())
+    kept = found.layers[3]
+    assert (kept.name, kept.dtype, kept.held_by) == ("top[0]", "fp16", "error budget")
+    faster = LowPrecision().search(deployed()).layers[3]
+    assert faster.us < kept.us
+
+
+@given(st.floats(1e-4, 0.02))
+@settings(max_examples=8, deadline=None)
+def test_the_total_error_is_kept(total: float) -> None:
+    design = LowPrecision(total_error=total, layer_dtypes=("fp32", "fp16", "int8"))
+    found = design.search(deployed())
+    assert found.error <= total
+    assert all(choice.error <= max(choice.budget, error_of("tf32")) for choice in found.layers)
+
+
+def test_wider_budgets_never_take_longer_or_more_bytes() -> None:
+    plain = deployed()
+    found = [
+        LowPrecision(
+            layer_errors=(budget,),
+            table_errors=(budget,),
+            ends_error=budget,
+            row_dtypes=("fp16", "int8", "int4"),
+        ).search(plain)
+        for budget in (1e-5, 1e-3, 5e-3, 0.1)
+    ]
+    times = [sum(choice.us for choice in each.layers) for each in found]
+    sizes = [sum(choice.bytes for choice in each.tables) for each in found]
+    assert times == sorted(times, reverse=True)
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] < sizes[0] / 6
+
+
+def test_it_buys_time_memory_and_hosts() -> None:
+    plain = deployed()
+    low = LowPrecision(row_dtypes=("fp16", "int8", "int4"), table_errors=(0.07,)).apply(plain)
+    assert step_us(low) < step_us(plain)
+    memory = [
+        predict_deployment(each).results[0].to_dict()["memory"]["tables_bytes"]
+        for each in (plain, low)
+    ]
+    assert memory[0] / memory[1] == pytest.approx(512 / 80)
+    large = replace(plain, machine=cluster("v100-dgxs-32gb"))
+    assert hosts_needed(plain) == 1
+    small = replace(large, machine=replace(large.machine, node=replace(large.machine.node, gpus=1)))
+    fewer = replace(low, machine=small.machine)
+    assert hosts_needed(small) == 4
+    assert hosts_needed(fewer) == 1
+
+
+def test_training_takes_sixteen_bits_at_the_least() -> None:
+    low = LowPrecision().apply(deployed(train=True))
+    assert {table.dtype for table in low.placement.tables} == {"fp16"}
+    assert set(low.workload.implementation.layer_precisions) <= {"fp16", "tf32"}
+    assert step_us(low) < step_us(deployed(train=True))
+
+
+def test_the_exchange_carries_what_its_type_takes() -> None:
+    sent = {}
+    for wire in ("fp32", "fp16", "int8"):
+        low = LowPrecision(exchange=wire).apply(deployed())
+        graph = op_graph(low.workload, low.batch, ranks=8, train=False, placement=low.placement)
+        call = [op for op in graph.ops if op.name == "c10d::alltoall_base_"][-1]
+        size = {"fp32": 4, "fp16": 2, "uint8": 1}[call.attributes["dtype"]]
+        sent[wire] = int(call.attributes["in_elements"]) * size
+    assert sent["fp32"] == 2 * sent["fp16"]
+    assert sent["int8"] / sent["fp32"] == pytest.approx((128 + 8) / 512)
+
+
+def test_it_goes_with_a_smartnic_in_that_order_alone() -> None:
+    nic = load("u280")
+    machine = cluster(replace(node("a100-sxm-40gb"), gpus=1, nics=1, nic=nic), 8)  # type: ignore[arg-type]
+    plain = deployment_of(MINE.with_(table__pooling=1), machine, 8192, train=False)
+    low = LowPrecision().apply(plain)
+    both = SmartNic(cache_gib=0.5).apply(low)
+    assert step_us(both) < step_us(plain)
+    with pytest.raises(WorkloadError, match="before theirs"):
+        LowPrecision().apply(SmartNic(cache_gib=0.5).apply(plain))
+
+
+@pytest.mark.parametrize(
+    ("design", "message"),
+    [
+        (LowPrecision(layer_errors=(0.1, 0.1)), "2 error budgets for 7 layers"),
+        (LowPrecision(table_errors=(-1.0,)), "error budget of -1"),
+        (LowPrecision(total_error=1e-9), "out of reach"),
+        (LowPrecision(exchange="int2"), "exchange_precision"),
+    ],
+)
+def test_what_cannot_be_is_refused(design: LowPrecision, message: str) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        design.apply(deployed())
+
+
+@pytest.mark.parametrize(
+    "settings_", [{"layer_dtypes": ("int3",)}, {"layer_dtypes": ("int4",)}, {"row_dtypes": ("x",)}]
+)
+def test_unknown_types_are_refused(settings_: dict[str, tuple[str, ...]]) -> None:
+    with pytest.raises(WorkloadError, match="low_precision"):
+        LowPrecision(**settings_)  # type: ignore[arg-type]
+
+
+def test_quantised_rows_and_layers_are_not_trained() -> None:
+    for changes in (
+        {"implementation__table_precision": "int8"},
+        {"implementation__layer_precisions": ["int8"] * 7},
+    ):
+        with pytest.raises(WorkloadError, match="trained"):
+            op_graph(MINE.with_(**changes), 512)
+        assert op_graph(MINE.with_(**changes), 512, train=False).ops
+
+
+def test_precisions_of_layers_are_checked() -> None:
+    with pytest.raises(WorkloadError, match="2 entries for 7 layers"):
+        MINE.with_(implementation__layer_precisions=["int8", "fp16"])
+    with pytest.raises(WorkloadError, match="expected one of"):
+        MINE.with_(implementation__layer_precisions=["int3"] * 7)
+    with pytest.raises(WorkloadError, match="expected one of"):
+        MINE.with_(implementation__table_precision="int3")
+
+
+def test_errors_grow_as_bits_shrink() -> None:
+    order = ("fp32", "fp16", "bf16", "int8", "fp8", "int4")
+    assert [ERRORS[dtype] for dtype in order] == sorted(ERRORS[dtype] for dtype in order)

@@ -1,0 +1,176 @@
+"""SmartNICs: what they spare under sweeps of skew, ranks, memory and dense work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from perfmodel.designs import Deployment, deployment_of
+from perfmodel.designs.smartnic import SmartNic
+from perfmodel.errors import PerfmodelError, WorkloadError
+from perfmodel.graph.ops import Op
+from perfmodel.hardware import Cluster, cluster, load, node
+from perfmodel.placement import Pipeline
+from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.workload import Workload, load_workload, op_graph
+
+MINE = load_workload("smartnic-rm").with_(table__pooling=1)
+BATCH = 512
+
+
+def machine(ranks: int = 16, adapter: str = "u280") -> Cluster:
+    nic = load(adapter)
+    return cluster(replace(node("a100-sxm-40gb"), gpus=1, nics=1, nic=nic), ranks)  # type: ignore[arg-type]
+
+
+def deployed(workload: Workload = MINE, ranks: int = 16, *, train: bool = False) -> Deployment:
+    found = deployment_of(workload, machine(ranks), BATCH * ranks, train=train)
+    return found.with_(pipeline=Pipeline())
+
+
+def gain(design: SmartNic, plain: Deployment) -> float:
+    before, after = (
+        predict_deployment(each).results[0].step_us for each in (plain, design.apply(plain))
+    )
+    return before / after
+
+
+def all_to_alls(deployment: Deployment, rank: int = 0) -> list[Op]:
+    graph = op_graph(
+        deployment.workload,
+        deployment.batch,
+        ranks=deployment.ranks,
+        rank=rank,
+        linked=1,
+        train=deployment.train,
+        placement=deployment.placement,
+        pipeline=deployment.pipeline,
+    )
+    return [op for op in graph.ops if op.name == "c10d::alltoall_base_"]
+
+
+def test_without_reuse_there_is_nothing_to_gain() -> None:
+    even = MINE.with_(table__alpha=0)
+    assert gain(SmartNic(cache_gib=0.25), deployed(even)) <= 1.005
+
+
+def test_the_gain_rises_with_skew() -> None:
+    gains = [
+        gain(SmartNic(cache_gib=2), deployed(MINE.with_(table__alpha=alpha)))
+        for alpha in (0.5, 0.8, 1.0, 1.2)
+    ]
+    assert all(less < more for less, more in pairwise(gains))
+    assert gains[-1] > 1.05
+
+
+def test_the_gain_rises_with_the_number_of_ranks() -> None:
+    gains = [gain(SmartNic(cache_gib=2), deployed(ranks=ranks)) for ranks in (4, 8, 16, 32)]
+    assert all(less < more for less, more in pairwise(gains))
+
+
+def test_the_gain_vanishes_where_dense_work_dominates() -> None:
+    gains = [
+        gain(SmartNic(cache_gib=2), deployed(MINE.with_(model__top_mlp=[width] * 3 + [1])))
+        for width in (512, 8192, 32768)
+    ]
+    assert gains[0] > gains[1] > gains[2] > 0.99
+    assert gains[2] - 1 < (gains[0] - 1) / 4
+
+
+@pytest.mark.parametrize("pooling", [1, 15.8])
+def test_more_memory_never_hurts(pooling: float) -> None:
+    plain = deployed(MINE.with_(table__pooling=pooling))
+    gains = [gain(SmartNic(cache_gib=size), plain) for size in (0.1, 0.5, 2.0, 8.0)]
+    assert all(more >= less * (1 - 1e-3) for less, more in pairwise(gains))
+    assert min(gains) > 0.99
+
+
+def test_what_is_sent_is_what_others_receive() -> None:
+    found = SmartNic(cache_gib=2).apply(deployed(ranks=4))
+    calls = [all_to_alls(found, rank) for rank in range(4)]
+    for place in range(len(calls[0])):
+        splits = [
+            [[int(n) for n in call[place].attributes[key].split(",")] for call in calls]
+            for key in ("in_split", "out_split")
+        ]
+        sent, received = splits
+        for rank in range(4):
+            for other in range(4):
+                if rank != other:
+                    assert sent[rank][other] == pytest.approx(
+                        received[other][rank], rel=0.02, abs=2
+                    )
+
+
+def test_keys_and_answers_found_in_caches_do_not_cross_the_network() -> None:
+    plain = deployed()
+    found = SmartNic(cache_gib=2).apply(plain)
+    before, after = (
+        [int(op.attributes["in_elements"]) for op in all_to_alls(each)] for each in (plain, found)
+    )
+    assert after[:2] == before[:2]
+    assert after[2] < 0.7 * before[2]
+    assert after[3] < 0.7 * before[3]
+
+
+def test_all_keys_travel_in_training_since_all_rows_are_updated() -> None:
+    plain = deployed(train=True)
+    found = SmartNic(cache_gib=2).apply(plain)
+    before, after = (
+        [int(op.attributes["in_elements"]) for op in all_to_alls(each)] for each in (plain, found)
+    )
+    assert after[:3] == before[:3]
+    assert after[3] < before[3]
+    assert after[4] == before[4]
+
+
+def test_an_order_costs_the_host_time_and_changes_what_is_found() -> None:
+    plain = deployed(MINE.with_(table__pooling=2))
+    found = SmartNic(cache_gib=2, order="walked").apply(plain)
+    graph = op_graph(
+        found.workload, found.batch, ranks=16, linked=1, train=False, placement=found.placement
+    )
+    ordering = [op for op in graph.ops if op.name == "tier::query_order"]
+    assert len(ordering) == 1
+    assert float(ordering[0].attributes["pairs"]) > 1e5
+    steps = [predict_deployment(each).results[0].step_us for each in (plain, found)]
+    assert steps[1] > steps[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"policy": "psychic"}, "policy"),
+        ({"order": "sorted"}, "order"),
+        ({"hits_by": "guess"}, "hits_by"),
+        ({"remote_frac": 1.5}, "remote"),
+        ({"cache_gib": -1}, "GiB"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        SmartNic(**settings)  # type: ignore[arg-type]
+
+
+def test_deployments_that_make_no_sense_say_why() -> None:
+    with pytest.raises(WorkloadError, match="one rank"):
+        SmartNic().apply(deployed(ranks=1))
+    with pytest.raises(WorkloadError, match="has 8 GiB"):
+        SmartNic(cache_gib=100).apply(deployed())
+    with pytest.raises(WorkloadError, match="no memory for rows"):
+        SmartNic(adapter="connectx-7").apply(deployed())
+    with pytest.raises(PerfmodelError, match="not a network adapter"):
+        SmartNic(adapter="a100-sxm-40gb").apply(deployed())
+    by_row = deployed()
+    by_row = by_row.with_(
+        placement=by_row.placement.edited(
+            lambda _n, _t: {"sharding": "row_wise", "ranks": tuple(range(16))}
+        )
+    )
+    with pytest.raises(WorkloadError, match="no table is whole"):
+        SmartNic().apply(by_row)
+    small = MINE.with_(table__rows=1000)
+    with pytest.raises(WorkloadError, match="larger than its tables"):
+        predict_deployment(SmartNic(cache_gib=4).apply(deployed(small)))
