@@ -23,7 +23,7 @@ class SoftwareCache:
     cache of CachedEmbedding, which keeps the most popular rows. `cache_frac` of each rank's rows
     fit into its cache (FBGEMM's default: 0.2; CachedEmbedding's benchmark: 0.01). Rows of
     `batches_ahead` batches are fetched at once; `rows_ahead`: beside the step before. Tables of at
-    most `keep_bytes` stay in device memory.
+    most `keep_bytes`, and those that every rank has, stay in device memory.
     """
 
     kept_by: Literal["kernels", "operators"] = "kernels"
@@ -66,7 +66,7 @@ class SoftwareCache:
             )
         ]
         moved = [
-            placed.tier == "hbm" and size > self.keep_bytes
+            placed.tier == "hbm" and placed.sharding != "data_parallel" and size > self.keep_bytes
             for placed, size in zip(deployment.placement.tables, held, strict=True)
         ]
         total = sum(size for size, is_moved in zip(held, moved, strict=True) if is_moved)

@@ -28,6 +28,8 @@ class SoftwareMemory:
     items that are ranked for him; pooled rows are still sent per item), and `pooled_frac` of what
     they pool is found pooled.
 
+    Replicas that training updates stay where they are.
+
     Source: Ardestani et al., Supporting Massive DLRM Inference Through Software Defined Memory
     (arXiv 2110.11489): user tables, looked up once per query, move; item tables stay.
     """
@@ -134,8 +136,13 @@ class SoftwareMemory:
 
     def _moved(self, deployment: Deployment, held: list[float]) -> frozenset[int]:
         """Numbers of the tables on drives: fewest lookups per byte first."""
-        tables = deployment.workload.tables
-        order = sorted(range(len(tables)), key=lambda n: tables[n].pooling / held[n])
+        tables, where = deployment.workload.tables, deployment.placement.tables
+        free = [
+            number
+            for number in range(len(tables))
+            if not (deployment.train and where[number].sharding == "data_parallel")
+        ]
+        order = sorted(free, key=lambda n: tables[n].pooling / held[n])
         left, moved = sum(held), []
         for number in order:
             if left <= self.keep_gib * GIB * deployment.ranks:

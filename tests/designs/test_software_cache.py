@@ -186,6 +186,15 @@ def test_capacity_is_never_exceeded(frac: float, alpha: float, policy: str) -> N
     assert 0 <= use.hit_frac <= 1
 
 
+def test_replicas_stay_where_they_are() -> None:
+    plain = deployment()
+    replicas = plain.placement.edited(
+        lambda number, _: {"sharding": "data_parallel"} if number < 2 else {}
+    )
+    found = SoftwareCache().apply(plain.with_(placement=replicas)).placement
+    assert [table.tier for table in found.tables] == ["hbm", "hbm", "host", "host"]
+
+
 def test_a_cpu_has_nothing_closer_than_host_memory() -> None:
     plain = deployment()
     on_cpu = plain.with_(machine=cluster("epyc-7742"))
