@@ -28,6 +28,7 @@ KIND_COLOURS: dict[str, str] = {
     "wait": "#E7BCD3",
     "allocator": "#8C510A",
     "mark": INK,
+    "offload": "#01665E",
 }
 """Colour of a piece of a timeline, by its kind."""
 
@@ -69,6 +70,7 @@ TEXTS: dict[str, str] = {
     "launch": "launch call",
     "wait": "return from a wait",
     "collective_wait": "waiting for other ranks",
+    "offload": "rows beside the device",
 }
 """What a figure calls a kind or cause whose name alone says little."""
 

@@ -15,15 +15,11 @@ from perfmodel.graph.ops import BACKWARD, OPTIMIZER, Tensor
 from perfmodel.placement import Pipeline
 from perfmodel.workload.autograd.engine import backward
 from perfmodel.workload.autograd.tape import Tape
-from perfmodel.workload.eager.creation import to_dtype
 from perfmodel.workload.eager.joins import cat
-from perfmodel.workload.eager.losses import LOSSES
 from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.eager.views import detach, squeeze
-from perfmodel.workload.implementations.torchrec import earlier, sums_by_table
+from perfmodel.workload.implementations.torchrec import earlier, forward, loss_of, sums_by_table
 from perfmodel.workload.parts.data_parallel import LABEL
 from perfmodel.workload.parts.dense import Dense, dense_layers
-from perfmodel.workload.parts.interaction import meet
 from perfmodel.workload.parts.jagged import (
     ARRIVED,
     DISTRIBUTED,
@@ -36,8 +32,7 @@ from perfmodel.workload.parts.jagged import (
     pooled_lengths,
     received,
 )
-from perfmodel.workload.parts.mlp import COMPUTE, mlp
-from perfmodel.workload.parts.training import LAST, learn
+from perfmodel.workload.parts.training import learn
 from perfmodel.workload.run import IMPLEMENTATIONS, Run
 from perfmodel.workload.tiered import TIERED, Group, Shared, Source, groups_of, reached_by, way_home
 from perfmodel.workload.tiered.homeward import brought, ways_of
@@ -116,7 +111,6 @@ def _micro_batch(
     r: Recorder, run: Run, model: _Model, before: list[Tensor], number: int, *, is_last: bool
 ) -> list[Tensor]:
     """Micro-batch `number`; returns dense gradients, those of the ones `before` in them."""
-    workload = run.workload
     is_ahead = run.pipeline is not None and run.pipeline.input_ahead
     groups = tuple(group.of_samples(run) for group in groups_of(run))
     is_sharded = run.ranks > 1 and any(run.plan.shards)
@@ -131,19 +125,16 @@ def _micro_batch(
             sending = announced(r, run, local)
         keys = received(r, run) if is_ahead else exchanged(r, run, *sending)
     with r.label(LABEL):
-        dtype = COMPUTE[workload.implementation.precision]
-        features = mlp(r, dense, model.layers.bottom, dtype=dtype)
-        sparse = _sparse(r, run, model.sources, groups, keys, is_fetched=is_beside(run, number))
-        sparse = sparse if sparse.dtype == features.dtype else to_dtype(r, sparse, features.dtype)
-        joined = meet(r, workload, features, sparse, model.layers.crosses, dtype)
-        last = LAST[workload.training.loss]
-        output = mlp(r, joined, model.layers.top, last=last, dtype=dtype)
-        output = to_dtype(r, output, "fp32") if output.dtype != "fp32" else output
-        output = squeeze(r, output, -1)
+        fetched = is_beside(run, number)
+        output = forward(
+            r,
+            run,
+            model.layers,
+            dense,
+            lambda: _sparse(r, run, model.sources, groups, keys, is_fetched=fetched),
+        )
         if run.train:
-            loss = LOSSES[workload.training.loss](r, output, to_dtype(r, labels, output.dtype))
-            for tensor in (loss, output, labels):
-                detach(r, tensor)
+            loss = loss_of(r, run, output, labels)
     if is_ahead and is_sharded:
         with r.with_attributes(DISTRIBUTED):
             exchanged(r, run, *sending)

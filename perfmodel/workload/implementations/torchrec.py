@@ -9,6 +9,8 @@ computes its own. Source: torchrec/distributed/train_pipeline, and the recorded 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from perfmodel.graph.ops import Tensor
 from perfmodel.workload.eager.batched import Batched, look_up
 from perfmodel.workload.eager.creation import to_dtype
@@ -58,11 +60,9 @@ def torchrec(r: Recorder, run: Run) -> None:
             sending = announced(r, run, local)
         jagged = received(r, run) if prefetched else exchanged(r, run, *sending)
     with r.label(LABEL):
-        output = _forward(r, run, layers, embeddings, dense, jagged)
+        output = forward(r, run, layers, dense, lambda: _sparse(r, run, embeddings, jagged))
         if run.train:
-            loss = LOSSES[workload.training.loss](r, output, _targets(r, labels, output))
-            for tensor in (loss, output, labels):
-                detach(r, tensor)
+            loss = loss_of(r, run, output, labels)
     if prefetched and run.ranks > 1:
         with r.with_attributes(DISTRIBUTED):
             exchanged(r, run, *sending)
@@ -72,23 +72,28 @@ def torchrec(r: Recorder, run: Run) -> None:
     learn(r, run, loss, [layers.parameters], replicated=replicated, wrapped=True)
 
 
-def _forward(
-    r: Recorder,
-    run: Run,
-    layers: Dense,
-    embeddings: tuple[Batched, Batched | None],
-    dense: Tensor,
-    jagged: Jagged,
+def forward(
+    r: Recorder, run: Run, layers: Dense, dense: Tensor, look_up: Callable[[], Tensor]
 ) -> Tensor:
-    """Logits, or probabilities, of the own samples `[batch]`."""
+    """Logits, or probabilities, of the own samples `[batch]`; `look_up` gives their pooled rows
+    `[batch, tables, dim]`, when the bottom MLP is done."""
     workload = run.workload
     dtype = COMPUTE[workload.implementation.precision]
     features = mlp(r, dense, layers.bottom, dtype=dtype)
-    sparse = _sparse(r, run, embeddings, jagged)
-    joined = meet(r, workload, features, _same(r, sparse, features), layers.crosses, dtype)
+    sparse = look_up()
+    sparse = sparse if sparse.dtype == features.dtype else to_dtype(r, sparse, features.dtype)
+    joined = meet(r, workload, features, sparse, layers.crosses, dtype)
     output = mlp(r, joined, layers.top, last=LAST[workload.training.loss], dtype=dtype)
     output = to_dtype(r, output, "fp32") if output.dtype != "fp32" else output
     return squeeze(r, output, -1)
+
+
+def loss_of(r: Recorder, run: Run, output: Tensor, labels: Tensor) -> Tensor:
+    """The loss of `output` against `labels` `[batch]`, all three detached for the caller."""
+    loss = LOSSES[run.workload.training.loss](r, output, to_dtype(r, labels, output.dtype))
+    for tensor in (loss, output, labels):
+        detach(r, tensor)
+    return loss
 
 
 def _sparse(
@@ -129,14 +134,6 @@ def sums_by_table(r: Recorder, workload: Workload, pooled: Tensor) -> Tensor:
     if vectors == tables:
         return out
     return add_up(r, out, tables)
-
-
-def _same(r: Recorder, sparse: Tensor, features: Tensor) -> Tensor:
-    return sparse if sparse.dtype == features.dtype else to_dtype(r, sparse, features.dtype)
-
-
-def _targets(r: Recorder, labels: Tensor, output: Tensor) -> Tensor:
-    return to_dtype(r, labels, output.dtype)
 
 
 def earlier(r: Recorder, x: Tensor) -> Tensor:
