@@ -114,6 +114,13 @@ def predict(
             "--leave-one-step-out", help="Take each step's host costs from the other steps."
         ),
     ] = False,
+    plan: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            metavar="FILE",
+            help="Of --workload: tables lie as this plan says, of `perfmodel plan` or of TorchRec.",
+        ),
+    ] = None,
     figure: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(metavar="FILE", help="Draw where the median step goes (.png, .svg, .pdf)."),
@@ -143,7 +150,7 @@ def predict(
       perfmodel predict --workload dlrm-dcnv2 --batch 55296 --hardware dgx-h100 --nodes 4
       perfmodel predict trace.json.gz --format json -o prediction.json
     """
-    inputs = [each for each in (workload, et, overheads, *(hardware or ())) if each]
+    inputs = [each for each in (workload, et, overheads, plan, *(hardware or ())) if each]
     target = Output(format, output, source=trace, sources=inputs)
     check_figure(figure, trace)
     check_figure(roofline, trace)
@@ -182,9 +189,11 @@ def predict(
             every_rank,
             target,
             roofline,
+            plan,
         )
         return
-    _refuse_beside("a trace", {"--inference": inference, "--every-rank": every_rank})
+    others = {"--inference": inference, "--every-rank": every_rank, "--plan": plan}
+    _refuse_beside("a trace", others)
 
     from perfmodel import prediction
     from perfmodel.trace import read

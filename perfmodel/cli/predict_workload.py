@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from perfmodel.hardware import Part
+    from perfmodel.prediction.types import Prediction
     from perfmodel.workload import Workload
 
 WORKLOADS = "perfmodel.workloads/1"
@@ -32,10 +33,12 @@ def predict_named(
     every_rank: bool,
     target: Output,
     roofline: Path | None = None,
+    plan: Path | None = None,
 ) -> None:
     """Predict the workload `name`, or list the catalogue, and write the answer to `target`.
 
     `settings` beginning with `workload.` change it, all others the hardware; `roofline` is drawn.
+    Tables lie as the file `plan` says.
     """
     from perfmodel.workload import load_workload, workloads
 
@@ -53,16 +56,23 @@ def predict_named(
     from perfmodel.prediction import predict_workload
 
     with working("predicting"):
-        answer = predict_workload(
-            found,
-            hardware=parts,
-            batch=batch,
-            nodes=nodes,
-            train=not inference,
-            overheads=overheads,
-            edit=edit,
-            every_rank=every_rank,
-        )
+        if plan is not None:
+            if len(parts) > 1:
+                raise UsageError("--plan is for one machine: expected one --hardware")
+            answer = _as_planned(
+                found, parts[0], plan, batch, nodes, inference, overheads, edit, every_rank
+            )
+        else:
+            answer = predict_workload(
+                found,
+                hardware=parts,
+                batch=batch,
+                nodes=nodes,
+                train=not inference,
+                overheads=overheads,
+                edit=edit,
+                every_rank=every_rank,
+            )
 
     if roofline:
         from perfmodel.plot import save
@@ -80,6 +90,31 @@ def predict_named(
         table=table,
         warnings=answer.warnings,
     )
+
+
+def _as_planned(
+    workload: Workload,
+    part: Part,
+    path: Path,
+    batch: int | None,
+    nodes: int | None,
+    inference: bool,
+    overheads: str | None,
+    edit: Sequence[str],
+    every_rank: bool,
+) -> Prediction:
+    """The workload with its tables where a plan has them."""
+    from perfmodel.designs import deployment_of
+    from perfmodel.hardware import Cluster, Node, cluster
+    from perfmodel.plan.document import read_plan
+    from perfmodel.prediction.deployment import predict_deployment
+
+    if not isinstance(part, (Node, Cluster)):
+        raise UsageError(f"--plan: {part.name} is no node or cluster")
+    machine = cluster(part, nodes)
+    deployment = deployment_of(workload, machine, batch, train=not inference)
+    deployment = deployment.with_(placement=read_plan(path, workload, machine))
+    return predict_deployment(deployment, overheads=overheads, edit=edit, every_rank=every_rank)
 
 
 def _list(found: Sequence[Workload], target: Output) -> None:

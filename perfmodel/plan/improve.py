@@ -54,15 +54,17 @@ Best: TypeAlias = tuple[float, tuple[int, int, int] | None]
 """The goal after a move, and the move: a shard, the one it is swapped with or -1, and where to."""
 
 
-def improved(layout: Layout) -> Layout:
-    """The layout after all moves, swaps and changes that shorten its step."""
+def improved(layout: Layout, kinds: frozenset[int]) -> Layout:
+    """The layout after all moves, swaps and changes that shorten its step, with no other kinds of
+    exchange than `kinds`."""
     problem = layout.problem
     held = np.column_stack(list(layout.loads.values()))
     state = _State(problem, layout.chosen.copy(), [list(own) for own in layout.ranks], held)
     state.settle()
+    allowed = problem.allowed(kinds)
     for _ in range(MOST_CHANGES):
         _move(state)
-        if not _change(state):
+        if not _change(state, allowed):
             break
     return Layout(problem, state.chosen, tuple(tuple(sorted(own)) for own in state.ranks))
 
@@ -168,7 +170,7 @@ def _without(busy: Floats, rank: int, targets: Ints) -> Floats:
     return np.asarray(np.maximum(np.where(is_top, top[0], top[1]), 0.0))
 
 
-def _change(state: _State) -> bool:
+def _change(state: _State, allowed: Bools) -> bool:
     """Another choice for one table of the busiest ranks, where that helps."""
     problem = state.problem
     every = sizes(problem)
@@ -188,7 +190,7 @@ def _change(state: _State) -> bool:
         for new in problem.of_table[number].tolist():
             reach, parts = int(problem.choices.reach[new]), int(problem.choices.parts[new])
             where = room(problem, without, every[new], reach, parts, scale)
-            if new == old or where is None:
+            if new == old or where is None or not allowed[new]:
                 continue
             after = without.copy()
             after[where] += every[new]

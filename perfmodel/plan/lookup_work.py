@@ -16,7 +16,7 @@ from perfmodel.lowering.step_rows import rows_of
 from perfmodel.memory.tiers import shard_bytes
 from perfmodel.placement import RowDtype, TablePlacement
 from perfmodel.plan.problem import ANY, EVERY, Floats
-from perfmodel.plan.shards import CACHED_FRAC, Way
+from perfmodel.plan.shards import Way
 from perfmodel.workload.tables import Table, lookups
 from perfmodel.workload.tiered.beside import state_bytes
 
@@ -46,20 +46,21 @@ def lookup_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
 def missed_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
     """Per way in host memory, rows that its cache misses over the bus, both directions, 0 else."""
     bus = (deployment.machine.node.device.pcie_gb_per_s or 1.0) * 1e3
-    seen: dict[tuple[Table, str], float] = {}
+    seen: dict[tuple[Table, RowDtype, float], float] = {}
     found = np.zeros(len(ways))
     for number, way in enumerate(ways):
         if way.tier != "host":
             continue
-        if (way.shard, way.dtype) not in seen:
+        key = way.shard, way.dtype, way.cached_frac
+        if key not in seen:
             size = shard_bytes(way.shard, TablePlacement("table_wise", (0,), dtype=way.dtype), None)
             row = size / way.shard.rows
             popularity = way.shard.popularity()
             samples = way.shard.lookups(deployment.batch)
             access = TableAccess(popularity=popularity, lookups=samples, row_bytes=row)
-            use = steady_use([access], Cache(max(CACHED_FRAC * size, row), SetAssociativeLru()))
-            seen[way.shard, way.dtype] = float(use.fetched_rows[0]) * row * 2 / bus
-        found[number] = seen[way.shard, way.dtype]
+            use = steady_use([access], Cache(max(way.cached_frac * size, row), SetAssociativeLru()))
+            seen[key] = float(use.fetched_rows[0]) * row * 2 / bus
+        found[number] = seen[key]
     return found
 
 

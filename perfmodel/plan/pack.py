@@ -21,19 +21,35 @@ def limits(problem: Problem) -> Floats:
 
 def packed(problem: Problem, chosen: Ints) -> Layout | None:
     """A layout with these choices; a table that fits nowhere takes its choice with the smallest
-    shards that does. None where that fails too, whether the largest or the fullest go first.
+    shards that does. None where that fails too, whether the largest or the fullest go first, and
+    with as little in device memory as may be.
     """
     every = sizes(problem)
     parts = problem.choices.parts
     mean = (every[chosen] * parts[chosen, None]).sum(axis=0) / problem.ranks
     most = limits(problem)
     scale = np.where(np.isfinite(most), most, np.maximum(mean, 1e-12))
-    full = every[chosen] / scale
-    for weight in (full.max(axis=1), full[:, 2:].max(axis=1)):
-        found = _dealt(problem, chosen.copy(), every, scale, weight)
-        if found is not None:
-            return found
+    for start in (chosen, _frugal(problem, chosen)):
+        full = every[start] / scale
+        for weight in (full.max(axis=1), full[:, 2:].max(axis=1)):
+            found = _dealt(problem, start.copy(), every, scale, weight)
+            if found is not None:
+                return found
     return None
+
+
+def _frugal(problem: Problem, chosen: Ints) -> Ints:
+    """Per table the choice of the same sharding that takes least device memory."""
+    choices = problem.choices
+    kinds = np.array(choices.sharding, object)
+    found = chosen.copy()
+    for number, own in enumerate(problem.of_table):
+        same = own[
+            (kinds[own] == kinds[chosen[number]])
+            & (choices.parts[own] == choices.parts[chosen[number]])
+        ]
+        found[number] = same[choices.hbm_bytes[same].argmin()]
+    return found
 
 
 def _dealt(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SCHEMA = "perfmodel.plan/1"
 Estimator = Literal["perfmodel", "torchrec"]
 ESTIMATORS: tuple[Estimator, ...] = ("perfmodel", "torchrec")
-VERIFIED = 3
+VERIFIED = 5
 """Layouts whose steps are scheduled in full."""
 ATTEMPTS = 3
 """Searches, each with more device memory kept free than the one before, until a step fits."""
@@ -39,14 +39,16 @@ CACHE = "rows"
 class Plan:
     """A placement of a deployment's tables, what its step takes, and why it is so.
 
-    `surrogate_us` and `bound_us` are of the search's own model; no layout goes below the latter
-    there. `proven`: the surrogate's optimum. `tried`: every layout that was scheduled in full.
+    `surrogate_us` (of the plan), `best_us` (of the search's best layout) and `bound_us` are of the
+    search's own model; no layout goes below the latter there. `tried`: every layout that was
+    scheduled in full.
     """
 
     deployment: Deployment
     estimator: Estimator
     result: Result
     surrogate_us: float
+    best_us: float
     bound_us: float
     imbalance: float
     tables: tuple[dict[str, Any], ...]
@@ -59,8 +61,8 @@ class Plan:
 
     @property
     def gap_frac(self) -> float:
-        """How far above the lower bound the layout is, on the surrogate."""
-        return self.surrogate_us / self.bound_us - 1 if self.bound_us else 0.0
+        """How far above the lower bound the search's best layout is, on the surrogate."""
+        return self.best_us / self.bound_us - 1 if self.bound_us else 0.0
 
     def to_frame(self) -> pd.DataFrame:
         """One row per table."""
@@ -82,6 +84,7 @@ class Plan:
             "low_us": self.result.low_us,
             "high_us": self.result.high_us,
             "surrogate_us": self.surrogate_us,
+            "best_us": self.best_us,
             "bound_us": self.bound_us,
             "imbalance": self.imbalance,
             "tried": list(self.tried),
@@ -216,6 +219,7 @@ def _plan(
         estimator,
         best.result,
         best.layout.step_us,
+        min(each.layout.step_us for each in found),
         lower.step_us if lower else 0.0,
         best.layout.imbalance,
         tuple(reasons(made, best.layout, best.deployment.placement, deployment)),

@@ -99,6 +99,10 @@ class Problem:
         beside = exchange + summed_us + it.reduced_us + it.top_us
         return np.maximum(it.dense_us + np.asarray(work_us, np.float64) + shown, beside)
 
+    def allowed(self, kinds: frozenset[int]) -> Bools:
+        """Choices that need none but these kinds, `[choices]`."""
+        return np.isin(self.choices.kind, [NO_KIND, *kinds])
+
     def needed_us(self, chosen: Ints) -> float:
         """What the kinds among the `chosen` add, however little they carry."""
         kinds = set(self.choices.kind[chosen].tolist()) - {NO_KIND}

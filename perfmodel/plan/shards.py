@@ -15,8 +15,8 @@ LEAST_COLUMNS = 32
 """Narrower slices of a row waste the sectors that memory is read in."""
 MOST_REPLICATED_BYTES = 1e9
 """Larger tables are not considered on every rank: their gradients alone take longer than rows."""
-CACHED_FRAC = 0.2
-"""Of a table in host memory, what its cache in device memory may hold: FBGEMM's default."""
+CACHED_FRACS = (0.2, 0.02)
+"""Of a table in host memory, what its cache in device memory may hold: FBGEMM's default, less."""
 GRADIENT_BYTES = 4.0
 
 
@@ -33,13 +33,14 @@ class Way:
     dtype: RowDtype
     hbm_bytes: float
     host_bytes: float
+    cached_frac: float = 0.0
+    """Of a shard in host memory, what device memory caches."""
 
 
 def ways(deployment: Deployment, *, with_host: bool) -> Iterator[Way]:
     """Every way that the deployment's machine allows, table by table; `with_host`: also in host
-    memory behind a cache of `CACHED_FRAC` of the shard in device memory."""
+    memory behind caches of `CACHED_FRACS` of the shard in device memory."""
     optimizer = deployment.workload.training.table_optimizer if deployment.train else None
-    tiers: tuple[Tier, ...] = ("hbm", "host") if with_host else ("hbm",)
     for number, table in enumerate(deployment.workload.tables):
         dtype = deployment.placement.tables[number].dtype
         for sharding, parts, reach in _shardings(table, deployment):
@@ -51,9 +52,10 @@ def ways(deployment: Deployment, *, with_host: bool) -> Iterator[Way]:
                 if size <= MOST_REPLICATED_BYTES:
                     yield Way(number, sharding, "hbm", parts, reach, shard, dtype, size, 0.0)
                 continue
-            for tier in tiers:
-                held = (size, 0.0) if tier == "hbm" else (CACHED_FRAC * size, size)
-                yield Way(number, sharding, tier, parts, reach, shard, dtype, *held)
+            yield Way(number, sharding, "hbm", parts, reach, shard, dtype, size, 0.0)
+            for cached in CACHED_FRACS if with_host else ():
+                held = cached * size, size, cached
+                yield Way(number, sharding, "host", parts, reach, shard, dtype, *held)
 
 
 PLAIN = TablePlacement("column_wise", (0,))

@@ -13,15 +13,15 @@ from perfmodel.memory.use import CONTEXT_BYTES
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.storage import item_bytes
 from perfmodel.plan.lookup_work import lookup_us, missed_us
-from perfmodel.plan.problem import NO_KIND, Beside, Choices, Floats, Problem
+from perfmodel.plan.problem import Beside, Choices, Floats, Problem
 from perfmodel.plan.shards import Way, ways
 from perfmodel.plan.wires import line
 from perfmodel.workload.counts import counts
 
-POOLED, REDUCED, WITHIN = range(3)
+POOLED, REDUCED, WITHIN, SUMMED = range(4)
 """Exchanges with a fixed part of their own."""
 KIND = {"table_wise": POOLED, "column_wise": POOLED, "row_wise": REDUCED}
-KIND |= {"table_row_wise": WITHIN, "data_parallel": NO_KIND}
+KIND |= {"table_row_wise": WITHIN, "data_parallel": SUMMED}
 FP32_BYTES = 4.0
 STREAM_FRAC = 0.85
 """assumed: of the peak of device memory, what copies reach."""
@@ -76,7 +76,7 @@ def surrogate(deployment: Deployment, *, reserved_bytes: float = 0.0) -> Surroga
         machine.linked_gpus if ranks % machine.linked_gpus == 0 else ranks,
         hbm_bytes=max(hbm_bytes, 1.0),
         host_bytes=max(float(host_bytes), 1.0),
-        fixed_us=moved.fixed_us,
+        fixed_us=(*moved.fixed_us, 0.0),
         beside=_beside(deployment),
         forward_frac=0.5 if deployment.train else 1.0,
     )
@@ -142,7 +142,7 @@ class _Moved:
             0.0,
         )
         shared = np.where(kind == REDUCED, pairs * self.reduced_us, 0.0)
-        replicated = kind == NO_KIND
+        replicated = kind == SUMMED
         summed = np.where(replicated, table * FP32_BYTES * self.summed_us, 0.0)
         back = 1.0 if deployment.train else 0.0
         every = (FP32_BYTES + wire) * (1 + back) + 2 * FP32_BYTES * back

@@ -1,0 +1,145 @@
+"""`perfmodel plan`: a sharding plan for a workload on a cluster, and why."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from perfmodel.cli.options import FormatOption, NodesOption, OutputOption
+from perfmodel.cli.output import Output, working
+from perfmodel.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from perfmodel.plan import Plan
+
+US_PER_MS = 1e3
+SHOWN = 40
+
+
+class Estimator(StrEnum):
+    """Whose formulas decide."""
+
+    PERFMODEL = "perfmodel"
+    TORCHREC = "torchrec"
+
+
+def plan(
+    workload: Annotated[
+        str, typer.Option(metavar="NAME|FILE", help="The model configuration to lay out.")
+    ],
+    hardware: Annotated[
+        str, typer.Option(metavar="NAME|FILE", help="The node or cluster to lay it out on.")
+    ],
+    nodes: NodesOption = None,
+    batch: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(min=1, help="Samples per step, of all ranks together."),
+    ] = None,
+    inference: Annotated[
+        bool, typer.Option("--inference", help="Plan for the forward pass alone.")
+    ] = False,
+    estimator: Annotated[
+        Estimator,
+        typer.Option(
+            help="perfmodel: the step as predicted, overlapped. torchrec: the formulas, proposals "
+            "and partitioner of TorchRec's planner."
+        ),
+    ] = Estimator.PERFMODEL,
+    torchrec: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="FILE", help="Write the plan as TorchRec's sharding plan as well."),
+    ] = None,
+    format: FormatOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Where each table should lie: sharding, ranks and memory, so that a step takes least time.
+
+    The search works on classes of ranks; its best layouts are then scheduled in full. The JSON is
+    what `--plan` of `predict` and `compare` reads, which take TorchRec's plans as well.
+
+    \b
+    Examples:
+      perfmodel plan --workload dlrm-dcnv2 --hardware dgx-a100-80gb
+      perfmodel plan --workload neo-a --hardware zionex-16 -o plan.json
+      perfmodel predict --workload neo-a --hardware zionex-16 --plan plan.json
+      perfmodel plan --workload neo-a --hardware zionex-16 --estimator torchrec
+    """
+    target = Output(format, output, sources=[workload, hardware])
+
+    from perfmodel.designs import deployment_of
+    from perfmodel.hardware import Cluster, Node, cluster, load
+    from perfmodel.plan import plan_deployment
+    from perfmodel.workload import load_workload
+
+    part = load(hardware)
+    if not isinstance(part, (Node, Cluster)):
+        raise UsageError(f"--hardware {hardware}: tables are laid out on a node or a cluster")
+    deployment = deployment_of(
+        load_workload(workload), cluster(part, nodes), batch, train=not inference
+    )
+    with working("planning"):
+        found = plan_deployment(deployment, estimator=estimator.value)
+    if torchrec is not None:
+        import json
+
+        from perfmodel.files import write_text
+        from perfmodel.plan.torchrec_document import torchrec_document
+
+        linked = deployment.machine.linked_gpus
+        document = torchrec_document(found.placement, deployment.workload, linked)
+        write_text(torchrec, json.dumps(document, indent=1))
+    target.write(
+        answer=found.to_dict,
+        csv=lambda: found.to_frame().to_csv(index=False),
+        table=lambda console: _show(console, found),
+        warnings=list(found.deployment.notes),
+    )
+
+
+def _show(console: Console, found: Plan) -> None:
+    from perfmodel.cli.tables import add, new_table, say, show
+
+    result = found.result
+    say(
+        console,
+        f"{result.hardware}: {result.step_us / US_PER_MS:.3f} ms per step "
+        f"({(result.low_us or 0) / US_PER_MS:.3f} to {(result.high_us or 0) / US_PER_MS:.3f}), "
+        f"the busiest rank looks up {found.imbalance:.2f} times the mean; "
+        f"search {found.gap_frac:.1%} above its lower bound",
+    )
+    tried = new_table("Layouts scheduled in full (ms)", "tables by sharding", "step", "surrogate")
+    for each in found.tried:
+        mix = ", ".join(f"{count} {name}" for name, count in each["sharding"].items())
+        ms = (each["step_us"] / US_PER_MS, each["surrogate_us"] / US_PER_MS)
+        add(tried, mix, *(f"{value:.3f}" for value in ms))
+    show(console, tried)
+    names = ("table", "rows x dim x pooling", "sharding", "ranks", "in", "GB", "why")
+    table = new_table("Tables, those with most work first", *names, texts=len(names))
+    for column in table.columns[:-1]:
+        column.no_wrap, column.overflow = True, "fold"
+    ordered = sorted(found.tables, key=lambda row: -row["work_us"])
+    for row in ordered[:SHOWN]:
+        add(
+            table,
+            str(row["table"]),
+            f"{row['rows']:.3g} x {row['dim']} x {row['pooling']:.3g}",
+            row["sharding"],
+            _ranks(row["ranks"]),
+            row["tier"],
+            f"{row['hbm_gb']:.3g}",
+            row.get("why", ""),
+        )
+    show(console, table)
+    if len(ordered) > SHOWN:
+        say(console, f"and {len(ordered) - SHOWN} more: --format csv or json has all")
+
+
+def _ranks(ranks: list[int]) -> str:
+    if len(ranks) > 2 and ranks == list(range(ranks[0], ranks[0] + len(ranks))):
+        return f"{ranks[0]}-{ranks[-1]}"
+    return ",".join(map(str, ranks))

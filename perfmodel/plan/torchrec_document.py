@@ -1,0 +1,135 @@
+"""TorchRec's sharding plans, in and out: per module and table, what its plan's fields say.
+
+    {"MODULE": {"table_0": {"sharding_type": "column_wise", "compute_kernel": "fused",
+                            "ranks": [0, 3], "sharding_spec": {"shards": [
+        {"shard_offsets": [0, 0], "shard_sizes": [1000, 64], "placement": "rank:0/cuda:0"}, …]}}}}
+
+`table_N` is the workload's table N. Source: the dataclasses ShardingPlan, ParameterSharding and
+ShardMetadata of pytorch/torchrec and PyTorch.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, get_args
+
+from perfmodel.errors import WorkloadError
+from perfmodel.hardware import Cluster
+from perfmodel.placement import Placement, RowCache, Sharding, TablePlacement, Tier
+from perfmodel.workload import Workload
+from perfmodel.workload.tables import Table
+
+MODULE = "sparse.embedding_bags"
+KERNELS: dict[str, Tier] = {"fused": "hbm", "dense": "hbm", "quant": "hbm"}
+KERNELS |= {"fused_uvm": "host", "fused_uvm_caching": "host", "quant_uvm_caching": "host"}
+CACHED = ("fused_uvm_caching", "quant_uvm_caching")
+CACHE, CACHED_FRAC = "uvm", 0.2
+_NAME = re.compile(r"(?:^|_)(\d+)$")
+
+
+def is_torchrec(document: Any) -> bool:
+    """Whether a JSON document looks like modules with tables that have a `sharding_type`."""
+    return isinstance(document, dict) and any(
+        isinstance(tables, dict)
+        and any(isinstance(each, dict) and "sharding_type" in each for each in tables.values())
+        for tables in document.values()
+    )
+
+
+def placement_of_torchrec(
+    document: dict[str, dict[str, Any]], workload: Workload, machine: Cluster
+) -> Placement:
+    """The placement that TorchRec's plan means; tables with UVM caching share a cache for a fifth
+    of the rows, the default of its planner.
+
+    Raises `WorkloadError` for tables that are missing or unknown, and for shardings and kernels
+    that have no counterpart.
+    """
+    found: dict[int, TablePlacement] = {}
+    cached_bytes = 0.0
+    dtype = workload.implementation.table_precision
+    for module, tables in document.items():
+        for name, about in tables.items():
+            where = f"{module}: {name}"
+            number = _number(name, workload, where)
+            kernel = str(about.get("compute_kernel", "fused"))
+            kind = about.get("sharding_type")
+            if kind not in get_args(Sharding):
+                raise WorkloadError(f"{where}: sharding_type {kind!r} has no counterpart here")
+            if kernel not in KERNELS:
+                raise WorkloadError(f"{where}: compute_kernel {kernel!r} has no counterpart here")
+            ranks = _ranks(about, kind, machine.gpus, where)
+            caches = (CACHE,) if kernel in CACHED else ()
+            if caches:
+                table = workload.tables[number]
+                cached_bytes += CACHED_FRAC * table.rows * table.dim * (2 if dtype == "fp16" else 4)
+            found[number] = TablePlacement(kind, ranks, KERNELS[kernel], dtype, caches=caches)
+    missing = [number for number in range(len(workload.tables)) if number not in found]
+    if missing:
+        raise WorkloadError(f"table_{missing[0]} is missing, and {len(missing) - 1} more")
+    kept = (
+        RowCache(CACHE, "hbm", cached_bytes / machine.gpus, "set_associative")
+        if cached_bytes
+        else None
+    )
+    tables_ = tuple(found[number] for number in range(len(workload.tables)))
+    return Placement(tables_, (kept,) if kept else ())
+
+
+def torchrec_document(placement: Placement, workload: Workload, linked: int) -> dict[str, Any]:
+    """The placement as TorchRec's plan; links join `linked` ranks each. Raises `WorkloadError` for
+    tables on drives and hot rows, which it does not know."""
+    tables = {}
+    for number, (about, table) in enumerate(zip(placement.tables, workload.tables, strict=True)):
+        if about.tier == "storage" or about.hot_rows:
+            raise WorkloadError(f"tables[{number}]: TorchRec's plans have no drives and hot rows")
+        kernel = "dense" if about.sharding == "data_parallel" else "fused"
+        if about.tier == "host":
+            kernel = "fused_uvm_caching" if about.caches else "fused_uvm"
+        shards = [
+            {
+                "shard_offsets": offsets,
+                "shard_sizes": sizes,
+                "placement": f"rank:{rank}/cuda:{rank % linked}",
+            }
+            for rank, offsets, sizes in _shards(about, table)
+        ]
+        tables[f"table_{number}"] = {
+            "sharding_type": about.sharding,
+            "compute_kernel": kernel,
+            "ranks": list(about.ranks),
+            "sharding_spec": {"shards": shards} if about.sharding != "data_parallel" else None,
+        }
+    return {MODULE: tables}
+
+
+def _shards(about: TablePlacement, table: Table) -> list[tuple[int, list[int], list[int]]]:
+    """(rank, offsets, sizes) of each."""
+    count = len(about.ranks)
+    if about.sharding == "column_wise":
+        width = table.dim // count
+        return [(r, [0, at * width], [table.rows, width]) for at, r in enumerate(about.ranks)]
+    height = -(-table.rows // count) if "row" in about.sharding else table.rows
+    return [
+        (r, [at * height, 0], [max(min(height, table.rows - at * height), 0), table.dim])
+        for at, r in enumerate(about.ranks)
+    ]
+
+
+def _number(name: str, workload: Workload, where: str) -> int:
+    match = _NAME.search(name)
+    if match is None or int(match.group(1)) >= len(workload.tables):
+        raise WorkloadError(
+            f"{where}: {workload.name} has no such table: expected table_0 to "
+            f"table_{len(workload.tables) - 1}"
+        )
+    return int(match.group(1))
+
+
+def _ranks(about: dict[str, Any], kind: str, ranks: int, where: str) -> tuple[int, ...]:
+    given = about.get("ranks")
+    if kind == "data_parallel" or (kind == "row_wise" and not given):
+        return tuple(range(ranks))
+    if not isinstance(given, list) or not all(type(each) is int for each in given) or not given:
+        raise WorkloadError(f"{where}: ranks: expected a list of whole numbers")
+    return tuple(given)
