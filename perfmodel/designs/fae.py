@@ -8,7 +8,13 @@ from perfmodel.designs.deployment import DESIGNS, Deployment, Phase
 from perfmodel.designs.hybrid import Hybrid
 from perfmodel.designs.popular import MIB, popular
 from perfmodel.errors import WorkloadError
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import OPS
 from perfmodel.placement import MicroBatch
+from perfmodel.tiers import TIERS
+from perfmodel.units import US_PER_S
+
+COUNTER_BYTES = 8.0
 
 
 @DESIGNS.register("fae")
@@ -61,11 +67,23 @@ class Fae:
         )
         return deployment.with_(
             found.note,
+            f"counting rows on {self.sampled_frac:.1%} of the inputs takes the host, once, "
+            f"{self.learning_s(deployment):,.1f} s",
             "assumed: other mini-batches look rows up as all samples do",
             placement=found.placement,
             pipeline=hot_pipeline,
             phases=tuple(phase for phase in phases if phase.steps_frac > 1e-9),
         )
+
+    def learning_s(self, deployment: Deployment) -> float:
+        """What counting takes: a counter of 8 bytes per row, read and written at random places by
+        all cores of the node."""
+        lookups = self.sampled_frac * self.inputs
+        lookups *= sum(table.pooling for table in deployment.workload.tables)
+        own = {"lookups": lookups / deployment.machine.node.gpus, "row_bytes": COUNTER_BYTES}
+        rows = Rows.of([{"op": op, **own} for op in ("host_gather", "host_scatter")])
+        found = TIERS[OPS["host_gather"].family].estimate(rows, deployment.machine)
+        return float(found.duration_us.sum()) / US_PER_S
 
     def _run_steps(self, popular_frac: float) -> float:
         """Steps with popular samples in a row: at least one, and one of the others between runs."""

@@ -189,6 +189,13 @@ def test_learning_on_fewer_inputs_finds_fewer_popular_samples() -> None:
     assert shares[0] < shares[1] < shares[2]
 
 
+def test_counting_takes_as_long_as_there_are_inputs() -> None:
+    short, long = (Fae(inputs=inputs).learning_s(start()) for inputs in (1e7, 1e8))
+    assert long == pytest.approx(10 * short, rel=0.01)
+    traffic_s = 2 * 0.05 * 1e8 * 4 * 8 / 76.8e9
+    assert long > traffic_s
+
+
 def test_the_host_does_more_table_by_table() -> None:
     small = start(batch=1024)
     by_operators, at_once = (

@@ -7,6 +7,7 @@ workloads of Hotline are recalled. The first of each axis is the centre.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 HOTLINE_OVER_HYBRID = 2.2
 FAE_OVER_CPU, FAE_OVER_CPU_GPU = 2.3, 1.52
@@ -33,7 +34,7 @@ class Setting:
 
 CENTRE = Setting()
 
-AXES: dict[str, tuple[float, ...]] = {
+AXES: dict[str, tuple[Any, ...]] = {
     "dram_gb_per_s": (76.8, 153.6, 230.4),
     "gpus": (4, 1, 2),
     "alpha": (1.05, 0.9, 1.2),
