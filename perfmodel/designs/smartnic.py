@@ -66,8 +66,8 @@ class SmartNic:
 
     def apply(self, deployment: Deployment) -> Deployment:
         """Caches for all whole tables (or columns) in device memory."""
-        if deployment.ranks == 1:
-            raise WorkloadError("smartnic: one rank has nothing to ask others for")
+        if deployment.ranks == deployment.machine.linked_gpus:
+            raise WorkloadError("smartnic: links join all devices: no lookup crosses an adapter")
         machine = with_adapter(deployment.machine, self.adapter)
         served = [
             table.tier == "hbm" and table.sharding in WHOLE and not table.caches

@@ -139,6 +139,21 @@ def test_an_order_costs_the_host_time_and_changes_what_is_found() -> None:
     assert steps[1] > steps[0]
 
 
+def test_what_links_carry_passes_no_adapter() -> None:
+    nodes = cluster(replace(node("dgx-a100-40gb"), nic=load("u280")), 2)  # type: ignore[arg-type]
+    plain = deployment_of(MINE, nodes, 16 * BATCH, train=False)
+    found = SmartNic(cache_gib=0.5).apply(plain)
+    splits = []
+    for each in (plain, found):
+        graph = op_graph(
+            MINE, 16 * BATCH, ranks=16, linked=8, train=False, placement=each.placement
+        )
+        call = [op for op in graph.ops if op.name == "c10d::alltoall_base_"][-1]
+        splits.append([int(n) for n in call.attributes["out_split"].split(",")])
+    assert splits[0][:8] == splits[1][:8]
+    assert all(after < before for before, after in zip(splits[0][8:], splits[1][8:], strict=True))
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -155,8 +170,11 @@ def test_settings_that_cannot_be(settings: dict[str, object], message: str) -> N
 
 
 def test_deployments_that_make_no_sense_say_why() -> None:
-    with pytest.raises(WorkloadError, match="one rank"):
+    with pytest.raises(WorkloadError, match="links join all"):
         SmartNic().apply(deployed(ranks=1))
+    linked = cluster("dgx-a100-80gb")
+    with pytest.raises(WorkloadError, match="links join all"):
+        SmartNic(adapter="u280").apply(deployment_of(MINE, linked, 4096))
     with pytest.raises(WorkloadError, match="has 8 GiB"):
         SmartNic(cache_gib=100).apply(deployed())
     with pytest.raises(WorkloadError, match="no memory for rows"):

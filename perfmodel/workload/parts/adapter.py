@@ -55,7 +55,7 @@ class AdapterUse:
     def sent_lookups(self, run: Run) -> list[int]:
         """Indices of the own samples to each rank; of a training step all, which updates need."""
         return [
-            round(sum(self._asked(run, shard, rank != run.rank) for shard in shards))
+            round(sum(self._asked(run, shard, is_apart(run, rank)) for shard in shards))
             for rank, shards in enumerate(run.plan.shards)
         ]
 
@@ -63,7 +63,7 @@ class AdapterUse:
         """Indices of each rank's samples for the own shards."""
         own = run.plan.shards[run.rank]
         return [
-            round(sum(self._asked(run, shard, rank != run.rank) for shard in own))
+            round(sum(self._asked(run, shard, is_apart(run, rank)) for shard in own))
             for rank in range(run.ranks)
         ]
 
@@ -82,14 +82,19 @@ class AdapterUse:
         return lookups * (self.tables[shard.table].asked_frac if spared else 1.0)
 
 
+def is_apart(run: Run, rank: int) -> bool:
+    """Whether the network lies between `rank` and the own one; links carry all else."""
+    return rank // run.linked != run.rank // run.linked
+
+
 def adapter_use(run: Run) -> AdapterUse | None:
     """What the adapters find in a step of `run`; None where no table has a cache in one."""
-    if run.placement is None or run.ranks == 1:
+    if run.placement is None or run.ranks == run.linked:
         return None
     if not any(cache.at in (LOCAL, REMOTE) for cache in run.placement.caches):
         return None
     tables = run.workload.tables
-    return _use(tables, run.placement, run.plan, run.batch, run.ranks, run.rank)
+    return _use(tables, run.placement, run.plan, run.batch, run.ranks, run.rank, run.linked)
 
 
 def answered_fracs(run: Run) -> tuple[float, ...]:
@@ -100,7 +105,13 @@ def answered_fracs(run: Run) -> tuple[float, ...]:
 
 @lru_cache(maxsize=64)
 def _use(
-    tables: tuple[Table, ...], placement: Placement, plan: Plan, batch: int, ranks: int, rank: int
+    tables: tuple[Table, ...],
+    placement: Placement,
+    plan: Plan,
+    batch: int,
+    ranks: int,
+    rank: int,
+    linked: int,
 ) -> AdapterUse:
     caches = {cache.at: cache for cache in placement.caches if cache.at in (LOCAL, REMOTE)}
     orders = {cache.order for cache in caches.values()}
@@ -108,12 +119,14 @@ def _use(
         raise WorkloadError(f"caches of adapters: two orders of queries: {', '.join(orders)}")
     order = order_of(tables, batch, orders.pop())
     mine = {shard.table: shard for shard in plan.shards[rank]}
+    first = rank // linked * linked
+    near = {s.table for shards in plan.shards[first : first + linked] for s in shards}
     count = range(len(tables))
     asked = [_asked_of(tables[n], placement.tables[n].dtype, n, batch) for n in count]
     uses = [TableUse() for _ in count]
     beyond: dict[int, NicTable | None] = dict(enumerate(asked))
     if REMOTE in caches:
-        elsewhere = {n: asked[n] for n in count if _has(placement, n, REMOTE) and n not in mine}
+        elsewhere = {n: asked[n] for n in count if _has(placement, n, REMOTE) and n not in near}
         elsewhere = elsewhere or {n: asked[n] for n in count if _has(placement, n, REMOTE)}
         found = _found(elsewhere, caches[REMOTE], batch, order)
         for number in (n for n in count if _has(placement, n, REMOTE)):
@@ -126,13 +139,13 @@ def _use(
             )
             beyond[number] = found.missed[place]
     coming = {
-        number: _part(table, shard, ranks - 1)
+        number: _part(table, shard, ranks - linked)
         for number, shard in mine.items()
         if (table := beyond[number]) is not None
     }
     cached = {n: table for n, table in coming.items() if _has(placement, n, LOCAL)}
     if LOCAL in caches and cached:
-        found = _found(cached, caches[LOCAL], batch * (ranks - 1), OrderOf((), 0.0))
+        found = _found(cached, caches[LOCAL], batch * (ranks - linked), OrderOf((), 0.0))
         for place, number in enumerate(cached):
             left = uses[number].left_frac * (1.0 - float(found.hit_frac[place]))
             changed = found.held_rows(place, asked[number].lookups * ranks / mine[number].parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from perfmodel.graph.ops import Tensor
 from perfmodel.ops.stored_rows import row_bytes
 from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.parts.adapter import AdapterUse, adapter_use
+from perfmodel.workload.parts.adapter import AdapterUse, adapter_use, is_apart
 from perfmodel.workload.run import Run
 
 NIC, HOST_CORE = "nic", "query_order"
@@ -48,7 +48,8 @@ def added_remotely(r: Recorder, run: Run, received: Tensor) -> None:
 def _looked_up(run: Run, use: AdapterUse) -> dict[str, float]:
     """Of tables that others hold: keys, those found, bags of them, what goes to the device."""
     assert run.placement is not None
-    held = {shard.table for shard in run.plan.shards[run.rank] if shard.parts == 1}
+    near = [rank for rank in range(run.ranks) if not is_apart(run, rank)]
+    held = {s.table for rank in near for s in run.plan.shards[rank] if s.parts == 1}
     probes = found = moved = bags = elements = served = 0.0
     for number, table in enumerate(run.workload.tables):
         frac = 1.0 - use.tables[number].asked_frac
@@ -67,7 +68,7 @@ def _looked_up(run: Run, use: AdapterUse) -> dict[str, float]:
         "row_bytes": moved / max(found, 1.0),
         "bags": bags,
         "dim": elements / max(bags, 1.0),
-        "messages": float(run.ranks - 1),
+        "messages": float(run.ranks - run.linked),
         "delivered_bytes": served * ITEM_BYTES,
     }
 

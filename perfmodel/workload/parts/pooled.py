@@ -12,7 +12,7 @@ from perfmodel.workload.eager.joins import cat
 from perfmodel.workload.eager.pointwise import scalar_in_place
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.views import narrow, view
-from perfmodel.workload.parts.adapter import answered_fracs
+from perfmodel.workload.parts.adapter import answered_fracs, is_apart
 from perfmodel.workload.parts.adapter_ops import added_remotely
 from perfmodel.workload.parts.exchange import GROUP, all_to_all_call
 from perfmodel.workload.parts.wire import carried_as, decoded, encoded, on_wire
@@ -93,13 +93,14 @@ def _sent(r: Recorder, buffer: Tensor, link: Link, own: list[int]) -> None:
     share = answered_fracs(link.adapters) if link.adapters is not None else ()
     if link.adapters is not None and share:
         added_remotely(r, link.adapters, received)
+        apart = [is_apart(link.adapters, rank) for rank in range(link.ranks)]
         own = [
-            size if rank == link.rank else round(size * share[link.rank])
-            for rank, size in enumerate(own)
+            round(size * share[link.rank]) if far else size
+            for size, far in zip(own, apart, strict=True)
         ]
         sizes = [
-            size if rank == link.rank else round(size * share[rank])
-            for rank, size in enumerate(sizes)
+            round(size * part) if far else size
+            for size, part, far in zip(sizes, share, apart, strict=True)
         ]
         buffer = r.view(buffer, (sum(own),), (1,))
         received = r.view(received, (sum(sizes),), (1,))

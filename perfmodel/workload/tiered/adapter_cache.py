@@ -63,12 +63,12 @@ class BehindAdapters:
                 out,
                 stream=NIC,
                 dims={
-                    "probes": max(asked * (1 - 1 / group.run.ranks), 1.0),
+                    "probes": max(asked * (1 - _near(group)), 1.0),
                     "lookups": found,
                     "row_bytes": _row_bytes(group),
                     "bags": min(found, group.bags),
                     "dim": group.total_dim / len(group.tables),
-                    "messages": float(group.run.ranks - 1),
+                    "messages": float(group.run.ranks - group.run.linked),
                 },
             )
         saved = (self.tables, keys, group, self.use)
@@ -113,15 +113,20 @@ def _shards(group: Group) -> list[tuple[int, int]]:
     return [(s.table, s.parts) for s in own if run.placement.tables[s.table].caches == names]
 
 
+def _near(group: Group) -> float:
+    """Share of all samples whose ranks links join to this one: their keys pass no adapter."""
+    return group.run.linked / group.run.ranks
+
+
 def _left(use: AdapterUse, group: Group) -> Lookups:
     """What the device looks up of the group's tables: own samples' keys, and what others leave."""
-    run, own = group.run, 1 / group.run.ranks
+    run, own = group.run, _near(group)
     whole = lookups(group.tables, group.samples)
     pooling, unique = [], []
     for table, (number, _) in zip(group.tables, _shards(group), strict=True):
         found = use.tables[number]
         pooling.append(table.pooling * (own + (1 - own) * found.left_frac))
-        mine = table.unique_rows(run.batch)
+        mine = table.unique_rows(run.batch * run.linked)
         others = min(found.left_rows, table.rows)
         unique.append(min(others + mine * (1 - others / table.rows), table.rows))
     return replace(whole, pooling=tuple(pooling), unique_rows=tuple(unique))
@@ -129,7 +134,7 @@ def _left(use: AdapterUse, group: Group) -> Lookups:
 
 def _asked(group: Group) -> float:
     """Of all ranks' samples, what of the group's tables comes to this rank."""
-    run, own = group.run, 1 / group.run.ranks
+    run, own = group.run, _near(group)
     use = adapter_use(run)
     assert use is not None
     return sum(
