@@ -5,6 +5,7 @@ from __future__ import annotations
 from perfmodel.designs.deployment import Deployment
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster
+from perfmodel.memory.greedy import fits, greedy_placement
 from perfmodel.placement import Pipeline
 from perfmodel.workload import Workload
 from perfmodel.workload.build import check_ranks
@@ -20,8 +21,8 @@ def deployment_of(
     """`workload` on `machine`, its tables in device memory as `implementation.sharding` lays them
     out, its input ahead where `implementation.prefetch` says so; `batch` is global.
 
-    Where whole tables are too few for the devices, those with most work are in parts, and `notes`
-    say so. Raises `WorkloadError` for a batch that the devices cannot share.
+    Where whole tables are too few for the devices, sharding is `balanced`, and where the layout does not fit but one by size does, it is that; `notes` say so. Raises
+    `WorkloadError` for a batch that the devices cannot share.
     """
     total = workload.batch if batch is None else batch
     ranks = machine.gpus
@@ -34,8 +35,18 @@ def deployment_of(
         layout = plan(parted, ranks, machine.linked_gpus)
         notes = (
             f"{len(workload.tables)} tables cannot be shared out whole among {ranks} devices: "
-            "those with most lookups are in row-wise parts",
+            f"implementation.sharding {PARTED!r} in the place of "
+            f"{workload.implementation.sharding!r}",
         )
     placement = placement_of(layout, workload)
+    if not fits(workload, placement, machine, train=train):
+        by_size = greedy_placement(workload, machine, train=train)
+        if by_size is not None:
+            placement = by_size
+            parted = sum(table.sharding == "row_wise" for table in by_size.tables)
+            notes = (
+                f"tables laid out by size, {parted} of {len(by_size.tables)} in row-wise parts: "
+                f"implementation.sharding {workload.implementation.sharding!r} does not fit",
+            )
     pipeline = Pipeline(input_ahead=workload.implementation.prefetch)
     return Deployment(workload, machine, total, placement, pipeline, train, notes)
