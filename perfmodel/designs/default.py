@@ -21,8 +21,9 @@ def deployment_of(
     """`workload` on `machine`, its tables in device memory as `implementation.sharding` lays them
     out, its input ahead where `implementation.prefetch` says so; `batch` is global.
 
-    Where whole tables are too few for the devices, sharding is `balanced`, and where the layout does not fit but one by size does, it is that; `notes` say so. Raises
-    `WorkloadError` for a batch that the devices cannot share.
+    Where whole tables are too few for the devices, sharding is `balanced`, and where the layout
+    does not fit but one by size does, it is that; `notes` say so. Raises `WorkloadError` for a
+    batch that the devices cannot share.
     """
     total = workload.batch if batch is None else batch
     ranks = machine.gpus
