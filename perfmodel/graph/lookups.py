@@ -8,10 +8,7 @@ table_batch …`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-from perfmodel.errors import GraphError
 
 PREFIX = "table_"
 _WHOLE = ("hash_size", "dim", "batch")
@@ -63,24 +60,6 @@ class Lookups:
             **{name: _short(value) for name, value in together.items()},
             **each,
         }
-
-
-def lookups_of(attributes: Mapping[str, str]) -> Lookups | None:
-    """What `attributes` say per table, or None where they say nothing of tables.
-
-    Raises `GraphError` where they cannot be read, or name different numbers of tables.
-    """
-    if PREFIX + "hash_size" not in attributes:
-        return None
-    try:
-        whole = [tuple(map(int, attributes[PREFIX + name].split(","))) for name in _WHOLE]
-        real = [tuple(map(float, attributes[PREFIX + name].split(","))) for name in _REAL]
-    except (KeyError, ValueError) as error:
-        raise GraphError(f"attributes of an embedding op: {error}") from None
-    columns: list[Sequence[float]] = [*whole, *real]
-    if len({len(column) for column in columns}) > 1:
-        raise GraphError("attributes of an embedding op: lists of different length")
-    return Lookups(whole[0], whole[1], whole[2], real[0], real[1], real[2])
 
 
 def _short(value: float) -> str:

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.errors import GraphError
-from perfmodel.graph.lookups import Lookups, lookups_of
+from perfmodel.graph.lookups import Lookups
 from perfmodel.graph.ops import Op, Tensor
 from perfmodel.graph.told_lookups import with_told_lookups
 
@@ -22,24 +21,16 @@ TABLE = st.tuples(
 
 
 @given(st.lists(TABLE, min_size=1, max_size=5))
-def test_attributes_are_read_as_they_were_written(tables: list[tuple[float, ...]]) -> None:
+def test_attributes_name_every_table_and_all_together(tables: list[tuple[float, ...]]) -> None:
     columns = [tuple(column) for column in zip(*tables, strict=True)]
     about = Lookups(*columns)  # type: ignore[arg-type]
-    found = lookups_of(about.to_attributes())
-    assert found is not None
-    assert (found.hash_size, found.dim, found.batch) == (about.hash_size, about.dim, about.batch)
-    assert found.pooling == pytest.approx(about.pooling)
-    assert found.unique_rows == pytest.approx(about.unique_rows)
-    assert found.alpha == pytest.approx(about.alpha)
-
-
-def test_attributes_that_do_not_hold() -> None:
-    good = Lookups((5,), (4,), (3,), (2.0,), (4.0,), (0.0,)).to_attributes()
-    assert lookups_of({}) is None
-    with pytest.raises(GraphError, match="different length"):
-        lookups_of({**good, "table_dim": "4,4"})
-    with pytest.raises(GraphError, match="attributes of an embedding op"):
-        lookups_of({**good, "table_dim": "four"})
+    found = about.to_attributes()
+    for name in ("hash_size", "dim", "batch", "pooling", "unique_rows", "alpha"):
+        each = [float(value) for value in found[f"table_{name}"].split(",")]
+        assert each == pytest.approx(list(getattr(about, name)))
+    assert int(found["tables"]) == len(tables)
+    assert float(found["lookups"]) == pytest.approx(sum(about.lookups))
+    assert float(found["longest_bag"]) == pytest.approx(max(about.pooling))
 
 
 def test_tensors_tell_sizes_but_not_repeats() -> None:
