@@ -31,6 +31,11 @@ class Popular:
     @property
     def note(self) -> str:
         """What a user should know of it."""
+        if self.popular_frac == 1.0:
+            return (
+                f"hot rows: all {self.kept_bytes / MIB:,.0f} MiB of the tables are within the "
+                "budget: no sample needs another row (gpu_only needs no host)"
+            )
         return (
             f"hot rows: {self.kept_bytes / MIB:,.0f} MiB get {self.found.overall_hot_frac:.1%} of "
             f"the lookups; {self.popular_frac:.1%} of the samples need no other"

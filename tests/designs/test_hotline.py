@@ -18,13 +18,14 @@ from perfmodel.designs.gpu_only import GpuOnly
 from perfmodel.designs.hotline import Hotline
 from perfmodel.designs.hybrid import Hybrid
 from perfmodel.designs.popular import MIB, popular
-from perfmodel.errors import WorkloadError
+from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.graph.kinds import NodeKind
 from perfmodel.hardware import cluster
 from perfmodel.lowering import lower
 from perfmodel.lowering.piece import Piece
 from perfmodel.memory.tiers import tier_use
 from perfmodel.placement import MicroBatch, Pipeline
+from perfmodel.prediction.break_even import break_even_frac
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.prediction.types import Result
 from perfmodel.workload import load_workload, op_graph
@@ -187,6 +188,27 @@ def test_learning_on_fewer_inputs_finds_fewer_popular_samples() -> None:
         for frac in (0.001, 0.05, 1.0)
     ]
     assert shares[0] < shares[1] < shares[2]
+
+
+def test_break_even_is_where_both_take_as_long() -> None:
+    baseline = Hybrid().apply(start())
+
+    def fae(share: float) -> Deployment:
+        return Fae(hot_mib=100, inputs=1e9, popular_frac=share).apply(start())
+
+    found = break_even_frac(fae, baseline, 0.5)
+    assert found is not None
+    limit_us = predict_deployment(baseline).results[0].step_us
+    before, at = (predict_deployment(fae(share)).results[0].step_us for share in (found / 2, found))
+    assert at <= limit_us < before
+    assert break_even_frac(fae, baseline, found / 2) is None
+    with pytest.raises(UsageError):
+        break_even_frac(fae, baseline, 1.5)
+
+
+def test_inference_gathers_and_writes_nothing_back() -> None:
+    found = Hotline(hot_mib=100).apply(replace(start(), train=False))
+    assert predict_deployment(found).results[0].step_us < predicted(Hotline(100), start()).step_us
 
 
 def test_counting_takes_as_long_as_there_are_inputs() -> None:
