@@ -27,9 +27,12 @@ WRITE_FRAC = 0.8
 """Assumed: writes of a kernel to host memory, which need no answer, reach about what copies do."""
 SECTOR_BYTES, REQUEST_BYTES = 32.0, 128.0
 """What a warp asks for: whole sectors, four of them at most in one request."""
-REQUESTS_IN_FLIGHT, REQUEST_US = 256.0, 1.6
-"""Source: 256 tags of PCI Express 3.0, and 1.0 to 1.6 us to host memory and back: EMOGI, recalled;
-with requests of 32 bytes this gives the 4.8 to 5.1 GB/s that it reports."""
+TAGS, LONG_TAGS, REQUEST_US = 256.0, 768.0, 1.6
+"""Requests on their way at a time, and how long one takes. Source: tags of 8 bits up to PCI Express
+3.0, of 10 bits (768 of them usable) from 4.0; 1.0 to 1.6 us to host memory and back: EMOGI,
+recalled, whose 4.8 to 5.1 GB/s for requests of 32 bytes on a V100 this gives."""
+SHORT_TAGS_GB_PER_S = 16.0
+"""The rate of PCI Express 3.0 with 16 lanes: faster buses have the longer tags."""
 HBM_FRAC = 0.8
 """Assumed: of device memory's bandwidth, for indices, gradients and pooled rows."""
 HALF_FACTOR = 1.6
@@ -67,7 +70,8 @@ def read_gb_per_s(row_bytes: Floats, machine: Cluster) -> Floats:
     """What a device reads of rows of so many bytes at random places of its host's memory."""
     bus = READ_FRAC * machine.node.device.host_gb_per_s
     sectors = np.ceil(row_bytes / SECTOR_BYTES) * SECTOR_BYTES
-    waiting = REQUESTS_IN_FLIGHT * np.minimum(sectors, REQUEST_BYTES) / REQUEST_US * 1e-3
+    tags = TAGS if machine.node.device.host_gb_per_s <= SHORT_TAGS_GB_PER_S else LONG_TAGS
+    waiting = tags * np.minimum(sectors, REQUEST_BYTES) / REQUEST_US * 1e-3
     over_bus = np.minimum(bus, waiting) * row_bytes / sectors
     return np.asarray(np.minimum(over_bus, _dram(row_bytes, machine)))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfmodel.duration import durations_of, explanations_of
-from perfmodel.hardware import Cluster, cluster
+from perfmodel.hardware import Cluster, cluster, device
 from perfmodel.ops.rows import Rows
 from perfmodel.tiers.host_bus import read_gb_per_s
 from perfmodel.tiers.host_memory import CALL_US, ROW_US, STREAM_FRAC, rank_gb_per_s
@@ -86,6 +86,12 @@ def test_the_device_reads_over_its_bus() -> None:
     rate = float(read_gb_per_s(np.array([256.0]), machine())[0])
     assert forward.terms["bus_us"] == pytest.approx(MILLION * 256 / rate / 1e3)
     assert backward.duration_us < forward.duration_us
-    wide, narrow = read_gb_per_s(np.array([512.0, 32.0]), machine())
-    assert narrow == pytest.approx(256 * 32 / 1.6 / 1e3)
-    assert wide > 2 * narrow
+
+
+@pytest.mark.parametrize(("name", "tags"), [("v100-sxm2-32gb", 256), ("a100-sxm-80gb", 768)])
+def test_a_bus_has_so_many_requests_on_its_way(name: str, tags: int) -> None:
+    ample = with_host(dram_gb_per_s=1e5)
+    on = replace(ample, node=replace(ample.node, device=device(name)))
+    wide, narrow = read_gb_per_s(np.array([512.0, 32.0]), on)
+    assert narrow == pytest.approx(tags * 32 / 1.6 / 1e3)
+    assert wide == pytest.approx(0.78 * on.node.device.host_gb_per_s)
