@@ -1,0 +1,162 @@
+"""Tables over ranks in four dimensions by their bytes and work, without a search.
+
+A table is replicated where its gradients are fewer bytes than its rows' exchange would be; in rows
+where one rank's memory, or a node's, is too small for it; in columns where it is more work than a
+rank's share; else whole. Shards then go, the largest first, where there is least work and room.
+Source: the four dimensions and their reasons, Mudigere et al., Neo (ISCA 2022), in own words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.designs.deployment import Deployment
+from perfmodel.errors import WorkloadError
+from perfmodel.memory.tiers import shard_bytes
+from perfmodel.memory.use import CONTEXT_BYTES
+from perfmodel.ops.storage import item_bytes
+from perfmodel.placement import Placement, RowCache, Sharding, TablePlacement
+from perfmodel.units import BYTES_PER_GB
+from perfmodel.workload.tables import Table
+
+TABLES_FRAC = 0.75
+"""assumed: of device memory beside the driver's, what tables may fill beside activations."""
+MOST_HALVINGS = 8
+"""Of the share that the cache has, where device memory is short."""
+LARGE_FRAC = 0.5
+"""assumed: a table of more than so much of a rank's memory is split."""
+LEAST_COLUMNS, INDEX_BYTES, GRADIENT_BYTES = 32, 8.0, 4.0
+CACHE = "rows"
+Floats = NDArray[np.float64]
+
+
+def balanced(deployment: Deployment, cache_frac: float) -> Placement:
+    """The deployment's tables laid out; those looked up least per byte go to host memory until the
+    others fit. Raises `WorkloadError` where hosts are too small as well, by how much."""
+    node = deployment.machine.node
+    room = TABLES_FRAC * (node.device.hbm_bytes - CONTEXT_BYTES)
+    sizes = _sizes(deployment)
+    hosted, cached = _hosted(deployment, sizes, room, cache_frac)
+    work = np.array([(table.pooling + 1) * table.dim for table in deployment.workload.tables])
+    mean = float(work.sum()) / deployment.ranks
+    held = np.where(hosted, cached * sizes, sizes)
+    host_room = TABLES_FRAC * (node.host_memory_bytes or np.inf) / node.gpus
+    full = np.maximum(held / room, np.where(hosted, sizes, 0.0) / host_room)
+    kinds = [
+        _kind(deployment, table, float(full[number]), float(work[number]) / mean)
+        for number, table in enumerate(deployment.workload.tables)
+    ]
+    busy, filled = np.zeros(deployment.ranks), np.zeros(deployment.ranks)
+    placed: list[TablePlacement | None] = [None] * len(kinds)
+    split = {"row_wise": 0, "data_parallel": 0, "table_row_wise": 1}
+    order = sorted(
+        range(len(kinds)), key=lambda n: (split.get(kinds[n][0], 2), -work[n] / kinds[n][1])
+    )
+    for number in order:
+        sharding, parts = kinds[number]
+        spread = 1 if sharding == "data_parallel" else parts
+        each, size = float(work[number]) / spread, float(held[number]) / spread
+        ranks = _ranks(deployment, sharding, parts, busy, filled + size > room)
+        busy[ranks] += 0.0 if sharding == "data_parallel" else each
+        filled[ranks] += size
+        about = deployment.placement.tables[number]
+        placed[number] = replace(
+            about,
+            sharding=sharding,
+            ranks=tuple(ranks.tolist()),
+            tier="host" if hosted[number] else "hbm",
+            caches=(CACHE,) if hosted[number] else (),
+        )
+    tables = tuple(each for each in placed if each is not None)
+    if not hosted.any():
+        return Placement(tables)
+    largest = float(np.max(_cached(tables, held, deployment.ranks)))
+    return Placement(tables, (RowCache(CACHE, "hbm", largest, "set_associative"),))
+
+
+def _sizes(deployment: Deployment) -> Floats:
+    """Bytes of each whole table with its optimizer's state."""
+    optimizer = deployment.workload.training.table_optimizer if deployment.train else None
+    tables = deployment.workload.tables
+    whole = [
+        replace(placed, sharding="table_wise", ranks=(0,)) for placed in deployment.placement.tables
+    ]
+    return np.array([shard_bytes(*pair, optimizer) for pair in zip(tables, whole, strict=True)])
+
+
+def _hosted(
+    deployment: Deployment, sizes: Floats, room: float, cache_frac: float
+) -> tuple[NDArray[np.bool_], float]:
+    """Which tables go to host memory, those looked up least per byte, as few bytes as may be; and
+    what share of their rows a cache of at most `cache_frac` then has."""
+    use = np.array([table.pooling * table.dim for table in deployment.workload.tables]) / sizes
+    order = np.argsort(use, kind="stable").tolist()
+    host = (deployment.machine.node.host_memory_bytes or 0) * deployment.machine.nodes
+    missing = np.inf
+    for halvings in range(MOST_HALVINGS):
+        cached = cache_frac / 2**halvings
+        found = np.zeros(len(sizes), bool)
+        over = float(sizes.sum()) - room * deployment.ranks
+        for number in order:
+            if over <= 0:
+                break
+            found[number] = True
+            over -= (1 - cached) * float(sizes[number])
+        missing = min(missing, max(over, float(sizes[found].sum()) - host))
+        if missing <= 0:
+            return found, cached
+    raise WorkloadError(
+        f"neo: {deployment.workload.name}: tables of {sizes.sum() / BYTES_PER_GB:.4g} GB need "
+        f"{missing / BYTES_PER_GB:.4g} GB more than device and host memory have for them"
+    )
+
+
+def _kind(deployment: Deployment, table: Table, full: float, share: float) -> tuple[Sharding, int]:
+    """Sharding and number of shards; its bytes over a rank's room, its work over a rank's share."""
+    ranks, linked = deployment.ranks, deployment.machine.linked_gpus
+    if ranks == 1:
+        return "table_wise", 1
+    if deployment.train and _is_replicated(deployment, table):
+        return "data_parallel", ranks
+    if full > LARGE_FRAC and table.rows >= ranks:
+        grouped = 1 < linked < ranks and full <= LARGE_FRAC * linked
+        return ("table_row_wise", linked) if grouped else ("row_wise", ranks)
+    parts = 1
+    while share > parts and 2 * parts <= ranks and table.dim % (2 * parts) == 0:
+        if table.dim // (2 * parts) < LEAST_COLUMNS:
+            break
+        parts *= 2
+    return ("column_wise", parts) if parts > 1 else ("table_wise", 1)
+
+
+def _is_replicated(deployment: Deployment, table: Table) -> bool:
+    """Whether sums of the table's gradients are fewer bytes than its pooled rows and indices."""
+    local = deployment.batch / deployment.ranks
+    wire = float(item_bytes([deployment.workload.implementation.exchange_precision])[0])
+    exchanged = local * (2 * wire + table.pooling * INDEX_BYTES / table.dim)
+    return 2 * table.rows * GRADIENT_BYTES < exchanged
+
+
+def _ranks(
+    deployment: Deployment, sharding: str, parts: int, busy: Floats, full: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """The ranks of the shards: those with least work, and with room where any have it."""
+    if parts == deployment.ranks:
+        return np.arange(deployment.ranks)
+    load = busy + np.where(full, busy.max() + 1.0, 0.0)
+    if sharding == "table_row_wise":
+        start = int(load.reshape(-1, parts).sum(axis=1).argmin()) * parts
+        return np.arange(start, start + parts)
+    return np.sort(np.argsort(load, kind="stable")[:parts])
+
+
+def _cached(tables: tuple[TablePlacement, ...], held: Floats, ranks: int) -> Floats:
+    found = np.zeros(ranks)
+    for number, placed in enumerate(tables):
+        if placed.caches:
+            share = 1 if placed.sharding == "data_parallel" else len(placed.ranks)
+            found[list(placed.ranks)] += held[number] / share
+    return found
