@@ -5,8 +5,10 @@ For the few rows of one prediction this is faster than importing XGBoost; it rea
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,8 +34,18 @@ class Forest:
     start: float
 
     def predict(self, matrix: np.ndarray) -> Floats:
-        """The sum over trees for each row of `matrix` `[rows, columns]`, without missing values."""
+        """The sum over trees for each row of `matrix` `[rows, columns]`, without missing values.
+
+        Where a sweep has loaded Numba, which takes a third of a second, its walk is ten times
+        faster.
+        """
         single = np.ascontiguousarray(matrix, np.float32)
+        if "numba" in sys.modules:
+            from perfmodel.kernels.learned.compiled import sums
+
+            across = np.ascontiguousarray(single.T)
+            columns = self.feature, self.threshold, self._children, self.value
+            return self.start + np.asarray(sums(self.roots, *columns, self.depth, across))
         width = single.shape[1]
         flat = single.ravel()
         begin = (np.arange(len(single), dtype=np.int32) * width)[:, None]
@@ -43,6 +55,11 @@ class Forest:
             node = np.where(goes_below, self.below[node], self.above[node])
         total: Floats = self.start + self.value[node].sum(axis=1, dtype=np.float64)
         return total
+
+    @cached_property
+    def _children(self) -> NDArray[np.int32]:
+        """Above and below of each node in turn."""
+        return np.ascontiguousarray(np.stack([self.above, self.below], axis=1).ravel())
 
 
 COLUMNS = ("feature", "threshold", "below", "above", "value")
