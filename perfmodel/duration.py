@@ -30,6 +30,9 @@ GPU, CPU = "gpu", "cpu"
 _KIND = {"cuda": GPU, "rocm": GPU, "cpu": CPU}
 COLD = "memory (cold cache)"
 """What bounds a kernel that would be faster if it were called over and over (`repeated_us`)."""
+NETWORK = "network"
+"""What bounds a collective of CPUs that also crosses from host to host."""
+_REST = {COLD: "repeated_us", NETWORK: "within_host_us"}
 ROUNDING_FRAC = 1e-9
 Models = Mapping[str, KernelModel]
 """Family to the model that answers for it; families that are not in it have their default."""
@@ -145,19 +148,21 @@ def explanations_of(
         return TIERS[family].explain(rows, cluster(hardware))
     why = model_of(family, device, models).explain(rows, device)
     taken = durations_of(rows, hardware, models).duration_us.tolist()
-    return [_as_taken(each, us) for each, us in zip(why, taken, strict=True)]
+    beyond = NETWORK if family == COLLECTIVE else COLD
+    return [_as_taken(each, us, beyond) for each, us in zip(why, taken, strict=True)]
 
 
-def _as_taken(why: Explanation, duration_us: float) -> Explanation:
-    """The model's explanation of a duration that a program's cold cache may have raised."""
+def _as_taken(why: Explanation, duration_us: float, beyond: str) -> Explanation:
+    """The model's explanation of a duration that a program's cold cache, or the way `beyond` the
+    host, may have raised."""
     if duration_us <= why.duration_us * (1 + ROUNDING_FRAC):
         return why
     return replace(
         why,
         duration_us=duration_us,
-        bound_by=COLD,
+        bound_by=beyond,
         utilisation_frac=why.utilisation_frac * why.duration_us / duration_us,
-        terms={**why.terms, "repeated_us": why.duration_us},
+        terms={**why.terms, _REST[beyond]: why.duration_us},
     )
 
 

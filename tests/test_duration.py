@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import perfmodel
 from perfmodel.duration import COLD, durations_of, explanations_of
-from perfmodel.errors import HardwareError, UsageError
-from perfmodel.hardware import cluster, device, node
+from perfmodel.errors import HardwareError, ModelError, UsageError
+from perfmodel.hardware import Nic, cluster, device, load, node
 from perfmodel.ops.rows import Rows
 
 MIXED = pd.DataFrame(
@@ -60,6 +62,23 @@ def test_collectives_of_several_nodes_are_slower() -> None:
     within = Rows.of([row | {"ranks": 8, "nodes": 1}])
     across = durations_of(Rows.of([row]), cluster("dgx-h100", 2)).duration_us
     assert across[0] > durations_of(within, node("dgx-h100")).duration_us[0]
+
+
+def test_cpus_of_several_nodes_meet_over_the_network() -> None:
+    row = {"op": "all_reduce", "ranks": 2, "size_bytes": 1e8, "dtype": "fp32"}
+    nic = load("connectx-6", "nic")
+    assert isinstance(nic, Nic)
+    one = replace(node("epyc-7742"), nic=nic, nics=1)
+    far = Rows.of([{**row, "nodes": 2}])
+    within = durations_of(Rows.of([row]), cluster(one, 2))
+    across = durations_of(far, cluster(one, 2))
+    assert across.duration_us[0] > within.duration_us[0] + 1e8 / 25e3
+    assert across.low_us[0] < across.duration_us[0] < across.high_us[0]
+    why = explanations_of(far, cluster(one, 2))[0]
+    assert why.bound_by == "network"
+    assert why.terms["within_host_us"] == pytest.approx(within.duration_us[0])
+    with pytest.raises(ModelError):
+        durations_of(far, cluster("epyc-7742", 2))
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,9 @@ def deployment_of(
         by_size = greedy_placement(workload, machine, train=train)
         if by_size is not None:
             placement = by_size
-            parted = sum(table.sharding == "row_wise" for table in by_size.tables)
+            in_rows = sum(table.sharding == "row_wise" for table in by_size.tables)
             notes = (
-                f"tables laid out by size, {parted} of {len(by_size.tables)} in row-wise parts: "
+                f"tables laid out by size, {in_rows} of {len(by_size.tables)} in row-wise parts: "
                 f"implementation.sharding {workload.implementation.sharding!r} does not fit",
             )
     pipeline = Pipeline(input_ahead=workload.implementation.prefetch)
