@@ -1,6 +1,7 @@
 """Deployments predicted: what holds for every placement, whatever lies where."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from perfmodel.prediction import Result, predict_deployment, predict_workload
 from perfmodel.workload import Workload, load_workload, op_graph
 
 TABLES = 26
+KINDS = ["table_wise", "row_wise", "column_wise", "data_parallel"]
 
 
 def workload(pooling: float = 1.0, rows: int = 100_000) -> Workload:
@@ -79,10 +81,10 @@ def placements(draw: st.DrawFn, ranks: int) -> Placement:
     every = tuple(range(ranks))
     tables = []
     for _ in range(TABLES):
-        kind = draw(st.sampled_from(["table_wise", "row_wise", "column_wise", "data_parallel"]))
+        kind: Any = draw(st.sampled_from(KINDS))
         whole = (draw(st.integers(0, ranks - 1)),)
-        tier = draw(st.sampled_from(["hbm", "host"]))
-        pooled = draw(st.sampled_from(["device", "host"])) if tier == "host" else "device"
+        tier: Any = draw(st.sampled_from(["hbm", "host"]))
+        pooled: Any = draw(st.sampled_from(["device", "host"])) if tier == "host" else "device"
         tables.append(
             TablePlacement(
                 kind, whole if kind == "table_wise" else every, tier=tier, pooled_on=pooled

@@ -1,6 +1,7 @@
 """Rows in host memory: what the host's threads and the device's kernels take for them."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ def us(row: dict[str, object], on: Cluster | None = None) -> float:
     return float(durations_of(Rows.of([row]), on or machine()).duration_us[0])
 
 
-def with_host(**changes: object) -> Cluster:
+def with_host(**changes: Any) -> Cluster:
     node = machine().node
     return replace(machine(), node=replace(node, host=replace(node.host, **changes)))
 
