@@ -7,7 +7,13 @@ import numpy as np
 from perfmodel.designs.deployment import Deployment
 from perfmodel.network.payload import codec
 from perfmodel.ops.stored_rows import row_bytes
-from perfmodel.tiers.nic.engine import BURST_BYTES, MEMORY_FRAC, adapter, adapters_per_rank
+from perfmodel.tiers.nic.engine import (
+    BURST_BYTES,
+    BUS_FRAC,
+    MEMORY_FRAC,
+    adapter,
+    adapters_per_rank,
+)
 from perfmodel.workload.tables import Table
 
 DEVICE_FRAC = 0.93
@@ -15,18 +21,19 @@ DEVICE_FRAC = 0.93
 
 
 def worth_asking(deployment: Deployment) -> list[bool]:
-    """Per table whether an adapter reads and adds up the rows of one bag sooner than its sum comes
-    over the wire."""
+    """Per table whether an adapter reads and adds up the rows of one bag, and brings their sum over
+    the bus to the device, sooner than the sum comes over the wire."""
     nic, share = adapter(deployment.machine), adapters_per_rank(deployment.machine)
     assert nic.memory_gb_per_s is not None
     reading, wire = MEMORY_FRAC * nic.memory_gb_per_s * share, nic.gb_per_s * share
+    bus = BUS_FRAC * deployment.machine.node.device.host_gb_per_s
     sent = codec(deployment.workload.implementation.exchange_precision)
     found = []
     for table, placed in zip(deployment.workload.tables, deployment.placement.tables, strict=True):
         size = float(row_bytes(placed.dtype, table.dim))
         read = max(table.pooling, 1.0) * np.ceil(size / BURST_BYTES) * BURST_BYTES
         vector = float(sent.wire_bytes(np.array([float(table.dim)]), table.dim)[0])
-        found.append(bool(read / reading < vector / wire))
+        found.append(bool(max(read / reading, vector / bus) < vector / wire))
     return found
 
 
