@@ -22,7 +22,9 @@ Floats = NDArray[np.float64]
 _WIDTH_IN, _ROW_IN = 11.0, 0.42
 _TIERS = ("hbm", "dram", "host", "storage", "nic")
 _WHY_CHARACTERS = 64
-_MONEY = (("kwh_per_million_samples", "kWh"), ("usd_per_million_samples", "US dollars"))
+_MONEY = (("kwh_per_million_samples", "Wh", 1e3), ("usd_per_million_samples", "US cents", 1e2))
+_FAR_APART = 8.0
+"""From this ratio of step times on, their axis is logarithmic."""
 
 
 def comparison_figure(frame: Frame, *, title: str = "") -> Figure:
@@ -39,7 +41,7 @@ def comparison_figure(frame: Frame, *, title: str = "") -> Figure:
     names = texts(frame, "design").tolist()
     if not names:
         raise UsageError("no designs to draw")
-    money = [(column, unit) for column, unit in _MONEY if _some(frame, column)]
+    money = [each for each in _MONEY if _some(frame, each[0])]
     tiers = [tier for tier in _TIERS if _some(frame, f"{tier}_gb")]
     place = np.arange(len(names), dtype=np.float64)
     with look():
@@ -53,8 +55,8 @@ def comparison_figure(frame: Frame, *, title: str = "") -> Figure:
         first.invert_yaxis()
         if tiers:
             _memory(others.pop(0), frame, tiers, place)
-        for axes, (column, unit) in zip(others, money, strict=True):
-            axes.barh(place, _known(frame, column), color=FURTHER_COLOURS[2], height=0.6)
+        for axes, (column, unit, per_unit) in zip(others, money, strict=True):
+            axes.barh(place, per_unit * _known(frame, column), color=FURTHER_COLOURS[2], height=0.6)
             axes.set_xlabel(f"{unit} per million samples")
             axes.locator_params(axis="x", nbins=4)
         for axes in every:
@@ -83,9 +85,20 @@ def _steps(axes: Axes, frame: Frame, place: Floats) -> None:
     )
     for at, why in zip(place[~known], texts(frame, "why_not")[~known], strict=True):
         text = shorten(str(why), _WHY_CHARACTERS, placeholder=" …")
-        axes.text(0.0, at, f" cannot be: {text}", va="center", color=FAINT, fontsize=7.0)
+        axes.text(
+            *(0.0, at, f" cannot be: {text}"),
+            va="center",
+            color=FAINT,
+            fontsize=7.0,
+            transform=axes.get_yaxis_transform(),
+        )
     axes.set_xlabel(f"step ({unit}), 90 % interval")
-    axes.set_xlim(left=0.0)
+    shortest = float(np.nanmin(low)) if known.any() else longest
+    if longest > _FAR_APART * shortest:
+        axes.set_xscale("log")
+        axes.set_xlim(left=shortest / scale / 2)
+    else:
+        axes.set_xlim(left=0.0)
 
 
 def _memory(axes: Axes, frame: Frame, tiers: Sequence[str], place: Floats) -> None:
