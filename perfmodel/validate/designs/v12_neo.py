@@ -1,0 +1,78 @@
+"""Neo on 128 GPUs of ZionEX, and MAD-Max's validation of the same machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perfmodel.designs import deployment_of
+from perfmodel.designs.neo import Neo
+from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.prediction.types import Result
+from perfmodel.units import US_PER_MS, US_PER_S
+from perfmodel.validate.designs import neo_box as box
+from perfmodel.validate.designs.figures import CASES, Figure
+from perfmodel.validate.designs.lab import Lab
+from perfmodel.workload import load_workload
+
+
+@CASES.register("V12")
+def zionex(lab: Lab) -> Iterator[Figure]:
+    """Rates of models A, F and I, and of DLRM-B; DLRM-A's kernels and exposed communication."""
+    for name, target in box.MILLION_SAMPLES_PER_S.items():
+        result = neo_step(lab, name, box.BATCH)
+        if name == "neo-a":
+            largest = result
+        yield _rate(f"V12-{name}", f"Neo, model {name[-1].upper()}", box.NEO, target, result)
+    again = neo_step(lab, "neo-i", box.DLRM_B_BATCH)
+    yield _rate(
+        "V12-mad-max-b",
+        "MAD-Max, DLRM-B",
+        box.MAD_MAX,
+        box.MILLION_SAMPLES_PER_S["neo-i"],
+        again,
+        box.DLRM_B_BATCH,
+    )
+    rank = largest.rank
+    every = sum(row["time_us"] for row in largest.families if row["family"] != "transfer")
+    yield Figure(
+        "V12-mad-max-a-serialised",
+        "MAD-Max, DLRM-A: all kernels one after the other",
+        "ms",
+        box.SERIALISED_MS,
+        every / US_PER_MS,
+        box.TOLERANCE_PCT,
+        box.MAD_MAX,
+        box.ASSUMED,
+    )
+    yield Figure(
+        "V12-mad-max-a-exposed",
+        "MAD-Max, DLRM-A: exposed share of communication",
+        "%",
+        box.EXPOSED_PCT,
+        100 * rank.exposed_comm_us / rank.comm_us,
+        box.TOLERANCE_PCT,
+        box.MAD_MAX,
+        box.ASSUMED,
+    )
+
+
+def neo_step(lab: Lab, name: str, batch: int) -> Result:
+    """A model of the catalogue under the design's defaults on the box's machine."""
+    deployment = deployment_of(load_workload(name), lab.machine(box.MACHINE), batch)
+    return predict_deployment(Neo().apply(deployment)).results[0]
+
+
+def _rate(
+    id: str, title: str, source: str, target: float, result: Result, batch: int = box.BATCH
+) -> Figure:
+    found = batch / result.step_us * US_PER_S / 1e6
+    return Figure(
+        id,
+        f"{title}, 128 A100, batch {batch:,}",
+        "million samples per second",
+        target,
+        found,
+        box.TOLERANCE_PCT,
+        source,
+        box.ASSUMED,
+    )
