@@ -17,12 +17,11 @@ def pareto(values: Matrix) -> Ints:
     Rows with a NaN are left out. Of equal rows, the first stays.
     """
     known = np.flatnonzero(~np.isnan(values).any(axis=1))
-    distinct, first = np.unique(values[known], axis=0, return_index=True)
+    left, first = np.unique(values[known], axis=0, return_index=True)
     kept: list[int] = []
-    front = np.empty((0, values.shape[1]))
-    for at, row in enumerate(distinct):
-        # Rows come in rising order: a later one can beat none of those before it.
-        if not (front <= row).all(axis=1).any():
-            kept.append(at)
-            front = distinct[kept]
-    return np.asarray(known[first[np.array(kept, np.int64)]], np.int64)
+    while len(first):
+        # Rows come in rising order: none of those left can beat the first.
+        kept.append(int(first[0]))
+        stays = (left < left[0]).any(axis=1)
+        left, first = left[stays], first[stays]
+    return np.asarray(known[np.array(kept, np.int64)], np.int64)
