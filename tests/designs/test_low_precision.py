@@ -12,8 +12,10 @@ from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.low_precision import LowPrecision, hosts_needed
 from perfmodel.designs.rounding import ERRORS, error_of, within
 from perfmodel.designs.smartnic import SmartNic
+from perfmodel.duration import durations_of
 from perfmodel.errors import WorkloadError
-from perfmodel.hardware import cluster, load, node
+from perfmodel.hardware import cluster, device, load, node
+from perfmodel.ops.rows import Rows
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.workload import load_workload, op_graph
 
@@ -171,6 +173,18 @@ def test_precisions_of_layers_are_checked() -> None:
         MINE.with_(implementation__layer_precisions=["int3"] * 7)
     with pytest.raises(WorkloadError, match="expected one of"):
         MINE.with_(implementation__table_precision="int3")
+
+
+@pytest.mark.parametrize(("name", "most"), [("xeon-platinum-8380", 4.0), ("xeon-4116", 2.0)])
+def test_int8_products_on_a_cpu_are_at_most_as_much_faster_as_its_units(
+    name: str, most: float
+) -> None:
+    rows = [
+        {"op": "linear", "dtype": dtype, "b": 1, "m": 2048, "n": 1024, "k": 1024, "bias": 1}
+        for dtype in ("fp32", "int8")
+    ]
+    taken = durations_of(Rows.of(rows), device(name)).duration_us
+    assert 0.8 * most < taken[0] / taken[1] <= most
 
 
 def test_errors_grow_as_bits_shrink() -> None:
