@@ -95,7 +95,12 @@ def _steps(axes: Axes, frame: Frame, place: Floats) -> None:
     axes.set_xlabel(f"step ({unit}), 90 % interval")
     shortest = float(np.nanmin(low)) if known.any() else longest
     if longest > _FAR_APART * shortest:
+        from matplotlib.ticker import LogLocator, NullFormatter
+
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlim(left=shortest / scale / 2)
     else:
         axes.set_xlim(left=0.0)
