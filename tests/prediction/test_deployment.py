@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, cluster
+from perfmodel.lowering import lower
 from perfmodel.placement import Pipeline, Placement, TablePlacement
 from perfmodel.prediction import Result, predict_deployment, predict_workload
 from perfmodel.workload import Workload, load_workload, op_graph
@@ -155,3 +156,31 @@ def test_a_placement_of_other_tables_is_refused() -> None:
     fewer = Placement(deployment.placement.tables[:-1])
     with pytest.raises(WorkloadError, match="it is of 25 tables, criteo-kaggle has 26"):
         predict_deployment(replace(deployment, placement=fewer))
+
+
+def test_what_the_host_costs_fades_beside_dense_work() -> None:
+    host = {"tier": "host", "pooled_on": "host", "sharding": "data_parallel", "ranks": (0, 1, 2, 3)}
+
+    def slower(width: int) -> float:
+        model = {"model__top_mlp": [width, width, 1], "implementation__precision": "fp32"}
+        dense = workload(20.0).with_(**model)
+        near = deployment_of(dense, machine(), 8192)
+        far = near.with_(placement=near.placement.edited(lambda _n, _t: host))
+        return result(far).step_us / result(near).step_us
+
+    ratios = [slower(width) for width in (512, 4096, 16384)]
+    assert ratios == sorted(ratios, reverse=True)
+    assert ratios[-1] == pytest.approx(1.0, abs=0.1)
+
+
+def test_pooled_rows_go_to_the_device_and_their_gradients_come_back() -> None:
+    deployment = deployed(tier="host", pooled_on="host")
+    graph = op_graph(workload(), ranks=4, placement=deployment.placement)
+    moved = {"copy_h2d": 0.0, "copy_d2h": 0.0}
+    own = sum(len(table.ranks) and table.ranks[0] == 0 for table in deployment.placement.tables)
+    for piece in lower(graph, "cuda").pieces:
+        if piece.op in moved and piece.dtype == "fp32":
+            moved[piece.op] += piece.dims["elements"]
+    pooled = own * 2048 * workload().dim
+    assert moved["copy_d2h"] == pooled
+    assert moved["copy_h2d"] == pooled + 512 * 13
