@@ -14,6 +14,9 @@ from perfmodel.tiers.nic.engine import (
     adapter,
     adapters_per_rank,
 )
+from perfmodel.workload.parts.adapter import adapter_use
+from perfmodel.workload.run import Run
+from perfmodel.workload.shards import placed
 from perfmodel.workload.tables import Table
 
 DEVICE_FRAC = 0.93
@@ -29,8 +32,8 @@ def worth_asking(deployment: Deployment) -> list[bool]:
     bus = BUS_FRAC * deployment.machine.node.device.host_gb_per_s
     sent = codec(deployment.workload.implementation.exchange_precision)
     found = []
-    for table, placed in zip(deployment.workload.tables, deployment.placement.tables, strict=True):
-        size = float(row_bytes(placed.dtype, table.dim))
+    for table, where in zip(deployment.workload.tables, deployment.placement.tables, strict=True):
+        size = float(row_bytes(where.dtype, table.dim))
         read = max(table.pooling, 1.0) * np.ceil(size / BURST_BYTES) * BURST_BYTES
         vector = float(sent.wire_bytes(np.array([float(table.dim)]), table.dim)[0])
         found.append(bool(max(read / reading, vector / bus) < vector / wire))
@@ -43,12 +46,12 @@ def worth_writing(deployment: Deployment, lookups: float) -> list[float]:
     found = []
     samples = deployment.batch // deployment.ranks
     pairs = zip(deployment.workload.tables, deployment.placement.tables, strict=True)
-    for table, placed in pairs:
+    for table, where in pairs:
         popularity = table.popularity()
         is_hot = popularity.chance * table.lookups(samples) >= lookups
         rows, share = float(popularity.rows[is_hot].sum()), float(popularity.share[is_hot].sum())
         spared = samples * (share if table.key_rows else share ** max(table.pooling, 1.0))
-        size = float(row_bytes(placed.dtype, table.dim))
+        size = float(row_bytes(where.dtype, table.dim))
         found.append(rows * size if spared > rows * lookups else 0.0)
     return found
 
@@ -63,10 +66,44 @@ def balanced_bytes(deployment: Deployment, served: list[bool]) -> float:
     share = own / (own + DEVICE_FRAC * machine.node.device.hbm_gb_per_s)
     pairs = zip(deployment.workload.tables, deployment.placement.tables, served, strict=True)
     return sum(
-        _covering(table, share) * float(row_bytes(placed.dtype, table.dim)) / deployment.ranks
-        for table, placed, is_served in pairs
+        _covering(table, share) * float(row_bytes(where.dtype, table.dim)) / deployment.ranks
+        for table, where, is_served in pairs
         if is_served
     )
+
+
+def adapter_shares(deployment: Deployment) -> list[float]:
+    """Per table the share of all its lookups that adapters answer, as the first rank sees it.
+
+    What local caches find of tables that it does not hold is taken from those that it does.
+    """
+    machine, tables = deployment.machine, deployment.workload.tables
+    ranks, linked = deployment.ranks, machine.linked_gpus
+    layout = placed(deployment.workload, deployment.placement, ranks, linked)
+    run = Run(
+        workload=deployment.workload,
+        batch=deployment.batch // ranks,
+        ranks=ranks,
+        rank=0,
+        target=machine.node.device.target,
+        train=deployment.train,
+        plan=layout,
+        linked=linked,
+        placement=deployment.placement,
+    )
+    use = adapter_use(run)
+    if use is None:
+        return [0.0] * len(tables)
+    own = {shard.table for shard in layout.shards[0]}
+    asked = sum(use.tables[number].asked_frac for number in own)
+    local = sum(use.tables[number].left_frac for number in own) / asked if asked else 1.0
+    apart = 1.0 - linked / ranks
+    return [
+        apart * (1.0 - (each.left_frac if number in own else each.asked_frac * local))
+        if any(name.startswith("nic") for name in deployment.placement.tables[number].caches)
+        else 0.0
+        for number, each in enumerate(use.tables)
+    ]
 
 
 def _covering(table: Table, share: float) -> float:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.designs.adapter_rows import adapter_shares
 from perfmodel.designs.deployment import Deployment
 from perfmodel.errors import WorkloadError
 from perfmodel.locality import POLICIES, Cache, TableAccess, steady_use
@@ -19,7 +20,8 @@ from perfmodel.workload.tiered.beside import row_bytes
 if TYPE_CHECKING:
     import pandas as pd
 
-TIERS = ("hbm", "host", "storage", "nic")
+NIC = "nic"
+TIERS = ("hbm", "host", "storage", NIC)
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,8 @@ def tier_hits(deployment: Deployment) -> Hits:
     """
     workload, placement = deployment.workload, deployment.placement
     found: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
-    for cache in placement.caches:
+    in_adapters = adapter_shares(deployment)
+    for cache in (each for each in placement.caches if not each.at.startswith(NIC)):
         for number, lookups, missed, fetched in _used(deployment, cache):
             found.setdefault((cache.name, number), []).append((lookups, missed, fetched))
     tables = []
@@ -90,11 +93,15 @@ def tier_hits(deployment: Deployment) -> Hits:
         if where.hot_rows and where.tier != "hbm":
             hot = float(table.popularity().covered_frac(where.hot_rows))
             share["hbm"], left = hot, 1.0 - hot
-        for at, name in enumerate(where.caches):
+        if in_adapters[number]:
+            share[NIC] = in_adapters[number]
+            left -= share[NIC]
+        behind = [n for n in where.caches if not placement.cache(n).at.startswith(NIC)]
+        for at, name in enumerate(behind):
             parts = found.get((name, number), [])
             looked = sum(part[0] for part in parts)
             missed = min(sum(part[1] for part in parts) / looked if looked else 1.0, left)
-            tier = "nic" if placement.cache(name).at.startswith("nic") else placement.cache(name).at
+            tier = placement.cache(name).at
             share[tier] = share.get(tier, 0.0) + left - missed
             left = missed
             if at == 0:

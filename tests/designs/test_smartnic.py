@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from perfmodel.designs import Deployment, deployment_of
+from perfmodel.designs.hits import tier_hits
 from perfmodel.designs.smartnic import SmartNic
 from perfmodel.errors import PerfmodelError, WorkloadError
 from perfmodel.graph.ops import Op
@@ -152,6 +153,15 @@ def test_what_links_carry_passes_no_adapter() -> None:
         splits.append([int(n) for n in call.attributes["out_split"].split(",")])
     assert splits[0][:8] == splits[1][:8]
     assert all(after < before for before, after in zip(splits[0][8:], splits[1][8:], strict=True))
+
+
+def test_shares_of_lookups_are_of_all_of_them() -> None:
+    plain = deployed()
+    found = tier_hits(SmartNic(cache_gib=2).apply(plain))
+    assert set(found.overall) == {"hbm", "nic"}
+    assert sum(found.overall.values()) == pytest.approx(1)
+    assert 0.3 < found.overall["nic"] < 15 / 16
+    assert tier_hits(plain).overall == {"hbm": 1.0}
 
 
 @pytest.mark.parametrize(
