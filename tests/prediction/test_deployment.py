@@ -1,8 +1,11 @@
 """Deployments predicted: what holds for every placement, whatever lies where."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -184,3 +187,10 @@ def test_pooled_rows_go_to_the_device_and_their_gradients_come_back() -> None:
     pooled = own * 2048 * workload().dim
     assert moved["copy_d2h"] == pooled
     assert moved["copy_h2d"] == pooled + 512 * 13
+
+
+def test_its_json_is_what_the_schema_says() -> None:
+    answer = predict_deployment(deployed(tier="host")).to_dict()
+    schema = Path(__file__).parents[2] / "docs" / "schemas" / "prediction.json"
+    jsonschema.validate(json.loads(json.dumps(answer)), json.loads(schema.read_text()))
+    assert [each["tier"] for each in answer["results"][0]["memory"]["tiers"]] == ["hbm", "host"]
