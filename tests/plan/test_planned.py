@@ -1,0 +1,153 @@
+"""Plans of workloads: scheduled in full, explained, written, read, refused where they cannot be."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from perfmodel.designs import Deployment, deployment_of
+from perfmodel.errors import WorkloadError
+from perfmodel.hardware import Cluster, cluster, load
+from perfmodel.locality import population, read_histograms
+from perfmodel.plan import Plan, plan_deployment
+from perfmodel.plan.document import read_plan
+from perfmodel.plan.torchrec_document import torchrec_document
+from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.workload import Workload, load_workload
+from perfmodel.workload.tables import Table
+
+TABLES = (
+    Table(2_000_000, 64, 30.0, 1.05),
+    Table(500_000, 64, 2.0),
+    Table(100, 64, 1.0),
+    *(Table(200_000, 64, 5.0, 0.9),) * 5,
+)
+
+
+def machine() -> Cluster:
+    return cluster(load("dgx-a100-80gb"), 1)
+
+
+def workload() -> Workload:
+    made = replace(load_workload("neo-i"), name="small", tables=TABLES, batch=4096)
+    return made.with_(model__bottom_mlp=[64], model__top_mlp=[64, 1])
+
+
+@pytest.fixture(scope="module")
+def deployment() -> Deployment:
+    return deployment_of(workload(), machine())
+
+
+@pytest.fixture(scope="module")
+def planned(deployment: Deployment) -> Plan:
+    return plan_deployment(deployment)
+
+
+def test_the_plan_is_no_slower_than_what_was_there(deployment: Deployment, planned: Plan) -> None:
+    assert planned.result.step_us <= predict_deployment(deployment).results[0].step_us * (1 + 1e-9)
+    assert planned.result.step_us == min(each["step_us"] for each in planned.tried)
+    assert planned.best_us >= planned.bound_us * (1 - 1e-9)
+
+
+def test_every_table_says_why(planned: Plan) -> None:
+    assert [row["table"] for row in planned.tables] == list(range(len(TABLES)))
+    for row in planned.tables:
+        assert any(word in row["why"] for word in ("would add", "would save", "does not fit"))
+
+
+def test_plans_come_back_as_they_went(planned: Plan, tmp_path: Path) -> None:
+    own, torchrec = tmp_path / "plan.json", tmp_path / "torchrec.json"
+    own.write_text(json.dumps(planned.to_dict()))
+    assert read_plan(own, workload(), machine()) == planned.placement
+    document = torchrec_document(planned.placement, workload(), 8)
+    torchrec.write_text(json.dumps(document))
+    assert read_plan(torchrec, workload(), machine()) == planned.placement
+
+
+def test_torchrecs_plan_has_its_shards(planned: Plan) -> None:
+    tables = torchrec_document(planned.placement, workload(), 8)["sparse.embedding_bags"]
+    for number, table in enumerate(TABLES):
+        about = tables[f"table_{number}"]
+        if about["sharding_spec"] is not None:
+            shards = about["sharding_spec"]["shards"]
+            held = sum(shard["shard_sizes"][0] * shard["shard_sizes"][1] for shard in shards)
+            assert held == table.rows * table.dim
+
+
+def test_torchrecs_estimator_makes_another_plan(deployment: Deployment, planned: Plan) -> None:
+    other = plan_deployment(deployment, estimator="torchrec")
+    assert other.estimator == "torchrec"
+    assert planned.result.step_us <= other.result.step_us * 1.001
+
+
+def test_more_ranks_than_one_node_can_be_planned() -> None:
+    found = plan_deployment(deployment_of(workload(), cluster(load("zionex"), 2)))
+    assert max(rank for table in found.placement.tables for rank in table.ranks) <= 15
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ({"schema": "other/1"}, "no plan: expected the schema perfmodel.plan/1"),
+        ({"tables": []}, "it is of 0 tables"),
+        ({"tables": [{"ranks": [0]}]}, r"tables\[0\]: expected sharding and ranks"),
+        ({"tables": [{"sharding": "even", "ranks": [0]}]}, r"tables\[0\]: sharding 'even'"),
+        ({"tables": [{"sharding": "table_wise", "ranks": ["a"]}]}, "whole numbers"),
+        ({"tables": [{"sharding": "table_wise", "ranks": [0], "rows": 5}]}, "other tables"),
+        ({"caches": [{"size": 3}]}, "caches: expected name"),
+    ],
+)
+def test_what_is_no_plan_is_refused(
+    planned: Plan, tmp_path: Path, edit: dict[str, object], message: str
+) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({**planned.to_dict(), **edit}))
+    with pytest.raises(WorkloadError, match=message):
+        read_plan(path, workload(), machine())
+
+
+def test_ranks_out_of_range_and_broken_files_are_named(planned: Plan, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    document = planned.to_dict()
+    document["tables"][0] |= {"sharding": "table_wise", "ranks": [99]}
+    path.write_text(json.dumps(document))
+    with pytest.raises(WorkloadError, match=r"plan.json: .*tables\[0\]: rank 99"):
+        read_plan(path, workload(), machine())
+    path.write_text("{")
+    with pytest.raises(WorkloadError, match="not JSON"):
+        read_plan(path, workload(), machine())
+
+
+def test_tables_larger_than_any_tier_say_by_how_much() -> None:
+    huge = replace(workload(), tables=(Table(10**13, 64),))
+    with pytest.raises(WorkloadError, match=r"tables\[0\]: its smallest part is .* GB larger"):
+        plan_deployment(deployment_of(huge.with_(implementation__sharding="row_wise"), machine()))
+
+
+def test_better_than_torchrecs_plan_on_production_locality(reference: Path) -> None:
+    """300 tables with the reuse of Meta's datasets on 128 GPUs, by the predicted step."""
+    import numpy as np
+
+    histograms = read_histograms(reference / "locality" / "locality.csv")
+    names, draw = sorted(histograms), np.random.default_rng(2)
+    seen = {}
+    tables = []
+    for _ in range(300):
+        name = names[draw.integers(len(names))]
+        if name not in seen:
+            found = population(histograms[name])
+            rows = found.rows / found.rows.sum()
+            seen[name] = tuple(zip(found.share.tolist(), rows.tolist(), strict=True))
+        rows, dim = int(10 ** draw.uniform(4, 7.3)), int(draw.choice([32, 64, 128]))
+        pooling = float(np.clip(draw.lognormal(1.5, 1.2), 1, 150))
+        pairs = tuple(pair for pair in seen[name] if min(pair) > 0)
+        tables.append(Table(rows, dim, pooling, histogram=pairs))
+    mixed = replace(load_workload("neo-i"), name="mix", tables=tuple(tables), batch=16_384)
+    mixed = mixed.with_(model__bottom_mlp=[512, 128], model__top_mlp=[512, 256, 1])
+    start = deployment_of(mixed, cluster(load("zionex-16")))
+    ours, theirs = (plan_deployment(start, estimator=each) for each in ("perfmodel", "torchrec"))
+    assert ours.result.step_us < 0.95 * theirs.result.step_us
+    assert ours.gap_frac < 0.05
