@@ -127,6 +127,22 @@ def test_all_keys_travel_in_training_since_all_rows_are_updated() -> None:
     assert after[4] == before[4]
 
 
+def test_trained_rows_are_written_through_to_every_cache() -> None:
+    found = SmartNic(cache_gib=2, kept_in_training=True).apply(deployed(train=True))
+    graph = op_graph(found.workload, found.batch, ranks=16, linked=1, placement=found.placement)
+    gathered = [op for op in graph.ops if op.attributes.get("collective") == "all_gather"]
+    writes = [op.attributes for op in graph.ops if op.name == "tier::nic_write"]
+    assert {op.attributes["out_elements"] for op in gathered} == {
+        str(16 * int(gathered[0].attributes["in_elements"]))
+    }
+    local, remote = sorted(writes, key=lambda each: -float(each["delivered_bytes"]))
+    assert float(remote["lookups"]) * 128 == pytest.approx(
+        float(gathered[0].attributes["out_elements"]), rel=0.01
+    )
+    assert float(local["delivered_bytes"]) == float(local["lookups"]) * 512
+    assert float(remote["delivered_bytes"]) == 0
+
+
 def test_an_order_costs_the_host_time_and_changes_what_is_found() -> None:
     plain = deployed(MINE.with_(table__pooling=2))
     found = SmartNic(cache_gib=2, order="walked").apply(plain)
