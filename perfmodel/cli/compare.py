@@ -77,6 +77,14 @@ def compare(
             metavar="NAME|FILE", help="Host overheads: a saved profile, or a shipped one."
         ),
     ] = None,
+    plan: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            metavar="FILE",
+            help="All designs start from this plan's layout (see `perfmodel plan`); `neo` keeps it "
+            "with --set neo.sharding=as_deployed.",
+        ),
+    ] = None,
     plot: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(
@@ -109,16 +117,23 @@ def compare(
     names = [name.strip() for name in designs.split(",") if name.strip()]
     own = _of_designs(settings or [], names)
     chosen = with_default([composed(name, own) for name in names])
+    model, machine = _workload(workload, settings or []), _machine(hardware, nodes, settings or [])
+    placement = None
+    if plan is not None:
+        from perfmodel.plan.document import read_plan
+
+        placement = read_plan(plan, model, machine)
     with working("comparing"):
         found = compare_designs(
-            _workload(workload, settings or []),
-            _machine(hardware, nodes, settings or []),
+            model,
+            machine,
             chosen,
             batch=batch,
             train=not inference,
             rate_per_s=rate,
             prices=_prices(usd_per_kwh, usd_per_hour),
             overheads=overheads,
+            placement=placement,
         )
     if plot:
         from perfmodel.plot import save

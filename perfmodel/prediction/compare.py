@@ -13,6 +13,7 @@ from perfmodel.designs.composed import DEFAULT, Composed
 from perfmodel.economics import Activity, Economics, Prices, running
 from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import Cluster
+from perfmodel.placement import Placement
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.offered import LoadLatency, Service, latency_under
@@ -169,14 +170,18 @@ def compare_designs(
     rate_per_s: float | None = None,
     prices: Prices | None = None,
     overheads: str | None = None,
+    placement: Placement | None = None,
 ) -> Comparison:
-    """Each of `designs` on `workload` and `machine`, as the workload's own settings deploy it.
+    """Each of `designs` on `workload` and `machine`, as the workload's own settings deploy it, or
+    with its tables where `placement` has them.
 
     `rate_per_s` offers samples at a rate: latency from a sample's arrival to its batch's answer.
     A design that makes no sense, or does not fit, is a row that says why. Raises `WorkloadError`
     where the deployment that all start from cannot be.
     """
     start = deployment_of(workload, machine, batch, train=train)
+    if placement is not None:
+        start = start.with_(placement=placement)
     rows = tuple(_compared(design, start, rate_per_s, prices, overheads) for design in designs)
     source = {
         "workload": workload.name,
