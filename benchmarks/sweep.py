@@ -1,10 +1,12 @@
 """A hundred thousand hardware configurations of one rank of the DLRM trace on eight V100.
 
-`python benchmarks/sweep.py [--json] [--configs N] [--latin] [--trace PATH]` prints how many
-configurations and nodes, seconds for the schedules alone (durations given) and in all (from the
-trace's file on, compiling included), the peak of the process's memory, and the largest relative
-difference of a random sample from predictions one by one. The grid has ten values of each of five
-figures; `--latin` draws all five anew for every configuration, so that no two share a device.
+`python benchmarks/sweep.py [--json] [--configs N] [--latin] [--trace PATH] [--scaling FILE]` prints
+how many configurations and nodes, seconds for the schedules alone (durations given) and in all
+(from the trace's file on, compiling included), the peak of the process's memory, and the largest
+relative difference of a random sample from predictions one by one. The grid has ten values of each
+of five figures; `--latin` draws all five anew for every configuration, so that no two share a
+device. `--scaling` draws how long schedules take over configurations, and over nodes of other
+traces.
 """
 
 from __future__ import annotations
@@ -22,11 +24,27 @@ from perfmodel import read
 from perfmodel.explore.machines import Machines
 from perfmodel.explore.points import Points
 from perfmodel.explore.steps import WIDTH, TraceSteps
+from perfmodel.graph import build_graph
+from perfmodel.graph.types import ExecutionGraph
+from perfmodel.plot import save
+from perfmodel.plot.canvas import new_figure
+from perfmodel.plot.style import FAINT, look
 from perfmodel.prediction.transferred import transferred
+from perfmodel.timeline.batched import Walk
 from perfmodel.timeline.schedule import schedule
 
 REFERENCE = Path(os.environ.get("PERFMODEL_REFERENCE") or "../shared/data")
 TRACE = REFERENCE / "traces" / "dlrm_v100x8" / "kineto_rank0.json.gz"
+LARGER = (
+    "et_kineto_pairs/a100_simple_add_kineto.json.gz",
+    "critical_path/a100_alexnet.json.gz",
+    "dlrm_v100x8/kineto_rank0.json.gz",
+    "torchrec_v100x4/sst_long_a2a_optimizer_3_29220/rank0.json.gz",
+    "train/mi300x8_resnet_act_checkpoint.json.gz",
+    "train/v100_resnet50_workers0_a.json.gz",
+    "dlrm_meta/a100x8_trace_diff_control.json.gz",
+)
+"""Traces from small to large."""
 RANGES = {
     "device.hbm_gb_per_s": (600.0, 2400.0),
     "device.boost_mhz": (1000.0, 2200.0),
@@ -67,7 +85,7 @@ def measure(count: int, latin: bool, path: Path) -> dict[str, float]:
     steps = TraceSteps(trace, machines)
     scheduling = 0.0
     found = np.empty(count)
-    for places, block in steps.transfers.blocks(points, WIDTH):
+    for places, block in steps.transfers.blocks(points, steps.width):
         at = time.perf_counter()
         found[places] = steps.of_marks(steps.walk.step_us(block))
         scheduling += time.perf_counter() - at
@@ -90,13 +108,55 @@ def measure(count: int, latin: bool, path: Path) -> dict[str, float]:
     }
 
 
+def scheduling_s(graph: ExecutionGraph, configs: int) -> float:
+    """Seconds for the schedules of durations that are given, block by block."""
+    factor = np.random.default_rng(0).uniform(0.5, 2.0, (len(graph), min(configs, WIDTH)))
+    block = (graph.nodes_.duration_us[:, None] * factor).astype(np.float32)
+    walk = Walk.of(graph)
+    begun = time.perf_counter()
+    for begin in range(0, configs, WIDTH):
+        walk.step_us(block[:, : configs - begin])
+    return time.perf_counter() - begun
+
+
+def draw_scaling(path: Path) -> None:
+    """Seconds over configurations of one graph, and over the nodes of several, with lines
+    proportional to both."""
+    graph = build_graph(read(TRACE))
+    scheduling_s(graph, 64)
+    counts = [2**power for power in range(8, 18)]
+    taken = [scheduling_s(graph, count) for count in counts]
+    graphs = [build_graph(read(REFERENCE / "traces" / name)) for name in LARGER]
+    nodes = [len(each) for each in graphs]
+    of_nodes = [scheduling_s(each, WIDTH) for each in graphs]
+    with look():
+        figure = new_figure(8.0, 3.6)
+        left, right = figure.subplots(1, 2)
+        for axes, at, seconds in ((left, counts, taken), (right, nodes, of_nodes)):
+            line = np.array(at) * np.median(np.array(seconds) / np.array(at))
+            axes.loglog(at, line, color=FAINT, linewidth=1.0, label="in proportion")
+            axes.loglog(at, seconds, marker="o", linestyle="", label="measured")
+            for each in (axes.xaxis, axes.yaxis):
+                each.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.minorticks_off()
+            axes.set_ylabel("seconds")
+        left.set_xlabel(f"configurations of {len(graph):,} nodes")
+        right.set_xlabel(f"nodes, {WIDTH:,} configurations")
+        left.legend()
+    save(figure, path)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--configs", type=int, default=LEVELS ** len(RANGES))
     parser.add_argument("--latin", action="store_true")
     parser.add_argument("--trace", type=Path, default=TRACE)
+    parser.add_argument("--scaling", type=Path, metavar="FILE")
     given = parser.parse_args()
+    if given.scaling:
+        draw_scaling(given.scaling)
+        return
     found = measure(given.configs, given.latin, given.trace)
     if given.json:
         print(json.dumps(found))

@@ -14,7 +14,7 @@ from perfmodel.explore.machines import HARDWARE, Machines, Remembered, is_axis, 
 from perfmodel.explore.objectives import OBJECTIVES, STEP, figures
 from perfmodel.explore.points import Points
 from perfmodel.explore.spec import TRACE, TRACES, WORKLOAD, Spec
-from perfmodel.explore.steps import WIDTH, TraceSteps
+from perfmodel.explore.steps import TraceSteps
 from perfmodel.trace import read
 from perfmodel.trace.columns import Floats
 
@@ -66,7 +66,7 @@ class TraceFigures:
         step_us, busy = np.empty((2, len(points)))
         rows = self.steps.transfers.rows
         ranks = self.steps.ranks
-        for places, block in self.steps.transfers.blocks(points, WIDTH):
+        for places, block in self.steps.transfers.blocks(points, self.steps.width):
             marks = self.steps.walk.step_us(block)
             step_us[places] = self.steps.of_marks(marks)
             busy[places] = block[rows].sum(axis=0) / marks.sum(axis=0) if ranks else 0.0

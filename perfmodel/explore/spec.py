@@ -24,6 +24,7 @@ from perfmodel.explore.axes import (
 )
 from perfmodel.explore.objectives import OBJECTIVES, chosen
 from perfmodel.files import read_bytes
+from perfmodel.frames import read_frame
 
 TRACE, WORKLOAD, TRACES = INPUTS = ("trace", "workload", "traces")
 KEYS = (
@@ -33,6 +34,7 @@ KEYS = (
 )
 RANGE_KEYS = ("low", "high", "steps", "scale")
 MAX_BYTES = 50_000_000
+MOST = 2**53
 CHUNKS = {TRACE: 8192, WORKLOAD: 16, TRACES: 8}
 """Points of one part of the results: what a killed sweep may lose."""
 
@@ -164,13 +166,7 @@ def _axis(name: str, value: Any, sample: str) -> Axis:
 
 
 def _columns(path: Path) -> dict[str, Axis]:
-    import pandas as pd
-
-    try:
-        frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
-    except (OSError, ValueError) as error:
-        text = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise UsageError(f"table: {path}: cannot be read: {text}") from None
+    frame = read_frame(path, error=UsageError)
     empty = [str(name) for name in frame if frame[name].isna().any()]
     if empty:
         raise UsageError(f"table: {path}: column {empty[0]} has rows without a value")
@@ -212,8 +208,10 @@ def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 def _whole(table: Mapping[str, Any], key: str, usual: int | None, least: int = 1) -> int:
     value = table.get(key, usual)
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise UsageError(f"{key}: expected a whole number of at least {least}, got {value!r:.60}")
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST:
+        raise UsageError(
+            f"{key}: expected a whole number from {least} to {MOST}, got {value!r:.60}"
+        )
     return value
 
 

@@ -14,8 +14,10 @@ from perfmodel.timeline.schedule import measured
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import Floats
 
-WIDTH = 4096
-"""Points that are scheduled at once: 28 MB of durations for a graph of 1,700 nodes."""
+WIDTH, LEAST_WIDTH = 4096, 64
+"""Points that are scheduled at once, of small graphs and of large ones."""
+BLOCK = 1 << 23
+"""Durations that are held at once: 32 MB."""
 
 
 class TraceSteps:
@@ -33,10 +35,15 @@ class TraceSteps:
     def __len__(self) -> int:
         return len(self.walk.graph)
 
+    @property
+    def width(self) -> int:
+        """How many points are scheduled at once, so that memory is bounded for any graph."""
+        return int(np.clip(BLOCK // max(1, len(self)), LEAST_WIDTH, WIDTH))
+
     def step_us(self, points: Points) -> Floats:
         """Per point."""
         found = np.empty(len(points))
-        for places, block in self.transfers.blocks(points, WIDTH):
+        for places, block in self.transfers.blocks(points, self.width):
             found[places] = self.of_marks(self.walk.step_us(block))
         return found
 

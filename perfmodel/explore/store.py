@@ -112,10 +112,10 @@ class Store:
             raise UsageError(f"{path}: is a file; results of a sweep are a folder")
         if manifest.is_file():
             try:
-                held = json.loads(manifest.read_bytes())
-            except ValueError:
+                held = json.loads(read_bytes(manifest, max_bytes=_MOST_BYTES))
+            except (ValueError, RecursionError):
                 raise UsageError(f"{manifest}: not JSON, damaged: name another folder") from None
-            if held.get("identity") != told["identity"]:
+            if not isinstance(held, dict) or held.get("identity") != told["identity"]:
                 raise UsageError(
                     f"{path}: holds results of another sweep (or of another version, input or "
                     "machine): name another folder with -o"
