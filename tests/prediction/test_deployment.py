@@ -14,6 +14,7 @@ from perfmodel.designs import Deployment, deployment_of
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, cluster
 from perfmodel.lowering import lower
+from perfmodel.memory.greedy import greedy_placement
 from perfmodel.placement import Pipeline, Placement, TablePlacement
 from perfmodel.prediction import Result, predict_deployment, predict_workload
 from perfmodel.workload import Workload, load_workload, op_graph
@@ -53,7 +54,9 @@ def test_a_workload_is_the_special_case() -> None:
 
 def test_the_host_decides_where_it_has_most_to_do() -> None:
     host = {"tier": "host", "pooled_on": "host", "sharding": "data_parallel", "ranks": (0, 1, 2, 3)}
-    near, far = deployed(100.0, 16384), deployed(100.0, 16384, **host)
+    large = deployment_of(workload(100.0, rows=50_000_000), machine(), 16384)
+    near = large.with_(placement=greedy_placement(large.workload, large.machine, train=True))
+    far = near.with_(placement=near.placement.edited(lambda _n, _t: host))
     assert result(far).step_us > 1.3 * result(near).step_us
     bound = result(far).bound_by
     assert bound is not None

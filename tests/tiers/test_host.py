@@ -10,7 +10,14 @@ from perfmodel.duration import durations_of, explanations_of
 from perfmodel.hardware import Cluster, cluster, device
 from perfmodel.ops.rows import Rows
 from perfmodel.tiers.host_bus import read_gb_per_s
-from perfmodel.tiers.host_memory import CALL_US, ROW_US, STREAM_FRAC, rank_gb_per_s
+from perfmodel.tiers.host_memory import (
+    CALL_US,
+    LLC_BYTES_PER_CORE,
+    ROW_US,
+    STREAM_FRAC,
+    llc_bytes,
+    rank_gb_per_s,
+)
 
 MILLION = 1e6
 POOL = {"op": "host_pool", "lookups": MILLION, "row_bytes": 256.0, "bags": 1e5, "dim": 64.0}
@@ -73,6 +80,16 @@ def test_repeated_rows_are_updated_once() -> None:
     few = us({**APPLY, "unique_rows": 1e5})
     assert few < us(APPLY)
     assert us({**APPLY, "unique_rows": 1e5, "state_bytes": 256.0}) > few
+
+
+def test_rows_that_come_again_may_still_be_cached() -> None:
+    few, many = us({**POOL, "unique_rows": 1e4}), us({**POOL, "unique_rows": 9e5})
+    assert few < 0.5 * many < 0.6 * us(POOL)
+
+
+def test_unknown_hosts_have_a_cache_by_their_cores() -> None:
+    assert llc_bytes(machine()) == 2 * 256 * 2**20 / 8
+    assert llc_bytes(with_host(name="mine", cores=32)) == 2 * 32 * LLC_BYTES_PER_CORE / 8
 
 
 def test_narrow_rows_waste_bandwidth() -> None:
