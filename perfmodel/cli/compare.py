@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware import Cluster
     from perfmodel.workload import Workload
 
-LIST = "list"
+LIST, ALL = "list", "all"
 DESIGN_LIST = "perfmodel.designs/1"
 OF_HARDWARE = ("device", "host", "link", "nic", "storage", "node", "cluster")
 OF_WORKLOAD = "workload"
@@ -39,8 +39,9 @@ def compare(
     designs: Annotated[
         str,
         typer.Option(
-            metavar="A,B,A+B",
-            help="Designs, joined by + where one comes on top of another; `list` lists them.",
+            metavar="A,B,A+B|all",
+            help="Designs, joined by + where one comes on top of another, or all; `list` lists "
+            "them.",
         ),
     ] = LIST,
     batch: Annotated[
@@ -114,7 +115,7 @@ def compare(
     from perfmodel.designs.composed import composed
     from perfmodel.prediction.compare import compare_designs, with_default
 
-    names = [name.strip() for name in designs.split(",") if name.strip()]
+    names = _names(designs)
     own = _of_designs(settings or [], names)
     chosen = with_default([composed(name, own) for name in names])
     model, machine = _workload(workload, settings or []), _machine(hardware, nodes, settings or [])
@@ -146,6 +147,18 @@ def compare(
         show_comparison(console, found)
 
     target.write_result(found, table, found.warnings)
+
+
+def _names(designs: str) -> list[str]:
+    """What was asked for, one by one."""
+    from perfmodel.designs import DESIGNS
+
+    if designs == ALL:
+        return list(DESIGNS)
+    names = [name.strip() for name in designs.split(",") if name.strip()]
+    if not names:
+        raise UsageError("--designs: which? `--designs list` lists them")
+    return names
 
 
 def _of_designs(settings: Sequence[str], names: Sequence[str]) -> Settings:

@@ -7,6 +7,8 @@ import pytest
 from cli.conftest import Run
 from cli.samples import check_schema
 
+from perfmodel.designs import DESIGNS
+
 SMALL = (
     *("--workload", "criteo-kaggle", "--hardware", "dgx-a100-80gb"),
     *("--set", "workload.implementation.name=torchrec"),
@@ -70,6 +72,13 @@ def test_table_figure_and_csv(run: Run, tmp_path: Path) -> None:
     assert "dram (GB)" in shown
 
 
+def test_all_designs_are_rows(run: Run) -> None:
+    found = json.loads(run("compare", *SMALL, "--designs", "all", "-f", "json").out)
+    assert [row["design"] for row in found["designs"]] == ["default", *DESIGNS]
+    for row in found["designs"]:
+        assert row["feasible"] == (row["step_us"] is not None) == (row["why_not"] is None)
+
+
 def test_designs_are_listed(run: Run) -> None:
     assert "sockets=0" in run("compare", "--workload", "criteo-kaggle").out
 
@@ -78,6 +87,7 @@ def test_designs_are_listed(run: Run) -> None:
     ("words", "said"),
     [
         (("--designs", "cpu_onli"), "nearest: cpu_only"),
+        (("--designs", ","), "lists them"),
         (("--designs", "cpu_only+cpu_only"), "comes twice"),
         (("--designs", "cpu_only", "--set", "cpu_only.socket=1"), "expected: sockets"),
         (("--designs", "cpu_only", "--set", "cpu_only.sockets=many"), "expected a whole number"),
