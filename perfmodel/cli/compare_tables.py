@@ -16,11 +16,8 @@ def show_comparison(console: Console, found: Comparison) -> None:
     """Designs by time, then by what they need and cost, then those that cannot be, and why."""
     source = found.source
     what = "training" if source["training"] else "inference"
-    say(
-        console,
-        f"{source['workload']} on {source['hardware']} ({counted(source['devices'], 'device')}), {what}, "
-        f"batch {source['batch']:,}",
-    )
+    where = f"{source['hardware']} ({counted(source['devices'], 'device')})"
+    say(console, f"{source['workload']} on {where}, {what}, batch {source['batch']:,}")
     feasible = [row for row in found.rows if row.is_feasible]
     if feasible:
         show(console, _times(found, feasible))
