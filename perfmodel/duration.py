@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster, load
 from perfmodel.kernels.gpu.program import in_program
-from perfmodel.kernels.learned.paces import measured_here, streaming_pace
+from perfmodel.kernels.learned.paces import measured_share, streaming_pace
 from perfmodel.kernels.learned.store import bundled_models, load_models
 from perfmodel.kernels.model import KERNELS, Estimate, Explanation, KernelModel
 from perfmodel.network.durations import collective_durations, explain_collectives
@@ -112,8 +112,8 @@ def durations_of(
             if _is_gpu(device):
                 streams = model_of(VECTOR, device, models)
                 pace = streaming_pace(streams, device)
-                measured = measured_here(streams, own, device)
-                found = in_program(own, device, found, pace=pace, measured=measured)
+                share = measured_share(streams, own, device)
+                found = in_program(own, device, found, pace=pace, measured_share=share)
         duration[index], low[index], high[index] = found.duration_us, found.low_us, found.high_us
         model[index], source[index] = found.model, found.source
     return Durations(duration, low, high, tuple(model), tuple(source))

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from perfmodel.fit.kernel_blend import fitted_blend
 from perfmodel.fit.kernel_gains import fitted_gains
 from perfmodel.fit.kernel_growth import BUILDS_THAT_GROW, extensions, growths
 from perfmodel.fit.kernel_samples import Samples
@@ -22,13 +23,14 @@ from perfmodel.fit.kernel_trees import (
 )
 from perfmodel.kernels.learned.columns import Tiles
 from perfmodel.kernels.learned.devices import COLUMNS, GENERAL
-from perfmodel.kernels.learned.part import Part
+from perfmodel.kernels.learned.part import Part, Places, kind_of
 from perfmodel.kernels.learned.store import packed
 from perfmodel.ops.spec import Floats
 
 _SHRINKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _OUTLIER = np.log(2.0)
 _FEWEST_ALIKE = 3
+_FEWEST_ROWS, _MANY_ROWS = 100, 1000
 
 
 def fit_part(
@@ -54,16 +56,21 @@ def fit_part(
         left_out[device] = answers(booster, general_matrix[~others])
         centres[device] = _mean(lifted[others], weight[others])
     shrink = _best_shrink(data, left_out, centres)
-    predicted = {
-        device: (data.lift + gains.of_others)[data.devices == device]
+    general = {
+        device: data.lift[data.devices == device]
         + centres[device]
         + shrink * (raw - centres[device])
         for device, raw in left_out.items()
     }
+    blend = fitted_blend(data, weight, general, name, seed=seed, asks=shrink > 0.0)
+    predicted = {
+        device: gains.of_others[data.devices == device] + each
+        for device, each in blend.left_out.items()
+    }
     grows = build in BUILDS_THAT_GROW
     held = held_out(data, weight, own_matrix, partial(grow, shape=shape), seed=seed, grows=grows)
     own = grow(own_matrix, data.target, weight, shape)
-    general = grow(general_matrix, lifted, weight, GENERAL_TREES)
+    ensemble = grow(general_matrix, lifted, weight, GENERAL_TREES)
     part = Part(
         name=name,
         build=build,
@@ -71,16 +78,38 @@ def fit_part(
         ops=ops,
         figures=data.figures,
         own=packed(own, name),
-        general=packed(general, name),
+        general=packed(ensemble, name),
         centre=_mean(lifted, weight),
         shrink=shrink,
         devices=tuple(data.seen_as[name] for name in data.known),
         spreads=spreads(measured, weight, held, predicted),
         tiles=tiles,
+        measured=_measured(measured),
         extensions=extensions(growths(data, weight > 0.0), held.trust) if grows else {},
         gains=gains.gains,
+        plain=blend.plain,
     )
     return part, predicted, aside
+
+
+def _measured(data: Samples) -> dict[tuple[str, str], Places]:
+    """By op and kind of dtype, the places of devices that have rows enough, alone or with alike.
+
+    Many rows of one op tell of the others too; few do not.
+    """
+    kinds = np.array([kind_of(dtype) for dtype in data.frame["dtype"]], object)
+    names = list(data.known)
+    alike = np.array([[data.seen_as[a] == data.seen_as[b] for b in names] for a in names])
+    found: dict[tuple[str, str], Places] = {}
+    for op, kind in sorted(set(zip(data.ops, kinds, strict=True))):
+        same = kinds == kind
+        rows, of_any = (
+            alike @ np.array([(data.devices[among] == name).sum() for name in names])
+            for among in (same & (data.ops == op), same)
+        )
+        enough = (rows >= _FEWEST_ROWS) | (of_any >= _MANY_ROWS)
+        found[op, kind] = tuple(np.flatnonzero(enough).tolist())
+    return found
 
 
 def _set_aside(data: Samples) -> tuple[str, ...]:

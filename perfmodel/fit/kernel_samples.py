@@ -43,6 +43,8 @@ class Samples:
     lift: Floats
     floor_us: Floats
     offset_us: Floats
+    sizes: tuple[str, ...]
+    size_matrix: np.ndarray
 
     @property
     def ops(self) -> np.ndarray:
@@ -88,7 +90,7 @@ def samples(
         found.append(BUILDS[build](Rows.from_frame(group), known[name], tiles))
         frames.append(group)
     whole = pd.concat(frames)
-    figures = tuple(found[0].figures)
+    figures, sizes = tuple(found[0].figures), tuple(found[0].sizes)
     base = np.concatenate([each.base_us for each in found])
     extra = np.concatenate([each.extra_us for each in found])
     work = np.concatenate([each.work for each in found])
@@ -111,4 +113,6 @@ def samples(
         lift=np.concatenate([each.lift for each in found]),
         floor_us=floor_us,
         offset_us=offset_us,
+        sizes=sizes,
+        size_matrix=np.vstack([each.matrix(sizes, {}) for each in found]),
     )

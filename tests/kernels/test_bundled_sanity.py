@@ -12,6 +12,7 @@ from perfmodel.duration import durations_of, explanations_of
 from perfmodel.kernels.learned import lattice
 from perfmodel.kernels.learned.curves import has_curve
 from perfmodel.kernels.learned.lattice import rising
+from perfmodel.kernels.learned.matmul_columns import build
 from perfmodel.kernels.learned.store import bundled_models
 from perfmodel.kernels.model import KERNELS
 from perfmodel.ops.rows import Rows
@@ -136,3 +137,38 @@ def test_a_lattice_is_exact_at_its_points_and_bounds_between_them() -> None:
     assert least == pytest.approx([1.0 - step, 1.0 - step, 1.5 - step])
     assert most[:2] == pytest.approx([2.0 + step, 2.5 + step])
     assert most[2] == np.inf
+
+
+def test_few_products_of_a_batch_do_not_tell_of_linear_layers() -> None:
+    """fp16 on V100: 152 products of a batch; the A100's many linear layers tell of both."""
+    part = next(each for each in bundled_models()["matmul"].parts if "fp16" in each.dtypes)
+    chips = [
+        {place for place in part.known_to(op, "bf16") if part.devices[place]["capability"] == 7.0}
+        for op in ("bmm", "linear")
+    ]
+    assert chips[0]
+    assert not chips[1]
+    assert set(part.known_to("bmm", "fp16")) > set(part.known_to("linear", "fp16"))
+    assert part.known_to("mm", "fp16") == part.known_to("bmm", "fp16")
+
+
+def test_small_weights_come_from_the_cache_when_a_graph_is_replayed() -> None:
+    """16 MB lie five times in an L40S's 96 MB, not in an A100's 40."""
+    row = {"op": "linear", "dtype": "bf16", "m": 4, "n": 2048, "k": 4096}
+    timings = ("profiler_kernel", "cuda_graph_replay")
+    inside, replayed = (
+        build(Rows.of([row | {"timing": timing}]), hardware.device("l40s"), {}).base_us[0]
+        for timing in timings
+    )
+    assert replayed < 0.6 * inside
+    inside, replayed = (
+        build(Rows.of([row | {"timing": timing}]), hardware.device("a100-sxm-80gb"), {}).base_us[0]
+        for timing in timings
+    )
+    assert replayed == pytest.approx(inside, rel=0.02)
+
+
+def test_intervals_of_a_board_against_its_power_limit_reach_towards_its_peak() -> None:
+    row = Rows.of([{"op": "linear", "m": 8192, "n": 8192, "k": 8192}])
+    t4, v100 = (durations_of(row, hardware.device(name)) for name in ("t4", "v100-pcie-32gb"))
+    assert t4.low_us[0] / t4.duration_us[0] < 0.75 < v100.low_us[0] / v100.duration_us[0]

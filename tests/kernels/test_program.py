@@ -61,3 +61,14 @@ def test_a_norm_that_was_measured_has_its_habits_in_its_time() -> None:
     found = durations_of(rows, t4).duration_us[0]
     usual = in_program(rows, t4, Estimate(*np.full((3, 1), found), "", "")).duration_us[0]
     assert found < usual
+
+
+def test_of_what_norms_take_beside_moving_measurements_take_away_their_share() -> None:
+    rows = Rows.of([{"op": "layer_norm", "rows": 1 << 15, "cols": 1024}])
+    found = Estimate(*np.full((3, 1), 1e-3), "", "")
+    none, half, all_ = (
+        in_program(rows, H100, found, measured_share=np.full(1, share)).duration_us[0]
+        for share in (0.0, 0.5, 1.0)
+    )
+    assert half == pytest.approx((none + all_) / 2)
+    assert none > all_

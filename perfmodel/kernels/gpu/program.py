@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.hardware import Device
 from perfmodel.kernels.gpu.analysis import Group, groups_of
@@ -84,19 +83,20 @@ def in_program(
     found: Estimate,
     *,
     pace: float = 1.0,
-    measured: NDArray[np.bool_] | None = None,
+    measured_share: Floats | None = None,
 ) -> Estimate:
     """`found`, raised for rows timed as `profiler_kernel` to what moving every operand from and to
     memory takes once.
 
-    `pace` is how much longer this device's long streams take than usual ones, `measured` `[n]`
-    says whose op was measured on it: what such ops do beside moving is in `found` already.
+    `pace` is how much longer this device's long streams take than usual ones, `measured_share`
+    `[n]` how much measurements of each op tell of it: of what such ops do beside moving, so much
+    is in `found` already.
 
     Source: kernels of traces on A100, H100 and MI300X: 1.1 to 1.6 times bytes over peak bandwidth
     where operands lie alike, whatever their size, and 2.0 to 2.6 times where they do not.
     """
-    nothing = np.zeros(len(rows), bool)
-    cold = _cold_us(rows, device, pace, nothing if measured is None else measured)
+    nothing = np.zeros(len(rows))
+    cold = _cold_us(rows, device, pace, nothing if measured_share is None else measured_share)
     raised = np.maximum(found.duration_us, cold)
     ratio = raised / np.maximum(found.duration_us, np.finfo(float).tiny)
     return replace(
@@ -104,7 +104,7 @@ def in_program(
     )
 
 
-def _cold_us(rows: Rows, device: Device, pace: float, measured: NDArray[np.bool_]) -> Floats:
+def _cold_us(rows: Rows, device: Device, pace: float, measured_share: Floats) -> Floats:
     cold = np.zeros(len(rows))
     rate = ACHIEVED_FRAC * hbm_bytes_per_us(device) / pace
     for group in groups_of(rows):
@@ -114,8 +114,8 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured: NDArray[np.bool_
         if habit.sectors:
             moved = moved + _wasted_bytes(group)
         is_strided = group.dims.get("strided", np.zeros(len(moved))) > 0
-        traffic = np.where(measured[group.index], 1.0, habit.traffic)
-        latency_us = np.where(measured[group.index], 0.0, habit.latency_us)
+        unknown = 1.0 - measured_share[group.index]
+        traffic, latency_us = 1.0 + unknown * (habit.traffic - 1.0), unknown * habit.latency_us
         factor = traffic * np.where(is_strided, STRIDED, 1.0)
         waited = habit.waited_us(group, device) if habit.waited_us else 0.0
         moving = np.maximum(factor * moved / rate, waited)

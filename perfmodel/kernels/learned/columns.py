@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 
@@ -27,12 +28,14 @@ class Columns:
     lift: Floats
     """Logarithm by which physics that differs between devices (power limits) lengthens the base:
     known devices show it in their measurements, of others it is taken for granted."""
+    sizes: Mapping[str, Floats] = field(default_factory=lambda: MappingProxyType({}))
+    """Logarithms of the dims themselves, for trees without physics."""
 
     def matrix(self, names: tuple[str, ...], constants: Mapping[str, float]) -> np.ndarray:
-        """`[rows, names]` float32; names without a figure are constants of the device, or 0."""
+        """`[rows, names]` float32: figures, sizes, else constants of the device, or 0."""
         found = np.zeros((len(self.base_us), len(names)), np.float32)
         for column, name in enumerate(names):
-            value = self.figures.get(name)
+            value = self.figures.get(name, self.sizes.get(name))
             found[:, column] = constants.get(name, 0.0) if value is None else value
         return found
 

@@ -39,21 +39,22 @@ def _is_shapeless(op: str) -> bool:
 
 @dataclass(frozen=True)
 class Key:
-    """A part, an op, a dtype and a device, told apart by the part's trees and the device's text."""
+    """What a curve is of; parts are told apart by their trees, devices by their text."""
 
     part: Part
     op: str
     dtype: str
     device: Device
+    timing: str = KERNEL
 
     def __hash__(self) -> int:
-        return hash((id(self.part.own), self.op, self.dtype, self.device.name))
+        return hash((id(self.part.own), self.op, self.dtype, self.timing, self.device.name))
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Key)
             and self.part.own is other.part.own
-            and (self.op, self.dtype) == (other.op, other.dtype)
+            and (self.op, self.dtype, self.timing) == (other.op, other.dtype, other.timing)
             and self.device == other.device
         )
 
@@ -72,7 +73,9 @@ def _curve(key: Key) -> Floats:
     rows = Rows((key.op,) * count, (key.dtype,) * count, ("fwd",) * count, (KERNEL,) * count, dims)
     columns = BUILDS[key.part.build](rows, key.device, key.part.tiles)
     groups = list(rows.groups())
-    factors, _ = key.part.log_factors(columns, groups, key.device)
+    factors, _ = key.part.log_factors(
+        columns, groups, key.device, key.part.known_to(key.op, key.dtype)
+    )
     factors *= key.part.told(key.op, columns.base_us)
     log_us = np.log(np.maximum(columns.base_us * np.exp(factors), columns.bound_us))
     return np.asarray(np.maximum.accumulate(log_us))

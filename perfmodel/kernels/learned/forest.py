@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,16 @@ from numpy.typing import NDArray
 from perfmodel.ops.spec import Floats
 
 _DEEPEST = 64
+
+
+class Ensemble(Protocol):
+    """Trees, and the gzipped file that holds them."""
+
+    packed: bytes
+
+    def predict(self, matrix: np.ndarray) -> Floats:
+        """One answer per row of `matrix`."""
+        ...
 
 
 @dataclass(frozen=True)

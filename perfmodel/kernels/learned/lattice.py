@@ -19,7 +19,7 @@ import numpy as np
 from perfmodel.hardware import Device
 from perfmodel.kernels.learned.curves import Key
 from perfmodel.kernels.learned.part import Part
-from perfmodel.ops.rows import KERNEL, Ints, Rows
+from perfmodel.ops.rows import Ints, Rows
 from perfmodel.ops.spec import OPS, Floats
 
 BUILD = "matmul"
@@ -86,10 +86,12 @@ def limits_us(
     least, most = np.zeros((2, len(index)))
     op, dims = rows.op[index[0]], rows.dims_of(rows.op[index[0]], index)
     sizes = np.log2(np.stack([np.broadcast_to(dims[name], len(index)) for name in _DIMS]))
-    dtypes = np.array([rows.dtype[row] for row in index.tolist()], object)
-    for dtype in dict.fromkeys(dtypes.tolist()):
-        own = np.flatnonzero(dtypes == dtype)
-        low, high = lattice_of(Key(part, op, dtype, device), kernels).limits(sizes[:, own])
+    keys = np.array([f"{rows.dtype[row]}/{rows.timing[row]}" for row in index.tolist()])
+    for key in dict.fromkeys(keys.tolist()):
+        own = np.flatnonzero(keys == key)
+        dtype, timing = key.split("/")
+        known = lattice_of(Key(part, op, dtype, device, timing), kernels)
+        low, high = known.limits(sizes[:, own])
         elements = _ALIGNED.get(dtype, _USUAL_ALIGNED)
         aligned = np.mod(dims["n"][own], elements) + np.mod(dims["k"][own], elements) == 0.0
         least[own], most[own] = np.exp(low), np.where(aligned, np.exp(high), np.inf)
@@ -105,7 +107,9 @@ def lattice_of(key: Key, kernels: Kernels) -> Lattice:
     sizes = [2.0 ** each.ravel() for each in np.meshgrid(*axes, indexing="ij")]
     count = len(sizes[0])
     dims = dict(zip(_DIMS, sizes, strict=True))
-    rows = Rows((key.op,) * count, (key.dtype,) * count, ("fwd",) * count, (KERNEL,) * count, dims)
+    rows = Rows(
+        (key.op,) * count, (key.dtype,) * count, ("fwd",) * count, (key.timing,) * count, dims
+    )
     log_us = np.log(kernels(key.part, rows, key.device)).reshape([len(each) for each in axes])
     return Lattice(axes, rising(log_us))
 

@@ -15,12 +15,15 @@ from perfmodel.kernels.learned.columns import Columns
 from perfmodel.kernels.learned.curves import has_curve, log_us_of
 from perfmodel.kernels.learned.devices import Description, describe, distance
 from perfmodel.kernels.learned.lattice import has_lattice, limits_us
-from perfmodel.kernels.learned.part import Groups, Part
+from perfmodel.kernels.learned.part import Groups, Part, Places
 from perfmodel.kernels.model import Estimate, Explanation
 from perfmodel.ops.rows import Ints, Rows
 from perfmodel.ops.spec import Floats
 
 _EXACT = 1e-3
+_WARMER = 0.5
+"""A board against its power limit may be cool and run up to its peak, for which measurements of
+one session are no guide; or warmer than theirs, by half as much (assumed)."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +51,14 @@ class Learned:
         floor_us, offset_us = self.floors_of(rows, device)
         grounds = set()
         for part in self.parts:
-            index = self._rows_of(part, rows)
-            if not len(index):
-                continue
-            kernel, ends, weight = self._kernels(part, rows.take(index), device)
-            shown = [
-                measured_us(each, floor_us[index], offset_us[index]) for each in (kernel, *ends)
-            ]
-            duration[index], low[index], high[index] = shown
-            grounds.add(_grounds(weight))
-            left[index] = False
+            for index in self._rows_of(part, rows):
+                kernel, ends, weight = self._kernels(part, rows.take(index), device)
+                shown = [
+                    measured_us(each, floor_us[index], offset_us[index]) for each in (kernel, *ends)
+                ]
+                duration[index], low[index], high[index] = shown
+                grounds.add(_grounds(weight))
+                left[index] = False
         if left.any():
             index = np.flatnonzero(left)
             usual = self.heuristic.estimate(rows.take(index), device)
@@ -103,15 +104,19 @@ class Learned:
             offset_us[index] = float(np.median([each.offset_us for each in among]))
         return floor_us, offset_us
 
-    def _rows_of(self, part: Part, rows: Rows) -> Ints:
-        """The rows that `part` answers for."""
-        dtypes = set(part.dtypes)
-        own = [
-            row
-            for row, (op, dtype) in enumerate(zip(rows.op, rows.dtype, strict=True))
-            if dtype in dtypes and (op in part.ops or not part.ops)
-        ]
-        return np.array(own, np.int64)
+    def _rows_of(self, part: Part, rows: Rows) -> list[Ints]:
+        """The rows that `part` answers for, by the devices that tell of them."""
+        keys = list(zip(rows.op, rows.dtype, strict=True))
+        known = {
+            (op, dtype): part.known_to(op, dtype)
+            for op, dtype in dict.fromkeys(keys)
+            if dtype in part.dtypes and (op in part.ops or not part.ops)
+        }
+        found: dict[Places, list[int]] = {}
+        for row, key in enumerate(keys):
+            if key in known:
+                found.setdefault(known[key], []).append(row)
+        return [np.array(own, np.int64) for own in found.values()]
 
     def _on_curve(self, part: Part, rows: Rows, index: Ints, device: Device) -> Floats:
         op, found = rows.op[index[0]], np.zeros(len(index))
@@ -132,6 +137,8 @@ class Learned:
         low, high = np.zeros((2, len(rows)))
         for op, index in groups:
             low[index], high[index] = part.ends(op, columns.work[index], weight)
+            low[index] -= weight * columns.lift[index]
+            high[index] += _WARMER * weight * columns.lift[index]
             if has_curve(part, op):
                 log_us = self._on_curve(part, rows, index, device)
                 factors[index] = log_us - np.log(columns.base_us[index])
@@ -156,9 +163,13 @@ def as_trees_tell(part: Part, rows: Rows, device: Device) -> Floats:
 
 
 def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Columns, Floats, float]:
-    """(columns, log factors as far as measurements told them, kinship) of `rows`."""
+    """(columns, log factors as far as measurements told them, kinship) of `rows`.
+
+    The same devices tell of them all.
+    """
     columns = BUILDS[part.build](rows, device, part.tiles)
-    factors, weight = part.log_factors(columns, groups, device)
+    known = part.known_to(rows.op[0], rows.dtype[0])
+    factors, weight = part.log_factors(columns, groups, device, known)
     for op, index in groups:
         factors[index] *= part.told(op, columns.base_us[index])
     return columns, factors, weight

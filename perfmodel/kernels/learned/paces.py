@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.hardware import Device
 from perfmodel.kernels.learned.devices import describe, kinship, nearest
 from perfmodel.kernels.learned.model import Learned
-from perfmodel.kernels.learned.part import Part
 from perfmodel.kernels.model import KernelModel
 from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import Floats
 
 STREAM = "add"
 """The op whose largest rows tell a device's bandwidth."""
@@ -32,15 +31,15 @@ def streaming_pace(model: KernelModel, device: Device) -> float:
     return 1.0
 
 
-def measured_here(model: KernelModel, rows: Rows, device: Device) -> NDArray[np.bool_]:
-    """Per row, whether its op was measured in its dtype on `device`, or one like it."""
-    known: set[tuple[str, str]] = set()
-    if isinstance(model, Learned):
-        for part in model.parts:
-            if _is_near(part, device):
-                known |= {(op, dtype) for op in part.ops for dtype in part.dtypes}
-    return np.array([pair in known for pair in zip(rows.op, rows.dtype, strict=True)], bool)
-
-
-def _is_near(part: Part, device: Device) -> bool:
-    return kinship(nearest(describe(device), part.devices)[1]) >= 1.0
+def measured_share(model: KernelModel, rows: Rows, device: Device) -> Floats:
+    """Per row, how much measurements of its op in its dtype tell of `device`, 0 to 1."""
+    description = describe(device)
+    keys = list(zip(rows.op, rows.dtype, strict=True))
+    shares = dict.fromkeys(keys, 0.0)
+    for part in model.parts if isinstance(model, Learned) else ():
+        for op, dtype in shares:
+            if op in part.ops and dtype in part.dtypes:
+                known = [part.devices[place] for place in part.known_to(op, dtype)]
+                away = nearest(description, known)[1] if known else np.inf
+                shares[op, dtype] = max(shares[op, dtype], kinship(away))
+    return np.array([shares[key] for key in keys], np.float64)

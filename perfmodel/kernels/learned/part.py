@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -18,24 +18,18 @@ from perfmodel.kernels.learned.devices import (
     kinship,
     nearest,
 )
+from perfmodel.kernels.learned.forest import Ensemble
 from perfmodel.kernels.learned.gains import NONE, Gains, places_of
 from perfmodel.kernels.learned.growth import Extension
+from perfmodel.kernels.learned.plain import Plain
 from perfmodel.ops.rows import Ints
 from perfmodel.ops.spec import Floats
 
 Groups: TypeAlias = Sequence[tuple[str, Ints]]
+Places: TypeAlias = tuple[int, ...]
+_SAME_KIND = {"bf16": "fp16"}
 _FADES_OVER = np.log(4.0)
 """Logarithm of time below the shortest kernels told over which what was learned is left behind."""
-
-
-class Ensemble(Protocol):
-    """Trees, and the gzipped file that holds them."""
-
-    packed: bytes
-
-    def predict(self, matrix: np.ndarray) -> Floats:
-        """One answer per row of `matrix`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -80,18 +74,38 @@ class Part:
     spreads: dict[str, Spread]
     """Per op, and `*` for others."""
     tiles: Tiles
+    measured: Mapping[tuple[str, str], Places]
+    """By op and kind of dtype, the places among `devices` of those with enough rows of it."""
     extensions: Mapping[str, Extension]
     """Per op, where the largest rows told how it goes on."""
     gains: Gains = NONE
+    plain: Plain | None = None
+    """Trees without physics that have a say beside `general`, where devices left out showed that
+    the two together are nearer."""
 
-    def log_factors(self, columns: Columns, groups: Groups, device: Device) -> tuple[Floats, float]:
+    def known_to(self, op: str, dtype: str) -> Places:
+        """Places of the devices on which rows like these were measured.
+
+        An op that was measured nowhere is taken for those that were, in its dtype.
+        """
+        kind = kind_of(dtype)
+        if any(op == each for each, _ in self.measured):
+            return self.measured.get((op, kind), ())
+        alike = (places for (_, each), places in self.measured.items() if each == kind)
+        return tuple(sorted(set().union(*alike)))
+
+    def log_factors(
+        self, columns: Columns, groups: Groups, device: Device, known: Places
+    ) -> tuple[Floats, float]:
         """(log of kernel time over base, per row; how near the device is to known ones, 0 to 1).
 
-        `groups` are the rows of each op.
+        `groups` are the rows of each op, `known` the places of the devices that tell of them all.
         """
-        description = describe(device)
-        near, away = nearest(description, self.devices)
-        weight = kinship(away)
+        description: Description = describe(device)
+        near, weight = description, 0.0
+        if known:
+            near, away = nearest(description, [self.devices[place] for place in known])
+            weight = kinship(away)
         found = np.zeros(len(columns.base_us))
         if weight > 0.0:
             own = self.own.predict(columns.matrix(own_names(self.figures), near))
@@ -103,7 +117,10 @@ class Part:
         if weight < 1.0:
             raw = self.general.predict(columns.matrix(general_names(self.figures), description))
             shrunk = self.centre + self.shrink * (raw - self.centre)
-            found += (1.0 - weight) * (columns.lift + shrunk)
+            general = columns.lift + shrunk
+            if self.plain is not None:
+                general = self.plain.blended(general, columns, description)
+            found += (1.0 - weight) * general
         if self.gains.slopes:
             places = places_of(near, self.devices) if weight > 0.0 else ()
             found += self.gains.of(columns.figures, groups, places)
@@ -129,6 +146,11 @@ class Part:
             wider = np.where(outside, 1.3, 1.0) * spread.unseen[side]
             ends.append(weight * seen + (1.0 - weight) * wider)
         return ends[0], ends[1]
+
+
+def kind_of(dtype: str) -> str:
+    """The dtype for which the same kernels are written."""
+    return _SAME_KIND.get(dtype, dtype)
 
 
 def own_names(figures: tuple[str, ...]) -> tuple[str, ...]:

@@ -23,13 +23,14 @@ from perfmodel.kernels.learned.gains import Gains
 from perfmodel.kernels.learned.growth import Extension, Growth
 from perfmodel.kernels.learned.model import KnownFloor, Learned
 from perfmodel.kernels.learned.part import Part, Spread
+from perfmodel.kernels.learned.plain import Plain
 from perfmodel.kernels.learned.ubjson import decoded
 from perfmodel.kernels.model import KERNELS
 from perfmodel.ops.spec import Floats
 
 MANIFEST = "manifest.json"
 BUNDLED = Path(__file__).parents[1] / "bundled"
-SCHEMA = "perfmodel.kernel-models/2"
+SCHEMA = "perfmodel.kernel-models/3"
 _MOST_BYTES = 64_000_000
 _MANY_ROWS = 500
 """Rows from which walking the trees with NumPy takes longer than XGBoost's import pays."""
@@ -177,7 +178,10 @@ def _family(family: str, content: Mapping[str, Any], folder: Path) -> Learned:
 
 def _part_to_json(part: Part, folder: Path) -> dict[str, Any]:
     files = {}
-    for kind, trees in (("own", part.own), ("general", part.general)):
+    ensembles = {"own": part.own, "general": part.general}
+    if part.plain is not None:
+        ensembles["plain"] = part.plain.trees
+    for kind, trees in ensembles.items():
         name = f"{part.name}_{kind}.ubj.gz"
         (folder / name).write_bytes(trees.packed)
         files[kind] = {"file": name, "sha256": hashlib.sha256(trees.packed).hexdigest()}
@@ -196,6 +200,7 @@ def _part_to_json(part: Part, folder: Path) -> dict[str, Any]:
             for op, each in part.spreads.items()
         },
         "tiles": {key: [list(tile) for tile in tiles] for key, tiles in part.tiles.items()},
+        "measured": [[*key, list(places)] for key, places in part.measured.items()],
         "extensions": {
             op: {
                 "trust": each.trust,
@@ -210,6 +215,7 @@ def _part_to_json(part: Part, folder: Path) -> dict[str, Any]:
             "figure": part.gains.figure,
             "slopes": {op: dict(known) for op, known in part.gains.slopes.items()},
         },
+        "plain": part.plain and {"names": list(part.plain.names), "share": part.plain.share},
     }
 
 
@@ -227,6 +233,7 @@ def _part_from_json(content: Mapping[str, Any], folder: Path) -> Part:
         devices=tuple(content["devices"]),
         spreads={op: _spread_from_json(each) for op, each in content["spreads"].items()},
         tiles=content["tiles"],
+        measured={(op, kind): tuple(places) for op, kind, places in content["measured"]},
         extensions={
             op: Extension(
                 float(each["trust"]),
@@ -244,7 +251,16 @@ def _part_from_json(content: Mapping[str, Any], folder: Path) -> Part:
                 for op, known in content["gains"]["slopes"].items()
             },
         ),
+        plain=_plain_from_json(content, folder),
     )
+
+
+def _plain_from_json(content: Mapping[str, Any], folder: Path) -> Plain | None:
+    known = content["plain"]
+    if known is None:
+        return None
+    trees = _trees(content["trees"]["plain"], folder)
+    return Plain(trees, tuple(known["names"]), float(known["share"]))
 
 
 def _spread_from_json(content: Mapping[str, Any]) -> Spread:
@@ -255,6 +271,8 @@ def _spread_from_json(content: Mapping[str, Any]) -> Spread:
 def _trees(content: Mapping[str, str], folder: Path) -> Trees:
     path = folder / Path(content["file"]).name
     try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ModelError(f"{path}: above {_MOST_BYTES} bytes; {_REMEDY}")
         raw = path.read_bytes()
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from None

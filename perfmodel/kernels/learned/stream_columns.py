@@ -56,7 +56,8 @@ def build(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     }
     figures |= {f"is_{op}": (ops == op).astype(np.float64) for op in _SEEN}
     nothing = np.zeros(len(rows))
-    return Columns(base, analysis.bound_us, nothing, total, figures, nothing)
+    sizes = {f"log_{name}": log(_dim(rows, name)) for name in ("rows", "cols")}
+    return Columns(base, analysis.bound_us, nothing, total, figures, nothing, sizes)
 
 
 def _resident(rows: Rows, device: Device) -> np.ndarray:
