@@ -1,11 +1,11 @@
 """Sweeps: thousands of settings of hardware, workloads and designs, and what they show."""
 
-from perfmodel.explore.reach import Reach, reach
+from perfmodel.explore.elasticities import Sensitivity, sensitivity
+from perfmodel.explore.indices import sobol
 from perfmodel.explore.result import Sweep
 from perfmodel.explore.run import sweep
-from perfmodel.explore.sensitivity import Sensitivity, sensitivity
-from perfmodel.explore.sobol import sobol
 from perfmodel.explore.spec import Spec, load_spec
+from perfmodel.explore.target import Reach, reach
 
 __all__ = [
     "Reach",
