@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from perfmodel.cli.tables import NOTHING, Times, add, counted, new_table, say, show
-from perfmodel.prediction.compare import Compared, Comparison
+from perfmodel.prediction.comparison import Compared, Comparison
 from perfmodel.units import human_us
 
 _WORDS = {"kWh": "kwh_per_million_samples", "USD": "usd_per_million_samples"}

@@ -26,8 +26,8 @@ class RowCache:
 
     `policy` is a name of `perfmodel.locality.POLICIES`. `kept_by`: what finds, evicts and fetches
     rows in device memory: kernels of its own (`kernels`, FBGEMM), or `operators` of PyTorch. Rows
-    of `batches_ahead` batches are fetched at once. Of an adapter's: the `order` of a batch's queries
-    (a name of `perfmodel.locality.reorder.ORDERS`, or as they come), and the model of
+    of `batches_ahead` batches are fetched at once. Of an adapter's: the `order` of a batch's
+    queries (a name of `perfmodel.locality.reorder.ORDERS`, or as they come), and the model of
     `perfmodel.tiers.nic.NIC_CACHES` that says what it finds; `whole_bags`: it reads rows only of
     bags all of whose rows it has.
     """
