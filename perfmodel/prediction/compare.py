@@ -9,6 +9,7 @@ from perfmodel.designs.composed import DEFAULT, Composed
 from perfmodel.economics import Activity, Prices, running
 from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import Cluster
+from perfmodel.placement import Placement
 from perfmodel.prediction.comparison import Compared, Comparison
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.prediction.types import Result
