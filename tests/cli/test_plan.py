@@ -1,0 +1,50 @@
+"""`perfmodel plan`: its answer, its way into `predict`, and bad input."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cli.conftest import Run
+from cli.samples import check_schema
+
+WORKLOAD = ("--workload", "criteo-kaggle")
+SMALL = (*WORKLOAD, "--hardware", "dgx-a100-80gb")
+
+
+@pytest.fixture
+def planned(run: Run, tmp_path: Path) -> Path:
+    path = tmp_path / "plan.json"
+    run("plan", *SMALL, "-o", str(path), "--torchrec", str(tmp_path / "torchrec.json"))
+    return path
+
+
+def test_json_is_what_the_schema_says(planned: Path) -> None:
+    answer = json.loads(planned.read_text())
+    check_schema("plan", answer)
+    assert len(answer["tables"]) == 26
+    assert answer["step_us"] == min(each["step_us"] for each in answer["tried"])
+
+
+def test_predict_takes_plans_of_both_kinds(run: Run, planned: Path) -> None:
+    step_us = json.loads(planned.read_text())["step_us"]
+    for path in (planned, planned.with_name("torchrec.json")):
+        found = json.loads(run("predict", *SMALL, "--plan", str(path), "-f", "json").out)
+        assert found["results"][0]["step_us"] == pytest.approx(step_us)
+
+
+def test_a_table_of_every_embedding_table(run: Run) -> None:
+    found = run("plan", *SMALL, "--estimator", "torchrec", "-f", "csv")
+    assert len(found.out.strip().splitlines()) == 27
+
+
+def test_a_plan_for_other_tables_or_hardware_is_refused(run: Run, planned: Path) -> None:
+    other = ("--workload", "criteo-terabyte", "--hardware", "dgx-a100-80gb")
+    found = run("predict", *other, "--plan", str(planned))
+    assert found.status == 2
+    assert "a plan for other tables" in found.err
+    found = run("plan", *WORKLOAD, "--hardware", "a100-sxm-80gb")
+    assert found.status == 2
+    assert "on a node or a cluster" in found.err
+    found = run("predict", "--plan", str(planned))
+    assert found.status == 2
+    assert "--plan" in found.err

@@ -1,0 +1,64 @@
+"""RecShard: what popularity and memory say, rank by rank."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perfmodel.designs import Deployment, deployment_of
+from perfmodel.designs.recshard import RecShard, hot_fracs, shared_out
+from perfmodel.errors import WorkloadError
+from perfmodel.hardware import cluster, load
+from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.workload import load_workload
+from perfmodel.workload.tables import Table
+
+TABLES = tuple(Table(2_000_000, 64, 10.0, alpha) for alpha in (0.8, 1.0, 1.2, 1.4)) * 4
+BYTES = 2_000_000 * 64 * 4.0
+
+
+def deployment(tables: tuple[Table, ...] = TABLES) -> Deployment:
+    made = replace(load_workload("neo-i"), name="skewed", tables=tables, batch=8192)
+    made = made.with_(implementation__table_precision="fp32", implementation__sharding="table_wise")
+    return deployment_of(made, cluster(load("dgx-a100-40gb"), 1))
+
+
+def test_all_or_nothing_in_device_memory() -> None:
+    start = deployment()
+    np.testing.assert_allclose(hot_fracs(start, len(TABLES) * BYTES), 1.0)
+    np.testing.assert_allclose(hot_fracs(start, 1e-6), 0.0, atol=1e-9)
+
+
+def test_without_skew_the_share_of_bytes_is_the_share_of_lookups() -> None:
+    start = deployment((Table(2_000_000, 64, 10.0),) * 8)
+    assert hot_fracs(start, 2 * BYTES).sum() == pytest.approx(2.0)
+
+
+def test_skewed_tables_are_served_from_few_rows() -> None:
+    found = hot_fracs(deployment(), 0.1 * len(TABLES) * BYTES)[:4]
+    assert (np.diff(found) > 0).all()
+    assert found[3] > 0.9
+
+
+def test_cost_is_shared_out_evenly() -> None:
+    cost = np.array([5.0, 4.0, 3.0, 3.0, 3.0])
+    assert np.bincount(shared_out(cost, 2), cost).tolist() == [8.0, 10.0]
+
+
+def test_more_device_memory_never_hurts() -> None:
+    start = deployment()
+    steps = [
+        predict_deployment(RecShard(hbm_gb=size).apply(start)).results[0].step_us
+        for size in (0.3, 0.6, 1.2)
+    ]
+    assert steps == sorted(steps, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("size", "message"), [(0.0, "expected more"), (1e3, "more than the device")]
+)
+def test_memory_that_cannot_be_is_refused(size: float, message: str) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        RecShard(hbm_gb=size).apply(deployment())
