@@ -17,10 +17,6 @@ from perfmodel.tiers.nic.engine import (
 from perfmodel.workload.parts.adapter import adapter_use
 from perfmodel.workload.run import Run
 from perfmodel.workload.shards import placed
-from perfmodel.workload.tables import Table
-
-DEVICE_FRAC = 0.93
-"""Of the device's memory bandwidth, what lookups reach: as `perfmodel.kernels.gpu.rows`."""
 
 
 def worth_asking(deployment: Deployment) -> list[bool]:
@@ -56,22 +52,6 @@ def worth_writing(deployment: Deployment, lookups: float) -> list[float]:
     return found
 
 
-def balanced_bytes(deployment: Deployment, served: list[bool]) -> float:
-    """Of a rank's `served` tables, the most popular rows that its adapter looks up in the time in
-    which its device looks up all others."""
-    machine = deployment.machine
-    nic = adapter(machine)
-    assert nic.memory_gb_per_s is not None
-    own = MEMORY_FRAC * nic.memory_gb_per_s * adapters_per_rank(machine)
-    share = own / (own + DEVICE_FRAC * machine.node.device.hbm_gb_per_s)
-    pairs = zip(deployment.workload.tables, deployment.placement.tables, served, strict=True)
-    return sum(
-        _covering(table, share) * float(row_bytes(where.dtype, table.dim)) / deployment.ranks
-        for table, where, is_served in pairs
-        if is_served
-    )
-
-
 def adapter_shares(deployment: Deployment) -> list[float]:
     """Per table the share of all its lookups that adapters answer, as the first rank sees it.
 
@@ -104,7 +84,3 @@ def adapter_shares(deployment: Deployment) -> list[float]:
         else 0.0
         for number, each in enumerate(use.tables)
     ]
-
-
-def _covering(table: Table, share: float) -> float:
-    return float(table.popularity().hot_rows(share))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from perfmodel.designs.adapter_rows import balanced_bytes, worth_asking, worth_writing
+from perfmodel.designs.adapter_rows import worth_asking, worth_writing
 from perfmodel.designs.deployment import DESIGNS, Deployment
 from perfmodel.errors import PerfmodelError, WorkloadError
 from perfmodel.hardware import Cluster, Nic, load
@@ -26,16 +26,16 @@ class SmartNic:
     `cache_gib` holds rows (0: half), `remote_frac` of them other ranks'. `order`: of a batch's
     queries (`as_they_come`, `walked`, `clustered`). `hits_by`: the model of what caches find
     (`learned`, `heuristic`). `whole_bags`: rows are read only for bags that a cache has whole,
-    whose answers it spares; else for all that it finds, which spares device reads alone. Which
+    whose answers it spares; else for all that it finds, as in a local cache, which spares device
+    reads alone. Which
     share is whose is not published: assumed half.
 
     `only_if_worth`: rows of other ranks only of tables whose bags an adapter adds up sooner than
-    their sums come over the wire; own rows as many as it looks up while the device does the rest.
+    their sums come over the wire, and none of one's own: the device has hot ones in its L2.
     In training a remote cache holds only rows that a rank's batch looks up `kept_lookups` times or
     more, of tables where that spares as many answers as it takes writes: each step writes every row
-    that it changed through to every adapter. assumed: 1, where a write costs what a lookup saves. A
-    local cache is `kept_in_training` only if asked for: it spares reads of device memory and takes
-    writes over the bus.
+    that it changed through to every adapter. assumed: 1, where a write costs what a lookup saves.
+    A local cache is `kept_in_training` only if asked for: it takes writes over the bus.
     """
 
     adapter: str = ""
@@ -68,7 +68,8 @@ class SmartNic:
         """Caches for all whole tables (or columns) in device memory."""
         if deployment.ranks == deployment.machine.linked_gpus:
             raise WorkloadError("smartnic: links join all devices: no lookup crosses an adapter")
-        machine = with_adapter(deployment.machine, self.adapter)
+        before = deployment.machine
+        machine = with_adapter(before, self.adapter)
         served = [
             table.tier == "hbm" and table.sharding in WHOLE and not table.caches
             for table in deployment.placement.tables
@@ -87,7 +88,7 @@ class SmartNic:
         if self.only_if_worth:
             pays = worth_asking(deployment)
             shared = [each and worth for each, worth in zip(shared, pays, strict=True)]
-            sizes["nic_local"] = min(sizes["nic_local"], balanced_bytes(deployment, served))
+            sizes["nic_local"] = 0.0
         if deployment.train:
             hot = worth_writing(deployment, self.kept_lookups)
             shared = [each and size > 0 for each, size in zip(shared, hot, strict=True)]
@@ -105,7 +106,7 @@ class SmartNic:
                 policies[at],
                 order=self.order,
                 hits_by=self.hits_by,
-                whole_bags=self.whole_bags,
+                whole_bags=self.whole_bags and at == "nic_remote",
             )
             for at, size in sizes.items()
             if size > 0
@@ -113,7 +114,8 @@ class SmartNic:
         if not caches:
             raise WorkloadError(
                 "smartnic: no row is worth a place in the adapters: their memory is no faster than "
-                "what it would spare, or rows are written as often as they are looked up"
+                "what it would spare, or rows are written as often as they are looked up "
+                "(smartnic.only_if_worth=false holds them all the same)"
             )
         names = tuple(cache.name for cache in caches)
         own = tuple(name for name in names if name != "nic_remote")
@@ -125,7 +127,8 @@ class SmartNic:
             f"smartnic: rows in each adapter: {held}; assumed: partial sums added in the adapter, "
             "rows written through"
         )
-        return deployment.with_(note, placement=placement)
+        notes = [note, *_other_wire(before, machine)]
+        return deployment.with_(*notes, placement=placement)
 
     def _bytes(self, machine: Cluster) -> float:
         """Of rows on each rank's share of the adapters."""
@@ -139,6 +142,14 @@ class SmartNic:
                 f"{memory / 2**30:.3g} GiB per rank"
             )
         return asked
+
+
+def _other_wire(before: Cluster, after: Cluster) -> list[str]:
+    """What a user should know where the adapter's wire is another one as well."""
+    old, new = before.node.nic, after.node.nic
+    if old is None or new is None or old.gb_per_s == new.gb_per_s:
+        return []
+    return [f"smartnic: its wire has {new.gb_per_s:g} GB/s, that of {old.name} {old.gb_per_s:g}"]
 
 
 def with_adapter(machine: Cluster, name: str) -> Cluster:

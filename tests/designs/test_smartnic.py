@@ -80,12 +80,36 @@ def test_the_gain_vanishes_where_dense_work_dominates() -> None:
     assert gains[2] - 1 < (gains[0] - 1) / 4
 
 
-@pytest.mark.parametrize("pooling", [1, 15.8])
+@pytest.mark.parametrize("pooling", [1, 4])
 def test_more_memory_never_hurts(pooling: float) -> None:
     plain = deployed(MINE.with_(table__pooling=pooling))
     gains = [gain(SmartNic(cache_gib=size), plain) for size in (0.1, 0.5, 2.0, 8.0)]
     assert all(more >= less * (1 - 1e-3) for less, more in pairwise(gains))
     assert min(gains) > 0.99
+
+
+def test_bags_of_many_rows_are_not_worth_asking_for() -> None:
+    plain = deployed(MINE.with_(table__pooling=15.8))
+    with pytest.raises(WorkloadError, match="no row is worth a place"):
+        SmartNic().apply(plain)
+    assert gain(SmartNic(cache_gib=8, only_if_worth=False), plain) < 1
+
+
+def test_a_local_cache_answers_what_the_device_then_need_not() -> None:
+    plain = deployed()
+    found = SmartNic(cache_gib=2, remote_frac=0.0, only_if_worth=False).apply(plain)
+    assert [cache.at for cache in found.placement.caches] == ["nic_local"]
+    looked_up = []
+    for each in (plain, found):
+        graph = op_graph(
+            MINE, each.batch, ranks=16, linked=1, train=False, placement=each.placement
+        )
+        looked_up += [
+            float(op.attributes["lookups"])
+            for op in graph.ops
+            if op.name.startswith("fbgemm::split_embedding_codegen_lookup")
+        ]
+    assert looked_up[1] < 0.7 * looked_up[0]
 
 
 def test_what_is_sent_is_what_others_receive() -> None:
@@ -128,7 +152,9 @@ def test_all_keys_travel_in_training_since_all_rows_are_updated() -> None:
 
 
 def test_trained_rows_are_written_through_to_every_cache() -> None:
-    found = SmartNic(cache_gib=2, kept_in_training=True).apply(deployed(train=True))
+    found = SmartNic(cache_gib=2, only_if_worth=False, kept_in_training=True).apply(
+        deployed(train=True)
+    )
     graph = op_graph(found.workload, found.batch, ranks=16, linked=1, placement=found.placement)
     gathered = [op for op in graph.ops if op.attributes.get("collective") == "all_gather"]
     writes = [op.attributes for op in graph.ops if op.name == "tier::nic_write"]
