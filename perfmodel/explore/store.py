@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,8 @@ import perfmodel
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.points import Points
 from perfmodel.explore.spec import TRACES, Spec
-from perfmodel.files import atomic_write, write_text
+from perfmodel.files import atomic_write, read_bytes, write_text
+from perfmodel.frames import read_frame
 from perfmodel.trace.columns import Floats
 
 if TYPE_CHECKING:
@@ -31,16 +33,28 @@ MANIFEST = "_sweep.json"
 """Readers of Parquet folders pass over names that begin so."""
 SCHEMA = "perfmodel.sweep-results/1"
 POINT, ERROR = "point", "error"
+_MOST_BYTES = 100_000_000
 _PART = re.compile(r"part-(\d{8})\.parquet")
 
 
 def identity(spec: Spec) -> str:
-    """A digest of all that the results depend on: points, input, machine, wishes, version."""
+    """A digest of all that the results depend on: points, input, machine, wishes, the version and
+    the data of this package."""
     about = asdict(spec)
     del about["where"], about["at"]
     text = json.dumps(about, sort_keys=True, default=str)
-    told = hashlib.sha256(f"{perfmodel.__version__}\n{text}\n".encode())
+    told = hashlib.sha256(f"{perfmodel.__version__}\n{_data()}\n{text}\n".encode())
     for path in _files(spec):
+        told.update(path.read_bytes())
+    return told.hexdigest()
+
+
+@cache
+def _data() -> str:
+    """A digest of the catalogues and of what models were fitted to."""
+    told = hashlib.sha256()
+    root = Path(perfmodel.__file__).parent
+    for path in sorted((*root.rglob("*.toml"), *root.rglob("*.json"))):
         told.update(path.read_bytes())
     return told.hexdigest()
 
@@ -149,10 +163,9 @@ class Store:
         frames = []
         for path in sorted(self.folder.glob("part-*.parquet")):
             try:
-                frames.append(pd.read_parquet(path))
-            except (OSError, ValueError) as error:
-                text = str(error).splitlines()[0]
-                raise PerfmodelError(f"{path}: damaged ({text}): delete it, sweep again") from None
+                frames.append(read_frame(path))
+            except PerfmodelError as error:
+                raise PerfmodelError(f"{error}: damaged: delete it, sweep again") from None
         if not frames:
             raise PerfmodelError(f"{self.folder}: holds no results yet")
         return pd.concat(frames, ignore_index=True)

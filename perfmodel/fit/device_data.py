@@ -14,6 +14,7 @@ from perfmodel.errors import ModelError, UsageError
 from perfmodel.files import read_bytes
 from perfmodel.fit.columns import numbers_of, require_dims
 from perfmodel.fit.op_table import is_op_table, operators_of
+from perfmodel.frames import MAX_TABLE_BYTES, frame_of
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, Floats
 from perfmodel.ops.storage import item_bytes
@@ -22,7 +23,6 @@ from perfmodel.ops.vocabulary.collective import COLLECTIVE
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_TABLE_BYTES = 500_000_000
 STEP_COLUMNS = ("name", "tables", "rows_per_table", "dim", "pooling", "p10_us", "bottom_mlp")
 NOT_SHAPE = frozenset(
     ("cache", "duration_us", "median_us", "p90_us", "spread_frac", "repeats", "host_us")
@@ -202,18 +202,11 @@ LEAST_QUIET_FRAC = 0.7
 
 
 def _frame(path: Path) -> tuple[bytes, pd.DataFrame]:
-    import io
-
-    import pandas as pd
-
     data = read_bytes(path, max_bytes=MAX_TABLE_BYTES)
     try:
-        if path.suffix == ".parquet":
-            frame = pd.read_parquet(io.BytesIO(data))
-        else:
-            frame = pd.read_csv(io.BytesIO(data), low_memory=False)
-    except (ValueError, OSError, UnicodeDecodeError, pd.errors.ParserError) as error:
-        raise UsageError(f"{path}: cannot be read as a table: {str(error)[:120]}") from None
+        frame = frame_of(data, max_bytes=MAX_TABLE_BYTES)
+    except ValueError as error:
+        raise UsageError(f"{path}: cannot be read as a table: {error}") from None
     if not len(frame):
         raise UsageError(f"{path}: the table is empty")
     wanted = {"device", "op", "duration_us"}

@@ -14,6 +14,7 @@ from perfmodel import hardware
 from perfmodel.errors import ModelError
 from perfmodel.files import read_bytes
 from perfmodel.fit.columns import numbers_of, require_dims
+from perfmodel.frames import MAX_TABLE_BYTES, frame_of
 from perfmodel.hardware import Device
 from perfmodel.kernels.gpu.floors import TIMINGS, Floor
 from perfmodel.ops.spec import OPS, Floats
@@ -49,15 +50,13 @@ def read_table(path: Path) -> Table:
 
     Raises `ModelError` that names the file, and the column or row, for what cannot be used.
     """
-    import pandas as pd
-
     path = Path(path)
-    digest = hashlib.sha256(read_bytes(path)).hexdigest()
+    content = read_bytes(path, max_bytes=MAX_TABLE_BYTES)
+    digest = hashlib.sha256(content).hexdigest()
     try:
-        frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
-    except (ValueError, OSError, pd.errors.ParserError) as error:
-        reason = str(error).splitlines()[0][:200]
-        raise ModelError(f"{path}: neither Parquet nor CSV that can be read: {reason}") from None
+        frame = frame_of(content)
+    except ValueError as error:
+        raise ModelError(f"{path}: neither Parquet nor CSV that can be read: {error}") from None
     for column in NEEDED:
         if column not in frame:
             raise ModelError(f"{path}: no column {column!r}; not a measurement table")

@@ -112,6 +112,8 @@ def read_histograms(path: str | Path) -> dict[str, ReuseHistogram]:
             if missing:
                 raise WorkloadError(f"{path}: columns missing: {', '.join(missing)}")
             for record in reader:
+                if None in record:
+                    raise WorkloadError(f"{path}: line {reader.line_num}: more fields than columns")
                 try:
                     values = [float(record[name]) for name in _COLUMNS[1:]]
                 except (TypeError, ValueError):
@@ -130,6 +132,8 @@ def _of_shares(name: str, bins: Sequence[Sequence[float]], where: str) -> ReuseH
     lookups, distinct, low, most, rows_frac, lookups_frac = np.array(sorted(bins, key=_upper)).T
     if not np.isfinite(np.array(bins)).all() or (lookups <= 0).any() or (low < 0).any():
         raise WorkloadError(f"{where}: histogram {name!r}: figures must be finite and positive")
+    if (most <= low).any() or (np.minimum(rows_frac, lookups_frac) < 0).any():
+        raise WorkloadError(f"{where}: histogram {name!r}: a bin ends before it begins, or is < 0")
     beyond = 1.0 - lookups_frac.sum()
     if beyond > _OPEN_FRAC:
         low, most = np.append(low, most[-1]), np.append(most, 2 * most[-1])

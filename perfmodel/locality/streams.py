@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import WorkloadError
+from perfmodel.files import read_bytes
+from perfmodel.frames import frame_of
 from perfmodel.locality.popularity import Popularity
 from perfmodel.locality.stack import Ints
 
 _MOST_SINGLE = 64
+MAX_STREAM_BYTES = 4_000_000_000
 
 
 def read_stream(path: str | Path) -> dict[str, Ints]:
@@ -37,7 +41,7 @@ def read_stream(path: str | Path) -> dict[str, Ints]:
         raise WorkloadError(f"{path}: an index stream ends in {', '.join(readers)}")
     try:
         found = reader(path)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise WorkloadError(f"{path}: cannot be read as an index stream: {error}") from None
     return {name: _row_numbers(values, f"{path}: {name}") for name, values in found.items()}
 
@@ -65,21 +69,22 @@ def stream_popularity(rows: Ints, table_rows: float = 0.0) -> Popularity:
 
 
 def _read_npy(path: Path) -> dict[str, NDArray[np.generic]]:
-    values = np.load(path, allow_pickle=False)
+    values = np.load(path, mmap_mode="r", allow_pickle=False)
     if values.ndim == 2 and values.shape[1] == 2:
         return _by_table(values[:, 0], values[:, 1])
     return {"": values}
 
 
 def _read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
+    with zipfile.ZipFile(path) as packed:
+        if sum(each.file_size for each in packed.infolist()) > MAX_STREAM_BYTES:
+            raise ValueError(f"its content is above the limit of {MAX_STREAM_BYTES} bytes")
     with np.load(path, allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
 
 
 def _read_frame(path: Path) -> dict[str, NDArray[np.generic]]:
-    import pandas as pd
-
-    frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+    frame = frame_of(read_bytes(path, max_bytes=MAX_STREAM_BYTES), max_bytes=MAX_STREAM_BYTES)
     if "row" not in frame:
         raise ValueError("no column 'row'")
     if "table" not in frame:
@@ -88,7 +93,9 @@ def _read_frame(path: Path) -> dict[str, NDArray[np.generic]]:
 
 
 def _read_text(path: Path) -> dict[str, NDArray[np.generic]]:
-    return {"": np.array(path.read_text(encoding="utf-8").split(), dtype=np.int64)}
+    return {
+        "": np.array(read_bytes(path, max_bytes=MAX_STREAM_BYTES).decode().split(), dtype=np.int64)
+    }
 
 
 def _by_table(

@@ -11,6 +11,7 @@ import numpy as np
 
 from perfmodel import hardware
 from perfmodel.errors import ModelError
+from perfmodel.frames import read_frame
 from perfmodel.network.calls import Calls, wired
 from perfmodel.network.fabric import BRIDGE, INFINIBAND, MESH, MULTICAST, PCIE, SWITCH
 from perfmodel.ops.rows import MOST
@@ -169,13 +170,7 @@ def read_points(path: str) -> pd.DataFrame:
 
 
 def _table(path: str, needed: tuple[str, ...]) -> pd.DataFrame:
-    import pandas as pd
-
-    try:
-        found = pd.read_csv(path)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise ModelError(f"{path}: cannot be read as CSV: {reason}") from None
+    found = read_frame(path, error=ModelError)
     missing = [name for name in needed if name not in found]
     if missing:
         raise ModelError(f"{path}: lacks the columns {', '.join(missing)}")

@@ -26,6 +26,10 @@ _TEST = re.compile(
     re.IGNORECASE,
 )
 _NTHREADS = re.compile(r"nGpus\s+(\d+)", re.IGNORECASE)
+_DATA_ROW = re.compile(
+    r"\s*[1-9]\d*\s+\d+\s+(?:u?int(?:8|32|64)|half|float|double|bfloat16|f8e[45]m[23])\s"
+)
+"""A row of nccl-tests that sent something."""
 _PARAM_HEAD = re.compile(r"COMMS-RES.*size", re.IGNORECASE)
 _PARAM_OP = re.compile(r"collective[=:\s]+'?(\w+)|--collective[=\s]+(\w+)", re.IGNORECASE)
 _PARAM_WORLD = re.compile(
@@ -82,6 +86,8 @@ def parse(
         pair = _param_row(line, columns) if param else None
         pair = pair or _nccl_row(line)
         if pair is None:
+            if _DATA_ROW.match(line):
+                raise ModelError(f"{where}:{number}: no time above 0 where one is expected")
             continue
         among = ranks or len(seen)
         if current is None:

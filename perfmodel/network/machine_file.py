@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,33 @@ from perfmodel.network.fabric import Fabric
 from perfmodel.network.learned import Learned
 from perfmodel.network.logs import Point
 from perfmodel.network.store import shipped
-from perfmodel.ops.rows import Rows
+from perfmodel.ops.rows import MOST, Rows
 
 SCHEMA = "perfmodel.collective-points/1"
 NAME = "collective/calibrated"
 _MOST_BYTES = 64_000_000
+_MOST_RANKS = 1_000_000
+_COUNT, _RATE = (1, _MOST_RANKS), (0.0, 1e6)
+_WIRES: Mapping[str, Any] = {
+    "link": str,
+    "link_gb_per_s": _RATE,
+    "domain_ranks": _COUNT,
+    "node_ranks": _COUNT,
+    "architecture": str,
+    "has_multicast": bool,
+    "network": str | None,
+    "node_nic_gb_per_s": _RATE,
+    "nics": (0, _MOST_RANKS),
+    "link_peers": (1, _MOST_RANKS),
+}
+_POINT: Mapping[str, Any] = {
+    "op": str,
+    "ranks": (2, _MOST_RANKS),
+    "nodes": (0, _MOST_RANKS),
+    "size_bytes": (1.0, MOST),
+    "time_us": (1e-6, MOST),
+}
+"""Field to its type, or to the least and most of a number; `link_peers` may also be None."""
 
 
 def rows_of(points: Sequence[Point], fabric: Fabric) -> Rows:
@@ -67,20 +89,30 @@ def load_machine(path: Path, base: Learned | None = None) -> Calibrated:
         fabric = Fabric(
             **{name: found["fabric"][name] for name in found["fabric"] if name in known}
         )
-        points = [
-            Point(
-                str(each["op"]),
-                int(each["ranks"]),
-                int(each["nodes"]),
-                float(each["size_bytes"]),
-                float(each["time_us"]),
-            )
-            for each in found["points"]
-        ]
-    except (ValueError, KeyError, TypeError) as error:
+        _check(fabric, _WIRES)
+        points = [Point(**each) for each in found["points"]]
+        for point in points:
+            _check(point, _POINT)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"{path}: no points of collectives: {error!r}") from None
     times = np.array([point.time_us for point in points])
-    if not len(times) or not (np.isfinite(times) & (times > 0)).all():
-        raise ModelError(f"{path}: a time is not above 0, or there is none")
+    if not len(times):
+        raise ModelError(f"{path}: holds no point")
     calls: Calls = calls_of(rows_of(points, fabric), fabric)
     return calibrated(base or shipped(), calls, times, NAME)
+
+
+def _check(record: Fabric | Point, expected: Mapping[str, Any]) -> None:
+    """Raise `ValueError` that names the first field that is not what is expected."""
+    for name, kind in expected.items():
+        value = getattr(record, name)
+        if not isinstance(kind, tuple):
+            if not isinstance(value, kind):
+                raise ValueError(f"{name} is {value!r:.40}")
+            continue
+        least, most = kind
+        is_number = isinstance(value, (int, type(least))) and not isinstance(value, bool)
+        if value is None and name == "link_peers":
+            continue
+        if not is_number or not least <= value <= most:
+            raise ValueError(f"{name} is {value!r:.40}; expected a number from {least} to {most}")

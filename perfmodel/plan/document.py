@@ -16,6 +16,7 @@ from perfmodel.plan.torchrec_document import is_torchrec, placement_of_torchrec
 from perfmodel.workload import Workload
 from perfmodel.workload.shards import placed
 
+MAX_BYTES = 100_000_000
 TABLE_KEYS = ("sharding", "ranks", "tier", "dtype", "hot_rows", "caches")
 DTYPES = ("fp32", "fp16", "bf16", "fp8", "int8", "int4")
 SHARDINGS = ("data_parallel", "table_wise", "column_wise", "row_wise", "table_row_wise")
@@ -30,8 +31,8 @@ def read_plan(path: str | Path, workload: Workload, machine: Cluster) -> Placeme
     other tables or more ranks.
     """
     try:
-        document = json.loads(read_bytes(Path(path)))
-    except ValueError as error:
+        document = json.loads(read_bytes(Path(path), max_bytes=MAX_BYTES))
+    except (ValueError, RecursionError) as error:
         raise WorkloadError(f"{path}: not JSON: {error}") from None
     try:
         if is_torchrec(document):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.errors import TraceError
 from perfmodel.files import DEFAULT_MAX_BYTES
 from perfmodel.trace.columns import NONE, RankTrace
+from perfmodel.trace.consistency import check_rank, check_types, inconsistencies
 from perfmodel.trace.documents import documents
 from perfmodel.trace.kineto import decode_kineto
 from perfmodel.trace.link import Links, link
@@ -140,6 +141,10 @@ def read(path: str | Path, *, strict: bool = False, max_bytes: int = DEFAULT_MAX
     trace = Trace(str(path), _in_order(ranks), _by_rank(others, ranks))
     for part in parts:
         trace.warnings.extend(f"{part.where}: {text}" for text in part.warnings)
+    for rank in trace.ranks:
+        check_rank(rank)
+        check_types(rank)
+        trace.warnings.extend(f"{rank.where}: {text}" for text in inconsistencies(rank))
     trace.warnings.extend(f"{where}: no trace, ignored" for where in ignored)
     trace.warnings.extend(_incomplete(trace, several=len(found) > 1 or Path(str(path)).is_dir()))
     if strict and trace.warnings:

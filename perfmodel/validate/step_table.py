@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.errors import UsageError
-from perfmodel.files import read_bytes
+from perfmodel.frames import read_frame
 from perfmodel.workload import Workload
 from perfmodel.workload.schema import build
 
@@ -58,14 +58,7 @@ def is_step_table(frame: pd.DataFrame) -> bool:
 
 def read_steps(path: Path) -> list[MeasuredStep]:
     """The configurations of the CSV at `path`; `UsageError` names file and row."""
-    import io
-
-    import pandas as pd
-
-    try:
-        frame = pd.read_csv(io.BytesIO(read_bytes(path, max_bytes=MAX_BYTES)))
-    except (ValueError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read as a table: {str(error)[:120]}") from None
+    frame = read_frame(path, max_bytes=MAX_BYTES, error=UsageError)
     if not is_step_table(frame):
         missing = ", ".join(sorted(set(COLUMNS) - set(frame.columns)))
         raise UsageError(f"{path}: is no table of step times: it has no column {missing}")

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from perfmodel.errors import ModelError
+from perfmodel.errors import ModelError, PerfmodelError
+from perfmodel.files import read_bytes
 from perfmodel.locality.cache import shared_classes
 from perfmodel.locality.popularity import Floats
 from perfmodel.tiers.nic.cache import NIC_CACHES, NicLoad, accesses
@@ -25,6 +26,7 @@ SCHEMA = "perfmodel.nic_cache/1"
 BUNDLED = Path(__file__).with_name("cache.json")
 FITTED_POLICIES = ("lru",)
 CLOSED_FORM_SLOPE = 0.8
+_MOST_BYTES = 64_000_000
 """Share of the closed form's log odds that the trees are added to."""
 
 
@@ -55,8 +57,8 @@ def fitted_hit_frac(trees: Trees, features: Floats) -> Floats:
 def read_trees(path: Path) -> Trees:
     """Trees of a file that `perfmodel.fit.nic_cache` wrote; `ModelError` for anything else."""
     try:
-        document = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        document = json.loads(read_bytes(path, max_bytes=_MOST_BYTES))
+    except (ValueError, RecursionError, PerfmodelError) as error:
         raise ModelError(f"{path}: {error}") from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ModelError(f"{path}: expected a file of schema {SCHEMA}")

@@ -1,0 +1,63 @@
+"""CSV and Parquet files to pandas frames: within limits, one line where they are damaged."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfmodel.errors import PerfmodelError
+from perfmodel.files import read_bytes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_TABLE_BYTES = 500_000_000
+_PARQUET_MAGIC = b"PAR1"
+_CELL_BYTES = 8
+
+
+def read_frame(
+    path: str | Path,
+    *,
+    max_bytes: int = MAX_TABLE_BYTES,
+    error: type[PerfmodelError] = PerfmodelError,
+) -> pd.DataFrame:
+    """The table in a CSV file (gzip or not) or a Parquet file; the content decides.
+
+    Raises `error`, naming the file, for what is neither, and for more than `max_bytes`, also of
+    cells that Parquet would unpack to.
+    """
+    try:
+        return frame_of(read_bytes(Path(path), max_bytes=max_bytes), max_bytes=max_bytes)
+    except PerfmodelError as problem:
+        raise error(str(problem)) from None
+    except ValueError as problem:
+        raise error(f"{path}: cannot be read as a table: {problem}") from None
+
+
+def frame_of(content: bytes, *, max_bytes: int = MAX_TABLE_BYTES) -> pd.DataFrame:
+    """The table in the content of a file; `ValueError` in one line for what is none."""
+    import pandas as pd
+
+    try:
+        if content.startswith(_PARQUET_MAGIC):
+            return _parquet(content, max_bytes)
+        return pd.read_csv(io.BytesIO(content), low_memory=False)
+    except Exception as problem:  # pyarrow raises whatever it meets in a damaged file
+        if isinstance(problem, MemoryError):
+            raise
+        text = str(problem).strip() or type(problem).__name__
+        raise ValueError(text.splitlines()[0][:120]) from None
+
+
+def _parquet(content: bytes, max_bytes: int) -> pd.DataFrame:
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(io.BytesIO(content))
+    told = file.metadata
+    cells_bytes = told.num_rows * told.num_columns * _CELL_BYTES
+    stated_bytes = sum(told.row_group(at).total_byte_size for at in range(told.num_row_groups))
+    if max(cells_bytes, stated_bytes) > max_bytes:
+        raise ValueError(f"its content is above the limit of {max_bytes} bytes")
+    return file.read().to_pandas()

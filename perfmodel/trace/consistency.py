@@ -1,0 +1,143 @@
+"""Does what a trace says hold together? Types of arguments, references, order and nesting.
+
+A damaged or edited file may be valid JSON with valid values and still say what cannot have
+happened. No real file at hand breaks these rules within the tolerances, so they warn of damage.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from perfmodel.errors import TraceError
+from perfmodel.trace.categories import LAUNCH_CALL, Category
+from perfmodel.trace.columns import Floats, Ints, RankTrace
+from perfmodel.trace.link import by_thread, outermost, runs, stream_keys
+from perfmodel.trace.steps import find_steps
+
+OVERLAP_US = 3.0
+"""What neighbours may overlap by in files of whole microseconds."""
+MAX_LEAD_US = 100.0
+"""What an operation may start before its launch call: clocks differ. Real files: up to 50."""
+_ONE_KERNEL = re.compile(r"^(?!.*(Graph|MultiDevice))\w*LaunchKernel")
+_LISTS = {
+    "input_shapes": "Input Dims",
+    "input_dtypes": "Input type",
+    "input_values": "Concrete Inputs",
+    "input_strides": "Input Strides",
+    "grid": "grid",
+}
+_LIST_STARTS = ("[", '"[')
+"""A list, or the text of one."""
+
+
+def check_types(rank: RankTrace) -> None:
+    """Raise `TraceError`, naming event and field, where a list of arguments is no list."""
+    for column, key in _LISTS.items():
+        values = getattr(rank, column)
+        used = np.zeros(len(rank.strings) + 1, np.bool_)
+        used[values] = True
+        for text in np.flatnonzero(used[:-1]).tolist():
+            if not rank.strings[text].startswith(_LIST_STARTS):
+                event = int(rank.file_index[np.argmax(values == text)])
+                raise TraceError(
+                    f"{rank.where}: damaged trace: Expected a list, found "
+                    f"{rank.strings[text][:30]} - at traceEvents[{event}].args.{key}"
+                )
+
+
+def check_rank(rank: RankTrace) -> None:
+    """Raise `TraceError` where the file's rank is none of its job's ranks."""
+    size = rank.world_size
+    if size is not None and size < 1:
+        raise TraceError(f"{rank.where}: distributedInfo: world_size {size}: below 1")
+    if rank.rank < 0 or (size is not None and rank.rank >= size):
+        raise TraceError(f"{rank.where}: distributedInfo: rank {rank.rank} of {size} ranks")
+
+
+def inconsistencies(rank: RankTrace) -> list[str]:
+    """What in the events of one rank cannot have happened as it is told; one line per rule."""
+    return [*_nesting(rank), *_references(rank)]
+
+
+def _nesting(rank: RankTrace) -> Iterator[str]:
+    steps = find_steps(rank)
+    yield from _told(
+        steps.end_us[:-1] - steps.start_us[1:],
+        OVERLAP_US,
+        "steps begin before the one before ended",
+    )
+    ops = outermost(rank, rank.of(Category.CPU_OP))
+    yield from _told(
+        _overlaps(rank, ops, rank.thread[ops]),
+        OVERLAP_US,
+        "operators begin within another of their thread and end after it",
+    )
+    rows = np.flatnonzero(rank.is_device)
+    keys = stream_keys(rank, rows)
+    order = np.argsort(keys, kind="stable")
+    yield from _told(
+        _overlaps(rank, rows[order], keys[order]),
+        OVERLAP_US,
+        "device operations begin before the one before them on their stream ended",
+    )
+
+
+def _overlaps(rank: RankTrace, rows: Ints, keys: Ints) -> Floats:
+    """Of neighbours of the same key: how long the later begins before the latest end so far."""
+    found = [np.zeros(0)]
+    for low, high in runs(keys):
+        latest = np.maximum.accumulate(rank.end_us[rows[low : high - 1]])
+        found.append(latest - rank.start_us[rows[low + 1 : high]])
+    return np.concatenate(found)
+
+
+def _references(rank: RankTrace) -> Iterator[str]:
+    runtime = rank.of(Category.RUNTIME)
+    calls = by_thread(rank, runtime[rank.name_matches(LAUNCH_CALL)[runtime]])
+    calls = calls[rank.correlation[calls] > 0]
+    if not len(calls):
+        return
+    calls = calls[np.argsort(rank.correlation[calls], kind="stable")]
+    work = np.flatnonzero(rank.is_device & (rank.correlation > 0))
+    at = np.searchsorted(rank.correlation[calls], rank.correlation[work])
+    call = calls[np.minimum(at, len(calls) - 1)]
+    is_launched = rank.correlation[call] == rank.correlation[work]
+    yield from _told(
+        rank.start_us[call[is_launched]] - rank.start_us[work[is_launched]],
+        MAX_LEAD_US,
+        "device operations begin before their launch call",
+    )
+    alone = is_launched & rank.name_matches(_ONE_KERNEL)[call]
+    alone &= rank.category[work] == Category.KERNEL
+    repeated = int(alone.sum()) - len(np.unique(call[alone]))
+    if repeated:
+        yield f"{repeated} kernels share the launch call of another"
+    missing = _after_first_launched(stream_keys(rank, work), is_launched)
+    if missing:
+        yield (
+            f"{missing} device operations name a launch call that is not in the file, "
+            "though earlier ones of their stream have theirs"
+        )
+
+
+def _after_first_launched(keys: Ints, is_launched: np.ndarray) -> int:
+    """How many rows without a launch call come after one with it, of the same key."""
+    order = np.argsort(keys, kind="stable")
+    return sum(
+        int(
+            (
+                ~is_launched[order[low:high]]
+                & np.logical_or.accumulate(is_launched[order[low:high]])
+            ).sum()
+        )
+        for low, high in runs(keys[order])
+    )
+
+
+def _told(excess_us: Floats, tolerance_us: float, what: str) -> Iterator[str]:
+    count = int((excess_us > tolerance_us).sum())
+    if count:
+        yield f"{count} {what} (by up to {excess_us.max():.1f} us)"

@@ -1,0 +1,40 @@
+"""Long runs: `python tests/fuzz --traces 10000 --files 2000 --commands 500`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from fuzz.kinds import KINDS
+from fuzz.run import TRACES, fuzz
+
+
+def main() -> int:
+    """Exit status 1 where there was a fault."""
+    options = argparse.ArgumentParser(prog="tests/fuzz", description=__doc__)
+    options.add_argument("--traces", type=int, default=1000, help="damaged traces, in process")
+    options.add_argument("--files", type=int, default=500, help="other damaged files, in process")
+    options.add_argument("--commands", type=int, default=0, help="through the command line")
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--keep", type=Path, help="folder for the files that were faults")
+    given = options.parse_args()
+    if given.keep:
+        given.keep.mkdir(parents=True, exist_ok=True)
+    with_commands = (*[TRACES] * 8, *(kind for kind in KINDS if kind.commands))
+    faults = 0
+    for name, kinds, runs, commands in (
+        ("traces", (TRACES,), given.traces, False),
+        ("other files", KINDS, given.files, False),
+        ("command lines", with_commands, given.commands, True),
+    ):
+        if runs:
+            found = fuzz(kinds, runs, given.seed, commands=commands, keep=given.keep)
+            print(f"{name}: seed {given.seed},", "\n".join(found.lines()), flush=True)
+            faults += len(found.faults)
+    return int(faults > 0)
+
+
+sys.exit(main())

@@ -1,0 +1,205 @@
+"""Each kind of file: small real seeds, ways to damage it, and what reading and using it means."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fuzz.damage import Damage, Damaged
+from fuzz.outcome import Reader
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of file; `verb` are command lines with `{}` for its path."""
+
+    name: str
+    suffix: str
+    seeds: Callable[[], Sequence[bytes]]
+    damages: tuple[Damage, ...]
+    read: Reader
+    commands: tuple[tuple[str, ...], ...] = ()
+
+    def damaged(self, at: random.Random) -> Damaged:
+        """One of the seeds, damaged in one of the ways."""
+        return at.choice(self.damages)(at.choice(self.seeds()), at)
+
+
+def read_trace(path: Path) -> tuple[Any, list[str]]:
+    """What `breakdown` and `predict` do with a trace; clean where one of them is."""
+    import perfmodel
+
+    trace = perfmodel.read(path)
+    broken = perfmodel.breakdown(trace)
+    predicted = perfmodel.predict(trace)
+    told = broken.warnings if predicted.warnings else []
+    return [broken.to_dict(), predicted.to_dict()], told
+
+
+def read_execution_trace(path: Path) -> tuple[Any, list[str]]:
+    """An execution trace by itself: its table, its tensors' dependencies, its collectives."""
+    import perfmodel
+
+    trace = perfmodel.read(path)
+    for each in trace.execution_traces.values():
+        each.data_dependencies()
+        each.frame()
+    return None, trace.warnings
+
+
+def read_hardware(path: Path) -> tuple[Any, list[str]]:
+    from perfmodel.hardware import figures, load
+
+    return [[each.key, each.value] for each in figures(load(path))], []
+
+
+def read_workload(path: Path) -> tuple[Any, list[str]]:
+    from dataclasses import asdict
+
+    from perfmodel.workload import counts, load_workload
+
+    return _plain(asdict(counts(load_workload(path)))), []
+
+
+def read_kernel_rows(path: Path) -> tuple[Any, list[str]]:
+    from perfmodel.fit.kernel_data import devices_of, family_rows, joined, read_table
+
+    frame = joined([read_table(path)])
+    devices_of(frame["device"])
+    family_rows(frame, "matmul")
+    return None, []
+
+
+def read_device_rows(path: Path) -> tuple[Any, list[str]]:
+    from perfmodel.fit.device_data import read_tables
+
+    found = read_tables([path])
+    return None, [f"{s.left_out} left out" for s in found.sources if s.left_out]
+
+
+def read_steps(path: Path) -> tuple[Any, list[str]]:
+    from perfmodel.validate.step_table import read_steps as steps
+
+    return [str(each) for each in steps(path)], []
+
+
+def read_baseline(path: Path) -> tuple[Any, list[str]]:
+    from perfmodel.validate.baseline import read_baseline as rows
+
+    return [row.to_dict() for row in rows(path)], []
+
+
+def read_overheads(path: Path) -> tuple[Any, list[str]]:
+    import perfmodel
+
+    return str(perfmodel.load_profile(path)), []
+
+
+def read_manifest(path: Path) -> tuple[Any, list[str]]:
+    """The manifest in a copy of the bundled models."""
+    return _models(path, "manifest.json")
+
+
+def read_trees(path: Path) -> tuple[Any, list[str]]:
+    """One ensemble in a copy of the bundled models."""
+    return _models(path, "attention_own.ubj.gz")
+
+
+def _models(path: Path, name: str) -> tuple[Any, list[str]]:
+    import shutil
+    import tempfile
+
+    from fuzz.seeds import ROOT
+
+    from perfmodel.kernels.learned.store import load_models
+
+    with tempfile.TemporaryDirectory() as folder:
+        for each in (ROOT / "perfmodel" / "kernels" / "bundled").iterdir():
+            (Path(folder) / each.name).symlink_to(each)
+        (Path(folder) / name).unlink()
+        shutil.copy(path, Path(folder) / name)
+        load_models(folder)
+    return None, []
+
+
+def read_collective_model(path: Path) -> tuple[Any, list[str]]:
+    from perfmodel.network.store import load, to_dict
+
+    return to_dict(load(path)), []
+
+
+def read_machine(path: Path) -> tuple[Any, list[str]]:
+    from perfmodel.network.machine_file import load_machine
+
+    return load_machine(path).level, []
+
+
+def read_nic_trees(path: Path) -> tuple[Any, list[str]]:
+    from perfmodel.tiers.nic.learned import read_trees as trees
+
+    trees(path)
+    return None, []
+
+
+def read_log(path: Path) -> tuple[Any, list[str]]:
+    from perfmodel.files import read_bytes
+    from perfmodel.network.logs import parse
+
+    text = read_bytes(path).decode("utf-8", "replace")
+    return [str(point) for point in parse(text, str(path))], []
+
+
+def read_prediction(path: Path) -> tuple[Any, list[str]]:
+    from perfmodel.report.difference import difference, read_side
+
+    side = read_side(str(path))
+    return difference(side, side).to_dict(), []
+
+
+def read_sweep(path: Path) -> tuple[Any, list[str]]:
+    from perfmodel.explore.spec import load_spec
+
+    spec = load_spec(path)
+    return [len(spec.space), str(spec)], []
+
+
+def read_placement(path: Path) -> tuple[Any, list[str]]:
+    """A plan for the small workload on one node of eight GPUs."""
+    from fuzz.file_seeds import WORKLOAD
+
+    from perfmodel.hardware import cluster, load
+    from perfmodel.hardware.parts import Node
+    from perfmodel.plan.document import read_plan
+    from perfmodel.workload import load_workload
+
+    model = path.with_name("workload-of-plan.toml")
+    model.write_text(WORKLOAD)
+    node = load("dgx-a100-40gb")
+    assert isinstance(node, Node)
+    return str(read_plan(path, load_workload(model), cluster(node, 1))), []
+
+
+def read_histogram(path: Path) -> tuple[Any, list[str]]:
+    from perfmodel.locality.histogram import read_histograms
+
+    found = read_histograms(path)
+    return [[*map(float, each.rows), *map(float, each.most)] for each in found.values()], []
+
+
+def read_stream(path: Path) -> tuple[Any, list[str]]:
+    from perfmodel.locality.streams import read_stream as stream
+    from perfmodel.locality.streams import stream_popularity
+
+    return [len(stream_popularity(rows).rows) for rows in stream(path).values()], []
+
+
+def _plain(value: Any) -> Any:
+    """What may go into JSON; figures as they are, so that NaN shows."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return value if isinstance(value, (int, float, str, bool)) or value is None else str(value)

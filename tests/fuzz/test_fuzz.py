@@ -1,0 +1,55 @@
+"""A short run of the fuzzer; `python tests/fuzz` makes long ones."""
+
+from __future__ import annotations
+
+import pytest
+from fuzz.kinds import KINDS
+from fuzz.outcome import BROKEN, Outcome, outcome_of
+from fuzz.readers import Kind
+from fuzz.run import TRACES, fuzz
+
+SEED = 7
+
+
+@pytest.mark.parametrize("kind", [TRACES, *KINDS], ids=lambda kind: kind.name)
+def test_sound_files_are_read(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("sound") / f"file{kind.suffix}"
+    for content in kind.seeds():
+        path.write_bytes(content)
+        outcome = outcome_of(kind.read, path)
+        assert outcome.how in ("clean", "warned"), outcome
+
+
+def test_damaged_traces() -> None:
+    found = fuzz((TRACES,), 150, SEED)
+    assert not found.faults
+    assert {damage for damage, _ in found.counts} >= set(BROKEN)
+    assert found.counts["invariant", "warned"]
+    assert found.counts["reference", "refused"]
+
+
+def test_other_damaged_files() -> None:
+    found = fuzz(KINDS, 8 * len(KINDS), SEED)
+    assert not found.faults
+    assert found.counts["type", "refused"]
+    assert found.counts["syntax", "refused"]
+
+
+def test_damaged_files_on_the_command_line() -> None:
+    kinds = (TRACES, *(kind for kind in KINDS if kind.name in ("hardware", "nccl-tests log")))
+    assert not fuzz(kinds, 6, SEED, commands=True).faults
+
+
+@pytest.mark.parametrize(
+    ("how", "damage", "is_fault"),
+    [
+        ("traceback", "value", True),
+        ("hang", "value", True),
+        ("clean", "value", False),
+        ("clean", "type", True),
+        ("warned", "reference", False),
+        ("refused", "syntax", False),
+    ],
+)
+def test_what_counts_as_a_fault(how: str, damage: str, is_fault: bool) -> None:
+    assert Outcome(how).is_fault(damage) is is_fault
