@@ -10,8 +10,8 @@ from perfmodel.ops.vocabulary.query_order import QUERY_ORDER
 from perfmodel.tiers.model import TIERS
 from perfmodel.tiers.nic.order import PAIR_US
 
-HALF_FACTOR = 3.0
-"""The 90 % interval reaches so many times up and down: 0.1 to 1 us per pair were seen."""
+HALF_FACTOR = 6.0
+"""The 90 % interval reaches so many times up and down: 0.02 to 0.7 us per pair were seen."""
 NAME = f"{QUERY_ORDER}/heuristic"
 
 
