@@ -15,7 +15,8 @@ from perfmodel.tiers.nic.footprint import WINDOWS
 AS_THEY_COME = "as_they_come"
 PAIR_US = 0.1
 """Of the graph of queries and its order, per pair of lookups, on one core.
-Source: timed where this project was made, 128 to 2,048 queries of 16 to 416 lookups: 0.02 to 0.7."""
+Source: timed where this project was made, 128 to 2,048 queries of 16 to 416 lookups: 0.02 to 0.7
+"""
 
 
 @dataclass(frozen=True)
