@@ -98,7 +98,7 @@ def limits_us(
     return least, most
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=1024)
 def lattice_of(key: Key, kernels: Kernels) -> Lattice:
     """The lattice of one op and dtype on one device."""
     least = max(_LEAST_LOG2, np.log2(_ALIGNED.get(key.dtype, 1.0)))
