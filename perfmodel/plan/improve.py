@@ -14,6 +14,8 @@ MOST_STEPS, MOST_CHANGES = 2000, 60
 """Moves and swaps, and changes of a table's choice, at most."""
 GAIN = 1e-9
 """Smaller relative gains are none."""
+HIDDEN = 0.01
+"""Weight of W and E where the step waits for something else: the surrogate may be wrong there."""
 EVENNESS = 1e-3
 """Weight of even loads beside the step itself: what decides between layouts with one maximum."""
 BUSIEST = 2
@@ -42,7 +44,7 @@ class _State:
         exchange = largest[..., 1] + self.shared_us
         step = self.problem.step_us(largest[..., 0], exchange, self.summed_us)
         spread = np.sqrt(squares / len(self.held)).sum(axis=-1)
-        return np.asarray(step + EVENNESS * spread)
+        return np.asarray(step + HIDDEN * (largest[..., 0] + exchange) + EVENNESS * spread)
 
     @property
     def now(self) -> float:

@@ -17,7 +17,7 @@ from perfmodel.memory.tiers import shard_bytes
 from perfmodel.placement import RowDtype, TablePlacement
 from perfmodel.plan.problem import ANY, EVERY, Floats
 from perfmodel.plan.shards import Way
-from perfmodel.workload.tables import Table, lookups
+from perfmodel.workload.tables import Table
 from perfmodel.workload.tiered.beside import state_bytes
 
 MOST_TOGETHER = 16
@@ -79,7 +79,6 @@ def _shape(deployment: Deployment, way: Way) -> Shape:
 def _pieces(deployment: Deployment, shape: Shape) -> list[Piece]:
     """Kernels of one call over `together` such tables, and of its backward."""
     table, dtype, samples, together = shape
-    about = lookups((table,), samples)
     looked_up = float(table.lookups(samples) * together)
     dims = {
         "tables": float(together),
@@ -87,8 +86,7 @@ def _pieces(deployment: Deployment, shape: Shape) -> list[Piece]:
         "lookups": looked_up,
         "dim": float(table.dim),
         "hash_size": float(table.rows),
-        "unique_rows": about.unique_rows[0] * together,
-        "zipf_alpha": about.alpha[0],
+        "unique_rows": table.unique_rows(samples) * together,
         "longest_bag": max(table.pooling, 1.0),
     }
     pieces = [Piece("tbe", dims, dtype)]
