@@ -30,7 +30,8 @@ def worth_asking(deployment: Deployment) -> list[bool]:
     found = []
     for table, where in zip(deployment.workload.tables, deployment.placement.tables, strict=True):
         size = float(row_bytes(where.dtype, table.dim))
-        read = max(table.pooling, 1.0) * np.ceil(size / BURST_BYTES) * BURST_BYTES
+        parts = len(where.ranks) if where.sharding == "row_wise" else 1
+        read = max(table.pooling / parts, 1.0) * np.ceil(size / BURST_BYTES) * BURST_BYTES
         vector = float(sent.wire_bytes(np.array([float(table.dim)]), table.dim)[0])
         found.append(bool(max(read / reading, vector / bus) < vector / wire))
     return found

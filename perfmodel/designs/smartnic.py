@@ -32,6 +32,8 @@ class SmartNic:
 
     `only_if_worth`: rows of other ranks only of tables whose bags an adapter adds up sooner than
     their sums come over the wire, and none of one's own: the device has hot ones in its L2.
+    Tables in rows on all devices are served in inference, where no table is whole: a rank then
+    sends vectors only of bags of which it looked up a row, and the adapter adds them up.
     In training a remote cache holds only rows that a rank's batch looks up `kept_lookups` times or
     more, of tables where that spares as many answers as it takes writes: each step writes every row
     that it changed through to every adapter. assumed: 1, where a write costs what a lookup saves.
@@ -70,14 +72,19 @@ class SmartNic:
             raise WorkloadError("smartnic: links join all devices: no lookup crosses an adapter")
         before = deployment.machine
         machine = with_adapter(before, self.adapter)
-        served = [
-            table.tier == "hbm" and table.sharding in WHOLE and not table.caches
-            for table in deployment.placement.tables
-        ]
+        tables = deployment.placement.tables
+        free = [table.tier == "hbm" and not table.caches for table in tables]
+        served = [f and t.sharding in WHOLE for f, t in zip(free, tables, strict=True)]
+        in_rows = not any(served) and not deployment.train
+        if in_rows:
+            served = [
+                is_free and table.sharding == "row_wise" and len(table.ranks) == deployment.ranks
+                for is_free, table in zip(free, tables, strict=True)
+            ]
         if not any(served):
             raise WorkloadError(
-                "smartnic: no table is whole (or in columns) in device memory without a cache: "
-                "adapters add up bags of whole rows"
+                "smartnic: no table in device memory is whole or in columns and without a cache, "
+                "nor (in inference) in rows on all devices"
             )
         total = self._bytes(machine)
         sizes = {"nic_local": 1.0 - self.remote_frac, "nic_remote": self.remote_frac}
@@ -106,7 +113,7 @@ class SmartNic:
                 policies[at],
                 order=self.order,
                 hits_by=self.hits_by,
-                whole_bags=self.whole_bags and at == "nic_remote",
+                whole_bags=self.whole_bags and at == "nic_remote" and not in_rows,
             )
             for at, size in sizes.items()
             if size > 0

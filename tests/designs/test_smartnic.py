@@ -18,6 +18,7 @@ from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.workload import Workload, load_workload, op_graph
 
 MINE = load_workload("smartnic-rm").with_(table__pooling=1)
+IN_ROWS = MINE.with_(implementation__sharding="row_wise")
 BATCH = 512
 
 
@@ -182,6 +183,27 @@ def test_an_order_costs_the_host_time_and_changes_what_is_found() -> None:
     assert steps[1] > steps[0]
 
 
+def test_tables_in_rows_send_vectors_only_of_bags_with_a_row_to_answer() -> None:
+    plain = deployed(IN_ROWS)
+    found = SmartNic(cache_gib=2).apply(plain)
+    few = SmartNic(cache_gib=1e-3).apply(plain)
+    assert not any(cache.whole_bags for cache in found.placement.caches)
+    dense = BATCH * len(MINE.tables) * 128
+    sent = []
+    for each in (few, found):
+        call = all_to_alls(each)[-1]
+        own, theirs = (
+            [int(n) for n in call.attributes[key].split(",")] for key in ("in_split", "out_split")
+        )
+        assert own == theirs
+        assert own[0] == dense
+        sent.append(own[1] / dense)
+    assert sent[0] < 1 / 16
+    assert sent[1] < 0.6 * sent[0]
+    steps = [predict_deployment(each).results[0].step_us for each in (plain, few, found)]
+    assert steps[0] > 2 * steps[1] > steps[2]
+
+
 def test_what_links_carry_passes_no_adapter() -> None:
     nodes = cluster(replace(node("dgx-a100-40gb"), nic=load("u280")), 2)  # type: ignore[arg-type]
     plain = deployment_of(MINE, nodes, 16 * BATCH, train=False)
@@ -233,14 +255,8 @@ def test_deployments_that_make_no_sense_say_why() -> None:
         SmartNic(adapter="connectx-7").apply(deployed())
     with pytest.raises(PerfmodelError, match="not a network adapter"):
         SmartNic(adapter="a100-sxm-40gb").apply(deployed())
-    by_row = deployed()
-    by_row = by_row.with_(
-        placement=by_row.placement.edited(
-            lambda _n, _t: {"sharding": "row_wise", "ranks": tuple(range(16))}
-        )
-    )
-    with pytest.raises(WorkloadError, match="no table is whole"):
-        SmartNic().apply(by_row)
+    with pytest.raises(WorkloadError, match="whole or in columns"):
+        SmartNic().apply(deployed(IN_ROWS, train=True))
     small = MINE.with_(table__rows=1000)
     with pytest.raises(WorkloadError, match="larger than its tables"):
         predict_deployment(SmartNic(cache_gib=4).apply(deployed(small)))

@@ -18,7 +18,8 @@ from perfmodel.workload.eager.views import view
 from perfmodel.workload.parts.exchange import GROUP, among_linked
 from perfmodel.workload.parts.pooled import Link, exchanged_rows, features_of
 from perfmodel.workload.run import Run
-from perfmodel.workload.tiered.source import POOLED, REDUCED, WITHIN, way_home
+from perfmodel.workload.tiered.adapter_sums import added_by_adapters
+from perfmodel.workload.tiered.source import ADDED, POOLED, REDUCED, WITHIN, way_home
 
 REQUEST, WAIT = "ReduceScatter_Req", "ReduceScatter_Wait"
 
@@ -39,7 +40,7 @@ def ways_of(run: Run) -> list[str]:
     assert run.placement is not None
     held = {shard.table for own in run.plan.shards for shard in own}
     found = {way_home(run.placement.tables[number], run) for number in held}
-    return [way for way in (POOLED, REDUCED, WITHIN) if way in found]
+    return [way for way in (POOLED, REDUCED, ADDED, WITHIN) if way in found]
 
 
 def brought(r: Recorder, run: Run, pooled: Tensor, way: str) -> Tensor:
@@ -50,6 +51,8 @@ def brought(r: Recorder, run: Run, pooled: Tensor, way: str) -> Tensor:
         return features_of(r, pooled, widths[0])
     if way == REDUCED:
         return features_of(r, _added_up(r, pooled, _Sum(run.ranks, wire)), widths[run.rank])
+    if way == ADDED:
+        return features_of(r, added_by_adapters(r, run, pooled), widths[run.rank])
     if not widths[run.rank]:
         pooled = _nothing(r, pooled.shape[0])
     if way == POOLED:

@@ -15,7 +15,7 @@ from perfmodel.workload.parts.jagged import Jagged
 from perfmodel.workload.run import Run
 from perfmodel.workload.tables import Table
 
-POOLED, REDUCED, WITHIN = "pooled", "reduced", "within"
+POOLED, REDUCED, WITHIN, ADDED = "pooled", "reduced", "within", "added"
 
 
 @dataclass(frozen=True)
@@ -110,14 +110,17 @@ def reached_by(placed: TablePlacement, at: tuple[str, ...]) -> str:
 
 def way_home(placed: TablePlacement, run: Run) -> str:
     """How pooled rows come to the ranks with the samples: `pooled` as they are, partial sums where
-    a table is in rows; `reduced` by adding up among all ranks; `within` first among linked ones.
+    a table is in rows; `reduced` by adding up among all ranks; `within` first among linked ones;
+    `added` by adapters that hold rows.
     """
     holders = len(placed.ranks)
     by_row = placed.sharding in ("row_wise", "table_row_wise")
     if not by_row or run.ranks == 1:
         return POOLED
     if holders == run.ranks:
-        return REDUCED
+        assert run.placement is not None
+        at = [run.placement.cache(name).at for name in placed.caches]
+        return ADDED if "nic_remote" in at and run.ranks > run.linked else REDUCED
     is_group = placed.sharding == "table_row_wise" and holders == run.linked
     return WITHIN if is_group else POOLED
 
