@@ -34,7 +34,7 @@ RUN = {
 }
 EXAMPLE = {
     "model": "DLRM small",
-    "framework": "TF2",
+    "framework": "TF2 + distributed-embeddings",
     "phase": "train",
     "gpu": "A100-80GB",
     "n_gpus": "1",
@@ -93,6 +93,7 @@ def test_examples_carry_their_precision(tmp_path: Path) -> None:
     path = table(tmp_path / "e.csv", EXAMPLE_COLUMNS, EXAMPLE, EXAMPLE | served)
     (found,), (left,) = read_examples(path)
     assert found.settings["implementation__precision"] == "fp16"
+    assert found.settings["implementation__name"] == "distributed_embeddings"
     assert left.reason.startswith("infer (offline)")
 
 
