@@ -50,6 +50,10 @@ def plan(
             "and partitioner of TorchRec's planner."
         ),
     ] = Estimator.PERFMODEL,
+    against: Annotated[
+        Optional[Estimator],  # noqa: UP045
+        typer.Option(help="Make this estimator's plan as well, and say what differs."),
+    ] = None,
     torchrec: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(metavar="FILE", help="Write the plan as TorchRec's sharding plan as well."),
@@ -68,6 +72,7 @@ def plan(
       perfmodel plan --workload neo-a --hardware zionex-16 -o plan.json
       perfmodel predict --workload neo-a --hardware zionex-16 --plan plan.json
       perfmodel plan --workload neo-a --hardware zionex-16 --estimator torchrec
+      perfmodel plan --workload neo-a --hardware zionex-16 --against torchrec
     """
     target = Output(format, output, sources=[workload, hardware])
 
@@ -84,6 +89,7 @@ def plan(
     )
     with working("planning"):
         found = plan_deployment(deployment, estimator=estimator.value)
+        other = plan_deployment(deployment, estimator=against.value) if against else None
     if torchrec is not None:
         import json
 
@@ -96,13 +102,14 @@ def plan(
     target.write(
         answer=found.to_dict,
         csv=lambda: found.to_frame().to_csv(index=False),
-        table=lambda console: _show(console, found),
+        table=lambda console: _show(console, found, other),
         warnings=list(found.deployment.notes),
     )
 
 
-def _show(console: Console, found: Plan) -> None:
+def _show(console: Console, found: Plan, other: Plan | None) -> None:
     from perfmodel.cli.tables import add, new_table, say, show
+    from perfmodel.plan.against import differences
 
     result = found.result
     say(
@@ -112,6 +119,8 @@ def _show(console: Console, found: Plan) -> None:
         f"the busiest rank looks up {found.imbalance:.2f} times the mean; "
         f"search {found.gap_frac:.1%} above its lower bound",
     )
+    for line in differences(found, other) if other else ():
+        say(console, line)
     tried = new_table("Layouts scheduled in full (ms)", "tables by sharding", "step", "surrogate")
     for each in found.tried:
         mix = ", ".join(f"{count} {name}" for name, count in each["sharding"].items())

@@ -51,6 +51,8 @@ class Plan:
     best_us: float
     bound_us: float
     imbalance: float
+    parts: dict[str, float]
+    """On the surrogate: `busiest_us` of lookups and updates, `exchange_us`, `summed_us`."""
     tables: tuple[dict[str, Any], ...]
     tried: tuple[dict[str, Any], ...]
 
@@ -87,6 +89,7 @@ class Plan:
             "best_us": self.best_us,
             "bound_us": self.bound_us,
             "imbalance": self.imbalance,
+            "parts": self.parts,
             "tried": list(self.tried),
             "caches": [_cache(each) for each in self.placement.caches],
             "tables": list(self.tables),
@@ -222,6 +225,7 @@ def _plan(
         min(each.layout.step_us for each in found),
         lower.step_us if lower else 0.0,
         best.layout.imbalance,
+        best.layout.parts,
         tuple(reasons(made, best.layout, best.deployment.placement, deployment)),
         tuple(tried),
     )
@@ -247,20 +251,21 @@ def _too_small(made: Surrogate, deployment: Deployment) -> str:
                 f"{name}: tables[{number}]: its smallest part is {_gb(float(over.min()))} larger "
                 f"than what any tier of a rank of {where} holds"
             )
-    least = np.array([problem.choices.hbm_bytes[own].min() for own in problem.of_table])
-    parts = np.array(
-        [
-            problem.choices.parts[own][problem.choices.hbm_bytes[own].argmin()]
-            for own in problem.of_table
-        ]
-    )
-    over_bytes = float((least * parts).sum()) - problem.hbm_bytes * problem.ranks
+    whole = (problem.choices.hbm_bytes + problem.choices.host_bytes) * problem.choices.parts
+    needed = sum(float(whole[own].min()) for own in problem.of_table)
+    has_host = bool(problem.choices.host_bytes.any())
+    each = problem.hbm_bytes + (problem.host_bytes if has_host else 0.0)
+    over_bytes = needed - each * problem.ranks
     if over_bytes > 0:
+        memories = "device and host memory" if has_host else "device memory"
         return (
-            f"{name}: its tables need {_gb(over_bytes)} more device memory than the "
-            f"{_gb(problem.hbm_bytes * problem.ranks)} that {where} have for tables"
+            f"{name}: its tables need {_gb(over_bytes)} more than the "
+            f"{_gb(each * problem.ranks)} of {memories} that {where} have for tables"
         )
-    return f"{name}: its tables fit on {where} together, but no layout was found"
+    return (
+        f"{name}: its tables of {_gb(needed)} come near the {_gb(each * problem.ranks)} that {where} "
+        "have for tables, and no layout of whole parts was found"
+    )
 
 
 def _gb(count: float) -> str:

@@ -144,6 +144,15 @@ class Layout:
         return float(self.problem.step_us(busiest, self.exchange_us, summed))
 
     @property
+    def parts(self) -> dict[str, float]:
+        """W, E and the sums of gradients."""
+        return {
+            "busiest_us": float(self.loads["work_us"].max()),
+            "exchange_us": self.exchange_us,
+            "summed_us": float(self.problem.choices.summed_us[self.chosen].sum()),
+        }
+
+    @property
     def fits(self) -> bool:
         """Whether no rank holds more than it can."""
         slack = 1 + 1e-9

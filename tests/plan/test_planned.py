@@ -13,6 +13,7 @@ from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, cluster, load
 from perfmodel.locality import population, read_histograms
 from perfmodel.plan import Plan, plan_deployment
+from perfmodel.plan.against import differences
 from perfmodel.plan.document import read_plan
 from perfmodel.plan.torchrec_document import torchrec_document
 from perfmodel.prediction.deployment import predict_deployment
@@ -81,6 +82,29 @@ def test_torchrecs_estimator_makes_another_plan(deployment: Deployment, planned:
     other = plan_deployment(deployment, estimator="torchrec")
     assert other.estimator == "torchrec"
     assert planned.result.step_us <= other.result.step_us * 1.001
+
+
+def test_what_differs_is_said(deployment: Deployment, planned: Plan) -> None:
+    other = plan_deployment(deployment, estimator="torchrec")
+    lines = list(differences(planned, other))
+    assert lines[0].startswith("torchrec's plan: ")
+    assert any("there" in line and "here" in line for line in lines[1:])
+    assert len(list(differences(planned, planned))) == 1
+
+
+def test_tables_beyond_device_memory_go_to_the_hosts() -> None:
+    tables = (Table(400_000_000, 128, 2.0, 1.05),) * 9
+    start = deployment_of(replace(workload(), tables=tables), machine())
+    found = plan_deployment(start.with_(placement=start.placement))
+    assert {placed.tier for placed in found.placement.tables} == {"hbm", "host"}
+    assert found.placement.caches[0].policy == "set_associative"
+    assert all(tier["fits"] for tier in (found.result.memory or {})["tiers"])
+
+
+def test_too_many_tables_say_by_how_much() -> None:
+    tables = (Table(400_000_000, 128, 2.0, 1.05),) * 60
+    with pytest.raises(WorkloadError, match=r"need .* GB more than the .* of device and host"):
+        plan_deployment(deployment_of(replace(workload(), tables=tables), machine()))
 
 
 def test_more_ranks_than_one_node_can_be_planned() -> None:
