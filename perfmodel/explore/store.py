@@ -61,9 +61,11 @@ def _data() -> str:
 
 def _files(spec: Spec) -> list[Path]:
     """Files that the sweep reads, but those of a corpus, which its points name."""
-    named = [] if spec.kind == TRACES else [spec.input]
-    named += [spec.hardware] if spec.hardware else []
-    paths = [Path(each) for each in named if "/" in each or each.endswith(".toml")]
+    if spec.kind == TRACES:
+        return []
+    values = [value for each in spec.space.values.values() for value in each]
+    named = [each for each in (spec.input, spec.hardware, *values) if isinstance(each, str)]
+    paths = [Path(each) for each in dict.fromkeys(named) if "/" in each or "." in each]
     return sorted(
         file
         for path in paths

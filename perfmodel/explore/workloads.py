@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.designs import DESIGNS, deployment_of
+from perfmodel.designs import DESIGNS, Deployment, deployment_of
 from perfmodel.designs.composed import PLUS, Composed, composed
 from perfmodel.economics import running
 from perfmodel.errors import PerfmodelError, UsageError
@@ -15,6 +15,8 @@ from perfmodel.explore.machines import HARDWARE, Machines, is_axis
 from perfmodel.explore.objectives import figures
 from perfmodel.explore.points import Points
 from perfmodel.explore.spec import Spec
+from perfmodel.plan import ESTIMATORS, plan_deployment
+from perfmodel.plan.document import read_plan
 from perfmodel.prediction import predict_workload
 from perfmodel.prediction.compare import activity_of
 from perfmodel.prediction.deployment import predict_deployment
@@ -22,8 +24,8 @@ from perfmodel.trace.columns import Floats
 from perfmodel.workload import Workload, load_workload
 
 NAME, BATCH, DESIGN, OF_WORKLOAD, DOT = "workload", "batch", "design", "workload.", "."
-PLAN, SHARDING = "plan", "implementation.sharding"
-"""An axis `plan` is one of the workload's ways to shard its tables."""
+PLAN, SHARDING, SAVED = "plan", "implementation.sharding", ".json"
+"""An axis `plan` is one of the workload's ways to shard its tables, a planner, or a saved plan."""
 
 
 class WorkloadFigures:
@@ -69,10 +71,12 @@ class WorkloadFigures:
         machine = self.machines.at(values)
         train = self.spec.training
         start = deployment_of(workload, machine, batch, train=train)
-        if design is None:
+        plan = _planner(values.get(PLAN))
+        if design is None and plan is None:
             found = predict_workload(workload, hardware=[machine], batch=batch, train=train)
         else:
-            start = design.apply(start)
+            start = start if plan is None else _planned(start, plan)
+            start = start if design is None else design.apply(start)
             found = predict_deployment(start)
         result = found.results[0]
         told = figures(
@@ -119,7 +123,7 @@ class WorkloadFigures:
             for axis, value in values.items()
             if axis.startswith(OF_WORKLOAD)
         }
-        if PLAN in values:
+        if PLAN in values and _planner(values[PLAN]) is None:
             changes[SHARDING] = values[PLAN]
         return found.with_(**{k.replace(DOT, "__"): v for k, v in changes.items()})
 
@@ -137,3 +141,15 @@ class WorkloadFigures:
             for name in names if first == DESIGN else [first]:
                 settings.setdefault(name, {})[key] = value
         return None if text is None else composed(text, settings)
+
+
+def _planner(plan: Any) -> str | None:
+    """A value of the axis `plan` that makes a placement: a planner or a file."""
+    return plan if plan in ESTIMATORS or str(plan).endswith(SAVED) else None
+
+
+def _planned(start: Deployment, plan: str) -> Deployment:
+    """`start` with its tables where a planner, or a saved plan, has them."""
+    if plan in ESTIMATORS:
+        return plan_deployment(start, estimator=plan).deployment
+    return start.with_(placement=read_plan(plan, start.workload, start.machine))

@@ -95,6 +95,16 @@ def test_a_changed_input_is_another_sweep(spec: MakeSpec, trace: Path, tmp_path:
         sweep(wanted, tmp_path / "results")
 
 
+def test_a_changed_machine_file_is_another_sweep(spec: MakeSpec, tmp_path: Path) -> None:
+    machine = tmp_path / "mine.toml"
+    machine.write_text('extends = "v100-sxm2-32gb"\nhbm_gb_per_s = 800')
+    wanted = spec(axes=f'hardware = ["t4", "{machine}"]')
+    sweep(wanted, tmp_path / "results")
+    machine.write_text('extends = "v100-sxm2-32gb"\nhbm_gb_per_s = 400')
+    with pytest.raises(UsageError, match="results of another sweep"):
+        sweep(wanted, tmp_path / "results")
+
+
 def test_a_full_disk_loses_nothing(
     spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from perfmodel.errors import PerfmodelError
 from perfmodel.explore import load_spec, sweep
 from perfmodel.explore.machines import Machines
 from perfmodel.explore.store import ERROR
+from perfmodel.plan import plan_deployment
 from perfmodel.prediction import predict_workload
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.workload import load_workload
@@ -79,9 +81,15 @@ def test_what_does_not_fit_is_a_row_that_says_so(tmp_path: Path) -> None:
 
 
 def test_sharding_plans(tmp_path: Path) -> None:
-    text = 'hardware = "dgx-1"\n[axes]\nplan = ["balanced", "row_wise"]'
-    found = sweep(load_spec(written(tmp_path, text)), tmp_path / "results").frame
-    assert found["step_us"][0] != found["step_us"][1]
+    workload, machine = load_workload(SMALL), Machines({}, base="dgx-1").at({})
+    made = plan_deployment(deployment_of(workload, machine))
+    saved = tmp_path / "plan.json"
+    saved.write_text(json.dumps(made.to_dict()))
+    text = f'hardware = "dgx-1"\n[axes]\nplan = ["balanced", "row_wise", "perfmodel", "{saved}"]'
+    found = sweep(load_spec(written(tmp_path, text)), tmp_path / "results").frame["step_us"]
+    assert found[0] != found[1]
+    assert found[2] == pytest.approx(made.result.step_us, rel=1e-9)
+    assert found[3] == pytest.approx(found[2], rel=1e-9)
 
 
 @pytest.mark.parametrize(
