@@ -38,8 +38,9 @@ def worth_asking(deployment: Deployment) -> list[bool]:
 
 
 def worth_writing(deployment: Deployment, lookups: float) -> list[float]:
-    """Per table, bytes of the rows that each rank's batch looks up so often or more; 0 where bags
-    that find all of their rows among them are fewer than these rows."""
+    """Per table, bytes of the rows that each rank's batch looks up so often or more; 0 where these
+    spare fewer vectors than they are: answers to whole bags, or of a table in rows the sums of
+    bags of which a rank has no other row."""
     found = []
     samples = deployment.batch // deployment.ranks
     pairs = zip(deployment.workload.tables, deployment.placement.tables, strict=True)
@@ -47,7 +48,12 @@ def worth_writing(deployment: Deployment, lookups: float) -> list[float]:
         popularity = table.popularity()
         is_hot = popularity.chance * table.lookups(samples) >= lookups
         rows, share = float(popularity.rows[is_hot].sum()), float(popularity.share[is_hot].sum())
-        spared = samples * (share if table.key_rows else share ** max(table.pooling, 1.0))
+        parts = len(where.ranks)
+        if where.sharding == "row_wise":
+            sent = [(1.0 - frac / parts) ** table.pooling for frac in (1.0, 1.0 - share)]
+            spared = samples * parts * (sent[1] - sent[0])
+        else:
+            spared = samples * (share if table.key_rows else share ** max(table.pooling, 1.0))
         size = float(row_bytes(where.dtype, table.dim))
         found.append(rows * size if spared > rows * lookups else 0.0)
     return found

@@ -32,8 +32,8 @@ class SmartNic:
 
     `only_if_worth`: rows of other ranks only of tables whose bags an adapter adds up sooner than
     their sums come over the wire, and none of one's own: the device has hot ones in its L2.
-    Tables in rows on all devices are served in inference, where no table is whole: a rank then
-    sends vectors only of bags of which it looked up a row, and the adapter adds them up.
+    Tables in rows on all devices are served where no table is whole: a rank then sends
+    vectors only of bags of which it looked up a row, and the adapter adds them up.
     In training a remote cache holds only rows that a rank's batch looks up `kept_lookups` times or
     more, of tables where that spares as many answers as it takes writes: each step writes every row
     that it changed through to every adapter. assumed: 1, where a write costs what a lookup saves.
@@ -75,7 +75,7 @@ class SmartNic:
         tables = deployment.placement.tables
         free = [table.tier == "hbm" and not table.caches for table in tables]
         served = [f and t.sharding in WHOLE for f, t in zip(free, tables, strict=True)]
-        in_rows = not any(served) and not deployment.train
+        in_rows = not any(served)
         if in_rows:
             served = [
                 is_free and table.sharding == "row_wise" and len(table.ranks) == deployment.ranks
@@ -84,7 +84,7 @@ class SmartNic:
         if not any(served):
             raise WorkloadError(
                 "smartnic: no table in device memory is whole or in columns and without a cache, "
-                "nor (in inference) in rows on all devices"
+                "nor in rows on all devices"
             )
         total = self._bytes(machine)
         sizes = {"nic_local": 1.0 - self.remote_frac, "nic_remote": self.remote_frac}

@@ -204,6 +204,26 @@ def test_tables_in_rows_send_vectors_only_of_bags_with_a_row_to_answer() -> None
     assert steps[0] > 2 * steps[1] > steps[2]
 
 
+def test_gradients_of_tables_in_rows_go_to_all_ranks_as_ever() -> None:
+    plain = deployed(IN_ROWS, train=True)
+    gathered = []
+    for each in (plain, SmartNic(cache_gib=2).apply(plain)):
+        graph = op_graph(each.workload, each.batch, ranks=16, linked=1, placement=each.placement)
+        kinds = [op.attributes.get("collective") for op in graph.ops if op.name.startswith("c10d")]
+        assert ("reduce_scatter" in kinds) == (each is plain)
+        gathered.append(
+            [
+                int(op.attributes["in_elements"])
+                for op in graph.ops
+                if op.name.startswith("c10d") and op.attributes["collective"] == "all_gather"
+            ]
+        )
+    of_bags = BATCH * len(MINE.tables) * 128
+    assert gathered[0] == [of_bags]
+    assert of_bags in gathered[1]
+    assert len(gathered[1]) == 2
+
+
 def test_what_links_carry_passes_no_adapter() -> None:
     nodes = cluster(replace(node("dgx-a100-40gb"), nic=load("u280")), 2)  # type: ignore[arg-type]
     plain = deployment_of(MINE, nodes, 16 * BATCH, train=False)
@@ -255,8 +275,9 @@ def test_deployments_that_make_no_sense_say_why() -> None:
         SmartNic(adapter="connectx-7").apply(deployed())
     with pytest.raises(PerfmodelError, match="not a network adapter"):
         SmartNic(adapter="a100-sxm-40gb").apply(deployed())
+    on_host = deployed().placement.edited(lambda _n, _t: {"tier": "host"})
     with pytest.raises(WorkloadError, match="whole or in columns"):
-        SmartNic().apply(deployed(IN_ROWS, train=True))
+        SmartNic().apply(deployed().with_(placement=on_host))
     small = MINE.with_(table__rows=1000)
     with pytest.raises(WorkloadError, match="larger than its tables"):
         predict_deployment(SmartNic(cache_gib=4).apply(deployed(small)))

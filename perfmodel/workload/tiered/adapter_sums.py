@@ -2,16 +2,15 @@
 
 Where adapters hold rows, a rank sends another only what that one's cache has not found: one vector
 per bag of which it looked up a row, instead of a sum for every bag. The adapter that receives adds
-vectors and its own rows up, and hands the device one per bag. Forward passes alone.
+vectors and its own rows up, and hands the device one per bag. Gradients of all bags go back to all
+ranks, as without adapters.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.errors import WorkloadError
 from perfmodel.graph.ops import Tensor
-from perfmodel.workload.eager.creation import to_dtype
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.views import view
 from perfmodel.workload.parts.adapter import AdapterUse, adapter_use, is_apart
@@ -24,10 +23,10 @@ from perfmodel.workload.tiered.beside import beside
 
 def added_by_adapters(r: Recorder, run: Run, pooled: Tensor) -> Tensor:
     """Sums of the own rows for all samples `[global batch, dim]` -> those of all rows for the own
-    samples, `[batch, dim]`."""
+    samples, `[batch, dim]`. The adapter adds up vectors while others still arrive."""
     use = adapter_use(run)
-    if use is None or run.train:
-        raise WorkloadError("adapters add up tables in rows in forward passes alone")
+    assert use is not None
+    tape, r.tape = r.tape, None
     wire = run.workload.implementation.exchange_precision
     share = sent_frac(run, use)
     each = pooled.elements // run.ranks
@@ -37,29 +36,26 @@ def added_by_adapters(r: Recorder, run: Run, pooled: Tensor) -> Tensor:
     ]
     flat = encoded(r, view(r, pooled, (pooled.elements,)), wire)
     received = r.tensor((sum(sizes),), carried_as(wire))
-    added_remotely(r, run, received)
-    sent = r.view(flat, (sum(sizes),), (1,))
-    all_to_all_call(r, sent, received, sizes, sizes, is_async=True)
     dim = run.workload.tables[run.plan.shards[run.rank][0].table].dim
     out = r.tensor((run.batch, pooled.shape[1]))
     vectors = received.elements / dim
-    beside(
-        r,
-        "nic_lookup",
-        (decoded(r, received, received.elements, wire),),
-        out,
-        stream=NIC,
-        dims={
-            "probes": 1.0,
-            "lookups": vectors,
-            "row_bytes": dim * ITEM_BYTES,
-            "bags": vectors,
-            "dim": dim,
-            "messages": float(run.ranks - run.linked),
-            "delivered_bytes": out.elements * ITEM_BYTES,
-        },
-    )
-    return to_dtype(r, out, "fp32") if out.dtype != "fp32" else out
+    added_remotely(r, run, received)
+    adding = {
+        "probes": 1.0,
+        "lookups": vectors,
+        "row_bytes": dim * ITEM_BYTES,
+        "bags": vectors,
+        "dim": dim,
+        "messages": float(run.ranks - run.linked),
+        "delivered_bytes": out.elements * ITEM_BYTES,
+    }
+    beside(r, "nic_lookup", (), received, stream=NIC, dims=adding)
+    sent = r.view(flat, (sum(sizes),), (1,))
+    all_to_all_call(r, sent, received, sizes, sizes, is_async=True)
+    values = decoded(r, received, received.elements, wire)
+    beside(r, "nic_lookup", (values,), out, stream=NIC, dims={"probes": 1.0})
+    r.tape = tape
+    return out
 
 
 def sent_frac(run: Run, use: AdapterUse) -> float:

@@ -52,7 +52,11 @@ def brought(r: Recorder, run: Run, pooled: Tensor, way: str) -> Tensor:
     if way == REDUCED:
         return features_of(r, _added_up(r, pooled, _Sum(run.ranks, wire)), widths[run.rank])
     if way == ADDED:
-        return features_of(r, added_by_adapters(r, run, pooled), widths[run.rank])
+        out = added_by_adapters(r, run, pooled)
+        about, token = _Sum(run.ranks, wire), r.tensor((1,))
+        track(r, REQUEST, (pooled,), token, about)
+        track(r, WAIT, (token,), out, about)
+        return features_of(r, out, widths[run.rank])
     if not widths[run.rank]:
         pooled = _nothing(r, pooled.shape[0])
     if way == POOLED:
