@@ -5,20 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from perfmodel.designs import Deployment
 from perfmodel.errors import WorkloadError
-from perfmodel.placement import Placement, RowCache, TablePlacement
+from perfmodel.placement import Placement, RowCache
 from perfmodel.plan.explain import reasons
 from perfmodel.plan.greedy import greedy, with_formulas
+from perfmodel.plan.placements import of_placement, placement_of
 from perfmodel.plan.problem import Layout
 from perfmodel.plan.programme import bound
 from perfmodel.plan.search import search
+from perfmodel.plan.shortage import shortage
 from perfmodel.plan.surrogate import Surrogate, surrogate
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.prediction.types import Result
-from perfmodel.units import BYTES_PER_GB
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +31,6 @@ ATTEMPTS = 3
 """Searches, each with more device memory kept free than the one before, until a step fits."""
 MORE_RESERVED = 0.1
 """Of a device's memory, how much more each time."""
-CACHE = "rows"
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,7 @@ def plan_deployment(
         made = surrogate(deployment, reserved_bytes=reserved)
         layouts = _layouts(made, deployment, estimator)
         if not layouts:
-            raise WorkloadError(_too_small(made, deployment))
+            raise WorkloadError(shortage(made, deployment))
         own = of_placement(made, deployment.placement) if estimator == "perfmodel" else None
         found = [
             trial
@@ -172,41 +170,6 @@ def _trial(
     return _Trial(layout, placed, found.results[0])
 
 
-def placement_of(deployment: Deployment, made: Surrogate, layout: Layout) -> Placement:
-    """The layout as a placement; tables in host memory share one cache of device memory."""
-    cached_bytes = np.zeros(deployment.ranks)
-    tables = []
-    for choice, ranks in zip(layout.chosen.tolist(), layout.ranks, strict=True):
-        way = made.ways[choice]
-        is_host = way.tier == "host"
-        if is_host:
-            cached_bytes[list(ranks)] += way.hbm_bytes
-        names = (CACHE,) if is_host else ()
-        tables.append(TablePlacement(way.sharding, ranks, way.tier, way.dtype, caches=names))
-    if not cached_bytes.any():
-        return Placement(tuple(tables))
-    resident = layout.loads["hbm_bytes"] - cached_bytes
-    room = float(made.problem.hbm_bytes - resident.max())
-    size = max(min(float(cached_bytes.max()), room), 1.0)
-    return Placement(tuple(tables), (RowCache(CACHE, "hbm", size, "set_associative"),))
-
-
-def of_placement(made: Surrogate, placement: Placement) -> Layout | None:
-    """A placement as a layout of the surrogate's choices, or None where it is none of them."""
-    known = {
-        (way.number, way.sharding, way.tier, way.parts): at for at, way in enumerate(made.ways)
-    }
-    chosen = []
-    for number, placed in enumerate(placement.tables):
-        key = (number, placed.sharding, placed.tier, len(placed.ranks))
-        if key not in known or placed.hot_rows or (placed.caches and placed.tier == "hbm"):
-            return None
-        chosen.append(known[key])
-    ranks = tuple(placed.ranks for placed in placement.tables)
-    found = Layout(made.problem, np.array(chosen), ranks)
-    return found if found.fits else None
-
-
 def _plan(
     deployment: Deployment, made: Surrogate, estimator: Estimator, found: list[_Trial]
 ) -> Plan:
@@ -235,41 +198,6 @@ def _mix(made: Surrogate, trial: _Trial) -> dict[str, int]:
     """How many tables each sharding has."""
     names = [made.ways[choice].sharding for choice in trial.layout.chosen.tolist()]
     return {name: names.count(name) for name in dict.fromkeys(names)}
-
-
-def _too_small(made: Surrogate, deployment: Deployment) -> str:
-    """Why nothing fits: the largest part of a table, or all tables, and by how much."""
-    problem, name = made.problem, deployment.workload.name
-    where = f"{problem.ranks} x {deployment.machine.node.device.name}"
-    for number, own in enumerate(problem.of_table):
-        choices = problem.choices
-        over = np.maximum(
-            choices.hbm_bytes[own] - problem.hbm_bytes, choices.host_bytes[own] - problem.host_bytes
-        )
-        if over.min() > 0:
-            return (
-                f"{name}: tables[{number}]: its smallest part is {_gb(float(over.min()))} larger "
-                f"than what any tier of a rank of {where} holds"
-            )
-    whole = (problem.choices.hbm_bytes + problem.choices.host_bytes) * problem.choices.parts
-    needed = sum(float(whole[own].min()) for own in problem.of_table)
-    has_host = bool(problem.choices.host_bytes.any())
-    each = problem.hbm_bytes + (problem.host_bytes if has_host else 0.0)
-    over_bytes = needed - each * problem.ranks
-    if over_bytes > 0:
-        memories = "device and host memory" if has_host else "device memory"
-        return (
-            f"{name}: its tables need {_gb(over_bytes)} more than the "
-            f"{_gb(each * problem.ranks)} of {memories} that {where} have for tables"
-        )
-    return (
-        f"{name}: its tables of {_gb(needed)} come near the {_gb(each * problem.ranks)} that {where} "
-        "have for tables, and no layout of whole parts was found"
-    )
-
-
-def _gb(count: float) -> str:
-    return f"{count / BYTES_PER_GB:.3g} GB"
 
 
 def _cache(cache: RowCache) -> dict[str, Any]:
