@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
+from perfmodel.jit import compiled
 from perfmodel.trace.columns import Floats, Ints
 
 AT_ONCE = 64
 """Configurations that one thread takes through the graph together: their ends stay in its cache."""
 
 
-@njit(parallel=True, cache=True)
+@compiled(parallel=True)
 def end_us_of_marks(
     order: Ints,
     first: Ints,

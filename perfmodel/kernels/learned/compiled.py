@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from perfmodel.jit import compiled
 from perfmodel.ops.spec import Floats
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def sums(
     roots: NDArray[np.int32],
     feature: NDArray[np.int32],

@@ -1,0 +1,26 @@
+"""Functions compiled by Numba; whoever imports this loads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from numba import njit
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def compiled(**options: Any) -> Callable[[F], F]:
+    """Compile a function on its first call, and keep the result beside it or in the user's cache.
+
+    Where neither folder can be written, it is compiled anew in every process.
+    """
+
+    def made(function: F) -> F:
+        try:
+            found: F = njit(cache=True, **options)(function)
+        except RuntimeError:
+            found = njit(**options)(function)
+        return found
+
+    return made
