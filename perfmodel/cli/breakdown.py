@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
@@ -15,9 +14,11 @@ from perfmodel.cli.options import (
     MaxMemoryOption,
     OutputOption,
     ProfilerOverheadOption,
+    StepsOption,
     StrictOption,
     TraceArgument,
     max_bytes,
+    steps_slice,
 )
 from perfmodel.cli.output import Output, check_figure, working
 from perfmodel.errors import UsageError
@@ -27,18 +28,10 @@ if TYPE_CHECKING:
 
     from perfmodel.attribution.breakdown import Breakdown
 
-_STEPS = re.compile(r"(-?\d+)?:(-?\d+)?")
-
 
 def breakdown(
     trace: TraceArgument,
-    steps: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            metavar="FROM:TO",
-            help="Only these steps, counted from 0 as in a Python slice: 3:8, 2:, -1:.",
-        ),
-    ] = None,
+    steps: StepsOption = None,
     rank: Annotated[
         Optional[list[int]],  # noqa: UP045
         typer.Option(metavar="N", help="Only this rank. May be repeated."),
@@ -69,17 +62,17 @@ def breakdown(
     """
     target = Output(format, output, source=trace)
     check_figure(figure, trace)
-    kept = _slice(steps)
+    kept = steps_slice(steps) if steps else None
     limit = max_bytes(max_memory)
 
     from perfmodel.attribution.breakdown import breakdown as break_down
     from perfmodel.trace import read
 
     with working(f"reading {trace}"):
-        content = read(trace, strict=strict, max_bytes=limit)
+        content = read(trace, strict=strict, max_bytes=limit, steps=kept, context=1)
     with working(f"breaking {trace} down"):
         whole = break_down(content, profiler_us_per_event=profiler_overhead)
-    found = _chosen(whole, kept, rank)
+    found = _chosen(whole, content.chosen, rank)
     if figure:
         _draw(whole, found, figure)
 
@@ -89,15 +82,6 @@ def breakdown(
         show_breakdown(console, found)
 
     target.write_result(found, table, found.warnings)
-
-
-def _slice(text: str | None) -> slice:
-    if text is None:
-        return slice(None)
-    match = _STEPS.fullmatch(text)
-    if not match:
-        raise UsageError(f"--steps {text!r}: expected FROM:TO, such as 3:8, 2: or -1:")
-    return slice(*(int(bound) if bound else None for bound in match.groups()))
 
 
 def _chosen(found: Breakdown, steps: slice, ranks: list[int] | None) -> Breakdown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Optional
@@ -52,6 +53,13 @@ MaxMemoryOption = Annotated[
     float,
     typer.Option(
         "--max-memory", metavar="GB", help="Refuse documents that decompress to more than this."
+    ),
+]
+StepsOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        metavar="FROM:TO",
+        help="Read only these steps, counted from 0 as in a Python slice: 3:8, 2:, -1:.",
     ),
 ]
 ScaleOption = Annotated[
@@ -119,7 +127,16 @@ NodesOption = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option(metavar="N", help="A cluster of N such nodes."),
 ]
+_STEPS = re.compile(r"(-?\d+)?:(-?\d+)?")
 DEFAULT_MAX_GB = DEFAULT_MAX_BYTES / BYTES_PER_GB
+
+
+def steps_slice(text: str) -> slice:
+    """The steps that `--steps` names. Raises `UsageError` for anything else."""
+    match = _STEPS.fullmatch(text)
+    if not match:
+        raise UsageError(f"--steps {text!r}: expected FROM:TO, such as 3:8, 2: or -1:")
+    return slice(*(int(bound) if bound else None for bound in match.groups()))
 
 
 def max_bytes(limit_gb: float) -> int:

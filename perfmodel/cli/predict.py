@@ -22,8 +22,10 @@ from perfmodel.cli.options import (
     RemoveOption,
     ScaleOption,
     SetOption,
+    StepsOption,
     StrictOption,
     max_bytes,
+    steps_slice,
 )
 from perfmodel.cli.output import Output, check_figure, check_writable, working
 from perfmodel.errors import UsageError
@@ -129,6 +131,7 @@ def predict(
         Optional[Path],  # noqa: UP045
         typer.Option(metavar="FILE", help="Draw the kernels below the device's roofs, by shapes."),
     ] = None,
+    steps: StepsOption = None,
     format: FormatOption = None,
     output: OutputOption = None,
     strict: StrictOption = False,
@@ -159,6 +162,7 @@ def predict(
     if replay and mode not in (None, Mode.REPLAY):
         raise UsageError(f"--replay is --mode replay, but --mode {mode} was given as well")
     limit = max_bytes(max_memory)
+    kept = steps_slice(steps) if steps else None
     chosen = Mode.REPLAY if replay else mode
     if workload is not None:
         others = {
@@ -173,6 +177,7 @@ def predict(
             "--leave-one-step-out": leave_one_step_out,
             "--figure": figure,
             "--strict": strict,
+            "--steps": steps,
         }
         _refuse_beside("--workload", others)
         from perfmodel.cli.predict_workload import predict_named
@@ -205,9 +210,9 @@ def predict(
         if trace is None:
             from perfmodel.cli.demo import read_demo
 
-            content, demo = read_demo()
+            content, demo = read_demo(kept)
         else:
-            content = read(trace, strict=strict, max_bytes=limit)
+            content = read(trace, strict=strict, max_bytes=limit, steps=kept)
         if et:
             content = content.with_execution_trace(et, strict=strict, max_bytes=limit)
 

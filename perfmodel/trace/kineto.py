@@ -42,6 +42,7 @@ from perfmodel.trace.kineto_json import (
     Metadata,
 )
 from perfmodel.trace.numbers import nanoseconds
+from perfmodel.trace.window import Window
 
 _CHUNK_BYTES = 1 << 18
 _MAX_WARPS_PER_SM = 64
@@ -72,14 +73,18 @@ _IS_HOST = _among(Category.CPU_OP, Category.ANNOTATION)
 _IS_INDEXED = _IS_HOST | _among(Category.PYTHON)
 
 
-def decode_kineto(content: bytes | Iterable[bytes], where: str) -> RankTrace:
+def decode_kineto(
+    content: bytes | Iterable[bytes], where: str, window: Window | None = None
+) -> RankTrace:
     """One Kineto JSON document, whole or in chunks, as columns; `where` names it in errors.
+
+    With a `window`, only the events in it; all are checked.
 
     Raises `TraceError`, naming the place, when it is no JSON, when a field has the wrong type,
     when a time is no number, or when a duration is negative.
     """
     document = Document(_chunks(content) if isinstance(content, bytes) else content, where)
-    rows = _Rows(where)
+    rows = _Rows(where, window)
     for events in document:
         rows.add(events)
     file = document.file
@@ -134,7 +139,8 @@ def _order(start_ns: Ints, duration_ns: Ints, event_index: Ints) -> Ints:
 class _Rows:
     """The complete events met so far; per column, pieces of (rows, their values)."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, window: Window | None = None) -> None:
+        self._window = window
         self.strings = Strings()
         self.thread_names: dict[int, str] = {}
         self._where = where
@@ -181,12 +187,25 @@ class _Rows:
         is_complete = bytes([kind is Complete for kind in kinds])
         complete: list[Any] = list(compress(events, is_complete))
         if complete:
-            at = np.flatnonzero(np.frombuffer(is_complete, np.bool_))
-            self._add_event_fields(complete, at + self._file_count)
+            at = np.flatnonzero(np.frombuffer(is_complete, np.bool_)) + self._file_count
+            if self._window is not None:
+                complete, at = self._within(self._window, complete, at)
+            if complete:
+                self._add_event_fields(complete, at)
         if Metadata in kinds:
             self._add_thread_names(events)
         self._count += len(complete)
         self._file_count += len(events)
+
+    def _within(
+        self, window: Window, events: list[Complete], at: Ints
+    ) -> tuple[list[Complete], Ints]:
+        """Those of a block's events that lie in the window, and where they stand in the file."""
+        code = _CODE_OF_TEXT
+        category = np.array([code.get(event.cat, 0) for event in events])
+        start_ns = self._times("ts", [event.ts for event in events], at)
+        keep = window.keeps(start_ns, _IS_DEVICE[category])
+        return list(compress(events, keep.tobytes())), at[keep]
 
     def _add_thread_names(self, events: list[Event]) -> None:
         for event in events:

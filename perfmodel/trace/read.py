@@ -10,13 +10,14 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.errors import TraceError
+from perfmodel.errors import TraceError, UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.consistency import check_rank, check_types, inconsistencies
 from perfmodel.trace.documents import documents
 from perfmodel.trace.kineto import decode_kineto
 from perfmodel.trace.link import Links, link
+from perfmodel.trace.window import Window, find_window, trimmed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,6 +47,8 @@ class Trace:
     ranks: tuple[RankTrace, ...]
     execution_traces: dict[int, ExecutionTrace]
     warnings: list[str] = field(default_factory=list)
+    chosen: slice = field(default_factory=lambda: slice(None))
+    """Of its steps, those that `read` was asked for; others stand around them."""
 
     @cached_property
     def links(self) -> tuple[Links, ...]:
@@ -123,22 +126,40 @@ class Trace:
         )
 
 
-def read(path: str | Path, *, strict: bool = False, max_bytes: int = DEFAULT_MAX_BYTES) -> Trace:
+def read(
+    path: str | Path,
+    *,
+    strict: bool = False,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    steps: slice | None = None,
+    context: int = 0,
+) -> Trace:
     """Read a Kineto file, an execution trace, an archive or a folder of ranks.
 
     `path` may be `.json`, `.json.gz`, `.et` (Chakra), `.tar.gz`, a folder, or `-` for standard
-    input; names do not matter. `max_bytes` bounds each decompressed document. Raises `TraceError`
+    input; names do not matter. `max_bytes` bounds each decompressed document. With `steps`, only
+    the events of these steps are kept, and of `context` steps on each side; `chosen` says where
+    they are. Raises `TraceError`
     (or `PerfmodelError` from reading) naming file and place; with `strict`, also for anything that
     would only be a warning.
     """
-    found = [(where, _decode(chunks, where)) for where, chunks in documents(path, max_bytes)]
+    windows = _windows(path, steps, context, max_bytes)
+    found = [
+        (where, _decode(chunks, where, windows.get(where)))
+        for where, chunks in documents(path, max_bytes)
+    ]
     parts = [part for _, part in found if part is not None and not isinstance(part, str)]
     ignored = [where for where, part in found if part is None]
     if not parts:
         raise TraceError(f"{found[0][0]}: JSON without traceEvents or nodes: this is not a trace")
     ranks = [part for part in parts if isinstance(part, RankTrace)]
     others = [part for part in parts if not isinstance(part, RankTrace)]
-    trace = Trace(str(path), _in_order(ranks), _by_rank(others, ranks))
+    trace = Trace(
+        str(path),
+        _in_order(ranks),
+        _by_rank(others, ranks),
+        chosen=_chosen(ranks, windows, steps, context),
+    )
     for part in parts:
         trace.warnings.extend(f"{part.where}: {text}" for text in part.warnings)
     for rank in trace.ranks:
@@ -152,14 +173,45 @@ def read(path: str | Path, *, strict: bool = False, max_bytes: int = DEFAULT_MAX
     return trace
 
 
-def _decode(chunks: Iterator[bytes], where: str) -> RankTrace | ExecutionTrace | str | None:
+def _windows(
+    path: str | Path, steps: slice | None, context: int, max_bytes: int
+) -> dict[str, Window]:
+    """Per document of ranks with steps, its window; none for standard input and archives."""
+    if steps is None or str(path) == "-":
+        return {}
+    found = {
+        where: find_window(chunks, steps, context)
+        for where, chunks in documents(path, max_bytes)
+        if Path(where).is_file()
+    }
+    return {where: window for where, window in found.items() if window is not None}
+
+
+def _chosen(
+    ranks: list[RankTrace], windows: dict[str, Window], steps: slice | None, context: int
+) -> slice:
+    """The steps asked for, among those that were read."""
+    whole = [rank.where for rank in ranks if rank.where not in windows]
+    if steps is None:
+        return slice(None)
+    if whole and not context:
+        raise UsageError(
+            f"{whole[0]}: --steps: no plain file with ProfilerStep annotations to choose from"
+        )
+    return steps if whole or not ranks else windows[ranks[0].where].chosen
+
+
+def _decode(
+    chunks: Iterator[bytes], where: str, window: Window | None = None
+) -> RankTrace | ExecutionTrace | str | None:
     """What a document holds: `OWN_RECORD` beside our own traces, None for other JSON that is no
     trace. Readers load when they are needed."""
     head = bytearray()
     for chunk in chunks:
         head += chunk
         if _KINETO_KEY in head:
-            return decode_kineto(chain((bytes(head),), chunks), where)
+            rank = decode_kineto(chain((bytes(head),), chunks), where, window)
+            return rank if window is None else trimmed(rank, window)
     content = bytes(head)
     first = content[:_SNIFF_BYTES].lstrip()[:1]
     if not first:

@@ -118,5 +118,5 @@ def _command(words: tuple[str, ...], path: Path, folder: Path) -> Outcome:
     elif how == "clean" and "warning" in (ran.stdout + told).lower():
         how = "warned"
     elif how == "clean" and words[0] == "report":
-        how = "warned" if "<h2>Warnings" in (out / "page.html").read_text() else "clean"
+        how = "clean" if "no warnings" in (out / "page.html").read_text() else "warned"
     return Outcome(how, f"{' '.join(words[:2])}: {told[-300:]}", wall_s)

@@ -1,0 +1,109 @@
+"""Some steps of a long trace: which part of the file they need, and that part alone.
+
+Step annotations are found in the text, without decoding the events around them; then the file is
+decoded once more and only what lies in the window is kept. What the text says is checked against
+the steps that were then decoded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from perfmodel.errors import TraceError, UsageError
+from perfmodel.trace.categories import Category
+from perfmodel.trace.columns import Ints, Mask, RankTrace
+from perfmodel.trace.numbers import nanoseconds
+from perfmodel.trace.steps import find_steps
+
+_STEP = re.compile(
+    rb'"cat"\s*:\s*"(?:user_annotation|cpu_op)"\s*,\s*"name"\s*:\s*"(ProfilerStep#\d+)"'
+    rb'[^{}"]{0,4}"pid"[^{}]{0,200}?"ts"\s*:\s*([\d.]+)\s*,\s*"dur"\s*:\s*([\d.]+)'
+)
+_OVERLAP_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class Window:
+    """The time of the steps asked for, and of `before` and `after` steps around them."""
+
+    from_ns: int
+    until_ns: int
+    tail_ns: int
+    """Until when device work is kept: one more step, as it may run late."""
+    before: int
+    asked: int
+    after: int
+
+    def keeps(self, start_ns: Ints, is_device: Mask) -> Mask:
+        """Which events lie in the window."""
+        end_ns = np.where(is_device, self.tail_ns, self.until_ns)
+        return (start_ns >= self.from_ns) & (start_ns < end_ns)
+
+    @property
+    def chosen(self) -> slice:
+        """The steps asked for, among those that a trace of this window holds."""
+        return slice(self.before, self.before + self.asked)
+
+
+def find_window(chunks: Iterable[bytes], steps: slice, context: int) -> Window | None:
+    """The window of `steps` with `context` steps on each side; None where no steps are found.
+
+    Raises `UsageError` where the file has no such steps.
+    """
+    start_ns, end_ns = _steps(chunks)
+    if not len(start_ns):
+        return None
+    first, last, _ = steps.indices(len(start_ns))
+    if last <= first:
+        raise UsageError(f"--steps matches none of the {len(start_ns)} steps")
+    before, after = min(context, first), min(context, len(start_ns) - last)
+    until_ns = int(end_ns[last + after - 1])
+    longest_ns = int((end_ns - start_ns).max())
+    from_ns = int(start_ns[first - before])
+    return Window(from_ns, until_ns, until_ns + longest_ns, before, last - first, after)
+
+
+def _steps(chunks: Iterable[bytes]) -> tuple[Ints, Ints]:
+    """Starts and ends of the step annotations in the text of a trace, by time."""
+    found: dict[int, tuple[bytes, bytes]] = {}
+    text, offset = b"", 0
+    for chunk in chunks:
+        text += chunk
+        for match in _STEP.finditer(text):
+            found[offset + match.start()] = (match[2], match[3])
+        offset += max(len(text) - _OVERLAP_BYTES, 0)
+        text = text[-_OVERLAP_BYTES:]
+    start_ns, _ = nanoseconds([start for start, _ in found.values()])
+    duration_ns, _ = nanoseconds([duration for _, duration in found.values()])
+    order = np.argsort(start_ns, kind="stable")
+    return start_ns[order], (start_ns + duration_ns)[order]
+
+
+def trimmed(rank: RankTrace, window: Window) -> RankTrace:
+    """`rank` without the device work that runs after the window and was not launched in it.
+
+    Raises `TraceError` where the steps in it are not those of the window.
+    """
+    steps = find_steps(rank)
+    expected = window.before + window.asked + window.after
+    if steps.is_window or len(steps) != expected:
+        raise TraceError(
+            f"{rank.where}: --steps: its step annotations cannot be told apart ({len(steps)} where "
+            f"{expected} are expected): read it without --steps"
+        )
+    calls = rank.correlation[rank.of(Category.RUNTIME)]
+    is_late = rank.is_device & (rank.start_us >= steps.end_us.max())
+    keep = ~is_late | np.isin(rank.correlation, calls[calls > 0])
+    return take(rank, np.flatnonzero(keep))
+
+
+def take(rank: RankTrace, rows: Ints) -> RankTrace:
+    """These rows of a rank."""
+    columns = {f.name: getattr(rank, f.name) for f in fields(rank)}
+    chosen: dict[str, Any] = {k: v[rows] for k, v in columns.items() if isinstance(v, np.ndarray)}
+    return replace(rank, **chosen)

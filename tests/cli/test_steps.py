@@ -1,0 +1,36 @@
+"""`--steps` of the verbs that read traces."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cli.conftest import Run
+from cli.samples import document, write
+
+
+def test_predict_of_one_step_is_of_that_step(tmp_path: Path, run: Run) -> None:
+    content = document(steps=6)
+    third = next(e for e in content["traceEvents"] if e["name"] == "ProfilerStep#2")
+    third["dur"] -= 10
+    path = write(tmp_path / "trace.json", content)
+    measured = {}
+    for steps in ("2:3", "3:4"):
+        answer = json.loads(run("predict", path, "--steps", steps, "--format", "json").out)
+        measured[steps] = answer["results"][0]["measured_us"]
+    assert measured == {"2:3": 89.0, "3:4": 99.0}
+
+
+def test_breakdown_of_some_steps_is_part_of_the_whole(tmp_path: Path, run: Run) -> None:
+    path = write(tmp_path / "trace.json", document(steps=6))
+    whole = json.loads(run("breakdown", path, "--format", "json").out)["ranks"][0]["steps"]
+    part = json.loads(run("breakdown", path, "--steps=-2:", "--format", "json").out)
+    assert part["ranks"][0]["steps"] == whole[-2:]
+
+
+def test_steps_that_make_no_sense(tmp_path: Path, run: Run) -> None:
+    path = write(tmp_path / "trace.json", document(steps=3))
+    for verb in ("predict", "breakdown"):
+        for steps in ("0-2", "7:9", "2:1"):
+            assert run(verb, path, "--steps", steps).status == 2
+    assert run("predict", "--workload", "criteo-kaggle", "--steps", "1:2").status == 2
