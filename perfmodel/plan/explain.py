@@ -9,6 +9,7 @@ import numpy as np
 
 from perfmodel.designs import Deployment
 from perfmodel.placement import Placement
+from perfmodel.plan.pack import MEASURES, room, sizes
 from perfmodel.plan.problem import Floats, Layout, Problem
 from perfmodel.plan.surrogate import Surrogate
 
@@ -46,12 +47,15 @@ def reasons(
             "added_us": float(total[chosen]),
         }
         if len(others):
-            row |= _against(made, terms, chosen, int(others[total[others].argmin()]))
+            best = int(others[total[others].argmin()])
+            row |= _against(made, layout, terms, number, best)
         yield row
 
 
-def _against(made: Surrogate, terms: Floats, chosen: int, other: int) -> dict[str, Any]:
-    more = terms[other] - terms[chosen]
+def _against(
+    made: Surrogate, layout: Layout, terms: Floats, number: int, other: int
+) -> dict[str, Any]:
+    more = terms[other] - terms[layout.chosen[number]]
     way, total = made.ways[other], float(more.sum())
     name = way.sharding if way.parts == 1 else f"{way.sharding} x{way.parts}"
     if way.tier != "hbm":
@@ -62,8 +66,31 @@ def _against(made: Surrogate, terms: Floats, chosen: int, other: int) -> dict[st
     elif total >= 0:
         why = f"{name} would add {total:.3g} us, most of it {largest}"
     else:
-        why = f"{name} would save {-total:.3g} us by itself; beside the other tables it does not"
+        why = f"{name} would save {-total:.3g} us by itself, but {_obstacle(layout, number, other)}"
     return {"instead": name, "instead_us": total if total < NEVER else None, "why": why}
+
+
+def _obstacle(layout: Layout, number: int, other: int) -> str:
+    """Why a way that is better by itself is not beside the other tables."""
+    problem = layout.problem
+    choices, chosen = problem.choices, layout.chosen
+    every = sizes(problem)
+    held = np.column_stack([layout.loads[name] for name in MEASURES])
+    held[list(layout.ranks[number])] -= every[chosen[number]]
+    scale = np.maximum(held.mean(axis=0), 1e-12)
+    parts, reach = int(choices.parts[other]), int(choices.reach[other])
+    where = room(problem, held, every[other], reach, parts, scale)
+    if where is None:
+        return "the other tables leave no memory for it"
+    changed = chosen.copy()
+    changed[number] = other
+    extra = problem.needed_us(changed) - problem.needed_us(chosen)
+    if extra > 0:
+        return f"no other table goes that way, which takes {extra:.3g} us however little it carries"
+    busiest = float((held[where, 0] + every[other][0]).max() - layout.loads["work_us"].max())
+    if busiest > 0:
+        return f"its rank would be the busiest, by {busiest:.3g} us"
+    return "the step waits for other ranks: the full schedule decided"
 
 
 def _terms(problem: Problem, layout: Layout) -> Floats:
