@@ -9,6 +9,7 @@ import numpy as np
 
 from perfmodel.designs import Deployment
 from perfmodel.duration import durations_of
+from perfmodel.errors import WorkloadError
 from perfmodel.memory.use import CONTEXT_BYTES
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.storage import item_bytes
@@ -16,6 +17,7 @@ from perfmodel.plan.lookup_work import lookup_us, missed_us
 from perfmodel.plan.problem import Beside, Choices, Floats, Problem
 from perfmodel.plan.shards import Way, ways
 from perfmodel.plan.wires import line
+from perfmodel.units import BYTES_PER_GB
 from perfmodel.workload.counts import counts
 
 POOLED, REDUCED, WITHIN, SUMMED = range(4)
@@ -43,10 +45,18 @@ class Surrogate:
 
 def surrogate(deployment: Deployment, *, reserved_bytes: float = 0.0) -> Surrogate:
     """The problem of laying out the deployment's tables; of each device's memory so much more than
-    usual is `reserved_bytes`."""
+    usual is `reserved_bytes`. Raises `WorkloadError` where nothing is left for tables."""
     machine, ranks = deployment.machine, deployment.ranks
     node = machine.node
-    hbm_bytes = node.device.hbm_bytes - _other_bytes(deployment) - reserved_bytes
+    other_bytes = _other_bytes(deployment) + reserved_bytes
+    hbm_bytes = node.device.hbm_bytes - other_bytes
+    if hbm_bytes <= 0:
+        raise WorkloadError(
+            f"{deployment.workload.name}: layers and activations of "
+            f"{deployment.batch // ranks:,} samples need about {other_bytes / BYTES_PER_GB:.3g} GB "
+            f"of {node.device.name}, {-hbm_bytes / BYTES_PER_GB:.3g} GB more than it has, tables "
+            "apart: take a smaller batch"
+        )
     host_bytes = (node.host_memory_bytes or 0) / node.gpus
     here = tuple(ways(deployment, with_host=False))
     whole = sum(way.hbm_bytes for way in here if way.sharding == "table_wise")
@@ -74,7 +84,7 @@ def surrogate(deployment: Deployment, *, reserved_bytes: float = 0.0) -> Surroga
         choices,
         ranks,
         machine.linked_gpus if ranks % machine.linked_gpus == 0 else ranks,
-        hbm_bytes=max(hbm_bytes, 1.0),
+        hbm_bytes=hbm_bytes,
         host_bytes=max(float(host_bytes), 1.0),
         fixed_us=(*moved.fixed_us, 0.0),
         beside=_beside(deployment),

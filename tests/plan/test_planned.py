@@ -101,6 +101,12 @@ def test_tables_beyond_device_memory_go_to_the_hosts() -> None:
     assert all(tier["fits"] for tier in (found.result.memory or {})["tiers"])
 
 
+def test_a_batch_that_leaves_no_room_is_named() -> None:
+    start = deployment_of(workload(), machine(), 2**29)
+    with pytest.raises(WorkloadError, match="tables apart: take a smaller batch"):
+        plan_deployment(start)
+
+
 def test_too_many_tables_say_by_how_much() -> None:
     tables = (Table(400_000_000, 128, 2.0, 1.05),) * 60
     with pytest.raises(WorkloadError, match=r"need .* GB more than the .* of device and host"):
