@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -16,8 +18,10 @@ def test_predict_of_one_step_is_of_that_step(tmp_path: Path, run: Run) -> None:
     path = write(tmp_path / "trace.json", content)
     measured = {}
     for steps in ("2:3", "3:4"):
-        answer = json.loads(run("predict", path, "--steps", steps, "--format", "json").out)
-        measured[steps] = answer["results"][0]["measured_us"]
+        (row,) = csv.DictReader(
+            io.StringIO(run("predict", path, "--steps", steps, "-f", "csv").out)
+        )
+        measured[steps] = float(row["measured_us"])
     assert measured == {"2:3": 89.0, "3:4": 99.0}
 
 

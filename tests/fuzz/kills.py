@@ -28,6 +28,9 @@ RANKS = str(ROOT / "traces" / "cpu_dlrm_2rank")
 Files = dict[str, bytes]
 
 
+DESIGNS = ("--designs", "cpu_only,gpu_only", "-o", "{out}", "--format", "json")
+
+
 @dataclass(frozen=True)
 class Writing:
     """A verb that writes `{out}`: a file that stood there before, or a folder that did not."""
@@ -64,8 +67,7 @@ WRITING = (
     Writing("sweep", ("sweep", "{in}/sweep.toml", "-o", "{out}"), is_folder=True, resumes=True),
     Writing(
         "compare",
-        ("compare", "--workload", "criteo-kaggle", "--hardware", "dgx-a100-40gb")
-        + ("--designs", "cpu_only,gpu_only", "-o", "{out}", "--format", "json"),
+        ("compare", "--workload", "criteo-kaggle", "--hardware", "dgx-a100-40gb", *DESIGNS),
     ),
 )
 
