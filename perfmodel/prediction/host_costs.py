@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from perfmodel.hardware import Cluster, host
+from perfmodel.hardware import Cluster, host, node_of
 from perfmodel.overheads import Profile, load_profile
 from perfmodel.overheads.shipped import shipped_for
 from perfmodel.transfer import host_ratio
@@ -46,13 +46,10 @@ def host_costs(machine: Cluster, overheads: str | None = None) -> HostCosts:
     device = machine.node.device
     chosen = shipped_for(device)
     profile = load_profile(chosen.name)
-    if chosen.host is None:
-        taken = "assumed as fast as the host of its traces, which nobody names"
-        note = f"host overheads: {chosen.name}; {taken}"
-        return HostCosts(profile, 1.0, note, statistic=OTHERS_STATISTIC)
-    ratio = host_ratio(host(chosen.host), machine.node.host)
+    recorded = node_of(device).host if chosen.host is None else host(chosen.host)
+    ratio = host_ratio(recorded, machine.node.host)
     taken = (
-        f"scaled from {chosen.host} (assumed: its traces name no host) to "
+        f"scaled from {recorded.name} (assumed: its traces name no host) to "
         f"{machine.node.host.name} by single-thread speed"
     )
     note = f"host overheads: {chosen.name}, {taken}"
