@@ -21,13 +21,16 @@ from perfmodel.files import read_bytes
 
 DEMO = Path(__file__).parents[1] / "perfmodel" / "demo" / "dlrm_cpu_kineto.json.gz"
 MB = 1_000_000
+LEAN = ("External id", "correlation", "device", "stream", "Ev Idx")
 IDS = ("External id", "Record function id", "Ev Idx", "Sequence number", "correlation")
 
 
-def repeated(source: Path, mb: float, target: Path) -> tuple[int, int]:
+def repeated(source: Path, mb: float, target: Path, *, lean: bool = False) -> tuple[int, int]:
     """Write about `mb` MB of the steps of `source` to `target`: (events, steps)."""
     document = json.loads(read_bytes(source))
     steps, events = _steps_of(document["traceEvents"])
+    if lean:
+        events = [_lean(event) for event in events]
     first, last = steps[0], steps[-1]
     begun, over = float(first["ts"]), float(last["ts"]) + float(last["dur"])
     inside = [e for e in events if begun <= float(e["ts"]) < over]
@@ -46,6 +49,11 @@ def repeated(source: Path, mb: float, target: Path) -> tuple[int, int]:
             repeats += 1
         file.write("\n]}\n")
     return count, repeats * len(steps)
+
+
+def _lean(event: dict[str, Any]) -> dict[str, Any]:
+    args = {key: event["args"][key] for key in LEAN if key in event.get("args", {})}
+    return event | {"args": args}
 
 
 def _steps_of(events: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -89,12 +97,13 @@ def main() -> None:
     options.add_argument("--source", type=Path, default=DEMO)
     options.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     options.add_argument("--steps", default="3:8")
+    options.add_argument("--lean", action="store_true", help="events as of a trace without shapes")
     given = options.parse_args()
     print("MB | events | steps | verb | s | s per GB | peak GB")
     for mb in given.mb:
         with tempfile.TemporaryDirectory(dir=given.folder) as folder:
             path = Path(folder) / "long.json"
-            events, steps = repeated(given.source, mb, path)
+            events, steps = repeated(given.source, mb, path, lean=given.lean)
             size = path.stat().st_size
             for name, words in (
                 ("breakdown", ["breakdown", str(path), "--format", "csv"]),
