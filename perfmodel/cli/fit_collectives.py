@@ -11,6 +11,8 @@ from perfmodel.cli.options import NodesOption
 from perfmodel.cli.output import check_writable, working
 from perfmodel.errors import UsageError
 
+MAX_LOG_BYTES = 100_000_000
+
 
 def collectives(
     output: Annotated[
@@ -82,7 +84,7 @@ def _from_logs(
         point
         for path in logs
         for point in parse(
-            read_bytes(path).decode("utf-8", "replace"),
+            read_bytes(path, max_bytes=MAX_LOG_BYTES).decode("utf-8", "replace"),
             str(path),
             op=collective,
             ranks=ranks,

@@ -121,7 +121,7 @@ def read_histograms(path: str | Path) -> dict[str, ReuseHistogram]:
                         f"{path}: line {reader.line_num}: a number cannot be read"
                     ) from None
                 bins.setdefault(record["file"], []).append(values)
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise WorkloadError(f"{path}: cannot be read: {error}") from None
     if not bins:
         raise WorkloadError(f"{path}: holds no histogram")

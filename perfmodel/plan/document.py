@@ -16,7 +16,7 @@ from perfmodel.plan.torchrec_document import is_torchrec, placement_of_torchrec
 from perfmodel.workload import Workload
 from perfmodel.workload.shards import placed
 
-MAX_BYTES = 100_000_000
+MAX_BYTES = 20_000_000
 TABLE_KEYS = ("sharding", "ranks", "tier", "dtype", "hot_rows", "caches")
 DTYPES = ("fp32", "fp16", "bf16", "fp8", "int8", "int4")
 SHARDINGS = ("data_parallel", "table_wise", "column_wise", "row_wise", "table_row_wise")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from perfmodel.errors import HardwareError, PerfmodelError
 from perfmodel.files import read_bytes
+from perfmodel.frames import MAX_TABLE_BYTES
 from perfmodel.hardware import Cluster, device, from_driver_name, node, node_of
 
 WORKLOAD = {"dlrm": "dlrm-mlperf", "dlrm_dcnv2": "dlrm-dcnv2"}
@@ -186,7 +187,10 @@ def _no_example(row: Mapping[str, str]) -> str:
     if row["phase"] != "train":
         return f"{row['phase']}: the time of a server's or TensorFlow's host, which has no profile"
     told: dict[str, Mapping[str, object]] = {
-        "model": SIZES, "gpu": MACHINES, "precision": PRECISIONS, "framework": SOFTWARE
+        "model": SIZES,
+        "gpu": MACHINES,
+        "precision": PRECISIONS,
+        "framework": SOFTWARE,
     }
     for key, known in told.items():
         if row[key] not in known:
@@ -197,9 +201,11 @@ def _no_example(row: Mapping[str, str]) -> str:
 def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
     """Lines with their numbers."""
     try:
-        lines = read_bytes(path).decode().splitlines()
+        lines = read_bytes(path, max_bytes=MAX_TABLE_BYTES).decode().splitlines()
     except UnicodeDecodeError as error:
         raise PerfmodelError(f"{path}: byte {error.start} is not UTF-8 text") from None
+    if max(map(len, lines), default=0) > csv.field_size_limit():
+        raise PerfmodelError(f"{path}: a line of more than {csv.field_size_limit()} characters")
     reader = csv.DictReader(lines)
     missing = [name for name in needed if name not in (reader.fieldnames or ())]
     if missing:

@@ -11,6 +11,7 @@ from typing import Any
 from perfmodel.duration import durations_of
 from perfmodel.errors import HardwareError, TraceError
 from perfmodel.files import read_bytes
+from perfmodel.frames import MAX_TABLE_BYTES
 from perfmodel.hardware import Device, device
 from perfmodel.ops.rows import Rows
 from perfmodel.validate.op_errors import Measured
@@ -42,7 +43,7 @@ def read_lookups(path: Path) -> list[Measured]:
     Raises `TraceError` for anything else.
     """
     try:
-        text = read_bytes(path).decode()
+        text = read_bytes(path, max_bytes=MAX_TABLE_BYTES).decode()
         rows = list(csv.DictReader(io.StringIO(text)))
     except (UnicodeDecodeError, csv.Error) as error:
         raise TraceError(f"{path}: not a CSV table: {error}") from None
