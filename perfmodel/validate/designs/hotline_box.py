@@ -44,7 +44,7 @@ AXES: dict[str, tuple[Any, ...]] = {
 }
 """What the box spans, axis by axis."""
 
-CPU_MACHINE = "hotline-server-cpus"
+CPU_MACHINE = "hotline-cpus"
 
 HOTLINE_BATCH = {
     "hotline-rm1": 4_096,
