@@ -31,7 +31,7 @@ def points(lab: Lab) -> Iterator[Figure]:
     for name, (point, source) in DRIVE_POINTS.items():
         drive, depth = drive_in(lab, point.drive), point.in_flight
         if point.iops is not None:
-            unit, target = "reads per second", point.iops
+            unit, target = "reads/s", point.iops
             predicted = float(read_iops(drive, depth, BLOCK_BYTES))
         else:
             assert point.latency_us is not None

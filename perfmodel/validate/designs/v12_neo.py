@@ -69,7 +69,7 @@ def _rate(
     return Figure(
         id,
         f"{title}, 128 A100, batch {batch:,}",
-        "million samples per second",
+        "M samples/s",
         target,
         found,
         box.TOLERANCE_PCT,
