@@ -53,7 +53,9 @@ class RecShard:
             )
             for placed, rank in zip(deployment.placement.tables, ranks, strict=True)
         )
-        cache = RowCache(CACHE, "hbm", capacity_bytes, "static")
+        sizes = row_bytes_of(deployment) * [table.rows for table in deployment.workload.tables]
+        most_bytes = np.bincount(ranks, sizes, deployment.ranks).max()
+        cache = RowCache(CACHE, "hbm", min(capacity_bytes, float(most_bytes)), "static")
         return deployment.with_(placement=Placement(tables, (cache,)))
 
 
