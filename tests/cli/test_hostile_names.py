@@ -1,0 +1,86 @@
+"""Names in a trace are text: in the page, its script and its figures."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from cli.conftest import Run
+from cli.samples import document, write
+
+EVIL = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "</script><script>alert(1)</script>",
+    "<!--<svg onload=alert(1)>",
+    "javascript:alert(1)",
+    "$\\frac{a}{b}$ & \u202e",
+)
+
+
+def hostile(name: str) -> dict[str, Any]:
+    """A trace in which operators, kernels, threads and the device are called `name`."""
+    content = document(steps=3)
+    for event in content["traceEvents"]:
+        if event["cat"] in ("cpu_op", "kernel"):
+            event["name"] = name + event["name"]
+    content["deviceProperties"][0]["name"] = name
+    thread = {"ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "args": {"name": name}}
+    content["traceEvents"].append(thread)
+    return content
+
+
+class Elements(HTMLParser):
+    """The tags of a page, and attributes that run something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.running: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for key, value in attributes:
+            if key.startswith("on") or (value or "").strip().lower().startswith("javascript:"):
+                self.running.append(f"{tag} {key}={value}")
+
+
+def elements(page: Path) -> Elements:
+    found = Elements()
+    found.feed(page.read_text("utf-8"))
+    return found
+
+
+@pytest.mark.parametrize("name", EVIL)
+def test_names_add_no_element_to_the_page(name: str, run: Run, tmp_path: Path) -> None:
+    pages = []
+    for at, text in enumerate((name, "plain")):
+        trace = write(tmp_path / f"{at}.json", hostile(text))
+        pages.append(tmp_path / f"{at}.html")
+        assert run("report", trace, "-o", pages[-1]).status == 0
+    evil, plain = map(elements, pages)
+    assert evil.running == plain.running == []
+    assert sorted(set(evil.tags)) == sorted(set(plain.tags))
+    assert evil.tags.count("script") == plain.tags.count("script")
+    assert "img" not in evil.tags
+
+
+@pytest.mark.parametrize("name", EVIL)
+def test_names_add_no_element_to_a_figure(name: str, run: Run, tmp_path: Path) -> None:
+    trace, figure = write(tmp_path / "t.json", hostile(name)), tmp_path / "f.svg"
+    assert run("breakdown", trace, "--figure", figure).status == 0
+    tags = {re.sub(r"\{.*\}", "", each.tag) for each in ElementTree.parse(figure).iter()}
+    assert not tags & {"script", "img", "foreignObject", "a"}
+
+
+@pytest.mark.parametrize("name", EVIL)
+def test_names_reach_the_terminal_without_escapes(name: str, run: Run, tmp_path: Path) -> None:
+    trace = write(tmp_path / "t.json", hostile(f"\x1b[2J{name}"))
+    for verb in ("breakdown", "predict"):
+        ran = run(verb, trace)
+        assert ran.status == 0
+        assert "\x1b" not in ran.out + ran.err
