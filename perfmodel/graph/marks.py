@@ -27,11 +27,12 @@ def with_marks(
     when = np.stack([steps.start_us, steps.end_us], axis=1).reshape(-1)
     first_mark = len(nodes)
     sources: list[Ints] = []
+    start_us = pieces.start_us[main]
     for position, time in enumerate(when):
         if steps.is_window and position % 2:
             sources.append(ends)
             continue
-        at = int(np.searchsorted(pieces.start_us[main], time, side="left")) - 1
+        at = int(np.searchsorted(start_us, time, side="left")) - 1
         begun = at >= 0 and pieces.end_us[main[at]] >= time
         sources.append(last_node[main[at : at + 1]] if begun else np.zeros(0, np.int64))
     counts = np.array([len(found) for found in sources], np.int64)

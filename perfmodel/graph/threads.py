@@ -54,17 +54,18 @@ def waits_of_threads(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits
 
 def _host_collectives(rank: RankTrace, pieces: Pieces, waits: Waits, main: Ints) -> None:
     """Collectives on worker threads (Gloo): issued by the main thread, waited for by it later."""
+    start_us = pieces.start_us[main]
     for piece in np.flatnonzero(pieces.cause == Cause.COMMUNICATION).tolist():
         before = piece - 1
         same_thread = piece > 0 and pieces.thread[before] == pieces.thread[piece]
         if same_thread and pieces.cause[before] == Cause.HOST_T1:
             waits.duration_us[before] = 0.0
         waits.woken.add(piece)
-        issuing = int(np.searchsorted(pieces.start_us[main], pieces.start_us[piece], "right")) - 2
+        issuing = int(np.searchsorted(start_us, pieces.start_us[piece], "right")) - 2
         if issuing >= 0:
             waits.edges.append((int(main[issuing]), piece, EdgeKind.HOST_COLLECTIVE))
         over = pieces.end_us[piece]
-        at = int(main[max(np.searchsorted(pieces.start_us[main], over, "right") - 1, 0)])
+        at = int(main[max(np.searchsorted(start_us, over, "right") - 1, 0)])
         waiting = pieces.end_us[at] > over and any(
             WAITING_NAME.search(rank.text(int(row)))
             for row in (pieces.row[at], pieces.annotation[at])

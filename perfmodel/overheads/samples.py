@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -75,7 +76,15 @@ class Samples:
 
     def of_step(self, index: int) -> Samples:
         """The samples of one step, by its index in `steps`."""
-        return self._where(self.step == index)
+        rows, steps = self._by_step
+        low, high = np.searchsorted(steps, [index, index + 1])
+        return self._where(rows[low:high])
+
+    @cached_property
+    def _by_step(self) -> tuple[Ints, Ints]:
+        """Rows by step, in order within each, and their steps."""
+        rows = np.argsort(self.step, kind="stable")
+        return rows, self.step[rows]
 
     def without_step(self, index: int) -> Samples:
         """The samples of all steps but one, such as to predict the one that is left out."""
@@ -125,7 +134,7 @@ class Samples:
             }
         )
 
-    def _where(self, keep: Mask) -> Samples:
+    def _where(self, keep: Mask | Ints) -> Samples:
         return replace(self, **{name: getattr(self, name)[keep] for name in _COLUMNS})
 
 
