@@ -49,7 +49,9 @@ def _show(console: Console, found: DesignFigures) -> None:
     table = new_table("Published designs", "figure", *titles, texts=1)
     for figure in found.figures:
         target = figure.target
-        band = f"{target[0]:.4g} to {target[1]:.4g}" if isinstance(target, tuple) else f"{target:.4g}"
+        band = (
+            f"{target[0]:.4g} to {target[1]:.4g}" if isinstance(target, tuple) else f"{target:.4g}"
+        )
         add(
             table,
             figure.id,

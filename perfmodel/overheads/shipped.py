@@ -17,7 +17,7 @@ class Shipped:
     """Device generations in whose years hosts and frameworks were like those of its traces."""
     host: str | None
     """The host that its traces are assumed to have run on (they name none): the usual one of their
-    device. None where its traces ran on devices with several: then the usual one of the target's."""
+    device. None where these have several: then the usual one of the target's device."""
 
 
 SHIPPED = (
