@@ -92,6 +92,10 @@ def compare(
             "--plot", "--figure", metavar="FILE", help="Draw the comparison (.png, .svg, .pdf)."
         ),
     ] = None,
+    latency: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="FILE", help="Draw latency over the rate at which samples come."),
+    ] = None,
     format: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
@@ -106,6 +110,7 @@ def compare(
         --designs software_cache --set software_cache.cache_frac=0.05
     """
     check_figure(plot, workload)
+    check_figure(latency, workload)
     target = Output(format, output, sources=[workload])
     if designs == LIST:
         _list(target)
@@ -140,6 +145,10 @@ def compare(
         from perfmodel.plot import save
 
         save(found.plot(), plot)
+    if latency:
+        from perfmodel.plot import save
+
+        save(found.latency_figure(), latency)
 
     def table(console: Console) -> None:
         from perfmodel.cli.compare_tables import show_comparison

@@ -41,7 +41,7 @@ def curves_figure(
         raise UsageError("no curve to draw")
     names = list(dict.fromkeys(name.tolist()))
     colours = colours_of(names)
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     plain = FuncFormatter(lambda value, _: f"{value:,g}")
     with look():
@@ -53,13 +53,13 @@ def curves_figure(
             axes.plot(
                 across[rows], up[rows], color=colours[each], marker="o", markersize=4, label=each
             )
-        if "x" in log:
-            axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(plain)
-        if "y" in log:
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(plain)
-        else:
+        for letter, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
+            if letter in log:
+                getattr(axes, f"set_{letter}scale")("log")
+                axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+                axis.set_major_formatter(plain)
+                axis.set_minor_formatter(NullFormatter())
+        if "y" not in log:
             axes.set_ylim(bottom=0.0)
         axes.set_xlabel(labels[0])
         axes.set_ylabel(labels[1])

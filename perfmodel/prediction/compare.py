@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.composed import DEFAULT, Composed
@@ -13,7 +14,6 @@ from perfmodel.placement import Placement
 from perfmodel.prediction.comparison import Compared, Comparison
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.prediction.types import Result
-from perfmodel.timeline.offered import Service, latency_under
 from perfmodel.units import US_PER_S
 from perfmodel.workload import Workload
 
@@ -71,11 +71,8 @@ def _compared(
     notes = tuple(each.removeprefix(f"{result.hardware}: ") for each in found.warnings)
     rate = deployment.batch / result.step_us * US_PER_S
     bill = running(deployment.machine, prices).economics(rate, activity_of(result, deployment))
-    load = None
-    if rate_per_s is not None:
-        one = Service(result.step_us, result.latency_us or result.step_us)
-        load = latency_under(one, rate_per_s, queries_per_batch=deployment.batch)
-    return Compared(design.text, deployment, result, bill, load, notes)
+    row = Compared(design.text, deployment, result, bill, None, notes)
+    return row if rate_per_s is None else replace(row, load=row.latency(rate_per_s))
 
 
 def activity_of(result: Result, deployment: Deployment) -> Activity:

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.designs import Deployment
 from perfmodel.economics import Economics
 from perfmodel.prediction.types import Result
-from perfmodel.timeline.offered import LoadLatency
-from perfmodel.units import BYTES_PER_GB, US_PER_S
+from perfmodel.timeline.offered import LoadLatency, Service, latency_under
+from perfmodel.units import BYTES_PER_GB, US_PER_MS, US_PER_S
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
 SCHEMA = "perfmodel.compare/1"
+RATES = 40
+"""Rates at which a figure of latencies is drawn, up to what the fastest design serves."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,14 @@ class Compared:
         if self.result is None or self.deployment is None:
             return None
         return self.deployment.batch / self.result.step_us * US_PER_S
+
+    def latency(self, rate_per_s: float) -> LoadLatency | None:
+        """From a sample's arrival to its batch's answer, of samples that come at a rate."""
+        if self.result is None or self.deployment is None:
+            return None
+        step_us = self.result.step_us
+        one = Service(step_us, self.result.latency_us or step_us)
+        return latency_under(one, rate_per_s, queries_per_batch=self.deployment.batch)
 
     @property
     def memory_gb(self) -> dict[str, float]:
@@ -142,6 +152,27 @@ class Comparison:
         source = self.source
         title = f"{source['workload']} on {source['hardware']}, batch {source['batch']:,}"
         return comparison_figure(self.to_frame(), title=title)
+
+    def latency_figure(self) -> Figure:
+        """The latency that 99 % of the samples have, over the rate at which samples come.
+
+        Each design up to the rate that it cannot serve. Raises `UsageError` where no design can be.
+        """
+        from perfmodel.plot.curves import curves_figure
+
+        feasible = [(row, row.samples_per_s) for row in self.rows if row.samples_per_s]
+        most = max((rate for _, rate in feasible), default=0.0)
+        rows = [
+            (rate_per_s / 1e6, load.p99_us / US_PER_MS, row.design)
+            for row, _ in feasible
+            for rate_per_s in (most * share / RATES for share in range(1, RATES))
+            if (load := row.latency(rate_per_s)) and load.p99_us is not None
+        ]
+        columns = zip(*rows, strict=True) if rows else ((), (), ())
+        frame = dict(zip(("rate", "p99", "design"), columns, strict=True))
+        labels = ("million samples per second offered", "latency of 99 % (ms)")
+        title = f"{self.source['workload']} on {self.source['hardware']}"
+        return curves_figure(frame, "rate", "p99", "design", labels=labels, title=title, log="y")
 
     def _repr_html_(self) -> str:
         from perfmodel.plot import table_html

@@ -1,0 +1,45 @@
+"""Comparisons of designs: their latency over the rate at which samples come."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfmodel.designs.composed import composed
+from perfmodel.hardware import cluster
+from perfmodel.prediction.compare import compare_designs
+from perfmodel.prediction.comparison import Comparison
+from perfmodel.workload import load_workload
+
+
+@pytest.fixture(scope="module")
+def found() -> Comparison:
+    designs = [composed(name) for name in ("default", "hybrid", "smartnic")]
+    workload = load_workload("criteo-kaggle")
+    machine = cluster("dgx-a100-80gb")
+    return compare_designs(workload, machine, designs, batch=4096, train=False, rate_per_s=1e5)
+
+
+def test_latency_is_drawn_up_to_what_each_design_serves(found: Comparison) -> None:
+    """A SmartNIC makes no sense among devices that links join, so it has no curve."""
+    axes = found.latency_figure().axes[0]
+    drawn = {str(line.get_label()): line.get_xdata() for line in axes.lines}
+    assert set(drawn) == {"default", "hybrid"}
+    for row in found.rows[:2]:
+        assert row.samples_per_s is not None
+        most = float(max(drawn[row.design])) * 1e6
+        assert 0.8 * row.samples_per_s < most < row.samples_per_s
+
+
+def test_a_rate_beyond_that_is_unstable(found: Comparison) -> None:
+    row = found.rows[0]
+    assert row.samples_per_s is not None
+    load = row.latency(1.01 * row.samples_per_s)
+    assert load is not None
+    assert load.p99_us is None
+    assert "unstable" in load.note
+
+
+def test_latency_at_the_rate_that_was_asked_for_stands_in_the_row(found: Comparison) -> None:
+    assert found.rows[0].load == found.rows[0].latency(1e5)
+    assert found.rows[2].load is None
+    assert found.rows[2].latency(1e5) is None
