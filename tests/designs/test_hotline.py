@@ -100,10 +100,11 @@ def test_gathering_is_beside_the_step_and_no_work_of_the_device() -> None:
 
 
 def test_without_reuse_nothing_is_gained() -> None:
+    """But what rows gain that are written beside the next step, with or without reuse."""
     plain = start(0.0)
     hybrid = predicted(Hybrid(), plain)
     assert predicted(Fae(hot_mib=10), plain).step_us == pytest.approx(hybrid.step_us, rel=1e-3)
-    assert predicted(Hotline(hot_mib=10), plain).step_us > 0.98 * hybrid.step_us
+    assert predicted(Hotline(hot_mib=10), plain).step_us > 0.95 * hybrid.step_us
     assert popular(plain, 10 * MIB).popular_frac < 1e-6
 
 
@@ -120,7 +121,7 @@ def test_the_gain_rises_with_skew(design: Design) -> None:
 def test_the_gain_fades_where_dense_work_dominates(design: Design) -> None:
     gains = [
         predicted(Hybrid(), start(top=width)).step_us / predicted(design, start(top=width)).step_us
-        for width in (64, 4_096, 16_384)
+        for width in (4_096, 8_192, 16_384)
     ]
     assert gains[0] > gains[1] > gains[2] > 1
     assert gains[2] < 1.2
