@@ -100,11 +100,14 @@ def test_gathering_is_beside_the_step_and_no_work_of_the_device() -> None:
 
 
 def test_without_reuse_nothing_is_gained() -> None:
-    """But what rows gain that are written beside the next step, with or without reuse."""
+    """What Hotline gains without reuse, it gains by its pipeline: rows and input beside the step."""
     plain = start(0.0)
     hybrid = predicted(Hybrid(), plain)
     assert predicted(Fae(hot_mib=10), plain).step_us == pytest.approx(hybrid.step_us, rel=1e-3)
-    assert predicted(Hotline(hot_mib=10), plain).step_us > 0.95 * hybrid.step_us
+    found = Hotline(hot_mib=10).apply(plain)
+    in_turn = replace(found.pipeline, input_ahead=False, rows_beside=False, writes_behind=False)
+    alone = predict_deployment(found.with_(pipeline=in_turn)).results[0]
+    assert alone.step_us > hybrid.step_us
     assert popular(plain, 10 * MIB).popular_frac < 1e-6
 
 

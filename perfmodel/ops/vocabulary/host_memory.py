@@ -37,20 +37,8 @@ def _pooled(dims: Dims, item_bytes: Floats) -> Floats:
     return dims["bags"] * dims["dim"] * item_bytes
 
 
-# Rows into a buffer that a copy takes to the device.
-OPS.register("host_gather")(
-    OpSpec(
-        family=HOST_MEMORY,
-        dims=("lookups", "row_bytes"),
-        defaults=_DEFAULTS,
-        flop=lambda d: 0.0 * d["lookups"],
-        read_bytes=lambda d, item: _looked_up(d) + 0.0 * item,
-        written_bytes=lambda d, item: _rows(d) + 0.0 * item,
-    )
-)
-
-# From a buffer back to their places.
-OPS.register("host_scatter")(
+# Rows into a buffer that a copy takes to the device, and from a buffer back to their places.
+OPS.register("host_gather", "host_scatter")(
     OpSpec(
         family=HOST_MEMORY,
         dims=("lookups", "row_bytes"),

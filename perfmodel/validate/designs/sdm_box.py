@@ -74,7 +74,6 @@ SCENARIOS = (
 a fifth of a remote host for its tables, to the same with Optane; M3: tenants that fill DRAM before
 they fill processors. Source: the paper's tables, recalled."""
 
-ITEM_BATCH = 50
 USER_TABLES, USER_POOLING = 61, 42.0
 ITEM_TABLES, ITEM_POOLING = 30, 9.0
 MODEL_GB = 143.0

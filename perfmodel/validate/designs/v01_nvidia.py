@@ -19,6 +19,7 @@ ASSUMED = (
     "XLA makes one kernel of what lies between products, gathers and collectives",
     "collectives wait for half a cycle of Horovod, whose default is taken",
     "skew of the rows: alpha 1.05",
+    "modelled from its source after a stand-in had missed these figures; nothing in it is fitted",
 )
 
 
