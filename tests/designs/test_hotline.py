@@ -100,7 +100,7 @@ def test_gathering_is_beside_the_step_and_no_work_of_the_device() -> None:
 
 
 def test_without_reuse_nothing_is_gained() -> None:
-    """What Hotline gains without reuse, it gains by its pipeline: rows and input beside the step."""
+    """Hotline gains by its pipeline alone then: rows and input beside the step."""
     plain = start(0.0)
     hybrid = predicted(Hybrid(), plain)
     assert predicted(Fae(hot_mib=10), plain).step_us == pytest.approx(hybrid.step_us, rel=1e-3)
