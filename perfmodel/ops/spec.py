@@ -37,6 +37,8 @@ class OpSpec:
     flop: Work
     read_bytes: Bytes
     written_bytes: Bytes
+    size: Work | None = None
+    """Elements that are worked through; None where there is no such number."""
     one_of: tuple[tuple[str, ...], ...] = ()
     """Groups of dims with defaults, of each of which a row must hold one."""
     directions: tuple[str, ...] = ("fwd",)

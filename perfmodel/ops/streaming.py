@@ -52,6 +52,7 @@ def streaming(
         family=family,
         dims=dims,
         defaults=defaults,
+        size=size,
         flop=lambda d: times(flop, d) * size(d),
         read_bytes=lambda d, item: (
             item * times(reads, d) * size(d) + times(read_index_bytes, d) + 0.0 * size(d)

@@ -71,7 +71,7 @@ def test_bytes_that_no_cache_holds_come_from_memory() -> None:
     device = _with(
         alone__vector={**FREE, "floor_us": 0.05, "cold_gb_per_s": 10.0, "element_ns": 1e-4}
     )
-    found = _us("vector", device, op="copy", elements=2_500_000, timing=ALONE, cold=1)
+    found = _us("vector", device, op="copy", elements=5_000_000, timing=ALONE, cold=1)
     assert found == pytest.approx(2000, rel=0.02)
 
 

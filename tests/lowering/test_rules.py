@@ -62,7 +62,7 @@ X = T((8, 32))
         ("aten::_softmax_backward_data", (X, X, -1, 6), "softmax.bwd rows=8 cols=32"),
         ("aten::native_layer_norm", (X, (32,), T((32,))), "layer_norm rows=8 cols=32"),
         ("aten::cudnn_batch_norm", (T((2, 3, 4, 4)),), "batch_norm rows=32 cols=3"),
-        ("aten::copy_", (X, X, False), "copy elements=256"),
+        ("aten::copy_", (X, X, False), "copy elements=512"),
         ("aten::copy_", (X, T((8, 32), strides=(1, 8)), False), "transpose_copy rows=32 cols=8"),
         (
             "aten::copy_",

@@ -45,7 +45,7 @@ def work(record: dict[str, object]) -> tuple[float, float, float]:
         ({"op": "softmax", "rows": 2, "cols": 3, "direction": "bwd"}, (24, 48, 24)),
         ({"op": "layer_norm", "rows": 2, "cols": 3}, (48, 24 + 24, 24)),
         ({"op": "batch_norm", "rows": 2, "cols": 3}, (48, 24, 24)),
-        ({"op": "copy", "elements": 10, "dtype": "bf16"}, (0, 20, 20)),
+        ({"op": "copy", "elements": 20, "dtype": "bf16"}, (0, 20, 20)),
         ({"op": "cat", "rows": 2, "cols": 3, "tensors": 5}, (0, 120, 120)),
         ({"op": "index_select", "rows": 2, "cols": 3}, (0, 24 + 16, 24)),
         ({"op": "index_add", "rows": 2, "cols": 3}, (6, 48 + 16, 24)),

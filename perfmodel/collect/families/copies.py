@@ -1,4 +1,7 @@
-"""Copies: within the device, and between host and device from pinned and pageable memory."""
+"""Copies: within the device, and between host and device from pinned and pageable memory.
+
+`elements` of a `copy` are the values that it moves, read and written: twice those it copies.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ RANGES = {"elements": (1, 200_000_000)}
 DLRM_LIKE = (2048 * 512, 2048 * 8 * 100, 4096 * 13, 1)
 TRANSFERS = ("copy_h2d", "copy_d2h")
 VARIANTS = ("pinned", "pageable")
+_MOVED = {"copy": 2}
+"""How often an op's `elements` count each value; once where not named."""
 
 
 def copy_cases(scope: Scope) -> Iterator[Case]:
@@ -27,12 +32,13 @@ def copy_cases(scope: Scope) -> Iterator[Case]:
         for op, variant in kinds:
             size = 2 * DTYPE_BYTES["fp32"] * dims["elements"]
             if size <= scope.max_bytes:
-                yield Case(op, "fp32", dict(dims), variant=variant, size_bytes=size)
+                own = {"elements": _MOVED.get(op, 1) * dims["elements"]}
+                yield Case(op, "fp32", own, variant=variant, size_bytes=size)
 
 
 def prepare_copy(backend: Backend, case: Case) -> Prepared:
     """One `copy_` between two tensors that exist already."""
-    shape = (case.dim("elements"),)
+    shape = (case.dim("elements") // _MOVED.get(case.op, 1),)
     device = random(backend, shape, case.dtype)
     if case.op not in TRANSFERS:
         other = random(backend, shape, case.dtype)

@@ -10,7 +10,7 @@ from perfmodel.kernels.cpu.call import MEMORY_PARAMETERS, PAGE_BYTES, Call, slow
 from perfmodel.kernels.cpu.family import CpuFamily
 from perfmodel.kernels.cpu.parameters import Parameter
 from perfmodel.kernels.model import KERNELS
-from perfmodel.ops.spec import OPS, Dims, Floats
+from perfmodel.ops.spec import OPS, Floats
 
 VECTOR_ELEMENTS = 16.0
 """fp32 elements of the widest vectors."""
@@ -40,7 +40,8 @@ def streaming_terms(call: Call) -> Mapping[str, Floats]:
     """Elements and rows on their threads, against the bytes; first touches of a large result."""
     values, dims = call.values, call.dims
     spec = OPS[call.op]
-    elements = _elements(dims)
+    assert spec.size is not None
+    elements = spec.size(dims)
     threads = call.threads(elements)
     share = values["parallel_frac"]
     speed_up = 1 / (1 - share + share / threads)
@@ -77,12 +78,6 @@ def _walks(call: Call) -> Floats:
     table_pages = np.ceil(dims["hash_size"] * dims["cols"] * call.item_bytes / PAGE_BYTES)
     pages = np.maximum(np.minimum(dims["rows"], table_pages), 1.0)
     return dims["rows"] * np.maximum(1 - KNOWN_PAGES / pages, 0.0)
-
-
-def _elements(dims: Dims) -> Floats:
-    if "elements" in dims:
-        return dims["elements"] * dims.get("tensors", 1.0)
-    return dims["rows"] * dims["cols"] * dims.get("tensors", 1.0)
 
 
 KERNELS.register("cpu/vector/heuristic")(CpuFamily("vector", STREAMING, streaming_terms))

@@ -28,7 +28,7 @@ def copied(target: Tensor, source: Tensor, *, non_blocking: bool = False) -> Seq
     if TRANSPOSED in (layout(source), layout(target)) and layout(source) != layout(target):
         rows, cols = _matrix(source if layout(source) == TRANSPOSED else target)
         return (Piece("transpose_copy", {"rows": rows, "cols": cols}, target.dtype),)
-    dims = {"elements": float(elements)}
+    dims = {"elements": 2.0 * elements}
     if is_strided([target, source], target.shape):
         dims["strided"] = 1.0
     return (Piece("copy", dims, target.dtype),)

@@ -25,7 +25,12 @@ def _all_tensors(dims: Dims) -> Floats:
     return rows_cols(dims) * dims["tensors"]
 
 
-OPS.register("copy")(streaming(elements, ("elements",), flop=0.0, defaults=STRIDED))
+def _copied(dims: Dims) -> Floats:
+    """`elements` of a copy are the values that it moves: those it reads and those it writes."""
+    return elements(dims) / 2.0
+
+
+OPS.register("copy")(streaming(_copied, ("elements",), flop=0.0, defaults=STRIDED))
 OPS.register("transpose_copy")(streaming(rows_cols, ROWS_COLS, flop=0.0))
 
 # `tensors` of `rows x cols` each become, or come from, one of `rows x (cols * tensors)`; `largest`
