@@ -23,6 +23,8 @@ class Neo:
     data-parallel, row-wise within a node); `as_deployed` keeps the layout, such as a plan's.
     `rows` are stored, and pooled rows sent (`wire`, both ways), in 16 bits. Tables beyond device
     memory lie in the hosts', behind a 32-way cache with at most `cache_frac` of their rows.
+    `own_groups`: a process group each for keys, pooled rows and dense gradients; TorchRec has one
+    for all, and one for keys as an option (github.com/meta-pytorch/torchrec, pull request 812).
     Source: Mudigere et al., Neo (ISCA 2022); formats and cache as recalled; the share is FBGEMM's
     default.
     """
@@ -33,6 +35,7 @@ class Neo:
     cache_frac: float = 0.2
     input_ahead: bool = True
     rows_ahead: bool = True
+    own_groups: bool = False
 
     def __post_init__(self) -> None:
         if self.sharding not in SHARDINGS:
@@ -60,5 +63,6 @@ class Neo:
             found.pipeline,
             input_ahead=self.input_ahead,
             rows_ahead=self.rows_ahead and has_slow,
+            own_groups=self.own_groups,
         )
         return found.with_(pipeline=pipeline)

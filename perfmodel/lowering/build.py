@@ -76,6 +76,8 @@ class _Walk:
         """Process groups that are called by an address, in order of use."""
         self.issuing: dict[str, str] = {}
         """Per thread, the stream of its last kernel."""
+        self.communicating: set[str] = set()
+        """Streams of collectives."""
         self.in_graph: str | None = None
 
     def step(self, name: int, tops: list[int], pieces: list[list[int]]) -> tuple[int, int]:
@@ -185,6 +187,7 @@ class _Walk:
             self.draft.edge(producer, node, EdgeKind.EVENT_WAIT)
         self.last[stream] = self.of_op[owner] = node
         if found.kind == "collective":
+            self.communicating.add(stream)
             self.draft.process_groups[node] = self._group(op.attributes)
         if found.kind == "kernel":
             self.issuing[op.thread] = stream
@@ -202,16 +205,19 @@ class _Walk:
         """Operations on other streams whose results the op `owner` reads, or that a profile shows
         it to wait for.
 
-        A collective waits for all that the stream it was issued on was given before it. Where
-        neither is known, everything behind a collective waits for it, but for a pipeline's copies.
+        A collective waits for all that the stream it was issued on was given before it; where that
+        is not known, for all kernels, but not for a pipeline's copies or other process groups.
+        Where nothing is known, everything waits for all streams, but for a pipeline's copies.
         """
-        if self.needs is None and stream.endswith(COPY_STREAM):
-            return
-        if self.needs is None or (kind == "collective" and self.lowered.graph.waits is None):
-            yield from (node for name, node in self.last.items() if name != stream)
+        if self.needs is None:
+            if not stream.endswith(COPY_STREAM):
+                yield from (node for name, node in self.last.items() if name != stream)
             return
         own = self.draft.resource_of(stream)
-        if kind == "collective":
+        if kind == "collective" and self.lowered.graph.waits is None:
+            apart = {stream, f"gpu0/{COPY_STREAM}", *self.communicating}
+            yield from (node for name, node in self.last.items() if name not in apart)
+        elif kind == "collective":
             issuing = self.issuing.get(self.lowered.graph.ops[owner].thread, _ISSUING)
             if issuing != stream and issuing in self.last:
                 yield self.last[issuing]

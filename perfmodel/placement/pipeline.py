@@ -32,6 +32,8 @@ class Pipeline:
     brought and distributed beside the step. `rows_ahead`: rows that the next step needs from a
     slower tier are fetched beside this step; `rows_beside`: those of a later micro-batch beside the
     ones before it. `writes_behind`: rows go back to the slower tier beside the next step.
+    `own_groups`: keys, pooled rows and dense gradients each have a process group, so that they
+    share wires but do not wait for one another; else all are of one group, one after the other.
     """
 
     micro_batches: tuple[MicroBatch, ...] = (MicroBatch(),)
@@ -39,6 +41,7 @@ class Pipeline:
     rows_ahead: bool = False
     rows_beside: bool = False
     writes_behind: bool = False
+    own_groups: bool = False
 
     def __post_init__(self) -> None:
         total = sum(each.samples_frac for each in self.micro_batches)

@@ -65,6 +65,27 @@ def test_a_copy_waits_for_the_kernels_before_it_unless_a_pipeline_sends_it() -> 
     assert step_us(RELU, apart, kernel_us=100) == pytest.approx([issued + 100 + wait])
 
 
+def test_a_collective_waits_for_kernels_but_not_for_other_groups_or_copies_ahead() -> None:
+    there, here = Tensor((8, 32), device="cpu"), Tensor((8, 32), device="cuda:0")
+    ahead = Op("aten::copy_", (here, there, True), attributes={"pipeline": "prefetch"})
+    about = {"collective": "all_reduce", "group_size": "8", "in_elements": "256", "dtype": "fp32"}
+    first = Op("c10d::allreduce_", ((X,),), attributes={**about, "process_group": "0"})
+    other = replace(first, attributes={**first.attributes, "stream": "comm keys"})
+    ops = (RELU, ahead, first, other)
+    lowered = lower(OpGraph(ops, np.array([[0, 2]])), "cuda")
+    graph = execution_graph(lowered, np.full(len(lowered), 10.0), profile()).graph
+    edges, resource = graph.edges_, graph.nodes_.resource
+    waits = np.flatnonzero(edges.kind == EdgeKind.EVENT_WAIT)
+    found = {
+        (graph.resources[resource[edges.source[at]]], graph.resources[resource[edges.target[at]]])
+        for at in waits.tolist()
+    }
+    assert found == {
+        ("0/gpu0/compute", "0/gpu0/comm"),
+        ("0/gpu0/compute", "0/gpu0/comm keys"),
+    }
+
+
 def test_the_host_does_not_wait_at_the_end_of_a_step() -> None:
     first = 1 + 2 + 4 + LAUNCH + 100 + LAG_US[EdgeKind.HOST_SYNC]
     steps = step_us(RELU, replace(RELU, step=1), replace(RELU, step=2), kernel_us=100)

@@ -1,5 +1,7 @@
 """A placement and a pipeline as ops: the step of TorchRec, tables beside device memory."""
 
+from dataclasses import replace
+
 import pytest
 
 from perfmodel.lowering import lower
@@ -43,6 +45,29 @@ def test_the_host_pools_what_lies_in_its_memory(ranks: int) -> None:
     own = 4 // ranks
     assert pooled.dims["bags"] == applied.dims["bags"] == own * workload.batch
     assert pooled.dims["row_bytes"] == 4 * workload.dim
+
+
+def test_process_groups_of_their_own_have_a_stream_each() -> None:
+    workload = torchrec(implementation__prefetch=True)
+    placement = placement_of(plan(workload, 4), workload)
+
+    def streams(pipeline: Pipeline) -> dict[str, set[str]]:
+        ops = op_graph(workload, ranks=4, placement=placement, pipeline=pipeline).ops
+        found: dict[str, set[str]] = {}
+        for op in ops:
+            if "process_group" in op.attributes:
+                kind = op.attributes.get("pipeline", op.attributes["collective"])
+                found.setdefault(kind, set()).add(op.attributes.get("stream", "comm"))
+        return found
+
+    together = Pipeline(input_ahead=True)
+    assert set().union(*streams(together).values()) == {"comm"}
+    apart = streams(replace(together, own_groups=True))
+    assert apart == {
+        "distribute": {"comm keys"},
+        "all_to_all": {"comm"},
+        "all_reduce": {"comm dense"},
+    }
 
 
 def test_micro_batches_share_the_samples_out() -> None:

@@ -10,7 +10,7 @@ from perfmodel.ops.storage import item_bytes
 from perfmodel.workload.eager.creation import copy, to_dtype
 from perfmodel.workload.eager.recorder import Recorder, contiguous
 from perfmodel.workload.eager.views import as_strided
-from perfmodel.workload.parts.exchange import all_reduce
+from perfmodel.workload.parts.exchange import GROUP, all_reduce
 
 FIRST_BUCKET_BYTES = 1 << 20
 """The first all-reduce starts early.
@@ -27,6 +27,7 @@ class Reducer:
     parameters: Sequence[Tensor]
     ranks: int
     bucket_bytes: int
+    group: str = GROUP
     left: int = 0
     held: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     buckets: list[tuple[Tensor, list[tuple[Tensor, Tensor]]]] = field(default_factory=list)
@@ -43,7 +44,7 @@ class Reducer:
         elements = sum(held.elements for _, held in self.held)
         if elements * item_bytes([gradient.dtype])[0] >= limit or not self.left:
             bucket = r.tensor((elements,), gradient.dtype)
-            all_reduce(r, bucket, self.ranks)
+            all_reduce(r, bucket, self.ranks, group=self.group)
             self.buckets.append((bucket, self.held))
             self.held = []
 

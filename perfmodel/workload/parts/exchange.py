@@ -8,9 +8,17 @@ from perfmodel.graph.ops import Argument, Tensor
 from perfmodel.workload.autograd.tape import Gradients, Node, rule, track
 from perfmodel.workload.eager.recorder import TYPE_CODES, Recorder
 from perfmodel.workload.eager.views import view
+from perfmodel.workload.run import Run
 
 GROUP = "0"
+KEYS, DENSE = "keys", "dense"
+"""Process groups of a pipeline's `own_groups`."""
 NO_TIMEOUT = -1
+
+
+def group_of(run: Run, name: str) -> str:
+    """The process group of `KEYS` or `DENSE`."""
+    return name if run.pipeline is not None and run.pipeline.own_groups else GROUP
 
 
 def collective(r: Recorder, about: dict[str, str], *arguments: Argument) -> None:
@@ -30,7 +38,9 @@ def described(
 ) -> dict[str, str]:
     """A collective's attributes: kind, group, elements sent and received, and how they split.
 
-    `nodes`: over so many the ranks are spread, where they do not fill them one by one.
+    `nodes`: over so many the ranks are spread, where they do not fill them one by one. Collectives
+    of one group run one after the other, on its stream.
+    Source: github.com/meta-pytorch/torchrec, pull request 4708.
     """
     about = {
         "collective": kind,
@@ -40,6 +50,8 @@ def described(
         "in_elements": str(sent.elements),
         "out_elements": str(received.elements),
     }
+    if group != GROUP:
+        about["stream"] = f"comm {group}"
     if nodes is not None:
         about["nodes"] = str(nodes)
     if splits is not None:
@@ -81,13 +93,15 @@ def all_to_all_call(
     r.end(None, about=about)
 
 
-def all_reduce(r: Recorder, bucket: Tensor, ranks: int, *, in_network: bool = False) -> None:
+def all_reduce(
+    r: Recorder, bucket: Tensor, ranks: int, *, in_network: bool = False, group: str = GROUP
+) -> None:
     """The sum over all ranks, into `bucket`; it goes on beside what follows.
 
     `in_network`: switches of the network may add up.
     """
     r.begin("c10d::allreduce_", (bucket,), None, None, None, True, NO_TIMEOUT)
-    about = described("all_reduce", bucket, bucket, ranks)
+    about = described("all_reduce", bucket, bucket, ranks, group=group)
     if in_network:
         about["in_network"] = "1"
     collective(r, about, bucket)

@@ -9,7 +9,7 @@ from perfmodel.workload.eager.creation import to_device, to_dtype
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.parts.adapter import adapter_use
 from perfmodel.workload.parts.adapter_ops import asked_of_others
-from perfmodel.workload.parts.exchange import all_to_all_call
+from perfmodel.workload.parts.exchange import KEYS, all_to_all_call, group_of
 from perfmodel.workload.parts.fused import total_lookups
 from perfmodel.workload.parts.gpu import sent
 from perfmodel.workload.run import Run
@@ -51,7 +51,8 @@ def announced(r: Recorder, run: Run, local: Jagged) -> tuple[Jagged, Tensor]:
         sizes = (3 * run.ranks,)
         given, got = r.tensor(sizes, "int64"), r.tensor(sizes, "int64")
         one = [3] * run.ranks
-        all_to_all_call(r, given, got, one, one, is_async=True)
+        group = group_of(run, KEYS)
+        all_to_all_call(r, given, got, one, one, is_async=True, group=group)
     return ordered, got
 
 
@@ -71,7 +72,8 @@ def exchanged(r: Recorder, run: Run, ordered: Jagged, splits: Tensor) -> Jagged:
             theirs = [to.shape[0] // run.ranks] * run.ranks
             if to is got.values:
                 theirs = _values_received(run, theirs)
-            all_to_all_call(r, sent_, to, own, theirs, is_async=True)
+            group = group_of(run, KEYS)
+            all_to_all_call(r, sent_, to, own, theirs, is_async=True, group=group)
     return got
 
 

@@ -9,7 +9,7 @@ from perfmodel.workload.autograd.engine import backward
 from perfmodel.workload.eager.optimizers import optimizer_step
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.parts.data_parallel import Reducer
-from perfmodel.workload.parts.exchange import all_reduce
+from perfmodel.workload.parts.exchange import DENSE, all_reduce, group_of
 from perfmodel.workload.run import Run
 
 NAMES = {"sgd": "SGD", "adagrad": "Adagrad", "adam": "Adam"}
@@ -41,7 +41,7 @@ def learn(
     dense = [parameter for module in given for parameter in module]
     with r.during(BACKWARD):
         for weight in replicated:
-            all_reduce(r, r.tensor(weight.shape), run.ranks)
+            all_reduce(r, r.tensor(weight.shape), run.ranks, group=group_of(run, DENSE))
     with r.during(OPTIMIZER):
         with r.label(label):
             gradients = [found[parameter.tensor_id] for parameter in dense]
@@ -57,7 +57,8 @@ def _backward(
     if not wrapped:
         return backward(r, loss)
     bucket_bytes = run.workload.implementation.ddp_bucket_bytes
-    reducers = [Reducer(module, run.ranks, bucket_bytes) for module in modules]
+    group = group_of(run, DENSE)
+    reducers = [Reducer(module, run.ranks, bucket_bytes, group) for module in modules]
     owner = {x.tensor_id: reducer for reducer in reducers for x in reducer.parameters}
 
     def arrived(r: Recorder, parameter: Tensor, gradient: Tensor) -> None:
