@@ -122,7 +122,7 @@ def compare(
 
     names = _names(designs)
     own = _of_designs(settings or [], names)
-    chosen = with_default([composed(name, own) for name in names])
+    asked = [composed(name, own) for name in names]
     model, machine = _workload(workload, settings or []), _machine(hardware, nodes, settings or [])
     placement = None
     if plan is not None:
@@ -133,7 +133,7 @@ def compare(
         found = compare_designs(
             model,
             machine,
-            chosen,
+            with_default(asked, model),
             batch=batch,
             train=not inference,
             rate_per_s=rate,

@@ -11,8 +11,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from perfmodel.designs.deployment import DESIGNS, Deployment, Design
 from perfmodel.errors import UsageError, WorkloadError
 
-DEFAULT, PLUS = "default", "+"
-"""The deployment as the workload's own settings make it; what joins designs."""
+DEFAULT, OWN, PLUS = "default", "own", "+"
+"""The deployment as the workload's settings make it, in the software that all designs share; the
+workload in its own software, which knows no designs; what joins designs."""
+UNDESIGNED = (DEFAULT, OWN)
 Settings = Mapping[str, Mapping[str, Any]]
 """Design to field to value."""
 
@@ -79,9 +81,10 @@ def composed(text: str, settings: Settings | None = None) -> Composed:
     names = [name.strip() for name in text.split(PLUS)]
     if len(set(names)) != len(names):
         raise UsageError(f"designs {text!r}: one of them comes twice")
-    if DEFAULT in names and len(names) > 1:
-        raise UsageError(f"designs {text!r}: {DEFAULT} is no design to combine with others")
-    chosen = [name for name in names if name != DEFAULT]
+    for name in UNDESIGNED:
+        if name in names and len(names) > 1:
+            raise UsageError(f"designs {text!r}: {name} is no design to combine with others")
+    chosen = [name for name in names if name not in UNDESIGNED]
     made = tuple(_made(name, (settings or {}).get(name, {})) for name in chosen)
     return Composed(text, made)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from perfmodel.errors import WorkloadError
-from perfmodel.hardware import Cluster, Node
+from perfmodel.hardware import Cluster, Device, Node
 from perfmodel.memory.use import CONTEXT_BYTES
 from perfmodel.ops.stored_rows import CPU_ALIGNMENT_BYTES, GPU_ALIGNMENT_BYTES, row_bytes
 from perfmodel.placement import Placement, TablePlacement
@@ -107,6 +107,12 @@ def tier_use(
         for tier in (HOST, STORAGE, NIC)
     )
     return (device, *(use for use in others if use.total_bytes))
+
+
+def device_use(tables_bytes: float, other_bytes: float, device: Device) -> TierUse:
+    """Of device memory alone, where tables of `tables_bytes` are all that a placement has."""
+    tier = DRAM if device.target == "cpu" else HBM
+    return TierUse(tier, tables_bytes, 0.0, other_bytes, device.hbm_bytes, device.name)
 
 
 def with_activations(uses: Sequence[TierUse], other_bytes: float) -> tuple[TierUse, ...]:

@@ -6,19 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.composed import DEFAULT, Composed
+from perfmodel.designs.composed import DEFAULT, OWN, Composed
 from perfmodel.economics import Activity, Prices, running
 from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import Cluster
+from perfmodel.memory.tiers import device_use
 from perfmodel.placement import Placement
 from perfmodel.prediction.comparison import Compared, Comparison
 from perfmodel.prediction.deployment import predict_deployment
-from perfmodel.prediction.types import Result
+from perfmodel.prediction.types import Prediction, Result
+from perfmodel.prediction.workload import predict_workload
 from perfmodel.units import US_PER_S
 from perfmodel.workload import Workload
 
 BUSY_HOST_FRAC = 0.5
 """Assumed: of a host's cores, at work while its devices are."""
+_DEPLOYED = ("torchrec", "tiered")
+"""Implementations that designs' software equals where nothing is edited."""
 
 
 def compare_designs(
@@ -64,7 +68,8 @@ def _compared(
 ) -> Compared:
     try:
         deployment = design.apply(start)
-        found = predict_deployment(deployment, overheads=overheads)
+        predicted = _in_own_software if design.text == OWN else predict_deployment
+        found = predicted(deployment, overheads=overheads)
     except PerfmodelError as error:
         return Compared(design.text, why_not=str(error))
     result = found.results[0]
@@ -73,6 +78,22 @@ def _compared(
     bill = running(deployment.machine, prices).economics(rate, activity_of(result, deployment))
     row = Compared(design.text, deployment, result, bill, None, notes)
     return row if rate_per_s is None else replace(row, load=row.latency(rate_per_s))
+
+
+def _in_own_software(deployment: Deployment, *, overheads: str | None) -> Prediction:
+    found = predict_workload(
+        deployment.workload,
+        hardware=[deployment.machine],
+        batch=deployment.batch,
+        train=deployment.train,
+        overheads=overheads,
+    )
+    result = found.results[0]
+    memory = result.memory or {}
+    tables_bytes = memory["tables_bytes"]
+    device = deployment.machine.node.device
+    use = device_use(tables_bytes, memory["total_bytes"] - tables_bytes, device)
+    return replace(found, results=[replace(result, memory=memory | {"tiers": [use.to_dict()]})])
 
 
 def activity_of(result: Result, deployment: Deployment) -> Activity:
@@ -89,8 +110,11 @@ def activity_of(result: Result, deployment: Deployment) -> Activity:
     )
 
 
-def with_default(designs: Sequence[Composed]) -> tuple[Composed, ...]:
-    """`designs`, the deployment as it is before them unless it is among them."""
-    if any(design.text == DEFAULT for design in designs):
-        return tuple(designs)
-    return (Composed(DEFAULT, ()), *designs)
+def with_default(designs: Sequence[Composed], workload: Workload) -> tuple[Composed, ...]:
+    """`designs`, after the deployment before them; and after `own`, the workload in its own
+    software, where that is not what designs edit. Neither twice."""
+    first = [DEFAULT]
+    if workload.implementation.name not in _DEPLOYED:
+        first.append(OWN)
+    asked = {design.text for design in designs}
+    return (*(Composed(name, ()) for name in first if name not in asked), *designs)

@@ -6,7 +6,8 @@ import pytest
 
 from perfmodel.designs.composed import composed
 from perfmodel.hardware import cluster
-from perfmodel.prediction.compare import compare_designs
+from perfmodel.prediction import predict_workload
+from perfmodel.prediction.compare import compare_designs, with_default
 from perfmodel.prediction.comparison import Comparison
 from perfmodel.workload import load_workload
 
@@ -43,3 +44,24 @@ def test_latency_at_the_rate_that_was_asked_for_stands_in_the_row(found: Compari
     assert found.rows[0].load == found.rows[0].latency(1e5)
     assert found.rows[2].load is None
     assert found.rows[2].latency(1e5) is None
+
+
+def test_software_that_designs_do_not_edit_has_a_row_of_its_own() -> None:
+    """HugeCTR's graph of fused kernels is far ahead of TorchRec's eager step."""
+    workload = load_workload("dlrm-mlperf")
+    machine = cluster("dgx-a100-80gb")
+    rows = compare_designs(workload, machine, with_default([], workload)).rows
+    assert [row.design for row in rows] == ["default", "own"]
+    default, own = (row.result for row in rows)
+    assert own is not None
+    assert default is not None
+    assert own.step_us == predict_workload(workload, hardware=[machine]).results[0].step_us
+    assert own.step_us < default.step_us / 2
+    assert 13.0 < rows[1].memory_gb["hbm"] < 20.0
+
+
+def test_torchrecs_own_step_is_the_default() -> None:
+    workload = load_workload("neo-a")
+    asked = [composed("own"), composed("neo")]
+    assert [each.text for each in with_default(asked[1:], workload)] == ["default", "neo"]
+    assert [each.text for each in with_default(asked, workload)] == ["default", "own", "neo"]
