@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from perfmodel.attribution.device import DeviceWork
 from perfmodel.attribution.intervals import union_length
 from perfmodel.graph.kinds import Scope
-from perfmodel.timeline.schedule import Timeline
-from perfmodel.trace.columns import Ints, Mask
+from perfmodel.trace.columns import Mask
 
 
 @dataclass(frozen=True)
@@ -25,19 +25,16 @@ class Accounting:
     kernel_sum_us: float
 
 
-def account(
-    timeline: Timeline, device: tuple[Ints, Ints], low_us: float, high_us: float
-) -> Accounting:
-    """Account for the device operations of a timeline within [low_us, high_us].
+def account(device: DeviceWork, low_us: float, high_us: float) -> Accounting:
+    """Account for the operations of a device within [low_us, high_us].
 
-    `device` holds the first and last node of each (`ExecutionGraph.device_span`). Exposed
-    communication is the part of it during which nothing else runs on the device.
+    Exposed communication is the part of it during which nothing else runs on the device.
     """
-    first, last = device
-    start, end = timeline.start_us[first], timeline.end_us[last]
-    near = (end > low_us) & (start < high_us)
-    scope = timeline.graph.nodes_.scope[last][near]
-    start, end = start[near].clip(low_us, high_us), end[near].clip(low_us, high_us)
+    timeline = device.timeline
+    first, last = device.within(low_us, high_us)
+    scope = timeline.graph.nodes_.scope[last]
+    start = timeline.start_us[first].clip(low_us, high_us)
+    end = timeline.end_us[last].clip(low_us, high_us)
 
     def busy(chosen: Mask) -> float:
         return union_length(start[chosen], end[chosen])
@@ -45,7 +42,7 @@ def account(
     active = busy(scope >= 0)
     comm = busy(scope == Scope.COMM)
     exposed = active - busy(scope != Scope.COMM)
-    has_device = bool(len(last))
+    has_device = bool(len(device))
     return Accounting(
         step_us=high_us - low_us,
         gpu_active_us=active,

@@ -9,9 +9,10 @@ import numpy as np
 
 from perfmodel.attribution.accounting import Accounting, account
 from perfmodel.attribution.chains import Chains
-from perfmodel.attribution.idle import Gaps, idle_by_cause, idle_gaps, idle_pieces
+from perfmodel.attribution.device import DeviceWork
+from perfmodel.attribution.idle import idle_by_cause, idle_gaps, idle_pieces
 from perfmodel.attribution.path import Path, Walker, critical_path
-from perfmodel.attribution.steps import ranks_of
+from perfmodel.attribution.steps import ranks_of, step_bounds
 from perfmodel.attribution.straggler import Waiting, waiting
 from perfmodel.errors import UsageError
 from perfmodel.graph import build_graph
@@ -37,14 +38,21 @@ class StepBreakdown:
     overheads: dict[str, Any]
     """`{thread: {"raw" | "no_blocking": {type: {count, mean_us, median_us, total_us}}}}`."""
     critical_path_by_kind: dict[str, float]
-    critical_path: Path = field(repr=False)
-    gaps: Gaps = field(repr=False)
+    mark: int = field(repr=False)
+    """The row of `graph.marks` that it is."""
+    device: DeviceWork = field(repr=False)
     walker: Walker = field(repr=False)
 
     @property
+    def critical_path(self) -> Path:
+        """The chain that decided when the step ended, early to late, walked anew."""
+        return critical_path(self.device.timeline, self.mark, self.walker)
+
+    @property
     def idle(self) -> Path:
-        """The idle time piece by piece."""
-        return idle_pieces(self.gaps, self.walker)
+        """The idle time piece by piece, walked anew."""
+        bounds = step_bounds(self.device.timeline, self.mark)
+        return idle_pieces(idle_gaps(self.device, *bounds), self.walker)
 
 
 @dataclass(frozen=True)
@@ -158,21 +166,19 @@ def breakdown(trace: Trace, *, profiler_us_per_event: float = 0.0) -> Breakdown:
         rank.rank: measure(rank, links, profiler_us_per_event=profiler_us_per_event)
         for rank, links in zip(trace.ranks, trace.links, strict=True)
     }
-    devices = {rank: graph.device_span(rank) for rank in steps}
+    devices = {rank: DeviceWork.of(timeline, rank) for rank in steps}
     for mark, (rank, name) in enumerate(zip(marks.rank.tolist(), marks.name, strict=True)):
-        begun = float(timeline.end_us[marks.start[mark]])
-        over = float(timeline.end_us[marks.end[mark]])
-        path = critical_path(timeline, mark, walker)
-        gaps = idle_gaps(timeline, devices[rank], begun, over)
+        bounds = step_bounds(timeline, mark)
+        gaps = idle_gaps(devices[rank], *bounds)
         steps[rank].append(
             StepBreakdown(
                 name=name,
-                accounting=account(timeline, devices[rank], begun, over),
+                accounting=account(devices[rank], *bounds),
                 idle_by_cause=idle_by_cause(gaps, walker, chains, binding),
                 overheads=samples[rank].of_step(len(steps[rank])).table(),
-                critical_path_by_kind=path.by_cause(),
-                critical_path=path,
-                gaps=gaps,
+                critical_path_by_kind=critical_path(timeline, mark, walker).by_cause(),
+                mark=mark,
+                device=devices[rank],
                 walker=walker,
             )
         )

@@ -7,6 +7,7 @@ followed one another without a wait. Their causes are differences of running tot
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -99,8 +100,20 @@ class Chains:
 
         Runs are laid end to end on one axis, so that one search serves all of them.
         """
-        span = self.end_us.max() - self.start_us.min() + 1.0
-        axis = self.run_first * span + (self.end_us - self.start_us.min())
-        wanted = self.run_first[place] * span + (time_us - self.start_us.min())
-        found: Ints = np.searchsorted(axis, wanted, side="right")
+        begun_us, span_us = self._span
+        wanted = self.run_first[place] * span_us + (time_us - begun_us)
+        found: Ints = np.searchsorted(self._axis, wanted, side="right")
         return found
+
+    @cached_property
+    def _span(self) -> tuple[float, float]:
+        """When the first piece begins, and how far on the axis runs lie apart at least."""
+        begun_us = float(self.start_us.min())
+        return begun_us, float(self.end_us.max()) - begun_us + 1.0
+
+    @cached_property
+    def _axis(self) -> Floats:
+        """Per place, its end on the axis of all runs."""
+        begun_us, span_us = self._span
+        axis: Floats = self.run_first * span_us + (self.end_us - begun_us)
+        return axis

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.attribution.chains import Chains
+from perfmodel.attribution.device import DeviceWork
 from perfmodel.attribution.intervals import clip, gaps, union
 from perfmodel.attribution.path import ROUNDING_US, Path, PlainPiece, Walker
 from perfmodel.graph.kinds import Cause
 from perfmodel.timeline.binding import Binding
-from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.columns import NONE, Floats, Ints, Mask
 
 
@@ -35,19 +35,15 @@ class Gaps(NamedTuple):
         )
 
 
-def idle_gaps(timeline: Timeline, device: tuple[Ints, Ints], low_us: float, high_us: float) -> Gaps:
-    """When no operation of `device` (`ExecutionGraph.device_span`) ran in [low_us, high_us]."""
-    first, last = device
-    if not len(last):
-        return Gaps(np.zeros(0), np.zeros(0), first, np.zeros(0))
-    order = first[np.argsort(timeline.start_us[first], kind="stable")]
-    starts = timeline.start_us[order]
-    busy = union(*clip(timeline.start_us[first], timeline.end_us[last], low_us, high_us))
-    begun, over = gaps(busy, low_us, high_us)
-    following = np.searchsorted(starts, over, side="left")
-    return Gaps(
-        begun, over, np.append(order, NONE)[following], np.append(starts, high_us)[following]
-    )
+def idle_gaps(device: DeviceWork, low_us: float, high_us: float) -> Gaps:
+    """When no operation of a device ran in [low_us, high_us]; none without operations."""
+    if not len(device):
+        return Gaps(np.zeros(0), np.zeros(0), device.first, np.zeros(0))
+    first, last = device.within(low_us, high_us)
+    start_us, end_us = device.timeline.start_us[first], device.timeline.end_us[last]
+    begun, over = gaps(union(*clip(start_us, end_us, low_us, high_us)), low_us, high_us)
+    following, resumed = device.next(over)
+    return Gaps(begun, over, following, np.where(following >= 0, resumed, high_us))
 
 
 def idle_by_cause(

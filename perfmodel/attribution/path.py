@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias, overload
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.graph.kinds import CAUSE_OF_EDGE, LAUNCH_KINDS, Cause, EdgeKind, NodeKind
 from perfmodel.graph.lags import PLAUSIBLE_US
@@ -72,15 +73,15 @@ class Path(Sequence[Piece]):
 
 @dataclass(frozen=True)
 class Walker:
-    """The arrays of a timeline as lists, for many walks."""
+    """The arrays of a timeline as views whose items are plain numbers, for many walks."""
 
-    start: list[float]
-    end: list[float]
-    before: list[int]
-    edge: list[int]
-    cause: list[int]
-    kind: list[int]
-    lag: list[float]
+    start: Sequence[float]
+    end: Sequence[float]
+    before: Sequence[int]
+    edge: Sequence[int]
+    cause: Sequence[int]
+    kind: Sequence[int]
+    lag: Sequence[float]
     """Per node: the lag of the edge that decided."""
     unknown: int
     release: dict[int, int]
@@ -91,13 +92,13 @@ class Walker:
         binding = binding or bind(timeline)
         nodes = timeline.graph.nodes_
         return cls(
-            start=timeline.start_us.tolist(),
-            end=timeline.end_us.tolist(),
-            before=binding.node.tolist(),
-            edge=binding.kind.tolist(),
-            cause=nodes.cause.tolist(),
-            kind=nodes.kind.tolist(),
-            lag=binding.lag_us.tolist(),
+            start=_view(timeline.start_us),
+            end=_view(timeline.end_us),
+            before=_view(binding.node),
+            edge=_view(binding.kind),
+            cause=_view(nodes.cause),
+            kind=_view(nodes.kind),
+            lag=_view(binding.lag_us),
             unknown=int(timeline.graph.unknown),
             release=_causes_of_release(timeline, binding),
         )
@@ -148,6 +149,11 @@ class Walker:
             (node, kind, _CAUSES[kind], max(freed_us, stop_us), known),
         ]
         return [part for part in parts if part[3] < part[4]]
+
+
+def _view(column: NDArray[Any]) -> Sequence[Any]:
+    """A column without a copy: its items are Python's numbers, as those of a list."""
+    return np.ascontiguousarray(column).data
 
 
 def _causes_of_release(timeline: Timeline, binding: Binding) -> dict[int, int]:

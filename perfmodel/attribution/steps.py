@@ -18,6 +18,12 @@ def ranks_of(graph: ExecutionGraph) -> list[int]:
     return list(dict.fromkeys(graph.marks.rank.tolist()))
 
 
+def step_bounds(timeline: Timeline, mark: int) -> tuple[float, float]:
+    """When the step of a row of `graph.marks` begins and ends."""
+    marks = timeline.graph.marks
+    return float(timeline.end_us[marks.start[mark]]), float(timeline.end_us[marks.end[mark]])
+
+
 def by_rank(graph: ExecutionGraph, per_mark: Floats) -> Floats:
     """`[rank, step]` from one value per row of `graph.marks`."""
     return per_mark.reshape(len(ranks_of(graph)), -1)

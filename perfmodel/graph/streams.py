@@ -129,7 +129,7 @@ def occupancy_waits(rank: RankTrace, links: Links, delay_us: Floats) -> CrossEdg
 def _typical_duration_us(rank: RankTrace, links: Links) -> Floats:
     """Per device operation: the median duration of those of its name and grid."""
     rows = links.device_rows
-    like = rank.name[rows] * (len(rank.strings) + 1) + rank.grid[rows]
+    like = rank.name[rows].astype(np.int64) * (len(rank.strings) + 1) + rank.grid[rows]
     _, group = np.unique(like, return_inverse=True)
     order = np.lexsort((rank.duration_us[rows], group))
     first = np.searchsorted(group[order], np.arange(group.max(initial=-1) + 2))

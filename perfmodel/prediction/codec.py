@@ -143,7 +143,7 @@ class _Collective:
 def _collectives(trace: Trace, graph: ExecutionGraph) -> list[_Collective]:
     """Every collective on a device whose launch was recorded."""
     arrivals = np.zeros((0, 2), np.int64) if graph.arrivals is None else graph.arrivals
-    met = dict(arrivals.tolist())
+    met = dict(zip(*arrivals.T.tolist(), strict=True))
     of_rank = {
         rank.rank: (
             rank,

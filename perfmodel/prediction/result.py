@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.attribution.accounting import Accounting, account
+from perfmodel.attribution.device import DeviceWork
 from perfmodel.attribution.path import Path, Walker, critical_path
 from perfmodel.attribution.steps import by_rank, ranks_of, steady_steps, warmup_steps
 from perfmodel.attribution.straggler import waiting
@@ -107,7 +108,6 @@ def _rank(
     position: int,
 ) -> RankPrediction:
     graph = timeline.graph
-    device = graph.device_span(rank)
     marks = np.flatnonzero(graph.marks.rank == rank)
     warmup = warmup_steps(measured(graph))
     true_us = truth.step_us[marks] if truth is not None else None
@@ -121,27 +121,26 @@ def _rank(
         )
         for i, mark in enumerate(marks)
     ]
-    figures = _medians(timeline, device, marks[steady])
+    figures = _medians(timeline, rank, marks[steady])
     return RankPrediction(
         rank=rank,
         step_us=float(np.median(step_us[steady])),
         **{key: figures[key] for key in (*DEVICE_FIGURES, "kernel_sum_us")},
-        measured=None if truth is None else _measured(truth, device, marks[steady]),
+        measured=None if truth is None else _measured(truth, rank, marks[steady]),
         steps=steps,
     )
 
 
-def _measured(truth: Timeline, device: tuple[Ints, Ints], marks: Ints) -> dict[str, float]:
-    figures = _medians(truth, device, marks)
+def _measured(truth: Timeline, rank: int, marks: Ints) -> dict[str, float]:
+    figures = _medians(truth, rank, marks)
     return {key: figures[key] for key in ("step_us", *DEVICE_FIGURES)}
 
 
-def _medians(timeline: Timeline, device: tuple[Ints, Ints], marks: Ints) -> dict[str, float]:
-    """Median of every figure of the accounting over the given steps."""
-    bounds = timeline.graph.marks
+def _medians(timeline: Timeline, rank: int, marks: Ints) -> dict[str, float]:
+    """Median of every figure of a rank's accounting over the given steps."""
+    bounds, device = timeline.graph.marks, DeviceWork.of(timeline, rank)
     found: list[Accounting] = [
         account(
-            timeline,
             device,
             float(timeline.end_us[bounds.start[mark]]),
             float(timeline.end_us[bounds.end[mark]]),

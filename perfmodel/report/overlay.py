@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from perfmodel.attribution.device import DeviceWork
 from perfmodel.attribution.idle import idle_gaps, idle_pieces
 from perfmodel.attribution.path import Piece, Walker, critical_path
 from perfmodel.report.tracks import Overlay
@@ -13,10 +14,10 @@ def overlay_of(timeline: Timeline) -> Overlay:
     marks, walker = timeline.graph.marks, Walker.of(timeline)
     path: list[Piece] = []
     idle: dict[int, list[Piece]] = {}
+    devices = {rank: DeviceWork.of(timeline, rank) for rank in set(marks.rank.tolist())}
     for mark, rank in enumerate(marks.rank.tolist()):
         path += critical_path(timeline, mark, walker)
         begun, over = timeline.end_us[marks.start[mark]], timeline.end_us[marks.end[mark]]
-        device = timeline.graph.device_span(rank)
-        gaps = idle_gaps(timeline, device, float(begun), float(over))
+        gaps = idle_gaps(devices[rank], float(begun), float(over))
         idle.setdefault(rank, []).extend(idle_pieces(gaps, walker))
     return Overlay(path, idle)

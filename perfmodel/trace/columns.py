@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from perfmodel.trace.categories import DEVICE_CATEGORIES, Category
 if TYPE_CHECKING:
     import pandas as pd
 
-Ints = NDArray[np.int64]
+Ints = NDArray[np.signedinteger[Any]]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
@@ -66,8 +66,9 @@ class DeviceProperties:
 class RankTrace:
     """One rank's complete events ('X'), in order of start, then longest first, then `Ev Idx`.
 
-    All columns have one row per event; integers are `NONE` where the file says nothing. Times are
-    float64 microseconds after `origin_ns` (int64 nanoseconds of the profiler's clock).
+    All columns have one row per event; integers are `NONE` where the file says nothing. Ids and
+    indices are int32, or int64 where one of the column needs it; bytes and elements are int64.
+    Times are float64 microseconds after `origin_ns` (int64 nanoseconds of the profiler's clock).
     """
 
     where: str

@@ -32,6 +32,7 @@ from perfmodel.trace.columns import (
     RankTrace,
     Strings,
 )
+from perfmodel.trace.growing import GrowingColumn
 from perfmodel.trace.kineto_json import (
     NO_RAW,
     Args,
@@ -56,6 +57,13 @@ _INTEGER_COLUMNS = (
     *("sync_stream", "sync_source_stream", "sync_record_correlation"),
 )
 """The columns that `_Rows.column` gives as they are."""
+_DTYPES = {
+    **dict.fromkeys(("start_ns", "duration_ns"), np.int64),
+    **dict.fromkeys(("size_bytes", "in_elements", "out_elements"), np.int64),
+    "category": np.uint8,
+    "waves": np.float64,
+}
+"""Of columns that hold no ids or indices; those are int32, or int64 where one needs it."""
 
 Categories = NDArray[np.uint8]
 
@@ -93,9 +101,7 @@ def decode_kineto(
     duration_ns = rows.column("duration_ns", in_file)
     event_index = rows.column("event_index", in_file)
     order = _order(start_ns, duration_ns, event_index)
-    place = np.empty_like(order)
-    place[order] = in_file
-    columns: dict[str, Any] = {name: rows.column(name, place) for name in _INTEGER_COLUMNS}
+    columns: dict[str, Any] = {name: rows.column(name, order) for name in _INTEGER_COLUMNS}
     first_ns = int(start_ns.min()) if len(rows) else 0
     origin_ns = first_ns + file.baseTimeNanoseconds
     if abs(origin_ns) >= 2**63:
@@ -111,10 +117,10 @@ def decode_kineto(
             DeviceProperties(d.name, d.totalGlobalMem, d.numSms) for d in file.deviceProperties
         ),
         thread_names=rows.thread_names,
-        category=rows.categories(place, columns["name"]),
+        category=rows.categories(order, columns["name"]),
         start_us=(start_ns[order] - first_ns) / 1e3,
         duration_us=duration_ns[order] / 1e3,
-        waves=rows.column("waves", place, 0.0),
+        waves=rows.column("waves", order),
         event_index=event_index[order],
         **columns,
     )
@@ -137,7 +143,7 @@ def _order(start_ns: Ints, duration_ns: Ints, event_index: Ints) -> Ints:
 
 
 class _Rows:
-    """The complete events met so far; per column, pieces of (rows, their values)."""
+    """The complete events met so far, as columns."""
 
     def __init__(self, where: str, window: Window | None = None) -> None:
         self._window = window
@@ -147,7 +153,7 @@ class _Rows:
         self._names = _TextIndex(self.strings)
         self._raw_texts = _TextIndex(self.strings)
         self._raw_texts[b""] = NONE
-        self._pieces: dict[str, list[tuple[Ints | slice, NDArray[Any]]]] = {}
+        self._columns: dict[str, GrowingColumn] = {}
         self._has_annotations = False
         self._blank: Ints | None = None
         self._count = 0
@@ -156,25 +162,24 @@ class _Rows:
     def __len__(self) -> int:
         return self._count
 
-    def column(self, name: str, place: Ints, missing: float = NONE) -> NDArray[Any]:
-        """Row i's value at `place[i]`, and `missing` where the file says nothing.
+    def column(self, name: str, order: Ints) -> NDArray[Any]:
+        """The rows of a column in this order.
 
-        Columns of which the file says nothing at all are one array, read-only.
+        Columns of integers of which the file says nothing are one array, read-only.
         """
-        pieces = self._pieces.pop(name, [])
-        if not pieces and missing == NONE:
-            if self._blank is None:
-                self._blank = np.full(self._count, NONE)
-                self._blank.flags.writeable = False
-            return self._blank
-        column = np.full(self._count, missing)
-        for rows, values in pieces:
-            column[place[rows]] = values
-        return column
+        column = self._columns.pop(name, None)
+        if column is not None:
+            return column.taken(order)
+        if name == "waves":
+            return np.zeros(self._count)
+        if self._blank is None:
+            self._blank = np.full(self._count, NONE, np.int32)
+            self._blank.flags.writeable = False
+        return self._blank
 
-    def categories(self, place: Ints, name: Ints) -> NDArray[np.uint8]:
+    def categories(self, order: Ints, name: Ints) -> NDArray[np.uint8]:
         """The categories; old files call their annotations operators."""
-        category = self.column("category", place).astype(np.uint8)
+        category = self.column("category", order).astype(np.uint8)
         if not self._has_annotations:
             matches = [OLD_ANNOTATION_NAME.match(t) is not None for t in self.strings.texts]
             is_old = np.array([*matches, False])
@@ -297,8 +302,14 @@ class _Rows:
         return np.flatnonzero(is_among) + self._count, list(compress(args, is_among.tobytes()))
 
     def _put(self, name: str, rows: Ints | slice, values: NDArray[Any]) -> None:
-        if len(values):
-            self._pieces.setdefault(name, []).append((rows, values))
+        if not len(values):
+            return
+        column = self._columns.get(name)
+        if column is None:
+            missing = 0.0 if name in ("waves", "category") else NONE
+            dtype = _DTYPES.get(name, np.int32)
+            column = self._columns[name] = GrowingColumn(dtype, missing)
+        column.put(rows, values)
 
     def _put_texts(self, name: str, rows: Ints, values: list[msgspec.Raw]) -> None:
         """Put the texts of JSON values, as indices."""

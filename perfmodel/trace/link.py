@@ -62,7 +62,7 @@ def link(rank: RankTrace) -> Links:
 def _recorded_frac(rank: RankTrace) -> float:
     ids = rank.external_id[rank.of(Category.CPU_OP)]
     ids = ids[ids >= 0]
-    return len(ids) / float(ids.max() - ids.min() + 1) if len(ids) else 1.0
+    return len(ids) / (int(ids.max()) - int(ids.min()) + 1) if len(ids) else 1.0
 
 
 def launching_op(rank: RankTrace, links: Links) -> Ints:
@@ -102,7 +102,8 @@ def outermost(rank: RankTrace, rows: Ints) -> Ints:
 
 def stream_keys(rank: RankTrace, device_rows: Ints) -> Ints:
     """One integer per device row for its device (upper half) and stream (lower half)."""
-    return (rank.device[device_rows] << 32) + (rank.stream[device_rows] & 0xFFFFFFFF)
+    device = rank.device[device_rows].astype(np.int64)
+    return (device << 32) + (rank.stream[device_rows].astype(np.int64) & 0xFFFFFFFF)
 
 
 def runs(keys: Ints) -> list[tuple[int, int]]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from report.handmade import KERNEL, graph, relabelled
 
+from perfmodel.attribution.device import DeviceWork
 from perfmodel.attribution.idle import idle_gaps, idle_pieces
 from perfmodel.attribution.path import Walker, critical_path
 from perfmodel.errors import GraphError
@@ -26,7 +27,7 @@ def overlay(timeline: Timeline) -> Overlay:
     for mark in range(len(marks.name)):
         low, high = timeline.end_us[[marks.start[mark], marks.end[mark]]].tolist()
         path += critical_path(timeline, mark, walker)
-        idle += idle_pieces(idle_gaps(timeline, timeline.graph.device_span(), low, high), walker)
+        idle += idle_pieces(idle_gaps(DeviceWork.of(timeline), low, high), walker)
     return Overlay(path, {int(marks.rank[0]): idle})
 
 

@@ -188,5 +188,5 @@ def test_no_events() -> None:
     trace = decode()
     assert len(trace) == trace.origin_ns == 0
     assert trace.start_us.dtype == np.float64
-    assert trace.correlation.dtype == np.int64
+    assert trace.correlation.dtype == np.int32
     assert len(decode({"ph": "M", "name": "thread_name", "tid": 1, "args": {"name": "x"}})) == 0
