@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from perfmodel.designs.deployment import DESIGNS, Deployment, Phase
-from perfmodel.designs.hybrid import Hybrid
+from perfmodel.designs.hybrid import Hybrid, OnHost
 from perfmodel.designs.popular import MIB, popular
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.rows import Rows
@@ -25,7 +25,8 @@ class Fae:
     `hot_mib` of every GPU hold the most popular rows of all tables, learned once on `sampled_frac`
     of `inputs` before training. `popular_frac` is a measured share of the samples that need no
     other; without it, lookups are taken as independent. After `switch_every_steps` steps, on
-    average, mini-batches of the other kind follow: the hot rows go to the GPUs, or back.
+    average, mini-batches of the other kind follow: the hot rows go to the GPUs, or back. Who looks
+    rows up in those, `pooled_on`, is as in `hybrid`.
 
     Source: Adnan et al., Accelerating Recommendation System Training by Leveraging Popular Choices
     (VLDB 2022, arXiv 2103.00686) and STAR-Laboratory/Accelerating-RecSys-Training (256 MiB, 5 %).
@@ -37,6 +38,7 @@ class Fae:
     inputs: float = 39.3e6
     popular_frac: float | None = None
     switch_every_steps: float = 64.0
+    pooled_on: OnHost = "one_process"
 
     def apply(self, deployment: Deployment) -> Deployment:
         if not 0.0 < self.sampled_frac <= 1.0:
@@ -49,7 +51,7 @@ class Fae:
             sampled=self.sampled_frac * self.inputs,
             popular_frac=self.popular_frac,
         )
-        cold = Hybrid().apply(deployment)
+        cold = Hybrid(pooled_on=self.pooled_on).apply(deployment)
         share, moved = found.popular_frac, found.kept_bytes
         hot_pipeline = replace(deployment.pipeline, micro_batches=(MicroBatch(1.0, popular=True),))
         both = 0.0 < share < 1.0

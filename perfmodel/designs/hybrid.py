@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from perfmodel.designs.deployment import DESIGNS, Deployment
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.stored_rows import row_bytes
 from perfmodel.placement import TablePlacement
+
+OnHost = Literal["one_process", "operators", "host"]
 
 
 @DESIGNS.register("hybrid")
@@ -17,21 +19,23 @@ class Hybrid:
     """Tables in host memory, looked up and updated by the CPU; dense layers data-parallel on GPUs.
 
     Tables of at most `device_table_bytes` (fp32 rows) stay where they are. `pooled_on` the host's
-    `operators` of PyTorch, table by table, or in one call for all tables by the `host`. On one node
-    its GPUs share the host's tables; on several each rank's host has those of its shards.
+    operators of PyTorch, table by table, by `one_process` for all GPUs of a node or in a process
+    per GPU (`operators`), or in one call for all tables by the `host`. On one node its GPUs share
+    the host's tables; on several each rank's host has those of its shards, in a process of its own.
 
-    Source: the baseline of Hotline and FAE (Adnan et al. 2024 and 2022), as their abstracts and
-    the published DLRM code have it.
+    Source: the baseline of FAE (Adnan et al. 2022), as its repository has it; Hotline's (2024), of
+    the same authors, is taken to be the same.
     """
 
     device_table_bytes: float = 0.0
-    pooled_on: Literal["host", "operators"] = "operators"
+    pooled_on: OnHost = "one_process"
 
     def apply(self, deployment: Deployment) -> Deployment:
         if not self.device_table_bytes >= 0:
             raise WorkloadError(f"hybrid: tables of {self.device_table_bytes:g} bytes on devices")
-        if self.pooled_on not in ("host", "operators"):
-            raise WorkloadError(f"hybrid: pooled_on {self.pooled_on!r}: host or operators")
+        ways = ", ".join(get_args(OnHost))
+        if self.pooled_on not in get_args(OnHost):
+            raise WorkloadError(f"hybrid: pooled_on {self.pooled_on!r}: expected one of {ways}")
         ranks = tuple(range(deployment.ranks))
         tables = deployment.workload.tables
 

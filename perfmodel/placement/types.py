@@ -14,9 +14,9 @@ Tier = Literal["hbm", "host", "storage"]
 CacheAt = Literal["hbm", "host", "nic_local", "nic_remote"]
 """Where a cache lies: device memory, host memory, or an adapter, which holds rows of its own rank's
 tables (`nic_local`) or of other ranks' (`nic_remote`)."""
-PooledOn = Literal["device", "host", "operators"]
+PooledOn = Literal["device", "host", "operators", "one_process"]
 """The device, over its bus; the host, all tables at once; PyTorch's operators on the host, table by
-table."""
+table, in a process per device or in one for all devices of a node."""
 RowDtype = Literal["fp32", "fp16", "bf16", "fp8", "int8", "int4"]
 
 

@@ -1,19 +1,22 @@
-"""PyTorch's operators on rows in host memory: as long as on a CPU with a rank's share of the node.
+"""PyTorch's operators on rows in host memory: as long as on a process's share of the node's CPUs.
 
-All ranks of a node do the same at the same time, so each has its share of cores, caches and
+All processes of a node do the same at the same time, so each has its share of cores, caches and
 bandwidth.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+
+import numpy as np
 
 from perfmodel.errors import HardwareError
 from perfmodel.hardware import Cluster, Device, Node, load
-from perfmodel.kernels.model import KERNELS, Estimate, Explanation
-from perfmodel.ops.rows import Rows
+from perfmodel.kernels.model import KERNELS, Estimate, Explanation, KernelModel
+from perfmodel.ops.rows import Ints, Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.host_operators import HOST_OPERATORS, OPERATOR
+from perfmodel.ops.vocabulary.host_operators import HOST_OPERATORS, OPERATOR, PROCESSES
 from perfmodel.tiers.model import TIERS
 
 PLAIN_CPU = "generic-cpu"
@@ -23,26 +26,44 @@ class HostOperators:
     """See the module."""
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
-        model = KERNELS[f"cpu/{OPS[OPERATOR].family}/heuristic"]
-        return model.estimate(_on_cpu(rows), cpu_share(machine.node))
+        low, duration, high = (np.empty(len(rows)) for _ in range(3))
+        for index, cpu in _parts(rows, machine.node):
+            found = _model().estimate(_on_cpu(rows.take(index)), cpu)
+            low[index], duration[index] = found.low_us, found.duration_us
+            high[index] = found.high_us
+        return Estimate(duration, low, high, found.model, found.source)
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
-        model = KERNELS[f"cpu/{OPS[OPERATOR].family}/heuristic"]
-        return model.explain(_on_cpu(rows), cpu_share(machine.node))
+        found: dict[int, Explanation] = {}
+        for index, cpu in _parts(rows, machine.node):
+            told = _model().explain(_on_cpu(rows.take(index)), cpu)
+            found |= dict(zip(index.tolist(), told, strict=True))
+        return [found[row] for row in range(len(rows))]
+
+
+def _model() -> KernelModel:
+    return KERNELS[f"cpu/{OPS[OPERATOR].family}/heuristic"]
+
+
+def _parts(rows: Rows, node: Node) -> Iterator[tuple[Ints, Device]]:
+    """Rows by how many processes share the node, and what each has of it."""
+    given = np.nan_to_num(rows.dims.get(PROCESSES, np.zeros(len(rows))))
+    for processes in np.unique(given).tolist():
+        yield np.flatnonzero(given == processes), cpu_share(node, int(processes))
 
 
 def _on_cpu(rows: Rows) -> Rows:
     return replace(rows, op=(OPERATOR,) * len(rows))
 
 
-def cpu_share(node: Node) -> Device:
-    """What one of the node's ranks has of its sockets, as a CPU."""
+def cpu_share(node: Node, processes: int = 0) -> Device:
+    """What one of so many processes (0: one per device) has of the node's sockets, as a CPU."""
     try:
         part = load(node.host.name, "device")
     except HardwareError:
         part = load(PLAIN_CPU, "device")
     assert isinstance(part, Device)
-    share = node.sockets / node.gpus
+    share = node.sockets / (processes or node.gpus)
     cores = max(round(node.host.cores * share), 1)
     of_socket = node.host.cores / part.sm_count * share
     return replace(

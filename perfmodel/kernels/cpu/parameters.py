@@ -10,8 +10,9 @@ are in another state. Either stands in for the other where it is all there is.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from types import MappingProxyType
 
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
@@ -24,7 +25,8 @@ Default = float | Callable[[Device], float]
 class Parameter:
     """One number of a model, above 0: its default, the range a fit may choose from, its meaning.
 
-    `per_op` says that each op of the family may have a value of its own.
+    `per_op` says that each op of the family may have a value of its own; `usual` are defaults of
+    single ops, by section.
     """
 
     name: str
@@ -33,10 +35,12 @@ class Parameter:
     high: float
     meaning: str
     per_op: bool = False
+    usual: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
-    def default_on(self, device: Device) -> float:
-        """The default on `device`, within the range."""
-        value = self.default(device) if callable(self.default) else self.default
+    def default_on(self, device: Device, section: str = "") -> float:
+        """The default on `device` of the op `section`, within the range."""
+        value = self.usual.get(section, self.default)
+        value = value(device) if callable(value) else value
         return min(max(value, self.low), self.high)
 
 
@@ -63,7 +67,7 @@ def values_of(
     Raises `ModelError` where the device's calibration holds a name that there is not, or a value
     that cannot be.
     """
-    found = {parameter.name: parameter.default_on(device) for parameter in parameters}
+    found = {each.name: each.default_on(device, section) for each in parameters}
     for table in tables_of(family, section, alone):
         given = device.calibration.get(table, {})
         _check(given, parameters, f"{device.name}: calibration.{table}")

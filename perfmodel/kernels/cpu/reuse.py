@@ -31,8 +31,8 @@ def hit_frac(held: Floats, rows: Floats, distinct: Floats, alpha: Floats) -> Flo
     That of the popularity (`alpha`), and of the lookups of rows too rare to count on, evenly.
     """
     share = np.minimum(held / np.maximum(distinct, 1.0), 1.0)
-    known = _popular_frac(np.minimum(held, distinct), rows, alpha)
-    return known + (1 - _popular_frac(distinct, rows, alpha)) * share
+    known = popular_frac(np.minimum(held, distinct), rows, alpha)
+    return known + (1 - popular_frac(distinct, rows, alpha)) * share
 
 
 def skew_of(rows: Floats, lookups: Floats, distinct: Floats) -> Floats:
@@ -55,7 +55,7 @@ def _skew(rows: float, lookups: float, distinct: float) -> float:
     return (low + high) / 2
 
 
-def _popular_frac(top: Floats, rows: Floats, alpha: Floats) -> Floats:
+def popular_frac(top: Floats, rows: Floats, alpha: Floats) -> Floats:
     """Share of lookups of the `top` most popular rows: the integral that a generator inverts."""
     power = np.where(np.abs(1 - alpha) < 1e-9, 1e-9, 1 - alpha)
     found: Floats = np.expm1(power * np.log1p(top)) / np.expm1(power * np.log1p(rows))

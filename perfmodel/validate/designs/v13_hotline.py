@@ -35,6 +35,12 @@ from perfmodel.validate.designs.lab import Lab
 from perfmodel.workload import Workload, load_workload
 
 SPEED_UP = "times as fast"
+CHANGED_LATER = (
+    "after the figures had been seen: one process looks rows up for all GPUs, as FAE's repository "
+    "has it (taken for Hotline's baseline too: assumed), and updates cost what PyTorch's serial "
+    "ones were measured to",
+)
+"""What was modelled after the box had been fixed, and its figures seen."""
 
 
 def machine_of(setting: Setting, lab: Lab) -> Cluster:
@@ -112,7 +118,7 @@ def hotline_and_fae(lab: Lab) -> Iterator[Figure]:
         _mean(gains),
         TOLERANCE_PCT,
         HOTLINE_SOURCE,
-        ASSUMED,
+        (*ASSUMED, *CHANGED_LATER),
     )
     steps = fae_steps(CENTRE, lab)
     for name, about, target in (
@@ -128,7 +134,7 @@ def hotline_and_fae(lab: Lab) -> Iterator[Figure]:
             _mean(faster),
             TOLERANCE_PCT,
             FAE_SOURCE,
-            ASSUMED,
+            (*ASSUMED, *CHANGED_LATER),
         )
     for faster_name, slower in (("hotline", "fae"), ("fae", "hybrid")):
         ratio = {key: own[slower] / own[faster_name] for key, own in steps.items()}
@@ -140,7 +146,7 @@ def hotline_and_fae(lab: Lab) -> Iterator[Figure]:
             _mean(ratio),
             0.0,
             f"{HOTLINE_SOURCE}; {FAE_SOURCE}",
-            ASSUMED,
+            (*ASSUMED, *CHANGED_LATER),
         )
 
 

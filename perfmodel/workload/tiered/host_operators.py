@@ -4,15 +4,24 @@ What it stands for: one `nn.EmbeddingBag(sparse=True)` per table and `torch.opti
 in a model whose dense part is on GPUs: the thread that trains runs an operator per table, forward,
 for the sparse gradient and for the update, and sends pooled rows and their gradients from and to
 pageable memory, all tables' at once. Other optimizers than SGD cost more than this.
+
+Either every GPU has a process, and a share of the cores, or one process on all cores serves all
+GPUs of a node: it looks up the whole batch, sends it to the first GPU, and copies each GPU's part
+from there, table by table; gradients come back the same way. In such a process the threads of all
+GPUs take turns in Python, which is left out, and so is copying the dense parameters in each step.
+
+Source of the one process: `mixed_forward` in DLRM/dlrm_baseline_cpu_gpu.py of
+STAR-Laboratory/Accelerating-RecSys-Training.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perfmodel.graph.ops import Tensor
+from perfmodel.ops.vocabulary.host_operators import OPERATOR, PROCESSES
 from perfmodel.workload.autograd.tape import Gradients, Node, rule, track
-from perfmodel.workload.eager.creation import to_device
+from perfmodel.workload.eager.creation import copy, to_device
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.parts.jagged import Jagged
 from perfmodel.workload.run import Run
@@ -31,7 +40,9 @@ class OnHostByOperators:
 
     weights: Weights
     looked_up: list[Group]
-    """Groups of micro-batches whose gradients wait for the optimizer."""
+    """Groups of micro-batches whose gradients wait for the optimizer, as the process has them."""
+    by_one: bool
+    """Whether one process serves all of the node's ranks."""
 
     @property
     def parameters(self) -> Weights:
@@ -42,22 +53,52 @@ class OnHostByOperators:
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         values = keys.values if group.is_local else to_device(r, keys.values, HOST)
+        every = self.every(group)
         pooled = []
         for weight, table in zip(self.weights, group.tables, strict=True):
-            out = r.tensor((group.samples, table.dim), place=HOST)
-            _operator(r, group, table, (weight, values), out, "fwd")
+            out = r.tensor((every.samples, table.dim), place=HOST)
+            self.operator(r, every, table, (weight, values), out, "fwd")
             pooled.append(out)
-        joined = r.tensor((group.samples, group.total_dim), place=HOST)
+        joined = r.tensor((every.samples, group.total_dim), place=HOST)
         r.leaf("aten::cat", (tuple(pooled), 1), joined)
         out = to_device(r, joined, r.place)
+        if every.samples > group.samples:
+            out, sent = r.tensor((group.samples, group.total_dim)), out
+            _copied(r, group, out, sent)
         track(r, LOOK_UP, (self.weights[0],), out, self, values, group)
         return out
 
     def finish(self, r: Recorder, run: Run) -> None:
         for group in self.looked_up:
             for weight, table in zip(self.weights, group.tables, strict=True):
-                _operator(r, group, table, (weight,), weight, "update")
+                self.operator(r, group, table, (weight,), weight, "update")
         self.looked_up.clear()
+
+    def every(self, group: Group) -> Group:
+        """`group` with the samples that the process looks up."""
+        is_shared = self.by_one and group.replicated
+        return replace(group, samples=group.run.global_batch) if is_shared else group
+
+    def operator(
+        self,
+        r: Recorder,
+        group: Group,
+        table: Table,
+        given: tuple[Tensor, ...],
+        out: Tensor,
+        direction: str,
+    ) -> None:
+        """PyTorch's operator on one table, which the thread waits for."""
+        dims = {
+            "hash_size": float(table.rows),
+            "dim": float(table.dim),
+            "pooling": table.pooling,
+            "batch": float(group.samples),
+            "unique_rows": table.unique_rows(group.samples),
+            PROCESSES: float(self.by_one and group.replicated),
+        }
+        with r.with_attributes({"direction": direction}):
+            beside(r, f"host_{OPERATOR}", given, out, stream=HOST_MEMORY, dims=dims, blocks=True)
 
 
 @rule(LOOK_UP, "HostOperatorsBackward")
@@ -66,36 +107,37 @@ def _backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     (gradient,) = gradients
     assert gradient is not None
     source, values, group = node.saved
+    every = source.every(group)
+    if every.samples > group.samples:
+        own, gradient = gradient, r.tensor((every.samples, group.total_dim))
+        _copied(r, group, gradient, own)
     given = to_device(r, gradient, HOST)
     for table in group.tables:
-        out = r.tensor((table.lookups(group.samples), table.dim), place=HOST)
-        _operator(r, group, table, (given, values), out, "bwd")
-    source.looked_up.append(group)
+        out = r.tensor((table.lookups(every.samples), table.dim), place=HOST)
+        source.operator(r, every, table, (given, values), out, "bwd")
+    source.looked_up.append(every)
     return [None]
 
 
-def _operator(
-    r: Recorder,
-    group: Group,
-    table: Table,
-    given: tuple[Tensor, ...],
-    out: Tensor,
-    direction: str,
-) -> None:
-    dims = {
-        "hash_size": float(table.rows),
-        "dim": float(table.dim),
-        "pooling": table.pooling,
-        "batch": float(group.samples),
-        "unique_rows": table.unique_rows(group.samples),
-    }
-    with r.with_attributes({"direction": direction}):
-        beside(r, "host_embedding_bag", given, out, stream=HOST_MEMORY, dims=dims, blocks=True)
+def _copied(r: Recorder, group: Group, to: Tensor, source: Tensor) -> None:
+    """One GPU's part of every table's pooled rows, from or to the first GPU."""
+    for table in group.tables:
+        shape, strides = (group.samples, table.dim), (table.dim, 1)
+        copy(r, r.view(to, shape, strides), r.view(source, shape, strides), non_blocking=True)
+
+
+def _weights(r: Recorder, group: Group) -> Weights:
+    dtype = group.placed.dtype
+    return tuple(r.tensor((table.rows, table.dim), dtype, place=HOST) for table in group.tables)
 
 
 @TIERED.register("host_operators")
 def on_host(r: Recorder, group: Group) -> OnHostByOperators:
-    """Weights in host memory."""
-    dtype = group.placed.dtype
-    weights = tuple(r.tensor((table.rows, table.dim), dtype, place=HOST) for table in group.tables)
-    return OnHostByOperators(weights, [])
+    """A process per GPU."""
+    return OnHostByOperators(_weights(r, group), [], by_one=False)
+
+
+@TIERED.register("host_one_process")
+def on_host_by_one(r: Recorder, group: Group) -> OnHostByOperators:
+    """One process for all GPUs of a node."""
+    return OnHostByOperators(_weights(r, group), [], by_one=True)

@@ -97,13 +97,19 @@ TIERED: Registry[Reach] = Registry("way to rows", "perfmodel.tiered", "perfmodel
 """By what `reached_by` says of a table's placement."""
 
 
-_POOLED = {"device": "", "host": "_pooled", "operators": "_operators"}
+_POOLED = {
+    "device": "",
+    "host": "_pooled",
+    "operators": "_operators",
+    "one_process": "_one_process",
+}
 
 
 def reached_by(placed: TablePlacement, at: tuple[str, ...]) -> str:
     """`hbm`, `host` (read by the device over its bus), `host_pooled` (pooled by the host),
-    `host_operators` (by its operators), `storage`; with hot rows in device memory `host+hot`; with
-    caches, where each lies (`at`) behind it: `host/hbm`, `hbm/nic_local`."""
+    `host_operators` (by its operators), `host_one_process` (by those of one process), `storage`;
+    with hot rows in device memory `host+hot`; with caches, where each lies (`at`) behind it:
+    `host/hbm`, `hbm/nic_local`."""
     tier = placed.tier + _POOLED[placed.pooled_on]
     return "/".join((f"{tier}+hot" if placed.hot_rows else tier, *at))
 
