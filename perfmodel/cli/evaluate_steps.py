@@ -45,8 +45,8 @@ def steps(
     target = Output(format, output, sources=[*truth, hardware])
 
     from perfmodel.errors import UsageError
+    from perfmodel.fit.step_table import read_steps
     from perfmodel.hardware import device
-    from perfmodel.validate.step_table import read_steps
     from perfmodel.validate.truth import evaluate_steps
 
     on = device(hardware)

@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import UsageError
 from perfmodel.fit.calibrate import Samples, Tables, calibrate
+from perfmodel.fit.cpu_step import predict_step, step_rows
 from perfmodel.fit.device_data import DeviceData, Measured
 from perfmodel.fit.host import fit_host, parts_of, with_host
+from perfmodel.fit.step_table import MeasuredStep, steps_of
 from perfmodel.hardware import Device
 from perfmodel.kernels.cpu.family import CpuFamily
 from perfmodel.kernels.cpu.parameters import ALONE, section_of
 from perfmodel.kernels.model import KERNELS
 from perfmodel.ops.spec import Floats
 from perfmodel.ops.vocabulary.host import HOST, STEP
-from perfmodel.validate.cpu_step import predict_step, step_rows
-from perfmodel.validate.step_table import MeasuredStep, steps_of
 
 HELD_OUT_FRAC = 0.5
 MIN_GROUPS, MIN_STEPS, MIN_FOR_SPREAD = 4, 8, 10

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.fit.cpu_step import predict_step
+from perfmodel.fit.step_table import MeasuredStep
 from perfmodel.hardware import Device
-from perfmodel.validate.cpu_step import predict_step
-from perfmodel.validate.step_table import MeasuredStep
 
 if TYPE_CHECKING:
     import pandas as pd

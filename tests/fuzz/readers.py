@@ -81,7 +81,7 @@ def read_device_rows(path: Path) -> tuple[Any, list[str]]:
 
 
 def read_steps(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.validate.step_table import read_steps as steps
+    from perfmodel.fit.step_table import read_steps as steps
 
     return [str(each) for each in steps(path)], []
 

@@ -9,9 +9,9 @@ import pytest
 from kernels.cpu_machine import MACHINE
 
 from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.fit.cpu_step import predict_step, step_rows, with_threads
+from perfmodel.fit.step_table import read_steps
 from perfmodel.kernels.models.cpu_collective import waiting_frac
-from perfmodel.validate.cpu_step import predict_step, step_rows, with_threads
-from perfmodel.validate.step_table import read_steps
 from perfmodel.validate.truth import StepError, StepErrors, evaluate_steps
 
 HEAD = (

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perfmodel.duration import HEURISTIC, durations_of
+from perfmodel.fit.step_table import MeasuredStep
 from perfmodel.hardware import Device
 from perfmodel.kernels.cpu.parameters import section_of
 from perfmodel.kernels.model import KERNELS
@@ -17,7 +18,6 @@ from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.collective import COLLECTIVE
 from perfmodel.ops.vocabulary.host import HOST, STEP
-from perfmodel.validate.step_table import MeasuredStep
 from perfmodel.workload import op_graph
 
 WAITING = "waiting"
