@@ -33,6 +33,10 @@ COLD = "memory (cold cache)"
 NETWORK = "network"
 """What bounds a collective of CPUs that also crosses from host to host."""
 _REST = {COLD: "repeated_us", NETWORK: "within_host_us"}
+_MORE = {
+    COLD: "what moving every operand from and to memory once takes, which is longer than",
+    NETWORK: "the way between hosts, on top of",
+}
 ROUNDING_FRAC = 1e-9
 Models = Mapping[str, KernelModel]
 """Family to the model that answers for it; families that are not in it have their default."""
@@ -163,6 +167,7 @@ def _as_taken(why: Explanation, duration_us: float, beyond: str) -> Explanation:
         bound_by=beyond,
         utilisation_frac=why.utilisation_frac * why.duration_us / duration_us,
         terms={**why.terms, _REST[beyond]: why.duration_us},
+        formula=f"{_MORE[beyond]}: {why.formula}",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from perfmodel.cli.figures_read import say_assumed
 from perfmodel.cli.tables import NOTHING, Times, add, counted, new_table, say, show
 from perfmodel.prediction.comparison import Compared, Comparison
 from perfmodel.units import human_us
@@ -27,6 +28,7 @@ def show_comparison(console: Console, found: Comparison) -> None:
             say(console, f"{row.design} cannot be: {row.why_not}")
         elif row.load is not None and row.load.note:
             say(console, f"{row.design}: {row.load.note}")
+    say_assumed(console, source["hardware"], [each.to_dict() for each in found.assumed])
 
 
 def _times(found: Comparison, rows: list[Compared]) -> Table:

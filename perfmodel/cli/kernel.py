@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "perfmodel.kernel/1"
 DECIMALS = 4
+NESTED = ("terms", "figures")
 _TEXTS = ("dtype", "direction", "timing")
 
 
@@ -69,7 +70,7 @@ def kernel(
 
     target.write(
         answer=lambda: {"schema": SCHEMA, "op": op, "results": answers},
-        csv=lambda: rows_csv([{k: v for k, v in a.items() if k != "terms"} for a in answers]),
+        csv=lambda: rows_csv([{k: v for k, v in a.items() if k not in NESTED} for a in answers]),
         table=table,
         warnings=[],
     )
@@ -104,13 +105,12 @@ def _row(op: str, settings: list[str]) -> dict[str, Any]:
 
 def _answer(rows: Rows, part: Part) -> dict[str, Any]:
     """One machine's answer as `docs/schemas/kernel.json` describes it."""
-    from perfmodel.duration import durations_of, explanations_of
     from perfmodel.hardware import Cluster, Device, Node
+    from perfmodel.prediction.explain.models import asked
 
     if not isinstance(part, (Device, Node, Cluster)):
         raise UsageError(f"--hardware {part.name}: expected a device, a node or a cluster")
-    found = durations_of(rows, part)
-    why = explanations_of(rows, part)[0]
+    found, (why,), figures = asked(rows, part)
     return {
         "hardware": part.name,
         "duration_us": round(float(found.duration_us[0]), DECIMALS),
@@ -123,7 +123,9 @@ def _answer(rows: Rows, part: Part) -> dict[str, Any]:
         "read_bytes": why.read_bytes,
         "written_bytes": why.written_bytes,
         "utilisation_frac": round(why.utilisation_frac, DECIMALS),
+        "formula": why.formula,
         "terms": {name: round(float(value), DECIMALS) for name, value in why.terms.items()},
+        "figures": [each.to_dict() for each in figures],
     }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
+from perfmodel.cli.figures_read import say_assumed
 from perfmodel.cli.tables import Times, add, new_table, say, show
 
 _BYTES_PER_MB = 1e6
@@ -48,6 +49,8 @@ def show_kernel(console: Console, title: str, answers: list[dict[str, Any]]) -> 
         terms = ", ".join(f"{name} {value:,.3f}" for name, value in answer["terms"].items())
         why = f"{answer['hardware']}: {answer['model']} ({answer['source']})"
         say(console, f"{why}: {terms}" if terms else why)
+        say(console, f"{answer['hardware']}: {answer['formula']}")
+        say_assumed(console, answer["hardware"], answer["figures"])
 
 
 def show_ops(console: Console, ops: list[dict[str, Any]]) -> None:

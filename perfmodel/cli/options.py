@@ -30,6 +30,15 @@ TraceArgument = Annotated[
         "standard input.",
     ),
 ]
+ExplainOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        metavar="NODE",
+        help="Instead of the prediction, why one node takes what it takes: its number in the "
+        "execution graph, or the name of an operator, a kernel or an overhead (T1 aten::linear), "
+        "of which the longest is told.",
+    ),
+]
 FormatOption = Annotated[
     Optional[Format],  # noqa: UP045 (older Typer reads no X | None)
     typer.Option(

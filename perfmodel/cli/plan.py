@@ -108,6 +108,7 @@ def plan(
 
 
 def _show(console: Console, found: Plan, other: Plan | None) -> None:
+    from perfmodel.cli.figures_read import say_assumed
     from perfmodel.cli.tables import add, new_table, say, show
     from perfmodel.plan.against import differences
 
@@ -119,6 +120,7 @@ def _show(console: Console, found: Plan, other: Plan | None) -> None:
         f"the busiest rank looks up {found.imbalance:.2f} times the mean; "
         f"search {found.gap_frac:.1%} above its lower bound",
     )
+    say_assumed(console, result.hardware, [each.to_dict() for each in result.assumed])
     for line in differences(found, other) if other else ():
         say(console, line)
     tried = new_table("Layouts scheduled in full (ms)", "tables by sharding", "step", "surrogate")

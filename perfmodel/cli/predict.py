@@ -14,6 +14,7 @@ from perfmodel.cli.options import (
     DEFAULT_MAX_GB,
     CodecOption,
     EditOption,
+    ExplainOption,
     FormatOption,
     HardwareOption,
     MaxMemoryOption,
@@ -131,6 +132,7 @@ def predict(
         Optional[Path],  # noqa: UP045
         typer.Option(metavar="FILE", help="Draw the kernels below the device's roofs, by shapes."),
     ] = None,
+    explain: ExplainOption = None,
     steps: StepsOption = None,
     format: FormatOption = None,
     output: OutputOption = None,
@@ -151,6 +153,7 @@ def predict(
       perfmodel predict trace.json.gz --batch 4096            another batch, from shapes
       perfmodel predict trace.json.gz --edit fuse=embeddings  another program, from shapes
       perfmodel predict --workload dlrm-dcnv2 --batch 55296 --hardware dgx-h100 --nodes 4
+      perfmodel predict trace.json.gz --explain aten::mm      where a figure comes from
       perfmodel predict trace.json.gz --format json -o prediction.json
     """
     inputs = [each for each in (workload, et, overheads, plan, *(hardware or ())) if each]
@@ -195,6 +198,7 @@ def predict(
             target,
             roofline,
             plan,
+            explain,
         )
         return
     others = {"--inference": inference, "--every-rank": every_rank, "--plan": plan}
@@ -242,6 +246,11 @@ def predict(
         _draw(found, figure)
     if roofline:
         _draw_roofline(found, roofline)
+    if explain is not None:
+        from perfmodel.cli.explanation import write_explanation
+
+        write_explanation(found, explain, target)
+        return
 
     def table(console: Console) -> None:
         from perfmodel.cli.predict_tables import show_prediction

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from perfmodel.cli.demo import Demo
+from perfmodel.cli.figures_read import say_assumed
 from perfmodel.cli.straggler import say_straggler
 from perfmodel.cli.tables import (
     NOTHING,
@@ -50,6 +51,7 @@ def show_prediction(console: Console, found: Prediction, demo: Demo | None = Non
     for result in results:
         _say_memory(console, result)
         _say_rate(console, source, result)
+        say_assumed(console, _name(result), [each.to_dict() for each in result.assumed])
     if len(results) == 1 and len({step.step_us for step in results[0].rank.steps}) > 1:
         show(console, _steps(results[0], demo if results[0].mode == "replay" else None))
     if demo:

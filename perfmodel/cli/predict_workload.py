@@ -34,11 +34,12 @@ def predict_named(
     target: Output,
     roofline: Path | None = None,
     plan: Path | None = None,
+    explain: str | None = None,
 ) -> None:
     """Predict the workload `name`, or list the catalogue, and write the answer to `target`.
 
     `settings` beginning with `workload.` change it, all others the hardware; `roofline` is drawn.
-    Tables lie as the file `plan` says.
+    Tables lie as the file `plan` says. With `explain` only that node is told.
     """
     from perfmodel.workload import load_workload, workloads
 
@@ -78,6 +79,11 @@ def predict_named(
         from perfmodel.plot import save
 
         save(answer.results[0].roofline(), roofline)
+    if explain is not None:
+        from perfmodel.cli.explanation import write_explanation
+
+        write_explanation(answer, explain, target)
+        return
 
     def table(console: Console) -> None:
         from perfmodel.cli.predict_tables import show_prediction

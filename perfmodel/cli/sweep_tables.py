@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.cli.figures_read import say_assumed
 from perfmodel.cli.tables import NOTHING, add, counted, new_table, say, show
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ MOST_ROWS = 20
 def show_sweep(console: Console, found: Sweep, answer: Mapping[str, Any]) -> None:
     """What was swept, its front or its rows, and what was asked beside."""
     say(console, f"{found.spec.input}: {counted(answer['points'], 'point')} in {found.folder}")
+    say_assumed(console, "its best point", answer["assumed"])
     names = [*found.axes, *found.objectives]
     front = answer["pareto"]
     if front:

@@ -11,8 +11,8 @@ from perfmodel.explore.axes import TABLE, Range, Space
 from perfmodel.explore.evaluate import evaluation_of
 from perfmodel.explore.machines import HARDWARE, Machines
 from perfmodel.explore.points import Points
-from perfmodel.explore.reads import values_of
 from perfmodel.explore.spec import Spec
+from perfmodel.hardware.reads import values_of
 from perfmodel.trace.columns import Floats
 
 

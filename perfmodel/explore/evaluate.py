@@ -15,6 +15,8 @@ from perfmodel.explore.objectives import OBJECTIVES, STEP, figures
 from perfmodel.explore.points import Points
 from perfmodel.explore.spec import TRACE, TRACES, WORKLOAD, Spec
 from perfmodel.explore.steps import TraceSteps
+from perfmodel.hardware.reads import Read, reads_of, recorded
+from perfmodel.prediction.transferred import transferred
 from perfmodel.trace import read
 from perfmodel.trace.columns import Floats
 
@@ -26,6 +28,10 @@ class Evaluate(Protocol):
 
     def __call__(self, points: Points) -> dict[str, Floats]:
         """One value per point and column; raises `PerfmodelError` for points that cannot be."""
+        ...
+
+    def reads(self, point: Points) -> tuple[Read, ...]:
+        """The figures of hardware that one point's figures follow from."""
         ...
 
 
@@ -57,8 +63,8 @@ class TraceFigures:
         trace = read(spec.input)
         machines = Machines(spec.space.values, base=spec.hardware or _own(trace, spec))
         self.steps = TraceSteps(trace, machines)
-        prices = prices_of(spec)
-        self.running = Remembered(machines, lambda machine: running(machine, prices))
+        self.machines, self.prices = machines, prices_of(spec)
+        self.running = Remembered(machines, lambda machine: running(machine, self.prices))
         self.possible = Remembered(machines, possible)
 
     def __call__(self, points: Points) -> dict[str, Floats]:
@@ -81,6 +87,16 @@ class TraceFigures:
             for name, values in mine.items():
                 found[name][own] = values
         return found
+
+    def reads(self, point: Points) -> tuple[Read, ...]:
+        """Of both machines of the transfer, and what the running of the target costs."""
+        plain = self.machines.at(point.at(0))
+        machine, log = recorded(plain)
+        transfers = self.steps.transfers
+        graph = transfers.graph
+        moved = transferred(transfers.trace, graph, graph.nodes_.duration_us, machine)
+        running(machine, self.prices)
+        return tuple(dict.fromkeys((*moved.reads, *reads_of(plain, log))))
 
 
 def _own(trace: Any, spec: Spec) -> str | None:
@@ -118,6 +134,10 @@ class Breakdowns:
                 row[idle_column(cause)] = float(np.mean(idle))
             rows.append(row)
         return {name: np.array([row[name] for row in rows], np.float64) for name in self.columns}
+
+    def reads(self, point: Points) -> tuple[Read, ...]:
+        """Nothing of it is predicted."""
+        return ()
 
 
 def idle_column(cause: str) -> str:

@@ -10,8 +10,8 @@ import numpy as np
 
 from perfmodel.errors import HardwareError, UsageError
 from perfmodel.explore.points import Points
-from perfmodel.explore.reads import recorded, values_of
 from perfmodel.hardware import KINDS, Cluster, Device, cluster, load, node_of, with_settings
+from perfmodel.hardware.reads import recorded, values_of
 from perfmodel.hardware.schema import TOGETHER
 from perfmodel.trace.columns import Ints
 

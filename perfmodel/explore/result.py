@@ -12,6 +12,7 @@ from perfmodel.explore.objectives import OBJECTIVES
 from perfmodel.explore.pareto import pareto
 from perfmodel.explore.spec import TRACES, Spec
 from perfmodel.explore.store import ERROR, POINT, floats_of
+from perfmodel.hardware.reads import SOURCED, Read
 from perfmodel.trace.columns import Ints
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class Sweep:
     frame: pd.DataFrame = field(repr=False)
     """One row per point: its number, its axes, its figures, and an error where it has none."""
     folder: str
+    reads: tuple[Read, ...] = ()
+    """The figures of hardware that its best point follows from."""
 
     @property
     def objectives(self) -> tuple[str, ...]:
@@ -68,6 +71,11 @@ class Sweep:
         return found
 
     @property
+    def assumed(self) -> tuple[Read, ...]:
+        """The figures that its best point follows from and that are assumed or recalled."""
+        return tuple(each for each in self.reads if each.grounds != SOURCED)
+
+    @property
     def warnings(self) -> list[str]:
         """What a user should know of the rows."""
         found = []
@@ -99,6 +107,7 @@ class Sweep:
             "failed": self.failed,
             "best": {name: self.row(at) for name, at in self.best().items()},
             "pareto": [self.row(at) for at in self.front().tolist()],
+            "assumed": [each.to_dict() for each in self.assumed],
             "warnings": self.warnings,
         }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from perfmodel.explore.evaluate import Evaluate, evaluation_of
 from perfmodel.explore.points import Points
 from perfmodel.explore.result import Sweep
 from perfmodel.explore.spec import Spec
-from perfmodel.explore.store import ERROR, Store, identity, packed
+from perfmodel.explore.store import ERROR, POINT, Store, identity, packed
+from perfmodel.hardware.reads import Read
 
 Done = Callable[[int], None]
 """Told how many more points are done."""
@@ -48,7 +50,17 @@ def sweep(
         store.write(part, content)
         begin, end = spec.bounds(part)
         done(end - begin)
-    return Sweep(spec, store.frame(), str(folder))
+    found = Sweep(spec, store.frame(), str(folder))
+    return replace(found, reads=_reads(found, evaluate))
+
+
+def _reads(found: Sweep, evaluate: Evaluate) -> tuple[Read, ...]:
+    """Of the point that is best in the first objective; none where no point has figures."""
+    best = next(iter(found.best().values()), None)
+    if best is None:
+        return ()
+    number = int(found.frame[POINT].iloc[best])
+    return evaluate.reads(found.spec.space.points(number, number + 1))
 
 
 def content_of(spec: Spec, part: int, evaluate: Evaluate) -> bytes:

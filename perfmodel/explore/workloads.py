@@ -15,11 +15,13 @@ from perfmodel.explore.machines import HARDWARE, Machines, is_axis
 from perfmodel.explore.objectives import figures
 from perfmodel.explore.points import Points
 from perfmodel.explore.spec import Spec
+from perfmodel.hardware.reads import Read, reads_of, recorded
 from perfmodel.plan import ESTIMATORS, plan_deployment
 from perfmodel.plan.document import read_plan
 from perfmodel.prediction import predict_workload
 from perfmodel.prediction.compare import activity_of
 from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.prediction.types import Result
 from perfmodel.trace.columns import Floats
 from perfmodel.workload import Workload, load_workload
 
@@ -65,7 +67,27 @@ class WorkloadFigures:
         idle = {name for name in DESIGNS if name not in [each.strip() for each in names]}
         return {axis: v for axis, v in values.items() if axis.partition(DOT)[0] not in idle}
 
+    def reads(self, point: Points) -> tuple[Read, ...]:
+        """Of the point's prediction, and what the running of its machine costs."""
+        values = self._acting(point.at(0))
+        result, start = self._predicted(values)
+        machine, log = recorded(start.machine)
+        running(machine, self.prices)
+        return tuple(dict.fromkeys((*result.reads, *reads_of(start.machine, log))))
+
     def _figures(self, values: Mapping[str, Any]) -> dict[str, float]:
+        result, start = self._predicted(values)
+        told = figures(
+            self.columns,
+            np.array([result.step_us]),
+            start.batch,
+            running(start.machine, self.prices),
+            activity_of(result, start),
+        )
+        return {name: float(each[0]) for name, each in told.items()}
+
+    def _predicted(self, values: Mapping[str, Any]) -> tuple[Result, Deployment]:
+        """The step of a point, and what is deployed there."""
         workload, design = self._workload(values), self._designed(values)
         batch = int(values.get(BATCH, workload.batch))
         machine = self.machines.at(values)
@@ -78,15 +100,7 @@ class WorkloadFigures:
             start = start if plan is None else _planned(start, plan)
             start = start if design is None else design.apply(start)
             found = predict_deployment(start)
-        result = found.results[0]
-        told = figures(
-            self.columns,
-            np.array([result.step_us]),
-            batch,
-            running(start.machine, self.prices),
-            activity_of(result, start),
-        )
-        return {name: float(each[0]) for name, each in told.items()}
+        return found.results[0], start
 
     def _require_one(self, several: list[dict[str, Any]]) -> None:
         """Values that go with nothing are an error; those that only some go with, of points."""

@@ -261,4 +261,4 @@ KINDS: dict[str, type[Part]] = {
 def kind_of(part: Part | type[Part]) -> str:
     """`device`, `host`, … for a part or its type."""
     cls = part if isinstance(part, type) else type(part)
-    return next(kind for kind, each in KINDS.items() if each is cls)
+    return next(kind for kind, each in KINDS.items() if issubclass(cls, each))

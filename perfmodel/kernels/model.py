@@ -40,6 +40,8 @@ class Explanation:
     """Of the resource that bounds it, against its peak."""
     terms: dict[str, float] = field(default_factory=dict)
     """What the duration is made of, microseconds each, and shares that entered it (`_frac`)."""
+    formula: str = ""
+    """How the duration follows from the terms, in words."""
 
 
 class KernelModel(Protocol):

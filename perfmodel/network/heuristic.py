@@ -21,6 +21,10 @@ from perfmodel.network.fabric import SWITCH
 from perfmodel.ops.spec import Floats
 
 SPECS = "specs"
+FORMULA = (
+    "base_us + hops_us + max(links_us, network_us) + filling_us of the cheapest algorithm and "
+    "protocol"
+)
 BYTES_PER_US = 1e3
 """Of a rate of 1 GB/s."""
 
@@ -148,6 +152,7 @@ def explanations(calls: Calls, costs: Costs) -> list[Explanation]:
                 written_bytes=float(moved),
                 utilisation_frac=float(longest / total[row]),
                 terms={name: float(value) for name, value in terms.items()},
+                formula=FORMULA,
             )
         )
     return found

@@ -76,6 +76,7 @@ def with_factor(
             each,
             duration_us=float(us),
             terms={**each.terms, "learned_factor": float(us / heuristic)},
+            formula=f"({each.formula}) x learned_factor",
         )
         for each, us, heuristic in zip(explained, found.duration_us, heuristic_us, strict=True)
     ]

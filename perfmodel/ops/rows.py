@@ -77,6 +77,23 @@ class Rows:
             | _cold(frame),
         )
 
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        """The rows of all `parts`, in turn."""
+        names = sorted({name for part in parts for name in part.dims})
+
+        def column(name: str) -> Floats:
+            none = [part.dims.get(name, np.full(len(part), np.nan)) for part in parts]
+            return np.concatenate(none) if none else np.zeros(0)
+
+        return cls(
+            tuple(each for part in parts for each in part.op),
+            tuple(each for part in parts for each in part.dtype),
+            tuple(each for part in parts for each in part.direction),
+            tuple(each for part in parts for each in part.timing),
+            {name: column(name) for name in names},
+        )
+
     def take(self, index: Ints) -> Rows:
         """The rows at `index`, in that order."""
 

@@ -91,6 +91,7 @@ class Plan:
             "tried": list(self.tried),
             "caches": [_cache(each) for each in self.placement.caches],
             "tables": list(self.tables),
+            "assumed": [each.to_dict() for each in self.result.assumed],
         }
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.designs import Deployment
 from perfmodel.economics import Economics
+from perfmodel.hardware.reads import Read
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.offered import LoadLatency, Service, latency_under
 from perfmodel.units import BYTES_PER_GB, US_PER_MS, US_PER_S
@@ -92,6 +93,7 @@ class Compared:
             ),
             "memory": tiers,
             "bound_by": bound,
+            "assumed": [] if result is None else [each.to_dict() for each in result.assumed],
             "notes": list(self.notes),
         }
 
@@ -115,6 +117,12 @@ class Comparison:
         return None if mine is None or not base else mine / base
 
     @property
+    def assumed(self) -> tuple[Read, ...]:
+        """Figures that the predictions follow from and that are assumed or recalled."""
+        every = (each for row in self.rows if row.result is not None for each in row.result.assumed)
+        return tuple(dict.fromkeys(every))
+
+    @property
     def warnings(self) -> list[str]:
         """Notes of all designs; those of several once, those of one under its name."""
         said = [(row.design, note) for row in self.rows for note in dict.fromkeys(row.notes)]
@@ -136,7 +144,7 @@ class Comparison:
         for row in self.rows:
             plain = row.to_dict()
             latency = plain.pop("latency") or {}
-            for name in ("memory", "notes"):
+            for name in ("memory", "notes", "assumed"):
                 plain.pop(name)
             plain["bound_by"] = row.bound_by
             plain["speed_up"] = self.speed_up(row)

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from perfmodel.designs import Deployment, Phase
 from perfmodel.graph.opgraph.edits.named import NamedEdit
+from perfmodel.hardware.reads import recorded
 from perfmodel.lowering.walk import CPU
 from perfmodel.memory.tiers import require_tiers, tier_use, with_activations
+from perfmodel.prediction.explain.told import with_reads
 from perfmodel.prediction.host_costs import HostCosts, host_costs
 from perfmodel.prediction.of_step import Step, predict_step
 from perfmodel.prediction.phases import moved_us, together
@@ -28,7 +30,10 @@ def predict_deployment(
     The result's `memory` has `tiers`: what a node needs of the memories beside its devices'. Raises
     `WorkloadError` for what does not fit into one of them, and names it.
     """
-    workload, machine = deployment.workload, deployment.machine
+    given = deployment.machine
+    machine, log = recorded(given)
+    deployment = replace(deployment, machine=machine)
+    workload = deployment.workload
     costs = None if machine.node.device.target == CPU else host_costs(machine, overheads)
     edits = [NamedEdit.parse(text) for text in edit]
     always = Phase("", 1.0, deployment.placement, deployment.pipeline)
@@ -45,6 +50,7 @@ def predict_deployment(
         shares, names = [each.steps_frac for each in phases], [each.name for each in phases]
         result = together([each for each, _ in found], shares, names, moved)
         notes = list(dict.fromkeys(note for _, own in found for note in own))
+    result = with_reads(result, given, log, costs)
     source = {
         "trace": workload.name,
         "workload": workload.name,

@@ -14,9 +14,11 @@ from perfmodel.graph.opgraph.edits import rebatch
 from perfmodel.graph.opgraph.edits.named import NamedEdit, edited
 from perfmodel.graph.ops import OpGraph
 from perfmodel.hardware import Cluster, Part, cluster, from_driver_name
+from perfmodel.hardware.reads import recorded
 from perfmodel.lowering.observed import uses_tf32, with_placement
 from perfmodel.lowering.observed_streams import with_streams
 from perfmodel.overheads import Profile, measure
+from perfmodel.prediction.explain.told import with_reads
 from perfmodel.prediction.host_costs import HostCosts, host_costs
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.shapes import MODEL, predict_shapes
@@ -58,10 +60,12 @@ def predict_ops(
         machine = cluster(target, nodes)
         name = machine.name if nodes is None else f"{nodes} x {machine.name}"
         stays = not hardware or (own is not None and machine.node.device == own.node.device)
-        costs = _costs(trace, machine, overheads, stays=stays)
+        watched, log = recorded(machine)
+        costs = _costs(trace, watched, overheads, stays=stays)
         result, notes = predict_shapes(
-            graphs, machine, name=name, costs=costs, tf32_matmul=tf32_matmul
+            graphs, watched, name=name, costs=costs, tf32_matmul=tf32_matmul
         )
+        result = with_reads(result, machine, log, costs)
         if not hardware and batch is None and not edits:
             result = _beside_measured(result, trace)
         results.append(result)

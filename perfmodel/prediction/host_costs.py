@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from perfmodel.hardware import Cluster, host, node_of
+from perfmodel.graph.kinds import Cause
+from perfmodel.hardware import Cluster, Host, host, node_of
 from perfmodel.overheads import Profile, load_profile
+from perfmodel.overheads.kinds import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
 from perfmodel.overheads.shipped import shipped_for
 from perfmodel.transfer import host_ratio
 
@@ -17,6 +19,16 @@ tenth trimmed at each end, the host of eight shared traces came out 13 % short i
 means 3 %."""
 OTHERS_STATISTIC = "trimmed_mean_us"
 """Of a profile that the package brings: the stalls of other programs are not this one's."""
+
+OVERHEAD_OF_CAUSE = {
+    Cause.HOST_T1: T1,
+    Cause.HOST_T2: T2,
+    Cause.HOST_T3: T3,
+    Cause.HOST_T4: T4,
+    Cause.HOST_T5: T5,
+    Cause.HOST_OP_WITHOUT_LAUNCH: OP_WITHOUT_LAUNCH,
+}
+"""What a profile files host work under, by the cause that a graph gives it."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +41,11 @@ class HostCosts:
     of_rank: Mapping[int, Profile] = field(default_factory=lambda: MappingProxyType({}))
     """Profiles of single ranks, which count before `profile`: one may be slower than the others."""
     statistic: str = OWN_STATISTIC
+    name: str = "the trace's own"
+    """Of the profile."""
+    recorded_on: Host | None = None
+    host: Host | None = None
+    """The target's, where speeds of hosts make the ratio."""
 
     def profile_of(self, rank: int) -> Profile:
         """What times the host of `rank`."""
@@ -42,7 +59,7 @@ def host_costs(machine: Cluster, overheads: str | None = None) -> HostCosts:
     """
     if overheads is not None:
         profile = load_profile(overheads)
-        return HostCosts(profile, 1.0, f"host overheads: {overheads}, as they are")
+        return HostCosts(profile, 1.0, f"host overheads: {overheads}, as they are", name=overheads)
     device = machine.node.device
     chosen = shipped_for(device)
     profile = load_profile(chosen.name)
@@ -53,4 +70,12 @@ def host_costs(machine: Cluster, overheads: str | None = None) -> HostCosts:
         f"{machine.node.host.name} by single-thread speed"
     )
     note = f"host overheads: {chosen.name}, {taken}"
-    return HostCosts(profile, ratio, note, statistic=OTHERS_STATISTIC)
+    return HostCosts(
+        profile,
+        ratio,
+        note,
+        statistic=OTHERS_STATISTIC,
+        name=chosen.name,
+        recorded_on=recorded,
+        host=machine.node.host,
+    )

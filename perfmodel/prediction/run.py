@@ -19,11 +19,15 @@ from perfmodel.hardware import Node, cluster
 from perfmodel.overheads import load_profile
 from perfmodel.prediction.beside_measured import taken_apart
 from perfmodel.prediction.codec import Codec, with_codecs
+from perfmodel.prediction.explain.moved import Moved
+from perfmodel.prediction.explain.reason import Grounds
+from perfmodel.prediction.explain.replayed import Replayed
 from perfmodel.prediction.from_trace import predict_ops, require_model_options
+from perfmodel.prediction.host_costs import OVERHEAD_OF_CAUSE
 from perfmodel.prediction.leave_out import left_out_step_us
 from perfmodel.prediction.result import fallback_frac, summarise
 from perfmodel.prediction.transfer_interval import transfer_interval
-from perfmodel.prediction.transferred import source_device, transferred
+from perfmodel.prediction.transferred import Transferred, source_device, transferred
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.prediction.whatif import Scale, scaled
 from perfmodel.timeline.schedule import measured, schedule
@@ -32,15 +36,6 @@ from perfmodel.trace.columns import Floats
 from perfmodel.trace.link import launching_op
 
 REPLAY, TRANSFER, MODEL = MODES = ("replay", "transfer", "model")
-
-_OVERHEAD_OF_CAUSE = {
-    Cause.HOST_T1: "T1",
-    Cause.HOST_T2: "T2",
-    Cause.HOST_T3: "T3",
-    Cause.HOST_T4: "T4",
-    Cause.HOST_T5: "T5",
-    Cause.HOST_OP_WITHOUT_LAUNCH: "op_without_launch",
-}
 
 
 def predict(
@@ -119,9 +114,24 @@ def predict(
         if moved is not None:
             warnings += [f"{target}: {note}" for note in moved.notes]
             coverage = result.coverage | {"modelled_frac": round(moved.modelled_frac, 6)}
-            result = replace(result, coverage=coverage)
+            result = replace(result, coverage=coverage, reads=moved.reads)
+        result = replace(result, grounds=_grounds(trace, graph, taken, edits, overheads, moved))
         results.append(result)
     return Prediction(_source(trace), results, warnings)
+
+
+def _grounds(
+    trace: Trace,
+    graph: ExecutionGraph,
+    duration_us: Floats,
+    edits: Sequence[Scale],
+    overheads: str | Path | None,
+    moved: Transferred | None,
+) -> Grounds:
+    """How the nodes came to their durations."""
+    given = None if overheads is None else (str(overheads), load_profile(overheads))
+    replayed = Replayed(trace, graph, duration_us, edits, given)
+    return replayed if moved is None else Moved(replayed, moved)
 
 
 def _result(
@@ -209,12 +219,12 @@ def _profiled(graph: ExecutionGraph, duration_us: Floats, overheads: str | Path)
     rows = [
         row
         for row in np.flatnonzero(graph.nodes_.scope == Scope.HOST).tolist()
-        if causes[row] in _OVERHEAD_OF_CAUSE
+        if causes[row] in OVERHEAD_OF_CAUSE
     ]
     threads = [graph.resources[graph.nodes_.resource[row]].split("/", 1)[1] for row in rows]
     replaced = duration_us.copy()
     replaced[rows] = profile.durations(
-        [_OVERHEAD_OF_CAUSE[Cause(causes[row])] for row in rows],
+        [OVERHEAD_OF_CAUSE[Cause(causes[row])] for row in rows],
         [graph.labels[row] for row in rows],
         threads,
     )

@@ -21,6 +21,7 @@ from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.repeat import loaded, one_after_another, repeating
 from perfmodel.lowering.step_rows import rows_of
 from perfmodel.lowering.walk import CPU
+from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.prediction.host_costs import HostCosts
 from perfmodel.prediction.placed import placed
@@ -37,6 +38,10 @@ class Scheduled:
     pieces: tuple[Piece, ...]
     durations: Durations
     notes: tuple[str, ...]
+    rows: Rows
+    """The pieces as their models were asked."""
+    ops: tuple[str, ...]
+    """Per piece, the operator that launches it; empty where it is not told."""
     copies: int = 1
     """How often each piece is in the timeline."""
 
@@ -73,16 +78,18 @@ def schedule_shapes(
     if device.target == CPU:
         steps = cpu_steps(graph)
         pieces = tuple(chain.from_iterable(steps))
-        found = Durations.joined(
-            [durations_of(placed(rows_of(step), machine), machine) for step in steps]
-        )
+        asked = [placed(rows_of(step), machine) for step in steps]
+        found = Durations.joined([durations_of(own, machine) for own in asked])
+        rows, ops = Rows.joined(asked), ("",) * len(pieces)
         built = cpu_graph(steps, found.duration_us, graph.rank)
         built = one_after_another(built) if repeats else built
         notes = graph.notes
     else:
         lowered = lower(graph, device.target, device=device, tf32_matmul=tf32_matmul)
         pieces = lowered.pieces
-        found = durations_of(placed(lowered.rows, machine), machine)
+        rows = placed(lowered.rows, machine)
+        ops = tuple(lowered.graph.ops[owner].name for owner in lowered.owner.tolist())
+        found = durations_of(rows, machine)
         assert costs is not None
         profile = costs.profile_of(graph.rank)
         built = execution_graph(
@@ -96,7 +103,7 @@ def schedule_shapes(
         notes = (*graph.notes, *lowered.notes)
     if repeats and loading_us:
         built = loaded(built, loading_us)
-    return Scheduled(_as_measured(schedule(built.graph)), built, pieces, found, notes)
+    return Scheduled(_as_measured(schedule(built.graph)), built, pieces, found, notes, rows, ops)
 
 
 def met(ranks: Sequence[Scheduled], wheres: Sequence[str]) -> Scheduled:
@@ -120,6 +127,8 @@ def met(ranks: Sequence[Scheduled], wheres: Sequence[str]) -> Scheduled:
         tuple(each for rank in ranks for each in rank.pieces),
         Durations.joined([rank.durations for rank in ranks]),
         tuple(dict.fromkeys(note for rank in ranks for note in rank.notes)),
+        Rows.joined([rank.rows for rank in ranks]),
+        tuple(chain.from_iterable(rank.ops for rank in ranks)),
     )
 
 

@@ -14,6 +14,7 @@ from perfmodel.lowering.walk import CPU
 from perfmodel.memory import MemoryUse, memory_use, require_fit
 from perfmodel.ops.vocabulary.fallback import UNKNOWN
 from perfmodel.prediction.beside import contended
+from perfmodel.prediction.explain.modelled import Modelled
 from perfmodel.prediction.host_costs import HostCosts
 from perfmodel.prediction.interval import step_interval
 from perfmodel.prediction.kernel_table import kernel_table
@@ -60,6 +61,7 @@ def predict_shapes(
     bound_by = None
     if alone.timeline.graph.carried is not None:
         found, bound_by = repeated(alone, machine)
+    grounds = Modelled(found, machine, costs)
     result = summarise(found.timeline, hardware=name, mode=MODEL, compare=False)
     result = replace(result, latency_us=latency_us if repeats else None, bound_by=bound_by)
     device = machine.node.device
@@ -67,7 +69,7 @@ def predict_shapes(
     use = memory_use(graph, in_host_memory=device.target == CPU)
     if must_fit and use is not None:
         require_fit(use, device, graph.rank)
-    return _with_models(result, found, use, device), list(found.notes)
+    return replace(_with_models(result, found, use, device), grounds=grounds), list(found.notes)
 
 
 def _with_models(result: Result, found: Scheduled, use: MemoryUse | None, device: Device) -> Result:

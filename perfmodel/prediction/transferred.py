@@ -19,6 +19,7 @@ from perfmodel.graph.opgraph import op_graph
 from perfmodel.graph.ops import NO_OP, OpGraph
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, Device, Part, cluster
+from perfmodel.hardware.reads import Read, reads_of, recorded
 from perfmodel.lowering.observed import launched_by, uses_tf32, with_placement
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.prediction.ratios import COLLECTIVE, COPY, KERNEL, op_ratios
@@ -38,6 +39,16 @@ class Transferred:
     modelled_frac: float
     """Share of the measured device time that kernel models transferred, by op or by name."""
     notes: tuple[str, ...]
+    source: Cluster
+    target: Cluster
+    ratio: Floats
+    """Per device operation of the graph (`device_span`): target over source."""
+    by_op: Floats
+    """Likewise, by the models of its op; NaN where none is known."""
+    by_name: Floats
+    """Likewise, by kernels of its name."""
+    reads: tuple[Read, ...]
+    """The figures of both machines that the ratios follow from."""
 
 
 def transferred(
@@ -48,18 +59,18 @@ def transferred(
 
     Raises `TraceError` where the trace does not name one GPU, `UsageError` between GPUs and CPUs.
     """
-    source = source_device(trace, f"so no ratio to {target} is known")
-    home = catalogue.node_of(source)
-    machine = cluster(target)
-    node = machine.node
+    before = cluster(source_device(trace, f"so no ratio to {target} is known"))
+    after = cluster(target)
+    (source, here), (machine, there) = recorded(before), recorded(after)
     rows = graph.device_span()[1]
-    ratio = _roofline(graph, rows, duration_us, source, node.device)
     taken = duration_us[rows]
     notes = []
+    ratio = np.ones(len(rows))
     by_op = by_name = np.full(len(rows), np.nan)
-    if source != node.device:
+    if before.node.device != after.node.device:
+        ratio = _roofline(graph, rows, duration_us, source.node.device, machine.node.device)
         try:
-            by_op = _modelled(trace, graph, rows, cluster(source), machine)
+            by_op = _modelled(trace, graph, rows, source, machine)
         except TraceError as error:
             notes.append(f"no op has shapes for the kernel models ({error})")
         by_name = _of_namesakes(trace, graph, rows, by_op, taken)
@@ -67,17 +78,28 @@ def transferred(
     moved = duration_us.copy()
     moved[rows] = taken * ratio
     host = np.isin(graph.nodes_.scope, (Scope.HOST, Scope.ALLOCATOR))
-    moved[host] *= host_ratio(home.host, node.host)
+    moved[host] *= host_ratio(source.node.host, machine.node.host)
     total_us = float(taken.sum()) or 1.0
     op_frac = float(taken[~np.isnan(by_op)].sum()) / total_us
     name_frac = float(taken[~np.isnan(by_name)].sum()) / total_us - op_frac
     notes.append(
-        f"host time scaled from {home.host.name} (assumed: the trace does not name its host) to "
-        f"{node.host.name} by single-thread speed; device time: {op_frac:.1%} by the kernel "
-        f"models' ratio for its op, {name_frac:.1%} by that of kernels of the same name, "
-        f"{1 - op_frac - name_frac:.1%} by roofline ratio of its class"
+        f"host time scaled from {before.node.host.name} (assumed: the trace does not name its "
+        f"host) to {after.node.host.name} by single-thread speed; device time: {op_frac:.1%} by "
+        f"the kernel models' ratio for its op, {name_frac:.1%} by that of kernels of the same "
+        f"name, {1 - op_frac - name_frac:.1%} by roofline ratio of its class"
     )
-    return Transferred(moved, op_frac + name_frac, tuple(notes))
+    reads = (*reads_of(before, here), *reads_of(after, there))
+    return Transferred(
+        moved,
+        op_frac + name_frac,
+        tuple(notes),
+        before,
+        after,
+        ratio,
+        by_op,
+        by_name,
+        tuple(dict.fromkeys(reads)),
+    )
 
 
 def source_device(trace: Trace, otherwise: str) -> Device:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.errors import UsageError
+from perfmodel.hardware.reads import SOURCED, Read
 from perfmodel.timeline.schedule import Timeline
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from perfmodel.prediction.explain import Explained, Grounds
     from perfmodel.prediction.kernel_table import KernelTable
 
 SCHEMA = "perfmodel.prediction/1"
@@ -88,6 +90,10 @@ class Result:
     """Microseconds of the period by resource, along the cycle of dependencies that decides it."""
     kernels: KernelTable | None = field(default=None, repr=False)
     """What the slowest rank's device runs, where shapes are known."""
+    reads: tuple[Read, ...] = field(default=(), repr=False)
+    """The figures of the hardware that the prediction follows from."""
+    grounds: Grounds | None = field(default=None, repr=False)
+    """How its nodes came to their durations."""
     straggler: dict[str, Any] | None = None
     """The rank that the others wait for most, and why (`attribution.straggler`); None for one."""
 
@@ -117,6 +123,20 @@ class Result:
             raise UsageError(f"{self.hardware}: a roofline needs shapes: --mode model")
         return self.kernels.roofline()
 
+    @property
+    def assumed(self) -> tuple[Read, ...]:
+        """The figures it follows from that are assumed, or recalled from a data sheet."""
+        return tuple(each for each in self.reads if each.grounds != SOURCED)
+
+    def explain(self, node: str | int) -> Explained:
+        """Why a node takes what it takes: by its number, its operator, its kernel or its label.
+
+        Raises `UsageError` where there is no such node.
+        """
+        from perfmodel.prediction.explain import explain
+
+        return explain(self, str(node))
+
     def to_dict(self) -> dict[str, Any]:
         rank = self.rank
         measured = rank.measured
@@ -142,6 +162,7 @@ class Result:
             "families": self.families,
             "coverage": self.coverage,
             "memory": self.memory,
+            "assumed": [each.to_dict() for each in self.assumed],
             "straggler": self.straggler,
             "critical_path": [
                 {

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from perfmodel.graph.opgraph.edits.named import NamedEdit
 from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
+from perfmodel.hardware.reads import recorded
+from perfmodel.prediction.explain.told import with_reads
 from perfmodel.prediction.host_costs import host_costs
 from perfmodel.prediction.of_step import Step, predict_step
 from perfmodel.prediction.types import Prediction
@@ -43,10 +45,12 @@ def predict_workload(
     edits = [NamedEdit.parse(text) for text in edit]
     results, warnings = [], []
     for each in hardware:
-        machine = _machine(each, nodes)
+        given = _machine(each, nodes)
+        machine, log = recorded(given)
         costs = None if machine.node.device.target == "cpu" else host_costs(machine, overheads)
         step = Step(found, machine, total, train)
         result, notes = predict_step(step, costs, edits, every_rank=every_rank)
+        result = with_reads(result, given, log, costs)
         results.append(result)
         for note in (*([costs.note] if costs else []), *notes):
             line = f"{result.hardware}: {note}"

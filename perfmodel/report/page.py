@@ -53,7 +53,7 @@ def page_html(prediction: Prediction, machines: Sequence[Part] = ()) -> str:
         section("why", TITLES[2], *_pictures(prediction)),
         section("tables", TITLES[3], *_tables(prediction)),
         section("hardware", TITLES[4], *map(_machine, machines) or (paragraph(OWN),)),
-        section("notes", TITLES[5], *_notes(prediction, machines)),
+        section("notes", TITLES[5], *_notes(prediction)),
     )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -66,6 +66,7 @@ def page_html(prediction: Prediction, machines: Sequence[Part] = ()) -> str:
     )
 
 
+ASSUMED = "figures that this prediction read and that are assumed, or recalled from a data sheet:"
 OWN = "The machine that the trace was recorded on; nothing of it was predicted."
 
 
@@ -213,18 +214,15 @@ def _parts(part: Part) -> Iterator[Part]:
             yield from _parts(each)
 
 
-def _notes(prediction: Prediction, machines: Sequence[Part]) -> Iterator[str]:
+def _notes(prediction: Prediction) -> Iterator[str]:
     yield items(prediction.warnings or ["no warnings"])
-    assumed = [
-        f"{each.name}: {figure.key} = {figure.value} ({figure.source})"
-        for part in machines
-        for each in _parts(part)
-        for figure in figures(each)
-        if "assumed" in figure.source
-    ]
-    if assumed:
-        yield paragraph("Figures of the hardware that are assumed:")
-        yield items(assumed)
+    for result in prediction.results:
+        if result.assumed:
+            yield paragraph(f"{result.hardware}: {ASSUMED}")
+            yield items(
+                f"{each.part}: {each.figure} = {each.value} {each.unit} ({each.source})"
+                for each in result.assumed
+            )
     for result in prediction.results:
         shares = ", ".join(f"{key} {value:g}" for key, value in result.coverage.items())
         yield paragraph(f"{result.hardware}, coverage: {shares or 'measured kernels'}")

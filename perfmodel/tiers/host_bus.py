@@ -38,6 +38,8 @@ HBM_FRAC = 0.8
 HALF_FACTOR = 1.6
 """Assumed: the 90 % interval reaches so many times up and down."""
 NAME = f"{HOST_BUS}/heuristic"
+SHOWN = ("floor_us", "bus_us", "memory_us")
+FORMULA = "floor_us + max(bus_us, memory_us)"
 
 
 class HostBus:
@@ -60,7 +62,8 @@ class HostBus:
                 read_bytes=float(terms["read_bytes"][at]),
                 written_bytes=float(terms["written_bytes"][at]),
                 utilisation_frac=float(terms["bus_bytes"][at]) / peak / us,
-                terms={name: float(terms[name][at]) for name in ("bus_us", "memory_us")},
+                terms={name: float(terms[name][at]) for name in SHOWN},
+                formula=FORMULA,
             )
             for at, us in enumerate(taken)
         ]

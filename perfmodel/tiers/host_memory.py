@@ -105,6 +105,7 @@ class HostMemory:
                     "cores_us": float(work.cores_us[at]),
                     "call_us": CALL_US,
                 },
+                formula="call_us + max(memory_us, cores_us)",
             )
             for at, us in enumerate(taken)
         ]

@@ -34,6 +34,7 @@ class Pause:
                 written_bytes=0.0,
                 utilisation_frac=0.0,
                 terms={"wait_us": us},
+                formula="half the period of the software's clock, the mean of a uniform wait",
             )
             for us in _wait_us(rows).tolist()
         ]

@@ -13,6 +13,7 @@ from perfmodel.tiers.nic.order import PAIR_US
 HALF_FACTOR = 6.0
 """The 90 % interval reaches so many times up and down: 0.02 to 0.7 us per pair were seen."""
 NAME = f"{QUERY_ORDER}/heuristic"
+FORMULA = "pairs of lookups x a pair's time / host.single_thread_ratio"
 
 
 class QueryOrder:
@@ -31,8 +32,9 @@ class QueryOrder:
             read, flop = spec.read_bytes(dims, item), spec.flop(dims)
             for at, us in enumerate(_taken_us(rows, machine).tolist()):
                 moved = float(read[at])
-                terms = {"pairs_us": us}
-                found.append(Explanation(us, "compute", float(flop[at]), moved, moved, 1.0, terms))
+                work = float(flop[at])
+                why = Explanation(us, "compute", work, moved, moved, 1.0, {"pairs_us": us}, FORMULA)
+                found.append(why)
         return found
 
 

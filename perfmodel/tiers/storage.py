@@ -72,6 +72,8 @@ class StorageTier:
                     "core_us": float(work.core_us[at]),
                     "call_us": CALL_US,
                 },
+                formula="call_us + max(drive_us, core_us); drive_us by the drive's queue, "
+                "t0 + (Q - 1) / 2X of a read with Q in flight",
             )
             for at in range(len(rows))
         ]

@@ -190,3 +190,40 @@ def test_an_edit_that_cannot_be_is_one_line(run: Run, edit: str, said: str) -> N
     assert ran.status == 2
     assert said in ran.err
     assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("predict", "--explain", "aten::add"),
+        ("predict", "--workload", "lin-dlrm-default", "--hardware", "t4", "--explain", "addmm"),
+    ],
+)
+def test_a_node_is_explained(run: Run, arguments: tuple[str, ...]) -> None:
+    answer = json.loads(run(*arguments, "--format", "json").out)
+    check_schema("explanation", answer)
+    reason = answer["results"][0]["reason"]
+    assert reason["formula"]
+    ran = run(*arguments)
+    assert ran.status == 0
+    assert f"= {reason['formula']}"[:60] in ran.out
+    assert run(*arguments, "--format", "csv").out.startswith("hardware,node,part,term,value")
+
+
+def test_a_node_that_is_not_there_names_others(run: Run) -> None:
+    ran = run("predict", "--explain", "aten::ad")
+    assert ran.status == 0, "part of a name"
+    ran = run("predict", "--explain", "no::such")
+    assert ran.status == 2
+    assert ran.err.count("\n") == 1
+    assert "nearest: " in ran.err
+
+
+def test_assumed_figures_are_listed(run: Run) -> None:
+    where = ("predict", "--workload", "lin-dlrm-default", "--hardware", "t4")
+    assumed = json.loads(run(*where, "--format", "json").out)["results"][0]["assumed"]
+    assert {each["grounds"] for each in assumed} <= {"assumed", "recalled"}
+    figures = {each["figure"] for each in assumed}
+    assert "host.single_thread_ratio" in figures
+    assert not any(name.startswith("nic.") for name in figures), "one device has no network"
+    assert "host.single_thread_ratio" in run(*where).out

@@ -120,6 +120,7 @@ class CpuFamily:
                         float(flop[place]), float(read[place] + written[place]), total, device
                     ),
                     terms=own,
+                    formula=f"sum of the terms (us): {' + '.join(own)}",
                 )
         return [each for each in found if each is not None]
 

@@ -44,7 +44,8 @@ class Analysis:
 
 
 Analyse = Callable[[Rows, Device], Analysis]
-"""One family's physics; raises `ModelError` on impossible rows."""
+"""One family's physics; raises `ModelError` on impossible rows. Its docstring is the formula that
+explanations tell."""
 
 
 def merged(size: int, parts: list[tuple[Ints, Analysis]]) -> Analysis:
@@ -133,4 +134,5 @@ def by_group(of: Callable[[Group, Device], Analysis]) -> Analyse:
         parts = [(group.index, of(group, device)) for group in groups_of(rows)]
         return merged(len(rows), parts)
 
+    analyse.__doc__ = of.__doc__
     return analyse

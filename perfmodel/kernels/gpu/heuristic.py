@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import Floats
 
 DATASHEET = "datasheet figures"
+AS_TIMED = "as timed: max(launch_floor_us, offset_us + kernel)"
+"""What of a kernel a measurement shows."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,12 @@ class Heuristic:
     analyse: Analyse
     spread: float = 1.6
     """Factor from the duration to either end of the interval."""
+
+    @property
+    def formula(self) -> str:
+        """The family's physics in words."""
+        physics = (self.analyse.__doc__ or self.name).strip()
+        return f"{physics} kernel = max(that, bound_us, device.kernel_floor_us); {AS_TIMED}"
 
     def estimate(self, rows: Rows, device: Device) -> Estimate:
         """Durations of `rows`; raises `ModelError` on impossible rows."""
@@ -45,7 +53,8 @@ class Heuristic:
         """Why, per row."""
         analysis = self.analyse(rows, device)
         found = self.estimate(rows, device)
-        return explanations(rows, device, analysis, found.duration_us)
+        why = explanations(rows, device, analysis, found.duration_us)
+        return [replace(each, formula=self.formula) for each in why]
 
 
 def at_least(kernel_us: Floats, analysis: Analysis, device: Device) -> Floats:

@@ -73,6 +73,7 @@ class NicMemory:
                 utilisation_frac=float(terms[slowest[at], at] / taken[at]),
                 terms={f"{name}_us": float(work.terms[name][at]) for name in names}
                 | {"start_us": START_US},
+                formula="start_us + the longest of the other terms",
             )
             for at in range(len(rows))
         ]

@@ -1,0 +1,165 @@
+"""Which figures of a machine a computation reads: what does not read a figure is not done again.
+
+A result holds for every machine that agrees on the figures read, since nothing else was looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, cast
+
+from perfmodel.hardware.parts import KINDS, Cluster, Part
+from perfmodel.hardware.schema import LIMITS, fields_of
+
+ASSUMED, RECALLED, SOURCED = "assumed", "recalled", "sourced"
+UNREAD = ("name", "maker", "sources", "aliases")
+"""What names a part; no duration depends on it."""
+
+
+@cache
+def figures_of(kind: str) -> frozenset[str]:
+    """The keys of a kind of part that durations may depend on; parts within it have their own."""
+    return frozenset(
+        each.name
+        for each in fields(KINDS[kind])
+        if each.name not in UNREAD and each.name not in KINDS
+    )
+
+
+def key(kind: str, name: str) -> str:
+    """`device.hbm_gb_per_s` for a figure of a part."""
+    return f"{kind}.{name}"
+
+
+@dataclass(frozen=True)
+class Read:
+    """A figure of a part that a computation looked at."""
+
+    part: str
+    figure: str
+    """`device.hbm_gb_per_s`."""
+    value: float | str | None
+    unit: str
+    """`GB/s`, …; empty for texts."""
+    source: str
+
+    @property
+    def grounds(self) -> str:
+        """`assumed`, `recalled` (from a data sheet that was not at hand), else `sourced`."""
+        if self.source.startswith(_ASSUMED):
+            return ASSUMED
+        return RECALLED if RECALLED in self.source else SOURCED
+
+    def to_dict(self) -> dict[str, float | str | None]:
+        """As JSON."""
+        return {
+            "part": self.part,
+            "figure": self.figure,
+            "value": self.value,
+            "unit": self.unit,
+            "grounds": self.grounds,
+            "source": self.source,
+        }
+
+
+_ASSUMED = (ASSUMED, "not stated")
+
+
+def unit_of(name: str) -> str:
+    """The unit of a figure by the end of its name, in words; empty where none is known."""
+    suffix, *_, unit = max(
+        (row for row in LIMITS if name.endswith(row[0])), key=lambda row: len(row[0])
+    )
+    return unit.partition(" (")[0] if suffix else "count"
+
+
+def reads_of(machine: Cluster, log: Iterable[str]) -> tuple[Read, ...]:
+    """The figures whose keys are in `log`, in order of their keys, with their sources.
+
+    Figures that a part does not have are left out, and so is what fitted models were given of it.
+    """
+    wanted = set(log)
+    return tuple(sorted(_reads(machine, "cluster", wanted), key=lambda each: each.figure))
+
+
+def read_of(part: Part, kind: str, name: str) -> Read:
+    """One figure of a part."""
+    entry, value = fields_of(KINDS[kind])[name], object.__getattribute__(part, name)
+    unit = unit_of(name) if entry.is_figure else ""
+    source = part.sources.get(name, "not stated" if entry.has_source else "its name")
+    return Read(part.name, key(kind, name), value if entry.is_figure else str(value), unit, source)
+
+
+def _reads(part: Part, kind: str, wanted: set[str]) -> Iterable[Read]:
+    for name, entry in fields_of(KINDS[kind]).items():
+        value = object.__getattribute__(part, name)
+        if isinstance(value, Part):
+            yield from _reads(value, name, wanted)
+        elif value is not None and key(kind, name) in wanted and not entry.is_table:
+            yield read_of(part, kind, name)
+
+
+def recorded(machine: Cluster) -> tuple[Cluster, set[str]]:
+    """`machine`, and the set that fills with what is read of it and of its parts.
+
+    One that is recorded already is recorded by both.
+    """
+    log: set[str] = set()
+    return cast("Cluster", _recorded(machine, "cluster", log)), log
+
+
+@cache
+def _recording(kind: str) -> type[Part]:
+    """A part of `kind` that notes which of its figures are read.
+
+    Two of them are equal only if they are the same: caches by device would hide what is read.
+    """
+    cls = KINDS[kind]
+    known = figures_of(kind)
+
+    def read(self: Part, name: str) -> Any:
+        if name in known:
+            for log in object.__getattribute__(self, _LOGS):
+                log.add(key(kind, name))
+        return object.__getattribute__(self, name)
+
+    def same(self: Part, other: object) -> bool:
+        return self is other
+
+    body: dict[str, Any] = {
+        _LOGS: (),
+        "__module__": cls.__module__,
+        "__getattribute__": read,
+        "__eq__": same,
+        "__hash__": object.__hash__,
+    }
+    return type(cls.__name__, (cls,), body)
+
+
+_LOGS = "logs"
+
+
+def _recorded(part: Part, kind: str, log: set[str]) -> Part:
+    found = object.__new__(_recording(kind))
+    before = object.__getattribute__(part, _LOGS) if hasattr(type(part), _LOGS) else ()
+    for each in fields(part):
+        value = object.__getattribute__(part, each.name)
+        if isinstance(value, Part):
+            value = _recorded(value, each.name, log)
+        object.__setattr__(found, each.name, value)
+    object.__setattr__(found, _LOGS, (*before, log))
+    return found
+
+
+def values_of(part: Part, kind: str = "cluster") -> dict[str, Any]:
+    """Every figure of a part and of those in it, by key."""
+    found: dict[str, Any] = {}
+    for each in fields(part):
+        value = getattr(part, each.name)
+        if isinstance(value, Part):
+            found |= values_of(value, each.name)
+        elif each.name in figures_of(kind):
+            found[key(kind, each.name)] = value
+    return found

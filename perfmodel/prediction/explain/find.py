@@ -1,0 +1,89 @@
+"""The node that a user means: by its number, its operator, its kernel or its label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
+from itertools import chain
+
+import numpy as np
+
+from perfmodel.errors import UsageError
+from perfmodel.prediction.whatif import node_text
+from perfmodel.timeline.schedule import Timeline
+from perfmodel.trace.columns import Ints, Mask
+
+NEAR = 4
+"""Names that are offered where none fits."""
+SHOWN = 60
+"""Characters of a name in a message."""
+
+
+def find_node(timeline: Timeline, ops: Sequence[str], text: str) -> tuple[int, int]:
+    """(node, how many nodes `text` matches): a number, else a name, of which the longest counts.
+
+    A name is an operator, a kernel or a label: whole; else without its namespace (`mm`); else a
+    part of it, whatever the case. Nodes that start within a step come before others. Raises
+    `UsageError` that names the nearest.
+    """
+    count = len(timeline.graph)
+    if text.strip().isdecimal():
+        number = int(text)
+        if number >= count:
+            raise UsageError(f"--explain {text}: nodes are numbered from 0 to {count - 1}")
+        return number, 1
+    names = [tuple(_names(timeline, ops, node)) for node in range(count)]
+    matches = next((found for fits in _FITS if (found := _fitting(names, text, fits))), [])
+    if not matches or not text:
+        raise UsageError(f"--explain {text[:SHOWN]!r}: no such node; {_nearest(text, names)}")
+    rows = np.array(matches, np.int64)
+    inside = rows[in_steps(timeline)[rows]]
+    rows = inside if len(inside) else rows
+    taken = (timeline.end_us - timeline.start_us)[rows]
+    return int(rows[int(np.argmax(taken))]), len(rows)
+
+
+def in_steps(timeline: Timeline) -> Mask:
+    """Which nodes start within a step of their rank."""
+    return marks_of(timeline) >= 0
+
+
+def marks_of(timeline: Timeline) -> Ints:
+    """Per node the row of the graph's marks whose step it starts in, or -1."""
+    graph, marks = timeline.graph, timeline.graph.marks
+    begun, over = timeline.end_us[marks.start], timeline.end_us[marks.end]
+    found = np.full(len(graph), -1, np.int64)
+    for mark, rank in enumerate(marks.rank.tolist()):
+        own = graph.nodes_.rank == rank
+        own &= (timeline.start_us >= begun[mark]) & (timeline.start_us < over[mark])
+        found[own & (found < 0)] = mark
+    return found
+
+
+_FITS: tuple[Callable[[str, str], bool], ...] = (
+    lambda name, text: name == text,
+    lambda name, text: name.rpartition("::")[2] == text,
+    lambda name, text: text.lower() in name.lower(),
+)
+"""How a name may fit what was asked for, the closest first."""
+
+
+def _fitting(
+    names: Sequence[Sequence[str]], text: str, fits: Callable[[str, str], bool]
+) -> list[int]:
+    """The nodes of which a name fits."""
+    known = {name: fits(name, text) for name in set(chain.from_iterable(names))}
+    return [node for node, own in enumerate(names) if any(known[name] for name in own)]
+
+
+def _names(timeline: Timeline, ops: Sequence[str], node: int) -> Iterator[str]:
+    yield timeline.graph.labels[node]
+    yield ops[node]
+    yield node_text(timeline.graph, node)
+
+
+def _nearest(text: str, names: Sequence[Sequence[str]]) -> str:
+    """The names that look most like `text`."""
+    known = sorted({name for name in chain.from_iterable(names) if name})
+    near = get_close_matches(text, known, n=NEAR, cutoff=0.3) or known[:NEAR]
+    return f"nearest: {', '.join(name[:SHOWN] for name in near)}"
