@@ -46,7 +46,7 @@ class Chains:
         host = np.flatnonzero(np.isin(nodes.kind, _HOST_KINDS))
         host = host[
             np.lexsort((timeline.end_us[host], timeline.start_us[host], nodes.resource[host]))
-        ]
+        ].astype(np.int32)
         start, end, cause = timeline.start_us[host], timeline.end_us[host], nodes.cause[host]
         follows = np.zeros(len(host), bool)
         follows[1:] = (
@@ -60,7 +60,7 @@ class Chains:
             int(code): np.concatenate([[0.0], np.cumsum(np.where(cause == code, taken, 0.0))])
             for code in np.unique(cause)
         }
-        position = np.full(len(nodes), NONE, np.int64)
+        position = np.full(len(nodes), NONE, np.int32)
         position[host] = np.arange(len(host))
         return cls(host, position, start, end, cause, start[first], first, total)
 

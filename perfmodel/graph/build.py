@@ -31,9 +31,9 @@ class _EdgeList:
     def add(
         self, source: Ints, target: Ints, kind: Ints | EdgeKind, overlap: Floats | float = 0.0
     ) -> None:
-        kinds = np.broadcast_to(np.asarray(kind, np.int64), len(source))
+        kinds = np.broadcast_to(np.asarray(kind, np.int8), len(source))
         overlaps = np.broadcast_to(np.asarray(overlap, np.float64), len(source))
-        self._parts.append((source, target, kinds, overlaps))
+        self._parts.append((source.astype(np.int32), target.astype(np.int32), kinds, overlaps))
 
     def add_cross(self, found: CrossEdges, first_device: int) -> None:
         source, target = found.source + first_device, found.target + first_device
@@ -142,7 +142,8 @@ def _program_order(pieces: Pieces, last_node: Ints) -> tuple[Ints, Ints]:
 def _launch_edges(
     rank: RankTrace, links: Links, pieces: Pieces, first_device: int, is_collective: Mask
 ) -> tuple[Ints, Ints, Ints]:
-    piece = np.array([pieces.row_piece.get(int(r), NONE) for r in links.device_launch], np.int64)
+    launch = links.device_launch
+    piece = np.where(launch >= 0, pieces.row_piece[launch], NONE)
     known = np.flatnonzero(piece >= 0)
     kind = _by_category(
         rank,

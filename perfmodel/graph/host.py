@@ -42,8 +42,12 @@ class Pieces:
     """Row of the call, else of the operator, else (a gap) of the operator that follows; or -1."""
     annotation: Ints
     """Row of the innermost annotation around the piece, or -1."""
-    row_piece: dict[int, int]
-    """Row of a call to its piece."""
+    row_piece: Ints
+    """Per row of the trace: the piece of the call that it is, or -1."""
+
+    def of_call(self, row: int) -> int:
+        """The piece of the call in a row, or -1, also for no row (-1)."""
+        return int(self.row_piece[row]) if row >= 0 else NONE
 
 
 def cut(rank: RankTrace, links: Links) -> Pieces:
@@ -55,7 +59,7 @@ def cut(rank: RankTrace, links: Links) -> Pieces:
         (ELAPSED, rank.name_matches(ELAPSED_TIME_CALL)[runtime]),
         (LAUNCH, rank.name_matches(LAUNCH_CALL)[runtime]),
     )
-    kind_of_row = np.zeros(len(rank), np.int64)
+    kind_of_row = np.zeros(len(rank), np.int8)
     kind_of_row[links.device_launch[links.device_launch >= 0]] = LAUNCH
     for kind, chosen in kinds:
         kind_of_row[runtime[chosen]] = kind
@@ -64,7 +68,7 @@ def cut(rank: RankTrace, links: Links) -> Pieces:
     collectives = annotations[rank.name_matches(HOST_COLLECTIVE_NAME)[annotations]]
     ops = outermost(rank, np.sort(np.concatenate([links.top_ops, collectives])))
     if not links.roles:
-        return _no_pieces()
+        return _no_pieces(rank)
     parts = [
         _cut_thread(rank, links, ops, calls, kind_of_row, thread, role)
         for thread, role in links.roles.items()
@@ -73,36 +77,37 @@ def cut(rank: RankTrace, links: Links) -> Pieces:
         np.concatenate(column) for column in zip(*parts, strict=True)
     )
     is_collective = np.isin(row, collectives) & (cause != Cause.HOST_T1)
-    cause = np.where(is_collective, Cause.COMMUNICATION, cause)
+    cause[is_collective] = Cause.COMMUNICATION
     annotation = _around(rank, thread, start, end, annotations)
     loading = rank.name_contains(DATA_LOADING_NAME)
     in_loading = (annotation >= 0) & loading[np.maximum(annotation, 0)] & (call == PIECE)
-    cause = np.where(in_loading, Cause.DATA_LOADING, cause)
+    cause[in_loading] = Cause.DATA_LOADING
     row_piece = _pieces_of_calls(rank, links, calls, thread, end, call, row)
     return Pieces(thread, start, end, cause, call, row, annotation, row_piece)
 
 
-def _no_pieces() -> Pieces:
-    none, never = np.zeros(0, np.int64), np.zeros(0)
-    return Pieces(none, never, never, none, none, none, none, {})
+def _no_pieces(rank: RankTrace) -> Pieces:
+    none, never = np.zeros(0, np.int32), np.zeros(0)
+    return Pieces(none, never, never, none, none, none, none, np.full(len(rank), NONE, np.int32))
 
 
 def _pieces_of_calls(
     rank: RankTrace, links: Links, calls: Ints, thread: Ints, end: Floats, call: Ints, row: Ints
-) -> dict[int, int]:
-    """Row of every call that stands in a piece, to that piece.
+) -> Ints:
+    """Per row, the piece that the call in it stands in, or -1.
 
     A call inside another (driver in runtime) belongs to the outer one's piece; a call of no length
     (whole microseconds) has none and belongs to the piece that ends where it stands.
     """
     own = np.flatnonzero(call != PIECE)
-    found = dict(zip(row[own].tolist(), own.tolist(), strict=True))
+    found = np.full(len(rank), NONE, np.int32)
+    found[row[own]] = own
     launching = np.unique(links.device_launch[links.device_launch >= 0])
     inner = by_thread(rank, np.setdiff1d(launching, row[own]))
     outer = by_thread(rank, calls[rank.duration_us[calls] > 0])
     at = containing(rank, inner, outer)
     for r, box in zip(inner[at >= 0].tolist(), outer[at[at >= 0]].tolist(), strict=True):
-        if rank.duration_us[r] > 0 and box in found:
+        if rank.duration_us[r] > 0 and found[box] >= 0:
             found[r] = found[box]
     spans = {int(thread[low]): (low, high) for low, high in runs(thread)}
     for r in inner[rank.duration_us[inner] == 0].tolist():
@@ -178,7 +183,10 @@ def _cut_thread(
         kind = np.where(call >= 0, kind_of_row[calls[np.maximum(call, 0)]], PIECE)
         row = np.where(call >= 0, calls[np.maximum(call, 0)], row)
         cause = np.where(np.isin(kind, (PIECE, ELAPSED)), cause, Cause.HOST_T4)
-    return np.full(len(start), thread, np.int64), start, end, cause, kind, row
+    return (
+        np.full(len(start), thread, rank.thread.dtype),
+        *(start, end, cause.astype(np.int8), kind.astype(np.int8), row.astype(np.int32)),
+    )
 
 
 def _at(time: Floats, start: Floats, end: Floats) -> Ints:
@@ -201,7 +209,7 @@ def _launch_span(rank: RankTrace, ops: Ints, launches: Ints) -> tuple[Floats, Fl
 
 def _around(rank: RankTrace, thread: Ints, start: Floats, end: Floats, annotations: Ints) -> Ints:
     """Per piece: the innermost annotation on its thread around its middle, or -1."""
-    found = np.full(len(thread), NONE, np.int64)
+    found = np.full(len(thread), NONE, np.int32)
     middle = (start + end) / 2
     for low, high in runs(thread):
         boxes = annotations[rank.thread[annotations] == thread[low]]

@@ -44,7 +44,7 @@ def rank_nodes(
     resources = tuple(f"{rank.rank}/{links.roles[t]}" for t in threads) + tuple(
         f"{rank.rank}/gpu{key >> 32}/stream{key & 0xFFFFFFFF}" for key in streams.tolist()
     )
-    host_resource = np.zeros(count, np.int64)
+    host_resource = np.zeros(count, np.int32)
     for low, high in runs(pieces.thread):
         host_resource[low:high] = threads.index(int(pieces.thread[low]))
     call_cause = np.array([_CAUSE_OF_CALL.get(c, NONE) for c in _KIND_OF_CALL])[pieces.call]
@@ -72,20 +72,21 @@ def rank_nodes(
         scope_of[kind], cause_of[kind] = scope, cause
     pinned = (links.device_launch < 0) & ~_follows_closely(rank, links)
 
-    def stack(*columns: object, dtype: type = np.int64) -> np.ndarray:
+    def stack(*columns: object, dtype: type) -> np.ndarray:
         return np.concatenate([np.asarray(c, dtype) for c in columns])
 
     nodes = Nodes(
-        kind=stack(host_kind, [NodeKind.WAIT] * len(at), device_kind),
-        cause=stack(host_cause, [c for _, _, c in back], cause_of[device_kind]),
+        kind=stack(host_kind, [NodeKind.WAIT] * len(at), device_kind, dtype=np.int8),
+        cause=stack(host_cause, [c for _, _, c in back], cause_of[device_kind], dtype=np.int8),
         scope=stack(
             host_scope,
             [Scope.HOST if d else Scope.NONE for _, d, _ in back],
             scope_of[device_kind],
+            dtype=np.int8,
         ),
-        rank=np.full(count + len(at) + len(devices), rank.rank, np.int64),
-        resource=stack(host_resource, host_resource[at], stream_of + len(threads)),
-        row=stack(pieces.row, pieces.row[at], devices),
+        rank=np.full(count + len(at) + len(devices), rank.rank, np.int32),
+        resource=stack(host_resource, host_resource[at], stream_of + len(threads), dtype=np.int32),
+        row=stack(pieces.row, pieces.row[at], devices, dtype=np.int32),
         start_us=stack(
             waits.start_us, [s for s, _, _ in back], rank.start_us[devices], dtype=float
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import networkx as nx
     import pandas as pd
 
-Codes = NDArray[np.int64]
+Codes = NDArray[np.signedinteger[Any]]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Nodes:
     that waited starts when its wait is over); `duration_us` is what it takes by itself.
     `release_us` is the earliest start (-inf: none), for what began before anything it depends on
     was recorded. `resource` is `rank/thread` or `rank/device/stream` by index of
-    `ExecutionGraph.resources`.
+    `ExecutionGraph.resources`. Of traces, codes are int8, other integers int32.
     """
 
     kind: Codes

@@ -90,7 +90,8 @@ def _synchronising_calls(
         if rank.sync_stream[row] >= 0
     }
     end_us = rank.end_us
-    launched_by = dict(zip(links.device_rows.tolist(), links.device_launch.tolist(), strict=True))
+    launched_by = np.full(len(rank), NONE, np.int32)
+    launched_by[links.device_rows] = links.device_launch
     for piece in np.flatnonzero((pieces.call == SYNC) | (pieces.call == ALLOCATOR)).tolist():
         row = int(pieces.row[piece])
         name = rank.text(row)
@@ -99,9 +100,7 @@ def _synchronising_calls(
         if frees and not DEVICE_FREE_CALL.match(name):
             continue
         before = [
-            r
-            for r in state.last(begun)
-            if r >= 0 and pieces.row_piece.get(launched_by[r], NONE) != piece
+            r for r in state.last(begun) if r >= 0 and pieces.of_call(launched_by[r]) != piece
         ]
         last = [r for r in before if end_us[r] <= returned] or [
             r for r in before if end_us[r] <= returned + CLOCK_TOLERANCE_US
@@ -156,8 +155,8 @@ def _blocking_copies(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits
     pageable = rank.name_contains(DEVICE_TO_PAGEABLE_COPY)
     issue_us = _unblocked_us(pieces, waits)
     for device, launch in zip(links.device_rows[is_copy].tolist(), launches.tolist(), strict=True):
-        piece = pieces.row_piece.get(launch)
-        if piece is None or not is_copy_call[launch]:
+        piece = pieces.of_call(launch)
+        if piece == NONE or not is_copy_call[launch]:
             continue
         returned = pieces.end_us[piece]
         waited = returned >= rank.end_us[device] and waits.duration_us[piece] > (
@@ -218,8 +217,8 @@ def _early_kernels(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) 
     slow = linked[rank.duration_us[launch] > SLOW_LAUNCH_FACTOR * typical]
     devices, calls = links.device_rows[slow].tolist(), links.device_launch[slow].tolist()
     for device, launch in zip(devices, calls, strict=True):
-        piece = pieces.row_piece.get(launch)
-        if piece is None or piece in waits.returns or pieces.call[piece] != LAUNCH:
+        piece = pieces.of_call(launch)
+        if piece == NONE or piece in waits.returns or pieces.call[piece] != LAUNCH:
             continue
         issued = max(rank.start_us[device] - waits.start_us[piece], 0.0)
         rest = waits.duration_us[piece] - max(issued, typical)

@@ -31,8 +31,8 @@ def bind(timeline: Timeline) -> Binding:
     order = np.lexsort((edges.kind != EdgeKind.PROGRAM, ready, edges.target))
     target = edges.target[order]
     last = np.flatnonzero(np.append(np.diff(target) != 0, True)) if len(target) else target
-    node = np.full(len(graph), NONE, np.int64)
-    kind = np.full(len(graph), NONE, np.int64)
+    node = np.full(len(graph), NONE, np.int32)
+    kind = np.full(len(graph), NONE, np.int8)
     lag_us = np.zeros(len(graph))
     lag_us[target[last]] = edges.lag_us[order][last]
     node[target[last]] = edges.source[order][last]

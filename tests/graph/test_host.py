@@ -93,7 +93,8 @@ def test_a_call_within_a_call_is_part_of_it() -> None:
     rank, links = t.linked()
     pieces = cut(rank, links)
     assert pieces_of(t) == [(0, 5, "T2"), (5, 15, "launch"), (15, 30, "T3")]
-    rows = {int(rank.correlation[row]): piece for row, piece in pieces.row_piece.items()}
+    calls = np.flatnonzero(pieces.row_piece >= 0)
+    rows = dict(zip(rank.correlation[calls], pieces.row_piece[calls], strict=True))
     assert rows[outer] == rows[inner] == 1
 
 
@@ -111,7 +112,7 @@ def test_a_call_of_no_length_belongs_to_the_piece_before_it() -> None:
     t.launch(10, 10, kernel=(20, 30))
     rank, links = t.linked()
     pieces = cut(rank, links)
-    piece = pieces.row_piece[int(links.device_launch[0])]
+    piece = pieces.of_call(int(links.device_launch[0]))
     # No operator or longer call ends at 10, so it is the piece that ends last before.
     assert pieces.end_us[piece] <= 10
 
@@ -235,7 +236,8 @@ def test_pieces_cover_a_thread_without_holes(
         for row in op:
             assert pieces.start_us[own[0]] <= rank.start_us[row]
             assert pieces.end_us[own[-1]] >= rank.end_us[row]
-    for row, piece in pieces.row_piece.items():
+    for row in np.flatnonzero(pieces.row_piece >= 0):
+        piece = pieces.row_piece[row]
         assert rank.thread[row] == pieces.thread[piece]
         if rank.duration_us[row]:
             # Calls that overlap are cut where the first of them ends.
