@@ -16,6 +16,7 @@ from perfmodel.kernels.learned.paces import measured_share, streaming_pace
 from perfmodel.kernels.learned.store import bundled_models, load_models
 from perfmodel.kernels.model import KERNELS, Estimate, Explanation, KernelModel
 from perfmodel.network.durations import collective_durations, explain_collectives
+from perfmodel.ops.operands import with_small_operands
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, Floats
 from perfmodel.ops.streaming import VECTOR
@@ -192,15 +193,18 @@ def durations(
     """Durations of a frame in the measurement-table schema on a device, node or cluster.
 
     `hardware` is a name of the catalogue, a TOML file or a part; `models` are kernel models by
-    family, or a directory that `perfmodel fit kernels` wrote. Returns `duration_us low_us
-    high_us model source` under the index of `ops`: microseconds, a 90 % interval, the model and
-    what it rests on. Raises `ModelError` for an unknown op or dtype and for dims that are missing,
-    zero, negative or not finite, `HardwareError` for unknown hardware.
+    family, or a directory that `perfmodel fit kernels` wrote. Of a table of graphs (columns `graph
+    node_idx`, rows in order) operands that cannot be of full size are taken for numbers
+    (`perfmodel.ops.operands`). Returns `duration_us low_us high_us model source` under the index of
+    `ops`: microseconds, a 90 % interval, the model and what it rests on. Raises `ModelError` for an
+    unknown op or dtype and for dims that are missing, zero, negative or not finite, `HardwareError`
+    for unknown hardware.
     """
     part = load(hardware) if isinstance(hardware, (str, Path)) else hardware
     if not isinstance(part, (Device, Node, Cluster)):
         raise UsageError(f"{part.name}: kernels run on a device, a node or a cluster")
     chosen = load_models(models) if isinstance(models, (str, Path)) else models
-    found = durations_of(Rows.from_frame(ops), part, chosen).to_frame()
+    rows = Rows.from_frame(with_small_operands(ops))
+    found = durations_of(rows, part, chosen).to_frame()
     found.index = ops.index
     return found
