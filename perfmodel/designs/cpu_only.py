@@ -90,3 +90,19 @@ def cpu_of(host: Host) -> Device:
         fp32_tflop_per_s=plain.fp32_tflop_per_s * speed,
         price_usd=host.price_usd,
     )
+
+
+def core_of(cpu: Device) -> Device:
+    """One of `cpu`'s cores with an even share of its caches and bandwidth while all work: where a
+    thread of an asynchronous trainer (Hogwild) runs."""
+    cores = cpu.sm_count
+    return replace(
+        cpu,
+        name=f"one core of {cpu.name}",
+        sm_count=1,
+        hbm_gb_per_s=cpu.hbm_gb_per_s / cores,
+        l2_bytes=cpu.l2_bytes // cores,
+        l2_gb_per_s=cpu.l2_gb_per_s and cpu.l2_gb_per_s / cores,
+        llc_bytes=cpu.llc_bytes and cpu.llc_bytes // cores,
+        fp32_tflop_per_s=cpu.fp32_tflop_per_s / cores,
+    )

@@ -96,7 +96,11 @@ X = T((8, 32))
             ((X, X), (X, X)),
             "foreach elements=256 tensors=2 reads=2 writes=1",
         ),
-        ("aten::_fused_adam_", ((X, X),) * 4, "optimizer_adam.update elements=256 tensors=2"),
+        (
+            "aten::_fused_adam_",
+            ((X, X),) * 4,
+            "optimizer_adam.update elements=256 tensors=2 fused=1",
+        ),
         (
             "fbgemm::asynchronous_complete_cumsum",
             (T((9,), "int32"),),

@@ -95,6 +95,7 @@ def fused(op: Op) -> Sequence[Piece]:
     ]
     launches = multi_tensor_launches(sizes, len(same))
     name = FUSED[op.name.removeprefix("aten::")]
+    dims["fused"] = 1.0
     return (Piece(name, dims, lists[0][0].dtype, "update", launches=launches),)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from perfmodel.designs.cpu_only import core_of
 from perfmodel.prediction import predict_workload
 from perfmodel.units import BYTES_PER_GB, US_PER_S
 from perfmodel.validate.designs import neo_box as box
@@ -12,9 +14,9 @@ from perfmodel.validate.designs.lab import Lab
 from perfmodel.validate.designs.v12_neo import neo_step
 from perfmodel.workload import load_workload
 
-FP32_BYTES = 4.0
+FP32_BYTES, INDEX_BYTES = 4.0, 8.0
 SERVED_ROWS = 1000
-"""Tables as small as that stay in a trainer's caches: their rows are looked up by servers."""
+"""Tables as small as that stay in a trainer's caches: servers look their rows up and pool them."""
 PLAIN = {
     "implementation__name": "pytorch",
     "implementation__precision": "fp32",
@@ -22,8 +24,10 @@ PLAIN = {
     "implementation__exchange_precision": "fp32",
     "implementation__sharding": "table_wise",
     "implementation__prefetch": False,
+    "implementation__optimizer_style": "fused",
     "training__table_optimizer": "sgd",
     "table__rows": SERVED_ROWS,
+    "table__pooling": 1,
 }
 
 
@@ -52,17 +56,20 @@ def up_to(lab: Lab) -> Iterator[Figure]:
 
 
 def servers_rate(lab: Lab, name: str) -> float:
-    """Samples per second of all trainers: each socket's layers, or its share of the wire."""
+    """Samples per second of all trainers: what their threads compute, or their share of the wire.
+
+    Threads do not wait for each other.
+    """
     about = box.CPU_SERVERS
     socket = lab.machine(about.device, gpus=1)
-    local = about.trainer_batch // about.sockets
+    thread = replace(socket, node=replace(socket.node, device=core_of(socket.node.device)))
     tables = load_workload(name).tables
     dim = round(sum(table.dim for table in tables) / len(tables))
     workload = load_workload(name).with_(**PLAIN, table__dim=dim)
-    computed_us = predict_workload(workload, hardware=[socket], batch=local).results[0].step_us
-    pooled = sum(table.dim for table in workload.tables) * FP32_BYTES
-    indices = sum(table.pooling for table in workload.tables) * 8.0
-    each = 2 * pooled + indices
-    sent_us = about.trainer_batch * each / (about.nic_gb_per_s * BYTES_PER_GB) * US_PER_S
-    step_us = max(computed_us, sent_us)
-    return about.trainers * about.trainer_batch / step_us * US_PER_S
+    predicted = predict_workload(workload, hardware=[thread], batch=about.thread_batch)
+    threads = about.sockets * socket.node.device.sm_count
+    computed_per_s = threads * about.thread_batch / predicted.results[0].step_us * US_PER_S
+    pooled = sum(table.dim for table in tables) * FP32_BYTES
+    indices = sum(table.pooling for table in tables) * INDEX_BYTES
+    sent_per_s = about.nic_gb_per_s * BYTES_PER_GB / (2 * pooled + indices)
+    return about.trainers * min(computed_per_s, sent_per_s)
