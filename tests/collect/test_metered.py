@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from collect.tiny_config import TINY
 
 from perfmodel.collect import host_probes, ops
 from perfmodel.collect.backend import Backend, open_backend
@@ -21,16 +22,6 @@ from perfmodel.collect.workloads import Workload
 torch = pytest.importorskip(
     "torch", reason="needs PyTorch: pip install torch (the CPU build is enough)"
 )
-TINY: dict[str, Any] = {
-    "name": "tiny",
-    "tables": 3,
-    "rows": 50,
-    "dim": 4,
-    "pooling": 2,
-    "batch": 8,
-    "bottom": [4, 8, 4],
-    "top": [8, 1],
-}
 
 
 @pytest.fixture

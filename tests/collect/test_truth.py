@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from collect.tiny_config import TINY
 
 from perfmodel.collect.cli import build_parser, main
 from perfmodel.collect.ledger import COLUMNS, DIMS, Ledger, Samples, dims_of
@@ -20,16 +21,6 @@ from perfmodel.collect.models.truths import (
 )
 from perfmodel.errors import UsageError
 
-TINY: dict[str, Any] = {
-    "name": "tiny",
-    "tables": 3,
-    "rows": 50,
-    "dim": 4,
-    "pooling": 2,
-    "batch": 8,
-    "bottom": [4, 8, 4],
-    "top": [8, 1],
-}
 SETTING = {"device": "X", "ranks": 1, "threads_per_rank": 2, "torch": "2.13.0"}
 
 

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from byte_damage import damaged, reads_or_says_in_one_line
 from et_documents import FOUR, A, comms, flat, nested, node, read
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -113,30 +114,16 @@ SEEDS = [
 @settings(max_examples=600, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.data())
 def test_damage_raises_trace_error_only(data: st.DataObject) -> None:
-    content = bytearray(data.draw(st.sampled_from(SEEDS)))
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(content) - 1))
-        kind = data.draw(st.sampled_from(["flip", "cut", "insert", "remove"]))
-        if kind == "flip":
-            content[at] = data.draw(st.integers(0, 255))
-        elif kind == "insert":
-            content[at:at] = data.draw(st.sampled_from([b"9", b"-", b"nan", b'"', b"[", b"e9"]))
-        elif kind == "remove":
-            del content[at : at + data.draw(st.integers(1, 30))]
-        else:
-            del content[at:]
-        if not content:
-            return
-    looks_like_execution_trace(bytes(content))
-    message = "damaged: "
-    try:
-        trace = decode_execution_trace(bytes(content), "damaged")
+    inserts = (b"9", b"-", b"nan", b'"', b"[", b"e9")
+    content = damaged(data, data.draw(st.sampled_from(SEEDS)), inserts)
+    looks_like_execution_trace(content)
+
+    def read() -> None:
+        trace = decode_execution_trace(content, "damaged")
         trace.data_dependencies()
         assert len(trace.frame()) == len(trace)
-    except TraceError as error:
-        message = str(error)
-    assert message.startswith("damaged: ")
-    assert "\n" not in message
+
+    reads_or_says_in_one_line(read, "damaged")
 
 
 def test_sniffing() -> None:
