@@ -11,11 +11,58 @@ US_PER_MS = 1e3
 NS_PER_US = 1_000
 BYTES_PER_GB = 1e9
 """GB here is 10**9 bytes, as in datasheets and nccl-tests."""
+UNITS = {
+    "us": "us",
+    "ns": "ns",
+    "ms": "ms",
+    "s": "s",
+    "years": "years",
+    "bytes": "bytes",
+    "bits": "bits",
+    "mib": "MiB",
+    "gb": "GB",
+    "gib": "GiB",
+    "gb_per_s": "GB/s",
+    "flop": "FLOP",
+    "gflop_per_s": "GFLOP/s",
+    "tflop_per_s": "TFLOP/s",
+    "mhz": "MHz",
+    "w": "W",
+    "kwh": "kWh",
+    "usd": "USD",
+    "usd_per_hour": "USD/h",
+    "usd_per_kwh": "USD/kWh",
+    "iops": "1/s",
+    "per_s": "1/s",
+    "per_us": "1/us",
+    "per_sm": "per multiprocessor",
+    "per_day": "1/day",
+    "per_million_samples": "per million samples",
+    "frac": "share",
+    "pct": "%",
+    "ratio": "ratio",
+    "factor": "ratio",
+}
+"""How the name of a quantity may end, after an underscore or as a whole, and its unit in words."""
 
 
 def transfer_us(size_bytes: float, rate_gb_per_s: float) -> float:
     """Microseconds to move `size_bytes` at `rate_gb_per_s` (10**9 bytes per second)."""
     return size_bytes / (rate_gb_per_s * BYTES_PER_GB) * US_PER_S
+
+
+def unit_of(name: str) -> str | None:
+    """The unit that a name ends in, the longest that fits; None for names of counts and texts.
+
+    `us_per_event` is `us per event`.
+    """
+    words = name.split("_")
+    ends = ("_".join(words[at:]) for at in range(len(words)))
+    found = next((UNITS[end] for end in ends if end in UNITS), None)
+    of, per, each = name.rpartition("_per_")
+    if found is None and per and (unit := unit_of(of)):
+        return f"{unit} per {each}"
+    return found
 
 
 def human_us(value_us: float) -> str:

@@ -11,7 +11,8 @@ from functools import cache
 from typing import Any, cast
 
 from perfmodel.hardware.parts import KINDS, Cluster, Part
-from perfmodel.hardware.schema import LIMITS, fields_of
+from perfmodel.hardware.schema import fields_of
+from perfmodel.units import unit_of
 
 ASSUMED, RECALLED, SOURCED = "assumed", "recalled", "sourced"
 UNREAD = ("name", "maker", "sources", "aliases")
@@ -67,14 +68,6 @@ class Read:
 _ASSUMED = (ASSUMED, "not stated")
 
 
-def unit_of(name: str) -> str:
-    """The unit of a figure by the end of its name, in words; empty where none is known."""
-    suffix, *_, unit = max(
-        (row for row in LIMITS if name.endswith(row[0])), key=lambda row: len(row[0])
-    )
-    return unit.partition(" (")[0] if suffix else "count"
-
-
 def reads_of(machine: Cluster, log: Iterable[str]) -> tuple[Read, ...]:
     """The figures whose keys are in `log`, in order of their keys, with their sources.
 
@@ -87,7 +80,7 @@ def reads_of(machine: Cluster, log: Iterable[str]) -> tuple[Read, ...]:
 def read_of(part: Part, kind: str, name: str) -> Read:
     """One figure of a part."""
     entry, value = fields_of(KINDS[kind])[name], object.__getattribute__(part, name)
-    unit = unit_of(name) if entry.is_figure else ""
+    unit = (unit_of(name) or "count") if entry.is_figure else ""
     source = part.sources.get(name, "not stated" if entry.has_source else "its name")
     return Read(part.name, key(kind, name), value if entry.is_figure else str(value), unit, source)
 

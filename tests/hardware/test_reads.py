@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from perfmodel.hardware import cluster, kind_of
-from perfmodel.hardware.reads import Read, read_of, reads_of, recorded, unit_of
+from perfmodel.hardware.reads import Read, read_of, reads_of, recorded
 
 
 def test_a_figure_is_noted_when_it_is_read() -> None:
@@ -51,6 +51,7 @@ def test_what_a_figure_rests_on(source: str, grounds: str) -> None:
 
 
 def test_units_are_those_of_the_names() -> None:
-    assert unit_of("hbm_gb_per_s") == unit_of("gb_per_s") == "GB/s"
-    assert unit_of("gpus") == "count"
-    assert read_of(cluster("dgx-h100").node.device, "device", "target").unit == ""
+    node = cluster("dgx-h100").node
+    assert read_of(node.device, "device", "hbm_gb_per_s").unit == "GB/s"
+    assert read_of(node, "node", "gpus").unit == "count"
+    assert read_of(node.device, "device", "target").unit == ""
