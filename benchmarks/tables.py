@@ -122,6 +122,12 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join(lines)
 
 
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table: first column left, the others right."""
+    rule = ["---", *["--:"] * (len(header) - 1)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [header, rule, *rows])
+
+
 def number(value: float | None, digits: int = 2) -> str:
     """A figure, or a dash where there is none."""
     return "-" if value is None else f"{value:.{digits}f}"

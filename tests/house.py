@@ -1,0 +1,111 @@
+"""What the house looks like: rooms from the top, their sizes and what each imports.
+
+    python tests/house.py        prints a table and the longest files
+
+The order of rooms is the contract of `lint-imports` in `pyproject.toml`, which holds the layers;
+imports count wherever they stand in a file.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import tomllib
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "perfmodel"
+WHERE_CODE_IS = ("perfmodel", "tests", "benchmarks", "notebooks")
+MOST_LINES = 400
+REASON = re.compile(rf"longer than {MOST_LINES} lines", re.IGNORECASE)
+"""Stands in the first lines of a file that has a reason to be."""
+FIRST_LINES = 20
+LONGEST = 10
+
+
+@dataclass(frozen=True)
+class Room:
+    """A package or module below `perfmodel`."""
+
+    name: str
+    files: dict[Path, int]
+    """Lines of each."""
+    imports: tuple[str, ...]
+    """Other rooms, from the top."""
+
+
+def layers() -> list[list[str]]:
+    """Rooms from the top, those on one floor together."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    found = next(each["layers"] for each in contracts if each["type"] == "layers")
+    return [re.findall(r"\w+", floor) for floor in found]
+
+
+def lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def sources(*folders: str) -> dict[Path, int]:
+    """Lines of every Python file below these folders of the checkout."""
+    return {path: lines(path) for each in folders for path in sorted((ROOT / each).rglob("*.py"))}
+
+
+def rooms() -> list[Room]:
+    """From the top."""
+    order = [name for floor in layers() for name in floor]
+    found = []
+    for name in order:
+        alone = PACKAGE / f"{name}.py"
+        paths = [alone] if alone.is_file() else sorted((PACKAGE / name).rglob("*.py"))
+        used = {room for path in paths for room in _imported(path)} - {name}
+        known = tuple(room for room in order if room in used)
+        found.append(Room(name, {path: lines(path) for path in paths}, known))
+    return found
+
+
+def _imported(path: Path) -> Iterator[str]:
+    """Rooms that a file imports from."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module == "perfmodel":
+            names = [f"perfmodel.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+        for name in names:
+            if name.startswith("perfmodel."):
+                yield name.split(".")[1]
+
+
+def too_long() -> list[str]:
+    """Files above the limit that do not say why."""
+    return [
+        f"{path.relative_to(ROOT)}: {count} lines"
+        for path, count in sources(*WHERE_CODE_IS).items()
+        if count > MOST_LINES and not REASON.search(_beginning(path))
+    ]
+
+
+def _beginning(path: Path) -> str:
+    return "\n".join(path.read_text(encoding="utf-8").splitlines()[:FIRST_LINES])
+
+
+def main() -> None:
+    print("| room | files | lines | longest | imports |\n|---|--:|--:|--:|---|")
+    for room in rooms():
+        counts = room.files.values()
+        cells = (room.name, len(counts), sum(counts), max(counts), ", ".join(room.imports))
+        print("| " + " | ".join(map(str, cells)) + " |")
+    everything = sources(*WHERE_CODE_IS)
+    print(f"\n{len(everything)} files, {sum(everything.values())} lines; the longest:")
+    for path in sorted(everything, key=lambda each: -everything[each])[:LONGEST]:
+        print(f"{everything[path]:5} {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
