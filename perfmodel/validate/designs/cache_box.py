@@ -49,10 +49,21 @@ CACHE_ASSUMED = (
 )
 
 LADDER_S = {"hbm": 0.019, "caching": 0.06, "uvm": 0.62}
-"""Seconds per epoch of ten batches: tables in device memory (five largest reduced 128 times), in
-host memory behind a cache (reduced twice), in host memory alone (full).
+LADDER_SPREAD_S = {"caching": 0.37, "uvm": 5.34}
+"""Seconds per epoch of ten batches, mean and standard deviation over all epochs: tables in device
+memory (five largest reduced 128 times), in host memory behind a cache (reduced twice), in host
+memory alone (full).
 
-Source: pytorch/torchrec, benchmarks/README.md; spreads of 0.37 and 5.34 s over 100 epochs.
+Source: pytorch/torchrec, benchmarks/README.md.
+"""
+LADDER_EPOCHS = 100
+FILLED = {"caching": 1, "uvm": 2}
+"""How often the first epoch waits for tables in host memory to be written by the device: kernels
+that the module's constructor starts. FBGEMM fills them with zeros, TorchRec with random numbers;
+with a cache, copies to the device wait in between, before the clock starts.
+
+Source: FBGEMM, split_table_batched_embeddings_ops.py (`_apply_split`, `_apply_cache_state`),
+TorchRec, fused_embedding_modules.py (`_init_parameters`) and ebc_benchmarks.py: read.
 """
 LADDER_MACHINE = "v100-sxm2-16gb"
 LADDER_BATCH, LADDER_BATCHES, LADDER_POOLING = 64, 10, 64
@@ -63,7 +74,18 @@ LADDER_REDUCED = {"hbm": 128, "caching": 2, "uvm": 1}
 LADDER_FACTOR = 10**0.5
 """Order of magnitude: each within this factor."""
 LADDER_ASSUMED = (
-    "the random data set repeats its ten batches (torchrec.datasets.random, recalled), so a cache "
-    "that holds them misses in the first of 100 epochs alone",
-    "drawing and collating random batches is left out",
+    "the random data set draws one batch and repeats it (torchrec.datasets.random, read), so a "
+    "cache that holds it misses in the first step alone",
+    "added after the figures were seen: the first epoch waits until the tables are filled, once or "
+    "twice over the bus; that pages of host memory come to be meanwhile is left out",
 )
+
+
+def steady_s(rung: str) -> float:
+    """Seconds of each epoch but the first, where that alone differs, by mean and spread.
+
+    With one epoch that takes e more than the others, mean = s + e / n and spread = e sqrt(n - 1) /
+    n. Two or more such epochs would leave the others less time than the rung before takes, or less
+    than none.
+    """
+    return LADDER_S[rung] - LADDER_SPREAD_S[rung] / (LADDER_EPOCHS - 1) ** 0.5

@@ -14,7 +14,10 @@ DIGEST = "digest of arXiv 2105.12676 at arxivlens.com: read; not the paper's own
 
 LOOKUP_DEVICE = "a100-sxm-80gb"
 LOOKUP = {"tables": 4, "batch": 16_384, "pooling": 64, "rows": 5_000_000}
-"""Memory-bound: uniform lookups, outputs of fp32. assumed"""
+"""Memory-bound: uniform lookups. assumed"""
+OUTPUT_BYTES = 2.0
+"""Per element of a pooled row. Source: FBGEMM's benchmark of quantised lookups, nbit_device, whose
+default is fp16: read after the first figures were seen, which had fp32 outputs."""
 LOOKUP_PAIRS = (
     (128, "fp32", "fp16"),
     (128, "fp32", "int8"),

@@ -38,7 +38,8 @@ DRIVE_POINTS = {
     "micron-9100-qd16": (DrivePoint("micron-9100-max", 16, iops=135_700), REVIEW),
     "p5800x-qd1": (
         DrivePoint("p5800x", 1, iops=74_900),
-        "kitguru.net, Intel Optane DC P5800X review, page 7: read; its latency is not published",
+        "kitguru.net, Intel Optane DC P5800X review, page 7: read; a synchronous reader's 13.4 us "
+        "per read hold its software, how much is not published",
     ),
 }
 DRIVE_ASSUMED = (

@@ -28,6 +28,7 @@ from perfmodel.validate.designs.low_precision_box import (
     LOOKUP_PAIRS,
     MIX_WORKLOAD,
     MORE_COMPLEX,
+    OUTPUT_BYTES,
     SOURCE,
 )
 from perfmodel.workload import Workload, load_workload
@@ -60,6 +61,7 @@ def smaller(lab: Lab) -> Iterator[Figure]:
     lookups = LOOKUP["tables"] * LOOKUP["batch"] * LOOKUP["pooling"]
     common = {"op": "tbe", "tables": LOOKUP["tables"], "batch": LOOKUP["batch"]}
     common |= {"lookups": lookups, "hash_size": LOOKUP["rows"], "index_bytes": INDEX_BYTES}
+    common |= {"output_bytes": OUTPUT_BYTES}
     for dim, wide, narrow in LOOKUP_PAIRS:
         sizes = {dtype: float(row_bytes(dtype, dim)) for dtype in (wide, narrow)}
         rows = [common | {"dim": dim, "dtype": t, "row_bytes": s} for t, s in sizes.items()]
@@ -75,6 +77,7 @@ def smaller(lab: Lab) -> Iterator[Figure]:
             (
                 f"uniform lookups on {LOOKUP_DEVICE}: {LOOKUP}",
                 "instructions to unpack an element",
+                "outputs of fp16, FBGEMM's default, set after the figures were seen",
             ),
         )
     yield Figure(
