@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from itertools import islice, product
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from perfmodel.designs.budget import Budgeted
 from perfmodel.designs.deployment import DESIGNS, Deployment, Design
 from perfmodel.errors import UsageError, WorkloadError
 
@@ -32,6 +34,15 @@ class Composed:
         _one_memory(found)
         self._require_all(deployment, found)
         return found
+
+    def within(self, deployment: Deployment) -> Iterator[Composed]:
+        """Each of them with all or less of its memory."""
+        ways = [
+            (each, *(each.within(deployment) if isinstance(each, Budgeted) else ()))
+            for each in self.designs
+        ]
+        for chosen in islice(product(*ways), 1, None):
+            yield replace(self, designs=chosen)
 
     def _require_all(self, start: Deployment, found: Deployment) -> None:
         """Each of several designs must show in what they make together."""

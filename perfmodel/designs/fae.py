@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from perfmodel.designs.deployment import DESIGNS, Deployment, Phase
+from perfmodel.designs.budget import halved
+from perfmodel.designs.deployment import DESIGNS, Deployment, Design, Phase
 from perfmodel.designs.hybrid import Hybrid, OnHost
-from perfmodel.designs.popular import MIB, popular
+from perfmodel.designs.popular import LEAST_MIB, MIB, popular
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
@@ -76,6 +78,10 @@ class Fae:
             pipeline=hot_pipeline,
             phases=tuple(phase for phase in phases if phase.steps_frac > 1e-9),
         )
+
+    def within(self, deployment: Deployment) -> Iterable[Design]:
+        """With fewer hot rows."""
+        return [replace(self, hot_mib=size) for size in halved(self.hot_mib, LEAST_MIB)]
 
     def learning_s(self, deployment: Deployment) -> float:
         """What counting takes: a counter of 8 bytes per row, read and written at random places by

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from perfmodel.designs.deployment import DESIGNS, Deployment
-from perfmodel.designs.popular import MIB, popular
+from perfmodel.designs.budget import halved
+from perfmodel.designs.deployment import DESIGNS, Deployment, Design
+from perfmodel.designs.popular import LEAST_MIB, MIB, popular
 from perfmodel.placement import MicroBatch
 
 
@@ -43,3 +45,7 @@ class Hotline:
             placement=found.placement,
             pipeline=pipeline,
         )
+
+    def within(self, deployment: Deployment) -> Iterable[Design]:
+        """With fewer hot rows."""
+        return [replace(self, hot_mib=size) for size in halved(self.hot_mib, LEAST_MIB)]

@@ -15,6 +15,8 @@ from perfmodel.ops.stored_rows import row_bytes
 from perfmodel.placement import Placement, TablePlacement
 
 MIB = float(1 << 20)
+LEAST_MIB = 1.0
+"""Of hot rows, less than this is not tried in the place of more."""
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.designs.deployment import DESIGNS, Deployment
+from perfmodel.designs.budget import halved
+from perfmodel.designs.deployment import DESIGNS, Deployment, Design
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.storage import item_bytes
 from perfmodel.placement import Placement, RowCache
 from perfmodel.units import BYTES_PER_GB
 
 CACHE = "popular"
+LEAST_GB = 0.1
+"""Of popular rows, less than this is not tried in the place of more."""
 Floats = NDArray[np.float64]
 
 
@@ -57,6 +61,10 @@ class RecShard:
         most_bytes = np.bincount(ranks, sizes, deployment.ranks).max()
         cache = RowCache(CACHE, "hbm", min(capacity_bytes, float(most_bytes)), "static")
         return deployment.with_(placement=Placement(tables, (cache,)))
+
+    def within(self, deployment: Deployment) -> Iterable[Design]:
+        """With fewer rows in device memory."""
+        return [replace(self, hbm_gb=size) for size in halved(self.hbm_gb, LEAST_GB)]
 
 
 def hot_fracs(deployment: Deployment, hbm_bytes: float) -> Floats:

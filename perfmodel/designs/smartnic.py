@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from perfmodel.designs.adapter_rows import worth_asking, worth_writing
-from perfmodel.designs.deployment import DESIGNS, Deployment
+from perfmodel.designs.budget import halved
+from perfmodel.designs.deployment import DESIGNS, Deployment, Design
 from perfmodel.errors import PerfmodelError, WorkloadError
 from perfmodel.hardware import Cluster, Nic, load
 from perfmodel.locality import POLICIES
@@ -14,6 +16,8 @@ from perfmodel.placement import RowCache
 from perfmodel.tiers.nic import NIC_CACHES
 from perfmodel.tiers.nic.order import AS_THEY_COME
 
+LEAST_GIB = 1 / 16
+"""Of rows in an adapter, less than this is not tried in the place of more."""
 WHOLE = ("table_wise", "column_wise")
 
 
@@ -136,6 +140,11 @@ class SmartNic:
         )
         notes = [note, *_other_wire(before, machine)]
         return deployment.with_(*notes, placement=placement)
+
+    def within(self, deployment: Deployment) -> Iterable[Design]:
+        """With fewer rows in the adapters."""
+        most = self._bytes(with_adapter(deployment.machine, self.adapter)) / 2.0**30
+        return [replace(self, cache_gib=size) for size in halved(most, LEAST_GIB)]
 
     def _bytes(self, machine: Cluster) -> float:
         """Of rows on each rank's share of the adapters."""

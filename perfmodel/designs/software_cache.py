@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from perfmodel.designs.deployment import DESIGNS, Deployment
+from perfmodel.designs.budget import halved
+from perfmodel.designs.deployment import DESIGNS, Deployment, Design
 from perfmodel.errors import WorkloadError
 from perfmodel.locality import POLICIES
 from perfmodel.placement import RowCache
 from perfmodel.workload.tiered.beside import row_bytes
 
+LEAST_FRAC = 1e-3
+"""Of the rows, less than this is not tried in the place of more."""
 MAP_BYTES = 8.0
 """An int64 per row, in each of two maps, and per place of the cache."""
 
@@ -87,6 +91,10 @@ class SoftwareCache:
         pipeline = replace(deployment.pipeline, rows_ahead=self.rows_ahead)
         note = f"software cache: {cache.capacity_bytes / 1e9:.3g} GB of rows on each device"
         return deployment.with_(note, placement=placement, pipeline=pipeline)
+
+    def within(self, deployment: Deployment) -> Iterable[Design]:
+        """With a smaller cache."""
+        return [replace(self, cache_frac=frac) for frac in halved(self.cache_frac, LEAST_FRAC)]
 
 
 DESIGNS.register("software_cache")(SoftwareCache)

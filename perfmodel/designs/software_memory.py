@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from perfmodel.designs.deployment import DESIGNS, Deployment
+from perfmodel.designs.budget import halved
+from perfmodel.designs.deployment import DESIGNS, Deployment, Design
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import load
 from perfmodel.hardware.parts import Cluster, Storage
@@ -14,6 +16,8 @@ from perfmodel.workload import Workload
 from perfmodel.workload.tiered.beside import row_bytes
 
 GIB = 2**30
+LEAST_GIB = 1 / 32
+"""Of a cache, less than this is not tried in the place of more."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,15 @@ class SoftwareMemory:
         return deployment.with_(
             note, workload=workload, machine=machine, placement=placement, pipeline=pipeline
         )
+
+    def within(self, deployment: Deployment) -> Iterable[Design]:
+        """With a smaller cache of the host, without the device's, without tables that stay."""
+        for cache in (self.cache_gib, *halved(self.cache_gib, LEAST_GIB)):
+            for closer in dict.fromkeys((self.device_cache_gib, 0.0)):
+                for kept in dict.fromkeys((self.keep_gib, 0.0)):
+                    sizes = {"cache_gib": cache, "device_cache_gib": closer, "keep_gib": kept}
+                    if closer < cache and (found := replace(self, **sizes)) != self:
+                        yield found
 
     def _caches(self) -> tuple[RowCache, ...]:
         """The device's, where there is one, and the host's."""

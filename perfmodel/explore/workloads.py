@@ -21,6 +21,7 @@ from perfmodel.plan.document import read_plan
 from perfmodel.prediction import predict_workload
 from perfmodel.prediction.compare import activity_of
 from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.prediction.fastest import fastest
 from perfmodel.prediction.types import Result
 from perfmodel.trace.columns import Floats
 from perfmodel.workload import Workload, load_workload
@@ -98,8 +99,10 @@ class WorkloadFigures:
             found = predict_workload(workload, hardware=[machine], batch=batch, train=train)
         else:
             start = start if plan is None else _planned(start, plan)
-            start = start if design is None else design.apply(start)
-            found = predict_deployment(start)
+            if design is None:
+                found = predict_deployment(start)
+            else:
+                start, found = fastest(design, start)
         return found.results[0], start
 
     def _require_one(self, several: list[dict[str, Any]]) -> None:

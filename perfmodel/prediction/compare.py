@@ -13,8 +13,8 @@ from perfmodel.hardware import Cluster
 from perfmodel.memory.tiers import device_use
 from perfmodel.placement import Placement
 from perfmodel.prediction.comparison import Compared, Comparison
-from perfmodel.prediction.deployment import predict_deployment
-from perfmodel.prediction.types import Prediction, Result
+from perfmodel.prediction.fastest import Found, fastest
+from perfmodel.prediction.types import Result
 from perfmodel.prediction.workload import predict_workload
 from perfmodel.units import US_PER_S
 from perfmodel.workload import Workload
@@ -67,9 +67,8 @@ def _compared(
     overheads: str | None,
 ) -> Compared:
     try:
-        deployment = design.apply(start)
-        predicted = _in_own_software if design.text == OWN else predict_deployment
-        found = predicted(deployment, overheads=overheads)
+        predicted = _in_own_software if design.text == OWN else fastest
+        deployment, found = predicted(design, start, overheads=overheads)
     except PerfmodelError as error:
         return Compared(design.text, why_not=str(error))
     result = found.results[0]
@@ -80,7 +79,8 @@ def _compared(
     return row if rate_per_s is None else replace(row, load=row.latency(rate_per_s))
 
 
-def _in_own_software(deployment: Deployment, *, overheads: str | None) -> Prediction:
+def _in_own_software(design: Composed, start: Deployment, *, overheads: str | None) -> Found:
+    deployment = design.apply(start)
     found = predict_workload(
         deployment.workload,
         hardware=[deployment.machine],
@@ -93,7 +93,8 @@ def _in_own_software(deployment: Deployment, *, overheads: str | None) -> Predic
     tables_bytes = memory["tables_bytes"]
     device = deployment.machine.node.device
     use = device_use(tables_bytes, memory["total_bytes"] - tables_bytes, device)
-    return replace(found, results=[replace(result, memory=memory | {"tiers": [use.to_dict()]})])
+    result = replace(result, memory=memory | {"tiers": [use.to_dict()]})
+    return deployment, replace(found, results=[result])
 
 
 def activity_of(result: Result, deployment: Deployment) -> Activity:

@@ -14,6 +14,8 @@ from perfmodel.workload.tiered.source import Group, groups_of
 
 FETCHED = {"pipeline": "fetch"}
 """Attribute of what brings rows for a later step, beside this one."""
+LEAST_ROWS = 0.5
+"""Fewer expected rows than this are none; else at least one is fetched."""
 
 
 def ahead(group: Group, stream: str = "") -> dict[str, str]:
@@ -79,10 +81,14 @@ def use_of(group: Group, name: str) -> Use:
         lookups / batches,
         float(found.distinct_rows[own].sum()) / batches,
         float(np.dot(1 - found.hit_frac[own], found.lookups[own])) / batches,
-        float(found.fetched_rows[own].sum()) / batches,
+        _fetched(float(found.fetched_rows[own].sum()) / batches),
         float(found.cached_rows[own].sum()),
         float(np.dot(found.row_bytes[own], found.lookups[own])) / lookups,
     )
+
+
+def _fetched(rows: float) -> float:
+    return max(rows, 1.0) if rows >= LEAST_ROWS else 0.0
 
 
 def _accesses(group: Group, batches: int) -> list[TableAccess]:

@@ -1,0 +1,149 @@
+"""Designs with as much of a budget as is fastest: more memory never hurts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from perfmodel.designs import DESIGNS, Deployment, deployment_of
+from perfmodel.designs.budget import Budgeted, changes, halved
+from perfmodel.designs.composed import composed
+from perfmodel.designs.gpu_only import GpuOnly
+from perfmodel.designs.hotline import Hotline
+from perfmodel.hardware import cluster, load, node
+from perfmodel.hardware.parts import Nic
+from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.prediction.fastest import fastest
+from perfmodel.workload import load_workload
+
+STEP = 1 + 1e-9
+
+
+@cache
+def on_one_node(machine: str, alpha: float, batch: int, train: bool) -> Deployment:
+    """Three tables of four million rows of 32 elements, small layers."""
+    workload = load_workload("hotline-rm3").with_(
+        model__bottom_mlp=[32],
+        model__top_mlp=[64, 1],
+        table__rows=4_000_000,
+        table__dim=32,
+        table__alpha=alpha,
+    )
+    workload = replace(workload, tables=workload.tables[:3])
+    return deployment_of(workload, cluster(machine), batch, train=train)
+
+
+@cache
+def on_nodes(sharding: str, pooling: float, train: bool) -> Deployment:
+    """Eight nodes of one GPU, whose adapters have memory."""
+    nic = load("u280")
+    assert isinstance(nic, Nic)
+    machine = cluster(replace(node("a100-sxm-40gb"), gpus=1, nics=1, nic=nic), 8)
+    workload = load_workload("smartnic-rm").with_(
+        table__pooling=pooling, implementation__sharding=sharding
+    )
+    workload = replace(workload, tables=workload.tables[:8])
+    return deployment_of(workload, machine, 4096, train=train)
+
+
+LARGE = ("hotline-server", 1.05, 65_536, True)
+SMALL = ("dgx-a100-40gb", 0.8, 4096, True)
+ASKED = ("dgx-a100-40gb", 1.05, 8192, False)
+CASES: list[tuple[str, dict[str, Any], str, tuple[float, ...], tuple[Any, ...]]] = [
+    ("hotline", {}, "hot_mib", (4.0, 8.0, 64.0, 128.0, 256.0), LARGE),
+    ("hotline", {}, "hot_mib", (4.0, 64.0, 128.0), SMALL),
+    ("fae", {"inputs": 1e9}, "hot_mib", (8.0, 16.0, 128.0, 256.0), LARGE),
+    ("fae", {"pooled_on": "operators"}, "hot_mib", (8.0, 16.0, 128.0, 256.0), SMALL),
+    ("recshard", {}, "hbm_gb", (0.1, 0.2, 0.4, 8.0), LARGE),
+    ("recshard", {}, "hbm_gb", (0.1, 0.2, 0.4), ASKED),
+    ("software_cache", {}, "cache_frac", (0.1, 0.2, 0.4, 0.8), SMALL),
+    (
+        "software_cache",
+        {"kept_by": "operators", "policy": "static"},
+        "cache_frac",
+        (0.05, 0.1, 0.4, 0.8),
+        LARGE,
+    ),
+    ("software_memory", {}, "cache_gib", (0.04, 0.08, 0.16), SMALL),
+    ("software_memory", {"cache_gib": 0.1}, "device_cache_gib", (0.0, 0.02, 0.04), ASKED),
+    ("software_memory", {"cache_gib": 0.03}, "keep_gib", (0.0, 0.06, 0.12), ASKED),
+]
+NETWORKED: list[tuple[dict[str, Any], tuple[Any, ...]]] = [
+    ({}, ("table_wise", 1.0, False)),
+    ({}, ("row_wise", 1.0, False)),
+    ({"only_if_worth": False}, ("table_wise", 4.0, False)),
+    ({"kept_in_training": True, "only_if_worth": False}, ("table_wise", 1.0, True)),
+]
+
+
+def steps_of(
+    name: str, settings: dict[str, Any], budget: str, sizes: tuple[float, ...], start: Deployment
+) -> list[float]:
+    designs = [DESIGNS[name](**settings | {budget: size}) for size in sizes]
+    return [fastest(design, start)[1].results[0].step_us for design in designs]
+
+
+@pytest.mark.parametrize(("name", "settings", "budget", "sizes", "start"), CASES)
+def test_more_memory_never_hurts(
+    name: str,
+    settings: dict[str, Any],
+    budget: str,
+    sizes: tuple[float, ...],
+    start: tuple[Any, ...],
+) -> None:
+    steps = steps_of(name, settings, budget, sizes, on_one_node(*start))
+    assert all(more <= STEP * less for less, more in pairwise(steps)), steps
+
+
+@pytest.mark.parametrize(("settings", "start"), NETWORKED)
+def test_more_memory_in_adapters_never_hurts(
+    settings: dict[str, Any], start: tuple[Any, ...]
+) -> None:
+    steps = steps_of("smartnic", settings, "cache_gib", (0.1, 0.2, 0.4), on_nodes(*start))
+    assert all(more <= STEP * less for less, more in pairwise(steps)), steps
+
+
+def test_less_is_taken_only_where_it_is_faster_and_a_note_says_so() -> None:
+    start = on_one_node(*SMALL)
+    design = Hotline(hot_mib=256)
+    deployment, found = fastest(design, start)
+    whole = predict_deployment(design.apply(start))
+    told = [note for note in deployment.notes if "in the place of 256" in note]
+    assert bool(told) == (found.results[0].step_us < whole.results[0].step_us)
+    assert found.results[0].step_us <= whole.results[0].step_us
+    again = predict_deployment(deployment).results[0]
+    assert again.step_us == found.results[0].step_us
+    assert set(found.results[0].reads) >= set(again.reads)
+
+
+def test_designs_without_a_budget_are_as_they_are() -> None:
+    start = on_one_node(*SMALL)
+    deployment, found = fastest(GpuOnly(), start)
+    assert deployment == GpuOnly().apply(start)
+    assert found.results[0].step_us == predict_deployment(deployment).results[0].step_us
+
+
+def test_halves_of_twice_as_much_are_it_and_its_halves() -> None:
+    assert halved(8.0, 1.0) == [4.0, 2.0, 1.0]
+    assert halved(16.0, 1.0) == [8.0, *halved(8.0, 1.0)]
+    assert halved(1.5, 1.0) == []
+
+
+def test_each_of_combined_designs_may_take_less() -> None:
+    both = composed("hotline+software_cache", {"software_cache": {"cache_frac": 0.004}})
+    assert isinstance(both, Budgeted)
+    sizes = {
+        (design.designs[0].hot_mib, design.designs[1].cache_frac)  # type: ignore[attr-defined]
+        for design in both.within(on_one_node(*SMALL))
+    }
+    assert len(sizes) == 10 * 3 - 1
+    assert {(512.0, 0.002), (1.0, 0.001)} < sizes
+    assert (512.0, 0.004) not in sizes
+
+
+def test_what_changed_is_told() -> None:
+    assert changes(Hotline(512), Hotline(64)) == "hot_mib 64 in the place of 512"
