@@ -29,14 +29,22 @@ def documents(path: str | Path, max_bytes: int) -> Iterator[tuple[str, Iterator[
         chunks = content_chunks(sys.stdin.buffer, where, max_bytes=max_bytes)
         yield from _unpacked(chunks, where, max_bytes)
         return
-    path = Path(path)
-    files = [path]
-    if path.is_dir():
-        files = sorted(f for f in path.iterdir() if f.name.lower().endswith(SUFFIXES))
-        if not files:
-            raise TraceError(f"{path}: no trace in this folder (looked for {', '.join(SUFFIXES)})")
-    for file in files:
+    for file in files_of(path):
         yield from _unpacked(read_chunks(file, max_bytes=max_bytes), str(file), max_bytes)
+
+
+def files_of(path: str | Path) -> list[Path]:
+    """The files of a folder in order of name, or the one file (or `-`) that it is.
+
+    Raises `TraceError` for a folder without traces.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        return [path]
+    files = sorted(f for f in path.iterdir() if f.name.lower().endswith(SUFFIXES))
+    if not files:
+        raise TraceError(f"{path}: no trace in this folder (looked for {', '.join(SUFFIXES)})")
+    return files
 
 
 def _unpacked(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +12,9 @@ from perfmodel.errors import TraceError, UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.consistency import check_rank, check_types, inconsistencies
-from perfmodel.trace.documents import documents
-from perfmodel.trace.kineto import decode_kineto
+from perfmodel.trace.decode import Found, Options, decode
+from perfmodel.trace.documents import files_of
 from perfmodel.trace.link import Links, link
-from perfmodel.trace.window import Window, find_window, trimmed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,13 +23,8 @@ if TYPE_CHECKING:
     from perfmodel.trace.pair import Pairing
 
 _RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_]?(\d+)", re.IGNORECASE)
-_SNIFF_BYTES = 512
 MIN_PAIRED_FRAC = 0.5
 """An execution trace that shares fewer of its events with a profile is of another program."""
-_KINETO_KEY = b'"traceEvents"'
-_RECORD_KEY = b'"perfmodel.collect.'
-OWN_RECORD = "record"
-"""What the collector writes beside its traces: no trace, and nothing to warn of."""
 
 
 @dataclass(frozen=True)
@@ -133,32 +125,33 @@ def read(
     max_bytes: int = DEFAULT_MAX_BYTES,
     steps: slice | None = None,
     context: int = 0,
+    workers: int | None = None,
 ) -> Trace:
     """Read a Kineto file, an execution trace, an archive or a folder of ranks.
 
     `path` may be `.json`, `.json.gz`, `.et` (Chakra), `.tar.gz`, a folder, or `-` for standard
     input; names do not matter. `max_bytes` bounds each decompressed document. With `steps`, only
     the events of these steps are kept, and of `context` steps on each side; `chosen` says where
-    they are. Raises `TraceError`
-    (or `PerfmodelError` from reading) naming file and place; with `strict`, also for anything that
-    would only be a warning.
+    they are. The files of a folder are decoded by `workers` processes at a time (default: one per
+    processor where that is quicker than one after another); the answer does not depend on it.
+
+    Raises `TraceError` (or `PerfmodelError` from reading) naming file and place; with `strict`,
+    also for anything that would only be a warning.
     """
-    windows = _windows(path, steps, context, max_bytes)
-    found = [
-        (where, _decode(chunks, where, windows.get(where)))
-        for where, chunks in documents(path, max_bytes)
-    ]
-    parts = [part for _, part in found if part is not None and not isinstance(part, str)]
-    ignored = [where for where, part in found if part is None]
+    found = _found(path, Options(max_bytes, steps, context), workers)
+    parts = [e.part for e in found if e.part is not None and not isinstance(e.part, str)]
+    ignored = [each.where for each in found if each.part is None]
     if not parts:
-        raise TraceError(f"{found[0][0]}: JSON without traceEvents or nodes: this is not a trace")
+        raise TraceError(
+            f"{found[0].where}: JSON without traceEvents or nodes: this is not a trace"
+        )
     ranks = [part for part in parts if isinstance(part, RankTrace)]
     others = [part for part in parts if not isinstance(part, RankTrace)]
     trace = Trace(
         str(path),
         _in_order(ranks),
         _by_rank(others, ranks),
-        chosen=_chosen(ranks, windows, steps, context),
+        chosen=_chosen(ranks, found, steps, context),
     )
     for part in parts:
         trace.warnings.extend(f"{part.where}: {text}" for text in part.warnings)
@@ -173,24 +166,21 @@ def read(
     return trace
 
 
-def _windows(
-    path: str | Path, steps: slice | None, context: int, max_bytes: int
-) -> dict[str, Window]:
-    """Per document of ranks with steps, its window; none for standard input and archives."""
-    if steps is None or str(path) == "-":
-        return {}
-    found = {
-        where: find_window(chunks, steps, context)
-        for where, chunks in documents(path, max_bytes)
-        if Path(where).is_file()
-    }
-    return {where: window for where, window in found.items() if window is not None}
+def _found(path: str | Path, options: Options, workers: int | None) -> list[Found]:
+    """The documents behind `path`, in order."""
+    files = files_of(path)
+    if len(files) > 1 and workers != 1:
+        from perfmodel.trace.workers import decode_all, usual_workers
+
+        workers = min(workers or usual_workers(files), len(files))
+        if workers > 1:
+            return decode_all(files, options, workers)
+    return [found for file in files for found in decode(file, options)]
 
 
-def _chosen(
-    ranks: list[RankTrace], windows: dict[str, Window], steps: slice | None, context: int
-) -> slice:
+def _chosen(ranks: list[RankTrace], found: list[Found], steps: slice | None, context: int) -> slice:
     """The steps asked for, among those that were read."""
+    windows = {each.where: each.window for each in found if each.window is not None}
     whole = [rank.where for rank in ranks if rank.where not in windows]
     if steps is None:
         return slice(None)
@@ -199,36 +189,6 @@ def _chosen(
             f"{whole[0]}: --steps: no plain file with ProfilerStep annotations to choose from"
         )
     return steps if whole or not ranks else windows[ranks[0].where].chosen
-
-
-def _decode(
-    chunks: Iterator[bytes], where: str, window: Window | None = None
-) -> RankTrace | ExecutionTrace | str | None:
-    """What a document holds: `OWN_RECORD` beside our own traces, None for other JSON that is no
-    trace. Readers load when they are needed."""
-    head = bytearray()
-    for chunk in chunks:
-        head += chunk
-        if _KINETO_KEY in head:
-            rank = decode_kineto(chain((bytes(head),), chunks), where, window)
-            return rank if window is None else trimmed(rank, window)
-    content = bytes(head)
-    first = content[:_SNIFF_BYTES].lstrip()[:1]
-    if not first:
-        raise TraceError(f"{where}: the file is empty")
-    if first == b"<":
-        raise TraceError(f"{where}: this is a web page or XML, not a trace; download the raw file")
-    from perfmodel.trace import chakra, execution_trace
-
-    if execution_trace.looks_like_execution_trace(content):
-        return execution_trace.decode_execution_trace(content, where)
-    if _RECORD_KEY in content:
-        return OWN_RECORD
-    if first in (b"{", b"["):
-        return None
-    if chakra.looks_like_chakra(content):
-        return chakra.decode_chakra(content, where)
-    raise TraceError(f"{where}: neither a Kineto trace nor an execution trace")
 
 
 def rank_in_name(where: str) -> int | None:
