@@ -8,6 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from fuzz.guided import Corpus
 from fuzz.kinds import KINDS
 from fuzz.run import TRACES, fuzz
 
@@ -19,6 +20,9 @@ def main() -> int:
     options.add_argument("--files", type=int, default=500, help="other damaged files, in process")
     options.add_argument("--commands", type=int, default=0, help="through the command line")
     options.add_argument("--seed", type=int, default=1)
+    options.add_argument(
+        "--guided", action="store_true", help="go on from files that reached something new"
+    )
     options.add_argument("--keep", type=Path, help="folder for the files that were faults")
     given = options.parse_args()
     if given.keep:
@@ -31,8 +35,10 @@ def main() -> int:
         ("command lines", with_commands, given.commands, True),
     ):
         if runs:
-            found = fuzz(kinds, runs, given.seed, commands=commands, keep=given.keep)
-            print(f"{name}: seed {given.seed},", "\n".join(found.lines()), flush=True)
+            corpus = Corpus() if given.guided and not commands else None
+            found = fuzz(kinds, runs, given.seed, commands=commands, keep=given.keep, corpus=corpus)
+            told = [*found.lines(), *(corpus.lines() if corpus else [])]
+            print(f"{name}: seed {given.seed},", "\n".join(told), flush=True)
             faults += len(found.faults)
     return int(faults > 0)
 

@@ -23,9 +23,10 @@ class Kind:
     read: Reader
     commands: tuple[tuple[str, ...], ...] = ()
 
-    def damaged(self, at: random.Random) -> Damaged:
-        """One of the seeds, damaged in one of the ways."""
-        return at.choice(self.damages)(at.choice(self.seeds()), at)
+    def damaged(self, at: random.Random, start: bytes | None = None) -> Damaged:
+        """`start`, else one of the seeds, damaged in one of the ways."""
+        damage = at.choice(self.damages)
+        return damage(at.choice(self.seeds()) if start is None else start, at)
 
 
 def read_trace(path: Path) -> tuple[Any, list[str]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fuzz.damage import Damaged
+from fuzz.guided import Corpus, Place, watched
 from fuzz.kineto import kineto_damage
 from fuzz.outcome import HANG_S, Outcome, outcome_of
 from fuzz.readers import Kind, read_trace
@@ -67,21 +68,30 @@ def fuzz(
     *,
     commands: bool = False,
     keep: Path | None = None,
+    corpus: Corpus | None = None,
 ) -> Tally:
-    """`runs` damaged files, of each kind in turn, read in process or through the command line."""
+    """`runs` damaged files, of each kind in turn, read in process or through the command line.
+
+    With a `corpus`, files in process that reach something new are damaged further.
+    """
     tally = Tally()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         for number in range(runs):
             kind = kinds[number % len(kinds)]
             at = random.Random(f"{seed}/{kind.name}/{number}")
-            damaged = kind.damaged(at)
+            damaged = kind.damaged(at, corpus.start(kind, at) if corpus else None)
             path = Path(folder) / f"damaged{kind.suffix}"
             path.write_bytes(damaged.content)
             if commands:
                 outcome = _command(at.choice(kind.commands), path, Path(folder))
-            else:
+            elif corpus is None:
                 outcome = outcome_of(kind.read, path)
+            else:
+                places: set[Place] = set()
+                with watched(places):
+                    outcome = outcome_of(kind.read, path)
+                corpus.learn(kind, damaged, outcome, places)
             tally.add(kind.name, damaged, outcome, keep)
     tally.wall_s = time.monotonic() - began
     return tally

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from fuzz.damage import Damaged
+from fuzz.guided import Corpus
 from fuzz.kinds import KINDS
-from fuzz.outcome import BROKEN, Outcome, outcome_of
+from fuzz.outcome import BROKEN, VALUE, Outcome, outcome_of
 from fuzz.readers import Kind
 from fuzz.run import TRACES, fuzz
 
@@ -33,6 +35,17 @@ def test_other_damaged_files() -> None:
     assert not found.faults
     assert found.counts["type", "refused"]
     assert found.counts["syntax", "refused"]
+
+
+def test_what_reaches_something_new_is_damaged_further() -> None:
+    corpus = Corpus()
+    assert not fuzz((TRACES,), 60, SEED, corpus=corpus).faults
+    assert corpus.kept[TRACES.name]
+    assert len(corpus.reached[TRACES.name]) > 200
+    count = len(corpus.kept[TRACES.name])
+    places = {next(iter(corpus.reached[TRACES.name]))}
+    corpus.learn(TRACES, Damaged(VALUE, "again", b"{}"), Outcome("clean"), places)
+    assert len(corpus.kept[TRACES.name]) == count, "nothing new was reached"
 
 
 def test_damaged_files_on_the_command_line() -> None:

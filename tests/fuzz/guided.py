@@ -1,0 +1,73 @@
+"""Damaged files that lead the reader where none led before are kept, and damaged further.
+
+Coverage is of where functions end: cheap to watch (`sys.setprofile`), and nearly one per branch,
+since a function that finds something else returns, or raises, somewhere else.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+
+from fuzz.damage import Damaged
+from fuzz.outcome import VALUE, Outcome
+from fuzz.readers import Kind
+
+MOST_KEPT = 200
+"""Files per kind; the oldest make room."""
+FROM_KEPT = 0.5
+"""Share of the runs that start from a kept file, where there is one."""
+Place = tuple[str, int]
+"""File of a function of the package, and the line on which it ended."""
+
+
+@dataclass
+class Corpus:
+    """What has been reached by files of each kind, and the sound files that reached it first."""
+
+    reached: dict[str, set[Place]] = field(default_factory=dict)
+    kept: dict[str, list[bytes]] = field(default_factory=dict)
+
+    def start(self, kind: Kind, at: random.Random) -> bytes | None:
+        """A kept file to damage further; None for one of the kind's own."""
+        files = self.kept.get(kind.name, [])
+        return at.choice(files) if files and at.random() < FROM_KEPT else None
+
+    def learn(self, kind: Kind, damaged: Damaged, outcome: Outcome, places: set[Place]) -> None:
+        """Keep a file that is still sound and reached something new."""
+        reached = self.reached.setdefault(kind.name, set())
+        is_new = not places <= reached
+        reached |= places
+        if is_new and damaged.damage == VALUE and outcome.how == "clean":
+            files = self.kept.setdefault(kind.name, [])
+            files.append(damaged.content)
+            del files[:-MOST_KEPT]
+
+    def lines(self) -> list[str]:
+        """What to print."""
+        return [
+            f"  {name}: {len(places)} ends of functions, {len(self.kept.get(name, []))} files kept"
+            for name, places in sorted(self.reached.items())
+        ]
+
+
+@contextmanager
+def watched(places: set[Place]) -> Iterator[None]:
+    """Fills `places` with where functions of the package end meanwhile."""
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "return":
+            code = frame.f_code
+            if "/perfmodel/" in code.co_filename:
+                places.add((code.co_filename, frame.f_lineno))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
