@@ -175,7 +175,7 @@ def _plan(
     deployment: Deployment, made: Surrogate, estimator: Estimator, found: list[_Trial]
 ) -> Plan:
     best = min(found, key=lambda each: each.result.step_us)
-    lower = bound(made.problem)
+    lower = bound(made.problem, whole=True)
     kept = ("step_us", "surrogate_us", "sharding")
     tried = [
         dict(zip(kept, (each.result.step_us, each.layout.step_us, _mix(made, each)), strict=True))

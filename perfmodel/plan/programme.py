@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.plan.problem import ANY, EVERY, GROUP, Bools, Floats, Ints, Layout, Problem
+from perfmodel.plan.problem import ANY, EVERY, GROUP, Floats, Ints, Layout, Problem
 
 MOST_BINARIES = 240
 """Beyond so many, the exact search is not tried."""
 SECONDS = 10.0
 """The exact search gives up then: its layout is optimal where it ends before."""
-W, V, FORWARD, BACKWARD, STEP = range(5)
-"""Columns of the programme before the choices: W, V, both shown exchanges, the step."""
+NODES, GAP_FRAC = 400, 1e-4
+"""Of the averaged programme in whole choices: nodes searched at most, and the gap that ends it."""
+W, V, FORWARD, BACKWARD, STEP, EVERYWHERE = range(6)
+"""Columns of the programme before the choices: W, V, both shown exchanges, the step, and the work
+of shards that all ranks hold."""
 
 
 @dataclass
@@ -37,7 +40,7 @@ class _Rows:
 
 @dataclass(frozen=True)
 class Bound:
-    """The averaged answer: no layout takes less than `step_us`; of each choice a share."""
+    """The averaged answer: no layout takes less than `step_us`; W, V, each choice's share."""
 
     step_us: float
     work_us: float
@@ -45,23 +48,33 @@ class Bound:
     share: Floats
 
 
-def bound(problem: Problem, kinds: frozenset[int] | None = None) -> Bound | None:
-    """Tables in fractions of choices, ranks averaged; None where even that does not fit.
+def bound(
+    problem: Problem,
+    kinds: frozenset[int] | None = None,
+    *,
+    whole: bool = False,
+    sent_us: float = 0.0,
+) -> Bound | None:
+    """Ranks averaged, tables in fractions of choices or, `whole`, in one each; None where even that
+    does not fit.
 
-    With `kinds`, these exchanges alone, each paid for; else each in proportion.
+    W is at least the mean, and what any rank with a shard has: that, and the shards of all ranks.
+    With `kinds`, these exchanges alone, each paid for; else each in proportion. V is at least
+    `sent_us`.
     """
-    from scipy.optimize import linprog
-
     choices, ranks = problem.choices, problem.ranks
     count = len(choices)
-    first = STEP + 1
+    first = EVERYWHERE + 1
     at = first + np.arange(count)
     parts = choices.parts.astype(np.float64)
     rows = _Rows()
+    everywhere = np.where(choices.reach == EVERY, choices.work_us, 0.0)
+    _at_most(rows, EVERYWHERE, at, everywhere)
     for number in problem.of_table:
         rows.add(at[number], np.ones(len(number)), 1.0, 1.0)
-        for column, values in ((W, choices.work_us), (V, choices.sent_us)):
-            _at_most(rows, column, at[number], values[number])
+        own = (choices.work_us - everywhere)[number]
+        _at_most(rows, W, np.append(at[number], EVERYWHERE), np.append(own, 1.0))
+        _at_most(rows, V, at[number], choices.sent_us[number])
     for column, values in ((W, choices.work_us), (V, choices.sent_us)):
         _at_most(rows, column, at, values * parts / ranks)
     for values, most in (
@@ -82,38 +95,28 @@ def bound(problem: Problem, kinds: frozenset[int] | None = None) -> Bound | None
         (choices.hbm_bytes > problem.hbm_bytes) | (choices.host_bytes > problem.host_bytes), 0, 1
     )
     lower = np.zeros(len(upper))
+    lower[V] = sent_us
     if kinds is not None:
         is_out = (choices.kind >= 0) & ~np.isin(choices.kind, list(kinds))
         upper[at[is_out]] = 0.0
         lower[kind_at[list(kinds)]] = 1.0
-    goal = np.zeros(len(upper))
-    goal[STEP] = 1.0
-    matrix, low, high = _matrix(rows, len(upper))
-    equal = low == high
-    found = linprog(
-        goal,
-        A_ub=_stacked(matrix, low, high, ~equal),
-        b_ub=np.concatenate([high[~equal & np.isfinite(high)], -low[~equal & np.isfinite(low)]]),
-        A_eq=matrix[equal],
-        b_eq=low[equal],
-        bounds=np.column_stack([lower, upper]),
-        method="highs",
-    )
-    if found.status != 0:
+    is_whole = np.zeros(len(upper))
+    is_whole[np.concatenate([at, kind_at])] = whole
+    found = _solved(rows, lower, upper, is_whole, {"mip_rel_gap": GAP_FRAC, "node_limit": NODES})
+    if found.x is None:
         return None
-    return Bound(float(found.fun), float(found.x[W]), float(found.x[V]), found.x[at])
+    least = found.mip_dual_bound if whole else found.fun
+    return Bound(float(least), float(found.x[W]), float(found.x[V]), found.x[at])
 
 
 def exact(problem: Problem) -> Layout | None:
     """The best layout of all, proven; None where the problem is too large or has none."""
-    from scipy.optimize import Bounds, LinearConstraint, milp
-
     choices = problem.choices
     places = [_places(problem, reach) for reach in choices.reach.tolist()]
     counts = np.array([len(each) for each in places])
     if counts.sum() > MOST_BINARIES:
         return None
-    first = STEP + 1
+    first = EVERYWHERE + 1
     start = first + np.concatenate([[0], np.cumsum(counts)])
     kind_at = start[-1] + np.arange(len(problem.fixed_us))
     total = int(start[-1] + len(kind_at))
@@ -155,20 +158,12 @@ def exact(problem: Problem) -> Layout | None:
     shared, summed = choices.shared_us[each_of] * share, choices.summed_us[each_of] * share
     _steps(rows, problem, every, shared, summed, kind_at)
     columns_total = total + len(split)
-    goal = np.zeros(columns_total)
-    goal[STEP] = 1.0
     upper = np.ones(columns_total)
     upper[:first] = np.inf
     whole = np.ones(columns_total)
     whole[:first] = 0.0
-    matrix, low, high = _matrix(rows, columns_total)
-    found = milp(
-        goal,
-        constraints=LinearConstraint(matrix, low, high),
-        integrality=whole,
-        bounds=Bounds(np.zeros(columns_total), upper),
-        options={"mip_rel_gap": 1e-9, "time_limit": SECONDS},
-    )
+    limits = {"mip_rel_gap": 1e-9, "time_limit": SECONDS}
+    found = _solved(rows, np.zeros(columns_total), upper, whole, limits)
     if found.status != 0:
         return None
     chosen, ranks = [], []
@@ -213,16 +208,20 @@ def _steps(
     )
 
 
-def _matrix(rows: _Rows, columns: int) -> tuple[Any, Floats, Floats]:
+def _solved(
+    rows: _Rows, lower: Floats, upper: Floats, whole: Floats, limits: dict[str, float]
+) -> Any:
+    """The least step within all constraints, columns in whole numbers where `whole` is 1."""
+    from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array
 
-    shape = len(rows.low), columns
-    matrix = csr_array((rows.value, (rows.row, rows.column)), shape=shape)
-    return matrix, np.array(rows.low), np.array(rows.high)
-
-
-def _stacked(matrix: Any, low: Floats, high: Floats, chosen: Bools) -> Any:
-    """A x <= b of both sides."""
-    from scipy.sparse import vstack
-
-    return vstack([matrix[chosen & np.isfinite(high)], -matrix[chosen & np.isfinite(low)]]).tocsr()
+    goal = np.zeros(len(upper))
+    goal[STEP] = 1.0
+    matrix = csr_array((rows.value, (rows.row, rows.column)), shape=(len(rows.low), len(upper)))
+    return milp(
+        goal,
+        constraints=LinearConstraint(matrix, rows.low, rows.high),
+        integrality=whole,
+        bounds=Bounds(lower, upper),
+        options=limits,
+    )

@@ -11,58 +11,76 @@ from perfmodel.plan.improve import improved
 from perfmodel.plan.pack import packed
 from perfmodel.plan.problem import NO_KIND, Floats, Ints, Layout, Problem
 from perfmodel.plan.programme import Bound, bound, exact
+from perfmodel.plan.shake import shaken
 
 ROOM = (1.0, 0.85)
 """Shares of device memory that the averaged programme may fill: packed whole, shards need some."""
+SENT = (1.0, 1.25, 1.5)
+"""What the averaged programme's busiest rank sends, over the least: shards come in few sizes, and
+where they need not be split, lookups take less."""
 LARGEST = (np.inf, 0.8, 0.5, 0.25)
 """Of the averaged busiest rank's load, what one shard may be: smaller ones pack closer."""
 MOST_SETS, IMPROVED_SHARDS = 6, 1000
 """Sets of exchanges whose layouts are improved; of each set as many as have so many tables."""
+HOPELESS = 1.1
+"""A set whose lower bound is so many times the best step found is left out: the full schedule would
+have to see it that differently."""
+SHAKEN_SHARDS = 2000
+"""The best layout is shaken as often as has so many tables."""
 
 
 def search(problem: Problem) -> list[Layout]:
     """Layouts that fit, the best first: the proven optimum where the problem is small, and the best
     found of each set of exchanges."""
     best = exact(problem)
-    return [*([best] if best is not None else []), *searched(problem)]
+    if best is not None:
+        return [best, *_of_sets(problem)]
+    return searched(problem)
 
 
 def searched(problem: Problem) -> list[Layout]:
-    """The best found of each set of exchanges, the best first; nothing proven."""
-    sets = sorted(_starts(problem).items(), key=lambda each: each[1][0].step_us)
-    tries = max(1, IMPROVED_SHARDS // problem.tables)
-    found = []
-    for kinds, starts in sets[:MOST_SETS]:
-        better = (improved(each, kinds) for each in starts[:tries])
-        found.append(min(better, key=lambda each: each.step_us))
-    found.sort(key=lambda each: each.step_us)
+    """The best found, and the best of each set of exchanges, the best first; nothing proven."""
+    found = _of_sets(problem)
     if not found:
         return []
     every = frozenset(problem.choices.kind.tolist())
-    return sorted([improved(found[0], every), *found], key=lambda each: each.step_us)
+    better = shaken(improved(found[0], every), SHAKEN_SHARDS // problem.tables)
+    return sorted([better, *found], key=lambda each: each.step_us)
 
 
-def _starts(problem: Problem) -> dict[frozenset[int], list[Layout]]:
-    """Per set of exchanges packed layouts, of what the averaged programme takes most of."""
+def _of_sets(problem: Problem) -> list[Layout]:
+    """The best layout found with each set of exchanges, the best first."""
     kinds = sorted(set(problem.choices.kind.tolist()) - {NO_KIND})
     sets = [
         frozenset(own) for size in range(1, len(kinds) + 1) for own in combinations(kinds, size)
     ]
-    found: dict[frozenset[int], dict[bytes, Layout | None]] = {}
-    for own, room in product(sets or [frozenset()], ROOM):
-        averaged = bound(replace(problem, hbm_bytes=problem.hbm_bytes * room), own)
+    bounds = {own: each for own in sets or [frozenset()] if (each := bound(problem, own))}
+    tries = max(1, IMPROVED_SHARDS // problem.tables)
+    found: list[Layout] = []
+    for own in sorted(bounds, key=lambda each: bounds[each].step_us)[:MOST_SETS]:
+        best_us = min((each.step_us for each in found), default=np.inf)
+        if bounds[own].step_us > HOPELESS * best_us:
+            break
+        starts = _starts(problem, own, bounds[own])[:tries]
+        better = [improved(each, own) for each in starts]
+        found += sorted(better, key=lambda each: each.step_us)[:1]
+    return sorted(found, key=lambda each: each.step_us)
+
+
+def _starts(problem: Problem, kinds: frozenset[int], least: Bound) -> list[Layout]:
+    """Packed layouts, of what the averaged programme takes most of, the best first."""
+    found: dict[bytes, Layout | None] = {}
+    for room, sent in product(ROOM, SENT):
+        tighter = replace(problem, hbm_bytes=problem.hbm_bytes * room)
+        averaged = bound(tighter, kinds, sent_us=least.sent_us * sent)
         if averaged is None:
             continue
-        tried = found.setdefault(own, {})
         for largest in LARGEST:
-            chosen = _chosen(problem, averaged, largest, own)
-            if chosen.tobytes() not in tried:
-                tried[chosen.tobytes()] = packed(problem, chosen)
-    return {
-        own: sorted(fit, key=lambda each: each.step_us)
-        for own, tried in found.items()
-        if (fit := [layout for layout in tried.values() if layout is not None])
-    }
+            chosen = _chosen(problem, averaged, largest, kinds)
+            if chosen.tobytes() not in found:
+                found[chosen.tobytes()] = packed(problem, chosen)
+    fit = [layout for layout in found.values() if layout is not None]
+    return sorted(fit, key=lambda each: each.step_us)
 
 
 def _chosen(problem: Problem, averaged: Bound, largest: float, kinds: frozenset[int]) -> Ints:

@@ -41,11 +41,12 @@ def tried_all(it: Problem) -> float:
 def test_fifty_small_problems_are_solved_exactly() -> None:
     for seed in range(50):
         it = problem(seed, 3 + seed % 2, 2, 2)
-        best, lower = search(it)[0], bound(it)
+        best, lower, loose = search(it)[0], bound(it, whole=True), bound(it)
         assert lower is not None
+        assert loose is not None
         assert best.fits
         assert best.step_us == pytest.approx(tried_all(it), rel=1e-6)
-        assert lower.step_us <= best.step_us * (1 + 1e-9)
+        assert loose.step_us * (1 - 1e-6) <= lower.step_us <= best.step_us * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -53,13 +54,13 @@ def test_the_search_alone_is_near_the_optimum(seed: int) -> None:
     it = problem(seed, 5, 4, 2)
     best = exact(it)
     assert best is not None
-    assert best.step_us * (1 - 1e-9) <= searched(it)[0].step_us <= 1.12 * best.step_us
+    assert best.step_us * (1 - 1e-9) <= searched(it)[0].step_us <= 1.04 * best.step_us
 
 
-@pytest.mark.parametrize(("tables", "ranks"), [(200, 16), (300, 32)])
+@pytest.mark.parametrize(("tables", "ranks"), [(30, 8), (200, 16), (300, 32)])
 def test_large_ones_are_within_five_percent_of_a_lower_bound(tables: int, ranks: int) -> None:
     it = problem(7, tables, ranks, 8)
-    best, lower = search(it)[0], bound(it)
+    best, lower = search(it)[0], bound(it, whole=True)
     assert lower is not None
     assert best.fits
     assert best.step_us <= 1.05 * lower.step_us
