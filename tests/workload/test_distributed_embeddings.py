@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from perfmodel.workload import load_workload, op_graph
 from perfmodel.workload.planner import memory_balanced
 from perfmodel.workload.shards import plan
@@ -34,9 +36,9 @@ def test_all_ranks_call_the_same_collectives_and_send_all_rows_once() -> None:
         [op.attributes for op in graph.ops if op.name == "record_param_comms"] for graph in graphs
     ]
     kinds = [[each["collective"] for each in own] for own in called]
-    assert all(own == ["all_to_all", "all_to_all", "all_reduce"] for own in kinds)
+    assert all(own == ["all_to_all", "all_reduce", "all_to_all", "all_reduce"] for own in kinds)
     forward = sum(int(own[0]["in_elements"]) for own in called)
-    backward = sum(int(own[1]["out_elements"]) for own in called)
+    backward = sum(int(own[2]["out_elements"]) for own in called)
     assert forward == backward == 1024 * 26 * 128
 
 
@@ -45,3 +47,41 @@ def test_one_rank_gathers_every_table_at_once() -> None:
     gathers = [op for op in graph.ops if op.name.endswith("forward_unweighted_cuda")]
     assert [op.attributes["tables"] for op in gathers] == ["26"]
     assert not [op for op in graph.ops if op.name == "record_param_comms"]
+
+
+def _kernels(precision: str, ranks: int) -> Counter[str]:
+    """Kernels between products by name, of one rank."""
+    software = {"precision": precision, "exchange_precision": precision.replace("tf32", "fp32")}
+    workload = load_workload("nvidia-dlrm-extra-large").with_(
+        **{f"implementation__{key}": value for key, value in software.items()}
+    )
+    graph = op_graph(workload, 1024 // ranks, ranks=ranks)
+    return Counter(op.name.removeprefix("hugectr::") for op in graph.ops)
+
+
+def test_short_chains_stay_kernels_of_their_own() -> None:
+    """Two of three and four of five layers are hidden: bias and ReLU are two ops, too few."""
+    for precision, ranks in (("fp16", 1), ("fp16", 8), ("tf32", 1), ("tf32", 8)):
+        found = _kernels(precision, ranks)
+        assert (found["bias"], found["relu"], found["bias_relu"]) == (6, 6, 2)
+
+
+def test_backwards_only_one_rank_in_mixed_precision_has_chains_long_enough() -> None:
+    for precision, ranks, apart in (("fp16", 1, 0), ("fp16", 8, 6), ("tf32", 1, 6), ("tf32", 8, 6)):
+        found = _kernels(precision, ranks)
+        assert found["relu_backward"] == found["bias_backward"] == apart
+        assert found["bias_relu_backward"] == 8 - apart
+
+
+def test_parameters_are_cast_and_gradients_scaled_one_by_one() -> None:
+    """Eight weights and eight biases; of one rank, hidden biases' gradients lie in clusters."""
+    assert _kernels("fp16", 8)["cast_weight"] == _kernels("fp16", 8)["unscale"] == 16
+    assert _kernels("fp16", 1)["unscale"] == 8
+    assert not _kernels("tf32", 8)["unscale"]
+
+
+def test_the_host_calls_once_and_waits_for_horovod_before_each_exchange_and_the_gradients() -> None:
+    found = _kernels("fp16", 8)
+    assert found["tier::function_call"] == 1
+    assert found["tier::pause"] == 3
+    assert not _kernels("fp16", 1)["tier::pause"]

@@ -1,11 +1,13 @@
 """NVIDIA's DLRM example in TensorFlow 2, with Merlin's distributed-embeddings, Horovod and XLA.
 
 What it stands for: main.py and model.py of NVIDIA/DeepLearningExamples,
-TensorFlow2/Recommendation/DLRM, with `--xla`. Both MLPs are data-parallel; each rank's loader
-brings the keys of its own tables for the global batch, so that only rows travel. XLA makes one
-kernel of what lies between products, gathers and collectives. Every collective waits for Horovod's
-cycle. With one rank all tables are gathered at once. Rows are updated by a scatter that adds
-duplicates one by one.
+TensorFlow2/Recommendation/DLRM, with `--xla`, July 2022. Both MLPs are data-parallel; each rank's
+loader brings the keys of its own tables for the global batch, so that only rows travel. XLA makes
+one kernel of longer chains of what lies between products, gathers and collectives; casts of
+parameters and gradients are kernels of their own, one for each. The host waits for Horovod's cycle
+before every collective. With one rank all tables are gathered at once. Rows are updated by a
+scatter that adds duplicates one by one. What the host spends per operator is taken to be as much as
+PyTorch's: assumed.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ from perfmodel.workload.eager.batched import Batched, look_up
 from perfmodel.workload.eager.creation import to_dtype
 from perfmodel.workload.eager.optimizers import optimizer_step
 from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.parts.apex_layers import apex_mlp
 from perfmodel.workload.parts.dense import dense_layers
 from perfmodel.workload.parts.embeddings import stream
 from perfmodel.workload.parts.exchange import all_reduce, all_to_all_call
@@ -30,6 +31,7 @@ from perfmodel.workload.parts.horovod import negotiated
 from perfmodel.workload.parts.jagged import PREFETCHED
 from perfmodel.workload.parts.mlp import COMPUTE
 from perfmodel.workload.parts.pooled import dims_of
+from perfmodel.workload.parts.tensorflow_layers import called, tensorflow_mlp
 from perfmodel.workload.run import IMPLEMENTATIONS, Run
 
 
@@ -40,6 +42,7 @@ def distributed_embeddings(r: Recorder, run: Run) -> None:
     workload = run.workload
     dtype = COMPUTE[workload.implementation.precision]
     layers = dense_layers(r, workload, dtype)
+    called(r)
     with r.during(INPUT), r.with_attributes(PREFETCHED):
         sent(r, (run.batch, workload.model.dense_features), "fp32", pinned=True)
         sent(r, (run.global_batch, len(run.tables)), "int32", pinned=True)
@@ -49,36 +52,51 @@ def distributed_embeddings(r: Recorder, run: Run) -> None:
     sparse = _exchanged(r, run, rows, dtype)
     if dtype != "fp32":
         _cast_weights(r, layers.parameters)
-    features = apex_mlp(r, to_dtype(r, dense, dtype), layers.bottom)
+    in_cluster = dtype != "fp32" and run.ranks == 1
+    x = to_dtype(r, dense, dtype)
+    features = tensorflow_mlp(r, x, layers.bottom, scaled_in_cluster=in_cluster)
     joined = fused_dot(r, features, sparse, workload.top_width)
-    output = apex_mlp(r, joined, layers.top)
+    output = tensorflow_mlp(r, joined, layers.top, scaled_in_cluster=in_cluster)
     if not run.train:
         return
-    found = backward(r, fused_loss(r, output, labels))
+    loss = fused_loss(r, output, labels)
+    if run.ranks > 1:
+        all_reduce(r, loss, run.ranks)
+    found = backward(r, loss)
     gradients = [found[weight.tensor_id] for weight in layers.parameters]
     with r.during(BACKWARD):
-        if run.ranks > 1:
-            summed = r.tensor((sum(gradient.elements for gradient in gradients),))
-            negotiated(r, summed, gradients)
-            all_reduce(r, summed, run.ranks)
+        gradients = _summed(r, run, gradients)
     with r.during(OPTIMIZER):
         _update(r, run, tables, found[rows.tensor_id])
         masters = [r.tensor(weight.shape) for weight in layers.parameters]
-        if run.ranks > 1:
-            gradients = [r.view(summed, x.shape, x.strides) for x in gradients]
         optimizer_step(r, workload.training.dense_optimizer, "loop", masters, gradients)
 
 
 def _rows(r: Recorder, run: Run, tables: Batched) -> Tensor:
-    """Rows of the rank's tables, `[global batch, dims of its slices]`, as they are stored."""
+    """Rows of the rank's tables, `[global batch, dims of its slices]`, as they are stored.
+
+    One rank alone gathers from all tables at once; of several, each gathers table by table.
+    """
     bags = run.global_batch * len(run.tables)
-    keys = r.tensor((bags,), "int64"), r.tensor((bags + 1,), "int64")
+    keys = r.tensor((bags,), "int64")
+    stream(r, "keys", (r.tensor((bags,), "int32"),), keys)
+    together = [tables] if run.ranks == 1 else _apart(r, run)
     tape, r.tape = r.tape, None
-    found = look_up(r, tables, *keys, run.global_batch)
+    for own in together:
+        own_bags = bags // len(together)
+        offsets = r.tensor((own_bags + 1,), "int64")
+        look_up(r, own, r.view(keys, (own_bags,), (1,)), offsets, run.global_batch)
     r.tape = tape
+    found = r.tensor((run.global_batch, tables.total_dim))
     if tape is not None:
         tape.parameter(found)
     return found
+
+
+def _apart(r: Recorder, run: Run) -> list[Batched]:
+    return [
+        fused_tables(r, run, (table,), run.global_batch, is_modern=True) for table in run.tables
+    ]
 
 
 def _exchanged(r: Recorder, run: Run, rows: Tensor, dtype: str) -> Tensor:
@@ -107,13 +125,31 @@ def _exchange_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradien
     return [out]
 
 
+def _summed(r: Recorder, run: Run, gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Gradients of the layers in fp32, summed over the ranks, without the loss scale."""
+    is_half = [gradient.dtype != "fp32" for gradient in gradients]
+    found = [to_dtype(r, gradient, "fp32") for gradient in gradients]
+    if run.ranks > 1:
+        together = r.tensor((sum(gradient.elements for gradient in found),))
+        negotiated(r)
+        all_reduce(r, together, run.ranks)
+        found = [r.view(together, gradient.shape, gradient.strides) for gradient in found]
+    return [_unscaled(r, x) if scaled else x for x, scaled in zip(found, is_half, strict=True)]
+
+
+def _unscaled(r: Recorder, gradient: Tensor) -> Tensor:
+    out = r.tensor(gradient.shape)
+    stream(r, "unscale", (gradient,), out)
+    return out
+
+
 def _all_to_all(r: Recorder, run: Run, given: Tensor, *, returns: bool) -> Tensor:
     """To each rank its samples' rows, from each those of its slices; or their gradients back."""
     theirs = [run.batch * dim for dim in dims_of(run)]
     own = [theirs[run.rank]] * run.ranks
     sizes = (theirs, own) if returns else (own, theirs)
     received = r.tensor((sum(sizes[1]),), given.dtype)
-    negotiated(r, given, (given,))
+    negotiated(r)
     all_to_all_call(r, given, received, *sizes, is_async=True)
     return received
 
@@ -126,9 +162,9 @@ def _cast(r: Recorder, x: Tensor, dtype: str) -> Tensor:
 
 
 def _cast_weights(r: Recorder, weights: Sequence[Tensor]) -> None:
-    """Dense weights, which are kept in fp32, to the dtype of the products."""
-    count = sum(weight.elements for weight in weights)
-    stream(r, "cast_weights", (r.tensor((count,)),), r.tensor((count,), weights[0].dtype))
+    """Parameters of the layers, which are kept in fp32, to the dtype of the products."""
+    for weight in weights:
+        stream(r, "cast_weight", (r.tensor(weight.shape),), weight)
 
 
 def _update(r: Recorder, run: Run, tables: Batched, gradient: Tensor) -> None:

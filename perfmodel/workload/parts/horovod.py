@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from perfmodel.graph.ops import Tensor
 from perfmodel.workload.eager.recorder import Recorder
 
-CYCLE_US = 1000.0
-"""Default of `HOROVOD_CYCLE_TIME`. Source: release notes of Horovod 0.21."""
+CYCLE_US = 200.0
+"""`HOROVOD_CYCLE_TIME`. Source: NVIDIA/DeepLearningExamples, TensorFlow2/Recommendation/DLRM (and
+DLRM_and_DCNv2), Dockerfile."""
 
 
-def negotiated(r: Recorder, given: Tensor, ready: Sequence[Tensor]) -> None:
-    """`given`, made of `ready`, waits for the end of a cycle: half of one on average."""
-    about = {"wait_us": str(CYCLE_US / 2), "stream": "horovod"}
-    r.leaf("tier::pause", tuple(ready), given, about=about)
+def negotiated(r: Recorder) -> None:
+    """The host waits for the end of a cycle, half of one on average; the device does not.
+
+    With `HOROVOD_ENABLE_ASYNC_COMPLETION`, as in that Dockerfile, streams wait for each other's
+    events. Source: horovod/horovod, pull request 2963.
+    """
+    about = {"wait_us": str(CYCLE_US / 2), "stream": "horovod", "blocks": "1"}
+    r.leaf("tier::pause", (), about=about)
