@@ -30,6 +30,7 @@ _DATA_ROW = re.compile(
     r"\s*[1-9]\d*\s+\d+\s+(?:u?int(?:8|32|64)|half|float|double|bfloat16|f8e[45]m[23])\s"
 )
 """A row of nccl-tests that sent something."""
+_UNCHECKED = "N/A"
 _PARAM_HEAD = re.compile(r"COMMS-RES.*size", re.IGNORECASE)
 _PARAM_OP = re.compile(r"collective[=:\s]+'?(\w+)|--collective[=\s]+(\w+)", re.IGNORECASE)
 _PARAM_WORLD = re.compile(
@@ -108,13 +109,14 @@ def _nccl_row(line: str) -> tuple[float, float] | None:
     """(bytes, out-of-place microseconds) of a row: size count type redop [root] time algbw busbw …
 
     Both ways take three or four numbers each, so that an odd one is the root, which old logs lack.
+    Only what was not checked is a text among them.
     """
     words = line.split()
     if len(words) < 7 or not words[0].isdigit() or not words[1].isdigit():
         return None
     numbers = list(_numbers(words[2:]))
-    texts = len(words[2:]) - len(numbers)
-    if texts < 1 or len(numbers) < 3:
+    texts = [word for word in words[2:] if word != _UNCHECKED and not list(_numbers([word]))]
+    if texts != words[2 : 2 + len(texts)] or not 1 <= len(texts) <= 2 or len(numbers) < 3:
         return None
     has_root = len(numbers) % 2
     time_us = numbers[has_root]

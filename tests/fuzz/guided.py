@@ -32,13 +32,19 @@ class Corpus:
     reached: dict[str, set[Place]] = field(default_factory=dict)
     kept: dict[str, list[bytes]] = field(default_factory=dict)
 
-    def start(self, kind: Kind, at: random.Random) -> bytes | None:
-        """A kept file to damage further; None for one of the kind's own."""
+    def damaged(self, kind: Kind, at: random.Random) -> Damaged:
+        """One of the kind's own files damaged, or a kept one damaged further.
+
+        Of the latter any answer is fine: the second damage may be where the first made the reader
+        look no more.
+        """
         files = self.kept.get(kind.name, [])
-        return at.choice(files) if files and at.random() < FROM_KEPT else None
+        if not files or at.random() >= FROM_KEPT:
+            return kind.damaged(at)
+        return kind.damaged(at, at.choice(files))._replace(damage=VALUE)
 
     def learn(self, kind: Kind, damaged: Damaged, outcome: Outcome, places: set[Place]) -> None:
-        """Keep a file that is still sound and reached something new."""
+        """Keep a file that is answered and reached something new."""
         reached = self.reached.setdefault(kind.name, set())
         is_new = not places <= reached
         reached |= places

@@ -80,7 +80,7 @@ def fuzz(
         for number in range(runs):
             kind = kinds[number % len(kinds)]
             at = random.Random(f"{seed}/{kind.name}/{number}")
-            damaged = kind.damaged(at, corpus.start(kind, at) if corpus else None)
+            damaged = corpus.damaged(kind, at) if corpus else kind.damaged(at)
             path = Path(folder) / f"damaged{kind.suffix}"
             path.write_bytes(damaged.content)
             if commands:

@@ -101,3 +101,10 @@ def test_another_file_is_one_line(tmp_path: Path) -> None:
     path.write_text('{"schema": "x"}')
     with pytest.raises(ModelError, match=r"other\.json: no points of collectives"):
         load_machine(path)
+
+
+@pytest.mark.parametrize("root", ["(", "x", "-1 x"])
+def test_a_row_with_a_text_among_its_numbers_is_refused(root: str) -> None:
+    row = f"2097152 524288 float sum {root} 98.5 21.3 21.3 0"
+    with pytest.raises(ModelError, match="log:1: no time above 0"):
+        parse(row, "log", op="all_reduce", ranks=2)
