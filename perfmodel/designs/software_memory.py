@@ -116,12 +116,13 @@ class SoftwareMemory:
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """With a smaller cache of the host, without the device's, without tables that stay."""
+        own = (self.cache_gib, self.device_cache_gib, self.keep_gib)
         for cache in (self.cache_gib, *halved(self.cache_gib, LEAST_GIB)):
             for closer in dict.fromkeys((self.device_cache_gib, 0.0)):
                 for kept in dict.fromkeys((self.keep_gib, 0.0)):
-                    sizes = {"cache_gib": cache, "device_cache_gib": closer, "keep_gib": kept}
-                    if closer < cache and (found := replace(self, **sizes)) != self:
-                        yield found
+                    sizes = (cache, closer, kept)
+                    if closer < cache and sizes != own:
+                        yield replace(self, cache_gib=cache, device_cache_gib=closer, keep_gib=kept)
 
     def _caches(self) -> tuple[RowCache, ...]:
         """The device's, where there is one, and the host's."""

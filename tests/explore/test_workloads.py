@@ -15,7 +15,7 @@ from perfmodel.explore.machines import Machines
 from perfmodel.explore.store import ERROR
 from perfmodel.plan import plan_deployment
 from perfmodel.prediction import predict_workload
-from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.prediction.fastest import fastest
 from perfmodel.workload import load_workload
 
 SMALL = "criteo-kaggle"
@@ -60,14 +60,14 @@ def test_designs_and_their_settings(tmp_path: Path) -> None:
     found = sweep(load_spec(written(tmp_path, text)), tmp_path / "results").frame
     assert found["step_us"][0] == found["step_us"][1], "a setting of hotline does nothing without"
     start = deployment_of(load_workload(SMALL), Machines({}, base="dgx-1").at({}))
-    alone = predict_deployment(composed("hotline", {"hotline": {"hot_mib": 512}}).apply(start))
+    _, alone = fastest(composed("hotline", {"hotline": {"hot_mib": 512}}), start)
     assert found["step_us"][3] == pytest.approx(alone.results[0].step_us, rel=1e-9)
     rate = start.batch / alone.results[0].step_us * 1e6
     assert found["samples_per_s"][3] == pytest.approx(rate)
 
 
 def test_a_setting_of_whatever_design_a_point_has(tmp_path: Path) -> None:
-    text = 'hardware = "dgx-1"\ndesign = "hotline"\n[axes]\ndesign.hot_mib = [1, 512]'
+    text = 'hardware = "dgx-1"\ndesign = "hotline"\n[axes]\ndesign.popular_frac = [0.1, 0.5]'
     found = sweep(load_spec(written(tmp_path, text)), tmp_path / "results").frame
     assert found["step_us"][0] != found["step_us"][1]
 
