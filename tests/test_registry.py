@@ -6,7 +6,6 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from perfmodel import registry
 from perfmodel.errors import PerfmodelError
 from perfmodel.registry import Registry
 
@@ -58,7 +57,7 @@ def test_plug_ins_load_on_first_use_only(monkeypatch: pytest.MonkeyPatch) -> Non
         asked.append(group)
         return [EntryPoint("joined", "os.path:join", group)]
 
-    monkeypatch.setattr(registry, "entry_points", entry_points)
+    monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
     found: Registry[object] = Registry("function", "perfmodel.test")
     found.register("own")(1)
     assert asked == []

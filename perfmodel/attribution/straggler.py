@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.attribution.intervals import union
 from perfmodel.attribution.path import Walker
-from perfmodel.attribution.steps import steady_steps
+from perfmodel.attribution.steps import by_rank, steady_steps
 from perfmodel.graph.kinds import Cause, EdgeKind, Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import family_of_kernel
 from perfmodel.ops.spec import OPS
 from perfmodel.timeline.schedule import Timeline, measured
-from perfmodel.trace.columns import Ints
+from perfmodel.trace.columns import Floats, Ints, Mask
 
 HOST, DATA_LOADING, LOOKUPS, KERNELS, COPIES, LINK, STARTS_LATE, OTHER = CAUSES = (
     *("host", "data_loading", "lookups", "kernels", "copies", "link", "starts_late", "other"),
@@ -135,32 +136,35 @@ def _meetings(timeline: Timeline) -> list[_Meeting]:
     groups: dict[int, list[int]] = defaultdict(list)
     for at in order.tolist():
         groups[int(meeting[at])].append(at)
-    windows = _steady_windows(timeline)
-    since_us = min(low for low, _ in windows)
+    low_us, high_us = _steady_time(timeline)
+    if not len(low_us):
+        return []
+    since_us = float(low_us[0])
     found = []
     for rows in groups.values():
         own = np.array(rows)
         begun_us = float(timeline.start_us[transfer[own]].min())
-        if any(low <= begun_us < high for low, high in windows):
+        if _inside(np.array([begun_us]), low_us, high_us)[0]:
             found.append(_Meeting(arrival[own], transfer[own], since_us))
         since_us = max(since_us, float(timeline.end_us[transfer[own]].max()))
     return found
 
 
-def _steady_windows(timeline: Timeline) -> list[tuple[float, float]]:
-    """Start of the first and end of the last rank of every steady step."""
+def _steady_time(timeline: Timeline) -> tuple[Floats, Floats]:
+    """Disjoint intervals in order: of every steady step, from the first rank's start to the last
+    rank's end."""
     graph = timeline.graph
-    marks = graph.marks
-    windows = []
-    for step in steady_steps(measured(graph)).tolist():
-        rows = [np.flatnonzero(marks.rank == rank)[step] for rank in np.unique(marks.rank)]
-        windows.append(
-            (
-                float(timeline.end_us[marks.start[rows]].min()),
-                float(timeline.end_us[marks.end[rows]].max()),
-            )
-        )
-    return windows
+    steady = steady_steps(measured(graph))
+    begun = by_rank(graph, timeline.end_us[graph.marks.start])[:, steady]
+    over = by_rank(graph, timeline.end_us[graph.marks.end])[:, steady]
+    return union(begun.min(axis=0), over.max(axis=0))
+
+
+def _inside(time_us: Floats, low_us: Floats, high_us: Floats) -> Mask:
+    """Which times lie in one of the disjoint intervals [low, high)."""
+    at = np.searchsorted(low_us, time_us, side="right") - 1
+    found: Mask = (at >= 0) & (time_us < high_us[at])
+    return found
 
 
 def _late_us(
@@ -192,9 +196,7 @@ def _device_excess_us(timeline: Timeline, straggler: int) -> dict[str, float]:
     mean."""
     graph, nodes = timeline.graph, timeline.graph.nodes_
     taken = timeline.end_us - timeline.start_us
-    inside = np.zeros(len(nodes), bool)
-    for low, high in _steady_windows(timeline):
-        inside |= (timeline.start_us >= low) & (timeline.start_us < high)
+    inside = _inside(timeline.start_us, *_steady_time(timeline))
     others = len(np.unique(graph.marks.rank)) - 1
     weight = np.where(nodes.rank == straggler, 1.0, -1.0 / others)
     chosen = inside & np.isin(nodes.scope, (Scope.COMPUTE, Scope.MEMCPY))

@@ -69,7 +69,7 @@ def measure(rank: RankTrace, links: Links, *, profiler_us_per_event: float = 0.0
     inside = _inside(rank, links, step)
     found = _find(rank, links, step, inside)
     kind, op, start, end = _intervals(rank, links, found)
-    call = np.full(len(op), NONE, np.int64)
+    call = np.full(len(op), NONE, np.int32)
     call[kind == CODE[T4]] = rank.name[found.launches]
     value = end - start
     if profiler_us_per_event:
@@ -99,7 +99,7 @@ def measure(rank: RankTrace, links: Links, *, profiler_us_per_event: float = 0.0
         thread=thread,
         op=rank.name[ops[op]],
         call=call,
-        step=step[op],
+        step=step[op].astype(np.int32),
         start_us=start,
         end_us=end,
         value_us=np.maximum(value, 0.0),
@@ -126,7 +126,7 @@ def _role_of_op(rank: RankTrace, links: Links, roles: tuple[str, ...]) -> Ints:
     """Per top-level op: index into `roles` of its thread's role."""
     threads, inverse = np.unique(rank.thread[links.top_ops], return_inverse=True)
     codes = [roles.index(links.roles[thread]) for thread in threads.tolist()]
-    return np.array(codes, np.int64)[inverse]
+    return np.array(codes, np.int32)[inverse]
 
 
 def _find(rank: RankTrace, links: Links, step: Ints, inside: Mask) -> _Found:
@@ -169,7 +169,7 @@ def _intervals(
     }
     op, start, end = (np.concatenate([parts[name][i] for name in TYPES]) for i in range(3))
     sizes = [len(parts[name][0]) for name in TYPES]
-    return np.repeat(np.arange(len(TYPES), dtype=np.int8), sizes), op.astype(np.int64), start, end
+    return np.repeat(np.arange(len(TYPES), dtype=np.int8), sizes), op.astype(np.int32), start, end
 
 
 def _recorded(rank: RankTrace, links: Links, found: _Found) -> Ints:
