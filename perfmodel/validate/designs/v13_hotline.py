@@ -36,9 +36,9 @@ from perfmodel.workload import Workload, load_workload
 
 SPEED_UP = "times as fast"
 CHANGED_LATER = (
-    "after the figures had been seen: one process looks rows up for all GPUs, as FAE's repository "
-    "has it (taken for Hotline's baseline too: assumed), and updates cost what PyTorch's serial "
-    "ones were measured to",
+    "after the figures had been seen: one process serves all GPUs, or all cores of both CPUs, as "
+    "in FAE's repository (Hotline's baseline taken to be the same: assumed), and updates cost what "
+    "PyTorch's were measured to, one lookup after the other",
 )
 """What was modelled after the box had been fixed, and its figures seen."""
 
