@@ -22,7 +22,7 @@ from perfmodel.fit.kernel_trees import (
     grown,
 )
 from perfmodel.kernels.learned.columns import Tiles
-from perfmodel.kernels.learned.devices import COLUMNS, GENERAL
+from perfmodel.kernels.learned.devices import COLUMNS, general_figures
 from perfmodel.kernels.learned.part import Part, Places, kind_of
 from perfmodel.kernels.learned.store import packed
 from perfmodel.ops.spec import Floats
@@ -38,7 +38,7 @@ def fit_part(
 ) -> tuple[Part, dict[str, Floats], tuple[str, ...]]:
     """The part, per device left out the log factors predicted for it, and groups set aside."""
     own_matrix = data.with_devices(COLUMNS)
-    general_matrix = data.with_devices(GENERAL)
+    general_matrix = data.with_devices(general_figures(name))
     aside = _set_aside(data)
     names = data.frame[["device", "op", "dtype"]].agg("/".join, axis=1)
     weight = np.where(names.isin(aside), 0.0, data.weight)

@@ -51,7 +51,11 @@ class Slice:
 
 
 _SLICES = {
-    "matmul": (Slice("fp32", dtypes=("fp32",)), Slice("low")),
+    "matmul": (
+        Slice("fp32", dtypes=("fp32",)),
+        Slice("half", dtypes=("fp16", "bf16")),
+        Slice("quantised"),
+    ),
     "vector": (
         Slice("half", dtypes=("fp16", "bf16")),
         Slice("rows", ops=tuple(sorted(BY_ROW))),

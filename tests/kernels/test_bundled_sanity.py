@@ -14,6 +14,7 @@ from perfmodel.kernels.learned.curves import has_curve
 from perfmodel.kernels.learned.lattice import rising
 from perfmodel.kernels.learned.matmul_columns import build
 from perfmodel.kernels.learned.store import bundled_models
+from perfmodel.kernels.learned.widths import in_question
 from perfmodel.kernels.model import KERNELS
 from perfmodel.ops.rows import Rows
 
@@ -27,8 +28,6 @@ FLAT = sorted(
 )
 STEP_FRAC = 1.0 / (1.0 + lattice.STEP_FRAC) ** 2
 """What a tile or a wave that fits better may leave of a product's time, a dim being larger."""
-BATCHED_STEP_FRAC = 0.67
-"""The same for products of a batch, as trees step."""
 
 
 def us(device: str, *rows: dict[str, object]) -> np.ndarray:
@@ -113,12 +112,62 @@ def test_four_times_a_dim_takes_no_less_but_for_a_step(
     st.integers(1, 64),
     *(st.integers(8, 256) for _ in range(3)),
 )
-def test_products_of_a_batch_fall_by_a_third_at_most(
+def test_four_times_a_dim_of_a_batch_takes_no_less_but_for_a_step(
     dtype: str, name: str, device: str, b: int, m: int, n: int, k: int
 ) -> None:
     small = {"op": "bmm", "dtype": dtype, "b": b, "m": 8 * m, "n": 8 * n, "k": 8 * k}
     one, more = us(device, small, small | {name: 4 * small[name]})  # type: ignore[operator]
-    assert more >= BATCHED_STEP_FRAC * one
+    assert more >= STEP_FRAC * one * (1 - 1e-9)
+
+
+@given(
+    st.sampled_from(["bmm", "linear", "mm"]),
+    st.sampled_from(["fp16", "bf16"]),
+    st.sampled_from(("a100-sxm-80gb", "h100-sxm", "l40s", "b200", "mi300x")),
+    st.integers(1, 64),
+    *(st.integers(1, 512) for _ in range(3)),
+)
+def test_aligned_products_take_no_longer_in_16_bits_than_in_fp32(
+    op: str, dtype: str, device: str, b: int, m: int, n: int, k: int
+) -> None:
+    sizes = {"op": op, "b": b if op == "bmm" else 1, "m": m, "n": 8 * n, "k": 8 * k}
+    rows = Rows.of([sizes | {"dtype": dtype}, sizes | {"dtype": "fp32"}])
+    found = durations_of(rows, hardware.device(device))
+    narrow, wide = found.duration_us
+    assert narrow <= wide * (1 + 1e-9)
+    assert found.low_us[0] <= narrow <= found.high_us[0]
+
+
+def test_fp16_on_a_v100_is_held_to_fp32_and_bf16_which_it_lacks_is_not() -> None:
+    small = {"op": "linear", "m": 64, "n": 64, "k": 64}
+    half, brain, single = us(
+        "v100-pcie-32gb", *(small | {"dtype": d} for d in ("fp16", "bf16", "fp32"))
+    )
+    assert half <= single < brain
+
+
+def test_explanations_of_16_bit_products_say_what_fp32_would_take() -> None:
+    row = Rows.of([{"op": "linear", "dtype": "fp16", "m": 64, "n": 64, "k": 64}])
+    wide = Rows.of([{"op": "linear", "dtype": "fp32", "m": 64, "n": 64, "k": 64}])
+    target = hardware.device("h100-sxm")
+    why = explanations_of(row, target)[0]
+    assert "fp32_us" in why.formula
+    assert why.duration_us <= why.terms["fp32_us"] * (1 + 1e-9)
+    assert why.terms["fp32_us"] == pytest.approx(durations_of(wide, target).duration_us[0])
+    assert "fp32_us" not in explanations_of(wide, target)[0].terms
+
+
+def test_rows_that_no_narrow_kernel_can_contradict_are_not_asked_about() -> None:
+    device = hardware.device("h100-sxm")
+    sizes = [
+        {"op": "linear", "dtype": "bf16", "m": 64, "n": 64, "k": 64},
+        {"op": "linear", "dtype": "bf16", "m": 64, "n": 63, "k": 64},
+        {"op": "linear", "dtype": "fp32", "m": 64, "n": 64, "k": 64},
+        {"op": "linear", "dtype": "bf16", "m": 4096, "n": 4096, "k": 4096},
+        {"op": "add", "dtype": "bf16", "rows": 64, "cols": 64},
+    ]
+    asked = in_question(Rows.of(sizes), device, np.array([5.0, 5.0, 5.0, 200.0, 5.0]))
+    assert asked.tolist() == [0]
 
 
 def test_a_lattice_rises_midway_between_what_lies_above_and_below() -> None:

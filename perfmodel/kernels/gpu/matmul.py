@@ -29,6 +29,13 @@ _QUANTISE_US = 3.0
 
 def analyse(rows: Rows, device: Device) -> Analysis:
     """Tiles and waves against the peak of the dtype's units, beside the bytes moved."""
+    bare = bounds(rows, device)
+    parts = [(index, _tiled(rows, op, index, bare, device)) for op, index in rows.groups()]
+    return merged(len(rows), parts)
+
+
+def bounds(rows: Rows, device: Device) -> Analysis:
+    """What needs no tiles: at the peak of the dtype's units, or at the memory's usual rate."""
     return merged(len(rows), [(index, _of(rows, op, index, device)) for op, index in rows.groups()])
 
 
@@ -39,34 +46,56 @@ def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
     activations = np.where(np.isin(dtypes, list(_HALF_ACTIVATIONS)), 2.0, stored)
     b, m, n, k = (dims[name] for name in ("b", "m", "n", "k"))
     flop = spec.flop(dims)
-    multiplied = item_bytes(
-        [COMPUTE_DTYPE.get(dtype, dtype).replace("fp4", "nvfp4") for dtype in dtypes]
-    )
-    peak = matrix_flop_per_us(device, dtypes)
-    weights_bytes = b * n * k * stored
     bias_bytes = dims["bias"] * n * activations if "bias" in dims else 0.0
-    read_bytes = b * m * k * activations + weights_bytes + bias_bytes
+    read_bytes = b * m * k * activations + b * n * k * stored + bias_bytes
     written_bytes = b * m * n * activations
     total = read_bytes + written_bytes
-    is_matrix_unit = peak > 2.5 * vector_flop_per_us(device)
-    reached = np.where(is_matrix_unit, device.gemm_peak_frac, max(device.gemm_peak_frac, 0.85))
-    tiling = fastest_of_either(b, m, n, k, multiplied, peak * reached, device, is_matrix_unit)
-    aligned = _aligned(n, k, multiplied) | ~is_matrix_unit
     quantised = np.isin(dtypes, list(QUANTISED)) & (activations != stored)
     quantise_us = np.where(
         quantised, _QUANTISE_US + transfer_us(m * k * (activations + stored), device), 0.0
     )
-    compute = tiling.time_us * np.where(aligned, 1.0, _MISALIGNED)
     memory = transfer_us(total, device)
-    peak_us = flop / peak
+    peak_us = flop / matrix_flop_per_us(device, dtypes)
     bound = np.maximum(peak_us, bound_us(total, device))
+    return Analysis(
+        bound_us=bound,
+        kernel_us=np.maximum(memory, bound) + quantise_us,
+        shares={"compute": peak_us, "memory": memory},
+        flop=flop,
+        read_bytes=read_bytes,
+        written_bytes=written_bytes,
+        features={"peak_us": peak_us, "quantise_us": quantise_us},
+    )
+
+
+def _tiled(rows: Rows, op: str, index: Ints, bare: Analysis, device: Device) -> Analysis:
+    dims, dtypes = rows.dims_of(op, index), [rows.dtype[row] for row in index.tolist()]
+    b, m, n, k = (dims[name] for name in ("b", "m", "n", "k"))
+    multiplied = item_bytes(
+        [COMPUTE_DTYPE.get(dtype, dtype).replace("fp4", "nvfp4") for dtype in dtypes]
+    )
+    peak = matrix_flop_per_us(device, dtypes)
+    is_matrix_unit = peak > 2.5 * vector_flop_per_us(device)
+    reached = np.where(is_matrix_unit, device.gemm_peak_frac, max(device.gemm_peak_frac, 0.85))
+    tiling = fastest_of_either(b, m, n, k, multiplied, peak * reached, device, is_matrix_unit)
+    aligned = _aligned(n, k, multiplied) | ~is_matrix_unit
+    compute = tiling.time_us * np.where(aligned, 1.0, _MISALIGNED)
+    memory, bound, quantise_us, peak_us = (
+        each[index]
+        for each in (
+            bare.shares["memory"],
+            bare.bound_us,
+            bare.features["quantise_us"],
+            bare.features["peak_us"],
+        )
+    )
     return Analysis(
         bound_us=bound,
         kernel_us=np.maximum(np.maximum(compute, memory), bound) + quantise_us,
         shares={"compute": compute, "memory": memory, "cache": tiling.l2_us},
-        flop=flop,
-        read_bytes=read_bytes,
-        written_bytes=written_bytes,
+        flop=bare.flop[index],
+        read_bytes=bare.read_bytes[index],
+        written_bytes=bare.written_bytes[index],
         features={
             "peak_us": peak_us,
             "serial_us": tiling.serial_us,

@@ -14,13 +14,24 @@ _USUAL_THREADS = 2048
 
 GENERAL = ("w_per_tflop", "peak_frac")
 """Figures that may tell devices apart which no measurement was seen of."""
+GENERAL_OF_PART = {
+    "matmul_half": ("is_asynchronous",),
+    "matmul_quantised": ("is_asynchronous",),
+}
+"""The same for single parts. Narrow products rest on four chips: by continuous figures trees would
+tell each from the others, while which instructions load and multiply is a matter of generation."""
+_ASYNCHRONOUS = (9.0, 12.0)
+"""Compute capabilities, from and below, whose matrix units work by themselves on tiles that bulk
+copies bring. Source: NVIDIA, PTX ISA: `wgmma` (9.0), `tcgen05` (10.0 to 11.0); 12.0 has neither."""
 
 
 def describe(device: Device) -> dict[str, float]:
     """Logarithms of rates per clock and multiprocessor, of cache, power and limits."""
     clocks = device.sm_count * device.boost_mhz
+    capability = float(device.compute_capability or 0.0)
     return {
-        "capability": float(device.compute_capability or 0.0),
+        "capability": capability,
+        "is_asynchronous": float(_ASYNCHRONOUS[0] <= capability < _ASYNCHRONOUS[1]),
         "is_rocm": float(device.target == "rocm"),
         "sms": math.log(device.sm_count),
         "flop_per_clock": math.log(device.fp32_tflop_per_s * 1e6 / clocks),
@@ -32,6 +43,11 @@ def describe(device: Device) -> dict[str, float]:
         "shared_per_sm": math.log(device.shared_bytes_per_sm or _USUAL_SHARED_BYTES),
         "threads_per_sm": math.log(device.max_threads_per_sm or _USUAL_THREADS),
     }
+
+
+def general_figures(part: str) -> tuple[str, ...]:
+    """Of a device, what the trees of the part may see that answer for devices never seen."""
+    return GENERAL_OF_PART.get(part, GENERAL)
 
 
 COLUMNS = (

@@ -3,8 +3,7 @@
 Trees answer in steps, some of them downwards. On the lattice times are made to rise with every
 dim, and between its points they are interpolated. A product then takes at least what the lattice
 says of one with half of a dim, and at most what it says of one with twice a dim, each but for
-`STEP_FRAC`: tiles and waves may step so far. Products of a batch are left alone: waves over one
-more dim need more points than a prediction has time for.
+`STEP_FRAC`: tiles and waves may step so far.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
 
 import numpy as np
 
@@ -24,20 +22,22 @@ from perfmodel.ops.spec import OPS, Floats
 
 BUILD = "matmul"
 STEP_FRAC = 0.15
-_DIMS = ("m", "n", "k")
 _USUAL_ALIGNED = 8.0
 _ALIGNED = {"fp8_block": 128.0}
 """Elements that rows of operands start at multiples of, so that the same kernels run: points of
 the lattice are aligned, and cap the time of aligned products only."""
-_LEAST_LOG2, _MOST_LOG2, _STEP_LOG2 = 5.0, 16.0, 2.0
+_BATCH = "b"
+_LEAST_LOG2, _MOST_LOG2, _MOST_BATCHED_LOG2, _STEP_LOG2 = 5.0, 16.0, 14.0, 2.0
 _REACH_LOG2 = 1.0
+_AT_ONCE = 500
+"""Points asked about at once: few enough for the walk that needs no XGBoost."""
 Kernels = Callable[[Part, Rows, Device], Floats]
 """Microseconds of each row as the trees tell them."""
 
 
 @dataclass(frozen=True)
 class Lattice:
-    """log2 of the sizes along m, n and k, evenly spaced; log of the microseconds at each."""
+    """log2 of the sizes along each dim, evenly spaced; log of the microseconds at each point."""
 
     axes: tuple[Floats, ...]
     log_us: Floats
@@ -48,14 +48,16 @@ class Lattice:
         begin, end = self._edges()
         place = np.clip((sizes - begin) / (end - begin) * (count - 1), 0.0, count - 1.0)
         low = np.minimum(place.astype(np.int64), count - 2)
-        share = place - low
+        share, flat = place - low, self.log_us.ravel()
         strides = np.cumprod([1, *reversed(self.log_us.shape[1:])])[::-1]
-        found, flat, first = np.zeros(sizes.shape[1]), self.log_us.ravel(), strides @ low
-        for corner in product((0, 1), repeat=len(self.axes)):
-            is_upper = np.array(corner, bool)[:, None]
-            weight = np.where(is_upper, share, 1.0 - share).prod(axis=0)
-            found += weight * flat[first + strides @ np.array(corner)]
-        return found
+
+        def between(axis: int, corner: Ints) -> Floats:
+            if axis == len(share):
+                return flat[corner]
+            below, above = (between(axis + 1, corner + on * strides[axis]) for on in (0, 1))
+            return np.asarray(below + share[axis] * (above - below))
+
+        return between(0, strides @ low)
 
     def limits(self, sizes: Floats) -> tuple[Floats, Floats]:
         """Log microseconds (least, most) at `sizes` `[axes, n]` (log2), without limit outside."""
@@ -74,21 +76,25 @@ class Lattice:
         return begin, end
 
 
-def has_lattice(part: Part, op: str) -> bool:
-    """Whether times of `op` are held near those of a lattice: its rows have no batch."""
-    return part.build == BUILD and "b" not in OPS[op].dims
+def has_lattice(part: Part) -> bool:
+    """Whether times of the part's ops are held near those of a lattice."""
+    return part.build == BUILD
 
 
 def limits_us(
     part: Part, rows: Rows, index: Ints, device: Device, kernels: Kernels
 ) -> tuple[Floats, Floats]:
-    """(least, most) microseconds of the rows `index`, all of one op."""
-    least, most = np.zeros((2, len(index)))
+    """(least, most) microseconds of the rows `index`, all of one op.
+
+    Those of a batch, where the op usually has none, have no limits.
+    """
     op, dims = rows.op[index[0]], rows.dims_of(rows.op[index[0]], index)
-    sizes = np.log2(np.stack([np.broadcast_to(dims[name], len(index)) for name in _DIMS]))
+    least, most = np.zeros(len(index)), np.full(len(index), np.inf)
+    sizes = np.log2(np.stack([dims[name] for name in OPS[op].dims]))
+    is_told = (dims[_BATCH] == 1.0) | (_BATCH in OPS[op].dims)
     keys = np.array([f"{rows.dtype[row]}/{rows.timing[row]}" for row in index.tolist()])
     for key in dict.fromkeys(keys.tolist()):
-        own = np.flatnonzero(keys == key)
+        own = np.flatnonzero((keys == key) & is_told)
         dtype, timing = key.split("/")
         known = lattice_of(Key(part, op, dtype, device, timing), kernels)
         low, high = known.limits(sizes[:, own])
@@ -101,17 +107,28 @@ def limits_us(
 @lru_cache(maxsize=1024)
 def lattice_of(key: Key, kernels: Kernels) -> Lattice:
     """The lattice of one op and dtype on one device."""
-    least = max(_LEAST_LOG2, np.log2(_ALIGNED.get(key.dtype, 1.0)))
-    one = np.arange(least, _MOST_LOG2, _STEP_LOG2)
-    axes = (np.arange(0.0, _MOST_LOG2, _STEP_LOG2), one, one)
+    axes = _axes(key.op, key.dtype)
     sizes = [2.0 ** each.ravel() for each in np.meshgrid(*axes, indexing="ij")]
     count = len(sizes[0])
-    dims = dict(zip(_DIMS, sizes, strict=True))
+    dims = dict(zip(OPS[key.op].dims, sizes, strict=True))
     rows = Rows(
         (key.op,) * count, (key.dtype,) * count, ("fwd",) * count, (key.timing,) * count, dims
     )
-    log_us = np.log(kernels(key.part, rows, key.device)).reshape([len(each) for each in axes])
+    pieces = [np.arange(begin, min(begin + _AT_ONCE, count)) for begin in range(0, count, _AT_ONCE)]
+    us = np.concatenate([kernels(key.part, rows.take(piece), key.device) for piece in pieces])
+    log_us = np.log(us).reshape([len(each) for each in axes])
     return Lattice(axes, rising(log_us))
+
+
+def _axes(op: str, dtype: str) -> tuple[Floats, ...]:
+    """log2 of the sizes along b (where there are batches), m, n and k."""
+    least = max(_LEAST_LOG2, np.log2(_ALIGNED.get(dtype, 1.0)))
+    any_size = np.arange(0.0, _MOST_LOG2, _STEP_LOG2)
+    if _BATCH not in OPS[op].dims:
+        sides = np.arange(least, _MOST_LOG2, _STEP_LOG2)
+        return any_size, sides, sides
+    sides = np.arange(least, _MOST_BATCHED_LOG2, _STEP_LOG2)
+    return any_size, sides, sides, sides
 
 
 def rising(values: Floats) -> Floats:

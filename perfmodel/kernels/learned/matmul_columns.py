@@ -57,7 +57,7 @@ _KINDS = ("fp8_static", "fp8_block", "nvfp4", "int8", "int8_wo", "int4_wo", "bf1
 
 def build(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     """Columns of matrix products of any op and dtype."""
-    analysis = matmul.analyse(rows, device)
+    analysis = matmul.bounds(rows, device)
     b, m, n, k = _sizes(rows)
     peak = matrix_flop_per_us(device, rows.dtype)
     stored = item_bytes(list(rows.dtype))

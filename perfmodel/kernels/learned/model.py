@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from perfmodel.hardware import Device
 from perfmodel.kernels.gpu.floors import Floor, floors_of, measured_us
-from perfmodel.kernels.gpu.heuristic import Heuristic
+from perfmodel.kernels.gpu.heuristic import AS_TIMED, Heuristic
 from perfmodel.kernels.learned.builds import BUILDS
 from perfmodel.kernels.learned.columns import Columns
 from perfmodel.kernels.learned.curves import has_curve, log_us_of
 from perfmodel.kernels.learned.devices import Description, describe, distance
 from perfmodel.kernels.learned.lattice import has_lattice, limits_us
 from perfmodel.kernels.learned.part import Groups, Part, Places
+from perfmodel.kernels.learned.widths import in_question, widened
 from perfmodel.kernels.model import Estimate, Explanation
 from perfmodel.ops.rows import Ints, Rows
 from perfmodel.ops.spec import Floats
 
+FORMULA = (
+    "kernel = max(heuristic x what trees learned of its error on measurements, bound_us, "
+    f"device.kernel_floor_us), products in 16 bits at most fp32_us; {AS_TIMED}"
+)
 _EXACT = 1e-3
 _WARMER = 0.5
 """A board against its power limit may be cool and run up to its peak, for which measurements of
@@ -70,21 +75,45 @@ class Learned:
         return Estimate(duration, low, high, name, ", ".join(sorted(grounds)))
 
     def explain(self, rows: Rows, device: Device) -> list[Explanation]:
-        """Why, per row: the heuristic's reasons around the learned duration."""
-        from dataclasses import replace
+        """Why, per row: the heuristic's reasons around the learned duration.
 
-        found = self.estimate(rows, device)
-        return [
-            replace(
-                each,
-                duration_us=float(duration),
-                utilisation_frac=float(min(1.0, each.terms["bound_us"] / duration)),
-                terms=each.terms | {"heuristic_us": each.duration_us},
+        Terms: what measurements made of the heuristic, how near the device is to those that they
+        are of, and whether the row's work lies among theirs (1) or not (0).
+        """
+        taken = self.estimate(rows, device).duration_us.tolist()
+        near, inside = self._grounds_of(rows, device)
+        in_fp32_us = self._in_fp32_us(rows, device, np.full(len(rows), np.inf))
+        found = []
+        for row, each in enumerate(self.heuristic.explain(rows, device)):
+            terms = {"heuristic_us": each.duration_us}
+            if not np.isnan(near[row]):
+                terms["learned_factor"] = taken[row] / each.duration_us
+                terms |= {"kinship_frac": near[row], "inside_domain": inside[row]}
+                terms |= {"fp32_us": in_fp32_us[row]} if np.isfinite(in_fp32_us[row]) else {}
+            found.append(
+                replace(
+                    each,
+                    duration_us=taken[row],
+                    utilisation_frac=min(1.0, each.terms["bound_us"] / taken[row]),
+                    terms=each.terms | {name: float(value) for name, value in terms.items()},
+                    formula=self.heuristic.formula if np.isnan(near[row]) else FORMULA,
+                )
             )
-            for each, duration in zip(
-                self.heuristic.explain(rows, device), found.duration_us, strict=True
-            )
-        ]
+        return found
+
+    def _grounds_of(self, rows: Rows, device: Device) -> tuple[Floats, Floats]:
+        """(nearness of the device to measured ones, whether the work is among theirs) per row; NaN
+        where no part answers."""
+        near, inside = np.full((2, len(rows)), np.nan)
+        for part in self.parts:
+            for index in self._rows_of(part, rows):
+                own = rows.take(index)
+                groups = list(own.groups())
+                columns, _, weight = _told(part, own, groups, device)
+                near[index] = weight
+                for op, at in groups:
+                    inside[index[at]] = part.is_inside(op, columns.work[at])
+        return near, inside
 
     def floors_of(self, rows: Rows, device: Device) -> tuple[Floats, Floats]:
         """(floor_us, offset_us) per row: of this device's host where known, else the median."""
@@ -143,17 +172,34 @@ class Learned:
                 log_us = self._on_curve(part, rows, index, device)
                 factors[index] = log_us - np.log(columns.base_us[index])
         found = _kernel_us(columns, factors, device)
-        held = found.copy()
-        for op, index in groups:
-            if has_lattice(part, op):
-                limits = limits_us(part, rows, index, device, as_trees_tell)
-                held[index] = np.clip(found[index], *limits)
-        moved = held / found
+        held = self._held(part, rows, device, found) if has_lattice(part) else found
+        moved, least_us = held / found, _least_us(columns, device)
 
         def end(logarithm: Floats) -> Floats:
-            return _kernel_us(columns, factors + logarithm, device) * moved
+            us = _kernel_us(columns, factors + logarithm, device)
+            return np.maximum(us * moved, least_us)
 
         return held, (end(low), end(high)), weight
+
+    def _held(self, part: Part, rows: Rows, device: Device, kernel_us: Floats) -> Floats:
+        """`kernel_us` of products, near those of other sizes and no longer than in fp32."""
+        held = kernel_us.copy()
+        for _, index in rows.groups():
+            limits = limits_us(part, rows, index, device, as_trees_tell)
+            held[index] = np.clip(kernel_us[index], *limits)
+        return np.minimum(held, self._in_fp32_us(rows, device, held))
+
+    def _in_fp32_us(self, rows: Rows, device: Device, kernel_us: Floats) -> Floats:
+        """What products that take `kernel_us` in 16 bits take in fp32, without a launch floor;
+        infinite where that is longer anyway, or has no bearing, or was measured nowhere."""
+        found = np.full(len(rows), np.inf)
+        asked = in_question(rows, device, kernel_us)
+        if len(asked):
+            wide = widened(rows.take(asked))
+            for part in self.parts:
+                for index in self._rows_of(part, wide):
+                    found[asked[index]] = self._kernels(part, wide.take(index), device)[0]
+        return found
 
 
 def as_trees_tell(part: Part, rows: Rows, device: Device) -> Floats:
@@ -176,8 +222,12 @@ def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Colum
 
 
 def _kernel_us(columns: Columns, factors: Floats, device: Device) -> Floats:
-    least = np.maximum(columns.bound_us, device.kernel_floor_us)
-    return np.maximum(columns.base_us * np.exp(factors) + columns.extra_us, least)
+    learned_us = columns.base_us * np.exp(factors) + columns.extra_us
+    return np.maximum(learned_us, _least_us(columns, device))
+
+
+def _least_us(columns: Columns, device: Device) -> Floats:
+    return np.maximum(columns.bound_us, device.kernel_floor_us)
 
 
 def _grounds(weight: float) -> str:

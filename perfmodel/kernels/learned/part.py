@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.hardware import Device
 from perfmodel.kernels.learned.columns import Columns, Tiles
 from perfmodel.kernels.learned.devices import (
     COLUMNS,
-    GENERAL,
     Description,
     describe,
+    general_figures,
     kinship,
     nearest,
 )
@@ -27,6 +28,7 @@ from perfmodel.ops.spec import Floats
 
 Groups: TypeAlias = Sequence[tuple[str, Ints]]
 Places: TypeAlias = tuple[int, ...]
+Mask: TypeAlias = NDArray[np.bool_]
 _SAME_KIND = {"bf16": "fp16"}
 _FADES_OVER = np.log(4.0)
 """Logarithm of time below the shortest kernels told over which what was learned is left behind."""
@@ -115,7 +117,9 @@ class Part:
                     own[index] = extension.carried(own[index], work, near)
             found += weight * own
         if weight < 1.0:
-            raw = self.general.predict(columns.matrix(general_names(self.figures), description))
+            raw = self.general.predict(
+                columns.matrix(self.figures + general_figures(self.name), description)
+            )
             shrunk = self.centre + self.shrink * (raw - self.centre)
             general = columns.lift + shrunk
             if self.plain is not None:
@@ -135,11 +139,16 @@ class Part:
         below = np.log(least_us / np.maximum(base_us, np.finfo(float).tiny))
         return np.asarray(np.clip(1.0 - below / _FADES_OVER, 0.0, 1.0))
 
+    def is_inside(self, op: str, work: Floats) -> Mask:
+        """Whether rows of `op` have as much work as some that were measured."""
+        least, most = self.spreads.get(op, self.spreads["*"]).domain
+        log_work = np.log(np.maximum(work, 1.0))
+        return np.asarray((log_work >= least) & (log_work <= most))
+
     def ends(self, op: str, work: Floats, weight: float) -> tuple[Floats, Floats]:
         """Logarithms (low, high) of the interval around a prediction, per row of one op."""
         spread = self.spreads.get(op, self.spreads["*"])
-        log_work = np.log(np.maximum(work, 1.0))
-        outside = (log_work < spread.domain[0]) | (log_work > spread.domain[1])
+        outside = ~self.is_inside(op, work)
         ends = []
         for side in (0, 1):
             seen = np.where(outside, spread.beyond[side], spread.seen[side])
@@ -156,8 +165,3 @@ def kind_of(dtype: str) -> str:
 def own_names(figures: tuple[str, ...]) -> tuple[str, ...]:
     """Columns of the ensemble that knows its devices."""
     return figures + COLUMNS
-
-
-def general_names(figures: tuple[str, ...]) -> tuple[str, ...]:
-    """Columns of the ensemble for devices never seen."""
-    return figures + GENERAL
