@@ -116,11 +116,11 @@ def test_a_bus_has_so_many_requests_on_its_way(name: str, tags: int) -> None:
 
 
 def test_one_process_has_all_cores_of_its_node() -> None:
-    """Sixteen cores for each of eight devices' processes, or all 128: lookups are nine tenths
-    parallel, so that 8 times the cores are up to 5 times as fast."""
+    """Or 16 of 128 cores, where each of eight devices has a process; a tenth of the work is one
+    thread's."""
     row = {"op": "host_embedding_bag", "hash_size": 1e6, "dim": 16, "pooling": 1, "batch": 65_536}
     each, one = us(row), us({**row, "processes": 1.0})
-    assert 0.2 * each < one < 0.7 * each
+    assert 0.5 * each < one < 0.9 * each
     both = durations_of(Rows.of([row, {**row, "processes": 1.0}]), machine()).duration_us
     assert both.tolist() == [each, one]
     told = explanations_of(Rows.of([{**row, "processes": 1.0}, row]), machine())
