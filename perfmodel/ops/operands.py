@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.ops.rows import Rows
+from perfmodel.ops.rows import Ints, Rows
 from perfmodel.ops.spec import OPS, Floats
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def with_small_operands(frame: pd.DataFrame) -> pd.DataFrame:
     forward = _texts(frame, "phase", FORWARD) == FORWARD
     written, unsure = _sizes(rows)
     is_value = forward & ~np.isin(op, list(SCALAR_OF.values()))
-    graph = frame["graph"].astype("category").cat.codes.to_numpy()
+    graph = frame["graph"].astype("category").cat.codes.to_numpy(np.int64)
     values = _before(graph, written, is_value)
     largest = _largest_before(graph, np.where(forward, unsure, 0.0))
     small = forward & np.isin(op, list(SCALAR_OF)) & (values == 1) & (largest < written)
@@ -80,18 +80,19 @@ def _sizes(rows: Rows) -> tuple[Floats, Floats]:
     return written, unsure
 
 
-def _before(graph: NDArray[np.int8], size: Floats, counts: NDArray[np.bool_]) -> Floats:
+def _before(graph: Ints, size: Floats, counts: NDArray[np.bool_]) -> Floats:
     """Rows before each of its graph and of its size that count."""
     import pandas as pd
 
     told = pd.DataFrame({"graph": graph, "size": size, "counts": counts.astype(np.float64)})
-    return (told.groupby(["graph", "size"])["counts"].cumsum() - told["counts"]).to_numpy()
+    so_far = told.groupby(["graph", "size"])["counts"].cumsum()
+    return np.asarray(so_far - told["counts"], np.float64)
 
 
-def _largest_before(graph: NDArray[np.int8], size: Floats) -> Floats:
+def _largest_before(graph: Ints, size: Floats) -> Floats:
     """The largest size among the rows before each of its graph; 0 for the first."""
     import pandas as pd
 
     told = pd.DataFrame({"graph": graph, "size": size})
     so_far = told.groupby("graph")["size"].cummax()
-    return so_far.groupby(told["graph"]).shift(fill_value=0.0).to_numpy()
+    return np.asarray(so_far.groupby(told["graph"]).shift(fill_value=0.0), np.float64)

@@ -32,8 +32,8 @@ def copy_cases(scope: Scope) -> Iterator[Case]:
         for op, variant in kinds:
             size = 2 * DTYPE_BYTES["fp32"] * dims["elements"]
             if size <= scope.max_bytes:
-                own = {"elements": _MOVED.get(op, 1) * dims["elements"]}
-                yield Case(op, "fp32", own, variant=variant, size_bytes=size)
+                elements = _MOVED.get(op, 1) * dims["elements"]
+                yield Case(op, "fp32", {"elements": elements}, variant=variant, size_bytes=size)
 
 
 def prepare_copy(backend: Backend, case: Case) -> Prepared:
