@@ -188,6 +188,12 @@ def test_a_lattice_is_exact_at_its_points_and_bounds_between_them() -> None:
     assert most[2] == np.inf
 
 
+def test_linear_layers_in_a_batch_are_not_held_to_the_time_of_one() -> None:
+    one = {"op": "linear", "m": 1024, "n": 1024, "k": 1024}
+    alone, together = us("a100-sxm-80gb", one, one | {"b": 16})
+    assert together > 10 * alone
+
+
 def test_few_products_of_a_batch_do_not_tell_of_linear_layers() -> None:
     """fp16 on V100: 152 products of a batch; the A100's many linear layers tell of both."""
     part = next(each for each in bundled_models()["matmul"].parts if "fp16" in each.dtypes)

@@ -16,7 +16,7 @@ import numpy as np
 
 from perfmodel.hardware import Device
 from perfmodel.kernels.learned.curves import Key
-from perfmodel.kernels.learned.part import Part
+from perfmodel.kernels.learned.part import Mask, Part
 from perfmodel.ops.rows import Ints, Rows
 from perfmodel.ops.spec import OPS, Floats
 
@@ -45,7 +45,7 @@ class Lattice:
     def at(self, sizes: Floats) -> Floats:
         """Log microseconds at `sizes` `[axes, n]` (log2), by the nearest edge outside."""
         count = np.array(self.log_us.shape)[:, None]
-        begin, end = self._edges()
+        begin, end = _edges(self.axes)
         place = np.clip((sizes - begin) / (end - begin) * (count - 1), 0.0, count - 1.0)
         low = np.minimum(place.astype(np.int64), count - 2)
         share, flat = place - low, self.log_us.ravel()
@@ -61,19 +61,25 @@ class Lattice:
 
     def limits(self, sizes: Floats) -> tuple[Floats, Floats]:
         """Log microseconds (least, most) at `sizes` `[axes, n]` (log2), without limit outside."""
-        begin, end = self._edges()
-        inside = ((sizes >= begin) & (sizes <= end)).all(axis=0)
-        within = inside & (sizes + _REACH_LOG2 <= end).all(axis=0)
+        is_inside = inside(sizes, self.axes)
+        is_within = is_inside & inside(sizes + _REACH_LOG2, self.axes)
         moves = _REACH_LOG2 * np.eye(len(sizes))
         moved = sizes[:, None] + np.concatenate([-moves, moves]).T[:, :, None]
         around = self.at(moved.reshape(len(sizes), -1)).reshape(2, len(moves), -1)
         least, most = around[0].max(axis=0), around[1].min(axis=0)
         step = np.log1p(STEP_FRAC)
-        return np.where(inside, least - step, -np.inf), np.where(within, most + step, np.inf)
+        return np.where(is_inside, least - step, -np.inf), np.where(is_within, most + step, np.inf)
 
-    def _edges(self) -> tuple[Floats, Floats]:
-        begin, end = (np.array([each[place] for each in self.axes])[:, None] for place in (0, -1))
-        return begin, end
+
+def inside(sizes: Floats, axes: tuple[Floats, ...]) -> Mask:
+    """Whether `sizes` `[axes, n]` (log2) lie on the lattice."""
+    begin, end = _edges(axes)
+    return np.asarray(((sizes >= begin) & (sizes <= end)).all(axis=0))
+
+
+def _edges(axes: tuple[Floats, ...]) -> tuple[Floats, Floats]:
+    begin, end = (np.array([each[place] for each in axes])[:, None] for place in (0, -1))
+    return begin, end
 
 
 def has_lattice(part: Part) -> bool:
@@ -91,11 +97,13 @@ def limits_us(
     op, dims = rows.op[index[0]], rows.dims_of(rows.op[index[0]], index)
     least, most = np.zeros(len(index)), np.full(len(index), np.inf)
     sizes = np.log2(np.stack([dims[name] for name in OPS[op].dims]))
-    is_told = (dims[_BATCH] == 1.0) | (_BATCH in OPS[op].dims)
+    is_alone = (dims[_BATCH] == 1.0) | (_BATCH in OPS[op].dims)
     keys = np.array([f"{rows.dtype[row]}/{rows.timing[row]}" for row in index.tolist()])
     for key in dict.fromkeys(keys.tolist()):
-        own = np.flatnonzero((keys == key) & is_told)
         dtype, timing = key.split("/")
+        own = np.flatnonzero((keys == key) & is_alone & inside(sizes, _axes(op, dtype)))
+        if not len(own):
+            continue
         known = lattice_of(Key(part, op, dtype, device, timing), kernels)
         low, high = known.limits(sizes[:, own])
         elements = _ALIGNED.get(dtype, _USUAL_ALIGNED)
