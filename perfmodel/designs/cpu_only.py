@@ -92,17 +92,21 @@ def cpu_of(host: Host) -> Device:
     )
 
 
-def core_of(cpu: Device) -> Device:
-    """One of `cpu`'s cores with an even share of its caches and bandwidth while all work: where a
-    thread of an asynchronous trainer (Hogwild) runs."""
-    cores = cpu.sm_count
+def with_cores(cpu: Device, cores: int) -> Device:
+    """`cores` cores of sockets like `cpu` as one CPU, with as much of their caches and bandwidth.
+
+    One of them is where a thread of an asynchronous trainer (Hogwild) runs; all of several sockets
+    are what one process has that all their threads belong to.
+    """
+    share = cores / cpu.sm_count
     return replace(
         cpu,
-        name=f"one core of {cpu.name}",
-        sm_count=1,
-        hbm_gb_per_s=cpu.hbm_gb_per_s / cores,
-        l2_bytes=cpu.l2_bytes // cores,
-        l2_gb_per_s=cpu.l2_gb_per_s and cpu.l2_gb_per_s / cores,
-        llc_bytes=cpu.llc_bytes and cpu.llc_bytes // cores,
-        fp32_tflop_per_s=cpu.fp32_tflop_per_s / cores,
+        name=f"{cores} cores of {cpu.name}",
+        sm_count=cores,
+        hbm_gb_per_s=cpu.hbm_gb_per_s * share,
+        hbm_bytes=int(cpu.hbm_bytes * max(share, 1.0)),
+        l2_bytes=int(cpu.l2_bytes * share),
+        l2_gb_per_s=cpu.l2_gb_per_s and cpu.l2_gb_per_s * share,
+        llc_bytes=cpu.llc_bytes and int(cpu.llc_bytes * share),
+        fp32_tflop_per_s=cpu.fp32_tflop_per_s * share,
     )

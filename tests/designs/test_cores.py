@@ -1,22 +1,29 @@
-"""A core of a CPU, where a thread of an asynchronous trainer runs."""
+"""Cores of a CPU: a thread of an asynchronous trainer has one, one process those of all sockets."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.designs.cpu_only import core_of
+from perfmodel.designs.cpu_only import with_cores
 from perfmodel.hardware import device
 
 CPUS = ("xeon-e5-2698-v4", "epyc-7742", "xeon-platinum-8480c")
 
 
-@given(st.sampled_from(CPUS))
-def test_all_cores_together_are_the_socket(name: str) -> None:
+@given(st.sampled_from(CPUS), st.integers(1, 256))
+def test_each_core_has_an_even_share(name: str, cores: int) -> None:
     socket = device(name)
-    core = core_of(socket)
-    assert core.sm_count == 1
-    assert abs(core.fp32_tflop_per_s * socket.sm_count / socket.fp32_tflop_per_s - 1) < 1e-12
-    assert abs(core.hbm_gb_per_s * socket.sm_count / socket.hbm_gb_per_s - 1) < 1e-12
-    assert core.l2_bytes * socket.sm_count <= socket.l2_bytes
-    assert core.hbm_bytes == socket.hbm_bytes
+    found = with_cores(socket, cores)
+    assert found.sm_count == cores
+    for figure in ("fp32_tflop_per_s", "hbm_gb_per_s"):
+        each, of_socket = getattr(found, figure) / cores, getattr(socket, figure) / socket.sm_count
+        assert abs(each / of_socket - 1) < 1e-12
+    assert found.l2_bytes <= socket.l2_bytes * cores / socket.sm_count
+    assert found.hbm_bytes >= socket.hbm_bytes
+
+
+def test_all_cores_are_the_socket() -> None:
+    socket = device("epyc-7742")
+    found = with_cores(socket, socket.sm_count)
+    assert (found.l2_bytes, found.llc_bytes) == (socket.l2_bytes, socket.llc_bytes)

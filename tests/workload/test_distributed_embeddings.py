@@ -82,6 +82,6 @@ def test_parameters_are_cast_and_gradients_scaled_one_by_one() -> None:
 
 def test_the_host_calls_once_and_waits_for_horovod_before_each_exchange_and_the_gradients() -> None:
     found = _kernels("fp16", 8)
-    assert found["tier::function_call"] == 1
+    assert found["tier::one_thread"] == 1
     assert found["tier::pause"] == 3
     assert not _kernels("fp16", 1)["tier::pause"]

@@ -19,6 +19,10 @@ the example has such a threshold (`cpu_offloading_threshold_gb`), recalled; its 
 ASSUMED = (
     "hybrid: one A100 80 GB with both CPUs of a DGX A100, mixed precision; the four tables above "
     "60 GB in host memory, looked up and updated by the CPU: assumed",
-    "CPU-only: two sockets, fp32, batch 65,536; the operators of PyTorch for TensorFlow's: assumed",
+    "CPU-only: one process on two sockets, fp32, batch 65,536, no XLA: assumed; PyTorch's "
+    "operators for those of TensorFlow's that share their work among threads; serial ones measured "
+    "on two cores (traces/tensorflow_cpu), which scale with the host's single-thread speed",
+    "CPU-only: modelled so after PyTorch's operators alone, on two ranks, had given 71,000 per "
+    "second",
     "skew: Zipf 1.05 for every table: assumed, as NVIDIA's synthetic models",
 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from perfmodel.designs import deployment_of
+from perfmodel.designs.cpu_only import with_cores
 from perfmodel.designs.hybrid import Hybrid
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.units import US_PER_S
@@ -40,16 +42,17 @@ def rates(lab: Lab) -> dict[str, float]:
     start = deployment_of(workload.with_(implementation__sharding="table_wise"), one, BATCH)
     hybrid = Hybrid(device_table_bytes=HOST_TABLE_BYTES).apply(start)
     on_cpu = workload.with_(
-        implementation__name="reference",
-        implementation__precision="fp32",
-        implementation__sharding="table_wise",
+        implementation__precision="fp32", implementation__exchange_precision="fp32"
+    )
+    socket = lab.machine(CPU_DEVICE, gpus=1)
+    cores = CPU_SOCKETS * socket.node.device.sm_count
+    sockets = replace(
+        socket, node=replace(socket.node, device=with_cores(socket.node.device, cores))
     )
     taken_us = {
         "gpu-only": lab.step(workload, lab.machine(GPU_MACHINE), batch=BATCH).step_us,
         "hybrid": predict_deployment(hybrid).results[0].step_us,
-        "cpu-only": lab.step(
-            on_cpu, lab.machine(CPU_DEVICE, gpus=CPU_SOCKETS), batch=BATCH
-        ).step_us,
+        "cpu-only": lab.step(on_cpu, sockets, batch=BATCH).step_us,
     }
     return {name: BATCH / us * US_PER_S for name, us in taken_us.items()}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from perfmodel.designs.cpu_only import core_of
+from perfmodel.designs.cpu_only import with_cores
 from perfmodel.prediction import predict_workload
 from perfmodel.units import BYTES_PER_GB, US_PER_S
 from perfmodel.validate.designs import neo_box as box
@@ -62,7 +62,7 @@ def servers_rate(lab: Lab, name: str) -> float:
     """
     about = box.CPU_SERVERS
     socket = lab.machine(about.device, gpus=1)
-    thread = replace(socket, node=replace(socket.node, device=core_of(socket.node.device)))
+    thread = replace(socket, node=replace(socket.node, device=with_cores(socket.node.device, 1)))
     tables = load_workload(name).tables
     dim = round(sum(table.dim for table in tables) / len(tables))
     workload = load_workload(name).with_(**PLAIN, table__dim=dim)

@@ -30,14 +30,19 @@ from perfmodel.workload.parts.gpu import sent
 from perfmodel.workload.parts.horovod import negotiated
 from perfmodel.workload.parts.jagged import PREFETCHED
 from perfmodel.workload.parts.mlp import COMPUTE
+from perfmodel.workload.parts.one_thread import called
 from perfmodel.workload.parts.pooled import dims_of
-from perfmodel.workload.parts.tensorflow_layers import called, tensorflow_mlp
+from perfmodel.workload.parts.tensorflow_cpu import step_on_cpu
+from perfmodel.workload.parts.tensorflow_layers import tensorflow_mlp
 from perfmodel.workload.run import IMPLEMENTATIONS, Run
 
 
 @IMPLEMENTATIONS.register("distributed_embeddings")
 def distributed_embeddings(r: Recorder, run: Run) -> None:
     """One step of one rank."""
+    if r.is_cpu:
+        step_on_cpu(r, run)
+        return
     r.is_bare = True
     workload = run.workload
     dtype = COMPUTE[workload.implementation.precision]

@@ -23,12 +23,6 @@ from perfmodel.workload.parts.mlp import Layer
 LAYER = "tensorflow::layer"
 
 
-def called(r: Recorder) -> None:
-    """The step's one call from Python: the host does nothing else meanwhile."""
-    about = {"calls": "1", "stream": "python", "blocks": "1"}
-    r.leaf("tier::function_call", (), about=about)
-
-
 def tensorflow_mlp(
     r: Recorder, x: Tensor, stack: Sequence[Layer], *, scaled_in_cluster: bool
 ) -> Tensor:

@@ -1,4 +1,4 @@
-"""A framework's runtime: as long as its calls, by how fast the host is."""
+"""Work of one thread: as long as measured, by how fast the host is."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import pytest
 from perfmodel.duration import durations_of, explanations_of
 from perfmodel.hardware import node
 from perfmodel.ops.rows import Rows
-from perfmodel.tiers.runtime import CALL_US, MEASURED_RATIO
+from perfmodel.tiers.one_thread import MEASURED_RATIO
 
-ROWS = Rows.of([{"op": "function_call", "calls": calls} for calls in (1.0, 3.0)])
+ROWS = Rows.of([{"op": "one_thread", "measured_us": taken} for taken in (100.0, 300.0)])
 
 
 @pytest.mark.parametrize("name", ["dgx-a100-80gb", "dgx-1"])
-def test_it_goes_with_calls_and_the_hosts_speed(name: str) -> None:
+def test_it_goes_with_the_hosts_speed(name: str) -> None:
     machine = node(name)
     found = durations_of(ROWS, machine)
-    one_us = CALL_US * MEASURED_RATIO / machine.host.single_thread_ratio
-    assert found.duration_us.tolist() == pytest.approx([one_us, 3 * one_us])
+    slower = MEASURED_RATIO / machine.host.single_thread_ratio
+    assert found.duration_us.tolist() == pytest.approx([100 * slower, 300 * slower])
     assert (found.low_us < found.duration_us).all()
     assert (found.duration_us < found.high_us).all()
 
