@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-LEAST_S = 0.002
+LEAST_S = 0.01
 """A sample repeats its work until it takes this long; one of a reference, as long as the work."""
 ROUND_S = 0.1
 """A round takes pairs of samples until they took this long together."""

@@ -20,7 +20,13 @@ SEED = 2026
 
 
 def works(trace: Path, folder: Path) -> list[Work]:
-    """All of them, on the Kineto trace `trace`; `folder` takes files that they read."""
+    """All of them, on the Kineto trace `trace`; `folder` takes files that they read.
+
+    Numba is loaded first: where it is, kernel models walk their trees compiled, and whether it is
+    must not depend on which works a run has.
+    """
+    import numba  # noqa: F401
+
     return list(chain(of_trace(trace), of_kernels(), of_fits(folder), of_workloads(), of_start()))
 
 
