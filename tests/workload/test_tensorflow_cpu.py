@@ -48,3 +48,9 @@ def test_gradients_of_rows_are_copied_for_both_joins_negated_scaled_and_added() 
 def test_several_processes_are_refused() -> None:
     with pytest.raises(WorkloadError, match="in one process"):
         op_graph(_workload(), BATCH, ranks=2, target="cpu")
+
+
+def test_bias_and_relu_ride_along_forwards_only() -> None:
+    names = [op.name.removeprefix("hugectr::") for op in _ops(BATCH)]
+    assert not {"relu", "bias", "aten::relu"} & set(names)
+    assert names.count("relu_backward") == names.count("bias_backward") == 8

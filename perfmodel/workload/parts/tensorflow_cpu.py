@@ -22,9 +22,9 @@ from perfmodel.workload.eager.views import transpose, unsqueeze
 from perfmodel.workload.parts.dense import dense_layers
 from perfmodel.workload.parts.embedding import index_tensors, lookup, weights
 from perfmodel.workload.parts.embeddings import stream
-from perfmodel.workload.parts.mlp import mlp
 from perfmodel.workload.parts.one_thread import called, one_thread
-from perfmodel.workload.parts.training import LAST, learn
+from perfmodel.workload.parts.tensorflow_layers import tensorflow_mlp
+from perfmodel.workload.parts.training import learn
 from perfmodel.workload.run import Run
 
 WHERE_NS, SEGMENT_SUM_NS = 1.1, 26.0
@@ -44,9 +44,9 @@ def step_on_cpu(r: Recorder, run: Run) -> None:
     called(r)
     dense = r.tensor((run.batch, workload.model.dense_features))
     rows = _rows(r, run, weights(r, run))
-    features = mlp(r, dense, layers.bottom, last="relu")
+    features = tensorflow_mlp(r, dense, layers.bottom, scaled_in_cluster=False)
     joined = _masked_dot(r, features, rows, workload.top_width)
-    output = mlp(r, joined, layers.top, last=LAST[workload.training.loss])
+    output = tensorflow_mlp(r, joined, layers.top, scaled_in_cluster=False)
     if run.train:
         loss = LOSSES[workload.training.loss](r, output, r.tensor((run.batch, 1)))
         learn(r, run, loss, layers.modules, lambda found: _update(r, found[rows.tensor_id]))

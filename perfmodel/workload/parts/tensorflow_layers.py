@@ -5,7 +5,9 @@ and ops that only move. Bias and ReLU of a hidden layer are two, so each stays a
 those of a stack's last layer lie in the cluster of what follows. ReLU's mask and the bias gradient
 make a cluster with the cast and the loss scale of that gradient, where no all-reduce parts them.
 
-Source: what TensorFlow 2.12 marks in a graph like the example's (`traces/tensorflow_cpu`).
+Source: what TensorFlow 2.12 marks in a graph like the example's (`traces/tensorflow_cpu`); its
+remapper, which makes `_FusedMatMul` on CPUs, and on GPUs only without XLA
+(tensorflow/core/grappler/optimizers/remapper.cc).
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Sequence
 
 from perfmodel.graph.ops import Tensor
 from perfmodel.workload.autograd.tape import Gradients, Node, rule, track
-from perfmodel.workload.eager.products import mm
+from perfmodel.workload.eager.products import linear, mm
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.views import t
 from perfmodel.workload.parts.embeddings import stream
@@ -30,6 +32,9 @@ def tensorflow_mlp(
     to fp32 and scaled where they are made."""
     for number, layer in enumerate(stack, 1):
         is_last = number == len(stack)
+        if r.is_cpu:
+            x = _fused(r, x, layer)
+            continue
         product = mm(r, x, t(r, layer.weight))
         out = r.tensor(product.shape, product.dtype)
         if is_last:
@@ -42,6 +47,15 @@ def tensorflow_mlp(
         track(r, LAYER, (x, layer.weight, layer.bias), out, *saved)
         x = out
     return x
+
+
+def _fused(r: Recorder, x: Tensor, layer: Layer) -> Tensor:
+    """On CPUs, and without XLA: bias and ReLU in the product's epilogue, their gradients apart."""
+    tape, r.tape = r.tape, None
+    out = linear(r, x, layer.weight, layer.bias)
+    r.tape = tape
+    track(r, LAYER, (x, layer.weight, layer.bias), out, x, layer.weight, out, False, False)
+    return out
 
 
 @rule(LAYER, "tensorflow::layer_backward")
