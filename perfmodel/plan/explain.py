@@ -17,6 +17,7 @@ TERMS = ("lookups", "exchange", "sums of gradients", "balance", "memory")
 """Of an addition: rows looked up and updated; pooled rows exchanged; gradients of replicas; one
 shard larger than what a rank has on average; bytes beyond those of a device."""
 NEVER = 1e15
+BESIDE = {"hbm": "", "host": " in host memory", "storage": " on drives"}
 
 
 def reasons(
@@ -58,8 +59,7 @@ def _against(
     more = terms[other] - terms[layout.chosen[number]]
     way, total = made.ways[other], float(more.sum())
     name = way.sharding if way.parts == 1 else f"{way.sharding} x{way.parts}"
-    if way.tier != "hbm":
-        name += f" in {way.tier} memory"
+    name += BESIDE[way.tier]
     largest = TERMS[int(more.argmax())]
     if more[TERMS.index("memory")] >= NEVER:
         why = f"{name} does not fit"
@@ -101,14 +101,13 @@ def _terms(problem: Problem, layout: Layout) -> Floats:
     shown = _slope(problem, layout, exchange_us)
     mean = float(layout.loads["work_us"].mean())
     shown_sums = 1.0 if _is_sent(problem, layout) else 0.0
-    over = choices.hbm_bytes > problem.hbm_bytes
     return np.column_stack(
         [
             choices.work_us * parts,
             shown * (choices.sent_us * parts + choices.shared_us),
             shown_sums * choices.summed_us,
             np.maximum(choices.work_us - mean, 0.0),
-            np.where(over, NEVER, 0.0),
+            np.where(problem.too_large, NEVER, 0.0),
         ]
     )
 

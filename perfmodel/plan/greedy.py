@@ -15,7 +15,18 @@ import numpy as np
 
 from perfmodel.designs import Deployment
 from perfmodel.ops.storage import item_bytes
-from perfmodel.plan.problem import ANY, EVERY, GROUP, NO_KIND, Beside, Floats, Ints, Layout, Problem
+from perfmodel.plan.problem import (
+    ANY,
+    EVERY,
+    GROUP,
+    MEMORIES,
+    NO_KIND,
+    Beside,
+    Floats,
+    Ints,
+    Layout,
+    Problem,
+)
 from perfmodel.plan.shards import Way
 from perfmodel.plan.torchrec import Topology, shard_cost
 from perfmodel.units import BYTES_PER_GB
@@ -106,10 +117,10 @@ def _partitioned(problem: Problem, chosen: Ints) -> Layout | None:
     """Shards of all ranks, then of groups, then the others, the largest first, each to the rank
     that has least to do among those with room."""
     choices = problem.choices
-    sizes = np.column_stack([choices.hbm_bytes, choices.host_bytes])[chosen]
+    sizes = np.column_stack([getattr(choices, name) for name in MEMORIES])[chosen]
     work, parts, reach = (each[chosen] for each in (choices.work_us, choices.parts, choices.reach))
-    busy, held = np.zeros(problem.ranks), np.zeros((problem.ranks, 2))
-    most = np.array([problem.hbm_bytes, problem.host_bytes]) * (1 + 1e-12)
+    busy, held = np.zeros(problem.ranks), np.zeros((problem.ranks, len(MEMORIES)))
+    most = np.array([getattr(problem, name) for name in MEMORIES]) * (1 + 1e-12)
     ranks: list[tuple[int, ...]] = [()] * len(chosen)
     for number in np.lexsort((-(sizes.sum(axis=1) * parts), -reach)).tolist():
         room = (held + sizes[number] <= most).all(axis=1)

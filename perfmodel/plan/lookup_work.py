@@ -14,6 +14,7 @@ from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.rules.sort import scan, sorted_rows
 from perfmodel.lowering.step_rows import rows_of
 from perfmodel.memory.tiers import shard_bytes
+from perfmodel.ops.rows import Rows
 from perfmodel.placement import RowDtype, TablePlacement
 from perfmodel.plan.problem import ANY, EVERY, Floats
 from perfmodel.plan.shards import Way
@@ -44,12 +45,29 @@ def lookup_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
 
 
 def missed_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
-    """Per way in host memory, rows that its cache misses over the bus, both directions, 0 else."""
+    """Per way beside device memory, what rows take that its cache misses: over the bus, from drives
+    as well, and in training as many back; else 0. `[ways]`."""
     bus = (deployment.machine.node.device.pcie_gb_per_s or 1.0) * 1e3
-    seen: dict[tuple[Table, RowDtype, float], float] = {}
-    found = np.zeros(len(ways))
+    turns = 2.0 if deployment.train else 1.0
+    missed, row_bytes = _missed(deployment, ways)
+    found = missed * row_bytes * turns / bus
+    stored = [number for number, way in enumerate(ways) if way.tier == "storage"]
+    together = np.array([_shape(deployment, ways[number])[3] for number in stored], np.float64)
+    for op in ("storage_read", "storage_write")[: int(turns)] if stored else ():
+        asked = [
+            {"op": op, "rows": missed[number] * count, "row_bytes": row_bytes[number]}
+            for number, count in zip(stored, together.tolist(), strict=True)
+        ]
+        found[stored] += durations_of(Rows.of(asked), deployment.machine).duration_us / together
+    return found
+
+
+def _missed(deployment: Deployment, ways: Sequence[Way]) -> tuple[Floats, Floats]:
+    """Per way, how many rows of a batch its cache misses in the steady state, and their bytes."""
+    seen: dict[tuple[Table, RowDtype, float], tuple[float, float]] = {}
+    rows, row_bytes = np.zeros(len(ways)), np.ones(len(ways))
     for number, way in enumerate(ways):
-        if way.tier != "host":
+        if way.tier == "hbm":
             continue
         key = way.shard, way.dtype, way.cached_frac
         if key not in seen:
@@ -59,9 +77,9 @@ def missed_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
             samples = way.shard.lookups(deployment.batch)
             access = TableAccess(popularity=popularity, lookups=samples, row_bytes=row)
             use = steady_use([access], Cache(max(way.cached_frac * size, row), SetAssociativeLru()))
-            seen[key] = float(use.fetched_rows[0]) * row * 2 / bus
-        found[number] = seen[key]
-    return found
+            seen[key] = float(use.fetched_rows[0]), row
+        rows[number], row_bytes[number] = seen[key]
+    return rows, row_bytes
 
 
 def _shape(deployment: Deployment, way: Way) -> Shape:

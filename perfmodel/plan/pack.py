@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.plan.problem import ANY, EVERY, Floats, Ints, Layout, Problem
+from perfmodel.plan.problem import ANY, EVERY, MEMORIES, Floats, Ints, Layout, Problem
 
-MEASURES = ("work_us", "sent_us", "hbm_bytes", "host_bytes")
+MEASURES = ("work_us", "sent_us", *MEMORIES)
 
 
 def sizes(problem: Problem) -> Floats:
-    """Per choice what one shard takes of each of `MEASURES`, `[choices, 4]`."""
+    """Per choice what one shard takes of each of `MEASURES`, `[choices, measures]`."""
     return np.column_stack([getattr(problem.choices, name) for name in MEASURES])
 
 
 def limits(problem: Problem) -> Floats:
     """What a rank may have of each."""
-    return np.array([np.inf, np.inf, problem.hbm_bytes, problem.host_bytes])
+    return np.array([np.inf, np.inf, *(getattr(problem, name) for name in MEMORIES)])
 
 
 def packed(problem: Problem, chosen: Ints) -> Layout | None:
@@ -77,7 +77,7 @@ def _dealt(
 def room(
     problem: Problem, held: Floats, size: Floats, reach: int, parts: int, scale: Floats
 ) -> Ints | None:
-    """The ranks for `parts` shards of `size` beside what is `held` `[ranks, 4]`, or None."""
+    """The ranks for `parts` shards of `size` beside what is `held` `[ranks, measures]`, or None."""
     after = held + size
     fits = (after <= limits(problem) * (1 + 1e-12)).all(axis=1)
     level = (after / scale).max(axis=1) + 1e-3 * (after / scale).sum(axis=1)

@@ -13,15 +13,15 @@ CACHE = "rows"
 
 
 def placement_of(deployment: Deployment, made: Surrogate, layout: Layout) -> Placement:
-    """The layout as a placement; tables in host memory share one cache of device memory."""
+    """The layout as a placement; tables beside device memory share one cache there."""
     cached_bytes = np.zeros(deployment.ranks)
     tables = []
     for choice, ranks in zip(layout.chosen.tolist(), layout.ranks, strict=True):
         way = made.ways[choice]
-        is_host = way.tier == "host"
-        if is_host:
+        is_cached = way.tier != "hbm"
+        if is_cached:
             cached_bytes[list(ranks)] += way.hbm_bytes
-        names = (CACHE,) if is_host else ()
+        names = (CACHE,) if is_cached else ()
         tables.append(TablePlacement(way.sharding, ranks, way.tier, way.dtype, caches=names))
     if not cached_bytes.any():
         return Placement(tuple(tables))
@@ -33,9 +33,13 @@ def placement_of(deployment: Deployment, made: Surrogate, layout: Layout) -> Pla
 
 def of_placement(made: Surrogate, placement: Placement) -> Layout | None:
     """A placement as a layout of the surrogate's choices, or None where it is none of them."""
-    known = {
-        (way.number, way.sharding, way.tier, way.parts): at for at, way in enumerate(made.ways)
-    }
+    cached = _cached_frac(made, placement)
+    known: dict[tuple[int, str, str, int], int] = {}
+    for at, way in enumerate(made.ways):
+        own = way.number, way.sharding, way.tier, way.parts
+        before = made.ways[known[own]].cached_frac if own in known else np.inf
+        if abs(way.cached_frac - cached) < abs(before - cached):
+            known[own] = at
     chosen = []
     for number, placed in enumerate(placement.tables):
         key = (number, placed.sharding, placed.tier, len(placed.ranks))
@@ -45,3 +49,14 @@ def of_placement(made: Surrogate, placement: Placement) -> Layout | None:
     ranks = tuple(placed.ranks for placed in placement.tables)
     found = Layout(made.problem, np.array(chosen), ranks)
     return found if found.fits else None
+
+
+def _cached_frac(made: Surrogate, placement: Placement) -> float:
+    """Of the fullest rank's tables beside device memory, what its caches there hold."""
+    sizes = {way.number: way.hbm_bytes * way.parts for way in made.ways if way.tier == "hbm"}
+    held = np.zeros(made.problem.ranks)
+    for number, placed in enumerate(placement.tables):
+        if placed.tier != "hbm":
+            held[list(placed.ranks)] += sizes[number] / len(placed.ranks)
+    room = sum(cache.capacity_bytes for cache in placement.caches if cache.at == "hbm")
+    return min(room / float(held.max()), 1.0) if held.any() else 0.0

@@ -27,10 +27,9 @@ Estimator = Literal["perfmodel", "torchrec"]
 ESTIMATORS: tuple[Estimator, ...] = ("perfmodel", "torchrec")
 VERIFIED = 5
 """Layouts whose steps are scheduled in full."""
-ATTEMPTS = 3
-"""Searches, each with more device memory kept free than the one before, until a step fits."""
-MORE_RESERVED = 0.1
-"""Of a device's memory, how much more each time."""
+RESERVED_FRACS = (0.0, 0.03, 0.1, 0.2)
+"""Of a device's memory, what searches keep free, one after the other, until the best layout's step
+fits: what its activations take is known only then."""
 
 
 @dataclass(frozen=True)
@@ -115,29 +114,35 @@ def plan_deployment(
     TorchRec's planner would.
     Raises `WorkloadError` where no layout fits, by how much at least.
     """
-    reserved = 0.0
-    for _ in range(ATTEMPTS):
-        made = surrogate(deployment, reserved_bytes=reserved)
-        layouts = _layouts(made, deployment, estimator)
+    own = estimator == "perfmodel"
+    device = deployment.machine.node.device
+    found: list[_Trial] = []
+    for reserved in RESERVED_FRACS:
+        made = surrogate(deployment, reserved_bytes=reserved * device.hbm_bytes, with_drives=own)
+        layouts = _distinct(_layouts(made, deployment, estimator), verified)
         if not layouts:
-            raise WorkloadError(shortage(made, deployment))
-        own = of_placement(made, deployment.placement) if estimator == "perfmodel" else None
-        found = [
-            trial
-            for layout in (*_distinct(layouts, verified), *([own] if own is not None else []))
-            if (trial := _trial(deployment, made, layout, overheads)) is not None
+            break
+        before = of_placement(made, deployment.placement) if own else None
+        trials = [
+            _trial(deployment, made, layout, overheads)
+            for layout in (*layouts, *([before] if before is not None else []))
         ]
-        if found:
-            return _plan(deployment, made, estimator, found)
-        reserved += MORE_RESERVED * deployment.machine.node.device.hbm_bytes
+        found += [trial for trial in trials if trial is not None]
+        if trials[0] is not None:
+            break
+    if found:
+        return _plan(deployment, estimator, found)
+    if not layouts and not reserved:
+        raise WorkloadError(shortage(made, deployment))
     raise WorkloadError(
         f"{deployment.workload.name}: no layout leaves room for the step's activations on "
-        f"{deployment.machine.node.device.name}"
+        f"{device.name}"
     )
 
 
 @dataclass(frozen=True)
 class _Trial:
+    made: Surrogate
     layout: Layout
     deployment: Deployment
     result: Result
@@ -168,17 +173,16 @@ def _trial(
         found = predict_deployment(placed, overheads=overheads)
     except WorkloadError:
         return None
-    return _Trial(layout, placed, found.results[0])
+    return _Trial(made, layout, placed, found.results[0])
 
 
-def _plan(
-    deployment: Deployment, made: Surrogate, estimator: Estimator, found: list[_Trial]
-) -> Plan:
+def _plan(deployment: Deployment, estimator: Estimator, found: list[_Trial]) -> Plan:
     best = min(found, key=lambda each: each.result.step_us)
+    made = best.made
     lower = bound(made.problem, whole=True)
     kept = ("step_us", "surrogate_us", "sharding")
     tried = [
-        dict(zip(kept, (each.result.step_us, each.layout.step_us, _mix(made, each)), strict=True))
+        dict(zip(kept, (each.result.step_us, each.layout.step_us, _mix(each)), strict=True))
         for each in found
     ]
     return Plan(
@@ -186,7 +190,7 @@ def _plan(
         estimator,
         best.result,
         best.layout.step_us,
-        min(each.layout.step_us for each in found),
+        min(each.layout.step_us for each in found if each.made is made),
         lower.step_us if lower else 0.0,
         best.layout.imbalance,
         best.layout.parts,
@@ -195,9 +199,9 @@ def _plan(
     )
 
 
-def _mix(made: Surrogate, trial: _Trial) -> dict[str, int]:
+def _mix(trial: _Trial) -> dict[str, int]:
     """How many tables each sharding has."""
-    names = [made.ways[choice].sharding for choice in trial.layout.chosen.tolist()]
+    names = [trial.made.ways[choice].sharding for choice in trial.layout.chosen.tolist()]
     return {name: names.count(name) for name in dict.fromkeys(names)}
 
 

@@ -22,6 +22,8 @@ Bools = NDArray[np.bool_]
 ANY, GROUP, EVERY = 0, 1, 2
 """Whose ranks hold the shards: as many different ones, all of one linked group, or all."""
 NO_KIND = -1
+MEMORIES = ("hbm_bytes", "host_bytes", "storage_bytes")
+"""Of a rank: what shards take of them, and what it has."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Choices:
     """Communication that hides behind the backward pass, or beside the step."""
     hbm_bytes: Floats
     host_bytes: Floats
+    storage_bytes: Floats
     sharding: tuple[str, ...]
     tier: tuple[str, ...]
 
@@ -70,6 +73,7 @@ class Problem:
     linked: int
     hbm_bytes: float = np.inf
     host_bytes: float = np.inf
+    storage_bytes: float = np.inf
     fixed_us: tuple[float, ...] = ()
     beside: Beside = field(default_factory=Beside)
     forward_frac: float = 0.5
@@ -99,6 +103,12 @@ class Problem:
         beside = exchange + summed_us + it.reduced_us + it.top_us
         return np.maximum(it.dense_us + np.asarray(work_us, np.float64) + shown, beside)
 
+    @property
+    def too_large(self) -> Bools:
+        """Choices with more in a memory than a rank has of it, `[choices]`."""
+        over = [getattr(self.choices, name) > getattr(self, name) for name in MEMORIES]
+        return np.asarray(np.any(over, axis=0))
+
     def allowed(self, kinds: frozenset[int]) -> Bools:
         """Choices that need none but these kinds, `[choices]`."""
         return np.isin(self.choices.kind, [NO_KIND, *kinds])
@@ -119,8 +129,8 @@ class Layout:
 
     @cached_property
     def loads(self) -> dict[str, Floats]:
-        """Per rank the sums of `work_us sent_us hbm_bytes host_bytes`, each `[ranks]`."""
-        names = ("work_us", "sent_us", "hbm_bytes", "host_bytes")
+        """Per rank the sums of `work_us`, `sent_us` and of each memory, each `[ranks]`."""
+        names = ("work_us", "sent_us", *MEMORIES)
         found = {name: np.zeros(self.problem.ranks) for name in names}
         counts = [len(own) for own in self.ranks]
         places = np.concatenate([np.array(own, np.int64) for own in self.ranks])
@@ -156,9 +166,8 @@ class Layout:
     def fits(self) -> bool:
         """Whether no rank holds more than it can."""
         slack = 1 + 1e-9
-        return bool(
-            self.loads["hbm_bytes"].max() <= self.problem.hbm_bytes * slack
-            and self.loads["host_bytes"].max() <= self.problem.host_bytes * slack
+        return all(
+            self.loads[name].max() <= getattr(self.problem, name) * slack for name in MEMORIES
         )
 
     @property

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.plan.problem import ANY, EVERY, GROUP, Floats, Ints, Layout, Problem
+from perfmodel.plan.problem import ANY, EVERY, GROUP, MEMORIES, Floats, Ints, Layout, Problem
 
 MOST_BINARIES = 240
 """Beyond so many, the exact search is not tried."""
@@ -77,12 +77,8 @@ def bound(
         _at_most(rows, V, at[number], choices.sent_us[number])
     for column, values in ((W, choices.work_us), (V, choices.sent_us)):
         _at_most(rows, column, at, values * parts / ranks)
-    for values, most in (
-        (choices.hbm_bytes, problem.hbm_bytes),
-        (choices.host_bytes, problem.host_bytes),
-    ):
-        if np.isfinite(most) and most > 0:
-            rows.add(at, values * parts / ranks / most, -np.inf, 1.0)
+    for values, most in _memories(problem):
+        rows.add(at, values * parts / ranks / most, -np.inf, 1.0)
     kind_at = first + count + np.arange(len(problem.fixed_us))
     for kind, column in enumerate(kind_at.tolist()):
         for number in problem.of_table:
@@ -91,9 +87,7 @@ def bound(
                 _at_most(rows, column, at[own], np.ones(len(own)))
     _steps(rows, problem, at, choices.shared_us, choices.summed_us, kind_at)
     upper = np.full(first + count + len(kind_at), np.inf)
-    upper[at] = np.where(
-        (choices.hbm_bytes > problem.hbm_bytes) | (choices.host_bytes > problem.host_bytes), 0, 1
-    )
+    upper[at] = ~problem.too_large
     lower = np.zeros(len(upper))
     lower[V] = sent_us
     if kinds is not None:
@@ -143,12 +137,8 @@ def exact(problem: Problem) -> Layout | None:
         who = np.array([each for _, each in held])
         _at_most(rows, W, columns, choices.work_us[who])
         _at_most(rows, V, columns, choices.sent_us[who])
-        for values, most in (
-            (choices.hbm_bytes, problem.hbm_bytes),
-            (choices.host_bytes, problem.host_bytes),
-        ):
-            if np.isfinite(most) and most > 0:
-                rows.add(columns, values[who] / most, -np.inf, 1.0)
+        for values, most in _memories(problem):
+            rows.add(columns, values[who] / most, -np.inf, 1.0)
     for each, kind in enumerate(choices.kind.tolist()):
         for column in ones[each] if kind >= 0 else ():
             rows.add(np.array([column, kind_at[kind]]), np.array([1.0, -1.0]), -np.inf, 0.0)
@@ -173,6 +163,12 @@ def exact(problem: Problem) -> Layout | None:
         chosen.append(taken)
         ranks.append(tuple(rank for group in where for rank in group))
     return Layout(problem, np.array(chosen), tuple(ranks))
+
+
+def _memories(problem: Problem) -> list[tuple[Floats, float]]:
+    """What choices take of each memory that has an end, and how much there is."""
+    found = [(getattr(problem.choices, name), getattr(problem, name)) for name in MEMORIES]
+    return [(values, most) for values, most in found if np.isfinite(most) and most > 0]
 
 
 def _places(problem: Problem, reach: int) -> list[tuple[int, ...]]:

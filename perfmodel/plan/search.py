@@ -25,8 +25,8 @@ MOST_SETS, IMPROVED_SHARDS = 6, 1000
 HOPELESS = 1.1
 """A set whose lower bound is so many times the best step found is left out: the full schedule would
 have to see it that differently."""
-SHAKEN_SHARDS = 2000
-"""The best layout is shaken as often as has so many tables."""
+SHAKEN_SHARDS, MOST_SHAKEN = 2000, 80
+"""The best layout is shaken as often as has so many tables, and no more often."""
 
 
 def search(problem: Problem) -> list[Layout]:
@@ -44,7 +44,8 @@ def searched(problem: Problem) -> list[Layout]:
     if not found:
         return []
     every = frozenset(problem.choices.kind.tolist())
-    better = shaken(improved(found[0], every), SHAKEN_SHARDS // problem.tables)
+    times = min(SHAKEN_SHARDS // problem.tables, MOST_SHAKEN)
+    better = shaken(improved(found[0], every), times)
     return sorted([better, *found], key=lambda each: each.step_us)
 
 

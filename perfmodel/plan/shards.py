@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from perfmodel.designs import Deployment
 from perfmodel.memory.tiers import shard_bytes
@@ -15,8 +16,8 @@ LEAST_COLUMNS = 32
 """Narrower slices of a row waste the sectors that memory is read in."""
 MOST_REPLICATED_BYTES = 1e9
 """Larger tables are not considered on every rank: their gradients alone take longer than rows."""
-CACHED_FRACS = (0.2, 0.02)
-"""Of a table in host memory, what its cache in device memory may hold: FBGEMM's default, less."""
+CACHED_FRACS = (0.5, 0.2, 0.05, 0.01)
+"""Of a table beside device memory, what its cache there may hold: FBGEMM's 0.2, more and less."""
 GRADIENT_BYTES = 4.0
 
 
@@ -32,14 +33,15 @@ class Way:
     shard: Table
     dtype: RowDtype
     hbm_bytes: float
-    host_bytes: float
+    host_bytes: float = 0.0
+    storage_bytes: float = 0.0
     cached_frac: float = 0.0
-    """Of a shard in host memory, what device memory caches."""
+    """Of a shard beside device memory, what that caches."""
 
 
-def ways(deployment: Deployment, *, with_host: bool) -> Iterator[Way]:
-    """Every way that the deployment's machine allows, table by table; `with_host`: also in host
-    memory behind caches of `CACHED_FRACS` of the shard in device memory."""
+def ways(deployment: Deployment, beside: Sequence[Tier] = ()) -> Iterator[Way]:
+    """Every way that the deployment's machine allows, table by table; also in the memories `beside`
+    the device's, behind caches of `CACHED_FRACS` of the shard there."""
     optimizer = deployment.workload.training.table_optimizer if deployment.train else None
     for number, table in enumerate(deployment.workload.tables):
         dtype = deployment.placement.tables[number].dtype
@@ -50,12 +52,19 @@ def ways(deployment: Deployment, *, with_host: bool) -> Iterator[Way]:
             if sharding == "data_parallel":
                 size += table.rows * table.dim * GRADIENT_BYTES if deployment.train else 0.0
                 if size <= MOST_REPLICATED_BYTES:
-                    yield Way(number, sharding, "hbm", parts, reach, shard, dtype, size, 0.0)
+                    yield Way(number, sharding, "hbm", parts, reach, shard, dtype, size)
                 continue
-            yield Way(number, sharding, "hbm", parts, reach, shard, dtype, size, 0.0)
-            for cached in CACHED_FRACS if with_host else ():
-                held = cached * size, size, cached
-                yield Way(number, sharding, "host", parts, reach, shard, dtype, *held)
+            way = Way(number, sharding, "hbm", parts, reach, shard, dtype, size)
+            yield way
+            for tier, cached in product(beside, CACHED_FRACS):
+                yield replace(
+                    way,
+                    tier=tier,
+                    cached_frac=cached,
+                    hbm_bytes=cached * size,
+                    host_bytes=size if tier == "host" else 0.0,
+                    storage_bytes=size if tier == "storage" else 0.0,
+                )
 
 
 PLAIN = TablePlacement("column_wise", (0,))

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.designs import Deployment
+from perfmodel.plan.problem import MEMORIES
 from perfmodel.plan.surrogate import Surrogate
 from perfmodel.units import BYTES_PER_GB
+
+NAMES = dict(zip(MEMORIES, ("device", "host", "drive"), strict=True))
 
 
 def shortage(made: Surrogate, deployment: Deployment) -> str:
@@ -15,21 +18,22 @@ def shortage(made: Surrogate, deployment: Deployment) -> str:
     where = f"{problem.ranks} x {deployment.machine.node.device.name}"
     for number, own in enumerate(problem.of_table):
         choices = problem.choices
-        over = np.maximum(
-            choices.hbm_bytes[own] - problem.hbm_bytes, choices.host_bytes[own] - problem.host_bytes
+        over = np.max(
+            [getattr(choices, each)[own] - getattr(problem, each) for each in MEMORIES], axis=0
         )
         if over.min() > 0:
             return (
                 f"{name}: tables[{number}]: its smallest part is {_gb(float(over.min()))} larger "
                 f"than what any tier of a rank of {where} holds"
             )
-    whole = (problem.choices.hbm_bytes + problem.choices.host_bytes) * problem.choices.parts
+    used = [each for each in MEMORIES if getattr(problem.choices, each).any()]
+    shard = np.sum([getattr(problem.choices, name) for name in used], axis=0)
+    whole = shard * problem.choices.parts
     needed = sum(float(whole[own].min()) for own in problem.of_table)
-    has_host = bool(problem.choices.host_bytes.any())
-    each = problem.hbm_bytes + (problem.host_bytes if has_host else 0.0)
+    each = float(sum(getattr(problem, name) for name in used))
     over_bytes = needed - each * problem.ranks
     if over_bytes > 0:
-        memories = "device and host memory" if has_host else "device memory"
+        memories = " and ".join(NAMES[name] for name in used) + " memory"
         return (
             f"{name}: its tables need {_gb(over_bytes)} more than the "
             f"{_gb(each * problem.ranks)} of {memories} that {where} have for tables"

@@ -13,6 +13,7 @@ from perfmodel.errors import WorkloadError
 from perfmodel.memory.use import CONTEXT_BYTES
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.storage import item_bytes
+from perfmodel.placement import Tier
 from perfmodel.plan.lookup_work import lookup_us, missed_us
 from perfmodel.plan.problem import Beside, Choices, Floats, Problem
 from perfmodel.plan.shards import Way, ways
@@ -32,7 +33,7 @@ JOINED_COPIES, LAYER_COPIES = 8, 3
 """assumed: how often a batch's pooled rows, and its layers' outputs, are held at once; whether a
 plan fits is checked on its step."""
 FILLED = 0.9
-"""Where tables fill more of all device memory, host memory is considered too."""
+"""Where tables fill more of all memories considered, so is the next: hosts', drives."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,9 @@ class Surrogate:
     ways: tuple[Way, ...]
 
 
-def surrogate(deployment: Deployment, *, reserved_bytes: float = 0.0) -> Surrogate:
+def surrogate(
+    deployment: Deployment, *, reserved_bytes: float = 0.0, with_drives: bool = True
+) -> Surrogate:
     """The problem of laying out the deployment's tables; of each device's memory so much more than
     usual is `reserved_bytes`. Raises `WorkloadError` where nothing is left for tables."""
     machine, ranks = deployment.machine, deployment.ranks
@@ -57,11 +60,18 @@ def surrogate(deployment: Deployment, *, reserved_bytes: float = 0.0) -> Surroga
             f"of {node.device.name}, {-hbm_bytes / BYTES_PER_GB:.3g} GB more than it has, tables "
             "apart: take a smaller batch"
         )
-    host_bytes = (node.host_memory_bytes or 0) / node.gpus
-    here = tuple(ways(deployment, with_host=False))
+    room = {"host": (node.host_memory_bytes or 0) / node.gpus, "storage": 0.0}
+    if node.storage is not None and with_drives:
+        room["storage"] = (node.storage.capacity_bytes or 0) * (node.drives or 1) / node.gpus
+    here = tuple(ways(deployment))
     whole = sum(way.hbm_bytes for way in here if way.sharding == "table_wise")
-    if whole > FILLED * hbm_bytes * ranks and host_bytes:
-        here = tuple(ways(deployment, with_host=True))
+    beside: list[Tier] = []
+    if whole > FILLED * hbm_bytes * ranks and room["host"]:
+        beside.append("host")
+    if whole > FILLED * (hbm_bytes + room["host"]) * ranks and room["storage"]:
+        beside.append("storage")
+    if beside:
+        here = tuple(ways(deployment, beside))
     work = lookup_us(deployment, here) + missed_us(deployment, here)
     moved = _Moved.of(deployment)
     sent, shared, summed, handled = moved.times(here)
@@ -77,6 +87,7 @@ def surrogate(deployment: Deployment, *, reserved_bytes: float = 0.0) -> Surroga
         summed_us=summed,
         hbm_bytes=np.array([way.hbm_bytes for way in here]),
         host_bytes=np.array([way.host_bytes for way in here]),
+        storage_bytes=np.array([way.storage_bytes for way in here]),
         sharding=tuple(way.sharding for way in here),
         tier=tuple(way.tier for way in here),
     )
@@ -85,7 +96,8 @@ def surrogate(deployment: Deployment, *, reserved_bytes: float = 0.0) -> Surroga
         ranks,
         machine.linked_gpus if ranks % machine.linked_gpus == 0 else ranks,
         hbm_bytes=hbm_bytes,
-        host_bytes=max(float(host_bytes), 1.0),
+        host_bytes=max(room["host"], 1.0),
+        storage_bytes=max(room["storage"], 1.0),
         fixed_us=(*moved.fixed_us, 0.0),
         beside=_beside(deployment),
         forward_frac=0.5 if deployment.train else 1.0,

@@ -15,6 +15,9 @@ from perfmodel.locality import population, read_histograms
 from perfmodel.plan import Plan, plan_deployment
 from perfmodel.plan.against import differences
 from perfmodel.plan.document import read_plan
+from perfmodel.plan.programme import bound
+from perfmodel.plan.search import searched
+from perfmodel.plan.surrogate import surrogate
 from perfmodel.plan.torchrec_document import torchrec_document
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.workload import Workload, load_workload
@@ -99,6 +102,26 @@ def test_tables_beyond_device_memory_go_to_the_hosts() -> None:
     assert {placed.tier for placed in found.placement.tables} == {"hbm", "host"}
     assert found.placement.caches[0].policy == "set_associative"
     assert all(tier["fits"] for tier in (found.result.memory or {})["tiers"])
+
+
+def test_drives_hold_what_hosts_cannot() -> None:
+    node = replace(load("dgx-a100-80gb"), storage=load("pm9a3"), drives=4, host_memory_bytes=400e9)
+    tables = (Table(400_000_000, 128, 2.0, 1.05),) * 11
+    found = plan_deployment(
+        deployment_of(replace(workload(), tables=tables), cluster(node, 1)), verified=2
+    )
+    assert {placed.tier for placed in found.placement.tables} == {"hbm", "host", "storage"}
+    tiers = {tier["tier"]: tier for tier in (found.result.memory or {})["tiers"]}
+    assert set(tiers) == {"hbm", "host", "storage"}
+    assert all(tier["fits"] for tier in tiers.values())
+
+
+def test_dcnv2_on_a_node_is_within_five_percent_of_the_bound() -> None:
+    problem = surrogate(deployment_of(load_workload("dlrm-dcnv2"), machine())).problem
+    best, lower = searched(problem)[0], bound(problem, whole=True)
+    assert lower is not None
+    assert best.fits
+    assert best.step_us <= 1.05 * lower.step_us
 
 
 def test_a_batch_that_leaves_no_room_is_named() -> None:

