@@ -1,8 +1,10 @@
-"""Settings of the software-cache figures (V5, V6), fixed before anything was predicted."""
+"""Settings of the software-cache figures (V5, V6), fixed before anything was predicted; `FILLED`
+came after."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 
 REPOSITORY = "hpcaitech/CachedEmbedding, README.md: read in the repository"
 MEMORY_GB = 3.75
@@ -88,4 +90,4 @@ def steady_s(rung: str) -> float:
     n. Two or more such epochs would leave the others less time than the rung before takes, or less
     than none.
     """
-    return LADDER_S[rung] - LADDER_SPREAD_S[rung] / (LADDER_EPOCHS - 1) ** 0.5
+    return LADDER_S[rung] - LADDER_SPREAD_S[rung] / sqrt(LADDER_EPOCHS - 1)
