@@ -77,10 +77,13 @@ def build(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     loads = blocks * depth * (tile_rows + tile_columns) * stored / l2_bytes_per_us(device)
     weights_bytes = b * n * k * stored
     others = transfer_us(analysis.read_bytes + analysis.written_bytes - weights_bytes, device)
-    memory = _weights_us(weights_bytes, rows, device) + others
+    memory = (_weights_us(weights_bytes, rows, device) + others) * analysis.features[
+        "by_element_factor"
+    ]
     start = _START_CYCLES / device.boost_mhz
     power = analysis.flop / sustained_flop_per_us(device, rows.dtype, peak)
     quantise = analysis.features["quantise_us"]
+    compute = compute * analysis.features["misaligned_factor"]
     busy = (compute**_CORNER + memory**_CORNER) ** (1.0 / _CORNER)
     base = start + busy
     limited = start + (busy**_CORNER + power**_CORNER) ** (1.0 / _CORNER)

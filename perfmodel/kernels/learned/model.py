@@ -139,7 +139,7 @@ class Learned:
         known = {
             (op, dtype): part.known_to(op, dtype)
             for op, dtype in dict.fromkeys(keys)
-            if dtype in part.dtypes and (op in part.ops or not part.ops)
+            if part.answers_for(op, dtype)
         }
         found: dict[Places, list[int]] = {}
         for row, key in enumerate(keys):

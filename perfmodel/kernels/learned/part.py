@@ -29,7 +29,10 @@ from perfmodel.ops.spec import Floats
 Groups: TypeAlias = Sequence[tuple[str, Ints]]
 Places: TypeAlias = tuple[int, ...]
 Mask: TypeAlias = NDArray[np.bool_]
-_SAME_KIND = {"bf16": "fp16"}
+_SAME_KIND = {"bf16": "fp16", "tf32": "fp16"}
+AS_KIND = {"matmul": ("tf32",)}
+"""Per build, dtypes that were measured nowhere, for which kernels are those of their kind: matrix
+units, the same tiles and loads, at a rate of their own."""
 _FADES_OVER = np.log(4.0)
 """Logarithm of time below the shortest kernels told over which what was learned is left behind."""
 
@@ -63,7 +66,7 @@ class Part:
     build: str
     """Which function gives the columns (`matmul stream convolution attention`)."""
     dtypes: tuple[str, ...]
-    """The dtypes it was trained on; others have the heuristic."""
+    """The dtypes it was trained on; others but those of `AS_KIND` have the heuristic."""
     ops: tuple[str, ...]
     """The ops that it answers for; none means all of its family."""
     figures: tuple[str, ...]
@@ -84,6 +87,11 @@ class Part:
     plain: Plain | None = None
     """Trees without physics that have a say beside `general`, where devices left out showed that
     the two together are nearer."""
+
+    def answers_for(self, op: str, dtype: str) -> bool:
+        """Whether rows of `op` in `dtype` are the part's."""
+        as_kind = dtype in AS_KIND.get(self.build, ()) and kind_of(dtype) in self.dtypes
+        return (dtype in self.dtypes or as_kind) and (op in self.ops or not self.ops)
 
     def known_to(self, op: str, dtype: str) -> Places:
         """Places of the devices on which rows like these were measured.
