@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from perfmodel.cli.options import FormatOption, NodesOption, OutputOption
-from perfmodel.cli.output import Output, check_figure, rows_csv, working
+from perfmodel.cli.output import Output, check_figure, working
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -223,21 +223,7 @@ def _list(target: Output) -> None:
         }
         for name in DESIGNS
     ]
-
-    def table(console: Console) -> None:
-        from perfmodel.cli.tables import add, new_table, show
-
-        shown = new_table("Designs", *rows[0], texts=3)
-        for row in rows:
-            add(shown, *row.values())
-        show(console, shown)
-
-    target.write(
-        answer=lambda: {"schema": DESIGN_LIST, "designs": rows},
-        csv=lambda: rows_csv(rows),
-        table=table,
-        warnings=[],
-    )
+    target.write_list("Designs", DESIGN_LIST, rows)
 
 
 def _prices(usd_per_kwh: float | None, usd_per_hour: float | None) -> Prices:

@@ -83,6 +83,24 @@ class Output:
             warnings=list(warnings),
         )
 
+    def write_list(self, title: str, schema: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write what there is to choose from: rows whose first three columns are texts."""
+
+        def table(console: Console) -> None:
+            from perfmodel.cli.tables import add, new_table, show
+
+            shown = new_table(title, *rows[0], texts=3)
+            for row in rows:
+                add(shown, *map(str, row.values()))
+            show(console, shown)
+
+        self.write(
+            answer=lambda: {"schema": schema, title.lower(): rows},
+            csv=lambda: rows_csv(rows),
+            table=table,
+            warnings=[],
+        )
+
     def text(self, text: str) -> None:
         """Write `text` to the file or to standard output."""
         if self.path:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfmodel.cli.output import Output, rows_csv, working
+from perfmodel.cli.output import Output, working
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -135,21 +135,7 @@ def _list(found: Sequence[Workload], target: Output) -> None:
         }
         for each in found
     ]
-
-    def table(console: Console) -> None:
-        from perfmodel.cli.tables import add, new_table, show
-
-        shown = new_table("Workloads", *rows[0], texts=3)
-        for row in rows:
-            add(shown, *map(str, row.values()))
-        show(console, shown)
-
-    target.write(
-        answer=lambda: {"schema": WORKLOADS, "workloads": rows},
-        csv=lambda: rows_csv(rows),
-        table=table,
-        warnings=[],
-    )
+    target.write_list("Workloads", WORKLOADS, rows)
 
 
 def change_of(text: str) -> tuple[str, object]:

@@ -6,14 +6,17 @@ entry-point group `perfmodel.collect.models`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
+from typing import Any, TypeVar
 
 from perfmodel.collect.backend import Backend
+from perfmodel.errors import UsageError
 from perfmodel.registry import Registry
+
+Config = TypeVar("Config")
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,14 @@ class Options:
     zipf_alpha: float = 0.0
     embedding_update: str = "sparse"
     seed: int = 0
+
+
+def chosen(presets: Mapping[str, Config], options: Options, model: str) -> tuple[str, Config]:
+    """Name and preset that `options` ask for, else `small`; `UsageError` where there is none."""
+    name = options.preset or "small"
+    if name not in presets:
+        raise UsageError(f"unknown {model} preset {name!r}; there are {', '.join(sorted(presets))}")
+    return name, presets[name]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.collect.models import Options
+from perfmodel.collect.models import Options, chosen
 from perfmodel.errors import UsageError
 from perfmodel.units import BYTES_PER_GB
 
@@ -55,10 +55,7 @@ PRESETS = {
 
 def dlrm_config(options: Options) -> DlrmConfig:
     """The preset that `options` name, with their overrides; `UsageError` when there is none."""
-    name = options.preset or "small"
-    if name not in PRESETS:
-        raise UsageError(f"unknown DLRM preset {name!r}; there are {', '.join(sorted(PRESETS))}")
-    config = PRESETS[name]
+    _, config = chosen(PRESETS, options, "DLRM")
     if options.max_rows:
         config = replace(config, rows=tuple(min(r, options.max_rows) for r in config.rows))
     return replace(config, pooling=options.pooling) if options.pooling else config

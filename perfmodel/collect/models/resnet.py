@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from perfmodel.collect.backend import Backend
-from perfmodel.collect.models import MODELS, Options, Ranks, Training
-from perfmodel.errors import UsageError
+from perfmodel.collect.models import MODELS, Options, Ranks, Training, chosen
 
 LEARNING_RATE = 0.01
 CLASSES = 1000
@@ -31,10 +30,7 @@ PRESETS = {
 @MODELS.register("resnet")
 def build_resnet(backend: Backend, ranks: Ranks, options: Options) -> Training:
     """The residual network of `options.preset` with `options.batch` images per rank."""
-    name = options.preset or "small"
-    if name not in PRESETS:
-        raise UsageError(f"unknown resnet preset {name!r}; there are {', '.join(PRESETS)}")
-    config = PRESETS[name]
+    name, config = chosen(PRESETS, options, "resnet")
     torch, nn = backend.torch, backend.torch.nn
     torch.manual_seed(options.seed + ranks.rank)
     model = _network(nn, config).to(backend.device)

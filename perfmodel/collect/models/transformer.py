@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perfmodel.collect.backend import Backend
-from perfmodel.collect.models import MODELS, Options, Ranks, Training
-from perfmodel.errors import UsageError
+from perfmodel.collect.models import MODELS, Options, Ranks, Training, chosen
 
 LEARNING_RATE = 1e-4
 DISTINCT_BATCHES = 4
@@ -36,10 +35,7 @@ PRESETS = {
 @MODELS.register("transformer")
 def build_transformer(backend: Backend, ranks: Ranks, options: Options) -> Training:
     """The transformer of `options.preset` with `options.batch` sequences per rank, under AdamW."""
-    name = options.preset or "small"
-    if name not in PRESETS:
-        raise UsageError(f"unknown transformer preset {name!r}; there are {', '.join(PRESETS)}")
-    config = PRESETS[name]
+    name, config = chosen(PRESETS, options, "transformer")
     torch, nn = backend.torch, backend.torch.nn
     torch.manual_seed(options.seed)
     layers = [

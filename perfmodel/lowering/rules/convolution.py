@@ -84,17 +84,25 @@ def _forward(op: Op, values: Tensor, weight: Tensor, numbers: Sequence[int]) -> 
     """`numbers`: positions of stride, padding, dilation and groups among the arguments."""
     if not size(values.shape):
         return ()
+    dims = _dims(op, values, weight, output(op), numbers)
+    is_guessed = integers(op, numbers[0]) is None and output(op) is None
+    return (Piece("conv2d", dims, values.dtype, guessed=is_guessed),)
+
+
+def _dims(
+    op: Op, values: Tensor, weight: Tensor, result: Tensor | None, numbers: Sequence[int]
+) -> dict[str, float]:
+    """Dims of `conv2d` by the arguments of `op` at `numbers`."""
     stride, padding, dilation = (integers(op, at) for at in numbers[:3])
-    dims = geometry(
+    return geometry(
         values,
         weight,
-        output(op),
+        result,
         stride=stride,
         padding=padding,
         dilation=dilation,
         groups=_groups(argument(op, numbers[3])),
     )
-    return (Piece("conv2d", dims, values.dtype, guessed=stride is None and output(op) is None),)
 
 
 def _groups(value: Argument) -> int | None:
@@ -156,16 +164,7 @@ def _backward(
     """To the input and to the weights, as `output_mask` asks."""
     if not size(values.shape):
         return ()
-    stride, padding, dilation = (integers(op, at) for at in numbers[:3])
-    dims = geometry(
-        values,
-        weight,
-        gradient,
-        stride=stride,
-        padding=padding,
-        dilation=dilation,
-        groups=_groups(argument(op, numbers[3])),
-    )
+    dims = _dims(op, values, weight, gradient, numbers)
     asked = mask if isinstance(mask, tuple) and len(mask) > 1 else (True, True, False)
     wanted = [name for name, on in zip(("bwd_data", "bwd_weight"), asked, strict=False) if on]
     bias = asked[2] if len(asked) > 2 else False
