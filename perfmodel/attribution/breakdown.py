@@ -17,9 +17,10 @@ from perfmodel.attribution.straggler import Waiting, waiting
 from perfmodel.errors import UsageError
 from perfmodel.graph import build_graph
 from perfmodel.overheads import measure
+from perfmodel.overheads.samples import Table
 from perfmodel.timeline.binding import bind
 from perfmodel.timeline.schedule import Timeline, measured
-from perfmodel.trace import Trace
+from perfmodel.trace import Links, RankTrace, Trace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,14 +159,14 @@ def breakdown(trace: Trace, *, profiler_us_per_event: float = 0.0) -> Breakdown:
     """
     graph = build_graph(trace)
     timeline = measured(graph)
+    overheads = {
+        rank.rank: _overheads(rank, links, profiler_us_per_event)
+        for rank, links in zip(trace.ranks, trace.links, strict=True)
+    }
     binding = bind(timeline)
     walker, chains = Walker.of(timeline, binding), Chains.of(timeline, binding)
     marks = graph.marks
     steps: dict[int, list[StepBreakdown]] = {rank: [] for rank in ranks_of(graph)}
-    samples = {
-        rank.rank: measure(rank, links, profiler_us_per_event=profiler_us_per_event)
-        for rank, links in zip(trace.ranks, trace.links, strict=True)
-    }
     devices = {rank: DeviceWork.of(timeline, rank) for rank in steps}
     for mark, (rank, name) in enumerate(zip(marks.rank.tolist(), marks.name, strict=True)):
         bounds = step_bounds(timeline, mark)
@@ -175,7 +176,7 @@ def breakdown(trace: Trace, *, profiler_us_per_event: float = 0.0) -> Breakdown:
                 name=name,
                 accounting=account(devices[rank], *bounds),
                 idle_by_cause=idle_by_cause(gaps, walker, chains, binding),
-                overheads=samples[rank].of_step(len(steps[rank])).table(),
+                overheads=overheads[rank][len(steps[rank])],
                 critical_path_by_kind=critical_path(timeline, mark, walker).by_cause(),
                 mark=mark,
                 device=devices[rank],
@@ -185,6 +186,12 @@ def breakdown(trace: Trace, *, profiler_us_per_event: float = 0.0) -> Breakdown:
     ranks = [RankBreakdown(rank, trace.device, found) for rank, found in steps.items()]
     warnings = [*trace.warnings, *graph.warnings]
     return Breakdown(trace.source, ranks, timeline, warnings, waiting(timeline, walker))
+
+
+def _overheads(rank: RankTrace, links: Links, profiler_us_per_event: float) -> list[Table]:
+    """Per step of a rank: its host overheads."""
+    samples = measure(rank, links, profiler_us_per_event=profiler_us_per_event)
+    return [samples.of_step(step).table() for step in range(len(links.steps))]
 
 
 def _step_dict(step: StepBreakdown) -> dict[str, Any]:

@@ -53,6 +53,11 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
 
     Node ids: host pieces, then returns from waits, then device operations, then step marks.
     """
+    return acyclic(_found(rank, links), rank.where)
+
+
+def _found(rank: RankTrace, links: Links) -> ExecutionGraph:
+    """The graph with every edge that was found."""
     pieces = cut(rank, links)
     waits = find_waits(rank, links, pieces)
     count, devices = len(pieces.thread), links.device_rows
@@ -81,7 +86,7 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
     around[count:first_device] = pieces.annotation[returns]
     whole = links.recorded_frac >= MIN_RECORDED_FRAC
     found = edges.of(nodes)
-    graph = ExecutionGraph(
+    return ExecutionGraph(
         released(nodes, found),
         found,
         marks,
@@ -92,7 +97,6 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
         _process_groups(rank, devices, is_collective, first_device),
         () if whole else (_sampled(rank, links),),
     )
-    return acyclic(graph, rank.where)
 
 
 def _sampled(rank: RankTrace, links: Links) -> str:

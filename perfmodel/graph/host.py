@@ -102,8 +102,10 @@ def _pieces_of_calls(
     own = np.flatnonzero(call != PIECE)
     found = np.full(len(rank), NONE, np.int32)
     found[row[own]] = own
-    launching = np.unique(links.device_launch[links.device_launch >= 0])
-    inner = by_thread(rank, np.setdiff1d(launching, row[own]))
+    is_inner = np.zeros(len(rank), np.bool_)
+    is_inner[links.device_launch[links.device_launch >= 0]] = True
+    is_inner[row[own]] = False
+    inner = by_thread(rank, np.flatnonzero(is_inner))
     outer = by_thread(rank, calls[rank.duration_us[calls] > 0])
     at = containing(rank, inner, outer)
     for r, box in zip(inner[at >= 0].tolist(), outer[at[at >= 0]].tolist(), strict=True):
@@ -151,7 +153,8 @@ def _cut_thread(
             & (edges < call_end[np.maximum(at, 0)])
         )
         edges = np.concatenate([edges[~inside], call_start, call_end])
-    edges = np.unique(edges)
+    edges.sort()
+    edges = edges[np.diff(edges, prepend=-np.inf) > 0]
     start, end = edges[:-1], edges[1:]
     middle = (start + end) / 2
     op = _at(

@@ -104,7 +104,8 @@ def occupancy_waits(rank: RankTrace, links: Links, delay_us: Floats) -> CrossEdg
     for target in np.flatnonzero((delay_us > UNEXPLAINED_US) & needs_sm).tolist():
         near = others.ended_near(target, MAX_TAIL_US)
         ready = others.start[target] - delay_us[target]
-        left = (others.end[near] - others.start[target]) / (others.end - others.start)[near].clip(1)
+        taken = others.end[near] - others.start[near]
+        left = (others.end[near] - others.start[target]) / taken.clip(1)
         held = near[
             (others.start[near] <= ready + BEFORE_US)
             & (others.end[near] > ready)

@@ -129,6 +129,7 @@ def _hidden_synchronisations(rank: RankTrace, links: Links, pieces: Pieces, wait
     """A long silence before `cudaEventElapsedTime`: the profiler dropped an event synchronise."""
     ends = rank.end_us[links.device_rows]
     order = np.argsort(ends, kind="stable")
+    ends = ends[order]
     for piece in np.flatnonzero(pieces.call == ELAPSED):
         gap = int(piece) - 1
         if gap < 0 or pieces.thread[gap] != pieces.thread[piece] or pieces.call[gap] != PIECE:
@@ -136,8 +137,8 @@ def _hidden_synchronisations(rank: RankTrace, links: Links, pieces: Pieces, wait
         if pieces.end_us[gap] - pieces.start_us[gap] < HIDDEN_SYNC_GAP_US:
             continue
         returned = pieces.end_us[gap]
-        at = int(np.searchsorted(ends[order], returned + CLOCK_TOLERANCE_US, side="right")) - 1
-        if at < 0 or returned - ends[order[at]] > HIDDEN_SYNC_RETURN_US:
+        at = int(np.searchsorted(ends, returned + CLOCK_TOLERANCE_US, side="right")) - 1
+        if at < 0 or returned - ends[at] > HIDDEN_SYNC_RETURN_US:
             continue
         waits.duration_us[gap] = 0.0
         waits.returns[gap] = (returned, 0.0, Cause.HIDDEN_SYNC)

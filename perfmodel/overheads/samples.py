@@ -77,7 +77,7 @@ class Samples:
     def of_step(self, index: int) -> Samples:
         """The samples of one step, by its index in `steps`."""
         rows, steps = self._by_step
-        low, high = np.searchsorted(steps, [index, index + 1])
+        low, high = np.searchsorted(steps, np.array([index, index + 1], steps.dtype))
         return self._where(rows[low:high])
 
     @cached_property

@@ -142,8 +142,9 @@ class RankTrace:
     @cached_property
     def _names(self) -> list[tuple[int, str]]:
         """(index, text) of the strings that are names of events; the others are shapes and such."""
-        used = np.unique(self.name).tolist()
-        return [(index, self.strings.texts[index]) for index in used]
+        used = np.zeros(len(self.strings), np.bool_)
+        used[self.name] = True
+        return [(index, self.strings.texts[index]) for index in np.flatnonzero(used).tolist()]
 
     def name_matches(self, pattern: re.Pattern[str]) -> Mask:
         """Rows whose name a pattern matches at its start; each name is tried once."""

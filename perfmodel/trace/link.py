@@ -172,8 +172,8 @@ def _device_launches(rank: RankTrace, device_rows: Ints, runtime: Ints) -> Ints:
     wanted = rank.correlation[device_rows]
     at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
     hit: Mask = (keys[at] == wanted) if len(keys) else np.zeros(len(wanted), bool)
-    used = np.unique(wanted[hit])
-    repeated = np.intersect1d(keys[1:][np.diff(keys) == 0], used)
+    twice = keys[1:][keys[1:] == keys[:-1]]
+    repeated = np.intersect1d(twice, wanted[hit]) if len(twice) else twice
     if len(repeated):
         rows = runtime[keys == repeated[0]]
         places = " and ".join(f"traceEvents[{i}]" for i in rank.file_index[rows[:2]])
