@@ -24,6 +24,7 @@ from perfmodel.report.page_parts import (
 )
 from perfmodel.report.page_timeline import step_view
 from perfmodel.timeline.schedule import measured
+from perfmodel.trace.columns import NONE
 from perfmodel.units import BYTES_PER_GB, human_us
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ MODEL = "model"
 """The mode whose graphs hold nothing that was measured."""
 PATH_ROWS = 60
 """Pieces of the critical path that the table shows."""
+EXPLAINED = 10
+"""Its longest nodes, of which is told why."""
 ASSETS = "perfmodel.report.assets"
 NAMES = ("summary", "timeline", "why", "tables", "hardware", "notes")
 TITLES = ("Figures", "Timeline", "Why", "Tables", "Hardware", "Assumptions and sources")
@@ -176,6 +179,26 @@ def _tables(prediction: Prediction) -> Iterator[str]:
         pieces = _summed(result)
         caption = f"Critical path by piece, the first {min(len(pieces), PATH_ROWS)}, {name}"
         yield sortable(("piece", "kind", "count", "time_us"), pieces[:PATH_ROWS], caption)
+        yield from _grounds(result)
+
+
+def _grounds(result: Result) -> Iterator[str]:
+    """Why the longest nodes of the critical path take what they take."""
+    if result.grounds is None:
+        return
+    path = critical_path(result.timeline, result.median_mark)
+    taken = {piece.node: piece.end_us - piece.start_us for piece in path if piece.edge == NONE}
+    longest = sorted(taken, key=lambda node: -taken[node])[:EXPLAINED]
+    labels, rows = result.timeline.graph.labels, []
+    for node in longest:
+        reason = result.grounds.reason(node)
+        source = reason.terms.get("source") or reason.terms.get("profile") or ""
+        bound = reason.terms.get("bound_by", "")
+        rows.append((node, labels[node], taken[node], reason.what, bound, source, reason.formula))
+    if rows:
+        columns = ("node", "piece", "time_us", "by", "bound by", "source", "formula")
+        told = "why its longest nodes take what they take; predict --explain NODE tells all"
+        yield sortable(columns, rows, f"Critical path, {told}, {result.hardware}")
 
 
 def _summed(result: Result) -> list[tuple[str, str, int, float]]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from perfmodel.graph.kinds import EdgeKind, Scope
-from perfmodel.graph.ops import NO_OP
+from perfmodel.graph.ops import NO_OP, OpGraph
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.reads import reads_of, recorded
 from perfmodel.lowering.observed import uses_tf32
@@ -30,11 +30,23 @@ MOST_NAMESAKES = 3
 
 
 @dataclass(frozen=True)
+class _Sides:
+    """The ops of one rank as they are on the source and on the target."""
+
+    graph: OpGraph
+    launched: dict[int, tuple[int, str]]
+    """By place among the device's operations: the op that launched it, and its kind."""
+    machines: tuple[tuple[Cluster, OpPieces], ...]
+    taken: tuple[Taken, Taken]
+
+
+@dataclass(frozen=True)
 class Moved:
     """A measured graph on another machine: `replayed` is what was measured, then what-ifs."""
 
     replayed: Replayed
     moved: Transferred
+    _made: dict[int, _Sides] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def lag_source(self, edge: EdgeKind) -> str:
         """Lags stay as measured."""
@@ -71,38 +83,26 @@ class Moved:
 
     def _by_op(self, was: Reason, place: int, ratio: float) -> Reason:
         """Models of the op's pieces on both machines, summed."""
-        trace = self.replayed.trace
-        rank = int(self.replayed.graph.nodes_.rank[self._rows[place]])
-        tf32_matmul = any(uses_tf32(each) for each in trace.ranks)
-        parts, names = [was], []
-        for graph, own, launched, kinds in launches(trace, self.replayed.graph, self._rows):
-            if graph.rank != rank:
-                continue
-            op, kind = next(
-                (op, kind)
-                for each, op, kind in zip(own.tolist(), launched.tolist(), kinds, strict=True)
-                if each == place
-            )
-            machines = (self.moved.source, self.moved.target)
-            sides = [
-                (machine, OpPieces.on(graph, machine, tf32_matmul=tf32_matmul))
-                for machine in machines
-            ]
-            before, after = (
-                Taken.of(graph, pieces, pieces.duration_us(machine)) for machine, pieces in sides
-            )
-            chosen = compared(graph, op, kind, before, after)
-            assert chosen is not None
-            names = [graph.ops[chosen.op].name]
-            inside = _inside([each.parent for each in graph.ops], chosen)
-            parts += [
-                _side(machine, pieces, chosen, inside, f"{names[0]} on {machine.name}")
-                for machine, pieces in sides
-            ]
-        terms: Terms = {"measured_us": was.duration_us, "ratio": ratio, "op": ", ".join(names)}
+        sides = self._sides(int(self.replayed.graph.nodes_.rank[self._rows[place]]))
+        op, kind = sides.launched[place]
+        chosen = compared(sides.graph, op, kind, *sides.taken)
+        assert chosen is not None
+        name = sides.graph.ops[chosen.op].name
+        inside = _inside([each.parent for each in sides.graph.ops], chosen)
+        parts = [
+            _side(machine, pieces, chosen, inside, f"{name} on {machine.name}")
+            for machine, pieces in sides.machines
+        ]
+        terms: Terms = {"measured_us": was.duration_us, "ratio": ratio, "op": name}
         formula = "measured time x what the op's pieces take on the target over the source"
         taken_us = was.duration_us * ratio
-        return Reason("ratio of models", formula, taken_us, terms, (), tuple(parts))
+        return Reason("ratio of models", formula, taken_us, terms, (), (was, *parts))
+
+    def _sides(self, rank: int) -> _Sides:
+        """The ops of `rank` on both machines, made once."""
+        if rank not in self._made:
+            self._made[rank] = _sides_of(self, self._rows, rank)
+        return self._made[rank]
 
     def _by_name(self, was: Reason, place: int, ratio: float) -> Reason:
         """The mean ratio of kernels of the same name."""
@@ -143,6 +143,29 @@ class Moved:
             "target's, of the class that the kernel's name tells"
         )
         return Reason("ratio of rooflines", formula, was.duration_us * ratio, terms, read, (was,))
+
+
+def _sides_of(moved: Moved, rows: Ints, rank: int) -> _Sides:
+    """Raises `TraceError` where the trace records no shapes."""
+    trace = moved.replayed.trace
+    tf32_matmul = any(uses_tf32(each) for each in trace.ranks)
+    graph, own, launched, kinds = next(
+        found for found in launches(trace, moved.replayed.graph, rows) if found[0].rank == rank
+    )
+    before, after = (
+        (machine, OpPieces.on(graph, machine, tf32_matmul=tf32_matmul))
+        for machine in (moved.moved.source, moved.moved.target)
+    )
+    return _Sides(
+        graph,
+        dict(zip(own.tolist(), zip(launched.tolist(), kinds, strict=True), strict=True)),
+        (before, after),
+        (_taken(graph, *before), _taken(graph, *after)),
+    )
+
+
+def _taken(graph: OpGraph, machine: Cluster, pieces: OpPieces) -> Taken:
+    return Taken.of(graph, pieces, pieces.duration_us(machine))
 
 
 def _inside(parents: Sequence[int], chosen: Compared) -> set[int]:
