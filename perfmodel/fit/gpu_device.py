@@ -1,4 +1,4 @@
-"""What a GPU reached in its measurements: the best matrix product, the shortest kernel."""
+"""What a GPU reached in its measurements: best matrix product, fastest streams, shortest kernel."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def fit_gpu_device(data: DeviceData, base: Device, *, stem: str) -> DeviceFit:
     else:
         notes.append("no kernel timed inside a program: kernel_floor_us is the catalogue's")
     reached = _best_gb_per_s(measured)
-    if reached is not None:
-        notes.append(
-            f"memory-bound ops reach {reached:.0f} GB/s, {100 * reached / base.hbm_gb_per_s:.0f} % "
-            "of the peak"
-        )
+    if reached is None:
+        notes.append("no long memory-bound op: stream_peak_frac is the catalogue's")
+    else:
+        found["stream_peak_frac"] = float(np.clip(reached / base.hbm_gb_per_s, 0.01, 1.0))
+        notes.append(f"memory-bound ops reach {reached:.0f} GB/s")
     sources = {**base.sources, **dict.fromkeys(found, f"measured: {data.device}")}
     fitted = replace(base, name=stem, aliases=(), sources=MappingProxyType(sources), **found)  # type: ignore[arg-type]
     return DeviceFit(fitted, (), None, 0, tuple(notes))

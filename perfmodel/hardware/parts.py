@@ -31,6 +31,11 @@ class Part:
         return part_html(self)
 
 
+USUAL_STREAM_FRAC = 0.85
+"""`stream_peak_frac` where nobody published one. assumed: the middle of the catalogue's (0.74 to
+0.94)."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Device(Part):
     """What operators run on: a GPU, as the driver shows it, or one CPU socket with its memory."""
@@ -85,6 +90,8 @@ class Device(Part):
     """Tera-operations per second."""
     gemm_peak_frac: float = 0.8
     """Share of the peak that the best measured dense matrix product reaches."""
+    stream_peak_frac: float | None = None
+    """Share of the memory's peak that long streams of reads and writes were measured to reach."""
     pcie_gb_per_s: float | None = None
     """To the host, one direction, whatever the bus; None for a CPU, which is the host."""
     link_gb_per_s: float | None = None
@@ -96,6 +103,11 @@ class Device(Part):
         default_factory=lambda: MappingProxyType({}), hash=False, repr=False
     )
     """Parameters that kernel models were fitted on this device: family or op, to name, to value."""
+
+    @property
+    def stream_gb_per_s(self) -> float:
+        """What long streams of reads and writes reach of the device memory's bandwidth."""
+        return (self.stream_peak_frac or USUAL_STREAM_FRAC) * self.hbm_gb_per_s
 
     @property
     def host_gb_per_s(self) -> float:

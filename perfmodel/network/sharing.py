@@ -8,7 +8,6 @@ import numpy as np
 
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Device, Node
-from perfmodel.kernels.gpu.memory import ACHIEVED_FRAC
 from perfmodel.network.algorithms import MOST_RING_RANKS
 from perfmodel.network.calls import Calls, calls_of
 from perfmodel.network.fabric import fabric_of
@@ -86,7 +85,7 @@ def taken(calls: Calls, duration_us: Floats, device: Device) -> Taken:
     turns = np.where(in_switch, 1.0, np.array([_TURNS.get(op, 1.0) for op in ops]))
     sent = calls.size_bytes * (calls.ranks - 1) / calls.ranks * turns
     gb_per_s = sent / np.maximum(duration_us, 1e-9) / 1e3
-    reached = ACHIEVED_FRAC * device.hbm_gb_per_s
+    reached = device.stream_gb_per_s
     return Taken(
         sm_frac=np.minimum(sm_frac, 1.0),
         held_frac=np.minimum(sm_frac / late, 1.0),

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from perfmodel.duration import COLLECTIVE
 from perfmodel.hardware import Cluster, Device
 from perfmodel.kernels.gpu.analysis import groups_of
-from perfmodel.kernels.gpu.memory import ACHIEVED_FRAC
 from perfmodel.lowering.step_rows import rows_of
 from perfmodel.lowering.walk import CPU
 from perfmodel.network.sharing import taken_by
@@ -97,7 +96,7 @@ def _used(
 ) -> tuple[Floats, Floats, Floats]:
     """Shares of multiprocessors and of memory bandwidth that kernels use alone, and which read."""
     sm, hbm, reads = (np.zeros(len(rows)) for _ in range(3))
-    reached = ACHIEVED_FRAC * device.hbm_gb_per_s * 1e3
+    reached = device.stream_gb_per_s * 1e3
     for group in groups_of(rows):
         at = group.index
         if families[at[0]] == COLLECTIVE or families[at[0]] in TIERS:

@@ -176,3 +176,9 @@ def test_figures_agree_with_the_published_ones(name: str) -> None:
         published = float(row[column] or 0) / (DEVICES_OF_ROW.get(name, 1) if shared else 1)
         if published:
             assert getattr(device, figure) == pytest.approx(published, rel=1e-3), figure
+
+
+def test_streams_reach_what_was_measured_else_a_usual_share() -> None:
+    assert hardware.device("t4").stream_gb_per_s == pytest.approx(0.749 * 320)
+    b200 = hardware.device("b200")
+    assert b200.stream_gb_per_s == pytest.approx(0.85 * b200.hbm_gb_per_s)

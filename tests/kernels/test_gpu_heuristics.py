@@ -117,6 +117,13 @@ def test_a_device_better_in_one_figure_is_not_slower(op: str, figure: str, facto
     assert time_us(op, better, **dims) <= time_us(op, V100, **dims) * (1 + 1e-9)
 
 
+@given(st.sampled_from(["add", "copy", "softmax", "cat", "mm"]), st.floats(0.9, 1.0))
+def test_a_memory_that_reaches_more_of_its_peak_is_not_slower(op: str, share: float) -> None:
+    dims = {name: DIMS[name] for name in OPS[op].dims}
+    better = replace(V100, stream_peak_frac=share)
+    assert time_us(op, better, **dims) <= time_us(op, V100, **dims) * (1 + 1e-9)
+
+
 def test_a_launch_floor_is_apart_from_the_kernel() -> None:
     rows = Rows.of(
         [

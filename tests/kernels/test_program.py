@@ -7,7 +7,6 @@ import pytest
 
 from perfmodel.duration import durations_of
 from perfmodel.hardware import device
-from perfmodel.kernels.gpu.memory import ACHIEVED_FRAC
 from perfmodel.kernels.gpu.program import STRIDED, in_program
 from perfmodel.kernels.gpu.streaming import START_US
 from perfmodel.kernels.model import Estimate
@@ -15,7 +14,7 @@ from perfmodel.ops.rows import Rows
 
 H100 = device("h100-sxm")
 ADD = {"op": "add", "rows": 2048, "cols": 1024, "dtype": "bf16"}
-MOVED_US = 3 * 2048 * 1024 * 2 / (ACHIEVED_FRAC * H100.hbm_gb_per_s * 1e3)
+MOVED_US = 3 * 2048 * 1024 * 2 / (H100.stream_gb_per_s * 1e3)
 
 
 def _us(**changes: object) -> float:

@@ -47,7 +47,7 @@ def test_embedding(reference: Path, source: str, n: int, gmae_pct: float) -> Non
 @pytest.mark.parametrize(
     ("source", "only", "gmae_pct"),
     [
-        (V100_RESNET, "*batch_norm*", 6),
+        (V100_RESNET, "*batch_norm*", 9),
         (MI300X_RESNET, "*batch_norm*", 14),
         (V100_RESNET, "*pool*", 11),
         (MI300X_RESNET, "*pool*", 25),

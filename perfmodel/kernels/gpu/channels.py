@@ -6,8 +6,8 @@ import numpy as np
 
 from perfmodel.hardware import Device
 from perfmodel.kernels.gpu.analysis import Analysis, Group, by_group
-from perfmodel.kernels.gpu.machine import hbm_bytes_per_us
-from perfmodel.kernels.gpu.memory import ACHIEVED_FRAC, bound_us
+from perfmodel.kernels.gpu.machine import stream_bytes_per_us
+from perfmodel.kernels.gpu.memory import bound_us
 from perfmodel.ops.spec import Dims, Floats
 
 _START_US = 3.0
@@ -42,7 +42,7 @@ def analyse(group: Group, device: Device) -> Analysis:
     (reads, writes), (kept_reads, kept_writes) = _PASSES[way], _ON_CHIP_PASSES[way]
     passes = np.where(kept, kept_reads + kept_writes, reads + writes)
     share = np.minimum(1.0, _SM_SHARE * dims["cols"] / device.sm_count)
-    rate = ACHIEVED_FRAC * hbm_bytes_per_us(device)
+    rate = stream_bytes_per_us(device)
     memory = np.where(
         has_statistics & ~native, passes * values / (rate * share), group.moved_bytes / rate
     )

@@ -6,8 +6,8 @@ import numpy as np
 
 from perfmodel.hardware import Device
 from perfmodel.kernels.gpu.analysis import Analysis, Group, by_group
-from perfmodel.kernels.gpu.machine import hbm_bytes_per_us
-from perfmodel.kernels.gpu.memory import ACHIEVED_FRAC, bound_us
+from perfmodel.kernels.gpu.machine import stream_bytes_per_us
+from perfmodel.kernels.gpu.memory import bound_us
 from perfmodel.ops.spec import Floats
 
 _START_US = 2.0
@@ -37,7 +37,7 @@ def analyse(group: Group, device: Device) -> Analysis:
     segments = np.minimum(dims["segments"], dims["elements"])
     streams = _STREAMS.get(op, _USUAL_STREAMS)
     fragments = _SECTOR_BYTES * streams * segments
-    memory = (group.moved_bytes + fragments) / (ACHIEVED_FRAC * hbm_bytes_per_us(device))
+    memory = (group.moved_bytes + fragments) / stream_bytes_per_us(device)
     warps = segments / _SEGMENTS_PER_WARP.get(op, 1.0)
     waves = np.maximum(1.0, warps / (device.sm_count * _WARPS_PER_SM))
     latency = waves * _CHAIN_US.get(op, _USUAL_CHAIN_US) * _rounds(dims["elements"] / segments)

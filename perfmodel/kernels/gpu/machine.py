@@ -54,6 +54,11 @@ def hbm_bytes_per_us(device: Device) -> float:
     return device.hbm_gb_per_s * 1e3
 
 
+def stream_bytes_per_us(device: Device) -> float:
+    """What long streams of reads and writes reach of it, bytes per microsecond."""
+    return device.stream_gb_per_s * 1e3
+
+
 def l2_bytes_per_us(device: Device) -> float:
     """What the L2 delivers, bytes per microsecond; at least twice the memory's peak."""
     designed = device.sm_count * _L2_BYTES_PER_CLOCK_PER_SM * device.boost_mhz

@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.hardware import Device
-from perfmodel.kernels.gpu.machine import cache_bytes, hbm_bytes_per_us, l2_bytes_per_us
+from perfmodel.kernels.gpu.machine import (
+    cache_bytes,
+    hbm_bytes_per_us,
+    l2_bytes_per_us,
+    stream_bytes_per_us,
+)
 from perfmodel.ops.spec import Floats
 
-ACHIEVED_FRAC = 0.85
-"""Share of the peak that long streams reach: 0.75 (GDDR5) to 0.93 (HBM3)."""
 _RESIDENT_UP_TO = 0.5
 _GONE_FROM = 1.25
 """Working sets, as multiples of the cache: below the first all is found there on the next use,
@@ -33,6 +36,4 @@ def bound_us(total_bytes: Floats, device: Device) -> Floats:
 def transfer_us(total_bytes: Floats, device: Device) -> Floats:
     """What moving `total_bytes` once usually takes, without a kernel's fixed cost."""
     missed = missed_share(total_bytes, device) * total_bytes
-    return np.maximum(
-        total_bytes / l2_bytes_per_us(device), missed / (ACHIEVED_FRAC * hbm_bytes_per_us(device))
-    )
+    return np.maximum(total_bytes / l2_bytes_per_us(device), missed / stream_bytes_per_us(device))

@@ -6,8 +6,8 @@ import numpy as np
 
 from perfmodel.hardware import Device
 from perfmodel.kernels.gpu.analysis import Analysis, Group, by_group
-from perfmodel.kernels.gpu.machine import hbm_bytes_per_us
-from perfmodel.kernels.gpu.memory import ACHIEVED_FRAC, bound_us
+from perfmodel.kernels.gpu.machine import stream_bytes_per_us
+from perfmodel.kernels.gpu.memory import bound_us
 
 _START_US = 2.0
 _CLOCKS = {"fwd": 5.0, "bwd": 3.2}
@@ -20,7 +20,7 @@ _WINDOW = 9.0
 def analyse(group: Group, device: Device) -> Analysis:
     """The larger of bytes at the memory's rate and work on the windows."""
     dims = group.dims
-    memory = group.moved_bytes / (ACHIEVED_FRAC * hbm_bytes_per_us(device))
+    memory = group.moved_bytes / stream_bytes_per_us(device)
     threads = dims["outputs"] if group.direction == "fwd" else dims["elements"]
     windows = np.maximum(1.0, dims["kernel_size"] ** 2) / _WINDOW
     clocks = _CLOCKS[group.direction] * threads * (windows if group.direction == "fwd" else 1.0)

@@ -13,8 +13,7 @@ import numpy as np
 
 from perfmodel.hardware import Device
 from perfmodel.kernels.gpu.analysis import Group, groups_of
-from perfmodel.kernels.gpu.machine import hbm_bytes_per_us
-from perfmodel.kernels.gpu.memory import ACHIEVED_FRAC
+from perfmodel.kernels.gpu.machine import stream_bytes_per_us
 from perfmodel.kernels.gpu.streaming import START_US
 from perfmodel.kernels.gpu.waits import (
     accumulate_waits_us,
@@ -106,7 +105,7 @@ def in_program(
 
 def _cold_us(rows: Rows, device: Device, pace: float, measured_share: Floats) -> Floats:
     cold = np.zeros(len(rows))
-    rate = ACHIEVED_FRAC * hbm_bytes_per_us(device) / pace
+    rate = stream_bytes_per_us(device) / pace
     for group in groups_of(rows):
         if OPS[group.op].family not in STREAMING_FAMILIES:
             continue

@@ -7,12 +7,12 @@ import numpy as np
 from perfmodel.hardware import Device
 from perfmodel.kernels.gpu.analysis import Analysis, Group, by_group
 from perfmodel.kernels.gpu.machine import (
-    hbm_bytes_per_us,
     l2_bytes_per_us,
     special_per_us,
+    stream_bytes_per_us,
     vector_flop_per_us,
 )
-from perfmodel.kernels.gpu.memory import ACHIEVED_FRAC, bound_us, missed_share, transfer_us
+from perfmodel.kernels.gpu.memory import bound_us, missed_share, transfer_us
 from perfmodel.kernels.gpu.row_passes import ROW_KERNELS, read_again, resident_share
 from perfmodel.ops.spec import Floats
 
@@ -37,7 +37,7 @@ def analyse(group: Group, device: Device) -> Analysis:
     passes, missed = _read_again(group, device)
     memory = transfer_us(total, device) + (
         missed * group.read_bytes * missed_share(total, device)
-    ) / (ACHIEVED_FRAC * hbm_bytes_per_us(device))
+    ) / stream_bytes_per_us(device)
     cache = (total + passes * group.read_bytes) / l2_bytes_per_us(device)
     elements = group.written_bytes / 4.0
     special = SPECIAL_PER_ELEMENT.get(group.op, 0.0) * elements / special_per_us(device)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from perfmodel.hardware import Device
 from perfmodel.kernels.gpu import matmul
-from perfmodel.kernels.gpu.machine import hbm_bytes_per_us, l2_bytes_per_us, matrix_flop_per_us
-from perfmodel.kernels.gpu.memory import ACHIEVED_FRAC, missed_share, transfer_us
+from perfmodel.kernels.gpu.machine import l2_bytes_per_us, matrix_flop_per_us, stream_bytes_per_us
+from perfmodel.kernels.gpu.memory import missed_share, transfer_us
 from perfmodel.kernels.gpu.power import sustained_flop_per_us
 from perfmodel.kernels.learned.columns import Columns, Tiles, alignment, log
 from perfmodel.ops.rows import Ints, Rows
@@ -122,7 +122,7 @@ def _weights_us(weights_bytes: Floats, rows: Rows, device: Device) -> Floats:
     """From memory, but for replayed graphs whose weights all lie in the L2."""
     replayed = np.array([timing == _REPLAYED for timing in rows.timing], bool)
     missed = np.where(replayed, missed_share(_WEIGHT_COPIES * weights_bytes, device), 1.0)
-    from_memory = missed * weights_bytes / (ACHIEVED_FRAC * hbm_bytes_per_us(device))
+    from_memory = missed * weights_bytes / stream_bytes_per_us(device)
     from_cache = weights_bytes / (_FEW_BLOCKS_FRAC * l2_bytes_per_us(device))
     return np.asarray(np.where(replayed, np.maximum(from_memory, from_cache), from_memory))
 
