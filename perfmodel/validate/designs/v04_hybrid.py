@@ -19,6 +19,7 @@ from perfmodel.validate.designs.hybrid_box import (
     FACTOR,
     GPU_MACHINE,
     GPU_OVER_HYBRID,
+    HOST_LOOKUPS,
     HOST_TABLE_BYTES,
     SAMPLES_PER_S,
     SOURCE,
@@ -40,7 +41,7 @@ def rates(lab: Lab) -> dict[str, float]:
     workload = load_workload(WORKLOAD)
     one = lab.machine(GPU_MACHINE, gpus=1)
     start = deployment_of(workload.with_(implementation__sharding="table_wise"), one, BATCH)
-    hybrid = Hybrid(device_table_bytes=HOST_TABLE_BYTES).apply(start)
+    hybrid = Hybrid(device_table_bytes=HOST_TABLE_BYTES, pooled_on=HOST_LOOKUPS).apply(start)
     on_cpu = workload.with_(
         implementation__precision="fp32", implementation__exchange_precision="fp32"
     )
