@@ -35,7 +35,6 @@ UNITS = {
     "iops": "1/s",
     "per_s": "1/s",
     "per_us": "1/us",
-    "per_sm": "per multiprocessor",
     "per_day": "1/day",
     "per_million_samples": "per million samples",
     "frac": "share",

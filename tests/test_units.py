@@ -229,6 +229,7 @@ def test_shipped_overheads_are_of_microseconds(path: Path) -> None:
         ("hit_frac", "share"),
         ("rows", None),
         ("profiler_us_per_event", "us per event"),
+        ("shared_bytes_per_sm", "bytes per sm"),
         ("bus", None),
     ],
 )

@@ -48,13 +48,13 @@ def _importance(node: Mapping[str, Any]) -> str:
 def _show_reason(console: Console, name: str, reason: Mapping[str, Any]) -> None:
     console.print()
     say(console, f"{name}: {human_us(reason['duration_us'])}")
-    say(console, f"= {reason['formula']}")
+    say(console, f"formula: {reason['formula']}")
     terms = {key: value for key, value in reason["terms"].items() if value is not None}
     if not terms:
         return
     table = new_table("", "term", "value", texts=2)
     table.title = None
-    table.columns[1].no_wrap = False
+    table.columns[1].no_wrap, table.columns[1].overflow = False, "fold"
     for key, value in terms.items():
         add(table, key, value if isinstance(value, str) else f"{value:,.10g}")
     show(console, table)

@@ -33,7 +33,7 @@ def show_figures(console: Console, figures: Sequence[Mapping[str, Any]]) -> None
     if not figures:
         return
     table = new_table("Figures read", *SHOWN, texts=len(SHOWN))
-    table.columns[-1].no_wrap = False
+    table.columns[-1].no_wrap, table.columns[-1].overflow = False, "fold"
     for each in figures:
         add(table, *(_text(each[name]) for name in SHOWN))
     show(console, table)
