@@ -61,6 +61,12 @@ def test_odd_sides_slow_down_multiplying_and_moving_by_as_much(row: dict[str, ob
     assert base[1] / base[0] == pytest.approx(2.2, rel=0.15)
 
 
+def test_older_devices_whose_tables_hide_padding_are_told_of_none() -> None:
+    odd = LONG | {"dtype": "fp16", "n": 8193}
+    base = build(Rows.of([LONG | {"dtype": "fp16"}, odd]), hardware.device("v100-sxm2-32gb"), {})
+    assert base.base_us[1] / base.base_us[0] == pytest.approx(1.0, rel=0.05)
+
+
 def test_tf32_takes_what_16_bits_teach_at_its_own_rate() -> None:
     device = hardware.device("a100-sxm-80gb")
     rows = Rows.of([LONG | {"dtype": dtype} for dtype in ("fp16", "tf32", "fp32")])

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from perfmodel.hardware import Device
 from perfmodel.kernels.gpu import matmul
+from perfmodel.kernels.gpu.analysis import Analysis
 from perfmodel.kernels.gpu.machine import l2_bytes_per_us, matrix_flop_per_us, stream_bytes_per_us
 from perfmodel.kernels.gpu.memory import missed_share, transfer_us
 from perfmodel.kernels.gpu.power import sustained_flop_per_us
@@ -46,6 +47,11 @@ do, 0.54 on an A100)."""
 _START_CYCLES = 4500.0
 """Clock cycles from a product's launch to its first tile and from its last one to its end."""
 
+_TELLS_FROM = 8.0
+"""Compute capability from which tiles come by asynchronous copies, of 16 bytes or fewer at a time
+(NVIDIA, PTX ISA, `cp.async`). Of older devices only products are known that were padded before
+they were timed (baidu-research/DeepBench, `PAD_KERNELS`), which rows do not say."""
+
 ALIGNED = "align_both"
 """log2 of the elements that the rows of both operands start at multiples of: rows that start within
 a sector make every load of a tile take one sector more."""
@@ -77,13 +83,12 @@ def build(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     loads = blocks * depth * (tile_rows + tile_columns) * stored / l2_bytes_per_us(device)
     weights_bytes = b * n * k * stored
     others = transfer_us(analysis.read_bytes + analysis.written_bytes - weights_bytes, device)
-    memory = (_weights_us(weights_bytes, rows, device) + others) * analysis.features[
-        "by_element_factor"
-    ]
+    slower, slower_moved = _misaligned(analysis, device)
+    memory = slower_moved * (_weights_us(weights_bytes, rows, device) + others)
     start = _START_CYCLES / device.boost_mhz
     power = analysis.flop / sustained_flop_per_us(device, rows.dtype, peak)
     quantise = analysis.features["quantise_us"]
-    compute = compute * analysis.features["misaligned_factor"]
+    compute = slower * compute
     busy = (compute**_CORNER + memory**_CORNER) ** (1.0 / _CORNER)
     base = start + busy
     limited = start + (busy**_CORNER + power**_CORNER) ** (1.0 / _CORNER)
@@ -116,6 +121,14 @@ def build(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     sizes = {f"log_{name}": log(each) for name, each in zip("bmnk", (b, m, n, k), strict=True)}
     lift = log(limited / base)
     return Columns(base, analysis.bound_us, quantise, analysis.flop, figures, lift, sizes)
+
+
+def _misaligned(analysis: Analysis, device: Device) -> tuple[Floats, Floats]:
+    """Factors of multiplying and of moving, where rows of operands start amid a vector."""
+    names = ("misaligned_factor", "by_element_factor")
+    tells = float(device.compute_capability or 0.0) >= _TELLS_FROM
+    multiplying, moving = (analysis.features[name] if tells else 1.0 for name in names)
+    return np.asarray(multiplying), np.asarray(moving)
 
 
 def _weights_us(weights_bytes: Floats, rows: Rows, device: Device) -> Floats:
