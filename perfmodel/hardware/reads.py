@@ -5,12 +5,12 @@ A result holds for every machine that agrees on the figures read, since nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, fields
-from functools import cache
-from typing import Any, cast
+from functools import cache, lru_cache
+from typing import Any, Protocol, Self, TypeVar, cast
 
-from perfmodel.hardware.parts import KINDS, Cluster, Part
+from perfmodel.hardware.parts import KINDS, Cluster, Device, Part
 from perfmodel.hardware.schema import fields_of
 from perfmodel.units import unit_of
 
@@ -65,6 +65,21 @@ class Read:
         }
 
 
+class OfDevice(Hashable, Protocol):
+    """What an answer is of: a device, and whatever else."""
+
+    @property
+    def device(self) -> Device:
+        """What of it is looked at is recorded."""
+        ...
+
+    def on(self, device: Device) -> Self:
+        """The same of another device."""
+        ...
+
+
+K = TypeVar("K", bound=OfDevice)
+T = TypeVar("T")
 _ASSUMED = (ASSUMED, "not stated")
 
 
@@ -92,6 +107,29 @@ def _reads(part: Part, kind: str, wanted: set[str]) -> Iterable[Read]:
             yield from _reads(value, name, wanted)
         elif value is not None and key(kind, name) in wanted and not entry.is_table:
             yield read_of(part, kind, name)
+
+
+def remembered(make: Callable[[K], T], maxsize: int) -> Callable[[K], T]:
+    """`make`, asked once for all keys whose devices are equal, recorded or not.
+
+    What it read of the device the first time is noted whenever its answer is used.
+    """
+
+    @lru_cache(maxsize=maxsize)
+    def known(key: K) -> tuple[T, frozenset[str]]:
+        log: set[str] = set()
+        device = cast("Device", _recorded(key.device, "device", log))
+        return make(key.on(device)), frozenset(log)
+
+    def asked(key: K) -> T:
+        logs = _logs(key.device)
+        plain = object.__getattribute__(key.device, _PLAIN) if logs else key.device
+        found, read = known(key.on(plain) if logs else key)
+        for log in logs:
+            log |= read
+        return found
+
+    return asked
 
 
 def recorded(machine: Cluster) -> tuple[Cluster, set[str]]:
@@ -123,6 +161,7 @@ def _recording(kind: str) -> type[Part]:
 
     body: dict[str, Any] = {
         _LOGS: (),
+        _PLAIN: None,
         "__module__": cls.__module__,
         "__getattribute__": read,
         "__eq__": same,
@@ -131,18 +170,27 @@ def _recording(kind: str) -> type[Part]:
     return type(cls.__name__, (cls,), body)
 
 
-_LOGS = "logs"
+_LOGS, _PLAIN = "logs", "plain"
 
 
 def _recorded(part: Part, kind: str, log: set[str]) -> Part:
     found = object.__new__(_recording(kind))
-    before = object.__getattribute__(part, _LOGS) if hasattr(type(part), _LOGS) else ()
+    before = _logs(part)
     for each in fields(part):
         value = object.__getattribute__(part, each.name)
         if isinstance(value, Part):
             value = _recorded(value, each.name, log)
         object.__setattr__(found, each.name, value)
     object.__setattr__(found, _LOGS, (*before, log))
+    object.__setattr__(found, _PLAIN, object.__getattribute__(part, _PLAIN) if before else part)
+    return found
+
+
+def _logs(part: Part) -> tuple[set[str], ...]:
+    """Those that note what is read of `part`; none of a part that is not recorded."""
+    found: tuple[set[str], ...] = ()
+    if hasattr(type(part), _LOGS):
+        found = object.__getattribute__(part, _LOGS)
     return found
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
-from perfmodel.hardware import cluster, kind_of
-from perfmodel.hardware.reads import Read, read_of, reads_of, recorded
+from perfmodel.hardware import Device, cluster, kind_of
+from perfmodel.hardware.reads import Read, read_of, reads_of, recorded, remembered
 
 
 def test_a_figure_is_noted_when_it_is_read() -> None:
@@ -55,3 +55,30 @@ def test_units_are_those_of_the_names() -> None:
     assert read_of(node.device, "device", "hbm_gb_per_s").unit == "GB/s"
     assert read_of(node, "node", "gpus").unit == "count"
     assert read_of(node.device, "device", "target").unit == ""
+
+
+@dataclass(frozen=True)
+class _Key:
+    device: Device
+    times: int
+
+    def on(self, device: Device) -> _Key:
+        return replace(self, device=device)
+
+
+def test_what_an_answer_read_is_noted_whenever_it_is_used_again() -> None:
+    asked = []
+
+    def make(key: _Key) -> float:
+        asked.append(key.times)
+        return key.times * key.device.l2_bytes
+
+    known = remembered(make, maxsize=4)
+    plain = cluster("dgx-h100")
+    for _ in range(2):
+        machine, log = recorded(plain)
+        assert known(_Key(machine.node.device, 3)) == 3 * plain.node.device.l2_bytes
+        assert log == {"device.l2_bytes"}
+    assert known(_Key(plain.node.device, 3)) == 3 * plain.node.device.l2_bytes
+    assert known(_Key(replace(plain.node.device, l2_bytes=1), 3)) == 3
+    assert asked == [3, 3], "once per device that differs"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from perfmodel.hardware import Device
+from perfmodel.hardware.reads import remembered
 from perfmodel.kernels.learned.builds import BUILDS
 from perfmodel.kernels.learned.part import Part
 from perfmodel.kernels.learned.stream_columns import BY_ROW
@@ -47,6 +48,10 @@ class Key:
     device: Device
     timing: str = KERNEL
 
+    def on(self, device: Device) -> Key:
+        """The same of another device."""
+        return replace(self, device=device)
+
     def __hash__(self) -> int:
         return hash((id(self.part.own), self.op, self.dtype, self.timing, self.device.name))
 
@@ -66,8 +71,7 @@ def log_us_of(part: Part, op: str, dtype: str, device: Device, elements: Floats)
     )
 
 
-@lru_cache(maxsize=512)
-def _curve(key: Key) -> Floats:
+def _curve_of(key: Key) -> Floats:
     count = len(_KNOTS)
     dims = {"rows": _KNOTS, "cols": np.ones(count)}
     rows = Rows((key.op,) * count, (key.dtype,) * count, ("fwd",) * count, (KERNEL,) * count, dims)
@@ -79,3 +83,6 @@ def _curve(key: Key) -> Floats:
     factors *= key.part.told(key.op, columns.base_us)
     log_us = np.log(np.maximum(columns.base_us * np.exp(factors), columns.bound_us))
     return np.asarray(np.maximum.accumulate(log_us))
+
+
+_curve = remembered(_curve_of, maxsize=512)

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
 from perfmodel.hardware import Device
+from perfmodel.hardware.reads import remembered
 from perfmodel.kernels.learned.curves import Key
 from perfmodel.kernels.learned.part import Mask, Part
 from perfmodel.ops.rows import Ints, Rows
@@ -104,7 +105,7 @@ def limits_us(
         own = np.flatnonzero((keys == key) & is_alone & inside(sizes, _axes(op, dtype)))
         if not len(own):
             continue
-        known = lattice_of(Key(part, op, dtype, device, timing), kernels)
+        known = _lattices(kernels)(Key(part, op, dtype, device, timing))
         low, high = known.limits(sizes[:, own])
         elements = _ALIGNED.get(dtype, _USUAL_ALIGNED)
         aligned = np.mod(dims["n"][own], elements) + np.mod(dims["k"][own], elements) == 0.0
@@ -112,9 +113,13 @@ def limits_us(
     return least, most
 
 
-@lru_cache(maxsize=1024)
-def lattice_of(key: Key, kernels: Kernels) -> Lattice:
-    """The lattice of one op and dtype on one device."""
+@lru_cache(maxsize=8)
+def _lattices(kernels: Kernels) -> Callable[[Key], Lattice]:
+    """The lattice of one op and dtype on one device, made once."""
+    return remembered(partial(_lattice, kernels), maxsize=1024)
+
+
+def _lattice(kernels: Kernels, key: Key) -> Lattice:
     axes = _axes(key.op, key.dtype)
     sizes = [2.0 ** each.ravel() for each in np.meshgrid(*axes, indexing="ij")]
     count = len(sizes[0])
