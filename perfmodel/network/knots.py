@@ -1,4 +1,4 @@
-"""Durations over size as continuous, monotone curves: computed at sizes an octave apart."""
+"""Durations over size, and over the rate of links, as continuous and monotone curves."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from perfmodel.ops.spec import Floats
 FIRST, LAST = 3, 40
 KNOTS = np.arange(FIRST, LAST + 1, dtype=np.float64)
 """log2 of bytes."""
+RATES_GB_PER_S = np.sort(np.outer((150.0, 225.0), 2.0 ** np.arange(-6, 5)).ravel())
+"""Of links: two an octave, among them those of NVLink 2 to 5."""
 Answer = Callable[[Calls], tuple[Floats, Floats]]
 """From calls to log(microseconds) and their standard deviation."""
 
@@ -39,6 +41,23 @@ def on_knots(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
         return np.asarray(low + (high - low) * along, np.float64)
 
     return between(log_us, part), between(spread, np.minimum(part, 1.0))
+
+
+def on_rates(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
+    """What `answer` says of `calls` at `RATES_GB_PER_S`: straight between them in both logarithms,
+    never rising with the rate; below the first and above the last, what holds there.
+    """
+    count = len(RATES_GB_PER_S)
+    each = take(calls, np.repeat(np.arange(len(calls)), count))
+    each = replace(each, link_gb_per_s=np.tile(RATES_GB_PER_S, len(calls)))
+    log_us, spread = (values.reshape(-1, count) for values in answer(each))
+    log_us = np.minimum.accumulate(log_us, axis=1)
+    rate = np.log(np.maximum(calls.link_gb_per_s, 1e-9))
+    place = np.interp(rate, np.log(RATES_GB_PER_S), np.arange(count, dtype=np.float64))
+    below = np.minimum(place.astype(np.int64), count - 2)
+    part, row = place - below, np.arange(len(calls))
+    low, high = log_us[row, below], log_us[row, below + 1]
+    return np.asarray(low + (high - low) * part, np.float64), spread[:, 0]
 
 
 def distinct(calls: Calls) -> tuple[Ints, Ints]:

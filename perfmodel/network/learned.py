@@ -15,7 +15,7 @@ from perfmodel.network.calls import Calls
 from perfmodel.network.constants import Constants
 from perfmodel.network.features import features_of
 from perfmodel.network.heuristic import SPECS, costs_of, explanations
-from perfmodel.network.knots import Answer, on_knots
+from perfmodel.network.knots import Answer, on_knots, on_rates
 from perfmodel.ops.spec import Floats
 
 Z90 = 1.645
@@ -49,8 +49,9 @@ class Learned:
         return np.log(costs.total_us) + factor, spread
 
     def estimate(self, calls: Calls) -> Estimate:
-        """Durations of `calls`; raises `ModelError` for an op without an algorithm."""
-        return estimate_on_knots(calls, self.log_us, self.name, SPECS)
+        """Durations of `calls`, no longer on faster links; raises `ModelError` for an op without an
+        algorithm."""
+        return estimate_on_knots(calls, lambda each: on_rates(each, self.log_us), self.name, SPECS)
 
     def explain(self, calls: Calls) -> list[Explanation]:
         """Why, per call: the heuristic's parts, and the factor that was learned."""

@@ -11,7 +11,7 @@ from perfmodel.prediction import predict_workload
 
 RATES_GB_PER_S = (50.0, 150.0, 300.0, 600.0, 1200.0)
 MOST_SLOWER = 1.01
-"""Trees of the collective model, and hidden exchanges that draw faster, cost no more than this."""
+"""Hidden exchanges draw faster from the memory of the kernels beside them: no more than this."""
 
 
 @pytest.mark.parametrize(("workload", "nodes"), [("dlrm-dcnv2", 1), ("criteo-terabyte", 2)])
