@@ -19,7 +19,8 @@ from perfmodel.ops.rows import Rows
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.workload import load_workload, op_graph
 
-MINE = load_workload("smartnic-rm")
+MINE = load_workload("smartnic-rm").with_(interaction__pad_to=16)
+"""Padded: tensor cores read rows of whole 16 bytes."""
 MACHINE = cluster("dgx-a100-80gb")
 
 
@@ -49,6 +50,12 @@ def test_int8_where_it_is_borne_and_faster() -> None:
     assert {choice.dtype for choice in found.tables} == {"int8"}
     assert "bottom[0]" in found.higher
     assert "top[0]" not in found.higher
+
+
+def test_rows_that_tensor_cores_read_slowly_gain_nothing() -> None:
+    wide = deployment_of(load_workload("smartnic-rm"), MACHINE, 16_384, train=False)
+    kept = LowPrecision().search(wide).layers[3]
+    assert (kept.name, kept.dtype, kept.held_by) == ("top[0]", "fp16", "no faster")
 
 
 def test_a_budget_of_its_own_keeps_a_layer_in_higher_precision() -> None:
