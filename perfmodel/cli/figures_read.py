@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,12 +18,20 @@ SOURCES = "sources: perfmodel hardware NAME, or --format json"
 
 
 def say_assumed(console: Console, name: str, figures: Iterable[Mapping[str, Any]]) -> None:
-    """Of `figures` (`Read.to_dict`) those that are assumed, with their values, or recalled."""
+    """Of `figures` (`Read.to_dict`) those that are assumed, with their values, or recalled; with
+    their parts where several have a figure of that name."""
     listed = list(figures)
+    count = Counter(each["figure"] for each in listed)
     parts = [
         f"{grounds}: {', '.join(named)}"
         for grounds in (ASSUMED, RECALLED)
-        if (named := [_named(each) for each in listed if each["grounds"] == grounds])
+        if (
+            named := [
+                _named(each, count[each["figure"]] > 1)
+                for each in listed
+                if each["grounds"] == grounds
+            ]
+        )
     ]
     if parts:
         console.print(Text(one_line(f"{name}: figures {'; '.join(parts)} ({SOURCES})")))
@@ -39,8 +48,9 @@ def show_figures(console: Console, figures: Sequence[Mapping[str, Any]]) -> None
     show(console, table)
 
 
-def _named(figure: Mapping[str, Any]) -> str:
-    return f"{figure['figure']} {_text(figure['value'])}"
+def _named(figure: Mapping[str, Any], is_one_of_several: bool) -> str:
+    part = f"{figure['part']} " if is_one_of_several else ""
+    return f"{part}{figure['figure']} {_text(figure['value'])}"
 
 
 def _text(value: Any) -> str:

@@ -1,0 +1,31 @@
+"""The line that names figures which are assumed or recalled."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from perfmodel.cli.figures_read import say_assumed
+from perfmodel.hardware.reads import Read
+
+
+def said(*figures: Read) -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=400)
+    say_assumed(console, "node", [each.to_dict() for each in figures])
+    return out.getvalue().strip()
+
+
+def test_parts_are_named_where_several_have_the_figure() -> None:
+    gpu = Read("h100-sxm", "device.hbm_bytes", 8, "bytes", "a data sheet, recalled")
+    cpu = Read("epyc-7742", "device.hbm_bytes", 9, "bytes", "assumed: eight modules")
+    cores = Read("epyc-7742", "device.sm_count", 64, "", "a data sheet, recalled")
+    assert said(gpu, cpu, cores).startswith(
+        "node: figures assumed: epyc-7742 device.hbm_bytes 9; "
+        "recalled: h100-sxm device.hbm_bytes 8, device.sm_count 64 (sources"
+    )
+
+
+def test_figures_with_a_source_are_not_listed() -> None:
+    assert said(Read("h100-sxm", "device.hbm_bytes", 8, "bytes", "a page")) == ""
