@@ -10,7 +10,7 @@ import numpy as np
 from perfmodel.fit.kernel_samples import Samples
 from perfmodel.fit.kernel_trees import GENERAL_TREES, answers, grown
 from perfmodel.kernels.learned.devices import COLUMNS
-from perfmodel.kernels.learned.plain import Plain, above_bound, kinds
+from perfmodel.kernels.learned.plain import Plain, above_bound, has_say, kinds
 from perfmodel.kernels.learned.store import packed
 from perfmodel.ops.spec import Floats
 
@@ -33,13 +33,21 @@ class Blend:
 
 
 def fitted_blend(
-    data: Samples, weight: Floats, general: LeftOut, name: str, *, seed: int, asks: bool
+    data: Samples,
+    weight: Floats,
+    general: LeftOut,
+    name: str,
+    build: str,
+    *,
+    seed: int,
+    asks: bool,
 ) -> Blend:
     """`general` are what the trees with physics say of devices left out.
 
     Without `asks` they told nothing from one device to another, nor will trees without physics.
     """
-    if not asks or len(general) < _FEWEST_DEVICES:
+    says = np.array([has_say(build, op) for op in data.ops], bool)
+    if not asks or len(general) < _FEWEST_DEVICES or not says.any():
         return Blend(None, general)
     names = data.sizes + kinds(data.figures) + COLUMNS
     matrix = np.hstack([data.size_matrix, _kinds_and_devices(data)])
@@ -53,7 +61,8 @@ def fitted_blend(
     plain = {}
     for device in general:
         own = data.devices == device
-        plain[device] = answers(trees(~own), matrix[own]) - above[own]
+        answer = answers(trees(~own), matrix[own]) - above[own]
+        plain[device] = np.where(says[own], answer, general[device])
     errors = {
         device: [_error(data, device, _blended(share, general, plain, device)) for share in _SHARES]
         for device in general

@@ -62,7 +62,7 @@ def fit_part(
         + shrink * (raw - centres[device])
         for device, raw in left_out.items()
     }
-    blend = fitted_blend(data, weight, general, name, seed=seed, asks=shrink > 0.0)
+    blend = fitted_blend(data, weight, general, name, build, seed=seed, asks=shrink > 0.0)
     predicted = {
         device: gains.of_others[data.devices == device] + each
         for device, each in blend.left_out.items()

@@ -10,7 +10,7 @@ from perfmodel.fit.kernel_blend import fitted_blend
 from perfmodel.fit.kernel_samples import Samples, samples
 from perfmodel.hardware import device
 from perfmodel.kernels.learned.columns import Columns
-from perfmodel.kernels.learned.plain import Plain, above_bound, kinds
+from perfmodel.kernels.learned.plain import Plain, above_bound, has_say, kinds
 
 DEVICES = ("t4", "v100-pcie-32gb", "a100-pcie-40gb", "h100-sxm")
 
@@ -37,7 +37,9 @@ def of_physics(data: Samples, off: float) -> dict[str, np.ndarray]:
 
 def test_trees_without_physics_are_not_asked_where_physics_is_right() -> None:
     data = made(by_k=0.0)
-    found = fitted_blend(data, data.weight, of_physics(data, 0.0), "matmul", seed=0, asks=True)
+    found = fitted_blend(
+        data, data.weight, of_physics(data, 0.0), "matmul_fp32", "matmul", seed=0, asks=True
+    )
     assert found.plain is None
     assert all(np.array_equal(found.left_out[n], data.target[data.devices == n]) for n in DEVICES)
 
@@ -45,7 +47,7 @@ def test_trees_without_physics_are_not_asked_where_physics_is_right() -> None:
 def test_trees_without_physics_help_where_physics_is_off() -> None:
     data = made(by_k=0.5)
     wrong = of_physics(data, 0.6)
-    found = fitted_blend(data, data.weight, wrong, "matmul", seed=0, asks=True)
+    found = fitted_blend(data, data.weight, wrong, "matmul_fp32", "matmul", seed=0, asks=True)
     assert found.plain is not None
     for name in DEVICES:
         target = data.target[data.devices == name]
@@ -55,9 +57,19 @@ def test_trees_without_physics_help_where_physics_is_off() -> None:
 def test_trees_are_not_asked_where_they_transfer_nothing() -> None:
     data = made(by_k=0.5)
     wrong = of_physics(data, 0.6)
-    found = fitted_blend(data, data.weight, wrong, "matmul", seed=0, asks=False)
+    found = fitted_blend(data, data.weight, wrong, "matmul_fp32", "matmul", seed=0, asks=False)
     assert found.plain is None
     assert found.left_out is wrong
+
+
+def test_elementwise_ops_are_a_matter_of_physics() -> None:
+    data = made(by_k=0.5)
+    wrong = of_physics(data, 0.6)
+    found = fitted_blend(data, data.weight, wrong, "vector_flat", "stream", seed=0, asks=True)
+    assert found.plain is None
+    assert not has_say("stream", "add")
+    assert has_say("stream", "softmax")
+    assert has_say("matmul", "bmm")
 
 
 class Always:
@@ -75,6 +87,7 @@ def test_a_blend_is_the_weighted_mean_of_logarithms() -> None:
     plain = Plain(Always(), (), share=0.25)
     found = plain.blended(np.log(np.array([4.0])), columns, {})
     assert found[0] == pytest.approx(0.75 * np.log(4.0) + 0.25 * np.log(3.0 / 2.0))
+    assert plain.blended(np.log(np.array([4.0])), columns, {}, 0.0)[0] == np.log(4.0)
     assert above_bound(columns.base_us, columns.bound_us)[0] == pytest.approx(np.log(2.0))
 
 

@@ -22,7 +22,7 @@ from perfmodel.kernels.learned.devices import (
 from perfmodel.kernels.learned.forest import Ensemble
 from perfmodel.kernels.learned.gains import NONE, Gains, places_of
 from perfmodel.kernels.learned.growth import Extension
-from perfmodel.kernels.learned.plain import Plain
+from perfmodel.kernels.learned.plain import Plain, has_say
 from perfmodel.ops.rows import Ints
 from perfmodel.ops.spec import Floats
 
@@ -131,7 +131,8 @@ class Part:
             shrunk = self.centre + self.shrink * (raw - self.centre)
             general = columns.lift + shrunk
             if self.plain is not None:
-                general = self.plain.blended(general, columns, description)
+                holds = self._within(groups, columns.work)
+                general = self.plain.blended(general, columns, description, holds)
             found += (1.0 - weight) * general
         if self.gains.slopes:
             places = places_of(near, self.devices) if weight > 0.0 else ()
@@ -152,6 +153,19 @@ class Part:
         least, most = self.spreads.get(op, self.spreads["*"]).domain
         log_work = np.log(np.maximum(work, 1.0))
         return np.asarray((log_work >= least) & (log_work <= most))
+
+    def _within(self, groups: Groups, work: Floats) -> Floats:
+        """How far trees without physics hold: 1 for rows with as much work as some that were
+        measured, 0 for four times more or less."""
+        found = np.zeros(len(work))
+        for op, index in groups:
+            if not has_say(self.build, op):
+                continue
+            least, most = self.spreads.get(op, self.spreads["*"]).domain
+            log_work = np.log(np.maximum(work[index], 1.0))
+            beyond = np.maximum(log_work - most, least - log_work)
+            found[index] = np.clip(1.0 - beyond / _FADES_OVER, 0.0, 1.0)
+        return found
 
     def ends(self, op: str, work: Floats, weight: float) -> tuple[Floats, Floats]:
         """Logarithms (low, high) of the interval around a prediction, per row of one op."""
