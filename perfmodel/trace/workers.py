@@ -2,11 +2,13 @@
 
 A worker is a fresh interpreter, started neither by forking (threads of the caller may hold locks)
 nor through the caller's own script (which need not expect to be imported again). Its answers come
-back as pickled structure and, beside it, the bytes of the columns, each copied once.
+back as pickled structure and, beside it, the bytes of the columns, each copied once. Of a pickle
+nothing is called but what a trace is made of.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import signal
@@ -28,6 +30,22 @@ GZIP_FACTOR = 10
 """Bytes of JSON per byte of a compressed trace, about."""
 _COMMAND = "from perfmodel.trace.workers import serve; serve()"
 _INT_BYTES = 8
+_MADE_OF = {
+    "builtins": ("MemoryError", "slice"),
+    "numpy": ("dtype", "ndarray"),
+    "numpy.core.numeric": ("_frombuffer",),
+    "numpy._core.numeric": ("_frombuffer",),
+    "pathlib": ("PosixPath", "WindowsPath"),
+    "pathlib._local": ("PosixPath", "WindowsPath"),
+    "perfmodel.errors": ("PerfmodelError", "TraceError", "UsageError"),
+    "perfmodel.trace.columns": ("DeviceProperties", "RankTrace", "Strings"),
+    "perfmodel.trace.decode": ("Found", "Options"),
+    "perfmodel.trace.et_table": (
+        *("Arguments", "Collectives", "ExecutionTrace", "ProcessGroup", "Tensors"),
+    ),
+    "perfmodel.trace.window": ("Window",),
+}
+"""By module, what questions and answers hold."""
 
 
 def usual_workers(files: Sequence[Path]) -> int:
@@ -144,7 +162,16 @@ def _send(file: Any, content: object) -> None:
 def _receive(file: Any) -> Any:
     """What `_send` sent. Raises `EOFError` where it ends early."""
     structure, *buffers = [_part(file) for _ in range(_number(file))]
-    return pickle.loads(structure, buffers=buffers)
+    return _Unpickler(io.BytesIO(structure), buffers=buffers).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    """Finds what `_MADE_OF` names and nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name not in _MADE_OF.get(module, ()):
+            raise pickle.UnpicklingError(f"{module}.{name} is no part of a trace")
+        return super().find_class(module, name)
 
 
 def _number(file: Any) -> int:
