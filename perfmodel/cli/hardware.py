@@ -119,6 +119,7 @@ def _checked(names: list[str]) -> list[Part]:
 def part_dict(part: Part) -> dict[str, Any]:
     """One part as `docs/schemas/hardware.json` describes it."""
     from perfmodel.hardware import figures, kind_of
+    from perfmodel.hardware.parts import parts_of, texts_of
 
     return {
         "name": part.name,
@@ -131,32 +132,6 @@ def part_dict(part: Part) -> dict[str, Any]:
             for figure in figures(part)
         ],
     }
-
-
-def parts_of(part: Part) -> dict[str, Part]:
-    """The parts that a part holds, by key."""
-    from perfmodel.hardware import Part as AnyPart
-
-    values = {key: getattr(part, key) for key in _keys(part)}
-    return {key: value for key, value in values.items() if isinstance(value, AnyPart)}
-
-
-def texts_of(part: Part) -> dict[str, str | list[str]]:
-    """What a part says in words, such as its driver's names, by key."""
-    values = {key: getattr(part, key) for key in _keys(part) if key != "name"}
-    found: dict[str, str | list[str]] = {}
-    for key, value in values.items():
-        if isinstance(value, str):
-            found[key] = value
-        elif isinstance(value, tuple):
-            found[key] = list(value)
-    return found
-
-
-def _keys(part: Part) -> list[str]:
-    from dataclasses import fields
-
-    return [field.name for field in fields(part)]
 
 
 def _csv(parts: list[Part]) -> str:

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from perfmodel.cli.hardware import parts_of, texts_of
 from perfmodel.cli.tables import NOTHING, add, new_table, say, show
 from perfmodel.hardware import KINDS, Figure, Part, figures, kind_of
+from perfmodel.hardware.parts import parts_of, texts_of
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "device": (

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
-FILE_WIDTH = 100
-"""Columns of a table that goes to no terminal."""
 
 
 class Result(Protocol):

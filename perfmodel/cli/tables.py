@@ -11,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from perfmodel.cli.failures import one_line
-from perfmodel.cli.output import FILE_WIDTH
 from perfmodel.units import US_PER_MS
 
+FILE_WIDTH = 100
+"""Columns of a table that goes to no terminal."""
 NOTHING = "-"
 _INDENT = 2
 

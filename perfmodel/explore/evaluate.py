@@ -8,11 +8,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from perfmodel.economics import Activity, Prices, running
+from perfmodel.economics import Activity, running
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.machines import HARDWARE, Machines, Remembered, is_axis, possible
 from perfmodel.explore.objectives import OBJECTIVES, STEP, figures
 from perfmodel.explore.points import Points
+from perfmodel.explore.prices import prices_of
 from perfmodel.explore.spec import TRACE, TRACES, WORKLOAD, Spec
 from perfmodel.explore.steps import TraceSteps
 from perfmodel.hardware.reads import Read, reads_of, recorded
@@ -33,16 +34,6 @@ class Evaluate(Protocol):
     def reads(self, point: Points) -> tuple[Read, ...]:
         """The figures of hardware that one point's figures follow from."""
         ...
-
-
-def prices_of(spec: Spec) -> Prices:
-    """What the sweep says of money."""
-    try:
-        return Prices(**spec.prices)
-    except TypeError as error:
-        known = ", ".join(each.name for each in fields(Prices))
-        word = str(error).rpartition(" ")[2]
-        raise UsageError(f"{spec.where}: prices: unknown key {word}; expected {known}") from None
 
 
 class TraceFigures:

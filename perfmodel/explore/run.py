@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.explore.content import content_of
 from perfmodel.explore.evaluate import Evaluate, evaluation_of
-from perfmodel.explore.points import Points
 from perfmodel.explore.result import Sweep
 from perfmodel.explore.spec import Spec
-from perfmodel.explore.store import ERROR, POINT, Store, identity, packed
+from perfmodel.explore.store import POINT, Store
 from perfmodel.hardware.reads import Read
 
 Done = Callable[[int], None]
@@ -61,65 +57,3 @@ def _reads(found: Sweep, evaluate: Evaluate) -> tuple[Read, ...]:
         return ()
     number = int(found.frame[POINT].iloc[best])
     return evaluate.reads(found.spec.space.points(number, number + 1))
-
-
-def content_of(spec: Spec, part: int, evaluate: Evaluate) -> bytes:
-    """The Parquet content of one part."""
-    begin, end = spec.bounds(part)
-    points = spec.space.points(begin, end)
-    return packed(spec, points, begin, columns_of(evaluate, points))
-
-
-def content_elsewhere(spec: Spec, told: str, part: int) -> bytes:
-    """`content_of` in another process, perhaps on another host: the same files must lie there."""
-    return content_of(spec, part, _evaluation(spec, told).evaluate)
-
-
-def columns_of(evaluate: Evaluate, points: Points) -> dict[str, Any]:
-    """Figures of points, and why a point has none: its figures are NaN."""
-    found: dict[str, Any] = {name: np.full(len(points), np.nan) for name in evaluate.columns}
-    errors = np.full(len(points), "", object)
-    for places, values in _evaluated(evaluate, points, np.arange(len(points))):
-        if isinstance(values, str):
-            errors[places] = values
-            continue
-        for name, each in values.items():
-            found[name][places] = each
-    return found | {ERROR: errors}
-
-
-def _evaluated(
-    evaluate: Evaluate, points: Points, places: np.ndarray
-) -> Iterator[tuple[np.ndarray, dict[str, Any] | str]]:
-    """Figures of points; of those that cannot be, halved until they stand alone, why."""
-    try:
-        yield places, evaluate(points.take(places))
-    except PerfmodelError as error:
-        if len(places) == 1:
-            yield places, str(error)
-            return
-        half = len(places) // 2
-        for some in (places[:half], places[half:]):
-            yield from _evaluated(evaluate, points, some)
-
-
-class _Held:
-    """The evaluation of a sweep, made once per process."""
-
-    def __init__(self, spec: Spec, told: str) -> None:
-        if identity(spec) != told:
-            raise UsageError(
-                f"{spec.where}: the input, or the version of perfmodel, is not the same on every "
-                "worker"
-            )
-        self.evaluate = evaluation_of(spec)
-
-
-_held: dict[str, _Held] = {}
-
-
-def _evaluation(spec: Spec, told: str) -> _Held:
-    if told not in _held:
-        _held.clear()
-        _held[told] = _Held(spec, told)
-    return _held[told]

@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.explore.content import content_of
+from perfmodel.explore.evaluate import Evaluate, evaluation_of
 from perfmodel.explore.spec import Spec
 from perfmodel.explore.store import identity
 
@@ -38,7 +40,6 @@ def spread(
         raise UsageError(
             "--workers and --scheduler need Dask: pip install 'perfmodel[dask]'"
         ) from None
-    from perfmodel.explore.run import content_elsewhere
 
     distributed: Any = dask
 
@@ -93,3 +94,24 @@ def _client(distributed: Any, stack: ExitStack, workers: int, scheduler: str | N
     except (OSError, ValueError, TypeError) as error:
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UsageError(f"--scheduler {scheduler}: no scheduler answers: {text}") from None
+
+
+def content_elsewhere(spec: Spec, told: str, part: int) -> bytes:
+    """`content_of` in another process, perhaps on another host: the same files must lie there."""
+    return content_of(spec, part, _evaluation(spec, told))
+
+
+_held: dict[str, Evaluate] = {}
+
+
+def _evaluation(spec: Spec, told: str) -> Evaluate:
+    """The evaluation of the sweep that is `told` of, made once per process."""
+    if told not in _held:
+        if identity(spec) != told:
+            raise UsageError(
+                f"{spec.where}: the input, or the version of perfmodel, is not the same on every "
+                "worker"
+            )
+        _held.clear()
+        _held[told] = evaluation_of(spec)
+    return _held[told]

@@ -14,6 +14,7 @@ from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.machines import HARDWARE, Machines, is_axis
 from perfmodel.explore.objectives import figures
 from perfmodel.explore.points import Points
+from perfmodel.explore.prices import prices_of
 from perfmodel.explore.spec import Spec
 from perfmodel.hardware.reads import Read, reads_of, recorded
 from perfmodel.plan import ESTIMATORS, plan_deployment
@@ -36,8 +37,6 @@ class WorkloadFigures:
 
     def __init__(self, spec: Spec) -> None:
         """Raises `PerfmodelError` for axes that name nothing."""
-        from perfmodel.explore.evaluate import prices_of
-
         self.spec, self.columns = spec, spec.objectives
         values = spec.space.values
         own = {axis: each for axis, each in values.items() if is_axis(axis)}

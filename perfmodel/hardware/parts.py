@@ -6,7 +6,7 @@ Rates of links are one direction; GB is 10**9 bytes; `sources` says where each f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Literal
 
@@ -274,3 +274,23 @@ def kind_of(part: Part | type[Part]) -> str:
     """`device`, `host`, … for a part or its type."""
     cls = part if isinstance(part, type) else type(part)
     return next(kind for kind, each in KINDS.items() if issubclass(cls, each))
+
+
+def parts_of(part: Part) -> dict[str, Part]:
+    """The parts that a part holds, by key."""
+    return {key: value for key, value in _values(part).items() if isinstance(value, Part)}
+
+
+def texts_of(part: Part) -> dict[str, str | list[str]]:
+    """What a part says in words, such as its driver's names, by key, but for its name."""
+    found: dict[str, str | list[str]] = {}
+    for key, value in _values(part).items():
+        if isinstance(value, str) and key != "name":
+            found[key] = value
+        elif isinstance(value, tuple):
+            found[key] = list(value)
+    return found
+
+
+def _values(part: Part) -> dict[str, object]:
+    return {each.name: getattr(part, each.name) for each in fields(part)}
