@@ -101,6 +101,16 @@ def test_admission_and_ways_hold_for_other_shapes_than_zipf(policy: Policy) -> N
         assert told.hit_frac[0] == pytest.approx(made.hit_frac, abs=TOLERANCE)
 
 
+@pytest.mark.parametrize("window_frac", [0.2, 0.6, 0.95])
+def test_a_wider_window_before_admission(window_frac: float) -> None:
+    popularity = zipf(ROWS, 0.9)
+    policy = WTinyLfu(window_frac=window_frac)
+    stream, table = stream_and_table(popularity, policy, 1)
+    made = replay(stream, 600, policy, warm_up=len(stream) - LOOKUPS // 2)
+    told = steady_use([table], Cache(600, policy))
+    assert told.hit_frac[0] == pytest.approx(made.hit_frac, abs=0.015)
+
+
 @pytest.mark.parametrize("policy", [Lru(), SetAssociativeLru(8)], ids=repr)
 @pytest.mark.parametrize("lookups", [300, 3_000, 30_000])
 def test_a_first_batch_against_a_cold_replay(policy: Policy, lookups: int) -> None:
