@@ -180,3 +180,23 @@ def test_lookups_called_over_and_over_find_their_rows_in_the_cache() -> None:
     )
     assert short < again == 1
     assert long == long_again
+
+
+@pytest.mark.parametrize(
+    ("dtype", "stored", "compiled"),
+    [
+        ("int8", (80, 256, 272), (33.1, 58.1, 102.4)),
+        ("int4", (80, 144), (44.1, 84.3)),
+    ],
+)
+def test_quantised_rows_take_the_instructions_of_their_passes(
+    dtype: str, stored: tuple[int, ...], compiled: tuple[float, ...]
+) -> None:
+    """A warp's, per row, as compiled for sm_80; four warps issue at a time."""
+    device = hardware.device("a100-sxm-80gb")
+    lookups, issued_per_us = 2.0**22, 108 * 4 * 1410
+    dims = {"tables": 4, "batch": 16_384, "lookups": lookups, "hash_size": 5e6, "dim": 64}
+    rows = Rows.of([{"op": "tbe", "dtype": dtype, "row_bytes": size, **dims} for size in stored])
+    taken = [why.terms["dequantise_us"] for why in model_of(rows).explain(rows, device)]
+    least = [lookups * each / issued_per_us for each in compiled]
+    assert taken == pytest.approx([each / 0.7 for each in least], rel=0.05)

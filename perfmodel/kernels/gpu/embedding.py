@@ -88,7 +88,7 @@ def _lookup_terms(group: Group, use: RowUse, device: Device) -> dict[str, Floats
         "memory": rows_memory_us(use.missed * use.row_bytes + others, LOOKUP_FRAC, device),
         "cache": summed * rows_cache_us(looked_up + others, device),
         "latency": summed * np.maximum(longest, use.lookups / in_flight) * each_us / ahead,
-        "dequantise": unpack_us(group.item_bytes, use.lookups * group.dims["dim"], device),
+        "dequantise": unpack_us(group.item_bytes, use.lookups, use.row_bytes, device),
         "start": np.where(early, EARLY_START_US, START_US),
     }
 

@@ -23,6 +23,9 @@ _L2_BYTES_PER_CLOCK_PER_SM = 24.0
 """What the L2 delivers to one multiprocessor: 64 in the design (32 before Ampere), of which
 kernels reach about 40 %. Source: Lin et al. 2022, V100 2289 GB/s and A100 2270 to 3700 GB/s."""
 _SPECIAL_PER_SM_PER_CLOCK = 16.0
+_ISSUED_PER_SM_PER_CLOCK = {"cuda": 128.0, "rocm": 64.0}
+"""Lanes: an instruction for each of four warps of 32 (NVIDIA since Volta), one for a wave of 64 in
+four clocks on each of four units (CDNA). Source: the makers' descriptions, recalled."""
 
 
 def matrix_flop_per_us(device: Device, dtypes: Sequence[str]) -> Floats:
@@ -47,6 +50,11 @@ def vector_flop_per_us(device: Device) -> float:
 def special_per_us(device: Device) -> float:
     """Exponentials, roots and divisions per microsecond."""
     return device.sm_count * _SPECIAL_PER_SM_PER_CLOCK * device.boost_mhz
+
+
+def issued_per_us(device: Device) -> float:
+    """Instructions of a lane that are issued per microsecond, whatever they do."""
+    return device.sm_count * _ISSUED_PER_SM_PER_CLOCK[device.target] * device.boost_mhz
 
 
 def hbm_bytes_per_us(device: Device) -> float:

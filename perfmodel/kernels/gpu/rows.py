@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfmodel.hardware import Device
-from perfmodel.kernels.gpu.machine import hbm_bytes_per_us, l2_bytes_per_us
+from perfmodel.kernels.gpu.machine import hbm_bytes_per_us, issued_per_us, l2_bytes_per_us
 from perfmodel.ops.spec import Floats
 
 START_US, EARLY_START_US = 4.5, 2.0
@@ -25,9 +25,15 @@ million rows of 286 bytes that lie in the L2."""
 
 NARROW_BYTES = 2.0
 """Elements of fewer bytes are quantised."""
-_UNPACK_BYTE, _UNPACK_NIBBLE, _UNPACK_FRAC = 1.5, 2.0, 0.7
-"""Instructions of a lane per element to unpack it and to apply scale and offset; share of the peak
-rate that they reach. assumed: bit operations and packed fp16 multiply-adds on pairs."""
+_PASS_BYTES, _PASS_LANES = 128.0, 32.0
+"""Stored bytes that a warp adds up at a time, a word a lane; rows take 1, 2, 4, 8, … such passes.
+Source: pytorch/FBGEMM, codegen/inference/embedding_forward_quantized_split_nbit_*: read."""
+_ROW_INSTRUCTIONS, _BYTE_INSTRUCTIONS, _NIBBLE_INSTRUCTIONS = 8.0, 24.0, 38.0
+"""Of a warp, per row and per pass of int8 and int4: asking for the row, masks, halves, scale and
+offset, sums in fp32. Source: a sketch of those kernels as nvcc 13.0 compiles it for sm_80 and
+sm_90: 33, 58 and 102 per row of 1, 2 and 4 passes of int8, 44 and 84 of 1 and 2 of int4."""
+_ISSUED_FRAC = 0.7
+"""Share of the slots in which warps find an instruction to issue. assumed"""
 
 
 @dataclass(frozen=True)
@@ -49,13 +55,12 @@ def rows_memory_us(moved_bytes: Floats, reached_frac: float, device: Device) -> 
     return moved_bytes / (reached_frac * hbm_bytes_per_us(device))
 
 
-def unpack_us(item_bytes: Floats, elements: Floats, device: Device) -> Floats:
-    """Time in which the vector units turn so many stored elements of one byte or less into fp32."""
-    each = np.where(
-        item_bytes < 1.0, _UNPACK_NIBBLE, np.where(item_bytes < NARROW_BYTES, _UNPACK_BYTE, 0.0)
-    )
-    lanes_per_us = device.fp32_tflop_per_s * 1e6 / 2
-    return np.asarray(each * elements / (_UNPACK_FRAC * lanes_per_us))
+def unpack_us(item_bytes: Floats, lookups: Floats, row_bytes: Floats, device: Device) -> Floats:
+    """Time to issue what turns so many rows of elements of one byte or less into fp32 sums."""
+    of_pass = np.where(item_bytes < 1.0, _NIBBLE_INSTRUCTIONS, _BYTE_INSTRUCTIONS)
+    passes = np.exp2(np.ceil(np.log2(np.maximum(row_bytes / _PASS_BYTES, 1.0))))
+    each = np.where(item_bytes < NARROW_BYTES, _ROW_INSTRUCTIONS + of_pass * passes, 0.0)
+    return np.asarray(lookups * each * _PASS_LANES / (_ISSUED_FRAC * issued_per_us(device)))
 
 
 def rows_cache_us(moved_bytes: Floats, device: Device) -> Floats:
