@@ -27,6 +27,14 @@ LOOKUP_PAIRS = (
     (256, "fp16", "int4"),
 )
 """Dim, and the types that are compared: all whose stored rows have at least 128 bytes."""
+LOOKUP_ASSUMED = (
+    "outputs of fp16, FBGEMM's default, set after the figures were seen",
+    "instructions that unpack rows: counted in a sketch of FBGEMM's kernels, compiled for the "
+    "device, after the figures had been seen; with fewer, assumed ones (1.5 and 2 per element) "
+    "five of the six held, int4 rows of 256 elements came out 6.0 and 3.0 times as fast",
+    "warps issue in 0.7 of the slots: assumed; in all of them int4 rows of 256 elements would be "
+    "3.9 and 2.0 times as fast, so no share reaches the ratio of bytes",
+)
 
 MIX_WORKLOAD = "neo-a"
 INT4_EVERY = 5

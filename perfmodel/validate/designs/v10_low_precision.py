@@ -24,6 +24,7 @@ from perfmodel.validate.designs.low_precision_box import (
     GENERAL_PURPOSE,
     INT4_EVERY,
     LOOKUP,
+    LOOKUP_ASSUMED,
     LOOKUP_DEVICE,
     LOOKUP_PAIRS,
     MIX_WORKLOAD,
@@ -73,12 +74,8 @@ def smaller(lab: Lab) -> Iterator[Figure]:
             sizes[wide] / sizes[narrow],
             float(taken[0] / taken[1]),
             15.0,
-            "derived from row bytes; memory-bound: no published measurement",
-            (
-                f"uniform lookups on {LOOKUP_DEVICE}: {LOOKUP}",
-                "instructions to unpack an element",
-                "outputs of fp16, FBGEMM's default, set after the figures were seen",
-            ),
+            "derived from row bytes as if only memory bound them; no measurement is published",
+            (f"uniform lookups on {LOOKUP_DEVICE}: {LOOKUP}", *LOOKUP_ASSUMED),
         )
     yield Figure(
         "V17-model-size",
