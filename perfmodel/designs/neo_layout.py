@@ -2,12 +2,14 @@
 
 A table is replicated where its gradients are fewer bytes than its rows' exchange would be; in rows
 where one rank's memory, or a node's, is too small for it; in columns where it is more work than a
-rank's share; else whole. Shards then go, the largest first, where there is least work and room.
+rank's share; else whole. Shards then go, the largest first, where there is least work and room;
+what finds no room there goes in rows to a node, or to all.
 Source: the four dimensions and their reasons, Mudigere et al., Neo (ISCA 2022), in own words.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -49,19 +51,23 @@ def balanced(deployment: Deployment, cache_frac: float) -> Placement:
         _kind(deployment, table, float(full[number]), float(work[number]) / mean)
         for number, table in enumerate(deployment.workload.tables)
     ]
-    busy, filled = np.zeros(deployment.ranks), np.zeros(deployment.ranks)
+    rooms = np.array([[room], [(node.host_memory_bytes or np.inf) / node.gpus]])
+    busy, filled = np.zeros(deployment.ranks), np.zeros((2, deployment.ranks))
     placed: list[TablePlacement | None] = [None] * len(kinds)
     split = {"row_wise": 0, "data_parallel": 0, "table_row_wise": 1}
     order = sorted(
         range(len(kinds)), key=lambda n: (split.get(kinds[n][0], 2), -work[n] / kinds[n][1])
     )
     for number in order:
-        sharding, parts = kinds[number]
-        spread = 1 if sharding == "data_parallel" else parts
-        each, size = float(work[number]) / spread, float(held[number]) / spread
-        ranks = _ranks(deployment, sharding, parts, busy, filled + size > room)
-        busy[ranks] += 0.0 if sharding == "data_parallel" else each
-        filled[ranks] += size
+        whole = np.array([[held[number]], [sizes[number] if hosted[number] else 0.0]])
+        for sharding, parts in _wider(deployment, *kinds[number]):
+            shard = whole if sharding == "data_parallel" else whole / parts
+            is_full = np.max(filled + shard - rooms, axis=0) > 0
+            ranks = _ranks(deployment, sharding, parts, busy, is_full)
+            if not is_full[ranks].any():
+                break
+        busy[ranks] += 0.0 if sharding == "data_parallel" else float(work[number]) / parts
+        filled[:, ranks] += shard
         about = deployment.placement.tables[number]
         placed[number] = replace(
             about,
@@ -130,6 +136,18 @@ def _kind(deployment: Deployment, table: Table, full: float, share: float) -> tu
             break
         parts *= 2
     return ("column_wise", parts) if parts > 1 else ("table_wise", 1)
+
+
+def _wider(
+    deployment: Deployment, sharding: Sharding, parts: int
+) -> Iterator[tuple[Sharding, int]]:
+    """This sharding, then those among more ranks, each the less full."""
+    yield sharding, parts
+    linked = deployment.machine.linked_gpus
+    if sharding in ("table_wise", "column_wise") and 1 < linked < deployment.ranks:
+        yield "table_row_wise", linked
+    if sharding not in ("data_parallel", "row_wise") and deployment.ranks > 1:
+        yield "row_wise", deployment.ranks
 
 
 def _is_replicated(deployment: Deployment, table: Table) -> bool:

@@ -53,6 +53,23 @@ def test_what_device_memory_cannot_hold_goes_to_hosts_behind_a_cache() -> None:
     require_tiers(tier_use(found.workload, found.placement, found.machine))
 
 
+def test_what_no_node_has_room_for_goes_in_rows_to_all() -> None:
+    """Five tables of 546 GB, of which a node's 1.5 TB hold two."""
+    found = Neo().apply(deployment(*(replace(HUGE, rows=2_100_000_000),) * 5))
+    kinds = sorted(placed.sharding for placed in found.placement.tables)
+    assert kinds == ["row_wise"] + ["table_row_wise"] * 4
+    assert {placed.tier for placed in found.placement.tables} == {"host"}
+    require_tiers(tier_use(found.workload, found.placement, found.machine))
+
+
+def test_whole_tables_that_find_no_rank_with_room_are_split() -> None:
+    """Of forty tables of 13.2 GB, 16 ranks' memory holds two each."""
+    found = Neo().apply(deployment(*(Table(100_000_000, 64, 20.0),) * 40))
+    kinds = {placed.sharding for placed in found.placement.tables}
+    assert {"table_wise", "table_row_wise"} <= kinds
+    require_tiers(tier_use(found.workload, found.placement, found.machine))
+
+
 def test_sixteen_bits_on_the_wire_are_faster() -> None:
     """Half as wide an exchange makes model A 1.1 to 1.6 times as fast."""
     start = deployment_of(load_workload("neo-a"), cluster(load("zionex-16")))
