@@ -60,7 +60,10 @@ def halved(machine: Cluster) -> Cluster:
     return replace(machine, node=replace(machine.node, device=slower, storage=drive))
 
 
-HOST_BOUND = ("V13-hotline", "V13-fae-hybrid", "V13-fae-over-hybrid", "V13-hotline-over-fae")
+HOST_BOUND = tuple(
+    f"V13-{name}"
+    for name in ("hotline", "fae-hybrid", "fae-repository", "fae-over-hybrid", "hotline-over-fae")
+)
 """Steps that are bound by launches, by PyTorch's operators on the CPU, and by copies from pageable
 memory, which a bus of half the rate is still fast enough for."""
 
