@@ -39,4 +39,4 @@ def points(lab: Lab) -> Iterator[Figure]:
             predicted = float(read_latency_us(drive, depth, BLOCK_BYTES))
         title = f"{point.drive}, {depth} in flight"
         figure = Figure(f"V11-{name}", title, unit, target, predicted, TOLERANCE_PCT, source)
-        yield replace(figure, assumed=DRIVE_ASSUMED)
+        yield replace(figure, assumed=DRIVE_ASSUMED[source])
