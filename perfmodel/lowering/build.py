@@ -9,7 +9,7 @@ import numpy as np
 
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.ops import NO_OP, Op
-from perfmodel.lowering.arguments import OWN_STREAM, STREAM
+from perfmodel.lowering.arguments import DEVICE, OWN_STREAM, STREAM, WAITS_FOR
 from perfmodel.lowering.draft import Built, Draft
 from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.piece import Piece
@@ -52,6 +52,7 @@ COPY_STREAM, DISTRIBUTION_STREAM = "copy", "input"
 DISTRIBUTE, FETCH = "distribute", "fetch"
 """Values of `OWN_STREAM` where a pipeline has a stream for kernels too, and where it brings rows
 that a later step looks up."""
+_GPU = "gpu0/"
 _ISSUING = "gpu0/compute"
 """The stream that a collective is issued on where its thread launched no kernel yet."""
 
@@ -110,6 +111,8 @@ class _Walk:
         launching = [p for p in own if self.lowered.pieces[p].kind != "host"]
         if not launching:
             self._host(OP_WITHOUT_LAUNCH, op.name, thread)
+            if op.attributes.get(WAITS_FOR) == DEVICE:
+                self._synchronise(thread)
             return
         self._host(T2, op.name, thread)
         for number, (piece, times) in enumerate(self._calls(launching, bool(captured))):
@@ -138,6 +141,17 @@ class _Walk:
         self.draft.edge(self.host, node, EdgeKind.PROGRAM if same else EdgeKind.HAND_OVER)
         self.host, self.thread = node, thread
         return node
+
+    def _synchronise(self, thread: str) -> None:
+        """The host waits for the last operation of each of the device's streams."""
+        wait = self.draft.add(
+            NodeKind.SYNC, Cause.BLOCKING_CALL, Scope.NONE, thread, "wait for the device"
+        )
+        self.draft.edge(self.host, wait, EdgeKind.PROGRAM)
+        for stream, operation in self.last.items():
+            if stream.startswith(_GPU):
+                self.draft.edge(operation, wait, EdgeKind.HOST_SYNC)
+        self.host = wait
 
     def _launch(self, piece: int, times: int, thread: str) -> None:
         found = self.lowered.pieces[piece]
@@ -177,7 +191,7 @@ class _Walk:
         owner = int(self.lowered.owner[piece])
         op = self.lowered.graph.ops[owner]
         stream = op.attributes.get(STREAM) or _stream(found, op)
-        stream = stream if found.kind == "offload" else f"gpu0/{stream}"
+        stream = stream if found.kind == "offload" else f"{_GPU}{stream}"
         node = self.draft.add(
             kind, cause, scope, stream, found.op, self.duration_us[piece] / times, piece
         )

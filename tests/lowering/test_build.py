@@ -53,6 +53,19 @@ def test_a_blocking_copy_holds_the_host() -> None:
     assert step_us(scalar, VIEW, kernel_us=100) == pytest.approx([copied + 3 + 7])
 
 
+def test_a_device_that_is_waited_for_stands_still_until_the_host_has_launched_again() -> None:
+    """All of its streams are waited for, those that a pipeline copies on as well."""
+    there = Tensor((8, 32), device="cpu")
+    ahead = Op("aten::copy_", (X, there, True), attributes={"pipeline": "prefetch"})
+    sync = Op("torch::cuda::synchronize", attributes={"waits_for": "device"})
+    found = schedule(built(RELU, ahead, ahead, sync, RELU, kernel_us=100).graph)
+    kernels = [at for at, name in enumerate(found.graph.labels) if name == "relu"]
+    copied = (1 + 2 + 4 + 3) + 1 + 2 + 4 + LAG_US[EdgeKind.LAUNCH_COPY] + 100
+    copied += LAG_US[EdgeKind.STREAM_COPY] + 100
+    again = LAG_US[EdgeKind.HOST_SYNC] + (1 + 2 + 4 + LAUNCH)
+    assert found.start_us[kernels].tolist() == pytest.approx([1 + 2 + 4 + LAUNCH, copied + again])
+
+
 def test_a_copy_waits_for_the_kernels_before_it_unless_a_pipeline_sends_it() -> None:
     """Source: PyTorch copies on the current stream; its documentation of CUDA semantics."""
     there, here = Tensor((8, 32), device="cpu"), Tensor((8, 32), device="cuda:0")

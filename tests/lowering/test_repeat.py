@@ -62,6 +62,28 @@ def test_a_loss_read_back_holds_the_host_in_every_step() -> None:
     assert schedule(graph).step_us[0] == pytest.approx(found)
 
 
+def test_a_flag_read_amid_a_step_and_a_wait_before_the_next_each_stop_the_device() -> None:
+    """As a gradient scaler reads whether to take the optimizer's step: nothing runs from the end of
+    the copy until the host, which waited, has launched; and again behind the wait."""
+    sync = Op("torch::cuda::synchronize", attributes={"waits_for": "device"})
+    launched = 1 + 2 + 4 + LAG_US[EdgeKind.LAUNCH]
+    read = LAG_US[EdgeKind.STREAM_COPY] + 100 + LAG_US[EdgeKind.BLOCKING_COPY] + 3
+    waited = LAG_US[EdgeKind.HOST_SYNC]
+    found = period_us(RELU, RELU, READ, RELU, RELU, sync, kernel_us=100)
+    first = launched + 100 + STREAM + 100 + read
+    assert found == pytest.approx(first + launched + 100 + STREAM + 100 + waited)
+    unread = period_us(RELU, RELU, RELU, RELU, kernel_us=100)
+    assert unread == pytest.approx(4 * (100 + STREAM))
+
+
+def test_a_host_that_launches_longer_than_kernels_run_is_seen_whole_behind_a_read() -> None:
+    """Behind the read each of many short kernels waits for its launch."""
+    short = [RELU] * 5
+    found = period_us(RELU, READ, *short, kernel_us=0.5)
+    read = 1 + 2 + 4 + LAG_US[EdgeKind.LAUNCH_COPY] + 0.5 + LAG_US[EdgeKind.BLOCKING_COPY] + 3
+    assert found == pytest.approx(OP_US + read + len(short) * OP_US)
+
+
 def test_copies_ahead_overlap_with_the_step_before() -> None:
     piped = step(ahead(COPY, "prefetch"), RELU, kernel_us=100)
     assert steady_state(piped).period_us == pytest.approx(100 + STREAM)

@@ -84,6 +84,7 @@ OTHERS = (
     "profiler::_record_function_enter",
     "profiler::_record_function_enter_new",
     "profiler::_record_function_exit",
+    "torch::cuda::synchronize",
     "record_param_comms_end",
 )
 
