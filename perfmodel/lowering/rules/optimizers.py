@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.graph.ops import Op, Tensor, tensors_in
-from perfmodel.lowering.arguments import size
+from perfmodel.lowering.arguments import size, tensor
 from perfmodel.lowering.names import entries
 from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
+from perfmodel.lowering.rules.elementwise import pointwise
 
 TENSORS_PER_LAUNCH = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}
 """By how many lists one launch goes over.
@@ -107,3 +108,9 @@ def unscale(op: Op) -> Sequence[Piece]:
         return ()
     item = _lists(op)[0][0].dtype
     return (Piece("foreach", dims, item, launches=multi_tensor_launches(sizes, 1)),)
+
+
+@LOWERINGS.register(*entries("_amp_update_scale_"))
+def update_scale(op: Op) -> Sequence[Piece]:
+    """One thread."""
+    return pointwise([], [tensor(op, 0)], flop=0.0)

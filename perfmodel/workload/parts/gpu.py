@@ -6,8 +6,16 @@ from perfmodel.graph.ops import Tensor
 from perfmodel.workload.eager.creation import to_device
 from perfmodel.workload.eager.recorder import Recorder, Shape
 
+DEVICE_WIDE = {"waits_for": "device"}
+"""Attribute of an op at whose end the host has waited for all that the device was given."""
+
 
 def sent(r: Recorder, shape: Shape, dtype: str, *, pinned: bool) -> Tensor:
     """A host tensor of the batch, sent to the device; from pageable memory the host waits."""
     host = r.tensor(shape, dtype, place="cpu")
     return to_device(r, host, r.place, non_blocking=pinned)
+
+
+def synchronised(r: Recorder) -> None:
+    """`torch.cuda.synchronize()`."""
+    r.leaf("torch::cuda::synchronize", (), about=DEVICE_WIDE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perfmodel.workload.autograd.tape import Gradients, Node, rule
+from perfmodel.workload.eager.creation import copy, zero
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.views import narrow, reshape, select, squeeze, t, transpose, unsqueeze
 
@@ -36,6 +37,18 @@ def _unsqueeze(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
 def _squeeze(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     (gradient,) = gradients
     return [gradient and unsqueeze(r, gradient, node.saved[0] % len(node.inputs[0].shape))]
+
+
+@rule("aten::select", "SelectBackward0")
+def _select(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    """Zeros, and the gradient in its place among them."""
+    (gradient,) = gradients
+    assert gradient is not None
+    dim, index = node.saved
+    out = r.tensor(node.inputs[0].shape, gradient.dtype)
+    zero(r, out)
+    copy(r, select(r, out, dim, index), gradient)
+    return [out]
 
 
 @rule("aten::cat", "CatBackward0")
