@@ -39,6 +39,28 @@ def test_operands_that_do_not_lie_alike_take_longer() -> None:
     assert strided - START_US == pytest.approx(STRIDED * (plain - START_US))
 
 
+def test_additions_to_one_line_come_one_after_another() -> None:
+    """60,000 single elements to 50 take 1,875 warps, each of which adds to both of their lines;
+    rows that fill lines take one turn each, and how often the most popular comes can be told."""
+    scalars = {"op": "scatter_add", "rows": 60_000, "cols": 1, "hash_size": 50}
+    wide = {"op": "index_add", "rows": 65_536, "cols": 128, "hash_size": 4}
+    a100 = device("a100-sxm-80gb")
+    even, flat, popular, large = (
+        float(durations_of(Rows.of([row]), a100).duration_us[0])
+        for row in (
+            scalars,
+            wide,
+            wide | {"most_repeated": 60_000},
+            wide | {"hash_size": 1 << 20},
+        )
+    )
+    begin = START_US + 3.0
+    assert even == pytest.approx(begin + 1875 * 0.0064)
+    assert flat == pytest.approx(begin + 16_384 * 0.0064)
+    assert popular == pytest.approx(begin + 60_000 * 0.0064)
+    assert large < flat
+
+
 def test_the_interval_moves_along() -> None:
     found = durations_of(Rows.of([ADD]), H100)
     assert found.low_us[0] < found.duration_us[0] < found.high_us[0]

@@ -189,6 +189,18 @@ def test_a_sparse_gradient_adds_the_rows_that_it_holds() -> None:
     assert [piece.dims["rows"] for piece in found] == [24, 48]
 
 
+def test_rows_that_are_added_tell_how_often_the_most_popular_one_comes() -> None:
+    """Drawn in proportion to 1 / x from 1 to 4, the first of three rows gets ln 2 / ln 4; of one in
+    four rows, 200 lookups bring 50."""
+    about = {"hash_size": "3,4", "batch": "64,100", "pooling": "1,2", "alpha": "1,0"}
+    attributes = {f"table_{key}": text for key, text in about.items()}
+    table, rows = T((7, 16)), T((264, 16))
+    op = Op("aten::index_add_", (table, 0, T((264,), "int64"), rows, 1), attributes=attributes)
+    assert pieces(op)[0].dims["most_repeated"] == pytest.approx(50.0)
+    steep = replace(op, attributes={**attributes, "table_batch": "128,100"})
+    assert pieces(steep)[0].dims["most_repeated"] == pytest.approx(64.0)
+
+
 def test_a_scalar_read_by_the_host_blocks() -> None:
     assert pieces(Op("aten::_local_scalar_dense", (T(()),)))[0].blocks
     assert pieces(Op("aten::_local_scalar_dense", (T((), device="cpu"),))) == []

@@ -25,8 +25,11 @@ _ACCUMULATE_US, _WARPS_PER_SM = 2.2, 64.0
 """A warp that adds one row of at most `_ROW_PER_WARP` elements, after the row before it. Source:
 Lin et al. 2022, two sizes on V100 (PyTorch of 2021)."""
 _ROW_PER_WARP = 128.0
-_ATOMIC_US = 0.01
-"""One more addition to the same address. Source: A100 DLRM trace, 60,000 additions to 50."""
+_ATOMIC_LINE_US = 0.0064
+"""A warp's additions to a line of the L2, behind those of other warps to the same line. Source:
+A100 DLRM trace, 60,000 single elements added to 50, by 1,875 warps to two lines in 12 us; rows of
+many elements, and other devices, were measured nowhere."""
+_LANES, _LINE_BYTES = 32.0, 128.0
 _SOFTMAX_WARP_COLS = 1024.0
 """Longest row that one warp keeps. Source: PyTorch, aten/src/ATen/native/cuda/SoftMax.cu."""
 _SOFTMAX_STEP_US = 1.65
@@ -55,11 +58,15 @@ def accumulate_waits_us(group: Group, device: Device) -> Floats:
 
 
 def atomic_waits_us(group: Group, device: Device) -> Floats:
-    """Rows that are added to the same row of a small table, one after another."""
+    """Warps that add to the line of a table which most add to, one after another: one per row that
+    fills lines, or all that add to the short rows of one line."""
     dims = group.dims
-    return np.where(dims["hash_size"] > 0, _ATOMIC_US * dims["rows"], 0.0) / np.maximum(
-        dims["hash_size"], 1.0
-    )
+    known = dims["hash_size"] > 0
+    mean = np.where(known, dims["rows"] / np.maximum(dims["hash_size"], 1.0), 0.0)
+    most = np.where(dims["most_repeated"] > 0, dims["most_repeated"], mean)
+    rows_per_line = np.maximum(_LINE_BYTES / (group.item_bytes * dims["cols"]), 1.0)
+    warps = dims["rows"] * dims["cols"] / _LANES
+    return _ATOMIC_LINE_US * np.minimum(most * rows_per_line, warps)
 
 
 def softmax_waits_us(group: Group, device: Device) -> Floats:

@@ -18,7 +18,7 @@ from perfmodel.lowering.arguments import (
 )
 from perfmodel.lowering.names import entries, with_inplace
 from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
-from perfmodel.lowering.rules.movement import gathered
+from perfmodel.lowering.rules.movement import added
 
 NAMED = {
     "add": "add",
@@ -214,7 +214,7 @@ def _rows_added(op: Op) -> Sequence[Piece]:
     if "lookups" not in op.attributes:
         raise Untold
     rows, table = round(float(op.attributes["lookups"])), tensor(op, 0)
-    return gathered("index_add", table, rows, size(table.shape) // max(length(table, 0), 1))
+    return added(op, rows, size(table.shape) // max(length(table, 0), 1))
 
 
 @LOWERINGS.register(*entries(*NAMED))

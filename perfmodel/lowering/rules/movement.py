@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
 
+import numpy as np
+
+from perfmodel.graph.lookups import PREFIX
 from perfmodel.graph.ops import Op, Tensor, tensors_in
+from perfmodel.locality.skew import zipf_classes
 from perfmodel.lowering.arguments import (
     argument,
     integer,
@@ -25,6 +31,10 @@ CAT_TENSORS_PER_LAUNCH = 128
 
 Source: aten/src/ATen/native/cuda/Shape.cu (CAT_ARRAY_BATCH_SIZE).
 """
+
+
+ZIPF = tuple(f"{PREFIX}{name}" for name in ("hash_size", "batch", "pooling", "alpha"))
+"""Attributes of an op that say which rows of its tables it adds to."""
 
 
 def concatenated(tensors: Sequence[Tensor], dim: int | None) -> Sequence[Piece]:
@@ -89,6 +99,25 @@ def gathered(name: str, table: Tensor, rows: int, cols: int) -> Sequence[Piece]:
     )
 
 
+def added(op: Op, rows: int, cols: int) -> Sequence[Piece]:
+    """`rows` rows of `cols` elements added to the table that is the first argument of `op`."""
+    found = gathered("index_add", tensor(op, 0), rows, cols)
+    if not all(key in op.attributes for key in ZIPF):
+        return found
+    most = most_repeated(*(op.attributes[key] for key in ZIPF))
+    return [replace(piece, dims={**piece.dims, "most_repeated": most}) for piece in found]
+
+
+@lru_cache(maxsize=1 << 12)
+def most_repeated(hash_size: str, batch: str, pooling: str, alpha: str) -> float:
+    """How often the row comes that is expected most often, by lists with commas of tables."""
+    rows, bags, mean, exponent = (
+        np.array(text.split(","), np.float64) for text in (hash_size, batch, pooling, alpha)
+    )
+    counts, share = zipf_classes(rows, exponent, smooth=True)
+    return float((bags * mean * share[:, 0] / counts[:, 0]).max())
+
+
 @LOWERINGS.register(*entries("index_select"))
 def index_select(op: Op) -> Sequence[Piece]:
     """`index_select(table, dim, index)`; the index may have any shape."""
@@ -105,7 +134,8 @@ def index_add(op: Op) -> Sequence[Piece]:
     table, index = tensors(op, 2)
     source = op.tensors[2] if len(op.tensors) > 2 else index
     rows = size(index.shape)
-    return gathered(name, table, rows, max(size(source.shape) // max(rows, 1), 1))
+    cols = max(size(source.shape) // max(rows, 1), 1)
+    return added(op, rows, cols) if name == "index_add" else gathered(name, table, rows, cols)
 
 
 @LOWERINGS.register(*entries("gather", "take", "take_along_dim", "masked_select_backward"))

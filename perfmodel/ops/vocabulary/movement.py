@@ -56,10 +56,18 @@ for _name in ("index_select", "gather", "embedding"):
             directions=("fwd", "bwd") if _name == "embedding" else ("fwd",),
         )
     )
-# Adds into a table: the rows to add, and the rows they are added to, read and written.
-for _name in ("index_add", "scatter_add", "index_put_accumulate"):
+# Adds into a table: the rows to add, and the rows they are added to, read and written. Where that
+# is by atomics, `most_repeated` is how often the row comes that comes most often (0: as the mean).
+_ADDED = {"index_add": {"most_repeated": 0.0}, "scatter_add": {"most_repeated": 0.0}}
+for _name in (*_ADDED, "index_put_accumulate"):
     OPS.register(_name)(
-        streaming(rows_cols, ROWS_COLS, reads=2.0, read_index_bytes=_indices, defaults=TABLE)
+        streaming(
+            rows_cols,
+            ROWS_COLS,
+            reads=2.0,
+            read_index_bytes=_indices,
+            defaults={**TABLE, **_ADDED.get(_name, {})},
+        )
     )
 for _name in ("index_put", "scatter"):
     OPS.register(_name)(
