@@ -66,7 +66,8 @@ def atomic_waits_us(group: Group, device: Device) -> Floats:
     most = np.where(dims["most_repeated"] > 0, dims["most_repeated"], mean)
     rows_per_line = np.maximum(_LINE_BYTES / (group.item_bytes * dims["cols"]), 1.0)
     warps = dims["rows"] * dims["cols"] / _LANES
-    return _ATOMIC_LINE_US * np.minimum(most * rows_per_line, warps)
+    turns: Floats = np.minimum(most * rows_per_line, warps)
+    return _ATOMIC_LINE_US * turns
 
 
 def softmax_waits_us(group: Group, device: Device) -> Floats:
