@@ -11,6 +11,7 @@ from perfmodel.hardware import Cluster, Device, Node
 from perfmodel.network.algorithms import MOST_RING_RANKS
 from perfmodel.network.calls import Calls, calls_of
 from perfmodel.network.fabric import fabric_of
+from perfmodel.network.heuristic import costs_of
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import Floats
 
@@ -70,6 +71,9 @@ class Taken:
     """Device memory's bandwidth as far as it can be reached, while bytes move."""
     delay_us: Floats
     """By which a kernel that reads is longer beside the transfer."""
+    wire_frac: Floats
+    """Of the transfer's time alone, what its bytes take on links or adapters, as far as these can
+    be reached: the rest waits for hops, messages and the filling of buffers."""
 
 
 def taken(calls: Calls, duration_us: Floats, device: Device) -> Taken:
@@ -86,11 +90,13 @@ def taken(calls: Calls, duration_us: Floats, device: Device) -> Taken:
     sent = calls.size_bytes * (calls.ranks - 1) / calls.ranks * turns
     gb_per_s = sent / np.maximum(duration_us, 1e-9) / 1e3
     reached = device.stream_gb_per_s
+    costs = costs_of(calls)
     return Taken(
         sm_frac=np.minimum(sm_frac, 1.0),
         held_frac=np.minimum(sm_frac / late, 1.0),
         hbm_frac=np.minimum(gb_per_s * passes / reached, 1.0),
         delay_us=np.minimum(gb_per_s, calls.link_gb_per_s) * DELAY_US_PER_GB_PER_S,
+        wire_frac=np.maximum(costs.link_us, costs.net_us) / costs.total_us,
     )
 
 

@@ -82,12 +82,13 @@ def load_of(found: Scheduled, machine: Cluster) -> Load:
     own = np.flatnonzero(families == COLLECTIVE)
     taken = taken_by(rows.take(own), machine, duration_us[own])
     of_collectives = []
-    for values in (taken.sm_frac, taken.held_frac, taken.hbm_frac, taken.delay_us):
+    shares = (taken.sm_frac, taken.held_frac, taken.hbm_frac, taken.delay_us, taken.wire_frac)
+    for values in shares:
         column = np.zeros(len(rows))
         column[own] = values
         of_collectives.append(column)
     piece = found.built.piece
-    columns = (sm, hbm, *of_collectives, reads)
+    columns = (sm, hbm, *of_collectives[:-1], reads, of_collectives[-1])
     return Load(*(np.where(piece == NONE, 0.0, column[piece]) for column in columns))
 
 

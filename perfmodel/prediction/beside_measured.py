@@ -131,6 +131,7 @@ def _of_transfers(
         "sm_taken_frac": np.where(meets, sm, held),
         "sm_held_frac": held,
         "hbm_taken_frac": np.where(meets, found.hbm_frac, 0.0),
+        "wire_used_frac": np.ones(len(nodes)),
     }
 
 

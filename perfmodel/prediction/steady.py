@@ -60,6 +60,7 @@ def bound_by(steady: SteadyState) -> dict[str, float]:
     offloads = {steady.graph.resources[row].rpartition("/")[2] for row in beside}
     for resource, taken_us in steady.by_resource().items():
         stream = resource.rpartition("/")[2]
-        name = stream.replace("_", " ") if stream in offloads else NAMES.get(stream, HOST)
+        kind = stream.partition(" ")[0]
+        name = stream.replace("_", " ") if stream in offloads else NAMES.get(kind, HOST)
         found[name] = found.get(name, 0.0) + taken_us
     return dict(sorted(found.items(), key=lambda item: -item[1]))

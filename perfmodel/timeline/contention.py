@@ -2,7 +2,8 @@
 
 Collectives hold multiprocessors and move bytes through device memory; kernels beside them work
 with what is left. Where kernels saturate the memory, a collective gets no more of it than its
-share of multiprocessors. Collectives of one rank beside one another share its wires.
+share of multiprocessors. Collectives of one rank beside one another share its wires, where
+together they ask for more than these carry.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class Load:
     """How much longer a kernel that reads waits for its data beside the transfer."""
     reads: Floats
     """1 for a kernel that waits for data from memory."""
+    wire_used_frac: Floats
+    """Of a collective's time alone, what its bytes take on links or adapters."""
 
     def tiled(self, copies: int) -> Load:
         """The load of a graph that is repeated `copies` times."""
@@ -61,8 +64,8 @@ class _Stretches:
     sm_frac: Floats
     hbm_frac: Floats
     delay_us: Floats
-    transfers: Floats
-    """How many transfer at once."""
+    wire_frac: Floats
+    """Of the wires, asked for by all that transfer."""
 
 
 def settled(
@@ -110,7 +113,7 @@ def lost_us(timeline: Timeline, load: Load) -> Floats:
             stalled = stretches.delay_us[at] * load.reads[rows] / duration[rows]
             found[rows] += overlap * (_lost_frac(slower) + np.minimum(stalled, 1.0))
             rows, overlap = _overlap_us(timeline, own, stretches, at)
-            found[rows] += overlap * _lost_frac(stretches.transfers[at])
+            found[rows] += overlap * _lost_frac(stretches.wire_frac[at])
         for each in own.tolist():
             rows, overlap = _beside_us(timeline, beside, each)
             left = np.maximum(load.sm_taken_frac[each], 1 - load.hbm_used_frac[rows])
@@ -134,7 +137,7 @@ def _stretches(timeline: Timeline, load: Load, transfers: Ints) -> _Stretches:
     sms = np.concatenate([load.sm_taken_frac[transfers], load.sm_held_frac[transfers[met]]])
     hbm = np.concatenate([load.hbm_taken_frac[transfers], np.zeros(len(met))])
     delay = np.concatenate([load.delay_us[transfers], np.zeros(len(met))])
-    count = np.concatenate([np.ones(len(transfers)), np.zeros(len(met))])
+    wire = np.concatenate([load.wire_used_frac[transfers], np.zeros(len(met))])
     edges = np.unique(np.concatenate([begin, stop]))
 
     def held(values: Floats) -> Floats:
@@ -145,7 +148,7 @@ def _stretches(timeline: Timeline, load: Load, transfers: Ints) -> _Stretches:
 
     sm, memory = held(sms).clip(0, MOST_LOST_FRAC), held(hbm).clip(0)
     busy = np.flatnonzero((sm > 1e-9) | (memory > 1e-9))
-    columns = (edges[:-1], edges[1:], sm, memory, held(delay), np.rint(held(count)))
+    columns = (edges[:-1], edges[1:], sm, memory, held(delay), held(wire))
     return _Stretches(*(column[busy] for column in columns))
 
 

@@ -107,10 +107,22 @@ def test_a_short_kernel_that_reads_waits_for_its_data() -> None:
 def test_two_collectives_share_the_wires() -> None:
     """Each at half its rate until the shorter has gone: 200 us for 100 of its work."""
     graph = _beside(kernel_us=1, collective_us=300, second_us=100)
-    timeline, taken = _settled(graph, _load(sm_taken_frac=(0, 0.1, 0.1)))
+    load = _load(sm_taken_frac=(0, 0.1, 0.1), wire_used_frac=(0, 1, 1))
+    timeline, taken = _settled(graph, load)
     assert taken[2] == pytest.approx(200, rel=0.02)
     assert taken[COLLECTIVE] == pytest.approx(400, rel=0.02)
     assert timeline.step_us[0] == pytest.approx(taken[COLLECTIVE])
+
+
+def test_two_that_mostly_wait_for_hops_find_room_on_the_wires() -> None:
+    """0.5 and 0.4 of the wires are less than there are; 0.75 and 0.75 are 1.5 times as many."""
+    graph = _beside(kernel_us=1, collective_us=100, second_us=100)
+    few, many = (
+        _settled(graph, _load(sm_taken_frac=(0, 0.1, 0.1), wire_used_frac=wires))[1]
+        for wires in ((0.0, 0.5, 0.4), (0.0, 0.75, 0.75))
+    )
+    assert few[1:3].tolist() == [100, 100]
+    assert many[1:3] == pytest.approx([150, 150], rel=0.01)
 
 
 def test_while_a_rank_waits_blocks_are_held_and_no_bytes_move() -> None:
