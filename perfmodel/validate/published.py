@@ -20,6 +20,11 @@ from perfmodel.frames import MAX_TABLE_BYTES
 from perfmodel.hardware import Cluster, device, from_driver_name, node, node_of
 
 WORKLOAD = {"dlrm": "dlrm-mlperf", "dlrm_dcnv2": "dlrm-dcnv2"}
+EARLIER: dict[tuple[str, str], dict[str, object]] = {
+    ("dlrm", "v1.0"): {"implementation__indices_ahead": False}
+}
+"""Benchmark and round whose software was another one, to the settings that stand for it; such runs
+are a group of their own."""
 RATE = {"dlrm": "samples_per_s_logged", "dlrm_dcnv2": "samples_per_s_train_est"}
 """The logged rate contains the evaluations, as the workload's step does."""
 SIZES = {"DLRM small": "nvidia-dlrm-small", "DLRM large": "nvidia-dlrm-large"}
@@ -112,10 +117,12 @@ def read_mlperf(path: Path) -> tuple[list[Published], list[LeftOut]]:
             left.append(LeftOut(name, reason or str(machine)))
             continue
         batch = int(_number(row, "global_batch", where))
-        key = (row["benchmark"], machine.node.device.name, machine.nodes, machine.node.gpus, batch)
+        settings = EARLIER.get((row["benchmark"], row["round"]), {})
+        group = f"{row['benchmark']} {row['round']}" if settings else row["benchmark"]
+        key = (group, machine.node.device.name, machine.nodes, machine.node.gpus, batch)
         old = found.get(key)
         if old is None:
-            old = Published(row["benchmark"], WORKLOAD[row["benchmark"]], machine, batch)
+            old = Published(group, WORKLOAD[row["benchmark"]], machine, batch, settings)
         found[key] = replace(
             old,
             rates=(*old.rates, _number(row, RATE[row["benchmark"]], where)),

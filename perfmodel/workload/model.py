@@ -60,6 +60,9 @@ class Implementation:
     `sharding` is explained at `shards.plan`; tables of at most `data_parallel_max_bytes` are
     replicated. `ddp_bucket_bytes`: dense gradients that DDP sums at once. `cuda_graphs`: the step
     is launched as one graph; `prefetch`: the next batch is brought and distributed beside the step.
+    `indices_ahead` (of `hybrid` sharding): which rows are whose is computed ahead of the step, and
+    its all-reduce runs beside the exchange of rows (HugeCTR since MLPerf v1.1); else one after the
+    other.
     `unmodelled_sample_bytes` of device memory are read, and written, per sample of a training step
     beyond what is modelled: fitted, its source names the rows that it saw.
     """
@@ -91,6 +94,7 @@ class Implementation:
     ddp_bucket_bytes: int = 25 << 20
     cuda_graphs: bool = False
     prefetch: bool = False
+    indices_ahead: bool = True
     unmodelled_sample_bytes: int = 0
     stands_for: str = ""
 

@@ -88,6 +88,16 @@ def test_one_hot_rates_contain_evaluations(tmp_path: Path) -> None:
     assert (found.rates, found.workload) == ((13e6,), "dlrm-mlperf")
 
 
+def test_a_round_of_other_software_is_a_group_of_its_own(tmp_path: Path) -> None:
+    """Before v1.1 HugeCTR computed a batch's indices within the step."""
+    one_hot = {"benchmark": "dlrm", "round": "v1.1"}
+    early = one_hot | {"round": "v1.0", "ttt_min_median": "4.1"}
+    later, first = read_mlperf(mlperf(tmp_path, one_hot, early))[0]
+    assert [each.group for each in (later, first)] == ["dlrm", "dlrm v1.0"]
+    assert (later.settings, first.settings) == ({}, {"implementation__indices_ahead": False})
+    assert PublishedError(first, 1e6).is_held_out
+
+
 def test_examples_carry_their_precision(tmp_path: Path) -> None:
     served = {"phase": "infer (offline)"}
     path = table(tmp_path / "e.csv", EXAMPLE_COLUMNS, EXAMPLE, EXAMPLE | served)
@@ -126,6 +136,10 @@ def test_reference_rows_keep_their_order(reference: Path) -> None:
     path = reference / "dlrm/mlperf_dlrm.csv"
     done = CliRunner().invoke(app, ["evaluate", "published", "--mlperf", str(path), "-f", "json"])
     answer = json.loads(done.stdout)
-    assert {each["group"]: each["n"] for each in answer["summary"]} == {"dlrm": 5, "dlrm_dcnv2": 6}
+    assert {each["group"]: each["n"] for each in answer["summary"]} == {
+        "dlrm v1.0": 4,
+        "dlrm": 4,
+        "dlrm_dcnv2": 6,
+    }
     assert all(each["rank_correlation"] > 0.9 for each in answer["summary"])
     assert not any("cannot" in row["reason"] for row in answer["left_out"])

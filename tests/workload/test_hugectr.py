@@ -48,6 +48,46 @@ def test_frequent_and_other_vectors_are_all() -> None:
     assert found.other_unique_rows <= found.other_vectors * run.global_batch
 
 
+def test_of_one_node_no_row_is_in_the_all_reduce() -> None:
+    """Owners of frequent rows fetch their sums; between nodes the sums join the dense gradients."""
+    workload = load_workload("dlrm-mlperf")
+    one, two = (op_graph(workload, 8192, ranks=16, linked=linked) for linked in (16, 8))
+    (alone,), (joined,) = (collectives(graph, "all_reduce") for graph in (one, two))
+    frequent = split_of(
+        Run(workload, 512, 16, 0, "cuda", True, plan(workload, 16), 8)
+    ).frequent_rows
+    more = int(joined["in_elements"]) - int(alone["in_elements"])
+    assert more == frequent * workload.dim
+    assert [len(collectives(graph, "all_to_all")) for graph in (one, two)] == [4, 2]
+
+
+def test_rows_are_frequent_from_the_threshold_of_its_source_on() -> None:
+    """A rank names the rarest of them twice in 3 % of its batches: p^2 batch^2 / 2."""
+    workload = load_workload("dlrm-mlperf")
+    found = split_of(Run(workload, 6912, 8, 0, "cuda", True, plan(workload, 8), 8))
+    least = (2 * 0.03) ** 0.5 / 6912
+    assert found.frequent_rows == pytest.approx(
+        sum(rows_above(each, least) for each in workload.tables), rel=1e-3
+    )
+    assert found.frequent_unique_rows < found.frequent_rows
+
+
+def test_evaluations_bring_no_frequent_rows() -> None:
+    graph = op_graph(load_workload("dlrm-mlperf"), 8192, ranks=8, train=False)
+    assert len(collectives(graph, "all_to_all")) == 1
+
+
+def test_indices_within_the_step_make_it_longer() -> None:
+    machine = cluster(load("dgx-a100-80gb"), 2)
+    workload = load_workload("dlrm-mlperf")
+    ahead, within = (
+        predict_workload(workload.with_(implementation__indices_ahead=is_ahead), hardware=[machine])
+        for is_ahead in (True, False)
+    )
+    assert within.results[0].step_us > 1.1 * ahead.results[0].step_us
+    assert "host" not in ahead.results[0].bound_by
+
+
 def test_between_nodes_an_exchange_takes_one_rank_of_each() -> None:
     graph = op_graph(load_workload("dlrm-dcnv2"), 2048, ranks=16, linked=8)
     exchanges = collectives(graph, "all_to_all")

@@ -30,7 +30,7 @@ from perfmodel.workload.parts.fused_layers import (
     fused_mlp,
 )
 from perfmodel.workload.parts.gpu import sent
-from perfmodel.workload.parts.hybrid import Hybrid
+from perfmodel.workload.parts.hybrid import hybrid
 from perfmodel.workload.parts.jagged import PREFETCHED
 from perfmodel.workload.parts.mlp import COMPUTE
 from perfmodel.workload.run import IMPLEMENTATIONS, Run
@@ -47,7 +47,7 @@ def hugectr(r: Recorder, run: Run) -> None:
     r.is_bare = True
     dtype = COMPUTE[software.precision]
     layers = dense_layers(r, run.workload, dtype)
-    kind = Hybrid if software.sharding == "hybrid" and run.ranks > 1 else Collection
+    kind = hybrid if software.sharding == "hybrid" and run.ranks > 1 else Collection
     embeddings: Embeddings = kind(r, run, software.exchange_precision)
     with r.during(INPUT), r.with_attributes(PREFETCHED if software.prefetch else {}):
         dense, labels = _input(r, run)
@@ -116,9 +116,11 @@ def _learn(
         if run.ranks > 1:
             count = _elements(gradients) + (0 if sums is None else sums.elements)
             reduced = r.tensor((count,), gradients[0].dtype)
-            all_reduce(r, reduced, run.ranks, in_network=run.groups > 1)
+            group = embeddings.reduce_group
+            all_reduce(r, reduced, run.ranks, in_network=run.groups > 1, group=group)
+            sums = None if sums is None else r.view(reduced, sums.shape, sums.strides)
     with r.during(OPTIMIZER):
-        embeddings.learn(r)
+        embeddings.learn(r, sums)
         if run.ranks > 1:
             gradients = [r.view(reduced, x.shape, x.strides) for x in gradients]
         masters = [r.tensor(weight.shape) for weight in weights]

@@ -13,13 +13,15 @@ from perfmodel.graph.ops import Tensor
 from perfmodel.workload.eager.batched import Batched, look_up, update
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.parts.embeddings import stream
-from perfmodel.workload.parts.exchange import among_linked, even_all_to_all
+from perfmodel.workload.parts.exchange import GROUP, among_linked, even_all_to_all
 from perfmodel.workload.parts.fused import fused_embeddings, tables_of, total_lookups
 from perfmodel.workload.run import Run
 
 
 class Collection:
     """See `embeddings.Embeddings`."""
+
+    reduce_group = GROUP
 
     def __init__(self, r: Recorder, run: Run, dtype: str) -> None:
         self.run, self.dtype = run, dtype
@@ -79,14 +81,14 @@ class Collection:
         stream(r, "local_reduce", (self._others(r, self.gradient), self.own_keys[0]), self.sums)
         return self.sums
 
-    def learn(self, r: Recorder) -> None:
+    def learn(self, r: Recorder, reduced: Tensor | None) -> None:
         about = self.tables.attributes
         sums = r.tensor((round(float(about["unique_rows"])), self.run.workload.dim))
         update(r, self.tables, *self.keys, self.returned)
         stream(r, "row_gradients", (sums,), sums)
-        if self.replicas is not None:
-            weights = r.tensor(self.sums.shape)
-            stream(r, "update_replicas", (self.sums, weights), weights)
+        if reduced is not None:
+            weights = r.tensor(reduced.shape)
+            stream(r, "update_replicas", (reduced, weights), weights)
 
     def _received(self, r: Recorder) -> Tensor:
         """Partial sums for the own samples, of all parts of tables."""

@@ -11,6 +11,9 @@ from perfmodel.workload.eager.recorder import Recorder
 class Embeddings(Protocol):
     """One rank's embeddings in a step, in the order in which these are called."""
 
+    reduce_group: str
+    """The process group of the all-reduce: one of its own where it runs beside the exchange."""
+
     def look_up(self, r: Recorder) -> None:
         """Read the rank's rows and start on their exchange."""
 
@@ -26,8 +29,8 @@ class Embeddings(Protocol):
     def replicated_gradient(self, r: Recorder) -> Tensor | None:
         """Sums of the own samples' gradients of replicated rows, which all ranks add up."""
 
-    def learn(self, r: Recorder) -> None:
-        """Update the rows."""
+    def learn(self, r: Recorder, reduced: Tensor | None) -> None:
+        """Update the rows; `reduced` is what all ranks added up of replicated ones."""
 
 
 def stream(r: Recorder, name: str, inputs: tuple[Tensor, ...], *outputs: Tensor) -> None:
