@@ -180,6 +180,9 @@ class Nic(Part):
     """What it speaks to others: `roce` is RDMA over Ethernet, `tcp` Ethernet without RDMA."""
     latency_us: float | None = None
     messages_per_us: float | None = None
+    exchange_frac: float | None = None
+    """Share of its rate that an all-to-all among several nodes was measured to reach on the fabric
+    it hangs on; None: what is usual for its network."""
     cores: int | None = None
     """Processors on the adapter itself (a DPU's Arm cores)."""
     memory_bytes: int | None = None

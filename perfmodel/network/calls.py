@@ -41,6 +41,8 @@ class Calls:
     """What the ranks of one domain together may send, one direction."""
     rank_nic_gb_per_s: Floats
     """What one rank alone may send."""
+    exchange_frac: Floats
+    """Share of the adapters' rate that an all-to-all was measured to reach; 0: as is usual."""
     in_network: Bools
     """Whether the network's switches may add up."""
 
@@ -137,6 +139,7 @@ def calls_of(rows: Rows, fabric: Fabric) -> Calls:
         network=np.full(n, fabric.network or ""),
         nic_gb_per_s=np.maximum(node_nic * nodes / domains, 1e-9),
         rank_nic_gb_per_s=np.maximum(one, 1e-9),
+        exchange_frac=np.full(n, fabric.exchange_frac or 0.0),
         in_network=(in_network > 0) & (fabric.network == INFINIBAND),
     )
 

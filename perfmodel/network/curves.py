@@ -103,6 +103,7 @@ def calls_of_wires(wires: list[Wires], size_bytes: Floats) -> Calls:
         network=texts("network"),
         nic_gb_per_s=nic,
         rank_nic_gb_per_s=nic * nodes / ranks,
+        exchange_frac=np.zeros(len(ranks)),
         in_network=np.zeros(len(ranks), bool),
     )
 

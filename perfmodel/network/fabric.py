@@ -32,6 +32,8 @@ class Fabric:
     node_nic_gb_per_s: float
     """All adapters of one node together, one direction."""
     nics: int
+    exchange_frac: float | None = None
+    """Share of the adapters' rate that an all-to-all was measured to reach; None: as is usual."""
     link_peers: int | None = None
     """Of a mesh, ranks that one is wired to; None: all others of the domain."""
 
@@ -52,5 +54,6 @@ def fabric_of(machine: Node | Cluster) -> Fabric:
         network=node.nic.network if node.nic else None,
         node_nic_gb_per_s=nics * node.nic.gb_per_s if node.nic else 0.0,
         nics=nics,
+        exchange_frac=node.nic.exchange_frac if node.nic else None,
         link_peers=node.link.peers if node.link else None,
     )

@@ -90,6 +90,8 @@ def _parts(
     )
     link_frac = given["link.multicast_frac"] if plan.is_multicast else given.of_link(calls)
     net_frac = given.of_network(calls, "direct_frac" if plan.is_direct else "frac")
+    is_measured = (calls.op == "all_to_all") & (calls.exchange_frac > 0)
+    net_frac = np.where(is_measured, calls.exchange_frac, net_frac)
     if plan.is_direct:
         link_frac = link_frac * given["link.direct_factor"]
     if not is_simple:

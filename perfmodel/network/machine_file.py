@@ -36,7 +36,9 @@ _WIRES: Mapping[str, Any] = {
     "node_nic_gb_per_s": _RATE,
     "nics": (0, _MOST_RANKS),
     "link_peers": (1, _MOST_RANKS),
+    "exchange_frac": (1e-3, 1.0),
 }
+_OPTIONAL = ("link_peers", "exchange_frac")
 _POINT: Mapping[str, Any] = {
     "op": str,
     "ranks": (2, _MOST_RANKS),
@@ -44,7 +46,7 @@ _POINT: Mapping[str, Any] = {
     "size_bytes": (1.0, MOST),
     "time_us": (1e-6, MOST),
 }
-"""Field to its type, or to the least and most of a number; `link_peers` may also be None."""
+"""Field to its type, or to the least and most of a number; `_OPTIONAL` ones may also be None."""
 
 
 def rows_of(points: Sequence[Point], fabric: Fabric) -> Rows:
@@ -112,7 +114,7 @@ def _check(record: Fabric | Point, expected: Mapping[str, Any]) -> None:
             continue
         least, most = kind
         is_number = isinstance(value, (int, type(least))) and not isinstance(value, bool)
-        if value is None and name == "link_peers":
+        if value is None and name in _OPTIONAL:
             continue
         if not is_number or not least <= value <= most:
             raise ValueError(f"{name} is {value!r:.40}; expected a number from {least} to {most}")
