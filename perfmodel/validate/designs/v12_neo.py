@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 from perfmodel.designs import deployment_of
 from perfmodel.designs.neo import Neo
+from perfmodel.hardware import Cluster
+from perfmodel.network.durations import collective_durations
+from perfmodel.ops.rows import Rows
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.prediction.types import Result
-from perfmodel.units import US_PER_MS, US_PER_S
+from perfmodel.units import BYTES_PER_GB, US_PER_MS, US_PER_S
 from perfmodel.validate.designs import neo_box as box
 from perfmodel.validate.designs.figures import CASES, Figure
 from perfmodel.validate.designs.lab import Lab
@@ -17,14 +20,15 @@ from perfmodel.workload import load_workload
 
 @CASES.register("V12")
 def zionex(lab: Lab) -> Iterator[Figure]:
-    """Rates of models A, F and I, and of DLRM-B; DLRM-A's kernels and exposed communication."""
+    """Rates of models A, F and I, and of DLRM-B; DLRM-A's kernels and exposed communication; what
+    an all-reduce takes."""
+    more = {"neo-f": box.TABLES_OF_F, "neo-i": box.TABLES_OF_I}
     for name, target in box.MILLION_SAMPLES_PER_S.items():
         result = neo_step(lab, name, box.BATCH)
         if name == "neo-a":
             largest = result
-        more = box.TABLES_OF_F if name == "neo-f" else ()
         title = f"Neo, model {name[-1].upper()}"
-        yield _rate(f"V12-{name}", title, box.NEO, target, result, more=more)
+        yield _rate(f"V12-{name}", title, box.NEO, target, result, more=more.get(name, ()))
     again = neo_step(lab, "neo-i", box.DLRM_B_BATCH)
     yield _rate(
         "V12-mad-max-b",
@@ -33,6 +37,7 @@ def zionex(lab: Lab) -> Iterator[Figure]:
         box.MILLION_SAMPLES_PER_S["neo-i"],
         again,
         box.DLRM_B_BATCH,
+        more=box.TABLES_OF_I,
     )
     rank = largest.rank
     every = sum(row["time_us"] for row in largest.families if row["family"] != "transfer")
@@ -56,12 +61,29 @@ def zionex(lab: Lab) -> Iterator[Figure]:
         box.MAD_MAX,
         (*box.EXPOSED, *box.ASSUMED),
     )
+    yield Figure(
+        "V12-zionex-all-reduce",
+        "ZionEX: all-reduce of 256 MB among 128 A100",
+        "GB/s",
+        box.ALL_REDUCE_GB_PER_S,
+        _all_reduce_gb_per_s(lab.machine(box.MACHINE)),
+        box.TOLERANCE_PCT,
+        box.MAD_MAX_SYSTEM,
+        box.ALL_REDUCE,
+    )
 
 
 def neo_step(lab: Lab, name: str, batch: int) -> Result:
     """A model of the catalogue under the design's defaults on the box's machine."""
     deployment = deployment_of(load_workload(name), lab.machine(box.MACHINE), batch)
     return predict_deployment(Neo().apply(deployment)).results[0]
+
+
+def _all_reduce_gb_per_s(machine: Cluster) -> float:
+    about = {"op": "all_reduce", "size_bytes": box.ALL_REDUCE_BYTES, "ranks": machine.gpus}
+    rows = Rows.of([{**about, "nodes": machine.nodes}])
+    seconds = collective_durations(rows, machine).duration_us[0] / US_PER_S
+    return float(box.ALL_REDUCE_BYTES / seconds / BYTES_PER_GB)
 
 
 def _rate(
