@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+from perfmodel.graph.ops import OpGraph
+from perfmodel.lowering.lower import lower
+from perfmodel.validate.published import SOFTWARE
 from perfmodel.workload import load_workload, op_graph
 from perfmodel.workload.planner import memory_balanced
 from perfmodel.workload.shards import plan
+
+EXAMPLE = SOFTWARE["TF2 + distributed-embeddings"]
 
 
 def test_tables_are_dealt_out_there_and_back() -> None:
@@ -83,5 +88,30 @@ def test_parameters_are_cast_and_gradients_scaled_one_by_one() -> None:
 def test_the_host_calls_once_and_waits_for_horovod_before_each_exchange_and_the_gradients() -> None:
     found = _kernels("fp16", 8)
     assert found["tier::one_thread"] == 1
-    assert found["tier::pause"] == 3
+    waits = [op.attributes["wait_us"] for op in _graph().ops if op.name == "tier::pause"]
+    assert waits == ["100.0", "2.0", "100.0", "2.0", "100.0"]
     assert not _kernels("fp16", 1)["tier::pause"]
+
+
+def test_before_an_exchange_the_host_waits_for_what_it_launched_last() -> None:
+    graph = _graph()
+    behind = [at for at, op in enumerate(graph.ops) if op.name == "tier::pause" and op.inputs]
+    assert len(behind) == 2
+    for at in behind:
+        made = [op for op in graph.ops[:at] if op.outputs]
+        assert graph.ops[at].inputs[0] in made[-1].outputs
+
+
+def test_the_batch_is_copied_within_the_step_and_the_host_waits_for_its_keys() -> None:
+    lowered = lower(_graph(), "cuda")
+    copies = [piece for piece in lowered.pieces if piece.op == "copy_h2d"]
+    assert [piece.dims["elements"] for piece in copies] == [128 * 13, 128, 1024 * 4]
+    assert [piece.dtype for piece in copies] == ["fp16", "int8", "int32"]
+    assert [piece.blocks for piece in copies] == [False, False, True]
+    assert {piece.dims["pinned"] for piece in copies} == {1.0}
+    assert not [op for op in _graph().ops if "pipeline" in op.attributes]
+
+
+def _graph() -> OpGraph:
+    """Of the rank that holds most slices of eight."""
+    return op_graph(load_workload("nvidia-dlrm-large").with_(**EXAMPLE), 1024, ranks=8, rank=6)

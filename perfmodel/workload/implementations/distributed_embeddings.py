@@ -2,12 +2,13 @@
 
 What it stands for: main.py and model.py of NVIDIA/DeepLearningExamples,
 TensorFlow2/Recommendation/DLRM, with `--xla`, July 2022. Both MLPs are data-parallel; each rank's
-loader brings the keys of its own tables for the global batch, so that only rows travel. XLA makes
-one kernel of longer chains of what lies between products, gathers and collectives; casts of
-parameters and gradients are kernels of their own, one for each. The host waits for Horovod's cycle
-before every collective. With one rank all tables are gathered at once. Rows are updated by a
-scatter that adds duplicates one by one. What the host spends per operator is taken to be as much as
-PyTorch's: assumed.
+loader brings the keys of its own tables for the global batch, so that only rows travel; the batch
+is copied within the step. XLA makes one kernel of longer chains of what lies between products,
+gathers and collectives; casts of parameters and gradients are kernels of their own, one for each.
+The host waits for Horovod's cycle before every collective and, before an exchange, for what it
+launched, the bottom MLP among it. With one rank all tables are gathered at once. Rows are updated
+by a scatter that adds duplicates one by one. What the host spends per operator is taken to be as
+much as PyTorch's: assumed.
 """
 
 from __future__ import annotations
@@ -26,13 +27,12 @@ from perfmodel.workload.parts.embeddings import stream
 from perfmodel.workload.parts.exchange import all_reduce, all_to_all_call
 from perfmodel.workload.parts.fused import fused_tables
 from perfmodel.workload.parts.fused_layers import fused_dot, fused_loss
-from perfmodel.workload.parts.gpu import sent
-from perfmodel.workload.parts.horovod import negotiated
-from perfmodel.workload.parts.jagged import PREFETCHED
+from perfmodel.workload.parts.horovod import allocated, negotiated
 from perfmodel.workload.parts.mlp import COMPUTE
 from perfmodel.workload.parts.one_thread import called
 from perfmodel.workload.parts.pooled import dims_of
 from perfmodel.workload.parts.tensorflow_cpu import step_on_cpu
+from perfmodel.workload.parts.tensorflow_inputs import batch_arrived
 from perfmodel.workload.parts.tensorflow_layers import tensorflow_mlp
 from perfmodel.workload.run import IMPLEMENTATIONS, Run
 
@@ -48,18 +48,17 @@ def distributed_embeddings(r: Recorder, run: Run) -> None:
     dtype = COMPUTE[workload.implementation.precision]
     layers = dense_layers(r, workload, dtype)
     called(r)
-    with r.during(INPUT), r.with_attributes(PREFETCHED):
-        sent(r, (run.batch, workload.model.dense_features), "fp32", pinned=True)
-        sent(r, (run.global_batch, len(run.tables)), "int32", pinned=True)
-    dense, labels = r.tensor((run.batch, workload.model.dense_features)), r.tensor((run.batch, 1))
-    tables = fused_tables(r, run, run.tables, run.global_batch, is_modern=True)
-    rows = _rows(r, run, tables)
-    sparse = _exchanged(r, run, rows, dtype)
     if dtype != "fp32":
         _cast_weights(r, layers.parameters)
+    with r.during(INPUT):
+        dense, labels = batch_arrived(r, run)
+    tables = fused_tables(r, run, run.tables, run.global_batch, is_modern=True)
+    rows = _rows(r, run, tables)
+    given, sparse = _given(r, run, rows, dtype)
     in_cluster = dtype != "fp32" and run.ranks == 1
     x = to_dtype(r, dense, dtype)
     features = tensorflow_mlp(r, x, layers.bottom, scaled_in_cluster=in_cluster)
+    _exchange(r, run, given, sparse, features)
     joined = fused_dot(r, features, sparse, workload.top_width)
     output = tensorflow_mlp(r, joined, layers.top, scaled_in_cluster=in_cluster)
     if not run.train:
@@ -104,16 +103,24 @@ def _apart(r: Recorder, run: Run) -> list[Batched]:
     ]
 
 
-def _exchanged(r: Recorder, run: Run, rows: Tensor, dtype: str) -> Tensor:
-    """Rows of all tables for the own samples, `[batch, tables, dim]`, in the compute dtype."""
-    out = r.tensor((run.batch, len(run.workload.tables), run.workload.dim), dtype)
-    if run.ranks == 1:
-        stream(r, "cast", (rows,), out)
-    else:
-        stream(r, "unsorted", (_all_to_all(r, run, _cast(r, rows, dtype), returns=False),), out)
+def _given(r: Recorder, run: Run, rows: Tensor, dtype: str) -> tuple[Tensor, Tensor]:
+    """What the rank sends of its rows; and rows of all tables for the own samples, to come.
+
+    Those are `[batch, tables, dim]`; both in the compute dtype.
+    """
+    arrived = r.tensor((run.batch, len(run.workload.tables), run.workload.dim), dtype)
     if r.tape is not None:
-        r.tape.add("merlin::exchange", (rows,), (out,), (run,))
-    return out
+        r.tape.add("merlin::exchange", (rows,), (arrived,), (run,))
+    return rows if run.ranks == 1 else _cast(r, rows, dtype), arrived
+
+
+def _exchange(r: Recorder, run: Run, given: Tensor, arrived: Tensor, features: Tensor) -> None:
+    """Fill `arrived`; what makes `features` was launched before."""
+    if run.ranks == 1:
+        stream(r, "cast", (given,), arrived)
+        return
+    received = _all_to_all(r, run, given, features, returns=False)
+    stream(r, "unsorted", (received,), arrived)
 
 
 @rule("merlin::exchange", "merlin::exchange_backward")
@@ -124,7 +131,7 @@ def _exchange_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradien
     if run.ranks > 1:
         sorted_ = r.tensor((gradient.elements,), gradient.dtype)
         stream(r, "sorted", (gradient,), sorted_)
-        gradient = _all_to_all(r, run, sorted_, returns=True)
+        gradient = _all_to_all(r, run, sorted_, sorted_, returns=True)
     out = r.tensor(node.inputs[0].shape)
     stream(r, "row_gradients", (gradient,), out)
     return [out]
@@ -148,13 +155,17 @@ def _unscaled(r: Recorder, gradient: Tensor) -> Tensor:
     return out
 
 
-def _all_to_all(r: Recorder, run: Run, given: Tensor, *, returns: bool) -> Tensor:
-    """To each rank its samples' rows, from each those of its slices; or their gradients back."""
+def _all_to_all(r: Recorder, run: Run, given: Tensor, launched: Tensor, *, returns: bool) -> Tensor:
+    """To each rank its samples' rows, from each those of its slices; or their gradients back.
+
+    `launched` is what was launched last before.
+    """
     theirs = [run.batch * dim for dim in dims_of(run)]
     own = [theirs[run.rank]] * run.ranks
     sizes = (theirs, own) if returns else (own, theirs)
     received = r.tensor((sum(sizes[1]),), given.dtype)
     negotiated(r)
+    allocated(r, launched)
     all_to_all_call(r, given, received, *sizes, is_async=True)
     return received
 
