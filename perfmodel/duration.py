@@ -64,19 +64,18 @@ class Durations:
             tuple(source for part in parts for source in part.source),
         )
 
-    def to_frame(self) -> pd.DataFrame:
-        """The columns as a pandas frame."""
+    def to_frame(self, index: pd.Index | None = None) -> pd.DataFrame:
+        """The columns as a pandas frame, of these arrays, under `index`."""
         import pandas as pd
 
-        return pd.DataFrame(
-            {
-                "duration_us": self.duration_us,
-                "low_us": self.low_us,
-                "high_us": self.high_us,
-                "model": self.model,
-                "source": self.source,
-            }
-        )
+        columns = {
+            "duration_us": self.duration_us,
+            "low_us": self.low_us,
+            "high_us": self.high_us,
+            "model": self.model,
+            "source": self.source,
+        }
+        return pd.DataFrame(columns, index, copy=False)
 
 
 def model_of(family: str, device: Device, models: Models | None = None) -> KernelModel:
@@ -205,6 +204,4 @@ def durations(
         raise UsageError(f"{part.name}: kernels run on a device, a node or a cluster")
     chosen = load_models(models) if isinstance(models, (str, Path)) else models
     rows = Rows.from_frame(with_small_operands(ops))
-    found = durations_of(rows, part, chosen).to_frame()
-    found.index = ops.index
-    return found
+    return durations_of(rows, part, chosen).to_frame(ops.index)

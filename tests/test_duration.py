@@ -10,7 +10,7 @@ import pytest
 
 import perfmodel
 from perfmodel.duration import COLD, durations_of, explanations_of
-from perfmodel.errors import HardwareError, ModelError, UsageError
+from perfmodel.errors import HardwareError, ModelError, PerfmodelError, UsageError
 from perfmodel.hardware import Nic, cluster, device, load, node
 from perfmodel.ops.rows import Rows
 
@@ -112,3 +112,21 @@ def test_an_explanation_is_of_the_duration_that_is_given() -> None:
     assert why.bound_by == COLD
     assert why.terms["repeated_us"] < taken
     assert 0 < why.utilisation_frac < 1
+
+
+def test_a_missing_text_is_the_usual_one() -> None:
+    sizes = {"op": ["linear"] * 2, "m": [64, 64], "n": [64, 64], "k": [64, 64]}
+    usual = perfmodel.durations(pd.DataFrame(sizes), "h100-sxm")
+    for missing in (None, np.nan, pd.NA):
+        for values in ([missing, "fp32"], pd.Categorical([missing, "fp32"])):
+            found = perfmodel.durations(pd.DataFrame(sizes | {"dtype": values}), "h100-sxm")
+            pd.testing.assert_frame_equal(found, usual)
+
+
+@pytest.mark.parametrize(
+    ("column", "words"), [({"m": ["many"]}, "column m: .*many"), ({"op": [None]}, "unknown op")]
+)
+def test_what_is_no_number_and_no_op(column: dict[str, list[object]], words: str) -> None:
+    row = {"op": ["linear"], "m": [64], "n": [64], "k": [64]}
+    with pytest.raises(PerfmodelError, match=words):
+        perfmodel.durations(pd.DataFrame(row | column), "h100-sxm")

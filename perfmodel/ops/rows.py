@@ -60,21 +60,18 @@ class Rows:
 
     @classmethod
     def from_frame(cls, frame: pd.DataFrame) -> Rows:
-        """From a frame in the measurement-table schema; columns that are no dims are ignored."""
-        known = {name for op in set(frame["op"]) if op in OPS for name in _dims_of(OPS[op])}
+        """From a frame in the measurement-table schema; columns that are no dims are ignored.
 
-        def texts(column: str, usual: str) -> tuple[str, ...]:
-            if column not in frame:
-                return (usual,) * len(frame)
-            return tuple(frame[column].fillna(usual).astype(str))
-
+        Raises `ModelError` for a frame without ops and for a dim that is no number.
+        """
+        op = _texts(frame, "op", "")
+        known = {name for each in set(op) if each in OPS for name in _dims_of(OPS[each])}
         return cls(
-            tuple(frame["op"].astype(str)),
-            texts("dtype", "fp32"),
-            texts("direction", "fwd"),
-            texts("timing", KERNEL),
-            {name: frame[name].to_numpy(np.float64) for name in known if name in frame}
-            | _cold(frame),
+            op,
+            _texts(frame, "dtype", "fp32"),
+            _texts(frame, "direction", "fwd"),
+            _texts(frame, "timing", KERNEL),
+            {name: _numbers(frame, name) for name in known if name in frame} | _cold(frame),
         )
 
     @classmethod
@@ -123,20 +120,22 @@ class Rows:
         1 or above `MOST`.
         """
         spec = OPS[op]
-        found = {}
-        for name in _dims_of(spec):
-            column = self.dims.get(name)
-            values = np.full(len(index), np.nan) if column is None else column[index]
-            if name in spec.defaults:
-                values = np.where(np.isnan(values), spec.defaults[name], values)
-            least = 0.0 if name in spec.defaults else 1.0
-            bad = np.flatnonzero(~((values >= least) & (values <= MOST)))
-            if len(bad):
-                value = values[bad[0]]
-                what = "is missing" if np.isnan(value) else f"is {value:g}"
-                limit = f"at most {MOST:g}" if value > MOST else f"at least {least:g}"
-                raise ModelError(f"{op} (row {index[bad[0]]}): {name} {what}; expected {limit}")
-            found[name] = values
+        names = _dims_of(spec)
+        nothing = np.full(len(index), np.nan)
+        values = np.array(
+            [self.dims[name][index] if name in self.dims else nothing for name in names]
+        )
+        usual = np.array([spec.defaults.get(name, np.nan) for name in names])[:, None]
+        least = np.array([float(name not in spec.defaults) for name in names])[:, None]
+        values = np.where(np.isnan(values), usual, values)
+        is_good = (values >= least) & (values <= MOST)
+        if not is_good.all():
+            dim, row = np.argwhere(~is_good)[0]
+            value = values[dim, row]
+            what = "is missing" if np.isnan(value) else f"is {value:g}"
+            limit = f"at most {MOST:g}" if value > MOST else f"at least {least[dim, 0]:g}"
+            raise ModelError(f"{op} (row {index[row]}): {names[dim]} {what}; expected {limit}")
+        found = dict(zip(names, values, strict=True))
         for group in spec.one_of:
             given = np.max([found[name] for name in group], axis=0) > 0
             if not given.all():
@@ -151,6 +150,27 @@ class Rows:
 
 def _dims_of(spec: OpSpec) -> tuple[str, ...]:
     return (*spec.dims, *spec.defaults)
+
+
+def _texts(frame: pd.DataFrame, column: str, usual: str) -> tuple[str, ...]:
+    """The texts of a column, `usual` where there are none."""
+    if column not in frame:
+        return (usual,) * len(frame)
+    values = frame[column].tolist()
+    return tuple(each if isinstance(each, str) else _text(each, usual) for each in values)
+
+
+def _text(value: object, usual: str) -> str:
+    import pandas as pd
+
+    return usual if pd.isna(value) else str(value)
+
+
+def _numbers(frame: pd.DataFrame, column: str) -> Floats:
+    try:
+        return np.asarray(frame[column].to_numpy(np.float64))
+    except (ValueError, TypeError) as error:
+        raise ModelError(f"column {column}: {error}") from None
 
 
 def _cold(frame: pd.DataFrame) -> dict[str, Floats]:

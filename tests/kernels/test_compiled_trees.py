@@ -52,3 +52,11 @@ def test_as_numpy(seed: int, rows: int) -> None:
     np.testing.assert_allclose(
         forest.predict(matrix), without_numba(forest, matrix), rtol=1e-12, atol=1e-12
     )
+
+
+def test_one_row_as_among_many() -> None:
+    rng = np.random.default_rng(7)
+    trees = [STUMP | {"above": [2, -1, -1], "value": rng.normal(size=3)} for _ in range(200)]
+    forest, matrix = joined(trees, 1.0), rng.normal(size=(100, 2)).astype(np.float32)
+    alone = [forest.predict(matrix[row : row + 1])[0] for row in range(len(matrix))]
+    assert alone == forest.predict(matrix).tolist()

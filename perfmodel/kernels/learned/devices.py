@@ -76,8 +76,8 @@ def distance(one: Description, other: Description) -> float:
 
 def nearest(description: Description, known: Sequence[Description]) -> tuple[Description, float]:
     """The most similar of `known`, and its distance."""
-    best = min(known, key=lambda each: distance(description, each))
-    return best, distance(description, best)
+    away, place = min((distance(description, each), i) for i, each in enumerate(known))
+    return known[place], away
 
 
 _SAME = 0.15

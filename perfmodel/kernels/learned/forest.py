@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,19 +28,26 @@ class Ensemble(Protocol):
         ...
 
 
+NODE = np.dtype(
+    [("feature", np.int32), ("threshold", np.float32), ("below", np.int32), ("above", np.int32)]
+)
+
+
 @dataclass(frozen=True)
 class Forest:
     """Nodes of all trees in one; a leaf is its own child on both sides."""
 
     roots: NDArray[np.int32]
-    feature: NDArray[np.int32]
-    threshold: NDArray[np.float32]
-    below: NDArray[np.int32]
-    above: NDArray[np.int32]
+    nodes: np.ndarray
+    """`NODE`s: what a step of a walk reads lies together."""
     value: NDArray[np.floating[Any]]
     """Of leaves; 0 elsewhere."""
     depth: int
     start: float
+
+    def column(self, name: str) -> NDArray[Any]:
+        """What each node has of one of `COLUMNS`."""
+        return self.value if name == "value" else self.nodes[name]
 
     def predict(self, matrix: np.ndarray) -> Floats:
         """The sum over trees for each row of `matrix` `[rows, columns]`, without missing values.
@@ -54,22 +60,18 @@ class Forest:
             from perfmodel.kernels.learned.compiled import sums
 
             across = np.ascontiguousarray(single.T)
-            columns = self.feature, self.threshold, self._children, self.value
-            return self.start + np.asarray(sums(self.roots, *columns, self.depth, across))
-        width = single.shape[1]
-        flat = single.ravel()
+            return self.start + np.asarray(
+                sums(self.roots, self.nodes, self.value, self.depth, across)
+            )
+        flat, width = single.ravel(), single.shape[1]
         begin = (np.arange(len(single), dtype=np.int32) * width)[:, None]
-        node = np.broadcast_to(self.roots, (len(single), len(self.roots)))
+        at = np.broadcast_to(self.roots, (len(single), len(self.roots)))
         for _ in range(self.depth):
-            goes_below = flat[begin + self.feature[node]] < self.threshold[node]
-            node = np.where(goes_below, self.below[node], self.above[node])
-        total: Floats = self.start + self.value[node].sum(axis=1, dtype=np.float64)
+            node = self.nodes.take(at)
+            is_below = flat.take(begin + node["feature"]) < node["threshold"]
+            at = np.where(is_below, node["below"], node["above"])
+        total: Floats = self.start + self.value.take(at).sum(axis=1, dtype=np.float64)
         return total
-
-    @cached_property
-    def _children(self) -> NDArray[np.int32]:
-        """Above and below of each node in turn."""
-        return np.ascontiguousarray(np.stack([self.above, self.below], axis=1).ravel())
 
 
 COLUMNS = ("feature", "threshold", "below", "above", "value")
@@ -94,12 +96,13 @@ def joined(trees: Sequence[Mapping[str, Any]], start: float) -> Forest:
     if not ((below >= shift) & (below < last) & (above >= shift) & (above < last)).all():
         raise ValueError("a node points outside of its tree")
     roots = offsets.astype(np.int32)
+    nodes = np.empty(len(own), NODE)
+    nodes["feature"] = np.where(is_leaf, 0, column("feature"))
+    nodes["threshold"] = column("threshold")
+    nodes["below"], nodes["above"] = below, above
     return Forest(
         roots=roots,
-        feature=np.where(is_leaf, 0, column("feature")).astype(np.int32),
-        threshold=column("threshold").astype(np.float32),
-        below=below.astype(np.int32),
-        above=above.astype(np.int32),
+        nodes=nodes,
         value=np.where(is_leaf, column("value"), 0.0),
         depth=_depth(roots, below, above),
         start=start,
