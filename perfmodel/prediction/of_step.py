@@ -111,6 +111,7 @@ def predict_step(
         samples = step.batch * evaluation.batch_factor
         forward = replace(step, batch=samples, train=False)
         evaluation_us = share * forward.alone(costs, shown, edits, must_change=False)[0].step_us
+        evaluation_us += evaluation.beyond_us_per_step(step.batch)
         result = _with_evaluation(result, evaluation_us)
         notes.append(f"evaluation included: {evaluation_us:.1f} us per training batch")
     return result, notes

@@ -24,8 +24,9 @@ SEEN = (("dlrm", "a100-sxm-80gb", 1, 8, 55_296),)
 """Configurations (group, device, nodes, GPUs of each, batch) that a constant was fitted to."""
 ABOUT = (
     "Held out: every configuration but one node of 8 a100-sxm-80gb in dlrm, to whose median rate "
-    "unmodelled_sample_bytes of dlrm-mlperf was fitted; dlrm_dcnv2 has no fitted constant. Of v1.0 "
-    "the software was another: see indices_ahead."
+    "unmodelled_sample_bytes of dlrm-mlperf was fitted, and beyond_us of its evaluations to one of "
+    "these runs; dlrm_dcnv2 has no fitted constant. Of v1.0 the software was another: see "
+    "indices_ahead."
 )
 
 

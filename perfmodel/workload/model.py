@@ -104,13 +104,15 @@ class Evaluation:
     """Evaluations that the benchmark's clock includes: one each `every_samples` of training.
 
     `included` off leaves them out of the step time. One takes `samples` through the forward pass,
-    `batch_factor` times as many at once as a training step takes.
+    `batch_factor` times as many at once as a training step takes, and `beyond_us` more, on any
+    machine.
     """
 
     included: bool = False
     every_samples: int = 0
     samples: int = 0
     batch_factor: int = 1
+    beyond_us: float = 0.0
 
     @property
     def forward_passes_per_step(self) -> float:
@@ -118,6 +120,10 @@ class Evaluation:
         if not self.included:
             return 0.0
         return self.samples / self.every_samples / self.batch_factor
+
+    def beyond_us_per_step(self, batch: int) -> float:
+        """What falls on a training step of `batch` samples beyond forward passes."""
+        return self.beyond_us * batch / self.every_samples if self.included else 0.0
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "every_samples": (0, 1e15),
     "samples": (0, 1e15),
     "batch_factor": (1, 1e6),
+    "beyond_us": (0, 1e12),
     "ddp_bucket_bytes": (1, 1e12),
     "samples_per_s": (0, 1e12),
     "gb_per_s": (0, 1e6),
