@@ -30,7 +30,7 @@ MOST_HALVINGS = 8
 """Of the share that the cache has, where device memory is short."""
 LARGE_FRAC = 0.5
 """assumed: a table of more than so much of a rank's memory is split."""
-LEAST_COLUMNS, INDEX_BYTES, GRADIENT_BYTES = 32, 8.0, 4.0
+LEAST_COLUMNS, GRADIENT_BYTES = 32, 4.0
 CACHE = "rows"
 Floats = NDArray[np.float64]
 
@@ -153,8 +153,10 @@ def _wider(
 def _is_replicated(deployment: Deployment, table: Table) -> bool:
     """Whether sums of the table's gradients are fewer bytes than its pooled rows and indices."""
     local = deployment.batch / deployment.ranks
-    wire = float(item_bytes([deployment.workload.implementation.exchange_precision])[0])
-    exchanged = local * (2 * wire + table.pooling * INDEX_BYTES / table.dim)
+    software = deployment.workload.implementation
+    dtypes = software.exchange_precision, software.key_dtype
+    wire, key = (float(each) for each in item_bytes(dtypes))
+    exchanged = local * (2 * wire + table.pooling * key / table.dim)
     return 2 * table.rows * GRADIENT_BYTES < exchanged
 
 

@@ -6,6 +6,7 @@ from perfmodel.errors import WorkloadError
 from perfmodel.workload.model import Workload
 
 FIXED_LAYERS = ("hugectr", "nvidia", "distributed_embeddings")
+MOST_INT32 = 2**31
 _FUSED_ONLY = ("rowwise_adagrad", "adam", "adagrad")
 
 
@@ -63,5 +64,21 @@ def _software(workload: Workload, where: str) -> None:
             f"{where}: training: table_optimizer {training.table_optimizer!r} is fused into the "
             f'backward pass: implementation.name "{software.name}" has only "sgd"'
         )
+    if software.key_dtype != "int64":
+        _narrow_keys(workload, where)
     if workload.evaluation.included and not workload.evaluation.every_samples:
         raise WorkloadError(f"{where}: evaluation: every_samples is missing where included is true")
+
+
+def _narrow_keys(workload: Workload, where: str) -> None:
+    software, most = workload.implementation, max(table.rows for table in workload.tables)
+    if software.name != "torchrec":
+        raise WorkloadError(
+            f"{where}: implementation: key_dtype {software.key_dtype!r}: implementation.name "
+            f'"{software.name}" sends int64 keys'
+        )
+    if most > MOST_INT32:
+        raise WorkloadError(
+            f"{where}: implementation: key_dtype {software.key_dtype!r}: a table of {most:,} rows "
+            "needs int64"
+        )

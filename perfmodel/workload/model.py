@@ -56,7 +56,8 @@ class Implementation:
     `optimizer_style` `default` is what PyTorch picks: `loop` on a CPU, `foreach` on a GPU.
     `layer_precisions`: one for each layer of the bottom and then of the top MLP, in place of
     `precision` (fp8 and int8: inference only). `table_precision` is that of stored rows (fp8 and
-    below: inference only), `exchange_precision` that of pooled rows on the wire.
+    below: inference only), `exchange_precision` that of pooled rows on the wire, `key_dtype` that
+    of indices from the host and on the wire, which FBGEMM's lookup widens.
     `sharding` is explained at `shards.plan`; tables of at most `data_parallel_max_bytes` are
     replicated. `ddp_bucket_bytes`: dense gradients that DDP sums at once. `cuda_graphs`: the step
     is launched as one graph; `prefetch`: the next batch is brought and distributed beside the step.
@@ -80,6 +81,7 @@ class Implementation:
     layer_precisions: tuple[LayerPrecision, ...] = ()
     table_precision: Literal["fp32", "fp16", "bf16", "fp8", "int8", "int4"] = "fp32"
     exchange_precision: Literal["fp32", "fp16", "bf16", "fp8", "int8"] = "fp32"
+    key_dtype: Literal["int64", "int32"] = "int64"
     optimizer_style: Literal["default", "loop", "foreach", "fused"] = "default"
     sharding: Literal[
         "table_wise",

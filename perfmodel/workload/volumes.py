@@ -13,14 +13,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.ops.storage import item_bytes
 from perfmodel.placement import Placement
 from perfmodel.workload.model import Workload
 from perfmodel.workload.shards import placed
 
 Floats = NDArray[np.float64]
 Phase = Literal["input", "forward", "backward"]
-INDEX_BYTES, LENGTH_BYTES = 8.0, 4.0
-"""Of an index, and of the number of indices that a sample has in a table."""
+LENGTH_BYTES = 4.0
+"""Of the number of indices that a sample has in a table."""
 ITEM_BYTES = 4.0
 
 
@@ -51,6 +52,7 @@ def volumes(
     Raises `WorkloadError` as `placed` does.
     """
     near = min(linked or ranks, ranks)
+    key_bytes = float(item_bytes([workload.implementation.key_dtype])[0])
     placed(workload, placement, ranks, near)
     found: dict[tuple[Phase, str, str], tuple[Floats, Floats]] = {}
     for about, table in zip(placement.tables, workload.tables, strict=True):
@@ -62,7 +64,7 @@ def volumes(
         count = len(holders)
         by_row = about.sharding in ("row_wise", "table_row_wise")
         bags = batch / ranks
-        indices = bags * table.pooling * INDEX_BYTES / (count if by_row else 1)
+        indices = bags * table.pooling * key_bytes / (count if by_row else 1)
         to_holders = np.zeros((ranks, ranks))
         to_holders[:, holders] = indices + bags * LENGTH_BYTES
         _add_pairs(found, ("input", "all_to_all", about.sharding), to_holders)

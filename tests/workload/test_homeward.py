@@ -59,24 +59,35 @@ def test_each_collective_carries_what_its_sharding_says(
             assert sent_bytes == pytest.approx(np.sum(pooled)), (rank, name, told)
 
 
+@pytest.mark.parametrize("keys_of", ["int64", "int32"])
 @pytest.mark.parametrize("tables", [WHOLE, BY_ROW, BY_NODE, WHOLE + BY_ROW + BY_NODE])
-def test_keys_go_to_every_rank_with_a_part(tables: tuple[TablePlacement, ...]) -> None:
+def test_keys_go_to_every_rank_with_a_part(
+    tables: tuple[TablePlacement, ...], keys_of: str
+) -> None:
     """Once to each column part; of rows in parts, to each its share."""
     workload = replace(load_workload("lin-dlrm-ddp"), tables=(Table(5000, DIM, 2.0),) * len(tables))
-    workload = workload.with_(interaction__kind="cat", model__bottom_mlp=[64], model__top_mlp=[1])
+    workload = workload.with_(
+        interaction__kind="cat",
+        model__bottom_mlp=[64],
+        model__top_mlp=[1],
+        implementation__name="torchrec",
+        implementation__key_dtype=keys_of,
+    )
     placement = Placement(tables)
     expected = volumes(workload, placement, RANKS, BATCH, linked=LINKED)
     for rank in (0, 5):
         graph = op_graph(
             workload, BATCH, ranks=RANKS, rank=rank, linked=LINKED, placement=placement
         )
-        keys = 0.0
+        keys, kinds = 0.0, set()
         for op in graph.ops:
             about = op.attributes
             if op.name == "record_param_comms" and about["dtype"] in ("int32", "int64"):
                 splits = [float(size) for size in about["in_split"].split(",")]
                 if splits != [3.0] * RANKS:
+                    kinds.add(about["dtype"])
                     width = 4 if about["dtype"] == "int32" else 8
                     keys += width * (sum(splits) - splits[rank])
         told = sum(each.sent_bytes[rank] for each in expected if each.phase == "input")
         assert keys == pytest.approx(told)
+        assert kinds == {"int32", keys_of}

@@ -135,11 +135,18 @@ def test_settings_are_changed_by_their_key() -> None:
         ({"batch": 0}, "expected a whole number from 1"),
         ({"table__dim": 7}, "bottom_mlp ends in 128"),
         ({"model__top_mlp": [4]}, "expected 1"),
+        ({"implementation__key_dtype": "int32"}, '"hugectr" sends int64 keys'),
     ],
 )
 def test_changes_that_cannot_be_are_named(change: dict[str, object], message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
         load_workload("dlrm-mlperf").with_(**change)
+
+
+def test_keys_of_four_bytes_are_for_tables_that_they_can_number() -> None:
+    assert load_workload("neo-i").with_(implementation__key_dtype="int32")
+    with pytest.raises(WorkloadError, match=r"a table of 4,000,000,000 rows needs int64"):
+        load_workload("neo-i").with_(implementation__key_dtype="int32", table__rows=4_000_000_000)
 
 
 def test_settings_are_written_key_equals_value() -> None:

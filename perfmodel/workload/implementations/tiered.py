@@ -233,6 +233,6 @@ def _own_keys(r: Recorder, group: Group) -> Jagged:
     """The keys of the own samples, which the step has."""
     place = "" if group.placed.pooled_on == "device" else "cpu"
     return Jagged(
-        r.tensor((group.lookups,), "int64", place=place),
+        r.tensor((group.lookups,), group.run.workload.implementation.key_dtype, place=place),
         r.tensor((len(group.tables) * group.samples,), "int32", place=place),
     )

@@ -116,7 +116,8 @@ def _sparse(
         pooled = pooled_all_to_all(r, run, pooled, wire)
     out = features_of(r, pooled, sizes)
     if replicas is not None:
-        values = r.tensor((total_lookups(run.replicas, run.batch),), "int64")
+        keys = workload.implementation.key_dtype
+        values = r.tensor((total_lookups(run.replicas, run.batch),), keys)
         lengths = r.tensor((len(run.replicas) * run.batch,), "int32")
         own = Jagged(values, lengths)
         more = look_up(r, replicas, own.values, offsets(r, own), run.batch)

@@ -34,7 +34,8 @@ def local_batch(r: Recorder, run: Run) -> tuple[Tensor, Jagged, Tensor]:
     workload, batch = run.workload, run.batch
     with r.during(INPUT):
         dense = sent(r, (batch, workload.model.dense_features), "fp32", pinned=True)
-        values = sent(r, (total_lookups(workload.tables, batch),), "int64", pinned=True)
+        keys = workload.implementation.key_dtype
+        values = sent(r, (total_lookups(workload.tables, batch),), keys, pinned=True)
         lengths = sent(r, (len(workload.tables) * batch,), "int32", pinned=True)
         labels = sent(r, (batch,), "int32", pinned=True)
     return dense, Jagged(values, lengths), labels
@@ -81,7 +82,7 @@ def received(r: Recorder, run: Run) -> Jagged:
     """Tensors for what comes of the own tables."""
     tables, bags = run.tables, run.global_batch
     return Jagged(
-        r.tensor((max(lookups_received(run), 1),), "int64"),
+        r.tensor((max(lookups_received(run), 1),), run.workload.implementation.key_dtype),
         r.tensor((max(len(tables) * bags, 1),), "int32"),
     )
 
@@ -128,11 +129,15 @@ def _permuted(r: Recorder, jagged: Jagged, tables: int, batch: int) -> Jagged:
     """The same in another order of tables."""
     order = r.tensor((tables,), "int32")
     lengths = r.view(jagged.lengths, (tables, batch), (batch, 1))
-    moved = r.tensor((tables, batch), "int32"), r.tensor(jagged.values.shape, "int64")
+    moved = r.tensor((tables, batch), "int32"), _like(r, jagged.values)
     count = jagged.values.shape[0]
     name = "fbgemm::permute_2D_sparse_data"
     r.leaf(name, (order, lengths, jagged.values, None, count), *moved, None)
     return Jagged(moved[1], r.view(moved[0], (tables * batch,), (1,)))
+
+
+def _like(r: Recorder, values: Tensor) -> Tensor:
+    return r.tensor(values.shape, values.dtype)
 
 
 def pooled_lengths(r: Recorder, run: Run, jagged: Jagged) -> None:
