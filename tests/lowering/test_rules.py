@@ -97,6 +97,11 @@ X = T((8, 32))
             "foreach elements=256 tensors=2 reads=2 writes=1",
         ),
         (
+            "aten::_foreach_copy_",
+            ((X, X), (X, X)),
+            "foreach elements=256 tensors=2 reads=1 writes=1",
+        ),
+        (
             "aten::_fused_adam_",
             ((X, X),) * 4,
             "optimizer_adam.update elements=256 tensors=2 fused=1",

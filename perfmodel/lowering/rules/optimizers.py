@@ -60,13 +60,15 @@ def _dims(tensors: Sequence[Tensor]) -> tuple[list[int], dict[str, float]]:
 
 @LOWERINGS.register(*entries("_foreach_*", scope=LEAF))
 def foreach(op: Op) -> Sequence[Piece]:
-    """One kernel over lists of tensors; out of place it writes new ones."""
+    """One kernel over lists of tensors; out of place it writes new ones. What it zeroes or copies
+    into it does not read."""
     lists = [tensors for tensors in _lists(op) if len(tensors) == len(_lists(op)[0])]
     sizes, dims = _dims(lists[0])
     if not sizes:
         return ()
     in_place = op.name.endswith("_")
-    reads = 0.0 if op.name.endswith("zero_") else float(len(lists))
+    overwritten = op.name.endswith(("zero_", "copy_"))
+    reads = float(len(lists) - overwritten)
     launches = multi_tensor_launches(sizes, len(lists) + (not in_place))
     if "norm" in op.name:
         return (
