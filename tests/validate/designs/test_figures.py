@@ -57,7 +57,12 @@ def halved(machine: Cluster) -> Cluster:
     if drive is not None:
         alone_us = 2 * (drive.read_latency_us or 0.0) or None
         drive = replace(drive, read_iops=drive.read_iops / 2, read_latency_us=alone_us)
-    return replace(machine, node=replace(machine.node, device=slower, storage=drive))
+    nic, link = machine.node.nic, machine.node.link
+    halves = {
+        "nic": nic and replace(nic, gb_per_s=nic.gb_per_s / 2),
+        "link": link and replace(link, gb_per_s=link.gb_per_s / 2),
+    }
+    return replace(machine, node=replace(machine.node, device=slower, storage=drive, **halves))
 
 
 HOST_BOUND = tuple(
