@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
+
+import pytest
 
 from perfmodel.graph.ops import OpGraph
 from perfmodel.lowering.lower import lower
 from perfmodel.validate.published import SOFTWARE
 from perfmodel.workload import load_workload, op_graph
+from perfmodel.workload.parts.one_thread import (
+    CALL_US,
+    CLUSTER_US,
+    SCHEDULE_US,
+    UNBATCH_BYTES_PER_US,
+)
 from perfmodel.workload.planner import memory_balanced
 from perfmodel.workload.shards import plan
 
@@ -41,9 +50,10 @@ def test_all_ranks_call_the_same_collectives_and_send_all_rows_once() -> None:
         [op.attributes for op in graph.ops if op.name == "record_param_comms"] for graph in graphs
     ]
     kinds = [[each["collective"] for each in own] for own in called]
-    assert all(own == ["all_to_all", "all_reduce", "all_to_all", "all_reduce"] for own in kinds)
+    exchange, sums = "all_to_all", "all_reduce"
+    assert all(own == [exchange, sums, sums, exchange, sums] for own in kinds)
     forward = sum(int(own[0]["in_elements"]) for own in called)
-    backward = sum(int(own[2]["out_elements"]) for own in called)
+    backward = sum(int(own[3]["out_elements"]) for own in called)
     assert forward == backward == 1024 * 26 * 128
 
 
@@ -85,12 +95,33 @@ def test_parameters_are_cast_and_gradients_scaled_one_by_one() -> None:
     assert not _kernels("tf32", 8)["unscale"]
 
 
-def test_the_host_calls_once_and_waits_for_horovod_before_each_exchange_and_the_gradients() -> None:
-    found = _kernels("fp16", 8)
-    assert found["tier::one_thread"] == 1
+def test_the_host_waits_for_horovod_before_each_exchange() -> None:
     waits = [op.attributes["wait_us"] for op in _graph().ops if op.name == "tier::pause"]
-    assert waits == ["100.0", "2.0", "100.0", "2.0", "100.0"]
+    assert waits == ["125.0", "2.0", "125.0", "2.0"]
     assert not _kernels("fp16", 1)["tier::pause"]
+
+
+def test_the_host_calls_once_and_each_cluster_and_the_dataset_has_a_thread_of_its_own() -> None:
+    work = [op.attributes for op in _graph().ops if op.name == "tier::one_thread"]
+    blocking = [float(each["measured_us"]) for each in work if each["blocks"] == "1"]
+    assert blocking == [CALL_US, SCHEDULE_US, *7 * [CLUSTER_US]]
+    (beside,) = [each for each in work if each["blocks"] == "0"]
+    batch_bytes = 128 * (13 * 2 + 1) + 1024 * 4 * 4
+    assert beside["stream"] == "dataset"
+    assert float(beside["measured_us"]) == pytest.approx(batch_bytes / UNBATCH_BYTES_PER_US)
+
+
+def test_gradients_of_the_top_are_summed_while_the_backward_pass_goes_on() -> None:
+    graph = _graph()
+    names = [op.name for op in graph.ops]
+    sums = [at for at, op in enumerate(graph.ops) if op.name == "hugectr::packed"]
+    of_top, of_bottom = (sum(x.elements for x in graph.ops[at].inputs) for at in sums)
+    widths = (480, 1024, 1024, 512, 256, 1)
+    assert of_top == sum(a * b + b for a, b in pairwise(widths))
+    assert of_bottom == sum(a * b + b for a, b in pairwise((16, 512, 256, 128)))
+    assert sums[0] < names.index("hugectr::interaction_backward") < sums[1]
+    beside = [op for op in graph.ops if op.name in ("hugectr::packed", "hugectr::unpacked")]
+    assert {op.attributes["stream"] for op in beside} == {"comm"}
 
 
 def test_before_an_exchange_the_host_waits_for_what_it_launched_last() -> None:

@@ -5,15 +5,15 @@ TensorFlow2/Recommendation/DLRM, with `--xla`, July 2022. Both MLPs are data-par
 loader brings the keys of its own tables for the global batch, so that only rows travel; the batch
 is copied within the step. XLA makes one kernel of longer chains of what lies between products,
 gathers and collectives; casts of parameters and gradients are kernels of their own, one for each.
-The host waits for Horovod's cycle before every collective and, before an exchange, for what it
-launched, the bottom MLP among it. With one rank all tables are gathered at once. Rows are updated
-by a scatter that adds duplicates one by one. What the host spends per operator is taken to be as
-much as PyTorch's: assumed.
+Before an exchange the host waits for Horovod's cycle and for what it launched, the bottom MLP among
+it; gradients of the top are summed beside the backward pass. With one rank all tables are gathered
+at once. Rows are updated by a scatter that adds duplicates one by one. What the host spends per
+cluster was measured; per operator it is taken to be as much as PyTorch's: assumed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from perfmodel.graph.ops import BACKWARD, INPUT, OPTIMIZER, Tensor
 from perfmodel.workload.autograd.engine import backward
@@ -27,14 +27,17 @@ from perfmodel.workload.parts.embeddings import stream
 from perfmodel.workload.parts.exchange import all_reduce, all_to_all_call
 from perfmodel.workload.parts.fused import fused_tables
 from perfmodel.workload.parts.fused_layers import fused_dot, fused_loss
-from perfmodel.workload.parts.horovod import allocated, negotiated
-from perfmodel.workload.parts.mlp import COMPUTE
-from perfmodel.workload.parts.one_thread import called
+from perfmodel.workload.parts.horovod import allocated, negotiated, summed, when_all_are_there
+from perfmodel.workload.parts.mlp import COMPUTE, parameters
+from perfmodel.workload.parts.one_thread import called, cluster_called, scheduled
 from perfmodel.workload.parts.pooled import dims_of
 from perfmodel.workload.parts.tensorflow_cpu import step_on_cpu
-from perfmodel.workload.parts.tensorflow_inputs import batch_arrived
+from perfmodel.workload.parts.tensorflow_inputs import batch_arrived, batch_asked
 from perfmodel.workload.parts.tensorflow_layers import tensorflow_mlp
 from perfmodel.workload.run import IMPLEMENTATIONS, Run
+
+PADDED_TO = 8
+"""Dense features: zeros up to a multiple. Source: model.py, `_get_bottom_mlp_padding`."""
 
 
 @IMPLEMENTATIONS.register("distributed_embeddings")
@@ -46,32 +49,46 @@ def distributed_embeddings(r: Recorder, run: Run) -> None:
     r.is_bare = True
     workload = run.workload
     dtype = COMPUTE[workload.implementation.precision]
-    layers = dense_layers(r, workload, dtype)
+    width = -(-workload.model.dense_features // PADDED_TO) * PADDED_TO
+    layers = dense_layers(r, workload.with_(model__dense_features=width), dtype)
     called(r)
+    scheduled(r)
+    with r.during(INPUT):
+        asked = batch_asked(r, run)
     if dtype != "fp32":
         _cast_weights(r, layers.parameters)
     with r.during(INPUT):
-        dense, labels = batch_arrived(r, run)
+        dense, labels = batch_arrived(r, run, asked)
     tables = fused_tables(r, run, run.tables, run.global_batch, is_modern=True)
     rows = _rows(r, run, tables)
     given, sparse = _given(r, run, rows, dtype)
     in_cluster = dtype != "fp32" and run.ranks == 1
-    x = to_dtype(r, dense, dtype)
+    x = r.tensor((run.batch, width), dtype)
+    stream(r, "pad", (dense,), x)
     features = tensorflow_mlp(r, x, layers.bottom, scaled_in_cluster=in_cluster)
     _exchange(r, run, given, sparse, features)
     joined = fused_dot(r, features, sparse, workload.top_width)
     output = tensorflow_mlp(r, joined, layers.top, scaled_in_cluster=in_cluster)
     if not run.train:
         return
+    cluster_called(r)
     loss = fused_loss(r, output, labels)
     if run.ranks > 1:
         all_reduce(r, loss, run.ranks)
-    found = backward(r, loss)
-    gradients = [found[weight.tensor_id] for weight in layers.parameters]
+    cluster_called(r)
+    sums: dict[int, Tensor] = {}
+
+    def reduce(group: Sequence[Tensor], found: Mapping[int, Tensor]) -> None:
+        names = [weight.tensor_id for weight in group]
+        sums.update(zip(names, _in_fp32(r, run, [found[each] for each in names]), strict=True))
+
+    found = backward(r, loss, when_all_are_there(parameters(layers.top), reduce))
     with r.during(BACKWARD):
-        gradients = _summed(r, run, gradients)
+        reduce(parameters(layers.bottom), found)
     with r.during(OPTIMIZER):
         _update(r, run, tables, found[rows.tensor_id])
+        names = [weight.tensor_id for weight in layers.parameters]
+        gradients = [_unscaled(r, sums[each], found[each]) for each in names]
         masters = [r.tensor(weight.shape) for weight in layers.parameters]
         optimizer_step(r, workload.training.dense_optimizer, "loop", masters, gradients)
 
@@ -83,6 +100,7 @@ def _rows(r: Recorder, run: Run, tables: Batched) -> Tensor:
     """
     bags = run.global_batch * len(run.tables)
     keys = r.tensor((bags,), "int64")
+    cluster_called(r)
     stream(r, "keys", (r.tensor((bags,), "int32"),), keys)
     together = [tables] if run.ranks == 1 else _apart(r, run)
     tape, r.tape = r.tape, None
@@ -116,11 +134,10 @@ def _given(r: Recorder, run: Run, rows: Tensor, dtype: str) -> tuple[Tensor, Ten
 
 def _exchange(r: Recorder, run: Run, given: Tensor, arrived: Tensor, features: Tensor) -> None:
     """Fill `arrived`; what makes `features` was launched before."""
-    if run.ranks == 1:
-        stream(r, "cast", (given,), arrived)
-        return
-    received = _all_to_all(r, run, given, features, returns=False)
-    stream(r, "unsorted", (received,), arrived)
+    if run.ranks > 1:
+        given = _all_to_all(r, run, given, features, returns=False)
+    cluster_called(r)
+    stream(r, "cast" if run.ranks == 1 else "unsorted", (given,), arrived)
 
 
 @rule("merlin::exchange", "merlin::exchange_backward")
@@ -130,26 +147,25 @@ def _exchange_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradien
     assert gradient is not None
     if run.ranks > 1:
         sorted_ = r.tensor((gradient.elements,), gradient.dtype)
+        cluster_called(r)
         stream(r, "sorted", (gradient,), sorted_)
         gradient = _all_to_all(r, run, sorted_, sorted_, returns=True)
     out = r.tensor(node.inputs[0].shape)
+    cluster_called(r)
     stream(r, "row_gradients", (gradient,), out)
     return [out]
 
 
-def _summed(r: Recorder, run: Run, gradients: Sequence[Tensor]) -> list[Tensor]:
-    """Gradients of the layers in fp32, summed over the ranks, without the loss scale."""
-    is_half = [gradient.dtype != "fp32" for gradient in gradients]
+def _in_fp32(r: Recorder, run: Run, gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Gradients of layers, summed over the ranks, with their loss scale."""
     found = [to_dtype(r, gradient, "fp32") for gradient in gradients]
-    if run.ranks > 1:
-        together = r.tensor((sum(gradient.elements for gradient in found),))
-        negotiated(r)
-        all_reduce(r, together, run.ranks)
-        found = [r.view(together, gradient.shape, gradient.strides) for gradient in found]
-    return [_unscaled(r, x) if scaled else x for x, scaled in zip(found, is_half, strict=True)]
+    return summed(r, found, run.ranks) if run.ranks > 1 else found
 
 
-def _unscaled(r: Recorder, gradient: Tensor) -> Tensor:
+def _unscaled(r: Recorder, gradient: Tensor, made: Tensor) -> Tensor:
+    """A summed gradient without the loss scale, which it has where it was `made` in fp16."""
+    if made.dtype == "fp32":
+        return gradient
     out = r.tensor(gradient.shape)
     stream(r, "unscale", (gradient,), out)
     return out
@@ -173,6 +189,7 @@ def _all_to_all(r: Recorder, run: Run, given: Tensor, launched: Tensor, *, retur
 def _cast(r: Recorder, x: Tensor, dtype: str) -> Tensor:
     """One kernel puts rows in the order of ranks and in the compute dtype."""
     out = r.tensor((x.elements,), dtype)
+    cluster_called(r)
     stream(r, "cast", (x,), out)
     return out
 

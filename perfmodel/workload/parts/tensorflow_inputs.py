@@ -11,23 +11,39 @@ requests 37277 and 61632; tensorflow/core/common_runtime/gpu/gpu_util.cc, `CopyC
 
 from __future__ import annotations
 
+import numpy as np
+
 from perfmodel.graph.ops import Tensor
+from perfmodel.ops.storage import item_bytes
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.parts.gpu import sent
+from perfmodel.workload.parts.one_thread import unbatched
 from perfmodel.workload.run import Run
 
+DTYPES = ("fp16", "int8", "int32")
+"""Of dense features, labels and keys."""
 STAGED = {"copy": "memcpy_h2d", "pinned": "1"}
 """Attributes of a copy that goes through pinned memory, and that the host waits for."""
 
 
-def batch_arrived(r: Recorder, run: Run) -> tuple[Tensor, Tensor]:
+def batch_asked(r: Recorder, run: Run) -> Tensor:
+    """Keys of the rank's tables for all samples, `[global batch, tables]`, int32, on the host.
+
+    The dataset hands them out with the own samples' features and labels.
+    """
+    keys = r.tensor((run.global_batch, len(run.tables)), DTYPES[2], place="cpu")
+    elements = run.batch * run.workload.model.dense_features, run.batch, keys.elements
+    unbatched(r, keys, float(np.dot(elements, item_bytes(DTYPES))))
+    return keys
+
+
+def batch_arrived(r: Recorder, run: Run, asked: Tensor) -> tuple[Tensor, Tensor]:
     """Dense features `[batch, features]`, fp16, and labels `[batch, 1]`, int8, of the own samples.
 
-    Behind them come the keys of the rank's tables for all samples, `[global batch, tables]`, int32.
+    The keys `asked` come behind them.
     """
-    dense = sent(r, (run.batch, run.workload.model.dense_features), "fp16", pinned=True)
-    labels = sent(r, (run.batch, 1), "int8", pinned=True)
-    shape = (run.global_batch, len(run.tables))
-    on_host, keys = r.tensor(shape, "int32", place="cpu"), r.tensor(shape, "int32")
-    r.leaf("aten::copy_", (keys, on_host, False), keys, about=STAGED)
+    dense = sent(r, (run.batch, run.workload.model.dense_features), DTYPES[0], pinned=True)
+    labels = sent(r, (run.batch, 1), DTYPES[1], pinned=True)
+    keys = r.tensor(asked.shape, asked.dtype)
+    r.leaf("aten::copy_", (keys, asked, False), keys, about=STAGED)
     return dense, labels

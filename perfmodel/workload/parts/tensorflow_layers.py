@@ -21,6 +21,7 @@ from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.views import t
 from perfmodel.workload.parts.embeddings import stream
 from perfmodel.workload.parts.mlp import Layer
+from perfmodel.workload.parts.one_thread import cluster_called
 
 LAYER = "tensorflow::layer"
 
@@ -66,6 +67,8 @@ def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     x, weight, out, is_one_cluster, is_scaled = node.saved
     masked = r.tensor(out.shape, out.dtype)
     bias = r.tensor((weight.shape[0],), "fp32" if is_scaled else out.dtype)
+    if is_scaled:
+        cluster_called(r)
     if is_one_cluster:
         stream(r, "bias_relu_backward", (gradient, out), masked, bias)
     else:
