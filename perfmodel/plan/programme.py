@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from perfmodel.plan.problem import ANY, EVERY, GROUP, MEMORIES, Floats, Ints, Layout, Problem
+from perfmodel.plan.solver import Rows, solved
 
 MOST_BINARIES = 240
 """Beyond so many, the exact search is not tried."""
-SECONDS = 10.0
-"""The exact search gives up then: its layout is optimal where it ends before."""
+MOST_NODES = 2_000
+"""Nodes after which the exact search gives up: its layout is optimal where it ends before."""
 NODES, GAP_FRAC = 400, 1e-4
 """Of the averaged programme in whole choices: nodes searched at most, and the gap that ends it."""
+EXACT_FRAC = 1e-9
+"""What may be left between the exact search and its proof."""
 W, V, FORWARD, BACKWARD, STEP, EVERYWHERE = range(6)
 """Columns of the programme before the choices: W, V, both shown exchanges, the step, and the work
 of shards that all ranks hold."""
-
-
-@dataclass
-class _Rows:
-    """Constraints low <= A x <= high, as triplets."""
-
-    row: list[int] = field(default_factory=list)
-    column: list[int] = field(default_factory=list)
-    value: list[float] = field(default_factory=list)
-    low: list[float] = field(default_factory=list)
-    high: list[float] = field(default_factory=list)
-
-    def add(self, columns: Ints, values: Floats, low: float, high: float) -> None:
-        self.row += [len(self.low)] * len(columns)
-        self.column += columns.tolist()
-        self.value += values.tolist()
-        self.low.append(low)
-        self.high.append(high)
 
 
 @dataclass(frozen=True)
@@ -67,16 +51,16 @@ def bound(
     first = EVERYWHERE + 1
     at = first + np.arange(count)
     parts = choices.parts.astype(np.float64)
-    rows = _Rows()
+    rows = Rows()
     everywhere = np.where(choices.reach == EVERY, choices.work_us, 0.0)
-    _at_most(rows, EVERYWHERE, at, everywhere)
+    rows.at_most(EVERYWHERE, at, everywhere)
     for number in problem.of_table:
         rows.add(at[number], np.ones(len(number)), 1.0, 1.0)
         own = (choices.work_us - everywhere)[number]
-        _at_most(rows, W, np.append(at[number], EVERYWHERE), np.append(own, 1.0))
-        _at_most(rows, V, at[number], choices.sent_us[number])
+        rows.at_most(W, np.append(at[number], EVERYWHERE), np.append(own, 1.0))
+        rows.at_most(V, at[number], choices.sent_us[number])
     for column, values in ((W, choices.work_us), (V, choices.sent_us)):
-        _at_most(rows, column, at, values * parts / ranks)
+        rows.at_most(column, at, values * parts / ranks)
     for values, most in _memories(problem):
         rows.add(at, values * parts / ranks / most, -np.inf, 1.0)
     kind_at = first + count + np.arange(len(problem.fixed_us))
@@ -84,7 +68,7 @@ def bound(
         for number in problem.of_table:
             own = number[choices.kind[number] == kind]
             if len(own) and kinds is None:
-                _at_most(rows, column, at[own], np.ones(len(own)))
+                rows.at_most(column, at[own], np.ones(len(own)))
     _steps(rows, problem, at, choices.shared_us, choices.summed_us, kind_at)
     upper = np.full(first + count + len(kind_at), np.inf)
     upper[at] = ~problem.too_large
@@ -96,7 +80,7 @@ def bound(
         lower[kind_at[list(kinds)]] = 1.0
     is_whole = np.zeros(len(upper))
     is_whole[np.concatenate([at, kind_at])] = whole
-    found = _solved(rows, lower, upper, is_whole, {"mip_rel_gap": GAP_FRAC, "node_limit": NODES})
+    found = solved(rows, STEP, lower, upper, is_whole, nodes=NODES, gap_frac=GAP_FRAC)
     if found.x is None:
         return None
     least = found.mip_dual_bound if whole else found.fun
@@ -116,7 +100,7 @@ def exact(problem: Problem) -> Layout | None:
     total = int(start[-1] + len(kind_at))
     ones = [np.arange(start[each], start[each + 1]) for each in range(len(choices))]
     needed = np.where(choices.reach == ANY, choices.parts, 1).astype(np.float64)
-    rows = _Rows()
+    rows = Rows()
     for own in problem.of_table:
         columns = np.concatenate([ones[each] for each in own])
         weights = np.concatenate([np.full(counts[each], 1 / needed[each]) for each in own])
@@ -135,8 +119,8 @@ def exact(problem: Problem) -> Layout | None:
         ]
         columns = np.array([column for column, _ in held])
         who = np.array([each for _, each in held])
-        _at_most(rows, W, columns, choices.work_us[who])
-        _at_most(rows, V, columns, choices.sent_us[who])
+        rows.at_most(W, columns, choices.work_us[who])
+        rows.at_most(V, columns, choices.sent_us[who])
         for values, most in _memories(problem):
             rows.add(columns, values[who] / most, -np.inf, 1.0)
     for each, kind in enumerate(choices.kind.tolist()):
@@ -152,8 +136,8 @@ def exact(problem: Problem) -> Layout | None:
     upper[:first] = np.inf
     whole = np.ones(columns_total)
     whole[:first] = 0.0
-    limits = {"mip_rel_gap": 1e-9, "time_limit": SECONDS}
-    found = _solved(rows, np.zeros(columns_total), upper, whole, limits)
+    lower = np.zeros(columns_total)
+    found = solved(rows, STEP, lower, upper, whole, nodes=MOST_NODES, gap_frac=EXACT_FRAC)
     if found.status != 0:
         return None
     chosen, ranks = [], []
@@ -179,13 +163,8 @@ def _places(problem: Problem, reach: int) -> list[tuple[int, ...]]:
     return [tuple(range(at, at + size)) for at in range(0, problem.ranks, size)]
 
 
-def _at_most(rows: _Rows, column: int, columns: Ints, values: Floats) -> None:
-    """The sum of `values` is at most what stands in `column`."""
-    rows.add(np.append(columns, column), np.append(values, -1.0), -np.inf, 0.0)
-
-
 def _steps(
-    rows: _Rows, problem: Problem, at: Ints, shared: Floats, summed: Floats, kind_at: Ints
+    rows: Rows, problem: Problem, at: Ints, shared: Floats, summed: Floats, kind_at: Ints
 ) -> None:
     """The step is at least what computing, and what communicating, takes."""
     it = problem.beside
@@ -195,29 +174,10 @@ def _steps(
     shares = (problem.forward_frac, 1 - problem.forward_frac)
     for column, share, least in zip((FORWARD, BACKWARD), shares, it.bottom_us, strict=True):
         rows.add(np.array([column]), np.ones(1), least, np.inf)
-        _at_most(rows, column, columns, share * exchange)
+        rows.at_most(column, columns, share * exchange)
     compute = np.array([W, FORWARD, BACKWARD, STEP])
     rows.add(compute, np.array([1.0, 1.0, 1.0, -1.0]), -np.inf, -it.dense_us)
     beside = np.concatenate([[1.0], shared + summed, fixed])
     rows.add(
         np.append(columns, STEP), np.append(beside, -1.0), -np.inf, -(it.reduced_us + it.top_us)
-    )
-
-
-def _solved(
-    rows: _Rows, lower: Floats, upper: Floats, whole: Floats, limits: dict[str, float]
-) -> Any:
-    """The least step within all constraints, columns in whole numbers where `whole` is 1."""
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import csr_array
-
-    goal = np.zeros(len(upper))
-    goal[STEP] = 1.0
-    matrix = csr_array((rows.value, (rows.row, rows.column)), shape=(len(rows.low), len(upper)))
-    return milp(
-        goal,
-        constraints=LinearConstraint(matrix, rows.low, rows.high),
-        integrality=whole,
-        bounds=Bounds(lower, upper),
-        options=limits,
     )
