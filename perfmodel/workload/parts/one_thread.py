@@ -13,7 +13,7 @@ CALL_US = 200.0
 CLUSTER_US = 27.6
 """Of a cluster that XLA compiled, to be found in its cache and run: host.csv."""
 SCHEDULE_US = 30.8
-"""Of the example's learning rate, from its step, within the function (lr_scheduler.py): host.csv."""
+"""Of the learning rate, which the example finds in each step (lr_scheduler.py): host.csv."""
 UNBATCH_BYTES_PER_US = 18.7e3
 """Of a batch taken out of a batch of one, as the example's dataset ends: host.csv, eight ranks."""
 
