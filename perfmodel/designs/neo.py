@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from perfmodel.designs.deployment import DESIGNS, Deployment
+from perfmodel.designs.budget import halved
+from perfmodel.designs.deployment import DESIGNS, Deployment, Design
 from perfmodel.designs.neo_layout import balanced
 from perfmodel.errors import WorkloadError
 from perfmodel.placement import RowDtype
 
 SHARDINGS = ("balanced", "as_deployed")
+LEAST_CACHE_FRAC = 0.005
 WIRES = ("fp32", "fp16", "bf16")
 
 
@@ -66,3 +69,9 @@ class Neo:
             own_groups=self.own_groups,
         )
         return found.with_(pipeline=pipeline)
+
+    def within(self, deployment: Deployment) -> Iterable[Design]:
+        """With a smaller cache, and so with more whole tables in device memory."""
+        return [
+            replace(self, cache_frac=frac) for frac in halved(self.cache_frac, LEAST_CACHE_FRAC)
+        ]

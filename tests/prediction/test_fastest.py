@@ -19,6 +19,7 @@ from perfmodel.hardware.parts import Nic
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.prediction.fastest import fastest
 from perfmodel.workload import load_workload
+from perfmodel.workload.tables import Table
 
 STEP = 1 + 1e-9
 
@@ -105,6 +106,19 @@ def test_more_memory_in_adapters_never_hurts(
 ) -> None:
     steps = steps_of("smartnic", settings, "cache_gib", (0.1, 0.2, 0.4), on_nodes(*start))
     assert all(more <= STEP * less for less, more in pairwise(steps)), steps
+
+
+def test_more_cache_never_hurts_neo() -> None:
+    """Forty tables of 13.2 GB on 16 devices of 30 GB: less cache leaves more of them whole there."""
+    base = cluster("zionex", 2)
+    device = replace(base.node.device, hbm_bytes=30_000_000_000)
+    machine = replace(base, node=replace(base.node, device=device))
+    workload = replace(load_workload("neo-i"), tables=(Table(100_000_000, 64, 20.0, 1.05),) * 40)
+    start = deployment_of(workload, machine, 131_072)
+    steps = steps_of("neo", {}, "cache_frac", (0.025, 0.05, 0.1), start)
+    assert all(more <= STEP * less for less, more in pairwise(steps)), steps
+    plain = predict_deployment(DESIGNS["neo"](cache_frac=0.1).apply(start)).results[0]  # type: ignore[call-arg]
+    assert steps[-1] < plain.step_us
 
 
 def test_less_is_taken_only_where_it_is_faster_and_a_note_says_so() -> None:
