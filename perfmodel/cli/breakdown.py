@@ -16,7 +16,7 @@ from perfmodel.cli.options import (
     ProfilerOverheadOption,
     StepsOption,
     StrictOption,
-    TraceArgument,
+    TraceOrDemoArgument,
     max_bytes,
     steps_slice,
 )
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def breakdown(
-    trace: TraceArgument,
+    trace: TraceOrDemoArgument = None,
     steps: StepsOption = None,
     rank: Annotated[
         Optional[list[int]],  # noqa: UP045
@@ -55,6 +55,7 @@ def breakdown(
 
     \b
     Examples:
+      perfmodel breakdown                          the bundled demo
       perfmodel breakdown trace.json.gz
       perfmodel breakdown ranks/ --rank 0 --steps 2:5
       perfmodel breakdown trace.json.gz --format json -o breakdown.json
@@ -66,11 +67,15 @@ def breakdown(
     limit = max_bytes(max_memory)
 
     from perfmodel.attribution.breakdown import breakdown as break_down
+    from perfmodel.cli.demo import SOURCE, read_demo
     from perfmodel.trace import read
 
-    with working(f"reading {trace}"):
-        content = read(trace, strict=strict, max_bytes=limit, steps=kept, context=1)
-    with working(f"breaking {trace} down"):
+    with working(f"reading {trace or SOURCE}"):
+        if trace is None:
+            content, _ = read_demo(kept, context=1)
+        else:
+            content = read(trace, strict=strict, max_bytes=limit, steps=kept, context=1)
+    with working(f"breaking {trace or SOURCE} down"):
         whole = break_down(content, profiler_us_per_event=profiler_overhead)
     found = _chosen(whole, content.chosen, rank)
     if figure:

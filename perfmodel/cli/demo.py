@@ -37,13 +37,14 @@ class Demo:
         return asdict(self)
 
 
-def read_demo(steps: slice | None = None) -> tuple[Trace, Demo]:
-    """The demo's trace, and what was written down when it was captured."""
+def read_demo(steps: slice | None = None, context: int = 0) -> tuple[Trace, Demo]:
+    """The demo's trace, and what was written down when it was captured; `steps` and `context` as
+    of `read`."""
     from perfmodel.trace import read
 
     folder = resources.files("perfmodel") / "demo"
     with resources.as_file(folder / f"{NAME}_kineto.json.gz") as path:
-        trace = read(path, steps=steps)
+        trace = read(path, steps=steps, context=context)
     facts = json.loads((folder / f"{NAME}.json").read_text(encoding="utf-8"))
     workload, machine = facts["workload"], facts["machine"]
     demo = Demo(

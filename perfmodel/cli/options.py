@@ -30,6 +30,14 @@ TraceArgument = Annotated[
         "standard input.",
     ),
 ]
+TraceOrDemoArgument = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Argument(
+        metavar="TRACE",
+        help="A Kineto trace (.json, .json.gz), an archive or a folder of ranks, or - for "
+        "standard input; without it, the bundled demo.",
+    ),
+]
 ExplainOption = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(

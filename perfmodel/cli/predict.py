@@ -25,6 +25,7 @@ from perfmodel.cli.options import (
     SetOption,
     StepsOption,
     StrictOption,
+    TraceOrDemoArgument,
     max_bytes,
     steps_slice,
 )
@@ -48,14 +49,7 @@ class Mode(StrEnum):
 
 
 def predict(
-    trace: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Argument(
-            metavar="TRACE",
-            help="A Kineto trace (.json, .json.gz), an archive or a folder of ranks, or - for "
-            "standard input; without it, the bundled demo.",
-        ),
-    ] = None,
+    trace: TraceOrDemoArgument = None,
     workload: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(

@@ -282,7 +282,7 @@ def test_kernels_of_a_trace_without_a_gpu(run: Run) -> None:
 
 def test_unknown_verb_and_missing_argument(run: Run) -> None:
     refused(run("forecast"), "forecast")
-    refused(run("breakdown"), "TRACE", "--help")
+    refused(run("export"), "TRACE", "--help")
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,13 @@ def test_table_names_what_was_found(run: Run, trace: Path) -> None:
     assert max(map(len, ran.out.splitlines()[1:])) <= 100
 
 
+def test_without_a_trace_it_is_the_demo(run: Run) -> None:
+    whole, part = (run("breakdown", *chosen) for chosen in ((), ("--steps", "2:4")))
+    assert [ran.out.splitlines()[0] for ran in (whole, part)] == ["bundled demo: cpu, 1 rank"] * 2
+    of_part = next(line for line in part.out.splitlines() if "ProfilerStep#4" in line)
+    assert of_part in whole.out.splitlines()
+
+
 def test_json_is_what_the_schema_says_and_sums(run: Run, trace: Path) -> None:
     answer = json.loads(run("breakdown", trace, "--format", "json").out)
     check_schema("breakdown", answer)
