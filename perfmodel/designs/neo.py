@@ -13,7 +13,7 @@ from perfmodel.errors import WorkloadError
 from perfmodel.placement import RowDtype
 
 SHARDINGS = ("balanced", "as_deployed")
-LEAST_CACHE_FRAC = 0.005
+LEAST_FRAC = 0.005
 WIRES = ("fp32", "fp16", "bf16")
 
 
@@ -72,6 +72,4 @@ class Neo:
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """With a smaller cache, and so with more whole tables in device memory."""
-        return [
-            replace(self, cache_frac=frac) for frac in halved(self.cache_frac, LEAST_CACHE_FRAC)
-        ]
+        return [replace(self, cache_frac=frac) for frac in halved(self.cache_frac, LEAST_FRAC)]

@@ -14,6 +14,7 @@ from perfmodel.designs.budget import Budgeted, changes, halved
 from perfmodel.designs.composed import composed
 from perfmodel.designs.gpu_only import GpuOnly
 from perfmodel.designs.hotline import Hotline
+from perfmodel.designs.neo import Neo
 from perfmodel.hardware import cluster, load, node
 from perfmodel.hardware.parts import Nic
 from perfmodel.prediction.deployment import predict_deployment
@@ -109,7 +110,7 @@ def test_more_memory_in_adapters_never_hurts(
 
 
 def test_more_cache_never_hurts_neo() -> None:
-    """Forty tables of 13.2 GB on 16 devices of 30 GB: less cache leaves more of them whole there."""
+    """Forty tables of 13.2 GB on 16 devices of 30 GB: less cache leaves more of them there."""
     base = cluster("zionex", 2)
     device = replace(base.node.device, hbm_bytes=30_000_000_000)
     machine = replace(base, node=replace(base.node, device=device))
@@ -117,7 +118,7 @@ def test_more_cache_never_hurts_neo() -> None:
     start = deployment_of(workload, machine, 131_072)
     steps = steps_of("neo", {}, "cache_frac", (0.025, 0.05, 0.1), start)
     assert all(more <= STEP * less for less, more in pairwise(steps)), steps
-    plain = predict_deployment(DESIGNS["neo"](cache_frac=0.1).apply(start)).results[0]  # type: ignore[call-arg]
+    plain = predict_deployment(Neo(cache_frac=0.1).apply(start)).results[0]
     assert steps[-1] < plain.step_us
 
 
