@@ -45,6 +45,7 @@ ASSUMED = (
     "all-to-all at 7 GB/s per GPU (MAD-Max's system file), taken over after the figures had been "
     "seen; at the network model's 23 GB/s, which no curve over RoCE has tested: A 1.13, F 3.0, I "
     "2.2, DLRM-B 2.4 million samples per second, DLRM-A 78 ms and 49 % exposed",
+    "dense Adagrad by PyTorch's kernels (foreach): in one pass A would be 0.88",
     "keys of 8 bytes: at 7 GB/s A's wires are busy for 57 ms of its published step of 55, I's for "
     "35 of 19, so that no overlap reaches those rates: tables, keys or the 7 GB/s were otherwise",
 )
