@@ -27,14 +27,14 @@ def on_knots(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
     upper end.
     """
     first, kind = distinct(calls)
-    kinds, knots = len(first), len(KNOTS)
+    size = np.log2(np.maximum(calls.size_bytes, 1.0))
+    below = np.clip(np.floor(size) - FIRST, 0, len(KNOTS) - 2).astype(np.int64)
+    part = np.maximum(size - KNOTS[below], 0.0)
+    kinds, knots = len(first), int(below.max(initial=0)) + 2
     each = take(calls, np.repeat(first, knots))
-    log_us, spread = answer(replace(each, size_bytes=np.tile(2.0**KNOTS, kinds)))
+    log_us, spread = answer(replace(each, size_bytes=np.tile(2.0 ** KNOTS[:knots], kinds)))
     log_us = np.maximum.accumulate(log_us.reshape(kinds, knots), axis=1)
     spread = spread.reshape(kinds, knots)
-    size = np.log2(np.maximum(calls.size_bytes, 1.0))
-    below = np.clip(np.floor(size) - FIRST, 0, knots - 2).astype(np.int64)
-    part = np.maximum(size - KNOTS[below], 0.0)
 
     def between(values: Floats, along: Floats) -> Floats:
         low, high = values[kind, below], values[kind, below + 1]
@@ -47,15 +47,15 @@ def on_rates(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
     """What `answer` says of `calls` at `RATES_GB_PER_S`: straight between them in both logarithms,
     never rising with the rate; below the first and above the last, what holds there.
     """
-    count = len(RATES_GB_PER_S)
-    each = take(calls, np.repeat(np.arange(len(calls)), count))
-    each = replace(each, link_gb_per_s=np.tile(RATES_GB_PER_S, len(calls)))
+    rate = np.log(np.maximum(calls.link_gb_per_s, 1e-9))
+    place = np.interp(rate, np.log(RATES_GB_PER_S), np.arange(len(RATES_GB_PER_S), dtype=float))
+    below = np.minimum(place.astype(np.int64), len(RATES_GB_PER_S) - 2)
+    part, row = place - below, np.arange(len(calls))
+    count = int(below.max(initial=0)) + 2
+    each = take(calls, np.repeat(row, count))
+    each = replace(each, link_gb_per_s=np.tile(RATES_GB_PER_S[:count], len(calls)))
     log_us, spread = (values.reshape(-1, count) for values in answer(each))
     log_us = np.minimum.accumulate(log_us, axis=1)
-    rate = np.log(np.maximum(calls.link_gb_per_s, 1e-9))
-    place = np.interp(rate, np.log(RATES_GB_PER_S), np.arange(count, dtype=np.float64))
-    below = np.minimum(place.astype(np.int64), count - 2)
-    part, row = place - below, np.arange(len(calls))
     low, high = log_us[row, below], log_us[row, below + 1]
     return np.asarray(low + (high - low) * part, np.float64), spread[:, 0]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from perfmodel.graph.opgraph.edits.named import NamedEdit, edited
 from perfmodel.graph.ops import OpGraph
@@ -17,6 +18,8 @@ from perfmodel.workload.classes import UNLIKE, RankClass, decisive, rank_classes
 from perfmodel.workload.loading import loading_us
 
 EVALUATION = "evaluation"
+_recorded = lru_cache(maxsize=8)(op_graph)
+"""Of a sweep's points many run the same ops."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Step:
         """What `rank` runs."""
         machine = self.machine
         device = machine.node.device
-        return op_graph(
+        return _recorded(
             self.workload,
             self.batch,
             ranks=machine.gpus,

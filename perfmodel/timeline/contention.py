@@ -8,7 +8,7 @@ together they ask for more than these carry.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,8 @@ SETTLED_FRAC = 1e-3
 """A round that moves no duration by more than this share of it (of 1 us at least) is the last."""
 DAMPED_FROM = 3
 """From this round on durations go half the way, so that two that lengthen one another settle."""
+MATRIX_ELEMENTS = 1 << 18
+"""Of what is compared with what at once."""
 MOST_LOST_FRAC = 0.9
 """assumed: beside others everything keeps at least a tenth of its pace."""
 
@@ -67,6 +69,10 @@ class _Stretches:
     wire_frac: Floats
     """Of the wires, asked for by all that transfer."""
 
+    def of(self, part: slice) -> _Stretches:
+        """Those of `part`."""
+        return _Stretches(*(column[part] for column in vars(self).values()))
+
 
 def settled(
     run: Callable[[Floats], tuple[Timeline, Floats]],
@@ -102,27 +108,29 @@ def lost_us(timeline: Timeline, load: Load) -> Floats:
     kernels &= np.maximum(np.maximum(load.sm_used_frac, load.hbm_used_frac), load.reads) > 0
     for rank in np.unique(graph.nodes_.rank[transfers]).tolist():
         own = np.flatnonzero(transfers & (graph.nodes_.rank == rank))
-        stretches = _stretches(timeline, load, own)
         beside = np.flatnonzero(kernels & (graph.nodes_.rank == rank))
-        for at in range(len(stretches.start_us)):
-            rows, overlap = _overlap_us(timeline, beside, stretches, at)
+        stretches = _stretches(timeline, load, own)
+        for held in map(stretches.of, _parts(len(stretches.start_us), len(beside))):
+            overlap = _overlap_us(timeline, beside, held.start_us, held.end_us)
             slower = np.maximum(
-                load.sm_used_frac[rows] / (1 - stretches.sm_frac[at]),
-                load.hbm_used_frac[rows] + stretches.hbm_frac[at],
+                load.sm_used_frac[beside] / (1 - held.sm_frac[:, None]),
+                load.hbm_used_frac[beside] + held.hbm_frac[:, None],
             )
-            stalled = stretches.delay_us[at] * load.reads[rows] / duration[rows]
-            found[rows] += overlap * (_lost_frac(slower) + np.minimum(stalled, 1.0))
-            rows, overlap = _overlap_us(timeline, own, stretches, at)
-            found[rows] += overlap * _lost_frac(stretches.wire_frac[at])
-        for each in own.tolist():
-            rows, overlap = _beside_us(timeline, beside, each)
-            left = np.maximum(load.sm_taken_frac[each], 1 - load.hbm_used_frac[rows])
-            slower = load.hbm_taken_frac[each] / np.maximum(left, 1e-9)
-            found[each] += float((overlap * _lost_frac(slower)).sum())
+            stalled = held.delay_us[:, None] * (load.reads[beside] / duration[beside])
+            lost = overlap * (_lost_frac(slower) + np.minimum(stalled, 1.0))
+            found[beside] += lost.sum(axis=0)
+            overlap = _overlap_us(timeline, own, held.start_us, held.end_us)
+            found[own] += (overlap * _lost_frac(held.wire_frac)[:, None]).sum(axis=0)
+        for part in _parts(len(own), len(beside)):
+            some = own[part]
+            overlap = _overlap_us(timeline, beside, timeline.start_us[some], timeline.end_us[some])
+            left = np.maximum(load.sm_taken_frac[some][:, None], 1 - load.hbm_used_frac[beside])
+            slower = load.hbm_taken_frac[some][:, None] / np.maximum(left, 1e-9)
+            found[some] += (overlap * _lost_frac(slower)).sum(axis=1)
     return _together(graph, np.minimum(found, MOST_LOST_FRAC * duration))
 
 
-def _lost_frac(slower: Floats | float) -> Floats:
+def _lost_frac(slower: Floats) -> Floats:
     """The share of a duration that is lost by what goes `slower` times slower."""
     return 1 - 1 / np.maximum(slower, 1.0)
 
@@ -160,22 +168,17 @@ def _arrivals(graph: ExecutionGraph, transfers: Ints) -> Ints:
     return found[transfers]
 
 
-def _overlap_us(
-    timeline: Timeline, rows: Ints, stretches: _Stretches, at: int
-) -> tuple[Ints, Floats]:
-    """Which of `rows` run in one stretch, and for how long."""
-    begin = np.maximum(timeline.start_us[rows], stretches.start_us[at])
-    overlap = np.minimum(timeline.end_us[rows], stretches.end_us[at]) - begin
-    inside = overlap > 0
-    return rows[inside], overlap[inside]
+def _parts(count: int, width: int) -> Iterator[slice]:
+    """All of `count` rows of a matrix `width` wide, as many at once as are quick to hold."""
+    most = max(MATRIX_ELEMENTS // max(width, 1), 1)
+    return (slice(start, start + most) for start in range(0, count, most))
 
 
-def _beside_us(timeline: Timeline, rows: Ints, node: int) -> tuple[Ints, Floats]:
-    """Which of `rows` run while `node` does, and for how long."""
-    begin = np.maximum(timeline.start_us[rows], timeline.start_us[node])
-    overlap = np.minimum(timeline.end_us[rows], timeline.end_us[node]) - begin
-    inside = overlap > 0
-    return rows[inside], overlap[inside]
+def _overlap_us(timeline: Timeline, rows: Ints, start_us: Floats, end_us: Floats) -> Floats:
+    """For how long each of `rows` runs in each of so many stretches, `[stretches, rows]`."""
+    begin = np.maximum(timeline.start_us[rows], start_us[:, None])
+    overlap: Floats = np.minimum(timeline.end_us[rows], end_us[:, None]) - begin
+    return overlap.clip(0.0)
 
 
 def _together(graph: ExecutionGraph, lost: Floats) -> Floats:

@@ -156,7 +156,9 @@ class Workload:
     evaluation: Evaluation = field(default_factory=Evaluation)
     loader: Loader = field(default_factory=Loader)
     title: str = ""
-    sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    sources: Mapping[str, str] = field(
+        default_factory=lambda: MappingProxyType({}), repr=False, hash=False
+    )
 
     @property
     def dim(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from heapq import heappop, heappush
 
 from perfmodel.errors import WorkloadError
@@ -56,6 +57,7 @@ class Plan:
     domains: tuple[tuple[Shard, ...], ...] = ()
 
 
+@lru_cache(maxsize=64)
 def plan(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
     """How `workload.implementation.sharding` lays the tables out over `ranks`.
 
