@@ -1,6 +1,6 @@
-"""Layers of a matrix product and one kernel for the rest: Apex's MLPs, or what XLA makes of them.
+"""Layers of a matrix product and one kernel for the rest: Apex's MLPs.
 
-Source: apex/csrc/mlp_cuda.cu of NVIDIA/apex, as recalled.
+Source: csrc/mlp_cuda.cu of NVIDIA/apex (`mlp_fp`, whose epilogues do not take a ReLU; `mlp_bp`).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from perfmodel.graph.ops import Tensor
 from perfmodel.workload.autograd.tape import Gradients, Node, rule, track
+from perfmodel.workload.eager.creation import fill
 from perfmodel.workload.eager.products import mm
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.views import t
@@ -16,6 +17,7 @@ from perfmodel.workload.parts.embeddings import stream
 from perfmodel.workload.parts.mlp import Layer
 
 LAYER = "apex::mlp_layer"
+FEATURES_PER_BLOCK = 128
 
 
 def apex_mlp(r: Recorder, x: Tensor, stack: Sequence[Layer]) -> Tensor:
@@ -31,11 +33,13 @@ def apex_mlp(r: Recorder, x: Tensor, stack: Sequence[Layer]) -> Tensor:
 
 @rule(LAYER, "apex::mlp_layer_backward")
 def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    """ReLU's mask and the bias gradient in one kernel, then two products."""
+    """ReLU's mask and the bias gradient in one kernel, whose blocks take turns by counters that are
+    set to 0 before; then two products."""
     (gradient,) = gradients
     assert gradient is not None
     x, weight, out = node.saved
+    fill(r, r.tensor((-(-weight.shape[0] // FEATURES_PER_BLOCK),), "int32"), 0)
     masked, bias = r.tensor(out.shape, out.dtype), r.tensor((weight.shape[0],), out.dtype)
     stream(r, "bias_relu_backward", (gradient, out), masked, bias)
-    of_weight = mm(r, t(r, masked), x)
-    return [mm(r, masked, weight) if node.wants[0] else None, of_weight, bias]
+    of_input = mm(r, masked, weight) if node.wants[0] else None
+    return [of_input, mm(r, t(r, masked), x), bias]
