@@ -59,6 +59,11 @@ def _software(workload: Workload, where: str) -> None:
             f'{where}: tables: histogram: implementation.sharding "hybrid" knows zipf and uniform '
             "distributions only"
         )
+    if not software.indices_ahead and software.sharding != "hybrid":
+        raise WorkloadError(
+            f'{where}: implementation: indices_ahead: only of sharding "hybrid", not '
+            f'"{software.sharding}"'
+        )
     if software.name in ("pytorch", "reference") and training.table_optimizer in _FUSED_ONLY:
         raise WorkloadError(
             f"{where}: training: table_optimizer {training.table_optimizer!r} is fused into the "

@@ -121,6 +121,8 @@ def value_of(key: str, kind: Any, value: Any, where: str) -> Any:
         return value
     if kind is str:
         return _text(value, where)
+    if kind == Histogram:
+        return _histogram(value, where)
     if get_origin(kind) is tuple and get_origin(get_args(kind)[0]) is Literal:
         if not isinstance(value, (list, tuple)):
             raise WorkloadError(f"{where}: expected a list of precisions, got {_short(value)}")
@@ -206,10 +208,10 @@ def _histogram(pairs: Any, where: str) -> Histogram:
     """Pairs of shares, each above 0."""
     if pairs is None:
         return ()
-    if not isinstance(pairs, list) or not pairs:
+    if not isinstance(pairs, (list, tuple)) or not pairs:
         raise WorkloadError(f"{where}: expected a list of pairs, got {_short(pairs)}")
     for number, pair in enumerate(pairs, 1):
-        if not isinstance(pair, list) or len(pair) != 2:
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
             raise WorkloadError(f"{where}[{number}]: expected a pair, got {_short(pair)}")
     return tuple(
         (_number("share", lookups, where, whole=False), _number("share", rows, where, whole=False))

@@ -125,6 +125,8 @@ def test_settings_are_changed_by_their_key() -> None:
     assert not edited.evaluation.included
     assert workload.evaluation.included
     assert workload.with_(batch=128).batch == 128
+    shares = load_workload("criteo-kaggle").with_(table__histogram=[[0.9, 0.1], [0.1, 0.9]])
+    assert {table.histogram for table in shares.tables} == {((0.9, 0.1), (0.1, 0.9))}
 
 
 @pytest.mark.parametrize(
@@ -136,6 +138,12 @@ def test_settings_are_changed_by_their_key() -> None:
         ({"table__dim": 7}, "bottom_mlp ends in 128"),
         ({"model__top_mlp": [4]}, "expected 1"),
         ({"implementation__key_dtype": "int32"}, '"hugectr" sends int64 keys'),
+        ({"table__histogram": [[0.9]]}, r"table.histogram\[1\]: expected a pair"),
+        ({"table__histogram": [[0.9, 0.1]]}, '"hybrid" knows zipf and uniform'),
+        (
+            {"implementation__indices_ahead": False, "implementation__sharding": "planned"},
+            'only of sharding "hybrid", not "planned"',
+        ),
     ],
 )
 def test_changes_that_cannot_be_are_named(change: dict[str, object], message: str) -> None:
