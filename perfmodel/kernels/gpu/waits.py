@@ -25,11 +25,14 @@ _ACCUMULATE_US, _WARPS_PER_SM = 2.2, 64.0
 """A warp that adds one row of at most `_ROW_PER_WARP` elements, after the row before it. Source:
 Lin et al. 2022, two sizes on V100 (PyTorch of 2021)."""
 _ROW_PER_WARP = 128.0
-_ATOMIC_LINE_US = 0.0064
+_ATOMIC_LINE_US = {"cuda": 0.0064, "rocm": 0.068}
 """A warp's additions to a line of the L2, behind those of other warps to the same line. Source:
-A100 DLRM trace, 60,000 single elements added to 50, by 1,875 warps to two lines in 12 us; rows of
-many elements, and other devices, were measured nowhere."""
-_LANES, _LINE_BYTES = 32.0, 128.0
+A100 DLRM trace, 60,000 single elements added to 50, by 1,875 warps to two lines in 12 us; MI300X,
+1,305,301 added to 100 in 1.39 ms (pytorch/pytorch, pull request 146264, before it). Checked with
+rows of 128 fp32 elements on GB200, of which 3.89 million go to one: at least 4.6 ns each, by a
+faster kernel (pull request 182675, read without its unit: ms by its size)."""
+_LANES = {"cuda": 32.0, "rocm": 64.0}
+_LINE_BYTES = 128.0
 _SOFTMAX_WARP_COLS = 1024.0
 """Longest row that one warp keeps. Source: PyTorch, aten/src/ATen/native/cuda/SoftMax.cu."""
 _SOFTMAX_STEP_US = 1.65
@@ -65,9 +68,9 @@ def atomic_waits_us(group: Group, device: Device) -> Floats:
     mean = np.where(known, dims["rows"] / np.maximum(dims["hash_size"], 1.0), 0.0)
     most = np.where(dims["most_repeated"] > 0, dims["most_repeated"], mean)
     rows_per_line = np.maximum(_LINE_BYTES / (group.item_bytes * dims["cols"]), 1.0)
-    warps = dims["rows"] * dims["cols"] / _LANES
+    warps = dims["rows"] * dims["cols"] / _LANES[device.target]
     turns: Floats = np.minimum(most * rows_per_line, warps)
-    return _ATOMIC_LINE_US * turns
+    return _ATOMIC_LINE_US[device.target] * turns
 
 
 def softmax_waits_us(group: Group, device: Device) -> Floats:
