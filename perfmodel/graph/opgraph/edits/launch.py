@@ -10,9 +10,9 @@ from perfmodel.graph.ops import OpGraph
 
 _WAITING = (
     *("aten::item", "aten::_local_scalar_dense", "aten::nonzero", "aten::unique", "aten::_unique2"),
-    *("aten::masked_select", "aten::equal"),
+    *("aten::masked_select", "aten::equal", "torch::cuda::synchronize"),
 )
-"""Ops during which the host reads what the device made: a graph cannot hold them."""
+"""Ops during which the host waits for what the device makes: a graph cannot hold them."""
 
 
 def cuda_graphs(graph: OpGraph) -> Edited:
