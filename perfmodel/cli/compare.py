@@ -68,7 +68,7 @@ def compare(
         typer.Option(
             "--set",
             metavar="WHAT.KEY=VALUE",
-            help="Change a setting of a design (hotline.hot_bytes=4e9), the workload "
+            help="Change a setting of a design (hotline.hot_mib=256), the workload "
             "(workload.training.loss=mse) or the hardware (node.gpus=4). May be repeated.",
         ),
     ] = None,

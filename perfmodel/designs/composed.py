@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from itertools import islice, product
+from math import isfinite
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -92,6 +93,8 @@ def composed(text: str, settings: Settings | None = None) -> Composed:
     names = [name.strip() for name in text.split(PLUS)]
     if len(set(names)) != len(names):
         raise UsageError(f"designs {text!r}: one of them comes twice")
+    if not all(names):
+        raise UsageError(f"designs {text!r}: expected a design on both sides of each {PLUS}")
     for name in UNDESIGNED:
         if name in names and len(names) > 1:
             raise UsageError(f"designs {text!r}: {name} is no design to combine with others")
@@ -157,7 +160,7 @@ def _as(hint: Any, value: Any, where: str) -> Any:
     if origin is tuple:
         items = value if isinstance(value, (list, tuple)) else [value]
         return tuple(_as(get_args(hint)[0], item, where) for item in items)
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
     if hint is float and is_number:
         return float(value)
     if hint is int and is_number and int(value) == value:
@@ -177,6 +180,6 @@ def _one_memory(deployment: Deployment) -> None:
         cache.at == "hbm" for cache in placement.caches
     ):
         raise WorkloadError(
-            f"{deployment.machine.name} has CPUs alone: host memory is its devices' own, and no "
-            "design can place tables or caches on one side of it"
+            f"{deployment.machine.name}: CPUs alone: host memory is their own, and no design can "
+            "place tables or caches on one side of it"
         )

@@ -26,6 +26,12 @@ class CpuOnly:
     nodes: int = 0
     sockets: int = 0
 
+    def __post_init__(self) -> None:
+        if self.nodes < 0 or self.sockets < 0:
+            raise WorkloadError(
+                f"cpu_only: {self.nodes} nodes of {self.sockets} sockets: expected 0 or more"
+            )
+
     def apply(self, deployment: Deployment) -> Deployment:
         machine = hosts_of(deployment.machine, self.nodes, self.sockets)
         if deployment.batch % machine.gpus:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from perfmodel.designs.budget import halved
 from perfmodel.designs.deployment import DESIGNS, Deployment, Design, Phase
 from perfmodel.designs.hybrid import Hybrid, OnHost
-from perfmodel.designs.popular import LEAST_MIB, MIB, popular
+from perfmodel.designs.popular import LEAST_MIB, MIB, popular, require_settings
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
@@ -42,11 +42,16 @@ class Fae:
     switch_every_steps: float = 64.0
     pooled_on: OnHost = "one_process"
 
-    def apply(self, deployment: Deployment) -> Deployment:
+    def __post_init__(self) -> None:
+        require_settings("fae", self.hot_mib, self.popular_frac)
         if not 0.0 < self.sampled_frac <= 1.0:
             raise WorkloadError(f"fae: learned on {self.sampled_frac:g} of the inputs")
-        if len(deployment.pipeline.micro_batches) > 1:
-            raise WorkloadError("fae: mini-batches of one kind of samples are not parted again")
+        if not self.inputs >= 1.0:
+            raise WorkloadError(f"fae: {self.inputs:g} inputs")
+        if not self.switch_every_steps > 0:
+            raise WorkloadError(f"fae: switches every {self.switch_every_steps:g} steps")
+
+    def apply(self, deployment: Deployment) -> Deployment:
         found = popular(
             deployment,
             self.hot_mib * MIB,
@@ -95,7 +100,5 @@ class Fae:
 
     def _run_steps(self, popular_frac: float) -> float:
         """Steps with popular samples in a row: at least one, and one of the others between runs."""
-        if not self.switch_every_steps > 0:
-            raise WorkloadError(f"fae: switches every {self.switch_every_steps:g} steps")
         asked = 2.0 * self.switch_every_steps * popular_frac
         return max(asked, 1.0, popular_frac / (1.0 - popular_frac))

@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 
 from perfmodel.designs.budget import halved
 from perfmodel.designs.deployment import DESIGNS, Deployment, Design
-from perfmodel.designs.popular import LEAST_MIB, MIB, popular
+from perfmodel.designs.popular import LEAST_MIB, MIB, popular, require_settings
 from perfmodel.placement import MicroBatch
 
 
 @DESIGNS.register("hotline")
 @dataclass(frozen=True)
 class Hotline:
-    """Popular samples run from hot rows on every GPU while an accelerator beside the host's memory
-    gathers what the others need.
+    """Popular samples run from hot rows on every GPU while an accelerator gathers others' rows.
 
-    `hot_mib` of every GPU hold the most popular rows of all tables. `popular_frac` is a measured
-    share of the samples that need no other; without it, lookups are taken as independent. Learning
-    the rows and parting the batch happen in the accelerator, beside the step before.
+    The accelerator is beside the host's memory. `hot_mib` of every GPU hold the most popular rows
+    of all tables. `popular_frac` is a measured share of the samples that need no other; without it,
+    lookups are taken as independent. Learning the rows and parting the batch happen in the
+    accelerator, beside the step before.
 
     Source: Adnan et al., Heterogeneous Acceleration Pipeline for Recommendation System Training
     (ISCA 2024, arXiv 2204.05436), abstract; the mechanism and 512 MB recalled.
@@ -27,6 +27,9 @@ class Hotline:
 
     hot_mib: float = 512.0
     popular_frac: float | None = None
+
+    def __post_init__(self) -> None:
+        require_settings("hotline", self.hot_mib, self.popular_frac)
 
     def apply(self, deployment: Deployment) -> Deployment:
         found = popular(deployment, self.hot_mib * MIB, popular_frac=self.popular_frac)

@@ -30,12 +30,14 @@ class Hybrid:
     device_table_bytes: float = 0.0
     pooled_on: OnHost = "one_process"
 
-    def apply(self, deployment: Deployment) -> Deployment:
+    def __post_init__(self) -> None:
         if not self.device_table_bytes >= 0:
             raise WorkloadError(f"hybrid: tables of {self.device_table_bytes:g} bytes on devices")
         ways = ", ".join(get_args(OnHost))
         if self.pooled_on not in get_args(OnHost):
             raise WorkloadError(f"hybrid: pooled_on {self.pooled_on!r}: expected one of {ways}")
+
+    def apply(self, deployment: Deployment) -> Deployment:
         ranks = tuple(range(deployment.ranks))
         tables = deployment.workload.tables
 

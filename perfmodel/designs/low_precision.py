@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from perfmodel.designs.deployment import DESIGNS, Deployment
 from perfmodel.designs.precision_search import Search, search
-from perfmodel.designs.rounding import error_of
+from perfmodel.designs.rounding import error_of, require_budget
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.stored_rows import QUANTISED, row_bytes
 
@@ -40,6 +40,9 @@ class LowPrecision:
                 error_of(dtype)
                 if (what, dtype) in (("layer_dtypes", "int4"), ("row_dtypes", "tf32")):
                     raise WorkloadError(f"low_precision: {what}: {dtype} is none of them")
+
+        for budget in (*self.layer_errors, *self.table_errors, self.ends_error, self.total_error):
+            require_budget(budget)
 
     def search(self, deployment: Deployment) -> Search:
         """What each layer and table takes, and what keeps it from fewer bits."""

@@ -44,6 +44,14 @@ class Popular:
         )
 
 
+def require_settings(design: str, hot_mib: float, popular_frac: float | None) -> None:
+    """Raises `WorkloadError` for what is no size, and what is no share."""
+    if not 0.0 < hot_mib < np.inf:
+        raise WorkloadError(f"{design}: {hot_mib:g} MiB of hot rows: expected more than 0")
+    if popular_frac is not None and not 0.0 <= popular_frac <= 1.0:
+        raise WorkloadError(f"{design}: popular_frac {popular_frac:g}: expected 0 to 1")
+
+
 def popular(
     deployment: Deployment,
     budget_bytes: float,
@@ -57,13 +65,15 @@ def popular(
     many hits stand for them. `popular_frac` is a measured share of popular
     samples; without it, lookups of a sample are taken as independent.
 
-    Raises `WorkloadError` for a budget that holds no row of some table, a share that cannot be, and
-    several nodes, whose hosts would each have a copy of all rows.
+    Raises `WorkloadError` for a budget that holds no row of some table, a share that cannot be,
+    samples that are parted already, and several nodes, whose hosts would each have all rows.
     """
     if deployment.machine.nodes > 1:
         raise WorkloadError(
             f"hot rows: {deployment.machine.nodes} nodes: the other rows lie in one host's memory"
         )
+    if any(part.popular for part in deployment.pipeline.micro_batches):
+        raise WorkloadError("hot rows: samples that are parted by them are not parted again")
     tables, dtypes = deployment.workload.tables, [t.dtype for t in deployment.placement.tables]
     accesses = [
         TableAccess(

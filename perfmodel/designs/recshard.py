@@ -35,7 +35,7 @@ class RecShard:
     hbm_gb: float = 24.0
 
     def __post_init__(self) -> None:
-        if not self.hbm_gb > 0:
+        if not 0.0 < self.hbm_gb < np.inf:
             raise WorkloadError(f"recshard: {self.hbm_gb:g} GB of device memory: expected more")
 
     def apply(self, deployment: Deployment) -> Deployment:

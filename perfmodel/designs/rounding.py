@@ -28,8 +28,13 @@ def error_of(dtype: str) -> float:
     return ERRORS[dtype]
 
 
-def within(budget: float, dtypes: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of `dtypes` whose error is at most `budget`; fp32 where none is."""
+def require_budget(budget: float) -> None:
+    """Raises `WorkloadError` for what is no error budget."""
     if not budget >= 0:
         raise WorkloadError(f"low_precision: an error budget of {budget:g}: expected 0 or more")
+
+
+def within(budget: float, dtypes: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of `dtypes` whose error is at most `budget`; fp32 where none is."""
+    require_budget(budget)
     return tuple(dtype for dtype in dtypes if error_of(dtype) <= budget) or (WIDEST,)

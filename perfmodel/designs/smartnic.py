@@ -65,10 +65,13 @@ class SmartNic:
                 raise WorkloadError(
                     f"smartnic: unknown {name} {value!r}: one of {', '.join(known)}"
                 )
-        if not 0.0 <= self.remote_frac <= 1.0 or self.cache_gib < 0:
+        if not 0.0 <= self.remote_frac <= 1.0 or not 0.0 <= self.cache_gib < float("inf"):
             raise WorkloadError(
                 f"smartnic: {self.cache_gib:g} GiB of rows, {self.remote_frac:g} of them remote"
             )
+
+        if not self.kept_lookups >= 0.0:
+            raise WorkloadError(f"smartnic: rows of {self.kept_lookups:g} lookups and more")
 
     def apply(self, deployment: Deployment) -> Deployment:
         """Caches for all whole tables (or columns) in device memory."""

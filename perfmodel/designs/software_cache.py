@@ -45,6 +45,11 @@ class SoftwareCache:
                 f"software_cache: a cache of {self.cache_frac:g} times the rows is larger than the "
                 "tables: leave them in device memory"
             )
+        if self.batches_ahead < 1 or self.keep_bytes < 0:
+            raise WorkloadError(
+                f"software_cache: {self.batches_ahead} batches ahead, tables of {self.keep_bytes} "
+                "bytes stay: expected 1 or more, and 0 or more"
+            )
         if self.policy not in POLICIES:
             raise WorkloadError(
                 f"software_cache: unknown policy {self.policy!r}: one of {', '.join(POLICIES)}"

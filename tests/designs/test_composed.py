@@ -52,11 +52,27 @@ def test_settings_reach_their_design() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["ahead.on=1", "ahead.share=much", "ahead.kind=c", "ahead.limit=x", "ahead.sizes=[1.5]"]
+    "text",
+    [
+        "ahead.on=1",
+        "ahead.share=much",
+        "ahead.share=nan",
+        "ahead.share=inf",
+        "ahead.kind=c",
+        "ahead.limit=x",
+        "ahead.sizes=[1.5]",
+        "ahead.sizes=[inf]",
+    ],
 )
 def test_values_of_another_type_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"ahead\."):
         composed("ahead", settings_of([text]))
+
+
+@pytest.mark.parametrize("text", ["ahead+", "+ahead", "ahead++behind"])
+def test_a_join_without_a_design_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="both sides"):
+        composed(text)
 
 
 @pytest.mark.parametrize("text", ["nothing=1", "ahead.off=1", "behind.on=true", "ahead.on"])

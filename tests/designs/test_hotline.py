@@ -271,12 +271,17 @@ def test_small_tables_can_stay_on_devices() -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "word"),
     [
-        ("hotline", {"hot_mib": 0.0}, "at least a row of each"),
-        ("hotline", {"hot_mib": float("nan")}, "at least a row of each"),
-        ("hotline", {"popular_frac": 1.5}, "1.5 of popular samples"),
-        ("hotline", {"popular_frac": -0.5}, "-0.5 of popular samples"),
+        ("hotline", {"hot_mib": 1e-9}, "at least a row of each"),
+        ("hotline", {"hot_mib": 0.0}, "0 MiB of hot rows"),
+        ("hotline", {"hot_mib": float("nan")}, "nan MiB of hot rows"),
+        ("hotline", {"hot_mib": float("inf")}, "inf MiB of hot rows"),
+        ("hotline", {"popular_frac": 1.0}, "1 of popular samples"),
+        ("hotline", {"popular_frac": 1.5}, "popular_frac 1.5"),
+        ("hotline", {"popular_frac": -0.5}, "popular_frac -0.5"),
+        ("fae", {"hot_mib": -1.0}, "-1 MiB of hot rows"),
+        ("fae", {"popular_frac": float("nan")}, "popular_frac nan"),
         ("fae", {"sampled_frac": 0.0}, "learned on 0 of the inputs"),
-        ("fae", {"inputs": -1.0}, "learned on"),
+        ("fae", {"inputs": -1.0}, "-1 inputs"),
         ("fae", {"switch_every_steps": 0.0}, "every 0 steps"),
         ("hybrid", {"device_table_bytes": -1.0}, "-1 bytes"),
         ("hybrid", {"pooled_on": "nobody"}, "expected one of one_process"),
@@ -299,8 +304,9 @@ def test_designs_on_top_of_steps_of_two_kinds_apply_to_both() -> None:
     found = composed("fae+gpu_only").apply(start())
     tiers = {table.tier for phase in found.phases for table in phase.placement.tables}
     assert tiers == {"hbm"}
-    with pytest.raises(WorkloadError, match="not parted again"):
-        composed("hotline+fae").apply(start())
+    for text in ("hotline+fae", "fae+hotline"):
+        with pytest.raises(WorkloadError, match="not parted again"):
+            composed(text).apply(start())
 
 
 def test_hot_rows_beyond_device_memory_are_refused() -> None:

@@ -145,7 +145,6 @@ def test_it_goes_with_a_smartnic_in_that_order_alone() -> None:
     ("design", "message"),
     [
         (LowPrecision(layer_errors=(0.1, 0.1)), "2 error budgets for 7 layers"),
-        (LowPrecision(table_errors=(-1.0,)), "error budget of -1"),
         (LowPrecision(total_error=1e-9), "out of reach"),
         (LowPrecision(exchange="int2"), "exchange_precision"),
     ],
@@ -153,6 +152,14 @@ def test_it_goes_with_a_smartnic_in_that_order_alone() -> None:
 def test_what_cannot_be_is_refused(design: LowPrecision, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
         design.apply(deployed())
+
+
+@pytest.mark.parametrize("budget", [-1.0, float("nan")])
+@pytest.mark.parametrize("name", ["layer_errors", "table_errors", "ends_error", "total_error"])
+def test_error_budgets_that_cannot_be(name: str, budget: float) -> None:
+    each = (budget,) if name.endswith("errors") else budget
+    with pytest.raises(WorkloadError, match=f"error budget of {budget:g}"):
+        LowPrecision(**{name: each})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,8 @@ def test_more_device_memory_never_hurts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "message"), [(0.0, "expected more"), (1e3, "more than the device")]
+    ("size", "message"),
+    [(0.0, "expected more"), (float("inf"), "expected more"), (1e3, "more than the device")],
 )
 def test_memory_that_cannot_be_is_refused(size: float, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):

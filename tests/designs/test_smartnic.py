@@ -256,6 +256,8 @@ def test_shares_of_lookups_are_of_all_of_them() -> None:
         ({"hits_by": "guess"}, "hits_by"),
         ({"remote_frac": 1.5}, "remote"),
         ({"cache_gib": -1}, "GiB"),
+        ({"cache_gib": float("nan")}, "GiB"),
+        ({"kept_lookups": float("nan")}, "nan lookups"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, object], message: str) -> None:

@@ -151,6 +151,8 @@ def test_fetching_beside_the_step_before_hides_it() -> None:
         ({"cache_frac": 1.5}, "larger than the tables"),
         ({"cache_frac": 0.0}, "a cache of 0"),
         ({"cache_frac": -1.0}, "a cache of -1"),
+        ({"batches_ahead": 0}, "0 batches ahead"),
+        ({"keep_bytes": -5}, "-5 bytes stay"),
         ({"policy": "random"}, "unknown policy"),
         ({"kept_by": "nobody"}, "kept_by"),
         ({"kept_by": "operators", "rows_ahead": True}, "batches_ahead"),
