@@ -56,8 +56,10 @@ class Queries:
     def reuse(self, window: int) -> float:
         """Lookups per distinct row within every `window` queries that follow one another."""
         query = np.repeat(np.arange(len(self)), np.diff(self.offsets))
-        pairs = np.stack([query // window, self.rows])
-        return float(len(self.rows) / max(np.unique(pairs, axis=1).shape[1], 1))
+        order = np.lexsort((query // window, self.rows))
+        again = np.diff(self.rows[order]) == 0
+        again &= np.diff(query[order] // window) == 0
+        return len(self.rows) / max(len(self.rows) - int(again.sum()), 1)
 
 
 @dataclass(frozen=True, eq=False)
