@@ -15,6 +15,7 @@ from perfmodel.designs.composed import composed
 from perfmodel.designs.gpu_only import GpuOnly
 from perfmodel.designs.hotline import Hotline
 from perfmodel.designs.neo import Neo
+from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load, node
 from perfmodel.hardware.parts import Nic
 from perfmodel.prediction.deployment import predict_deployment
@@ -133,6 +134,30 @@ def test_less_is_taken_only_where_it_is_faster_and_a_note_says_so() -> None:
     again = predict_deployment(deployment).results[0]
     assert again.step_us == found.results[0].step_us
     assert set(found.results[0].reads) >= set(again.reads)
+
+
+def test_of_a_budget_that_does_not_fit_a_part_is_taken() -> None:
+    base = on_one_node(*SMALL)
+    device = replace(base.machine.node.device, hbm_bytes=1_000_000_000)
+    node_ = replace(base.machine.node, device=device)
+    start = replace(base, machine=replace(base.machine, node=node_))
+    with pytest.raises(WorkloadError, match="device memory"):
+        predict_deployment(Hotline(hot_mib=1_200).apply(start))
+    deployment, found = fastest(Hotline(hot_mib=1_200), start)
+    assert "in the place of 1200: more does not fit" in deployment.notes[-1]
+    assert found.results[0].step_us <= STEP * _step_us(Hotline(hot_mib=600), start)
+
+
+def test_what_fits_with_no_part_of_a_budget_says_why() -> None:
+    base = on_one_node(*SMALL)
+    node_ = replace(base.machine.node, host_memory_bytes=1_000_000_000)
+    start = replace(base, machine=replace(base.machine, node=node_))
+    with pytest.raises(WorkloadError, match="host memory"):
+        fastest(Hotline(hot_mib=64), start)
+
+
+def _step_us(design: Hotline, start: Deployment) -> float:
+    return fastest(design, start)[1].results[0].step_us
 
 
 def test_designs_without_a_budget_are_as_they_are() -> None:
