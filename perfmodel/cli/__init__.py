@@ -78,6 +78,8 @@ def perfmodel(
     Examples:
       perfmodel predict                                     the bundled demo trace
       perfmodel predict trace.json.gz --hardware h100-sxm   a trace, on another GPU
+      perfmodel predict --workload dlrm-dcnv2 --hardware dgx-h100
+                                                            a configuration alone
       perfmodel breakdown trace.json.gz                     where its time went
       perfmodel VERB --help                                 more, with examples
     """

@@ -64,7 +64,9 @@ def check(
     strict: StrictOption = False,
     max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
 ) -> None:
-    """Exit 1 where predictions became worse than a baseline, and say which and by how much.
+    """Exit 1 where predictions became worse than a baseline.
+
+    It says which, and by how much.
 
     \b
     Examples:

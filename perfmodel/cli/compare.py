@@ -99,7 +99,9 @@ def compare(
     format: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Compare co-designs: step time, throughput, latency, energy, cost, memory, feasibility.
+    """Co-designs side by side: time, energy, cost, memory.
+
+    Throughput, latency at a rate, and which fit, too.
 
     \b
     Examples:

@@ -33,7 +33,7 @@ def diff(
     output: OutputOption = None,
     max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
 ) -> None:
-    """Two traces or predictions side by side: what became slower, and why.
+    """What became slower between two traces or predictions, and why.
 
     Traces as measured, of the slowest rank: medians of the steps that are no warm-up, and the
     critical path of the step closest to the median.

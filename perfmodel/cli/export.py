@@ -50,7 +50,7 @@ def export(
     strict: StrictOption = False,
     max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
 ) -> None:
-    """Write a timeline for Perfetto, or the execution graph as GraphML.
+    """A timeline for Perfetto, or the execution graph as GraphML.
 
     \b
     Examples:

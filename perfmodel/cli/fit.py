@@ -5,7 +5,7 @@ from __future__ import annotations
 from perfmodel.cli import fit_collectives, fit_device, fit_kernels, fit_overheads
 from perfmodel.cli.nouns import verb_of
 
-HELP = """Fit kernel models, collectives, a device or overhead profiles to measurements.
+HELP = """Fit kernels, collectives, devices or overheads to measurements.
 
 \b
 Examples:

@@ -38,7 +38,7 @@ def hardware(
     format: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
-    """List and show the hardware catalogue, and check files of your own.
+    """The hardware catalogue: list, show, check files of your own.
 
     \b
     Examples:

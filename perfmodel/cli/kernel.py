@@ -42,7 +42,7 @@ def kernel(
     format: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
-    """How long one kernel takes on a device, between which bounds, and why.
+    """How long one kernel takes on a device, and why.
 
     \b
     Examples:

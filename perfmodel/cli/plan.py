@@ -61,10 +61,11 @@ def plan(
     format: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Where each table should lie: sharding, ranks and memory, so that a step takes least time.
+    """Where each table should lie so that a step takes least time.
 
-    The search works on classes of ranks; its best layouts are then scheduled in full. The JSON is
-    what `--plan` of `predict` and `compare` reads, which take TorchRec's plans as well.
+    By which sharding, on which ranks and in which memory. The search works on classes of ranks;
+    its best layouts are then scheduled in full. The JSON is what `--plan` of `predict` and
+    `compare` reads, which take TorchRec's plans as well.
 
     \b
     Examples:

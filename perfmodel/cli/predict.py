@@ -133,7 +133,9 @@ def predict(
     strict: StrictOption = False,
     max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
 ) -> None:
-    """How long one batch takes: replayed, under a what-if, or on other hardware.
+    """How long one batch of a trace or of a configuration takes.
+
+    A trace is replayed, as it is, under a what-if, or on other hardware.
 
     \b
     Examples:

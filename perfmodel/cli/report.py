@@ -46,7 +46,9 @@ def report(
     strict: StrictOption = False,
     max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
 ) -> None:
-    """Write one page of a prediction: figures, timeline, tables and sources, for any browser.
+    """One page of a prediction, for any browser.
+
+    It holds figures, the timeline, tables and sources.
 
     \b
     Examples:

@@ -79,7 +79,7 @@ def sweep(
     ] = None,
     format: FormatOption = None,
 ) -> None:
-    """Predict every point of a sweep: its front, its best, what moves it.
+    """Predict many machines and designs: front, best, what moves it.
 
     \b
     Examples:

@@ -39,6 +39,13 @@ def test_every_verb_is_in_the_overview(run: Run) -> None:
     assert all(f"\n  {verb} " in ran.out for verb in VERBS)
 
 
+def test_no_line_of_the_overview_is_cut(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    commands = run("--help").out.partition("Commands:")[2].strip().splitlines()
+    assert len(commands) >= len(VERBS)
+    assert all(line.endswith(".") and "..." not in line for line in commands)
+
+
 def test_without_arguments_help_goes_to_standard_error(run: Run) -> None:
     ran = run()
     assert (ran.status, ran.out) == (2, "")
