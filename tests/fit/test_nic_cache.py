@@ -11,13 +11,13 @@ from perfmodel.tiers.nic.learned import BUNDLED, SCHEMA, read_trees
 
 
 def test_trees_learn_what_replays_say() -> None:
-    seen = sweep((0.8,), every=47)
+    seen = sweep((0.8,), every=29)
     assert seen.features.shape == (len(seen.alpha), 10)
     assert len(seen.alpha) % len(CACHED_FRAC) == 0
     assert ((seen.hit_frac >= 0) & (seen.hit_frac <= 1)).all()
     document = document_of(seen, seen)
     found = errors(document, seen)
-    assert found["learned"]["median"] < found["closed_form"]["median"]
+    assert found["learned"]["p90"] < found["closed_form"]["p90"]
     assert document["schema"] == SCHEMA
     assert json.loads(json.dumps(document)) == document
 
@@ -28,7 +28,8 @@ def test_the_bundled_model_says_what_it_was_fitted_to() -> None:
     assert not set(about["alphas"]) & set(about["held_out_alphas"])
     held_out = about["held_out_absolute_errors"]
     assert held_out["learned"]["median"] < 0.01
-    assert held_out["learned"]["median"] < held_out["closed_form"]["median"]
+    assert held_out["learned"]["p90"] < held_out["closed_form"]["p90"]
+    assert held_out["learned"]["worst"] < held_out["closed_form"]["worst"]
     assert np.isfinite(read_trees(BUNDLED).value).all()
     assert BUNDLED.stat().st_size < 200_000
 

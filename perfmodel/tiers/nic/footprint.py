@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -17,10 +18,11 @@ _POINTS, _FURTHEST = 160, 1e4
 
 @dataclass(frozen=True, eq=False)
 class Footprint:
-    """`lookups` `[points]` in a row touch `distinct_bytes` `[points]`."""
+    """`lookups` `[points]` in a row touch `distinct_bytes` `[points]`, of `lookup_bytes` each."""
 
     lookups: Floats
     distinct_bytes: Floats
+    lookup_bytes: float
 
     def hit_frac(self, capacity_bytes: float) -> float:
         """Of an LRU cache: what is not new in as many lookups as fill it.
@@ -28,14 +30,25 @@ class Footprint:
         Source: Denning and Schwartz 1972, Properties of the working-set model; Xiang et al. 2013,
         HOTL: the miss ratio is the slope of the footprint where it reaches the cache's size.
         """
+        return float(np.interp(capacity_bytes, *self._hits))
+
+    def finding(self, other: Footprint, capacity_bytes: float) -> float:
+        """The cache that finds as much of these lookups as one of `capacity_bytes` of `other`'s.
+
+        It grows with `capacity_bytes`, also beyond what the curves know.
+        """
+        size, hits = self._hits
+        found = float(np.interp(other.hit_frac(capacity_bytes), hits, size))
+        return capacity_bytes + found - float(np.clip(capacity_bytes, size[0], size[-1]))
+
+    @cached_property
+    def _hits(self) -> tuple[Floats, Floats]:
+        """Sizes of caches, and the share of the lookups that each finds."""
         steps = np.diff(self.lookups)
-        slope = np.diff(self.distinct_bytes) / steps
-        slope = np.minimum.accumulate(slope)
+        slope = np.minimum.accumulate(np.diff(self.distinct_bytes) / steps)
         reached = np.concatenate([[0.0], np.cumsum(slope * steps)]) + self.distinct_bytes[0]
-        middle = (reached[1:] + reached[:-1]) / 2
-        new_bytes = float(np.interp(capacity_bytes, middle, slope))
-        first = self.distinct_bytes[0] / self.lookups[0]
-        return float(np.clip(1.0 - new_bytes / first, 0.0, 1.0))
+        missed = np.clip(slope / self.lookup_bytes, 0.0, 1.0)
+        return (reached[1:] + reached[:-1]) / 2, 1.0 - missed
 
 
 def footprint(
@@ -44,8 +57,8 @@ def footprint(
     """Of lookups as many-sided as the tables' popularity says; `reuse`: see `NicLoad`.
 
     Lookups that repeat others of their window count for nothing: so many fewer independent ones
-    touch as many rows. Between measured windows that share goes on in the logarithm of the window;
-    beyond the last it stays, as batches are independent.
+    touch as many rows. Between one lookup, which repeats none, and measured windows that share goes
+    on in the logarithm of the window; beyond the last it stays, as batches are independent.
     """
     classes, _ = shared_classes(tables)
     batch = sum(table.lookups for table in tables)
@@ -56,7 +69,9 @@ def footprint(
         within = window / queries * batch
         touched = touched_rows(classes.rows, classes.rate, within) / ratio
         curve = touched_rows(classes.rows, classes.rate, lookups)
-        share = np.interp(touched, curve, lookups) / within
+        share = np.append(1.0, np.interp(touched, curve, lookups) / within)
+        within = np.append(1.0, within)
         counted = lookups * np.exp(np.interp(np.log(lookups), np.log(within), np.log(share)))
     distinct = touched_rows(classes.rows * classes.row_bytes, classes.rate, counted)
-    return Footprint(lookups, np.maximum.accumulate(distinct))
+    each = float(np.dot(classes.rows * classes.rate, classes.row_bytes))
+    return Footprint(lookups, np.maximum.accumulate(distinct), each)

@@ -16,22 +16,16 @@ _LEAST, _FURTHEST, _HALVINGS = 1e-9, 45.0, 60
 
 
 class ClosedForm:
-    """That of the policy (LRU: Che's approximation); measured reuse moves all rows alike, until
-    they hit as often as the footprint of such lookups says."""
+    """That of the policy (LRU: Che's approximation); with measured reuse, of the cache in which
+    independent lookups would hit as often as the footprint says of these."""
 
     def residency(self, load: NicLoad) -> Floats:
-        tables = accesses(load.tables)
+        tables, capacity = accesses(load.tables), load.capacity_bytes
+        if load.reuse and load.policy in BY_RECENCY:
+            alone = footprint(tables, load.queries)
+            capacity = alone.finding(footprint(tables, load.queries, load.reuse), capacity)
         classes, _ = shared_classes(tables)
-        found = POLICIES[load.policy]().residency(classes, load.capacity_bytes)
-        if not load.reuse or load.policy not in BY_RECENCY:
-            return found
-        alone = footprint(tables, load.queries).hit_frac(load.capacity_bytes)
-        together = footprint(tables, load.queries, load.reuse).hit_frac(load.capacity_bytes)
-        mass = classes.rows * classes.rate
-        hit = float(np.dot(found, mass) / mass.sum())
-        return moved_to(
-            found, mass / mass.sum(), share(logit(hit) + logit(together) - logit(alone))
-        )
+        return POLICIES[load.policy]().residency(classes, capacity)
 
 
 def logit(chance: float | Floats) -> Floats:

@@ -26,8 +26,8 @@ SCHEMA = "perfmodel.nic_cache/1"
 BUNDLED = Path(__file__).with_name("cache.json")
 FITTED_POLICIES = ("lru",)
 CLOSED_FORM_SLOPE = 0.8
-_MOST_BYTES = 64_000_000
 """Share of the closed form's log odds that the trees are added to."""
+_MOST_BYTES = 64_000_000
 
 
 class Learned:

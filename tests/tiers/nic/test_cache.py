@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -59,11 +59,21 @@ def test_both_agree_where_queries_are_independent() -> None:
 @given(st.sampled_from([0.5, 0.9, 1.3]), st.lists(st.integers(1, 9_000), min_size=2, max_size=4))
 @settings(max_examples=15, deadline=None)
 def test_more_memory_never_finds_less(alpha: float, sizes: list[int]) -> None:
-    for model in MODELS:
+    shared = ((1.0, 1.3), (16.0, 1.5), (64.0, 1.8), (4096.0, 1.8))
+    for model, reuse in product(MODELS, ((), shared)):
         hits = [
-            found_in(load(alpha, cached=size), model).overall_hit_frac for size in sorted(sizes)
+            found_in(load(alpha, cached=size, reuse=reuse), model).overall_hit_frac
+            for size in sorted(sizes)
         ]
         assert all(more >= less - 1e-9 for less, more in pairwise(hits))
+
+
+def test_repeats_within_a_query_are_found() -> None:
+    """Topics of six rows of a uniform table: most lookups of a query repeat one of its own."""
+    features, hits, closed = replayed(uniform(20_000), 200, 60, Topics(4, 6, 0.7), "clustered", 7)
+    assert hits.min() > 0.6
+    assert closed == pytest.approx(hits, abs=0.05)
+    assert fitted_hit_frac(bundled(), features) == pytest.approx(hits, abs=0.15)
 
 
 @given(st.floats(0.3, 1.5), st.integers(10, 9_000))
