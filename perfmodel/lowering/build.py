@@ -111,11 +111,16 @@ class _Walk:
         launching = [p for p in own if self.lowered.pieces[p].kind != "host"]
         if not launching:
             self._host(OP_WITHOUT_LAUNCH, op.name, thread)
-            if op.attributes.get(WAITS_FOR) == DEVICE:
-                self._synchronise(thread)
-            return
+        else:
+            self._launched(op, launching, bool(captured))
+        if op.attributes.get(WAITS_FOR) == DEVICE:
+            self._synchronise(thread)
+
+    def _launched(self, op: Op, launching: list[int], captured: bool) -> None:
+        """An op from its begin to its end, with its launches."""
+        thread = op.thread
         self._host(T2, op.name, thread)
-        for number, (piece, times) in enumerate(self._calls(launching, bool(captured))):
+        for number, (piece, times) in enumerate(self._calls(launching, captured)):
             if number:
                 self._host(T5, op.name, thread)
             self._launch(piece, times, thread)

@@ -74,6 +74,7 @@ LAUNCH_CALL = re.compile(
 
 COPY_CALL = re.compile(r"(cuda|hip|cu)Memcpy")
 SYNC_CALL = re.compile(r"(cuda|hip|cu)\w*Synchronize")
+DEVICE_WAIT_CALL = re.compile(r"(cuda|hip)DeviceSynchronize|cuCtxSynchronize")
 STREAM_WAIT_CALL = re.compile(r"(cuda|hip|cu)StreamWaitEvent")
 ELAPSED_TIME_CALL = re.compile(r"(cuda|hip|cu)EventElapsedTime")
 ALLOCATOR_CALL = re.compile(

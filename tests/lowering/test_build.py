@@ -63,7 +63,12 @@ def test_a_device_that_is_waited_for_stands_still_until_the_host_has_launched_ag
     copied = (1 + 2 + 4 + 3) + 1 + 2 + 4 + LAG_US[EdgeKind.LAUNCH_COPY] + 100
     copied += LAG_US[EdgeKind.STREAM_COPY] + 100
     again = LAG_US[EdgeKind.HOST_SYNC] + (1 + 2 + 4 + LAUNCH)
-    assert found.start_us[kernels].tolist() == pytest.approx([1 + 2 + 4 + LAUNCH, copied + again])
+    first = 1 + 2 + 4 + LAUNCH
+    assert found.start_us[kernels].tolist() == pytest.approx([first, copied + again])
+    behind = replace(RELU, attributes={"waits_for": "device"})
+    assert step_us(behind, RELU, kernel_us=100) == pytest.approx(
+        [first + 100 + again + 100 + LAG_US[EdgeKind.HOST_SYNC]]
+    )
 
 
 def test_a_copy_waits_for_the_kernels_before_it_unless_a_pipeline_sends_it() -> None:

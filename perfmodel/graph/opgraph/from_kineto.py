@@ -10,6 +10,7 @@ import numpy as np
 from perfmodel.errors import TraceError
 from perfmodel.graph.opgraph.arguments import ProfileArguments, usual_dtype
 from perfmodel.graph.opgraph.collectives import of_call, of_event
+from perfmodel.graph.opgraph.device_waits import DEVICE_WIDE, waited_behind
 from perfmodel.graph.opgraph.nesting import enclosing
 from perfmodel.graph.opgraph.notes import dtype_notes
 from perfmodel.graph.opgraph.phases import (
@@ -71,6 +72,11 @@ def graph_of_events(
     events = host[is_op].tolist()
     given, notes = inputs
     attributes = _attributes(rank, events, [labels[i] for i in at], op_names, given, world_size)
+    waited = waited_behind(rank, events, parents)
+    attributes = [
+        MappingProxyType({**known, **DEVICE_WIDE}) if event in waited else known
+        for event, known in zip(events, attributes, strict=True)
+    ]
     found = tuple(
         Op(name, arguments, (), parent, threads[i], phase, step, event, known)
         for i, name, arguments, parent, phase, step, event, known in zip(

@@ -192,3 +192,28 @@ def test_a_graph_takes_work_in_proportion() -> None:
 
     calls(50)
     assert calls(800) - calls(400) == pytest.approx(2 * (calls(400) - calls(200)), rel=0.05)
+
+
+def test_the_last_op_before_a_wait_for_the_device_says_so() -> None:
+    """The outermost of its thread; what an op waits for is its own, and a stream no device."""
+    shape = {"dims": [[4]], "types": ["float"]}
+
+    def call(name: str, ts: float) -> dict[str, object]:
+        return {"name": name, "cat": "cuda_runtime", "ts": ts, "dur": 2}
+
+    trace = profile(
+        call("cudaDeviceSynchronize", 0),
+        op("aten::linear", 10, 20, **shape),
+        op("aten::mm", 12, 10, **shape),
+        op("aten::relu", 40, 10, **shape),
+        op("aten::sum", 42, 2, **shape) | {"tid": 2},
+        call("cudaDeviceSynchronize", 55),
+        op("aten::tanh", 60, 10, **shape),
+        call("cudaDeviceSynchronize", 65),
+        call("cudaStreamSynchronize", 75),
+        op("aten::add", 80, 10, **shape),
+        call("hipDeviceSynchronize", 95),
+    )
+    (graph,) = op_graph(trace)
+    waiting = [o.name for o in graph.ops if o.attributes.get("waits_for") == "device"]
+    assert waiting == ["aten::relu", "aten::add"]
