@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from perfmodel.designs import Deployment
@@ -10,9 +11,9 @@ from perfmodel.errors import WorkloadError
 from perfmodel.placement import Placement, RowCache
 from perfmodel.plan.explain import reasons
 from perfmodel.plan.greedy import greedy, with_formulas
+from perfmodel.plan.lower import lower_bound
 from perfmodel.plan.placements import of_placement, placement_of
 from perfmodel.plan.problem import Layout
-from perfmodel.plan.programme import bound
 from perfmodel.plan.search import search
 from perfmodel.plan.shortage import shortage
 from perfmodel.plan.surrogate import Surrogate, surrogate
@@ -36,17 +37,15 @@ fits: what its activations take is known only then."""
 class Plan:
     """A placement of a deployment's tables, what its step takes, and why it is so.
 
-    `surrogate_us` (of the plan), `best_us` (of the search's best layout) and `bound_us` are of the
-    search's own model; no layout goes below the latter there. `tried`: every layout that was
-    scheduled in full.
+    `surrogate_us` is of the plan by the search's own model, `best` the search's best layout by
+    that. `tried`: every layout that was scheduled in full.
     """
 
     deployment: Deployment
     estimator: Estimator
     result: Result
     surrogate_us: float
-    best_us: float
-    bound_us: float
+    best: Layout
     imbalance: float
     parts: dict[str, float]
     """On the surrogate: `busiest_us` of lookups and updates, `exchange_us`, `summed_us`."""
@@ -57,6 +56,16 @@ class Plan:
     def placement(self) -> Placement:
         """Where each table lies."""
         return self.deployment.placement
+
+    @property
+    def best_us(self) -> float:
+        """Of the search's best layout, on the surrogate."""
+        return self.best.step_us
+
+    @cached_property
+    def bound_us(self) -> float:
+        """What no layout goes below, on the surrogate; worked out when it is asked for."""
+        return lower_bound(self.best)
 
     @property
     def gap_frac(self) -> float:
@@ -179,7 +188,6 @@ def _trial(
 def _plan(deployment: Deployment, estimator: Estimator, found: list[_Trial]) -> Plan:
     best = min(found, key=lambda each: each.result.step_us)
     made = best.made
-    lower = bound(made.problem, whole=True)
     kept = ("step_us", "surrogate_us", "sharding")
     tried = [
         dict(zip(kept, (each.result.step_us, each.layout.step_us, _mix(each)), strict=True))
@@ -190,8 +198,7 @@ def _plan(deployment: Deployment, estimator: Estimator, found: list[_Trial]) -> 
         estimator,
         best.result,
         best.layout.step_us,
-        min(each.layout.step_us for each in found if each.made is made),
-        lower.step_us if lower else 0.0,
+        min((each.layout for each in found if each.made is made), key=lambda each: each.step_us),
         best.layout.imbalance,
         best.layout.parts,
         tuple(reasons(made, best.layout, best.deployment.placement, deployment)),

@@ -13,8 +13,6 @@ MOST_BINARIES = 240
 """Beyond so many, the exact search is not tried."""
 MOST_NODES = 2_000
 """Nodes after which the exact search gives up: its layout is optimal where it ends before."""
-NODES, GAP_FRAC = 400, 1e-4
-"""Of the averaged programme in whole choices: nodes searched at most, and the gap that ends it."""
 EXACT_FRAC = 1e-9
 """What may be left between the exact search and its proof."""
 W, V, FORWARD, BACKWARD, STEP, EVERYWHERE = range(6)
@@ -36,11 +34,9 @@ def bound(
     problem: Problem,
     kinds: frozenset[int] | None = None,
     *,
-    whole: bool = False,
     sent_us: float = 0.0,
 ) -> Bound | None:
-    """Ranks averaged, tables in fractions of choices or, `whole`, in one each; None where even that
-    does not fit.
+    """Ranks averaged, tables in fractions of choices; None where even that does not fit.
 
     W is at least the mean, and what any rank with a shard has: that, and the shards of all ranks.
     With `kinds`, these exchanges alone, each paid for; else each in proportion. V is at least
@@ -61,7 +57,7 @@ def bound(
         rows.at_most(V, at[number], choices.sent_us[number])
     for column, values in ((W, choices.work_us), (V, choices.sent_us)):
         rows.at_most(column, at, values * parts / ranks)
-    for values, most in _memories(problem):
+    for values, most in memories(problem):
         rows.add(at, values * parts / ranks / most, -np.inf, 1.0)
     kind_at = first + count + np.arange(len(problem.fixed_us))
     for kind, column in enumerate(kind_at.tolist()):
@@ -69,7 +65,7 @@ def bound(
             own = number[choices.kind[number] == kind]
             if len(own) and kinds is None:
                 rows.at_most(column, at[own], np.ones(len(own)))
-    _steps(rows, problem, at, choices.shared_us, choices.summed_us, kind_at)
+    add_steps(rows, problem, at, choices.shared_us, choices.summed_us, kind_at)
     upper = np.full(first + count + len(kind_at), np.inf)
     upper[at] = ~problem.too_large
     lower = np.zeros(len(upper))
@@ -78,17 +74,15 @@ def bound(
         is_out = (choices.kind >= 0) & ~np.isin(choices.kind, list(kinds))
         upper[at[is_out]] = 0.0
         lower[kind_at[list(kinds)]] = 1.0
-    is_whole = np.zeros(len(upper))
-    is_whole[np.concatenate([at, kind_at])] = whole
-    found = solved(rows, STEP, lower, upper, is_whole, nodes=NODES, gap_frac=GAP_FRAC)
+    found = solved(rows, STEP, lower, upper, np.zeros(len(upper)), nodes=0, gap_frac=0.0)
     if found.x is None:
         return None
-    least = found.mip_dual_bound if whole else found.fun
-    return Bound(float(least), float(found.x[W]), float(found.x[V]), found.x[at])
+    return Bound(float(found.fun), float(found.x[W]), float(found.x[V]), found.x[at])
 
 
-def exact(problem: Problem) -> Layout | None:
-    """The best layout of all, proven; None where the problem is too large or has none."""
+def exact(problem: Problem, most_us: float = np.inf) -> Layout | None:
+    """The best layout of all, proven; None where the problem is too large, and where none takes
+    `most_us` or less."""
     choices = problem.choices
     places = [_places(problem, reach) for reach in choices.reach.tolist()]
     counts = np.array([len(each) for each in places])
@@ -121,7 +115,7 @@ def exact(problem: Problem) -> Layout | None:
         who = np.array([each for _, each in held])
         rows.at_most(W, columns, choices.work_us[who])
         rows.at_most(V, columns, choices.sent_us[who])
-        for values, most in _memories(problem):
+        for values, most in memories(problem):
             rows.add(columns, values[who] / most, -np.inf, 1.0)
     for each, kind in enumerate(choices.kind.tolist()):
         for column in ones[each] if kind >= 0 else ():
@@ -130,10 +124,11 @@ def exact(problem: Problem) -> Layout | None:
     share = np.repeat(1 / needed, counts)
     each_of = np.repeat(np.arange(len(choices)), counts)
     shared, summed = choices.shared_us[each_of] * share, choices.summed_us[each_of] * share
-    _steps(rows, problem, every, shared, summed, kind_at)
+    add_steps(rows, problem, every, shared, summed, kind_at)
     columns_total = total + len(split)
     upper = np.ones(columns_total)
     upper[:first] = np.inf
+    upper[STEP] = most_us * (1 + EXACT_FRAC)
     whole = np.ones(columns_total)
     whole[:first] = 0.0
     lower = np.zeros(columns_total)
@@ -149,7 +144,7 @@ def exact(problem: Problem) -> Layout | None:
     return Layout(problem, np.array(chosen), tuple(ranks))
 
 
-def _memories(problem: Problem) -> list[tuple[Floats, float]]:
+def memories(problem: Problem) -> list[tuple[Floats, float]]:
     """What choices take of each memory that has an end, and how much there is."""
     found = [(getattr(problem.choices, name), getattr(problem, name)) for name in MEMORIES]
     return [(values, most) for values, most in found if np.isfinite(most) and most > 0]
@@ -163,7 +158,7 @@ def _places(problem: Problem, reach: int) -> list[tuple[int, ...]]:
     return [tuple(range(at, at + size)) for at in range(0, problem.ranks, size)]
 
 
-def _steps(
+def add_steps(
     rows: Rows, problem: Problem, at: Ints, shared: Floats, summed: Floats, kind_at: Ints
 ) -> None:
     """The step is at least what computing, and what communicating, takes."""

@@ -7,11 +7,11 @@ from itertools import combinations, product
 
 import numpy as np
 
+from perfmodel.plan.anneal import annealed
 from perfmodel.plan.improve import improved
 from perfmodel.plan.pack import packed
 from perfmodel.plan.problem import NO_KIND, Floats, Ints, Layout, Problem
 from perfmodel.plan.programme import Bound, bound, exact
-from perfmodel.plan.shake import shaken
 
 ROOM = (1.0, 0.85)
 """Shares of device memory that the averaged programme may fill: packed whole, shards need some."""
@@ -25,17 +25,13 @@ MOST_SETS, IMPROVED_SHARDS = 6, 1000
 HOPELESS = 1.1
 """A set whose lower bound is so many times the best step found is left out: the full schedule would
 have to see it that differently."""
-SHAKEN_SHARDS, MOST_SHAKEN = 2000, 80
-"""The best layout is shaken as often as has so many tables, and no more often."""
 
 
 def search(problem: Problem) -> list[Layout]:
-    """Layouts that fit, the best first: the proven optimum where the problem is small, and the best
-    found of each set of exchanges."""
-    best = exact(problem)
-    if best is not None:
-        return [best, *_of_sets(problem)]
-    return searched(problem)
+    """Layouts that fit, the best first; where the problem is small, the proven optimum is."""
+    found = searched(problem)
+    best = exact(problem, found[0].step_us if found else np.inf)
+    return found if best is None else [best, *found]
 
 
 def searched(problem: Problem) -> list[Layout]:
@@ -44,8 +40,7 @@ def searched(problem: Problem) -> list[Layout]:
     if not found:
         return []
     every = frozenset(problem.choices.kind.tolist())
-    times = min(SHAKEN_SHARDS // problem.tables, MOST_SHAKEN)
-    better = shaken(improved(found[0], every), times)
+    better = improved(annealed(improved(found[0], every), every), every)
     return sorted([better, *found], key=lambda each: each.step_us)
 
 

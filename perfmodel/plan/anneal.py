@@ -1,0 +1,89 @@
+"""A layout annealed: changed a little at a time, also for the worse while it is hot."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfmodel.plan.pack import MEASURES, limits, sizes
+from perfmodel.plan.problem import ANY, EVERY, GROUP, MEMORIES, Floats, Ints, Layout, Problem
+
+HOT_FRACS, COLD_FRAC = (5e-3, 3e-3, 2e-3), 1e-4
+"""Temperatures of each annealing in turn, of the step: what a change for the worse may add."""
+DRAWS, MOST_DRAWS = 15_000, 400_000
+"""Changes tried in each: per table, and no more than."""
+MEMORY = MEASURES.index(MEMORIES[0])
+SEED = 88_172_645_463_325_252
+
+
+def annealed(layout: Layout, kinds: frozenset[int]) -> Layout:
+    """The best layout found by annealing what was best before, with each temperature; never worse
+    than `layout`, with no other kinds of exchange than `kinds`, and the same one every time."""
+    best = layout
+    for seed, hot_frac in enumerate(HOT_FRACS):
+        found = _annealed(best, kinds, hot_frac, seed + 1)
+        if found.fits and found.step_us < best.step_us:
+            best = found
+    return best
+
+
+def _annealed(layout: Layout, kinds: frozenset[int], hot_frac: float, seed: int) -> Layout:
+    from perfmodel.plan.compiled import Machine, State, Ways, annealed
+
+    problem, choices, it = layout.problem, layout.problem.choices, layout.problem.beside
+    allowed = problem.allowed(kinds) & ~problem.too_large
+    own = [each[allowed[each]] for each in problem.of_table]
+    is_loose = choices.reach == ANY
+    width = int(choices.parts[is_loose].max(initial=1))
+    place = np.zeros((problem.tables, width), np.int64)
+    for table, (choice, ranks) in enumerate(zip(layout.chosen, layout.ranks, strict=True)):
+        count = int(choices.parts[choice]) if is_loose[choice] else 1
+        place[table, :count] = ranks[:count]
+    chosen, place = annealed(
+        Ways(
+            np.cumsum([0, *map(len, own)]),
+            np.concatenate(own),
+            choices.kind,
+            choices.reach,
+            choices.parts,
+            _shares(problem),
+            np.column_stack([choices.shared_us, choices.summed_us]),
+        ),
+        Machine(
+            problem.ranks,
+            problem.linked,
+            np.array(problem.fixed_us, np.float64),
+            it.dense_us,
+            *it.bottom_us,
+            it.top_us + it.reduced_us,
+            problem.forward_frac,
+        ),
+        State(
+            layout.chosen.astype(np.int64),
+            place,
+            np.zeros((problem.ranks + 1, len(MEASURES))),
+            np.zeros(2),
+            np.zeros(len(problem.fixed_us), np.int64),
+        ),
+        min(DRAWS * problem.tables, MOST_DRAWS),
+        hot_frac * layout.step_us,
+        COLD_FRAC * layout.step_us,
+        SEED + seed,
+    )
+    held = [_ranks(problem, *each) for each in zip(chosen.tolist(), place, strict=True)]
+    return Layout(problem, chosen, tuple(held))
+
+
+def _shares(problem: Problem) -> Floats:
+    """Microseconds of W and V, and shares of memories; none of those without an end."""
+    each, most = sizes(problem), limits(problem)
+    each[:, MEMORY:] /= most[MEMORY:]
+    return each
+
+
+def _ranks(problem: Problem, choice: int, place: Ints) -> tuple[int, ...]:
+    reach, first = problem.choices.reach[choice], int(place[0])
+    if reach == EVERY:
+        return tuple(range(problem.ranks))
+    if reach == GROUP:
+        return tuple(range(first, first + problem.linked))
+    return tuple(sorted(place[: problem.choices.parts[choice]].tolist()))
