@@ -72,6 +72,13 @@ def test_rows_are_frequent_from_the_threshold_of_its_source_on() -> None:
     assert found.frequent_unique_rows < found.frequent_rows
 
 
+@pytest.mark.parametrize("dtype", ["fp32", "fp8", "int8"])
+def test_rows_travel_in_any_precision(dtype: str) -> None:
+    workload = load_workload("dlrm-mlperf").with_(implementation__exchange_precision=dtype)
+    graph = op_graph(workload, 8192, ranks=8)
+    assert {each["dtype"] for each in collectives(graph, "all_to_all")} == {dtype}
+
+
 def test_evaluations_bring_no_frequent_rows() -> None:
     graph = op_graph(load_workload("dlrm-mlperf"), 8192, ranks=8, train=False)
     assert len(collectives(graph, "all_to_all")) == 1

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from perfmodel.graph.lookups import Lookups
 from perfmodel.graph.ops import Tensor
+from perfmodel.ops.stored_rows import QUANTISED
 from perfmodel.workload.eager.batched import Batched, batched, look_up
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.parts.embeddings import Embeddings, stream
@@ -95,7 +96,8 @@ class Linked(_Hybrid):
         run = self.run
         even_all_to_all(r, self._read_others(r), _part(r, self.out, self.sent), run.ranks)
         unique = self.split.frequent_unique_rows
-        self.copies = _gathered(r, run, self.dtype, self.frequent_rows, self.kept, unique)
+        stored = "fp16" if self.dtype in QUANTISED else self.dtype
+        self.copies = _gathered(r, run, stored, self.frequent_rows, self.kept, unique)
         if run.train:
             self.named = max(1, round(unique))
             self.rows = r.tensor(
