@@ -87,6 +87,11 @@ def _shares(title: str, time_us: dict[str, float], of: str) -> Table:
     return table
 
 
+_TYPES = (
+    "T1 between operators; in one: T2 before launch calls, T4 the calls, T5 between, T3 after them"
+)
+
+
 def _show_overheads(console: Console, step: StepBreakdown) -> None:
     """Host overheads per thread and type, as recorded and without what waited for the device."""
     threads = {
@@ -110,6 +115,7 @@ def _show_overheads(console: Console, step: StepBreakdown) -> None:
                 add(table, name, kind, *_figures(cell), *_figures(rest.get(kind)))
                 name = ""
     show(console, table)
+    say(console, _TYPES)
     if len(threads) > len(largest):
         say(console, f"and {counted(len(threads) - len(largest), 'thread')} with less")
 
