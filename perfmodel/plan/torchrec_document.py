@@ -42,8 +42,8 @@ def placement_of_torchrec(
     """The placement that TorchRec's plan means; tables with UVM caching share a cache for a fifth
     of the rows, the default of its planner.
 
-    Raises `WorkloadError` for tables that are missing or unknown, and for shardings and kernels
-    that have no counterpart.
+    Raises `WorkloadError` for tables that are missing, unknown, there twice or of another size, and
+    for shardings and kernels that have no counterpart.
     """
     found: dict[int, TablePlacement] = {}
     cached_bytes = 0.0
@@ -52,6 +52,9 @@ def placement_of_torchrec(
         for name, about in tables.items():
             where = f"{module}: {name}"
             number = _number(name, workload, where)
+            if number in found:
+                raise WorkloadError(f"{where}: table_{number} is there twice")
+            _require_size(about, workload.tables[number], where)
             kernel = str(about.get("compute_kernel", "fused"))
             kind = about.get("sharding_type")
             if kind not in get_args(Sharding):
@@ -66,7 +69,8 @@ def placement_of_torchrec(
             found[number] = TablePlacement(kind, ranks, KERNELS[kernel], dtype, caches=caches)
     missing = [number for number in range(len(workload.tables)) if number not in found]
     if missing:
-        raise WorkloadError(f"table_{missing[0]} is missing, and {len(missing) - 1} more")
+        more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise WorkloadError(f"table_{missing[0]} is missing{more}")
     kept = (
         RowCache(CACHE, "hbm", cached_bytes / machine.gpus, "set_associative")
         if cached_bytes
@@ -124,6 +128,23 @@ def _number(name: str, workload: Workload, where: str) -> int:
             f"table_{len(workload.tables) - 1}"
         )
     return int(match.group(1))
+
+
+def _require_size(about: dict[str, Any], table: Table, where: str) -> None:
+    """Shards, where the plan tells them, together have the table's rows and columns."""
+    spec = about.get("sharding_spec")
+    if spec is None:
+        return
+    try:
+        sizes = [each["shard_sizes"] for each in spec["shards"]]
+        elements = sum(int(rows) * int(columns) for rows, columns in sizes)
+    except (KeyError, TypeError, ValueError):
+        raise WorkloadError(f"{where}: sharding_spec: expected shards with shard_sizes") from None
+    if elements != table.rows * table.dim:
+        raise WorkloadError(
+            f"{where}: its shards have {elements} elements, the table {table.rows} x {table.dim}: "
+            "a plan for other tables"
+        )
 
 
 def _ranks(about: dict[str, Any], kind: str, ranks: int, where: str) -> tuple[int, ...]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,6 +81,31 @@ def test_torchrecs_plan_has_its_shards(planned: Plan) -> None:
             shards = about["sharding_spec"]["shards"]
             held = sum(shard["shard_sizes"][0] * shard["shard_sizes"][1] for shard in shards)
             assert held == table.rows * table.dim
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tables: tables.pop("table_0"), "table_0 is missing$"),
+        (lambda tables: tables.update(again_table_0=tables["table_0"]), "table_0 is there twice"),
+        (
+            lambda tables: tables["table_0"].update(
+                sharding_spec={"shards": [{"shard_sizes": [5, 5]}]}
+            ),
+            "table_0: its shards have 25 elements, the table .*: a plan for other tables",
+        ),
+        (lambda tables: tables["table_0"].update(sharding_spec={}), "expected shards"),
+    ],
+)
+def test_torchrecs_plans_for_other_tables_are_refused(
+    planned: Plan, change: Callable[[dict[str, Any]], Any], message: str, tmp_path: Path
+) -> None:
+    document = torchrec_document(planned.placement, workload(), 8)
+    change(document["sparse.embedding_bags"])
+    file = tmp_path / "torchrec.json"
+    file.write_text(json.dumps(document))
+    with pytest.raises(WorkloadError, match=message):
+        read_plan(file, workload(), machine())
 
 
 def test_torchrecs_estimator_makes_another_plan(deployment: Deployment, planned: Plan) -> None:
