@@ -16,6 +16,8 @@ from typing import Any
 from perfmodel.errors import PerfmodelError
 
 HANG_S = 10.0
+PROCESS_HANG_S = 60.0
+"""Of a whole process, which on a busy machine takes ten times its processor seconds."""
 BROKEN = ("syntax", "type", "reference", "invariant")
 """Classes of damage that no reader may answer without an error or a warning."""
 VALUE = "value"

@@ -14,7 +14,7 @@ from pathlib import Path
 from fuzz.damage import Damaged
 from fuzz.guided import Corpus, Place, watched
 from fuzz.kineto import kineto_damage
-from fuzz.outcome import HANG_S, Outcome, outcome_of
+from fuzz.outcome import PROCESS_HANG_S, Outcome, outcome_of
 from fuzz.readers import Kind, read_trace
 from fuzz.seeds import ROOT, trace_seeds
 
@@ -111,11 +111,11 @@ def _command(words: tuple[str, ...], path: Path, folder: Path) -> Outcome:
             [sys.executable, "-m", "perfmodel", *words],
             capture_output=True,
             text=True,
-            timeout=HANG_S,
+            timeout=PROCESS_HANG_S,
             cwd=ROOT,
         )
     except subprocess.TimeoutExpired:
-        return Outcome("hang", " ".join(words), HANG_S)
+        return Outcome("hang", " ".join(words), PROCESS_HANG_S)
     wall_s = time.monotonic() - began
     told = ran.stderr.strip()
     how = {0: "clean", 1: "refused", 2: "refused"}.get(ran.returncode, "traceback")
