@@ -113,6 +113,9 @@ def compare(
     """
     check_figure(plot, workload)
     check_figure(latency, workload)
+    files = [path.resolve() for path in (plot, latency, output) if path]
+    if len(set(files)) < len(files):
+        raise UsageError("--plot, --latency, --output: one file for two of them")
     target = Output(format, output, sources=[workload])
     if designs == LIST:
         _list(target)

@@ -112,10 +112,11 @@ def activity_of(result: Result, deployment: Deployment) -> Activity:
 
 
 def with_default(designs: Sequence[Composed], workload: Workload) -> tuple[Composed, ...]:
-    """`designs`, after the deployment before them; and after `own`, the workload in its own
-    software, where that is not what designs edit. Neither twice."""
-    first = [DEFAULT]
-    if workload.implementation.name not in _DEPLOYED:
-        first.append(OWN)
-    asked = {design.text for design in designs}
-    return (*(Composed(name, ()) for name in first if name not in asked), *designs)
+    """`designs` after the deployment before them, where they have none; and behind that `own`, the
+    workload in its own software, where that is not what designs edit. Neither twice."""
+    names = [design.text for design in designs]
+    listed = designs if DEFAULT in names else (Composed(DEFAULT, ()), *designs)
+    place = names.index(DEFAULT) + 1 if DEFAULT in names else 1
+    has_own = workload.implementation.name not in _DEPLOYED and OWN not in names
+    own = (Composed(OWN, ()),) if has_own else ()
+    return (*listed[:place], *own, *listed[place:])

@@ -96,6 +96,10 @@ def test_designs_are_listed(run: Run) -> None:
         (("--designs", "cpu_only", "--rate", "-5"), "a rate of -5"),
         (("--designs", "cpu_only", "--batch", "1001"), "cannot be divided"),
         (("--designs", "default+cpu_only"), "no design to combine"),
+        (("--designs", "cpu_only+"), "both sides of each +"),
+        (("--designs", "hotline", "--set", "hotline.hot_mib=nan"), "expected a number"),
+        (("--designs", "hotline", "--set", "hotline.hot_mib=-1"), "-1 MiB of hot rows"),
+        (("--designs", "cpu_only", "--plot", "a.svg", "-o", "a.svg"), "one file for two"),
     ],
 )
 def test_bad_input_is_one_line(run: Run, words: tuple[str, ...], said: str) -> None:

@@ -65,3 +65,12 @@ def test_torchrecs_own_step_is_the_default() -> None:
     asked = [composed("own"), composed("neo")]
     assert [each.text for each in with_default(asked[1:], workload)] == ["default", "neo"]
     assert [each.text for each in with_default(asked, workload)] == ["default", "own", "neo"]
+
+
+def test_what_all_start_from_stays_the_reference_where_it_is_asked_for() -> None:
+    workload = load_workload("criteo-kaggle")
+    for names in (("neo",), ("default", "neo")):
+        found = with_default([composed(name) for name in names], workload)
+        assert [each.text for each in found] == ["default", "own", "neo"]
+    found = with_default([composed(name) for name in ("neo", "default")], workload)
+    assert [each.text for each in found] == ["neo", "default", "own"]
