@@ -7,8 +7,10 @@ import numpy as np
 from perfmodel.plan.pack import MEASURES, limits, sizes
 from perfmodel.plan.problem import ANY, EVERY, GROUP, MEMORIES, Floats, Ints, Layout, Problem
 
-HOT_FRACS, COLD_FRAC = (5e-3, 3e-3, 2e-3), 1e-4
+HOT_FRACS, COLD_FRAC = (5e-3, 3e-3, 5e-3, 2e-3), 1e-4
 """Temperatures of each annealing in turn, of the step: what a change for the worse may add."""
+EVENNESS = (1.0, 1.0, 0.1, 0.1)
+"""Of each, the weight of all ranks' mean load beside the largest."""
 DRAWS, MOST_DRAWS = 15_000, 400_000
 """Changes tried in each: per table, and no more than."""
 MEMORY = MEASURES.index(MEMORIES[0])
@@ -19,14 +21,16 @@ def annealed(layout: Layout, kinds: frozenset[int]) -> Layout:
     """The best layout found by annealing what was best before, with each temperature; never worse
     than `layout`, with no other kinds of exchange than `kinds`, and the same one every time."""
     best = layout
-    for seed, hot_frac in enumerate(HOT_FRACS):
-        found = _annealed(best, kinds, hot_frac, seed + 1)
+    for seed, how in enumerate(zip(HOT_FRACS, EVENNESS, strict=True)):
+        found = _annealed(best, kinds, *how, SEED + seed)
         if found.fits and found.step_us < best.step_us:
             best = found
     return best
 
 
-def _annealed(layout: Layout, kinds: frozenset[int], hot_frac: float, seed: int) -> Layout:
+def _annealed(
+    layout: Layout, kinds: frozenset[int], hot_frac: float, evenness: float, seed: int
+) -> Layout:
     from perfmodel.plan.compiled import Machine, State, Ways, annealed
 
     problem, choices, it = layout.problem, layout.problem.choices, layout.problem.beside
@@ -51,6 +55,7 @@ def _annealed(layout: Layout, kinds: frozenset[int], hot_frac: float, seed: int)
         Machine(
             problem.ranks,
             problem.linked,
+            evenness,
             np.array(problem.fixed_us, np.float64),
             it.dense_us,
             *it.bottom_us,
@@ -67,7 +72,7 @@ def _annealed(layout: Layout, kinds: frozenset[int], hot_frac: float, seed: int)
         min(DRAWS * problem.tables, MOST_DRAWS),
         hot_frac * layout.step_us,
         COLD_FRAC * layout.step_us,
-        SEED + seed,
+        seed,
     )
     held = [_ranks(problem, *each) for each in zip(chosen.tolist(), place, strict=True)]
     return Layout(problem, chosen, tuple(held))

@@ -16,9 +16,9 @@ from perfmodel.plan.problem import ANY, EVERY, Floats, Ints
 
 BUSY = 2
 """The first measures, W and V: the step waits for their largest sums. Others are memories."""
-EVENNESS, HIDDEN, MISSING = 1.0, 0.01, 0.3
-"""Weights: of the fourth-power means of W and V over ranks, of their largest where the step waits
-for something else, and, in steps, of memory that is missing, as a share of a rank's."""
+HIDDEN, MISSING = 0.01, 0.3
+"""Weights of the largest W and V where the step waits for something else, and, in steps, of memory
+that is missing, as a share of a rank's."""
 CHANGED, MOVED = 0.3, 0.6
 """Of all draws those that lay a table out in another way, and up to that those that move one shard;
 the rest swap two."""
@@ -45,6 +45,8 @@ class Machine(NamedTuple):
 
     ranks: int
     linked: int
+    evenness: float
+    """Weight of the fourth-power means of W and V over ranks."""
     fixed_us: Floats
     dense_us: float
     forward_us: float
@@ -119,7 +121,7 @@ def _goal(machine: Machine, state: State) -> Any:
     step = max(machine.dense_us + work + shown, exchange + state.sums[1] + machine.beside_us)
     step += HIDDEN * (work + exchange)
     even = (works / machine.ranks) ** 0.25 + (sents / machine.ranks) ** 0.25
-    return missing, step, step + EVENNESS * even
+    return missing, step, step + machine.evenness * even
 
 
 @compiled()

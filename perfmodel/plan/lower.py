@@ -43,7 +43,9 @@ def _bound(layout: Layout, groups: int) -> float:
     place = in_group + np.arange(len(choices) * groups).reshape(len(choices), groups)
     sizes = {W: _sizes(layout, choices.work_us, loose), V: _sizes(layout, choices.sent_us, loose)}
     counted = int(in_group + place.size)
-    total = counted + groups * sum(map(len, sizes.values()))
+    last = counted + groups * sum(map(len, sizes.values()))
+    held_at = list(range(last, last + len(memories(problem))))
+    total = last + len(held_at)
 
     rows = Rows()
     rows.at_most(EVERYWHERE, at, np.where(is_fixed, choices.work_us, 0.0))
@@ -51,7 +53,7 @@ def _bound(layout: Layout, groups: int) -> float:
         parts = 1.0 if is_whole[number] else float(choices.parts[number])
         columns = np.append(place[number], at[number])
         rows.add(columns, np.append(np.ones(groups), -parts), 0.0, 0.0)
-    _alone(rows, problem, at, kind_at)
+    _alone(rows, problem, at, kind_at, held_at)
     share = np.where(is_whole, 1.0, 1.0 / size)
     for group in range(groups):
         here = np.where(is_fixed, at, place[:, group])
@@ -81,26 +83,27 @@ def _bound(layout: Layout, groups: int) -> float:
     upper[place[is_whole]] = 1.0
     upper[place[choices.reach == ANY]] = size
     whole[: EVERYWHERE + 1] = 0.0
+    whole[held_at] = 0.0
     whole[place[loose]] = place[loose].size <= MOST_WHOLE
     found = solved(rows, STEP, np.zeros(total), upper, whole, nodes=NODES, gap_frac=GAP_FRAC)
     return float(found.mip_dual_bound or 0.0)
 
 
-def _alone(rows: Rows, problem: Problem, at: Ints, kind_at: Ints) -> None:
+def _alone(rows: Rows, problem: Problem, at: Ints, kind_at: Ints, held_at: list[int]) -> None:
     """Each table in one way; a rank with one of its shards has that beside what all ranks hold; the
     kinds of exchange that it needs are paid for."""
     choices = problem.choices
-    is_fixed = choices.reach == EVERY
-    everywhere = np.flatnonzero(is_fixed)
+    is_fixed, limited = choices.reach == EVERY, memories(problem)
+    for (values, most), column in zip(limited, held_at, strict=True):
+        rows.at_most(column, at, np.where(is_fixed, values / most, 0.0))
     for number in problem.of_table:
         rows.add(at[number], np.ones(len(number)), 1.0, 1.0)
         own = number[~is_fixed[number]]
         columns = np.append(at[own], EVERYWHERE)
         rows.at_most(W, columns, np.append(choices.work_us[own], 1.0))
         rows.at_most(V, at[own], choices.sent_us[own])
-        for values, most in memories(problem):
-            held = np.concatenate([own, everywhere])
-            rows.add(at[held], values[held] / most, -np.inf, 1.0)
+        for (values, most), column in zip(limited, held_at, strict=True):
+            rows.add(np.append(at[own], column), np.append(values[own] / most, 1.0), -np.inf, 1.0)
         for kind, column in enumerate(kind_at.tolist()):
             needing = number[choices.kind[number] == kind]
             if len(needing):

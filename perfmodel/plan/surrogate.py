@@ -32,6 +32,8 @@ STATES = {"sgd": 0, "adagrad": 1, "adam": 2}
 JOINED_COPIES, LAYER_COPIES = 8, 3
 """assumed: how often a batch's pooled rows, and its layers' outputs, are held at once; whether a
 plan fits is checked on its step."""
+DECIMALS = 6
+"""Of microseconds: models may differ in the last bits from call to call, plans must not."""
 FILLED = 0.9
 """Where tables fill more of all memories considered, so is the next: hosts', drives."""
 
@@ -81,10 +83,10 @@ def surrogate(
         parts=np.array([way.parts for way in here]),
         reach=np.array([way.reach for way in here]),
         kind=kinds,
-        work_us=work + handled,
-        sent_us=sent,
-        shared_us=shared,
-        summed_us=summed,
+        work_us=np.round(work + handled, DECIMALS),
+        sent_us=np.round(sent, DECIMALS),
+        shared_us=np.round(shared, DECIMALS),
+        summed_us=np.round(summed, DECIMALS),
         hbm_bytes=np.array([way.hbm_bytes for way in here]),
         host_bytes=np.array([way.host_bytes for way in here]),
         storage_bytes=np.array([way.storage_bytes for way in here]),
@@ -98,7 +100,7 @@ def surrogate(
         hbm_bytes=hbm_bytes,
         host_bytes=max(room["host"], 1.0),
         storage_bytes=max(room["storage"], 1.0),
-        fixed_us=(*moved.fixed_us, 0.0),
+        fixed_us=(*(round(each, DECIMALS) for each in moved.fixed_us), 0.0),
         beside=_beside(deployment),
         forward_frac=0.5 if deployment.train else 1.0,
     )
@@ -199,6 +201,7 @@ def _beside(deployment: Deployment) -> Beside:
     size = counts(workload).dense_parameters * FP32_BYTES
     reduced = line(deployment.machine, "all_reduce", deployment.ranks, size)
     reduced_us = (reduced.fixed_us + reduced.us_per_byte * size) if deployment.train else 0.0
+    bottom, top, reduced_us = (round(each, DECIMALS) for each in (bottom, top, reduced_us))
     return Beside((1 + back) * top, (bottom, back * bottom), top, reduced_us)
 
 

@@ -58,6 +58,11 @@ def test_the_plan_is_no_slower_than_what_was_there(deployment: Deployment, plann
     assert planned.best_us >= planned.bound_us * (1 - 1e-9)
 
 
+def test_planning_twice_gives_the_same_bytes(deployment: Deployment, planned: Plan) -> None:
+    again = plan_deployment(deployment)
+    assert json.dumps(again.to_dict()) == json.dumps(planned.to_dict())
+
+
 def test_every_table_says_why(planned: Plan) -> None:
     assert [row["table"] for row in planned.tables] == list(range(len(TABLES)))
     for row in planned.tables:
