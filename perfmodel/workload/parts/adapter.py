@@ -31,10 +31,11 @@ LOCAL, REMOTE = "nic_local", "nic_remote"
 class TableUse:
     """What the adapters find of one table's lookups by ranks that do not hold it.
 
-    `asked_frac`: of these lookups, those that the requester's remote cache leaves; `answered_frac`:
-    of the bags, those that then need an answer; `left_frac`: of the lookups, those that the
-    owner's local cache leaves to its device. `remote_rows` and `local_rows`: distinct rows in these
-    caches that a batch of all ranks changes, of the whole table.
+    Of tables that this rank holds, these are the others' lookups on average. `asked_frac`: of these
+    lookups, those that the requester's remote cache leaves; `answered_frac`: of the bags, those
+    that then need an answer; `left_frac`: of the lookups, those that the owner's local cache leaves
+    to its device. `remote_rows` and `local_rows`: distinct rows in these caches that a batch of all
+    ranks changes, of the whole table.
     """
 
     asked_frac: float = 1.0
@@ -119,24 +120,24 @@ def _use(
         raise WorkloadError(f"caches of adapters: two orders of queries: {', '.join(orders)}")
     order = order_of(tables, batch, orders.pop())
     mine = {shard.table: shard for shard in plan.shards[rank]}
-    first = rank // linked * linked
-    near = {s.table for shards in plan.shards[first : first + linked] for s in shards}
     count = range(len(tables))
     asked = [_asked_of(tables[n], placement.tables[n].dtype, n, batch) for n in count]
     uses = [TableUse() for _ in count]
     beyond: dict[int, NicTable | None] = dict(enumerate(asked))
     if REMOTE in caches:
-        elsewhere = {n: asked[n] for n in count if _has(placement, n, REMOTE) and n not in near}
-        elsewhere = elsewhere or {n: asked[n] for n in count if _has(placement, n, REMOTE)}
-        found = _found(elsewhere, caches[REMOTE], batch, order)
+        views = _views(tables, placement, plan, batch, ranks, linked)
+        own = views[rank // linked]
+        others = [view for view in views if view is not own]
         for number in (n for n in count if _has(placement, n, REMOTE)):
-            place = _place_of(number, elsewhere)
-            uses[number] = TableUse(
-                asked_frac=1.0 - float(found.hit_frac[place]),
-                answered_frac=1.0 - float(found.bags_hit_frac[place]),
-                left_frac=1.0 - float(found.hit_frac[place]),
-                remote_rows=found.held_rows(place, asked[number].lookups * ranks),
-            )
+            theirs = [view for view in others if number in view.places]
+            seen = [own] if number in own.places else theirs or [own]
+            parts = [(view.found, view.place_of(number)) for view in seen]
+            left = 1.0 - float(np.mean([found.hit_frac[place] for found, place in parts]))
+            bags = float(np.mean([found.bags_hit_frac[place] for found, place in parts]))
+            changed = asked[number].lookups * ranks
+            held = float(np.mean([found.held_rows(place, changed) for found, place in parts]))
+            uses[number] = TableUse(left, 1.0 - bags, left, remote_rows=held)
+            found, place = parts[0]
             beyond[number] = found.missed[place]
     coming = {
         number: _part(table, shard, ranks - linked)
@@ -177,12 +178,44 @@ def _asked_of(table: Table, dtype: str, number: int, batch: int) -> NicTable:
     )
 
 
-def _place_of(number: int, elsewhere: Mapping[int, NicTable]) -> int:
-    """Where a table is among those that were asked for; of one's own, the one next to it."""
-    numbers = list(elsewhere)
-    if number in elsewhere:
-        return numbers.index(number)
-    return min(range(len(numbers)), key=lambda place: abs(numbers[place] - number))
+@dataclass(frozen=True, eq=False)
+class _View:
+    """What the remote caches of one group of linked ranks find of others' tables, and the places of
+    these tables in it."""
+
+    places: Mapping[int, int]
+    found: NicFound
+
+    def place_of(self, number: int) -> int:
+        """Of a table; of one that lies partly in every group, the one next to it."""
+        near = min(self.places, key=lambda other: abs(other - number))
+        return self.places[near]
+
+
+@lru_cache(maxsize=8)
+def _views(
+    tables: tuple[Table, ...],
+    placement: Placement,
+    plan: Plan,
+    batch: int,
+    ranks: int,
+    linked: int,
+) -> tuple[_View, ...]:
+    """That of each group: what a group asks of another one's tables is what that one is asked."""
+    cache = next(cache for cache in placement.caches if cache.at == REMOTE)
+    order = order_of(tables, batch, cache.order)
+    cached = [n for n in range(len(tables)) if _has(placement, n, REMOTE)]
+    asked = {n: _asked_of(tables[n], placement.tables[n].dtype, n, batch) for n in cached}
+    made: dict[tuple[int, ...], _View] = {}
+    views = []
+    for first in range(0, ranks, linked):
+        near = {shard.table for shards in plan.shards[first : first + linked] for shard in shards}
+        numbers = tuple(n for n in cached if n not in near) or tuple(cached)
+        if numbers not in made:
+            found = _found({n: asked[n] for n in numbers}, cache, batch, order)
+            made[numbers] = _View({n: place for place, n in enumerate(numbers)}, found)
+        views.append(made[numbers])
+    return tuple(views)
 
 
 def _part(table: NicTable, shard: Shard, requesters: int) -> NicTable:
