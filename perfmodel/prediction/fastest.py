@@ -44,9 +44,9 @@ def fastest(design: Design, start: Deployment, *, overheads: str | None = None) 
         reads |= dict.fromkeys(_reads(found))
         if best is None or _step_us(found) < _step_us(best):
             best = found
-    deployment, found = _required(best, refused)
-    result = replace(found.results[0], reads=tuple(reads))
-    return deployment, replace(found, results=[result])
+    deployment, prediction = _required(best, refused)
+    result = replace(prediction.results[0], reads=tuple(reads))
+    return deployment, replace(prediction, results=[result])
 
 
 def _predicted(
