@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from perfmodel.collect.arguments import add_device, minutes, output_folder, restore_command
+from perfmodel.collect.arguments import add_device, count, minutes, output_folder, restore_command
 from perfmodel.collect.backend import Backend
 from perfmodel.collect.budget import Budget
 from perfmodel.collect.interleave import Interleaved, agree
@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_device(parser)
     parser.add_argument("--configs", type=Path, help="JSON file (default: the bundled list)")
     parser.add_argument("--minutes", type=minutes, default=6.0, help="time to spend (default 6)")
+    parser.add_argument("--rounds", type=count, help=f"at most so many (default {MAX_ROUNDS})")
     parser.add_argument(
         "--ranks", type=int, choices=(1, 2), default=1, help="processes (NCCL, or Gloo on CPU)"
     )
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measure until the budget is used up; rounds already on file count."""
+    """Measure until the budget or the rounds are used up; those already on file go on."""
     listed = arguments.configs
     configs = read_configs(listed) if listed else bundled(arguments.ranks)
     stem = output_folder(arguments.output) / arguments.name
@@ -48,7 +49,7 @@ def run(arguments: argparse.Namespace) -> None:
         arguments.ranks,
         arguments.device,
         _measure,
-        (configs, stem, arguments.minutes, command),
+        (configs, stem, arguments.minutes, arguments.rounds or MAX_ROUNDS, command),
     )
 
 
@@ -58,6 +59,7 @@ def _measure(
     configs: tuple[TruthConfig, ...],
     stem: Path,
     limit_minutes: float,
+    most_rounds: int,
     command: str,
 ) -> None:
     """All ranks take the same steps; rank 0 decides, and keeps the files."""
@@ -79,7 +81,7 @@ def _measure(
     }
     measured = Interleaved(backend, ranks, ledger, {"command": command})
     try:
-        _rounds(measured, budget, began_s + limit_minutes * 60)
+        _rounds(measured, most_rounds, budget, began_s + limit_minutes * 60)
         measured.profile(budget)
     finally:
         if ranks.rank == 0:
@@ -91,9 +93,10 @@ def _measure(
         _report(ledger, measured.skipped)
 
 
-def _rounds(measured: Interleaved, budget: Budget, end_s: float) -> None:
-    """Rounds over all configurations until what is left of the time is needed for profiling."""
-    for number in range(MAX_ROUNDS):
+def _rounds(measured: Interleaved, most: int, budget: Budget, end_s: float) -> None:
+    """Rounds over all configurations, `most` at the most, until what is left of the time is needed
+    for profiling."""
+    for number in range(most):
         left_s = end_s - time.monotonic()
         done = number > 0 and (budget.is_over or left_s < measured.profile_estimate_s())
         if agree(measured.backend, measured.ranks, done):

@@ -159,16 +159,17 @@ def test_what_was_measured_otherwise_is_not_mixed_in(tmp_path: Path) -> None:
 def test_a_tiny_measurement(ranks: int, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
     path = listed(tmp_path / "c.json", {**TINY, "keep_trace": True}, {**TINY, "name": "two"})
-    words = ["truth", "--configs", str(path), "--minutes", "0.1", "--ranks", str(ranks)]
+    words = ["truth", "--configs", str(path), "--minutes", "5", "--rounds", "2"]
+    words += ["--ranks", str(ranks)]
     assert main([*words, "--device", "cpu", "-o", str(tmp_path), "--name", "t"]) == 0
     first, second = rows_of(tmp_path / "t.csv")
     for row in (first, second):
-        assert int(row["rounds"]) >= 1
+        assert int(row["rounds"]) == 2
         assert 0 < float(row["p10_us"]) <= float(row["median_us"]) <= float(row["p90_us"])
     assert int(first["profiled_steps"]) == 8
     meta = json.loads((tmp_path / "t_meta.json").read_text())
     assert meta["command"].endswith(
-        f"--configs c.json --device cpu --minutes 0.1 --name t --ranks {ranks}"
+        f"--configs c.json --device cpu --minutes 5.0 --name t --ranks {ranks} --rounds 2"
     )
     suffixes = ["_rank0", "_rank1"] if ranks == 2 else [""]
     for suffix in suffixes:
