@@ -56,6 +56,11 @@ def _refuse_skip(config: pytest.Config, report: pytest.TestReport | pytest.Colle
         report.longrepr = f"skipped, and --fail-on-skip forbids it: {reason}"
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """What is compressed goes by its argument's name: its bytes say when it was made."""
+    return argname if isinstance(val, bytes) and val.startswith(b"\x1f\x8b") else None
+
+
 @pytest.fixture(scope="session")
 def reference() -> Path:
     """Folder of the reference data; the test is skipped where there is none."""

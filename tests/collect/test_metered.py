@@ -149,4 +149,4 @@ def test_a_tiny_measurement_that_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
     assert float(touched[0]["page_faults"]) == 16
     meta = json.loads((tmp_path / "t_meta.json").read_text())
     assert meta["rounds_resumed"] == 4
-    assert meta["command"].endswith("--configs c.json --device cpu --minutes 0.3 --name t")
+    assert meta["command"].endswith("--configs c.json --device cpu --minutes 5.0 --name t")
