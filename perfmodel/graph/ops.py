@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 NO_OP = -1
 FORWARD, BACKWARD, OPTIMIZER, INPUT = PHASES = ("forward", "backward", "optimizer", "input")
 """What a step consists of; `input` is what brings the batch (copies, permutes of its indices)."""
+DEVICE_WIDE: Mapping[str, str] = MappingProxyType({"waits_for": "device"})
+"""Attribute of an op behind which the host waits for all that the device was given."""
 
 
 @dataclass(frozen=True, slots=True)

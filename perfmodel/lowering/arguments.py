@@ -19,8 +19,6 @@ OWN_STREAM = "pipeline"
 the kernels go, and wait for them."""
 STREAM = "stream"
 """The attribute that names the stream on which a profile saw an op's work."""
-WAITS_FOR, DEVICE = "waits_for", "device"
-"""The attribute of ops behind which the host waits: for all that the device was given."""
 UNKNOWN_ITEM_BYTES = 4.0
 
 

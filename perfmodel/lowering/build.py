@@ -8,8 +8,8 @@ from itertools import groupby
 import numpy as np
 
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.graph.ops import NO_OP, Op
-from perfmodel.lowering.arguments import DEVICE, OWN_STREAM, STREAM, WAITS_FOR
+from perfmodel.graph.ops import DEVICE_WIDE, NO_OP, Op
+from perfmodel.lowering.arguments import OWN_STREAM, STREAM
 from perfmodel.lowering.draft import Built, Draft
 from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.piece import Piece
@@ -113,7 +113,7 @@ class _Walk:
             self._host(OP_WITHOUT_LAUNCH, op.name, thread)
         else:
             self._launched(op, launching, bool(captured))
-        if op.attributes.get(WAITS_FOR) == DEVICE:
+        if DEVICE_WIDE.items() <= op.attributes.items():
             self._synchronise(thread)
 
     def _launched(self, op: Op, launching: list[int], captured: bool) -> None:

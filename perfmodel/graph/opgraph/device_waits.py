@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from perfmodel.graph.ops import NO_OP
 from perfmodel.trace.categories import DEVICE_WAIT_CALL, Category
 from perfmodel.trace.columns import RankTrace
-
-DEVICE_WIDE: Mapping[str, str] = {"waits_for": "device"}
-"""Attribute of such an op, whose own pieces are launched before."""
 
 
 def waited_behind(rank: RankTrace, events: Sequence[int], parents: Sequence[int]) -> set[int]:

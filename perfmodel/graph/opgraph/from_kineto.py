@@ -10,7 +10,7 @@ import numpy as np
 from perfmodel.errors import TraceError
 from perfmodel.graph.opgraph.arguments import ProfileArguments, usual_dtype
 from perfmodel.graph.opgraph.collectives import of_call, of_event
-from perfmodel.graph.opgraph.device_waits import DEVICE_WIDE, waited_behind
+from perfmodel.graph.opgraph.device_waits import waited_behind
 from perfmodel.graph.opgraph.nesting import enclosing
 from perfmodel.graph.opgraph.notes import dtype_notes
 from perfmodel.graph.opgraph.phases import (
@@ -19,7 +19,7 @@ from perfmodel.graph.opgraph.phases import (
     phase_of_label,
     with_arrivals,
 )
-from perfmodel.graph.ops import NO_OP, Argument, Op, OpGraph
+from perfmodel.graph.ops import DEVICE_WIDE, NO_OP, Argument, Op, OpGraph
 from perfmodel.trace.categories import STEP_NAME, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from perfmodel.graph.ops import Tensor
+from perfmodel.graph.ops import DEVICE_WIDE, Tensor
 from perfmodel.workload.eager.creation import to_device
 from perfmodel.workload.eager.recorder import Recorder, Shape
-
-DEVICE_WIDE = {"waits_for": "device"}
-"""Attribute of an op at whose end the host has waited for all that the device was given."""
 
 
 def sent(r: Recorder, shape: Shape, dtype: str, *, pinned: bool) -> Tensor:
