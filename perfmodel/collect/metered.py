@@ -11,6 +11,7 @@ from perfmodel.collect.backend import Backend
 from perfmodel.collect.budget import Budget
 from perfmodel.collect.dispatch import describe_mode, meter_mode, page_faults
 from perfmodel.collect.interleave import MEMORY_SHARE
+from perfmodel.collect.interruption import interruptions_wait
 from perfmodel.collect.models import Training
 from perfmodel.collect.op_samples import OpSamples
 from perfmodel.collect.sparse_gradients import taken_unseen
@@ -69,10 +70,11 @@ class Metered:
                 self._metered_step(training, taken, found)
             if len(taken.rounds_us) < COUNTED_ROUNDS:
                 self._counted_step(training, taken, found)
-        taken.rounds_us.append(plain_us)
-        for name, readings in found.items():
-            for reading in readings:
-                taken.add(name, reading)
+        with interruptions_wait():
+            taken.rounds_us.append(plain_us)
+            for name, readings in found.items():
+                for reading in readings:
+                    taken.add(name, reading)
 
     def _step(self, training: Training) -> float:
         """Microseconds of the next step."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from perfmodel.collect.interruption import interruptions_wait
 from perfmodel.errors import PerfmodelError, UsageError
 
 IDENTITY = (
@@ -58,8 +59,9 @@ class Table:
             if unknown:
                 raise PerfmodelError(f"no column {sorted(unknown)} in the measurement table")
             writer.writerow([_text(row.get(name)) for name in COLUMNS])
-        self._append([buffer.getvalue()])
-        self._keys.update(key_of(row) for row in rows)
+        with interruptions_wait():
+            self._append([buffer.getvalue()])
+            self._keys.update(key_of(row) for row in rows)
 
     def _resume(self) -> None:
         """Read the keys of the rows that are there; drop a last line that was cut short."""
