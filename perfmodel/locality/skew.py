@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from perfmodel.errors import WorkloadError
 from perfmodel.locality.popularity import Floats, Popularity, touched_rows
 
 _HEAD, _TAIL = 192, 256
 """Ranks that are a class of their own, and classes that share the others evenly by logarithm."""
-_STEPS = 60
 _STEEPEST = 10.0
+_HALVINGS = 24
+"""Of the exponents up to the steepest, down to 1e-6."""
 
 
 def uniform(rows: int) -> Popularity:
@@ -70,33 +72,38 @@ def zipf_classes(
     return counts, weight / weight.sum(axis=1, keepdims=True)
 
 
-def zipf_alpha_of(rows: int, lookups: float, distinct_rows: float) -> float:
+def zipf_alpha_of(rows: ArrayLike, lookups: ArrayLike, distinct_rows: ArrayLike) -> Floats:
     """The exponent under which `lookups` into `rows` touch so many `distinct_rows`.
 
-    0 where they touch as many as uniform lookups do, or more. By bisection to 1e-6.
+    All of any shape that broadcasts with the others', as is the result. 0 where they touch as many
+    as uniform lookups do, or more. By bisection to 1e-6.
     Raises `WorkloadError` where that many rows cannot have been touched.
     """
-    _require_rows(rows)
-    if not 0.0 < distinct_rows <= min(rows, lookups) * (1.0 + 1e-9):
+    tables = np.broadcast_arrays(
+        *(np.asarray(x, np.float64) for x in (rows, lookups, distinct_rows))
+    )
+    size, drawn, distinct = (column.ravel() for column in tables)
+    _require_rows(float(size.min(initial=np.inf)))
+    cannot = ~((distinct > 0.0) & (distinct <= np.minimum(size, drawn) * (1.0 + 1e-9)))
+    if cannot.any():
+        at = int(np.argmax(cannot))
         raise WorkloadError(
-            f"zipf: {lookups:g} lookups into {rows} rows cannot touch {distinct_rows:g} of them"
+            f"zipf: {drawn[at]:g} lookups into {size[at]:.0f} rows cannot touch "
+            f"{distinct[at]:g} of them"
         )
-    low, high = 0.0, _STEEPEST
-    if _zipf_distinct(rows, low, lookups) <= distinct_rows:
-        return 0.0
-    for _ in range(_STEPS):
+    low, high = np.zeros_like(size), np.full_like(size, _STEEPEST)
+    is_skewed = _zipf_distinct(size, low, drawn) > distinct
+    for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        above = _zipf_distinct(rows, middle, lookups) > distinct_rows
-        low, high = (middle, high) if above else (low, middle)
-        if high - low < 1e-6:
-            break
-    return 0.5 * (low + high)
+        above = _zipf_distinct(size, middle, drawn) > distinct
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    return np.where(is_skewed, 0.5 * (low + high), 0.0).reshape(tables[0].shape)
 
 
-def _zipf_distinct(rows: int, alpha: float, lookups: float) -> float:
-    counts, share = zipf_classes(np.array([float(rows)]), np.array([alpha]))
+def _zipf_distinct(rows: Floats, alpha: Floats, lookups: Floats) -> Floats:
+    counts, share = zipf_classes(rows, alpha)
     chance = share / np.maximum(counts, 1e-300)
-    return float(touched_rows(counts, chance, np.array([lookups]))[0])
+    return touched_rows(counts, chance, lookups)
 
 
 def _integral(lower: Floats, upper: Floats, alpha: Floats) -> Floats:
@@ -108,6 +115,6 @@ def _integral(lower: Floats, upper: Floats, alpha: Floats) -> Floats:
     return np.asarray(lower**power * grown)
 
 
-def _require_rows(rows: int) -> None:
+def _require_rows(rows: float) -> None:
     if not rows >= 1:
-        raise WorkloadError(f"a table of {rows} rows cannot be looked up")
+        raise WorkloadError(f"a table of {rows:g} rows cannot be looked up")

@@ -80,7 +80,7 @@ def _told_alpha(table: Table, batch: int) -> float:
     """The exponent for whoever knows only of such: with a histogram, that of as many rows."""
     if table.key_rows or not table.histogram:
         return 0.0 if table.key_rows else table.alpha
-    return zipf_alpha_of(table.rows, table.lookups(batch), table.unique_rows(batch))
+    return float(zipf_alpha_of(table.rows, table.lookups(batch), table.unique_rows(batch)))
 
 
 def expected_unique_rows(rows: int, alpha: float, lookups: int) -> float:

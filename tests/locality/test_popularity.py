@@ -92,6 +92,13 @@ def test_the_exponent_is_found_again_from_distinct_rows(alpha: float) -> None:
     assert zipf_alpha_of(1_000_000, 200_000, touched) == pytest.approx(alpha, abs=1e-3)
 
 
+def test_exponents_of_many_tables_are_those_of_each() -> None:
+    rows, lookups = np.array([1_000, 50_000, 1_000_000]), 20_000
+    distinct = np.array([900.0, 12_000.0, 3_000.0])
+    each = [float(zipf_alpha_of(*pair)) for pair in zip(rows, [lookups] * 3, distinct, strict=True)]
+    assert zipf_alpha_of(rows, lookups, distinct).tolist() == each
+
+
 def test_as_many_distinct_rows_as_uniform_lookups_have_no_skew() -> None:
     assert zipf_alpha_of(1_000, 500, float(uniform(1_000).distinct_rows(500))) == 0.0
 

@@ -92,12 +92,11 @@ def looked_up(group: Group, use: HotUse) -> Lookups:
         min(max(hot + other, 1.0), rows, count)
         for (hot, other), rows, count in zip(pairs, held, counts, strict=True)
     )
-    each = zip(held, counts, distinct, strict=True)
     return Lookups(
         hash_size=held,
         dim=tuple(table.dim for table in tables),
         batch=(group.samples,) * len(tables),
         pooling=tuple(table.pooling for table in tables),
         unique_rows=distinct,
-        alpha=tuple(zipf_alpha_of(rows, count, unique) for rows, count, unique in each),
+        alpha=tuple(zipf_alpha_of(held, counts, distinct).tolist()),
     )
