@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 MOST = 1e15
 """A dim can be no larger: products of several stay far from overflow."""
+LEAST_MEAN = 1e-9
 KERNEL = "profiler_kernel"
 """`timing` of a kernel as it runs inside a program: without a launch floor."""
 
@@ -126,7 +127,7 @@ class Rows:
             [self.dims[name][index] if name in self.dims else nothing for name in names]
         )
         usual = np.array([spec.defaults.get(name, np.nan) for name in names])[:, None]
-        least = np.array([float(name not in spec.defaults) for name in names])[:, None]
+        least = np.array([_least(spec, name) for name in names])[:, None]
         values = np.where(np.isnan(values), usual, values)
         is_good = (values >= least) & (values <= MOST)
         if not is_good.all():
@@ -150,6 +151,12 @@ class Rows:
 
 def _dims_of(spec: OpSpec) -> tuple[str, ...]:
     return (*spec.dims, *spec.defaults)
+
+
+def _least(spec: OpSpec, name: str) -> float:
+    if name in spec.defaults:
+        return 0.0
+    return LEAST_MEAN if name in spec.means else 1.0
 
 
 def _texts(frame: pd.DataFrame, column: str, usual: str) -> tuple[str, ...]:

@@ -32,6 +32,8 @@ class OpSpec:
     """Which kernel models answer for it (`matmul vector embedding convolution optimizer …`)."""
     dims: tuple[str, ...]
     """Dims that a row must hold, each at least 1."""
+    means: tuple[str, ...] = ()
+    """Those of them that are means over many, and so need only be above 0."""
     defaults: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Dims that a row may leave out, and what they then are."""
     flop: Work

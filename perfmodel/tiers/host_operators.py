@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from perfmodel.errors import HardwareError
-from perfmodel.hardware import Cluster, Device, Node, load
+from perfmodel.hardware import Cluster, Device, Node, device
 from perfmodel.kernels.model import KERNELS, Estimate, Explanation, KernelModel
 from perfmodel.ops.rows import Ints, Rows
 from perfmodel.ops.spec import OPS
@@ -59,10 +59,9 @@ def _on_cpu(rows: Rows) -> Rows:
 def cpu_share(node: Node, processes: int = 0) -> Device:
     """What one of so many processes (0: one per device) has of the node's sockets, as a CPU."""
     try:
-        part = load(node.host.name, "device")
+        part = device(node.host.name)
     except HardwareError:
-        part = load(PLAIN_CPU, "device")
-    assert isinstance(part, Device)
+        part = device(PLAIN_CPU)
     share = node.sockets / (processes or node.gpus)
     cores = max(round(node.host.cores * share), 1)
     of_socket = node.host.cores / part.sm_count * share

@@ -15,6 +15,7 @@ EMBEDDING = "embedding"
 INDEX_BYTES = 8.0
 WEIGHT_BYTES = 4.0
 BAG = ("hash_size", "dim", "pooling", "batch")
+BAG_MEANS = ("pooling",)
 BAG_DEFAULTS = {"zipf_alpha": 0.0, "unique_rows": 0.0, "longest_bag": 0.0, "dense": 0.0}
 TBE = ("tables", "batch", "lookups", "dim", "hash_size")
 TBE_DEFAULTS = {
@@ -63,6 +64,7 @@ OPS.register("embedding_bag")(
     OpSpec(
         family=EMBEDDING,
         dims=BAG,
+        means=BAG_MEANS,
         defaults=BAG_DEFAULTS,
         flop=_bag_flop,
         read_bytes=lambda d, item: item * _bag_flop(d) + _bag_indices(d),
