@@ -127,9 +127,8 @@ def _use(
     if REMOTE in caches:
         views = _views(tables, placement, plan, batch, ranks, linked)
         own = views[rank // linked]
-        others = [view for view in views if view is not own]
         for number in (n for n in count if _has(placement, n, REMOTE)):
-            theirs = [view for view in others if number in view.places]
+            theirs = [view for view in views if number in view.places]
             seen = [own] if number in own.places else theirs or [own]
             parts = [(view.found, view.place_of(number)) for view in seen]
             left = 1.0 - float(np.mean([found.hit_frac[place] for found, place in parts]))
@@ -201,20 +200,23 @@ def _views(
     ranks: int,
     linked: int,
 ) -> tuple[_View, ...]:
-    """That of each group: what a group asks of another one's tables is what that one is asked."""
+    """That of each group: what a group asks of another one's tables is what that one is asked.
+
+    Groups that ask tables that are alike find the same in them.
+    """
     cache = next(cache for cache in placement.caches if cache.at == REMOTE)
     order = order_of(tables, batch, cache.order)
     cached = [n for n in range(len(tables)) if _has(placement, n, REMOTE)]
     asked = {n: _asked_of(tables[n], placement.tables[n].dtype, n, batch) for n in cached}
-    made: dict[tuple[int, ...], _View] = {}
+    made: dict[tuple[tuple[Table, str], ...], NicFound] = {}
     views = []
     for first in range(0, ranks, linked):
         near = {shard.table for shards in plan.shards[first : first + linked] for shard in shards}
         numbers = tuple(n for n in cached if n not in near) or tuple(cached)
-        if numbers not in made:
-            found = _found({n: asked[n] for n in numbers}, cache, batch, order)
-            made[numbers] = _View({n: place for place, n in enumerate(numbers)}, found)
-        views.append(made[numbers])
+        alike = tuple((tables[n], placement.tables[n].dtype) for n in numbers)
+        if alike not in made:
+            made[alike] = _found({n: asked[n] for n in numbers}, cache, batch, order)
+        views.append(_View({n: place for place, n in enumerate(numbers)}, made[alike]))
     return tuple(views)
 
 
