@@ -50,22 +50,26 @@ class Bench:
         self.skipped: dict[str, int] = {}
 
     def measure(self, cases: Iterable[tuple[str, Case]], memory_bytes: float) -> int:
-        """Time `cases` (each with its family) in blocks of at most `memory_bytes`; rows added."""
+        """Time `cases` (each with its family) in blocks of at most `memory_bytes`; rows added.
+
+        However little time there is, one case is tried, so that run after run gets on.
+        """
         before = len(self.table)
         block: list[tuple[str, Case]] = []
         held_bytes = 0.0
+        tried = False
         for family, case in cases:
-            if self.budget.is_over:
+            if tried and self.budget.is_over:
                 break
             if all(self._identity(case, cache) in self.table for cache in self.caches):
                 continue
             full = len(block) == BLOCK_CASES or held_bytes + case.size_bytes > memory_bytes
             if block and full:
                 self._measure_block(block)
-                block, held_bytes = [], 0.0
+                block, held_bytes, tried = [], 0.0, True
             block.append((family, case))
             held_bytes += case.size_bytes
-        if not self.budget.is_over:
+        if not (tried and self.budget.is_over):
             self._measure_block(block)
         return len(self.table) - before
 
@@ -99,8 +103,8 @@ class Bench:
     def _measure_block(self, block: list[tuple[str, Case]]) -> None:
         jobs: list[_Job] = []
         try:
-            for family, case in block:
-                if self.budget.is_over:
+            for number, (family, case) in enumerate(block):
+                if number and self.budget.is_over:
                     break
                 jobs += self._prepare(family, case)
         finally:

@@ -137,8 +137,8 @@ def _measure(
             if len(block) == BLOCK:
                 _run_block(backend, ranks, block, table)
                 block = []
-            if agree(backend, ranks, budget.is_over):
-                return
+                if agree(backend, ranks, budget.is_over):
+                    return
         _run_block(backend, ranks, block, table)
     finally:
         if table is not None:

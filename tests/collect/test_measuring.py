@@ -75,6 +75,12 @@ def test_rows_are_complete_and_not_measured_twice(bench: Bench) -> None:
     assert set(rows[0]) == set(COLUMNS)
 
 
+def test_runs_without_time_get_on_by_a_case_each(bench: Bench) -> None:
+    cases = [("copies", Case("copy", "fp32", {"elements": 10 * n}, size_bytes=8)) for n in (1, 2)]
+    bench.budget = Budget(1e-12)
+    assert [bench.measure(cases, 1e9) for _ in range(3)] == [1, 1, 0]
+
+
 def broken(error: BaseException) -> Callable[..., Prepared]:
     def prepare(*_: Any) -> Prepared:
         raise error
