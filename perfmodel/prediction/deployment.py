@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 from perfmodel.designs import Deployment, Phase
 from perfmodel.graph.opgraph.edits.named import NamedEdit
 from perfmodel.hardware.reads import recorded
 from perfmodel.lowering.walk import CPU
 from perfmodel.memory.tiers import require_tiers, tier_use, with_activations
-from perfmodel.prediction.explain.told import with_reads
+from perfmodel.prediction.explain.told import figures_read, with_reads
 from perfmodel.prediction.host_costs import HostCosts, host_costs
 from perfmodel.prediction.of_step import Step, predict_step
 from perfmodel.prediction.phases import moved_us, together
+from perfmodel.prediction.steady import NotFaster
 from perfmodel.prediction.types import Prediction, Result
 
 
@@ -23,12 +25,14 @@ def predict_deployment(
     overheads: str | None = None,
     edit: Sequence[str] = (),
     every_rank: bool = False,
+    faster_than_us: float = inf,
 ) -> Prediction:
     """Per-batch time of a workload as it is deployed: the period of steps that follow one another.
 
     Arguments are those of `predict_workload`, which predicts a workload by its own implementation.
     The result's `memory` has `tiers`: what a node needs of the memories beside its devices'. Raises
-    `WorkloadError` for what does not fit into one of them, and names it.
+    `WorkloadError` for what does not fit into one of them, and names it; `NotFaster` for what is
+    soon seen not to be `faster_than_us`.
     """
     given = deployment.machine
     machine, log = recorded(given)
@@ -38,7 +42,13 @@ def predict_deployment(
     edits = [NamedEdit.parse(text) for text in edit]
     always = Phase("", 1.0, deployment.placement, deployment.pipeline)
     phases = deployment.phases or (always,)
-    found = [_phase(deployment, phase, costs, edits, every_rank) for phase in phases]
+    found, left_us = [], faster_than_us
+    for phase in phases:
+        try:
+            found.append(_phase(deployment, phase, costs, edits, every_rank, left_us))
+        except NotFaster:
+            raise NotFaster(figures_read(given, log, costs)) from None
+        left_us -= phase.steps_frac * found[-1][0].step_us
     result, notes = found[0]
     if len(found) > 1:
         moved = sum(
@@ -73,15 +83,18 @@ def _phase(
     costs: HostCosts | None,
     edits: Sequence[NamedEdit],
     every_rank: bool,
+    faster_than_us: float,
 ) -> tuple[Result, list[str]]:
-    """The period of steps of one kind, with what they need of each memory."""
+    """The period of steps of one kind, with what they need of each memory; `NotFaster` where their
+    share of the steps alone is not `faster_than_us`."""
     workload, machine = deployment.workload, deployment.machine
     uses = tier_use(workload, phase.placement, machine, train=deployment.train)
     require_tiers(uses)
     step = Step(
         workload, machine, deployment.batch, deployment.train, phase.placement, phase.pipeline
     )
-    result, notes = predict_step(step, costs, edits, every_rank=every_rank)
+    most_us = faster_than_us / phase.steps_frac if phase.steps_frac else inf
+    result, notes = predict_step(step, costs, edits, every_rank=every_rank, faster_than_us=most_us)
     use = result.memory or {}
     rest = sum(use.get(f"{kind}_bytes", 0.0) for kind in ("resident", "temporary"))
     uses = with_activations(uses, rest)

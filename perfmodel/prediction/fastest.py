@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from perfmodel.designs import Deployment, Design
 from perfmodel.designs.budget import Budgeted, changes
@@ -10,9 +11,12 @@ from perfmodel.designs.composed import Composed
 from perfmodel.errors import PerfmodelError
 from perfmodel.hardware.reads import Read
 from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.prediction.steady import NotFaster
 from perfmodel.prediction.types import Prediction
 
 Found = tuple[Deployment, Prediction]
+ROUNDING_FRAC = 1e-12
+"""Steps that differ by no more take as long."""
 
 
 def fastest(design: Design, start: Deployment, *, overheads: str | None = None) -> Found:
@@ -38,11 +42,10 @@ def fastest(design: Design, start: Deployment, *, overheads: str | None = None) 
             continue
         seen.append(replace(other, notes=()))
         other = other.with_(f"{_changes(design, less)}: {told}")
-        found, _ = _predicted(other, overheads)
-        if found is None:
-            continue
-        reads |= dict.fromkeys(_reads(found))
-        if best is None or _step_us(found) < _step_us(best):
+        most_us = inf if best is None else _step_us(best) * (1 - ROUNDING_FRAC)
+        found, refusal = _predicted(other, overheads, most_us)
+        reads |= dict.fromkeys(refusal.reads if isinstance(refusal, NotFaster) else _reads(found))
+        if found is not None and _step_us(found) < most_us:
             best = found
     deployment, prediction = _required(best, refused)
     result = replace(prediction.results[0], reads=tuple(reads))
@@ -50,13 +53,14 @@ def fastest(design: Design, start: Deployment, *, overheads: str | None = None) 
 
 
 def _predicted(
-    deployment: Deployment, overheads: str | None
+    deployment: Deployment, overheads: str | None, faster_than_us: float = inf
 ) -> tuple[Found | None, PerfmodelError | None]:
     """A deployment and its prediction, or why there is none."""
     try:
-        return (deployment, predict_deployment(deployment, overheads=overheads)), None
+        found = predict_deployment(deployment, overheads=overheads, faster_than_us=faster_than_us)
     except PerfmodelError as error:
         return None, error
+    return (deployment, found), None
 
 
 def _required(found: Found | None, refused: PerfmodelError | None) -> Found:

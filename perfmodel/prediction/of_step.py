@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import inf
 
 from perfmodel.graph.opgraph.edits.named import NamedEdit, edited
 from perfmodel.graph.ops import OpGraph
@@ -75,6 +76,7 @@ class Step:
         edits: Sequence[NamedEdit] = (),
         *,
         must_change: bool = True,
+        faster_than_us: float = inf,
     ) -> tuple[Result, list[str]]:
         """The step's period, evaluations left out, and what a user should know of it."""
         graphs = [self.graph(each.ranks[0]) for each in shown]
@@ -88,19 +90,26 @@ class Step:
             must_fit=True,
             repeats=True,
             loading_us=loading_us(self.workload, self.batch / self.machine.nodes),
+            faster_than_us=faster_than_us,
         )
         return result, [*undone, *notes]
 
 
 def predict_step(
-    step: Step, costs: HostCosts | None, edits: Sequence[NamedEdit], *, every_rank: bool
+    step: Step,
+    costs: HostCosts | None,
+    edits: Sequence[NamedEdit],
+    *,
+    every_rank: bool,
+    faster_than_us: float = inf,
 ) -> tuple[Result, list[str]]:
     """The period of a step, with its share of the evaluations that the workload's clock includes.
 
-    Raises `WorkloadError` for what does not fit into device memory.
+    Raises `WorkloadError` for what does not fit into device memory, `NotFaster` for what is soon
+    seen not to be `faster_than_us`.
     """
     shown, every_rank = step.classes(every_rank=every_rank)
-    result, notes = step.alone(costs, shown, edits)
+    result, notes = step.alone(costs, shown, edits, faster_than_us=faster_than_us)
     if every_rank:
         notes += [f"rank {each.ranks[0]} stands for {len(each.ranks)}" for each in shown]
     elif step.machine.gpus > 1:

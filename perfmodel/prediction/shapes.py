@@ -20,7 +20,7 @@ from perfmodel.prediction.interval import step_interval
 from perfmodel.prediction.kernel_table import kernel_table
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.scheduled import Scheduled, met, schedule_shapes
-from perfmodel.prediction.steady import repeated
+from perfmodel.prediction.steady import repeated, require_faster
 from perfmodel.prediction.types import RankPrediction, Result
 
 MODEL = "model"
@@ -36,13 +36,14 @@ def predict_shapes(
     must_fit: bool = False,
     repeats: bool = False,
     loading_us: float = 0.0,
+    faster_than_us: float = np.inf,
 ) -> tuple[Result, list[str]]:
     """The step of `graphs` (one per rank) on `machine`, and what a user should know of it.
 
     Ranks meet at their collectives. `repeats`: the graphs hold one step that goes on for ever, each
     batch loaded in `loading_us` by its host; its period is the prediction. Raises `WorkloadError`
     where the slowest rank does not fit into the device's memory and `must_fit`, `TraceError` where
-    collectives never meet.
+    collectives never meet, `NotFaster` where a period is soon seen not to be `faster_than_us`.
     """
     ranks = [
         schedule_shapes(
@@ -56,6 +57,8 @@ def predict_shapes(
         for graph in graphs
     ]
     alone = ranks[0] if len(ranks) == 1 else met(ranks, [graph.source for graph in graphs])
+    if repeats:
+        require_faster(alone, faster_than_us)
     found = contended(alone, machine)
     latency_us = float(np.max(found.timeline.step_us))
     bound_by = None

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from perfmodel.errors import PerfmodelError
 from perfmodel.graph.kinds import NodeKind
 from perfmodel.hardware import Cluster
+from perfmodel.hardware.reads import Read
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
 from perfmodel.lowering.draft import Built
 from perfmodel.lowering.repeat import LOADER
@@ -16,7 +18,7 @@ from perfmodel.prediction.beside import has_contention, load_of, rescheduled
 from perfmodel.prediction.scheduled import Scheduled
 from perfmodel.timeline.contention import lost_us, settled
 from perfmodel.timeline.schedule import Timeline
-from perfmodel.timeline.steady import STEPS_AHEAD, SteadyState, steady_state
+from perfmodel.timeline.steady import STEPS_AHEAD, Recurrence, SteadyState
 
 HOST = "host"
 NAMES = {
@@ -29,17 +31,35 @@ NAMES = {
 """What people call streams, and the loader's thread; other threads are the host."""
 
 
+class NotFaster(PerfmodelError):
+    """A step takes no less than is asked for, whatever else is found of it."""
+
+    def __init__(self, reads: tuple[Read, ...] = ()) -> None:
+        super().__init__("not faster")
+        self.reads = reads
+        """What says so."""
+
+
+def require_faster(found: Scheduled, than_us: float) -> None:
+    """Raise `NotFaster` where a period of `found`, whose graph carries edges to later steps, is
+    `than_us` or more even without what its kernels lose to collectives."""
+    graph = found.timeline.graph
+    if np.isfinite(than_us) and Recurrence.of(graph).period_us(graph.nodes_.duration_us) >= than_us:
+        raise NotFaster
+
+
 def repeated(found: Scheduled, machine: Cluster) -> tuple[Scheduled, dict[str, float]]:
     """One period of `found`, whose graph carries edges to later steps, and what decides it.
 
     What its kernels lose to collectives beside them, of their own step or of others, is counted.
     """
     graph = found.timeline.graph
+    step = Recurrence.of(graph)
     load = load_of(found, machine) if has_contention(found, machine) else None
     last: list[SteadyState] = []
 
     def run(duration_us: Floats) -> tuple[Timeline, Floats]:
-        last[:] = [steady_state(graph, duration_us)]
+        last[:] = [step.steady_state(duration_us)]
         window = last[0].window()
         if load is None:
             return window, np.zeros(len(graph))

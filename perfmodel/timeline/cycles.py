@@ -33,27 +33,34 @@ class CycleRatio:
 
 
 class Relaxation:
-    """Longest ways through a graph whose edges of distance 0 close no cycle, pass by pass."""
+    """Longest ways through a graph whose edges of distance 0 close no cycle, pass by pass.
+
+    `order` lists the nodes so that every edge of distance 0 goes forward.
+    """
 
     def __init__(self, order: Ints, source: Ints, target: Ints) -> None:
-        count = len(order)
         self.order = order.tolist()
         self.by_target = np.argsort(target, kind="stable")
-        bounds = np.searchsorted(target[self.by_target], np.arange(count + 1))
-        self.bounds, self.edges = bounds.tolist(), self.by_target.tolist()
-        self.source, self.all_sources = source[self.by_target].tolist(), source.tolist()
+        bounds = np.searchsorted(target[self.by_target], np.arange(len(order) + 1))
+        first, behind = bounds[order], bounds[order + 1]
+        entered = first < behind
+        columns = (column[entered].tolist() for column in (order, first, behind))
+        self.visits = list(zip(*columns, strict=True))
+        """Nodes that edges lead to, and from which to before which edge by target these are."""
+        self.edges, self.all_sources = self.by_target.tolist(), source.tolist()
+        self.source = source[self.by_target].tolist()
 
     def relax(self, value: list[float], way: list[float], best: list[int], least: float) -> bool:
         """Raise `value` per node to what its edges ask for; whether any rose by more than `least`.
 
         `way` holds a length per edge by target; `best` gets the edge that decided.
         """
-        source, bounds, edges = self.source, self.bounds, self.edges
+        source, edges = self.source, self.edges
         rose = False
-        for node in self.order:
+        for node, first, behind in self.visits:
             now = value[node] + least
             chosen = NONE
-            for at in range(bounds[node], bounds[node + 1]):
+            for at in range(first, behind):
                 reached = value[source[at]] + way[at]
                 if reached > now:
                     now, chosen = reached, at
@@ -84,44 +91,38 @@ class Relaxation:
         return found[::-1]
 
 
-def max_cycle_ratio(
-    order: Ints, source: Ints, target: Ints, weight: Floats, distance: Ints
-) -> CycleRatio:
+def max_cycle_ratio(ways: Relaxation, weight: Floats, distance: Ints) -> CycleRatio:
     """The cycle with the most weight per distance, by rising ratio.
 
-    `order` lists the nodes so that every edge of distance 0 goes forward. As long as the longest
-    ways at a ratio find a cycle that is longer than nothing, its own ratio is the next; each is
-    above the one before, so this ends with the largest.
+    As long as the longest ways at a ratio find a cycle that is longer than nothing, its own ratio
+    is the next; each is above the one before, so this ends with the largest.
     Source: Lawler, Combinatorial Optimization (1976), minimum cost-to-time ratio; the rise from
     cycle to cycle as in Dasdan, ACM TODAES 9(4), 2004.
     """
-    relaxation = Relaxation(order, source, target)
-    by_target = relaxation.by_target
-    least = rounding(weight)
+    count, least = len(ways.order), rounding(weight)
     ratio, cycle = START, np.zeros(0, np.int64)
-    value = [0.0] * len(order)
+    value = [0.0] * count
     while True:
-        way = (weight - ratio * distance)[by_target].tolist()
-        best = [NONE] * len(order)
+        way = (weight - ratio * distance)[ways.by_target].tolist()
+        best = [NONE] * count
         found: list[int] = []
-        while not found and relaxation.relax(value, way, best, least):
-            found = relaxation.cycle(best)
+        while not found and ways.relax(value, way, best, least):
+            found = ways.cycle(best)
         if not found:
             return CycleRatio(ratio, cycle, np.array(value))
         cycle = np.array(found, np.int64)
         ratio = float(weight[cycle].sum() / distance[cycle].sum())
 
 
-def earliest(order: Ints, source: Ints, target: Ints, way: Floats, at_least: Floats) -> Floats:
-    """The smallest value per node, `at_least` and that every edge allows.
+def earliest(ways: Relaxation, way: Floats, at_least: Floats) -> Floats:
+    """The smallest value per node, `at_least` and that every edge, of length `way`, allows.
 
     No cycle may be longer than nothing.
     """
-    relaxation = Relaxation(order, source, target)
-    value, best = at_least.tolist(), [NONE] * len(order)
-    lengths, least = way[relaxation.by_target].tolist(), rounding(way)
-    for _ in range(len(order)):
-        if not relaxation.relax(value, lengths, best, least):
+    value, best = at_least.tolist(), [NONE] * len(at_least)
+    lengths, least = way[ways.by_target].tolist(), rounding(way)
+    for _ in range(len(value)):
+        if not ways.relax(value, lengths, best, least):
             break
     return np.array(value)
 

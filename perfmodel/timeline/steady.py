@@ -7,8 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from perfmodel.graph.types import ExecutionGraph
-from perfmodel.timeline.cycles import critical, earliest, max_cycle_ratio
+from perfmodel.graph.types import Edges, ExecutionGraph
+from perfmodel.timeline.cycles import Relaxation, critical, earliest, max_cycle_ratio
 from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.timeline.unrolled import edges_of_steps, unrolled
 from perfmodel.trace.columns import Floats, Ints
@@ -82,6 +82,43 @@ class SteadyState:
         return Timeline(replace(many, nodes_=nodes, marks=one), start, end)
 
 
+@dataclass(frozen=True)
+class Recurrence:
+    """One step that carries edges to later ones: what it has in common whatever its nodes take."""
+
+    graph: ExecutionGraph
+    edges: Edges
+    distance: Ints
+    ways: Relaxation
+
+    @classmethod
+    def of(cls, graph: ExecutionGraph) -> Recurrence:
+        """That of `graph`."""
+        edges, distance = edges_of_steps(graph)
+        return cls(graph, edges, distance, Relaxation(graph.order, edges.source, edges.target))
+
+    def weight_us(self, duration_us: Floats) -> Floats:
+        """Per edge: from the start of its source to the start that it allows its target."""
+        edges = self.edges
+        return duration_us[edges.source] * (1 - edges.overlap_frac) + edges.lag_us
+
+    def period_us(self, duration_us: Floats) -> float:
+        """The largest ratio of duration to distance over all cycles; never shorter where nodes
+        take longer."""
+        return max_cycle_ratio(self.ways, self.weight_us(duration_us), self.distance).ratio
+
+    def steady_state(self, duration_us: Floats) -> SteadyState:
+        """How the step goes on when it is repeated for ever, its nodes of `duration_us` each."""
+        graph, edges, weight = self.graph, self.edges, self.weight_us(duration_us)
+        found = max_cycle_ratio(self.ways, weight, self.distance)
+        way = weight - found.ratio * self.distance
+        together = earliest(self.ways, way, schedule(graph, duration_us).start_us)
+        decides = critical(edges.source, edges.target, way, together)
+        ahead = np.where(decides, 0.0, STEPS_AHEAD * found.ratio)
+        start_us = earliest(self.ways, way, together - ahead)
+        return SteadyState(graph, found.ratio, start_us, duration_us, found.cycle)
+
+
 def steady_state(graph: ExecutionGraph, duration_us: Floats | None = None) -> SteadyState:
     """How `graph`, one step that carries edges to later ones, goes on when it is repeated for ever.
 
@@ -90,15 +127,4 @@ def steady_state(graph: ExecutionGraph, duration_us: Floats | None = None) -> St
     else as early as its edges allow, at most `STEPS_AHEAD` periods earlier.
     """
     duration = graph.nodes_.duration_us if duration_us is None else duration_us
-    edges, distance = edges_of_steps(graph)
-    weight = duration[edges.source] * (1 - edges.overlap_frac) + edges.lag_us
-    found = max_cycle_ratio(graph.order, edges.source, edges.target, weight, distance)
-    way = weight - found.ratio * distance
-
-    def relaxed(at_least: Floats) -> Floats:
-        return earliest(graph.order, edges.source, edges.target, way, at_least)
-
-    together = relaxed(schedule(graph, duration).start_us)
-    decides = critical(edges.source, edges.target, way, together)
-    ahead = np.where(decides, 0.0, STEPS_AHEAD * found.ratio)
-    return SteadyState(graph, found.ratio, relaxed(together - ahead), duration, found.cycle)
+    return Recurrence.of(graph).steady_state(duration)

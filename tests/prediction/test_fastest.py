@@ -20,6 +20,7 @@ from perfmodel.hardware import cluster, load, node
 from perfmodel.hardware.parts import Nic
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.prediction.fastest import fastest
+from perfmodel.prediction.steady import NotFaster
 from perfmodel.workload import load_workload
 from perfmodel.workload.tables import Table
 
@@ -134,6 +135,16 @@ def test_less_is_taken_only_where_it_is_faster_and_a_note_says_so() -> None:
     again = predict_deployment(deployment).results[0]
     assert again.step_us == found.results[0].step_us
     assert set(found.results[0].reads) >= set(again.reads)
+
+
+def test_what_is_not_faster_is_left_as_soon_as_that_is_seen() -> None:
+    whole = Hotline(hot_mib=256).apply(on_one_node(*SMALL))
+    found = predict_deployment(whole).results[0]
+    with pytest.raises(NotFaster) as left:
+        predict_deployment(whole, faster_than_us=0.99 * found.step_us)
+    assert set(left.value.reads) <= set(found.reads)
+    same = predict_deployment(whole, faster_than_us=1.01 * found.step_us).results[0]
+    assert same.step_us == found.step_us
 
 
 def test_of_a_budget_that_does_not_fit_a_part_is_taken() -> None:

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.timeline.cycles import CycleRatio, critical, earliest, max_cycle_ratio
+from perfmodel.timeline.cycles import (
+    CycleRatio,
+    Relaxation,
+    critical,
+    earliest,
+    max_cycle_ratio,
+)
 
 Edge = tuple[int, int, float, int]
 """Source, target, weight, distance."""
@@ -16,8 +22,8 @@ Edge = tuple[int, int, float, int]
 
 def ratio_of(count: int, edges: list[Edge]) -> CycleRatio:
     source, target, weight, distance = map(np.array, zip(*edges, strict=True))
-    order = np.arange(count)
-    return max_cycle_ratio(order, source, target, weight.astype(float), distance.astype(np.int64))
+    ways = Relaxation(np.arange(count), source, target)
+    return max_cycle_ratio(ways, weight.astype(float), distance.astype(np.int64))
 
 
 def brute(edges: list[Edge]) -> float:
@@ -94,7 +100,8 @@ def test_more_weight_never_lowers_it(drawn: tuple[int, list[Edge]], which: int, 
 def test_the_earliest_values_are_the_longest_ways() -> None:
     source, target = np.array([0, 0, 1]), np.array([1, 2, 2])
     way, at_least = np.array([2.0, 3.0, 4.0]), np.array([0.0, -9.0, -9.0])
-    assert earliest(np.arange(3), source, target, way, at_least).tolist() == [0, 2, 6]
+    ways = Relaxation(np.arange(3), source, target)
+    assert earliest(ways, way, at_least).tolist() == [0, 2, 6]
 
 
 def test_nodes_on_a_tight_cycle_are_critical() -> None:
