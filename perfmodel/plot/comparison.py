@@ -20,11 +20,18 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 _WIDTH_IN, _ROW_IN = 11.0, 0.42
-_TIERS = ("hbm", "dram", "host", "storage", "nic")
+_TIERS = {
+    "hbm": ("per rank", FURTHER_COLOURS[1]),
+    "dram": ("per rank", FURTHER_COLOURS[0]),
+    "host": ("per node", FURTHER_COLOURS[4]),
+    "storage": ("per node", FURTHER_COLOURS[3]),
+    "nic": ("per node", FURTHER_COLOURS[7]),
+}
+"""Memory by tier: whose it is, and its colour."""
 _WHY_CHARACTERS = 64
 _MONEY = (("kwh_per_million_samples", "Wh", 1e3), ("usd_per_million_samples", "US cents", 1e2))
 _FAR_APART = 8.0
-"""From this ratio of step times on, their axis is logarithmic."""
+"""From this ratio on, values are points on a logarithmic axis, where bars would start nowhere."""
 
 
 def comparison_figure(frame: Frame, *, title: str = "") -> Figure:
@@ -56,9 +63,9 @@ def comparison_figure(frame: Frame, *, title: str = "") -> Figure:
         if tiers:
             _memory(others.pop(0), frame, tiers, place)
         for axes, (column, unit, per_unit) in zip(others, money, strict=True):
-            axes.barh(place, per_unit * _known(frame, column), color=FURTHER_COLOURS[2], height=0.6)
+            value = per_unit * floats(frame, column)
+            _values(axes, place, value, value, value, colour=FURTHER_COLOURS[2])
             axes.set_xlabel(f"{unit} per million samples")
-            axes.locator_params(axis="x", nbins=4)
         for axes in every:
             axes.grid(axis="x", color=GRID, linewidth=0.6)
             axes.set_axisbelow(True)
@@ -74,15 +81,7 @@ def _steps(axes: Axes, frame: Frame, place: Floats) -> None:
     longest = float(np.nanmax(high)) if np.isfinite(high).any() else 1.0
     scale, unit = time_unit(longest)
     known = np.isfinite(step)
-    spread = np.stack([step - low, high - step])[:, known] / scale
-    axes.barh(
-        place[known],
-        step[known] / scale,
-        xerr=spread,
-        color=FURTHER_COLOURS[0],
-        height=0.6,
-        error_kw={"ecolor": INK, "elinewidth": 0.9, "capsize": 2.0},
-    )
+    _values(axes, place, step / scale, low / scale, high / scale, colour=FURTHER_COLOURS[0])
     for at, why in zip(place[~known], texts(frame, "why_not")[~known], strict=True):
         text = shorten(str(why), _WHY_CHARACTERS, placeholder=" …")
         axes.text(
@@ -93,33 +92,43 @@ def _steps(axes: Axes, frame: Frame, place: Floats) -> None:
             transform=axes.get_yaxis_transform(),
         )
     axes.set_xlabel(f"step ({unit}), 90 % interval")
-    shortest = float(np.nanmin(low)) if known.any() else longest
-    if longest > _FAR_APART * shortest:
-        from matplotlib.ticker import LogLocator, NullFormatter
 
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlim(left=shortest / scale / 2)
-    else:
+
+def _values(
+    axes: Axes, place: Floats, value: Floats, low: Floats, high: Floats, *, colour: str
+) -> None:
+    """Values with their intervals: bars from 0, or points where they are far apart."""
+    known = np.isfinite(value)
+    place, value, low, high = place[known], value[known], low[known], high[known]
+    spread = np.stack([value - low, high - value])
+    line = {"ecolor": INK, "elinewidth": 0.9, "capsize": 2.0 if spread.any() else 0.0}
+    if not known.any() or high.max() <= _FAR_APART * low.min():
+        axes.barh(place, value, xerr=spread, color=colour, height=0.6, error_kw=line)
         axes.set_xlim(left=0.0)
+        axes.locator_params(axis="x", nbins=6)
+        return
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.errorbar(
+        value, place, xerr=spread, color=colour, linestyle="", marker="o", markersize=6, **line
+    )
+    axes.set_xscale("log")
+    axes.set_xlim(low.min() / 2, high.max() * 2)
+    axes.xaxis.set_major_locator(LogLocator(numticks=5))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _memory(axes: Axes, frame: Frame, tiers: Sequence[str], place: Floats) -> None:
     left = np.zeros(len(place))
     for tier in tiers:
-        size = _known(frame, f"{tier}_gb")
-        colour = FURTHER_COLOURS[(1, 0, 4, 3, 7)[_TIERS.index(tier)]]
-        axes.barh(place, size, left=left, color=colour, height=0.6, label=tier)
+        size = np.nan_to_num(floats(frame, f"{tier}_gb"))
+        whose, colour = _TIERS[tier]
+        axes.barh(place, size, left=left, color=colour, height=0.6, label=f"{tier}, {whose}")
         left += size
-    axes.set_xlabel("GB (hbm, dram: per rank)")
-    axes.legend(fontsize=6.5)
+    axes.set_xlabel("memory (GB)")
+    axes.legend(fontsize=6.5, loc="lower left", bbox_to_anchor=(0.0, 1.0))
 
 
 def _some(frame: Frame, column: str) -> bool:
     return column in frame and bool(np.isfinite(floats(frame, column)).any())
-
-
-def _known(frame: Frame, column: str) -> Floats:
-    return np.nan_to_num(floats(frame, column))

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _WIDTH_IN, _HEIGHT_IN = 6.4, 4.0
+_MOST_OWN_TICKS = 8
+"""Up to so many values of a logarithmic axis, its ticks stand at them."""
 
 
 def curves_figure(
@@ -25,6 +27,7 @@ def curves_figure(
     *,
     labels: tuple[str, str],
     title: str = "",
+    legend: str = "",
     log: str = "",
 ) -> Figure:
     """Draw column `y` over `x`, a curve for each name in the column `by`.
@@ -32,6 +35,7 @@ def curves_figure(
     Args:
         frame: the three columns; rows whose `y` is NaN are gaps.
         labels: of the two axes, units in them.
+        legend: heading of the names, where they do not speak for themselves.
         log: which axes are logarithmic (`x`, `y` or `xy`).
 
     Raises `UsageError` for a frame without rows.
@@ -57,8 +61,11 @@ def curves_figure(
             if letter in log:
                 getattr(axes, f"set_{letter}scale")("log")
                 axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-                axis.set_major_formatter(plain)
                 axis.set_minor_formatter(NullFormatter())
+            axis.set_major_formatter(plain)
+        if "x" in log and len(own := np.unique(across)) <= _MOST_OWN_TICKS:
+            axes.set_xticks(own)
+            axes.set_xticks([], minor=True)
         if "y" not in log:
             axes.set_ylim(bottom=0.0)
         axes.set_xlabel(labels[0])
@@ -71,5 +78,5 @@ def curves_figure(
         for side in ("left", "bottom"):
             axes.spines[side].set_color(FAINT)
         if len(names) > 1:
-            axes.legend()
+            axes.legend(title=legend or None)
     return figure

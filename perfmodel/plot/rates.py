@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.errors import UsageError
 from perfmodel.plot.canvas import new_figure
@@ -42,7 +43,7 @@ def rates_figure(frame: Frame, *, title: str = "") -> Figure:
     with look():
         figure = new_figure(_AXES_IN * len(groups), _HEIGHT_IN)
         if title:
-            figure.suptitle(title)
+            figure.suptitle(title, fontsize=10.0, fontweight="bold", x=0.01, ha="left")
         for axes, name in zip(
             figure.subplots(1, len(groups), squeeze=False)[0], groups, strict=True
         ):
@@ -58,11 +59,12 @@ def rates_figure(frame: Frame, *, title: str = "") -> Figure:
                 if len(others):
                     axes.plot(count[others], predicted[others] * PER_MILLION, linestyle="", **rings)
                 axes.scatter(count[rows], published[rows] * PER_MILLION, color=colours[kind], s=16)
-            _finish(axes, name, count[group == name])
+            own = group == name
+            _finish(axes, name, count[own], with_points=bool(np.isfinite(published[own]).any()))
     return figure
 
 
-def _finish(axes: Axes, name: str, count: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
+def _finish(axes: Axes, name: str, count: NDArray[np.float64], *, with_points: bool) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator
 
     ticks = np.unique(count)
@@ -80,4 +82,5 @@ def _finish(axes: Axes, name: str, count: np.ndarray[tuple[int], np.dtype[np.flo
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(FAINT)
-    axes.legend(title="rings, lines: predicted\npoints: published")
+    points = "\npoints: published" if with_points else ""
+    axes.legend(title=f"rings, lines: predicted{points}")

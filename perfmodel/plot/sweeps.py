@@ -22,11 +22,16 @@ _WIDTH_IN, _HEIGHT_IN = 6.0, 4.2
 _BAR_IN = 0.34
 _CLOUD = 20_000
 """Points drawn at most: of more, an even share; the front is always whole."""
+_MOST_NUMBERED = 12
+"""Points of a front that are numbered, at most."""
 _BLUE, _ORANGE = FURTHER_COLOURS[0], FURTHER_COLOURS[1]
 
 
 def pareto_figure(across: Floats, up: Floats, front: Ints, *, labels: tuple[str, str]) -> Figure:
-    """Points, and the front among them as a line. Raises `UsageError` where no point has both."""
+    """Points, and the front among them as a line, its points numbered where they are few.
+
+    Raises `UsageError` where no point has both.
+    """
     known = np.flatnonzero(~(np.isnan(across) | np.isnan(up)))
     if not len(known):
         raise UsageError("no point with figures to draw")
@@ -47,7 +52,12 @@ def pareto_figure(across: Floats, up: Floats, front: Ints, *, labels: tuple[str,
                 markersize=4,
                 label=f"Pareto front ({len(order):,} of {len(known):,} points)",
             )
+            if len(order) <= _MOST_NUMBERED:
+                for at in order.tolist():
+                    place = (across[at], up[at])
+                    axes.annotate(f"{at}", place, xytext=(4, 4), textcoords="offset points")
             axes.legend()
+        _plain(axes)
         _finish(axes, labels)
     return figure
 
@@ -65,6 +75,7 @@ def scaling_figure(at: Floats, bands: Floats, *, labels: tuple[str, str]) -> Fig
         axes.plot(at, bands[:, 1], color=_BLUE, marker="o", markersize=4, label="median")
         axes.set_ylim(bottom=0.0)
         axes.legend()
+        _plain(axes)
         _finish(axes, labels)
     return figure
 
@@ -92,6 +103,15 @@ def tornado_figure(
         axes.legend(loc="lower right")
         _finish(axes, (label, ""))
     return figure
+
+
+def _plain(axes: Axes) -> None:
+    """Numbers in full, without a power of ten at the end of an axis."""
+    from matplotlib.ticker import FuncFormatter
+
+    axes.locator_params(axis="x", nbins=6)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
 
 
 def _finish(axes: Axes, labels: tuple[str, str]) -> None:

@@ -24,15 +24,20 @@ def test_bars_are_steps_memory_and_energy() -> None:
     steps, memory, energy = figure.axes
     assert [bar.get_width() for bar in steps.patches] == [1.0, 3.0]
     assert [bar.get_width() for bar in memory.patches] == [10, 1, 0, 0, 50, 0]
-    assert [bar.get_width() for bar in energy.patches] == [100, 200, 0]
+    assert [bar.get_width() for bar in energy.patches] == [100, 200]
     assert "a rank needs too much" in steps.texts[0].get_text()
+    legend = memory.get_legend()
+    assert [each.get_text() for each in legend.get_texts()] == ["hbm, per rank", "host, per node"]
     assert steps.get_xscale() == "linear"
     assert [text.get_text() for text in steps.get_yticklabels()] == FRAME["design"]
 
 
-def test_steps_far_apart_are_on_a_logarithmic_axis() -> None:
+def test_values_far_apart_are_points_on_a_logarithmic_axis() -> None:
     far = {**FRAME, "step_us": [1e3, 1e5, np.nan], "high_us": [1.2e3, 2e5, np.nan]}
-    assert comparison_figure(far).axes[0].get_xscale() == "log"
+    steps, _, energy = comparison_figure(far).axes
+    assert (steps.get_xscale(), energy.get_xscale()) == ("log", "linear")
+    assert not steps.patches
+    assert steps.lines[0].get_xdata().tolist() == [1.0, 100.0]
 
 
 def test_nothing_that_can_be_is_drawn_all_the_same() -> None:

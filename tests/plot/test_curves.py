@@ -20,6 +20,15 @@ def test_a_curve_per_name_in_order_of_x() -> None:
     assert axes.get_xlabel() == "GB"
 
 
+def test_few_sizes_are_the_ticks_and_a_heading_says_what_the_names_are() -> None:
+    figure = curves_figure(
+        FRAME, "size", "time", "name", labels=("GB", "us"), legend="kept by", log="x"
+    )
+    (axes,) = figure.axes
+    assert axes.get_xticks().tolist() == [1.0, 2.0, 4.0]
+    assert axes.get_legend().get_title().get_text() == "kept by"
+
+
 def test_nothing_to_draw() -> None:
     with pytest.raises(UsageError, match="no curve"):
         curves_figure({"x": [], "y": [], "n": []}, "x", "y", "n", labels=("", ""))

@@ -37,6 +37,13 @@ def test_a_line_joins_the_fastest_of_as_many_devices() -> None:
     assert list(rest.get_ydata()) == pytest.approx([2])
 
 
+def test_published_points_are_named_where_there_are_some() -> None:
+    """A configuration that nobody measured has a ring alone."""
+    unpublished = {**RATES, "published": [4e6, 2e6, float("nan")]}
+    titles = [axes.get_legend().get_title().get_text() for axes in rates_figure(unpublished).axes]
+    assert ["published" in title for title in titles] == [True, False]
+
+
 def test_no_rates_are_a_usage_error() -> None:
     """An empty frame says so instead of drawing empty axes."""
     with pytest.raises(UsageError, match="no rates"):
