@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from textwrap import shorten
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,7 +101,11 @@ def _values(
     known = np.isfinite(value)
     place, value, low, high = place[known], value[known], low[known], high[known]
     spread = np.stack([value - low, high - value])
-    line = {"ecolor": INK, "elinewidth": 0.9, "capsize": 2.0 if spread.any() else 0.0}
+    line: dict[str, Any] = {
+        "ecolor": INK,
+        "elinewidth": 0.9,
+        "capsize": 2.0 if spread.any() else 0.0,
+    }
     if not known.any() or high.max() <= _FAR_APART * low.min():
         axes.barh(place, value, xerr=spread, color=colour, height=0.6, error_kw=line)
         axes.set_xlim(left=0.0)
