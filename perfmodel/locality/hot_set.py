@@ -144,12 +144,15 @@ def _known(classes: RowClasses, budget_bytes: float) -> Floats:
 def _counted(classes: RowClasses, budget_bytes: float, expected: Floats) -> Floats:
     """The chance that a row's count per byte is above the least that fits, and a part of those
     at it."""
-    low = 0.0
+    low, sizes = 0.0, np.unique(classes.row_bytes)
     high = float(np.max((expected + 12.0 * np.sqrt(expected) + 64.0) / classes.row_bytes))
     every = _above(expected, 0.0)
     if np.dot(classes.used_bytes, every) <= budget_bytes:
         return every
     for _ in range(_STEPS):
+        counts_between = np.floor(high * sizes) - np.floor(low * sizes)
+        if counts_between.sum() <= 1.0:
+            break
         middle = (low + high) / 2
         fits = np.dot(classes.used_bytes, _above(expected, middle * classes.row_bytes))
         low, high = (low, middle) if fits <= budget_bytes else (middle, high)
