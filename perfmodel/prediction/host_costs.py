@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 
 from perfmodel.graph.kinds import Cause
 from perfmodel.hardware import Cluster, Host, host, node_of
 from perfmodel.overheads import Profile, load_profile
 from perfmodel.overheads.kinds import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
-from perfmodel.overheads.shipped import shipped_for
+from perfmodel.overheads.profile import CATALOGUE
+from perfmodel.overheads.shipped import SHIPPED, shipped_for
 from perfmodel.transfer import host_ratio
 
 OWN_STATISTIC = "mean_us"
@@ -62,7 +64,7 @@ def host_costs(machine: Cluster, overheads: str | None = None) -> HostCosts:
         return HostCosts(profile, 1.0, f"host overheads: {overheads}, as they are", name=overheads)
     device = machine.node.device
     chosen = shipped_for(device)
-    profile = load_profile(chosen.name)
+    profile = _shipped(chosen.name)
     recorded = node_of(device).host if chosen.host is None else host(chosen.host)
     ratio = host_ratio(recorded, machine.node.host)
     taken = (
@@ -79,3 +81,9 @@ def host_costs(machine: Cluster, overheads: str | None = None) -> HostCosts:
         recorded_on=recorded,
         host=machine.node.host,
     )
+
+
+@lru_cache(maxsize=len(SHIPPED))
+def _shipped(name: str) -> Profile:
+    """A profile of the package, read once."""
+    return load_profile(CATALOGUE / f"{name}.json")
