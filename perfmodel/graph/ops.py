@@ -69,7 +69,7 @@ class Op:
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """The tensors among the inputs, lists opened, in order."""
-        return tuple(tensors_in(self.inputs))
+        return tuple(_opened(self.inputs))
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,14 @@ class OpGraph:
 
 def tensors_in(argument: Argument) -> Iterator[Tensor]:
     """The tensors in an argument, lists and tuples opened, in order."""
-    if isinstance(argument, Tensor):
-        yield argument
-    elif isinstance(argument, tuple):
-        for item in argument:
-            yield from tensors_in(item)
+    return iter(_opened((argument,)))
+
+
+def _opened(arguments: tuple[Argument, ...]) -> list[Tensor]:
+    found: list[Tensor] = []
+    for argument in arguments:
+        if isinstance(argument, Tensor):
+            found.append(argument)
+        elif isinstance(argument, tuple):
+            found += _opened(argument)
+    return found

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from perfmodel.graph.ops import NO_OP, Argument, Op, Tensor, tensors_in
 from perfmodel.lowering.arguments import all_on_host, is_hosts, on_host, tensor_bytes
 from perfmodel.lowering.guesses import GUESSED
 from perfmodel.lowering.names import rule_of
-from perfmodel.lowering.piece import LEAF, TIER, WHOLE, Lowering, Piece, Untold
+from perfmodel.lowering.piece import LEAF, TIER, WHOLE, Piece, Untold
 from perfmodel.ops.vocabulary.fallback import UNKNOWN
 
 Target = Literal["cuda", "rocm", "cpu"]
@@ -19,7 +20,8 @@ Pieces: TypeAlias = tuple[Piece, ...]
 
 _READ_BY_RULES = (
     *("hash_size", "zipf_alpha", "unique_rows", "longest_bag", "lookups"),
-    *("row_bytes", "weights_dtype"),
+    *("row_bytes", "weights_dtype", "missed_rows", "sets", "ways"),
+    *("tables", "table_hash_size", "table_batch", "table_pooling", "table_alpha"),
     *("copy", "pinned", "device"),
     *("collective", "group_size", "nodes", "in_network", "dtype"),
     *("in_elements", "out_elements", GUESSED),
@@ -85,43 +87,62 @@ class _Rules:
     """
 
     def __init__(self, target: Target, *, stays: bool) -> None:
-        self._target = target
-        self._is_left = on_host if stays else is_hosts
+        self._target, self._stays = target, stays
         self._answers: dict[Hashable, tuple[Pieces | None, bool]] = {}
         self._leaves: dict[Hashable, Pieces | None] = {}
 
     def of(self, op: Op) -> tuple[Pieces | None, bool]:
         """What an op launches itself, None without a rule; whether that is all it becomes."""
         whole = rule_of(op.name, self._target, WHOLE)
-        rule = whole or rule_of(op.name, self._target)
-        if rule is None:
+        if whole is None and rule_of(op.name, self._target) is None:
             return None, False
         key = _signature(op)
         if key not in self._answers:
-            found = self._ask(rule, op)
+            scope = "" if whole is None else WHOLE
+            found = _asked(_Call(key, self._target, self._stays, scope, op))
             self._answers[key] = found, whole is not None and found is not None
         return self._answers[key]
 
     def of_leaf(self, op: Op, calls: bool) -> Pieces | None:
         """What an op becomes none of whose calls become anything."""
-        key = (calls, _signature(op))
+        signature = _signature(op)
+        key = (calls, signature)
         if key not in self._leaves:
             rule = rule_of(op.name, self._target, LEAF)
-            found = self._ask(rule, op) if rule is not None else None
+            call = _Call(signature, self._target, self._stays, LEAF, op)
+            found = _asked(call) if rule is not None else None
             composite = calls and rule is None and rule_of(op.name, self._target) is None
             self._leaves[key] = fallback(op) if found is None and not composite else found
         return self._leaves[key]
 
-    def _ask(self, rule: Lowering, op: Op) -> Pieces | None:
-        if self._target != CPU and not op.name.startswith(TIER) and self._is_left(op):
-            return ()
-        try:
-            found = tuple(rule(op))
-        except Untold:
-            return None
-        if GUESSED in op.attributes:
-            found = tuple(replace(piece, guessed=True) for piece in found)
-        return found
+
+@dataclass(frozen=True)
+class _Call:
+    """What the rule of `scope` is asked about: `op` as it stands for all of its signature."""
+
+    signature: Hashable
+    target: Target
+    stays: bool
+    scope: str
+    op: Op = field(compare=False)
+
+
+@lru_cache(maxsize=1 << 13)
+def _asked(call: _Call) -> Pieces | None:
+    """What the rule says; programs that are predicted one after the other share most calls."""
+    op, target = call.op, call.target
+    is_left = on_host if call.stays else is_hosts
+    if target != CPU and not op.name.startswith(TIER) and is_left(op):
+        return ()
+    rule = rule_of(op.name, target, call.scope)
+    assert rule is not None
+    try:
+        found = tuple(rule(op))
+    except Untold:
+        return None
+    if GUESSED in op.attributes:
+        found = tuple(replace(piece, guessed=True) for piece in found)
+    return found
 
 
 def fallback(op: Op) -> Pieces:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from perfmodel.errors import WorkloadError
@@ -16,6 +15,8 @@ from perfmodel.units import BYTES_PER_GB
 CONTEXT_BYTES = 0.5e9
 """assumed: what the driver, its libraries and the allocator's slack take of a GPU's memory."""
 _TABLE_OPS = ("embedding", "Embedding", "lookup", "Lookup")
+NO_TABLE = -1
+"""Elements that no tensor has."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,9 @@ def _storages(graph: OpGraph, in_host_memory: bool) -> dict[int, _Storage]:
     """Every storage of the memory in question that has an identity, by it."""
     found: dict[int, _Storage] = {}
     for index, op in enumerate(graph.ops):
+        table_elements = _table_elements(op) if _is_lookup(op.name) else NO_TABLE
         for tensor in _known(op.inputs, in_host_memory):
-            is_table = _is_table(op, tensor)
+            is_table = tensor.elements == table_elements
             storage = found.get(tensor.storage_id)
             if storage is None:
                 found[tensor.storage_id] = _Storage(_bytes(tensor), index, None, is_table)
@@ -126,17 +128,22 @@ def _touch(storage: _Storage, tensor: Tensor, index: int) -> None:
     storage.last = index
 
 
-def _known(arguments: tuple[Any, ...], in_host_memory: bool) -> Iterator[Tensor]:
-    for tensor in tensors_in(arguments):
-        if tensor.storage_id > 0 and (in_host_memory or tensor.device != "cpu"):
-            yield tensor
+def _known(arguments: tuple[Any, ...], in_host_memory: bool) -> list[Tensor]:
+    return [
+        tensor
+        for tensor in tensors_in(arguments)
+        if tensor.storage_id > 0 and (in_host_memory or tensor.device != "cpu")
+    ]
 
 
-def _is_table(op: Op, tensor: Tensor) -> bool:
-    """Whether `tensor` is what the lookup `op` looks up in: the largest of its inputs."""
-    if not any(word in op.name for word in _TABLE_OPS):
-        return False
-    return tensor.elements == max((t.elements for t in op.tensors), default=0)
+@lru_cache(maxsize=1 << 12)
+def _is_lookup(name: str) -> bool:
+    return any(word in name for word in _TABLE_OPS)
+
+
+def _table_elements(op: Op) -> int:
+    """Of what the lookup `op` looks up in: the largest of its inputs."""
+    return max((tensor.elements for tensor in op.tensors), default=0)
 
 
 def _bytes(tensor: Tensor) -> float:
