@@ -10,6 +10,11 @@ from perfmodel.designs.deployment import DESIGNS, Deployment, Design
 from perfmodel.designs.popular import LEAST_MIB, MIB, popular, require_settings
 from perfmodel.placement import MicroBatch
 
+SAMPLES = 8
+"""A device's popular samples, where there are as many, come in multiples of so many, the rest with
+the others: else products in 16 bits miss the matrix units (NVIDIA, Linear/Fully-Connected Layers
+User's Guide). assumed of the accelerator."""
+
 
 @DESIGNS.register("hotline")
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class Hotline:
 
     def apply(self, deployment: Deployment) -> Deployment:
         found = popular(deployment, self.hot_mib * MIB, popular_frac=self.popular_frac)
-        share = found.popular_frac
+        share = _in_multiples(found.popular_frac, deployment.batch // deployment.ranks)
         parts = (MicroBatch(share, popular=True), MicroBatch(1.0 - share))
         pipeline = replace(
             deployment.pipeline,
@@ -52,3 +57,11 @@ class Hotline:
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """With fewer hot rows."""
         return [replace(self, hot_mib=size) for size in halved(self.hot_mib, LEAST_MIB)]
+
+
+def _in_multiples(popular_frac: float, samples: int) -> float:
+    """Of a device's `samples`, the share that run as popular ones."""
+    found = round(popular_frac * samples)
+    if not SAMPLES <= found < samples:
+        return popular_frac
+    return found // SAMPLES * SAMPLES / samples
