@@ -172,6 +172,9 @@ def _names(designs: str) -> list[str]:
     names = [name.strip() for name in designs.split(",") if name.strip()]
     if not names:
         raise UsageError("--designs: which? `--designs list` lists them")
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise UsageError(f"--designs: {name} comes twice")
     return names
 
 

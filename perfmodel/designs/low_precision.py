@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args, get_type_hints
 
 from perfmodel.designs.deployment import DESIGNS, Deployment
 from perfmodel.designs.precision_search import Search, search
 from perfmodel.designs.rounding import error_of, require_budget
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.stored_rows import QUANTISED, row_bytes
+from perfmodel.workload.model import Implementation
 
 HALF = ("fp16", "bf16", "fp32", "tf32")
 
@@ -40,7 +42,11 @@ class LowPrecision:
                 error_of(dtype)
                 if (what, dtype) in (("layer_dtypes", "int4"), ("row_dtypes", "tf32")):
                     raise WorkloadError(f"low_precision: {what}: {dtype} is none of them")
-
+        wires = get_args(get_type_hints(Implementation)["exchange_precision"])
+        if self.exchange not in wires:
+            raise WorkloadError(
+                f"low_precision: exchange {self.exchange!r}: one of {', '.join(wires)}"
+            )
         for budget in (*self.layer_errors, *self.table_errors, self.ends_error, self.total_error):
             require_budget(budget)
 

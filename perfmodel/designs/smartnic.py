@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from perfmodel.designs.adapter_rows import worth_asking, worth_writing
 from perfmodel.designs.budget import halved
 from perfmodel.designs.deployment import DESIGNS, Deployment, Design
-from perfmodel.errors import PerfmodelError, WorkloadError
-from perfmodel.hardware import Cluster, Nic, load
+from perfmodel.designs.named import named
+from perfmodel.errors import WorkloadError
+from perfmodel.hardware import Cluster, Nic
 from perfmodel.locality import POLICIES
 from perfmodel.locality.reorder import ORDERS
 from perfmodel.placement import RowCache
@@ -69,9 +70,10 @@ class SmartNic:
             raise WorkloadError(
                 f"smartnic: {self.cache_gib:g} GiB of rows, {self.remote_frac:g} of them remote"
             )
-
         if not self.kept_lookups >= 0.0:
             raise WorkloadError(f"smartnic: rows of {self.kept_lookups:g} lookups and more")
+        if self.adapter:
+            named(self.adapter, Nic, "smartnic.adapter")
 
     def apply(self, deployment: Deployment) -> Deployment:
         """Caches for all whole tables (or columns) in device memory."""
@@ -175,10 +177,7 @@ def with_adapter(machine: Cluster, name: str) -> Cluster:
     """`machine` with the adapter `name` in place of its own; `WorkloadError` without memory."""
     nic = machine.node.nic
     if name:
-        part = load(name)
-        if not isinstance(part, Nic):
-            raise PerfmodelError(f"smartnic: {name} is not a network adapter")
-        nic = part
+        nic = named(name, Nic, "smartnic.adapter")
     if nic is None or not nic.memory_bytes or not nic.memory_gb_per_s:
         raise WorkloadError(
             f"smartnic: the adapter {nic.name if nic else '(none)'} has no memory for rows: "

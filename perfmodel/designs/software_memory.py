@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from perfmodel.designs.budget import halved
 from perfmodel.designs.deployment import DESIGNS, Deployment, Design
+from perfmodel.designs.named import named
 from perfmodel.errors import WorkloadError
-from perfmodel.hardware import load
 from perfmodel.hardware.parts import Cluster, Storage
 from perfmodel.locality import POLICIES
 from perfmodel.placement import RowCache
@@ -70,6 +70,8 @@ class SoftwareMemory:
             raise WorkloadError(
                 f"software_memory: unknown policy {self.policy!r}: one of {', '.join(POLICIES)}"
             )
+        if self.drive:
+            named(self.drive, Storage, "software_memory.drive")
 
     def apply(self, deployment: Deployment) -> Deployment:
         """The tables that are worth least in fast memory to drives."""
@@ -170,9 +172,7 @@ class SoftwareMemory:
             if machine.node.storage is None:
                 raise WorkloadError(f"software_memory: {machine.name} has no drives: name a drive")
             return machine
-        drive = load(self.drive, "storage")
-        if not isinstance(drive, Storage):
-            raise WorkloadError(f"software_memory: {self.drive} is no drive")
+        drive = named(self.drive, Storage, "software_memory.drive")
         return replace(machine, node=replace(machine.node, storage=drive, drives=self.drives))
 
 

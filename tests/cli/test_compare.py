@@ -99,6 +99,21 @@ def test_designs_are_listed(run: Run) -> None:
         (("--designs", "cpu_only+"), "both sides of each +"),
         (("--designs", "hotline", "--set", "hotline.hot_mib=nan"), "expected a number"),
         (("--designs", "hotline", "--set", "hotline.hot_mib=-1"), "-1 MiB of hot rows"),
+        (("--designs", "cpu_only,neo,cpu_only"), "cpu_only comes twice"),
+        (("--designs", "neo", "--set", "neo.rows=fp1"), "one of fp32, fp16"),
+        (
+            ("--designs", "low_precision", "--set", "low_precision.exchange=fp1"),
+            "one of fp32, fp16",
+        ),
+        (
+            ("--designs", "software_memory", "--set", "software_memory.drive=pm9"),
+            "software_memory.drive 'pm9': unknown: one of micron-9100-max, p3700",
+        ),
+        (
+            ("--designs", "smartnic", "--set", "smartnic.adapter=pm9a3"),
+            "smartnic.adapter 'pm9a3': unknown: one of bluefield-2, bluefield-3",
+        ),
+        (("--designs", "smartnic", "--set", "smartnic.adapter=x.toml"), "x.toml: cannot be read"),
         (("--designs", "cpu_only", "--plot", "a.svg", "-o", "a.svg"), "one file for two"),
     ],
 )

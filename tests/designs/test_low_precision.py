@@ -146,12 +146,16 @@ def test_it_goes_with_a_smartnic_in_that_order_alone() -> None:
     [
         (LowPrecision(layer_errors=(0.1, 0.1)), "2 error budgets for 7 layers"),
         (LowPrecision(total_error=1e-9), "out of reach"),
-        (LowPrecision(exchange="int2"), "exchange_precision"),
     ],
 )
 def test_what_cannot_be_is_refused(design: LowPrecision, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
         design.apply(deployed())
+
+
+def test_an_exchange_in_no_known_type_is_refused() -> None:
+    with pytest.raises(WorkloadError, match="exchange 'int2': one of fp32, fp16"):
+        LowPrecision(exchange="int2")
 
 
 @pytest.mark.parametrize("budget", [-1.0, float("nan")])
