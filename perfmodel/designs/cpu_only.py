@@ -98,6 +98,14 @@ def cpu_of(host: Host) -> Device:
     )
 
 
+def one_process(cpus: Cluster) -> Cluster:
+    """A machine of CPUs on which one process has all sockets' cores; what reaching another socket
+    costs is left out."""
+    node = cpus.node
+    joined = with_cores(node.device, node.gpus * node.device.sm_count)
+    return replace(cpus, node=replace(node, gpus=1, sockets=1, device=joined))
+
+
 def with_cores(cpu: Device, cores: int) -> Device:
     """`cores` cores of sockets like `cpu` as one CPU, with as much of their caches and bandwidth.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.designs.cpu_only import with_cores
-from perfmodel.hardware import device
+from perfmodel.designs.cpu_only import one_process, with_cores
+from perfmodel.hardware import cluster, device
 
 CPUS = ("xeon-e5-2698-v4", "epyc-7742", "xeon-platinum-8480c")
 
@@ -27,3 +27,11 @@ def test_all_cores_are_the_socket() -> None:
     socket = device("epyc-7742")
     found = with_cores(socket, socket.sm_count)
     assert (found.l2_bytes, found.llc_bytes) == (socket.l2_bytes, socket.llc_bytes)
+
+
+def test_one_process_has_all_sockets() -> None:
+    found = one_process(cluster("hotline-cpus"))
+    assert (found.gpus, found.node.sockets) == (1, 1)
+    assert found.node.device.sm_count == 2 * 12
+    assert found.node.device.hbm_gb_per_s == 2 * 38.4
+    assert found.node.device.hbm_bytes == 2 * 96 * 2**30

@@ -82,10 +82,26 @@ ASSUMED = (
     "once, and left out of the step: assumed",
 )
 
+FAE_SOFTWARE = {"implementation__sparse_update": "by_row"}
+"""Of FAE and its baselines. Source: README.md of FAE's repository, PyTorch's nightly of 30 July
+2020; what it costs was measured of PyTorch 1.6.0, released two days before."""
+FAE_SOFTWARE_LATER = (
+    "after the figures had been seen: FAE and its baselines update tables as PyTorch of July 2020 "
+    "does, which FAE's repository asks for, a call for each distinct row (traces/sparse_updates."
+    "csv); all else as PyTorch 2 has it",
+)
 XDL_ASSUMED = (
-    "XDL is not modelled: it has parameter servers of its own and TensorFlow 1.12 or MXNet 1.3 for "
-    "the layers (alibaba/x-deeplearning: read), and no rate of it on one server was found; "
-    "PyTorch's operators stand in its place",
+    "XDL is not modelled: FAE's repository's own baselines stand in its place, which XDL is 1.54 "
+    "times as fast as on CPU and GPUs, by FAE's two abstracts (2.34 / 1.52, of three and of four "
+    "models)",
+    "of XDL was read (alibaba/x-deeplearning): TensorFlow 1.12 or MXNet 1.3 for the layers, with "
+    "parameters and gradients copied in and out; per table, rows of distinct keys copied out and "
+    "updated by one thread without a call for each, which costs less than what stands in its "
+    "place; not its model's code, its reader's threads, or a rate",
+)
+XDL_LOCAL_ASSUMED = (
+    "CPUs in one process: XDL's way on one machine (xdl/docs/user_guide.md, 3.1, run_mode=local), "
+    "and of FAE's dlrm_baseline_cpu.py; so after the figures had been seen",
 )
 INTEL_ASSUMED = (
     "Intel's DLRM is not modelled: PyTorch's operators stand in its place, one process for all "
@@ -95,8 +111,9 @@ INTEL_ASSUMED = (
 REPOSITORY_WORKLOADS = ("criteo-kaggle", "hotline-rm3", "taobao")
 REPOSITORY_ASSUMED = (
     "Kaggle, Terabyte and Alibaba's; its Xeons with V100s are taken to run FAE's repository, "
-    "dlrm_baseline_cpu_gpu.py; the figure was found after the prediction, and nothing changed for "
-    "it",
+    "dlrm_baseline_cpu_gpu.py; the figure was found after the first prediction, 1.13",
+    "left out of FAE: its hot rows go to every GPU in each step (replicate in dlrm_fae.py), and "
+    "one by one in Python between both kinds; of both: GPUs' threads take turns in Python",
 )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from typing import Any
 
 from perfmodel.designs import Deployment, Design, deployment_of
+from perfmodel.designs.cpu_only import one_process
 from perfmodel.designs.fae import Fae
 from perfmodel.designs.hotline import Hotline
 from perfmodel.designs.hybrid import Hybrid
@@ -22,6 +23,8 @@ from perfmodel.validate.designs.hotline_box import (
     FAE_OVER_CPU,
     FAE_OVER_CPU_GPU,
     FAE_OVER_REPOSITORY,
+    FAE_SOFTWARE,
+    FAE_SOFTWARE_LATER,
     FAE_SOURCE,
     HOTLINE_BATCH,
     HOTLINE_OVER_HYBRID,
@@ -35,21 +38,20 @@ from perfmodel.validate.designs.hotline_box import (
     SWITCH_EVERY_STEPS,
     TOLERANCE_PCT,
     XDL_ASSUMED,
+    XDL_LOCAL_ASSUMED,
     Setting,
 )
 from perfmodel.validate.designs.lab import Lab
 from perfmodel.workload import Workload, load_workload
 
 SPEED_UP = "times as fast"
-UPDATES_LATER = (
+CHANGED_LATER = (
     "after the figures had been seen: updates cost what PyTorch's were measured to, one lookup "
     "after the other",
-)
-CHANGED_LATER = (
-    *UPDATES_LATER,
     "after the figures had been seen: one process serves all GPUs, as in FAE's repository",
 )
 """What was modelled after the box had been fixed, and its figures seen."""
+FAE_CHANGED_LATER = (*FAE_SOFTWARE_LATER, CHANGED_LATER[1])
 
 
 def machine_of(setting: Setting, lab: Lab) -> Cluster:
@@ -60,15 +62,17 @@ def machine_of(setting: Setting, lab: Lab) -> Cluster:
     return replace(found, node=replace(found.node, host=replace(host, dram_gb_per_s=scaled)))
 
 
-def workload_of(name: str, setting: Setting) -> Workload:
-    """The box's workload with the setting's skew."""
-    return load_workload(name).with_(table__alpha=setting.alpha)
+def workload_of(name: str, setting: Setting, **software: Any) -> Workload:
+    """The box's workload with the setting's skew, in a software."""
+    return load_workload(name).with_(table__alpha=setting.alpha, **software)
 
 
-def start_of(name: str, batches: Mapping[str, int], setting: Setting, lab: Lab) -> Deployment:
+def start_of(
+    name: str, batches: Mapping[str, int], setting: Setting, lab: Lab, **software: Any
+) -> Deployment:
     """What designs are applied to; the batch grows with the GPUs."""
     batch = round(batches[name] * setting.batch_factor * setting.gpus / CENTRE.gpus)
-    return deployment_of(workload_of(name, setting), machine_of(setting, lab), batch)
+    return deployment_of(workload_of(name, setting, **software), machine_of(setting, lab), batch)
 
 
 def step_us(design: Design, start: Deployment) -> float:
@@ -100,33 +104,47 @@ def hotline_gains(setting: Setting, lab: Lab, hybrid: Hybrid | None = None) -> d
     }
 
 
-def fae_steps(setting: Setting, lab: Lab) -> dict[str, dict[str, float]]:
-    """Per workload the steps of FAE, of Hotline, of the hybrid and of CPUs alone, microseconds."""
-    start = partial(start_of, batches=FAE_BATCH, setting=setting, lab=lab)
-    cpus = lab.machine(CPU_MACHINE)
-    return {
-        name: {
-            "fae": step_us(fae_of(name, setting), start(name)),
-            "hotline": step_us(hotline_of(setting), start(name)),
-            "hybrid": step_us(Hybrid(), start(name)),
-            "cpu": lab.step(workload_of(name, setting), cpus, batch=start(name).batch).step_us,
+Steps = dict[str, dict[str, float]]
+"""By workload and design, microseconds."""
+
+
+def fae_steps(setting: Setting, lab: Lab, **software: Any) -> Steps:
+    """FAE, the hybrid, and CPUs alone: in one process, and in one for each socket."""
+    sockets, found = lab.machine(CPU_MACHINE), Steps()
+    for name in FAE_BATCH:
+        start = start_of(name, FAE_BATCH, setting, lab, **software)
+        found[name] = {
+            "fae": step_us(fae_of(name, setting), start),
+            "hybrid": step_us(Hybrid(), start),
+            "cpu": lab.step(start.workload, one_process(sockets), batch=start.batch).step_us,
+            "sockets": lab.step(start.workload, sockets, batch=start.batch).step_us,
         }
-        for name in FAE_BATCH
+    return found
+
+
+def hotline_steps(setting: Setting, lab: Lab) -> Steps:
+    """Hotline on FAE's workloads."""
+    starts = {name: start_of(name, FAE_BATCH, setting, lab) for name in FAE_BATCH}
+    return {
+        name: {"hotline": step_us(hotline_of(setting), start)} for name, start in starts.items()
     }
+
+
+def gains(faster: Steps, design: str, slower: Steps, baseline: str) -> dict[str, float]:
+    """Per workload, how many times as fast a design is as a baseline."""
+    return {name: slower[name][baseline] / own[design] for name, own in faster.items()}
 
 
 @CASES.register("V13")
 def hotline_and_fae(lab: Lab) -> Iterator[Figure]:
     """Means over the workloads; and who is faster than whom."""
-    gains = hotline_gains(CENTRE, lab)
+    found = hotline_gains(CENTRE, lab)
     by_processes = _mean(hotline_gains(CENTRE, lab, Hybrid(pooled_on="operators")))
-    yield Figure(
-        "V13-hotline",
-        f"Hotline over Intel's DLRM on CPU and GPUs, mean of {_each(gains)}",
-        SPEED_UP,
+    yield _figure(
+        "hotline",
+        "Hotline over Intel's DLRM on CPU and GPUs",
         HOTLINE_OVER_HYBRID,
-        _mean(gains),
-        TOLERANCE_PCT,
+        found,
         HOTLINE_SOURCE,
         (
             *INTEL_ASSUMED,
@@ -135,52 +153,86 @@ def hotline_and_fae(lab: Lab) -> Iterator[Figure]:
             *CHANGED_LATER,
         ),
     )
-    steps = fae_steps(CENTRE, lab)
-    faster = {key: own["cpu"] / own["fae"] for key, own in steps.items()}
-    yield Figure(
-        "V13-fae-cpu",
-        f"FAE over XDL on CPUs alone, mean of {_each(faster)}",
-        SPEED_UP,
-        FAE_OVER_CPU,
-        _mean(faster),
-        TOLERANCE_PCT,
-        FAE_SOURCE,
-        (*XDL_ASSUMED, "a rank per socket: registered", *ASSUMED, *UPDATES_LATER),
-    )
-    faster = {key: own["hybrid"] / own["fae"] for key, own in steps.items()}
-    yield Figure(
-        "V13-fae-hybrid",
-        f"FAE over XDL on CPU and GPUs, mean of {_each(faster)}",
-        SPEED_UP,
-        FAE_OVER_CPU_GPU,
-        _mean(faster),
-        TOLERANCE_PCT,
-        FAE_SOURCE,
-        (*XDL_ASSUMED, *ASSUMED, *CHANGED_LATER),
-    )
-    faster = {key: faster[key] for key in REPOSITORY_WORKLOADS}
-    yield Figure(
-        "V13-fae-repository",
-        f"FAE over its repository on CPU and GPUs, mean of {_each(faster)}",
-        SPEED_UP,
-        FAE_OVER_REPOSITORY,
-        _mean(faster),
-        TOLERANCE_PCT,
-        FAE_EARLIER_SOURCE,
-        (*REPOSITORY_ASSUMED, *ASSUMED, *CHANGED_LATER),
-    )
-    for faster_name, slower in (("hotline", "fae"), ("fae", "hybrid")):
-        ratio = {key: own[slower] / own[faster_name] for key, own in steps.items()}
-        yield Figure(
-            f"V13-{faster_name}-over-{slower}",
-            f"{faster_name} is as fast as {slower}, or faster: mean of {_each(ratio)}",
-            SPEED_UP,
+    now, then = fae_steps(CENTRE, lab), fae_steps(CENTRE, lab, **FAE_SOFTWARE)
+    yield from _over_xdl(now, then)
+    yield _over_repository(then, lab)
+    ratios = {
+        ("hotline", "fae"): gains(hotline_steps(CENTRE, lab), "hotline", now, "fae"),
+        ("fae", "hybrid"): gains(now, "fae", now, "hybrid"),
+    }
+    for (faster, slower), ratio in ratios.items():
+        yield _figure(
+            f"{faster}-over-{slower}",
+            f"{faster} is as fast as {slower}, or faster",
             ORDER,
-            _mean(ratio),
-            0.0,
+            ratio,
             f"{HOTLINE_SOURCE}; {FAE_SOURCE}",
             (*ASSUMED, *CHANGED_LATER),
         )
+
+
+def _over_xdl(now: Steps, then: Steps) -> Iterator[Figure]:
+    """In the software of FAE's time (`then`), and what PyTorch 2 (`now`) would give."""
+    for name, about, target, others in (
+        ("cpu", "XDL on CPUs alone", FAE_OVER_CPU, "sockets"),
+        ("hybrid", "XDL on CPU and GPUs", FAE_OVER_CPU_GPU, "hybrid"),
+    ):
+        told = [
+            f"PyTorch 2 on both sides, as registered: {_mean(gains(now, 'fae', now, others)):.2f} "
+            "times",
+            "PyTorch 2's updates in XDL's place, 2020's of FAE: "
+            f"{_mean(gains(then, 'fae', now, name)):.2f} times",
+        ]
+        if name == "cpu":
+            by_socket = _mean(gains(then, "fae", then, "sockets"))
+            told += [f"a rank per socket, as registered: {by_socket:.2f} times", *XDL_LOCAL_ASSUMED]
+        yield _figure(
+            f"fae-{name}",
+            f"FAE over {about}",
+            target,
+            gains(then, "fae", then, name),
+            FAE_SOURCE,
+            (*XDL_ASSUMED, *told, *ASSUMED, *FAE_CHANGED_LATER),
+        )
+
+
+def _over_repository(then: Steps, lab: Lab) -> Figure:
+    """In the software of FAE's time, and how much its popular samples could give at most."""
+    faster = gains(then, "fae", then, "hybrid")
+    at_most = _mean({name: _at_most(name, lab) for name in REPOSITORY_WORKLOADS})
+    return _figure(
+        "fae-repository",
+        "FAE over its repository on CPU and GPUs",
+        FAE_OVER_REPOSITORY,
+        {name: faster[name] for name in REPOSITORY_WORKLOADS},
+        FAE_EARLIER_SOURCE,
+        (
+            f"did popular mini-batches take no time: {at_most:.2f} times, by the share of popular "
+            "samples",
+            *REPOSITORY_ASSUMED,
+            *ASSUMED,
+            *FAE_CHANGED_LATER,
+        ),
+    )
+
+
+def _at_most(name: str, lab: Lab) -> float:
+    """How many times as fast FAE was if its steps of popular samples took no time."""
+    phases = fae_of(name, CENTRE).apply(start_of(name, FAE_BATCH, CENTRE, lab)).phases
+    return 1 / sum(phase.steps_frac for phase in phases if phase.name != "popular")
+
+
+def _figure(
+    name: str,
+    about: str,
+    target: float | tuple[float, float],
+    found: Mapping[str, float],
+    source: str,
+    assumed: tuple[str, ...],
+) -> Figure:
+    tolerance = 0.0 if isinstance(target, tuple) else TOLERANCE_PCT
+    about = f"{about}, mean of {_each(found)}"
+    return Figure(f"V13-{name}", about, SPEED_UP, target, _mean(found), tolerance, source, assumed)
 
 
 def _mean(values: Mapping[str, float]) -> float:

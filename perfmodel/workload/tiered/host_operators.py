@@ -3,7 +3,8 @@
 What it stands for: one `nn.EmbeddingBag(sparse=True)` per table and `torch.optim.SGD` on the CPU,
 in a model whose dense part is on GPUs: the thread that trains runs an operator per table, forward,
 for the sparse gradient and for the update, and sends pooled rows and their gradients from and to
-pageable memory, all tables' at once. Other optimizers than SGD cost more than this.
+pageable memory, all tables' at once. Other optimizers than SGD cost more than this. Tables are
+updated as `implementation.sparse_update` says.
 
 Either every GPU has a process, and a share of the cores, or one process on all cores serves all
 GPUs of a node: it looks up the whole batch, sends it to the first GPU, and copies each GPU's part
