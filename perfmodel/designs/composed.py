@@ -12,6 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from perfmodel.designs.budget import Budgeted
 from perfmodel.designs.deployment import DESIGNS, Deployment, Design
+from perfmodel.designs.settled import settled, without_drives
 from perfmodel.errors import UsageError, WorkloadError
 
 DEFAULT, OWN, PLUS = "default", "own", "+"
@@ -31,7 +32,7 @@ class Composed:
 
     def apply(self, deployment: Deployment) -> Deployment:
         """`deployment` under all of them. Raises `WorkloadError` where that makes no sense."""
-        found = _applied(self.designs, deployment)
+        found = settled(_applied(self.designs, deployment))
         _one_memory(found)
         self._require_all(deployment, found)
         return found
@@ -51,13 +52,24 @@ class Composed:
             return
         for number, name in enumerate(self.text.split(PLUS)):
             try:
-                without = _applied(self.designs[:number] + self.designs[number + 1 :], start)
+                without = settled(
+                    _applied(self.designs[:number] + self.designs[number + 1 :], start)
+                )
             except WorkloadError:
                 continue
-            if replace(without, notes=found.notes) == found:
+            if _alike(without, found):
                 raise WorkloadError(
                     f"{self.text} makes no sense: {name.strip()} changes nothing beside the other"
                 )
+
+
+def _alike(one: Deployment, other: Deployment) -> bool:
+    """Whether a step is the same, whatever was noted, and whatever drives it leaves alone."""
+    left, right = (
+        replace(each, notes=(), machine=without_drives(each.machine, each.placement))
+        for each in (one, other)
+    )
+    return left == right
 
 
 def _applied(designs: Sequence[Design], deployment: Deployment) -> Deployment:

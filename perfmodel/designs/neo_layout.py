@@ -74,6 +74,8 @@ def balanced(deployment: Deployment, cache_frac: float) -> Placement:
             sharding=sharding,
             ranks=tuple(ranks.tolist()),
             tier="host" if hosted[number] else "hbm",
+            pooled_on="device",
+            hot_rows=0,
             caches=(CACHE,) if hosted[number] else (),
         )
     tables = tuple(each for each in placed if each is not None)

@@ -78,6 +78,8 @@ class SoftwareMemory:
         held = table_bytes(deployment)
         moved = self._moved(deployment, held)
         total = sum(held[number] for number in moved) / deployment.ranks
+        if not moved and sum(held) > self.keep_gib * GIB * deployment.ranks:
+            raise WorkloadError("software_memory: replicas that training updates stay: none moves")
         if not moved:
             raise WorkloadError(f"software_memory: all tables fit into {self.keep_gib:g} GiB")
         cache_bytes = self.cache_gib * GIB

@@ -338,9 +338,10 @@ def test_several_nodes_share_no_host() -> None:
 
 
 def test_designs_on_top_of_steps_of_two_kinds_apply_to_both() -> None:
-    found = composed("fae+gpu_only").apply(start())
-    tiers = {table.tier for phase in found.phases for table in phase.placement.tables}
-    assert tiers == {"hbm"}
+    found = composed("fae+low_precision").apply(start())
+    assert len(found.phases) == 2
+    dtypes = {table.dtype for phase in found.phases for table in phase.placement.tables}
+    assert dtypes == {"fp16"}
     for text in ("hotline+fae", "fae+hotline"):
         with pytest.raises(WorkloadError, match="not parted again"):
             composed(text).apply(start())
