@@ -58,7 +58,8 @@ def timeline_figure(
             `start_us`, `end_us`; one row per piece.
         path: the critical path: columns `resource`, `cause`, `start_us`, `end_us`, in order. Drawn
             as a line through the lanes, and as a lane of its own coloured by cause.
-        idle: idle time of the device: columns `cause`, `start_us`, `end_us`; a lane by cause.
+        idle: idle time of the device: columns `cause`, `start_us`, `end_us`; a lane by cause, but
+            where there is neither a stream nor any idle time, and so no device.
         start_us, end_us: the window, in the clock of the frames.
         title: heading of the figure.
 
@@ -76,6 +77,8 @@ def timeline_figure(
     groups = lanes(resource)
     names = [name for group in groups for name in group]
     y_of = _positions(groups)
+    if idle is not None and not len(texts(idle, "cause")) and not any(map(is_stream, names)):
+        idle = None
     drawn = []
     for name in names:
         on = np.flatnonzero(resource == name)
