@@ -1,11 +1,12 @@
 """Execute the notebooks of this folder.
 
-`python notebooks/execute.py` writes their outputs back. With `--check` nothing is written. Either
-fails where a cell fails.
+`python notebooks/execute.py [NAME ...]` writes the outputs of those files back, or of all. With
+`--check` nothing is written. Either fails where a cell fails.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -33,13 +34,19 @@ def execute(path: Path) -> nbformat.NotebookNode:
 
 
 def main() -> int:
-    for path in sorted(FOLDER.glob("*.ipynb")):
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    parser.add_argument("names", nargs="*", type=Path, metavar="NAME", help="a file; default: all")
+    options = parser.parse_args()
+    if missing := [str(path) for path in options.names if not path.is_file()]:
+        parser.error(f"no such file: {', '.join(missing)}")
+    for path in options.names or sorted(FOLDER.glob("*.ipynb")):
         notebook = execute(path)
         size = len(nbformat.writes(notebook))
         if size > MAX_BYTES:
             print(f"{path.name}: {size} bytes with its outputs, the limit is {MAX_BYTES}")
             return 1
-        if "--check" not in sys.argv[1:]:
+        if not options.check:
             nbformat.write(notebook, path)
         print(f"{path.name}: {size} bytes")
     return 0
