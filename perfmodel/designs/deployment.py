@@ -17,7 +17,7 @@ class Phase:
     """Steps of one kind, the share `steps_frac` of all, in runs that are long against a step.
 
     Before a run `to_device_bytes` come to every device, after it `to_host_bytes` go back from one;
-    a run has `run_steps` steps.
+    both take the host `moving_us` besides. A run has `run_steps` steps.
     """
 
     name: str
@@ -26,6 +26,7 @@ class Phase:
     pipeline: Pipeline
     to_device_bytes: float = 0.0
     to_host_bytes: float = 0.0
+    moving_us: float = 0.0
     run_steps: float = float("inf")
 
     def __post_init__(self) -> None:

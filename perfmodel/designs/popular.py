@@ -29,6 +29,8 @@ class Popular:
     popular_frac: float
     kept_bytes: float
     """What the kept rows take: where they were learned, more than the most popular ones."""
+    kept_rows: float
+    """How many they are."""
 
     @property
     def note(self) -> str:
@@ -106,7 +108,8 @@ def popular(
             "caches": (),
         }
 
-    return Popular(found, deployment.placement.edited(edit), share, kept.used_bytes)
+    placement = deployment.placement.edited(edit)
+    return Popular(found, placement, share, kept.used_bytes, float(kept.rows.sum()))
 
 
 def _whole(found: HotSet, tables: Sequence[TableAccess]) -> HotSet:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from perfmodel.designs import Phase
 from perfmodel.graph.ops import OpGraph
 from perfmodel.hardware import Cluster
 from perfmodel.prediction.host_costs import HostCosts
@@ -21,19 +22,19 @@ _SUMMED = ("gpu_active_us", "gpu_idle_us", "kernel_sum_us", "comm_us", "exposed_
 SWITCH = "switch"
 
 
-def moved_us(
-    to_device_bytes: float, to_host_bytes: float, machine: Cluster, costs: HostCosts | None
-) -> float:
+def moved_us(phase: Phase, machine: Cluster, costs: HostCosts | None) -> float:
     """Rows to the device, and back, one after the other; nothing else runs meanwhile."""
     r = Recorder("cuda")
-    for size, here, there in ((to_device_bytes, HOST, r.place), (to_host_bytes, r.place, HOST)):
+    moved = ((phase.to_device_bytes, HOST, r.place), (phase.to_host_bytes, r.place, HOST))
+    for size, here, there in moved:
         if size:
             to_device(r, r.tensor((round(size / FP32_BYTES),), place=here), there)
     ops = r.ops()
     if not ops:
-        return 0.0
+        return phase.moving_us
     graph = OpGraph(ops, data_edges(ops, r.views), source=SWITCH)
-    return predict_shapes([graph], machine, name=SWITCH, costs=costs)[0].step_us
+    copied = predict_shapes([graph], machine, name=SWITCH, costs=costs)[0]
+    return phase.moving_us + copied.step_us
 
 
 def together(
