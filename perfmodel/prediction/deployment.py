@@ -52,8 +52,7 @@ def predict_deployment(
     result, notes = found[0]
     if len(found) > 1:
         moved = sum(
-            phase.steps_frac / phase.run_steps * moved_us(phase, machine, costs)
-            for phase in phases
+            phase.steps_frac / phase.run_steps * moved_us(phase, machine, costs) for phase in phases
         )
         shares, names = [each.steps_frac for each in phases], [each.name for each in phases]
         result = together([each for each, _ in found], shares, names, moved)
