@@ -42,13 +42,15 @@ def predict_deployment(
     edits = [NamedEdit.parse(text) for text in edit]
     always = Phase("", 1.0, deployment.placement, deployment.pipeline)
     phases = deployment.phases or (always,)
-    found, left_us = [], faster_than_us
-    for phase in phases:
+    answers, left_us = {}, faster_than_us
+    for at in sorted(range(len(phases)), key=lambda at: -phases[at].steps_frac):
+        phase = phases[at]
         try:
-            found.append(_phase(deployment, phase, costs, edits, every_rank, left_us))
+            answers[at] = _phase(deployment, phase, costs, edits, every_rank, left_us)
         except NotFaster:
             raise NotFaster(figures_read(given, log, costs)) from None
-        left_us -= phase.steps_frac * found[-1][0].step_us
+        left_us -= phase.steps_frac * answers[at][0].step_us
+    found = [answers[at] for at in range(len(phases))]
     result, notes = found[0]
     if len(found) > 1:
         moved = sum(
