@@ -53,11 +53,12 @@ def test_a_name_is_registered_once(designs: Registry[str]) -> None:
 def test_plug_ins_load_on_first_use_only(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def entry_points(group: str) -> list[EntryPoint]:
-        asked.append(group)
-        return [EntryPoint("joined", "os.path:join", group)]
+    class Installed:
+        def select(self, group: str) -> list[EntryPoint]:
+            asked.append(group)
+            return [EntryPoint("joined", "os.path:join", group)]
 
-    monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
+    monkeypatch.setattr("perfmodel.registry._installed", Installed)
     found: Registry[object] = Registry("function", "perfmodel.test")
     found.register("own")(1)
     assert asked == []
