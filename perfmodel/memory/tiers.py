@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from perfmodel.errors import WorkloadError
@@ -168,8 +169,13 @@ def _require_one_copy(placement: Placement, nodes: int) -> None:
 
 def _row_bytes(table: Table, placed: TablePlacement, optimizer: str | None) -> float:
     alignment = GPU_ALIGNMENT_BYTES if placed.tier == HBM else CPU_ALIGNMENT_BYTES
-    stored = float(row_bytes(placed.dtype, table.dim, alignment_bytes=alignment))
+    stored = _stored_bytes(placed.dtype, table.dim, alignment)
     return stored + (state_bytes(table, optimizer) if optimizer else 0.0)
+
+
+@lru_cache(maxsize=1 << 10)
+def _stored_bytes(dtype: str, dim: int, alignment_bytes: int) -> float:
+    return float(row_bytes(dtype, dim, alignment_bytes=alignment_bytes))
 
 
 def _tables(workload: Workload, placement: Placement, ranks: _Ranks, tier: str) -> list[float]:
