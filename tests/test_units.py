@@ -32,7 +32,6 @@ DIMENSIONLESS = {
     "shift": "of ranks in a Zipf distribution",
     "share": "of a range or a whole, 0 to 1",
     "chance": "a probability",
-    "within": "chance of a row to be within a cache",
     "touched_each": "expected rows of a class that a batch touches",
     "residency": "chance of each row to be in a cache",
     "touched_per_class": "as touched_each",

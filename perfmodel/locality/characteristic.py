@@ -25,7 +25,7 @@ def characteristic_lookups(used: Floats, rate: Floats, capacity: Floats) -> Floa
     2012 (arXiv 1202.3974) on why it is accurate.
     """
     asked = np.asarray(capacity, np.float64)
-    used, rate = _few(used, rate)
+    used, rate = few_classes(used, rate)
     found = np.where(asked > 0, np.inf, 0.0)
     inside = (asked > 0) & (asked < used.sum() * (1.0 - 1e-12))
     if not inside.any():
@@ -49,7 +49,7 @@ def characteristic_lookups(used: Floats, rate: Floats, capacity: Floats) -> Floa
     return found
 
 
-def _few(used: Floats, rate: Floats) -> tuple[Floats, Floats]:
+def few_classes(used: Floats, rate: Floats) -> tuple[Floats, Floats]:
     """The classes that are looked up; those of like rate together where there are too many."""
     active = (rate > NEVER_FRAC * rate.max(initial=0.0)) & (used > 0)
     used, rate = used[active], rate[active]

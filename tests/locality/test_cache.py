@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
@@ -28,6 +28,9 @@ from perfmodel.locality import (
     uniform,
     zipf,
 )
+from perfmodel.locality.characteristic import characteristic_lookups
+from perfmodel.locality.recency import within
+from perfmodel.locality.segments import segmented_residency
 
 EVERY = [POLICIES[name]() for name in POLICIES]
 ROWS = 20_000
@@ -62,12 +65,50 @@ def test_static_hot_set_by_harmonic_sums(alpha: float) -> None:
     )
 
 
-def test_lru_of_two_rows_by_hand() -> None:
-    """Che: 1 - x^3 + 1 - x = 1 with x = exp(-T/4), for rows looked up 3/4 and 1/4 of the time."""
-    rest = np.roots([1, 0, 1, -1])
-    x = float(rest[np.isreal(rest)].real[0])
-    found = use(Popularity(np.ones(2), np.array([0.75, 0.25])), 1, Lru())
-    assert found.hit_frac[0] == pytest.approx(0.75 * (1 - x**3) + 0.25 * (1 - x))
+def exact_lru(chance: list[float], places: int) -> np.ndarray:
+    """King 1971: the last rows in their order, each drawn from those that are left."""
+    kept = np.zeros(len(chance))
+    for last in permutations(range(len(chance)), places):
+        left = 1.0 - np.cumsum([0.0, *(chance[row] for row in last[:-1])])
+        kept[list(last)] += np.prod(np.array(chance)[list(last)] / left)
+    return kept
+
+
+@pytest.mark.parametrize("places", [1, 2, 3])
+@pytest.mark.parametrize("alpha", [0.0, 0.8, 1.5])
+def test_lru_of_a_few_places_by_every_order_of_their_rows(alpha: float, places: int) -> None:
+    """Che's approximation is off by up to 0.025 here."""
+    weight = np.arange(1.0, 9.0) ** -alpha
+    chance = weight / weight.sum()
+    expected = float(np.dot(chance, exact_lru(chance.tolist(), places)))
+    found = use(Popularity(np.ones(8), chance), places, Lru())
+    assert found.hit_frac[0] == pytest.approx(expected, abs=0.006)
+    assert found.cached_rows[0] == pytest.approx(places)
+
+
+def test_half_a_place_is_one_for_half_the_time() -> None:
+    one, half = (use(zipf(50, 1.0), places, Lru()).hit_frac[0] for places in (1.0, 0.5))
+    assert half == pytest.approx(0.5 * one)
+
+
+def test_a_window_that_takes_the_only_place_is_lru() -> None:
+    popularity = zipf(50, 1.0)
+    assert use(popularity, 1, WTinyLfu()).hit_frac == pytest.approx(
+        use(popularity, 1, Lru()).hit_frac
+    )
+
+
+def test_segments_without_protection_are_lru() -> None:
+    """With half of the places protected, popular rows stay longer."""
+    popularity = zipf(ROWS, 0.9)
+    plain, halved = (
+        segmented_residency(popularity.rows, popularity.chance, 800.0, protected)
+        for protected in (0.0, 0.5)
+    )
+    time = characteristic_lookups(popularity.rows, popularity.chance, np.array([800.0]))
+    assert plain == pytest.approx(within(popularity.chance, time[0]), abs=1e-6)
+    assert np.dot(popularity.rows, halved) == pytest.approx(800.0)
+    assert np.dot(popularity.share, halved) > np.dot(popularity.share, plain) + 0.02
 
 
 def test_many_ways_are_fully_associative_and_one_way_conflicts() -> None:

@@ -111,6 +111,25 @@ def test_a_wider_window_before_admission(window_frac: float) -> None:
     assert told.hit_frac[0] == pytest.approx(made.hit_frac, abs=0.015)
 
 
+@pytest.mark.parametrize(
+    "policy",
+    [
+        WTinyLfu(protected_frac=0.0),
+        WTinyLfu(protected_frac=0.95),
+        WTinyLfu(sample_factor=2.0),
+        WTinyLfu(sample_factor=50.0),
+    ],
+    ids=["unprotected", "protected", "forgetful", "remembering"],
+)
+def test_segments_and_samples_of_other_sizes(policy: WTinyLfu) -> None:
+    popularity = zipf(ROWS, 0.9)
+    stream, table = stream_and_table(popularity, policy, 1)
+    for capacity in (60, 600):
+        made = replay(stream, capacity, policy, warm_up=len(stream) - LOOKUPS // 2)
+        told = steady_use([table], Cache(capacity, policy))
+        assert told.hit_frac[0] == pytest.approx(made.hit_frac, abs=0.015)
+
+
 @pytest.mark.parametrize("policy", [Lru(), SetAssociativeLru(8)], ids=repr)
 @pytest.mark.parametrize("lookups", [300, 3_000, 30_000])
 def test_a_first_batch_against_a_cold_replay(policy: Policy, lookups: int) -> None:

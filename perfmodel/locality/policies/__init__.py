@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from perfmodel.locality.characteristic import characteristic_lookups
 from perfmodel.locality.popularity import Floats, touched_per_class
+from perfmodel.locality.recency import LruSets
 from perfmodel.locality.stack import Ints
 from perfmodel.registry import Registry
 
@@ -32,6 +33,18 @@ class RowClasses:
     def used_bytes(self) -> Floats:
         """What all rows of each class would take."""
         return self.rows * self.row_bytes
+
+    @property
+    def mean_row_bytes(self) -> float:
+        """Of all rows."""
+        return float(self.used_bytes.sum() / self.rows.sum())
+
+    def in_lru_sets(self, capacity_bytes: float, set_rows: float = float("inf")) -> LruSets:
+        """In sets of so many places; in one where they do not fill a set."""
+        place_bytes = self.mean_row_bytes
+        places = capacity_bytes / place_bytes
+        sets = max(places / set_rows, 1.0)
+        return LruSets(self.used_bytes, self.rate, place_bytes, places / sets, sets)
 
 
 class Policy(ABC):
