@@ -146,14 +146,12 @@ def compare(
             overheads=overheads,
             placement=placement,
         )
-    if plot:
+    if plot or latency:
         from perfmodel.plot import save
 
-        save(found.plot(), plot)
-    if latency:
-        from perfmodel.plot import save
-
-        save(found.latency_figure(), latency)
+        asked_for = ((found.plot, plot), (found.latency_figure, latency))
+        for figure, path in [(draw(), path) for draw, path in asked_for if path]:
+            save(figure, path)
 
     def table(console: Console) -> None:
         from perfmodel.cli.compare_tables import show_comparison

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from perfmodel.cli.options import FormatOption, NodesOption, OutputOption
-from perfmodel.cli.output import Output, working
+from perfmodel.cli.output import Output, check_writable, working
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -76,6 +76,10 @@ def plan(
       perfmodel plan --workload neo-a --hardware zionex-16 --against torchrec
     """
     target = Output(format, output, sources=[workload, hardware])
+    if torchrec is not None:
+        check_writable(torchrec, workload)
+        if output is not None and torchrec.resolve() == output.resolve():
+            raise UsageError("--torchrec, --output: one file for two of them")
 
     from perfmodel.designs import deployment_of
     from perfmodel.hardware import Cluster, Node, cluster, load

@@ -16,6 +16,7 @@ from perfmodel.prediction.comparison import Compared, Comparison
 from perfmodel.prediction.fastest import Found, fastest
 from perfmodel.prediction.types import Result
 from perfmodel.prediction.workload import predict_workload
+from perfmodel.timeline.offered import require_rate
 from perfmodel.units import US_PER_S
 from perfmodel.workload import Workload
 
@@ -42,8 +43,10 @@ def compare_designs(
 
     `rate_per_s` offers samples at a rate: latency from a sample's arrival to its batch's answer.
     A design that makes no sense, or does not fit, is a row that says why. Raises `WorkloadError`
-    where the deployment that all start from cannot be.
+    where the deployment that all start from cannot be, `UsageError` for a rate that cannot.
     """
+    if rate_per_s is not None:
+        require_rate(rate_per_s)
     start = deployment_of(workload, machine, batch, train=train)
     if placement is not None:
         start = start.with_(placement=placement)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.designs import Deployment
 from perfmodel.economics import Economics
+from perfmodel.errors import UsageError
 from perfmodel.hardware.reads import Read
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.offered import LoadLatency, Service, latency_under
@@ -169,7 +170,9 @@ class Comparison:
         from perfmodel.plot.curves import curves_figure
 
         feasible = [(row, row.samples_per_s) for row in self.rows if row.samples_per_s]
-        most = max((rate for _, rate in feasible), default=0.0)
+        if not feasible:
+            raise UsageError("latency: no design can be, so that there is no curve to draw")
+        most = max(rate for _, rate in feasible)
         rows = [
             (rate_per_s / 1e6, load.p99_us / US_PER_MS, row.design)
             for row, _ in feasible

@@ -76,8 +76,7 @@ def latency_under(
     (on average) and is answered with the last. `service` may depend on the rate of queries (a drive
     that is slower the more it is asked). Raises `UsageError` for a rate or sizes that cannot be.
     """
-    if not (rate_per_s > 0 and isfinite(rate_per_s)):
-        raise UsageError(f"latency under load: a rate of {rate_per_s:g} per second")
+    require_rate(rate_per_s)
     if min(queries_per_batch, batches_per_query) < 1 or queries_per_batch > 1 < batches_per_query:
         raise UsageError("latency under load: queries per batch, or batches per query, at least 1")
     one = service(rate_per_s) if callable(service) else service
@@ -101,6 +100,12 @@ def latency_under(
 
     mean_us = wait_us + fill_us + rest_us
     return LoadLatency(rate_per_s, load, mean_us, quantile(0.5), quantile(0.99))
+
+
+def require_rate(rate_per_s: float) -> None:
+    """Raises `UsageError` for a rate that cannot be."""
+    if not (rate_per_s > 0 and isfinite(rate_per_s)):
+        raise UsageError(f"latency under load: a rate of {rate_per_s:g} per second")
 
 
 def most_per_s(service: Callable[[float], Service], at_most_per_s: float) -> float:

@@ -122,3 +122,23 @@ def test_bad_input_is_one_line(run: Run, words: tuple[str, ...], said: str) -> N
     assert found.status == 2
     assert said in found.err
     assert len(found.err.strip().splitlines()) == 1
+
+
+NOWHERE = (
+    *("compare", "--workload", "criteo-kaggle", "--hardware", "t4", "--designs", "gpu_only"),
+    *("--set", "workload.table.rows=1000000000"),
+)
+
+
+def test_a_rate_that_cannot_be_is_refused_where_no_design_can_be_either(run: Run) -> None:
+    found = run(*NOWHERE, "--rate", "nan", "-f", "json")
+    assert (found.status, found.out) == (2, "")
+    assert "a rate of nan" in found.err
+
+
+def test_figures_that_cannot_all_be_drawn_leave_no_file(run: Run, tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("a.svg", "b.svg", "c.json")]
+    found = run(*NOWHERE, "--plot", files[0], "--latency", files[1], "-o", files[2])
+    assert found.status == 2
+    assert "no design can be" in found.err
+    assert not list(tmp_path.iterdir())

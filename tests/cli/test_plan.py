@@ -48,3 +48,16 @@ def test_a_plan_for_other_tables_or_hardware_is_refused(run: Run, planned: Path)
     found = run("predict", "--plan", str(planned))
     assert found.status == 2
     assert "--plan" in found.err
+
+
+def test_a_torchrec_plan_that_cannot_be_written_is_refused_before_the_search(
+    run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "plan.json"
+    found = run("plan", *SMALL, "--torchrec", str(path), "-o", str(path))
+    assert found.status == 2
+    assert "one file for two" in found.err
+    found = run("plan", *SMALL, "--torchrec", str(tmp_path / "no" / "plan.json"))
+    assert found.status == 2
+    assert "there is no folder" in found.err
+    assert not list(tmp_path.iterdir())
