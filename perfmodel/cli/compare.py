@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from perfmodel.cli.options import FormatOption, NodesOption, OutputOption
+from perfmodel.cli.options import MOST_SAMPLES, FormatOption, NodesOption, OutputOption
 from perfmodel.cli.output import Output, check_figure, working
 from perfmodel.errors import UsageError
 
@@ -46,7 +46,9 @@ def compare(
     ] = LIST,
     batch: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(metavar="N", min=1, help="Global batch. [default: the workload's]"),
+        typer.Option(
+            metavar="N", min=1, max=MOST_SAMPLES, help="Global batch. [default: the workload's]"
+        ),
     ] = None,
     nodes: NodesOption = None,
     inference: Annotated[bool, typer.Option("--inference", help="The forward pass alone.")] = False,

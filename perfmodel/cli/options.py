@@ -13,6 +13,9 @@ from perfmodel.errors import UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES
 from perfmodel.units import BYTES_PER_GB
 
+MOST_SAMPLES = 1_000_000_000
+"""Of a batch, as in a workload's file."""
+
 
 class Format(StrEnum):
     """How an answer is written."""

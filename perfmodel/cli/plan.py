@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from perfmodel.cli.options import FormatOption, NodesOption, OutputOption
+from perfmodel.cli.options import MOST_SAMPLES, FormatOption, NodesOption, OutputOption
 from perfmodel.cli.output import Output, check_writable, working
 from perfmodel.errors import UsageError
 
@@ -38,7 +38,7 @@ def plan(
     nodes: NodesOption = None,
     batch: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(min=1, help="Samples per step, of all ranks together."),
+        typer.Option(min=1, max=MOST_SAMPLES, help="Samples per step, of all ranks together."),
     ] = None,
     inference: Annotated[
         bool, typer.Option("--inference", help="Plan for the forward pass alone.")

@@ -20,6 +20,7 @@ from perfmodel.units import US_PER_S
 
 MovedBy = Literal["copy", "python"]
 COUNTER_BYTES = 8.0
+MOST_INPUTS = 1e15
 ROW_BY_ROW_US = 10.6
 """A row in Python, there and back. Source: `traces/rows_by_python.csv`, both tables on the CPU."""
 
@@ -53,7 +54,7 @@ class Fae:
         require_settings("fae", self.hot_mib, self.popular_frac)
         if not 0.0 < self.sampled_frac <= 1.0:
             raise WorkloadError(f"fae: learned on {self.sampled_frac:g} of the inputs")
-        if not self.inputs >= 1.0:
+        if not 1.0 <= self.inputs <= MOST_INPUTS:
             raise WorkloadError(f"fae: {self.inputs:g} inputs")
         if self.moved_by not in get_args(MovedBy):
             ways = ", ".join(get_args(MovedBy))

@@ -333,6 +333,7 @@ def test_small_tables_can_stay_on_devices() -> None:
         ("fae", {"popular_frac": float("nan")}, "popular_frac nan"),
         ("fae", {"sampled_frac": 0.0}, "learned on 0 of the inputs"),
         ("fae", {"inputs": -1.0}, "-1 inputs"),
+        ("fae", {"inputs": 1e308}, "inputs"),
         ("fae", {"switch_every_steps": 0.0}, "every 0 steps"),
         ("fae", {"moved_by": "hand"}, "expected one of copy, python"),
         ("hybrid", {"device_table_bytes": -1.0}, "-1 bytes"),
