@@ -30,7 +30,7 @@ from perfmodel.units import BYTES_PER_GB, human_us
 if TYPE_CHECKING:
     from perfmodel.prediction import Prediction, Result
 
-MODEL = "model"
+REPLAY, MODEL = "replay", "model"
 """The mode whose graphs hold nothing that was measured."""
 PATH_ROWS = 60
 """Pieces of the critical path that the table shows."""
@@ -99,16 +99,17 @@ def _summary(result: Result) -> str:
     rank = result.rank
     shown = {"hardware": result.hardware, "mode": result.mode, "step": human_us(result.step_us)}
     if result.low_us is not None and result.high_us is not None:
-        shown["90 % interval"] = f"{human_us(result.low_us)} to {human_us(result.high_us)}"
+        spread = "steps left out in turn" if result.mode == REPLAY else "90 % interval"
+        shown[spread] = f"{human_us(result.low_us)} to {human_us(result.high_us)}"
     if rank.measured:
         error = error_pct(rank.step_us, rank.measured["step_us"])
         shown["measured"] = human_us(rank.measured["step_us"])
         shown["error"] = f"{error:+.1f} %" if error is not None else "none"
     if result.latency_us is not None:
         shown["one step alone"] = human_us(result.latency_us)
-    if rank.step_us:
+    if rank.gpu_active_us:
         shown["device busy"] = f"{100 * rank.gpu_active_us / rank.step_us:.0f} %"
-    shown["exposed communication"] = human_us(rank.exposed_comm_us)
+        shown["exposed communication"] = human_us(rank.exposed_comm_us)
     if result.memory:
         shown["device memory"] = f"{result.memory['total_bytes'] / BYTES_PER_GB:.1f} GB"
     if result.bound_by:

@@ -33,6 +33,20 @@ def prediction() -> Prediction:
     return predict(trace)
 
 
+def test_a_replay_on_a_cpu_claims_no_interval_and_no_device(prediction: Prediction) -> None:
+    page = page_html(prediction)
+    assert "steps left out in turn" in page
+    assert "90 % interval" not in page
+    assert "device busy" not in page
+
+
+def test_a_prediction_from_shapes_has_both() -> None:
+    trace, _ = read_demo()
+    page = page_html(predict(trace, hardware=["v100-sxm2-16gb"]))
+    assert "90 % interval" in page
+    assert "device busy" in page
+
+
 class Checked(HTMLParser):
     """Elements that were closed in the order in which they were opened, and what they load."""
 
