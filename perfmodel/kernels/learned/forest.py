@@ -112,8 +112,10 @@ def joined(trees: Sequence[Mapping[str, Any]], start: float) -> Forest:
 def _depth(roots: NDArray[Any], below: NDArray[Any], above: NDArray[Any]) -> int:
     level = roots
     for depth in range(_DEEPEST):
-        level = np.unique(np.concatenate([below[level], above[level]]))
-        level = level[(below[level] != level)]
+        level = np.concatenate([below[level], above[level]])
+        level = level[below[level] != level]
         if not len(level):
             return depth + 1
+        if len(level) > len(below):
+            raise ValueError("a node has more than one parent")
     raise ValueError("trees deeper than any that are grown")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 from perfmodel.kernels.learned.forest import Forest, joined
 
 _NUMBERS = {"i": ">i1", "U": ">u1", "I": ">i2", "l": ">i4", "L": ">i8", "d": ">f4", "D": ">f8"}
+_SINGLE = {"i": ">b", "U": ">B", "I": ">h", "l": ">i", "L": ">q", "d": ">f", "D": ">d"}
+_READS = {kind: (Struct(form).unpack_from, Struct(form).size) for kind, form in _SINGLE.items()}
 
 
 def decoded(raw: bytes) -> Forest:
@@ -47,7 +50,7 @@ class _Reader:
             return kind == "T"
         if kind == "Z":
             return None
-        return self._numbers(kind, 1)[0].item()
+        return self._number(kind)
 
     def _letter(self) -> str:
         if self.at >= len(self.raw):
@@ -62,8 +65,17 @@ class _Reader:
         self.at += found.nbytes
         return found
 
+    def _number(self, kind: str) -> Any:
+        if kind not in _READS:
+            raise ValueError(f"unknown type {kind!r}")
+        read, size = _READS[kind]
+        self.at += size
+        if self.at > len(self.raw):
+            raise ValueError("ends early")
+        return read(self.raw, self.at - size)[0]
+
     def _count(self) -> int:
-        return int(self._numbers(self._letter(), 1)[0])
+        return int(self._number(self._letter()))
 
     def _text(self) -> str:
         size = self._count()
