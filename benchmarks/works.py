@@ -16,6 +16,8 @@ CONFIGURATIONS = 500
 KERNEL_ROWS = 10_000
 FIT_ROWS = 200
 TABLES = 26
+BUDGETED = ("fae", "hotline", "recshard", "software_cache")
+PUBLISHED = ("V5",)
 SEED = 2026
 
 
@@ -27,7 +29,8 @@ def works(trace: Path, folder: Path) -> list[Work]:
     """
     import numba  # noqa: F401
 
-    return list(chain(of_trace(trace), of_kernels(), of_fits(folder), of_workloads(), of_start()))
+    every = of_trace(trace), of_kernels(), of_fits(folder), of_workloads(), of_designs(), of_start()
+    return list(chain.from_iterable(every))
 
 
 def of_trace(path: Path) -> Iterator[Work]:
@@ -118,6 +121,24 @@ def of_workloads() -> Iterator[Work]:
         "python",
     )
     yield Work("plan its tables", lambda: plan_deployment(deployment), "python")
+
+
+def of_designs() -> Iterator[Work]:
+    """Designs with budgets of memory side by side, and figures that a paper published."""
+    from perfmodel.designs.composed import composed
+    from perfmodel.hardware import cluster
+    from perfmodel.prediction.compare import compare_designs
+    from perfmodel.validate.designs import evaluate_designs
+    from perfmodel.workload import load_workload
+
+    designs = [composed(name, {}) for name in BUDGETED]
+    workload, machine = load_workload("criteo-terabyte"), cluster("dgx-a100-80gb")
+    yield Work(
+        f"compare {len(designs)} designs",
+        lambda: compare_designs(workload, machine, designs),
+        "python",
+    )
+    yield Work("published figures of designs", lambda: evaluate_designs(only=PUBLISHED), "python")
 
 
 def of_start() -> Iterator[Work]:
