@@ -133,8 +133,13 @@ def test_fetching_for_several_batches_costs_no_more(kept_by: str) -> None:
 
 def test_rows_of_several_batches_must_fit() -> None:
     many = SoftwareCache(cache_frac=0.01, batches_ahead=64).apply(deployment(0.0))
-    with pytest.raises(WorkloadError, match="64 batches take"):
+    with pytest.raises(
+        WorkloadError, match=r"64 batches take .* over the bus, which is not modelled"
+    ):
         predict_deployment(many)
+    by_operators = SoftwareCache("operators", 0.0001, "static").apply(deployment(0.0))
+    with pytest.raises(WorkloadError, match=r"one batch take .* or a smaller batch$"):
+        predict_deployment(by_operators)
 
 
 def test_fetching_beside_the_step_before_hides_it() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from perfmodel.errors import WorkloadError
 from perfmodel.locality import POLICIES, Cache, TableAccess, steady_use
 from perfmodel.placement import RowCache
+from perfmodel.units import BYTES_PER_GB
 from perfmodel.workload.tiered.beside import row_bytes
 from perfmodel.workload.tiered.source import Group, groups_of
 
@@ -71,10 +72,7 @@ def use_of(group: Group, name: str) -> Use:
     own = slice(first, first + len(group.tables))
     needed = float(np.dot(found.distinct_rows, found.row_bytes))
     if needed > cache.capacity_bytes * (1 + 1e-9):
-        raise WorkloadError(
-            f"cache {name!r}: the rows of {cache.batches_ahead} batches take {needed / 1e9:.3g} GB,"
-            f" it holds {cache.capacity_bytes / 1e9:.3g} GB"
-        )
+        raise WorkloadError(_too_small(cache, needed))
     lookups, batches = float(found.lookups[own].sum()), cache.batches_ahead
     return Use(
         cache,
@@ -84,6 +82,19 @@ def use_of(group: Group, name: str) -> Use:
         _fetched(float(found.fetched_rows[own].sum()) / batches),
         float(found.cached_rows[own].sum()),
         float(np.dot(found.row_bytes[own], found.lookups[own])) / lookups,
+    )
+
+
+def _too_small(cache: RowCache, needed_bytes: float) -> str:
+    """FBGEMM's kernels leave a row that finds no free place where it was, and lookups read it there
+    (but rows on drives, which must fit)."""
+    count = cache.batches_ahead
+    over_bus = cache.at == "hbm" and cache.kept_by == "kernels"
+    return (
+        f"cache {cache.name!r}: the rows of {f'{count} batches' if count > 1 else 'one batch'} "
+        f"take {needed_bytes / BYTES_PER_GB:.3g} GB, it holds "
+        f"{cache.capacity_bytes / BYTES_PER_GB:.3g} GB: take a larger cache or a smaller batch"
+        + (" (FBGEMM reads the others over the bus, which is not modelled)" if over_bus else "")
     )
 
 
