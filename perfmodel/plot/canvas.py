@@ -52,7 +52,7 @@ def save(figure: Figure, path: Path | str) -> None:
 
 
 def svg_text(figure: Figure) -> str:
-    """`figure` as an `<svg>` element, as wide as its place; texts stay texts."""
+    """`figure` as an `<svg>` element, no wider than its place; texts stay texts."""
     content = BytesIO()
     with look():
         figure.savefig(content, format="svg", metadata=_METADATA["svg"])
@@ -60,10 +60,10 @@ def svg_text(figure: Figure) -> str:
 
 
 def _placed(document: str) -> str:
-    """The element without the document around it, and without a size of its own."""
+    """The element without the document around it; its height follows from its width."""
     element = document[document.index("<svg") :].strip()
     head, rest = element.split(">", 1)
-    return re.sub(r' (width|height)="[^"]*"', "", head) + ' role="img">' + rest
+    return re.sub(r' height="[^"]*"', "", head) + ' role="img">' + rest
 
 
 def _png(figure: Figure) -> bytes:

@@ -54,11 +54,12 @@ def roofline_figure(
     with look():
         figure = new_figure(_WIDTH_IN, _HEIGHT_IN)
         axes = figure.add_subplot()
-        for name, peak in peaks.items():
+        for peak in sorted(set(peaks.values())):
             roof = np.minimum(x * gb_per_s / GB_PER_TB, peak)
+            names = ", ".join(readable(name) for name in peaks if peaks[name] == peak)
             axes.plot(x, roof, color=INK, linewidth=0.9)
             axes.annotate(
-                f"{readable(name)} {peak:g} TFLOP/s",
+                f"{names} {peak:g} TFLOP/s",
                 (right, peak),
                 xytext=(-4, 3),
                 textcoords="offset points",

@@ -45,6 +45,15 @@ def test_a_roof_bends_where_memory_and_computing_meet() -> None:
     assert y[-1] == 10.0
 
 
+def test_roofs_of_one_height_are_one_line_with_all_their_names() -> None:
+    frame = {"family": ["gemm"], "intensity": [10.0], "tflop_per_s": [1.0], "time_us": [1.0]}
+    peaks = {"matrix": 20.0, "vector": 20.0, "half": 40.0}
+    axes = roofline_figure(frame, peaks=peaks, gb_per_s=1000.0).axes[0]
+    told = [text.get_text() for text in axes.texts]
+    assert told == ["matrix, vector 20 TFLOP/s", "half 40 TFLOP/s"]
+    assert len(axes.lines) == 2
+
+
 @pytest.mark.parametrize(
     "draw", [errors_figure, lambda f: roofline_figure(f, peaks={}, gb_per_s=1)]
 )
