@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
-from perfmodel.locality.characteristic import NEVER_FRAC, characteristic_lookups
+from perfmodel.locality.characteristic import NEVER_FRAC, characteristic_lookups, few_classes
 from perfmodel.locality.popularity import Floats
 
-_STEP, _LEAST_HALVES = 0.4, 4
-"""Distance of two gaps by logarithm, and half of how many there are at least."""
+_STEP, _HALVES = 0.4, (4, 128)
+"""Distance of two gaps by logarithm; half of how many there are, at least and at most."""
+_TOGETHER = 4_096
+"""Classes in one pass, which bounds the memory."""
 _RARE = 1e-6
 """The chance that a cache fills sooner than in the first gap, or later than in the last."""
 _EVER = 1e300
@@ -65,72 +68,89 @@ class LruSets:
         return np.asarray(np.minimum(part, 1.0) * self.residency)
 
     def _found(self, lookups: float) -> Floats:
-        """The same by the gaps as they are; of so many lookups a share of 1 - gap / lookups has
-        another one that gap before it."""
-        gaps, again, longer = self._gaps
+        """The same by the gaps as they are, `[classes]`."""
+        parts = np.split(self.rate, range(_TOGETHER, len(self.rate), _TOGETHER))
+        found = np.concatenate([self._found_at(rate, lookups) for rate in parts])
+        return np.where(self._often, np.clip(found, 0.0, 1.0), 0.0)
+
+    def _found_at(self, rate: Floats, lookups: float) -> Floats:
+        """Of rows of such rates. A gap before a lookup lies within so many lookups for a share of
+        1 - gap / lookups of them. By Simpson's rule; before the first gap every row stays, after
+        the last none does but those of sets with places for all of their rows."""
+        gaps, weight, most, stays = self._gaps
 
         def sooner(gap: float) -> Floats:
-            passed = self.rate * min(gap, lookups)
+            passed = rate * min(gap, lookups)
             missed = np.exp(-passed)
             mean_gaps = 1.0 - missed * (1.0 + passed)
-            return 1.0 - missed - mean_gaps / np.maximum(self.rate * lookups, 1e-300)
+            return 1.0 - missed - mean_gaps / np.maximum(rate * lookups, 1e-300)
 
-        found = sooner(gaps[0]) + np.maximum(1.0 - gaps / lookups, 0.0) @ again
-        found += longer * (sooner(_EVER) - sooner(gaps[-1]))
-        return np.asarray(np.clip(found, 0.0, 1.0))
+        passed = gaps[:, None] * rate
+        missed = np.exp(-passed)
+        own = (1.0 - missed) / most[:, None]
+        never, half, surely = stays[:, :, None]
+        bend = 2.0 * (never - 2.0 * half + surely)
+        chance = passed * missed * (never + own * (surely - never - bend + own * bend))
+        found = sooner(gaps[0]) + (weight * np.maximum(1.0 - gaps / lookups, 0.0)) @ chance
+        return np.asarray(found + self._never_full() * (sooner(_EVER) - sooner(gaps[-1])))
 
     @cached_property
-    def _gaps(self) -> tuple[Floats, Floats, Floats]:
-        """Gaps `[points]`, the chance of each and that the row stays `[points, classes]`, and that
-        it stays for longer than the last of them, `[classes]`. By Simpson's rule."""
+    def _gaps(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """Gaps, their weights, and the chance that the most popular row comes in them `[points]`;
+        and the chances that too few others come `[3, points]`.
+
+        A row is none of the others: asked for a row that never comes, and for rows that come half
+        as surely as the most popular one, and as surely. In between by a parabola.
+        """
         from scipy.special import gammaincinv
 
-        most = gammaincinv(self._ways + 1.0, 1.0 - _RARE) + 1.0
-        others = np.array([gammaincinv(self._ways, _RARE), most])
+        most_others = gammaincinv(self._ways + 1.0, 1.0 - _RARE) + 1.0
+        others = np.array([gammaincinv(self._ways, _RARE), most_others])
         filled = np.minimum(others, self._rows / self.sets * (1.0 - _RARE)) * self.sets
         first, last = characteristic_lookups(self.used_bytes, self.rate, filled * self.place_bytes)
         span = np.log(last / first)
-        halves = max(int(np.ceil(0.5 * span / _STEP)), _LEAST_HALVES)
+        halves = int(np.clip(np.ceil(0.5 * span / _STEP), *_HALVES))
         gaps = np.geomspace(first, last, 2 * halves + 1)
-        passed = gaps[:, None] * self.rate
-        missed = np.exp(-passed)
-        seen = 1.0 - missed
-        stays = self._stays(seen)
         weight = np.tile([2.0, 4.0], halves + 1)[:-1]
         weight[[0, -1]] = 1.0
-        weight *= span / (6.0 * halves)
-        return gaps, weight[:, None] * passed * missed * stays, stays[-1]
-
-    def _stays(self, seen: Floats) -> Floats:
-        """The chance that too few others came, by those that each row did `[points, classes]`.
-
-        A row is none of the others: asked for rows that came as surely as the most popular one,
-        half as surely, and never; in between by a parabola.
-        """
-        rows, most = self.used_bytes / self.place_bytes, seen.max(axis=1)
+        used, rate = few_classes(self.used_bytes, self.rate)
+        come = -np.expm1(-gaps[:, None] * rate)
+        most, rows = come.max(axis=1), used / self.place_bytes
         own = np.array([0.0, 0.5, 1.0])[:, None] * most / self.sets
-        mean, squares = seen @ rows / self.sets, seen**2 @ rows / self.sets**2
-        none, half, full = _fewer(self._ways, mean - own, squares - own**2)[:, :, None]
-        part, bend = seen / np.maximum(most, 1e-300)[:, None], 2.0 * (none - 2.0 * half + full)
-        return np.asarray(none + part * (full - none - bend + part * bend))
+        mean, squares = come @ rows / self.sets, come**2 @ rows / self.sets**2
+        stays = _fewer(self._ways, mean - own, squares - own**2)
+        return gaps, weight * span / (6.0 * halves), most, stays
 
     @property
     def _ways(self) -> float:
         return max(self.places, 1.0)
 
     @property
+    def _often(self) -> NDArray[np.bool_]:
+        return np.asarray(self.rate > NEVER_FRAC * self.rate.max())
+
+    @property
     def _rows(self) -> float:
-        return float(self.used_bytes[self.rate > 0].sum() / self.place_bytes)
+        """That are ever looked up."""
+        return float(self.used_bytes[self._often].sum() / self.place_bytes)
+
+    def _never_full(self) -> float:
+        """The chance that the other rows leave a place of a row's set free."""
+        return _fewer_of(self._ways, self._rows - 1.0, self.sets)
 
     def _occupied(self) -> float:
         """Places that are filled in the end: of each set as many as it has rows for."""
-        share = 1.0 / self.sets
-        if share == 1.0:
+        if self.sets == 1.0:
             return min(self._rows, self._ways)
-        mean, others = self._rows * share, (self._rows - 1.0) * share
-        held = self._rows * _fewer(self._ways - 1.0, np.array(others), np.array(others * share))
-        full = 1.0 - _fewer(self._ways, np.array(mean), np.array(mean * share))
-        return float(held + self.sets * self._ways * full)
+        alone = self._rows * _fewer_of(self._ways - 1.0, self._rows - 1.0, self.sets)
+        full = 1.0 - _fewer_of(self._ways, self._rows, self.sets)
+        return alone + self.sets * self._ways * full
+
+
+def _fewer_of(count: float, rows: float, sets: float) -> float:
+    """That fewer than `count` of so many rows fall into a given one of the sets."""
+    mean = np.array(rows / sets)
+    return float(_fewer(count, mean, mean / sets))
 
 
 def _fewer(count: float, mean: Floats, squares: Floats) -> Floats:

@@ -86,6 +86,16 @@ def test_lru_of_a_few_places_by_every_order_of_their_rows(alpha: float, places: 
     assert found.cached_rows[0] == pytest.approx(places)
 
 
+@pytest.mark.parametrize("policy", [Lru(), SetAssociativeLru(2), WTinyLfu()], ids=repr)
+def test_one_row_that_takes_nearly_all_lookups(policy: Policy) -> None:
+    """Of 1e24 rows; a first batch misses its distinct rows."""
+    popularity = zipf(10**24, 10.0)
+    assert use(popularity, 1_000, policy).hit_frac[0] > 0.999
+    table = TableAccess(popularity=popularity, lookups=100, row_bytes=1.0)
+    found = first_batch_use([table], Cache(1e30, policy))
+    assert found.hit_frac[0] == pytest.approx(1.0 - found.distinct_rows[0] / 100, rel=1e-3)
+
+
 def test_half_a_place_is_one_for_half_the_time() -> None:
     one, half = (use(zipf(50, 1.0), places, Lru()).hit_frac[0] for places in (1.0, 0.5))
     assert half == pytest.approx(0.5 * one)
