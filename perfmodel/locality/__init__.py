@@ -1,5 +1,6 @@
 """Access distributions of embedding rows, their reuse, and what caches of them find."""
 
+from perfmodel.locality.borrowed import borrowed
 from perfmodel.locality.cache import Cache, CacheUse, TableAccess, first_batch_use, steady_use
 from perfmodel.locality.generate import draw_like, draw_lookups, last_lookups
 from perfmodel.locality.histogram import ReuseHistogram, read_histograms, reuse_histogram
@@ -35,6 +36,7 @@ __all__ = [
     "TableAccess",
     "TracedTable",
     "WTinyLfu",
+    "borrowed",
     "draw_like",
     "draw_lookups",
     "first_batch_use",

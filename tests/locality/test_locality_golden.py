@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from perfmodel.errors import WorkloadError
 from perfmodel.locality import (
     Cache,
     Lfu,
@@ -17,6 +18,7 @@ from perfmodel.locality import (
     SetAssociativeLru,
     TableAccess,
     WTinyLfu,
+    borrowed,
     draw_like,
     draw_lookups,
     first_batch_use,
@@ -76,6 +78,62 @@ def test_coverage_of_held_out_batches(histograms: dict[str, ReuseHistogram]) -> 
         assert told == pytest.approx(covered, abs=0.005)
 
 
+def orders(histograms: dict[str, ReuseHistogram]) -> list[list[ReuseHistogram]]:
+    """As in the file, by name, and at random."""
+    files = list(histograms.values())
+    named = sorted(files, key=lambda each: each.name)
+    drawn = (np.random.default_rng(seed).permutation(len(files)) for seed in range(6))
+    return [files, named, *([files[place] for place in order] for order in drawn)]
+
+
+def worst_coverage_error(fitted: list[ReuseHistogram], held_out: list[ReuseHistogram]) -> float:
+    worst = 0.0
+    for other in held_out:
+        hot_rows = HOT_FRAC * other.distinct_rows
+        told = borrowed(fitted, other.lookups, other.distinct_rows).covered_frac(hot_rows)
+        covered = other.popularity().covered_frac(hot_rows)
+        worst = max(worst, float(np.abs(told - covered).max()))
+    return worst
+
+
+def test_coverage_of_one_half_of_the_files_from_the_other(
+    histograms: dict[str, ReuseHistogram],
+) -> None:
+    """The file of which there is no other included."""
+    for listed in orders(histograms):
+        assert worst_coverage_error(listed[0::2], listed[1::2]) < 0.02
+        assert worst_coverage_error(listed[1::2], listed[0::2]) < 0.02
+
+
+def test_coverage_of_another_year(histograms: dict[str, ReuseHistogram]) -> None:
+    """Of 2021 from 2022 alone it is outside 0.02."""
+    early = [each for name, each in histograms.items() if "_t856_" in name]
+    late = [each for name, each in histograms.items() if "_t788_" in name]
+    assert worst_coverage_error(early, late) < 0.02
+    assert worst_coverage_error(late, early) < 0.035
+
+
+def test_what_is_borrowed_has_the_rows_and_lookups_asked_for(
+    histograms: dict[str, ReuseHistogram],
+) -> None:
+    known = histograms["fbgemm_t788_bs131072_0"]
+    same = borrowed([known], known.lookups, known.distinct_rows)
+    assert same.share == pytest.approx(known.popularity().share)
+    other = borrowed(histograms.values(), 4.0e8, 1.0e8)
+    assert other.total_rows == pytest.approx(1.0e8)
+    assert float((other.chance * 4.0e8).min()) >= 1.0 - 1e-9
+
+
+@pytest.mark.parametrize(("lookups", "rows"), [(10.0, 20.0), (10.0, 0.0), (np.inf, 1.0)])
+def test_what_cannot_be_borrowed(
+    histograms: dict[str, ReuseHistogram], lookups: float, rows: float
+) -> None:
+    with pytest.raises(WorkloadError, match="borrowed"):
+        borrowed(histograms.values(), lookups, rows)
+    with pytest.raises(WorkloadError, match="no reuse histogram"):
+        borrowed([], lookups, rows)
+
+
 def test_coverage_as_published(histograms: dict[str, ReuseHistogram], reference: Path) -> None:
     """The published curves begin after the rows beyond the last bin, and end without them."""
     curves: dict[str, list[tuple[float, float]]] = {}
@@ -109,7 +167,6 @@ def test_streams_like_the_published_batches(histograms: dict[str, ReuseHistogram
 def test_closed_forms_on_published_reuse(
     histograms: dict[str, ReuseHistogram], name: str, policy: Policy
 ) -> None:
-    """W-TinyLFU's exponent was fitted to Zipf lookups alone."""
     popularity = population(histograms[name]).part(5e-5)
     stream = draw_lookups(popularity, 120_000, seed=1)
     if not isinstance(policy, Lfu):
