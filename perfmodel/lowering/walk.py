@@ -97,11 +97,12 @@ class _Rules:
         if whole is None and rule_of(op.name, self._target) is None:
             return None, False
         key = _signature(op)
-        if key not in self._answers:
+        answer = self._answers.get(key)
+        if answer is None:
             scope = "" if whole is None else WHOLE
             found = _asked(_Call(key, self._target, self._stays, scope, op))
-            self._answers[key] = found, whole is not None and found is not None
-        return self._answers[key]
+            answer = self._answers[key] = found, whole is not None and found is not None
+        return answer
 
     def of_leaf(self, op: Op, calls: bool) -> Pieces | None:
         """What an op becomes none of whose calls become anything."""
