@@ -132,6 +132,8 @@ def test_what_cannot_be_borrowed(
         borrowed(histograms.values(), lookups, rows)
     with pytest.raises(WorkloadError, match="no reuse histogram"):
         borrowed([], lookups, rows)
+    with pytest.raises(WorkloadError, match="no row comes twice"):
+        borrowed([histogram_of(np.arange(9))], 10.0, 5.0)
 
 
 def test_coverage_as_published(histograms: dict[str, ReuseHistogram], reference: Path) -> None:
