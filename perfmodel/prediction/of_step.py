@@ -46,7 +46,7 @@ class Step:
     def classes(self, *, every_rank: bool) -> tuple[list[RankClass], bool]:
         """The ranks that stand for all, and whether each class of ranks is among them."""
         found = rank_classes(
-            self.workload, self.machine.gpus, self.machine.linked_gpus, self.placement
+            self.workload, self.machine.gpus, self.machine.linked_gpus, self.placement, self.batch
         )
         unlike = self.placement is None and self.workload.implementation.name in UNLIKE
         every_rank = every_rank or unlike
@@ -113,10 +113,10 @@ def predict_step(
     if every_rank:
         notes += [f"rank {each.ranks[0]} stands for {len(each.ranks)}" for each in shown]
     elif step.machine.gpus > 1:
-        rank, *senders = (each.ranks[0] for each in shown)
+        rank, *others = (each.ranks[0] for each in shown)
         count = step.machine.gpus
         notes.append(f"rank {rank} of {count}, which looks up most, stands for all")
-        notes += [f"rank {sender}, which sends most, beside it" for sender in senders]
+        notes += [f"rank {other}, which sends or misses most, beside it" for other in others]
     evaluation = step.workload.evaluation
     share = evaluation.forward_passes_per_step if step.train else 0.0
     if share:

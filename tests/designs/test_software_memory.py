@@ -159,3 +159,13 @@ def test_tables_larger_than_the_drives(plain: Deployment) -> None:
     huge = plain.with_(workload=replace(plain.workload, tables=tables))
     with pytest.raises(WorkloadError, match="larger than 1 p3700"):
         SoftwareMemory("p3700", 1, cache_gib=1.0).apply(huge)
+
+
+def test_the_rank_whose_tables_miss_most_is_not_left_out() -> None:
+    """The rank that looks up most holds small tables, all of which its cache has."""
+    unlike = deployment_of(load_workload("criteo-kaggle"), cluster("dgx-a100-80gb"), 16_384)
+    found = SoftwareMemory(cache_gib=0.05).apply(unlike)
+    few, every = (
+        predict_deployment(found, every_rank=each).results[0].step_us for each in (False, True)
+    )
+    assert few == pytest.approx(every, rel=0.01)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from perfmodel.placement import Placement, RowCache, TablePlacement
 from perfmodel.workload import Table, Workload, op_graph
 from perfmodel.workload.classes import RankClass, decisive, rank_classes
 from perfmodel.workload.model import Model
@@ -31,6 +34,22 @@ def test_who_looks_up_most_and_who_sends_most_decide() -> None:
         RankClass((2,), 9, 9),
     )
     assert decisive([looks_up, sends, neither]) == [looks_up, sends]
+
+
+def test_who_misses_most_decides_as_well() -> None:
+    """A rank of few lookups whose table is too large for its cache, beside one of many."""
+    looks_up, misses = Table(1_000, 16, 20), Table(10_000_000, 16, 1)
+    workload = Workload("unlike", MODEL, (looks_up, misses))
+    cache = RowCache("rows", "hbm", 1e6)
+    tables = tuple(TablePlacement("table_wise", (n,), "host", caches=("rows",)) for n in (0, 1))
+    first, second = rank_classes(workload, 2, 2, Placement(tables, (cache,)), batch=4096)
+    assert first.missed_bytes == 0
+    held_frac = 1e6 / (10_000_000 * 64)
+    distinct = misses.unique_rows(4096)
+    assert second.missed_bytes == pytest.approx((1 - held_frac) * distinct * 64)
+    assert decisive([first, second]) == [first, second]
+    on_device = Placement(tuple(TablePlacement("table_wise", (n,)) for n in (0, 1)))
+    assert len(decisive(rank_classes(workload, 2, 2, on_device))) == 1
 
 
 def test_ranks_of_a_class_run_the_same_ops() -> None:
