@@ -1,9 +1,9 @@
 """Coverage of some files of reuse histograms, predicted from the others.
 
-`python benchmarks/lookup_coverage.py LOCALITY.csv [HALVES]` prints, for each way to halve the files and
-for so many random halves (200), the worst error of the share of lookups that the most used x % of
-a held-out file's rows take, over x and files: by the mean of the fitted files, by the one nearest
-in lookups, and by that one with the held-out file's distinct rows (`borrowed`).
+`python benchmarks/lookup_coverage.py LOCALITY.csv [HALVES]` prints, for each way to halve the files
+and for so many random halves (200), the worst error of the share of lookups that the most used x %
+of a held-out file's rows take, over x and files: by the mean of the fitted files, by the one
+nearest in lookups, and by that one with the held-out file's distinct rows (`borrowed`).
 """
 
 from __future__ import annotations
