@@ -170,7 +170,7 @@ def _as(hint: Any, value: Any, where: str) -> Any:
             raise UsageError(f"{where}: {value!r}: one of {', '.join(map(str, get_args(hint)))}")
         return value
     if origin is tuple:
-        items = value if isinstance(value, (list, tuple)) else [value]
+        items = _listed(value)
         return tuple(_as(get_args(hint)[0], item, where) for item in items)
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
     if hint is float and is_number:
@@ -181,6 +181,15 @@ def _as(hint: Any, value: Any, where: str) -> Any:
         return value
     expected = {float: "a number", int: "a whole number", bool: "true or false", str: "a text"}
     raise UsageError(f"{where}: expected {expected.get(hint, hint)}, got {value!r}")
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    """The items of a list, of a text as `fp16,int8`, or of one value."""
+    from perfmodel.hardware.settings import value_of
+
+    if isinstance(value, str):
+        return [value_of(part) for part in value.split(",")]
+    return value if isinstance(value, (list, tuple)) else [value]
 
 
 def _one_memory(deployment: Deployment) -> None:

@@ -14,7 +14,8 @@ class Prices:
 
     `usd_per_hour` rents one node, electricity included; else `purchase_usd` buys it and is spread
     over `years` of which the machine works `used_frac`, and energy comes on top, `facility_ratio`
-    times what the machine draws. Raises `UsageError` for what no price can be.
+    times what the machine draws. Raises `UsageError` for what no price can be, and for figures of
+    a machine that is bought beside a rent.
     """
 
     usd_per_hour: float | None = None
@@ -29,9 +30,15 @@ class Prices:
             value = getattr(self, part.name)
             if value is not None and not (isfinite(value) and value >= 0):
                 raise UsageError(f"prices: {part.name} of {value:g}: expected 0 or more")
+        said = [name for name in BOUGHT if not is_default(self, name)]
+        if said and self.usd_per_hour is not None:
+            raise UsageError(f"prices: {said[0]} beside usd_per_hour: a rent includes it")
         if not (self.years > 0 and 0 < self.used_frac <= 1):
             raise UsageError("prices: expected years above 0 and a used_frac above 0, at most 1")
 
+
+BOUGHT = ("purchase_usd", "years", "usd_per_kwh", "facility_ratio")
+"""What a rent leaves nothing to say of."""
 
 ASSUMED = {
     "years": "assumed: 4 years, the usual life of servers in books of cloud companies",
@@ -44,4 +51,4 @@ ASSUMED = {
 
 def is_default(said: Prices, key: str) -> bool:
     """Whether nobody changed a figure."""
-    return bool(getattr(said, key) == getattr(Prices(), key))
+    return bool(getattr(said, key) == getattr(Prices, key))

@@ -26,6 +26,7 @@ from perfmodel.prediction.from_trace import predict_ops, require_model_options
 from perfmodel.prediction.host_costs import OVERHEAD_OF_CAUSE
 from perfmodel.prediction.leave_out import left_out_step_us
 from perfmodel.prediction.result import fallback_frac, summarise
+from perfmodel.prediction.several import several
 from perfmodel.prediction.transfer_interval import transfer_interval
 from perfmodel.prediction.transferred import Transferred, source_device, transferred
 from perfmodel.prediction.types import Prediction, Result
@@ -41,16 +42,16 @@ REPLAY, TRANSFER, MODEL = MODES = ("replay", "transfer", "model")
 def predict(
     trace: Trace,
     *,
-    hardware: Sequence[str | Path | Node] = (),
+    hardware: str | Path | Node | Sequence[str | Path | Node] = (),
     mode: str | None = None,
-    scale: Sequence[str] = (),
-    remove: Sequence[str] = (),
+    scale: str | Sequence[str] = (),
+    remove: str | Sequence[str] = (),
     overheads: str | Path | None = None,
     leave_one_step_out: bool = False,
     batch: int | None = None,
-    edit: Sequence[str] = (),
+    edit: str | Sequence[str] = (),
     nodes: int | None = None,
-    codec: Sequence[str] = (),
+    codec: str | Sequence[str] = (),
 ) -> Prediction:
     """Per-batch time of a trace: replayed on its own machine, or on others.
 
@@ -63,8 +64,9 @@ def predict(
     `nodes` nodes, and without `hardware` the trace's own GPU is the target. Raises `PerfmodelError`
     with one line where something does not fit.
     """
-    named_edits = [NamedEdit.parse(text) for text in edit]
-    codecs = [Codec.parse(text) for text in codec]
+    hardware = several(hardware)
+    named_edits = [NamedEdit.parse(text) for text in several(edit)]
+    codecs = [Codec.parse(text) for text in several(codec)]
     mode = mode or _usual_mode(
         trace, bool(hardware), batch is not None or bool(edit) or nodes is not None
     )
@@ -87,7 +89,7 @@ def predict(
         raise UsageError(f"{option}: it needs mode model")
     _check(trace, mode, hardware, leave_one_step_out)
     graph = build_graph(trace)
-    edits = [*map(Scale.parse, scale), *map(Scale.parse_removal, remove)]
+    edits = [*map(Scale.parse, several(scale)), *map(Scale.parse_removal, several(remove))]
     warnings = [*trace.warnings, *graph.warnings, *_comm_warnings(graph, edits)]
     if leave_one_step_out and len(steady_steps(measured(graph))) < 2:
         raise UsageError(f"{trace.source}: leaving a step out takes two steps that are not warm-up")

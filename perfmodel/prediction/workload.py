@@ -12,6 +12,7 @@ from perfmodel.hardware.reads import recorded
 from perfmodel.prediction.explain.told import with_reads
 from perfmodel.prediction.host_costs import host_costs
 from perfmodel.prediction.of_step import Step, predict_step
+from perfmodel.prediction.several import several
 from perfmodel.prediction.types import Prediction
 from perfmodel.workload import Workload, load_workload
 
@@ -19,12 +20,12 @@ from perfmodel.workload import Workload, load_workload
 def predict_workload(
     workload: Workload | str | Path,
     *,
-    hardware: Sequence[str | Path | Part],
+    hardware: str | Path | Part | Sequence[str | Path | Part],
     batch: int | None = None,
     nodes: int | None = None,
     train: bool = True,
     overheads: str | None = None,
-    edit: Sequence[str] = (),
+    edit: str | Sequence[str] = (),
     every_rank: bool = False,
 ) -> Prediction:
     """Per-batch time of a workload (a name of the catalogue, a TOML file, or the value itself).
@@ -42,9 +43,9 @@ def predict_workload(
     """
     found = workload if isinstance(workload, Workload) else load_workload(workload)
     total = found.batch if batch is None else batch
-    edits = [NamedEdit.parse(text) for text in edit]
+    edits = [NamedEdit.parse(text) for text in several(edit)]
     results, warnings = [], []
-    for each in hardware:
+    for each in several(hardware):
         given = _machine(each, nodes)
         machine, log = recorded(given)
         costs = None if machine.node.device.target == "cpu" else host_costs(machine, overheads)

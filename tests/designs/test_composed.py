@@ -52,9 +52,17 @@ def test_settings_reach_their_design() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "sizes"), [("ahead.sizes=2,3", (2, 3)), ("ahead.sizes=4", (4,))]
+)
+def test_lists_need_no_brackets(text: str, sizes: tuple[int, ...]) -> None:
+    assert composed("ahead", settings_of([text])).designs[0] == _Ahead(sizes=sizes)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "ahead.on=1",
+        "ahead.sizes=2,,3",
         "ahead.share=much",
         "ahead.share=nan",
         "ahead.share=inf",

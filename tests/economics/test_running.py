@@ -108,6 +108,7 @@ def test_more_work_never_draws_less(low: float, high: float, rate: float) -> Non
         ({"usd_per_hour": float("nan")}, "usd_per_hour"),
         ({"years": 0.0}, "years"),
         ({"used_frac": 2.0}, "used_frac"),
+        ({"usd_per_hour": 7.2, "usd_per_kwh": 0.2}, "usd_per_kwh beside usd_per_hour"),
     ],
 )
 def test_impossible_prices(settings_: dict[str, float], word: str) -> None:

@@ -121,6 +121,13 @@ def test_a_factor_of_one_is_the_replay() -> None:
         assert scaled[key] == replayed[key]
 
 
+def test_one_of_what_can_be_several_needs_no_list() -> None:
+    trace = steps(100, 140, 120).trace()
+    for options in ({"scale": "gpu=0.5"}, {"hardware": "h100-sxm-80gb"}):
+        listed = {name: [value] for name, value in options.items()}
+        assert only(predict(trace, **options)) == only(predict(trace, **listed))
+
+
 def test_a_removal() -> None:
     found = only(predict(steps(100, 140, 120).trace(), remove=["host:optimizer"]))
     # The gap before the optimizer carries its name, as its 20 us do.
