@@ -7,12 +7,14 @@ import numpy as np
 from perfmodel.plan.pack import MEASURES, limits, sizes
 from perfmodel.plan.problem import ANY, EVERY, GROUP, MEMORIES, Floats, Ints, Layout, Problem
 
-HOT_FRACS, COLD_FRAC = (5e-3, 3e-3, 5e-3, 2e-3), 1e-4
-"""Temperatures of each annealing in turn, of the step: what a change for the worse may add."""
-EVENNESS = (1.0, 1.0, 0.1, 0.1)
+HOT_FRACS, COLD_FRAC = (2e-2, 2e-2, 1e-2, 5e-3, 2e-3), 3e-4
+"""Temperatures of each annealing in turn, of the step: what a change for the worse may add. The
+first ones start almost anew, the last ones refine what was best."""
+EVENNESS = (6.0, 3.0, 3.0, 1.0, 0.1)
 """Of each, the weight of all ranks' mean load beside the largest."""
-DRAWS, MOST_DRAWS = 15_000, 400_000
-"""Changes tried in each: per table, and no more than."""
+DRAWS, MOST_WORK, WORK_OF_DRAW = 20_000, 80_000_000, 80
+"""Changes tried in each: per table; and of all, no more than so much work, in ranks added up, one
+change being as much as these and the problem's."""
 MEMORY = MEASURES.index(MEMORIES[0])
 SEED = 88_172_645_463_325_252
 
@@ -42,6 +44,7 @@ def _annealed(
     for table, (choice, ranks) in enumerate(zip(layout.chosen, layout.ranks, strict=True)):
         count = int(choices.parts[choice]) if is_loose[choice] else 1
         place[table, :count] = ranks[:count]
+    size = _shares(problem)
     chosen, place = annealed(
         Ways(
             np.cumsum([0, *map(len, own)]),
@@ -49,7 +52,7 @@ def _annealed(
             choices.kind,
             choices.reach,
             choices.parts,
-            _shares(problem),
+            size,
             np.column_stack([choices.shared_us, choices.summed_us]),
         ),
         Machine(
@@ -65,11 +68,11 @@ def _annealed(
         State(
             layout.chosen.astype(np.int64),
             place,
-            np.zeros((problem.ranks + 1, len(MEASURES))),
+            np.zeros((problem.ranks + 1, size.shape[1])),
             np.zeros(2),
             np.zeros(len(problem.fixed_us), np.int64),
         ),
-        min(DRAWS * problem.tables, MOST_DRAWS),
+        min(DRAWS * problem.tables, MOST_WORK // (WORK_OF_DRAW + problem.ranks)),
         hot_frac * layout.step_us,
         COLD_FRAC * layout.step_us,
         seed,
@@ -79,10 +82,12 @@ def _annealed(
 
 
 def _shares(problem: Problem) -> Floats:
-    """Microseconds of W and V, and shares of memories; none of those without an end."""
+    """Microseconds of W and V, and shares of the memories that have an end and that a choice
+    takes something of."""
     each, most = sizes(problem), limits(problem)
     each[:, MEMORY:] /= most[MEMORY:]
-    return each
+    used = [at for at in range(len(MEASURES)) if at < MEMORY or each[:, at].any()]
+    return np.ascontiguousarray(each[:, used])
 
 
 def _ranks(problem: Problem, choice: int, place: Ints) -> tuple[int, ...]:

@@ -120,7 +120,7 @@ def _goal(machine: Machine, state: State) -> Any:
     shown += max(machine.backward_us, (1.0 - machine.forward_frac) * exchange)
     step = max(machine.dense_us + work + shown, exchange + state.sums[1] + machine.beside_us)
     step += HIDDEN * (work + exchange)
-    even = (works / machine.ranks) ** 0.25 + (sents / machine.ranks) ** 0.25
+    even = np.sqrt(np.sqrt(works / machine.ranks)) + np.sqrt(np.sqrt(sents / machine.ranks))
     return missing, step, step + machine.evenness * even
 
 
