@@ -16,7 +16,7 @@ _LEAST, _FURTHEST, _HALVINGS = 1e-9, 45.0, 60
 
 
 class ClosedForm:
-    """That of the policy (LRU: Che's approximation); with measured reuse, of the cache in which
+    """That of the policy; with measured reuse, of the cache in which
     independent lookups would hit as often as the footprint says of these."""
 
     def residency(self, load: NicLoad) -> Floats:
