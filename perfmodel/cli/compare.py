@@ -29,9 +29,9 @@ OF_WORKLOAD = "workload"
 
 def compare(
     workload: Annotated[
-        str,
+        Optional[str],  # noqa: UP045
         typer.Option(metavar="NAME|FILE", help="A model configuration (see `perfmodel predict`)."),
-    ],
+    ] = None,
     hardware: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(metavar="NAME|FILE", help="A device, node or cluster."),
@@ -107,7 +107,7 @@ def compare(
 
     \b
     Examples:
-      perfmodel compare --workload criteo-terabyte --designs list
+      perfmodel compare --designs list
       perfmodel compare --workload criteo-terabyte --hardware dgx-a100-80gb \\
         --designs cpu_only,software_cache --rate 1e6 --plot designs.svg
       perfmodel compare --workload criteo-terabyte --hardware dgx-a100-80gb \\
@@ -118,10 +118,12 @@ def compare(
     files = [path.resolve() for path in (plot, latency, output) if path]
     if len(set(files)) < len(files):
         raise UsageError("--plot, --latency, --output: one file for two of them")
-    target = Output(format, output, sources=[workload])
+    target = Output(format, output, sources=[workload] if workload else [])
     if designs == LIST:
         _list(target)
         return
+    if workload is None:
+        raise UsageError("--designs: say what they run: --workload criteo-terabyte")
     if hardware is None:
         raise UsageError("--designs: say where they run: --hardware dgx-a100-80gb")
     from perfmodel.designs.composed import composed

@@ -51,9 +51,7 @@ def test_settings_reach_their_design() -> None:
     assert found == _Ahead(on=False, share=1.0, kind="b", sizes=(2, 3), limit=None)
 
 
-@pytest.mark.parametrize(
-    ("text", "sizes"), [("ahead.sizes=2,3", (2, 3)), ("ahead.sizes=4", (4,))]
-)
+@pytest.mark.parametrize(("text", "sizes"), [("ahead.sizes=2,3", (2, 3)), ("ahead.sizes=4", (4,))])
 def test_lists_need_no_brackets(text: str, sizes: tuple[int, ...]) -> None:
     assert composed("ahead", settings_of([text])).designs[0] == _Ahead(sizes=sizes)
 

@@ -100,10 +100,16 @@ class DesignFigures:
 def evaluate_designs(lab: Lab | None = None, only: Sequence[str] = ()) -> DesignFigures:
     """Every published figure, or those of the cases named in `only`, predicted on `lab`.
 
-    Raises `PerfmodelError` for a case that there is none of.
+    `V14` names all cases that begin with `V14-`. Raises `PerfmodelError` for a case that there is
+    none of.
     """
-    place = lab or Lab()
-    return DesignFigures(tuple(_figures(place, only or tuple(CASES))))
+    named = {case: None for name in only for case in _cases(name)}
+    return DesignFigures(tuple(_figures(lab or Lab(), tuple(named or CASES))))
+
+
+def _cases(name: str) -> list[str]:
+    """The cases that `name` begins, or itself."""
+    return [case for case in CASES if case.startswith(f"{name}-")] or [name]
 
 
 def _figures(lab: Lab, names: Sequence[str]) -> Iterator[Figure]:

@@ -45,6 +45,14 @@ def test_an_unknown_case_is_refused() -> None:
         evaluate_designs(only=["V99"])
 
 
+def test_the_beginning_of_names_is_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("V0-a", "V0-b", "V01"):
+        shown = replace(figure(1.0, 1.0, 0.0), id=name)
+        monkeypatch.setitem(CASES._items, name, lambda _, shown=shown: [shown])
+    found = evaluate_designs(only=["V0-b", "V0"]).figures
+    assert [each.id for each in found] == ["V0-a", "V0-b"]
+
+
 def halved(machine: Cluster) -> Cluster:
     """Every bandwidth of the device, its links and its adapters, at half; drives half as fast."""
     device, drive = machine.node.device, machine.node.storage
