@@ -11,7 +11,7 @@ from perfmodel.graph.ops import NO_OP, Argument, Op, Tensor, tensors_in
 from perfmodel.lowering.arguments import all_on_host, is_hosts, on_host, tensor_bytes
 from perfmodel.lowering.guesses import GUESSED
 from perfmodel.lowering.names import rule_of
-from perfmodel.lowering.piece import LEAF, TIER, WHOLE, Piece, Untold
+from perfmodel.lowering.piece import LEAF, TIER, WHOLE, Lowering, Piece, Untold
 from perfmodel.ops.vocabulary.fallback import UNKNOWN
 
 Target = Literal["cuda", "rocm", "cpu"]
@@ -94,13 +94,13 @@ class _Rules:
     def of(self, op: Op) -> tuple[Pieces | None, bool]:
         """What an op launches itself, None without a rule; whether that is all it becomes."""
         whole = rule_of(op.name, self._target, WHOLE)
-        if whole is None and rule_of(op.name, self._target) is None:
+        rule = whole or rule_of(op.name, self._target)
+        if rule is None:
             return None, False
         key = _signature(op)
         answer = self._answers.get(key)
         if answer is None:
-            scope = "" if whole is None else WHOLE
-            found = _asked(_Call(key, self._target, self._stays, scope, op))
+            found = _asked(_Call(rule, key, self._target, self._stays, op))
             answer = self._answers[key] = found, whole is not None and found is not None
         return answer
 
@@ -110,8 +110,8 @@ class _Rules:
         key = (calls, signature)
         if key not in self._leaves:
             rule = rule_of(op.name, self._target, LEAF)
-            call = _Call(signature, self._target, self._stays, LEAF, op)
-            found = _asked(call) if rule is not None else None
+            call = rule and _Call(rule, signature, self._target, self._stays, op)
+            found = _asked(call) if call else None
             composite = calls and rule is None and rule_of(op.name, self._target) is None
             self._leaves[key] = fallback(op) if found is None and not composite else found
         return self._leaves[key]
@@ -119,12 +119,12 @@ class _Rules:
 
 @dataclass(frozen=True)
 class _Call:
-    """What the rule of `scope` is asked about: `op` as it stands for all of its signature."""
+    """What `rule` is asked about: `op` as it stands for all of its signature."""
 
+    rule: Lowering
     signature: Hashable
     target: Target
     stays: bool
-    scope: str
     op: Op = field(compare=False)
 
 
@@ -135,10 +135,8 @@ def _asked(call: _Call) -> Pieces | None:
     is_left = on_host if call.stays else is_hosts
     if target != CPU and not op.name.startswith(TIER) and is_left(op):
         return ()
-    rule = rule_of(op.name, target, call.scope)
-    assert rule is not None
     try:
-        found = tuple(rule(op))
+        found = tuple(call.rule(op))
     except Untold:
         return None
     if GUESSED in op.attributes:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from perfmodel.graph.ops import NO_OP, Op, OpGraph, Tensor
 from perfmodel.hardware import device
-from perfmodel.lowering import Lowered, lower
+from perfmodel.lowering import Lowered, lower, walk
+from perfmodel.lowering.piece import Piece
 
 T = Tensor
 X = T((8, 32))
@@ -37,6 +40,16 @@ def test_calls_come_before_what_an_op_launches_itself() -> None:
     ]
     assert found.top_level.tolist() == [0, 0, 2]
     assert found.answered_by.tolist() == [0, 1, 2]
+
+
+def test_another_rule_is_asked_about_the_same_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    for work in ("copy", "fill"):
+
+        def rule(_: Op, work: str = work) -> list[Piece]:
+            return [Piece(work, {"elements": 8.0}, "fp32")]
+
+        monkeypatch.setattr(walk, "rule_of", lambda *_, rule=rule: rule)
+        assert ops_of(lower(graph(Op("my::own", (X,))), "cuda")) == [("my::own", work)]
 
 
 def test_a_composite_becomes_what_it_calls() -> None:
