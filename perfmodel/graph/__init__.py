@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from perfmodel.errors import TraceError
 from perfmodel.graph.build import build_rank
+from perfmodel.graph.measured_waits import with_measured_waits
 from perfmodel.graph.merge import merge
 from perfmodel.graph.opgraph import op_graph
 from perfmodel.graph.types import ExecutionGraph
@@ -37,8 +38,9 @@ def build_graph(trace: Trace) -> ExecutionGraph:
 def _graph_of(trace: Trace, rank: RankTrace, links: Links) -> ExecutionGraph:
     graph = build_rank(rank, links)
     pairing = trace.pairings.get(rank.rank)
-    if pairing is None:
-        return graph
-    from perfmodel.graph.data import with_data_edges
+    if pairing is not None:
+        from perfmodel.graph.data import with_data_edges
 
-    return with_data_edges(graph, rank, links, trace.execution_traces[rank.rank], pairing)
+        execution_trace = trace.execution_traces[rank.rank]
+        graph = with_data_edges(graph, rank, links, execution_trace, pairing)
+    return with_measured_waits(graph)

@@ -9,9 +9,9 @@ from perfmodel.graph.host import Pieces, cut
 from perfmodel.graph.kinds import Cause, EdgeKind
 from perfmodel.graph.lags import with_constant_lags
 from perfmodel.graph.marks import with_marks
-from perfmodel.graph.nodes import rank_nodes, stream_neighbours
+from perfmodel.graph.nodes import rank_nodes
+from perfmodel.graph.stream_order import stream_edges
 from perfmodel.graph.streams import CrossEdges, event_waits, occupancy_waits
-from perfmodel.graph.threads import ROUNDING_US
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes
 from perfmodel.graph.waits import find_waits
 from perfmodel.trace.categories import COMMUNICATION_KERNEL_NAME, Category
@@ -73,7 +73,7 @@ def _found(rank: RankTrace, links: Links) -> ExecutionGraph:
     edges.add(*_program_order(pieces, last_node), EdgeKind.PROGRAM)
     edges.add(*_wait_edges(waits.edges, links, count, last_node, first_device))
     edges.add(*_launch_edges(rank, links, pieces, first_device, is_collective))
-    edges.add(*_stream_edges(rank, links, first_device, is_collective))
+    _add_stream_order(edges, rank, links, first_device, is_collective)
     if len(np.unique(stream_keys(rank, devices))) > 1:
         late = _delays(nodes, edges.of(nodes), first_device)
         edges.add_cross(event_waits(rank, links, is_collective, late), first_device)
@@ -160,13 +160,10 @@ def _launch_edges(
     return piece[known], known + first_device, kind[known]
 
 
-def _stream_edges(
-    rank: RankTrace, links: Links, first_device: int, is_collective: Mask
-) -> tuple[Ints, Ints, Ints]:
-    previous, following = stream_neighbours(rank, links)
-    rows = links.device_rows
-    in_turn = rank.start_us[rows[following]] >= rank.end_us[rows[previous]] - ROUNDING_US
-    previous, following = previous[in_turn], following[in_turn]
+def _add_stream_order(
+    edges: _EdgeList, rank: RankTrace, links: Links, first_device: int, is_collective: Mask
+) -> None:
+    order = stream_edges(rank, links)
     kind = _by_category(
         rank,
         links.device_rows,
@@ -174,8 +171,10 @@ def _stream_edges(
         EdgeKind.STREAM,
         EdgeKind.STREAM_COPY,
         EdgeKind.STREAM_COLLECTIVE,
-    )
-    return previous + first_device, following + first_device, kind[following]
+    )[order.target]
+    kind = np.where(order.overlap_frac > 0, EdgeKind.STREAM_OVERLAP, kind)
+    source, target = order.source + first_device, order.target + first_device
+    edges.add(source, target, kind, order.overlap_frac)
 
 
 def _by_category(

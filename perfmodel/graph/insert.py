@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
+from perfmodel.graph.kinds import STREAM_KINDS, Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes
 from perfmodel.trace.columns import NONE
 
@@ -127,8 +127,7 @@ class _Draft:
 
     def _before_on_stream(self, node: int) -> int:
         """The operation before `node` on its own stream, or -1."""
-        streams = (EdgeKind.STREAM, EdgeKind.STREAM_COPY, EdgeKind.STREAM_COLLECTIVE)
-        sources = [int(self.source[e]) for e in self._into(node) if self.kind[e] in streams]
+        sources = [int(self.source[e]) for e in self._into(node) if self.kind[e] in STREAM_KINDS]
         return sources[0] if sources else NONE
 
     def graph(self) -> ExecutionGraph:
@@ -177,9 +176,7 @@ class _Draft:
 def _followers(graph: ExecutionGraph) -> dict[int, int]:
     """Device operation to the next one on its stream."""
     edges = graph.edges_
-    chosen = np.flatnonzero(
-        np.isin(edges.kind, (EdgeKind.STREAM, EdgeKind.STREAM_COPY, EdgeKind.STREAM_COLLECTIVE))
-    )
+    chosen = np.flatnonzero(np.isin(edges.kind, STREAM_KINDS) & graph.on_device[edges.target])
     return dict(zip(edges.source[chosen].tolist(), edges.target[chosen].tolist(), strict=True))
 
 

@@ -13,8 +13,8 @@ class NodeKind(IntEnum):
     SYNC = 2
     ALLOCATOR = 3
     WAIT = 4
-    """The host's return from something it waited for, or what a launch call does after its kernel
-    began."""
+    """The host's return from something it waited for, what a launch call does after its kernel
+    began, or (on any resource) a measured wait whose reason was not recorded."""
     MARK = 5
     """A step boundary, or the meeting of a collective's ranks; takes no time."""
     KERNEL = 6
@@ -51,17 +51,20 @@ class EdgeKind(IntEnum):
     EVENT_WAIT_COLLECTIVE = 18
     HOST_COLLECTIVE = 19
     """A collective on a host thread (Gloo) behind the operator that issued it."""
+    STREAM_OVERLAP = 20
+    """Operations of one stream that ran at the same time when measured: branches of one graph
+    launch, or timestamps that are off. The later one starts after the same share of the earlier."""
 
 
 LAUNCH_KINDS = (EdgeKind.LAUNCH, EdgeKind.LAUNCH_COPY, EdgeKind.LAUNCH_COLLECTIVE)
+STREAM_KINDS = (EdgeKind.STREAM, EdgeKind.STREAM_COPY, EdgeKind.STREAM_COLLECTIVE)
 
 
 CERTAIN_KINDS = (
     EdgeKind.PROGRAM,
     *LAUNCH_KINDS,
-    EdgeKind.STREAM,
-    EdgeKind.STREAM_COPY,
-    EdgeKind.STREAM_COLLECTIVE,
+    *STREAM_KINDS,
+    EdgeKind.STREAM_OVERLAP,
     EdgeKind.RENDEZVOUS,
 )
 """Dependencies that the file states; all others are inferred."""
@@ -92,9 +95,13 @@ class Cause(IntEnum):
     COMPUTE = 19
     COMMUNICATION = 20
     MEMCPY = 21
+    WAITING_FOR_INPUT = 22
 
 
-IDLE_CAUSES = tuple(Cause)[: Cause.COMPUTE]
+WORK_CAUSES = (Cause.COMPUTE, Cause.COMMUNICATION, Cause.MEMCPY)
+IDLE_CAUSES = tuple(cause for cause in Cause if cause not in WORK_CAUSES)
+NOT_EXPLAINED = (Cause.UNEXPLAINED, Cause.RECORDING_MISSING)
+"""Time whose reason the recording does not tell."""
 
 CAUSE_OF_EDGE: dict[EdgeKind, Cause] = {
     EdgeKind.PROGRAM: Cause.UNEXPLAINED,
@@ -117,6 +124,7 @@ CAUSE_OF_EDGE: dict[EdgeKind, Cause] = {
     EdgeKind.LAUNCH_QUEUE: Cause.LAUNCH_QUEUE_FULL,
     EdgeKind.DATA: Cause.OTHER_STREAM,
     EdgeKind.RENDEZVOUS: Cause.COLLECTIVE_WAIT,
+    EdgeKind.STREAM_OVERLAP: Cause.LAUNCH_LATENCY,
 }
 """Where a critical path crosses an edge, the time between its ends is due to this."""
 
@@ -130,6 +138,8 @@ class Scope(IntEnum):
     MEMCPY = 3
     HOST = 4
     ALLOCATOR = 5
+    UNEXPLAINED = 6
+    """Measured waits whose reason was not recorded."""
 
 
 SCOPES: dict[str, tuple[Scope, ...]] = {
@@ -139,4 +149,5 @@ SCOPES: dict[str, tuple[Scope, ...]] = {
     "memcpy": (Scope.MEMCPY,),
     "host": (Scope.HOST,),
     "allocator": (Scope.ALLOCATOR,),
+    "unexplained": (Scope.UNEXPLAINED,),
 }

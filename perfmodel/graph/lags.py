@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from perfmodel.graph.kinds import EdgeKind
+from perfmodel.graph.kinds import STREAM_KINDS, EdgeKind
 from perfmodel.graph.types import Edges
 from perfmodel.trace.columns import Floats, Ints, Mask
 
@@ -17,6 +17,7 @@ NO_LAG = (
     EdgeKind.ALLOCATOR,
     EdgeKind.DATA,
     EdgeKind.RENDEZVOUS,
+    EdgeKind.STREAM_OVERLAP,
 )
 PLAUSIBLE_US = dict.fromkeys(EdgeKind, (-20.0, 200.0)) | {
     EdgeKind.LAUNCH: (-100.0, 100.0),
@@ -29,7 +30,7 @@ PLAUSIBLE_US = dict.fromkeys(EdgeKind, (-20.0, 200.0)) | {
     EdgeKind.HOST_COLLECTIVE: (0.0, 2000.0),
 }
 """What can be the doing of an edge of each kind; later starts have a reason that is not seen."""
-SUMMED = (EdgeKind.STREAM, EdgeKind.STREAM_COPY, EdgeKind.STREAM_COLLECTIVE)
+SUMMED = STREAM_KINDS
 """Gaps that add up over thousands of operations: their mean keeps the sum, a median would not."""
 _ROUNDS = 4
 _TOLERANCE_US = 1e-6

@@ -1,0 +1,179 @@
+"""Waits that no dependency explains stay in the graph, with their measured length.
+
+A node that started later than every edge into it allows waited for something that the recording
+does not show. Dropping that time would predict a step that never was; so a node of kind `wait` and
+the measured length stands before it, in the scope `unexplained`, which no other what-if scales.
+Two reasons can be told from the recording alone: work from before the window, and operations of a
+graph launch that the profiler left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from perfmodel.graph.kinds import LAUNCH_KINDS, STREAM_KINDS, Cause, EdgeKind, NodeKind, Scope
+from perfmodel.graph.lags import PLAUSIBLE_US
+from perfmodel.graph.types import Edges, ExecutionGraph, Nodes
+from perfmodel.trace.columns import NONE, Floats, Ints, Mask
+
+MIN_REPEATS = 3
+REPEATED_SPREAD = 0.05
+"""Waits at one place of the launches of a graph that differ by less (standard deviation over mean)
+are work: operations that were not recorded. Waits for something else differ from step to step."""
+MOSTLY_IDLE_FRAC = 0.1
+"""A stream's first operation waits for work from before the window where the device's recorded
+operations take less than this share of the wait."""
+ROUNDING_US = 1e-3
+_CAUSE_ON_THREAD = {
+    NodeKind.SYNC: Cause.BLOCKING_CALL,
+    NodeKind.WAIT: Cause.BLOCKING_CALL,
+    NodeKind.ALLOCATOR: Cause.ALLOCATOR,
+    NodeKind.LAUNCH: Cause.LAUNCH_QUEUE_FULL,
+}
+"""What a host node waited for where nothing that was recorded held it back."""
+
+
+@dataclass(frozen=True)
+class _Late:
+    """Nodes that started later than their edges allow."""
+
+    node: Ints
+    source: Ints
+    """The predecessor that set it free last."""
+    kind: Ints
+    """`EdgeKind` of the edge from there."""
+    wait_us: Floats
+
+    def where(self, chosen: Mask) -> _Late:
+        return _Late(
+            self.node[chosen], self.source[chosen], self.kind[chosen], self.wait_us[chosen]
+        )
+
+
+def with_measured_waits(graph: ExecutionGraph) -> ExecutionGraph:
+    """`graph` (of one rank, as measured) in which each unexplained wait is a node of its own."""
+    late = _late(graph)
+    early = _before_window(graph, late)
+    nodes, edges = graph.nodes_, graph.edges_
+    release = nodes.release_us.copy()
+    release[late.node[early]] = nodes.start_us[late.node[early]]
+    graph = replace(graph, nodes_=replace(nodes, release_us=release))
+    late = late.where(~early)
+    if not len(late.node):
+        return graph
+    cause = _causes(graph, late)
+    count = len(late.node)
+    waits = len(graph) + np.arange(count)
+    own = {
+        "kind": NodeKind.WAIT,
+        "cause": cause,
+        "scope": np.where(np.isin(cause, _NOT_TOLD), Scope.UNEXPLAINED, Scope.NONE),
+        "rank": nodes.rank[late.node],
+        "resource": nodes.resource[late.node],
+        "row": NONE,
+        "start_us": nodes.start_us[late.node] - late.wait_us,
+        "duration_us": late.wait_us,
+        "release_us": release[late.node],
+    }
+    grown = Nodes(**{name: _append(getattr(graph.nodes_, name), own[name], count) for name in own})
+    wait_of = np.full(len(graph), NONE, np.int64)
+    wait_of[late.node] = waits
+    into = np.flatnonzero(wait_of[edges.target] != NONE)
+    before = replace(edges.where(into), target=wait_of[edges.target[into]].astype(np.int32))
+    behind = Edges(
+        waits.astype(np.int32),
+        late.node.astype(np.int32),
+        np.full(count, EdgeKind.PROGRAM, np.int8),
+        np.zeros(count),
+        np.zeros(count),
+    )
+    return replace(
+        graph,
+        nodes_=grown,
+        edges_=edges.and_(before).and_(behind),
+        labels=(*graph.labels, *(f"wait before {graph.labels[n]}" for n in late.node.tolist())),
+        annotations=(*graph.annotations, *(graph.annotations[n] for n in late.node.tolist())),
+    )
+
+
+_NOT_TOLD = (Cause.UNEXPLAINED, Cause.RECORDING_MISSING)
+
+
+def _append(column: np.ndarray, values: object, count: int) -> np.ndarray:
+    return np.concatenate([column, np.broadcast_to(np.asarray(values, column.dtype), count)])
+
+
+def _late(graph: ExecutionGraph) -> _Late:
+    """Nodes whose last predecessor explains less than the wait before them.
+
+    A lag beyond what is plausible for its kind of edge is a wait for something else; on a thread,
+    whose pieces leave no hole, every one is.
+    """
+    nodes, edges = graph.nodes_, graph.edges_
+    ready = edges.ready_us(nodes.start_us, nodes.duration_us)
+    order = np.lexsort((ready, edges.target))
+    target = edges.target[order]
+    last = order[np.append(np.diff(target) != 0, True)] if len(order) else order
+    node, kind = edges.target[last], edges.kind[last]
+    wait_us = nodes.start_us[node] - np.maximum(ready[last], nodes.release_us[node])
+    limit_us = np.array([PLAUSIBLE_US[each][1] for each in EdgeKind])
+    limit_us[EdgeKind.PROGRAM] = ROUNDING_US
+    gap_us = nodes.start_us[node] - ready[last] + edges.lag_us[last]
+    chosen = (wait_us > ROUNDING_US) & (gap_us > limit_us[kind])
+    return _Late(node, edges.source[last], kind, wait_us).where(chosen)
+
+
+def _before_window(graph: ExecutionGraph, late: _Late) -> Mask:
+    """Which late operations are the first of their stream and wait, on a device that the recording
+    shows idle, for work that was launched before it began."""
+    nodes, edges = graph.nodes_, graph.edges_
+    follows = np.zeros(len(graph), bool)
+    follows[edges.target[np.isin(edges.kind, (*STREAM_KINDS, EdgeKind.STREAM_OVERLAP))]] = True
+    first = np.isin(late.kind, LAUNCH_KINDS) & ~follows[late.node]
+    device = np.flatnonzero(graph.on_device)
+    for at in np.flatnonzero(first).tolist():
+        over = nodes.start_us[late.node[at]]
+        begun = over - late.wait_us[at]
+        busy = nodes.end_us[device].clip(begun, over) - nodes.start_us[device].clip(begun, over)
+        first[at] = busy.sum() < MOSTLY_IDLE_FRAC * late.wait_us[at]
+    return first
+
+
+def _causes(graph: ExecutionGraph, late: _Late) -> Ints:
+    """Per late node, the cause of its wait."""
+    cause = np.full(len(late.node), int(graph.unknown))
+    kind = graph.nodes_.kind[late.node]
+    for of_kind, known in _CAUSE_ON_THREAD.items():
+        cause[(late.kind == EdgeKind.PROGRAM) & (kind == of_kind)] = known
+    cause[_repeated_in_graph_launches(graph, late)] = Cause.RECORDING_MISSING
+    return cause
+
+
+def _repeated_in_graph_launches(graph: ExecutionGraph, late: _Late) -> Mask:
+    """Which waits come back, equally long, at one place of the launches of a graph."""
+    edges = graph.edges_
+    launches = np.flatnonzero(np.isin(edges.kind, LAUNCH_KINDS))
+    launch = np.full(len(graph), NONE, np.int64)
+    launch[edges.target[launches]] = edges.source[launches]
+    size = np.bincount(launch[launch >= 0], minlength=len(graph) + 1)
+    pieces = np.flatnonzero(launch >= 0)
+    pieces = pieces[np.lexsort((graph.nodes_.start_us[pieces], launch[pieces]))]
+    begins = np.append(True, np.diff(launch[pieces]) != 0)[: len(pieces)]
+    begun = np.maximum.accumulate(np.where(begins, np.arange(len(pieces)), 0))
+    place = np.full(len(graph), NONE, np.int64)
+    place[pieces] = np.arange(len(pieces)) - begun
+    found = np.zeros(len(late.node), bool)
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for at, (node, source) in enumerate(zip(late.node.tolist(), late.source.tolist(), strict=True)):
+        of_graph = size[launch[node]] > 1 or size[launch[source]] > 1
+        if late.kind[at] in STREAM_KINDS and of_graph:
+            where = (*(int(size[launch[n]]) for n in (source, node)), int(place[node]))
+            key = (graph.labels[source], graph.labels[node], *where)
+            groups.setdefault(key, []).append(at)
+    for members in groups.values():
+        wait_us = late.wait_us[members]
+        if len(members) >= MIN_REPEATS and wait_us.std() <= REPEATED_SPREAD * wait_us.mean():
+            found[members] = True
+    return found
