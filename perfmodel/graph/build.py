@@ -172,6 +172,9 @@ def _add_stream_order(
         EdgeKind.STREAM_COPY,
         EdgeKind.STREAM_COLLECTIVE,
     )[order.target]
+    launch = links.device_launch
+    one_launch = (launch[order.source] == launch[order.target]) & (launch[order.target] >= 0)
+    kind = np.where(one_launch, EdgeKind.STREAM_GRAPH, kind)
     kind = np.where(order.overlap_frac > 0, EdgeKind.STREAM_OVERLAP, kind)
     source, target = order.source + first_device, order.target + first_device
     edges.add(source, target, kind, order.overlap_frac)

@@ -54,10 +54,17 @@ class EdgeKind(IntEnum):
     STREAM_OVERLAP = 20
     """Operations of one stream that ran at the same time when measured: branches of one graph
     launch, or timestamps that are off. The later one starts after the same share of the earlier."""
+    STREAM_GRAPH = 21
+    """Operations of one stream that one graph launch put there: the device takes the next at once."""
 
 
 LAUNCH_KINDS = (EdgeKind.LAUNCH, EdgeKind.LAUNCH_COPY, EdgeKind.LAUNCH_COLLECTIVE)
-STREAM_KINDS = (EdgeKind.STREAM, EdgeKind.STREAM_COPY, EdgeKind.STREAM_COLLECTIVE)
+STREAM_KINDS = (
+    EdgeKind.STREAM,
+    EdgeKind.STREAM_COPY,
+    EdgeKind.STREAM_COLLECTIVE,
+    EdgeKind.STREAM_GRAPH,
+)
 
 
 CERTAIN_KINDS = (
@@ -125,6 +132,7 @@ CAUSE_OF_EDGE: dict[EdgeKind, Cause] = {
     EdgeKind.DATA: Cause.OTHER_STREAM,
     EdgeKind.RENDEZVOUS: Cause.COLLECTIVE_WAIT,
     EdgeKind.STREAM_OVERLAP: Cause.LAUNCH_LATENCY,
+    EdgeKind.STREAM_GRAPH: Cause.LAUNCH_LATENCY,
 }
 """Where a critical path crosses an edge, the time between its ends is due to this."""
 

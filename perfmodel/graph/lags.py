@@ -26,6 +26,7 @@ PLAUSIBLE_US = dict.fromkeys(EdgeKind, (-20.0, 200.0)) | {
     EdgeKind.STREAM: (-3.0, 20.0),
     EdgeKind.STREAM_COPY: (-3.0, 20.0),
     EdgeKind.STREAM_COLLECTIVE: (-3.0, 20.0),
+    EdgeKind.STREAM_GRAPH: (-3.0, 20.0),
     EdgeKind.SM_OCCUPANCY: (-200.0, 20.0),
     EdgeKind.HOST_COLLECTIVE: (0.0, 2000.0),
 }

@@ -13,15 +13,26 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.graph.kinds import LAUNCH_KINDS, STREAM_KINDS, Cause, EdgeKind, NodeKind, Scope
+from perfmodel.graph.kinds import (
+    LAUNCH_KINDS,
+    NOT_EXPLAINED,
+    STREAM_KINDS,
+    Cause,
+    EdgeKind,
+    NodeKind,
+    Scope,
+)
 from perfmodel.graph.lags import PLAUSIBLE_US
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes
+from perfmodel.trace.categories import GRAPH_LAUNCH_CALL
 from perfmodel.trace.columns import NONE, Floats, Ints, Mask
 
 MIN_REPEATS = 3
 REPEATED_SPREAD = 0.05
-"""Waits at one place of the launches of a graph that differ by less (standard deviation over mean)
-are work: operations that were not recorded. Waits for something else differ from step to step."""
+REPEATED_FACTOR = 0.25
+"""Waits at one place of the launches of a graph that differ by less (half of them by the first
+share of their median, each by the second) are work: operations that were not recorded. Waits for
+something else differ from step to step."""
 MOSTLY_IDLE_FRAC = 0.1
 """A stream's first operation waits for work from before the window where the device's recorded
 operations take less than this share of the wait."""
@@ -69,7 +80,7 @@ def with_measured_waits(graph: ExecutionGraph) -> ExecutionGraph:
     own = {
         "kind": NodeKind.WAIT,
         "cause": cause,
-        "scope": np.where(np.isin(cause, _NOT_TOLD), Scope.UNEXPLAINED, Scope.NONE),
+        "scope": np.where(np.isin(cause, NOT_EXPLAINED), Scope.UNEXPLAINED, Scope.NONE),
         "rank": nodes.rank[late.node],
         "resource": nodes.resource[late.node],
         "row": NONE,
@@ -96,9 +107,6 @@ def with_measured_waits(graph: ExecutionGraph) -> ExecutionGraph:
         labels=(*graph.labels, *(f"wait before {graph.labels[n]}" for n in late.node.tolist())),
         annotations=(*graph.annotations, *(graph.annotations[n] for n in late.node.tolist())),
     )
-
-
-_NOT_TOLD = (Cause.UNEXPLAINED, Cause.RECORDING_MISSING)
 
 
 def _append(column: np.ndarray, values: object, count: int) -> np.ndarray:
@@ -152,28 +160,60 @@ def _causes(graph: ExecutionGraph, late: _Late) -> Ints:
 
 
 def _repeated_in_graph_launches(graph: ExecutionGraph, late: _Late) -> Mask:
-    """Which waits come back, equally long, at one place of the launches of a graph."""
-    edges = graph.edges_
+    """Which waits come back, equally long, at one place of the launches of a graph.
+
+    Launches of one graph are those of the same operations, in all steps or at one place of a step.
+    """
+    found = np.zeros(len(late.node), bool)
+    places = _places(graph, late)
+    for depth in (1, 2):
+        groups: dict[tuple[object, ...], list[int]] = {}
+        for at, place in enumerate(places):
+            if place and not found[at]:
+                groups.setdefault(place[:depth], []).append(at)
+        for members in groups.values():
+            found[members] = _is_work(late.wait_us[members])
+    return found
+
+
+def _is_work(wait_us: Floats) -> Mask:
+    """Which of the waits at one place are as long as most of them are."""
+    middle_us = np.median(wait_us)
+    off = np.abs(wait_us - middle_us) / middle_us
+    if len(wait_us) < MIN_REPEATS or np.median(off) > REPEATED_SPREAD:
+        return np.zeros(len(wait_us), bool)
+    return np.asarray(off <= REPEATED_FACTOR)
+
+
+def _places(graph: ExecutionGraph, late: _Late) -> list[tuple[object, ...]]:
+    """Per late node: its place in the launches of its graph, and which of the step's launches of
+    that graph it is; empty where neither it nor the operation before it is of a graph launch."""
+    nodes, edges = graph.nodes_, graph.edges_
     launches = np.flatnonzero(np.isin(edges.kind, LAUNCH_KINDS))
+    is_graph = np.array([bool(GRAPH_LAUNCH_CALL.match(label)) for label in graph.labels])
+    launches = launches[is_graph[edges.source[launches]]]
     launch = np.full(len(graph), NONE, np.int64)
     launch[edges.target[launches]] = edges.source[launches]
-    size = np.bincount(launch[launch >= 0], minlength=len(graph) + 1)
-    pieces = np.flatnonzero(launch >= 0)
-    pieces = pieces[np.lexsort((graph.nodes_.start_us[pieces], launch[pieces]))]
-    begins = np.append(True, np.diff(launch[pieces]) != 0)[: len(pieces)]
-    begun = np.maximum.accumulate(np.where(begins, np.arange(len(pieces)), 0))
-    place = np.full(len(graph), NONE, np.int64)
-    place[pieces] = np.arange(len(pieces)) - begun
-    found = np.zeros(len(late.node), bool)
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for at, (node, source) in enumerate(zip(late.node.tolist(), late.source.tolist(), strict=True)):
-        of_graph = size[launch[node]] > 1 or size[launch[source]] > 1
-        if late.kind[at] in STREAM_KINDS and of_graph:
-            where = (*(int(size[launch[n]]) for n in (source, node)), int(place[node]))
-            key = (graph.labels[source], graph.labels[node], *where)
-            groups.setdefault(key, []).append(at)
-    for members in groups.values():
-        wait_us = late.wait_us[members]
-        if len(members) >= MIN_REPEATS and wait_us.std() <= REPEATED_SPREAD * wait_us.mean():
-            found[members] = True
+    pieces = edges.target[launches]
+    pieces = pieces[np.lexsort((nodes.start_us[pieces], launch[pieces]))]
+    of_launch: dict[int, list[int]] = {}
+    for piece in pieces.tolist():
+        of_launch.setdefault(int(launch[piece]), []).append(piece)
+    names = {call: tuple(graph.labels[p] for p in own) for call, own in of_launch.items()}
+    place = {piece: at for own in of_launch.values() for at, piece in enumerate(own)}
+    begun_us = np.sort(nodes.start_us[graph.marks.start])
+    count: dict[tuple[object, ...], int] = {}
+    nth: dict[int, int] = {}
+    for call in sorted(of_launch, key=lambda node: float(nodes.start_us[node])):
+        key = (names[call], int(np.searchsorted(begun_us, nodes.start_us[call], side="right")))
+        nth[call] = count[key] = count.get(key, -1) + 1
+    found: list[tuple[object, ...]] = []
+    for node, source in zip(late.node.tolist(), late.source.tolist(), strict=True):
+        calls = [int(launch[each]) for each in (source, node)]
+        if max(calls) == NONE or not graph.on_device[source]:
+            found.append(())
+            continue
+        where = tuple((names.get(call), place.get(n)) for call, n in zip(calls, (source, node)))
+        labels = (graph.labels[source], graph.labels[node])
+        found.append(((where, labels), tuple(nth.get(call) for call in calls)))
     return found

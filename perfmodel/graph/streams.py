@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -70,19 +71,28 @@ class _Others:
 
 
 def event_waits(rank: RankTrace, links: Links, is_collective: Mask, delay_us: Floats) -> CrossEdges:
-    """Waits set by `cudaStreamWaitEvent`, whose source no argument names: it is inferred.
+    """Waits set by `cudaStreamWaitEvent`: its streams as `cuda_sync` events name them, else inferred.
 
     `delay_us` is, per device row, how much later it started than its known dependencies explain.
     A late start after such a call is tied to the operation of another stream that ended just
     before it. A wait that cost nothing when measured is kept where the order of launches names its
     two streams.
     """
+    launches = _Launches.of(rank, links)
     others = _Others(rank, links)
-    target, named = _named_waits(rank, links, others.stream)
+    calls = rank.of(Category.RUNTIME)
+    calls = calls[rank.name_matches(STREAM_WAIT_CALL)[calls]]
+    stated, known = _stated_waits(rank, calls, launches)
+    ordered, named = _named_waits(rank, calls[~known], launches)
+    late = np.flatnonzero(delay_us > UNEXPLAINED_US)
+    after_call = late[np.isin(late, _first_after(rank, calls[~known], launches))]
+    target = np.concatenate([ordered, after_call])
+    named = np.concatenate([named, np.full(len(after_call), NONE, np.int64)])
     near = np.where(delay_us[target] > UNEXPLAINED_US, others.last_ended(target), NONE)
-    source = np.where(near >= 0, near, named)
-    known = (source >= 0) & (others.end[source] <= others.start[target] + ROUNDING_US)
-    pairs = np.unique(np.stack([source[known], target[known]], axis=1), axis=0)
+    source = np.concatenate([stated[0], np.where(near >= 0, near, named)])
+    target = np.concatenate([stated[1], target])
+    usable = (source >= 0) & (others.end[source] <= others.start[target] + ROUNDING_US)
+    pairs = np.unique(np.stack([source[usable], target[usable]], axis=1), axis=0)
     source, target = pairs[:, 0], pairs[:, 1]
     kind = np.where(is_collective[target], EdgeKind.EVENT_WAIT_COLLECTIVE, EdgeKind.EVENT_WAIT)
     return CrossEdges(source, target, kind, np.zeros(len(pairs)))
@@ -139,29 +149,91 @@ def _typical_duration_us(rank: RankTrace, links: Links) -> Floats:
     return ((duration[low] + duration[high]) / 2)[group] if len(rows) else duration
 
 
-def _named_waits(rank: RankTrace, links: Links, stream: Ints) -> tuple[Ints, Ints]:
-    """Device rows launched right after a stream-wait call, and per such call the source it names.
+class _Launches(NamedTuple):
+    """Device operations in the order of their launch calls."""
+
+    device: Ints
+    """Positions in `Links.device_rows`."""
+    call: Ints
+    """Row of the launch call."""
+    when_us: Floats
+    stream: Ints
+
+    @classmethod
+    def of(cls, rank: RankTrace, links: Links) -> _Launches:
+        device = np.flatnonzero(links.device_launch >= 0)
+        when_us = rank.start_us[links.device_launch[device]]
+        order = np.argsort(when_us, kind="stable")
+        device = device[order]
+        stream = stream_keys(rank, links.device_rows)[device]
+        return cls(device, links.device_launch[device], when_us[order], stream)
+
+
+def _stated_waits(
+    rank: RankTrace, calls: Ints, launches: _Launches
+) -> tuple[tuple[Ints, Ints], Mask]:
+    """(source, target) device rows of the waits whose streams a `cuda_sync` event names, and which
+    of the calls those are.
+
+    The source is what was last launched on the awaited stream before its event was recorded, the
+    target what was launched first on the waiting one after the call.
+    """
+    records = rank.of(Category.CUDA_SYNC)
+    records = records[(rank.sync_source_stream[records] >= 0) & (rank.sync_stream[records] >= 0)]
+    record_of = dict(zip(rank.correlation[records].tolist(), records.tolist(), strict=True))
+    runtime = rank.of(Category.RUNTIME)
+    call_of = dict(zip(rank.correlation[runtime].tolist(), runtime.tolist(), strict=True))
+    number = launches.stream & 0xFFFFFFFF
+    pairs: list[tuple[int, int]] = []
+    known = np.zeros(len(calls), bool)
+    for at, call in enumerate(calls.tolist() if record_of else ()):
+        record = record_of.get(int(rank.correlation[call]))
+        recorded = call_of.get(int(rank.sync_record_correlation[record])) if record else None
+        if record is None or recorded is None:
+            continue
+        known[at] = True
+        from_ = np.flatnonzero(number == rank.sync_source_stream[record])
+        to = np.flatnonzero(number == rank.sync_stream[record])
+        last = int(np.searchsorted(launches.when_us[from_], rank.start_us[recorded])) - 1
+        first = int(np.searchsorted(launches.when_us[to], rank.start_us[call]))
+        if last >= 0 and first < len(to):
+            pairs.append((int(launches.device[from_[last]]), int(launches.device[to[first]])))
+    table = np.array(pairs, np.int64).reshape(-1, 2)
+    return (table[:, 0], table[:, 1]), known
+
+
+def _named_waits(rank: RankTrace, calls: Ints, launches: _Launches) -> tuple[Ints, Ints]:
+    """Device rows launched right after a stream-wait call, and per such call the source that the
+    order of launches names.
 
     That is the last operation launched before the call by its thread, if on another stream; else
     the last of any thread on another stream; -1 without one.
     """
-    runtime = rank.of(Category.RUNTIME)
-    waits = runtime[rank.name_matches(STREAM_WAIT_CALL)[runtime]]
-    linked = np.flatnonzero(links.device_launch >= 0)
-    linked = linked[np.argsort(rank.start_us[links.device_launch[linked]], kind="stable")]
-    launch = links.device_launch[linked]
-    when, on = rank.start_us[launch], stream[linked]
+    on = launches.stream
     run = np.maximum.accumulate(np.where(np.diff(on, prepend=NONE) != 0, np.arange(len(on)), 0))
     targets, sources = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for thread in np.unique(rank.thread[waits]):
-        own = np.flatnonzero(rank.thread[launch] == thread)
-        calls = rank.start_us[waits[rank.thread[waits] == thread]]
-        at = np.searchsorted(when[own], calls, side="right")
-        calls, at = calls[at < len(own)], at[at < len(own)]
+    for thread in np.unique(rank.thread[calls]):
+        own = np.flatnonzero(rank.thread[launches.call] == thread)
+        called_us = rank.start_us[calls[rank.thread[calls] == thread]]
+        at = np.searchsorted(launches.when_us[own], called_us, side="right")
+        called_us, at = called_us[at < len(own)], at[at < len(own)]
         target, before = own[at], own[at - 1]
-        last = np.searchsorted(when, calls, side="left") - 1
+        last = np.searchsorted(launches.when_us, called_us, side="left") - 1
         other = np.where(on[last] != on[target], last, run[last] - 1)
         source = np.where((at > 0) & (on[before] != on[target]), before, other)
-        targets.append(linked[target])
-        sources.append(np.where(source >= 0, linked[source], NONE))
+        targets.append(launches.device[target])
+        sources.append(np.where(source >= 0, launches.device[source], NONE))
     return np.concatenate(targets), np.concatenate(sources)
+
+
+def _first_after(rank: RankTrace, calls: Ints, launches: _Launches) -> Ints:
+    """Device rows before whose launch, and after the launch before on their stream, any thread
+    called for a wait: a call names no stream, so it may have been for theirs."""
+    called_us = np.sort(rank.start_us[calls])
+    order = np.argsort(launches.stream, kind="stable")
+    stream, when_us = launches.stream[order], launches.when_us[order]
+    same = np.diff(stream, prepend=NONE) == 0
+    since_us = np.where(same, np.roll(when_us, 1), -np.inf)
+    until = np.searchsorted(called_us, when_us, side="right")
+    waited = until > np.searchsorted(called_us, since_us, side="right")
+    return launches.device[order[waited]]

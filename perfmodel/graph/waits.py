@@ -102,9 +102,7 @@ def _synchronising_calls(
         before = [
             r for r in state.last(begun) if r >= 0 and pieces.of_call(launched_by[r]) != piece
         ]
-        last = [r for r in before if end_us[r] <= returned] or [
-            r for r in before if end_us[r] <= returned + CLOCK_TOLERANCE_US
-        ]
+        last = _ended(before, end_us, returned)
         if not frees and (known := stream_of_call.get(int(rank.correlation[row]))) is not None:
             last = [r for r in before if rank.stream[r] == known] or last
         if not last:
@@ -123,6 +121,18 @@ def _synchronising_calls(
         kind = EdgeKind.ALLOCATOR if frees else EdgeKind.HOST_SYNC
         for r in last if everything else [awaited]:
             waits.edges.append((~r, int(piece), kind))
+
+
+def _ended(rows: list[int], end_us: Floats, returned_us: float) -> list[int]:
+    """Those of `rows` that can have set a call free that returned then.
+
+    What ended within the clocks' tolerance after the return counts where nothing ended that
+    shortly before it.
+    """
+    ended = [row for row in rows if end_us[row] <= returned_us]
+    if any(end_us[row] >= returned_us - CLOCK_TOLERANCE_US for row in ended):
+        return ended
+    return [row for row in rows if end_us[row] <= returned_us + CLOCK_TOLERANCE_US]
 
 
 def _hidden_synchronisations(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> None:

@@ -72,6 +72,7 @@ LAUNCH_CALL = re.compile(
 )
 """Runtime and driver calls that put work on a stream: launches, async copies, memsets."""
 
+GRAPH_LAUNCH_CALL = re.compile(r"(cuda|hip|cu)GraphLaunch")
 COPY_CALL = re.compile(r"(cuda|hip|cu)Memcpy")
 SYNC_CALL = re.compile(r"(cuda|hip|cu)\w*Synchronize")
 DEVICE_WAIT_CALL = re.compile(r"(cuda|hip)DeviceSynchronize|cuCtxSynchronize")
