@@ -34,7 +34,7 @@ def stream_edges(rank: RankTrace, links: Links) -> StreamEdges:
     One edge each, where operations follow one another (within `ROUNDING_US`).
     """
     rows = links.device_rows
-    order = np.argsort(stream_keys(rank, rows), kind="stable")
+    order = np.lexsort((rank.end_us[rows], rank.start_us[rows], stream_keys(rank, rows)))
     start_us, end_us = rank.start_us[rows[order]], rank.end_us[rows[order]]
     parts: list[tuple[Ints, Ints]] = []
     for low, high in runs(stream_keys(rank, rows[order])):

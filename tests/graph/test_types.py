@@ -107,6 +107,6 @@ def test_the_idle_causes_are_those_of_the_design() -> None:
         *("host_t1", "host_t2", "host_t3", "host_t4", "host_t5", "host_op_without_launch"),
         *("launch_latency", "blocking_call", "hidden_sync", "allocator", "launch_queue_full"),
         *("other_stream", "sm_occupancy", "collective_wait", "data_loading", "before_window"),
-        *("recording_missing", "end_of_step", "unexplained"),
+        *("recording_missing", "end_of_step", "unexplained", "waiting_for_input"),
     }
     assert Cause.COMPUTE not in IDLE_CAUSES

@@ -188,7 +188,7 @@ def test_every_binding_predecessor_explains_the_start(t: Tiny) -> None:
     assert timeline.start_us[free] == pytest.approx(graph.nodes_.release_us[free])
     held = np.flatnonzero(~free)
     ends = timeline.end_us[binding.node[held]] + binding.lag_us[held]
-    no_overlap = ~np.isin(binding.kind[held], [EdgeKind.SM_OCCUPANCY])
+    no_overlap = ~np.isin(binding.kind[held], [EdgeKind.SM_OCCUPANCY, EdgeKind.STREAM_OVERLAP])
     np.testing.assert_allclose(timeline.start_us[held][no_overlap], ends[no_overlap], atol=1e-6)
 
 
