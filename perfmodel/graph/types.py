@@ -262,9 +262,7 @@ class ExecutionGraph:
         """Each node of a thread or stream and the next one there, with what they may overlap by:
         the share and the negative lag of the edge between them, where there is one."""
         nodes, edges = self.nodes_, self.edges_
-        is_work = nodes.kind != NodeKind.MARK
-        is_work[self.marks.start] = is_work[self.marks.end] = False
-        order = self.order[is_work[self.order]]
+        order = self.order[nodes.kind[self.order] != NodeKind.MARK]
         order = order[np.argsort(nodes.resource[order], kind="stable")]
         same = np.diff(nodes.resource[order]) == 0
         before, after = order[:-1][same], order[1:][same]

@@ -28,7 +28,8 @@ def repeating(
     device = [
         NodeKind.KERNEL if on.startswith("gpu") else NodeKind.HOST for on, _ in nodes.values()
     ]
-    graph = made_graph(made, within, kinds=np.array(device, np.int64))
+    kinds = [NodeKind.MARK, *device[1:-1], NodeKind.MARK]
+    graph = made_graph(made, within, kinds=np.array(kinds, np.int64))
     graph = replace(graph, resources=tuple(f"0/{name}" for name in graph.resources))
     nodes_ = replace(graph.nodes_, release_us=np.where(graph.nodes_.release_us >= 0, 0.0, -np.inf))
     at = {label: number for number, label in enumerate(nodes)}
