@@ -14,6 +14,7 @@ from perfmodel.attribution.idle import idle_by_cause, idle_gaps, idle_pieces
 from perfmodel.attribution.path import Path, Walker, critical_path
 from perfmodel.attribution.steps import ranks_of, step_bounds
 from perfmodel.attribution.straggler import Waiting, waiting
+from perfmodel.attribution.unexplained import Unexplained, unexplained_warnings
 from perfmodel.errors import UsageError
 from perfmodel.graph import build_graph
 from perfmodel.overheads import measure
@@ -73,6 +74,8 @@ class Breakdown:
     ranks: list[RankBreakdown]
     timeline: Timeline = field(repr=False)
     warnings: list[str] = field(default_factory=list)
+    cautions: list[str] = field(default_factory=list)
+    """What of it nobody can explain; they are the first of the warnings."""
     waiting: Waiting | None = None
     """What the ranks spend where they meet, per step that is not warm-up; None where none do."""
 
@@ -168,24 +171,29 @@ def breakdown(trace: Trace, *, profiler_us_per_event: float = 0.0) -> Breakdown:
     marks = graph.marks
     steps: dict[int, list[StepBreakdown]] = {rank: [] for rank in ranks_of(graph)}
     devices = {rank: DeviceWork.of(timeline, rank) for rank in steps}
+    unexplained: list[Unexplained] = []
     for mark, (rank, name) in enumerate(zip(marks.rank.tolist(), marks.name, strict=True)):
         bounds = step_bounds(timeline, mark)
         gaps = idle_gaps(devices[rank], *bounds)
+        path = critical_path(timeline, mark, walker)
+        unexplained.append(Unexplained.of(graph, mark, path))
         steps[rank].append(
             StepBreakdown(
                 name=name,
                 accounting=account(devices[rank], *bounds),
                 idle_by_cause=idle_by_cause(gaps, walker, chains, binding),
                 overheads=overheads[rank][len(steps[rank])],
-                critical_path_by_kind=critical_path(timeline, mark, walker).by_cause(),
+                critical_path_by_kind=path.by_cause(),
                 mark=mark,
                 device=devices[rank],
                 walker=walker,
             )
         )
     ranks = [RankBreakdown(rank, trace.device, found) for rank, found in steps.items()]
-    warnings = [*trace.warnings, *graph.warnings]
-    return Breakdown(trace.source, ranks, timeline, warnings, waiting(timeline, walker))
+    cautions = unexplained_warnings(unexplained)
+    warnings = [*cautions, *trace.warnings, *graph.warnings]
+    meets = waiting(timeline, walker)
+    return Breakdown(trace.source, ranks, timeline, warnings, cautions, meets)
 
 
 def _overheads(rank: RankTrace, links: Links, profiler_us_per_event: float) -> list[Table]:

@@ -20,7 +20,7 @@ from perfmodel.cli.options import (
     max_bytes,
     steps_slice,
 )
-from perfmodel.cli.output import Output, check_figure, working
+from perfmodel.cli.output import Output, check_figure, refuse_cautions, working
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -77,6 +77,8 @@ def breakdown(
             content = read(trace, strict=strict, max_bytes=limit, steps=kept, context=1)
     with working(f"breaking {trace or SOURCE} down"):
         whole = break_down(content, profiler_us_per_event=profiler_overhead)
+    if strict:
+        refuse_cautions(whole.source, whole.cautions)
     found = _chosen(whole, content.chosen, rank)
     if figure:
         _draw(whole, found, figure)
@@ -86,7 +88,7 @@ def breakdown(
 
         show_breakdown(console, found)
 
-    target.write_result(found, table, found.warnings)
+    target.write_result(found, table, found.warnings, found.cautions)
 
 
 def _chosen(found: Breakdown, steps: slice, ranks: list[int] | None) -> Breakdown:

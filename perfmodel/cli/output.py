@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from perfmodel.cli.options import Format
-from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.errors import PerfmodelError, TraceError, UsageError
 from perfmodel.files import write_text
 
 if TYPE_CHECKING:
@@ -56,14 +56,15 @@ class Output:
         csv: Callable[[], str],
         table: Callable[[Console], None],
         warnings: list[str],
+        cautions: Sequence[str] = (),
     ) -> None:
         """Write the answer; each form is made only when it is asked for.
 
-        JSON holds its own warnings; below a table they are part of it; beside CSV they go to
-        standard error.
+        JSON holds its own warnings; below a table they are part of it, those that make the answer
+        doubtful (`cautions`) above it; beside CSV they go to standard error.
         """
         if self.form is Format.TABLE:
-            self._table(table, warnings)
+            self._table(table, warnings, cautions)
             return
         if self.form is Format.CSV:
             for warning in warnings:
@@ -71,7 +72,11 @@ class Output:
         self.text(json_text(answer()) if self.form is Format.JSON else csv())
 
     def write_result(
-        self, found: Result, table: Callable[[Console], None], warnings: Sequence[str] = ()
+        self,
+        found: Result,
+        table: Callable[[Console], None],
+        warnings: Sequence[str] = (),
+        cautions: Sequence[str] = (),
     ) -> None:
         """Write an answer that can make its own dictionary and frame."""
         self.write(
@@ -79,6 +84,7 @@ class Output:
             csv=lambda: found.to_frame().to_csv(index=False),
             table=table,
             warnings=list(warnings),
+            cautions=cautions,
         )
 
     def write_list(self, title: str, schema: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -114,12 +120,15 @@ class Output:
                 f"standard output: cannot be written: {error.strerror or error}"
             ) from None
 
-    def _table(self, table: Callable[[Console], None], warnings: list[str]) -> None:
+    def _table(
+        self, table: Callable[[Console], None], warnings: list[str], cautions: Sequence[str]
+    ) -> None:
         from perfmodel.cli.tables import console_of, show_warnings
 
         console, text = console_of(to_terminal=not self.path and sys.stdout.isatty())
+        show_warnings(console, cautions)
         table(console)
-        show_warnings(console, warnings)
+        show_warnings(console, [line for line in warnings if line not in cautions])
         if text is not None:
             lines = [line.rstrip() for line in text.getvalue().splitlines()]
             self.text("\n".join(lines) + "\n")
@@ -166,6 +175,12 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 
     with Console(stderr=True).status(what) as status:
         yield status.update
+
+
+def refuse_cautions(source: str, cautions: Sequence[str]) -> None:
+    """Raise `TraceError` with the first of them: what `--strict` asks for."""
+    for line in cautions:
+        raise TraceError(f"{source}: {line} (--strict)")
 
 
 def check_figure(path: Path | None, source: str | None) -> None:

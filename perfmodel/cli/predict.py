@@ -29,7 +29,7 @@ from perfmodel.cli.options import (
     max_bytes,
     steps_slice,
 )
-from perfmodel.cli.output import Output, check_figure, check_writable, working
+from perfmodel.cli.output import Output, check_figure, check_writable, refuse_cautions, working
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -236,6 +236,8 @@ def predict(
         if demo and found.results[0].mode == Mode.REPLAY:
             demo = demo.with_left_out(run(leave_out=True))
             found = replace(found, source=found.source | {"demo": demo.to_dict()})
+    if strict:
+        refuse_cautions(content.source, found.cautions)
     if save_overheads:
         _save_profile(content, save_overheads)
     if figure:
@@ -258,6 +260,7 @@ def predict(
         csv=lambda: found.to_frame().to_csv(index=False),
         table=table,
         warnings=found.warnings,
+        cautions=found.cautions,
     )
 
 

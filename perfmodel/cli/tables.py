@@ -110,7 +110,7 @@ def source_text(source: str) -> str:
 
 
 def show_warnings(console: Console, warnings: Sequence[str]) -> None:
-    """What was dropped, repaired, guessed or assumed, below everything else."""
+    """What was dropped, repaired, guessed or assumed, or what makes an answer doubtful."""
     if not warnings:
         return
     console.print()

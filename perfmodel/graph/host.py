@@ -12,6 +12,7 @@ from perfmodel.trace.categories import (
     DATA_LOADING_NAME,
     ELAPSED_TIME_CALL,
     HOST_COLLECTIVE_NAME,
+    INPUT_WAIT_NAME,
     LAUNCH_CALL,
     SYNC_CALL,
     Category,
@@ -69,8 +70,10 @@ def cut(rank: RankTrace, links: Links) -> Pieces:
     ops = outermost(rank, np.sort(np.concatenate([links.top_ops, collectives])))
     if not links.roles:
         return _no_pieces(rank)
+    python = rank.of(Category.PYTHON)
+    waits = outermost(rank, python[rank.name_matches(INPUT_WAIT_NAME)[python]])
     parts = [
-        _cut_thread(rank, links, ops, calls, kind_of_row, thread, role)
+        _cut_thread(rank, links, ops, calls, waits, kind_of_row, thread, role)
         for thread, role in links.roles.items()
     ]
     thread, start, end, cause, call, row = (
@@ -125,19 +128,21 @@ def _cut_thread(
     links: Links,
     ops: Ints,
     calls: Ints,
+    waits: Ints,
     kind_of_row: Ints,
     thread: int,
     role: str,
 ) -> tuple[np.ndarray, ...]:
     ops = ops[rank.thread[ops] == thread]
     calls = calls[rank.thread[calls] == thread]
+    waits = waits[(rank.thread[waits] == thread) & (role == MAIN)]
     call_start, call_end = rank.start_us[calls], np.maximum.accumulate(rank.end_us[calls])
     call_start = (
         np.maximum(call_start, np.concatenate([[-np.inf], call_end[:-1]]))
         if len(calls)
         else call_start
     )
-    marks = [rank.start_us[ops], rank.end_us[ops]]
+    marks = [rank.start_us[ops], rank.end_us[ops], rank.start_us[waits], rank.end_us[waits]]
     if role == MAIN and links.steps.is_window and len(ops):
         events = rank.of(Category.ANNOTATION, Category.PYTHON)
         last = rank.end_us[events[rank.thread[events] == thread]].max(initial=rank.end_us[ops[-1]])
@@ -175,6 +180,8 @@ def _cut_thread(
         )
     else:
         cause = np.full(len(start), int(Cause.HOST_T1))
+    waiting = (_at(middle, rank.start_us[waits], rank.end_us[waits]) >= 0) & (op < 0)
+    cause = np.where(waiting, Cause.WAITING_FOR_INPUT, cause)
     kind = np.zeros(len(start), np.int64)
     row = np.full(len(start), NONE, np.int64)
     if len(ops):

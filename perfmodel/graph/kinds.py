@@ -55,7 +55,7 @@ class EdgeKind(IntEnum):
     """Operations of one stream that ran at the same time when measured: branches of one graph
     launch, or timestamps that are off. The later one starts after the same share of the earlier."""
     STREAM_GRAPH = 21
-    """Operations of one stream that one graph launch put there: the device takes the next at once."""
+    """Operations of one graph launch on one stream: the device takes the next at once."""
 
 
 LAUNCH_KINDS = (EdgeKind.LAUNCH, EdgeKind.LAUNCH_COPY, EdgeKind.LAUNCH_COLLECTIVE)
@@ -148,6 +148,8 @@ class Scope(IntEnum):
     ALLOCATOR = 5
     UNEXPLAINED = 6
     """Measured waits whose reason was not recorded."""
+    INPUT = 7
+    """Waiting for requests and other input from outside the process."""
 
 
 SCOPES: dict[str, tuple[Scope, ...]] = {
@@ -158,4 +160,5 @@ SCOPES: dict[str, tuple[Scope, ...]] = {
     "host": (Scope.HOST,),
     "allocator": (Scope.ALLOCATOR,),
     "unexplained": (Scope.UNEXPLAINED,),
+    "input": (Scope.INPUT,),
 }

@@ -91,8 +91,8 @@ def with_measured_waits(graph: ExecutionGraph) -> ExecutionGraph:
     grown = Nodes(**{name: _append(getattr(graph.nodes_, name), own[name], count) for name in own})
     wait_of = np.full(len(graph), NONE, np.int64)
     wait_of[late.node] = waits
-    into = np.flatnonzero(wait_of[edges.target] != NONE)
-    before = replace(edges.where(into), target=wait_of[edges.target[into]].astype(np.int32))
+    before = edges.where(wait_of[edges.target] != NONE)
+    before = replace(before, target=wait_of[before.target].astype(np.int32))
     behind = Edges(
         waits.astype(np.int32),
         late.node.astype(np.int32),
@@ -213,7 +213,8 @@ def _places(graph: ExecutionGraph, late: _Late) -> list[tuple[object, ...]]:
         if max(calls) == NONE or not graph.on_device[source]:
             found.append(())
             continue
-        where = tuple((names.get(call), place.get(n)) for call, n in zip(calls, (source, node)))
+        ends = zip(calls, (source, node), strict=True)
+        where = tuple((names.get(call), place.get(n)) for call, n in ends)
         labels = (graph.labels[source], graph.labels[node])
         found.append(((where, labels), tuple(nth.get(call) for call in calls)))
     return found

@@ -71,7 +71,7 @@ class _Others:
 
 
 def event_waits(rank: RankTrace, links: Links, is_collective: Mask, delay_us: Floats) -> CrossEdges:
-    """Waits set by `cudaStreamWaitEvent`: its streams as `cuda_sync` events name them, else inferred.
+    """Waits set by `cudaStreamWaitEvent`: as `cuda_sync` events name them, else inferred.
 
     `delay_us` is, per device row, how much later it started than its known dependencies explain.
     A late start after such a call is tied to the operation of another stream that ended just

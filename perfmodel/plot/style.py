@@ -55,6 +55,7 @@ CAUSE_COLOURS: dict[str, str] = {
     "recording_missing": "#B8B8B8",
     "end_of_step": "#EFEBD8",
     "unexplained": "#000000",
+    "waiting_for_input": "#C7E9C0",
 }
 """Colour of a stretch of time, by what it is due to."""
 
@@ -70,6 +71,7 @@ TEXTS: dict[str, str] = {
     "launch": "launch call",
     "wait": "return from a wait",
     "collective_wait": "waiting for other ranks",
+    "waiting_for_input": "waiting for input",
     "offload": "rows beside the device",
 }
 """What a figure calls a kind or cause whose name alone says little."""

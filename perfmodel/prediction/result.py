@@ -12,6 +12,7 @@ from perfmodel.attribution.device import DeviceWork
 from perfmodel.attribution.path import Path, Walker, critical_path
 from perfmodel.attribution.steps import by_rank, ranks_of, steady_steps, warmup_steps
 from perfmodel.attribution.straggler import waiting
+from perfmodel.attribution.unexplained import Unexplained
 from perfmodel.graph.kinds import Cause, EdgeKind
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import OTHER, families_of_kernels
@@ -91,6 +92,7 @@ def summarise(
             "modelled_frac": 0.0,
             "fallback_frac": 0.0,
             "no_shapes_frac": 0.0,
+            "unexplained_frac": round(_unexplained_frac(ranks[slowest], steady), 6),
         },
         critical_path=_path(timeline, walker, slowest, ranks[slowest], steady),
         timeline=timeline,
@@ -111,13 +113,15 @@ def _rank(
     marks = np.flatnonzero(graph.marks.rank == rank)
     warmup = warmup_steps(measured(graph))
     true_us = truth.step_us[marks] if truth is not None else None
+    paths = [critical_path(timeline, int(mark), walker) for mark in marks]
     steps = [
         StepPrediction(
             name=graph.marks.name[mark],
             step_us=float(step_us[i]),
             warmup=bool(warmup[i]),
             measured_us=None if true_us is None else float(true_us[i]),
-            measured_host_frac=_host_frac(critical_path(timeline, int(mark), walker)),
+            measured_host_frac=_host_frac(paths[i]),
+            unexplained=Unexplained.of(graph, int(mark), paths[i]),
         )
         for i, mark in enumerate(marks)
     ]
@@ -129,6 +133,13 @@ def _rank(
         measured=None if truth is None else _measured(truth, rank, marks[steady]),
         steps=steps,
     )
+
+
+def _unexplained_frac(rank: RankPrediction, steady: Ints) -> float:
+    """Share of the steps that count of which nobody can explain what it waited for."""
+    steps = [rank.steps[i] for i in steady]
+    total_us = sum(step.step_us for step in steps)
+    return sum(s.unexplained.frac * s.step_us for s in steps) / total_us if total_us else 0.0
 
 
 def _measured(truth: Timeline, rank: int, marks: Ints) -> dict[str, float]:
@@ -152,8 +163,10 @@ def _medians(timeline: Timeline, rank: int, marks: Ints) -> dict[str, float]:
 
 
 def _host_frac(path: Path) -> float:
-    total = sum(piece.end_us - piece.start_us for piece in path)
-    host = sum(p.end_us - p.start_us for p in path if p.cause in HOST_CAUSES)
+    total = sum(end_us - start_us for *_, start_us, end_us in path.plain)
+    host = sum(
+        end_us - start_us for _, _, cause, start_us, end_us in path.plain if cause in HOST_CAUSES
+    )
     return host / total if total else 0.0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.attribution.steps import ranks_of, steady_steps
+from perfmodel.attribution.unexplained import error_warnings, unexplained_warnings
 from perfmodel.errors import TraceError, UsageError
 from perfmodel.graph import build_graph
 from perfmodel.graph.kinds import Cause, Scope
@@ -119,7 +120,8 @@ def predict(
             result = replace(result, coverage=coverage, reads=moved.reads)
         result = replace(result, grounds=_grounds(trace, graph, taken, edits, overheads, moved))
         results.append(result)
-    return Prediction(_source(trace), results, warnings)
+    cautions = dict.fromkeys(line for result in results for line in result.cautions)
+    return Prediction(_source(trace), results, [*cautions, *warnings])
 
 
 def _grounds(
@@ -167,7 +169,17 @@ def _result(
         rows = graph.device_span()[1]
         share = fallback_frac([graph.labels[row] for row in rows], duration_us[rows])
         coverage["fallback_frac"] = round(share, 6)
-    return replace(result, coverage=coverage)
+    echoes = target is None and not edited and not leave_one_step_out
+    cautions = tuple(_cautions(result, is_replay=echoes))
+    return replace(result, coverage=coverage, cautions=cautions)
+
+
+def _cautions(result: Result, *, is_replay: bool) -> Iterator[str]:
+    """What makes a result doubtful; of a plain replay, also what it is off."""
+    yield from unexplained_warnings([s.unexplained for rank in result.ranks for s in rank.steps])
+    for rank in result.ranks if is_replay else ():
+        pairs = [(s.name, s.step_us, s.measured_us) for s in rank.steps if s.measured_us]
+        yield from error_warnings(rank.rank, pairs)
 
 
 def _no_shapes_frac(trace: Trace) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.attribution.unexplained import Unexplained
 from perfmodel.errors import UsageError
 from perfmodel.hardware.reads import SOURCED, Read
 from perfmodel.timeline.schedule import Timeline
@@ -32,6 +33,8 @@ class StepPrediction:
     measured_us: float | None
     measured_host_frac: float
     """Share of the step's critical path that is measured host work: near 1, a replay is an echo."""
+    unexplained: Unexplained
+    """What of the step's critical path waits for something that was not recorded."""
 
     @property
     def error_pct(self) -> float | None:
@@ -96,6 +99,8 @@ class Result:
     """How its nodes came to their durations."""
     straggler: dict[str, Any] | None = None
     """The rank that the others wait for most, and why (`attribution.straggler`); None for one."""
+    cautions: tuple[str, ...] = ()
+    """What makes the answer doubtful: much that nobody can explain, a replay that is off."""
 
     @property
     def rank(self) -> RankPrediction:
@@ -183,6 +188,12 @@ class Prediction:
     source: dict[str, Any]
     results: list[Result]
     warnings: list[str] = field(default_factory=list)
+    """What a user should know, the cautions of its results first."""
+
+    @property
+    def cautions(self) -> list[str]:
+        """What makes the answer doubtful, over all results."""
+        return list(dict.fromkeys(line for result in self.results for line in result.cautions))
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as `docs/schemas/prediction.json` describes it."""
@@ -251,6 +262,7 @@ def _step_dict(step: StepPrediction) -> dict[str, Any]:
         "measured_us": rounded(step.measured_us),
         "error_pct": rounded(step.error_pct),
         "measured_host_frac": rounded(step.measured_host_frac),
+        "unexplained_frac": rounded(step.unexplained.frac),
     }
 
 

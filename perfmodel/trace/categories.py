@@ -58,6 +58,16 @@ DATA_LOADING_NAME = re.compile(
     r"enumerate\(DataLoader\)|## ?copy_batch_to_gpu|next_batch|dataload", re.I
 )
 
+INPUT_WAIT_NAME = re.compile(
+    r"\b(queue|multiprocessing/queues)\.py\(\d+\): get$"
+    r"|multiprocessing/connection\.py\(\d+\): _?(recv\w*|poll|wait)$"
+    r"|\b(selectors|select)\.py\(\d+\): select$|\bzmq/.*: (recv\w*|poll)$"
+    r"|<built-in function (select|sleep)>"
+    r"|<built-in method (recv\w*|poll|accept|sleep) of (?!Tensor)"
+    r"|: (recv_requests|acquire_read|wait_for_requests)$"
+)
+"""Python functions in which a process waits for requests or other input from outside."""
+
 COMMUNICATION_KERNEL_NAME = re.compile(r"nccl|rccl|^gloo:|all_?reduce_kernel|msccl|nvshmem", re.I)
 
 HOST_COLLECTIVE_NAME = re.compile(r"gloo:")
