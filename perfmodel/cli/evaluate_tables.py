@@ -58,7 +58,12 @@ def _show_facts(console: Console, facts: TraceFacts) -> None:
     covered = facts.interval_coverage_frac
     inside = NOTHING if covered is None else percent(covered, 1)
     host = percent(facts.measured_host_frac, 1)
-    say(console, f"measured host time in the replay: {host}; steps within the interval: {inside}")
+    unexplained = percent(facts.unexplained_frac, 1)
+    say(
+        console,
+        f"measured host time in the replay: {host}; unexplained: {unexplained}; "
+        f"steps within the interval: {inside}",
+    )
 
 
 def show_comparison(console: Console, found: Comparison, baseline: str, *, written: bool) -> None:

@@ -79,7 +79,9 @@ def evaluate_trace(trace: Trace, name: str | None = None) -> Evaluation:
         *shape_rows(name, shapes),
     ]
     true_us = by_rank(graph, measured(graph).step_us)[:, held]
-    host = [rank.steps[step].measured_host_frac for rank in found.results[0].ranks for step in held]
+    ranks = found.results[0].ranks
+    host = [rank.steps[step].measured_host_frac for rank in ranks for step in held]
+    unexplained = [rank.steps[step].unexplained.frac for rank in ranks for step in held]
     facts = TraceFacts(
         trace=name,
         device=trace.device,
@@ -87,6 +89,8 @@ def evaluate_trace(trace: Trace, name: str | None = None) -> Evaluation:
         steps=len(held),
         step_us=round(float(np.median(true_us)), 4),
         measured_host_frac=round(float(np.median(host)), 4),
+        unexplained_frac=round(max(unexplained), 4),
         interval_coverage_frac=coverage_frac(left, true_us),
     )
-    return Evaluation(rows, [facts], found.warnings)
+    said = [f"{name}: {line}" if line in found.cautions else line for line in found.warnings]
+    return Evaluation(rows, [facts], said)

@@ -82,6 +82,8 @@ class TraceFacts:
     measured_host_frac: float
     """Median share of measured host work in the critical path of the replay: near 1, the replay
     is an echo of what it was given."""
+    unexplained_frac: float
+    """Largest share of a step's critical path that waits for something that was not recorded."""
     interval_coverage_frac: float | None
     """Share of the steps within the interval of the trace without them; None below 3 steps."""
 
