@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from perfmodel.graph.acyclic import acyclic, released
@@ -95,15 +97,31 @@ def _found(rank: RankTrace, links: Links) -> ExecutionGraph:
         _texts(rank, around),
         Cause.UNEXPLAINED if whole else Cause.RECORDING_MISSING,
         _process_groups(rank, devices, is_collective, first_device),
-        () if whole else (_sampled(rank, links),),
+        (*_sampled(rank, links), *_overlaps(rank, nodes, found)),
     )
 
 
-def _sampled(rank: RankTrace, links: Links) -> str:
-    return (
-        f"{rank.where}: holds {links.recorded_frac:.1%} of the operators that ran (by their ids): "
-        "sampled or filtered; gaps count as recording_missing"
-    )
+def _sampled(rank: RankTrace, links: Links) -> Iterator[str]:
+    """That a file holds only a part of what ran."""
+    if links.recorded_frac < MIN_RECORDED_FRAC:
+        yield (
+            f"{rank.where}: holds {links.recorded_frac:.1%} of the operators that ran (by their "
+            "ids): sampled or filtered; gaps count as recording_missing"
+        )
+
+
+def _overlaps(rank: RankTrace, nodes: Nodes, edges: Edges) -> Iterator[str]:
+    """Of operations launched one by one that overlap on their stream: how many, in a line."""
+    rows = np.flatnonzero(edges.kind == EdgeKind.STREAM_OVERLAP)
+    correlation = rank.correlation[nodes.row]
+    source, target = edges.source[rows], edges.target[rows]
+    apart = (correlation[source] != correlation[target]) | (correlation[target] <= 0)
+    overlap_us = (edges.overlap_frac[rows] * nodes.duration_us[source])[apart]
+    if len(overlap_us):
+        yield (
+            f"{rank.where}: {len(overlap_us)} device operations overlap one before them on their "
+            f"stream by up to {overlap_us.max():.1f} us, as timestamps are off: their order is kept"
+        )
 
 
 def _process_groups(

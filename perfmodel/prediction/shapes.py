@@ -125,4 +125,5 @@ def _coverage(found: Scheduled, rank: int) -> dict[str, float]:
         "modelled_frac": round(1 - fallback, 6),
         "fallback_frac": round(fallback, 6),
         "no_shapes_frac": round(float(taken[guessed].sum()) / total, 6),
+        "unexplained_frac": 0.0,
     }

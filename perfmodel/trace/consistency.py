@@ -19,6 +19,9 @@ from perfmodel.trace.steps import find_steps
 
 OVERLAP_US = 3.0
 """What neighbours may overlap by in files of whole microseconds."""
+DEVICE_OVERLAP_US = 25.0
+"""What operations of one stream may overlap by, as timestamps are off; real files: up to 13. Those
+of one graph launch may run at the same time."""
 MAX_LEAD_US = 100.0
 """What an operation may start before its launch call: clocks differ. Real files: up to 50."""
 _ONE_KERNEL = re.compile(r"^(?!.*(Graph|MultiDevice))\w*LaunchKernel")
@@ -79,18 +82,27 @@ def _nesting(rank: RankTrace) -> Iterator[str]:
     keys = stream_keys(rank, rows)
     order = np.argsort(keys, kind="stable")
     yield from _told(
-        _overlaps(rank, rows[order], keys[order]),
-        OVERLAP_US,
+        _overlaps(rank, rows[order], keys[order], apart=rank.correlation[rows[order]]),
+        DEVICE_OVERLAP_US,
         "device operations begin before the one before them on their stream ended",
     )
 
 
-def _overlaps(rank: RankTrace, rows: Ints, keys: Ints) -> Floats:
-    """Of neighbours of the same key: how long the later begins before the latest end so far."""
+def _overlaps(rank: RankTrace, rows: Ints, keys: Ints, apart: Ints | None = None) -> Floats:
+    """Of neighbours of the same key: how long the later begins before the latest end so far.
+
+    Where both have one value of `apart`, they may overlap, and nothing is said of them.
+    """
     found = [np.zeros(0)]
     for low, high in runs(keys):
-        latest = np.maximum.accumulate(rank.end_us[rows[low : high - 1]])
-        found.append(latest - rank.start_us[rows[low + 1 : high]])
+        end_us = rank.end_us[rows[low : high - 1]]
+        latest = np.maximum.accumulate(end_us)
+        overlap_us = latest - rank.start_us[rows[low + 1 : high]]
+        if apart is not None:
+            last = np.maximum.accumulate(np.where(end_us == latest, np.arange(len(end_us)), 0))
+            together = apart[low:high][last] == apart[low + 1 : high]
+            overlap_us = overlap_us[~together | (apart[low + 1 : high] <= 0)]
+        found.append(overlap_us)
     return np.concatenate(found)
 
 

@@ -41,7 +41,7 @@ def row(
 
 
 def facts(trace: str) -> TraceFacts:
-    return TraceFacts(trace, "cpu", 1, 6, 100.0, 1.0, None)
+    return TraceFacts(trace, "cpu", 1, 6, 100.0, 1.0, 0.0, None)
 
 
 def evaluation(*rows: Row, traces: tuple[str, ...] = ()) -> Evaluation:
