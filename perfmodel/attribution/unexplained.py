@@ -53,7 +53,7 @@ def unexplained_warnings(steps: Sequence[Unexplained]) -> list[str]:
         many = [s for s in steps if s.rank == rank and s.frac > MOST_UNEXPLAINED_FRAC]
         if many:
             worst = max(many, key=lambda step: step.frac)
-            others = f" (and of {len(many) - 1} other steps)" if len(many) > 1 else ""
+            others = f" (and much of {len(many) - 1} more)" if len(many) > 1 else ""
             lines.append(
                 f"rank {rank}: {worst.frac:.1%} of {worst.step}{others} is unexplained: "
                 f"the longest wait is {worst.longest}. A replay keeps it as measured; only "

@@ -56,7 +56,7 @@ def test_one_line_per_rank() -> None:
     steps = [Unexplained("a", 0, 0.1, "x"), Unexplained("b", 0, 0.2, "y")]
     steps += [Unexplained("a", 1, 0.01, "z")]
     (line,) = unexplained_warnings(steps)
-    assert line.startswith("rank 0: 20.0% of b (and of 1 other steps) is unexplained")
+    assert line.startswith("rank 0: 20.0% of b (and much of 1 more) is unexplained")
     assert "y" in line
 
 

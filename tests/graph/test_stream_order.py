@@ -108,5 +108,5 @@ def test_a_graph_that_loses_the_order_of_a_stream_is_refused() -> None:
         {"begin": ("m", 0, 0), "a": ("gpu", 0, 10), "b": ("gpu", 10, 10), "end": ("n", 20, 0)},
         [("begin", "a"), ("begin", "b"), ("a", "end"), ("b", "end")],
     )
-    with pytest.raises(GraphError, match="gpu: 'b' would start 10.0 us before 'a' has ended"):
+    with pytest.raises(GraphError, match=r"gpu: 'b' would start 10\.0 us before 'a'"):
         schedule(graph)
