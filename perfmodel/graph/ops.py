@@ -20,6 +20,9 @@ FORWARD, BACKWARD, OPTIMIZER, INPUT = PHASES = ("forward", "backward", "optimize
 """What a step consists of; `input` is what brings the batch (copies, permutes of its indices)."""
 DEVICE_WIDE: Mapping[str, str] = MappingProxyType({"waits_for": "device"})
 """Attribute of an op behind which the host waits for all that the device was given."""
+REMOVED = "removed"
+"""Attribute of an op that no longer calls what it called when it was recorded: the names, with
+commas between. Nothing stands in for those."""
 
 
 @dataclass(frozen=True, slots=True)

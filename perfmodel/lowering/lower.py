@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from perfmodel.graph.ops import NO_OP, OpGraph
 from perfmodel.hardware import Device
 from perfmodel.lowering.context import completed
-from perfmodel.lowering.piece import Piece
+from perfmodel.lowering.names import rule_of
+from perfmodel.lowering.piece import WHOLE, Piece
 from perfmodel.lowering.precision import in_units
-from perfmodel.lowering.walk import Target, own_pieces
+from perfmodel.lowering.walk import Target, is_parted, own_pieces
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.vocabulary.fallback import UNKNOWN
 
@@ -72,6 +73,18 @@ class Lowered:
         notes += [
             f"{count} pieces of {name} have sizes that the graph does not tell: guessed"
             for name, count in guessed.most_common()
+        ]
+        whole = Counter(
+            op.name
+            for at, op in enumerate(self.graph.ops)
+            if is_parted(op, self.target)
+            and self.answered_by[at] == at
+            and rule_of(op.name, self.target, WHOLE)
+        )
+        notes += [
+            f"{count} calls of {name} are predicted as a whole on {self.target}: what an edit took "
+            "out of them stays in their time"
+            for name, count in whole.most_common()
         ]
         return tuple(notes)
 
