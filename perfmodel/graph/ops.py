@@ -20,9 +20,6 @@ FORWARD, BACKWARD, OPTIMIZER, INPUT = PHASES = ("forward", "backward", "optimize
 """What a step consists of; `input` is what brings the batch (copies, permutes of its indices)."""
 DEVICE_WIDE: Mapping[str, str] = MappingProxyType({"waits_for": "device"})
 """Attribute of an op behind which the host waits for all that the device was given."""
-REMOVED = "removed"
-"""Attribute of an op that no longer calls what it called when it was recorded: the names, with
-commas between. Nothing stands in for those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +87,9 @@ class OpGraph:
     """Where it came from: a file, or a workload's name."""
     notes: tuple[str, ...] = ()
     """What was dropped, guessed or could not be told."""
+    removed: tuple[Op, ...] = ()
+    """What an edit took out of the calls of ops that stay: nothing stands in for that work. A
+    `parent` counts through `ops`, then through these."""
     cuda_graphs: bool = False
     """Whether each step is launched as one graph."""
 

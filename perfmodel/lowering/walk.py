@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from perfmodel.graph.ops import NO_OP, REMOVED, Argument, Op, Tensor, tensors_in
+from perfmodel.graph.ops import NO_OP, Argument, Op, Tensor, tensors_in
 from perfmodel.lowering.arguments import all_on_host, is_hosts, on_host, tensor_bytes
 from perfmodel.lowering.guesses import GUESSED
 from perfmodel.lowering.names import rule_of
 from perfmodel.lowering.piece import LEAF, TIER, WHOLE, Lowering, Piece, Untold
-from perfmodel.lowering.rules.silent import nothing
 from perfmodel.ops.vocabulary.fallback import UNKNOWN
 
 Target = Literal["cuda", "rocm", "cpu"]
@@ -107,8 +106,6 @@ class _Rules:
 
     def of_leaf(self, op: Op, calls: bool) -> Pieces | None:
         """What an op becomes none of whose calls become anything."""
-        if is_parted(op, self._target):
-            return ()
         signature = _signature(op)
         key = (calls, signature)
         if key not in self._leaves:
@@ -118,14 +115,6 @@ class _Rules:
             composite = calls and rule is None and rule_of(op.name, self._target) is None
             self._leaves[key] = fallback(op) if found is None and not composite else found
         return self._leaves[key]
-
-
-def is_parted(op: Op, target: Target) -> bool:
-    """Whether an edit took work out of what an op calls: nothing else may stand in for that."""
-    names = op.attributes.get(REMOVED)
-    return names is not None and any(
-        rule_of(name, target) is not nothing for name in names.split(",")
-    )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.graph.ops import NO_OP, REMOVED, Op, OpGraph
+from perfmodel.graph.ops import NO_OP, Op, OpGraph
 
 
 @dataclass(frozen=True)
@@ -31,43 +31,39 @@ def kept(graph: OpGraph, indices: Iterable[int]) -> list[Placed]:
 def assembled(graph: OpGraph, placed: Sequence[Placed], note: str) -> OpGraph:
     """The graph of `placed`, in that order; what depended on a dropped op depends on its producers.
 
-    An op whose calls are dropped, or placed outside of it, says so (`REMOVED`). `note` is added to
-    the graph's.
+    Calls of an op that stays which are dropped, or placed elsewhere, are remembered (`removed`).
+    `note` is added to the graph's.
     """
     new_of = {old: at for at, one in enumerate(placed) for old in one.covers}
-    ops = [replace(one.op, parent=new_of.get(one.op.parent, NO_OP)) for one in placed]
-    for at, names in _no_longer_called(graph, placed, ops, new_of).items():
-        before = ops[at].attributes.get(REMOVED, "").split(",")
-        known = ",".join(sorted({*before, *names} - {""}))
-        ops[at] = replace(ops[at], attributes={**ops[at].attributes, REMOVED: known})
+    ops = tuple(replace(one.op, parent=new_of.get(one.op.parent, NO_OP)) for one in placed)
     return replace(
         graph,
-        ops=tuple(ops),
+        ops=ops,
         data=_between(graph.data, new_of),
         waits=None if graph.waits is None else _between(graph.waits, new_of),
+        removed=_removed(graph, placed, new_of),
         notes=(*graph.notes, note),
     )
 
 
-def _no_longer_called(
-    graph: OpGraph, placed: Sequence[Placed], ops: Sequence[Op], new_of: Mapping[int, int]
-) -> dict[int, set[str]]:
-    """Per new op that stays: names of the ops that it called, directly or not, and calls no more."""
-    found: defaultdict[int, set[str]] = defaultdict(set)
-    for old, op in enumerate(graph.ops):
-        at = new_of.get(old, NO_OP)
-        if op.parent == NO_OP or (at != NO_OP and placed[at].op.parent == op.parent):
+def _removed(
+    graph: OpGraph, placed: Sequence[Placed], new_of: Mapping[int, int]
+) -> tuple[Op, ...]:
+    """What the ops that stay called in `graph`, or before, and call no more."""
+    stays = {one.covers[0]: at for at, one in enumerate(placed) if len(one.covers) == 1}
+    found: list[Op] = []
+    place: dict[int, int] = {}
+    for old, op in enumerate((*graph.ops, *graph.removed)):
+        is_there = old in stays and placed[stays[old]].op.parent == op.parent
+        if op.parent in place:
+            above = place[op.parent]
+        elif op.parent in stays and not is_there:
+            above = stays[op.parent]
+        else:
             continue
-        around = {at}
-        while at != NO_OP:
-            at = ops[at].parent
-            around.add(at)
-        above = op.parent
-        while above != NO_OP:
-            if above in new_of and new_of[above] not in around:
-                found[new_of[above]].add(op.name)
-            above = graph.ops[above].parent
-    return found
+        place[old] = len(placed) + len(found)
+        found.append(replace(op, parent=above))
+    return tuple(found)
 
 
 def _between(edges: NDArray[np.int64], new_of: Mapping[int, int]) -> NDArray[np.int64]:
