@@ -76,8 +76,8 @@ class Lowered:
             for name, count in guessed.most_common()
         ]
         notes += [
-            f"{count} calls of {name} have one rule for all that they call on {self.target}: what an "
-            "edit removed of it stays in their time"
+            f"{count} calls of {name} have one rule for all that they call on {self.target}: what "
+            "an edit removed of it stays in their time"
             for name, count in self.undivided.most_common()
         ]
         return tuple(notes)

@@ -46,9 +46,7 @@ def assembled(graph: OpGraph, placed: Sequence[Placed], note: str) -> OpGraph:
     )
 
 
-def _removed(
-    graph: OpGraph, placed: Sequence[Placed], new_of: Mapping[int, int]
-) -> tuple[Op, ...]:
+def _removed(graph: OpGraph, placed: Sequence[Placed], new_of: Mapping[int, int]) -> tuple[Op, ...]:
     """What the ops that stay called in `graph`, or before, and call no more."""
     stays = {one.covers[0]: at for at, one in enumerate(placed) if len(one.covers) == 1}
     found: list[Op] = []
