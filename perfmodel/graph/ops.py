@@ -87,6 +87,9 @@ class OpGraph:
     """Where it came from: a file, or a workload's name."""
     notes: tuple[str, ...] = ()
     """What was dropped, guessed or could not be told."""
+    removed: tuple[Op, ...] = ()
+    """What an edit took out of the calls of ops that stay: nothing stands in for that work. A
+    `parent` counts through `ops`, then through these."""
     cuda_graphs: bool = False
     """Whether each step is launched as one graph."""
 

@@ -25,6 +25,12 @@ AHEAD = 60
 """How many ops after a convolution may pass until one reads its output."""
 
 
+def self_contained(graph: OpGraph) -> OpGraph:
+    """`graph` whose ops state all that the ops around them tell (see `completed`): an edit of one
+    of them then leaves what is known of the others."""
+    return replace(graph, ops=tuple(completed(graph)))
+
+
 def completed(graph: OpGraph) -> list[Op]:
     """The ops of a graph, some with more arguments, outputs or attributes than it states.
 

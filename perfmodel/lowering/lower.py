@@ -43,6 +43,8 @@ class Lowered:
     where only what it calls becomes something."""
     unknown: Counter[str]
     """Names of the ops that the fallback stands in for, and how often."""
+    undivided: Counter[str]
+    """Names of the ops whose rule stands for all that they called, what an edit removed as well."""
 
     def __len__(self) -> int:
         return len(self.pieces)
@@ -72,6 +74,11 @@ class Lowered:
         notes += [
             f"{count} pieces of {name} have sizes that the graph does not tell: guessed"
             for name, count in guessed.most_common()
+        ]
+        notes += [
+            f"{count} calls of {name} have one rule for all that they call on {self.target}: what "
+            "an edit removed of it stays in their time"
+            for name, count in self.undivided.most_common()
         ]
         return tuple(notes)
 
@@ -113,7 +120,9 @@ def lower(
     `device` decides with the two switches, which are PyTorch's, whether fp32 products run in TF32.
     """
     ops = completed(graph)
-    kept, answered = own_pieces(ops, target)
+    kept, answered = own_pieces([*ops, *graph.removed], target)
+    undivided = {at for at in answered[len(ops) :] if 0 <= at < len(ops)}
+    kept = {index: pieces for index, pieces in kept.items() if index < len(ops)}
     last, outermost = list(range(len(ops))), list(range(len(ops)))
     for index in range(len(ops) - 1, -1, -1):
         parent = ops[index].parent
@@ -131,6 +140,7 @@ def lower(
         tuple(in_units(pieces, device, tf32_matmul, tf32_convolution)),
         np.array(owner, np.int64),
         np.array([outermost[index] for index in owner], np.int64),
-        np.array(answered, np.int64),
+        np.array(answered[: len(ops)], np.int64),
         Counter(ops[index].name for index in order if kept[index][0].op == UNKNOWN),
+        Counter(ops[index].name for index in undivided),
     )

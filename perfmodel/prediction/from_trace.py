@@ -15,6 +15,7 @@ from perfmodel.graph.opgraph.edits.named import NamedEdit, edited
 from perfmodel.graph.ops import OpGraph
 from perfmodel.hardware import Cluster, Part, cluster, from_driver_name
 from perfmodel.hardware.reads import recorded
+from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.observed import uses_tf32, with_placement
 from perfmodel.lowering.observed_streams import with_streams
 from perfmodel.overheads import Profile, measure
@@ -46,8 +47,9 @@ def predict_ops(
     """
     warnings = list(trace.warnings)
     graphs = [_rebatched(graph, batch, warnings) for graph in _placed(trace)]
-    graphs, undone = edited(graphs, edits)
-    warnings += undone
+    if edits:
+        graphs, undone = edited(map(self_contained, graphs), edits)
+        warnings += undone
     tf32_matmul = any(uses_tf32(rank) for rank in trace.ranks)
     own = _own_machine(trace)
     if not hardware and own is None:

@@ -10,6 +10,7 @@ from math import inf
 from perfmodel.graph.opgraph.edits.named import NamedEdit, edited
 from perfmodel.graph.ops import OpGraph
 from perfmodel.hardware import Cluster
+from perfmodel.lowering.context import self_contained
 from perfmodel.placement import Pipeline, Placement
 from perfmodel.prediction.host_costs import HostCosts
 from perfmodel.prediction.shapes import predict_shapes
@@ -80,6 +81,8 @@ class Step:
     ) -> tuple[Result, list[str]]:
         """The step's period, evaluations left out, and what a user should know of it."""
         graphs = [self.graph(each.ranks[0]) for each in shown]
+        if edits:
+            graphs = list(map(self_contained, graphs))
         graphs, undone = edited(graphs, edits, must_change=must_change)
         result, notes = predict_shapes(
             graphs,

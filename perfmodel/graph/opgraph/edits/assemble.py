@@ -31,6 +31,7 @@ def kept(graph: OpGraph, indices: Iterable[int]) -> list[Placed]:
 def assembled(graph: OpGraph, placed: Sequence[Placed], note: str) -> OpGraph:
     """The graph of `placed`, in that order; what depended on a dropped op depends on its producers.
 
+    Calls of an op that stays which are dropped, or placed elsewhere, are remembered (`removed`).
     `note` is added to the graph's.
     """
     new_of = {old: at for at, one in enumerate(placed) for old in one.covers}
@@ -40,8 +41,27 @@ def assembled(graph: OpGraph, placed: Sequence[Placed], note: str) -> OpGraph:
         ops=ops,
         data=_between(graph.data, new_of),
         waits=None if graph.waits is None else _between(graph.waits, new_of),
+        removed=_removed(graph, placed, new_of),
         notes=(*graph.notes, note),
     )
+
+
+def _removed(graph: OpGraph, placed: Sequence[Placed], new_of: Mapping[int, int]) -> tuple[Op, ...]:
+    """What the ops that stay called in `graph`, or before, and call no more."""
+    stays = {one.covers[0]: at for at, one in enumerate(placed) if len(one.covers) == 1}
+    found: list[Op] = []
+    place: dict[int, int] = {}
+    for old, op in enumerate((*graph.ops, *graph.removed)):
+        is_there = old in stays and placed[stays[old]].op.parent == op.parent
+        if op.parent in place:
+            above = place[op.parent]
+        elif op.parent in stays and not is_there:
+            above = stays[op.parent]
+        else:
+            continue
+        place[old] = len(placed) + len(found)
+        found.append(replace(op, parent=above))
+    return tuple(found)
 
 
 def _between(edges: NDArray[np.int64], new_of: Mapping[int, int]) -> NDArray[np.int64]:

@@ -20,6 +20,8 @@ def cuda_graphs(graph: OpGraph) -> Edited:
 
     `undone` names the ops that no such graph can hold; they stay in it.
     """
+    if graph.cuda_graphs:
+        return Edited(graph, ("each step is launched as one graph already",))
     waiting = Counter(op.name for op in graph.ops if op.name in _WAITING)
     undone = tuple(
         f"{count} calls of {name} wait for the device: a CUDA graph cannot hold them"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -42,20 +43,20 @@ def optimizer(graph: OpGraph, mode: str) -> Edited:
             steps.setdefault(op.step, []).append(index)
     made: dict[int, list[Placed]] = {}
     gone: set[int] = set()
-    undone: list[str] = []
+    undone: defaultdict[str, list[int]] = defaultdict(list)
     for step, indices in steps.items():
         dense = [at for at in indices if not _is_sparse(graph.ops[at])]
         kind = kind_of(graph, step)
         if _mode_of([graph.ops[at] for at in dense]) == mode:
-            undone.append(f"step {step}: the optimizer is {mode} already")
+            undone[f"the optimizer is {mode} already"].append(step)
             continue
         parameters = _parameters([graph.ops[at] for at in dense])
         if kind not in _UPDATES or not parameters:
-            undone.append(f"step {step}: the optimizer {kind or '(not named)'} stays as it is")
+            undone[f"the optimizer {kind or '(not named)'} stays as it is"].append(step)
             continue
         sparse = len(indices) - len(dense)
         if sparse:
-            undone.append(f"step {step}: {sparse} updates with sparse gradients stay as they are")
+            undone[f"{sparse} updates with sparse gradients stay as they are"].append(step)
         has_momentum = any(graph.ops[at].name.rstrip("_").endswith("mul") for at in dense)
         calls = _UPDATES[kind](parameters, mode, has_momentum)
         covered = tuple(sorted(subtrees(graph, dense)))
@@ -70,9 +71,14 @@ def optimizer(graph: OpGraph, mode: str) -> Edited:
     for index in range(len(graph)):
         placed += made.get(index, [])
         placed += [] if index in gone else kept(graph, [index])
+    said = tuple(f"{_steps(of)}: {text}" for text, of in undone.items())
     if not made:
-        return Edited(graph, tuple(undone) or ("no op belongs to an optimizer",))
-    return Edited(assembled(graph, placed, f"optimizer: {mode}"), tuple(undone))
+        return Edited(graph, said or ("no op belongs to an optimizer",))
+    return Edited(assembled(graph, placed, f"optimizer: {mode}"), said)
+
+
+def _steps(numbers: list[int]) -> str:
+    return f"step {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} steps"
 
 
 def _mode_of(ops: list[Op]) -> str:

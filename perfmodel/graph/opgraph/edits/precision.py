@@ -30,9 +30,13 @@ def cast(graph: OpGraph, dtype: str, *, optimizer: bool = True) -> Edited:
             ops.append(op)
         elif narrow:
             is_product = op.name.removeprefix("aten::") in _PRODUCTS
-            ops.append(replace(op, inputs=_cast(op.inputs, dtype)) if is_product else op)
+            inputs = _cast(op.inputs, dtype) if is_product else op.inputs
+            ops.append(op if inputs == op.inputs else replace(op, inputs=inputs))
         else:
             ops.append(_cast_op(op, dtype))
+    if all(new is old for new, old in zip(ops, graph.ops, strict=True)):
+        what = "no matrix product has" if narrow else "no op has"
+        return Edited(graph, (f"{what} floating tensors of another type than {dtype}",))
     undone = []
     if narrow:
         undone.append(f"only what matrix products read is {dtype}; no op quantises it")

@@ -30,16 +30,20 @@ def remove(graph: OpGraph, pattern: str) -> Edited:
 def move(graph: OpGraph, op: int | str, before: int | str) -> Edited:
     """`graph` with an op, and what it calls, directly before another; on that one's thread.
 
-    Ops are named by index or by a pattern, of which the first fit counts. Raises `WorkloadError`
-    where there is none, and where the op would precede what makes its inputs, or follow what reads
-    its outputs.
+    Ops are named by index or by a pattern, of which the first fit counts. Before an op that another
+    calls it stands before that other, unless that calls both. Raises `WorkloadError` where there is
+    none, and where the op would precede what makes its inputs, or follow what reads its outputs.
     """
-    source, target = _index(graph, op), _index(graph, before)
-    children = graph.children()
-    moved = subtree(children, source)
-    if target in moved:
-        raise WorkloadError(f"{graph.ops[source].name} calls {graph.ops[target].name}")
+    source, named = _index(graph, op), _index(graph, before)
+    moved = subtree(graph.children(), source)
+    if named in moved:
+        raise WorkloadError(f"{graph.ops[source].name} calls {graph.ops[named].name}")
+    target = _beside(graph, source, named)
     among = set(moved)
+    its, beside = graph.ops[source], graph.ops[target]
+    stays = set(range(source, target)) <= among and source < target
+    if stays and (its.thread, its.parent) == (beside.thread, beside.parent):
+        return Edited(graph, (f"{its.name} stands before {beside.name} already",))
     for producer, consumer in graph.data.tolist():
         late = consumer in among and target <= producer < source and producer not in among
         early = producer in among and source < consumer < target and consumer not in among
@@ -59,6 +63,17 @@ def move(graph: OpGraph, op: int | str, before: int | str) -> Edited:
             placed[at] = replace(one, op=replace(one.op, thread=thread, parent=above))
     note = f"{graph.ops[source].name} moved before {graph.ops[target].name}"
     return Edited(assembled(graph, placed, note))
+
+
+def _beside(graph: OpGraph, source: int, named: int) -> int:
+    """`named`, or the op around it that stands in a call of which `source` is a part as well."""
+    around = {source}
+    while source != NO_OP:
+        source = graph.ops[source].parent
+        around.add(source)
+    while graph.ops[named].parent not in around:
+        named = graph.ops[named].parent
+    return named
 
 
 def _index(graph: OpGraph, op: int | str) -> int:

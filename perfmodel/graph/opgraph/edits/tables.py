@@ -134,13 +134,13 @@ def _lookup(graph: OpGraph, calls: list[int], optimizer: str) -> tuple[Op, Tenso
     held = replace(weights[0], shape=(elements,), strides=())
     indices = Tensor((sum(tensors[1].elements for tensors in given),), "int64", device=place)
     offsets = Tensor((tables * bags + 1,), "int64", device=place)
-    nothing = Tensor((0,), device=place)
+    nothing, placements = Tensor((0,), device=place), Tensor((tables,), "int64", device=place)
     op = replace(
         last,
         name=f"fbgemm::split_embedding_codegen_lookup_{optimizer}_function_pt2",
         inputs=(
             nothing,
-            (held, Tensor((tables,), "int64"), Tensor((tables,), "int64")),
+            (held, placements, placements),
             Tensor((tables + 1,), "int32", device=place),
             sum(dims),
             max(dims),
