@@ -1,0 +1,189 @@
+"""What a prediction from shapes takes over of a profile: kernels that no shape tells, host time
+that no operator stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfmodel.graph import build_graph
+from perfmodel.graph.build import build_rank
+from perfmodel.graph.kinds import Cause
+from perfmodel.graph.opgraph import op_graph
+from perfmodel.graph.ops import OpGraph
+from perfmodel.hardware import Cluster, Device, Part
+from perfmodel.lowering import lower
+from perfmodel.lowering.measured_host import HostTimes, longer_than, measured_stretches
+from perfmodel.lowering.observed import with_placement
+from perfmodel.lowering.observed_streams import with_streams
+from perfmodel.lowering.piece import OF_PROFILE
+from perfmodel.lowering.recorded import Recorded, at_ratios, with_recorded
+from perfmodel.lowering.walk import CPU, Target
+from perfmodel.ops.families import CLASS_OF_FAMILY, families_of_kernels
+from perfmodel.overheads.kinds import T1
+from perfmodel.prediction.host_costs import HostCosts
+from perfmodel.prediction.transferred import transferred
+from perfmodel.prediction.types import Result
+from perfmodel.trace import Trace
+from perfmodel.trace.steps import MAIN
+from perfmodel.transfer import RATIO_SPREAD, host_ratio
+
+NAMED = 3
+"""How many launchers of recorded kernels a warning names."""
+WORTH_SAYING_US = 1.0
+"""Host time per step below this is not worth a warning."""
+UNUSUAL_STDS = 3.0
+"""A gap so many standard deviations above a profile's mean one is none of those it was taken of."""
+
+
+@dataclass(frozen=True)
+class OfProfile:
+    """The ranks' ops with what was recorded beside them, and the host's measured time."""
+
+    trace: Trace
+    graphs: tuple[OpGraph, ...]
+    recorded: dict[int, Recorded] = field(default_factory=dict)
+    """By rank; none of a rank without device work."""
+    times: dict[int, HostTimes] = field(default_factory=dict)
+    """By rank, of all of the main thread's gaps."""
+
+
+def of_profile(trace: Trace, device: Device | None) -> OfProfile:
+    """The ranks' op graphs with what their profiles tell: where tensors lay, on which streams ops
+    ran, the kernels that no rule stands for on `device` (the trace's own, where it is known).
+
+    Raises `TraceError` for a rank without shapes.
+    """
+    timed = {rank.rank: (rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)}
+    target: Target = "cuda" if device is None or device.target == CPU else device.target
+    graphs, recorded, times = [], {}, {}
+    for graph in op_graph(trace):
+        if graph.rank in timed:
+            rank, links = timed[graph.rank]
+            measured = build_rank(rank, links)
+            times[graph.rank] = HostTimes(measured_stretches(rank, links, measured), every_gap=True)
+            graph = with_placement(graph, rank, links)
+            if len(links.device_rows):
+                found = with_recorded(lower(graph, target), rank, links, measured)
+                recorded[graph.rank], graph = found, found.graph
+            graph = with_streams(graph, rank, links)
+        graphs.append(graph)
+    return OfProfile(trace, tuple(graphs), recorded, times)
+
+
+def on_target(
+    profile: OfProfile,
+    graphs: Sequence[OpGraph],
+    target: str | Path | Part,
+    machine: Cluster,
+    own: Cluster | None,
+) -> tuple[list[OpGraph], list[str]]:
+    """`graphs` with their recorded kernels as on `machine`, and what to say of them."""
+    notes = _recorded_notes(profile, machine)
+    moves = own is None or own.node.device != machine.node.device
+    kept = any(op.name.startswith(OF_PROFILE) for graph in graphs for op in graph.ops)
+    if not (moves and kept) or machine.node.device.target == CPU:
+        return list(graphs), notes
+    if own is None:
+        return list(graphs), [*notes, "recorded kernels: as they are, their GPU is not known"]
+    measured = build_graph(profile.trace)
+    moved = transferred(profile.trace, measured, measured.nodes_.duration_us, target)
+    rows = measured.device_span()[1]
+    ranks, events = measured.nodes_.rank[rows], measured.nodes_.row[rows]
+    families = families_of_kernels([measured.labels[row] for row in rows.tolist()])
+    spread = [RATIO_SPREAD[CLASS_OF_FAMILY[family]] for family in families]
+    found = []
+    for graph in graphs:
+        at = np.flatnonzero(ranks == graph.rank).tolist()
+        ratio = {int(events[i]): float(moved.ratio[i]) for i in at}
+        found.append(at_ratios(graph, ratio, {int(events[i]): spread[i] for i in at}))
+    return found, notes
+
+
+def _recorded_notes(profile: OfProfile, machine: Cluster) -> list[str]:
+    """The share of recorded kernels, and what launched most of them."""
+    total = sum(each.total_us for each in profile.recorded.values())
+    by: dict[str, float] = {}
+    for each in profile.recorded.values():
+        for name, us in each.by_launcher_us.items():
+            by[name] = by.get(name, 0.0) + us
+    if not total or not by:
+        return []
+    most = sorted(by.items(), key=lambda item: -item[1])[:NAMED]
+    named = ", ".join(f"{name or 'launch not recorded'} {us / total:.1%}" for name, us in most)
+    share = f"{sum(by.values()) / total:.1%} of the trace's device time"
+    if machine.node.device.target == CPU:
+        return [f"{share} is missing: kernels that no operator with shapes launched ({named})"]
+    return [
+        f"{share} is in kernels that no operator with shapes and a rule stands for ({named}): "
+        "they take as long as recorded, on another device by the ratios of mode transfer"
+    ]
+
+
+def host_times(
+    profile: OfProfile, machine: Cluster, own: Cluster | None, costs: HostCosts | None, stays: bool
+) -> tuple[dict[int, HostTimes], list[str]]:
+    """Per rank, the host's measured time that `machine` is predicted with, and what to say of it.
+
+    On the trace's own machine all that is between operators; elsewhere data loading, the bounds of
+    steps, and gaps that are none of those `costs` were taken of, by the hosts' speed.
+    """
+    if costs is None:
+        loading = max((t.step_us(Cause.DATA_LOADING) for t in profile.times.values()), default=0.0)
+        if loading < WORTH_SAYING_US:
+            return {}, []
+        return {}, [f"{loading / 1e3:.2f} ms of data loading per step are missing"]
+    ratio = 1.0
+    if not stays and own is not None:
+        ratio = host_ratio(own.node.host, machine.node.host)
+    found = {}
+    for rank, times in profile.times.items():
+        gaps = costs.profile_of(rank).statistic(T1, None, MAIN)
+        usual_us = (gaps.mean_us + UNUSUAL_STDS * gaps.std_us) * costs.ratio
+        scaled = replace(times, ratio=ratio)
+        found[rank] = scaled if stays else longer_than(scaled, usual_us)
+    return found, _host_notes(found, ratio, stays)
+
+
+def _host_notes(found: dict[int, HostTimes], ratio: float, stays: bool) -> list[str]:
+    longest = max(found.values(), key=_taken_us, default=None)
+    if longest is None or _taken_us(longest) < WORTH_SAYING_US:
+        return []
+    loading, gaps = (longest.step_us(cause) / 1e3 for cause in (Cause.DATA_LOADING, Cause.HOST_T1))
+    how = "" if ratio == 1.0 else f", times {ratio:.2f} for the host"
+    which = "between operators" if stays else "between operators, more than the profile knows"
+    return [
+        f"host time from the trace{how}: {loading:.2f} ms of data loading and {gaps:.2f} ms "
+        f"{which}, per step"
+    ]
+
+
+def _taken_us(times: HostTimes) -> float:
+    return times.step_us(Cause.DATA_LOADING) + times.step_us(Cause.HOST_T1)
+
+
+def with_coverage(result: Result, profile: OfProfile, times: dict[int, HostTimes]) -> Result:
+    """`result` with the shares of the trace's device time that follow from shapes, and that were
+    recorded, and the host time per step that was measured."""
+    rank = result.rank.rank
+    coverage: dict[str, Any] = dict(result.coverage)
+    recorded = profile.recorded.get(rank)
+    if recorded is not None:
+        share = recorded.modelled_frac
+        coverage |= {
+            "modelled_frac": round(share, 6),
+            "fallback_frac": round(1 - share, 6),
+            "recorded_frac": round(1 - share, 6),
+        }
+    taken = _taken_us(times[rank]) if rank in times else 0.0
+    return replace(result, coverage=coverage | {"host_from_trace_us": round(taken, 4)})
+
+
+def named_device(trace: Trace) -> Any:
+    """The device that the first rank names; None where none does."""
+    named = (device for rank in trace.ranks for device in rank.devices[:1] if device.name)
+    return next(named, None)
