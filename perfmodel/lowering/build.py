@@ -68,7 +68,9 @@ class _Walk:
     def __init__(self, lowered: Lowered, duration_us: Floats, times: HostTimes | None) -> None:
         self.lowered, self.duration_us = lowered, duration_us.tolist()
         self.times = times
-        self.stretches = deque(times.stretches if times else ())
+        rows = {op.event for op in lowered.graph.ops}
+        given = times.stretches if times else ()
+        self.stretches = deque(each for each in given if each.is_left(rows))
         """Those that have not been reached."""
         self.draft = Draft(lowered.graph.rank)
         self.host: int | None = None
@@ -111,6 +113,7 @@ class _Walk:
         op = self.lowered.graph.ops[top]
         captured = op.attributes.get(CUDA_GRAPH) or _WHOLE * self.lowered.graph.cuda_graphs
         if captured and captured == self.in_graph:
+            self._until(op.step, op.event, captured=True)
             for piece in own:
                 self._operation(piece, None)
             return
@@ -129,18 +132,17 @@ class _Walk:
 
     def _gap(self, op: Op) -> None:
         """The host's time before an op: what was measured there, else what a profile knows."""
-        reached = op.event >= 0 and self._until(op.step, op.event)
-        measured = self.times is not None and op.thread == MAIN and op.event >= 0
-        if not (measured and (reached or self.times.every_gap)):  # type: ignore[union-attr]
+        if op.event >= 0:
+            self._until(op.step, op.event)
+        if self.times is None or op.thread != MAIN or op.event < 0:
             self._host_of(T1, op)
 
-    def _until(self, step: int, row: int) -> bool:
-        """What was measured up to `row` of `step`; whether there was anything."""
-        found = False
+    def _until(self, step: int, row: int, *, captured: bool = False) -> None:
+        """What was measured up to `row` of `step`; nothing is between ops that are captured."""
         while self.stretches and (self.stretches[0].step, self.stretches[0].row) <= (step, row):
-            found = True
-            self._measured(self.stretches.popleft())
-        return found
+            stretch = self.stretches.popleft()
+            if not captured or stretch.is_left(()):
+                self._measured(stretch)
 
     def _measured(self, stretch: Stretch) -> None:
         """A stretch of the main thread's time as it was measured."""

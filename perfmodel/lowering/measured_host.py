@@ -3,7 +3,8 @@ loading, what comes before the first operator of a step and behind the last."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from perfmodel.graph.kinds import Cause, NodeKind
 from perfmodel.graph.ops import Op
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.trace.categories import DATA_LOADING_NAME
-from perfmodel.trace.columns import RankTrace
+from perfmodel.trace.columns import NONE, Ints, RankTrace
 from perfmodel.trace.link import Links
 from perfmodel.trace.steps import MAIN
 
@@ -29,19 +30,24 @@ class Stretch:
     cause: Cause
     """`DATA_LOADING`, or `HOST_T1` for what is between operators."""
     label: str
-    at_bounds: bool
+    op: int
+    """Row of the thread's next outermost operator in its step, or -1."""
+    at_bounds: bool = False
     """Whether no operator of its step comes before it, or none behind it."""
+
+    def is_left(self, rows: Collection[int]) -> bool:
+        """Whether it is there where of all operators those in `rows` are: what is between operators
+        goes with the one behind it."""
+        return self.cause == Cause.DATA_LOADING or self.at_bounds or self.op in rows
 
 
 @dataclass(frozen=True)
 class HostTimes:
-    """The stretches of one rank that a prediction takes over, in order of time."""
+    """All stretches of one rank, in order of time."""
 
     stretches: tuple[Stretch, ...] = ()
     ratio: float = 1.0
     """How much longer the target's host takes."""
-    every_gap: bool = False
-    """Whether they are all there are: where none is, operators follow without a gap."""
 
     def step_us(self, cause: Cause) -> float:
         """Mean per step of the stretches of a cause, on the target's host."""
@@ -69,42 +75,28 @@ def measured_stretches(
     begun = nodes.start_us[chosen]
     step_of = links.steps.of_time(begun)
     rows = np.searchsorted(rank.start_us, begun, side="left")
-    first, last = _bounds(rank, links)
-    return tuple(
-        Stretch(
-            row,
-            step,
-            float(nodes.duration_us[node]),
-            Cause(int(nodes.cause[node])),
-            measured.labels[node] or measured.annotations[node],
-            row <= first.get(step, row) or row > last.get(step, row),
-        )
-        for node, step, row in zip(chosen.tolist(), step_of.tolist(), rows.tolist(), strict=True)
-        if step >= 0 and nodes.start_us[node] < links.steps.end_us[step]
-    )
+    ops = _main_ops(rank, links)
+    op_step = links.steps.of_time(rank.start_us[ops]).tolist()
+    behind = np.searchsorted(ops, rows, side="left").tolist()
+    found = []
+    for node, step, row, at in zip(
+        chosen.tolist(), step_of.tolist(), rows.tolist(), behind, strict=True
+    ):
+        if step < 0 or nodes.start_us[node] >= links.steps.end_us[step]:
+            continue
+        is_last = at == len(ops) or op_step[at] != step
+        is_first = at == 0 or op_step[at - 1] != step
+        label = measured.labels[node] or measured.annotations[node]
+        cause, op = Cause(int(nodes.cause[node])), NONE if is_last else int(ops[at])
+        taken_us = float(nodes.duration_us[node])
+        found.append(Stretch(row, step, taken_us, cause, label, op, is_first or is_last))
+    return tuple(found)
 
 
-def _bounds(rank: RankTrace, links: Links) -> tuple[dict[int, int], dict[int, int]]:
-    """Per step the rows of its first and its last outermost operator on the main thread."""
+def _main_ops(rank: RankTrace, links: Links) -> Ints:
+    """Rows of the main thread's outermost operators, in order of time."""
     threads = [thread for thread, role in links.roles.items() if role == MAIN]
-    ops = np.sort(links.top_ops[np.isin(rank.thread[links.top_ops], threads)])
-    steps = links.steps.of_time(rank.start_us[ops]).tolist()
-    last = dict(zip(steps, ops.tolist(), strict=True))
-    first = dict(zip(reversed(steps), reversed(ops.tolist()), strict=True))
-    return first, last
-
-
-def longer_than(times: HostTimes, usual_us: float) -> HostTimes:
-    """Data loading, what is at the bounds of steps, and what takes longer than `usual_us` on the
-    target's host; the other gaps are an overhead profile's."""
-    kept = tuple(
-        each
-        for each in times.stretches
-        if each.cause == Cause.DATA_LOADING
-        or each.at_bounds
-        or each.duration_us * times.ratio > usual_us
-    )
-    return replace(times, stretches=kept, every_gap=False)
+    return np.sort(links.top_ops[np.isin(rank.thread[links.top_ops], threads)])
 
 
 def loads_data(op: Op) -> bool:

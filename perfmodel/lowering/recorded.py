@@ -49,12 +49,20 @@ class Recorded:
     by_rule_us: float
     """Of that, in kernels that rules stand for."""
     by_launcher_us: Mapping[str, float]
-    """The rest, by what launched it, most first; under `""` what nothing did."""
+    """In those that are ops of the graph, by what launched them, most first; under `""` those whose
+    launch is not recorded."""
+    before_us: float = 0.0
+    """In those that were launched before the window and belong to none of its steps."""
 
     @property
     def modelled_frac(self) -> float:
         """Share of the device time that follows from shapes."""
         return self.by_rule_us / self.total_us if self.total_us else 1.0
+
+    @property
+    def recorded_frac(self) -> float:
+        """Share that is taken as it was recorded."""
+        return sum(self.by_launcher_us.values()) / self.total_us if self.total_us else 0.0
 
 
 def with_recorded(
@@ -62,14 +70,17 @@ def with_recorded(
 ) -> Recorded:
     """The ops of `lowered`, which are those of a profile, with the kernels that no rule stands for.
 
-    A rule stands for the kernels of its op and of what that calls. `measured` is the rank's graph
+    A rule stands for the kernels of its op and of what that calls. What was launched before the
+    window belongs to its one step, where it has one; of several each has its own work, and what the
+    first was busy with besides is left out. `measured` is the rank's graph
     as it was recorded, which tells how long launch calls took without their waiting.
     """
     graph = lowered.graph
     launcher = launched_by(graph, rank, links)
     taken_us = _taken_us(rank, links)
     by_rule = np.append(_stood_for(lowered), False)[launcher]
-    carried = np.flatnonzero(~by_rule & (taken_us > 0))
+    before = _launched_before(rank, links) if len(links.steps) > 1 else np.zeros_like(by_rule)
+    carried = np.flatnonzero(~by_rule & ~before & (taken_us > 0))
     by_launcher: defaultdict[str, float] = defaultdict(float)
     for at in carried.tolist():
         by_launcher[_launched_from(graph, rank, links, launcher, at)] += float(taken_us[at])
@@ -80,6 +91,7 @@ def with_recorded(
         float(taken_us.sum()),
         float(taken_us[by_rule].sum()),
         dict(sorted(by_launcher.items(), key=lambda item: -item[1])),
+        float(taken_us[before].sum()),
     )
 
 
@@ -104,8 +116,20 @@ def _taken_us(rank: RankTrace, links: Links) -> Floats:
     return np.maximum(end - np.maximum(start, begin), 0.0).astype(np.float64)
 
 
+def _launched_before(rank: RankTrace, links: Links) -> Mask:
+    """Per device row, whether its launch is not recorded and the first recorded one of its stream,
+    or of all where its stream has none, comes later."""
+    unknown = links.device_launch == NONE
+    stream = rank.stream[links.device_rows]
+    known = np.flatnonzero(~unknown)
+    first = {int(stream[at]): at for at in reversed(known.tolist())}
+    any_first = int(known[0]) if len(known) else 0
+    place = np.array([first.get(int(each), any_first) for each in stream.tolist()], np.int64)
+    return unknown & (np.arange(len(stream)) < place)
+
+
 def _stood_for(lowered: Lowered) -> Mask:
-    """Per op: whether a rule's pieces, its own or of an op around it, stand for what it launched."""
+    """Per op: whether a rule's pieces stand for what it launched, its own or of an op around it."""
     ops = lowered.graph.ops
     has_rule = np.zeros(len(ops), bool)
     has_rule[[o for o, p in zip(lowered.owner.tolist(), lowered.pieces, strict=True)

@@ -17,27 +17,23 @@ from perfmodel.graph.opgraph import op_graph
 from perfmodel.graph.ops import OpGraph
 from perfmodel.hardware import Cluster, Device, Part
 from perfmodel.lowering import lower
-from perfmodel.lowering.measured_host import HostTimes, longer_than, measured_stretches
+from perfmodel.lowering.measured_host import HostTimes, measured_stretches
 from perfmodel.lowering.observed import with_placement
 from perfmodel.lowering.observed_streams import with_streams
 from perfmodel.lowering.piece import OF_PROFILE
 from perfmodel.lowering.recorded import Recorded, at_ratios, with_recorded
 from perfmodel.lowering.walk import CPU, Target
 from perfmodel.ops.families import CLASS_OF_FAMILY, families_of_kernels
-from perfmodel.overheads.kinds import T1
 from perfmodel.prediction.host_costs import HostCosts
 from perfmodel.prediction.transferred import transferred
 from perfmodel.prediction.types import Result
 from perfmodel.trace import Trace
-from perfmodel.trace.steps import MAIN
 from perfmodel.transfer import RATIO_SPREAD, host_ratio
 
 NAMED = 3
 """How many launchers of recorded kernels a warning names."""
 WORTH_SAYING_US = 1.0
 """Host time per step below this is not worth a warning."""
-UNUSUAL_STDS = 3.0
-"""A gap so many standard deviations above a profile's mean one is none of those it was taken of."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +61,7 @@ def of_profile(trace: Trace, device: Device | None) -> OfProfile:
         if graph.rank in timed:
             rank, links = timed[graph.rank]
             measured = build_rank(rank, links)
-            times[graph.rank] = HostTimes(measured_stretches(rank, links, measured), every_gap=True)
+            times[graph.rank] = HostTimes(measured_stretches(rank, links, measured))
             graph = with_placement(graph, rank, links)
             if len(links.device_rows):
                 found = with_recorded(lower(graph, target), rank, links, measured)
@@ -129,8 +125,8 @@ def host_times(
 ) -> tuple[dict[int, HostTimes], list[str]]:
     """Per rank, the host's measured time that `machine` is predicted with, and what to say of it.
 
-    On the trace's own machine all that is between operators; elsewhere data loading, the bounds of
-    steps, and gaps that are none of those `costs` were taken of, by the hosts' speed.
+    The main thread's time between operators, data loading among it, by the hosts' speed. What the
+    operators themselves take is for `costs`; a CPU's models have no place for either.
     """
     if costs is None:
         loading = max((t.step_us(Cause.DATA_LOADING) for t in profile.times.values()), default=0.0)
@@ -140,25 +136,19 @@ def host_times(
     ratio = 1.0
     if not stays and own is not None:
         ratio = host_ratio(own.node.host, machine.node.host)
-    found = {}
-    for rank, times in profile.times.items():
-        gaps = costs.profile_of(rank).statistic(T1, None, MAIN)
-        usual_us = (gaps.mean_us + UNUSUAL_STDS * gaps.std_us) * costs.ratio
-        scaled = replace(times, ratio=ratio)
-        found[rank] = scaled if stays else longer_than(scaled, usual_us)
-    return found, _host_notes(found, ratio, stays)
+    found = {rank: replace(times, ratio=ratio) for rank, times in profile.times.items()}
+    return found, _host_notes(found, ratio)
 
 
-def _host_notes(found: dict[int, HostTimes], ratio: float, stays: bool) -> list[str]:
+def _host_notes(found: dict[int, HostTimes], ratio: float) -> list[str]:
     longest = max(found.values(), key=_taken_us, default=None)
     if longest is None or _taken_us(longest) < WORTH_SAYING_US:
         return []
     loading, gaps = (longest.step_us(cause) / 1e3 for cause in (Cause.DATA_LOADING, Cause.HOST_T1))
     how = "" if ratio == 1.0 else f", times {ratio:.2f} for the host"
-    which = "between operators" if stays else "between operators, more than the profile knows"
     return [
         f"host time from the trace{how}: {loading:.2f} ms of data loading and {gaps:.2f} ms "
-        f"{which}, per step"
+        "between operators, per step"
     ]
 
 
@@ -177,7 +167,7 @@ def with_coverage(result: Result, profile: OfProfile, times: dict[int, HostTimes
         coverage |= {
             "modelled_frac": round(share, 6),
             "fallback_frac": round(1 - share, 6),
-            "recorded_frac": round(1 - share, 6),
+            "recorded_frac": round(recorded.recorded_frac, 6),
         }
     taken = _taken_us(times[rank]) if rank in times else 0.0
     return replace(result, coverage=coverage | {"host_from_trace_us": round(taken, 4)})

@@ -119,11 +119,12 @@ def _costs(
         rank.rank: measure(rank, links)
         for rank, links in zip(trace.ranks, trace.links, strict=True)
     }
+    usual = host_costs(machine).profile
     return HostCosts(
-        Profile.from_samples(*samples.values()),
+        Profile.from_samples(*samples.values()).completed(usual),
         1.0,
         "host overheads: the trace's own, per operator",
-        {rank: Profile.from_samples(found) for rank, found in samples.items()},
+        {rank: Profile.from_samples(found).completed(usual) for rank, found in samples.items()},
     )
 
 
