@@ -58,6 +58,7 @@ DISTRIBUTE, FETCH = "distribute", "fetch"
 """Values of `OWN_STREAM` where a pipeline has a stream for kernels too, and where it brings rows
 that a later step looks up."""
 _GPU = "gpu0/"
+WAITED = "waited, as recorded"
 _ISSUING = "gpu0/compute"
 """The stream that a collective is issued on where its thread launched no kernel yet."""
 
@@ -287,10 +288,11 @@ class _Walk:
         node = self.draft.add(
             kind, cause, scope, stream, label, self.duration_us[piece] / times, piece
         )
-        self.draft.edge(launch, node, _LAUNCH_EDGE[found.kind])
-        self.draft.edge(self.last.get(stream), node, _STREAM_EDGE[found.kind])
+        begun = self._waited(owner, stream, node)
+        self.draft.edge(launch, begun, _LAUNCH_EDGE[found.kind])
+        self.draft.edge(self.last.get(stream), begun, _STREAM_EDGE[found.kind])
         for producer in self._producers(owner, stream, found.kind):
-            self.draft.edge(producer, node, EdgeKind.EVENT_WAIT)
+            self.draft.edge(producer, begun, EdgeKind.EVENT_WAIT)
         self.last[stream] = self.of_op[owner] = node
         if found.kind == "collective":
             self.communicating.add(stream)
@@ -298,6 +300,19 @@ class _Walk:
         if found.kind == "kernel":
             self.issuing[op.thread] = stream
         return node
+
+    def _waited(self, owner: int, stream: str, node: int) -> int:
+        """What the operation `node` of an op begins with: itself, or where the first one waited for
+        what is not known when it was recorded, that wait."""
+        op = self.lowered.graph.ops[owner]
+        waited_us = float(op.attributes.get(recorded.WAITED_US, 0.0))
+        if not waited_us or owner in self.of_op:
+            return node
+        wait = self.draft.add(
+            NodeKind.WAIT, Cause.UNEXPLAINED, Scope.NONE, stream, WAITED, waited_us, row=op.event
+        )
+        self.draft.edge(wait, node, EdgeKind.PROGRAM)
+        return wait
 
     def _group(self, about: Mapping[str, str]) -> str:
         """What all ranks call a collective's group: its members, else its name; of a name that is

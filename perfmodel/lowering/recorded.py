@@ -37,6 +37,8 @@ LAUNCH, CALL, CALL_US, REST_US = "launch", "call", "call_us", "rest_us"
 whole graph), the call's name, what it took, and for how long it went on once its kernel had begun.
 """
 UNLAUNCHED = "launch not recorded"
+WAITED_US = "waited_us"
+"""Attribute of an op whose first operation on the device waited so long for what is not known."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,20 @@ def at_ratios(graph: OpGraph, ratio: Mapping[int, float], spread: Mapping[int, f
         for op in graph.ops
     )  # fmt: skip
     return replace(graph, ops=ops)
+
+
+def with_waits(
+    graph: OpGraph, rank: RankTrace, links: Links, waited_us: Mapping[int, float]
+) -> OpGraph:
+    """`graph` with the waits of device rows, those of an op's operations as one."""
+    of_op: defaultdict[int, float] = defaultdict(float)
+    for row, op in zip(links.device_rows.tolist(), launched_by(graph, rank, links), strict=True):
+        if op != NO_OP and row in waited_us:
+            of_op[int(op)] += waited_us[row]
+    ops = list(graph.ops)
+    for index, us in of_op.items():
+        ops[index] = replace(ops[index], attributes={**ops[index].attributes, WAITED_US: repr(us)})
+    return replace(graph, ops=tuple(ops))
 
 
 def _taken_us(rank: RankTrace, links: Links) -> Floats:

@@ -10,30 +10,47 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.attribution.device import DeviceWork
+from perfmodel.attribution.idle import idle_gaps, idle_pieces
+from perfmodel.attribution.path import Walker
 from perfmodel.graph import build_graph
 from perfmodel.graph.build import build_rank
 from perfmodel.graph.kinds import Cause
 from perfmodel.graph.opgraph import op_graph
 from perfmodel.graph.ops import OpGraph
+from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, Device, Part
 from perfmodel.lowering import lower
 from perfmodel.lowering.measured_host import HostTimes, measured_stretches
 from perfmodel.lowering.observed import with_placement
 from perfmodel.lowering.observed_streams import with_streams
 from perfmodel.lowering.piece import OF_PROFILE
-from perfmodel.lowering.recorded import Recorded, at_ratios, with_recorded
+from perfmodel.lowering.recorded import Recorded, at_ratios, with_recorded, with_waits
 from perfmodel.lowering.walk import CPU, Target
 from perfmodel.ops.families import CLASS_OF_FAMILY, families_of_kernels
 from perfmodel.prediction.host_costs import HostCosts
 from perfmodel.prediction.transferred import transferred
 from perfmodel.prediction.types import Result
+from perfmodel.timeline.schedule import measured
 from perfmodel.trace import Trace
+from perfmodel.trace.columns import NONE
 from perfmodel.transfer import RATIO_SPREAD, host_ratio
 
 NAMED = 3
 """How many launchers of recorded kernels a warning names."""
 WORTH_SAYING_US = 1.0
 """Host time per step below this is not worth a warning."""
+
+CLOCKS_US = 25.0
+"""Clocks of host and device differ by so much: what is shorter may be their difference."""
+FOUND_AGAIN = (
+    *(Cause.HOST_T1, Cause.HOST_T2, Cause.HOST_T3, Cause.HOST_T4, Cause.HOST_T5),
+    *(Cause.HOST_OP_WITHOUT_LAUNCH, Cause.DATA_LOADING, Cause.LAUNCH_LATENCY, Cause.OTHER_STREAM),
+    *(Cause.BLOCKING_CALL, Cause.HIDDEN_SYNC, Cause.LAUNCH_QUEUE_FULL, Cause.SM_OCCUPANCY),
+    *(Cause.COLLECTIVE_WAIT, Cause.END_OF_STEP, Cause.ALLOCATOR, Cause.BEFORE_WINDOW),
+    *(Cause.COMPUTE, Cause.COMMUNICATION, Cause.MEMCPY),
+)
+"""Causes that a prediction from shapes has nodes and edges for, or leaves out on purpose."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +63,16 @@ class OfProfile:
     """By rank; none of a rank without device work."""
     times: dict[int, HostTimes] = field(default_factory=dict)
     """By rank, of all of the main thread's gaps."""
+    waits: dict[int, dict[int, float]] = field(default_factory=dict)
+    """By rank and device row, idle time that nothing explains."""
+
+    def waits_step_us(self, rank: int) -> float:
+        """Mean per step of that idle time."""
+        steps = {
+            r.rank: len(links.steps)
+            for r, links in zip(self.trace.ranks, self.trace.links, strict=True)
+        }
+        return sum(self.waits.get(rank, {}).values()) / max(steps.get(rank, 1), 1)
 
 
 def of_profile(trace: Trace, device: Device | None) -> OfProfile:
@@ -57,18 +84,40 @@ def of_profile(trace: Trace, device: Device | None) -> OfProfile:
     timed = {rank.rank: (rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)}
     target: Target = "cuda" if device is None or device.target == CPU else device.target
     graphs, recorded, times = [], {}, {}
+    waits: dict[int, dict[int, float]] = {}
     for graph in op_graph(trace):
         if graph.rank in timed:
             rank, links = timed[graph.rank]
-            measured = build_rank(rank, links)
-            times[graph.rank] = HostTimes(measured_stretches(rank, links, measured))
+            truth = build_rank(rank, links)
+            times[graph.rank] = HostTimes(measured_stretches(rank, links, truth))
             graph = with_placement(graph, rank, links)
             if len(links.device_rows):
-                found = with_recorded(lower(graph, target), rank, links, measured)
+                found = with_recorded(lower(graph, target), rank, links, truth)
                 recorded[graph.rank], graph = found, found.graph
             graph = with_streams(graph, rank, links)
+            waits[graph.rank] = unexplained_waits(truth)
+            graph = with_waits(graph, rank, links, waits[graph.rank])
         graphs.append(graph)
-    return OfProfile(trace, tuple(graphs), recorded, times)
+    return OfProfile(trace, tuple(graphs), recorded, times, waits)
+
+
+def unexplained_waits(graph: ExecutionGraph) -> dict[int, float]:
+    """By device row of a rank's graph as recorded: for how long the device was idle before it for
+    reasons that no prediction from shapes finds again; short ones left out."""
+    timeline = measured(graph)
+    if not len(graph.marks.start):
+        return {}
+    device, walker = DeviceWork.of(timeline), Walker.of(timeline)
+    bounds = timeline.end_us[graph.marks.start[0]], timeline.end_us[graph.marks.end[-1]]
+    gaps = idle_gaps(device, float(bounds[0]), float(bounds[1]))
+    long = (gaps.node != NONE) & (gaps.end_us - gaps.start_us > CLOCKS_US)
+    found: dict[int, float] = {}
+    for at in np.flatnonzero(long).tolist():
+        pieces = idle_pieces(gaps.only(np.arange(len(long)) == at), walker)
+        waited = sum(p.end_us - p.start_us for p in pieces if Cause(p.cause) not in FOUND_AGAIN)
+        if waited > CLOCKS_US:
+            found[int(graph.nodes_.row[gaps.node[at]])] = waited
+    return found
 
 
 def on_target(
@@ -86,11 +135,11 @@ def on_target(
         return list(graphs), notes
     if own is None:
         return list(graphs), [*notes, "recorded kernels: as they are, their GPU is not known"]
-    measured = build_graph(profile.trace)
-    moved = transferred(profile.trace, measured, measured.nodes_.duration_us, target)
-    rows = measured.device_span()[1]
-    ranks, events = measured.nodes_.rank[rows], measured.nodes_.row[rows]
-    families = families_of_kernels([measured.labels[row] for row in rows.tolist()])
+    truth = build_graph(profile.trace)
+    moved = transferred(profile.trace, truth, truth.nodes_.duration_us, target)
+    rows = truth.device_span()[1]
+    ranks, events = truth.nodes_.rank[rows], truth.nodes_.row[rows]
+    families = families_of_kernels([truth.labels[row] for row in rows.tolist()])
     spread = [RATIO_SPREAD[CLASS_OF_FAMILY[family]] for family in families]
     found = []
     for graph in graphs:
@@ -101,7 +150,19 @@ def on_target(
 
 
 def _recorded_notes(profile: OfProfile, machine: Cluster) -> list[str]:
-    """The share of recorded kernels, and what launched most of them."""
+    """The share of recorded kernels and what launched most of them; waits that nothing explains."""
+    waited_us = max((profile.waits_step_us(rank) for rank in profile.waits), default=0.0)
+    taken = "missing" if machine.node.device.target == CPU else "as long as recorded"
+    if waited_us < WORTH_SAYING_US:
+        return _kernel_notes(profile, machine)
+    return [
+        f"{waited_us / 1e3:.2f} ms per step in which the device waited for what the trace does not "
+        f"tell: {taken}",
+        *_kernel_notes(profile, machine),
+    ]
+
+
+def _kernel_notes(profile: OfProfile, machine: Cluster) -> list[str]:
     total = sum(each.total_us for each in profile.recorded.values())
     by: dict[str, float] = {}
     for each in profile.recorded.values():
@@ -170,7 +231,9 @@ def with_coverage(result: Result, profile: OfProfile, times: dict[int, HostTimes
             "recorded_frac": round(recorded.recorded_frac, 6),
         }
     taken = _taken_us(times[rank]) if rank in times else 0.0
-    return replace(result, coverage=coverage | {"host_from_trace_us": round(taken, 4)})
+    waited = profile.waits_step_us(rank)
+    coverage |= {"host_from_trace_us": round(taken, 4), "waits_from_trace_us": round(waited, 4)}
+    return replace(result, coverage=coverage)
 
 
 def named_device(trace: Trace) -> Any:

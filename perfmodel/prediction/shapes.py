@@ -69,7 +69,8 @@ def predict_shapes(
     bound_by = None
     if alone.timeline.graph.carried is not None:
         found, bound_by = repeated(alone, machine)
-    grounds = Modelled(found, machine, costs)
+    ratios = {rank: each.ratio for rank, each in times.items()}
+    grounds = Modelled(found, machine, costs, ratios)
     result = summarise(found.timeline, hardware=name, mode=MODEL, compare=False)
     result = replace(result, latency_us=latency_us if repeats else None, bound_by=bound_by)
     device = machine.node.device

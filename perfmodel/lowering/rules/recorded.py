@@ -6,17 +6,21 @@ from collections.abc import Sequence
 
 from perfmodel.graph.ops import Op
 from perfmodel.lowering.arguments import numbers
-from perfmodel.lowering.piece import LOWERINGS, OF_PROFILE, WHOLE, Piece
+from perfmodel.lowering.piece import LOWERINGS, OF_PROFILE, WHOLE, Kind, Piece, Stream, Untold
 from perfmodel.ops.vocabulary.recorded import RECORDED
+
+KINDS: dict[str, Kind] = {"kernel": "kernel", "copy": "copy", "collective": "collective"}
 
 
 @LOWERINGS.register(f"cuda/{WHOLE}{OF_PROFILE}*", f"rocm/{WHOLE}{OF_PROFILE}*")
 def recorded(op: Op) -> Sequence[Piece]:
     """One operation that takes as long as it did."""
-    kind, blocks = op.attributes["kind"], "blocks" in op.attributes
-    stream = "comm" if kind == "collective" else "compute"
+    kind = KINDS.get(op.attributes.get("kind", ""))
+    if kind is None or "recorded_us" not in op.attributes:
+        raise Untold
     dims = numbers(op, "recorded_us", "ratio", "spread")
-    return (Piece(RECORDED, dims, kind=kind, stream=stream, blocks=blocks),)  # type: ignore[arg-type]
+    stream: Stream = "comm" if kind == "collective" else "compute"
+    return (Piece(RECORDED, dims, kind=kind, stream=stream, blocks="blocks" in op.attributes),)
 
 
 @LOWERINGS.register(f"cpu/{WHOLE}{OF_PROFILE}*")
