@@ -141,15 +141,15 @@ def _launched_before(rank: RankTrace, links: Links) -> Mask:
     first = {int(stream[at]): at for at in reversed(known.tolist())}
     any_first = int(known[0]) if len(known) else 0
     place = np.array([first.get(int(each), any_first) for each in stream.tolist()], np.int64)
-    return unknown & (np.arange(len(stream)) < place)
+    found: Mask = unknown & (np.arange(len(stream)) < place)
+    return found
 
 
 def _stood_for(lowered: Lowered) -> Mask:
     """Per op: whether a rule's pieces stand for what it launched, its own or of an op around it."""
     ops = lowered.graph.ops
     has_rule = np.zeros(len(ops), bool)
-    has_rule[[o for o, p in zip(lowered.owner.tolist(), lowered.pieces, strict=True)
-              if p.op != UNKNOWN]] = True  # fmt: skip
+    has_rule[lowered.owner[[piece.op != UNKNOWN for piece in lowered.pieces]]] = True
     found = has_rule.copy()
     for index, op in enumerate(ops):
         answering = int(lowered.answered_by[index])
@@ -165,7 +165,7 @@ def _launched_from(graph: OpGraph, rank: RankTrace, links: Links, launcher: Ints
     if launcher[at] != NO_OP:
         return graph.ops[launcher[at]].name
     launch = int(links.device_launch[at])
-    return rank.text(launch) if launch != NONE else ""
+    return str(rank.text(launch)) if launch != NONE else ""
 
 
 class _Insertion:
