@@ -9,7 +9,7 @@ from itertools import groupby
 import numpy as np
 
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.graph.ops import DEVICE_WIDE, NO_OP, Op
+from perfmodel.graph.ops import DEVICE_WIDE, Op
 from perfmodel.lowering import recorded
 from perfmodel.lowering.arguments import OWN_STREAM, STREAM
 from perfmodel.lowering.draft import Built, Draft
@@ -83,7 +83,7 @@ class _Walk:
         """Per stream, its last operation."""
         self.of_op: dict[int, int] = {}
         """Per op, the last operation on a device that it started."""
-        self.needs = _consumed(lowered)
+        self.needs = lowered.waits_for
         self.groups: dict[str, str] = {}
         """Process groups that are called by an address, in order of use."""
         self.issuing: dict[str, str] = {}
@@ -397,18 +397,3 @@ def _by_top_level(lowered: Lowered) -> tuple[list[int], list[list[int]]]:
     for piece, top in enumerate(lowered.top_level.tolist()):
         pieces[place[top]].append(piece)
     return tops, pieces
-
-
-def _consumed(lowered: Lowered) -> dict[int, list[int]] | None:
-    """Per op that makes pieces: the ops that do and that it, or what it calls, waits for; else
-    those whose results they read."""
-    edges = lowered.graph.data if lowered.graph.waits is None else lowered.graph.waits
-    if lowered.graph.waits is None and not len(edges):
-        return None
-    found: dict[int, list[int]] = {}
-    answered = lowered.answered_by
-    for producer, consumer in edges.tolist():
-        source, target = int(answered[producer]), int(answered[consumer])
-        if NO_OP not in (source, target) and source != target:
-            found.setdefault(target, []).append(source)
-    return found
