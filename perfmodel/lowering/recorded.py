@@ -163,9 +163,9 @@ def _stood_for(lowered: Lowered) -> Mask:
 def _launched_from(graph: OpGraph, rank: RankTrace, links: Links, launcher: Ints, at: int) -> str:
     """What launched device row `at`: an operator, else a call, else nothing that was recorded."""
     if launcher[at] != NO_OP:
-        return graph.ops[launcher[at]].name
+        return graph.ops[int(launcher[at])].name
     launch = int(links.device_launch[at])
-    return str(rank.text(launch)) if launch != NONE else ""
+    return "" if launch == NONE else rank.text(launch)
 
 
 class _Insertion:

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from perfmodel.attribution.device import DeviceWork
-from perfmodel.attribution.idle import idle_gaps, idle_pieces
+from perfmodel.attribution.idle import Gaps, idle_gaps, idle_pieces
 from perfmodel.attribution.path import Walker
+from perfmodel.errors import TraceError
 from perfmodel.graph import build_graph
 from perfmodel.graph.build import build_rank
 from perfmodel.graph.kinds import Cause
@@ -113,7 +114,9 @@ def unexplained_waits(graph: ExecutionGraph) -> dict[int, float]:
     long = (gaps.node != NONE) & (gaps.end_us - gaps.start_us > CLOCKS_US)
     found: dict[int, float] = {}
     for at in np.flatnonzero(long).tolist():
-        pieces = idle_pieces(gaps.only(np.arange(len(long)) == at), walker)
+        one = slice(at, at + 1)
+        gap = Gaps(gaps.start_us[one], gaps.end_us[one], gaps.node[one], gaps.resumed_us[one])
+        pieces = idle_pieces(gap, walker)
         waited = sum(p.end_us - p.start_us for p in pieces if Cause(p.cause) not in FOUND_AGAIN)
         if waited > CLOCKS_US:
             found[int(graph.nodes_.row[gaps.node[at]])] = waited
@@ -136,7 +139,10 @@ def on_target(
     if own is None:
         return list(graphs), [*notes, "recorded kernels: as they are, their GPU is not known"]
     truth = build_graph(profile.trace)
-    moved = transferred(profile.trace, truth, truth.nodes_.duration_us, target)
+    try:
+        moved = transferred(profile.trace, truth, truth.nodes_.duration_us, target)
+    except TraceError as error:
+        return list(graphs), [*notes, f"recorded kernels: as they are ({error})"]
     rows = truth.device_span()[1]
     ranks, events = truth.nodes_.rank[rows], truth.nodes_.row[rows]
     families = families_of_kernels([truth.labels[row] for row in rows.tolist()])
