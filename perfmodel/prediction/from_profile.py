@@ -204,15 +204,17 @@ def host_times(
     if not stays and own is not None:
         ratio = host_ratio(own.node.host, machine.node.host)
     found = {rank: replace(times, ratio=ratio) for rank, times in profile.times.items()}
-    return found, _host_notes(found, ratio)
+    how = f", times {ratio:.2f} for the host"
+    if ratio == 1.0:
+        how = "" if stays or own is not None else ", whose host is not known, so not scaled"
+    return found, _host_notes(found, how)
 
 
-def _host_notes(found: dict[int, HostTimes], ratio: float) -> list[str]:
+def _host_notes(found: dict[int, HostTimes], how: str) -> list[str]:
     longest = max(found.values(), key=_taken_us, default=None)
     if longest is None or _taken_us(longest) < WORTH_SAYING_US:
         return []
     loading, gaps = (longest.step_us(cause) / 1e3 for cause in (Cause.DATA_LOADING, Cause.HOST_T1))
-    how = "" if ratio == 1.0 else f", times {ratio:.2f} for the host"
     return [
         f"host time from the trace{how}: {loading:.2f} ms of data loading and {gaps:.2f} ms "
         "between operators, per step"

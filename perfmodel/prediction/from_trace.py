@@ -59,6 +59,10 @@ def predict_ops(
     graphs = [_rebatched(graph, batch, warnings) for graph in profile.graphs]
     graphs, undone = edited(graphs, edits)
     warnings += undone
+    if batch is not None and profile.times:
+        warnings.append(
+            f"batch {batch}: recorded kernels and host time between operators stay as traced"
+        )
     tf32_matmul = any(uses_tf32(rank) for rank in trace.ranks)
     results = []
     for target in hardware or (own,):
