@@ -16,9 +16,11 @@ _WHAT = {
     "step_replay": "replayed (saw the step)",
     "step_left_out": "left out (predicted)",
     "shapes": "from shapes alone",
+    "model": "mode model",
     "kernels": "fitted on other rows",
     "null": "null: mean of the others",
 }
+_OF = {"step": "step time", "gpu_active": "GPU active"}
 _OF_TABLES = "kernels"
 _MOST_CHANGES = 30
 
@@ -41,7 +43,7 @@ def _show_errors(console: Console, rows: Iterable[Row]) -> None:
     )
     for row in rows:
         sizes = (row.mape_pct, row.median_pct, row.worst_pct)
-        of = "step time" if row.name == "step" else f"{row.kind.value} {row.name}"
+        of = _OF.get(row.name, f"{row.kind.value} {row.name}")
         what = _WHAT.get(row.kind, "left out (predicted)")
         add(table, of, what, str(row.n), *(f"{v:.2f}" for v in sizes), f"{row.bias_pct:+.2f}")
     show(console, table)
@@ -58,11 +60,13 @@ def _show_facts(console: Console, facts: TraceFacts) -> None:
     covered = facts.interval_coverage_frac
     inside = NOTHING if covered is None else percent(covered, 1)
     host = percent(facts.measured_host_frac, 1)
+    share = facts.modelled_frac
+    modelled = "" if share is None else f"; device time from shapes: {percent(share, 1)}"
     unexplained = percent(facts.unexplained_frac, 1)
     say(
         console,
         f"measured host time in the replay: {host}; unexplained: {unexplained}; "
-        f"steps within the interval: {inside}",
+        f"steps within the interval: {inside}{modelled}",
     )
 
 

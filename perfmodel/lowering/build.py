@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
 import numpy as np
 
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.graph.ops import DEVICE_WIDE, NO_OP, Op
+from perfmodel.graph.ops import DEVICE_WIDE, Op
+from perfmodel.lowering import recorded
 from perfmodel.lowering.arguments import OWN_STREAM, STREAM
 from perfmodel.lowering.draft import Built, Draft
 from perfmodel.lowering.lower import Lowered
-from perfmodel.lowering.piece import Piece
+from perfmodel.lowering.measured_host import HostTimes, Stretch, loads_data
+from perfmodel.lowering.piece import OF_PROFILE, Piece
 from perfmodel.ops.spec import Floats
+from perfmodel.ops.vocabulary.recorded import RECORDED
 from perfmodel.overheads import Profile
 from perfmodel.overheads.kinds import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
+from perfmodel.trace.steps import MAIN
 
 CUDA_GRAPH, _WHOLE = "cuda_graph", "step"
 GROUP, MEMBERS = "process_group", "group_ranks"
@@ -53,6 +58,7 @@ DISTRIBUTE, FETCH = "distribute", "fetch"
 """Values of `OWN_STREAM` where a pipeline has a stream for kernels too, and where it brings rows
 that a later step looks up."""
 _GPU = "gpu0/"
+WAITED = "waited, as recorded"
 _ISSUING = "gpu0/compute"
 """The stream that a collective is issued on where its thread launched no kernel yet."""
 
@@ -60,8 +66,13 @@ _ISSUING = "gpu0/compute"
 class _Walk:
     """One rank's host, op by op: where its threads and streams stand."""
 
-    def __init__(self, lowered: Lowered, duration_us: Floats) -> None:
+    def __init__(self, lowered: Lowered, duration_us: Floats, times: HostTimes | None) -> None:
         self.lowered, self.duration_us = lowered, duration_us.tolist()
+        self.times = times
+        rows = {op.event for op in lowered.graph.ops}
+        given = times.stretches if times else ()
+        self.stretches = deque(each for each in given if each.is_left(rows))
+        """Those that have not been reached."""
         self.draft = Draft(lowered.graph.rank)
         self.host: int | None = None
         """The last node of whichever thread ran last: one hands over to the next."""
@@ -72,7 +83,7 @@ class _Walk:
         """Per stream, its last operation."""
         self.of_op: dict[int, int] = {}
         """Per op, the last operation on a device that it started."""
-        self.needs = _consumed(lowered)
+        self.needs = lowered.waits_for
         self.groups: dict[str, str] = {}
         """Process groups that are called by an address, in order of use."""
         self.issuing: dict[str, str] = {}
@@ -88,6 +99,7 @@ class _Walk:
             start = self.host = self._mark(f"step {name}")
         for top, own in zip(tops, pieces, strict=True):
             self._op(top, own)
+        self._until(name + 1, 0)
         self.ended = self._mark(f"end of step {name}")
         for operation in self.last.values():
             self.draft.edge(operation, self.ended, EdgeKind.HOST_SYNC)
@@ -102,50 +114,112 @@ class _Walk:
         op = self.lowered.graph.ops[top]
         captured = op.attributes.get(CUDA_GRAPH) or _WHOLE * self.lowered.graph.cuda_graphs
         if captured and captured == self.in_graph:
+            self._until(op.step, op.event, captured=True)
             for piece in own:
                 self._operation(piece, None)
             return
         self.in_graph = captured or None
         thread = op.thread
-        self._host(T1, op.name, thread)
+        self._gap(op)
         launching = [p for p in own if self.lowered.pieces[p].kind != "host"]
-        if not launching:
-            self._host(OP_WITHOUT_LAUNCH, op.name, thread)
+        if recorded.STAND_IN in op.attributes:
+            self._called(op, launching)
+        elif not launching:
+            self._host_of(OP_WITHOUT_LAUNCH, op)
         else:
             self._launched(op, launching, bool(captured))
         if DEVICE_WIDE.items() <= op.attributes.items():
             self._synchronise(thread)
 
+    def _gap(self, op: Op) -> None:
+        """The host's time before an op: what was measured there, else what a profile knows."""
+        if op.event >= 0:
+            self._until(op.step, op.event)
+        if self.times is None or op.thread != MAIN or op.event < 0:
+            self._host_of(T1, op)
+
+    def _until(self, step: int, row: int, *, captured: bool = False) -> None:
+        """What was measured up to `row` of `step`; nothing is between ops that are captured."""
+        while self.stretches and (self.stretches[0].step, self.stretches[0].row) <= (step, row):
+            stretch = self.stretches.popleft()
+            if not captured or stretch.is_left(()):
+                self._measured(stretch)
+
+    def _measured(self, stretch: Stretch) -> None:
+        """A stretch of the main thread's time as it was measured."""
+        assert self.times is not None
+        self._taking(
+            NodeKind.HOST, stretch.cause, MAIN, stretch.label, stretch.duration_us, stretch.row
+        )
+
+    def _taking(
+        self, kind: NodeKind, cause: Cause, thread: str, label: str, taken_us: float, row: int
+    ) -> int:
+        """Host work that takes as long as the trace's host took, on this one."""
+        ratio = self.times.ratio if self.times else 1.0
+        node = self.draft.add(kind, cause, Scope.HOST, thread, label, taken_us * ratio, row=row)
+        self._next(node, thread)
+        return node
+
+    def _called(self, op: Op, launching: list[int]) -> None:
+        """A launch call outside of all ops and what it launches, or work whose launch call is not
+        recorded."""
+        if recorded.CALL not in op.attributes:
+            for piece in launching:
+                self._operation(piece, self.host)
+            return
+        self._started(launching, self._recorded_call(op.attributes, op.thread), 1, op.thread)
+        rest_us = float(op.attributes[recorded.REST_US])
+        if rest_us:
+            self._taking(NodeKind.HOST, Cause.HOST_T4, op.thread, op.name, rest_us, op.event)
+
+    def _recorded_call(self, about: Mapping[str, str], thread: str) -> int:
+        """A launch call that takes as long as it took."""
+        name, row = about[recorded.CALL], int(about[recorded.LAUNCH])
+        taken_us = float(about[recorded.CALL_US])
+        return self._taking(NodeKind.LAUNCH, Cause.HOST_T4, thread, name, taken_us, row)
+
     def _launched(self, op: Op, launching: list[int], captured: bool) -> None:
         """An op from its begin to its end, with its launches."""
-        thread = op.thread
-        self._host(T2, op.name, thread)
-        for number, (piece, times) in enumerate(self._calls(launching, captured)):
+        self._host_of(T2, op)
+        for number, (pieces, times) in enumerate(self._calls(launching, captured)):
             if number:
-                self._host(T5, op.name, thread)
-            self._launch(piece, times, thread)
-        if captured:
-            for piece in launching[1:]:
-                self._operation(piece, None)
-        self._host(T3, op.name, thread)
+                self._host_of(T5, op)
+            self._launch(pieces, times, op.thread)
+        self._host_of(T3, op)
 
-    def _calls(self, pieces: list[int], captured: bool) -> Iterator[tuple[int, int]]:
-        """(piece, number of launches of it); of what is captured, one launch starts everything."""
+    def _calls(self, pieces: list[int], captured: bool) -> Iterator[tuple[list[int], int]]:
+        """(pieces, number of launches of each); of what is captured, one launch starts everything,
+        and of what was recorded, whatever one call had started."""
         if captured:
-            yield pieces[0], 1
+            yield pieces, 1
             return
-        for piece in pieces:
-            for _ in range(self.lowered.pieces[piece].launches):
-                yield piece, self.lowered.pieces[piece].launches
+        owner, ops = self.lowered.owner, self.lowered.graph.ops
+        for call, group in groupby(pieces, lambda p: ops[owner[p]].attributes.get(recorded.LAUNCH)):
+            if call is not None:
+                yield list(group), 1
+                continue
+            for piece in group:
+                for _ in range(self.lowered.pieces[piece].launches):
+                    yield [piece], self.lowered.pieces[piece].launches
+
+    def _host_of(self, kind: str, op: Op) -> None:
+        """A stretch of an op's host time; data loading was measured as a whole."""
+        if self.times is None or op.thread != MAIN or not loads_data(op):
+            self._host(kind, op.name, op.thread)
 
     def _host(self, kind: str, op: str, thread: str) -> int:
         """A stretch of host time that a profile knows; threads take turns."""
         node = self.draft.add(NodeKind.HOST, _CAUSE_OF_TYPE[kind], Scope.HOST, thread, op)
         self.draft.overhead.append((node, kind, op, thread))
+        self._next(node, thread)
+        return node
+
+    def _next(self, node: int, thread: str) -> None:
+        """The host goes on with `node`."""
         same = thread == self.thread
         self.draft.edge(self.host, node, EdgeKind.PROGRAM if same else EdgeKind.HAND_OVER)
         self.host, self.thread = node, thread
-        return node
 
     def _synchronise(self, thread: str) -> None:
         """The host waits for the last operation of each of the device's streams."""
@@ -158,23 +232,36 @@ class _Walk:
                 self.draft.edge(operation, wait, EdgeKind.HOST_SYNC)
         self.host = wait
 
-    def _launch(self, piece: int, times: int, thread: str) -> None:
-        found = self.lowered.pieces[piece]
+    def _launch(self, pieces: list[int], times: int, thread: str) -> None:
+        """One launch call and all that it starts."""
+        found = self.lowered.pieces[pieces[0]]
         if found.kind == "offload":
-            self._offload(piece, thread)
+            self._offload(pieces[0], thread)
             return
-        call = CALL[found.kind]
-        node = self.draft.add(NodeKind.LAUNCH, Cause.HOST_T4, Scope.HOST, thread, call)
-        self.draft.overhead.append((node, T4, call, thread))
-        self.draft.edge(self.host, node, EdgeKind.PROGRAM)
-        self.host = node
-        operation = self._operation(piece, node, times)
-        if found.blocks:
+        about = self.lowered.graph.ops[int(self.lowered.owner[pieces[0]])].attributes
+        if recorded.CALL in about:
+            node = self._recorded_call(about, thread)
+        else:
+            call = CALL[found.kind]
+            node = self.draft.add(NodeKind.LAUNCH, Cause.HOST_T4, Scope.HOST, thread, call)
+            self.draft.overhead.append((node, T4, call, thread))
+            self._next(node, thread)
+        self._started(pieces, node, times, thread)
+
+    def _started(self, pieces: list[int], launch: int, times: int, thread: str) -> None:
+        """What a launch call starts, and the host's wait for it, if it waits."""
+        waited = []
+        for piece in pieces:
+            operation = self._operation(piece, launch, times)
+            if self.lowered.pieces[piece].blocks:
+                waited.append(operation)
+        if waited:
             wait = self.draft.add(
                 NodeKind.SYNC, Cause.BLOCKING_CALL, Scope.NONE, thread, "wait for the copy"
             )
-            self.draft.edge(node, wait, EdgeKind.PROGRAM)
-            self.draft.edge(operation, wait, EdgeKind.BLOCKING_COPY)
+            self.draft.edge(launch, wait, EdgeKind.PROGRAM)
+            for operation in waited:
+                self.draft.edge(operation, wait, EdgeKind.BLOCKING_COPY)
             self.host = wait
 
     def _offload(self, piece: int, thread: str) -> None:
@@ -197,13 +284,15 @@ class _Walk:
         op = self.lowered.graph.ops[owner]
         stream = op.attributes.get(STREAM) or _stream(found, op)
         stream = stream if found.kind == "offload" else f"{_GPU}{stream}"
+        label = op.name.removeprefix(OF_PROFILE) if found.op == RECORDED else found.op
         node = self.draft.add(
-            kind, cause, scope, stream, found.op, self.duration_us[piece] / times, piece
+            kind, cause, scope, stream, label, self.duration_us[piece] / times, piece
         )
-        self.draft.edge(launch, node, _LAUNCH_EDGE[found.kind])
-        self.draft.edge(self.last.get(stream), node, _STREAM_EDGE[found.kind])
+        begun = self._waited(owner, stream, node)
+        self.draft.edge(launch, begun, _LAUNCH_EDGE[found.kind])
+        self.draft.edge(self.last.get(stream), begun, _STREAM_EDGE[found.kind])
         for producer in self._producers(owner, stream, found.kind):
-            self.draft.edge(producer, node, EdgeKind.EVENT_WAIT)
+            self.draft.edge(producer, begun, EdgeKind.EVENT_WAIT)
         self.last[stream] = self.of_op[owner] = node
         if found.kind == "collective":
             self.communicating.add(stream)
@@ -211,6 +300,19 @@ class _Walk:
         if found.kind == "kernel":
             self.issuing[op.thread] = stream
         return node
+
+    def _waited(self, owner: int, stream: str, node: int) -> int:
+        """What the operation `node` of an op begins with: itself, or where the first one waited for
+        what is not known when it was recorded, that wait."""
+        op = self.lowered.graph.ops[owner]
+        waited_us = float(op.attributes.get(recorded.WAITED_US, 0.0))
+        if not waited_us or owner in self.of_op:
+            return node
+        wait = self.draft.add(
+            NodeKind.WAIT, Cause.UNEXPLAINED, Scope.NONE, stream, WAITED, waited_us, row=op.event
+        )
+        self.draft.edge(wait, node, EdgeKind.PROGRAM)
+        return wait
 
     def _group(self, about: Mapping[str, str]) -> str:
         """What all ranks call a collective's group: its members, else its name; of a name that is
@@ -261,17 +363,19 @@ def execution_graph(
     *,
     host_ratio: float = 1.0,
     statistic: str = "mean_us",
+    times: HostTimes | None = None,
 ) -> Built:
     """The graph that `lowered` runs on a GPU: each op's T1 to T5 on its thread, its launches, what
     they start, in order on the streams `compute` and `comm`, and `copy` for a pipeline's copies.
 
     `duration_us` holds one duration per piece; `profile` times the host's work (its `statistic`
-    per operator and thread), multiplied by `host_ratio`. Backward runs on its own thread, which
+    per operator and thread), multiplied by `host_ratio`; `times` is what was measured of it between
+    operators. Backward runs on its own thread, which
     the main thread waits for. What is captured in a CUDA graph takes one launch. A step ends when
     its host and its device are done, and the host goes on meanwhile; what ran before the first is
     no step.
     """
-    walk = _Walk(lowered, duration_us)
+    walk = _Walk(lowered, duration_us, times)
     tops, pieces = _by_top_level(lowered)
     step_of = [lowered.graph.ops[top].step for top in tops]
     marks = []
@@ -293,18 +397,3 @@ def _by_top_level(lowered: Lowered) -> tuple[list[int], list[list[int]]]:
     for piece, top in enumerate(lowered.top_level.tolist()):
         pieces[place[top]].append(piece)
     return tops, pieces
-
-
-def _consumed(lowered: Lowered) -> dict[int, list[int]] | None:
-    """Per op that makes pieces: the ops that do and that it, or what it calls, waits for; else
-    those whose results they read."""
-    edges = lowered.graph.data if lowered.graph.waits is None else lowered.graph.waits
-    if lowered.graph.waits is None and not len(edges):
-        return None
-    found: dict[int, list[int]] = {}
-    answered = lowered.answered_by
-    for producer, consumer in edges.tolist():
-        source, target = int(answered[producer]), int(answered[consumer])
-        if NO_OP not in (source, target) and source != target:
-            found.setdefault(target, []).append(source)
-    return found

@@ -51,6 +51,8 @@ class Draft:
     label: list[str] = field(default_factory=list)
     piece: list[int] = field(default_factory=list)
     duration: list[float] = field(default_factory=list)
+    row: list[int] = field(default_factory=list)
+    """Row of the trace that tells what a node takes, or -1."""
     overhead: list[tuple[int, str, str, str]] = field(default_factory=list)
     """(node, overhead type, operator, thread) of what a profile times."""
     edges: list[tuple[int, int, int]] = field(default_factory=list)
@@ -66,6 +68,7 @@ class Draft:
         label: str,
         duration_us: float = 0.0,
         piece: int = NONE,
+        row: int = NONE,
     ) -> int:
         self.kind.append(kind)
         self.cause.append(cause)
@@ -76,6 +79,7 @@ class Draft:
         self.label.append(label)
         self.duration.append(duration_us)
         self.piece.append(piece)
+        self.row.append(row)
         return len(self.kind) - 1
 
     def resource_of(self, name: str) -> int:
@@ -110,7 +114,7 @@ class Draft:
             scope=np.array(self.scope, np.int64),
             rank=rank,
             resource=np.array(self.resource, np.int64),
-            row=np.full(count, NONE, np.int64),
+            row=np.array(self.row, np.int64),
             start_us=np.arange(count, dtype=np.float64),
             duration_us=duration,
             release_us=np.where(has_edge, -np.inf, 0.0),

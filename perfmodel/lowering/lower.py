@@ -59,6 +59,20 @@ class Lowered:
             ]
         )
 
+    @cached_property
+    def waits_for(self) -> dict[int, list[int]] | None:
+        """Per op that makes pieces: the ops that do and that it, or what it calls, waits for; else
+        those whose results they read; None where neither is known."""
+        edges = self.graph.data if self.graph.waits is None else self.graph.waits
+        if self.graph.waits is None and not len(edges):
+            return None
+        found: dict[int, list[int]] = {}
+        for producer, consumer in edges.tolist():
+            source, target = int(self.answered_by[producer]), int(self.answered_by[consumer])
+            if NO_OP not in (source, target) and source != target:
+                found.setdefault(target, []).append(source)
+        return found
+
     @property
     def notes(self) -> tuple[str, ...]:
         """What the fallback stands in for, and what is guessed."""

@@ -59,7 +59,7 @@ def with_placement(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
     main = main_stream(rank, links)
     rows = links.device_rows.tolist()
     for row, index in zip(rows, launched_by(graph, rank, links).tolist(), strict=True):
-        direction = _direction(rank.text(row))
+        direction = direction_of(rank.text(row))
         if direction and index != NO_OP:
             found = {"copy": direction, "pinned": "1" if PINNED in rank.text(row) else "0"}
             apart = rank.stream[row] != main
@@ -74,11 +74,13 @@ def with_placement(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
 
 
 def launched_by(graph: OpGraph, rank: RankTrace, links: Links) -> Ints:
-    """Per device row of the profile that `graph` is of: the op that launched it, or `NO_OP`."""
+    """Per device row of the profile that `graph` is of: the op that it is itself (recorded kernels
+    may be), else the op that launched it, or `NO_OP`."""
     op_of_event = np.full(len(rank) + 1, NO_OP, np.int64)
     events = np.array([op.event for op in graph.ops], np.int64)
     op_of_event[events[events >= 0]] = np.flatnonzero(events >= 0)
-    return op_of_event[launching_op(rank, links)]
+    own = op_of_event[links.device_rows]
+    return np.where(own == NO_OP, op_of_event[launching_op(rank, links)], own)
 
 
 def answered_by(lowered: Lowered, rank: RankTrace, links: Links) -> Ints:
@@ -97,7 +99,8 @@ def main_stream(rank: RankTrace, links: Links) -> int:
     return int(streams[counts.argmax()])
 
 
-def _direction(name: str) -> str:
+def direction_of(name: str) -> str:
+    """Which way between host and device the copy of a name went; empty for others."""
     return next((known for start, known in DIRECTIONS.items() if name.startswith(start)), "")
 
 

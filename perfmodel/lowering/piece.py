@@ -44,14 +44,17 @@ LOWERINGS: Registry[Lowering] = Registry(
 for any text.
 
 Such a rule gives what the op itself launches; what the ops that it calls become comes on top.
-Under `TARGET/whole:OP` it gives all, whatever the op calls; under `TARGET/leaf:OP` it answers only
-where nothing that the op calls becomes anything (the graph may not say what it calls). An op that
-has no rule and calls nothing becomes the fallback.
+Under `TARGET/whole:OP` it gives all, whatever the op calls (but for recorded kernels); under
+`TARGET/leaf:OP` it answers only where nothing that the op calls becomes anything (the graph may not
+say what it calls). An op that has no rule and calls nothing becomes the fallback.
 """
 
 LEAF, WHOLE = "leaf:", "whole:"
 TIER = "tier::"
 """What names of ops on rows beside the device begin with; all their dims are attributes."""
+OF_PROFILE = "recorded::"
+"""What names of a profile's kernels begin with that are ops of their own, since no rule stands for
+them (`perfmodel.lowering.recorded`)."""
 
 
 class Untold(Exception):

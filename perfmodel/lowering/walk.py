@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from perfmodel.graph.ops import NO_OP, Argument, Op, Tensor, tensors_in
-from perfmodel.lowering.arguments import all_on_host, is_hosts, on_host, tensor_bytes
+from perfmodel.lowering.arguments import all_on_host, bytes_of, is_hosts, on_host, tensor_bytes
 from perfmodel.lowering.guesses import GUESSED
 from perfmodel.lowering.names import rule_of
-from perfmodel.lowering.piece import LEAF, TIER, WHOLE, Lowering, Piece, Untold
+from perfmodel.lowering.piece import LEAF, OF_PROFILE, TIER, WHOLE, Lowering, Piece, Untold
 from perfmodel.ops.vocabulary.fallback import UNKNOWN
 
 Target = Literal["cuda", "rocm", "cpu"]
@@ -25,10 +25,14 @@ _READ_BY_RULES = (
     *("copy", "pinned", "device"),
     *("collective", "group_size", "nodes", "in_network", "dtype"),
     *("in_elements", "out_elements", GUESSED),
+    *("recorded_us", "ratio", "spread", "kind", "blocks"),
 )
 """Attributes of an op that a rule may read."""
 _UNTOLD = frozenset(("annotation", "module"))
 """Attributes that no rule reads."""
+INDEX_DTYPES = ("int32", "int64")
+"""Types of indices; operands of such types that are none (packed weights) are long, and bound
+nothing."""
 _REPEATABLE = ("elementwise", "fill", "copy")
 """Work that an op may do itself and let others do once more; any other is done once."""
 
@@ -48,7 +52,7 @@ def own_pieces(ops: Sequence[Op], target: Target) -> tuple[dict[int, Pieces], li
         if parent != NO_OP:
             calls[parent] = True
             by_itself[parent] |= ops[parent].name == op.name
-            if covered[parent]:
+            if covered[parent] and not op.name.startswith(OF_PROFILE):
                 covered[index], answered[index] = True, answered[parent]
                 continue
         own[index], covered[index] = rules.of(op)
@@ -145,16 +149,55 @@ def _asked(call: _Call) -> Pieces | None:
 
 
 def fallback(op: Op) -> Pieces:
-    """One piece that streams an op's tensors; none for an op that has no tensors."""
-    inputs, outputs = list(op.tensors), list(tensors_in(op.outputs))
-    widest = max([*inputs, *outputs], key=tensor_bytes, default=None)
-    if widest is None or not tensor_bytes(widest):
+    """One piece that streams an op's tensors; none for an op that has no tensors.
+
+    Of a pool (a cache, a table) only what the other operands can reach: see `_reached_bytes`.
+    """
+    inputs, outputs = op.tensors, tuple(tensors_in(op.outputs))
+    held = (*inputs, *outputs)
+    reached = _reached_bytes(held)
+    full = max(reached, default=0.0)
+    if not full:
         return ()
-    full = tensor_bytes(widest)
-    read = sum(map(tensor_bytes, inputs)) / full
-    written = sum(map(tensor_bytes, outputs)) / full if outputs else 1.0
-    dims = {"elements": float(widest.elements), "reads": read, "writes": written}
+    widest = held[reached.index(full)]
+    read = sum(reached[: len(inputs)]) / full
+    written = sum(reached[len(inputs) :]) / full if outputs else 1.0
+    dims = {"elements": full / bytes_of(widest.dtype), "reads": read, "writes": written}
     return (Piece(UNKNOWN, dims, widest.dtype, guessed=True),)
+
+
+def _reached_bytes(held: Sequence[Tensor]) -> list[float]:
+    """Of each tensor, the bytes that an op which holds all of these can touch.
+
+    All of it, as a rule. But where there are indices (tensors of int32 or int64), a tensor with
+    rows of its own (no index and no smaller tensor is as long) is a pool: one row per index, or as
+    much as the others hold, if that is more. In no case more than there is.
+    """
+    full = [tensor_bytes(each) for each in held]
+    indices = [each for each in held if each.dtype in INDEX_DTYPES and each.shape]
+    values = [each for each in held if each.dtype not in INDEX_DTYPES and len(each.shape) > 1]
+    most = max((each.elements for each in indices), default=0)
+    if not most:
+        return full
+    shared = {each.shape[0] for each in indices}
+    longest = max(values, key=tensor_bytes, default=None)
+    found = []
+    for each, size_bytes in zip(held, full, strict=True):
+        others = [o for o in values if o.shape[0] != each.shape[0]]
+        is_pool = (
+            longest is not None
+            and len(each.shape) > 1
+            and each.dtype not in INDEX_DTYPES
+            and each.shape[0] == longest.shape[0]
+            and each.shape[0] not in shared
+            and (others or len(values) == 1)
+        )
+        if is_pool and each.shape[0]:
+            row_bytes = size_bytes / each.shape[0]
+            reach = max(most * row_bytes, sum(map(tensor_bytes, others)))
+            size_bytes = min(size_bytes, reach)
+        found.append(size_bytes)
+    return found
 
 
 def _signature(op: Op) -> Hashable:

@@ -84,6 +84,12 @@ class Profile:
                 values[key] = both
         return Profile(rows, provenance, values)
 
+    def completed(self, other: Profile) -> Profile:
+        """This profile with the types that it has no sample of from `other`."""
+        held = {key[0] for key in self.rows}
+        more = {key: found for key, found in other.rows.items() if key[0] not in held}
+        return replace(self, rows={**self.rows, **more}) if more else self
+
     def statistic(self, kind: str, op: str | None = None, thread: str | None = None) -> Statistic:
         """All that is known of one type: of the op on the thread, else of the thread, else at all.
 

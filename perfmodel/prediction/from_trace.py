@@ -7,19 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perfmodel.errors import UsageError
+from perfmodel.errors import HardwareError, UsageError
 from perfmodel.graph import build_graph
-from perfmodel.graph.opgraph import op_graph
 from perfmodel.graph.opgraph.edits import rebatch
 from perfmodel.graph.opgraph.edits.named import NamedEdit, edited
 from perfmodel.graph.ops import OpGraph
 from perfmodel.hardware import Cluster, Part, cluster, from_driver_name
 from perfmodel.hardware.reads import recorded
 from perfmodel.lowering.context import self_contained
-from perfmodel.lowering.observed import uses_tf32, with_placement
-from perfmodel.lowering.observed_streams import with_streams
+from perfmodel.lowering.observed import uses_tf32
 from perfmodel.overheads import Profile, measure
 from perfmodel.prediction.explain.told import with_reads
+from perfmodel.prediction.from_profile import (
+    host_times,
+    named_device,
+    of_profile,
+    on_target,
+    with_coverage,
+)
 from perfmodel.prediction.host_costs import HostCosts, host_costs
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.shapes import MODEL, predict_shapes
@@ -46,16 +51,21 @@ def predict_ops(
     are missing, `WorkloadError` for a batch that cannot be.
     """
     warnings = list(trace.warnings)
-    graphs = [_rebatched(graph, batch, warnings) for graph in _placed(trace)]
-    if edits:
-        graphs, undone = edited(map(self_contained, graphs), edits)
-        warnings += undone
-    tf32_matmul = any(uses_tf32(rank) for rank in trace.ranks)
-    own = _own_machine(trace)
+    own = _own_machine(trace, needed=not hardware)
     if not hardware and own is None:
         raise UsageError(
             f"{trace.source}: does not name its GPU: say where to predict it with --hardware"
         )
+    profile = of_profile(trace, None if own is None else own.node.device)
+    graphs = [_rebatched(graph, batch, warnings) for graph in profile.graphs]
+    if edits:
+        graphs, undone = edited(map(self_contained, graphs), edits)
+        warnings += undone
+    if batch is not None and profile.times:
+        warnings.append(
+            f"batch {batch}: recorded kernels and host time between operators stay as traced"
+        )
+    tf32_matmul = any(uses_tf32(rank) for rank in trace.ranks)
     results = []
     for target in hardware or (own,):
         assert target is not None
@@ -64,29 +74,20 @@ def predict_ops(
         stays = not hardware or (own is not None and machine.node.device == own.node.device)
         watched, log = recorded(machine)
         costs = _costs(trace, watched, overheads, stays=stays)
+        placed, lines = on_target(profile, graphs, target, machine, own)
+        times, host_lines = host_times(profile, watched, own, costs, stays=stays)
         result, notes = predict_shapes(
-            graphs, watched, name=name, costs=costs, tf32_matmul=tf32_matmul
+            placed, watched, name=name, costs=costs, tf32_matmul=tf32_matmul, times=times
         )
-        result = with_reads(result, machine, log, costs)
+        result = with_reads(with_coverage(result, profile, times), machine, log, costs)
         if not hardware and batch is None and not edits:
             result = _beside_measured(result, trace)
         results.append(result)
-        lines = [costs.note, *notes] if costs else notes
+        lines = [*([costs.note] if costs else []), *host_lines, *lines, *notes]
         warnings += [f"{machine.name}: {line}" for line in dict.fromkeys(lines)]
     return Prediction(
         source | {"batch": batch, "edits": [edit.text for edit in edits]}, results, warnings
     )
-
-
-def _placed(trace: Trace) -> list[OpGraph]:
-    """The ranks' op graphs, with what their profiles tell of where tensors lay, and of streams."""
-    timed = {rank.rank: (rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)}
-    return [
-        with_streams(with_placement(graph, *timed[graph.rank]), *timed[graph.rank])
-        if graph.rank in timed
-        else graph
-        for graph in op_graph(trace)
-    ]
 
 
 def _rebatched(graph: OpGraph, batch: int | None, warnings: list[str]) -> OpGraph:
@@ -97,11 +98,20 @@ def _rebatched(graph: OpGraph, batch: int | None, warnings: list[str]) -> OpGrap
     return edited.graph
 
 
-def _own_machine(trace: Trace) -> Cluster | None:
-    named = next((rank.devices[0] for rank in trace.ranks if rank.devices), None)
+def _own_machine(trace: Trace, *, needed: bool) -> Cluster | None:
+    """The machine of a trace that names its GPU.
+
+    Raises `HardwareError` where the catalogue does not know the GPU and it is `needed`.
+    """
+    named = named_device(trace)
     if named is None:
         return None
-    return cluster(from_driver_name(named.name, named.memory_bytes or None))
+    try:
+        return cluster(from_driver_name(named.name, named.memory_bytes or None))
+    except HardwareError:
+        if needed:
+            raise
+        return None
 
 
 def _costs(
@@ -115,11 +125,12 @@ def _costs(
         rank.rank: measure(rank, links)
         for rank, links in zip(trace.ranks, trace.links, strict=True)
     }
+    usual = host_costs(machine).profile
     return HostCosts(
-        Profile.from_samples(*samples.values()),
+        Profile.from_samples(*samples.values()).completed(usual),
         1.0,
         "host overheads: the trace's own, per operator",
-        {rank: Profile.from_samples(found) for rank, found in samples.items()},
+        {rank: Profile.from_samples(found).completed(usual) for rank, found in samples.items()},
     )
 
 

@@ -17,6 +17,7 @@ from perfmodel.lowering.build import execution_graph
 from perfmodel.lowering.build_cpu import cpu_graph
 from perfmodel.lowering.cpu_step import cpu_steps
 from perfmodel.lowering.draft import Built
+from perfmodel.lowering.measured_host import HostTimes
 from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.repeat import loaded, one_after_another, repeating
 from perfmodel.lowering.step_rows import rows_of
@@ -66,11 +67,13 @@ def schedule_shapes(
     tf32_matmul: bool = False,
     repeats: bool = False,
     loading_us: float = 0.0,
+    times: HostTimes | None = None,
 ) -> Scheduled:
     """The ops of one rank on `machine`; `costs` are not needed on a CPU.
 
     `tf32_matmul`: products of fp32 tensors run in TF32 where the device has it. `repeats`: the
     graph carries edges to the steps that follow, and waits for a loader that takes `loading_us`.
+    `times` is what a trace's host was measured to take between operators.
 
     Raises `ModelError` for sizes that cannot be.
     """
@@ -98,6 +101,7 @@ def schedule_shapes(
             profile,
             host_ratio=costs.ratio,
             statistic=costs.statistic,
+            times=times,
         )
         built = repeating(built, lowered) if repeats else built
         notes = (*graph.notes, *lowered.notes)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from perfmodel.graph.ops import OpGraph
 from perfmodel.hardware import Cluster, Device
+from perfmodel.lowering.measured_host import HostTimes
 from perfmodel.lowering.walk import CPU
 from perfmodel.memory import MemoryUse, memory_use, require_fit
 from perfmodel.ops.vocabulary.fallback import UNKNOWN
@@ -37,11 +39,13 @@ def predict_shapes(
     repeats: bool = False,
     loading_us: float = 0.0,
     faster_than_us: float = np.inf,
+    times: Mapping[int, HostTimes] = MappingProxyType({}),
 ) -> tuple[Result, list[str]]:
     """The step of `graphs` (one per rank) on `machine`, and what a user should know of it.
 
     Ranks meet at their collectives. `repeats`: the graphs hold one step that goes on for ever, each
-    batch loaded in `loading_us` by its host; its period is the prediction. Raises `WorkloadError`
+    batch loaded in `loading_us` by its host; its period is the prediction. `times`: per
+    rank, what a trace's host was measured to take between operators. Raises `WorkloadError`
     where the slowest rank does not fit into the device's memory and `must_fit`, `TraceError` where
     collectives never meet, `NotFaster` where a period is soon seen not to be `faster_than_us`.
     """
@@ -53,6 +57,7 @@ def predict_shapes(
             tf32_matmul=tf32_matmul,
             repeats=repeats,
             loading_us=loading_us,
+            times=times.get(graph.rank),
         )
         for graph in graphs
     ]
@@ -64,7 +69,8 @@ def predict_shapes(
     bound_by = None
     if alone.timeline.graph.carried is not None:
         found, bound_by = repeated(alone, machine)
-    grounds = Modelled(found, machine, costs)
+    ratios = {rank: each.ratio for rank, each in times.items()}
+    grounds = Modelled(found, machine, costs, ratios)
     result = summarise(found.timeline, hardware=name, mode=MODEL, compare=False)
     result = replace(result, latency_us=latency_us if repeats else None, bound_by=bound_by)
     device = machine.node.device

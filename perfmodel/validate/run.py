@@ -15,7 +15,7 @@ from perfmodel.trace import Trace, read
 from perfmodel.validate.device import DeviceWork, family_rows
 from perfmodel.validate.find import Job
 from perfmodel.validate.host import overhead_rows
-from perfmodel.validate.shapes import shape_rows, shapes_of
+from perfmodel.validate.shapes import model_rows, modelled, shape_rows, shapes_of
 from perfmodel.validate.steps import coverage_frac, held_out_steps, hold_out, step_rows
 from perfmodel.validate.tables import TableJob, table_rows
 from perfmodel.validate.types import LEFT_OUT, Evaluation, Row, TraceFacts
@@ -71,12 +71,13 @@ def evaluate_trace(trace: Trace, name: str | None = None) -> Evaluation:
     held = held_out_steps(steady)
     work = DeviceWork.of(graph)
     left = hold_out(graph, work, steady, held)
-    shapes = shapes_of(trace)
+    shapes, model = shapes_of(trace), modelled(trace)
     rows = [
         *step_rows(name, timeline, left, steady, held),
         *overhead_rows(name, trace, steady, held),
         *family_rows(name, work, steady, held),
         *shape_rows(name, shapes),
+        *model_rows(name, model),
     ]
     true_us = by_rank(graph, measured(graph).step_us)[:, held]
     ranks = found.results[0].ranks
@@ -91,6 +92,7 @@ def evaluate_trace(trace: Trace, name: str | None = None) -> Evaluation:
         measured_host_frac=round(float(np.median(host)), 4),
         unexplained_frac=round(max(unexplained), 4),
         interval_coverage_frac=coverage_frac(left, true_us),
+        modelled_frac=None if model is None else model.coverage["modelled_frac"],
     )
     said = [f"{name}: {line}" if line in found.cautions else line for line in found.warnings]
     return Evaluation(rows, [facts], said)

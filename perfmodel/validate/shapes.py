@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.duration import COLLECTIVE, durations_of
-from perfmodel.errors import HardwareError, TraceError
+from perfmodel.errors import HardwareError, TraceError, UsageError
 from perfmodel.graph.opgraph import op_graph
 from perfmodel.graph.ops import NO_OP, OpGraph
 from perfmodel.hardware import Device, from_driver_name
@@ -17,6 +17,8 @@ from perfmodel.lowering.observed import answered_by, uses_tf32, with_placement
 from perfmodel.ops.families import families_of_kernels
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.fallback import UNKNOWN
+from perfmodel.prediction import predict
+from perfmodel.prediction.types import Result
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import Floats, Ints, RankTrace
 from perfmodel.trace.link import Links
@@ -108,6 +110,31 @@ def shape_rows(name: str, found: list[ShapeTimes]) -> list[Row]:
         sums = [_sums(times, family) for times in found]
         predicted, measured = np.array(sums, np.float64).reshape(-1, 2).T
         rows += rows_of(name, Kind.SHAPES, family, predicted, measured)
+    return rows
+
+
+def modelled(trace: Trace) -> Result | None:
+    """The trace on its own device in mode `model`.
+
+    None where it records no shapes, has no GPU, or has one that the catalogue lacks.
+    """
+    if trace.device == "cpu":
+        return None
+    try:
+        return predict(trace, mode="model").results[0]
+    except (TraceError, HardwareError, UsageError):
+        return None
+
+
+def model_rows(name: str, found: Result | None) -> list[Row]:
+    """Errors of the ranks' steps and GPU-active times."""
+    rows = []
+    for what in ("step", "gpu_active"):
+        ranks = [] if found is None else [rank for rank in found.ranks if rank.measured]
+        key = f"{what}_us"
+        predicted = np.array([getattr(rank, key) for rank in ranks], np.float64)
+        measured = np.array([(rank.measured or {})[key] for rank in ranks], np.float64)
+        rows += rows_of(name, Kind.MODEL, what, predicted, measured)
     return rows
 
 

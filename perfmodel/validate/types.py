@@ -35,6 +35,8 @@ class Kind(StrEnum):
     """A step's device time of one kernel family, from the durations in the other steps."""
     SHAPES = "shapes"
     """A rank's device time of the ops of one family, from their shapes alone."""
+    MODEL = "model"
+    """A rank's step, or its GPU-active time, on its own device in mode `model`."""
     KERNELS = "kernels"
     """The rows of one family of a measurement table, which no fit of the device has seen."""
 
@@ -86,6 +88,8 @@ class TraceFacts:
     """Largest share of a step's critical path that waits for something that was not recorded."""
     interval_coverage_frac: float | None
     """Share of the steps within the interval of the trace without them; None below 3 steps."""
+    modelled_frac: float | None = None
+    """Share of the device time that follows from shapes in mode `model`; None without that."""
 
 
 @dataclass(frozen=True)

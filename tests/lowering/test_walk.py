@@ -183,3 +183,44 @@ def test_a_program_that_ran_on_a_cpu_moves_as_a_whole() -> None:
     assert ("aten::mm", "mm") in ops_of(lower(graph(product, add), "cuda"))
     told = Op("aten::mm", product.inputs, attributes={"device": "cpu"})
     assert ops_of(lower(graph(told), "cuda")) == []
+
+
+def streamed_bytes(op: Op) -> float:
+    (piece,) = walk.fallback(op)
+    dims = piece.dims
+    return dims["elements"] * (dims["reads"] + dims["writes"]) * 2.0
+
+
+CACHE = T((4_200_000, 16, 8, 128), "bf16")
+TOKENS = T((32, 8, 128), "bf16")
+
+
+def test_of_a_pool_the_fallback_streams_a_row_per_index() -> None:
+    slots = T((32,), KEYS)
+    op = Op("_C_cache_ops::reshape_and_cache_flash", (TOKENS, TOKENS, CACHE, CACHE, slots, "auto"))
+    rows = 32 * 16 * 8 * 128
+    read = 2 * rows + 2 * 32 * 8 * 128 + 32 * 4
+    assert streamed_bytes(op) == pytest.approx(2.0 * (read + rows))
+
+
+def test_a_pool_is_streamed_no_more_than_once() -> None:
+    small = T((4, 16, 8, 128), "bf16")
+    op = Op("mylib::attend", (T((2, 8, 128), "bf16"), small, T((2, 64), "int32")))
+    whole = 4 * 16 * 8 * 128
+    assert streamed_bytes(op) == pytest.approx(2.0 * (2 * whole + 2 * 8 * 128 + 2 * 64 * 2))
+
+
+def test_without_indices_everything_is_streamed() -> None:
+    weight, values = T((4096, 1024), "bf16"), T((1, 1024), "bf16")
+    read = 4096 * 1024 + 1024
+    assert streamed_bytes(Op("mylib::gemv", (values, weight))) == pytest.approx(
+        2.0 * (read + 4096 * 1024)
+    )
+
+
+def test_sequences_of_several_lengths_are_no_pool() -> None:
+    """Query, key and value are as long as one another; offsets point into all."""
+    values = T((5000, 8, 128), "bf16")
+    op = Op("mylib::varlen", (values, values, values, T((9,), "int32")))
+    size = 5000 * 8 * 128
+    assert streamed_bytes(op) == pytest.approx(2.0 * (4 * size + 9 * 2))

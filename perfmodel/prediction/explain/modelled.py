@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from perfmodel.graph.kinds import EdgeKind, NodeKind, Scope
 from perfmodel.hardware import Cluster
@@ -22,6 +23,8 @@ class Modelled:
     found: Scheduled
     machine: Cluster
     costs: HostCosts | None
+    host_ratio: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
+    """By rank, what the trace's host times are multiplied with."""
 
     def lag_source(self, edge: EdgeKind) -> str:
         """The same for all machines."""
@@ -43,6 +46,12 @@ class Modelled:
         piece = int(self.found.built.piece[node])
         if piece != NONE:
             return self._of_piece(piece, taken_us)
+        if nodes.row[node] != NONE:
+            ratio = self.host_ratio.get(int(nodes.rank[node]), 1.0)
+            ratio = ratio if nodes.scope[node] == Scope.HOST else 1.0
+            formula = "measured in the trace x host_ratio (its host's speed over the target's)"
+            terms: Terms = {"measured_us": taken_us / ratio, "host_ratio": ratio}
+            return Reason("measured in the trace", formula, taken_us, terms)
         if overhead_of(graph, node) and nodes.scope[node] == Scope.HOST and self.costs is not None:
             profile = self.costs.profile_of(int(nodes.rank[node]))
             return profile_reason(graph, node, profile, self.costs, self.costs.name)

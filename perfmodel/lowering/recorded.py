@@ -1,0 +1,324 @@
+"""What a profile recorded on the device and no rule stands for, as ops that take as long as it did.
+
+Graph launches and compiled regions call no operators, some operators no rule knows, and of some
+kernels no launch is recorded. Each such kernel becomes an op of its own: called by the operator
+that launched it; by an op that stands for its launch call; or, where no launch is known, by none,
+before whatever was next on its stream.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from perfmodel.graph.kinds import NodeKind
+from perfmodel.graph.opgraph.device_waits import waited_behind
+from perfmodel.graph.ops import DEVICE_WIDE, NO_OP, Op, OpGraph
+from perfmodel.graph.types import ExecutionGraph
+from perfmodel.lowering.lower import Lowered
+from perfmodel.lowering.observed import PINNED, direction_of, launched_by
+from perfmodel.lowering.piece import OF_PROFILE
+from perfmodel.lowering.rules.copies import MEMCPY
+from perfmodel.ops.families import COMMUNICATION, family_of_kernel
+from perfmodel.ops.vocabulary.fallback import UNKNOWN
+from perfmodel.trace.categories import Category
+from perfmodel.trace.columns import NONE, Floats, Ints, Mask, RankTrace
+from perfmodel.trace.link import Links
+from perfmodel.trace.steps import MAIN
+
+STAND_IN = "stand_in"
+"""Attribute of an op that stands for a launch call outside of all ops, or for one that is not
+recorded; its kernels are its only calls."""
+LAUNCH, CALL, CALL_US, REST_US = "launch", "call", "call_us", "rest_us"
+"""Attributes of such an op and of a recorded kernel: the row of its launch call (there is one for a
+whole graph), the call's name, what it took, and for how long it went on once its kernel had begun.
+"""
+UNLAUNCHED = "launch not recorded"
+WAITED_US = "waited_us"
+"""Attribute of an op whose first operation on the device waited so long for what is not known."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A rank's ops with what was recorded, and how much of its device time that is."""
+
+    graph: OpGraph
+    total_us: float
+    """Of all that ran on the device from the first step on."""
+    by_rule_us: float
+    """Of that, in kernels that rules stand for."""
+    by_launcher_us: Mapping[str, float]
+    """In those that are ops of the graph, by what launched them, most first; under `""` those whose
+    launch is not recorded."""
+    before_us: float = 0.0
+    """In those that were launched before the window and belong to none of its steps."""
+
+    @property
+    def modelled_frac(self) -> float:
+        """Share of the device time that follows from shapes."""
+        return self.by_rule_us / self.total_us if self.total_us else 1.0
+
+    @property
+    def recorded_frac(self) -> float:
+        """Share that is taken as it was recorded."""
+        return sum(self.by_launcher_us.values()) / self.total_us if self.total_us else 0.0
+
+
+def with_recorded(
+    lowered: Lowered, rank: RankTrace, links: Links, measured: ExecutionGraph
+) -> Recorded:
+    """The ops of `lowered`, which are those of a profile, with the kernels that no rule stands for.
+
+    A rule stands for the kernels of its op and of what that calls. What was launched before the
+    window belongs to its one step, where it has one; of several each has its own work, and what the
+    first was busy with besides is left out. `measured` is the rank's graph
+    as it was recorded, which tells how long launch calls took without their waiting.
+    """
+    graph = lowered.graph
+    launcher = launched_by(graph, rank, links)
+    taken_us = _taken_us(rank, links)
+    by_rule = np.append(_stood_for(lowered), False)[launcher]
+    before = _launched_before(rank, links) if len(links.steps) > 1 else np.zeros_like(by_rule)
+    carried = np.flatnonzero(~by_rule & ~before & (taken_us > 0))
+    by_launcher: defaultdict[str, float] = defaultdict(float)
+    for at in carried.tolist():
+        by_launcher[_launched_from(graph, rank, links, launcher, at)] += float(taken_us[at])
+    if len(carried):
+        graph = _Insertion(graph, rank, links, measured, launcher, taken_us).of(carried)
+    return Recorded(
+        graph,
+        float(taken_us.sum()),
+        float(taken_us[by_rule].sum()),
+        dict(sorted(by_launcher.items(), key=lambda item: -item[1])),
+        float(taken_us[before].sum()),
+    )
+
+
+def at_ratios(graph: OpGraph, ratio: Mapping[int, float], spread: Mapping[int, float]) -> OpGraph:
+    """`graph` whose recorded kernels take `ratio` times as long, within a factor `spread`; by the
+    rows of the trace that they are."""
+    ops = tuple(
+        replace(op, attributes={**op.attributes, "ratio": f"{ratio[op.event]!r}"}
+            | {"spread": f"{spread[op.event]!r}"})
+        if op.name.startswith(OF_PROFILE) and op.event in ratio
+        else op
+        for op in graph.ops
+    )  # fmt: skip
+    return replace(graph, ops=ops)
+
+
+def with_waits(
+    graph: OpGraph, rank: RankTrace, links: Links, waited_us: Mapping[int, float]
+) -> OpGraph:
+    """`graph` with the waits of device rows, those of an op's operations as one."""
+    of_op: defaultdict[int, float] = defaultdict(float)
+    for row, op in zip(links.device_rows.tolist(), launched_by(graph, rank, links), strict=True):
+        if op != NO_OP and row in waited_us:
+            of_op[int(op)] += waited_us[row]
+    ops = list(graph.ops)
+    for index, us in of_op.items():
+        ops[index] = replace(ops[index], attributes={**ops[index].attributes, WAITED_US: repr(us)})
+    return replace(graph, ops=tuple(ops))
+
+
+def _taken_us(rank: RankTrace, links: Links) -> Floats:
+    """Per device row what it takes after the first step's start."""
+    rows = links.device_rows
+    start, end = rank.start_us[rows], rank.end_us[rows]
+    begin = links.steps.start_us[0] if len(links.steps) else -np.inf
+    return np.maximum(end - np.maximum(start, begin), 0.0).astype(np.float64)
+
+
+def _launched_before(rank: RankTrace, links: Links) -> Mask:
+    """Per device row, whether its launch is not recorded and the first recorded one of its stream,
+    or of all where its stream has none, comes later."""
+    unknown = links.device_launch == NONE
+    stream = rank.stream[links.device_rows]
+    known = np.flatnonzero(~unknown)
+    first = {int(stream[at]): at for at in reversed(known.tolist())}
+    any_first = int(known[0]) if len(known) else 0
+    place = np.array([first.get(int(each), any_first) for each in stream.tolist()], np.int64)
+    found: Mask = unknown & (np.arange(len(stream)) < place)
+    return found
+
+
+def _stood_for(lowered: Lowered) -> Mask:
+    """Per op: whether a rule's pieces stand for what it launched, its own or of an op around it."""
+    ops = lowered.graph.ops
+    has_rule = np.zeros(len(ops), bool)
+    has_rule[lowered.owner[[piece.op != UNKNOWN for piece in lowered.pieces]]] = True
+    found = has_rule.copy()
+    for index, op in enumerate(ops):
+        answering = int(lowered.answered_by[index])
+        if (answering != NO_OP and has_rule[answering]) or (
+            op.parent != NO_OP and found[op.parent]
+        ):
+            found[index] = True
+    return found
+
+
+def _launched_from(graph: OpGraph, rank: RankTrace, links: Links, launcher: Ints, at: int) -> str:
+    """What launched device row `at`: an operator, else a call, else nothing that was recorded."""
+    if launcher[at] != NO_OP:
+        return graph.ops[int(launcher[at])].name
+    launch = int(links.device_launch[at])
+    return "" if launch == NONE else rank.text(launch)
+
+
+class _Insertion:
+    """Ops for device rows, and where among those of a graph they stand.
+
+    Places are rows of the trace, in which ops are in order of their begin.
+    """
+
+    def __init__(
+        self,
+        graph: OpGraph,
+        rank: RankTrace,
+        links: Links,
+        measured: ExecutionGraph,
+        launcher: Ints,
+        taken_us: Floats,
+    ) -> None:
+        self.graph, self.rank, self.links = graph, rank, links
+        self.launcher, self.taken_us = launcher, taken_us
+        self.calls = _of_calls(measured)
+        self.last_step = graph.ops[-1].step if len(graph) else 0
+        self.top = list(range(len(graph)))
+        for index, op in enumerate(graph.ops):
+            if op.parent != NO_OP:
+                self.top[index] = self.top[op.parent]
+
+    def of(self, carried: Ints) -> OpGraph:
+        """The graph with an op for each of these device rows (positions in `links`)."""
+        following = self._following()
+        found: list[tuple[float, Op, int, float]] = [
+            (float(op.event), op, index, NO_OP) for index, op in enumerate(self.graph.ops)
+        ]
+        """Place, op, its index in the old graph or `NO_OP`, place of the new op that calls it."""
+        standing: set[int] = set()
+        for at in carried.tolist():
+            launch, launcher = int(self.links.device_launch[at]), int(self.launcher[at])
+            row = int(self.links.device_rows[at])
+            if launcher != NO_OP:
+                around = self.graph.ops[launcher]
+                place = max(float(launch), float(around.event)) + 0.5
+                found.append((place, self._kernel(at, launch, around, launcher), NO_OP, NO_OP))
+                continue
+            place = float(launch) if launch != NONE else float(following[at]) - 0.5
+            key = launch if launch != NONE else row
+            stand_in = self._stand_in(at, launch, following[at])
+            if key not in standing:
+                standing.add(key)
+                found.append((place, stand_in, NO_OP, NO_OP))
+            found.append((place, self._kernel(at, launch, stand_in, NO_OP), NO_OP, key))
+        return self._assembled(found)
+
+    def _following(self) -> list[float]:
+        """Per device row the place of the outermost op, or call outside of all, that launched the
+        next one on its stream whose launch is known; else on any; else the end."""
+        rows, streams = self.links.device_rows, self.rank.stream[self.links.device_rows].tolist()
+        end = float(len(self.rank))
+        on_stream: dict[int, float] = {}
+        on_any, found = end, [end] * len(rows)
+        for at in range(len(rows) - 1, -1, -1):
+            launch, launcher = int(self.links.device_launch[at]), int(self.launcher[at])
+            if launch != NONE:
+                place = self.graph.ops[self.top[launcher]].event if launcher != NO_OP else launch
+                on_stream[streams[at]] = on_any = float(place)
+            found[at] = on_stream.get(streams[at], on_any)
+        return found
+
+    def _stand_in(self, at: int, launch: int, following: float) -> Op:
+        """An op for the launch call of a device row that no op launched."""
+        about = {STAND_IN: "1", **self._call(launch)}
+        if launch == NONE:
+            row = int(self.links.device_rows[at])
+            step = self._step_of(int(following)) if following < len(self.rank) else self.last_step
+            return Op(UNLAUNCHED, thread=MAIN, step=step, event=row, attributes=about)
+        thread = self.links.roles.get(int(self.rank.thread[launch]), MAIN)
+        step = self._step_of(launch)
+        return Op(about[CALL], thread=thread, step=step, event=launch, attributes=about)
+
+    def _call(self, launch: int) -> dict[str, str]:
+        """What is known of a launch call; nothing of one that is not recorded."""
+        if launch == NONE:
+            return {}
+        call_us, rest_us = self.calls.get(launch, (float(self.rank.duration_us[launch]), 0.0))
+        return {
+            LAUNCH: str(launch),
+            CALL: self.rank.text(launch),
+            CALL_US: repr(call_us),
+            REST_US: repr(rest_us),
+        }
+
+    def _step_of(self, row: int) -> int:
+        return int(self.links.steps.of_time(self.rank.start_us[[row]])[0])
+
+    def _kernel(self, at: int, launch: int, around: Op, parent: int) -> Op:
+        """The op of one device row, called by `around`, whose index is `parent`."""
+        row = int(self.links.device_rows[at])
+        name = self.rank.text(row)
+        is_kernel = self.rank.category[row] == Category.KERNEL
+        kind = "kernel" if is_kernel else "copy"
+        about = {"recorded_us": repr(float(self.taken_us[at])), **self._call(launch)}
+        if is_kernel and family_of_kernel(name) == COMMUNICATION:
+            kind = "collective"
+            group = int(self.rank.process_group[row])
+            alone = f"of rank {self.rank.rank} alone"
+            about["process_group"] = self.rank.strings[group] if group >= 0 else alone
+        elif direction_of(name) == MEMCPY[1] and PINNED not in name:
+            about["blocks"] = "1"
+        about["kind"] = kind
+        return Op(f"{OF_PROFILE}{name}", (), (), parent, around.thread, around.phase, around.step,
+                  row, about)  # fmt: skip
+
+    def _assembled(self, found: list[tuple[float, Op, int, float]]) -> OpGraph:
+        """The ops in order of their places, callers before what they call."""
+        order = sorted(range(len(found)), key=lambda at: found[at][0])
+        new_of_old = np.full(len(self.graph) + 1, NO_OP, np.int64)
+        standing: dict[int, int] = {}
+        for new, at in enumerate(order):
+            _, op, old, _ = found[at]
+            if old != NO_OP:
+                new_of_old[old] = new
+            elif STAND_IN in op.attributes:
+                standing[op.event] = new
+        ops = []
+        for at in order:
+            _, op, _, key = found[at]
+            parent = standing[int(key)] if key != NO_OP else int(new_of_old[op.parent])
+            ops.append(replace(op, parent=parent))
+        data = new_of_old[self.graph.data].reshape(-1, 2)
+        return replace(self.graph, ops=tuple(self._waiting(ops)), data=data)
+
+    def _waiting(self, ops: list[Op]) -> list[Op]:
+        """`ops` with the host's waits for the device behind the last that stands before each, now
+        that launch calls stand among them."""
+        is_device = self.rank.is_device
+        of_host = [op for op in ops if op.event >= 0 and not is_device[op.event]]
+        events, parents = [op.event for op in of_host], [op.parent for op in of_host]
+        behind = waited_behind(self.rank, events, parents)
+        found = []
+        for op in ops:
+            about = {k: v for k, v in op.attributes.items() if k not in DEVICE_WIDE}
+            if op.event in behind:
+                about |= DEVICE_WIDE
+            found.append(op if about == op.attributes else replace(op, attributes=about))
+        return found
+
+
+def _of_calls(measured: ExecutionGraph) -> dict[int, tuple[float, float]]:
+    """Per row of a launch call, what it takes without waiting, and what it goes on for."""
+    nodes = measured.nodes_
+    found: dict[int, tuple[float, float]] = {}
+    for kind in (NodeKind.LAUNCH, NodeKind.WAIT):
+        for node in np.flatnonzero(nodes.kind == kind).tolist():
+            row, us = int(nodes.row[node]), float(nodes.duration_us[node])
+            call_us, rest_us = found.get(row, (0.0, 0.0))
+            is_launch = kind == NodeKind.LAUNCH
+            found[row] = (call_us + us, rest_us) if is_launch else (call_us, rest_us + us)
+    return found

@@ -1,0 +1,250 @@
+"""What a prediction from shapes takes over of a profile: kernels that no shape tells, host time
+that no operator stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfmodel.attribution.device import DeviceWork
+from perfmodel.attribution.idle import Gaps, idle_gaps, idle_pieces
+from perfmodel.attribution.path import Walker
+from perfmodel.errors import TraceError
+from perfmodel.graph import build_graph
+from perfmodel.graph.build import build_rank
+from perfmodel.graph.kinds import Cause
+from perfmodel.graph.opgraph import op_graph
+from perfmodel.graph.ops import OpGraph
+from perfmodel.graph.types import ExecutionGraph
+from perfmodel.hardware import Cluster, Device, Part
+from perfmodel.lowering import lower
+from perfmodel.lowering.measured_host import HostTimes, measured_stretches
+from perfmodel.lowering.observed import with_placement
+from perfmodel.lowering.observed_streams import with_streams
+from perfmodel.lowering.piece import OF_PROFILE
+from perfmodel.lowering.recorded import Recorded, at_ratios, with_recorded, with_waits
+from perfmodel.lowering.walk import CPU, Target
+from perfmodel.ops.families import CLASS_OF_FAMILY, families_of_kernels
+from perfmodel.prediction.host_costs import HostCosts
+from perfmodel.prediction.transferred import transferred
+from perfmodel.prediction.types import Result
+from perfmodel.timeline.schedule import measured
+from perfmodel.trace import Trace
+from perfmodel.trace.columns import NONE
+from perfmodel.transfer import RATIO_SPREAD, host_ratio
+
+NAMED = 3
+"""How many launchers of recorded kernels a warning names."""
+WORTH_SAYING_US = 1.0
+"""Host time per step below this is not worth a warning."""
+
+CLOCKS_US = 25.0
+"""Clocks of host and device differ by so much: what is shorter may be their difference."""
+FOUND_AGAIN = (
+    *(Cause.HOST_T1, Cause.HOST_T2, Cause.HOST_T3, Cause.HOST_T4, Cause.HOST_T5),
+    *(Cause.HOST_OP_WITHOUT_LAUNCH, Cause.DATA_LOADING, Cause.LAUNCH_LATENCY, Cause.OTHER_STREAM),
+    *(Cause.BLOCKING_CALL, Cause.HIDDEN_SYNC, Cause.LAUNCH_QUEUE_FULL, Cause.SM_OCCUPANCY),
+    *(Cause.COLLECTIVE_WAIT, Cause.END_OF_STEP, Cause.ALLOCATOR, Cause.BEFORE_WINDOW),
+    *(Cause.COMPUTE, Cause.COMMUNICATION, Cause.MEMCPY),
+)
+"""Causes that a prediction from shapes has nodes and edges for, or leaves out on purpose."""
+
+
+@dataclass(frozen=True)
+class OfProfile:
+    """The ranks' ops with what was recorded beside them, and the host's measured time."""
+
+    trace: Trace
+    graphs: tuple[OpGraph, ...]
+    recorded: dict[int, Recorded] = field(default_factory=dict)
+    """By rank; none of a rank without device work."""
+    times: dict[int, HostTimes] = field(default_factory=dict)
+    """By rank, of all of the main thread's gaps."""
+    waits: dict[int, dict[int, float]] = field(default_factory=dict)
+    """By rank and device row, idle time that nothing explains."""
+
+    def waits_step_us(self, rank: int) -> float:
+        """Mean per step of that idle time."""
+        steps = {
+            r.rank: len(links.steps)
+            for r, links in zip(self.trace.ranks, self.trace.links, strict=True)
+        }
+        return sum(self.waits.get(rank, {}).values()) / max(steps.get(rank, 1), 1)
+
+
+def of_profile(trace: Trace, device: Device | None) -> OfProfile:
+    """The ranks' op graphs with what their profiles tell: where tensors lay, on which streams ops
+    ran, the kernels that no rule stands for on `device` (the trace's own, where it is known).
+
+    Raises `TraceError` for a rank without shapes.
+    """
+    timed = {rank.rank: (rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)}
+    target: Target = "cuda" if device is None or device.target == CPU else device.target
+    graphs, recorded, times = [], {}, {}
+    waits: dict[int, dict[int, float]] = {}
+    for graph in op_graph(trace):
+        if graph.rank in timed:
+            rank, links = timed[graph.rank]
+            truth = build_rank(rank, links)
+            times[graph.rank] = HostTimes(measured_stretches(rank, links, truth))
+            graph = with_placement(graph, rank, links)
+            if len(links.device_rows):
+                found = with_recorded(lower(graph, target), rank, links, truth)
+                recorded[graph.rank], graph = found, found.graph
+            graph = with_streams(graph, rank, links)
+            waits[graph.rank] = unexplained_waits(truth)
+            graph = with_waits(graph, rank, links, waits[graph.rank])
+        graphs.append(graph)
+    return OfProfile(trace, tuple(graphs), recorded, times, waits)
+
+
+def unexplained_waits(graph: ExecutionGraph) -> dict[int, float]:
+    """By device row of a rank's graph as recorded: for how long the device was idle before it for
+    reasons that no prediction from shapes finds again; short ones left out."""
+    timeline = measured(graph)
+    if not len(graph.marks.start):
+        return {}
+    device, walker = DeviceWork.of(timeline), Walker.of(timeline)
+    bounds = timeline.end_us[graph.marks.start[0]], timeline.end_us[graph.marks.end[-1]]
+    gaps = idle_gaps(device, float(bounds[0]), float(bounds[1]))
+    long = (gaps.node != NONE) & (gaps.end_us - gaps.start_us > CLOCKS_US)
+    found: dict[int, float] = {}
+    for at in np.flatnonzero(long).tolist():
+        one = slice(at, at + 1)
+        gap = Gaps(gaps.start_us[one], gaps.end_us[one], gaps.node[one], gaps.resumed_us[one])
+        pieces = idle_pieces(gap, walker)
+        waited = sum(p.end_us - p.start_us for p in pieces if Cause(p.cause) not in FOUND_AGAIN)
+        if waited > CLOCKS_US:
+            found[int(graph.nodes_.row[gaps.node[at]])] = waited
+    return found
+
+
+def on_target(
+    profile: OfProfile,
+    graphs: Sequence[OpGraph],
+    target: str | Path | Part,
+    machine: Cluster,
+    own: Cluster | None,
+) -> tuple[list[OpGraph], list[str]]:
+    """`graphs` with their recorded kernels as on `machine`, and what to say of them."""
+    notes = _recorded_notes(profile, machine)
+    moves = own is None or own.node.device != machine.node.device
+    kept = any(op.name.startswith(OF_PROFILE) for graph in graphs for op in graph.ops)
+    if not (moves and kept) or machine.node.device.target == CPU:
+        return list(graphs), notes
+    if own is None:
+        return list(graphs), [*notes, "recorded kernels: as they are, their GPU is not known"]
+    truth = build_graph(profile.trace)
+    try:
+        moved = transferred(profile.trace, truth, truth.nodes_.duration_us, target)
+    except TraceError as error:
+        return list(graphs), [*notes, f"recorded kernels: as they are ({error})"]
+    rows = truth.device_span()[1]
+    ranks, events = truth.nodes_.rank[rows], truth.nodes_.row[rows]
+    families = families_of_kernels([truth.labels[row] for row in rows.tolist()])
+    spread = [RATIO_SPREAD[CLASS_OF_FAMILY[family]] for family in families]
+    found = []
+    for graph in graphs:
+        at = np.flatnonzero(ranks == graph.rank).tolist()
+        ratio = {int(events[i]): float(moved.ratio[i]) for i in at}
+        found.append(at_ratios(graph, ratio, {int(events[i]): spread[i] for i in at}))
+    return found, notes
+
+
+def _recorded_notes(profile: OfProfile, machine: Cluster) -> list[str]:
+    """The share of recorded kernels and what launched most of them; waits that nothing explains."""
+    waited_us = max((profile.waits_step_us(rank) for rank in profile.waits), default=0.0)
+    taken = "missing" if machine.node.device.target == CPU else "as long as recorded"
+    if waited_us < WORTH_SAYING_US:
+        return _kernel_notes(profile, machine)
+    return [
+        f"{waited_us / 1e3:.2f} ms per step in which the device waited for what the trace does not "
+        f"tell: {taken}",
+        *_kernel_notes(profile, machine),
+    ]
+
+
+def _kernel_notes(profile: OfProfile, machine: Cluster) -> list[str]:
+    total = sum(each.total_us for each in profile.recorded.values())
+    by: dict[str, float] = {}
+    for each in profile.recorded.values():
+        for name, us in each.by_launcher_us.items():
+            by[name] = by.get(name, 0.0) + us
+    if not total or not by:
+        return []
+    most = sorted(by.items(), key=lambda item: -item[1])[:NAMED]
+    named = ", ".join(f"{name or 'launch not recorded'} {us / total:.1%}" for name, us in most)
+    share = f"{sum(by.values()) / total:.1%} of the trace's device time"
+    if machine.node.device.target == CPU:
+        return [f"{share} is missing: kernels that no operator with shapes launched ({named})"]
+    return [
+        f"{share} is in kernels that no operator with shapes and a rule stands for ({named}): "
+        "they take as long as recorded, on another device by the ratios of mode transfer"
+    ]
+
+
+def host_times(
+    profile: OfProfile, machine: Cluster, own: Cluster | None, costs: HostCosts | None, stays: bool
+) -> tuple[dict[int, HostTimes], list[str]]:
+    """Per rank, the host's measured time that `machine` is predicted with, and what to say of it.
+
+    The main thread's time between operators, data loading among it, by the hosts' speed. What the
+    operators themselves take is for `costs`; a CPU's models have no place for either.
+    """
+    if costs is None:
+        loading = max((t.step_us(Cause.DATA_LOADING) for t in profile.times.values()), default=0.0)
+        if loading < WORTH_SAYING_US:
+            return {}, []
+        return {}, [f"{loading / 1e3:.2f} ms of data loading per step are missing"]
+    ratio = 1.0
+    if not stays and own is not None:
+        ratio = host_ratio(own.node.host, machine.node.host)
+    found = {rank: replace(times, ratio=ratio) for rank, times in profile.times.items()}
+    how = f", times {ratio:.2f} for the host"
+    if ratio == 1.0:
+        how = "" if stays or own is not None else ", whose host is not known, so not scaled"
+    return found, _host_notes(found, how)
+
+
+def _host_notes(found: dict[int, HostTimes], how: str) -> list[str]:
+    longest = max(found.values(), key=_taken_us, default=None)
+    if longest is None or _taken_us(longest) < WORTH_SAYING_US:
+        return []
+    loading, gaps = (longest.step_us(cause) / 1e3 for cause in (Cause.DATA_LOADING, Cause.HOST_T1))
+    return [
+        f"host time from the trace{how}: {loading:.2f} ms of data loading and {gaps:.2f} ms "
+        "between operators, per step"
+    ]
+
+
+def _taken_us(times: HostTimes) -> float:
+    return times.step_us(Cause.DATA_LOADING) + times.step_us(Cause.HOST_T1)
+
+
+def with_coverage(result: Result, profile: OfProfile, times: dict[int, HostTimes]) -> Result:
+    """`result` with the shares of the trace's device time that follow from shapes, and that were
+    recorded, and the host time per step that was measured."""
+    rank = result.rank.rank
+    coverage: dict[str, Any] = dict(result.coverage)
+    recorded = profile.recorded.get(rank)
+    if recorded is not None:
+        share = recorded.modelled_frac
+        coverage |= {
+            "modelled_frac": round(share, 6),
+            "fallback_frac": round(1 - share, 6),
+            "recorded_frac": round(recorded.recorded_frac, 6),
+        }
+    taken = _taken_us(times[rank]) if rank in times else 0.0
+    waited = profile.waits_step_us(rank)
+    coverage |= {"host_from_trace_us": round(taken, 4), "waits_from_trace_us": round(waited, 4)}
+    return replace(result, coverage=coverage)
+
+
+def named_device(trace: Trace) -> Any:
+    """The device that the first rank names; None where none does."""
+    named = (device for rank in trace.ranks for device in rank.devices[:1] if device.name)
+    return next(named, None)
