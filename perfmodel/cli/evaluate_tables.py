@@ -18,6 +18,8 @@ _WHAT = {
     "shapes": "from shapes alone",
     "kernels": "fitted on other rows",
     "null": "null: mean of the others",
+    "null_gpu": "null: and its GPU-active time",
+    "null_last": "null: the step before",
 }
 _OF_TABLES = "kernels"
 _MOST_CHANGES = 30

@@ -61,7 +61,7 @@ def evaluate_jobs(
 def evaluate_trace(trace: Trace, name: str | None = None) -> Evaluation:
     """The errors of one trace. Raises `TraceError` where it has no times.
 
-    Warm-up steps neither teach nor count. With one step there is only its replay.
+    Warm-up and outliers neither teach nor count. With one step there is only its replay.
     """
     name = trace.source if name is None else name
     found = predict(trace)
@@ -87,6 +87,6 @@ def evaluate_trace(trace: Trace, name: str | None = None) -> Evaluation:
         steps=len(held),
         step_us=round(float(np.median(true_us)), 4),
         measured_host_frac=round(float(np.median(host)), 4),
-        interval_coverage_frac=coverage_frac(left, true_us),
+        interval_coverage_frac=coverage_frac(timeline, steady, held),
     )
     return Evaluation(rows, [facts], found.warnings)

@@ -29,6 +29,10 @@ class Kind(StrEnum):
     """Step time with the durations of host and device taken from the other steps."""
     NULL = "null"
     """What no model is needed for: the mean of the other steps."""
+    NULL_GPU = "null_gpu"
+    """The same and by how much longer the device was active in the step than in the others."""
+    NULL_LAST = "null_last"
+    """The step before."""
     OVERHEAD = "overhead"
     """A step's total of one overhead type, from a profile of the other steps."""
     FAMILY = "family"
@@ -76,14 +80,14 @@ class TraceFacts:
     device: str
     ranks: int
     steps: int
-    """Steps that were held out in turn; warm-up is none of them."""
+    """Steps that were held out in turn; warm-up and outliers are none of them."""
     step_us: float
     """Median measured step, of all ranks."""
     measured_host_frac: float
     """Median share of measured host work in the critical path of the replay: near 1, the replay
     is an echo of what it was given."""
     interval_coverage_frac: float | None
-    """Share of the steps within the interval of the trace without them; None below 3 steps."""
+    """Share of the steps within the 90 % interval of a replay of the others; None below 3 steps."""
 
 
 @dataclass(frozen=True)
