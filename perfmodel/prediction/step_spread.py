@@ -50,9 +50,9 @@ def student_quantile(freedom: float, covered_frac: float = COVERED_FRAC) -> floa
     return sqrt(freedom) * tan(float(np.interp(covered_frac, below, angle)))
 
 
-PRIOR = Prior(spread=0.0411, errors=1.593, widening=1.122)
+PRIOR = Prior(spread=0.0394, errors=1.73, widening=1.144)
 """fitted_on: 17 traces of 2 to 8 steps, six of them of this project (CPU), 11 public ones (V100,
-A100, MI300X). Source: `python -m benchmarks.step_intervals`, which fits spread and errors by
+A100, MI300X). Source: `benchmarks/step_intervals.py`, which fits spread and errors by
 likelihood, every trace with equal weight, then takes the widening that covers 90 %, and says how
 many steps of each trace the constants of the other traces cover."""
 
