@@ -153,12 +153,15 @@ def main(paths: Sequence[str]) -> None:
             of_rank = left_out_steps(job.name, rank, own_us)
             steps += of_rank
             of_null[job.name] += null_interval(of_rank[::2])
-    held = {}
+    held: dict[int, bool] = {}
     for name in sizes:
         others = fit([step for step in steps if step.trace != name]) if len(sizes) > 1 else PRIOR
         held |= {id(step): step.holds(others) for step in steps if step.trace == name}
+    if not sizes:
+        sys.exit("no trace with two steady steps")
     with_gpu = {name for name in sizes if not np.isnan(sizes[name]["null_mean_gpu_us"]).all()}
-    groups = {name: {name} for name in sizes} | {"with a GPU": with_gpu, "all": set(sizes)}
+    groups = {name: {name} for name in sizes} | {"all": set(sizes)}
+    groups |= {"all with a GPU": with_gpu} if with_gpu else {}
     rows = []
     for title, names in groups.items():
         cells = [title, str(sum(step.trace in names for step in steps) // 2)]
@@ -170,7 +173,7 @@ def main(paths: Sequence[str]) -> None:
         cells.append(f"{sum(inside for inside, _ in beside)} of {len(beside)}")
         cells.append(percent([wide for _, wide in beside]))
         of_group = [sizes[name] for name in names]
-        cells += [percent(np.concatenate([one[key] for one in of_group] or [[]])) for key in KEYS]
+        cells += [percent(np.concatenate([one[key] for one in of_group])) for key in KEYS]
         rows.append(cells)
     titles = ["trace", "steps", "not seen: hold", "width", "left out: hold", "width"]
     titles += ["null: hold", "width", "error", "mean", "mean + GPU", "last"]

@@ -220,22 +220,19 @@ def _say_steps(console: Console, steps: Sequence[StepPrediction]) -> None:
     measured_us = [step.measured_us or step.step_us for step in steps]
     rows = [(s.name, s.role, us) for s, us in zip(steps, measured_us, strict=True)]
     say_left_out(console, rows)
-    left_out = [step for step in steps if step.left_out and step.measured_us]
-    left_out = [step for step in left_out if step.role == STEADY]
+    left_out = [
+        (step.step_us, step.measured_us, step.left_out)
+        for step in steps
+        if step.left_out and step.measured_us and step.role == STEADY
+    ]
     if not left_out:
         return
-    said = [_mean_error("the replay", [(s.step_us, s.measured_us) for s in left_out])]
+    said = [_mean_error("replay", [(us, true_us) for us, true_us, _ in left_out])]
     for title, key in _NULLS.items():
-        said.append(
-            _mean_error(title, [(getattr(s.left_out, key), s.measured_us) for s in left_out])
-        )
-    say(console, f"Mean error of a step left out: {', '.join(filter(None, said))}.")
-    inside = [s for s in left_out if s.left_out.low_us <= s.measured_us <= s.left_out.high_us]
-    say(
-        console,
-        f"{len(inside)} of {counted(len(left_out), 'measured step')} in the 90 % interval that the "
-        "errors of the others give.",
-    )
+        said.append(_mean_error(title, [(getattr(n, key), true_us) for _, true_us, n in left_out]))
+    say(console, f"Mean absolute error of steps left out: {', '.join(filter(None, said))}.")
+    inside = sum(beside.low_us <= true_us <= beside.high_us for _, true_us, beside in left_out)
+    say(console, f"In their 90 % intervals: {inside} of {counted(len(left_out), 'step')}.")
 
 
 def _mean_error(of: str, pairs: Sequence[tuple[float | None, float]]) -> str:
