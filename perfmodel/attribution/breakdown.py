@@ -12,7 +12,7 @@ from perfmodel.attribution.chains import Chains
 from perfmodel.attribution.device import DeviceWork
 from perfmodel.attribution.idle import idle_by_cause, idle_gaps, idle_pieces
 from perfmodel.attribution.path import Path, Walker, critical_path
-from perfmodel.attribution.steps import ranks_of, step_bounds
+from perfmodel.attribution.steps import Role, ranks_of, step_bounds, step_roles
 from perfmodel.attribution.straggler import Waiting, waiting
 from perfmodel.attribution.unexplained import Unexplained, unexplained_warnings
 from perfmodel.errors import UsageError
@@ -35,6 +35,7 @@ class StepBreakdown:
     """One step of one rank. Times in microseconds; what each means is in docs/numbers.md."""
 
     name: str
+    role: Role
     accounting: Accounting
     idle_by_cause: dict[str, float]
     overheads: dict[str, Any]
@@ -77,7 +78,7 @@ class Breakdown:
     cautions: list[str] = field(default_factory=list)
     """What of it nobody can explain; they are the first of the warnings."""
     waiting: Waiting | None = None
-    """What the ranks spend where they meet, per step that is not warm-up; None where none do."""
+    """What the ranks spend where they meet, per steady step; None where none do."""
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as `docs/schemas/breakdown.json` describes it."""
@@ -168,7 +169,7 @@ def breakdown(trace: Trace, *, profiler_us_per_event: float = 0.0) -> Breakdown:
     }
     binding = bind(timeline)
     walker, chains = Walker.of(timeline, binding), Chains.of(timeline, binding)
-    marks = graph.marks
+    marks, roles = graph.marks, step_roles(timeline)
     steps: dict[int, list[StepBreakdown]] = {rank: [] for rank in ranks_of(graph)}
     devices = {rank: DeviceWork.of(timeline, rank) for rank in steps}
     unexplained: list[Unexplained] = []
@@ -180,6 +181,7 @@ def breakdown(trace: Trace, *, profiler_us_per_event: float = 0.0) -> Breakdown:
         steps[rank].append(
             StepBreakdown(
                 name=name,
+                role=roles[len(steps[rank])],
                 accounting=account(devices[rank], *bounds),
                 idle_by_cause=idle_by_cause(gaps, walker, chains, binding),
                 overheads=overheads[rank][len(steps[rank])],
@@ -206,6 +208,7 @@ def _step_dict(step: StepBreakdown) -> dict[str, Any]:
     figures = {k: round(v, 3) for k, v in asdict(step.accounting).items() if k != "kernel_sum_us"}
     return {
         "name": step.name,
+        "role": step.role.value,
         **figures,
         "idle_by_cause": {k: round(v, 6) for k, v in step.idle_by_cause.items()},
         "overheads": step.overheads,

@@ -88,8 +88,7 @@ class _Meeting:
 
 
 def waiting(timeline: Timeline, walker: Walker | None = None) -> Waiting | None:
-    """Transfer, waiting and the straggler over the steps that are not warm-up; None where no ranks
-    meet.
+    """Transfer, waiting and the straggler over the steady steps; None where no ranks meet.
 
     The straggler is the rank that the others wait for most, all collectives together. Its delay is
     where its way from the collective before differs from the mean of theirs: host, data loading,

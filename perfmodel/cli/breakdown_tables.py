@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from perfmodel.cli.median import median_step
+from perfmodel.cli.median import median_step, say_left_out, with_role
 from perfmodel.cli.straggler import say_straggler
 from perfmodel.cli.tables import Times, add, counted, new_table, percent, say, show, source_text
 
@@ -31,6 +31,9 @@ def show_breakdown(console: Console, found: Breakdown) -> None:
     device = found.ranks[0].device
     say(console, f"{source_text(found.source)}: {device}, {counted(len(found.ranks), 'rank')}")
     show(console, _steps(found, has_device=device != "cpu"))
+    for rank in found.ranks[:1]:
+        of_steps = [(step.name, step.role, step.accounting.step_us) for step in rank.steps]
+        say_left_out(console, of_steps)
     if found.waiting is not None:
         show(console, _meets(found))
         say_straggler(console, found.waiting.to_dict())
@@ -55,7 +58,7 @@ def _steps(found: Breakdown, *, has_device: bool) -> Table:
         for step in rank.steps:
             figures = [getattr(step.accounting, key) for key in columns.values()]
             cells = map(times, [step.accounting.step_us, *figures])
-            add(table, str(rank.rank), step.name, *cells)
+            add(table, str(rank.rank), with_role(step.name, step.role), *cells)
     return table
 
 

@@ -35,7 +35,7 @@ def diff(
 ) -> None:
     """What became slower between two traces or predictions, and why.
 
-    Traces as measured, of the slowest rank: medians of the steps that are no warm-up, and the
+    Traces as measured, of the slowest rank: medians of the steady steps, and the
     critical path of the step closest to the median.
 
     \b

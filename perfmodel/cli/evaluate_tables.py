@@ -19,6 +19,8 @@ _WHAT = {
     "model": "mode model",
     "kernels": "fitted on other rows",
     "null": "null: mean of the others",
+    "null_gpu": "null: and its GPU-active time",
+    "null_last": "null: the step before",
 }
 _OF = {"step": "step time", "gpu_active": "GPU active"}
 _OF_TABLES = "kernels"

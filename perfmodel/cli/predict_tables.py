@@ -13,6 +13,7 @@ from rich.table import Table
 
 from perfmodel.cli.demo import Demo
 from perfmodel.cli.figures_read import say_assumed
+from perfmodel.cli.median import STEADY, say_left_out, with_role
 from perfmodel.cli.straggler import say_straggler
 from perfmodel.cli.tables import (
     NOTHING,
@@ -31,10 +32,16 @@ from perfmodel.units import BYTES_PER_GB, US_PER_S, human_us
 
 if TYPE_CHECKING:
     from perfmodel.prediction import Prediction, Result
+    from perfmodel.prediction.types import StepPrediction
 
 _DEVICE_COLUMNS = dict(
     zip(("GPU active", "GPU idle", "comm", "exposed"), DEVICE_FIGURES, strict=True)
 )
+_NULLS = {
+    "others' mean": "null_mean_us",
+    "+ GPU active": "null_mean_gpu_us",
+    "last step": "null_last_us",
+}
 _MOST_ROWS = 12
 _MOST_COLUMNS = 4
 
@@ -54,6 +61,7 @@ def show_prediction(console: Console, found: Prediction, demo: Demo | None = Non
         say_assumed(console, _name(result), [each.to_dict() for each in result.assumed])
     if len(results) == 1 and len({step.step_us for step in results[0].rank.steps}) > 1:
         show(console, _steps(results[0], demo if results[0].mode == "replay" else None))
+        _say_steps(console, results[0].rank.steps)
     if demo:
         console.print()
         say(
@@ -163,7 +171,7 @@ def _name(result: Result) -> str:
 
 
 def _measured_step_us(result: Result) -> float | None:
-    """The measured median step of the slowest rank, warm-up left out, whatever was predicted.
+    """The measured median step of the slowest rank, whatever was predicted.
 
     None where nothing was measured.
     """
@@ -182,7 +190,7 @@ def _steps(result: Result, demo: Demo | None) -> Table:
     steps = result.rank.steps
     times = Times(step.step_us for step in steps)
     columns = {
-        "": [step.name + (" (warm-up)" if step.warmup else "") for step in steps],
+        "": [with_role(step.name, step.role) for step in steps],
         "predicted": [times(step.step_us) for step in steps],
     }
     if result.rank.measured:
@@ -193,13 +201,44 @@ def _steps(result: Result, demo: Demo | None) -> Table:
         columns["left out"] = [times(left_us) for left_us, _ in pairs]
         errors = [error_pct(left_us, step.measured_us) for left_us, step in pairs]
         columns["its error"] = list(map(signed_pct, errors))
-    if result.mode != "model":
+    beside = [step.left_out for step in steps if step.left_out]
+    for title, key in _NULLS.items():
+        nulls_us = [getattr(each, key) for each in beside]
+        if any(us is not None for us in nulls_us):
+            columns[title] = list(map(times, nulls_us))
+    if result.mode != "model" and not beside:
         columns["host part of path"] = [percent(step.measured_host_frac, 1) for step in steps]
     rank = f", rank {result.rank.rank}" if len(result.ranks) > 1 else ""
     table = new_table(f"Steps ({times.unit}){rank}", *columns)
     for cells in zip(*columns.values(), strict=True):
         add(table, *cells)
     return table
+
+
+def _say_steps(console: Console, steps: Sequence[StepPrediction]) -> None:
+    """What the median of the steps leaves out; of steps left out, the errors beside the nulls'."""
+    measured_us = [step.measured_us or step.step_us for step in steps]
+    rows = [(s.name, s.role, us) for s, us in zip(steps, measured_us, strict=True)]
+    say_left_out(console, rows)
+    left_out = [
+        (step.step_us, step.measured_us, step.left_out)
+        for step in steps
+        if step.left_out and step.measured_us and step.role == STEADY
+    ]
+    if not left_out:
+        return
+    said = [_mean_error("replay", [(us, true_us) for us, true_us, _ in left_out])]
+    for title, key in _NULLS.items():
+        said.append(_mean_error(title, [(getattr(n, key), true_us) for _, true_us, n in left_out]))
+    say(console, f"Mean absolute error of steps left out: {', '.join(filter(None, said))}.")
+    inside = sum(beside.low_us <= true_us <= beside.high_us for _, true_us, beside in left_out)
+    say(console, f"In their 90 % intervals: {inside} of {counted(len(left_out), 'step')}.")
+
+
+def _mean_error(of: str, pairs: Sequence[tuple[float | None, float]]) -> str:
+    """The mean size of the errors of predictions beside measurements; nothing without any."""
+    sizes = [abs(us / measured_us - 1) for us, measured_us in pairs if us is not None]
+    return f"{of} {percent(sum(sizes), len(sizes))}" if sizes else ""
 
 
 def _ranks(result: Result, device: dict[str, str]) -> Table:

@@ -22,7 +22,7 @@ BLOCK = 1 << 23
 
 class TraceSteps:
     """What `predict(trace, hardware=…)` says of the step of each point: the slowest rank's median
-    over the steps that are not warm-up."""
+    over the steady steps."""
 
     def __init__(self, trace: Trace, machines: Machines) -> None:
         """Raises `TraceError` where the trace does not name one GPU."""

@@ -14,7 +14,7 @@ def left_out_step_us(graph: ExecutionGraph, duration_us: Floats, steady: Ints) -
     """Per row of `graph.marks`: the step's duration with its host costs taken from the others.
 
     Device durations stay the step's own. `steady` are the step indices whose costs count (warm-up
-    does not teach). A step with no other to learn from is nan.
+    and outliers do not teach). A step with no other to learn from is nan.
     """
     steps = len(graph.marks.name) // max(len(np.unique(graph.marks.rank)), 1)
     step_of = step_of_nodes(graph)

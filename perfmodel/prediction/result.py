@@ -10,14 +10,16 @@ import numpy as np
 from perfmodel.attribution.accounting import Accounting, account
 from perfmodel.attribution.device import DeviceWork
 from perfmodel.attribution.path import Path, Walker, critical_path
-from perfmodel.attribution.steps import by_rank, ranks_of, steady_steps, warmup_steps
+from perfmodel.attribution.steps import by_rank, ranks_of, steady_steps, step_roles
 from perfmodel.attribution.straggler import waiting
 from perfmodel.attribution.unexplained import Unexplained
 from perfmodel.graph.kinds import Cause, EdgeKind
-from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import OTHER, families_of_kernels
+from perfmodel.prediction.nulls import Nulls, nulls
+from perfmodel.prediction.step_spread import errors, interval, median_errors
 from perfmodel.prediction.types import (
     DEVICE_FIGURES,
+    LeftOut,
     PathPiece,
     RankPrediction,
     Result,
@@ -46,26 +48,26 @@ def summarise(
     hardware: str,
     mode: str,
     left_out_us: Floats | None = None,
-    report_left_out: bool = False,
     compare: bool = True,
 ) -> Result:
     """What a schedule says of its steps.
 
-    `left_out_us` (per row of the marks) gives the interval of a replay; with `report_left_out`
-    it is the prediction itself. `compare` puts the measured figures beside, where the schedule is
-    of the machine that was measured.
+    `left_out_us` (per row of the marks) are predictions of steps from the others, which then count.
+    `compare` puts the measured figures beside, where the schedule is of the machine that was
+    measured.
     """
     graph = timeline.graph
     truth = measured(graph)
     steady = steady_steps(truth)
     walker = Walker.of(timeline)
-    step_us = by_rank(
-        graph, left_out_us if report_left_out and left_out_us is not None else timeline.step_us
-    )
+    step_us = by_rank(graph, timeline.step_us if left_out_us is None else left_out_us)
     ranks = [
-        _rank(timeline, truth if compare else None, walker, rank, step_us[i], steady, i)
+        _rank(timeline, truth if compare else None, walker, rank, step_us[i], steady)
         for i, rank in enumerate(ranks_of(graph))
     ]
+    if left_out_us is not None:
+        beside = nulls(truth, steady) if compare else None
+        ranks = [_left_out(timeline, rank, i, steady, beside) for i, rank in enumerate(ranks)]
     meets = waiting(timeline, walker)
     if meets is not None:
         ranks = [
@@ -77,7 +79,10 @@ def summarise(
             for rank in ranks
         ]
     slowest = int(np.argmax([rank.step_us for rank in ranks]))
-    low, high = _interval(graph, left_out_us, timeline, slowest, steady)
+    low, high = None, None
+    if len(steady) > 1:
+        replayed_us = by_rank(graph, timeline.step_us)[slowest, steady]
+        low, high = interval(ranks[slowest].step_us, median_errors(replayed_us))
     device = graph.device_span(ranks[slowest].rank)[1]
     return Result(
         hardware=hardware,
@@ -107,18 +112,17 @@ def _rank(
     rank: int,
     step_us: Floats,
     steady: Ints,
-    position: int,
 ) -> RankPrediction:
     graph = timeline.graph
     marks = np.flatnonzero(graph.marks.rank == rank)
-    warmup = warmup_steps(measured(graph))
+    roles = step_roles(measured(graph))
     true_us = truth.step_us[marks] if truth is not None else None
     paths = [critical_path(timeline, int(mark), walker) for mark in marks]
     steps = [
         StepPrediction(
             name=graph.marks.name[mark],
             step_us=float(step_us[i]),
-            warmup=bool(warmup[i]),
+            role=roles[i],
             measured_us=None if true_us is None else float(true_us[i]),
             measured_host_frac=_host_frac(paths[i]),
             unexplained=Unexplained.of(graph, int(mark), paths[i]),
@@ -170,18 +174,18 @@ def _host_frac(path: Path) -> float:
     return host / total if total else 0.0
 
 
-def _interval(
-    graph: ExecutionGraph,
-    left_out_us: Floats | None,
-    timeline: Timeline,
-    slowest: int,
-    steady: Ints,
-) -> tuple[float | None, float | None]:
-    """The spread of leaving steps out; None with one step. The prediction may lie outside."""
-    if left_out_us is None or len(steady) < 2:
-        return None, None
-    left = by_rank(graph, left_out_us)[slowest][steady]
-    return float(left.min()), float(left.max())
+def _left_out(
+    timeline: Timeline, rank: RankPrediction, at: int, steady: Ints, beside: Nulls | None
+) -> RankPrediction:
+    """The `at`-th rank, whose steps are left out, with their intervals and nulls."""
+    replayed_us = by_rank(timeline.graph, timeline.step_us)[at]
+    seen = errors(replayed_us, np.array([step.step_us for step in rank.steps]))
+    steps = []
+    for number, step in enumerate(rank.steps):
+        low, high = interval(step.step_us, seen[steady[steady != number]])
+        said = (None, None, None) if beside is None else beside.of(at, number)
+        steps.append(replace(step, left_out=LeftOut(low, high, *said)))
+    return replace(rank, steps=steps)
 
 
 def _families(timeline: Timeline, device: Ints, slowest: int, steady: Ints) -> list[dict[str, Any]]:

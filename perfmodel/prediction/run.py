@@ -93,7 +93,7 @@ def predict(
     edits = [*map(Scale.parse, several(scale)), *map(Scale.parse_removal, several(remove))]
     warnings = [*trace.warnings, *graph.warnings, *_comm_warnings(graph, edits)]
     if leave_one_step_out and len(steady_steps(measured(graph))) < 2:
-        raise UsageError(f"{trace.source}: leaving a step out takes two steps that are not warm-up")
+        raise UsageError(f"{trace.source}: leaving a step out takes two steady steps")
     duration = graph.nodes_.duration_us
     if overheads is not None:
         duration = _profiled(graph, duration, overheads)
@@ -148,17 +148,15 @@ def _result(
     leave_one_step_out: bool,
 ) -> Result:
     timeline = schedule(graph, duration_us)
-    steady = steady_steps(measured(graph))
     left = None
-    if mode == REPLAY and len(steady) > 1:
-        left = left_out_step_us(graph, duration_us, steady)
+    if leave_one_step_out:
+        left = left_out_step_us(graph, duration_us, steady_steps(measured(graph)))
         left = np.where(np.isnan(left), timeline.step_us, left)
     result = summarise(
         timeline,
         hardware=str(target) if target is not None else trace.device,
         mode=mode,
         left_out_us=left,
-        report_left_out=leave_one_step_out,
         compare=target is None and not edited,
     )
     if target is not None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.attribution.steps import Role
 from perfmodel.attribution.unexplained import Unexplained
 from perfmodel.errors import UsageError
 from perfmodel.hardware.reads import SOURCED, Read
@@ -24,17 +26,32 @@ DEVICE_FIGURES = ("gpu_active_us", "gpu_idle_us", "comm_us", "exposed_comm_us")
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """A step that was predicted from the others, and what needs no model. Microseconds."""
+
+    low_us: float
+    """90 % interval of the step, from the errors of leaving the others out."""
+    high_us: float
+    null_mean_us: float | None
+    """The nulls (`prediction.nulls`); None where nothing can be said."""
+    null_mean_gpu_us: float | None
+    null_last_us: float | None
+
+
+@dataclass(frozen=True)
 class StepPrediction:
     """One step: predicted and, where the trace has it, measured. Microseconds."""
 
     name: str
     step_us: float
-    warmup: bool
+    role: Role
     measured_us: float | None
     measured_host_frac: float
     """Share of the step's critical path that is measured host work: near 1, a replay is an echo."""
     unexplained: Unexplained
     """What of the step's critical path waits for something that was not recorded."""
+    left_out: LeftOut | None = None
+    """Where the step was left out of what predicts it."""
 
     @property
     def error_pct(self) -> float | None:
@@ -43,7 +60,7 @@ class StepPrediction:
 
 @dataclass(frozen=True)
 class RankPrediction:
-    """One rank: medians over the steps that are not warm-up. Microseconds."""
+    """One rank: medians over the steady steps. Microseconds."""
 
     rank: int
     step_us: float
@@ -118,7 +135,9 @@ class Result:
         Warm-up does not count where there are other steps.
         """
         steps = self.rank.steps
-        steady = [i for i, step in enumerate(steps) if not step.warmup] or list(range(len(steps)))
+        steady = [i for i, step in enumerate(steps) if step.role == Role.STEADY] or list(
+            range(len(steps))
+        )
         closest = min(steady, key=lambda i: abs(steps[i].step_us - self.step_us))
         return int(np.flatnonzero(self.timeline.graph.marks.rank == self.rank.rank)[closest])
 
@@ -250,7 +269,7 @@ def rounded(value: float | None) -> float | None:
     return None if value is None else round(float(value), 4)
 
 
-def _rounded(values: dict[str, float] | None) -> dict[str, float | None] | None:
+def _rounded(values: Mapping[str, float | None] | None) -> dict[str, float | None] | None:
     return {key: rounded(value) for key, value in values.items()} if values else None
 
 
@@ -258,11 +277,13 @@ def _step_dict(step: StepPrediction) -> dict[str, Any]:
     return {
         "name": step.name,
         "step_us": rounded(step.step_us),
-        "warmup": step.warmup,
+        "role": step.role.value,
+        "warmup": step.role == Role.WARM_UP,
         "measured_us": rounded(step.measured_us),
         "error_pct": rounded(step.error_pct),
         "measured_host_frac": rounded(step.measured_host_frac),
         "unexplained_frac": rounded(step.unexplained.frac),
+        "left_out": None if step.left_out is None else _rounded(asdict(step.left_out)),
     }
 
 

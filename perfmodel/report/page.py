@@ -172,10 +172,10 @@ def _tables(prediction: Prediction) -> Iterator[str]:
         ranks = [_flat(rank) for rank in result.to_dict()["per_rank"]]
         yield sortable(list(ranks[0]), [list(rank.values()) for rank in ranks], f"Ranks, {name}")
         steps = [
-            (step.name, step.step_us, step.measured_us, step.error_pct, step.warmup)
+            (step.name, step.step_us, step.measured_us, step.error_pct, step.role)
             for step in result.rank.steps
         ]
-        of_steps = ("step", "predicted_us", "measured_us", "error_pct", "warm-up")
+        of_steps = ("step", "predicted_us", "measured_us", "error_pct", "role")
         yield sortable(of_steps, steps, f"Steps of rank {result.rank.rank}, {name}")
         pieces = _summed(result)
         caption = f"Critical path by piece, the first {min(len(pieces), PATH_ROWS)}, {name}"

@@ -61,7 +61,7 @@ def evaluate_jobs(
 def evaluate_trace(trace: Trace, name: str | None = None) -> Evaluation:
     """The errors of one trace. Raises `TraceError` where it has no times.
 
-    Warm-up steps neither teach nor count. With one step there is only its replay.
+    Warm-up and outliers neither teach nor count. With one step there is only its replay.
     """
     name = trace.source if name is None else name
     found = predict(trace)
@@ -91,7 +91,7 @@ def evaluate_trace(trace: Trace, name: str | None = None) -> Evaluation:
         step_us=round(float(np.median(true_us)), 4),
         measured_host_frac=round(float(np.median(host)), 4),
         unexplained_frac=round(max(unexplained), 4),
-        interval_coverage_frac=coverage_frac(left, true_us),
+        interval_coverage_frac=coverage_frac(timeline, steady, held),
         modelled_frac=None if model is None else model.coverage["modelled_frac"],
     )
     said = [f"{name}: {line}" if line in found.cautions else line for line in found.warnings]

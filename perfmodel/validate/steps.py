@@ -1,14 +1,14 @@
-"""Errors of step times: replayed, held out, and of the null prediction."""
+"""Errors of step times: replayed, held out, and of the null predictions."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 
 from perfmodel.attribution.steps import by_rank, ranks_of
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.prediction.leave_out import left_out_step_us
+from perfmodel.prediction.nulls import nulls
+from perfmodel.prediction.step_spread import interval, median_errors
 from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.trace.columns import Floats, Ints
 from perfmodel.validate.device import DeviceWork
@@ -16,16 +16,6 @@ from perfmodel.validate.types import Kind, Row, rows_of
 
 MOST_HELD_OUT = 12
 """Steps that are held out at most, spread evenly over the trace: each costs a replay per step."""
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """`[rank, held step]`: predictions that have not seen the step."""
-
-    step_us: Floats
-    low_us: Floats
-    """Bounds of the interval that the trace without the step gives; nan below 3 steps."""
-    high_us: Floats
 
 
 def held_out_steps(steady: Ints) -> Ints:
@@ -36,41 +26,46 @@ def held_out_steps(steady: Ints) -> Ints:
     return chosen
 
 
-def hold_out(graph: ExecutionGraph, work: DeviceWork, steady: Ints, held: Ints) -> HeldOut:
-    """Predict each held step from the others: its host costs and its device durations."""
-    shape = (len(ranks_of(graph)), len(held))
-    step, low, high = (np.full(shape, np.nan) for _ in range(3))
+def hold_out(graph: ExecutionGraph, work: DeviceWork, steady: Ints, held: Ints) -> Floats:
+    """`[rank, held step]`: each predicted from the others, its host costs and device durations."""
+    step_us = np.full((len(ranks_of(graph)), len(held)), np.nan)
     for at, index in enumerate(held.tolist()):
         others = np.setdiff1d(steady, [index])
         duration = graph.nodes_.duration_us.copy()
         own = work.step == index
         duration[work.node[own]] = work.predicted_us(index, others)
-        found = by_rank(graph, left_out_step_us(graph, duration, others))
-        step[:, at] = found[:, index]
-        if len(others) > 1:
-            low[:, at], high[:, at] = found[:, others].min(axis=1), found[:, others].max(axis=1)
-    return HeldOut(step, low, high)
+        step_us[:, at] = by_rank(graph, left_out_step_us(graph, duration, others))[:, index]
+    return step_us
 
 
-def step_rows(trace: str, replayed: Timeline, left: HeldOut, steady: Ints, held: Ints) -> list[Row]:
+def step_rows(
+    trace: str, replayed: Timeline, left_out_us: Floats, steady: Ints, held: Ints
+) -> list[Row]:
     """The rows of step times."""
     graph = replayed.graph
-    truth = by_rank(graph, measured(graph).step_us)
-    true, teachers = truth[:, held], truth[:, steady]
-    with np.errstate(invalid="ignore"):
-        null = (teachers.sum(axis=1, keepdims=True) - true) / np.float64(len(steady) - 1 or np.nan)
-    replay = by_rank(graph, replayed.step_us)[:, held]
+    truth = measured(graph)
+    true = by_rank(graph, truth.step_us)[:, held]
+    beside = nulls(truth, steady)
     return [
-        *rows_of(trace, Kind.STEP_REPLAY, "step", replay, true),
-        *rows_of(trace, Kind.STEP_LEFT_OUT, "step", left.step_us, true),
-        *rows_of(trace, Kind.NULL, "step", null, true),
+        *rows_of(trace, Kind.STEP_REPLAY, "step", by_rank(graph, replayed.step_us)[:, held], true),
+        *rows_of(trace, Kind.STEP_LEFT_OUT, "step", left_out_us, true),
+        *rows_of(trace, Kind.NULL, "step", beside.mean_us[:, held], true),
+        *rows_of(trace, Kind.NULL_GPU, "step", beside.mean_gpu_us[:, held], true),
+        *rows_of(trace, Kind.NULL_LAST, "step", beside.last_us[:, held], true),
     ]
 
 
-def coverage_frac(left: HeldOut, true_us: Floats) -> float | None:
-    """Share of the steps within the interval of the others; None where there is none."""
-    known = np.isfinite(left.low_us)
-    if not known.any():
+def coverage_frac(replayed: Timeline, steady: Ints, held: Ints) -> float | None:
+    """Share of the held steps within the interval that a replay of the others gives; None below 3
+    steps."""
+    if len(steady) < 3:
         return None
-    inside = (left.low_us <= true_us) & (true_us <= left.high_us)
-    return round(float(inside[known].mean()), 4)
+    graph = replayed.graph
+    true, predicted = by_rank(graph, measured(graph).step_us), by_rank(graph, replayed.step_us)
+    inside = []
+    for rank_us, true_us in zip(predicted, true, strict=True):
+        for step in held:
+            others = rank_us[steady[steady != step]]
+            low, high = interval(float(np.median(others)), median_errors(others))
+            inside.append(low <= true_us[step] <= high)
+    return round(float(np.mean(inside)), 4)

@@ -29,6 +29,10 @@ class Kind(StrEnum):
     """Step time with the durations of host and device taken from the other steps."""
     NULL = "null"
     """What no model is needed for: the mean of the other steps."""
+    NULL_GPU = "null_gpu"
+    """The same and by how much longer the device was active in the step than in the others."""
+    NULL_LAST = "null_last"
+    """The step before."""
     OVERHEAD = "overhead"
     """A step's total of one overhead type, from a profile of the other steps."""
     FAMILY = "family"
@@ -78,7 +82,7 @@ class TraceFacts:
     device: str
     ranks: int
     steps: int
-    """Steps that were held out in turn; warm-up is none of them."""
+    """Steps that were held out in turn; warm-up and outliers are none of them."""
     step_us: float
     """Median measured step, of all ranks."""
     measured_host_frac: float
@@ -87,7 +91,7 @@ class TraceFacts:
     unexplained_frac: float
     """Largest share of a step's critical path that waits for something that was not recorded."""
     interval_coverage_frac: float | None
-    """Share of the steps within the interval of the trace without them; None below 3 steps."""
+    """Share of the steps within the 90 % interval of a replay of the others; None below 3 steps."""
     modelled_frac: float | None = None
     """Share of the device time that follows from shapes in mode `model`; None without that."""
 

@@ -20,7 +20,8 @@ def test_a_trace_as_table_json_and_csv(run: Run, trace: Path) -> None:
     answer = json.loads(run("evaluate", "traces", trace, "--format", "json").out)
     check_schema("evaluation", answer)
     kinds = {row["kind"] for row in answer["rows"]}
-    assert kinds == {"step_replay", "step_left_out", "null", "overhead", "family"}
+    nulls = {"null", "null_gpu", "null_last"}
+    assert kinds == {"step_replay", "step_left_out", "overhead", "family"} | nulls
     rows = list(csv.DictReader(run("evaluate", "traces", trace, "-f", "csv").out.splitlines()))
     assert len(rows) == len(answer["rows"])
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cli.conftest import Run
-from cli.samples import check_schema, document, write
+from cli.samples import STEP_US, check_schema, document, write
 
 from perfmodel.hardware import devices
 
@@ -146,6 +146,37 @@ def test_overheads_are_saved_and_used(run: Run, trace: Path, tmp_path: Path) -> 
 def test_leave_one_step_out(run: Run, trace: Path) -> None:
     result = answer_of(run, trace, "--leave-one-step-out")["results"][0]
     assert result["low_us"] <= result["step_us"] <= result["high_us"]
+    for step in result["steps"]:
+        assert step["left_out"]["low_us"] < step["step_us"] < step["left_out"]["high_us"]
+    out = run("predict", trace, "--leave-one-step-out").out
+    assert "+ GPU active" in out
+    assert "Mean absolute error of steps left out: replay" in out
+    assert "In their 90 % intervals: 2 of 3 steps." in out
+
+
+def test_what_a_median_leaves_out_is_said(run: Run, tmp_path: Path) -> None:
+    content = document(steps=5)
+    for number, (step, slow_us) in enumerate(((0, 300), (3, 200))):
+        last = 1000 + (step + 1) * STEP_US - 1 + 300 * number
+        for event in content["traceEvents"]:
+            if event["ts"] >= last:
+                event["ts"] += slow_us
+            elif event["name"] == f"ProfilerStep#{step}":
+                event["dur"] += slow_us
+    path = write(tmp_path / "slow.json", content)
+    said = (
+        "Medians are of 3 of 5 steps: left out ProfilerStep#0 (warm-up, 4.0 times the median), "
+        "ProfilerStep#3 (outlier, 3.0 times the median)."
+    )
+    for verb in "predict", "breakdown":
+        out = run(verb, path).out
+        assert said in out.replace("\n", " ")
+        assert "ProfilerStep#3 (outlier)" in out
+    steps = answer_of(run, path)["results"][0]["steps"]
+    assert [step["role"] for step in steps] == [
+        *("warm-up", "steady", "steady", "outlier", "steady"),
+    ]
+    assert [step["warmup"] for step in steps] == [True, False, False, False, False]
 
 
 def test_figure(run: Run, trace: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tiny import GEMM, NCCL, EtNode, Tiny, execution_trace, trace_of
 
 from perfmodel.errors import PerfmodelError, TraceError, UsageError
 from perfmodel.prediction import Prediction, predict
+from perfmodel.prediction.step_spread import interval
 from perfmodel.trace import Trace
 
 
@@ -55,10 +56,13 @@ def test_a_replay() -> None:
     assert found["hardware"] == "Tesla V100-SXM2-16GB"
 
 
-def test_the_interval_is_the_spread_of_leaving_steps_out() -> None:
+def test_the_interval_is_of_a_step_that_was_not_seen() -> None:
     found = only(predict(steps(100, 140, 120).trace()))
-    # Host costs are the same in every step, so that leaving one out changes nothing.
-    assert (found["low_us"], found["high_us"]) == (160, 200)
+    # 160, 200 and 180 us, each beside the median of the others.
+    seen = np.log([160 / 190, 200 / 170, 180 / 180])
+    expected = interval(180, seen)
+    assert (found["low_us"], found["high_us"]) == pytest.approx(expected, abs=1e-3)
+    assert found["low_us"] < 160 < 200 < found["high_us"]
     alone = only(predict(steps(100).trace()))
     assert (alone["low_us"], alone["high_us"]) == (None, None)
 
@@ -66,8 +70,18 @@ def test_the_interval_is_the_spread_of_leaving_steps_out() -> None:
 def test_warmup_does_not_count_in_the_median_but_is_listed() -> None:
     found = only(predict(steps(500, 100, 140, 120).trace()))
     assert [step["warmup"] for step in found["steps"]] == [True, False, False, False]
+    assert [step["role"] for step in found["steps"]] == ["warm-up", "steady", "steady", "steady"]
     assert found["step_us"] == 180
     assert len(found["steps"]) == 4
+
+
+def test_a_slow_step_in_the_middle_is_an_outlier() -> None:
+    found = only(predict(steps(100, 140, 500, 120).trace()))
+    assert [step["role"] for step in found["steps"]] == ["steady", "steady", "outlier", "steady"]
+    assert not any(step["warmup"] for step in found["steps"])
+    assert found["step_us"] == 180
+    result = predict(steps(100, 140, 500, 120).trace()).results[0]
+    assert result.median_mark == 3  # the step of 180 us
 
 
 def host_bound(*ops_us: float) -> Trace:
@@ -88,7 +102,35 @@ def test_leaving_a_step_out_predicts_it_from_the_others() -> None:
     assert found["step_us"] == 110
     replayed = only(predict(trace))
     assert [step["step_us"] for step in replayed["steps"]] == [100, 120, 110]
-    assert (replayed["low_us"], replayed["high_us"]) == (105, 115)
+    assert [step["left_out"] for step in replayed["steps"]] == [None] * 3
+
+
+def test_a_step_left_out_has_an_interval_and_nulls() -> None:
+    found = only(predict(host_bound(100, 120, 110), leave_one_step_out=True))
+    left = [step["left_out"] for step in found["steps"]]
+    assert [one["null_mean_us"] for one in left] == [115, 105, 110]
+    assert [one["null_last_us"] for one in left] == [None, 100, 120]
+    assert [one["null_mean_gpu_us"] for one in left] == [None] * 3
+    # Of the first from the errors of the others: 120 beside 105, 110 beside 110.
+    expected = interval(115, np.log([120 / 105, 110 / 110]))
+    assert (left[0]["low_us"], left[0]["high_us"]) == pytest.approx(expected, abs=1e-3)
+    scaled = only(predict(host_bound(100, 120, 110), leave_one_step_out=True, scale="host=2"))
+    assert scaled["steps"][0]["left_out"]["null_mean_us"] is None
+
+
+def test_the_null_with_the_device_knows_how_long_it_was_active() -> None:
+    found = only(predict(steps(100, 140, 120).trace(), leave_one_step_out=True))
+    left = [step["left_out"] for step in found["steps"]]
+    # Steps of 160, 200 and 180 us, of which all but 60 is device time.
+    assert [one["null_mean_us"] for one in left] == [190, 170, 180]
+    assert [one["null_mean_gpu_us"] for one in left] == [160, 200, 180]
+
+
+def test_warm_up_and_outliers_are_no_null() -> None:
+    found = only(predict(host_bound(500, 100, 120, 400, 110), leave_one_step_out=True))
+    left = [step["left_out"] for step in found["steps"]]
+    assert [one["null_mean_us"] for one in left] == [110, 115, 105, 110, 110]
+    assert [one["null_last_us"] for one in left] == [None, None, 100, 120, 120]
 
 
 def test_the_share_of_the_path_that_is_host_work() -> None:
@@ -274,5 +316,5 @@ def test_leaving_a_step_out_takes_two_steps() -> None:
     t = Tiny()
     t.step(1, 0, 100)
     t.op("aten::mm", 10, 40)
-    with pytest.raises(UsageError, match="takes two steps"):
+    with pytest.raises(UsageError, match="takes two steady steps"):
         predict(t.trace(), leave_one_step_out=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from perfmodel.attribution.steps import Role
 from perfmodel.graph import ExecutionGraph, build_graph
 from perfmodel.ops import families_of_kernels
 from perfmodel.prediction import Prediction, predict
@@ -55,7 +56,7 @@ def ratio(path: Path, chosen: slice, **options: list[str]) -> float:
 def test_replay_of_training_steps(reference: Path, name: str) -> None:
     for step in steps(predict(trace(reference / "traces" / name))):
         assert step.error_pct is not None
-        assert abs(step.error_pct) <= (6 if step.warmup else 1), step
+        assert abs(step.error_pct) <= (6 if step.role != Role.STEADY else 1), step
 
 
 def test_median_replay_error_where_the_host_alone_does_not_decide(reference: Path) -> None:
@@ -63,7 +64,7 @@ def test_median_replay_error_where_the_host_alone_does_not_decide(reference: Pat
         abs(step.error_pct or 0)
         for name in TRAINING
         for step in steps(predict(trace(reference / "traces" / name)))
-        if not step.warmup and step.measured_host_frac <= 0.95
+        if step.role == Role.STEADY and step.measured_host_frac <= 0.95
     ]
     assert len(errors) > 20
     assert np.median(errors) <= 0.25
@@ -75,7 +76,7 @@ def test_ranks_that_meet_follow_without_their_waits_being_given(
 ) -> None:
     for step in steps(predict(trace(reference / "traces" / folder))):
         assert step.error_pct is not None
-        assert abs(step.error_pct) <= (6 if step.warmup else 1.5)
+        assert abs(step.error_pct) <= (6 if step.role != Role.STEADY else 1.5)
 
 
 def test_four_ranks_are_bound_by_their_devices(reference: Path) -> None:

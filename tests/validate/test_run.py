@@ -78,13 +78,25 @@ def test_a_step_that_waits_for_its_kernels_does_not_see_their_durations() -> Non
 def test_coverage_is_of_the_interval_without_the_step() -> None:
     same = evaluated(steps((90, 20), (90, 20), (90, 20))).traces[0]
     assert same.interval_coverage_frac == 1
-    outlier = evaluated(steps((90, 20), (90, 20), (90, 20), (95, 20))).traces[0]
-    assert outlier.interval_coverage_frac == 0.75
+    longer = evaluated(steps((90, 20), (90, 20), (90, 20), (120, 20))).traces[0]
+    assert longer.interval_coverage_frac == 0.75
+
+
+def test_nulls_by_hand() -> None:
+    found = evaluated(steps((90, 20), (90, 40), (120, 20)))  # steps of 100, 100 and 130 us
+    mean, last = row(found, Kind.NULL), row(found, Kind.NULL_LAST)
+    assert mean.mape_pct == pytest.approx((15 + 15 + 30 / 1.3) / 3, abs=1e-3)
+    assert (last.n, last.mape_pct) == (2, pytest.approx(30 / 1.3 / 2, abs=1e-3))
+    # Their kernels take 20, 40 and 20 us: 115 - 10, 115 + 20 and 100 - 10 us.
+    gpu = row(found, Kind.NULL_GPU)
+    assert gpu.mape_pct == pytest.approx((5 + 35 + 40 / 1.3) / 3, abs=1e-3)
 
 
 def test_ranks_count_each() -> None:
     found = evaluated(steps((90, 20), (90, 20), rank=0), steps((90, 20), (90, 20), rank=1))
-    assert {r.n for r in found.rows} == {4}
+    # The last step is a null of the step after it alone.
+    assert {r.n for r in found.rows if r.kind != Kind.NULL_LAST} == {4}
+    assert row(found, Kind.NULL_LAST).n == 2
     assert found.traces[0].ranks == 2
 
 
