@@ -106,7 +106,7 @@ _COLLECTIVE = _Candidate(
     "", "", 0.0, "overlap with compute (buckets, prefetch), or fewer bytes (--codec)"
 )
 _OF_THREADS = (
-    _Candidate("launch calls of {each} gone", "host_t4/{each}", 0.0, "CUDA graphs"),
+    _Candidate("launches of {each} gone", "host_t4/{each}", 0.0, "CUDA graphs"),
     _Candidate(
         "gaps between operators of {each} gone",
         "host_t1/{each}",
@@ -114,7 +114,7 @@ _OF_THREADS = (
         "less Python between operators: torch.compile",
     ),
     _Candidate(
-        "host work of operators of {each} halved",
+        "operators of {each} halved (host)",
         "operators/{each}",
         0.5,
         "fewer and larger operators: torch.compile, foreach and fused variants",
@@ -122,7 +122,7 @@ _OF_THREADS = (
 )
 _OF_OPERATORS = (
     _Candidate(
-        "{each} on the host halved",
+        "{each} halved (host)",
         r"host_op_without_launch: {quoted}( in |$)",
         0.5,
         "a faster or fused variant, fewer calls, more threads",
