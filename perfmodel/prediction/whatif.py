@@ -224,14 +224,16 @@ def what_if(
 
 
 def _until_step_end(graph: ExecutionGraph, edges: Edges, rows: Ints) -> Edges:
-    """`edges`, those of `rows` leading to the end of the step in which their targets began.
+    """`edges`, those of `rows` leading to the end of the step in which their targets began: it
+    comes no earlier than what they wait for.
 
     Behind the last step they stay; so do those whose source comes after that end.
     """
     nodes, marks = graph.nodes_, graph.marks
     position = np.empty(len(graph), np.int64)
     position[graph.order] = np.arange(len(graph))
-    target = edges.target.copy()
+    target, lag_us = edges.target.copy(), edges.lag_us.copy()
+    overlap_frac = edges.overlap_frac.copy()
     for rank in np.unique(marks.rank).tolist():
         ends = marks.end[marks.rank == rank]
         ends = ends[np.argsort(nodes.start_us[ends], kind="stable")]
@@ -240,4 +242,5 @@ def _until_step_end(graph: ExecutionGraph, edges: Edges, rows: Ints) -> Edges:
         own, end = own[at < len(ends)], ends[at[at < len(ends)]]
         before = position[edges.source[own]] < position[end]
         target[own[before]] = end[before]
-    return replace(edges, target=target)
+        lag_us[own[before]] = overlap_frac[own[before]] = 0.0
+    return replace(edges, target=target, lag_us=lag_us, overlap_frac=overlap_frac)
