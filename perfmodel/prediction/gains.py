@@ -15,13 +15,13 @@ from perfmodel.attribution.path import Walker, critical_path
 from perfmodel.attribution.steps import by_rank, ranks_of, steady_steps
 from perfmodel.attribution.straggler import COPIES, DATA_LOADING, HOST, KERNELS, LOOKUPS
 from perfmodel.errors import UsageError
-from perfmodel.graph.kinds import SCOPES, Cause, Scope
+from perfmodel.graph.kinds import SCOPES, Cause
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import CLASS_OF_FAMILY, COMPUTE_BOUND, MEMORY_BOUND, family_of_kernel
 from perfmodel.prediction.whatif import IN_DEVICE, PARTS, Scale, thread_of, what_if
 from perfmodel.timeline.contracted import Contracted
 from perfmodel.timeline.schedule import Timeline, measured
-from perfmodel.trace.columns import NONE, Floats, Ints, Mask
+from perfmodel.trace.columns import NONE, Floats, Ints
 
 MOST = 5
 LEAST_FRAC = 0.01
@@ -29,6 +29,8 @@ LEAST_FRAC = 0.01
 BOUND_FACTOR = 1.05
 """What a what-if takes off the critical path bounds its gain. The path is that of the measured
 step, the gain that of its replay, a little beside it."""
+MOST_WALKED = 3
+"""Steps whose path is walked for the bounds, those closest to the median."""
 _MOST_OPERATORS = 5
 
 
@@ -218,7 +220,10 @@ def gains(
         enough = sorted((us for us, _ in found), reverse=True)[:MOST][MOST - 1 :]
         if bound_us * BOUND_FACTOR < max(LEAST_FRAC * base_us, *enough, 0.0):
             break
-        changed, taken_us = what_if(graph, duration_us, [scale])
+        try:
+            changed, taken_us = what_if(graph, duration_us, [scale])
+        except UsageError:  # there is nothing of it
+            continue
         walk = ready if changed is graph else Contracted.of(changed, graph.order)
         gain_us = base_us - _typical_us(graph, walk.step_us(taken_us), steady)
         if gain_us >= LEAST_FRAC * base_us > 0:
@@ -246,16 +251,19 @@ def _typical_us(graph: ExecutionGraph, step_us: Floats, steady: Ints) -> float:
 
 
 def _path_us(truth: Timeline, walker: Walker, steady: Ints) -> Floats:
-    """Per node its mean time on the critical path of the slowest rank's steps."""
+    """Per node its mean time on the critical path of the slowest rank's typical steps."""
     graph = truth.graph
     rows = np.arange(len(graph.marks.name)).reshape(len(ranks_of(graph)), -1)[:, steady]
-    slowest = rows[np.argmax(np.median(truth.step_us[rows], axis=1))]
+    median_us = np.median(truth.step_us[rows], axis=1)
+    slowest = rows[np.argmax(median_us)]
+    typical = np.argsort(np.abs(truth.step_us[slowest] - median_us.max()), kind="stable")
+    walked = slowest[typical[:MOST_WALKED]].tolist()
     total = np.zeros(len(graph))
-    for mark in slowest.tolist():
+    for mark in walked:
         for node, edge, _, start_us, end_us in critical_path(truth, mark, walker).plain:
             if edge == NONE:
                 total[node] += end_us - start_us
-    return total / len(slowest)
+    return total / len(walked)
 
 
 def _bounded(
@@ -263,16 +271,14 @@ def _bounded(
 ) -> list[tuple[float, _Candidate, Scale]]:
     """Candidates with what each can gain at most, largest first; of one that changes edges, nobody
     knows without a schedule."""
+    on_path = np.flatnonzero(path_us)
     found = []
-    for candidate in (*_candidates(graph, np.flatnonzero(path_us)), *_level(graph, straggler)):
+    for candidate in (*_candidates(graph, on_path), *_level(graph, straggler)):
         scale, part = candidate.scale, PARTS[candidate.scale.scope]
-        try:
-            chosen: Mask = scale.matches(graph)
-        except UsageError:
-            continue
-        bound_us = float(path_us[chosen].sum()) * (1 - scale.factor)
-        free = part.waits or part.lags
-        found.append((np.inf if free else bound_us, candidate, scale))
+        bound_us = float(path_us[scale.among(graph, on_path)].sum()) * (1 - scale.factor)
+        if part.waits or part.lags:
+            bound_us = np.inf
+        found.append((bound_us, candidate, scale))
     return sorted(found, key=lambda row: -row[0])
 
 
@@ -301,8 +307,10 @@ def _level(graph: ExecutionGraph, straggler: Mapping[str, Any] | None) -> Iterat
     what, words, advice = late
     rank, ranks = int(straggler["rank"]), ranks_of(graph)
     nodes = graph.nodes_
-    chosen = Scale.parse(f"{what}=1").matches(graph) & (nodes.scope != Scope.NONE)
-    total_us = {r: float(nodes.duration_us[chosen & (nodes.rank == r)].sum()) for r in ranks}
+    chosen = Scale.parse(f"{what}=1").among(graph, np.arange(len(graph)))
+    total_us = dict.fromkeys(ranks, 0.0)
+    for r in ranks:
+        total_us[r] = float(nodes.duration_us[chosen[nodes.rank[chosen] == r]].sum())
     others_us = float(np.mean([us for r, us in total_us.items() if r != rank]))
     if total_us[rank] > others_us:
         factor = round(others_us / total_us[rank], 3)

@@ -16,7 +16,7 @@ import numpy as np
 from perfmodel.errors import UsageError
 from perfmodel.graph.kinds import CAUSE_OF_EDGE, SCOPES, Cause, EdgeKind, Scope
 from perfmodel.graph.types import Edges, ExecutionGraph
-from perfmodel.ops.families import FAMILIES, family_of_kernel
+from perfmodel.ops.families import FAMILIES, families_of_kernels
 from perfmodel.trace.columns import NONE, Floats, Ints, Mask
 
 FORM = "SCOPE[/THREAD][:REGEX][@RANK]"
@@ -126,17 +126,22 @@ class Scale:
         The expression is searched in a node's label; a host node's is its overhead type, its
         operator and the annotation around it, as in `T1 aten::linear in ## forward ##`.
         """
-        nodes, part = graph.nodes_, PARTS[self.scope]
-        chosen = np.isin(nodes.scope, part.scopes)
-        if part.causes:
-            chosen &= np.isin(nodes.cause, part.causes)
-        if part.family:
-            rows = np.flatnonzero(chosen).tolist()
-            chosen[rows] = [family_of_kernel(graph.labels[row]) == part.family for row in rows]
-        chosen = self._fitting(graph, np.flatnonzero(chosen))
+        chosen = np.zeros(len(graph), bool)
+        chosen[self.among(graph, np.arange(len(graph)))] = True
         if not chosen.any() and not len(self._edges(graph)):
             raise UsageError(f"{self.text!r} matches nothing in this trace")
         return chosen
+
+    def among(self, graph: ExecutionGraph, rows: Ints) -> Ints:
+        """Which of these nodes it scales."""
+        nodes, part = graph.nodes_, PARTS[self.scope]
+        rows = rows[np.isin(nodes.scope[rows], part.scopes)]
+        if part.causes:
+            rows = rows[np.isin(nodes.cause[rows], part.causes)]
+        if part.family:
+            families = families_of_kernels(map(graph.labels.__getitem__, rows.tolist()))
+            rows = rows[np.array([each == part.family for each in families], bool)]
+        return self._fitting(graph, rows)
 
     def on_edges(self, graph: ExecutionGraph, edges: Edges) -> Edges:
         """`edges`, those of `graph` as earlier what-ifs left them, with this one."""
@@ -157,10 +162,12 @@ class Scale:
         if part.lags:
             found &= edges.lag_us > 0
         rows = np.flatnonzero(found)
-        return rows[self._fitting(graph, np.unique(edges.target[rows]))[edges.target[rows]]]
+        fits = np.zeros(len(graph), bool)
+        fits[self._fitting(graph, np.unique(edges.target[rows]))] = True
+        return rows[fits[edges.target[rows]]]
 
-    def _fitting(self, graph: ExecutionGraph, rows: Ints) -> Mask:
-        """Per node whether it is one of `rows`, of the rank and thread, and of such a name."""
+    def _fitting(self, graph: ExecutionGraph, rows: Ints) -> Ints:
+        """Which of these nodes are of the rank and thread, and of such a name."""
         nodes = graph.nodes_
         if self.rank is not None:
             rows = rows[nodes.rank[rows] == self.rank]
@@ -173,9 +180,7 @@ class Scale:
             for key in set(keys):
                 hit[key] = bool(self.pattern.search(_text(*key)))
             rows = rows[np.array([hit[key] for key in keys], bool)]
-        chosen = np.zeros(len(graph), bool)
-        chosen[rows] = True
-        return chosen
+        return rows
 
 
 def thread_of(resource: str) -> str:
