@@ -112,8 +112,8 @@ def predict(
             explain=explain,
         )
         return
-    others = {"--inference": inference, "--every-rank": every_rank, "--plan": plan}
-    refuse_beside("a trace", others)
+    of_workloads = {"--inference": inference, "--every-rank": every_rank, "--plan": plan}
+    refuse_beside("a trace", of_workloads)
     options.check()
     content, demo = options.read(trace)
     with working("predicting"):

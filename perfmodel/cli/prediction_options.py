@@ -225,7 +225,7 @@ def takes_prediction_options(command: Callable[..., None]) -> Callable[..., None
         options = PredictionOptions(**{name: given.pop(name) for name in shared})
         command(**given, options=options)
 
-    del run.__wrapped__  # type: ignore[attr-defined]
+    del run.__wrapped__
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run

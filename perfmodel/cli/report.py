@@ -10,6 +10,7 @@ import typer
 from perfmodel.cli.output import check_writable, working
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
+    Mode,
     PredictionOptions,
     takes_prediction_options,
 )
@@ -79,10 +80,13 @@ def report(
 
 
 def _gains(found: Prediction, trace: str | None, options: PredictionOptions) -> list[list[Gain]]:
-    """Per result what would help most, on top of nothing but its hardware."""
+    """Per result what would help most, without its what-ifs; none from shapes alone, of which
+    nothing can be scaled."""
     from perfmodel.cli.gains import command_of
     from perfmodel.prediction.gains import gains
 
+    if any(result.mode == Mode.MODEL for result in found.results):
+        return []
     helps = []
     for number, result in enumerate(found.results):
         before = result.baseline or result

@@ -81,8 +81,8 @@ class _Candidate:
 
 
 def _threads(graph: ExecutionGraph, on_path: Ints) -> list[str]:
-    names = {thread_of(graph.resources[at]) for at in set(graph.nodes_.resource[on_path].tolist())}
-    return sorted(names)
+    names = {graph.resources[at] for at in set(graph.nodes_.resource[on_path].tolist())}
+    return sorted({thread_of(name) for name in names if "/gpu" not in name})
 
 
 def _families(*classes: str) -> Callable[[ExecutionGraph, Ints], list[str]]:

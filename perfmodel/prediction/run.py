@@ -110,8 +110,8 @@ def predict(
         if mode != REPLAY:
             raise UsageError("--codec is for mode replay, on the trace's own machine")
         machine = cluster(source_device(trace, "and a codec's kernels take what they take on it"))
-        *changed, notes = with_codecs(trace, graph, given.duration_us, codecs, machine)
-        given = _Durations(*changed)
+        coded, taken_us, notes = with_codecs(trace, graph, given.duration_us, codecs, machine)
+        given = _Durations(coded, taken_us)
         warnings += notes
     results = []
     for target in hardware or (None,):
