@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from perfmodel.attribution.breakdown import Breakdown
+    from perfmodel.prediction.gains import Gain
+    from perfmodel.trace import Trace
 
 
 def breakdown(
@@ -51,7 +53,8 @@ def breakdown(
 ) -> None:
     """Where the time of a trace went, per rank and step.
 
-    Kernels, communication, idle causes, host overheads T1 to T5, and the critical path.
+    Kernels, communication, idle causes, host overheads T1 to T5, the critical path, and what would
+    help most.
 
     \b
     Examples:
@@ -79,16 +82,45 @@ def breakdown(
         whole = break_down(content, profiler_us_per_event=profiler_overhead)
     if strict:
         refuse_cautions(whole.source, whole.cautions)
+        helps = _gains(whole, content, trace, steps, max_memory)
     found = _chosen(whole, content.chosen, rank)
     if figure:
         _draw(whole, found, figure)
 
     def table(console: Console) -> None:
         from perfmodel.cli.breakdown_tables import show_breakdown
+        from perfmodel.cli.gains import show_gains
 
         show_breakdown(console, found)
+        show_gains(console, helps)
 
-    target.write_result(found, table, found.warnings, found.cautions)
+    target.write(
+        answer=lambda: found.to_dict() | {"gains": [gain.to_dict() for gain in helps]},
+        csv=lambda: found.to_frame().to_csv(index=False),
+        table=table,
+        warnings=found.warnings,
+        cautions=found.cautions,
+    )
+
+
+def _gains(
+    found: Breakdown, content: Trace, trace: str | None, steps: str | None, max_memory: float
+) -> list[Gain]:
+    """What would help the job most, over the chosen steps of all ranks."""
+    from perfmodel.cli.gains import command_of
+    from perfmodel.cli.prediction_options import PredictionOptions
+    from perfmodel.prediction.gains import gains
+
+    graph = found.timeline.graph
+    options = PredictionOptions(steps=steps, max_memory=max_memory)
+    return gains(
+        graph,
+        graph.nodes_.duration_us,
+        command_of(graph, trace, options, ()),
+        straggler=None if found.waiting is None else found.waiting.to_dict(),
+        steps=content.chosen,
+        walker=found.ranks[0].steps[0].walker,
+    )
 
 
 def _chosen(found: Breakdown, steps: slice, ranks: list[int] | None) -> Breakdown:

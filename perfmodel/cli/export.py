@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from perfmodel.cli.options import (
-    DEFAULT_MAX_GB,
-    HardwareOption,
-    MaxMemoryOption,
-    OutputOption,
-    RemoveOption,
-    ScaleOption,
-    StrictOption,
-    TraceArgument,
-    max_bytes,
-)
+from perfmodel.cli.options import OutputOption, TraceArgument
 from perfmodel.cli.output import check_writable, working
+from perfmodel.cli.prediction_options import (
+    DEFAULTS,
+    OF_READING,
+    Mode,
+    PredictionOptions,
+    takes_prediction_options,
+)
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
+    from perfmodel.prediction import Result
+    from perfmodel.timeline import Timeline
     from perfmodel.trace import Trace
 
 
@@ -34,6 +33,7 @@ class What(StrEnum):
     GRAPH = "graph"
 
 
+@takes_prediction_options
 def export(
     trace: TraceArgument,
     output: OutputOption = None,
@@ -44,11 +44,7 @@ def export(
             "measured. graph: GraphML. [default: graph for .graphml, else timeline]",
         ),
     ] = None,
-    hardware: HardwareOption = None,
-    scale: ScaleOption = None,
-    remove: RemoveOption = None,
-    strict: StrictOption = False,
-    max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
+    options: PredictionOptions = DEFAULTS,
 ) -> None:
     """A timeline for Perfetto, or the execution graph as GraphML.
 
@@ -56,26 +52,22 @@ def export(
     Examples:
       perfmodel export trace.json.gz -o timeline.json
       perfmodel export trace.json.gz --scale host=0.5 -o what-if.json
+      perfmodel export trace.json.gz --hardware h100-sxm --steps 2:4 -o h100.json
       perfmodel export trace.json.gz -o graph.graphml
     """
     chosen = what or _by_suffix(output)
     if output:
         check_writable(output, trace)
-    if chosen is What.GRAPH and (hardware or scale or remove):
-        raise UsageError("--hardware, --scale and --remove are for a timeline, not for the graph")
-    if hardware and len(hardware) > 1:
+        for each in options.sources:
+            check_writable(output, str(each))
+    if chosen is What.GRAPH:
+        options.refuse_beside("a graph: it is for a timeline", OF_READING)
+    if options.hardware and len(options.hardware) > 1:
         raise UsageError("export takes one --hardware")
-    limit = max_bytes(max_memory)
-
-    from perfmodel.trace import read
-
-    with working(f"reading {trace}"):
-        content = read(trace, strict=strict, max_bytes=limit)
+    options.check()
+    content, _ = options.read(trace)
     with working("exporting"):
-        if chosen is What.GRAPH:
-            written = _graph(content)
-        else:
-            written = _timeline(content, hardware or [], scale or [], remove or [])
+        written = _graph(content) if chosen is What.GRAPH else _timelines(content, options)
     _write(written, output)
 
 
@@ -90,16 +82,25 @@ def _graph(trace: Trace) -> bytes:
     return graphml(build_graph(trace))
 
 
-def _timeline(trace: Trace, hardware: list[str], scale: list[str], remove: list[str]) -> bytes:
-    from perfmodel.prediction import predict
+def _timelines(trace: Trace, options: PredictionOptions) -> bytes:
     from perfmodel.report import overlay_of, perfetto_json
+
+    found = _shown(options.predict(trace).results[0])
+    return perfetto_json(found, {name: overlay_of(each) for name, each in found.items()})
+
+
+def _shown(result: Result) -> dict[str, Timeline]:
+    """What was measured, where it was, what is predicted, and of a what-if also without it."""
+    from perfmodel.report.perfetto import BASELINE, MEASURED, PREDICTED, WHAT_IF
     from perfmodel.timeline.schedule import measured
 
-    found = predict(trace, hardware=hardware, scale=scale, remove=remove)
-    predicted = found.results[0].timeline
-    truth = measured(predicted.graph)
-    overlays = {"predicted": overlay_of(predicted), "measured": overlay_of(truth)}
-    return perfetto_json(predicted, truth, overlays)
+    before = result.baseline
+    shown = (
+        {} if result.mode == Mode.MODEL else {MEASURED: measured((before or result).timeline.graph)}
+    )
+    if before is None:
+        return shown | {PREDICTED: result.timeline}
+    return shown | {BASELINE: before.timeline, WHAT_IF: result.timeline}
 
 
 def _write(content: bytes, path: Path | None) -> None:

@@ -85,15 +85,17 @@ StepsOption = Annotated[
 ScaleOption = Annotated[
     Optional[list[str]],  # noqa: UP045
     typer.Option(
-        metavar="SCOPE[:REGEX][@RANK]=FACTOR",
-        help="What if these took FACTOR times as long? SCOPE is gpu, compute, comm, memcpy, host "
-        "or allocator. May be repeated.",
+        metavar="SCOPE[/THREAD][:REGEX][@RANK]=FACTOR",
+        help="What if these took FACTOR times as long? SCOPE is gpu, compute, comm, memcpy, host, "
+        "allocator, a cause (host_t4, data_loading) or a kernel family (gemm). May be repeated.",
     ),
 ]
 RemoveOption = Annotated[
     Optional[list[str]],  # noqa: UP045
     typer.Option(
-        metavar="SCOPE[:REGEX][@RANK]", help="What if these took no time? May be repeated."
+        metavar="SCOPE[/THREAD][:REGEX][@RANK]",
+        help="What if these took no time? Of blocking_call and hidden_sync: and waited for "
+        "nothing. May be repeated.",
     ),
 ]
 EditOption = Annotated[

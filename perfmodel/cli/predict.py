@@ -2,52 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from perfmodel.cli.options import (
-    DEFAULT_MAX_GB,
-    CodecOption,
-    EditOption,
-    ExplainOption,
-    FormatOption,
-    HardwareOption,
-    MaxMemoryOption,
-    NodesOption,
-    OutputOption,
-    RemoveOption,
-    ScaleOption,
-    SetOption,
-    StepsOption,
-    StrictOption,
-    TraceOrDemoArgument,
-    max_bytes,
-    steps_slice,
-)
+from perfmodel.cli.options import ExplainOption, FormatOption, OutputOption, TraceOrDemoArgument
 from perfmodel.cli.output import Output, check_figure, check_writable, refuse_cautions, working
-from perfmodel.errors import UsageError
+from perfmodel.cli.prediction_options import (
+    DEFAULTS,
+    Mode,
+    PredictionOptions,
+    refuse_beside,
+    takes_prediction_options,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from perfmodel.hardware import Node
     from perfmodel.prediction import Prediction
     from perfmodel.trace import Trace
 
 
-class Mode(StrEnum):
-    """How durations are found; `MODES` of the library."""
-
-    REPLAY = "replay"
-    TRANSFER = "transfer"
-    MODEL = "model"
-
-
+@takes_prediction_options
 def predict(
     trace: TraceOrDemoArgument = None,
     workload: Annotated[
@@ -55,14 +33,6 @@ def predict(
         typer.Option(
             metavar="NAME|FILE",
             help="Predict this model configuration instead of a trace (--workload list).",
-        ),
-    ] = None,
-    batch: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(
-            min=1,
-            help="Samples per step: of a workload, of all ranks together; of a trace, every shape "
-            "that depends on it is rescaled.",
         ),
     ] = None,
     inference: Annotated[
@@ -76,41 +46,11 @@ def predict(
             "else those that look up most and send most stand for all.",
         ),
     ] = False,
-    hardware: HardwareOption = None,
-    nodes: NodesOption = None,
-    settings: SetOption = None,
-    mode: Annotated[
-        Optional[Mode],  # noqa: UP045
-        typer.Option(
-            help="replay: the measured kernels, scheduled again. transfer: measured times the "
-            "model's ratio between devices. model: from shapes alone. "
-            "[default: model for what has no times, a new batch, an edit, or a trace without a GPU "
-            "on --hardware; else transfer with --hardware, and replay without]",
-        ),
-    ] = None,
-    replay: Annotated[bool, typer.Option("--replay", help="The same as --mode replay.")] = False,
-    scale: ScaleOption = None,
-    remove: RemoveOption = None,
-    edit: EditOption = None,
-    codec: CodecOption = None,
-    et: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(metavar="FILE", help="The execution trace that belongs to TRACE."),
-    ] = None,
-    overheads: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(metavar="NAME|FILE", help="Take host costs from this saved profile."),
-    ] = None,
+    options: PredictionOptions = DEFAULTS,
     save_overheads: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(metavar="FILE", help="Save the trace's host costs as a profile."),
     ] = None,
-    leave_one_step_out: Annotated[
-        bool,
-        typer.Option(
-            "--leave-one-step-out", help="Take each step's host costs from the other steps."
-        ),
-    ] = False,
     plan: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(
@@ -127,11 +67,8 @@ def predict(
         typer.Option(metavar="FILE", help="Draw the kernels below the device's roofs, by shapes."),
     ] = None,
     explain: ExplainOption = None,
-    steps: StepsOption = None,
     format: FormatOption = None,
     output: OutputOption = None,
-    strict: StrictOption = False,
-    max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
 ) -> None:
     """How long one batch of a trace or of a configuration takes.
 
@@ -152,91 +89,39 @@ def predict(
       perfmodel predict trace.json.gz --explain aten::mm      where a figure comes from
       perfmodel predict trace.json.gz --format json -o prediction.json
     """
-    inputs = [each for each in (workload, et, overheads, plan, *(hardware or ())) if each]
+    inputs = [each for each in (workload, plan, *options.sources) if each]
     target = Output(format, output, source=trace, sources=inputs)
     check_figure(figure, trace)
     check_figure(roofline, trace)
     if save_overheads:
         check_writable(save_overheads, trace)
-    if replay and mode not in (None, Mode.REPLAY):
-        raise UsageError(f"--replay is --mode replay, but --mode {mode} was given as well")
-    limit = max_bytes(max_memory)
-    kept = steps_slice(steps) if steps else None
-    chosen = Mode.REPLAY if replay else mode
     if workload is not None:
-        others = {
-            "a trace": trace,
-            f"--mode {mode}": mode not in (None, Mode.MODEL),
-            "--replay": replay,
-            "--scale": scale,
-            "--remove": remove,
-            "--codec": codec,
-            "--et": et,
-            "--save-overheads": save_overheads,
-            "--leave-one-step-out": leave_one_step_out,
-            "--figure": figure,
-            "--strict": strict,
-            "--steps": steps,
-        }
-        _refuse_beside("--workload", others)
+        others = {"a trace": trace, "--save-overheads": save_overheads, "--figure": figure}
+        refuse_beside("--workload", others)
+        options.refuse_beside_workload()
         from perfmodel.cli.predict_workload import predict_named
 
         predict_named(
             workload,
-            batch,
-            hardware,
-            nodes,
-            settings,
-            inference,
-            overheads,
-            edit or (),
-            every_rank,
+            options,
             target,
-            roofline,
-            plan,
-            explain,
+            inference=inference,
+            every_rank=every_rank,
+            plan=plan,
+            roofline=roofline,
+            explain=explain,
         )
         return
-    others = {"--inference": inference, "--every-rank": every_rank, "--plan": plan}
-    _refuse_beside("a trace", others)
-
-    from perfmodel import prediction
-    from perfmodel.trace import read
-
-    targets = _targets(hardware or (), settings or ())
-    _check_before_reading(scale or (), remove or (), edit or (), codec or (), overheads)
-    demo = None
-    with working(f"reading {trace or 'the bundled demo'}"):
-        if trace is None:
-            from perfmodel.cli.demo import read_demo
-
-            content, demo = read_demo(kept)
-        else:
-            content = read(trace, strict=strict, max_bytes=limit, steps=kept)
-        if et:
-            content = content.with_execution_trace(et, strict=strict, max_bytes=limit)
-
-    def run(*, leave_out: bool) -> Prediction:
-        return prediction.predict(
-            content,
-            hardware=targets,
-            mode=chosen,
-            scale=scale or (),
-            remove=remove or (),
-            overheads=overheads,
-            leave_one_step_out=leave_out,
-            batch=batch,
-            edit=edit or (),
-            nodes=nodes,
-            codec=codec or (),
-        )
-
+    of_workloads = {"--inference": inference, "--every-rank": every_rank, "--plan": plan}
+    refuse_beside("a trace", of_workloads)
+    options.check()
+    content, demo = options.read(trace)
     with working("predicting"):
-        found = run(leave_out=leave_one_step_out)
+        found = options.predict(content)
         if demo and found.results[0].mode == Mode.REPLAY:
-            demo = demo.with_left_out(run(leave_out=True))
+            demo = demo.with_left_out(options.predict(content, leave_out=True))
             found = replace(found, source=found.source | {"demo": demo.to_dict()})
-    if strict:
+    if options.strict:
         refuse_cautions(content.source, found.cautions)
     if save_overheads:
         _save_profile(content, save_overheads)
@@ -264,50 +149,6 @@ def predict(
     )
 
 
-def _refuse_beside(what: str, others: Mapping[str, object]) -> None:
-    """Raise `UsageError` for the first of `others` that was given: it means nothing here."""
-    for name, given in others.items():
-        if given:
-            raise UsageError(f"{name} does not go with {what}")
-
-
-def _targets(hardware: Sequence[str], settings: Sequence[str]) -> list[str | Node]:
-    """The hardware asked for: by name, or as nodes with what `--set` changes in them."""
-    from perfmodel.hardware import node, with_settings
-
-    if settings and not hardware:
-        raise UsageError("--set changes the target: name one with --hardware")
-    nodes = [node(name) for name in hardware]
-    if not settings:
-        return list(hardware)
-    return [with_settings(each, settings) for each in nodes]
-
-
-def _check_before_reading(
-    scale: Sequence[str],
-    remove: Sequence[str],
-    edit: Sequence[str],
-    codec: Sequence[str],
-    overheads: str | None,
-) -> None:
-    """Fail on what is wrong by itself before a large trace is read."""
-    from perfmodel.graph.opgraph.edits.named import NamedEdit
-    from perfmodel.overheads import load_profile
-    from perfmodel.prediction import Scale
-    from perfmodel.prediction.codec import Codec
-
-    for text in scale:
-        Scale.parse(text)
-    for text in remove:
-        Scale.parse_removal(text)
-    for text in edit:
-        NamedEdit.parse(text)
-    for text in codec:
-        Codec.parse(text)
-    if overheads:
-        load_profile(overheads)
-
-
 def _save_profile(trace: Trace, path: Path) -> None:
     from perfmodel.overheads import Profile, measure
 
@@ -329,11 +170,14 @@ def _draw(found: Prediction, path: Path) -> None:
     from perfmodel.timeline.schedule import measured
 
     mark = found.results[0].median_mark
-    graph = found.results[0].timeline.graph
+    graph = (found.results[0].baseline or found.results[0]).timeline.graph
     is_measured = found.results[0].mode != Mode.MODEL
     sources = {"measured": critical_path(measured(graph), mark).by_cause()} if is_measured else {}
     for result in found.results:
         name = "predicted" if result.mode == Mode.REPLAY else result.hardware
         own = mark if is_measured else result.median_mark
+        if result.baseline is not None:
+            sources[name] = critical_path(result.baseline.timeline, own).by_cause()
+            name = f"{name}, what-if"
         sources[name] = critical_path(result.timeline, own).by_cause()
     save(comparison_figure({graph.marks.name[mark]: sources}, title="Critical path"), path)

@@ -32,7 +32,7 @@ from perfmodel.units import BYTES_PER_GB, US_PER_S, human_us
 
 if TYPE_CHECKING:
     from perfmodel.prediction import Prediction, Result
-    from perfmodel.prediction.types import StepPrediction
+    from perfmodel.prediction.types import Change, StepPrediction
 
 _DEVICE_COLUMNS = dict(
     zip(("GPU active", "GPU idle", "comm", "exposed"), DEVICE_FIGURES, strict=True)
@@ -142,32 +142,54 @@ def _show_parts(console: Console, results: Sequence[Result]) -> None:
 
 
 def _summary(results: Sequence[Result], device: dict[str, str]) -> Table:
-    """One row for what was measured, one per result; `device`: columns and their figures."""
+    """One row for what was measured, one per result, of a what-if with the one without it above;
+    `device`: columns and their figures."""
     with_interval = any(result.low_us is not None for result in results)
     interval = ("low", "high") if with_interval else ()
     truth_us = _measured_step_us(results[0])
     times = Times([truth_us, *(result.step_us for result in results)])
     against = () if truth_us is None else ("vs measured",)
-    table = new_table(f"Per batch ({times.unit})", "", "step", *interval, *against, *device)
-    if truth_us is not None:
-        measured = results[0].rank.measured or {}
-        cells = [times(measured.get(key)) for key in device.values()]
-        add(table, "measured", times(truth_us), *(NOTHING for _ in interval), NOTHING, *cells)
-    for result in results:
+    gain = ("gain", "of step") if any(result.baseline for result in results) else ()
+    columns = ("", "step", *interval, *against, *gain, *device)
+    table = new_table(f"Per batch ({times.unit})", *columns)
+
+    def row(name: str, result: Result, change: Change | None) -> None:
         bounds = (result.low_us, result.high_us) if with_interval else ()
         add(
             table,
-            _name(result),
+            name,
             *map(times, (result.step_us, *bounds)),
             *(signed_pct(error_pct(result.step_us, truth_us)) for _ in against),
+            *(_gain(change, times) if gain else ()),
             *(times(getattr(result.rank, key)) for key in device.values()),
         )
+
+    if truth_us is not None:
+        measured = results[0].rank.measured or {}
+        cells = [times(measured.get(key)) for key in device.values()]
+        none = (NOTHING for _ in (*interval, *against, *gain))
+        add(table, "measured", times(truth_us), *none, *cells)
+    for result in results:
+        if result.baseline is None:
+            row(_name(result), result, None)
+        else:
+            row(_name(result.baseline), result.baseline, None)
+            row("what-if", result, result.gain)
     return table
+
+
+def _gain(change: Change | None, times: Times) -> tuple[str, str]:
+    """How much shorter something gets, and of how much."""
+    if change is None:
+        return NOTHING, NOTHING
+    return times(change.gain_us), percent(change.gain_us, change.baseline_us)
 
 
 def _name(result: Result) -> str:
     """What a column is headed; of a file without its folders."""
-    return "replayed" if result.mode == "replay" else PurePath(result.hardware).name
+    if result.mode == "replay":
+        return "replayed" if result.baseline is None else "what-if"
+    return PurePath(result.hardware).name
 
 
 def _measured_step_us(result: Result) -> float | None:
@@ -180,7 +202,7 @@ def _measured_step_us(result: Result) -> float | None:
     from perfmodel.attribution.steps import by_rank, steady_steps
     from perfmodel.timeline.schedule import measured
 
-    truth = measured(result.timeline.graph)
+    truth = measured((result.baseline or result).timeline.graph)
     steps = by_rank(truth.graph, truth.step_us)[:, steady_steps(truth)]
     return max(float(median(rank)) for rank in steps.tolist())
 
@@ -191,8 +213,13 @@ def _steps(result: Result, demo: Demo | None) -> Table:
     times = Times(step.step_us for step in steps)
     columns = {
         "": [with_role(step.name, step.role) for step in steps],
-        "predicted": [times(step.step_us) for step in steps],
+        "what-if" if result.baseline else "predicted": [times(step.step_us) for step in steps],
     }
+    if result.baseline is not None:
+        before = [change for change in result.gains_of_steps() if change is not None]
+        columns["without"] = [times(change.baseline_us) for change in before]
+        gained = [_gain(change, times) for change in before]
+        columns["gain"], columns["of step"] = map(list, zip(*gained, strict=True))
     if result.rank.measured:
         columns["measured"] = [times(step.measured_us) for step in steps]
         columns["error"] = [signed_pct(step.error_pct) for step in steps]
@@ -244,22 +271,26 @@ def _mean_error(of: str, pairs: Sequence[tuple[float | None, float]]) -> str:
 def _ranks(result: Result, device: dict[str, str]) -> Table:
     times = Times(rank.step_us for rank in result.ranks)
     meets = ("transfer", "waiting") if result.straggler else ()
-    table = new_table(
-        f"Ranks, {_name(result)} ({times.unit})",
-        *("rank", "measured", "step", "error", *device, *meets),
-    )
-    for rank in result.ranks:
+    beside = ("measured", "step", "error") if result.baseline is None else _BESIDE_WHAT_IF
+    table = new_table(f"Ranks, {_name(result)} ({times.unit})", "rank", *beside, *device, *meets)
+    for rank, change in zip(result.ranks, result.gains_of_ranks(), strict=True):
         truth_us = rank.measured["step_us"] if rank.measured else None
+        cells = (
+            (times(truth_us), times(rank.step_us), signed_pct(error_pct(rank.step_us, truth_us)))
+            if change is None
+            else (times(change.baseline_us), times(rank.step_us), *_gain(change, times))
+        )
         add(
             table,
             f"{rank.rank}{' (slowest)' if rank is result.rank else ''}",
-            times(truth_us),
-            times(rank.step_us),
-            signed_pct(error_pct(rank.step_us, truth_us)),
+            *cells,
             *(times(getattr(rank, key)) for key in device.values()),
             *(times(getattr(rank, f"{key}_us")) for key in meets),
         )
     return table
+
+
+_BESIDE_WHAT_IF = ("without", "step", "gain", "of step")
 
 
 def _families(result: Result) -> dict[str, float]:

@@ -12,6 +12,7 @@ from perfmodel.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from perfmodel.cli.prediction_options import PredictionOptions
     from perfmodel.hardware import Part
     from perfmodel.prediction.types import Prediction
     from perfmodel.workload import Workload
@@ -23,58 +24,28 @@ OF_WORKLOAD = "workload."
 
 def predict_named(
     name: str,
-    batch: int | None,
-    hardware: Sequence[str] | None,
-    nodes: int | None,
-    settings: Sequence[str] | None,
-    inference: bool,
-    overheads: str | None,
-    edit: Sequence[str],
-    every_rank: bool,
+    options: PredictionOptions,
     target: Output,
-    roofline: Path | None = None,
+    *,
+    inference: bool = False,
+    every_rank: bool = False,
     plan: Path | None = None,
+    roofline: Path | None = None,
     explain: str | None = None,
 ) -> None:
     """Predict the workload `name`, or list the catalogue, and write the answer to `target`.
 
-    `settings` beginning with `workload.` change it, all others the hardware; `roofline` is drawn.
-    Tables lie as the file `plan` says. With `explain` only that node is told.
+    `roofline` is drawn. With `explain` only that node is told.
     """
     from perfmodel.workload import load_workload, workloads
 
     if name == LIST:
         _list([load_workload(each) for each in workloads()], target)
         return
-    if not hardware:
-        raise UsageError(f"--workload {name}: say where it runs: --hardware dgx-h100")
-    own = [text for text in settings or () if text.startswith(OF_WORKLOAD)]
-    found = load_workload(name)
-    if own:
-        found = found.with_(**dict(change_of(text) for text in own))
-    parts = [part_of(each, settings or ()) for each in hardware]
-
-    from perfmodel.prediction import predict_workload
-
     with working("predicting"):
-        if plan is not None:
-            if len(parts) > 1:
-                raise UsageError("--plan is for one machine: expected one --hardware")
-            answer = _as_planned(
-                found, parts[0], plan, batch, nodes, inference, overheads, edit, every_rank
-            )
-        else:
-            answer = predict_workload(
-                found,
-                hardware=parts,
-                batch=batch,
-                nodes=nodes,
-                train=not inference,
-                overheads=overheads,
-                edit=edit,
-                every_rank=every_rank,
-            )
-
+        answer, _ = prediction_of(
+            name, options, inference=inference, every_rank=every_rank, plan=plan
+        )
     if roofline:
         from perfmodel.plot import save
 
@@ -98,29 +69,59 @@ def predict_named(
     )
 
 
-def _as_planned(
-    workload: Workload,
-    part: Part,
-    path: Path,
-    batch: int | None,
-    nodes: int | None,
-    inference: bool,
-    overheads: str | None,
-    edit: Sequence[str],
-    every_rank: bool,
-) -> Prediction:
-    """The workload with its tables where a plan has them."""
+def prediction_of(
+    name: str,
+    options: PredictionOptions,
+    *,
+    inference: bool = False,
+    every_rank: bool = False,
+    plan: Path | None = None,
+) -> tuple[Prediction, list[Part]]:
+    """The prediction of the workload `name`, and the machines that it is for.
+
+    Settings beginning with `workload.` change it, all others the hardware. Tables lie as the file
+    `plan` says.
+    """
+    from perfmodel.prediction import predict_workload
+    from perfmodel.workload import load_workload
+
+    if not options.hardware:
+        raise UsageError(f"--workload {name}: say where it runs: --hardware dgx-h100")
+    settings, edit = options.settings or (), options.edit or ()
+    own = [text for text in settings if text.startswith(OF_WORKLOAD)]
+    found = load_workload(name)
+    if own:
+        found = found.with_(**dict(change_of(text) for text in own))
+    parts = [part_of(each, settings) for each in options.hardware]
+    if plan is None:
+        answer = predict_workload(
+            found,
+            hardware=parts,
+            batch=options.batch,
+            nodes=options.nodes,
+            train=not inference,
+            overheads=options.overheads,
+            edit=edit,
+            every_rank=every_rank,
+        )
+        return answer, parts
+
     from perfmodel.designs import deployment_of
     from perfmodel.hardware import Cluster, Node, cluster
     from perfmodel.plan.document import read_plan
     from perfmodel.prediction.deployment import predict_deployment
 
-    if not isinstance(part, (Node, Cluster)):
-        raise UsageError(f"--plan: {part.name} is no node or cluster")
-    machine = cluster(part, nodes)
-    deployment = deployment_of(workload, machine, batch, train=not inference)
-    deployment = deployment.with_(placement=read_plan(path, workload, machine))
-    return predict_deployment(deployment, overheads=overheads, edit=edit, every_rank=every_rank)
+    if len(parts) > 1:
+        raise UsageError("--plan is for one machine: expected one --hardware")
+    if not isinstance(parts[0], (Node, Cluster)):
+        raise UsageError(f"--plan: {parts[0].name} is no node or cluster")
+    machine = cluster(parts[0], options.nodes)
+    deployment = deployment_of(found, machine, options.batch, train=not inference)
+    deployment = deployment.with_(placement=read_plan(plan, found, machine))
+    answer = predict_deployment(
+        deployment, overheads=options.overheads, edit=edit, every_rank=every_rank
+    )
+    return answer, parts
 
 
 def _list(found: Sequence[Workload], target: Output) -> None:

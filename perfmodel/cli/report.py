@@ -7,24 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from perfmodel.cli.options import (
-    DEFAULT_MAX_GB,
-    HardwareOption,
-    MaxMemoryOption,
-    NodesOption,
-    StrictOption,
-    max_bytes,
-)
 from perfmodel.cli.output import check_writable, working
+from perfmodel.cli.prediction_options import (
+    DEFAULTS,
+    Mode,
+    PredictionOptions,
+    takes_prediction_options,
+)
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfmodel.hardware import Part
-    from perfmodel.prediction import Prediction
+    from perfmodel.prediction.gains import Gain
+    from perfmodel.prediction.types import Prediction
 
 SUFFIXES = (".html", ".htm")
 
 
+@takes_prediction_options
 def report(
     trace: Annotated[
         Optional[str],  # noqa: UP045
@@ -37,72 +36,62 @@ def report(
         Optional[str],  # noqa: UP045
         typer.Option(metavar="NAME|FILE", help="A model configuration instead of a trace."),
     ] = None,
-    batch: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(min=1, help="Samples per step of --workload, of all ranks together."),
-    ] = None,
-    hardware: HardwareOption = None,
-    nodes: NodesOption = None,
-    strict: StrictOption = False,
-    max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
+    options: PredictionOptions = DEFAULTS,
 ) -> None:
     """One page of a prediction, for any browser.
 
-    It holds figures, the timeline, tables and sources.
+    It holds what would help most, figures, the timeline, tables and sources.
 
     \b
     Examples:
       perfmodel report                                      the bundled demo, to report.html
       perfmodel report trace.json.gz -o page.html
+      perfmodel report trace.json.gz --remove data_loading -o what-if.html
       perfmodel report trace.json.gz --hardware h100-sxm --hardware mi300x -o page.html
       perfmodel report --workload dlrm-dcnv2 --hardware dgx-h100 -o page.html
     """
     if output.suffix.lower() not in SUFFIXES:
         raise UsageError(f"{output}: a page is written as .html")
     check_writable(output, trace)
-    for each in (workload, *(hardware or ())):
-        check_writable(output, each)
+    for each in (workload, *options.sources):
+        check_writable(output, str(each) if each else None)
     if workload and trace:
         raise UsageError("--workload does not go with a trace")
-    if workload and not hardware:
-        raise UsageError(f"--workload {workload}: say where it runs: --hardware dgx-h100")
-    if batch and not workload:
-        raise UsageError("--batch is for --workload")
     from perfmodel.files import write_text
+    from perfmodel.hardware import load
     from perfmodel.report.page import page_html
 
-    machines = _machines(hardware or ())
-    with working("predicting"):
-        if workload:
-            from perfmodel.prediction import predict_workload
+    help_most: list[list[Gain]] = []
+    if workload:
+        options.refuse_beside_workload()
+        from perfmodel.cli.predict_workload import prediction_of
 
-            found = predict_workload(workload, hardware=machines, batch=batch, nodes=nodes)
-        else:
-            found = _of_trace(trace, hardware or (), nodes, strict, max_bytes(max_memory))
-    with working("writing the page"):
-        write_text(output, page_html(found, machines))
-
-
-def _machines(names: tuple[str, ...] | list[str]) -> list[Part]:
-    from perfmodel.hardware import load
-
-    return [load(name) for name in names]
-
-
-def _of_trace(
-    trace: str | None,
-    hardware: tuple[str, ...] | list[str],
-    nodes: int | None,
-    strict: bool,
-    limit: int,
-) -> Prediction:
-    from perfmodel.prediction import predict
-    from perfmodel.trace import read
-
-    if trace is None:
-        from perfmodel.cli.demo import read_demo
-
-        content, _ = read_demo()
+        with working("predicting"):
+            found, machines = prediction_of(workload, options)
     else:
-        content = read(trace, strict=strict, max_bytes=limit)
-    return predict(content, hardware=list(hardware), nodes=nodes)
+        options.check()
+        machines = [load(each) if isinstance(each, str) else each for each in options.targets()]
+        content, _ = options.read(trace)
+        with working("predicting"):
+            found = options.predict(content)
+            help_most = _gains(found, trace, options)
+    with working("writing the page"):
+        write_text(output, page_html(found, machines, help_most))
+
+
+def _gains(found: Prediction, trace: str | None, options: PredictionOptions) -> list[list[Gain]]:
+    """Per result what would help most, without its what-ifs; none from shapes alone, of which
+    nothing can be scaled."""
+    from perfmodel.cli.gains import command_of
+    from perfmodel.prediction.gains import gains
+
+    if any(result.mode == Mode.MODEL for result in found.results):
+        return []
+    helps = []
+    for number, result in enumerate(found.results):
+        before = result.baseline or result
+        timeline, hardware = before.timeline, (options.hardware or [])[number : number + 1]
+        command = command_of(timeline.graph, trace, options, hardware)
+        taken_us = timeline.end_us - timeline.start_us
+        helps.append(gains(timeline.graph, taken_us, command, straggler=before.straggler))
+    return helps

@@ -1,19 +1,36 @@
-"""Predictions: of a trace (replayed, edited, on other hardware) and of a configuration."""
+"""Predictions: of a trace (replayed, edited, on other hardware) and of a configuration.
+
+The names load on first use: a breakdown asks for what-ifs alone, a trace needs nothing of what
+configurations are made of.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
-
-from perfmodel.prediction.run import MODES, predict
-from perfmodel.prediction.types import Prediction, Result
-from perfmodel.prediction.whatif import Scale
 
 if TYPE_CHECKING:
     from perfmodel.prediction.deployment import predict_deployment
+    from perfmodel.prediction.gains import Gain
+    from perfmodel.prediction.run import MODES, predict
+    from perfmodel.prediction.types import Prediction, Result
+    from perfmodel.prediction.whatif import Scale
     from perfmodel.prediction.workload import predict_workload
+
+_HOMES = {
+    "MODES": "run",
+    "Gain": "gains",
+    "Prediction": "types",
+    "Result": "types",
+    "Scale": "whatif",
+    "predict": "run",
+    "predict_deployment": "deployment",
+    "predict_workload": "workload",
+}
 
 __all__ = [
     "MODES",
+    "Gain",
     "Prediction",
     "Result",
     "Scale",
@@ -24,13 +41,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Configurations load on first use: a trace needs none of what they are made of."""
-    if name == "predict_workload":
-        from perfmodel.prediction.workload import predict_workload
-
-        return predict_workload
-    if name == "predict_deployment":
-        from perfmodel.prediction.deployment import predict_deployment
-
-        return predict_deployment
+    if name in _HOMES:
+        return getattr(import_module(f"perfmodel.prediction.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'perfmodel.prediction' has no attribute {name!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from perfmodel.graph.opgraph.edits.named import NamedEdit
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Node, cluster
 from perfmodel.overheads import load_profile
-from perfmodel.prediction.beside_measured import taken_apart
+from perfmodel.prediction.beside_measured import Apart, taken_apart
 from perfmodel.prediction.codec import Codec, with_codecs
 from perfmodel.prediction.explain.moved import Moved
 from perfmodel.prediction.explain.reason import Grounds
@@ -31,7 +31,7 @@ from perfmodel.prediction.several import several
 from perfmodel.prediction.transfer_interval import transfer_interval
 from perfmodel.prediction.transferred import Transferred, source_device, transferred
 from perfmodel.prediction.types import Prediction, Result
-from perfmodel.prediction.whatif import Scale, scaled
+from perfmodel.prediction.whatif import Scale, what_if
 from perfmodel.timeline.schedule import measured, schedule
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import Floats
@@ -53,14 +53,17 @@ def predict(
     edit: str | Sequence[str] = (),
     nodes: int | None = None,
     codec: str | Sequence[str] = (),
+    keep_contention: bool = False,
 ) -> Prediction:
     """Per-batch time of a trace: replayed on its own machine, or on others.
 
     `hardware` names devices or nodes of the catalogue, or TOML files, or is nodes; without it the
     trace is replayed. `scale` and `remove` are what-ifs (`Scale.parse`), and so is `codec`, which
     narrows what collectives send in a replay (`Codec.parse`). `overheads` names a saved
-    profile whose means replace the measured host costs. `leave_one_step_out` takes each step's host
-    costs from the other steps. In mode `model`, the default of what has no times, shapes alone
+    profile whose means replace the measured host costs. With any of these a result has what is
+    predicted without them as its `baseline`. `keep_contention` leaves kernels as slow beside
+    collectives as they were measured. `leave_one_step_out` takes each step's host costs from the
+    other steps. In mode `model`, the default of what has no times, shapes alone
     count, `batch` rescales them, `edit` changes the ops (`NamedEdit.parse`), collectives are among
     `nodes` nodes, and without `hardware` the trace's own GPU is the target. Raises `PerfmodelError`
     with one line where something does not fit.
@@ -94,34 +97,64 @@ def predict(
     warnings = [*trace.warnings, *graph.warnings, *_comm_warnings(graph, edits)]
     if leave_one_step_out and len(steady_steps(measured(graph))) < 2:
         raise UsageError(f"{trace.source}: leaving a step out takes two steady steps")
-    duration = graph.nodes_.duration_us
+    plain = _Durations(graph, graph.nodes_.duration_us)
+    given = plain
     if overheads is not None:
-        duration = _profiled(graph, duration, overheads)
+        given = _Durations(graph, _profiled(graph, plain.duration_us, overheads))
     edited = bool(edits or codecs) or overheads is not None
-    apart = taken_apart(trace, graph, duration) if mode == REPLAY and edited else None
+    apart = None
+    if mode == REPLAY and edited and not keep_contention:
+        apart = taken_apart(trace, graph, given.duration_us)
     if apart is not None:
-        duration = apart.alone_us
+        given = _Durations(graph, apart.alone_us)
     if codecs:
         if mode != REPLAY:
             raise UsageError("--codec is for mode replay, on the trace's own machine")
         machine = cluster(source_device(trace, "and a codec's kernels take what they take on it"))
-        graph, duration, notes = with_codecs(trace, graph, duration, codecs, machine)
+        coded, taken_us, notes = with_codecs(trace, graph, given.duration_us, codecs, machine)
+        given = _Durations(coded, taken_us)
         warnings += notes
     results = []
     for target in hardware or (None,):
-        moved = None if target is None else transferred(trace, graph, duration, target)
-        taken = scaled(graph, duration if moved is None else moved.duration_us, edits)
-        if apart is not None:
-            taken = apart.together(graph, taken)
-        result = _result(trace, graph, taken, target, mode, edited, leave_one_step_out)
+        moved = None if target is None else transferred(trace, *given.columns, target)
+        taken = given if moved is None else _Durations(given.graph, moved.duration_us)
+        taken = taken.under(edits, apart)
+        result = _result(trace, taken, target, mode, edited, leave_one_step_out)
+        if edited:
+            before = plain
+            if target is not None:
+                is_same = given is plain and moved is not None
+                again = moved if is_same else transferred(trace, *plain.columns, target)
+                assert again is not None
+                before = _Durations(graph, again.duration_us)
+            baseline = _result(trace, before, target, mode, False, leave_one_step_out)
+            result = replace(result, baseline=baseline)
         if moved is not None:
             warnings += [f"{target}: {note}" for note in moved.notes]
             coverage = result.coverage | {"modelled_frac": round(moved.modelled_frac, 6)}
             result = replace(result, coverage=coverage, reads=moved.reads)
-        result = replace(result, grounds=_grounds(trace, graph, taken, edits, overheads, moved))
-        results.append(result)
+        grounds = _grounds(trace, given.graph, taken.duration_us, edits, overheads, moved)
+        results.append(replace(result, grounds=grounds))
     cautions = dict.fromkeys(line for result in results for line in result.cautions)
     return Prediction(_source(trace), results, [*cautions, *warnings])
+
+
+@dataclass(frozen=True)
+class _Durations:
+    """A graph and what its nodes take."""
+
+    graph: ExecutionGraph
+    duration_us: Floats
+
+    @property
+    def columns(self) -> tuple[ExecutionGraph, Floats]:
+        return self.graph, self.duration_us
+
+    def under(self, edits: Sequence[Scale], apart: Apart | None) -> _Durations:
+        """With these what-ifs, and with what nodes lose to others beside them in the schedule that
+        follows, where they are without it."""
+        graph, taken_us = what_if(*self.columns, edits)
+        return _Durations(graph, taken_us if apart is None else apart.together(graph, taken_us))
 
 
 def _grounds(
@@ -140,13 +173,13 @@ def _grounds(
 
 def _result(
     trace: Trace,
-    graph: ExecutionGraph,
-    duration_us: Floats,
+    taken: _Durations,
     target: str | Path | Node | None,
     mode: str,
     edited: bool,
     leave_one_step_out: bool,
 ) -> Result:
+    graph, duration_us = taken.columns
     timeline = schedule(graph, duration_us)
     left = None
     if leave_one_step_out:

@@ -39,6 +39,24 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
+class Change:
+    """What a what-if makes of one time. Microseconds."""
+
+    baseline_us: float
+    what_if_us: float
+
+    @property
+    def gain_us(self) -> float:
+        """How much shorter; negative where it gets longer."""
+        return self.baseline_us - self.what_if_us
+
+    @property
+    def gain_frac(self) -> float | None:
+        """Of the baseline."""
+        return self.gain_us / self.baseline_us if self.baseline_us else None
+
+
+@dataclass(frozen=True)
 class StepPrediction:
     """One step: predicted and, where the trace has it, measured. Microseconds."""
 
@@ -118,6 +136,27 @@ class Result:
     """The rank that the others wait for most, and why (`attribution.straggler`); None for one."""
     cautions: tuple[str, ...] = ()
     """What makes the answer doubtful: much that nobody can explain, a replay that is off."""
+    baseline: Result | None = field(default=None, repr=False)
+    """Of a what-if: what is predicted without it, on the same hardware."""
+
+    @property
+    def gain(self) -> Change | None:
+        """By how much the step gets shorter by the what-if; None where there is none."""
+        return None if self.baseline is None else Change(self.baseline.step_us, self.step_us)
+
+    def gains_of_ranks(self) -> list[Change | None]:
+        """The same for each of `ranks`."""
+        if self.baseline is None:
+            return [None] * len(self.ranks)
+        pairs = zip(self.baseline.ranks, self.ranks, strict=True)
+        return [Change(before.step_us, after.step_us) for before, after in pairs]
+
+    def gains_of_steps(self) -> list[Change | None]:
+        """The same for each step of the slowest rank."""
+        if self.baseline is None:
+            return [None] * len(self.rank.steps)
+        pairs = zip(self.baseline.ranks[self.slowest].steps, self.rank.steps, strict=True)
+        return [Change(before.step_us, after.step_us) for before, after in pairs]
 
     @property
     def rank(self) -> RankPrediction:
@@ -181,8 +220,13 @@ class Result:
             **{key: rounded(getattr(rank, key)) for key in (*DEVICE_FIGURES, "kernel_sum_us")},
             "measured": _rounded(measured),
             "error_pct": errors,
-            "steps": [_step_dict(step) for step in rank.steps],
-            "per_rank": [_rank_dict(r) for r in self.ranks],
+            "baseline": self._baseline_dict(),
+            **_gain_dict(self.gain),
+            "steps": [
+                _step_dict(step) | _change_dict(change)
+                for step, change in zip(rank.steps, self.gains_of_steps(), strict=True)
+            ],
+            "per_rank": self._rank_dicts(),
             "families": self.families,
             "coverage": self.coverage,
             "memory": self.memory,
@@ -198,6 +242,25 @@ class Result:
                 for p in self.critical_path
             ],
         }
+
+    def _baseline_dict(self) -> dict[str, Any] | None:
+        """What is predicted without the what-if."""
+        before = self.baseline
+        if before is None:
+            return None
+        interval = {"low_us": rounded(before.low_us), "high_us": rounded(before.high_us)}
+        return {
+            "step_us": rounded(before.step_us),
+            **interval,
+            **{
+                key: rounded(getattr(before.rank, key))
+                for key in (*DEVICE_FIGURES, "kernel_sum_us")
+            },
+        }
+
+    def _rank_dicts(self) -> list[dict[str, Any]]:
+        pairs = zip(self.ranks, self.gains_of_ranks(), strict=True)
+        return [_rank_dict(rank) | _change_dict(change) for rank, change in pairs]
 
 
 @dataclass(frozen=True)
@@ -228,9 +291,9 @@ class Prediction:
         import pandas as pd
 
         return pd.DataFrame(
-            {"hardware": result.hardware, "mode": result.mode} | _rank_dict(rank)
+            {"hardware": result.hardware, "mode": result.mode} | rank
             for result in self.results
-            for rank in result.ranks
+            for rank in result._rank_dicts()
         )
 
     def plot(self, result: int = 0) -> Figure:
@@ -271,6 +334,19 @@ def rounded(value: float | None) -> float | None:
 
 def _rounded(values: Mapping[str, float | None] | None) -> dict[str, float | None] | None:
     return {key: rounded(value) for key, value in values.items()} if values else None
+
+
+def _gain_dict(change: Change | None) -> dict[str, float | None]:
+    return {
+        "gain_us": None if change is None else rounded(change.gain_us),
+        "gain_frac": None if change is None else rounded(change.gain_frac),
+    }
+
+
+def _change_dict(change: Change | None) -> dict[str, float | None]:
+    """A gain beside what it is of."""
+    before_us = None if change is None else rounded(change.baseline_us)
+    return {"baseline_us": before_us, **_gain_dict(change)}
 
 
 def _step_dict(step: StepPrediction) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from perfmodel.report.page_parts import (
     cards,
     data,
     items,
+    numbered,
     paragraph,
     picture,
     section,
@@ -29,6 +30,8 @@ from perfmodel.units import BYTES_PER_GB, human_us
 
 if TYPE_CHECKING:
     from perfmodel.prediction import Prediction, Result
+    from perfmodel.prediction.gains import Gain
+    from perfmodel.prediction.types import Change
 
 REPLAY, MODEL = "replay", "model"
 """The mode whose graphs hold nothing that was measured."""
@@ -37,34 +40,47 @@ PATH_ROWS = 60
 EXPLAINED = 10
 """Its longest nodes, of which is told why."""
 ASSETS = "perfmodel.report.assets"
-NAMES = ("summary", "timeline", "why", "tables", "hardware", "notes")
-TITLES = ("Figures", "Timeline", "Why", "Tables", "Hardware", "Assumptions and sources")
+TITLES = {
+    "gains": "What would help most",
+    "summary": "Figures",
+    "timeline": "Timeline",
+    "why": "Why",
+    "tables": "Tables",
+    "hardware": "Hardware",
+    "notes": "Assumptions and sources",
+}
 
 
-def page_html(prediction: Prediction, machines: Sequence[Part] = ()) -> str:
+def page_html(
+    prediction: Prediction,
+    machines: Sequence[Part] = (),
+    gains: Sequence[Sequence[Gain]] = (),
+) -> str:
     """The page of `prediction`; `machines` are what it was predicted for, with their sources.
 
-    The same prediction gives the same bytes.
+    `gains` is what would help each result most, without its what-ifs. The same input gives the
+    same bytes.
     """
     title = f"{prediction.source['trace']}: {_headline(prediction)}"
-    links = "".join(
-        f'<a href="#{name}">{escape(text)}</a>' for name, text in zip(NAMES, TITLES, strict=True)
-    )
-    contents = (
-        section("summary", TITLES[0], *map(_summary, prediction.results)),
-        section("timeline", TITLES[1], _timeline(prediction)),
-        section("why", TITLES[2], *_pictures(prediction)),
-        section("tables", TITLES[3], *_tables(prediction)),
-        section("hardware", TITLES[4], *map(_machine, machines) or (paragraph(OWN),)),
-        section("notes", TITLES[5], *_notes(prediction)),
-    )
+    contents = {
+        "gains": _gains(prediction, gains) if gains else "",
+        "summary": "".join(map(_summary, prediction.results)),
+        "timeline": _timeline(prediction),
+        "why": "".join(_pictures(prediction)),
+        "tables": "".join(_tables(prediction)),
+        "hardware": "".join(map(_machine, machines)) or paragraph(OWN),
+        "notes": "".join(_notes(prediction)),
+    }
+    kept = [name for name in contents if contents[name]]
+    links = "".join(f'<a href="#{name}">{escape(TITLES[name])}</a>' for name in kept)
+    sections = "".join(section(name, TITLES[name], contents[name]) for name in kept)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<link rel="icon" href="data:,"><title>{escape(title)}</title>'
         f"<style>{_asset('page.css')}</style></head><body>"
         f"<header><h1>{escape(_headline(prediction))}</h1>{_about(prediction)}</header>"
-        f'<nav aria-label="Sections">{links}</nav><main>{"".join(contents)}</main>'
+        f'<nav aria-label="Sections">{links}</nav><main>{sections}</main>'
         f"<script>{_asset('page.js')}</script></body></html>\n"
     )
 
@@ -78,10 +94,38 @@ def _asset(name: str) -> str:
 
 
 def _headline(prediction: Prediction) -> str:
-    return "; ".join(
-        f"{human_us(result.step_us)} per batch on {result.hardware}"
-        for result in prediction.results
-    )
+    return "; ".join(map(_head, prediction.results))
+
+
+def _head(result: Result) -> str:
+    text = f"{human_us(result.step_us)} per batch on {result.hardware}"
+    change = result.gain
+    if change is None:
+        return text
+    return f"{text}, {_saved(change)} than the {human_us(change.baseline_us)} without the what-if"
+
+
+def _saved(change: Change) -> str:
+    more = "less" if change.gain_us >= 0 else "more"
+    share = 0.0 if change.gain_frac is None else abs(100 * change.gain_frac)
+    return f"{human_us(abs(change.gain_us))} ({share:.1f} %) {more}"
+
+
+def _gains(prediction: Prediction, gains: Sequence[Sequence[Gain]]) -> str:
+    """Per result the list; each line is the step's gain by one what-if, and its command."""
+    shown = []
+    for result, found in zip(prediction.results, gains, strict=True):
+        base = result.baseline or result
+        given = ", without the what-ifs of this page" if result.baseline else ""
+        step = f"Of a step of {human_us(base.step_us)} on {result.hardware}{given}, each alone:"
+        rows = [(_gain_text(gain), gain.command) for gain in found]
+        none = paragraph("No what-if alone gains more than 1 % of the step.")
+        shown.append(paragraph(step) + (numbered(rows) if rows else none))
+    return "".join(shown)
+
+
+def _gain_text(gain: Gain) -> str:
+    return f"{gain.name}: -{human_us(gain.gain_us)}, {100 * gain.gain_frac:.1f} %: {gain.advice}"
 
 
 def _about(prediction: Prediction) -> str:
@@ -101,6 +145,10 @@ def _summary(result: Result) -> str:
     if result.low_us is not None and result.high_us is not None:
         spread = "steps left out in turn" if result.mode == REPLAY else "90 % interval"
         shown[spread] = f"{human_us(result.low_us)} to {human_us(result.high_us)}"
+    if result.gain is not None:
+        shown["without the what-if"] = human_us(result.gain.baseline_us)
+        shown["gain"] = human_us(result.gain.gain_us)
+        shown["gain of the step"] = f"{100 * (result.gain.gain_frac or 0.0):.1f} %"
     if rank.measured:
         error = error_pct(rank.step_us, rank.measured["step_us"])
         shown["measured"] = human_us(rank.measured["step_us"])
@@ -120,10 +168,14 @@ def _summary(result: Result) -> str:
 def _timeline(prediction: Prediction) -> str:
     views = []
     for result in prediction.results:
-        name = f"predicted, {result.hardware}"
+        before = result.baseline
+        name = f"{'what-if' if before else 'predicted'}, {result.hardware}"
         views.append(step_view(result.timeline, result.median_mark, name))
+        if before is not None:
+            name = f"without the what-if, {result.hardware}"
+            views.append(step_view(before.timeline, result.median_mark, name))
         if result.mode != MODEL:
-            truth = measured(result.timeline.graph)
+            truth = measured((before or result).timeline.graph)
             views.append(step_view(truth, result.median_mark, f"measured, {result.hardware}"))
     buttons = "".join(
         f'<button type="button" data-key="{key}" aria-label="{label}">{text}</button>'
@@ -147,11 +199,15 @@ def _pictures(prediction: Prediction) -> Iterator[str]:
     first = prediction.results[0]
     sources: dict[str, Mapping[str, float]] = {}
     if first.mode != MODEL:
-        truth = measured(first.timeline.graph)
+        truth = measured((first.baseline or first).timeline.graph)
         sources["measured"] = critical_path(truth, first.median_mark).by_cause()
     for result in prediction.results:
+        before = result.baseline
+        if before is not None:
+            path = critical_path(before.timeline, result.median_mark)
+            sources[f"{result.hardware}, without"] = path.by_cause()
         path = critical_path(result.timeline, result.median_mark)
-        sources[result.hardware] = path.by_cause()
+        sources[f"{result.hardware}, what-if" if before else result.hardware] = path.by_cause()
     name = first.timeline.graph.marks.name[first.median_mark]
     drawn = comparison_figure({name: sources}, title="Critical path by cause")
     yield picture(drawn, "Every microsecond of the step has one cause; the bars sum to the step.")
@@ -171,16 +227,30 @@ def _tables(prediction: Prediction) -> Iterator[str]:
             yield sortable(columns, rows, f"Kernels by family, {name}")
         ranks = [_flat(rank) for rank in result.to_dict()["per_rank"]]
         yield sortable(list(ranks[0]), [list(rank.values()) for rank in ranks], f"Ranks, {name}")
-        steps = [
-            (step.name, step.step_us, step.measured_us, step.error_pct, step.role)
-            for step in result.rank.steps
-        ]
-        of_steps = ("step", "predicted_us", "measured_us", "error_pct", "role")
-        yield sortable(of_steps, steps, f"Steps of rank {result.rank.rank}, {name}")
+        yield _steps(result)
         pieces = _summed(result)
         caption = f"Critical path by piece, the first {min(len(pieces), PATH_ROWS)}, {name}"
         yield sortable(("piece", "kind", "count", "time_us"), pieces[:PATH_ROWS], caption)
         yield from _grounds(result)
+
+
+def _steps(result: Result) -> str:
+    """The slowest rank's steps, beside what was measured or what they are without the what-if."""
+    rows: list[Sequence[object]]
+    if result.baseline is None:
+        columns: Sequence[str] = ("step", "predicted_us", "measured_us", "error_pct", "role")
+        rows = [
+            (step.name, step.step_us, step.measured_us, step.error_pct, step.role)
+            for step in result.rank.steps
+        ]
+    else:
+        columns = ("step", "what_if_us", "baseline_us", "gain_us", "gain_frac", "role")
+        rows = [
+            (step.name, step.step_us, c.baseline_us, c.gain_us, c.gain_frac, step.role)
+            for step, c in zip(result.rank.steps, result.gains_of_steps(), strict=True)
+            if c is not None
+        ]
+    return sortable(columns, rows, f"Steps of rank {result.rank.rank}, {result.hardware}")
 
 
 def _grounds(result: Result) -> Iterator[str]:

@@ -28,6 +28,14 @@ def items(texts: Iterable[str]) -> str:
     return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>"
 
 
+def numbered(rows: Iterable[tuple[str, str]]) -> str:
+    """A ranked list: a plain text each, and below it what to type."""
+    shown = "".join(
+        f"<li>{escape(text)}<code>{escape(command)}</code></li>" for text, command in rows
+    )
+    return f'<ol class="ranked">{shown}</ol>'
+
+
 def cards(figures: Mapping[str, str]) -> str:
     """Short figures with what they are."""
     shown = "".join(

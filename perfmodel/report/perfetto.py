@@ -1,4 +1,4 @@
-"""A timeline as JSON for Perfetto and chrome://tracing, measured next to predicted.
+"""Timelines as JSON for Perfetto and chrome://tracing, predicted next to measured.
 
 Each rank is one process per timeline; its rows are the steps, the critical path, the threads, the
 streams and the idle time of the device by cause. Arrows lead from launch calls to what they put
@@ -29,27 +29,22 @@ from perfmodel.report.tracks import (
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.units import NS_PER_US
 
-PREDICTED = "predicted"
-MEASURED = "measured"
+MEASURED, PREDICTED = "measured", "predicted"
+BASELINE, WHAT_IF = "baseline", "what-if"
+"""Of a what-if: what is predicted without it, and with it."""
 
 
 def perfetto_json(
-    predicted: Timeline | None,
-    measured: Timeline | None = None,
-    overlays: Mapping[str, Overlay] | None = None,
+    timelines: Mapping[str, Timeline], overlays: Mapping[str, Overlay] | None = None
 ) -> bytes:
-    """The timelines as one JSON document, times in microseconds with three decimals.
+    """The timelines by name as one JSON document, times in microseconds with three decimals.
 
-    Args:
-        predicted, measured: the timelines; either may be missing.
-        overlays: critical path and idle time to show beside `"predicted"` and `"measured"`.
+    `overlays` are critical path and idle time to show beside the timelines of these names.
 
-    Time zero is the start of the first step, in both timelines; where something began before, it
-    is that much earlier in both, and `otherData.first_step_us` says when the first step starts.
+    Time zero is the start of the first step, in all timelines; where something began before, it
+    is that much earlier in all, and `otherData.first_step_us` says when the first step starts.
     The same input gives the same bytes. Raises `GraphError` when a node has no finite time.
     """
-    shown = {MEASURED: measured, PREDICTED: predicted}
-    timelines = {name: timeline for name, timeline in shown.items() if timeline is not None}
     lead = max((lead_us(timeline) for timeline in timelines.values()), default=0.0)
     text = _Texts()
     events: list[str] = []

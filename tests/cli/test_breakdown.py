@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -11,13 +12,17 @@ import pytest
 from cli.conftest import Run
 from cli.samples import check_schema, document, write
 
+from perfmodel.cli.gains import show_gains
+from perfmodel.cli.tables import console_of
+
 
 def test_table_names_what_was_found(run: Run, trace: Path) -> None:
     ran = run("breakdown", trace)
     assert (ran.status, ran.err) == (0, "")
     for text in ("Tesla V100", "ProfilerStep#2", "GPU idle by cause", "Critical path", "T4"):
         assert text in ran.out
-    assert max(map(len, ran.out.splitlines()[1:])) <= 100
+    lines = [line for line in ran.out.splitlines()[1:] if not line.startswith("    perfmodel ")]
+    assert max(map(len, lines)) <= 100
 
 
 def test_without_a_trace_it_is_the_demo(run: Run) -> None:
@@ -142,3 +147,26 @@ def test_real_traces(run: Run, reference: Path, name: str) -> None:
         pytest.skip(f"reference data not found (PERFMODEL_REFERENCE): {name}")
     check_schema("breakdown", json.loads(run("breakdown", path, "--format", "json").out))
     assert run("breakdown", path).status == 0
+
+
+def test_each_gain_is_what_its_command_says(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "a trace.json.gz", document())
+    answer = json.loads(run("breakdown", path, "--format", "json").out)
+    assert answer["gains"]
+    for gain in answer["gains"]:
+        words = shlex.split(gain["command"])
+        assert words[:3] == ["perfmodel", "predict", str(path)]
+        (result,) = json.loads(run(*words[1:], "--format", "json").out)["results"]
+        assert result["gain_us"] == pytest.approx(gain["gain_us"], abs=1e-3)
+        assert result["gain_frac"] == pytest.approx(gain["gain_frac"], abs=1e-4)
+    shown = run("breakdown", path).out.partition("What would help most")[2]
+    assert all(f"    {gain['command']}\n" in shown for gain in answer["gains"])
+
+
+def test_where_nothing_helps_it_says_so() -> None:
+    console, text = console_of(to_terminal=False)
+    show_gains(console, [])
+    assert text is not None
+    assert text.getvalue().strip() == (
+        "What would help most: no what-if alone gains more than 1 % of the step."
+    )

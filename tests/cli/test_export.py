@@ -10,6 +10,9 @@ from pathlib import Path
 import networkx
 import pytest
 from cli.conftest import Run
+from cli.samples import ROOT
+
+RANKS = ROOT / "traces" / "cpu_dlrm_2rank"
 
 
 def names_of(content: bytes | str) -> set[str]:
@@ -20,9 +23,36 @@ def names_of(content: bytes | str) -> set[str]:
 
 def test_timeline_holds_predicted_next_to_measured(run: Run, trace: Path, tmp_path: Path) -> None:
     path = tmp_path / "timeline.json"
-    ran = run("export", trace, "--scale", "host=0.5", "-o", path)
+    ran = run("export", trace, "-o", path)
     assert (ran.status, ran.out, ran.err) == (0, "", "")
-    assert {name.split()[0] for name in names_of(path.read_bytes())} == {"measured", "predicted"}
+    assert names_of(path.read_bytes()) == {"measured rank 0", "predicted rank 0"}
+
+
+@pytest.mark.parametrize(
+    "what_if",
+    [
+        ("--scale", "host=0.5"),
+        ("--remove", "compute"),
+        ("--hardware", "h100-sxm", "--scale", "compute=0.5"),
+        ("--codec", "c10d=fp16,elements=1000000"),
+        ("--steps", "1:", "--remove", "host_t1"),
+    ],
+)
+def test_a_what_if_stands_beside_what_is_predicted_without_it(
+    run: Run, trace: Path, tmp_path: Path, what_if: tuple[str, ...]
+) -> None:
+    path = tmp_path / "timeline.json"
+    ran = run("export", trace, *what_if, "-o", path)
+    assert (ran.status, ran.err) == (0, "")
+    names = {f"{name} rank 0" for name in ("measured", "baseline", "what-if")}
+    assert names_of(path.read_bytes()) == names
+
+
+def test_from_shapes_nothing_is_measured(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "timeline.json"
+    ran = run("export", RANKS, "--mode", "model", "--hardware", "h100-sxm", "-o", path)
+    assert ran.status == 0
+    assert names_of(path.read_bytes()) == {"predicted rank 0", "predicted rank 1"}
 
 
 def test_to_standard_output(trace: Path) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 from cli.conftest import Run
+
+from perfmodel.cli.prediction_options import PredictionOptions
 
 VERBS = ("predict", "breakdown", "diff", "kernel", "export", "hardware", "evaluate", "check")
 HEAVY = {"numpy", "pandas", "matplotlib", "networkx", "msgspec", "pyarrow", "scipy", "torch"}
@@ -37,6 +40,15 @@ def test_every_verb_is_in_the_overview(run: Run) -> None:
     ran = run("--help")
     assert ran.status == 0
     assert all(f"\n  {verb} " in ran.out for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", ["predict", "report", "export"])
+def test_what_is_predicted_is_said_with_the_same_options(run: Run, verb: str) -> None:
+    options = [field.name.replace("_", "-") for field in fields(PredictionOptions)]
+    shown = run(verb, "--help").out
+    assert len(options) > 12
+    for name in options:
+        assert f"--{'set' if name == 'settings' else name} " in shown
 
 
 def test_no_line_of_the_overview_is_cut(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

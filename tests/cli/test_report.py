@@ -22,6 +22,23 @@ def test_a_workload_makes_a_page(tmp_path: Path) -> None:
     assert "Figures of v100-sxm2-16gb" in page.read_text()
 
 
+def test_a_what_if_makes_a_page_that_says_what_it_gains(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    asked = ["report", "--scale", "host=0.5", "-o", str(page)]
+    assert main(asked) == 0
+    text = page.read_text()
+    for words in ("What would help most", "without the what-if", "gain of the step", "baseline_us"):
+        assert words in text
+    assert "perfmodel predict --scale operators/main=0.5" in text
+    assert text.index('id="gains"') < text.index('id="summary"')
+
+
+def test_from_shapes_nothing_is_scaled_and_nothing_listed(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert main(["report", "--hardware", "a100-sxm-80gb", "-o", str(page)]) == 0
+    assert "What would help most" not in page.read_text()
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -29,7 +46,13 @@ def test_a_workload_makes_a_page(tmp_path: Path) -> None:
         (["-o", "nowhere/page.html"], "there is no folder nowhere"),
         (["--workload", "lin-dlrm-ddp"], "say where it runs"),
         (["trace.json", "--workload", "lin-dlrm-ddp"], "does not go with a trace"),
-        (["--batch", "8"], "--batch is for --workload"),
+        (["--batch", "8"], "say where to predict it with --hardware"),
+        (["--scale", "gpu"], "expected SCOPE"),
+        (["--scale", "gpu=half"], "FACTOR a number >= 0"),
+        (["--remove", "memcpy"], "'memcpy' matches nothing in this trace"),
+        (["--mode", "replay", "--hardware", "h100-sxm"], "mode replay is for the trace's own"),
+        (["--workload", "lin-dlrm-ddp", "--scale", "gpu=1"], "--scale does not go with --workload"),
+        (["--workload", "lin-dlrm-ddp", "--mode", "replay"], "--mode replay does not go with"),
         (["--hardware", "h1000"], "unknown hardware 'h1000'"),
         (["no-such-file.json"], "no-such-file.json"),
     ],

@@ -155,6 +155,44 @@ def test_scaled_predictions_have_no_measurement_beside() -> None:
     assert [step["measured_us"] for step in found["steps"]] == [None] * 3
 
 
+def test_a_what_if_stands_beside_what_it_is_without() -> None:
+    trace = steps(100, 140, 120).trace()
+    plain, found = only(predict(trace)), only(predict(trace, scale=["gpu=0.5"]))
+    keys = ("step_us", "low_us", "high_us", "gpu_active_us", "gpu_idle_us", "comm_us")
+    keys = (*keys, "exposed_comm_us", "kernel_sum_us")
+    assert found["baseline"] == {key: plain[key] for key in keys}
+    # A step is 60 us and its kernel; half the kernel of the median step is 60 us.
+    assert (found["step_us"], found["gain_us"], found["gain_frac"]) == (120, 60, 0.3333)
+    gains = [(step["baseline_us"], step["gain_us"], step["gain_frac"]) for step in found["steps"]]
+    assert gains == [(160, 50, 0.3125), (200, 70, 0.35), (180, 60, 0.3333)]
+    assert [rank["gain_us"] for rank in found["per_rank"]] == [60]
+    assert (plain["baseline"], plain["gain_us"], plain["gain_frac"]) == (None, None, None)
+    assert {step["baseline_us"] for step in plain["steps"]} == {None}
+
+
+def test_what_makes_a_step_longer_gains_less_than_nothing() -> None:
+    found = only(predict(steps(100, 140, 120).trace(), scale=["gpu=1.5"]))
+    assert (found["gain_us"], found["gain_frac"]) == (-60, -0.3333)
+
+
+def test_the_baseline_is_on_the_same_hardware() -> None:
+    trace = steps(100, 140, 120).trace()
+    moved = only(predict(trace, hardware="h100-sxm"))
+    found = only(predict(trace, hardware="h100-sxm", remove=["compute"]))
+    assert found["baseline"]["step_us"] == moved["step_us"]
+    assert found["gain_us"] == pytest.approx(moved["step_us"] - found["step_us"], abs=1e-3)
+
+
+def test_each_rank_gains_its_own() -> None:
+    first, second = steps(100, 140, 120, rank=0), steps(100, 140, 120, rank=1)
+    found = only(predict(trace_of(first, second), remove=["compute@1"]))
+    assert [rank["baseline_us"] for rank in found["per_rank"]] == [180, 180]
+    # The call that returned 10 us after the kernel now begins when the host comes to it, at 30 us.
+    assert [rank["gain_us"] for rank in found["per_rank"]] == [0, 150 - 40]
+    # The job is as fast as its slowest rank.
+    assert (found["step_us"], found["gain_us"]) == (180, 0)
+
+
 def test_a_factor_of_one_is_the_replay() -> None:
     trace = steps(100, 140, 120).trace()
     scaled = only(predict(trace, scale=["gpu=1", "host=1"]))

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from graph.drawn import any_trace, quick
 from hypothesis import given
-from tiny import COMMS, COPIES, GEMM, NCCL, Tiny, graph_of, nodes_named
+from tiny import AUTOGRAD, COMMS, COPIES, EVALUATE, GEMM, NCCL, Tiny, graph_of, nodes_named
 
 from perfmodel.errors import UsageError
 from perfmodel.graph.kinds import SCOPES, Scope
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.prediction.whatif import Scale, node_text, scaled
+from perfmodel.prediction.whatif import Scale, node_text, what_if
 from perfmodel.timeline.schedule import schedule
 
 
@@ -52,6 +52,9 @@ def test_scales(
         ("GPU=0.5", "unknown scope 'GPU'"),
         ("gpu:(=0.5", "not a regular expression"),
         ("gpu@x=0.5", "unknown scope 'gpu@x'"),
+        ("host/side=0.5", "unknown thread; expected SCOPE/THREAD, THREAD main, autograd, other"),
+        ("blocking_call=0.5", "has no length to scale; take it out: --remove blocking_call"),
+        ("launch_queue_full=2", "take it out: --remove launch_queue_full"),
     ],
 )
 def test_what_is_no_scale_is_said_in_one_line(text: str, message: str) -> None:
@@ -60,6 +63,24 @@ def test_what_is_no_scale_is_said_in_one_line(text: str, message: str) -> None:
     assert message in str(raised.value)
     assert str(raised.value).startswith(f"--scale {text!r}: ")
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "scope", "thread", "pattern"),
+    [
+        ("host_t4/autograd=0", "host_t4", "autograd", None),
+        ("host/other:12=0", "host", "other:12", None),
+        ("host/other:^T1=0", "host", "other", "^T1"),
+        ("host/main:5=0", "host", "main", "5"),
+        ("gpu/stream7:gemm@3=0", "gpu", "stream7", "gemm"),
+        ("host:a/b=0", "host", "", "a/b"),
+        ("data_loading=0", "data_loading", "", None),
+    ],
+)
+def test_threads(text: str, scope: str, thread: str, pattern: str | None) -> None:
+    found = Scale.parse(text)
+    assert (found.scope, found.thread) == (scope, thread)
+    assert (found.pattern.pattern if found.pattern else None) == pattern
 
 
 def test_removals() -> None:
@@ -136,13 +157,13 @@ def test_an_expression_chooses_by_overhead_operator_and_annotation() -> None:
 def test_what_matches_nothing_is_an_error(text: str) -> None:
     graph = tiny().graph()
     with pytest.raises(UsageError, match="matches nothing in this trace"):
-        scaled(graph, graph.nodes_.duration_us, [Scale.parse(text)])
+        what_if(graph, graph.nodes_.duration_us, [Scale.parse(text)])
 
 
 def test_scales_apply_in_turn_and_change_nothing_else() -> None:
     graph = tiny().graph()
     scales = [Scale.parse("gpu=0.5"), Scale.parse("comm=3"), Scale.parse_removal("host:T1")]
-    found = scaled(graph, graph.nodes_.duration_us, scales)
+    _, found = what_if(graph, graph.nodes_.duration_us, scales)
     assert found[nodes_named(graph, GEMM)] == 35
     assert found[nodes_named(graph, NCCL)] == 30
     t1 = np.array([node_text(graph, n).startswith("T1") for n in range(len(graph))])
@@ -172,6 +193,111 @@ def test_a_factor_of_one_changes_nothing(t: Tiny) -> None:
     duration = graph.nodes_.duration_us
     for scope, scopes in SCOPES.items():
         if np.isin(graph.nodes_.scope, scopes).any():
-            found = scaled(graph, duration, [Scale.parse(f"{scope}=1")])
+            changed, found = what_if(graph, duration, [Scale.parse(f"{scope}=1")])
+            assert changed is graph
             np.testing.assert_array_equal(found, duration)
-            np.testing.assert_array_equal(schedule(graph, found).step_us, schedule(graph).step_us)
+
+
+def text_of(graph: ExecutionGraph, text: str) -> set[str]:
+    chosen = np.flatnonzero(Scale.parse(text).matches(graph)).tolist()
+    return {node_text(graph, node) for node in chosen}
+
+
+def threads() -> Tiny:
+    """A loader, a forward pass on the main thread and a backward pass on autograd's."""
+    t = Tiny()
+    t.step(1, 0, 200)
+    t.note("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 20)
+    t.op("aten::stack", 5, 15)
+    t.op("aten::linear", 20, 50)
+    t.launch(30, 35, kernel=(40, 60))
+    t.op(EVALUATE + "AddmmBackward0", 60, 100, thread=AUTOGRAD)
+    t.launch(70, 80, kernel=(85, 120), name="Memset (Device)", stream=8, thread=AUTOGRAD)
+    return t
+
+
+def test_parts_by_cause_thread_and_family() -> None:
+    graph = threads().graph()
+    inside = "in enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    loading = {f"DATA_LOADING aten::stack {inside}", f"DATA_LOADING aten::linear {inside}"}
+    assert text_of(graph, "data_loading=1") == loading
+    assert text_of(graph, "host_t4/autograd=1") == {"T4 cudaLaunchKernel"}
+    assert text_of(graph, "host_t4/main=1") == {"T4 cudaLaunchKernel in ProfilerStep#1"}
+    assert text_of(graph, "gemm=1") == {GEMM}
+    assert text_of(graph, "gpu/stream8=1") == {"Memset (Device)"}
+    backward = f"{EVALUATE}AddmmBackward0"
+    expected = {f"T2 {backward}", "T4 cudaLaunchKernel", f"T3 {backward}"}
+    assert text_of(graph, "operators/autograd=1") == expected
+    for nothing in ("host/other=1", "host_t4/stream7=1", "conv=1", "memcpy_device=1"):
+        with pytest.raises(UsageError, match="matches nothing"):
+            Scale.parse(nothing).matches(graph)
+
+
+def one_step(t: Tiny, what: str) -> tuple[float, float]:
+    """The step as it is replayed, and with a part of it gone."""
+    graph = t.graph()
+    changed, taken = what_if(graph, graph.nodes_.duration_us, [Scale.parse_removal(what)])
+    before, after = schedule(graph).step_us, schedule(changed, taken).step_us
+    return float(before[0]), float(after[0])
+
+
+def blocking(kernel_end: float) -> Tiny:
+    """The host waits from 20 us on for a kernel, then works for 30 us; the step ends 5 us later."""
+    t = Tiny()
+    t.step(1, 0, kernel_end + 35)
+    t.op("aten::mm", 0, 20)
+    t.launch(5, 10, kernel=(12, kernel_end))
+    t.call("cudaDeviceSynchronize", 20, kernel_end)
+    t.op("optimizer", kernel_end, kernel_end + 30)
+    return t
+
+
+def test_without_a_blocking_call_the_host_works_on() -> None:
+    # The host is done at 20 + 30 + 5 us; the kernel, which the step's end waits for, at 60 or 40.
+    assert one_step(blocking(60), "blocking_call") == (95, 60)
+    assert one_step(blocking(40), "blocking_call") == (75, 55)
+    assert one_step(blocking(60), "blocking_call:(?i)synchronize") == (95, 60)
+    with pytest.raises(UsageError, match="matches nothing"):
+        one_step(blocking(60), "blocking_call:(?i)memcpy")
+
+
+def test_removing_a_host_call_alone_leaves_its_wait() -> None:
+    # The call's time of 10 us is gone; what it waited for is not: 60 - 10, and 35 us behind it.
+    assert one_step(blocking(60), "host:Synchronize") == (95, 85)
+
+
+def test_without_the_allocator_nothing_waits_for_it() -> None:
+    t = Tiny()
+    t.step(1, 0, 100)
+    t.op("aten::mm", 0, 20)
+    t.launch(5, 10, kernel=(12, 60))
+    t.call("cudaFree", 30, 70)
+    t.op("aten::add", 80, 100)
+    # 10 us to the call, the kernel until 60, 10 us of the call, 30 us behind it; without it, the
+    # host needs 20 + 10 + 10 + 20 us.
+    assert one_step(t, "allocator") == (100, 60)
+
+
+def test_launch_latency_is_a_lag() -> None:
+    graph = blocking(60).graph()
+    scales = [Scale.parse("launch_latency=0.5")]
+    changed, taken = what_if(graph, graph.nodes_.duration_us, scales)
+    assert taken is not graph.nodes_.duration_us
+    assert (taken == graph.nodes_.duration_us).all()
+    # The kernel begins 1 instead of 2 us after its launch call, and everything behind it follows.
+    assert schedule(changed, taken).step_us == pytest.approx(94)
+
+
+@quick
+@given(any_trace())
+def test_taking_waits_out_makes_no_cycle_and_no_step_longer(t: Tiny) -> None:
+    graph = t.graph()
+    for part in ("blocking_call", "allocator"):
+        try:
+            changed, taken = what_if(graph, graph.nodes_.duration_us, [Scale.parse_removal(part)])
+        except UsageError:
+            continue
+        assert len(changed.order) == len(graph)
+        end = schedule(changed, taken).end_us[graph.marks.end]
+        early_us = -graph.edges_.lag_us.min(initial=0.0)  # a call may begin before its wait ends
+        assert (end <= schedule(graph).end_us[graph.marks.end] + early_us + 1e-6).all()

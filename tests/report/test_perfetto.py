@@ -34,8 +34,9 @@ def overlay(timeline: Timeline) -> Overlay:
 def document(of: ExecutionGraph) -> tuple[bytes, list[dict]]:
     predicted, recorded = schedule(of), measured(of)
     overlays = {"predicted": overlay(predicted), "measured": overlay(recorded)}
-    content = perfetto_json(predicted, recorded, overlays)
-    assert content == perfetto_json(predicted, recorded, overlays)
+    timelines = {"measured": recorded, "predicted": predicted}
+    content = perfetto_json(timelines, overlays)
+    assert content == perfetto_json(timelines, overlays)
     return content, json.loads(content, parse_constant=pytest.fail)["traceEvents"]
 
 
@@ -130,7 +131,7 @@ def test_work_before_the_first_step_moves_both_timelines_alike() -> None:
 def test_nodes_that_overlap_on_one_resource_get_two_tracks() -> None:
     of = graph()
     of.nodes_.duration_us[0] = 5.0
-    content = perfetto_json(None, measured(of))
+    content = perfetto_json({"measured": measured(of)})
     events = json.loads(content)["traceEvents"]
     check_structure(events)
     assert [name for name, _, _ in slices_of(events, "measured rank 0", "main (2)")] == [
@@ -140,7 +141,7 @@ def test_nodes_that_overlap_on_one_resource_get_two_tracks() -> None:
 
 @pytest.mark.parametrize("label", ['quote " and \\', "line\nbreak\x00", "lone \ud800", "→ μ"])
 def test_any_label_gives_valid_json(label: str) -> None:
-    events = json.loads(perfetto_json(schedule(relabelled(label))))["traceEvents"]
+    events = json.loads(perfetto_json({"predicted": schedule(relabelled(label))}))["traceEvents"]
     expected = label.encode("utf-8", "replace").decode()
     assert slices_of(events, "predicted rank 0", "gpu0 stream7")[0][0] == expected
 
@@ -149,7 +150,7 @@ def test_a_time_that_is_no_number_is_an_error() -> None:
     timeline = measured(graph())
     broken = Timeline(timeline.graph, np.where([0, 1, 0, 0, 0, 0, 0], np.nan, 0.0), timeline.end_us)
     with pytest.raises(GraphError, match=r"node 1 \(cudaLaunchKernel\)"):
-        perfetto_json(broken)
+        perfetto_json({"predicted": broken})
 
 
 def test_our_own_reader_reads_it_and_takes_nothing_for_a_kernel() -> None:

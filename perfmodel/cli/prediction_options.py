@@ -1,0 +1,231 @@
+"""The options of a trace's prediction, which `predict`, `report` and `export` share."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional, get_type_hints
+
+import typer
+
+from perfmodel.cli.options import (
+    DEFAULT_MAX_GB,
+    CodecOption,
+    EditOption,
+    HardwareOption,
+    MaxMemoryOption,
+    NodesOption,
+    RemoveOption,
+    ScaleOption,
+    SetOption,
+    StepsOption,
+    StrictOption,
+    max_bytes,
+    steps_slice,
+)
+from perfmodel.cli.output import working
+from perfmodel.errors import UsageError
+
+if TYPE_CHECKING:
+    from perfmodel.cli.demo import Demo
+    from perfmodel.hardware import Node
+    from perfmodel.prediction import Prediction
+    from perfmodel.trace import Trace
+
+
+class Mode(StrEnum):
+    """How durations are found; `MODES` of the library."""
+
+    REPLAY = "replay"
+    TRANSFER = "transfer"
+    MODEL = "model"
+
+
+@dataclass(frozen=True)
+class PredictionOptions:
+    """What is predicted of a trace, and how it is read."""
+
+    batch: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            min=1,
+            help="Samples per step: of a workload, of all ranks together; of a trace, every shape "
+            "that depends on it is rescaled.",
+        ),
+    ] = None
+    hardware: HardwareOption = None
+    nodes: NodesOption = None
+    settings: SetOption = None
+    mode: Annotated[
+        Optional[Mode],  # noqa: UP045
+        typer.Option(
+            help="replay: the measured kernels, scheduled again. transfer: measured times the "
+            "model's ratio between devices. model: from shapes alone. "
+            "[default: model for what has no times, a new batch, an edit, or a trace without a GPU "
+            "on --hardware; else transfer with --hardware, and replay without]",
+        ),
+    ] = None
+    replay: Annotated[bool, typer.Option("--replay", help="The same as --mode replay.")] = False
+    scale: ScaleOption = None
+    remove: RemoveOption = None
+    edit: EditOption = None
+    codec: CodecOption = None
+    keep_contention: Annotated[
+        bool,
+        typer.Option(
+            "--keep-contention",
+            help="In a what-if, leave kernels as slow beside collectives as they were measured.",
+        ),
+    ] = False
+    et: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="FILE", help="The execution trace that belongs to TRACE."),
+    ] = None
+    overheads: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="NAME|FILE", help="Take host costs from this saved profile."),
+    ] = None
+    leave_one_step_out: Annotated[
+        bool,
+        typer.Option(
+            "--leave-one-step-out", help="Take each step's host costs from the other steps."
+        ),
+    ] = False
+    steps: StepsOption = None
+    strict: StrictOption = False
+    max_memory: MaxMemoryOption = DEFAULT_MAX_GB
+
+    @property
+    def sources(self) -> list[str | Path]:
+        """The files that they name, of which none may be written over."""
+        named = (self.et, self.overheads, *(self.hardware or ()))
+        return [each for each in named if each]
+
+    def check(self) -> None:
+        """Raise `PerfmodelError` for what is wrong by itself, before a large trace is read."""
+        from perfmodel.graph.opgraph.edits.named import NamedEdit
+        from perfmodel.overheads import load_profile
+        from perfmodel.prediction.codec import Codec
+        from perfmodel.prediction.whatif import Scale
+
+        if self.replay and self.mode not in (None, Mode.REPLAY):
+            raise UsageError(f"--replay is --mode replay, but --mode {self.mode} was given as well")
+        max_bytes(self.max_memory)
+        if self.steps:
+            steps_slice(self.steps)
+        self.targets()
+        for parse, texts in (
+            (Scale.parse, self.scale),
+            (Scale.parse_removal, self.remove),
+            (NamedEdit.parse, self.edit),
+            (Codec.parse, self.codec),
+        ):
+            for text in texts or ():
+                parse(text)
+        if self.overheads:
+            load_profile(self.overheads)
+
+    def targets(self) -> list[str | Node]:
+        """The hardware asked for: by name, or as nodes with what `--set` changes in them."""
+        from perfmodel.hardware import node, with_settings
+
+        if self.settings and not self.hardware:
+            raise UsageError("--set changes the target: name one with --hardware")
+        nodes = [node(name) for name in self.hardware or ()]
+        if not self.settings:
+            return list(self.hardware or ())
+        return [with_settings(each, self.settings) for each in nodes]
+
+    def read(self, trace: str | None) -> tuple[Trace, Demo | None]:
+        """The trace, or the bundled demo and what is known about it."""
+        from perfmodel.trace import read
+
+        limit = max_bytes(self.max_memory)
+        kept = steps_slice(self.steps) if self.steps else None
+        demo = None
+        with working(f"reading {trace or 'the bundled demo'}"):
+            if trace is None:
+                from perfmodel.cli.demo import read_demo
+
+                content, demo = read_demo(kept)
+            else:
+                content = read(trace, strict=self.strict, max_bytes=limit, steps=kept)
+            if self.et:
+                content = content.with_execution_trace(self.et, strict=self.strict, max_bytes=limit)
+        return content, demo
+
+    def predict(self, content: Trace, *, leave_out: bool | None = None) -> Prediction:
+        """The prediction of a trace that was read; `leave_out` in the place of the option's."""
+        from perfmodel.prediction import predict
+
+        return predict(
+            content,
+            hardware=self.targets(),
+            mode=Mode.REPLAY if self.replay else self.mode,
+            scale=self.scale or (),
+            remove=self.remove or (),
+            overheads=self.overheads,
+            leave_one_step_out=self.leave_one_step_out if leave_out is None else leave_out,
+            batch=self.batch,
+            edit=self.edit or (),
+            nodes=self.nodes,
+            codec=self.codec or (),
+            keep_contention=self.keep_contention,
+        )
+
+    def refuse_beside(self, what: str, but: Sequence[str]) -> None:
+        """Raise `UsageError` where one is given that means nothing beside `what`: all `but` some,
+        named as the fields are."""
+        for each in fields(self):
+            if each.name not in but and getattr(self, each.name) != each.default:
+                name = _OTHER_NAMES.get(each.name, each.name.replace("_", "-"))
+                value = f" {self.mode}" if each.name == "mode" else ""
+                raise UsageError(f"--{name}{value} does not go with {what}")
+
+    def refuse_beside_workload(self) -> None:
+        """Raise `UsageError` for what a model's configuration cannot be asked."""
+        but = (*_OF_WORKLOAD, *(("mode",) if self.mode == Mode.MODEL else ()))
+        self.refuse_beside("--workload", but)
+
+
+DEFAULTS = PredictionOptions()
+OF_READING = ("et", "steps", "strict", "max_memory")
+"""Options, as fields, that say what is read, not what is predicted of it."""
+_OF_WORKLOAD = ("batch", "hardware", "nodes", "settings", "edit", "overheads", "max_memory")
+_OTHER_NAMES = {"settings": "set"}
+
+
+def refuse_beside(what: str, others: Mapping[str, object]) -> None:
+    """Raise `UsageError` for the first of `others` that was given: it means nothing here."""
+    for name, given in others.items():
+        if given:
+            raise UsageError(f"{name} does not go with {what}")
+
+
+def takes_prediction_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A verb with all of `PredictionOptions` in the place of its parameter `options`."""
+    shared = get_type_hints(PredictionOptions, include_extras=True)
+    hints = get_type_hints(command, include_extras=True) | shared
+    parameters: list[inspect.Parameter] = []
+    for each in inspect.signature(command).parameters.values():
+        if each.name != "options":
+            parameters.append(each.replace(annotation=hints[each.name]))
+            continue
+        parameters += [
+            each.replace(name=field.name, default=field.default, annotation=shared[field.name])
+            for field in fields(PredictionOptions)
+        ]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        options = PredictionOptions(**{name: given.pop(name) for name in shared})
+        command(**given, options=options)
+
+    del run.__wrapped__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run

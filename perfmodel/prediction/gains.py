@@ -1,0 +1,319 @@
+"""What would help most: what-ifs of a trace, each scheduled, by what its step would gain."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from perfmodel.attribution.path import Walker, critical_path
+from perfmodel.attribution.steps import by_rank, ranks_of, steady_steps
+from perfmodel.attribution.straggler import COPIES, DATA_LOADING, HOST, KERNELS, LOOKUPS
+from perfmodel.errors import UsageError
+from perfmodel.graph.kinds import SCOPES, Cause
+from perfmodel.graph.types import ExecutionGraph
+from perfmodel.ops.families import CLASS_OF_FAMILY, COMPUTE_BOUND, MEMORY_BOUND, family_of_kernel
+from perfmodel.prediction.whatif import IN_DEVICE, PARTS, Scale, thread_of, what_if
+from perfmodel.timeline.contracted import Contracted
+from perfmodel.timeline.schedule import Timeline, measured
+from perfmodel.trace.columns import NONE, Floats, Ints
+
+MOST = 5
+LEAST_FRAC = 0.01
+"""Of the step: what gains less is not worth a line."""
+BOUND_FACTOR = 1.05
+"""What a what-if takes off the critical path bounds its gain. The path is that of the measured
+step, the gain that of its replay, a little beside it."""
+MOST_WALKED = 3
+"""Steps whose path is walked for the bounds, those closest to the median."""
+_MOST_OPERATORS = 5
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What one step gains by a what-if, and the command that says so."""
+
+    name: str
+    command: str
+    gain_us: float
+    gain_frac: float
+    """Of the step as it is replayed."""
+    advice: str
+
+    def to_dict(self) -> dict[str, Any]:
+        rounded = {"gain_us": round(self.gain_us, 4), "gain_frac": round(self.gain_frac, 6)}
+        return asdict(self) | rounded
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A what-if that may help, and how one would come near it.
+
+    `{each}` in its texts stands for every thread, family or operator of the trace in turn.
+    """
+
+    name: str
+    what: str
+    factor: float
+    advice: str
+
+    def of(self, each: str) -> _Candidate:
+        quoted = re.escape(each).replace(r"\ ", " ")
+        what = self.what.replace("{each}", each).replace("{quoted}", quoted)
+        return replace(self, name=self.name.replace("{each}", each), what=what)
+
+    @property
+    def option(self) -> tuple[str, str]:
+        """As `perfmodel predict` takes it."""
+        if not self.factor:
+            return "--remove", self.what
+        return "--scale", f"{self.what}={self.factor:g}"
+
+    @property
+    def scale(self) -> Scale:
+        name, text = self.option
+        return Scale.parse(text) if name == "--scale" else Scale.parse_removal(text)
+
+
+def _threads(graph: ExecutionGraph, on_path: Ints) -> list[str]:
+    names = {graph.resources[at] for at in set(graph.nodes_.resource[on_path].tolist())}
+    return sorted({thread_of(name) for name in names if "/gpu" not in name})
+
+
+def _families(*classes: str) -> Callable[[ExecutionGraph, Ints], list[str]]:
+    def found(graph: ExecutionGraph, on_path: Ints) -> list[str]:
+        labels = {graph.labels[node] for node in on_path[graph.on_device[on_path]].tolist()}
+        names = sorted({family_of_kernel(label) for label in labels})
+        return [name for name in names if name not in SCOPES and CLASS_OF_FAMILY[name] in classes]
+
+    return found
+
+
+def _operators(graph: ExecutionGraph, on_path: Ints) -> list[str]:
+    """Those that take most of the path without launching anything, but for autograd's wrappers."""
+    nodes = graph.nodes_
+    rows = on_path[nodes.cause[on_path] == Cause.HOST_OP_WITHOUT_LAUNCH]
+    total: defaultdict[str, float] = defaultdict(float)
+    for row, us in zip(rows.tolist(), nodes.duration_us[rows].tolist(), strict=True):
+        total[graph.labels[row].rpartition(": ")[2]] += us
+    return sorted(total, key=lambda name: -total[name])[:_MOST_OPERATORS]
+
+
+_COLLECTIVE = _Candidate(
+    "", "", 0.0, "overlap with compute (buckets, prefetch), or fewer bytes (--codec)"
+)
+_OF_THREADS = (
+    _Candidate("launches of {each} gone", "host_t4/{each}", 0.0, "CUDA graphs"),
+    _Candidate(
+        "gaps between operators of {each} gone",
+        "host_t1/{each}",
+        0.0,
+        "less Python between operators: torch.compile",
+    ),
+    _Candidate(
+        "operators of {each} halved (host)",
+        "operators/{each}",
+        0.5,
+        "fewer and larger operators: torch.compile, foreach and fused variants",
+    ),
+)
+_OF_OPERATORS = (
+    _Candidate(
+        "{each} halved (host)",
+        r"host_op_without_launch: {quoted}( in |$)",
+        0.5,
+        "a faster or fused variant, fewer calls, more threads",
+    ),
+)
+_OF_COMPUTE = (
+    _Candidate(
+        "{each} kernels halved", "{each}", 0.5, "a lower precision (tensor cores), or fewer FLOP"
+    ),
+)
+_OF_MEMORY = (
+    _Candidate(
+        "{each} kernels halved", "{each}", 0.5, "fused kernels (torch.compile), or a narrower type"
+    ),
+)
+_OF_TRACE = (
+    _Candidate("data loading gone", "data_loading", 0.0, "more workers, or prefetch"),
+    _Candidate("copies from and to the host gone", "memcpy_host", 0.0, "data kept on the device"),
+    _Candidate(
+        "copies within the device gone", IN_DEVICE, 0.0, "fused kernels, views in place of clones"
+    ),
+    _Candidate(
+        "blocking copies do not block",
+        "blocking_call:(?i)memcpy",
+        0.0,
+        "pinned memory and non_blocking=True",
+    ),
+    _Candidate(
+        "synchronising calls gone",
+        "blocking_call:(?i)synchronize|wait",
+        0.0,
+        "no .item(), .cpu() or print of a tensor within the step",
+    ),
+    _Candidate("hidden synchronisation gone", "hidden_sync", 0.0, "read timing events later"),
+    _Candidate(
+        "allocator calls gone",
+        "allocator",
+        0.0,
+        "a warm caching allocator: equal shapes, expandable_segments",
+    ),
+    _Candidate("launch latency halved", "launch_latency", 0.5, "CUDA graphs"),
+    replace(_COLLECTIVE, name="all-reduces gone", what="comm:(?i)all_?reduce"),
+    replace(_COLLECTIVE, name="all-to-alls gone", what="comm:(?i)all_?to_?all|send_?recv"),
+    replace(_COLLECTIVE, name="all-gathers gone", what="comm:(?i)all_?gather"),
+    replace(_COLLECTIVE, name="reduce-scatters gone", what="comm:(?i)reduce_?scatter"),
+    replace(_COLLECTIVE, name="broadcasts gone", what="comm:(?i)broadcast"),
+)
+_REGISTRY: tuple[
+    tuple[tuple[_Candidate, ...], Callable[[ExecutionGraph, Ints], list[str]]], ...
+] = (
+    (_OF_TRACE, lambda graph, on_path: [""]),
+    (_OF_THREADS, _threads),
+    (_OF_OPERATORS, _operators),
+    (_OF_COMPUTE, _families(COMPUTE_BOUND)),
+    (_OF_MEMORY, _families(MEMORY_BOUND)),
+)
+"""Candidates, and for what of the critical path there is one each. Another cause is another row."""
+_LATE = {
+    HOST: ("host", "host work", "move work to other ranks; look at what its thread does"),
+    DATA_LOADING: ("data_loading", "data loading", "more workers, or prefetch"),
+    LOOKUPS: ("embedding", "lookups", "another sharding of the tables (perfmodel plan)"),
+    KERNELS: ("compute", "kernels", "balance the work; look at the device's clock"),
+    COPIES: ("memcpy", "copies", "balance the work; look at the device's link"),
+}
+"""Why the others wait for a rank (`attribution.straggler`): scope, words, advice."""
+
+
+def gains(
+    graph: ExecutionGraph,
+    duration_us: Floats,
+    command: Sequence[str],
+    *,
+    straggler: Mapping[str, Any] | None = None,
+    steps: slice = slice(None),
+    walker: Walker | None = None,
+) -> list[Gain]:
+    """The what-ifs that gain most, largest first, of a graph with `duration_us` per node.
+
+    A gain is what the step of the slowest rank gets shorter by, in the median over the steps that
+    are not warm-up; what kernels and collectives cost one another stays as it is in `duration_us`.
+    `command` is the one that predicts these durations; a gain's has the what-if behind it.
+    `straggler` is the rank that others wait for (`Waiting.to_dict`), `steps` which steps count,
+    `walker` one of the measured timeline, where there is one.
+    """
+    truth = measured(graph)
+    steady = np.intersect1d(steady_steps(truth), np.arange(_steps(graph))[steps])
+    steady = steady if len(steady) else np.arange(_steps(graph))[steps]
+    path_us = _path_us(truth, walker or Walker.of(truth), steady)
+    ready = Contracted.of(graph)
+    base_us = _typical_us(graph, ready.step_us(duration_us), steady)
+    found: list[tuple[float, _Candidate]] = []
+    for bound_us, candidate, scale in _bounded(graph, path_us, straggler):
+        enough = sorted((us for us, _ in found), reverse=True)[:MOST][MOST - 1 :]
+        if bound_us * BOUND_FACTOR < max(LEAST_FRAC * base_us, *enough, 0.0):
+            break
+        try:
+            changed, taken_us = what_if(graph, duration_us, [scale])
+        except UsageError:  # there is nothing of it
+            continue
+        walk = ready if changed is graph else Contracted.of(changed, graph.order)
+        gain_us = base_us - _typical_us(graph, walk.step_us(taken_us), steady)
+        if gain_us >= LEAST_FRAC * base_us > 0:
+            found.append((gain_us, candidate))
+    found.sort(key=lambda row: (-row[0], row[1].name))
+    return [
+        Gain(
+            name=candidate.name,
+            command=shlex.join([*command, *candidate.option]),
+            gain_us=gain_us,
+            gain_frac=gain_us / base_us,
+            advice=candidate.advice,
+        )
+        for gain_us, candidate in found[:MOST]
+    ]
+
+
+def _steps(graph: ExecutionGraph) -> int:
+    return len(graph.marks.name) // max(len(ranks_of(graph)), 1)
+
+
+def _typical_us(graph: ExecutionGraph, step_us: Floats, steady: Ints) -> float:
+    """The slowest rank's median step, as `predict` tells it."""
+    return float(np.median(by_rank(graph, step_us)[:, steady], axis=1).max())
+
+
+def _path_us(truth: Timeline, walker: Walker, steady: Ints) -> Floats:
+    """Per node its mean time on the critical path of the slowest rank's typical steps."""
+    graph = truth.graph
+    rows = np.arange(len(graph.marks.name)).reshape(len(ranks_of(graph)), -1)[:, steady]
+    median_us = np.median(truth.step_us[rows], axis=1)
+    slowest = rows[np.argmax(median_us)]
+    typical = np.argsort(np.abs(truth.step_us[slowest] - median_us.max()), kind="stable")
+    walked = slowest[typical[:MOST_WALKED]].tolist()
+    total = np.zeros(len(graph))
+    for mark in walked:
+        for node, edge, _, start_us, end_us in critical_path(truth, mark, walker).plain:
+            if edge == NONE:
+                total[node] += end_us - start_us
+    return total / len(walked)
+
+
+def _bounded(
+    graph: ExecutionGraph, path_us: Floats, straggler: Mapping[str, Any] | None
+) -> list[tuple[float, _Candidate, Scale]]:
+    """Candidates with what each can gain at most, largest first; of one that changes edges, nobody
+    knows without a schedule."""
+    on_path = np.flatnonzero(path_us)
+    found = []
+    for candidate in (*_candidates(graph, on_path), *_level(graph, straggler)):
+        scale, part = candidate.scale, PARTS[candidate.scale.scope]
+        bound_us = float(path_us[scale.among(graph, on_path)].sum()) * (1 - scale.factor)
+        if part.waits or part.lags:
+            bound_us = np.inf
+        found.append((bound_us, candidate, scale))
+    return sorted(found, key=lambda row: -row[0])
+
+
+def _candidates(graph: ExecutionGraph, on_path: Ints) -> Iterator[_Candidate]:
+    for rows, each_of in _REGISTRY:
+        for each in each_of(graph, on_path):
+            for candidate in rows:
+                found = candidate.of(each)
+                yield replace(found, advice=_ADVICE_OF_FAMILY.get(found.what, found.advice))
+
+
+_ADVICE_OF_FAMILY = {
+    "attention": "a fused attention kernel (scaled_dot_product_attention)",
+    "conv": "channels_last, a lower precision, cudnn.benchmark",
+    "embedding": "table-batched lookups, a cache of hot rows, narrower rows",
+    "optimizer": "a fused optimizer (fused=True)",
+}
+"""In the place of what helps kernels of their class."""
+
+
+def _level(graph: ExecutionGraph, straggler: Mapping[str, Any] | None) -> Iterator[_Candidate]:
+    """The rank that the others wait for, with no more of what makes it late than their mean."""
+    late = _LATE.get(straggler["cause"]) if straggler else None
+    if straggler is None or late is None:
+        return
+    what, words, advice = late
+    rank, ranks = int(straggler["rank"]), ranks_of(graph)
+    nodes = graph.nodes_
+    chosen = Scale.parse(f"{what}=1").among(graph, np.arange(len(graph)))
+    total_us = dict.fromkeys(ranks, 0.0)
+    for r in ranks:
+        total_us[r] = float(nodes.duration_us[chosen[nodes.rank[chosen] == r]].sum())
+    others_us = float(np.mean([us for r, us in total_us.items() if r != rank]))
+    if total_us[rank] > others_us:
+        factor = round(others_us / total_us[rank], 3)
+        yield _Candidate(
+            f"rank {rank} with no more {words} than the others", f"{what}@{rank}", factor, advice
+        )

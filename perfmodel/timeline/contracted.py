@@ -1,0 +1,139 @@
+"""A graph made ready for a dozen schedules, for which loading a compiler would take too long.
+
+Along a thread or a stream most operations wait for the one before them alone. A run of these takes
+the sum of its lengths; only where several edges meet, at the head of the next run, a maximum is
+taken. A trace has a quarter as many heads as nodes. `timeline.batched` is for thousands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfmodel.graph.types import ExecutionGraph
+from perfmodel.trace.columns import NONE, Floats, Ints
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """Ways to heads, one row each: an edge, or what is as fixed as the clock."""
+
+    target: Ints
+    """Place of the run that it leads to."""
+    edge: Ints
+    """-1 for what is no edge."""
+    source: Ints
+    """Place of the run that it comes from; behind the last run, the clock's zero."""
+    fixed_us: Floats
+    """What it adds to the start of its source, where it is no edge."""
+
+    def of(self, rows: Ints) -> _Ways:
+        return _Ways(*(column[rows] for column in vars(self).values()))
+
+
+@dataclass(frozen=True)
+class Contracted:
+    """Runs of a graph, and pairs of ways into their heads in the order in which they are decided.
+
+    Rows hold the nodes run by run. Where more than two ways lead to a head, its start so far is
+    one of the next pair; where one does, it stands beside one that is never the later.
+    """
+
+    graph: ExecutionGraph
+    row: Ints
+    """Per node."""
+    into: Ints
+    """Per row: the edge from the row before, or -1 at the head of a run."""
+    head: Ints
+    """Per row: the row of its run's head."""
+    place: Ints
+    """Per row: which run it belongs to."""
+    first: _Ways
+    second: _Ways
+
+    @classmethod
+    def of(cls, graph: ExecutionGraph, order: Ints | None = None) -> Contracted:
+        """`order`: one that puts the sources of all edges before their targets, where known."""
+        count, nodes, edges = len(graph), graph.nodes_, graph.edges_
+        position = np.empty(count, np.int64)
+        position[graph.order if order is None else order] = np.arange(count)
+        resource = nodes.resource.astype(np.int64)
+        resource[graph.marks.start] = resource[graph.marks.end] = len(graph.resources)
+        node = np.lexsort((position, resource))
+        row = np.empty(count, np.int64)
+        row[node] = np.arange(count)
+        alone = np.bincount(edges.target, minlength=count) == 1
+        alone &= np.isneginf(nodes.release_us)
+        goes_on = (row[edges.source] + 1 == row[edges.target]) & alone[edges.target]
+        goes_on &= resource[edges.source] == resource[edges.target]
+        into = np.full(count, NONE, np.int64)
+        into[row[edges.target[goes_on]]] = np.flatnonzero(goes_on)
+        head = np.maximum.accumulate(np.where(into == NONE, np.arange(count), 0))
+        heads = np.flatnonzero(into == NONE)
+        place = np.cumsum(into == NONE) - 1
+
+        released = node[heads][~np.isneginf(nodes.release_us[node[heads]])]
+        meeting, clock = np.flatnonzero(~goes_on), np.full(len(released), len(heads))
+        ways = _Ways(
+            np.concatenate([place[row[edges.target[meeting]]], place[row[released]]]),
+            np.concatenate([meeting, np.full(len(released), NONE)]),
+            np.concatenate([place[row[edges.source[meeting]]], clock]),
+            np.concatenate([np.zeros(len(meeting)), nodes.release_us[released]]),
+        )
+        decided = np.argsort(position[node[heads]][ways.target], kind="stable")
+        return cls(graph, row, into, head, place, *_in_pairs(ways.of(decided), len(heads)))
+
+    def step_us(self, duration_us: Floats) -> Floats:
+        """Duration of each row of the graph's marks with these durations of its nodes."""
+        graph, edges = self.graph, self.graph.edges_
+        lag_us = edges.lag_us - edges.overlap_frac * duration_us[edges.source]
+        taken = np.empty(len(self.row))
+        taken[self.row] = duration_us
+        goes_on = np.flatnonzero(self.into != NONE)
+        taken[goes_on] += lag_us[self.into[goes_on]]
+        until = np.cumsum(taken)
+        until -= (until - taken)[self.head]
+
+        def length_us(ways: _Ways) -> list[float]:
+            edge = np.maximum(ways.edge, 0)
+            along = until[self.row[edges.source[edge]]] + lag_us[edge]
+            length: list[float] = np.where(ways.edge == NONE, ways.fixed_us, along).tolist()
+            return length
+
+        start = [-np.inf] * int(self.place[-1] + 1) + [0.0]
+        pairs = zip(
+            self.first.target.tolist(),
+            self.first.source.tolist(),
+            length_us(self.first),
+            self.second.source.tolist(),
+            length_us(self.second),
+            strict=True,
+        )
+        for target, one, one_us, other, other_us in pairs:
+            begin, later = start[one] + one_us, start[other] + other_us
+            start[target] = begin if begin > later else later
+        marks = self.row[np.concatenate([graph.marks.end, graph.marks.start])]
+        ends = np.array(start)[self.place[marks]] + until[marks]
+        found: Floats = ends[: len(graph.marks.end)] - ends[len(graph.marks.end) :]
+        return found
+
+
+def _in_pairs(ways: _Ways, clock: int) -> tuple[_Ways, _Ways]:
+    """Ways sorted by the head that they lead to, two by two; `clock` is the place of its zero."""
+    begins = np.diff(ways.target, prepend=NONE) != 0
+    ends = np.diff(ways.target, append=NONE) != 0
+    is_second = ~begins | ends
+    second, first = ways.of(np.flatnonzero(is_second)), ways.of(np.flatnonzero(is_second) - 1)
+    alone = (begins & ends)[is_second]
+    nth = np.arange(len(begins)) - np.maximum.accumulate(
+        np.where(begins, np.arange(len(begins)), 0)
+    )
+    so_far = nth[is_second] > 1
+    first = _Ways(
+        second.target,
+        np.where(alone | so_far, NONE, first.edge),
+        np.select([alone, so_far], [clock, second.target], first.source),
+        np.select([alone, so_far], [-np.inf, 0.0], first.fixed_us),
+    )
+    return first, second
