@@ -83,7 +83,7 @@ def _show(console: Console, found: PairErrors) -> None:
     say(
         console,
         f"n {summary['n']}; mean error of the step {summary['step_pct']:.1f} %, the same step as "
-        f"the source {summary['step_same_pct']:.1f} %; GPU active {summary['gpu_active_pct']:.1f} %,"
-        f" the same {summary['gpu_active_same_pct']:.1f} %; intervals hold "
-        f"{summary['coverage_frac']:.0%}",
+        f"the source {summary['step_same_pct']:.1f} %; GPU active "
+        f"{summary['gpu_active_pct']:.1f} %, the same {summary['gpu_active_same_pct']:.1f} %; "
+        f"intervals hold {summary['coverage_frac']:.0%}",
     )

@@ -232,9 +232,7 @@ class Launches:
         return Source.of(self.ops, pieces, machine, measured)
 
 
-def launches(
-    trace: Trace, graph: ExecutionGraph, rows: Ints
-) -> Iterator[Launches]:
+def launches(trace: Trace, graph: ExecutionGraph, rows: Ints) -> Iterator[Launches]:
     """Per rank its ops, and which of them launched which of `rows`.
 
     Raises `TraceError` where the trace records no shapes.

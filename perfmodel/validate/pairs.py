@@ -1,4 +1,4 @@
-"""One program traced on two machines: each trace moved to the other's device, beside what it took."""
+"""One program traced on two machines: each trace moved to the other's device, and compared."""
 
 from __future__ import annotations
 

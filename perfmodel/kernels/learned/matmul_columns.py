@@ -63,9 +63,10 @@ _KINDS = ("fp8_static", "fp8_block", "nvfp4", "int8", "int8_wo", "int4_wo", "bf1
 
 _LIBRARY = {"rocm": (1.45, 1.2)}
 """How much longer batched and single products take in a maker's library than trees say that were
-taught by others' boards. Source: tables whose devices were left out of the fits, in fp32: MI100 (mean
-logarithm 0.39 of 768 batched, 0.22 of 374 single ones), MI25 and Vega Frontier (0.12, 0.21 of 160
-single ones); of unseen NVIDIA boards -0.3 to 0.3, about 0 on average. assumed: 16 bits alike."""
+taught by others' boards. Source: tables whose devices were left out of the fits, in fp32, mean
+logarithms: MI100 0.39 (768 batched) and 0.22 (374 single ones), MI25 and Vega Frontier 0.12 and
+0.21 (160 single ones each); of NVIDIA boards left out -0.3 to 0.3, about 0 on average. assumed: 16
+bits alike."""
 
 
 def build(rows: Rows, device: Device, tiles: Tiles) -> Columns:

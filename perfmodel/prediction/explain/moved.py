@@ -157,7 +157,7 @@ class Moved:
 
 def _sides_of(moved: Moved, rows: Ints, rank: int) -> _Sides:
     """Raises `TraceError` where the trace records no shapes."""
-    trace, taken = moved.replayed.trace, moved.replayed.duration_us[rows]
+    trace, measured_us = moved.replayed.trace, moved.replayed.graph.nodes_.duration_us[rows]
     tf32_matmul = any(uses_tf32(each) for each in trace.ranks)
     launched = next(
         found for found in launches(trace, moved.replayed.graph, rows) if found.ops.rank == rank
@@ -171,7 +171,7 @@ def _sides_of(moved: Moved, rows: Ints, rank: int) -> _Sides:
         graph,
         {at: (op, kind) for at, op, kind in launched.operations()},
         (before, after),
-        launched.on_source(before[1], before[0], taken),
+        launched.on_source(before[1], before[0], measured_us),
         Taken.of_pieces(graph, after[1], after[1].duration_us(after[0])),
     )
 
