@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from perfmodel import hardware, ops
 from perfmodel.errors import UsageError
-from perfmodel.transfer import host_ratio, transfer_ratio
+from perfmodel.transfer import carried_frac, host_ratio, transfer_ratio
 
 V100 = hardware.device("v100-sxm2-32gb")
 A100 = hardware.device("a100-sxm-40gb")
@@ -162,3 +162,11 @@ def test_same_model_on_two_makers(source: str, target: str) -> None:
     )
     predicted_us = float(ratio @ np.array(measured))
     assert predicted_us == pytest.approx(sum(kernels(target)[1]), rel=0.15)
+
+
+def test_boards_of_one_chip_share_their_libraries_habits() -> None:
+    by_name = hardware.device
+    assert carried_frac(V100, V100) == 1.0
+    assert carried_frac(by_name("mi25"), by_name("vega-fe")) == 1.0
+    assert 0.5 < carried_frac(by_name("a100-pcie-40gb"), by_name("a100-pcie-80gb")) < 1.0
+    assert carried_frac(V100, A100) == carried_frac(A100, by_name("mi300x")) == 0.5

@@ -7,6 +7,7 @@ from perfmodel.cli import (
     evaluate_designs,
     evaluate_kernels,
     evaluate_ops,
+    evaluate_pairs,
     evaluate_published,
     evaluate_steps,
     evaluate_traces,
@@ -21,6 +22,7 @@ Examples:
   perfmodel evaluate traces my-traces/ one.json.gz
   perfmodel evaluate kernels --data test.parquet
   perfmodel evaluate ops my-trace.json.gz
+  perfmodel evaluate pairs one_h100.json.gz one_mi300x.json.gz
   perfmodel evaluate steps --truth truth.csv --hardware my-machine.toml
   perfmodel evaluate collectives --curves curves.csv --data points.csv.gz
   perfmodel evaluate published --mlperf mlperf_dlrm.csv
@@ -33,6 +35,7 @@ evaluate = verb_of(
     evaluate_traces.traces,
     evaluate_kernels.kernels,
     evaluate_ops.ops,
+    evaluate_pairs.pairs,
     evaluate_steps.steps,
     evaluate_published.published,
     evaluate_designs.designs,

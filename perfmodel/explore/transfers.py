@@ -29,10 +29,15 @@ from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.prediction.placed import placed
 from perfmodel.prediction.ratios import Compared, OpPieces, Taken, compared
-from perfmodel.prediction.transferred import launches, namesakes, source_device
+from perfmodel.prediction.transferred import (
+    launches,
+    mean_of_namesakes,
+    namesakes,
+    source_device,
+)
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import Floats, Ints
-from perfmodel.transfer import host_ratio, transfer_ratio
+from perfmodel.transfer import carried_frac, host_ratio, transfer_ratio
 
 Block = NDArray[np.float32]
 
@@ -58,6 +63,8 @@ class _Plan:
     """One way in which the trace's ops are lowered; the terms of an operation add up."""
 
     terms: tuple[_Term, ...]
+    unexplained: Floats
+    """Per operation, logarithm of measured over modelled on the source, where shapes say all."""
 
 
 class Transfers:
@@ -75,15 +82,18 @@ class Transfers:
         self.tf32 = any(uses_tf32(rank) for rank in trace.ranks)
         own_host = node_of(self.source).host
         self._host = Remembered(machines, lambda m: host_ratio(own_host, m.node.host))
+        self._carried = Remembered(machines, lambda m: carried_frac(self.source, m.node.device))
         self._plans = Remembered(machines, self._plan)
         try:
             self._launches = list(launches(trace, graph, self.rows))
         except TraceError:
             self._launches = []
-        before = [OpPieces.on(ops, self.home, tf32_matmul=self.tf32) for ops, *_ in self._launches]
+        before = [
+            OpPieces.on(each.ops, self.home, tf32_matmul=self.tf32) for each in self._launches
+        ]
         self._before = [
-            Taken.of(ops, pieces, pieces.duration_us(self.home))
-            for (ops, *_), pieces in zip(self._launches, before, strict=True)
+            each.on_source(pieces, self.home, self.taken)
+            for each, pieces in zip(self._launches, before, strict=True)
         ]
 
     def blocks(self, points: Points, width: int) -> Iterator[tuple[Ints, Block]]:
@@ -105,24 +115,30 @@ class Transfers:
         for term in plan.terms:
             table, group = term.table_us(points)
             found[term.rows] += table[:, group]
+        carried, group = self._carried.of(points)
+        left = (1.0 - np.array(carried, np.float32))[group]
+        lost = np.flatnonzero(plan.unexplained)
+        found[self.rows[lost]] *= np.exp(-plan.unexplained[lost, None].astype(np.float32) * left)
         return found
 
     def _plan(self, machine: Cluster) -> _Plan:
         weights = coo_array((len(self.rows), 0)).tocsr()
         rows: list[Rows] = []
+        unexplained = np.full(len(self.rows), np.nan)
         for launched, before in zip(self._launches, self._before, strict=True):
-            ops, own, op_of_row, kinds = launched
+            ops = launched.ops
             pieces = OpPieces.on(ops, machine, tf32_matmul=self.tf32)
-            there = Taken.of(ops, pieces, np.ones(len(pieces.owner)))
+            there = Taken.of_pieces(ops, pieces, np.ones(len(pieces.owner)))
             inside = _callers(ops, pieces)
             data, at, column = [], [], []
-            for row, op, kind in zip(own.tolist(), op_of_row.tolist(), kinds, strict=True):
-                chosen = None if op == NO_OP else compared(ops, op, kind, before, there)
+            for row, op, kind in launched.operations():
+                chosen = None if op == NO_OP else compared(ops, op, kind, before.modelled, there)
                 if chosen is not None:
                     counted = _counted(chosen, pieces, inside)
                     column += counted.tolist()
                     at += [row] * len(counted)
-                    data += [1.0 / chosen.of(before)] * len(counted)
+                    data += [1.0 / chosen.of(before.modelled)] * len(counted)
+                    unexplained[row] = before.unexplained(chosen)
             shape = (len(self.rows), len(pieces.owner))
             weights = _beside(weights, coo_array((data, (at, column)), shape).tocsr())
             rows.append(pieces.rows)
@@ -133,7 +149,10 @@ class Transfers:
         terms = list(self._terms(weights, rows))
         if not by_model.all():
             terms.append(self._roofline(np.flatnonzero(~by_model)))
-        return _Plan(tuple(terms))
+        key = namesakes(self.trace, self.graph, self.rows)
+        alike = mean_of_namesakes(key, unexplained, self.taken)
+        unexplained = np.where(np.isnan(unexplained), alike, unexplained)
+        return _Plan(tuple(terms), np.nan_to_num(unexplained))
 
     def _terms(self, weights: csr_array, rows: list[Rows]) -> Iterator[_Term]:
         """One per family of pieces, each distinct piece once."""

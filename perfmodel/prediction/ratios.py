@@ -7,19 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.duration import durations_of
 from perfmodel.graph.ops import NO_OP, OpGraph
 from perfmodel.hardware import Cluster
+from perfmodel.kernels.gpu.program import HABITS
 from perfmodel.lowering import lower
 from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.fallback import UNKNOWN
 from perfmodel.prediction.placed import placed
 from perfmodel.trace.columns import Floats, Ints
 
 KERNEL, COPY, COLLECTIVE = KINDS = ("kernel", "copy", "collective")
+_BY_SHAPES = ("matmul", "convolution", "attention", "vector")
+"""Families whose shapes say all of the work. Of others the measured time alone knows which rows
+were looked up, what was waited for, or which memory a copy began in."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,15 @@ class OpPieces:
             return np.zeros(0)
         return durations_of(placed(self.rows, machine), machine).duration_us
 
+    @property
+    def by_shapes(self) -> NDArray[np.bool_]:
+        """Per piece, whether its shapes say all of its work."""
+        known = {
+            op: OPS[op].family in _BY_SHAPES and not (op in HABITS and HABITS[op].sectors)
+            for op in set(self.rows.op)
+        }
+        return np.array([known[op] for op in self.rows.op], bool)
+
 
 @dataclass(frozen=True)
 class Taken:
@@ -57,16 +73,21 @@ class Taken:
     whole: Floats
 
     @classmethod
-    def of(cls, graph: OpGraph, pieces: OpPieces, per_piece: Floats) -> Taken:
-        """Sums of `per_piece`."""
+    def of(cls, graph: OpGraph, kind: Ints, owner: Ints, taken: Floats) -> Taken:
+        """Sums of `taken`, each of a kind (its place in `KINDS`) and of the op that owns it."""
         own = np.zeros((len(KINDS), len(graph)))
-        np.add.at(own, (pieces.kind, pieces.owner), per_piece)
+        np.add.at(own, (kind, owner), taken)
         whole = own.T.tolist()
         for index in range(len(graph) - 1, -1, -1):
             parent = graph.ops[index].parent
             if parent != NO_OP:
                 whole[parent] = [a + b for a, b in zip(whole[parent], whole[index], strict=True)]
         return cls(own, np.array(whole).reshape(-1, len(KINDS)).T)
+
+    @classmethod
+    def of_pieces(cls, graph: OpGraph, pieces: OpPieces, taken: Floats) -> Taken:
+        """Sums of what each of `pieces` takes."""
+        return cls.of(graph, pieces.kind, pieces.owner, taken)
 
 
 @dataclass(frozen=True)
@@ -83,30 +104,66 @@ class Compared:
         return float(table[list(self.kinds), self.op].sum())
 
 
-def op_ratios(
-    graph: OpGraph, source: Cluster, target: Cluster, *, tf32_matmul: bool = False
-) -> Callable[[int, str], float | None]:
-    """(op, kind of device operation) to time on `target` over time on `source`.
+class OpRatio(NamedTuple):
+    """An op on one machine beside the same op on another."""
+
+    modelled: float
+    """Time on the target over time on the source, as the models say."""
+    unexplained: float
+    """Logarithm of measured over modelled on the source, of the part that shapes say all of."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The ops of a graph on the machine of the trace: as models say, and as measured."""
+
+    graph: OpGraph
+    modelled: Taken
+    by_shapes: Taken
+    """Of `modelled`, the pieces whose shapes say all of their work."""
+    measured: Taken
+
+    @classmethod
+    def of(cls, graph: OpGraph, pieces: OpPieces, machine: Cluster, measured: Taken) -> Source:
+        """`pieces` of `graph` on `machine`, beside what its operations took."""
+        taken = pieces.duration_us(machine)
+        return cls(
+            graph,
+            Taken.of_pieces(graph, pieces, taken),
+            Taken.of_pieces(graph, pieces, taken * pieces.by_shapes),
+            measured,
+        )
+
+    def unexplained(self, chosen: Compared) -> float:
+        """Logarithm of measured over modelled time of what `chosen` sums up, weighted by the share
+        that shapes say all of; 0 where nothing was measured."""
+        modelled, measured = chosen.of(self.modelled), chosen.of(self.measured)
+        if modelled <= 0 or measured <= 0:
+            return 0.0
+        return chosen.of(self.by_shapes) / modelled * float(np.log(measured / modelled))
+
+
+def op_ratios(source: Source, after: Taken) -> Callable[[int, str], OpRatio | None]:
+    """(op, kind of device operation) to its ratio, where `after` is what the target takes.
 
     That of the op's own pieces of that kind; where it has none, of the innermost op around it that
     has some on both machines, calls included. None where no model knows any of them.
-    Raises `ModelError` for sizes that cannot be.
     """
-    before, after = (_taken(graph, machine, tf32_matmul) for machine in (source, target))
-    found: dict[tuple[int, str], float | None] = {}
+    known: dict[tuple[int, str], OpRatio | None] = {}
 
-    def ratio(op: int, kind: str) -> float | None:
-        if (op, kind) not in found:
-            chosen = compared(graph, op, kind, before, after)
-            found[op, kind] = None if chosen is None else chosen.of(after) / chosen.of(before)
-        return found[op, kind]
+    def ratio(op: int, kind: str) -> OpRatio | None:
+        if (op, kind) not in known:
+            chosen = compared(source.graph, op, kind, source.modelled, after)
+            known[op, kind] = (
+                None
+                if chosen is None
+                else OpRatio(
+                    chosen.of(after) / chosen.of(source.modelled), source.unexplained(chosen)
+                )
+            )
+        return known[op, kind]
 
     return ratio
-
-
-def _taken(graph: OpGraph, machine: Cluster, tf32_matmul: bool) -> Taken:
-    pieces = OpPieces.on(graph, machine, tf32_matmul=tf32_matmul)
-    return Taken.of(graph, pieces, pieces.duration_us(machine))
 
 
 def compared(graph: OpGraph, op: int, kind: str, before: Taken, after: Taken) -> Compared | None:

@@ -9,10 +9,10 @@ from perfmodel.attribution.steps import steady_steps
 from perfmodel.graph.kinds import Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import classes_of_kernels
-from perfmodel.prediction.interval import COVERED_FRAC, HOST, HOST_HALF_FRAC, MOST_NODES, draws_of
+from perfmodel.prediction.interval import COVERED_FRAC, HOST, MOST_NODES, draws_of
 from perfmodel.timeline.schedule import Timeline, measured, step_us_of_many
 from perfmodel.trace.columns import NONE, Floats, Ints
-from perfmodel.transfer import RATIO_SPREAD
+from perfmodel.transfer import HOST_SPREAD, RATIO_SPREAD
 
 
 def transfer_interval(timeline: Timeline, rank: int) -> tuple[float, float]:
@@ -42,7 +42,7 @@ def transfer_interval(timeline: Timeline, rank: int) -> tuple[float, float]:
 
 def _factors(graph: ExecutionGraph, nodes: Ints) -> Floats:
     """`[nodes, draws]`: by how much each draw multiplies what a node takes; -1 is no node."""
-    spread = {**RATIO_SPREAD, HOST: 1 + HOST_HALF_FRAC, "": 1.0}
+    spread = {**RATIO_SPREAD, HOST: HOST_SPREAD, "": 1.0}
     names = list(spread)
     table = np.stack([spread[name] ** draws_of(name) for name in names])
     kind = np.full(len(graph), names.index(""))

@@ -22,10 +22,19 @@ from perfmodel.hardware import Cluster, Device, Part, cluster
 from perfmodel.hardware.reads import Read, reads_of, recorded
 from perfmodel.lowering.observed import launched_by, uses_tf32, with_placement
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
-from perfmodel.prediction.ratios import COLLECTIVE, COPY, KERNEL, op_ratios
+from perfmodel.prediction.ratios import (
+    COLLECTIVE,
+    COPY,
+    KERNEL,
+    KINDS,
+    OpPieces,
+    Source,
+    Taken,
+    op_ratios,
+)
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import Floats, Ints
-from perfmodel.transfer import host_ratio, transfer_ratio
+from perfmodel.transfer import carried_frac, host_ratio, transfer_ratio
 
 _KIND = {NodeKind.KERNEL: KERNEL, NodeKind.COPY: COPY, NodeKind.COLLECTIVE: COLLECTIVE}
 
@@ -38,6 +47,8 @@ class Transferred:
     """Per node of the graph."""
     modelled_frac: float
     """Share of the measured device time that kernel models transferred, by op or by name."""
+    carried_frac: float
+    """How much of what is unexplained on the source the target is taken to show as well."""
     notes: tuple[str, ...]
     source: Cluster
     target: Cluster
@@ -70,10 +81,9 @@ def transferred(
     if before.node.device != after.node.device:
         ratio = _roofline(graph, rows, duration_us, source.node.device, machine.node.device)
         try:
-            by_op = _modelled(trace, graph, rows, source, machine)
+            by_op, by_name = _modelled(trace, graph, rows, taken, source, machine)
         except TraceError as error:
             notes.append(f"no op has shapes for the kernel models ({error})")
-        by_name = _of_namesakes(trace, graph, rows, by_op, taken)
     ratio = np.select([~np.isnan(by_op), ~np.isnan(by_name)], [by_op, by_name], ratio)
     moved = duration_us.copy()
     moved[rows] = taken * ratio
@@ -85,13 +95,14 @@ def transferred(
     notes.append(
         f"host time scaled from {before.node.host.name} (assumed: the trace does not name its "
         f"host) to {after.node.host.name} by single-thread speed; device time: {op_frac:.1%} by "
-        f"the kernel models' ratio for its op, {name_frac:.1%} by that of kernels of the same "
+        f"the kernel models for its op, {name_frac:.1%} by those of kernels of the same "
         f"name, {1 - op_frac - name_frac:.1%} by roofline ratio of its class"
     )
     reads = (*reads_of(before, here), *reads_of(after, there))
     return Transferred(
         moved,
         op_frac + name_frac,
+        carried_frac(source.node.device, machine.node.device),
         tuple(notes),
         before,
         after,
@@ -130,19 +141,6 @@ def _roofline(
     )
 
 
-def _of_namesakes(
-    trace: Trace, graph: ExecutionGraph, rows: Ints, ratio: Floats, taken: Floats
-) -> Floats:
-    """Per operation the mean ratio, by time, of those of its rank, name and grid whose ratio is
-    known; else of its rank and name; else NaN.
-
-    Kernels that were launched before the recording began have no op; later ones like them have.
-    """
-    key = namesakes(trace, graph, rows)
-    found = _mean_of_group(key, ratio, taken)
-    return np.where(np.isnan(found), _mean_of_group(key[:, :2], ratio, taken), found)
-
-
 def namesakes(trace: Trace, graph: ExecutionGraph, rows: Ints) -> Ints:
     """Rank, name and grid of the operations in `rows` of the graph's nodes `[n, 3]`."""
     key = np.zeros((len(rows), 3), np.int64)
@@ -154,37 +152,88 @@ def namesakes(trace: Trace, graph: ExecutionGraph, rows: Ints) -> Ints:
     return key
 
 
-def _mean_of_group(key: Ints, ratio: Floats, taken: Floats) -> Floats:
+def _modelled(
+    trace: Trace,
+    graph: ExecutionGraph,
+    rows: Ints,
+    taken: Floats,
+    source: Cluster,
+    target: Cluster,
+) -> tuple[Floats, Floats]:
+    """Per device operation the ratio of its op's models, and that of its namesakes; NaN where none
+    is known.
+
+    Namesakes are those of its rank, name and grid, else of its rank and name, and count by time.
+    Kernels that were launched before the recording began have no op; later ones like them have.
+    Raises `TraceError` where the trace records no shapes.
+    """
+    tf32_matmul = any(uses_tf32(rank) for rank in trace.ranks)
+    modelled, unexplained = np.full((2, len(rows)), np.nan)
+    for launched in launches(trace, graph, rows):
+        before, after = (
+            OpPieces.on(launched.ops, machine, tf32_matmul=tf32_matmul)
+            for machine in (source, target)
+        )
+        there = Taken.of_pieces(launched.ops, after, after.duration_us(target))
+        ratio = op_ratios(launched.on_source(before, source, taken), there)
+        for at, op, kind in launched.operations():
+            known = None if op == NO_OP else ratio(op, kind)
+            if known is not None:
+                modelled[at], unexplained[at] = known
+    left = 1.0 - carried_frac(source.node.device, target.node.device)
+    key = namesakes(trace, graph, rows)
+    by_op, by_name = (
+        ratio * np.exp(-left * beyond)
+        for ratio, beyond in (
+            (modelled, unexplained),
+            (mean_of_namesakes(key, each, taken) for each in (modelled, unexplained)),
+        )
+    )
+    return by_op, by_name
+
+
+def mean_of_namesakes(key: Ints, values: Floats, taken: Floats) -> Floats:
+    """Per operation the mean of `values`, weighted by time `taken`, of those of the same `key`,
+    else of its first two columns; NaN where all are."""
+    found = _mean_of_group(key, values, taken)
+    return np.where(np.isnan(found), _mean_of_group(key[:, :2], values, taken), found)
+
+
+def _mean_of_group(key: Ints, values: Floats, taken: Floats) -> Floats:
     group = np.unique(key, axis=0, return_inverse=True)[1].reshape(-1)
-    known = ~np.isnan(ratio)
+    known = ~np.isnan(values)
     weight = np.maximum(taken, 1e-9) * known
     total = np.bincount(group, weight)
-    moved = np.bincount(group, weight * np.where(known, ratio, 0.0))
+    moved = np.bincount(group, weight * np.where(known, values, 0.0))
     mean: Floats = np.divide(moved, total, out=np.full(len(total), np.nan), where=total > 0)
     return mean[group]
 
 
-def _modelled(
-    trace: Trace, graph: ExecutionGraph, rows: Ints, source: Cluster, target: Cluster
-) -> Floats:
-    """Per device operation the ratio of its op's models; NaN where none is known.
+@dataclass(frozen=True)
+class Launches:
+    """The ops of one rank, and what they launched."""
 
-    Raises `TraceError` where the trace records no shapes.
-    """
-    tf32_matmul = any(uses_tf32(rank) for rank in trace.ranks)
-    found = np.full(len(rows), np.nan)
-    for ops, own, launched, kinds in launches(trace, graph, rows):
-        ratio = op_ratios(ops, source, target, tf32_matmul=tf32_matmul)
-        for at, op, kind in zip(own.tolist(), launched.tolist(), kinds, strict=True):
-            known = None if op == NO_OP else ratio(op, kind)
-            found[at] = np.nan if known is None else known
-    return found
+    ops: OpGraph
+    own: Ints
+    """Which of the device operations asked about the rank ran."""
+    op: Ints
+    """Per operation of `own`, the op that launched it, or `NO_OP`."""
+    kinds: list[str]
+
+    def operations(self) -> Iterator[tuple[int, int, str]]:
+        """(place among those asked about, op, kind) of each."""
+        return zip(self.own.tolist(), self.op.tolist(), self.kinds, strict=True)
+
+    def on_source(self, pieces: OpPieces, machine: Cluster, taken: Floats) -> Source:
+        """`pieces` of the ops on the trace's `machine`, beside what all operations have `taken`."""
+        known = self.op != NO_OP
+        kind = np.array([KINDS.index(kind) for kind in self.kinds], np.int64)
+        measured = Taken.of(self.ops, kind[known], self.op[known], taken[self.own[known]])
+        return Source.of(self.ops, pieces, machine, measured)
 
 
-def launches(
-    trace: Trace, graph: ExecutionGraph, rows: Ints
-) -> Iterator[tuple[OpGraph, Ints, Ints, list[str]]]:
-    """Per rank its ops, which of `rows` it ran, the op that launched each, and their kinds.
+def launches(trace: Trace, graph: ExecutionGraph, rows: Ints) -> Iterator[Launches]:
+    """Per rank its ops, and which of them launched which of `rows`.
 
     Raises `TraceError` where the trace records no shapes.
     """
@@ -196,4 +245,4 @@ def launches(
         op_of_row[links.device_rows] = launched_by(ops, rank, links)
         own = np.flatnonzero(ranks == rank.rank)
         kinds = [_KIND[NodeKind(kind)] for kind in graph.nodes_.kind[rows[own]].tolist()]
-        yield ops, own, op_of_row[graph.nodes_.row[rows[own]]], kinds
+        yield Launches(ops, own, op_of_row[graph.nodes_.row[rows[own]]], kinds)

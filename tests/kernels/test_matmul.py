@@ -83,3 +83,21 @@ def test_tf32_on_a_device_without_it_is_fp32() -> None:
     device = hardware.device("v100-pcie-32gb")
     rates = matrix_flop_per_us(device, rows.dtype)
     assert np.ptp(rates) == 0.0
+
+
+def test_on_amd_gpus_too_rows_that_start_amid_a_vector_slow_down_multiplying() -> None:
+    """There is nothing like `cp.async` there, so nothing is told by its four bytes."""
+    device = hardware.device("mi300x")
+    rows = Rows.of([LONG | {"k": k} for k in (8192, 8194, 8193)])
+    base = build(rows, device, {}).base_us
+    assert base[1] / base[0] == pytest.approx(2.2, rel=0.05)
+    assert base[2] == pytest.approx(base[1], rel=0.01)
+
+
+def test_libraries_of_another_maker_lengthen_what_trees_say_of_boards_never_measured() -> None:
+    rows = Rows.of([LONG, WIDE])
+    by_device = {
+        name: build(rows, hardware.device(name), {}).library for name in ("h200-sxm", "mi300x")
+    }
+    assert np.exp(by_device["mi300x"]) == pytest.approx([1.2, 1.45])
+    assert np.exp(by_device["h200-sxm"]) == pytest.approx([1.0, 1.0])

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 
 from perfmodel.duration import durations_of
 from perfmodel.graph.ops import Op, OpGraph, Tensor
 from perfmodel.hardware import Cluster, cluster
 from perfmodel.lowering import lower
-from perfmodel.prediction.ratios import COLLECTIVE, COPY, KERNEL, op_ratios
+from perfmodel.prediction.ratios import (
+    COLLECTIVE,
+    COPY,
+    KERNEL,
+    KINDS,
+    OpPieces,
+    OpRatio,
+    Source,
+    Taken,
+    op_ratios,
+)
 
 V100, MI300X = cluster("v100-sxm2-16gb"), cluster("mi300x")
 X = Tensor((4096, 4096), device="cuda:0")
@@ -21,33 +34,75 @@ def _taken_us(graph: OpGraph, machine: Cluster) -> float:
     return float(durations_of(rows, machine).duration_us.sum())
 
 
+def _ratios(
+    graph: OpGraph, measured_us: list[float] | None = None, target: Cluster = MI300X
+) -> Callable[[int, str], OpRatio | None]:
+    """From a V100, where the kernels of each op took `measured_us`."""
+    before, after = (OpPieces.on(graph, machine) for machine in (V100, target))
+    taken = np.array(measured_us or [0.0] * len(graph))
+    kind = np.full(len(graph), KINDS.index(KERNEL))
+    measured = Taken.of(graph, kind, np.arange(len(graph)), taken)
+    there = Taken.of_pieces(graph, after, after.duration_us(target))
+    return op_ratios(Source.of(graph, before, V100, measured), there)
+
+
+def _modelled(found: OpRatio | None) -> float:
+    assert found is not None
+    return found.modelled
+
+
 def test_an_op_by_its_own_pieces() -> None:
     graph = OpGraph((RELU, MM))
-    ratio = op_ratios(graph, V100, MI300X)
+    ratio = _ratios(graph)
     for at, op in enumerate(graph.ops):
         alone = OpGraph((op,))
-        assert ratio(at, KERNEL) == pytest.approx(_taken_us(alone, MI300X) / _taken_us(alone, V100))
+        expected = _taken_us(alone, MI300X) / _taken_us(alone, V100)
+        assert _modelled(ratio(at, KERNEL)) == pytest.approx(expected)
 
 
 def test_the_same_machine_takes_the_same() -> None:
-    assert op_ratios(OpGraph((MM,)), V100, V100)(0, KERNEL) == 1.0
+    assert _modelled(_ratios(OpGraph((MM,)), target=V100)(0, KERNEL)) == 1.0
 
 
 def test_a_call_without_pieces_goes_with_what_it_is_called_by_or_calls() -> None:
     inner = Op("aten::size", (X,), parent=0)
     graph = OpGraph((Op("module", (), ()), inner, Op("aten::relu", (X,), parent=0)))
-    ratio = op_ratios(graph, V100, MI300X)
+    ratio = _ratios(graph)
     assert ratio(0, KERNEL) == ratio(1, KERNEL) == ratio(2, KERNEL)
 
 
 def test_what_no_model_knows_has_no_ratio() -> None:
     graph = OpGraph((Op("mylib::mystery", (X,)),))
-    ratio = op_ratios(graph, V100, MI300X)
+    ratio = _ratios(graph)
     assert ratio(0, KERNEL) is None
     assert ratio(0, COLLECTIVE) is None
 
 
 def test_a_copy_that_is_a_kernel_elsewhere_goes_by_both() -> None:
-    ratio = op_ratios(OpGraph((RELU,)), V100, MI300X)
+    ratio = _ratios(OpGraph((RELU,)))
     assert ratio(0, COPY) == ratio(0, KERNEL)
     assert ratio(0, COLLECTIVE) is None
+
+
+def test_what_the_model_does_not_say_of_the_source_is_a_logarithm() -> None:
+    graph = OpGraph((MM,))
+    found = _ratios(graph, [3 * _taken_us(graph, V100)])(0, KERNEL)
+    assert found is not None
+    assert found.unexplained == pytest.approx(np.log(3))
+
+
+def test_all_kernels_of_what_is_compared_count() -> None:
+    """An op without pieces goes by its caller, whose other callee was measured too."""
+    graph = OpGraph((Op("module"), Op("aten::size", (X,), parent=0), Op(MM.name, (X, X), parent=0)))
+    us = _taken_us(graph, V100)
+    found = _ratios(graph, [0.0, us, us])(1, KERNEL)
+    assert found is not None
+    assert found.unexplained == pytest.approx(np.log(2))
+
+
+def test_of_rows_of_a_table_the_measured_time_knows_more_than_shapes() -> None:
+    index = Tensor((65_536,), "int64", device="cuda:0")
+    graph = OpGraph((Op("aten::index_select", (X, 0, index)),))
+    found = _ratios(graph, [10 * _taken_us(graph, V100)])(0, KERNEL)
+    assert found is not None
+    assert found.unexplained == 0.0

@@ -9,9 +9,8 @@ from tiny import Tiny
 
 from perfmodel.ops.families import COMPUTE_BOUND, MEMORY_BOUND
 from perfmodel.prediction import predict
-from perfmodel.prediction.interval import HOST_HALF_FRAC
 from perfmodel.trace import read
-from perfmodel.transfer import RATIO_SPREAD
+from perfmodel.transfer import HOST_SPREAD, RATIO_SPREAD
 
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>"
 
@@ -40,8 +39,8 @@ def test_a_step_of_one_kernel_is_as_uncertain_as_its_ratio(kernel: str, kind: st
 
 def test_host_work_is_as_uncertain_as_another_hosts() -> None:
     low, high = _bounds(ADD, kernel_us=10)
-    assert low == pytest.approx(1 / (1 + HOST_HALF_FRAC), rel=0.02)
-    assert high == pytest.approx(1 + HOST_HALF_FRAC, rel=0.02)
+    assert low == pytest.approx(1 / HOST_SPREAD, rel=0.03)
+    assert high == pytest.approx(HOST_SPREAD, rel=0.03)
 
 
 def test_qwen_on_both_machines_lies_within(reference: Path) -> None:

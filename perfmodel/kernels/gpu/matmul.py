@@ -27,7 +27,8 @@ _MISALIGNED = 2.2
 _ASYNCHRONOUS_BYTES = 4
 """The least that one asynchronous copy moves (NVIDIA, PTX ISA, `cp.async`): where rows start at
 multiples of less, operands come element by element, and moving slows down as much (assumed; such
-products of an H100 trace, 3,137 a side in bf16, take 2.1 to 2.4 times as long as aligned ones)."""
+products of an H100 trace, 3,137 a side in bf16, take 2.1 to 2.4 times as long as aligned ones). AMD
+GPUs have no such copies: there only multiplying slows down."""
 _QUANTISE_US = 3.0
 
 
@@ -59,7 +60,7 @@ def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
         quantised, _QUANTISE_US + transfer_us(m * k * (activations + stored), device), 0.0
     )
     item, on_units = _multiplied_bytes(dtypes), _on_matrix_units(device, dtypes)
-    by_element = ~_aligned(n, k, item, _ASYNCHRONOUS_BYTES) & on_units
+    by_element = ~_aligned(n, k, item, _ASYNCHRONOUS_BYTES) & on_units & (device.target == "cuda")
     memory = transfer_us(total, device) * np.where(by_element, _MISALIGNED, 1.0)
     peak = matrix_flop_per_us(device, dtypes)
     peak_us = flop / peak

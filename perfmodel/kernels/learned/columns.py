@@ -30,6 +30,8 @@ class Columns:
     known devices show it in their measurements, of others it is taken for granted."""
     sizes: Mapping[str, Floats] = field(default_factory=lambda: MappingProxyType({}))
     """Logarithms of the dims themselves, for trees without physics."""
+    library: Floats | float = 0.0
+    """Logarithm by which a maker's library lengthens what trees of other makers' boards say."""
 
     def matrix(self, names: tuple[str, ...], constants: Mapping[str, float]) -> np.ndarray:
         """`[rows, names]` float32: figures, sizes, else constants of the device, or 0."""

@@ -133,7 +133,7 @@ class Part:
             if self.plain is not None:
                 holds = self._within(groups, columns.work)
                 general = self.plain.blended(general, columns, description, holds)
-            found += (1.0 - weight) * general
+            found += (1.0 - weight) * (general + columns.library)
         if self.gains.slopes:
             places = places_of(near, self.devices) if weight > 0.0 else ()
             found += self.gains.of(columns.figures, groups, places)

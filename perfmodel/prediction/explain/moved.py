@@ -20,7 +20,7 @@ from perfmodel.prediction.explain.models import reason_of_row
 from perfmodel.prediction.explain.reason import Reason, Terms
 from perfmodel.prediction.explain.replayed import Replayed
 from perfmodel.prediction.placed import placed
-from perfmodel.prediction.ratios import Compared, OpPieces, Taken, compared
+from perfmodel.prediction.ratios import Compared, OpPieces, Source, Taken, compared
 from perfmodel.prediction.transferred import Transferred, launches, namesakes
 from perfmodel.trace.columns import Ints
 from perfmodel.transfer import host_ratio, transfer_ratio
@@ -37,7 +37,8 @@ class _Sides:
     launched: dict[int, tuple[int, str]]
     """By place among the device's operations: the op that launched it, and its kind."""
     machines: tuple[tuple[Cluster, OpPieces], ...]
-    taken: tuple[Taken, Taken]
+    source: Source
+    after: Taken
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Moved:
         """Models of the op's pieces on both machines, summed."""
         sides = self._sides(int(self.replayed.graph.nodes_.rank[self._rows[place]]))
         op, kind = sides.launched[place]
-        chosen = compared(sides.graph, op, kind, *sides.taken)
+        chosen = compared(sides.graph, op, kind, sides.source.modelled, sides.after)
         assert chosen is not None
         name = sides.graph.ops[chosen.op].name
         inside = _inside([each.parent for each in sides.graph.ops], chosen)
@@ -93,8 +94,17 @@ class Moved:
             _side(machine, pieces, chosen, inside, f"{name} on {machine.name}")
             for machine, pieces in sides.machines
         ]
-        terms: Terms = {"measured_us": was.duration_us, "ratio": ratio, "op": name}
-        formula = "measured time x what the op's pieces take on the target over the source"
+        terms: Terms = {
+            "measured_us": was.duration_us,
+            "ratio": ratio,
+            "op": name,
+            "unexplained_factor": float(np.exp(sides.source.unexplained(chosen))),
+            "carried_frac": self.moved.carried_frac,
+        }
+        formula = (
+            "measured time x what the op's pieces take on the target over the source x "
+            "unexplained_factor ^ (carried_frac - 1)"
+        )
         taken_us = was.duration_us * ratio
         return Reason("ratio of models", formula, taken_us, terms, (), (was, *parts))
 
@@ -147,25 +157,23 @@ class Moved:
 
 def _sides_of(moved: Moved, rows: Ints, rank: int) -> _Sides:
     """Raises `TraceError` where the trace records no shapes."""
-    trace = moved.replayed.trace
+    trace, measured_us = moved.replayed.trace, moved.replayed.graph.nodes_.duration_us[rows]
     tf32_matmul = any(uses_tf32(each) for each in trace.ranks)
-    graph, own, launched, kinds = next(
-        found for found in launches(trace, moved.replayed.graph, rows) if found[0].rank == rank
+    launched = next(
+        found for found in launches(trace, moved.replayed.graph, rows) if found.ops.rank == rank
     )
+    graph = launched.ops
     before, after = (
         (machine, OpPieces.on(graph, machine, tf32_matmul=tf32_matmul))
         for machine in (moved.moved.source, moved.moved.target)
     )
     return _Sides(
         graph,
-        dict(zip(own.tolist(), zip(launched.tolist(), kinds, strict=True), strict=True)),
+        {at: (op, kind) for at, op, kind in launched.operations()},
         (before, after),
-        (_taken(graph, *before), _taken(graph, *after)),
+        launched.on_source(before[1], before[0], measured_us),
+        Taken.of_pieces(graph, after[1], after[1].duration_us(after[0])),
     )
-
-
-def _taken(graph: OpGraph, machine: Cluster, pieces: OpPieces) -> Taken:
-    return Taken.of(graph, pieces, pieces.duration_us(machine))
 
 
 def _inside(parents: Sequence[int], chosen: Compared) -> set[int]:
