@@ -50,7 +50,8 @@ class MemoryRows:
             return Allocations(unreadable=self._unreadable)
         table = np.concatenate(self._parts, axis=1)
         at_ns, *columns = table[:, np.argsort(table[0], kind="stable")]
-        return Allocations((at_ns - first_ns) / 1e3, *columns, unreadable=self._unreadable)
+        named = dict(zip(_COLUMNS, columns, strict=True))
+        return Allocations((at_ns - first_ns) / 1e3, **named, unreadable=self._unreadable)
 
 
 def _whole_numbers(columns: Sequence[Sequence[object]]) -> tuple[Ints, Ints]:
