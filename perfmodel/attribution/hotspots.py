@@ -100,8 +100,8 @@ class Sums:
     def rows(self, by: Sequence[str], most: int | None = None) -> Records:
         """A mapping per name: figures per step and shares, the largest of the columns `by` first.
 
-        `step_frac` is of the step, `device_frac` of the summed time of all device operations; both
-        are of the first of `by`, the latter where it is device time.
+        `step_frac` is the share of the step, of host time where there is any; `device_frac` the
+        share of the summed time of all device operations.
         """
         key = [self.columns[name] for name in reversed(by)]
         order = np.lexsort([-column for column in key]) if self.names else np.zeros(0, np.int64)
@@ -114,12 +114,11 @@ class Sums:
         return found
 
     def _shares(self, at: int) -> dict[str, float]:
-        columns = self.columns
-        device_us = float(columns["device_us"][at])
-        shown_us = device_us if self.device_us else float(columns["host_us"][at])
+        own_us = self.columns.get("host_us", self.columns["device_us"])[at]
+        device_us = self.columns["device_us"][at]
         return {
-            "step_frac": shown_us / self.step_us if self.step_us else 0.0,
-            "device_frac": device_us / self.device_us if self.device_us else 0.0,
+            "step_frac": float(own_us / self.step_us) if self.step_us else 0.0,
+            "device_frac": float(device_us / self.device_us) if self.device_us else 0.0,
         }
 
     @classmethod

@@ -13,11 +13,12 @@ _SAYS_NOTHING = ("kernel", "Kernel", "Kernel2", "device_kernel", "kentry", "run"
 _INNER_GEMM = re.compile(r"<(cutlass_\w+)")
 _WORKS = (
     re.compile(r"\b(CUDAFunctor_\w+)"),
-    re.compile(r"\b(\w+_kernel_(?:cuda|impl))\b"),
+    re.compile(r"\b((?!gpu_kernel)\w+_(?:kernel_cuda|kernel_impl|cuda_kernel))\b"),
     re.compile(r"\b((?!(?:Binary|AUnary|BUnary|Unary|Compare)Functor)\w+Functor\w*)"),
     re.compile(r"\b((?!ReduceOp\b)[A-Z]\w+Ops?)\b"),
     re.compile(r"\bstd::(plus|minus|multiplies|divides)\b"),
     re.compile(r"\b(\w+_functor)\b"),
+    re.compile(r"\b(\w+)\(at::Tensor"),
 )
 """What a general kernel is called with, the most telling first."""
 _MANGLED = re.compile(r"_ZN?K?(?=\d)")
