@@ -31,7 +31,7 @@ from perfmodel.trace.columns import NONE, Floats, Ints, Mask, RankTrace
 from perfmodel.trace.link import by_thread, link
 from perfmodel.trace.window import take
 
-MOST_OPERATORS = 4000
+MOST_OPERATORS = 2000
 """Of all kinds of call tree together: those with most device time are looked at."""
 _MATRIX = ("matmul", "convolution", "attention")
 _ARGUMENTS = ("name", "input_shapes", "input_dtypes", "input_values", "input_strides")

@@ -92,16 +92,17 @@ def show_hotspots(console: Console, of: Breakdown | RankBreakdown, shown: Shown)
             for row in kernels
         ]
         columns = ("kernel", "time", "of step", "of GPU", "count", "mean us")
-        show(console, fitted(console, f"Top kernels, per step ({times.unit})", columns, rows))
+        title = f"Top kernels, per step ({times.unit})"
+        show(console, fitted(console, title, columns, rows, whole=shown.full_names))
     has_device = bool(kernels)
     operators = of.top_operators(shown.rows)
     if operators:
-        heads = ("operator", "host", "of step", "with calls", "count")
-        _show_host(console, "Top operators", heads, operators, name, "host_total_us", has_device)
+        heads = ("operator", "host", "of step", "count", "with calls")
+        _show_host(console, "Top operators", heads, operators, shown, has_device)
     ranges = of.annotations(shown.rows)
     if ranges:
-        heads = ("range or module", "host", "of step", "", "count")
-        _show_host(console, "Annotated ranges and modules", heads, ranges, "name", "", has_device)
+        heads = ("range or module", "host", "of step", "count")
+        _show_host(console, "Annotated ranges and modules", heads, ranges, shown, has_device)
 
 
 def _show_host(
@@ -109,23 +110,24 @@ def _show_host(
     title: str,
     heads: tuple[str, ...],
     records: list[dict[str, Any]],
-    name: str,
-    total: str,
+    shown: Shown,
     has_device: bool,
 ) -> None:
     """Host time per step, and where there is a device, the time of what was launched there."""
     times = Times(max(row["device_us"], row["host_us"]) for row in records)
-    columns = {heads[0]: [row[name] for row in records]}
+    short = "name" if shown.full_names else "short_name"
+    columns = {heads[0]: [row.get(short, row["name"]) for row in records]}
     if has_device:
         columns["GPU"] = [times(row["device_us"]) for row in records]
         columns["of GPU"] = [percent(row["device_frac"], 1) for row in records]
     columns[heads[1]] = [times(row["host_us"]) for row in records]
     columns[heads[2]] = [percent(row["step_frac"], 1) for row in records]
-    columns[heads[4]] = [_count(row["count"]) for row in records]
-    if total:
-        columns[heads[3]] = [times(row[total]) for row in records]
+    columns[heads[3]] = [_count(row["count"]) for row in records]
+    for head in heads[4:]:
+        columns[head] = [times(row["host_total_us"]) for row in records]
     rows = list(map(list, zip(*columns.values(), strict=True)))
-    show(console, fitted(console, f"{title}, per step ({times.unit})", list(columns), rows))
+    title = f"{title}, per step ({times.unit})"
+    show(console, fitted(console, title, list(columns), rows, whole=shown.full_names))
 
 
 def show_rates(console: Console, rank: RankBreakdown, shown: Shown) -> None:
@@ -148,7 +150,8 @@ def show_rates(console: Console, rank: RankBreakdown, shown: Shown) -> None:
             for row in found.rows[: shown.rows]
         ]
         columns = ("operator(shapes)", "time", "count", "TFLOP/s", "GB/s", "roofline", "bound by")
-        show(console, fitted(console, f"Rates by shape, per step ({times.unit})", columns, rows))
+        title = f"Rates by shape, per step ({times.unit})"
+        show(console, fitted(console, title, columns, rows, whole=shown.full_names))
         peaks = f" Roofline of {found.device}." if found.device else ""
         say(console, f"{percent(found.rated_frac, 1)} of the kernel time has a rate.{peaks}")
     if found.note:

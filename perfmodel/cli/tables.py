@@ -96,8 +96,11 @@ def fitted(
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],
     name: int = 0,
+    whole: bool = False,
 ) -> Table:
     """A table that fits: texts of the column `name` are cut in their middle, numbers never.
+
+    `whole` names take several lines instead.
 
     Where there is no room for names at all, the last columns are left out.
     """
@@ -119,9 +122,11 @@ def fitted(
     width = max(room(), _LEAST_NAME)
     table = new_table(title, *columns)
     table.columns[name].justify = "left"
+    if whole:
+        table.columns[name].no_wrap, table.columns[name].overflow = False, "fold"
     for row in cells:
         shown = row[: len(columns)]
-        shown[name] = shortened(shown[name], width)
+        shown[name] = shown[name] if whole else shortened(shown[name], width)
         table.add_row(*map(Text, shown))
     return table
 

@@ -25,9 +25,7 @@ def same(a: RankTrace, b: RankTrace) -> bool:
         else np.array_equal(value, vars(b)[key])
         for key, value in vars(a).items()
         if key not in ("strings", "memory")
-    ) and all(
-        np.array_equal(value, vars(b.memory)[key]) for key, value in vars(a.memory).items()
-    )
+    ) and all(np.array_equal(value, vars(b.memory)[key]) for key, value in vars(a.memory).items())
 
 
 @pytest.mark.parametrize("indent", [None, 1, 8])
