@@ -172,9 +172,8 @@ def test_tables_fit_the_columns_and_numbers_stay_whole(
     assert "…" in row
     assert row.split()[1:3] == ["20.0", "20.2"]
     full = run("breakdown", path, "--full-names").out
-    assert name[:12] in full
-    cells = "".join(line.split("  ")[0].strip() for line in full.splitlines())
-    assert name in cells
+    cells = "".join(line.split("  ")[0] for line in full.splitlines())
+    assert "".join(name.split()) in "".join(cells.split())
 
 
 def test_top_bounds_every_table(run: Run, trace: Path) -> None:
