@@ -107,6 +107,11 @@ class Unpaired:
         )
 
 
+def worth_showing(timelines: Sequence[MemoryTimeline]) -> list[MemoryTimeline]:
+    """Those of GPUs; of a process without one, the host's."""
+    return [each for each in timelines if each.device != "cpu"] or list(timelines)
+
+
 def memory_timelines(rank: RankTrace, steps: Steps) -> list[MemoryTimeline]:
     """One per device that memory was allocated on, GPUs first."""
     found = [_timeline(name, of, steps) for name, of in rank.memory.by_device().items()]

@@ -150,7 +150,7 @@ def _draw(whole: Breakdown, found: Breakdown, path: Path) -> None:
 
 
 def _draw_memory(found: Breakdown, path: Path) -> None:
-    from perfmodel.attribution.allocated import memory_figure
+    from perfmodel.attribution.allocated import memory_figure, worth_showing
     from perfmodel.plot import save
 
     rank = found.ranks[0]
@@ -160,4 +160,4 @@ def _draw_memory(found: Breakdown, path: Path) -> None:
             "profile with profile_memory=True"
         )
     title = f"Memory of rank {rank.rank}"
-    save(memory_figure(rank.memory, rank.hot.links.steps, title), path)
+    save(memory_figure(worth_showing(rank.memory), rank.hot.links.steps, title), path)

@@ -25,7 +25,8 @@ from perfmodel.cli.tables import (
 )
 
 if TYPE_CHECKING:
-    from perfmodel.attribution.breakdown import Breakdown, RankBreakdown, StepBreakdown
+    from perfmodel.attribution.breakdown import Breakdown
+    from perfmodel.attribution.rank import RankBreakdown, StepBreakdown
 
 _DEVICE_COLUMNS = {
     "GPU active": "gpu_active_us",

@@ -29,6 +29,8 @@ class Shown(NamedTuple):
 
 def in_short(rank: RankBreakdown) -> Iterator[str]:
     """A rank in a few lines: step, device, communication, launch queue, memory."""
+    from perfmodel.attribution.allocated import worth_showing
+
     summary = rank.summary
     step = human_us(summary.step_us)
     text = f"Rank {rank.rank}: {counted(summary.steps, 'step')} of {step}"
@@ -54,8 +56,7 @@ def in_short(rank: RankBreakdown) -> Iterator[str]:
             f"Launch queue: {mean:,.1f} operations in the mean, at most "
             f"{max(depth.max for depth in depths):,}; empty {percent(empty, 1)} of the time"
         )
-    devices = [each for each in rank.memory if each.device != CPU] or rank.memory
-    yield from map(_memory, devices)
+    yield from map(_memory, worth_showing(rank.memory))
 
 
 def _memory(found: MemoryTimeline) -> str:
@@ -97,7 +98,7 @@ def show_hotspots(console: Console, of: Breakdown | RankBreakdown, shown: Shown)
     has_device = bool(kernels)
     operators = of.top_operators(shown.rows)
     if operators:
-        heads = ("operator", "host", "of step", "count", "with calls")
+        heads: tuple[str, ...] = ("operator", "host", "of step", "count", "with calls")
         _show_host(console, "Top operators", heads, operators, shown, has_device)
     ranges = of.annotations(shown.rows)
     if ranges:

@@ -7,7 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perfmodel.attribution.breakdown import StepBreakdown
+    from perfmodel.attribution.rank import StepBreakdown
 
 
 def median_step(steps: Sequence[StepBreakdown]) -> StepBreakdown:
