@@ -14,8 +14,8 @@ class QueueDepth(NamedTuple):
     """The launch queue within one step, all streams together."""
 
     step: str
-    mean: float
-    max: int
+    mean_count: float
+    max_count: int
     empty_frac: float
     """Share of the step in which nothing waited: the host was no further than the device."""
 
@@ -70,7 +70,7 @@ def _within(
     inside = depth[max(first - 1, 0) : last]
     return QueueDepth(
         name,
-        mean=passed(waited) / length,
-        max=int(inside.max()) if len(inside) else 0,
+        mean_count=passed(waited) / length,
+        max_count=int(inside.max()) if len(inside) else 0,
         empty_frac=min((passed(empty) + min(float(outside), length)) / length, 1.0),
     )

@@ -50,11 +50,11 @@ def in_short(rank: RankBreakdown) -> Iterator[str]:
         )
     depths = rank.queue_depths
     if depths:
-        mean = sum(depth.mean for depth in depths) / len(depths)
+        mean = sum(depth.mean_count for depth in depths) / len(depths)
         empty = sum(depth.empty_frac for depth in depths) / len(depths)
         yield (
             f"Launch queue: {mean:,.1f} operations in the mean, at most "
-            f"{max(depth.max for depth in depths):,}; empty {percent(empty, 1)} of the time"
+            f"{max(depth.max_count for depth in depths):,}; empty {percent(empty, 1)} of the time"
         )
     yield from map(_memory, worth_showing(rank.memory))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from itertools import compress
+from operator import attrgetter
 
 import msgspec
 import numpy as np
@@ -19,6 +21,7 @@ _COLUMNS = (
 )
 """Those of `Allocations` behind its times."""
 _NO_ARGS = MemoryArgs()
+_values = attrgetter(*_COLUMNS)
 
 Times = Callable[[str, list[msgspec.Raw], Ints], Ints]
 """Key, its values and the rows that they stand in to nanoseconds; raises where one is no number."""
@@ -40,7 +43,7 @@ class MemoryRows:
             counts &= self._window.keeps(at_ns, np.zeros(len(at_ns), np.bool_))
         args = [event.args or _NO_ARGS for event in compress(events, counts.tobytes())]
         if args:
-            found, known = _whole_numbers([[getattr(a, key) for a in args] for key in _COLUMNS])
+            found, known = _whole_numbers(list(map(_values, args)))
             self._unreadable += len(args) - len(known)
             self._parts.append(np.vstack([at_ns[counts][known], found]))
 
@@ -54,18 +57,17 @@ class MemoryRows:
         return Allocations((at_ns - first_ns) / 1e3, **named, unreadable=self._unreadable)
 
 
-def _whole_numbers(columns: Sequence[Sequence[object]]) -> tuple[Ints, Ints]:
-    """`[column, event]` of the values, and which events have a whole number in every column."""
+def _whole_numbers(values: Sequence[tuple[object, ...]]) -> tuple[Ints, Ints]:
+    """`[column, event]` of the events' values, and which of them are whole numbers all."""
     try:
-        found = np.array(columns)
-    except (OverflowError, ValueError):
-        found = np.zeros(0)
-    if found.dtype == np.int64:
-        return found, np.arange(found.shape[1])
-    known = [
-        at
-        for at, values in enumerate(zip(*columns, strict=True))
-        if all(type(value) is int and -(2**63) <= value < 2**63 for value in values)
-    ]
-    rows = [[column[at] for at in known] for column in columns]
-    return np.array(rows, np.int64).reshape(len(columns), len(known)), np.array(known, np.int64)
+        columns = [array("q", column) for column in zip(*values, strict=True)]
+        return np.array(columns), np.arange(len(values))
+    except (TypeError, OverflowError):
+        pass
+    known = [at for at, each in enumerate(values) if all(map(_is_whole, each))]
+    rows = np.array([values[at] for at in known], np.int64)
+    return rows.reshape(len(known), len(_COLUMNS)).T, np.array(known, np.int64)
+
+
+def _is_whole(value: object) -> bool:
+    return type(value) is int and -(2**63) <= value < 2**63

@@ -195,9 +195,9 @@ def test_overlap_and_queue_are_in_the_answer(run: Run, trace: Path) -> None:
         "hidden_frac": 0,
     }
     depths = answer["ranks"][0]["queue_depth"]
-    assert [depth["max"] for depth in depths] == [1, 1, 1]
+    assert [depth["max_count"] for depth in depths] == [1, 1, 1]
     # Each of two kernels begins 6 us after its launch call ends.
-    assert depths[0]["mean"] == pytest.approx(12 / 99, abs=1e-3)
+    assert depths[0]["mean_count"] == pytest.approx(12 / 99, abs=1e-3)
     assert "Communication: 20" in run("breakdown", trace).out
 
 
