@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.attribution.accounting import Accounting, account
+from perfmodel.attribution.accounting import account
+from perfmodel.attribution.allocated import unpaired
 from perfmodel.attribution.chains import Chains
 from perfmodel.attribution.device import DeviceWork
-from perfmodel.attribution.idle import idle_by_cause, idle_gaps, idle_pieces
-from perfmodel.attribution.path import Path, Walker, critical_path
-from perfmodel.attribution.steps import Role, ranks_of, step_bounds, step_roles
+from perfmodel.attribution.hotspots import (
+    Hotspots,
+    Records,
+    Sums,
+    kernel_rows,
+    operator_rows,
+    range_rows,
+)
+from perfmodel.attribution.idle import idle_by_cause, idle_gaps
+from perfmodel.attribution.path import Walker, critical_path
+from perfmodel.attribution.rank import (
+    MOST_ROWS,
+    RankBreakdown,
+    StepBreakdown,
+    overlap,
+    rounded,
+)
+from perfmodel.attribution.steps import ranks_of, steady_steps, step_bounds, step_roles
 from perfmodel.attribution.straggler import Waiting, waiting
 from perfmodel.attribution.unexplained import Unexplained, unexplained_warnings
 from perfmodel.errors import UsageError
@@ -27,44 +44,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from perfmodel.attribution.rates import Rates
+
 SCHEMA = "perfmodel.breakdown/1"
-
-
-@dataclass(frozen=True)
-class StepBreakdown:
-    """One step of one rank. Times in microseconds; what each means is in docs/numbers.md."""
-
-    name: str
-    role: Role
-    accounting: Accounting
-    idle_by_cause: dict[str, float]
-    overheads: dict[str, Any]
-    """`{thread: {"raw" | "no_blocking": {type: {count, mean_us, median_us, total_us}}}}`."""
-    critical_path_by_kind: dict[str, float]
-    mark: int = field(repr=False)
-    """The row of `graph.marks` that it is."""
-    device: DeviceWork = field(repr=False)
-    walker: Walker = field(repr=False)
-
-    @property
-    def critical_path(self) -> Path:
-        """The chain that decided when the step ended, early to late, walked anew."""
-        return critical_path(self.device.timeline, self.mark, self.walker)
-
-    @property
-    def idle(self) -> Path:
-        """The idle time piece by piece, walked anew."""
-        bounds = step_bounds(self.device.timeline, self.mark)
-        return idle_pieces(idle_gaps(self.device, *bounds), self.walker)
-
-
-@dataclass(frozen=True)
-class RankBreakdown:
-    """The steps of one rank."""
-
-    rank: int
-    device: str
-    steps: list[StepBreakdown]
 
 
 @dataclass(frozen=True)
@@ -80,24 +62,78 @@ class Breakdown:
     waiting: Waiting | None = None
     """What the ranks spend where they meet, per steady step; None where none do."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The answer as `docs/schemas/breakdown.json` describes it."""
+    @property
+    def slowest(self) -> RankBreakdown:
+        """The rank that the others wait for; where ranks do not meet, that of the longest step."""
+        straggler = None if self.waiting is None else self.waiting.straggler
+        late = next((rank for rank in self.ranks if rank.rank == straggler), None)
+        return late or max(self.ranks, key=lambda rank: rank.summary.step_us)
+
+    def top_kernels(self, most: int | None = None) -> Records:
+        """As of one rank, in the mean over ranks."""
+        return kernel_rows(Sums.over([rank.hot.kernels for rank in self.ranks]), most)
+
+    def top_operators(self, most: int | None = None) -> Records:
+        """As of one rank, in the mean over ranks."""
+        return operator_rows(Sums.over([rank.hot.operators for rank in self.ranks]), most)
+
+    def annotations(self, most: int | None = None) -> Records:
+        """As of one rank, in the mean over ranks."""
+        return range_rows(Sums.over([rank.hot.ranges for rank in self.ranks]), most)
+
+    @cached_property
+    def rates(self) -> Rates:
+        """As of one rank, in the mean over ranks."""
+        first, *others = (rank.rates for rank in self.ranks)
+        return first.mean_with(others) if others else first
+
+    def to_dict(self, most: int | None = MOST_ROWS) -> dict[str, Any]:
+        """The answer as `docs/schemas/breakdown.json` describes it; tables of at most `most` rows.
+
+        Tables beside `ranks` are of the job: in the mean over ranks.
+        """
         ranks = [
-            {
-                "rank": r.rank,
-                "device": r.device,
-                **self.meets_us(r.rank),
-                "steps": [_step_dict(s) for s in r.steps],
-            }
+            {"rank": r.rank, "device": r.device, **self.meets_us(r.rank), **r.to_dict(most)}
             for r in self.ranks
         ]
         straggler = None if self.waiting is None else self.waiting.to_dict()
         return {
             "schema": SCHEMA,
             "warnings": self.warnings,
+            "summary": rounded([asdict(rank.summary) for rank in self.ranks]),
+            "slowest_rank": self.slowest.rank,
             "ranks": ranks,
             "straggler": straggler,
+            "top_kernels": rounded(self.top_kernels(most)),
+            "top_operators": rounded(self.top_operators(most)),
+            "annotations": rounded(self.annotations(most)),
+            "rates": self.rates.to_dict(most),
+            "overlap": overlap(*(rank.summary for rank in self.ranks)),
         }
+
+    def table(self, name: str, rank: int | None = None) -> pd.DataFrame:
+        """One of the tables as a frame: `summary top_kernels top_operators annotations rates
+        queue_depth memory`; of one rank, or of the job (its queues and memory rank by rank).
+
+        Raises `UsageError` where there is no such table or rank.
+        """
+        import pandas as pd
+
+        chosen = [each for each in self.ranks if rank is None or each.rank == rank]
+        of = self if rank is None else next(iter(chosen), None)
+        if of is None or name not in _TABLES:
+            raise UsageError(f"no table {name!r} of rank {rank}; tables: {', '.join(_TABLES)}")
+        if name == "summary":
+            return pd.DataFrame([asdict(each.summary) for each in chosen])
+        if name == "rates":
+            return pd.DataFrame(of.rates.to_dict()["rows"])
+        if name == "queue_depth":
+            rows = [{"rank": r.rank, **q._asdict()} for r in chosen for q in r.queue_depths]
+            return pd.DataFrame(rows)
+        if name == "memory":
+            parts = [each.to_frame().assign(rank=r.rank) for r in chosen for each in r.memory]
+            return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+        return pd.DataFrame(getattr(of, name)())
 
     def meets_us(self, rank: int) -> dict[str, float | None]:
         """Transfer and waiting of a rank at the collectives where ranks meet, per step."""
@@ -191,11 +227,19 @@ def breakdown(trace: Trace, *, profiler_us_per_event: float = 0.0) -> Breakdown:
                 walker=walker,
             )
         )
-    ranks = [RankBreakdown(rank, trace.device, found) for rank, found in steps.items()]
+    found_waiting = waiting(timeline, walker)
+    steady = tuple(steady_steps(timeline).tolist())
+    ranks = []
+    for rank_trace, links in zip(trace.ranks, trace.links, strict=True):
+        number = rank_trace.rank
+        waited = None if found_waiting is None else found_waiting.waiting_us.get(number, 0.0)
+        indices = tuple(range(len(steps[number])))
+        hot = Hotspots(rank_trace, links, steady)
+        ranks.append(RankBreakdown(number, trace.device, steps[number], indices, hot, waited))
+    of_memory = [unpaired(rank).warning(rank.where) for rank in trace.ranks]
     cautions = unexplained_warnings(unexplained)
-    warnings = [*cautions, *trace.warnings, *graph.warnings]
-    meets = waiting(timeline, walker)
-    return Breakdown(trace.source, ranks, timeline, warnings, cautions, meets)
+    warnings = [*cautions, *trace.warnings, *graph.warnings, *filter(None, of_memory)]
+    return Breakdown(trace.source, ranks, timeline, warnings, cautions, found_waiting)
 
 
 def _overheads(rank: RankTrace, links: Links, profiler_us_per_event: float) -> list[Table]:
@@ -204,13 +248,7 @@ def _overheads(rank: RankTrace, links: Links, profiler_us_per_event: float) -> l
     return [samples.of_step(step).table() for step in range(len(links.steps))]
 
 
-def _step_dict(step: StepBreakdown) -> dict[str, Any]:
-    figures = {k: round(v, 3) for k, v in asdict(step.accounting).items() if k != "kernel_sum_us"}
-    return {
-        "name": step.name,
-        "role": step.role.value,
-        **figures,
-        "idle_by_cause": {k: round(v, 6) for k, v in step.idle_by_cause.items()},
-        "overheads": step.overheads,
-        "critical_path_by_kind": {k: round(v, 6) for k, v in step.critical_path_by_kind.items()},
-    }
+_TABLES = (
+    *("summary", "top_kernels", "top_operators", "annotations", "rates"),
+    *("queue_depth", "memory"),
+)

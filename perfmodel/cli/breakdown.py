@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
@@ -31,19 +34,44 @@ if TYPE_CHECKING:
     from perfmodel.trace import Trace
 
 
+MOST_SHOWN = 10
+"""Rows of a table for people."""
+
+
 def breakdown(
     trace: TraceOrDemoArgument = None,
     steps: StepsOption = None,
     rank: Annotated[
         Optional[list[int]],  # noqa: UP045
-        typer.Option(metavar="N", help="Only this rank. May be repeated."),
+        typer.Option(metavar="N", help="Only this rank, in detail. May be repeated."),
     ] = None,
+    top: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=1_000_000,
+            help="Rows of each table of kernels, operators, ranges and rates. "
+            "[default: 10; 100 in JSON]",
+        ),
+    ] = None,
+    full_names: Annotated[
+        bool, typer.Option("--full-names", help="Names of kernels as they are in the trace.")
+    ] = False,
     profiler_overhead: ProfilerOverheadOption = 0.0,
     figure: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(
             metavar="FILE",
             help="Draw the timeline of the first rank's median step (.png, .svg, .pdf).",
+        ),
+    ] = None,
+    memory_figure: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            metavar="FILE",
+            help="Draw the memory of the first rank over time (.png, .svg, .pdf), where the trace "
+            "records allocations.",
         ),
     ] = None,
     format: FormatOption = None,
@@ -53,8 +81,8 @@ def breakdown(
 ) -> None:
     """Where the time of a trace went, per rank and step.
 
-    Kernels, communication, idle causes, host overheads T1 to T5, the critical path, and what would
-    help most.
+    Top kernels, operators and ranges, achieved rates, communication, launch queue and memory;
+    idle causes, host overheads T1 to T5, the critical path, and what would help most.
 
     \b
     Examples:
@@ -62,45 +90,54 @@ def breakdown(
       perfmodel breakdown trace.json.gz
       perfmodel breakdown ranks/ --rank 0 --steps 2:5
       perfmodel breakdown trace.json.gz --format json -o breakdown.json
-      perfmodel breakdown trace.json.gz --figure timeline.png
+      perfmodel breakdown trace.json.gz --top 30 --full-names
+      perfmodel breakdown trace.json.gz --figure timeline.png --memory-figure memory.png
     """
     target = Output(format, output, source=trace)
     check_figure(figure, trace)
+    check_figure(memory_figure, trace, option="--memory-figure")
     kept = steps_slice(steps) if steps else None
     limit = max_bytes(max_memory)
 
     from perfmodel.attribution.breakdown import breakdown as break_down
+    from perfmodel.attribution.rank import MOST_ROWS
     from perfmodel.cli.demo import SOURCE, read_demo
     from perfmodel.trace import read
 
-    with working(f"reading {trace or SOURCE}"):
+    with _uncollected(), working(f"reading {trace or SOURCE}"):
         if trace is None:
             content, _ = read_demo(kept, context=1)
         else:
             content = read(trace, strict=strict, max_bytes=limit, steps=kept, context=1)
-    with working(f"breaking {trace or SOURCE} down"):
+    with _uncollected(), working(f"breaking {trace or SOURCE} down"):
         whole = break_down(content, profiler_us_per_event=profiler_overhead)
+        helps = _gains(whole, content, trace, steps, max_memory)
     if strict:
         refuse_cautions(whole.source, whole.cautions)
-        helps = _gains(whole, content, trace, steps, max_memory)
     found = _chosen(whole, content.chosen, rank)
     if figure:
         _draw(whole, found, figure)
+    if memory_figure:
+        _draw_memory(found, memory_figure)
 
     def table(console: Console) -> None:
         from perfmodel.cli.breakdown_tables import show_breakdown
         from perfmodel.cli.gains import show_gains
+        from perfmodel.cli.hotspot_tables import Shown
 
-        show_breakdown(console, found)
+        show_breakdown(console, found, Shown(top or MOST_SHOWN, full_names, bool(rank)))
         show_gains(console, helps)
 
-    target.write(
-        answer=lambda: found.to_dict() | {"gains": [gain.to_dict() for gain in helps]},
-        csv=lambda: found.to_frame().to_csv(index=False),
-        table=table,
-        warnings=found.warnings,
-        cautions=found.cautions,
-    )
+    with _uncollected():
+        target.write(
+            answer=lambda: (
+                found.to_dict(top or MOST_ROWS) | {"gains": [gain.to_dict() for gain in helps]}
+            ),
+            csv=lambda: found.to_frame().to_csv(index=False),
+            table=table,
+            warnings=list(found.warnings),
+            cautions=found.cautions,
+        )
 
 
 def _gains(
@@ -123,17 +160,25 @@ def _gains(
     )
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the search for cycles: few are made here, and it takes a tenth of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
 def _chosen(found: Breakdown, steps: slice, ranks: list[int] | None) -> Breakdown:
     """What `--steps` and `--rank` ask for. Raises `UsageError` where there is none."""
     known = [rank.rank for rank in found.ranks]
     for number in ranks or ():
         if number not in known:
             raise UsageError(f"--rank {number}: {found.source} has {', '.join(map(str, known))}")
-    kept = [
-        replace(rank, steps=rank.steps[steps])
-        for rank in found.ranks
-        if not ranks or rank.rank in ranks
-    ]
+    kept = [rank.of_steps(steps) for rank in found.ranks if not ranks or rank.rank in ranks]
     if not all(rank.steps for rank in kept):
         raise UsageError(f"--steps matches none of the {len(found.ranks[0].steps)} steps")
     return replace(found, ranks=kept)
@@ -148,3 +193,17 @@ def _draw(whole: Breakdown, found: Breakdown, path: Path) -> None:
     every = [step for rank in whole.ranks for step in rank.steps]
     mark = next(row for row, step in enumerate(every) if step is shown)
     save(step_figure(whole.timeline, mark, path=shown.critical_path, idle=shown.idle), path)
+
+
+def _draw_memory(found: Breakdown, path: Path) -> None:
+    from perfmodel.attribution.allocated import memory_figure, worth_showing
+    from perfmodel.plot import save
+
+    rank = found.ranks[0]
+    if not rank.memory:
+        raise UsageError(
+            f"--memory-figure: {found.source} records no allocations: "
+            "profile with profile_memory=True"
+        )
+    title = f"Memory of rank {rank.rank}"
+    save(memory_figure(worth_showing(rank.memory), rank.hot.links.steps, title), path)

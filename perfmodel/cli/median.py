@@ -11,7 +11,7 @@ from rich.console import Console
 from perfmodel.cli.tables import counted, say
 
 if TYPE_CHECKING:
-    from perfmodel.attribution.breakdown import StepBreakdown
+    from perfmodel.attribution.rank import StepBreakdown
 
 STEADY = "steady"
 

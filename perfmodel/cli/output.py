@@ -183,12 +183,12 @@ def refuse_cautions(source: str, cautions: Sequence[str]) -> None:
         raise TraceError(f"{source}: {line} (--strict)")
 
 
-def check_figure(path: Path | None, source: str | None) -> None:
+def check_figure(path: Path | None, source: str | None, option: str = "--figure") -> None:
     """Raise `PerfmodelError` where no figure can be written to `path`."""
     if path is None:
         return
     if path.suffix.lower() not in FIGURE_SUFFIXES:
         raise UsageError(
-            f"--figure {path}: a figure is one of {', '.join(FIGURE_SUFFIXES)}, by its suffix"
+            f"{option} {path}: a figure is one of {', '.join(FIGURE_SUFFIXES)}, by its suffix"
         )
     check_writable(path, source)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterable, Sequence
 
 from rich import box
@@ -14,9 +15,13 @@ from perfmodel.cli.failures import one_line
 from perfmodel.units import US_PER_MS
 
 FILE_WIDTH = 100
-"""Columns of a table that goes to no terminal."""
+"""Columns of a table that goes to no terminal, unless `COLUMNS` says otherwise."""
+_LEAST_WIDTH, _MOST_WIDTH = 40, 1000
+_LEAST_NAME = 12
 NOTHING = "-"
 _INDENT = 2
+_GAP = 2
+"""Blanks between two columns."""
 
 
 def console_of(*, to_terminal: bool) -> tuple[Console, io.StringIO | None]:
@@ -25,9 +30,16 @@ def console_of(*, to_terminal: bool) -> tuple[Console, io.StringIO | None]:
         return Console(highlight=False, markup=False, emoji=False), None
     text = io.StringIO()
     plain = Console(
-        file=text, width=FILE_WIDTH, highlight=False, markup=False, emoji=False, color_system=None
+        file=text, width=file_width(), highlight=False, markup=False, emoji=False, color_system=None
     )
     return plain, text
+
+
+def file_width() -> int:
+    """Columns of what goes to no terminal."""
+    told = os.environ.get("COLUMNS", "")
+    known = told.isascii() and told.isdigit() and _LEAST_WIDTH <= int(told) <= _MOST_WIDTH
+    return int(told) if known else FILE_WIDTH
 
 
 class Times:
@@ -78,17 +90,61 @@ def new_table(title: str, *columns: str, texts: int = 1) -> Table:
     return table
 
 
+def fitted(
+    console: Console,
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    name: int = 0,
+    whole: bool = False,
+) -> Table:
+    """A table that fits: texts of the column `name` are cut in their middle, numbers never.
+
+    `whole` names take several lines instead.
+
+    Where there is no room for names at all, the last columns are left out.
+    """
+    from perfmodel.plot.names import shortened
+
+    columns = list(columns)
+    cells = [[one_line(cell) for cell in row] for row in rows]
+
+    def room() -> int:
+        others = [
+            max([len(columns[at]), *(len(row[at]) for row in cells)])
+            for at in range(len(columns))
+            if at != name
+        ]
+        return console.width - sum(others) - _GAP * len(others)
+
+    while room() < _LEAST_NAME and len(columns) > name + 2:
+        columns.pop()
+    width = max(room(), _LEAST_NAME)
+    table = new_table(title, *columns)
+    table.columns[name].justify = "left"
+    if whole:
+        table.columns[name].no_wrap, table.columns[name].overflow = False, "fold"
+    for row in cells:
+        shown = row[: len(columns)]
+        shown[name] = shown[name] if whole else shortened(shown[name], width)
+        table.add_row(*map(Text, shown))
+    return table
+
+
 def add(table: Table, *cells: str) -> None:
     """A row whose cells may hold anything that a trace says."""
     table.add_row(*(Text(one_line(cell)) for cell in cells))
 
 
 def show(console: Console, *tables: Table) -> None:
-    """Tables one below the other, or side by side where several fit."""
-    console.print()
-    if len(tables) == 1:
-        console.print(tables[0])
+    """Tables side by side where they fit whole, else one below the other."""
+    widths = [console.measure(table).maximum for table in tables]
+    if len(tables) == 1 or sum(widths) + 2 * _INDENT * (len(tables) - 1) > console.width:
+        for table in tables:
+            console.print()
+            console.print(table)
         return
+    console.print()
     row = Table.grid(padding=(0, 2 * _INDENT))
     row.add_row(*tables)
     console.print(row)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from perfmodel.plot.bars import breakdown_figure
 from perfmodel.plot.canvas import save
 from perfmodel.plot.html import table_html
+from perfmodel.plot.levels import steps_figure
 from perfmodel.plot.rates import rates_figure
 from perfmodel.plot.roofline import roofline_figure
 from perfmodel.plot.scatter import errors_figure
@@ -24,6 +25,7 @@ __all__ = [
     "roofline_figure",
     "save",
     "shares_figure",
+    "steps_figure",
     "table_html",
     "timeline_figure",
 ]

@@ -6,8 +6,26 @@ import re
 from functools import lru_cache
 
 _AUTOGRAD = re.compile(r"^autograd::engine::evaluate_function: ")
-_RESULT = re.compile(r"^(void|int|float|bool|static|std::enable_if\S*) ")
+_RESULT = re.compile(r"^(void|int|float|bool|static|std::enable_if<.*?>::type|std::enable_if\S*) ")
 _LAST_PART = re.compile(r"[\w$~]+$")
+_LAST_TWO_PARTS = re.compile(r"(?:[\w$~]+::)?[\w$~]+$")
+_SAYS_NOTHING = ("kernel", "Kernel", "Kernel2", "device_kernel", "kentry", "run", "operator")
+_INNER_GEMM = re.compile(r"<(cutlass_\w+)")
+_WORKS = (
+    re.compile(r"\b(CUDAFunctor_\w+)"),
+    re.compile(r"\b((?!gpu_kernel)\w+_(?:kernel_cuda|kernel_impl|cuda_kernel))\b"),
+    re.compile(r"\b((?!(?:Binary|AUnary|BUnary|Unary|Compare)Functor)\w+Functor\w*)"),
+    re.compile(r"\b((?!ReduceOp\b)[A-Z]\w+Ops?)\b"),
+    re.compile(r"\bstd::(plus|minus|multiplies|divides)\b"),
+    re.compile(r"\b(\w+_functor)\b"),
+    re.compile(r"\b(\w+)\(at::Tensor"),
+)
+"""What a general kernel is called with, the most telling first."""
+_MANGLED = re.compile(r"_ZN?K?(?=\d)")
+_LENGTH = re.compile(r"\d+")
+_ARGUMENT = re.compile(r"I(?:L\w\d+E)*N(?:S\d*_)?(?=\d)")
+_TRITON = re.compile(r"^(triton_[a-z]+)_fused_(.+?)(_\d+)?$")
+_CUT = "…"
 
 
 @lru_cache(maxsize=65_536)
@@ -41,3 +59,53 @@ def _outside_brackets(text: str) -> str:
                 break
             kept.append(char)
     return "".join(kept)
+
+
+@lru_cache(maxsize=65_536)
+def readable_name(name: str) -> str:
+    """A kernel's short name, and in square brackets what a general kernel does.
+
+    `void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, ...>`
+    becomes `vectorized_elementwise_kernel[CUDAFunctor_add]`; names of libraries (`ampere_sgemm_
+    128x64_tn`, `ncclDevKernel_AllReduce_Sum_f32`) and of operators stay as they are.
+    """
+    triton = _TRITON.match(name)
+    if triton:
+        return f"{triton[1]}[{triton[2]}]{triton[3] or ''}"
+    mangled = _MANGLED.match(name)
+    if mangled:
+        return _demangled(name, mangled.end()) or name
+    short = short_name(name)
+    if short == name or "<" not in name:
+        return short
+    if short in _SAYS_NOTHING:
+        inner = _INNER_GEMM.search(name)
+        if inner:
+            return inner[1]
+        outer = _LAST_TWO_PARTS.search(_outside_brackets(_RESULT.sub("", name)).strip())
+        short = outer.group() if outer else short
+    work = next((found[1] for pattern in _WORKS if (found := pattern.search(name))), "")
+    return f"{short}[{work}]" if work and work not in short else short
+
+
+def shortened(text: str, width: int) -> str:
+    """A text of at most `width` characters, cut in its middle where it is longer."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return text[: width - 1 - tail] + _CUT + (text[-tail:] if tail else "")
+
+
+def _demangled(name: str, at: int) -> str:
+    """The last part of a nested name in the Itanium ABI, from position `at` on.
+
+    Where that says nothing, the last of its first template argument.
+    """
+    part = ""
+    while length := _LENGTH.match(name, at):
+        begin = length.end()
+        at = begin + int(length[0])
+        if name[begin:at] != "_GLOBAL__N_1":
+            part = name[begin:at]
+    argument = _ARGUMENT.match(name, at) if part in _SAYS_NOTHING else None
+    return _demangled(name, argument.end()) or part if argument else part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,53 @@ class DeviceProperties:
     sm_count: int = 0
 
 
+_DEVICE_TYPES = {0: "cpu", 1: "cuda", 6: "hip", 12: "xpu", 13: "mps"}
+"""`Device Type` of an allocation: numbers of c10::DeviceType."""
+
+
+def _no_ints() -> Ints:
+    return np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Allocations:
+    """Allocations and frees of one rank in order of time; one entry per event.
+
+    `size_bytes` is below 0 where memory was freed. Totals are those after the event, and `NONE`
+    where the file gives none (before PyTorch 1.10).
+    """
+
+    at_us: Floats = field(default_factory=lambda: np.zeros(0))
+    device_type: Ints = field(default_factory=_no_ints)
+    device: Ints = field(default_factory=_no_ints)
+    size_bytes: Ints = field(default_factory=_no_ints)
+    address: Ints = field(default_factory=_no_ints)
+    allocated_bytes: Ints = field(default_factory=_no_ints)
+    reserved_bytes: Ints = field(default_factory=_no_ints)
+    unreadable: int = 0
+    """Events left out because a size or a total of them is no whole number."""
+
+    def __len__(self) -> int:
+        return len(self.at_us)
+
+    def by_device(self) -> dict[str, Allocations]:
+        """Per device (`cuda:0`, `cpu`) its events, devices in order of their first one."""
+        keys = np.stack([self.device_type, self.device], axis=1)
+        found, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        columns = [getattr(self, each.name) for each in fields(self)[:-1]]
+        return {
+            _device_name(*found[at].tolist()): Allocations(
+                *(column[inverse.reshape(-1) == at] for column in columns)
+            )
+            for at in np.argsort(first).tolist()
+        }
+
+
+def _device_name(device_type: int, index: int) -> str:
+    name = _DEVICE_TYPES.get(device_type, f"type {device_type}")
+    return name if index < 0 or not device_type else f"{name}:{index}"
+
+
 @dataclass(frozen=True)
 class RankTrace:
     """One rank's complete events ('X'), in order of start, then longest first, then `Ev Idx`.
@@ -117,6 +164,8 @@ class RankTrace:
     """`cuda_sync` rows: the stream that waited or was waited for."""
     sync_source_stream: Ints
     sync_record_correlation: Ints
+    memory: Allocations = field(default_factory=Allocations)
+    """What the allocator did; nothing where the profile does not record it."""
     warnings: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:

@@ -40,8 +40,10 @@ from perfmodel.trace.kineto_json import (
     Distributed,
     Document,
     Event,
+    Instant,
     Metadata,
 )
+from perfmodel.trace.memory import MemoryRows
 from perfmodel.trace.numbers import nanoseconds
 from perfmodel.trace.window import Window
 
@@ -123,6 +125,7 @@ def decode_kineto(
         waves=rows.column("waves", order),
         event_index=event_index[order],
         **columns,
+        memory=rows.memory.found(first_ns),
     )
 
 
@@ -149,6 +152,7 @@ class _Rows:
         self._window = window
         self.strings = Strings()
         self.thread_names: dict[int, str] = {}
+        self.memory = MemoryRows(self._times, window)
         self._where = where
         self._names = _TextIndex(self.strings)
         self._raw_texts = _TextIndex(self.strings)
@@ -197,6 +201,9 @@ class _Rows:
                 complete, at = self._within(self._window, complete, at)
             if complete:
                 self._add_event_fields(complete, at)
+        if Instant in kinds:
+            at = np.array([kind is Instant for kind in kinds]).nonzero()[0] + self._file_count
+            self.memory.add([event for event in events if type(event) is Instant], at)
         if Metadata in kinds:
             self._add_thread_names(events)
         self._count += len(complete)

@@ -21,8 +21,8 @@ from perfmodel.errors import TraceError
 
 NONE = -1
 NO_RAW = msgspec.Raw()
-_OTHER_PHASES = "BEiICbneSTFpstfPNODVvRc(),="
-"""The phases of Chrome's trace format besides `X` (a complete event) and `M` (metadata)."""
+_OTHER_PHASES = "BEICbneSTFpstfPNODVvRc(),="
+"""The phases of Chrome's trace format besides `X` (complete), `i` (instant) and `M` (metadata)."""
 _BLOCK_BYTES = 400_000
 _MAX_KEYS = 8
 """How many `traceEvents` are looked at for the one that is the document's own."""
@@ -83,8 +83,32 @@ class Complete(msgspec.Struct, gc=False, kw_only=True, tag="X", tag_field="ph"):
     args: Args | None = None
 
 
+_Number = int | float | str | None
+
+
+class MemoryArgs(msgspec.Struct, gc=False):
+    """`args` of an instant event, as far as those of allocations have them."""
+
+    size_bytes: _Number = msgspec.field(default=0, name="Bytes")
+    address: _Number = msgspec.field(default=NONE, name="Addr")
+    allocated_bytes: _Number = msgspec.field(default=NONE, name="Total Allocated")
+    reserved_bytes: _Number = msgspec.field(default=NONE, name="Total Reserved")
+    device_type: _Number = msgspec.field(default=NONE, name="Device Type")
+    device: _Number = msgspec.field(default=NONE, name="Device Id")
+
+
+class Instant(msgspec.Struct, gc=False, tag="i", tag_field="ph"):
+    """An event without a duration; of those, allocations are used."""
+
+    name: str = ""
+    pid: _Int | str = NONE
+    tid: _Int | str = NONE
+    ts: msgspec.Raw = NO_RAW
+    args: MemoryArgs | None = None
+
+
 class Other(msgspec.Struct, gc=False):
-    """A flow arrow, instant or counter: its fields are checked, none is used."""
+    """A flow arrow or counter: its fields are checked, none is used."""
 
     id: _Int | str = NONE
     pid: _Int | str = NONE
@@ -106,7 +130,7 @@ class Metadata(Other, gc=False, tag="M", tag_field="ph"):
     args: MetadataArgs | None = None
 
 
-Event = Complete | Metadata | Other
+Event = Complete | Instant | Metadata | Other
 
 
 class Device(msgspec.Struct, gc=False):
@@ -139,7 +163,7 @@ def _tagged(phase: str) -> Any:
     )
 
 
-_EVENT: Any = reduce(or_, map(_tagged, _OTHER_PHASES), Complete | Metadata)
+_EVENT: Any = reduce(or_, map(_tagged, _OTHER_PHASES), Complete | Instant | Metadata)
 _EVENTS: Any = GenericAlias(list, (_EVENT,))
 _EVENTS_DECODER: msgspec.json.Decoder[list[Event]] = msgspec.json.Decoder(_EVENTS)
 _FILE_DECODER = msgspec.json.Decoder(File)

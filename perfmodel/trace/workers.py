@@ -38,7 +38,7 @@ _MADE_OF = {
     "pathlib": ("PosixPath", "WindowsPath"),
     "pathlib._local": ("PosixPath", "WindowsPath"),
     "perfmodel.errors": ("PerfmodelError", "TraceError", "UsageError"),
-    "perfmodel.trace.columns": ("DeviceProperties", "RankTrace", "Strings"),
+    "perfmodel.trace.columns": ("Allocations", "DeviceProperties", "RankTrace", "Strings"),
     "perfmodel.trace.decode": ("Found", "Options"),
     "perfmodel.trace.et_table": (
         *("Arguments", "Collectives", "ExecutionTrace", "ProcessGroup", "Tensors"),

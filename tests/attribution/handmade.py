@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tiny import COMMS, COPIES, NCCL, Tiny
 
-from perfmodel.attribution.breakdown import StepBreakdown, breakdown
+from perfmodel.attribution.breakdown import breakdown
+from perfmodel.attribution.rank import StepBreakdown
 
 
 def only_step(t: Tiny) -> StepBreakdown:

@@ -24,8 +24,9 @@ Run = Callable[..., Ran]
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """`run("predict", path, ...)`: exit status, standard output and standard error."""
+    monkeypatch.delenv("COLUMNS", raising=False)
 
     def run_main(*arguments: object) -> Ran:
         capsys.readouterr()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import Run
-from cli.samples import check_schema, document, write
+from cli.samples import ALL_REDUCE, KERNEL, check_schema, document, write
 
 from perfmodel.cli.gains import show_gains
 from perfmodel.cli.tables import console_of
@@ -132,10 +132,123 @@ def test_names_of_a_trace_cannot_reach_the_terminal_raw(run: Run, tmp_path: Path
     assert "[red]?[31mGPU ?" in ran.out
 
 
+def several(folder: Path, count: int = 3) -> Path:
+    """Ranks of which the second has the longest steps."""
+    for rank in range(count):
+        content = document(rank=rank, world_size=count)
+        for event in content["traceEvents"]:
+            if rank == 1 and event["name"].startswith("ProfilerStep"):
+                event["dur"] += 0.5
+        write(folder / f"rank{rank}.json", content)
+    return folder
+
+
+def test_several_ranks_begin_with_one_table_and_one_is_shown_in_full(
+    run: Run, tmp_path: Path
+) -> None:
+    out = run("breakdown", several(tmp_path)).out
+    lines = out.splitlines()
+    assert "3 ranks" in lines[0]
+    assert lines[2].startswith("Ranks, mean of 3 steps")
+    assert [line.split()[0] for line in lines[5:8]] == ["0", "1", "2"]
+    assert sum(" * " in line[:6] for line in lines[5:8]) == 1
+    assert out.count("Steps (") == 1
+    assert "others: --rank N" in out
+    whole = run("breakdown", tmp_path, "--rank", 0, "--rank", 2).out
+    assert whole.count("Steps (") == 2
+    assert "others: --rank N" not in whole
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_tables_fit_the_columns_and_numbers_stay_whole(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    content = document()
+    name = "void at::native::a_kernel_of_a_rather_long_name" + "_and_more" * 20 + "<float>(int)"
+    for event in content["traceEvents"]:
+        if event["name"] == KERNEL:
+            event["name"] = name
+    path = write(tmp_path / "long.json", content)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = run("breakdown", path).out.splitlines()
+    table = lines[lines.index(next(line for line in lines if line.startswith("Top kernels"))) :]
+    row = next(line for line in table if line.startswith("a_kernel"))
+    assert max(map(len, table[: table.index("")])) <= columns
+    assert "…" in row
+    assert row.split()[1:3] == ["20.0", "20.2"]
+    full = run("breakdown", path, "--full-names").out
+    cells = "".join(line.split("  ")[0] for line in full.splitlines())
+    assert "".join(name.split()) in "".join(cells.split())
+
+
+def test_top_bounds_every_table(run: Run, trace: Path) -> None:
+    answer = json.loads(run("breakdown", trace, "--format", "json", "--top", 1).out)
+    check_schema("breakdown", answer)
+    assert [row["name"] for row in answer["top_kernels"]] == [KERNEL]
+    assert len(answer["ranks"][0]["top_operators"]) == 1
+    whole = json.loads(run("breakdown", trace, "--format", "json").out)
+    assert {row["name"] for row in whole["top_kernels"]} == {KERNEL, ALL_REDUCE}
+    assert run("breakdown", trace, "--top", 0).status == 2
+
+
+def test_overlap_and_queue_are_in_the_answer(run: Run, trace: Path) -> None:
+    answer = json.loads(run("breakdown", trace, "--format", "json").out)
+    assert answer["overlap"] == {
+        "comm_us": 20,
+        "hidden_us": 0,
+        "exposed_us": 20,
+        "hidden_frac": 0,
+    }
+    depths = answer["ranks"][0]["queue_depth"]
+    assert [depth["max_count"] for depth in depths] == [1, 1, 1]
+    # Each of two kernels begins 6 us after its launch call ends.
+    assert depths[0]["mean_count"] == pytest.approx(12 / 99, abs=1e-3)
+    assert "Communication: 20" in run("breakdown", trace).out
+
+
+def with_memory(folder: Path, *sizes: int) -> Path:
+    content = document()
+    held = 0
+    for at, size in enumerate(sizes):
+        held += size
+        args = {"Device Type": 1, "Device Id": 0, "Bytes": size, "Addr": 7}
+        args |= {"Total Allocated": held, "Total Reserved": 4 * 10**9}
+        event = {"ph": "i", "s": "t", "name": "[memory]", "pid": 1, "tid": 1, "ts": 1010 + at}
+        content["traceEvents"].append(event | {"args": args})
+    return write(folder / "memory.json", content)
+
+
+def test_memory_is_said_drawn_and_in_the_answer(run: Run, tmp_path: Path) -> None:
+    path = with_memory(tmp_path, 3 * 10**9, -3 * 10**9)
+    ran = run("breakdown", path, "--memory-figure", tmp_path / "memory.png")
+    assert "Memory of cuda:0: peak 3.00 GB allocated, 4.00 GB reserved" in ran.out
+    assert (tmp_path / "memory.png").stat().st_size > 1000
+    answer = json.loads(run("breakdown", path, "--format", "json").out)
+    check_schema("breakdown", answer)
+    (memory,) = answer["ranks"][0]["memory"]
+    assert (memory["allocated_bytes"], memory["peak_step"]) == ([3 * 10**9, 0], "ProfilerStep#0")
+
+
+def test_allocations_that_do_not_pair_are_warned_of(run: Run, tmp_path: Path) -> None:
+    out = run("breakdown", with_memory(tmp_path, 100, 100)).out
+    assert "warning:" in out
+    assert "1 at an address still allocated" in out
+
+
+def test_a_figure_of_memory_that_was_not_recorded_is_an_error(
+    run: Run, trace: Path, tmp_path: Path
+) -> None:
+    ran = run("breakdown", trace, "--memory-figure", tmp_path / "memory.png")
+    assert (ran.status, ran.out) == (2, "")
+    assert "profile_memory=True" in ran.err
+    assert not (tmp_path / "memory.png").exists()
+
+
 @pytest.mark.parametrize(
     "name",
     [
         "dlrm_v100x8/kineto_rank0.json.gz",
+        "inference/h100_qwen1.5-0.5b.json.gz",
         "edge/cpu_only_rank_non_gpu.json.gz",
         "inference/mi210_gpu_only.json.gz",
         "torchrec_v100x4/sst_long_a2a_optimizer_3_29220",

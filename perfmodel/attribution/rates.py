@@ -1,0 +1,152 @@
+"""Achieved rates of operators: what their shapes say they must do, over the time that it took.
+
+Only work with shapes counts: FLOP and bytes are those that the vocabulary gives for what an
+operator is lowered to, and its time is that of the kernels that were launched for it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from perfmodel.attribution.hotspots import Hotspots
+from perfmodel.errors import HardwareError, PerfmodelError
+from perfmodel.hardware import Device, from_driver_name
+from perfmodel.trace.categories import COMMUNICATION_KERNEL_NAME, Category
+from perfmodel.trace.columns import NONE, RankTrace
+
+
+@dataclass(frozen=True)
+class Rate:
+    """One operator at one set of shapes: figures of a step, and the rates it reached."""
+
+    operator: str
+    shapes: str
+    dtype: str
+    count: float
+    device_us: float
+    flop: float
+    moved_bytes: float
+    roofline_us: float | None
+    """The least time that the device's peak rates allow; None where they are not known."""
+    bound_by: str | None
+    """`compute` or `memory`: what that least time is due to."""
+
+    @property
+    def tflop_per_s(self) -> float:
+        return self.flop / self.device_us / 1e6
+
+    @property
+    def gb_per_s(self) -> float:
+        return self.moved_bytes / self.device_us / 1e3
+
+    @property
+    def roofline_frac(self) -> float | None:
+        """Share of the roofline; above 1 where operands came from a cache, or an algorithm needs
+        fewer FLOP than the plain one (Winograd)."""
+        return None if self.roofline_us is None else self.roofline_us / self.device_us
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures, rounded, with the rates."""
+        share = self.roofline_frac
+        return {
+            "operator": self.operator,
+            "shapes": self.shapes,
+            "dtype": self.dtype,
+            "count": round(self.count, 3),
+            "device_us": round(self.device_us, 3),
+            "flop": round(self.flop),
+            "moved_bytes": round(self.moved_bytes),
+            "tflop_per_s": round(self.tflop_per_s, 6),
+            "gb_per_s": round(self.gb_per_s, 3),
+            "roofline_frac": None if share is None else round(share, 6),
+            "bound_by": self.bound_by,
+        }
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The rates of one rank, most time first, and how much of its device time they are of."""
+
+    rows: tuple[Rate, ...]
+    device: str
+    """The catalogue's name; '' where the trace's device is not in it."""
+    rated_frac: float
+    """Share of the device time, communication left out, that the rows are of."""
+    note: str
+    """Why there are none, or no shares of the roofline; '' where nothing is missing."""
+
+    def to_dict(self, most: int | None = None) -> dict[str, Any]:
+        """Figures of a step, and the first `most` rows."""
+        return {
+            "device": self.device,
+            "rated_frac": round(self.rated_frac, 6),
+            "note": self.note,
+            "rows": [row.to_dict() for row in self.rows[:most]],
+        }
+
+    def mean_with(self, others: Sequence[Rates]) -> Rates:
+        """The mean over this rank and others."""
+        every = [self, *others]
+        same: dict[tuple[str, str, str], list[Rate]] = defaultdict(list)
+        for row in (row for each in every for row in each.rows):
+            same[row.operator, row.shapes, row.dtype].append(row)
+        rows = [_mean_of(found, len(every)) for found in same.values()]
+        return Rates(
+            tuple(sorted(rows, key=lambda row: -row.device_us)),
+            self.device,
+            float(np.mean([each.rated_frac for each in every])),
+            "; ".join(dict.fromkeys(each.note for each in every if each.note)),
+        )
+
+
+def _mean_of(rows: Sequence[Rate], count: int) -> Rate:
+    """The mean over `count` ranks, of which some have a row of this operator and these shapes."""
+    known = all(row.roofline_us is not None for row in rows)
+    return replace(
+        rows[0],
+        count=sum(row.count for row in rows) / count,
+        device_us=sum(row.device_us for row in rows) / count,
+        flop=sum(row.flop for row in rows) / count,
+        moved_bytes=sum(row.moved_bytes for row in rows) / count,
+        roofline_us=sum(row.roofline_us or 0.0 for row in rows) / count if known else None,
+    )
+
+
+def rates(hot: Hotspots) -> Rates:
+    """The rates of the operators of one rank within its steps."""
+    rank = hot.rank
+    if not len(hot.links.device_rows):
+        return Rates((), "", 0.0, "no device operations")
+    ops = rank.of(Category.CPU_OP)
+    if not len(ops) or (rank.input_shapes[ops] == NONE).all():
+        return Rates((), "", 0.0, "no shapes recorded: profile with record_shapes=True")
+    from perfmodel.attribution.rated import Trees, rated_rows
+
+    device, notes = _device_of(rank)
+    trees = Trees.of(hot)
+    if trees.unreadable:
+        notes.append(f"{trees.unreadable} operators left out whose shapes are no numbers")
+    try:
+        rows = rated_rows(hot, trees, device)
+    except PerfmodelError as error:
+        return Rates((), "", 0.0, f"the shapes cannot be used: {error}")
+    counted = ~rank.name_contains(COMMUNICATION_KERNEL_NAME)[hot.links.device_rows]
+    total_us = float(hot.device_us[counted].sum()) / max(hot.clock.count, 1)
+    rated_us = sum(row.device_us for row in rows)
+    name = "" if device is None else device.name
+    return Rates(tuple(rows), name, rated_us / total_us if total_us else 0.0, "; ".join(notes))
+
+
+def _device_of(rank: RankTrace) -> tuple[Device | None, list[str]]:
+    if not rank.devices:
+        return None, ["the trace names no device: no shares of a roofline"]
+    known = rank.devices[0]
+    try:
+        return from_driver_name(known.name, known.memory_bytes or None), []
+    except HardwareError:
+        return None, [f"{known.name} is not in the catalogue: no shares of a roofline"]

@@ -1,0 +1,73 @@
+"""Allocations of a profile (`profile_memory=True`): instant events to columns."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from itertools import compress
+from operator import attrgetter
+
+import msgspec
+import numpy as np
+
+from perfmodel.trace.columns import Allocations, Ints
+from perfmodel.trace.kineto_json import Instant, MemoryArgs
+from perfmodel.trace.window import Window
+
+MEMORY = "[memory]"
+"""Name of the events."""
+_COLUMNS = (
+    *("device_type", "device", "size_bytes", "address", "allocated_bytes", "reserved_bytes"),
+)
+"""Those of `Allocations` behind its times."""
+_NO_ARGS = MemoryArgs()
+_values = attrgetter(*_COLUMNS)
+
+Times = Callable[[str, list[msgspec.Raw], Ints], Ints]
+"""Key, its values and the rows that they stand in to nanoseconds; raises where one is no number."""
+
+
+class MemoryRows:
+    """The allocations met so far."""
+
+    def __init__(self, times: Times, window: Window | None = None) -> None:
+        self._times, self._window = times, window
+        self._parts: list[Ints] = []
+        self._unreadable = 0
+
+    def add(self, events: list[Instant], file_index: Ints) -> None:
+        """Take the instant events of a block over; `file_index` says where each stands."""
+        at_ns = self._times("ts", [event.ts for event in events], file_index)
+        counts = np.array([event.name == MEMORY for event in events])
+        if self._window is not None:
+            counts &= self._window.keeps(at_ns, np.zeros(len(at_ns), np.bool_))
+        args = [event.args or _NO_ARGS for event in compress(events, counts.tobytes())]
+        if args:
+            found, known = _whole_numbers(list(map(_values, args)))
+            self._unreadable += len(args) - len(known)
+            self._parts.append(np.vstack([at_ns[counts][known], found]))
+
+    def found(self, first_ns: int) -> Allocations:
+        """All of them, their times after `first_ns`."""
+        if not self._parts:
+            return Allocations(unreadable=self._unreadable)
+        table = np.concatenate(self._parts, axis=1)
+        at_ns, *columns = table[:, np.argsort(table[0], kind="stable")]
+        named = dict(zip(_COLUMNS, columns, strict=True))
+        return Allocations((at_ns - first_ns) / 1e3, **named, unreadable=self._unreadable)
+
+
+def _whole_numbers(values: Sequence[tuple[object, ...]]) -> tuple[Ints, Ints]:
+    """`[column, event]` of the events' values, and which of them are whole numbers all."""
+    try:
+        columns = [array("q", column) for column in zip(*values, strict=True)]
+        return np.array(columns), np.arange(len(values))
+    except (TypeError, OverflowError):
+        pass
+    known = [at for at, each in enumerate(values) if all(map(_is_whole, each))]
+    rows = np.array([values[at] for at in known], np.int64)
+    return rows.reshape(len(known), len(_COLUMNS)).T, np.array(known, np.int64)
+
+
+def _is_whole(value: object) -> bool:
+    return type(value) is int and -(2**63) <= value < 2**63
