@@ -91,6 +91,7 @@ def test_closed_forms_agree_with_replays(alpha: float, batch: int) -> None:
             assert told.distinct_rows[0] == pytest.approx(made.distinct_rows.mean(), rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [Lru(), SetAssociativeLru(8), WTinyLfu()], ids=repr)
 def test_admission_and_ways_hold_for_other_shapes_than_zipf(policy: Policy) -> None:
     """A hot tenth, a warm third and rows that are hardly ever used."""
@@ -112,6 +113,7 @@ def test_a_wider_window_before_admission(window_frac: float) -> None:
     assert told.hit_frac[0] == pytest.approx(made.hit_frac, abs=0.015)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy",
     [

@@ -58,6 +58,7 @@ def test_every_rank_of_the_paired_dlrm_is_lowered(reference: Path) -> None:
         assert found.told_us == found.lowered_us
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

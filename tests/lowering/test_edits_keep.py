@@ -327,6 +327,7 @@ def test_what_is_guessed_of_neighbours_is_guessed_before_an_edit(reference: Path
     assert_untouched(ledger(path, "cuda"), Ledger(found, "cuda"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name)
 def test_edits_one_after_another_keep_what_neither_touches(path: Path) -> None:
     graph, draw = graph_of(path), random.Random(7)
@@ -347,6 +348,7 @@ def test_edits_one_after_another_keep_what_neither_touches(path: Path) -> None:
     assert done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name)
 def test_twice_the_batch_is_twice_the_products(path: Path) -> None:
     trace_graph = op_graph(read(path))[0]

@@ -52,12 +52,14 @@ def planned(deployment: Deployment) -> Plan:
     return plan_deployment(deployment)
 
 
+@pytest.mark.slow
 def test_the_plan_is_no_slower_than_what_was_there(deployment: Deployment, planned: Plan) -> None:
     assert planned.result.step_us <= predict_deployment(deployment).results[0].step_us * (1 + 1e-9)
     assert planned.result.step_us == min(each["step_us"] for each in planned.tried)
     assert planned.best_us >= planned.bound_us * (1 - 1e-9)
 
 
+@pytest.mark.slow
 def test_planning_twice_gives_the_same_bytes(deployment: Deployment, planned: Plan) -> None:
     again = plan_deployment(deployment)
     assert json.dumps(again.to_dict()) == json.dumps(planned.to_dict())

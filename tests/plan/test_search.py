@@ -52,6 +52,7 @@ def test_fifty_small_problems_are_solved_exactly(seeds: range) -> None:
         assert loose.step_us * (1 - 1e-3) <= lower_us <= best.step_us * (1 + 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_the_search_alone_is_near_the_optimum(seed: int) -> None:
     it = problem(seed, 5, 4, 2)

@@ -94,6 +94,7 @@ def test_dlrm_ranks_are_bound_by_their_hosts(reference: Path, rank: int) -> None
     assert ratio(path, slice(None), scale=["host=0.5"]) <= 0.75
 
 
+@pytest.mark.slow
 def test_resnet_is_bound_by_its_device(reference: Path) -> None:
     path = reference / "traces" / RESNET_DDP
     assert 0.45 <= ratio(path, slice(3, 5), scale=["gpu=0.5"]) <= 0.55
