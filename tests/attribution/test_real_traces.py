@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from slow import slow_but
 
 from perfmodel.attribution.breakdown import breakdown
 from perfmodel.errors import TraceError
@@ -43,7 +44,7 @@ def file_of(reference: Path, name: str) -> Path:
     return reference / "traces" / f"{name}.json.gz"
 
 
-@pytest.mark.parametrize("name", [*TRACES, *FOLDERS])
+@pytest.mark.parametrize("name", slow_but(6, [*TRACES, *FOLDERS]))
 def test_causes_and_critical_path_sum_and_little_stays_unexplained(
     reference: Path, name: str
 ) -> None:
@@ -58,6 +59,7 @@ def test_causes_and_critical_path_sum_and_little_stays_unexplained(
             assert unexplained <= 0.01 * figures.step_us
 
 
+@pytest.mark.slow
 def test_every_file_reads_or_says_why_there_is_nothing_to_break_down(reference: Path) -> None:
     for path in sorted((reference / "traces").rglob("*.json.gz")):
         trace = read(path)

@@ -66,6 +66,7 @@ def test_a_replay_that_is_off_says_so() -> None:
     assert line.startswith("rank 3: the replay of b (of 2 such steps) is -5.0% off")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WALKED)
 def test_traces_on_which_the_replay_had_lost_time(reference: Path, name: str) -> None:
     found = predict(read(reference / name))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import Run
+from slow import slow_but
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.frames import read_frame
@@ -52,7 +53,9 @@ def bombs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return paths
 
 
-@pytest.mark.parametrize("verb", VERBS, ids=lambda words: " ".join(words[:2]))
+@pytest.mark.parametrize(
+    "verb", slow_but(1, [(words,) for words in VERBS]), ids=lambda words: " ".join(words[:2])
+)
 def test_bombs_stop_at_the_limit(
     run: Run, bombs: dict[str, Path], tmp_path: Path, verb: tuple[str, ...]
 ) -> None:

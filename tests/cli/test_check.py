@@ -115,6 +115,7 @@ def test_kernels_made_10_pct_worse_name_their_family(
     assert all(line.startswith(trace.name) for line in failing)
 
 
+@pytest.mark.slow
 def test_a_profile_made_10_pct_worse(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the committed baseline, over the project's own traces."""
     if not COMMITTED.is_file():

@@ -72,6 +72,7 @@ def test_table_figure_and_csv(run: Run, tmp_path: Path) -> None:
     assert "dram (GB)" in shown
 
 
+@pytest.mark.slow
 def test_all_designs_are_rows(run: Run) -> None:
     found = json.loads(run("compare", *SMALL, "--designs", "all", "-f", "json").out)
     assert [row["design"] for row in found["designs"]] == ["default", *DESIGNS]

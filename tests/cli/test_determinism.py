@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from fuzz.kills import WRITING, Writing, command, content, inputs, target
+from slow import slow_but
 
 from perfmodel.cli import main
 
@@ -53,7 +54,9 @@ def written(writing: Writing, given: Path, folder: Path, seed: str | None) -> di
     return content(target(writing, out))
 
 
-@pytest.mark.parametrize("writing", [*WRITING, *MORE], ids=lambda writing: writing.name)
+@pytest.mark.parametrize(
+    "writing", slow_but(1, [*WRITING, *MORE]), ids=lambda writing: writing.name
+)
 def test_every_run_writes_the_same_bytes(writing: Writing, tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()
@@ -63,6 +66,7 @@ def test_every_run_writes_the_same_bytes(writing: Writing, tmp_path: Path) -> No
     assert written(writing, given, tmp_path / "two", None) == one
 
 
+@pytest.mark.slow
 def test_any_number_of_workers_gives_the_same_results(tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()

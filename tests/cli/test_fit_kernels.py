@@ -18,6 +18,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_fit_prints_errors_of_left_out_devices_and_evaluate_counts_every_row(
     run: Callable, table: Path, tmp_path: Path
 ) -> None:

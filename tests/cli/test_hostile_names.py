@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from cli.conftest import Run
 from cli.samples import document, write
+from slow import slow_but
 
 EVIL = (
     "<script>alert(1)</script>",
@@ -55,7 +56,7 @@ def elements(page: Path) -> Elements:
     return found
 
 
-@pytest.mark.parametrize("name", EVIL)
+@pytest.mark.parametrize("name", slow_but(1, EVIL))
 def test_names_add_no_element_to_the_page(name: str, run: Run, tmp_path: Path) -> None:
     pages = []
     for at, text in enumerate((name, "plain")):
@@ -69,7 +70,7 @@ def test_names_add_no_element_to_the_page(name: str, run: Run, tmp_path: Path) -
     assert "img" not in evil.tags
 
 
-@pytest.mark.parametrize("name", EVIL)
+@pytest.mark.parametrize("name", slow_but(1, EVIL))
 def test_names_add_no_element_to_a_figure(name: str, run: Run, tmp_path: Path) -> None:
     trace, figure = write(tmp_path / "t.json", hostile(name)), tmp_path / "f.svg"
     assert run("breakdown", trace, "--figure", figure).status == 0

@@ -37,6 +37,7 @@ def hosted(deployment: Deployment, per_rank: int, *, rows_ahead: bool) -> Deploy
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("alpha", "rows_ahead"), [(0.6, False), (1.05, True)])
 def test_a_larger_share_in_host_memory_is_never_faster(alpha: float, rows_ahead: bool) -> None:
     """Of four tables per rank none to all lie in the hosts' memory; all else stays the same."""

@@ -81,6 +81,7 @@ def test_the_gain_vanishes_where_dense_work_dominates() -> None:
     assert gains[2] - 1 < (gains[0] - 1) / 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", [1, 4])
 def test_more_memory_never_hurts(pooling: float) -> None:
     plain = deployed(MINE.with_(table__pooling=pooling))

@@ -3,8 +3,9 @@
 A page runs in an empty folder that holds a link to `traces/`; its blocks run in order and share
 that folder and one Python namespace. By the word after the fence:
 
-- `console`: lines that begin with `$ ` run in bash; the lines below each are what it prints. A
-  command must succeed, or exit 2 where the output shown begins with `error:`.
+- `console`: lines that begin with `$ ` run, in bash or, where they are `perfmodel` alone, in this
+  process; the lines below each are what it prints. A command must succeed, or exit 2 where the
+  output shown begins with `perfmodel:`.
 - `python` and `pycon`: run; of `pycon`, what is printed is compared.
 - `toml`: written to the file that the text just before names, where it names one.
 - `sh` and `bash`: not run: only on the pages of `NOT_RUN`, for the reason given there, or below a
@@ -17,17 +18,20 @@ Output is compared word by word; a number may differ by 5 %, and a line `...` st
 
 from __future__ import annotations
 
+import contextlib
 import doctest
 import importlib.util
+import io
 import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -39,6 +43,8 @@ NOT_RUN = {
 NEEDS_TORCH = re.compile(r"perfmodel\.collect|^import torch|^from torch", re.M)
 TOLERANCE_FRAC = 0.05
 TIMEOUT_S = 300
+_SHELL = re.compile(r"[|&;<>$`*?~]")
+"""What only a shell understands."""
 _FENCE = re.compile(r"^```([\w-]*)[^\n]*\n(.*?)^```$", re.M | re.S)
 _REASON = re.compile(r"<!-- not run: .{20,} -->$")
 _FILE_NAMED = re.compile(r"`([\w.-]+\.toml)`")
@@ -116,13 +122,12 @@ class Session:
 
         package = str(Path(perfmodel.__file__).parents[1])
         path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self._printing = {"COLUMNS": "100", "NO_COLOR": "1", "MPLBACKEND": "Agg"}
         self._environment = {
             **{k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"},
             "PATH": path,
             "PYTHONPATH": package,
-            "COLUMNS": "100",
-            "NO_COLOR": "1",
-            "MPLBACKEND": "Agg",
+            **self._printing,
         }
 
     def run(self, block: Block) -> None:
@@ -141,6 +146,27 @@ class Session:
 
     def output(self, command: str, *, fails: bool = False) -> str:
         """What a command prints, errors included; its exit status must be 0, or 2 if it `fails`."""
+        is_perfmodel = command.startswith("perfmodel ") and not _SHELL.search(command)
+        status, printed = (self._here if is_perfmodel else self._in_bash)(command)
+        expected = 2 if fails else 0
+        assert status == expected, (
+            f"$ {command}\nexited {status}, expected {expected}:\n{printed[-3000:]}"
+        )
+        return printed
+
+    def _here(self, command: str) -> tuple[int, str]:
+        from perfmodel.cli import main
+
+        printed = io.StringIO()
+        with (
+            contextlib.chdir(self.folder),
+            mock.patch.dict(os.environ, self._printing),
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+        ):
+            return main(shlex.split(command)[1:]), printed.getvalue()
+
+    def _in_bash(self, command: str) -> tuple[int, str]:
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=self.folder,
@@ -152,19 +178,11 @@ class Session:
             timeout=TIMEOUT_S,
             check=False,
         )
-        expected = 2 if fails else 0
-        assert done.returncode == expected, (
-            f"$ {command}\nexited {done.returncode}, expected {expected}:\n{done.stdout[-3000:]}"
-        )
-        return done.stdout
+        return done.returncode, done.stdout
 
-    def _within(self, call: Any) -> None:
-        here = Path.cwd()
-        os.chdir(self.folder)
-        try:
+    def _within(self, call: Callable[[], None]) -> None:
+        with contextlib.chdir(self.folder):
             call()
-        finally:
-            os.chdir(here)
 
     def _doctest(self, block: Block) -> None:
         runner = doctest.DocTestRunner(checker=_Tolerant(), verbose=False)

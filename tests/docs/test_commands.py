@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from docs.pages import NOT_RUN, PAGES, ROOT, Block, Session, blocks, commands, compare
+from slow import slow_but
 
 RUN = ("console", "python", "pycon")
 KNOWN = (*RUN, "sh", "bash", "toml", "text", "json", "yaml", "mermaid", "")
@@ -33,11 +34,12 @@ def run(page: Path, chosen: list[Block], folder: Path) -> None:
 PAGES_THAT_RUN = [page for page in PAGES if any(block.language in RUN for block in blocks(page))]
 
 
-@pytest.mark.parametrize("page", PAGES_THAT_RUN, ids=name_of)
+@pytest.mark.parametrize("page", slow_but(1, PAGES_THAT_RUN), ids=name_of)
 def test_page(page: Path, tmp_path: Path) -> None:
     run(page, [block for block in blocks(page) if not block.needs_torch], tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if any(b.needs_torch for b in blocks(p))], ids=name_of
 )

@@ -54,6 +54,7 @@ def test_a_sweep_goes_on_where_it_was(spec: MakeSpec, tmp_path: Path) -> None:
         assert (path.stat().st_mtime_ns == stamps[path.name]) == ("00000001" not in path.name)
 
 
+@pytest.mark.slow
 def test_killed_and_started_again(spec: MakeSpec, tmp_path: Path) -> None:
     axes = "device.hbm_gb_per_s = { low = 600, high = 2400, steps = 400 }"
     wanted = spec("chunk = 1", axes)

@@ -36,6 +36,7 @@ def compare(trace: Trace, columns: dict[str, list], base: str | None = SOURCE) -
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 3])
 def test_figures_of_one_rank_of_dlrm(reference: Path, rank: int) -> None:
     trace = read(reference / f"traces/dlrm_v100x8/kineto_rank{rank}.json.gz")

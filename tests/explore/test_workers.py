@@ -35,6 +35,7 @@ def _children() -> set[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_a_worker_that_dies_costs_no_row(spec: MakeSpec, tmp_path: Path) -> None:
     wanted = spec("chunk = 2", MANY)

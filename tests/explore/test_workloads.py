@@ -58,7 +58,8 @@ def test_designs_and_their_settings(tmp_path: Path) -> None:
     hotline.hot_mib = [64, 512]
     """
     found = sweep(load_spec(written(tmp_path, text)), tmp_path / "results").frame
-    assert found["step_us"][0] == found["step_us"][1], "a setting of hotline does nothing without"
+    one, other = found["step_us"][:2]
+    assert one == pytest.approx(other, rel=1e-9), "a setting of hotline does nothing without"
     start = deployment_of(load_workload(SMALL), Machines({}, base="dgx-1").at({}))
     _, alone = fastest(composed("hotline", {"hotline": {"hot_mib": 512}}), start)
     assert found["step_us"][3] == pytest.approx(alone.results[0].step_us, rel=1e-9)
@@ -66,6 +67,7 @@ def test_designs_and_their_settings(tmp_path: Path) -> None:
     assert found["samples_per_s"][3] == pytest.approx(rate)
 
 
+@pytest.mark.slow
 def test_a_setting_of_whatever_design_a_point_has(tmp_path: Path) -> None:
     text = 'hardware = "dgx-1"\ndesign = "hotline"\n[axes]\ndesign.popular_frac = [0.1, 0.5]'
     found = sweep(load_spec(written(tmp_path, text)), tmp_path / "results").frame
@@ -80,6 +82,7 @@ def test_what_does_not_fit_is_a_row_that_says_so(tmp_path: Path) -> None:
     assert found.best() == {"step_us": 1}
 
 
+@pytest.mark.slow
 def test_sharding_plans(tmp_path: Path) -> None:
     workload, machine = load_workload(SMALL), Machines({}, base="dgx-1").at({})
     made = plan_deployment(deployment_of(workload, machine))

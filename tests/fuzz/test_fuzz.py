@@ -48,6 +48,7 @@ def test_what_reaches_something_new_is_damaged_further() -> None:
     assert len(corpus.kept[TRACES.name]) == count, "nothing new was reached"
 
 
+@pytest.mark.slow
 def test_damaged_files_on_the_command_line() -> None:
     kinds = (TRACES, *(kind for kind in KINDS if kind.name in ("hardware", "nccl-tests log")))
     assert not fuzz(kinds, 6, SEED, commands=True).faults

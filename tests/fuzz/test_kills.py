@@ -10,6 +10,7 @@ from fuzz.kills import OLD, WRITING, Writing, content, inputs, strike, strike_al
 FAST = tuple(each for each in WRITING if each.name in ("predict", "check --update", "sweep"))
 
 
+@pytest.mark.slow
 def test_nothing_is_damaged_or_lost() -> None:
     hits, problems = strike_all(FAST, 6, seed=3)
     assert hits == 6

@@ -18,7 +18,7 @@ from golden.answers import ANSWERS, ROOT, STORED, store
 
 PYTHON = (sys.executable,)
 CHECK = (*PYTHON, "-m", "perfmodel", "check", "--baseline", "traces/baseline.json")
-DOCS = (*PYTHON, "-m", "pytest", "-q", "tests/docs")
+DOCS = (*PYTHON, "-m", "pytest", "-q", "-m", "slow or not slow", "tests/docs")
 HERE = str(Path(__file__).parent)
 DIFF_LINES = 40
 

@@ -58,7 +58,7 @@ def test_every_op_has_a_duration_an_interval_and_reasons(op: str, direction: str
         found = model_of(rows).estimate(rows, device)
         assert 0 < found.low_us[0] <= found.duration_us[0] <= found.high_us[0] < 1e7
         why = model_of(rows).explain(rows, device)[0]
-        assert why.duration_us == found.duration_us[0]
+        assert why.duration_us == pytest.approx(found.duration_us[0], rel=1e-9)
         assert why.duration_us >= why.terms["bound_us"]
         assert 0 <= why.utilisation_frac <= 1
 
@@ -70,7 +70,7 @@ def test_transfers_are_continuous_and_monotone_in_bytes(size: float, factor: flo
         for curve in (transfer_us, bound_us):
             first, next_to_it, larger = curve(sizes, device)
             assert next_to_it == pytest.approx(first, rel=1e-6)
-            assert larger >= first
+            assert larger >= first * (1 - 1e-9)
 
 
 @given(
@@ -91,7 +91,7 @@ def test_products_do_not_get_faster_with_size(
 def test_streams_do_not_get_faster_with_size(rows: int, cols: int, times: int) -> None:
     for op in ("add", "softmax", "cat" if cols > 1 else "relu"):
         extra = {"tensors": 2} if op == "cat" else {}
-        small = time_us(op, rows=rows, cols=cols, **extra)
+        small = time_us(op, rows=rows, cols=cols, **extra) * (1 - 1e-9)
         assert time_us(op, rows=rows * times, cols=cols, **extra) >= small
         assert time_us(op, rows=rows, cols=cols * times, **extra) >= small
 

@@ -69,6 +69,7 @@ def test_the_source_says_whether_the_device_was_seen(folder: Path) -> None:
     assert unseen == "measurements of other devices"
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_trees(folder: Path, tmp_path: Path) -> None:
     fitted = fit_kernels([folder.parent / "data.csv"], rows_per_group=200)
     save(tmp_path / "again", fitted.models, fitted.about)

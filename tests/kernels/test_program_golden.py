@@ -29,6 +29,7 @@ def errors(path: Path, only: str = "*") -> OpErrors:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "n", "gmae_pct"),
     [
@@ -44,6 +45,7 @@ def test_embedding(reference: Path, source: str, n: int, gmae_pct: float) -> Non
     assert found.gmae_pct < gmae_pct
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "only", "gmae_pct"),
     [

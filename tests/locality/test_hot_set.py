@@ -42,7 +42,7 @@ def test_more_budget_never_hurts_and_is_kept(
     tables = [access(zipf(100_000, alpha), lookups), access(zipf(5_000, 1.0))]
     less, enough = hot_set(tables, budget), hot_set(tables, budget * more)
     assert less.used_bytes <= budget * (1 + 1e-9)
-    assert enough.popular_frac >= less.popular_frac - 1e-12
+    assert enough.popular_frac >= less.popular_frac - 1e-9
     learned = hot_set(tables, budget, sampled=1_000)
     assert learned.used_bytes <= budget * (1 + 1e-9)
     assert learned.overall_hot_frac <= less.overall_hot_frac + 1e-9

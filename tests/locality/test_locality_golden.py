@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from slow import slow_but
 
 from perfmodel.errors import WorkloadError
 from perfmodel.locality import (
@@ -164,8 +165,9 @@ def test_streams_like_the_published_batches(histograms: dict[str, ReuseHistogram
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [Lru(), SetAssociativeLru(8), WTinyLfu(), Lfu(9e4)], ids=repr)
-@pytest.mark.parametrize("name", ["fbgemm_t856_bs65536_3", "fbgemm_t788_bs131072_0"])
+@pytest.mark.parametrize("name", slow_but(1, ["fbgemm_t856_bs65536_3", "fbgemm_t788_bs131072_0"]))
 def test_closed_forms_on_published_reuse(
     histograms: dict[str, ReuseHistogram], name: str, policy: Policy
 ) -> None:
@@ -181,6 +183,7 @@ def test_closed_forms_on_published_reuse(
         assert told.hit_frac[0] == pytest.approx(made.hit_frac, abs=0.015)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [Lru(), SetAssociativeLru(8)], ids=repr)
 def test_a_batch_with_published_reuse_in_an_empty_cache(
     histograms: dict[str, ReuseHistogram], policy: Policy

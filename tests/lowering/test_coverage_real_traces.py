@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from slow import slow_but
 
 import perfmodel
 from perfmodel.graph.opgraph import op_graph
@@ -31,7 +32,7 @@ GOLDEN: dict[str, tuple[Target, float, float, float, float]] = {
 """Every shared trace whose profile records shapes; of several ranks the first."""
 
 
-@pytest.mark.parametrize("name", GOLDEN)
+@pytest.mark.parametrize("name", slow_but(1, GOLDEN))
 def test_device_time_is_lowered(reference: Path, name: str) -> None:
     target, *expected = GOLDEN[name]
     trace = perfmodel.read(reference / "traces" / name)
@@ -57,6 +58,7 @@ def test_every_rank_of_the_paired_dlrm_is_lowered(reference: Path) -> None:
         assert found.told_us == found.lowered_us
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -40,6 +40,7 @@ BUNDLED = (
     ROOT / "traces/cpu_dlrm_2rank",
     ROOT / "traces/cpu_dlrm_truth/one_rank_tables1",
 )
+SMALL = BUNDLED[:5]
 SHARED = (
     "traces/dlrm_v100x8",
     "traces/dlrm_meta/gpu128_sampled_rank0.json.gz",
@@ -302,17 +303,23 @@ def test_every_kind_of_edit_is_held() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_small_traces_keep_what_an_edit_does_not_touch(kind: str) -> None:
+    assert sum(check(path, kind, ("cuda",), 1) for path in SMALL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
 def test_bundled_traces_keep_what_an_edit_does_not_touch(kind: str) -> None:
-    drawn = kind in ("remove", "move")
-    targets = ("cuda", "cpu") if drawn else TARGETS
-    assert sum(check(path, kind, targets, 2) for path in BUNDLED)
+    assert sum(check(path, kind, TARGETS) for path in BUNDLED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SHARED)
 def test_shared_traces_keep_what_an_edit_does_not_touch(path: str, reference: Path) -> None:
-    assert sum(check(reference / path, kind, ("cuda",), count=1) for kind in KINDS)
+    assert sum(check(reference / path, kind, TARGETS, 2) for kind in KINDS)
 
 
+@pytest.mark.slow
 def test_what_is_guessed_of_neighbours_is_guessed_before_an_edit(reference: Path) -> None:
     path = reference / "traces/dlrm_meta/a100x8_trace_diff_control.json.gz"
     found = applied(graph_of(path), "remove=aten::linear")
@@ -320,7 +327,8 @@ def test_what_is_guessed_of_neighbours_is_guessed_before_an_edit(reference: Path
     assert_untouched(ledger(path, "cuda"), Ledger(found, "cuda"))
 
 
-@pytest.mark.parametrize("path", BUNDLED[:4], ids=lambda path: path.name)
+@pytest.mark.slow
+@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name)
 def test_edits_one_after_another_keep_what_neither_touches(path: Path) -> None:
     graph, draw = graph_of(path), random.Random(7)
     all_texts = [text for kind in KINDS for text in texts(graph, kind, 2)]
@@ -340,7 +348,8 @@ def test_edits_one_after_another_keep_what_neither_touches(path: Path) -> None:
     assert done
 
 
-@pytest.mark.parametrize("path", BUNDLED[:4], ids=lambda path: path.name)
+@pytest.mark.slow
+@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name)
 def test_twice_the_batch_is_twice_the_products(path: Path) -> None:
     trace_graph = op_graph(read(path))[0]
     batch = {"dlrm_batch8_et.json.gz": 8}.get(path.name)

@@ -16,6 +16,7 @@ from perfmodel.lowering.rules.launches import is_split
 OPS = ("aten::mm", "aten::addmm")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "right", "shapes"),
     [

@@ -139,6 +139,7 @@ def test_any_name_has_a_family_and_perhaps_a_type(name: str) -> None:
     assert ops.dtype_of_kernel(name) in (None, *ops.DTYPES)
 
 
+@pytest.mark.slow
 def test_share_of_gpu_time_without_a_family() -> None:
     folder = Path(os.environ.get("PERFMODEL_REFERENCE", "../shared/data")) / "traces"
     if not folder.exists():

@@ -52,12 +52,14 @@ def planned(deployment: Deployment) -> Plan:
     return plan_deployment(deployment)
 
 
+@pytest.mark.slow
 def test_the_plan_is_no_slower_than_what_was_there(deployment: Deployment, planned: Plan) -> None:
     assert planned.result.step_us <= predict_deployment(deployment).results[0].step_us * (1 + 1e-9)
     assert planned.result.step_us == min(each["step_us"] for each in planned.tried)
     assert planned.best_us >= planned.bound_us * (1 - 1e-9)
 
 
+@pytest.mark.slow
 def test_planning_twice_gives_the_same_bytes(deployment: Deployment, planned: Plan) -> None:
     again = plan_deployment(deployment)
     assert json.dumps(again.to_dict()) == json.dumps(planned.to_dict())
@@ -148,6 +150,7 @@ def test_drives_hold_what_hosts_cannot() -> None:
     assert all(tier["fits"] for tier in tiers.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_dcnv2_is_within_five_percent_of_the_bound(nodes: int) -> None:
     """Of two nodes one holds the largest table by itself: their ranks differ."""
@@ -213,6 +216,7 @@ def test_tables_larger_than_any_tier_say_by_how_much() -> None:
         plan_deployment(deployment_of(huge.with_(implementation__sharding="row_wise"), machine()))
 
 
+@pytest.mark.slow
 def test_better_than_torchrecs_plan_on_production_locality(reference: Path) -> None:
     """300 tables with the reuse of Meta's datasets on 128 GPUs, by the predicted step."""
     import numpy as np

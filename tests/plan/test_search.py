@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan.random_problems import problem
+from slow import slow_but
 
 from perfmodel.plan.lower import lower_bound
 from perfmodel.plan.problem import ANY, EVERY, Layout, Problem
@@ -39,8 +40,9 @@ def tried_all(it: Problem) -> float:
     return best
 
 
-def test_fifty_small_problems_are_solved_exactly() -> None:
-    for seed in range(50):
+@pytest.mark.parametrize("seeds", slow_but(1, [range(6), range(6, 50)]), ids=repr)
+def test_fifty_small_problems_are_solved_exactly(seeds: range) -> None:
+    for seed in seeds:
         it = problem(seed, 3 + seed % 2, 2, 2)
         best, loose = search(it)[0], bound(it)
         lower_us = lower_bound(best)
@@ -50,6 +52,7 @@ def test_fifty_small_problems_are_solved_exactly() -> None:
         assert loose.step_us * (1 - 1e-3) <= lower_us <= best.step_us * (1 + 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_the_search_alone_is_near_the_optimum(seed: int) -> None:
     it = problem(seed, 5, 4, 2)
@@ -58,6 +61,7 @@ def test_the_search_alone_is_near_the_optimum(seed: int) -> None:
     assert best.step_us * (1 - 1e-9) <= searched(it)[0].step_us <= 1.04 * best.step_us
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tables", "ranks"), [(200, 16), (300, 32)])
 def test_large_ones_are_within_five_percent_of_a_lower_bound(tables: int, ranks: int) -> None:
     it = problem(7, tables, ranks, 8)
@@ -80,6 +84,7 @@ def test_more_memory_never_hurts(seed: int, more: float) -> None:
 
 @settings(max_examples=10)
 @given(seed=st.integers(0, 10**6), tables=st.integers(5, 30))
+@pytest.mark.slow
 def test_capacity_is_never_exceeded(seed: int, tables: int) -> None:
     it = problem(seed, tables, 8, 4)
     for layout in searched(it):

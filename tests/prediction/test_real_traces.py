@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from slow import slow_but
 
 from perfmodel.attribution.steps import Role
 from perfmodel.graph import ExecutionGraph, build_graph
@@ -52,13 +53,14 @@ def ratio(path: Path, chosen: slice, **options: list[str]) -> float:
     return new / old
 
 
-@pytest.mark.parametrize("name", TRAINING)
+@pytest.mark.parametrize("name", slow_but(3, TRAINING))
 def test_replay_of_training_steps(reference: Path, name: str) -> None:
     for step in steps(predict(trace(reference / "traces" / name))):
         assert step.error_pct is not None
         assert abs(step.error_pct) <= (6 if step.role != Role.STEADY else 1), step
 
 
+@pytest.mark.slow
 def test_median_replay_error_where_the_host_alone_does_not_decide(reference: Path) -> None:
     errors = [
         abs(step.error_pct or 0)
@@ -79,6 +81,7 @@ def test_ranks_that_meet_follow_without_their_waits_being_given(
         assert abs(step.error_pct) <= (6 if step.role != Role.STEADY else 1.5)
 
 
+@pytest.mark.slow
 def test_four_ranks_are_bound_by_their_devices(reference: Path) -> None:
     path = reference / "traces" / TORCHREC
     assert ratio(path, slice(1, 3), scale=["gpu=0.5"]) <= 0.67
@@ -92,12 +95,14 @@ def test_dlrm_ranks_are_bound_by_their_hosts(reference: Path, rank: int) -> None
     assert ratio(path, slice(None), scale=["host=0.5"]) <= 0.75
 
 
+@pytest.mark.slow
 def test_resnet_is_bound_by_its_device(reference: Path) -> None:
     path = reference / "traces" / RESNET_DDP
     assert 0.45 <= ratio(path, slice(3, 5), scale=["gpu=0.5"]) <= 0.55
     assert 0.99 <= ratio(path, slice(3, 5), scale=["host=0.5"]) <= 1.001
 
 
+@pytest.mark.slow
 def test_the_production_dlrm_is_bound_by_both(reference: Path) -> None:
     path = reference / "traces" / A100X8
     assert 0.85 <= ratio(path, slice(None), scale=["gpu=0.5"]) <= 0.92

@@ -10,6 +10,7 @@ import csv
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import perfmodel
 
@@ -18,6 +19,7 @@ BATCH = 32
 MOST = {"V100": 0.12, "Titan XP": 0.29, "P100": 0.12}
 
 
+@pytest.mark.slow
 def test_three_gpus(reference: Path) -> None:
     table = reference / "lin2022" / "e2e_vs_habitat_mlpredict.csv"
     with table.open() as lines:

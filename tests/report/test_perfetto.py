@@ -160,6 +160,7 @@ def test_our_own_reader_reads_it_and_takes_nothing_for_a_kernel() -> None:
     assert not rank.is_device.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["dlrm_v100x8/kineto_rank2.json.gz", "train/v100_resnet_ddp_ns_resolution.json.gz"]
 )

@@ -182,6 +182,7 @@ def reference(name: str) -> bytes:
     return gzip.decompress(path.read_bytes())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRACES)
 def test_round_trip_of_real_traces(name: str) -> None:
     trace = decode_execution_trace(reference(name), name)

@@ -39,6 +39,7 @@ def same(one: Trace, other: Trace) -> bool:
     return (one.warnings, one.chosen) == (other.warnings, other.chosen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [None, slice(1, 2)])
 def test_any_number_of_workers_reads_the_same(tmp_path: Path, steps: slice | None) -> None:
     folder = ranks(tmp_path)

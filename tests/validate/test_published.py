@@ -131,6 +131,7 @@ def test_another_table_is_named(tmp_path: Path) -> None:
         read_mlperf(tmp_path / "m.csv")
 
 
+@pytest.mark.slow
 def test_reference_rows_keep_their_order(reference: Path) -> None:
     """Every configuration of linked GPUs is predicted, in the order of their rates."""
     path = reference / "dlrm/mlperf_dlrm.csv"

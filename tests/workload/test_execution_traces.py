@@ -34,6 +34,7 @@ def test_one_rank_equals_its_trace(stem: str, step: int) -> None:
     assert [(op.thread, op.phase) for op in graph.ops] == [(op.thread, op.phase) for op in traced]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 def test_two_ranks_equal_their_trace(rank: int) -> None:
     """Gloo's asynchronous tasks leave ops below them that are not: only other parents compare."""

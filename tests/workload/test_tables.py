@@ -27,6 +27,7 @@ def test_as_the_collector_draws(alpha: float, rows: int, count: int) -> None:
     assert expected_unique_rows(rows, alpha, count) == pytest.approx(np.mean(drawn), rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 1.05, 2.0])
 def test_integral_equals_the_full_sum_for_ten_million_rows(alpha: float) -> None:
     rows, count = 10_000_000, 1_000_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from slow import slow_but
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import Cluster
@@ -92,7 +93,7 @@ def with_half_the_host(machine: Cluster) -> Cluster:
     return replace(machine, node=replace(machine.node, host=slower))
 
 
-@pytest.mark.parametrize("name", list(CASES))
+@pytest.mark.parametrize("name", slow_but(1, CASES))
 def test_predicted_figures_follow_the_devices_bandwidth(name: str) -> None:
     usual = evaluate_designs(only=[name]).figures
     slower = evaluate_designs(Lab(halved), only=[name]).figures
@@ -102,6 +103,7 @@ def test_predicted_figures_follow_the_devices_bandwidth(name: str) -> None:
             assert after.predicted != pytest.approx(before.predicted, rel=1e-4), before.id
 
 
+@pytest.mark.slow
 def test_what_the_host_bounds_follows_the_host() -> None:
     for name in {each.partition("-")[0] for each in HOST_BOUND}:
         usual = evaluate_designs(only=[name]).figures
