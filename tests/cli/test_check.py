@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from cli.conftest import Run
 from cli.samples import ROOT, check_schema, document, write
 
 from perfmodel.duration import Durations, durations_of
+from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import device
 from perfmodel.ops.rows import Rows
 from perfmodel.overheads import Profile
 from perfmodel.prediction import run as prediction
+from perfmodel.prediction.whatif import Scale
 from perfmodel.trace.columns import Floats
 from perfmodel.validate import tables
 from perfmodel.validate.device import DeviceWork
@@ -79,10 +82,15 @@ def test_kernel_model_made_10_pct_worse(
 def test_replay_made_10_pct_worse(
     run: Run, trace: Path, baseline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    as_it_is = prediction.scaled
-    monkeypatch.setattr(
-        prediction, "scaled", lambda graph, us, edits: as_it_is(graph, us, edits) * 1.1
-    )
+    as_it_is = prediction.what_if
+
+    def worse(
+        graph: ExecutionGraph, duration_us: Floats, scales: Sequence[Scale]
+    ) -> tuple[ExecutionGraph, Floats]:
+        graph, duration_us = as_it_is(graph, duration_us, scales)
+        return graph, duration_us * 1.1
+
+    monkeypatch.setattr(prediction, "what_if", worse)
     reports = ("--junit", tmp_path / "check.xml", "--markdown", tmp_path / "check.md")
     ran = run("check", "--baseline", baseline, trace, *reports)
     assert ran.status == 1

@@ -9,7 +9,7 @@ from tiny import COMMS, Tiny, nodes_named
 from perfmodel.attribution.path import critical_path
 from perfmodel.graph.kinds import Cause, NodeKind, Scope
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.prediction.whatif import Scale, scaled
+from perfmodel.prediction.whatif import Scale, what_if
 from perfmodel.timeline.schedule import measured, schedule
 
 
@@ -49,8 +49,8 @@ def test_a_gap_that_nothing_explains_is_kept_and_belongs_to_no_usual_what_if() -
     everything = [Scale.parse(f"{scope}=0") for scope in ("gpu", "host")]
     halved = [Scale.parse("unexplained=0.5")]
     duration = graph.nodes_.duration_us
-    assert schedule(graph, scaled(graph, duration, everything)).start_us[second] > 1000
-    start_us = schedule(graph, scaled(graph, duration, halved)).start_us[second]
+    assert schedule(*what_if(graph, duration, everything)).start_us[second] > 1000
+    start_us = schedule(*what_if(graph, duration, halved)).start_us[second]
     assert start_us == pytest.approx(graph.nodes_.start_us[second] - 500)
 
 
@@ -73,8 +73,8 @@ def test_the_first_operation_of_a_stream_waits_for_work_from_before_the_window()
     assert timeline.step_us == [8100]
     assert critical_path(timeline, 0).by_cause()["before_window"] == pytest.approx(8000)
     # What was launched before the recording began is over when it was, whatever the host does.
-    faster = scaled(graph, graph.nodes_.duration_us, [Scale.parse("host=0")])
-    assert schedule(graph, faster).start_us[nodes_named(graph, "copy")] == [8000]
+    faster = what_if(graph, graph.nodes_.duration_us, [Scale.parse("host=0")])
+    assert schedule(*faster).start_us[nodes_named(graph, "copy")] == [8000]
 
 
 def test_it_is_unexplained_where_the_device_worked_meanwhile() -> None:

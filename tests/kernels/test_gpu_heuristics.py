@@ -24,7 +24,7 @@ DIMS = {
     "tensors": 1, "batch": 64, "in_channels": 64, "out_channels": 64, "kernel_size": 3,
     "input_size": 56, "padding": 1, "hash_size": 1e6, "dim": 64, "pooling": 20, "tables": 8,
     "lookups": 8 * 64 * 20, "segments": 1e5, "boundaries": 100, "s": 2048, "heads": 16,
-    "head_dim": 64, "outputs": 2.5e6,
+    "head_dim": 64, "outputs": 2.5e6, "recorded_us": 7,
 }  # fmt: skip
 
 

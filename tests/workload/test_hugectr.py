@@ -9,7 +9,6 @@ import pytest
 from perfmodel.graph.ops import OpGraph
 from perfmodel.hardware import cluster, load
 from perfmodel.lowering import lower
-from perfmodel.lowering.build import _consumed
 from perfmodel.prediction import predict_workload
 from perfmodel.workload import Table, load_workload, op_graph
 from perfmodel.workload.parts.hybrid import split_of
@@ -110,7 +109,7 @@ def test_kernels_wait_for_what_comes_from_other_ranks(name: str) -> None:
     device = cluster(load("dgx-h100")).node.device
     graph = op_graph(load_workload(name), 2048, ranks=8)
     lowered = lower(graph, "cuda", device=device)
-    needs = _consumed(lowered)
+    needs = lowered.waits_for
     assert needs is not None
     read = {producer for producers in needs.values() for producer in producers}
     rows = [
