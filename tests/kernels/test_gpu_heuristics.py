@@ -59,7 +59,8 @@ def test_every_op_has_a_duration_an_interval_and_reasons(op: str, direction: str
         assert 0 < found.low_us[0] <= found.duration_us[0] <= found.high_us[0] < 1e7
         why = model_of(rows).explain(rows, device)[0]
         assert why.duration_us == pytest.approx(found.duration_us[0], rel=1e-9)
-        assert why.duration_us >= why.terms["bound_us"]
+        # What was recorded in a trace has no bound.
+        assert why.duration_us >= why.terms.get("bound_us", 0.0)
         assert 0 <= why.utilisation_frac <= 1
 
 
