@@ -141,12 +141,19 @@ def _before_window(graph: ExecutionGraph, late: _Late) -> Mask:
     follows[edges.target[np.isin(edges.kind, (*STREAM_KINDS, EdgeKind.STREAM_OVERLAP))]] = True
     first = np.isin(late.kind, LAUNCH_KINDS) & ~follows[late.node]
     device = np.flatnonzero(graph.on_device)
-    for at in np.flatnonzero(first).tolist():
-        over = nodes.start_us[late.node[at]]
-        begun = over - late.wait_us[at]
-        busy = nodes.end_us[device].clip(begun, over) - nodes.start_us[device].clip(begun, over)
-        first[at] = busy.sum() < MOSTLY_IDLE_FRAC * late.wait_us[at]
-    return first
+    over_us = nodes.start_us[late.node]
+    begun_us = over_us - late.wait_us
+    ends_us = _sum_clipped(nodes.end_us[device], begun_us, over_us)
+    busy_us = ends_us - _sum_clipped(nodes.start_us[device], begun_us, over_us)
+    return np.asarray(first & (busy_us < MOSTLY_IDLE_FRAC * late.wait_us))
+
+
+def _sum_clipped(values: Floats, low: Floats, high: Floats) -> Floats:
+    """Per interval: the sum of all values, each moved into it from below or above."""
+    values = np.sort(values)
+    before = np.concatenate([[0.0], np.cumsum(values)])
+    first, past = np.searchsorted(values, low), np.searchsorted(values, high)
+    return first * low + before[past] - before[first] + (len(values) - past) * high
 
 
 def _causes(graph: ExecutionGraph, late: _Late) -> Ints:
@@ -190,8 +197,9 @@ def _places(graph: ExecutionGraph, late: _Late) -> list[tuple[object, ...]]:
     that graph it is; empty where neither it nor the operation before it is of a graph launch."""
     nodes, edges = graph.nodes_, graph.edges_
     launches = np.flatnonzero(np.isin(edges.kind, LAUNCH_KINDS))
-    is_graph = np.array([bool(GRAPH_LAUNCH_CALL.match(label)) for label in graph.labels])
-    launches = launches[is_graph[edges.source[launches]]]
+    calls = np.unique(edges.source[launches])
+    calls = calls[[bool(GRAPH_LAUNCH_CALL.match(graph.labels[call])) for call in calls.tolist()]]
+    launches = launches[np.isin(edges.source[launches], calls)]
     launch = np.full(len(graph), NONE, np.int64)
     launch[edges.target[launches]] = edges.source[launches]
     pieces = edges.target[launches]
@@ -209,12 +217,12 @@ def _places(graph: ExecutionGraph, late: _Late) -> list[tuple[object, ...]]:
         nth[call] = count[key] = count.get(key, -1) + 1
     found: list[tuple[object, ...]] = []
     for node, source in zip(late.node.tolist(), late.source.tolist(), strict=True):
-        calls = [int(launch[each]) for each in (source, node)]
-        if max(calls) == NONE or not graph.on_device[source]:
+        both = [int(launch[each]) for each in (source, node)]
+        if max(both) == NONE or not graph.on_device[source]:
             found.append(())
             continue
-        ends = zip(calls, (source, node), strict=True)
+        ends = zip(both, (source, node), strict=True)
         where = tuple((names.get(call), place.get(n)) for call, n in ends)
         labels = (graph.labels[source], graph.labels[node])
-        found.append(((where, labels), tuple(nth.get(call) for call in calls)))
+        found.append(((where, labels), tuple(nth.get(call) for call in both)))
     return found

@@ -11,7 +11,7 @@ from perfmodel.graph.kinds import EdgeKind
 from perfmodel.graph.threads import ROUNDING_US
 from perfmodel.trace.categories import STREAM_WAIT_CALL, Category
 from perfmodel.trace.columns import NONE, Floats, Ints, Mask, RankTrace
-from perfmodel.trace.link import Links, stream_keys
+from perfmodel.trace.link import Links, runs, stream_keys
 
 UNEXPLAINED_US = 4.0
 """A start this much later than the known dependencies allow has another reason."""
@@ -180,24 +180,31 @@ def _stated_waits(
     """
     records = rank.of(Category.CUDA_SYNC)
     records = records[(rank.sync_source_stream[records] >= 0) & (rank.sync_stream[records] >= 0)]
+    known = np.isin(rank.correlation[calls], rank.correlation[records])
+    none = np.zeros(0, np.int64)
+    if not known.any():
+        return (none, none), known
     record_of = dict(zip(rank.correlation[records].tolist(), records.tolist(), strict=True))
     runtime = rank.of(Category.RUNTIME)
     call_of = dict(zip(rank.correlation[runtime].tolist(), runtime.tolist(), strict=True))
     number = launches.stream & 0xFFFFFFFF
+    order = np.argsort(number, kind="stable")
+    on = {int(number[order[low]]): order[low:high] for low, high in runs(number[order])}
+    when_us = {stream: launches.when_us[rows] for stream, rows in on.items()}
+    never = np.zeros(0)
     pairs: list[tuple[int, int]] = []
-    known = np.zeros(len(calls), bool)
-    for at, call in enumerate(calls.tolist() if record_of else ()):
-        record = record_of.get(int(rank.correlation[call]))
-        recorded = call_of.get(int(rank.sync_record_correlation[record])) if record else None
-        if record is None or recorded is None:
+    for at in np.flatnonzero(known).tolist():
+        record = record_of[int(rank.correlation[calls[at]])]
+        recorded = call_of.get(int(rank.sync_record_correlation[record]))
+        known[at] = recorded is not None
+        if recorded is None:
             continue
-        known[at] = True
-        from_ = np.flatnonzero(number == rank.sync_source_stream[record])
-        to = np.flatnonzero(number == rank.sync_stream[record])
-        last = int(np.searchsorted(launches.when_us[from_], rank.start_us[recorded])) - 1
-        first = int(np.searchsorted(launches.when_us[to], rank.start_us[call]))
-        if last >= 0 and first < len(to):
-            pairs.append((int(launches.device[from_[last]]), int(launches.device[to[first]])))
+        awaited, waiting = int(rank.sync_source_stream[record]), int(rank.sync_stream[record])
+        last = int(np.searchsorted(when_us.get(awaited, never), rank.start_us[recorded])) - 1
+        first = int(np.searchsorted(when_us.get(waiting, never), rank.start_us[calls[at]]))
+        if last >= 0 and first < len(on.get(waiting, none)):
+            source, target = on[awaited][last], on[waiting][first]
+            pairs.append((int(launches.device[source]), int(launches.device[target])))
     table = np.array(pairs, np.int64).reshape(-1, 2)
     return (table[:, 0], table[:, 1]), known
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from perfmodel.errors import HardwareError
-from perfmodel.hardware.drivers import called, has_memory, memory_in, nearest
+from perfmodel.hardware.drivers import bare_words, called, has_memory, memory_in, nearest
 from perfmodel.hardware.parts import KINDS, Device, Host, Part, kind_of
 from perfmodel.hardware.schema import build, fields_of
 from perfmodel.hardware.tables import Lookup, Table, expand, read_table
@@ -100,7 +100,7 @@ def from_driver_name(name: str, memory_bytes: int | None = None) -> Device:
     it, decides between variants that only differ in memory. Raises `HardwareError` when no device
     has that name, when several have, and when its memory is another than the catalogue's.
     """
-    found = called(name, devices())
+    found = called(name, _devices_that_mention(bare_words(name)))
     if not found:
         raise unknown(name)
     memory_bytes = memory_bytes or memory_in(name)
@@ -114,6 +114,18 @@ def from_driver_name(name: str, memory_bytes: int | None = None) -> Device:
         f"device {name[:80]!r} with {(memory_bytes or 0) / 1e9:.0f} GB is none of {known}: "
         "describe it in a .toml file of your own"
     )
+
+
+def _devices_that_mention(words: list[str]) -> list[Device]:
+    """The devices whose file holds every word, in its name or its text: all that can go by a name
+    of these words, since aliases are not inherited. Reading a text is cheap, building a device is
+    not."""
+    texts = {
+        name: f"{name} {path.read_text('utf-8')}".lower()
+        for (kind, name), path in _files().items()
+        if kind == "device"
+    }
+    return [device(name) for name in sorted(texts) if all(word in texts[name] for word in words)]
 
 
 def figures(part: Part) -> list[Figure]:

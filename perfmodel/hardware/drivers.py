@@ -29,6 +29,11 @@ def called(name: str, devices: Iterable[Device]) -> list[Device]:
     return _matching(name, devices, plain) or _matching(name, devices, _bare)
 
 
+def bare_words(name: str) -> list[str]:
+    """The words of `name` that every device holds which goes by it."""
+    return _bare(name).split()
+
+
 def memory_in(name: str) -> int | None:
     """The memory in bytes that a name tells (`80GB` is 80 GiB), or None."""
     size = _SIZE.search(plain(name))

@@ -142,6 +142,7 @@ _OF_MEMORY = (
 )
 _OF_TRACE = (
     _Candidate("data loading gone", "data_loading", 0.0, "more workers, or prefetch"),
+    _Candidate("waiting for input gone", "input", 0.0, "more load, or requests queued ahead"),
     _Candidate("copies from and to the host gone", "memcpy_host", 0.0, "data kept on the device"),
     _Candidate(
         "copies within the device gone", IN_DEVICE, 0.0, "fused kernels, views in place of clones"

@@ -31,7 +31,9 @@ class Prior:
     other steps."""
 
     def bound(self, seen: Floats) -> float:
-        """The bound that a further error stays below in 90 % of cases, where `seen` are known."""
+        """The bound that a further error stays below in 90 % of cases, where `seen` are known; of
+        them, those that are no number say nothing."""
+        seen = seen[np.isfinite(seen)]
         known = self.errors + len(seen)
         mean_square = (self.errors * self.spread**2 + float(np.sum(seen**2))) / known
         freedom = self.errors + max(len(seen) - 1, 0)
@@ -64,8 +66,10 @@ def median_errors(step_us: Floats) -> Floats:
 
 
 def errors(step_us: Floats, predicted_us: Floats) -> Floats:
-    """The errors of predictions that have not seen the step."""
-    found: Floats = np.log(step_us / predicted_us)
+    """The errors of predictions that have not seen the step; nan where either takes no time."""
+    found = np.full(len(step_us), np.nan)
+    timed = (step_us > 0) & (predicted_us > 0)
+    found[timed] = np.log(step_us[timed] / predicted_us[timed])
     return found
 
 

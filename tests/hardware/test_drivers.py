@@ -8,12 +8,14 @@ import json
 import os
 import re
 from pathlib import Path
+from unittest import mock
 
 import pandas as pd
 import pytest
 
 from perfmodel import hardware
 from perfmodel.errors import HardwareError
+from perfmodel.hardware import catalogue
 
 GIB = 2**30
 
@@ -140,3 +142,24 @@ def test_every_device_of_the_shared_traces() -> None:
         device = hardware.from_driver_name(name, memory_bytes)
         assert device.sm_count == sm_count
         assert device.hbm_bytes == pytest.approx(memory_bytes, rel=0.01)
+
+
+def test_reading_texts_first_leaves_no_device_out() -> None:
+    every = hardware.devices()
+    for device in every:
+        for name in (device.name, *device.aliases):
+            for memory_bytes in (None, device.hbm_bytes):
+                wanted = _answer(name, memory_bytes)
+                assert wanted == _answer_of_all(name, memory_bytes, every), name
+
+
+def _answer(name: str, memory_bytes: int | None) -> str:
+    try:
+        return hardware.from_driver_name(name, memory_bytes).name
+    except HardwareError as error:
+        return str(error)
+
+
+def _answer_of_all(name: str, memory_bytes: int | None, every: list[hardware.Device]) -> str:
+    with mock.patch.object(catalogue, "_devices_that_mention", return_value=every):
+        return _answer(name, memory_bytes)

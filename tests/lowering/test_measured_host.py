@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tiny import Tiny
 
 from perfmodel.graph.build import build_rank
@@ -36,7 +37,7 @@ def test_gaps_and_what_is_at_the_bounds_of_steps() -> None:
         (1, 10.0, False),
         (1, 40.0, True),
     ]
-    assert HostTimes(tuple(found), 2.0).step_us(Cause.HOST_T1) == 160.0
+    assert HostTimes(tuple(found), 2.0).step_us(Cause.HOST_T1) == pytest.approx(160)
 
 
 def test_what_is_between_operators_goes_with_the_one_behind_it() -> None:

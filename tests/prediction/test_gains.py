@@ -68,6 +68,14 @@ def test_by_hand() -> None:
     assert [gain.gain_us for gain in found] == sorted((g.gain_us for g in found), reverse=True)
 
 
+def test_waiting_for_requests_can_be_gone() -> None:
+    t = Tiny()
+    t.op("aten::a", 0, 20)
+    t.event("python_function", "queue.py(154): get", (100, 900), 1)
+    t.op("aten::b", 900, 1000)
+    assert by_option(of(t.trace()))["--remove input"] == pytest.approx(800)
+
+
 def test_a_gain_is_of_the_schedule_not_of_the_sum() -> None:
     """Two streams side by side: halving the longer kernel gains up to where the other ends."""
     t = Tiny()

@@ -56,3 +56,11 @@ def test_no_interval_excludes_its_prediction(predicted_us: float, seen: list[flo
     low, high = interval(predicted_us, np.array(seen))
     assert 0 < low < predicted_us < high
     assert high * low == pytest.approx(predicted_us**2)
+
+
+def test_a_step_that_takes_no_time_says_nothing() -> None:
+    seen = errors(np.array([200.0, 0.0, 110.0]), np.array([0.0, 200.0, 100.0]))
+    assert np.isfinite(seen).tolist() == [False, False, True]
+    assert PRIOR.bound(seen) == pytest.approx(PRIOR.bound(seen[2:]))
+    low, high = interval(100.0, median_errors(np.array([200.0, 0.0])))
+    assert 0 < low < 100 < high < np.inf
