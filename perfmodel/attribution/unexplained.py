@@ -32,9 +32,9 @@ class Unexplained:
         """That of the step in row `mark` of `graph.marks`, whose critical path is `path`."""
         name, rank = graph.marks.name[mark], int(graph.marks.rank[mark])
         waits = [piece for piece in path.plain if piece[2] in NOT_EXPLAINED]
-        step_us = sum(end_us - start_us for *_, start_us, end_us in path.plain)
-        if not waits or not step_us:
+        if not waits:
             return cls(name, rank, 0.0, "")
+        step_us = path.plain[-1][4] - path.plain[0][3]
         taken_us = sum(end_us - start_us for *_, start_us, end_us in waits)
         worst = Piece(*max(waits, key=lambda piece: piece[4] - piece[3]))
         missing = worst.cause == Cause.RECORDING_MISSING
