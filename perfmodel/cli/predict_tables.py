@@ -20,6 +20,7 @@ from perfmodel.cli.tables import (
     Times,
     add,
     counted,
+    fitted,
     new_table,
     percent,
     say,
@@ -54,13 +55,13 @@ def show_prediction(console: Console, found: Prediction, demo: Demo | None = Non
         say(console, f"{demo.model}; captured on {demo.machine}")
     has_device = any(result.rank.kernel_sum_us for result in results)
     columns = _DEVICE_COLUMNS if source["device"] != "cpu" or has_device else {}
-    show(console, _summary(results, columns))
+    show(console, _summary(console, results, columns))
     for result in results:
         _say_memory(console, result)
         _say_rate(console, source, result)
         say_assumed(console, _name(result), [each.to_dict() for each in result.assumed])
     if len(results) == 1 and len({step.step_us for step in results[0].rank.steps}) > 1:
-        show(console, _steps(results[0], demo if results[0].mode == "replay" else None))
+        show(console, _steps(console, results[0], demo if results[0].mode == "replay" else None))
         _say_steps(console, results[0].rank.steps)
     if demo:
         console.print()
@@ -141,7 +142,7 @@ def _show_parts(console: Console, results: Sequence[Result]) -> None:
             show(console, table)
 
 
-def _summary(results: Sequence[Result], device: dict[str, str]) -> Table:
+def _summary(console: Console, results: Sequence[Result], device: dict[str, str]) -> Table:
     """One row for what was measured, one per result, of a what-if with the one without it above;
     `device`: columns and their figures."""
     with_interval = any(result.low_us is not None for result in results)
@@ -151,31 +152,31 @@ def _summary(results: Sequence[Result], device: dict[str, str]) -> Table:
     against = () if truth_us is None else ("vs measured",)
     gain = ("gain", "of step") if any(result.baseline for result in results) else ()
     columns = ("", "step", *interval, *against, *gain, *device)
-    table = new_table(f"Per batch ({times.unit})", *columns)
 
-    def row(name: str, result: Result, change: Change | None) -> None:
+    def row(name: str, result: Result, change: Change | None) -> list[str]:
         bounds = (result.low_us, result.high_us) if with_interval else ()
-        add(
-            table,
+        return [
             name,
             *map(times, (result.step_us, *bounds)),
             *(signed_pct(error_pct(result.step_us, truth_us)) for _ in against),
             *(_gain(change, times) if gain else ()),
             *(times(getattr(result.rank, key)) for key in device.values()),
-        )
+        ]
+
+    rows: list[list[str]] = []
 
     if truth_us is not None:
         measured = results[0].rank.measured or {}
         cells = [times(measured.get(key)) for key in device.values()]
         none = (NOTHING for _ in (*interval, *against, *gain))
-        add(table, "measured", times(truth_us), *none, *cells)
+        rows.append(["measured", times(truth_us), *none, *cells])
     for result in results:
         if result.baseline is None:
-            row(_name(result), result, None)
+            rows.append(row(_name(result), result, None))
         else:
-            row(_name(result.baseline), result.baseline, None)
-            row("what-if", result, result.gain)
-    return table
+            rows.append(row(_name(result.baseline), result.baseline, None))
+            rows.append(row("what-if", result, result.gain))
+    return fitted(console, f"Per batch ({times.unit})", columns, rows)
 
 
 def _gain(change: Change | None, times: Times) -> tuple[str, str]:
@@ -207,7 +208,7 @@ def _measured_step_us(result: Result) -> float | None:
     return max(float(median(rank)) for rank in steps.tolist())
 
 
-def _steps(result: Result, demo: Demo | None) -> Table:
+def _steps(console: Console, result: Result, demo: Demo | None) -> Table:
     """The slowest rank's steps, beside what was measured; of the demo also with each left out."""
     steps = result.rank.steps
     times = Times(step.step_us for step in steps)
@@ -236,10 +237,8 @@ def _steps(result: Result, demo: Demo | None) -> Table:
     if result.mode != "model" and not beside:
         columns["host part of path"] = [percent(step.measured_host_frac, 1) for step in steps]
     rank = f", rank {result.rank.rank}" if len(result.ranks) > 1 else ""
-    table = new_table(f"Steps ({times.unit}){rank}", *columns)
-    for cells in zip(*columns.values(), strict=True):
-        add(table, *cells)
-    return table
+    rows = list(zip(*columns.values(), strict=True))
+    return fitted(console, f"Steps ({times.unit}){rank}", list(columns), rows)
 
 
 def _say_steps(console: Console, steps: Sequence[StepPrediction]) -> None:

@@ -153,7 +153,8 @@ def _sum_clipped(values: Floats, low: Floats, high: Floats) -> Floats:
     values = np.sort(values)
     before = np.concatenate([[0.0], np.cumsum(values)])
     first, past = np.searchsorted(values, low), np.searchsorted(values, high)
-    return first * low + before[past] - before[first] + (len(values) - past) * high
+    total: Floats = first * low + before[past] - before[first] + (len(values) - past) * high
+    return total
 
 
 def _causes(graph: ExecutionGraph, late: _Late) -> Ints:

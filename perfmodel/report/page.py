@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.gains import Gain
     from perfmodel.prediction.types import Change
 
-REPLAY, MODEL = "replay", "model"
+MODEL = "model"
 """The mode whose graphs hold nothing that was measured."""
 PATH_ROWS = 60
 """Pieces of the critical path that the table shows."""
@@ -143,8 +143,7 @@ def _summary(result: Result) -> str:
     rank = result.rank
     shown = {"hardware": result.hardware, "mode": result.mode, "step": human_us(result.step_us)}
     if result.low_us is not None and result.high_us is not None:
-        spread = "steps left out in turn" if result.mode == REPLAY else "90 % interval"
-        shown[spread] = f"{human_us(result.low_us)} to {human_us(result.high_us)}"
+        shown["90 % interval"] = f"{human_us(result.low_us)} to {human_us(result.high_us)}"
     if result.gain is not None:
         shown["without the what-if"] = human_us(result.gain.baseline_us)
         shown["gain"] = human_us(result.gain.gain_us)
