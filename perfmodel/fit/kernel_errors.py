@@ -43,7 +43,7 @@ def errors_of(
     op, device, dtype = what
     inside = (low <= measured_us) & (measured_us <= high)
     figures = (
-        100.0 * size.mean(),
+        mape_pct(measured_us, predicted_us),
         100.0 * np.exp(np.log(size + GMAE_OFFSET).mean()),
         100.0 * np.median(size),
         100.0 * error.mean(),
@@ -53,3 +53,10 @@ def errors_of(
     return KernelErrors(
         op, device, dtype, len(error), *(round(float(figure), DECIMALS) for figure in figures)
     )
+
+
+def mape_pct(measured_us: Floats, predicted_us: Floats) -> float:
+    """The mean absolute error in percent of what was measured; both `[n]`."""
+    from sklearn.metrics import mean_absolute_percentage_error
+
+    return float(100.0 * mean_absolute_percentage_error(measured_us, predicted_us))

@@ -6,16 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from sklearn.linear_model import QuantileRegressor
+from sklearn.model_selection import KFold, cross_val_predict
 
+from perfmodel.fit.estimators import KNOWN_TREES, boosted
 from perfmodel.fit.kernel_samples import Samples
-from perfmodel.fit.kernel_trees import OWN_TREES, answers, grown
 from perfmodel.kernels.learned.builds import GAINS
 from perfmodel.kernels.learned.devices import COLUMNS
 from perfmodel.kernels.learned.gains import NONE, Gains
 from perfmodel.ops.spec import Floats
 
 _FOLDS = 3
-_SHAPE = OWN_TREES | {"rounds": 120}
+_SHAPE = KNOWN_TREES | {"n_estimators": 120}
 _LIKE = "align"
 """Beginning of the names of figures that tell the same: left out of the trees."""
 _FEWEST = 100
@@ -23,8 +25,6 @@ _FEWEST = 100
 _HIGH = 2.0
 _STEEPEST = 0.04
 _LONG_FRAC = 0.3
-_STEPS = 5
-_TOLERANCE = 0.02
 
 
 @dataclass(frozen=True)
@@ -72,25 +72,19 @@ def fitted_gains(data: Samples, build: str, weight: Floats, seed: int) -> Fitted
 def _left_over(data: Samples, weight: Floats, seed: int) -> Floats:
     """Target less what trees that saw neither the row nor the figure say."""
     kept = [place for place, name in enumerate(data.figures) if not name.startswith(_LIKE)]
+    names = (*(data.figures[place] for place in kept), *COLUMNS)
     devices = data.with_devices(COLUMNS)[:, len(data.figures) :]
-    matrix = np.hstack([data.matrix[:, kept], devices])
-    fold = np.random.default_rng(seed).integers(0, _FOLDS, len(weight))
-    found = np.zeros(len(weight))
-    for each in range(_FOLDS):
-        held = fold == each
-        booster = grown(matrix[~held], data.target[~held], weight[~held], _SHAPE, seed=seed)
-        found[held] = data.target[held] - answers(booster, matrix[held])
-    return found
+    folds = KFold(_FOLDS, shuffle=True, random_state=seed)
+    return data.target - cross_val_predict(
+        boosted(_SHAPE, names, seed=seed),
+        np.hstack([data.matrix[:, kept], devices]),
+        data.target,
+        cv=folds,
+        params={"sample_weight": weight},
+    )
 
 
 def _slope(values: Floats, residual: Floats) -> float:
     """Of least absolute residuals, with an intercept; never rising."""
-    matrix = np.stack([np.ones(len(values)), values], axis=1)
-    weight: Floats = np.ones(len(values))
-    solution: Floats = np.zeros(2)
-    for _ in range(_STEPS):
-        found = np.linalg.lstsq(matrix * weight[:, None], residual * weight, rcond=None)[0]
-        solution = np.asarray(found, np.float64)
-        off = np.abs(residual - matrix @ solution)
-        weight = np.asarray(1.0 / np.sqrt(np.maximum(off, _TOLERANCE)))
-    return float(np.clip(solution[1], -_STEEPEST, 0.0))
+    line = QuantileRegressor(quantile=0.5, alpha=0.0).fit(values[:, None], residual)
+    return float(np.clip(line.coef_[0], -_STEEPEST, 0.0))

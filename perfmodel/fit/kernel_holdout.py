@@ -10,11 +10,12 @@ import numpy as np
 
 from perfmodel.duration import durations_of
 from perfmodel.fit.kernel_data import devices_of, joined, read_table
-from perfmodel.fit.kernel_errors import errors_of
-from perfmodel.fit.kernel_plain import plain_of
+from perfmodel.fit.kernel_errors import errors_of, mape_pct
+from perfmodel.fit.kernel_part import FittedPart
+from perfmodel.fit.kernel_plain import plain_us
 from perfmodel.fit.kernel_report import Compared
 from perfmodel.fit.kernel_samples import samples
-from perfmodel.fit.kernels import Fitted, FittedPart
+from perfmodel.fit.kernels import Fitted
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
 
@@ -40,7 +41,7 @@ def _of_part(
 ) -> list[Compared]:
     devices = {name: known[name] for name in sorted(set(frame["device"]))}
     data = samples(frame, part.part.build, devices, fitted.floors, part.part.tiles)
-    plain_us = plain_of(part, seed).predict_us(data)
+    by_plain_us = plain_us(part.data, data, seed)
     found = []
     for device in devices:
         own = np.flatnonzero(data.devices == device)
@@ -51,8 +52,7 @@ def _of_part(
             columns = (measured, answer.duration_us, answer.low_us, answer.high_us)
             errors = errors_of((op, device, dtype), *(each[index] for each in columns))
             roofline, plain = (
-                float(100.0 * np.abs(each[own][index] / measured[index] - 1.0).mean())
-                for each in (data.bound_us, plain_us)
+                mape_pct(measured[index], each[own][index]) for each in (data.bound_us, by_plain_us)
             )
             found.append(Compared(errors, roofline, plain))
     return found

@@ -1,95 +1,161 @@
-"""Fitting one part of a family: two ensembles of trees, their shrinkage and their intervals."""
+"""Fitting one part of a family: its estimators, their shares and their intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 
 import numpy as np
+from sklearn.dummy import DummyRegressor
+from sklearn.model_selection import LeaveOneGroupOut
 
-from perfmodel.fit.kernel_blend import fitted_blend
+from perfmodel.fit.estimators import (
+    GENERAL_TREES,
+    KNOWN_TREES,
+    KNOWN_TREES_OF_PART,
+    Bounded,
+    Make,
+    best_share,
+    trees_or,
+    without_group,
+)
 from perfmodel.fit.kernel_gains import fitted_gains
 from perfmodel.fit.kernel_growth import BUILDS_THAT_GROW, extensions, growths
 from perfmodel.fit.kernel_samples import Samples
 from perfmodel.fit.kernel_spreads import held_out, spreads
-from perfmodel.fit.kernel_trees import (
-    GENERAL_TREES,
-    OWN_TREES,
-    OWN_TREES_OF_PART,
-    answers,
-    falling_columns,
-    grown,
-)
 from perfmodel.kernels.learned.columns import Tiles
 from perfmodel.kernels.learned.devices import COLUMNS, general_figures
-from perfmodel.kernels.learned.part import Part, Places, kind_of
+from perfmodel.kernels.learned.forest import Ensemble
+from perfmodel.kernels.learned.part import Part, Places, kind_of, own_names
+from perfmodel.kernels.learned.plain import Plain, above_bound, has_say, kinds
 from perfmodel.kernels.learned.store import packed
 from perfmodel.ops.spec import Floats
 
 _SHRINKS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_SHARES = (0.0, 0.25, 0.5, 0.75)
+_FEWEST_DEVICES = 3
+"""A share is chosen for each device by at least two others."""
 _OUTLIER = np.log(2.0)
 _FEWEST_ALIKE = 3
 _FEWEST_ROWS, _MANY_ROWS = 100, 1000
 
 
+@dataclass(frozen=True)
+class FittedPart:
+    """A part, what it was fitted on, and what was predicted for devices left out."""
+
+    family: str
+    part: Part
+    data: Samples
+    left_out: Floats
+    """Log factors `[n]` by a part that saw nothing of the row's device; NaN where there is only
+    one device."""
+    aside: tuple[str, ...]
+    """`device/op/dtype` whose rows contradict all other devices', and were not learned from."""
+
+
 def fit_part(
-    name: str, build: str, ops: tuple[str, ...], data: Samples, tiles: Tiles, seed: int
-) -> tuple[Part, dict[str, Floats], tuple[str, ...]]:
-    """The part, per device left out the log factors predicted for it, and groups set aside."""
-    own_matrix = data.with_devices(COLUMNS)
-    general_matrix = data.with_devices(general_figures(name))
+    family: str,
+    name: str,
+    build: str,
+    ops: tuple[str, ...],
+    data: Samples,
+    tiles: Tiles,
+    *,
+    seed: int,
+    regressor: Bounded | None = None,
+) -> FittedPart:
+    """The part `name` of a family, of boosted trees or of clones of `regressor`."""
+    make = trees_or(regressor, build, seed)
+    names = own_names(data.figures)
+    matrix = data.with_devices(COLUMNS)
     aside = _set_aside(data)
-    names = data.frame[["device", "op", "dtype"]].agg("/".join, axis=1)
-    weight = np.where(names.isin(aside), 0.0, data.weight)
+    keys = data.frame[["device", "op", "dtype"]].agg("/".join, axis=1)
+    weight = np.where(keys.isin(aside), 0.0, data.weight)
     gains = fitted_gains(data, build, weight, seed)
     measured, data = data, replace(data, target=data.target - gains.own)
-    lifted = data.target - data.lift
-    grow = partial(grown, falling=falling_columns(build, data.figures), seed=seed)
-    shape = OWN_TREES_OF_PART.get(name, OWN_TREES)
-    left_out, centres = {}, {}
-    for device in data.known:
-        others = data.devices != device
-        if others.all() or not others.any():
-            continue
-        booster = grow(general_matrix[others], lifted[others], weight[others], GENERAL_TREES)
-        left_out[device] = answers(booster, general_matrix[~others])
-        centres[device] = _mean(lifted[others], weight[others])
-    shrink = _best_shrink(data, left_out, centres)
-    general = {
-        device: data.lift[data.devices == device]
-        + centres[device]
-        + shrink * (raw - centres[device])
-        for device, raw in left_out.items()
-    }
-    blend = fitted_blend(data, weight, general, name, build, seed=seed, asks=shrink > 0.0)
-    predicted = {
-        device: gains.of_others[data.devices == device] + each
-        for device, each in blend.left_out.items()
-    }
+    general, plain, left_out, centre, shrink = _general(data, weight, name, build, make)
+    known = make(KNOWN_TREES_OF_PART.get(name, KNOWN_TREES), names)
     grows = build in BUILDS_THAT_GROW
-    held = held_out(data, weight, own_matrix, partial(grow, shape=shape), seed=seed, grows=grows)
-    own = grow(own_matrix, data.target, weight, shape)
-    ensemble = grow(general_matrix, lifted, weight, GENERAL_TREES)
+    held = held_out(data, weight, matrix, known, seed=seed, grows=grows)
+    left_out = left_out + gains.of_others
     part = Part(
         name=name,
         build=build,
         dtypes=tuple(sorted(set(data.frame["dtype"]))),
         ops=ops,
         figures=data.figures,
-        own=packed(own, name),
-        general=packed(ensemble, name),
-        centre=_mean(lifted, weight),
+        own=packed(known.fit(matrix, data.target, sample_weight=weight), name),
+        general=general,
+        centre=centre,
         shrink=shrink,
         devices=tuple(data.seen_as[name] for name in data.known),
-        spreads=spreads(measured, weight, held, predicted),
+        spreads=spreads(measured, weight, held, left_out),
         tiles=tiles,
         measured=_measured(measured),
         extensions=extensions(growths(data, weight > 0.0), held.trust) if grows else {},
         gains=gains.gains,
-        plain=blend.plain,
+        plain=plain,
     )
-    return part, predicted, aside
+    return FittedPart(family, part, measured, left_out, aside)
+
+
+def _general(
+    data: Samples, weight: Floats, name: str, build: str, make: Make
+) -> tuple[Ensemble, Plain | None, Floats, float, float]:
+    """(trees for devices never seen, trees without physics that have a say beside them, log factors
+    `[n]` of both for devices left out, the mean factor, how far trees are trusted beyond it)."""
+    figures = general_figures(name)
+    matrix, lifted = data.with_devices(figures), data.target - data.lift
+    trees = make(GENERAL_TREES, data.figures + figures)
+    mean = DummyRegressor()
+    left_out, shrink = np.full(len(lifted), np.nan), 0.5
+    plain = None
+    if len(set(data.devices)) > 1:
+        raw = without_group(trees, matrix, lifted, weight, data.devices)
+        usual = without_group(mean, matrix, lifted, weight, data.devices)
+        shrink = best_share(_SHRINKS, usual, raw, lifted, data.weight, data.devices)
+        left_out = data.lift + usual + shrink * (raw - usual)
+        if shrink > 0.0:  # else nothing carries over from device to device
+            plain, left_out = with_plain(data, weight, left_out, name, build, make)
+    trees.fit(matrix, lifted, sample_weight=weight)
+    mean.fit(matrix, lifted, sample_weight=weight)
+    return packed(trees, name), plain, left_out, float(mean.constant_.item()), shrink
+
+
+def with_plain(
+    data: Samples, weight: Floats, left_out: Floats, name: str, build: str, make: Make
+) -> tuple[Plain | None, Floats]:
+    """Trees without physics, as much as devices left out show that they help, or None; and log
+    factors `[n]` of both for devices left out, of each with the share that the others chose.
+
+    `left_out` are those of the trees with physics.
+    """
+    says = np.array([has_say(build, op) for op in data.ops], bool)
+    if len(set(data.devices)) < _FEWEST_DEVICES or not says.any():
+        return None, left_out
+    names = data.sizes + kinds(data.figures) + COLUMNS
+    matrix = np.hstack([data.size_matrix, _kinds_and_devices(data)])
+    above, root = above_bound(data.base_us, data.bound_us), np.sqrt(weight)
+    trees = make(GENERAL_TREES, names, falling=frozenset())
+    answer = without_group(trees, matrix, data.target + above, root, data.devices) - above
+    plain = np.where(says, answer, left_out)
+    columns = (left_out, plain, data.target, data.weight, data.devices)
+    blended = np.empty(len(plain))
+    for others, held in LeaveOneGroupOut().split(matrix, groups=data.devices):
+        share = best_share(_SHARES, *(each[others] for each in columns))
+        blended[held] = (1.0 - share) * left_out[held] + share * plain[held]
+    share = best_share(_SHARES, *columns)
+    if not share:
+        return None, blended
+    trees.fit(matrix, data.target + above, sample_weight=root)
+    return Plain(packed(trees, name), names, share), blended
+
+
+def _kinds_and_devices(data: Samples) -> np.ndarray:
+    kept = [data.figures.index(name) for name in kinds(data.figures)]
+    figures = len(data.figures)
+    whole = data.with_devices(COLUMNS)
+    return whole[:, [*kept, *range(figures, whole.shape[1])]]
 
 
 def _measured(data: Samples) -> dict[tuple[str, str], Places]:
@@ -123,27 +189,3 @@ def _set_aside(data: Samples) -> tuple[str, ...]:
         if len(alike) > _FEWEST_ALIKE and abs(own - float(np.median(alike))) > _OUTLIER:
             found.append("/".join(key))
     return tuple(found)
-
-
-def _mean(values: Floats, weight: Floats) -> float:
-    return float(np.average(values, weights=weight))
-
-
-def _best_shrink(
-    data: Samples, left_out: Mapping[str, Floats], centres: Mapping[str, float]
-) -> float:
-    """The shrinkage under which devices left out are predicted best, each device counted once."""
-    if not left_out:
-        return 0.5
-
-    def error(shrink: float) -> float:
-        errors = []
-        for device, raw in left_out.items():
-            own = data.devices == device
-            centre = centres[device]
-            lifted = data.target[own] - data.lift[own]
-            off = np.abs(lifted - centre - shrink * (raw - centre))
-            errors.append(np.average(np.minimum(off, 2.0), weights=data.weight[own]))
-        return float(np.median(errors) + np.mean(errors))
-
-    return min(_SHRINKS, key=error)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.compose import make_column_transformer
+from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 
+from perfmodel.fit.estimators import GENERAL_TREES, KNOWN_TREES, boosted
 from perfmodel.fit.kernel_samples import Samples
-from perfmodel.fit.kernel_trees import GENERAL_TREES, OWN_TREES, answers, grown
-from perfmodel.fit.kernels import FittedPart
 from perfmodel.kernels.learned.devices import COLUMNS
 from perfmodel.ops.spec import Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _DIMS = ("b", "m", "n", "k", "rows", "cols", "batch", "in_channels", "out_channels", "kernel_size")
 _MORE_DIMS = ("input_size", "stride", "s", "heads", "kv_heads", "head_dim")
@@ -20,58 +24,45 @@ _KINDS = ("op", "dtype")
 _LEAST_US = 1e-3
 
 
-@dataclass(frozen=True)
-class Plain:
-    """Trees on the dims, op, dtype and the device's figures, for the rows of one part."""
-
-    booster: Any
-    codes: Mapping[str, Mapping[str, int]]
-
-    def predict_us(self, data: Samples) -> Floats:
-        """Microseconds `[n]`."""
-        roofline = np.maximum(data.bound_us, _LEAST_US)
-        return np.asarray(roofline * np.exp(answers(self.booster, _matrix(data, self.codes))))
+def plain_us(fitted_to: Samples, asked: Samples, seed: int) -> Floats:
+    """Microseconds of the rows of `asked`, by trees fitted to all of `fitted_to`."""
+    trees = _trees(KNOWN_TREES, seed).fit(_table(fitted_to), _target(fitted_to))
+    return _roofline_us(asked) * np.exp(trees.predict(_table(asked)))
 
 
-def plain_of(part: FittedPart, seed: int) -> Plain:
-    """Fitted to all of the part's rows."""
-    data = part.data
-    codes = {name: _codes(data, name) for name in _KINDS}
-    booster = _grown(_matrix(data, codes), data, np.ones(len(data.target), bool), OWN_TREES, seed)
-    return Plain(booster, codes)
+def plain_left_out_us(data: Samples, seed: int) -> Floats:
+    """Microseconds of each device's rows, by trees fitted to those of the others."""
+    trees = _trees(GENERAL_TREES, seed)
+    found = cross_val_predict(
+        trees, _table(data), _target(data), groups=data.devices, cv=LeaveOneGroupOut()
+    )
+    return _roofline_us(data) * np.exp(found)
 
 
-def plain_left_out(part: FittedPart, seed: int) -> dict[str, Floats]:
-    """Per device left out, microseconds by trees fitted to the others."""
-    data = part.data
-    matrix = _matrix(data, {name: _codes(data, name) for name in _KINDS})
-    roofline = np.maximum(data.bound_us, _LEAST_US)
-    found = {}
-    for device in part.left_out:
-        own = data.devices == device
-        booster = _grown(matrix, data, ~own, GENERAL_TREES, seed)
-        found[device] = roofline[own] * np.exp(answers(booster, matrix[own]))
-    return found
+def _trees(shape: dict[str, float], seed: int) -> Any:
+    columns = make_column_transformer(
+        (FunctionTransformer(np.log1p), [*_DIMS, *_MORE_DIMS]),
+        (OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1), [*_KINDS]),
+        remainder="passthrough",
+    )
+    names = (*_DIMS, *_MORE_DIMS, *_KINDS, *COLUMNS)
+    return make_pipeline(columns, boosted(shape, names, seed=seed))
 
 
-def _grown(
-    matrix: np.ndarray, data: Samples, among: np.ndarray, shape: Mapping[str, float], seed: int
-) -> Any:
+def _table(data: Samples) -> pd.DataFrame:
+    """Dims (0 where an op has none such), kinds and the device's figures."""
+    import pandas as pd
+
+    rows = data.frame.reset_index(drop=True)
+    dims = rows.reindex(columns=[*_DIMS, *_MORE_DIMS]).astype("float64").fillna(0.0)
+    devices = data.with_devices(COLUMNS)[:, -len(COLUMNS) :]
+    return dims.join(rows[[*_KINDS]]).join(pd.DataFrame(devices, columns=[*COLUMNS]))
+
+
+def _target(data: Samples) -> Floats:
     measured = data.frame["duration_us"].to_numpy(np.float64)
-    target = np.log(measured / np.maximum(data.bound_us, _LEAST_US))
-    return grown(matrix[among], target[among], np.ones(int(among.sum())), shape, seed=seed)
+    return np.asarray(np.log(measured / _roofline_us(data)))
 
 
-def _codes(data: Samples, name: str) -> dict[str, int]:
-    return {each: code for code, each in enumerate(sorted(set(data.frame[name])))}
-
-
-def _matrix(data: Samples, codes: Mapping[str, Mapping[str, int]]) -> np.ndarray:
-    none, columns = np.zeros(len(data.target)), []
-    for name in (*_DIMS, *_MORE_DIMS):
-        known = name in data.frame
-        values = data.frame[name].astype("float64").fillna(0.0).to_numpy() if known else none
-        columns.append(np.log1p(values))
-    columns += [data.frame[name].map(codes[name]).to_numpy(np.float64) for name in _KINDS]
-    figures = np.stack(columns, axis=1).astype(np.float32)
-    return np.hstack([figures, data.with_devices(COLUMNS)[:, -len(COLUMNS) :]])
+def _roofline_us(data: Samples) -> Floats:
+    return np.maximum(data.bound_us, _LEAST_US)

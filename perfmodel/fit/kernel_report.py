@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfmodel.fit.kernel_data import FloorKey
-from perfmodel.fit.kernel_errors import KernelErrors, errors_of
-from perfmodel.fit.kernel_plain import plain_left_out
-from perfmodel.fit.kernels import Fitted, FittedPart
+from perfmodel.fit.kernel_errors import KernelErrors, errors_of, mape_pct
+from perfmodel.fit.kernel_part import FittedPart
+from perfmodel.fit.kernel_plain import plain_left_out_us
+from perfmodel.fit.kernels import Fitted
 from perfmodel.kernels.gpu.floors import TIMINGS, Floor, measured_us
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import Floats
@@ -29,22 +30,23 @@ def left_out_errors(fitted: Fitted, *, plain: bool = True, seed: int = 0) -> lis
     """Errors per op, device and dtype; floors are those of the other devices."""
     found = []
     for part in fitted.parts:
-        others = plain_left_out(part, seed) if plain else {}
-        for device, factors in part.left_out.items():
-            found += _of_device(part, device, factors, fitted.floors, others.get(device))
+        if not np.isfinite(part.left_out).all():
+            continue
+        plain_us = plain_left_out_us(part.data, seed) if plain else None
+        for device in sorted(set(part.data.devices)):
+            found += _of_device(part, device, fitted.floors, plain_us)
     return found
 
 
 def _of_device(
     part: FittedPart,
     device: str,
-    factors: Floats,
     floors: dict[FloorKey, Floor],
     plain_us: Floats | None,
 ) -> list[Compared]:
     data = part.data
     own = np.flatnonzero(data.devices == device)
-    frame = data.frame.iloc[own]
+    frame, factors = data.frame.iloc[own], part.left_out[own]
     floor_us, offset_us = _foreign_floors(frame, device, floors)
     least = np.maximum(data.bound_us[own], data.known[device].kernel_floor_us)
 
@@ -57,7 +59,6 @@ def _of_device(
     for op, index in Rows.from_frame(frame).groups():
         low[index], high[index] = part.part.ends(op, data.work[own][index], 0.0)
     predicted, lowest, highest = shown(factors), shown(factors + low), shown(factors + high)
-    roofline = np.abs(data.bound_us[own] / measured - 1.0)
     found = []
     groups = frame.groupby(["op", "dtype"], sort=True).indices
     for (op, dtype), index in groups.items():
@@ -65,10 +66,11 @@ def _of_device(
             (op, device, dtype),
             *(each[index] for each in (measured, predicted, lowest, highest)),
         )
-        plain = None
-        if plain_us is not None:
-            plain = float(100.0 * np.abs(plain_us[index] / measured[index] - 1.0).mean())
-        found.append(Compared(errors, float(100.0 * roofline[index].mean()), plain))
+        roofline, plain = (
+            None if us is None else mape_pct(measured[index], us[own][index])
+            for us in (data.bound_us, plain_us)
+        )
+        found.append(Compared(errors, roofline, plain))
     return found
 
 

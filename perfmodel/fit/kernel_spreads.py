@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from sklearn.base import clone
+from sklearn.model_selection import ShuffleSplit
 
 from perfmodel.fit.kernel_growth import Growths, carried_on, growths, trusts
 from perfmodel.fit.kernel_samples import Samples
-from perfmodel.fit.kernel_trees import Grow, answers
 from perfmodel.kernels.learned.part import Spread
 from perfmodel.ops.spec import Floats
 
@@ -36,31 +38,28 @@ class HeldOut:
 
 
 def held_out(
-    data: Samples, weight: Floats, matrix: np.ndarray, grow: Grow, *, seed: int, grows: bool
+    data: Samples, weight: Floats, matrix: np.ndarray, known: Any, *, seed: int, grows: bool
 ) -> HeldOut:
-    """Trees grown without a fifth of the rows, twice; `grows` says whether sizes extrapolate."""
-    generator = np.random.default_rng(seed)
-    drawn = generator.random(len(data.target)) < _HELD_FRAC
+    """The estimator `known`, fitted without a fifth of the rows, twice; `grows` says whether sizes
+    extrapolate."""
+    split = ShuffleSplit(1, test_size=_HELD_FRAC, random_state=seed)
+    drawn = np.zeros(len(data.target), bool)
+    drawn[next(split.split(matrix))[1]] = True
     largest = _largest(data)
-    without = _answers_without(largest, data, weight, matrix, grow)
+    without = _answers_without(largest, data, weight, matrix, known)
     found: Growths = growths(data, ~largest) if grows else {}
     trust = trusts(data, without, largest, found)
     without = carried_on(data, without, found, trust)
     return HeldOut(
-        _residual(drawn, data, _answers_without(drawn, data, weight, matrix, grow)),
+        _residual(drawn, data, _answers_without(drawn, data, weight, matrix, known)),
         _residual(largest, data, without),
         trust,
     )
 
 
-def spreads(
-    data: Samples, weight: Floats, held: HeldOut, left_out: Mapping[str, Floats]
-) -> dict[str, Spread]:
-    """Per op and in all; `left_out` are log factors predicted for devices left out."""
-    unseen = np.full(len(data.target), np.nan)
-    for device, predicted in left_out.items():
-        own = data.devices == device
-        unseen[own] = data.target[own] - predicted
+def spreads(data: Samples, weight: Floats, held: HeldOut, left_out: Floats) -> dict[str, Spread]:
+    """Per op and in all; `left_out` are log factors `[n]` predicted for devices left out."""
+    unseen = data.target - left_out
     told, found = weight > 0.0, {}
     for op in ["*", *sorted(set(data.ops))]:
         own = ((data.ops == op) | (op == "*")) & told
@@ -86,11 +85,12 @@ def _least_us(data: Samples, own: np.ndarray) -> float:
 
 
 def _answers_without(
-    held: np.ndarray, data: Samples, weight: Floats, matrix: np.ndarray, grow: Grow
+    held: np.ndarray, data: Samples, weight: Floats, matrix: np.ndarray, known: Any
 ) -> Floats:
     if not held.any() or held.all():
         return np.full(len(held), np.nan)
-    return answers(grow(matrix[~held], data.target[~held], weight[~held]), matrix)
+    others = clone(known).fit(matrix[~held], data.target[~held], sample_weight=weight[~held])
+    return np.asarray(others.predict(matrix), np.float64)
 
 
 def _residual(held: np.ndarray, data: Samples, predicted: Floats) -> Floats:

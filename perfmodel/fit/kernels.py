@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.errors import ModelError
+from perfmodel.errors import ModelError, PerfmodelError
+from perfmodel.fit.estimators import users_regressor
 from perfmodel.fit.kernel_data import (
     FloorKey,
     Table,
@@ -21,18 +23,16 @@ from perfmodel.fit.kernel_data import (
     read_table,
     thinned,
 )
-from perfmodel.fit.kernel_part import fit_part
-from perfmodel.fit.kernel_samples import Samples, samples
+from perfmodel.fit.kernel_part import FittedPart, fit_part
+from perfmodel.fit.kernel_samples import samples
 from perfmodel.fit.kernel_tiles import tiles_seen
 from perfmodel.kernels.gpu.floors import Floor
 from perfmodel.kernels.gpu.heuristic import Heuristic
 from perfmodel.kernels.learned.builds import BUILD_OF_FAMILY
 from perfmodel.kernels.learned.devices import describe
 from perfmodel.kernels.learned.model import KnownFloor, Learned
-from perfmodel.kernels.learned.part import Part
 from perfmodel.kernels.learned.stream_columns import BY_ROW
 from perfmodel.kernels.model import KERNELS
-from perfmodel.ops.spec import Floats
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,18 +67,6 @@ _OWN_OPS_ONLY = frozenset({"vector"})
 
 
 @dataclass(frozen=True)
-class FittedPart:
-    """A part, what it was fitted on, and what was predicted for each device left out."""
-
-    family: str
-    part: Part
-    data: Samples
-    left_out: dict[str, Floats]
-    aside: tuple[str, ...]
-    """`device/op/dtype` whose rows contradict all other devices', and were not learned from."""
-
-
-@dataclass(frozen=True)
 class Fitted:
     """Models by family, their provenance, and what `report` needs."""
 
@@ -93,13 +81,17 @@ def fit_kernels(
     *,
     seed: int = 0,
     rows_per_group: int = ROWS_PER_GROUP,
+    estimator: str | None = None,
     begin: Callable[[str], None] = lambda what: None,
 ) -> Fitted:
     """Fit every learned family that the tables at `paths` hold.
 
-    `rows_per_group` is the most rows used per device, op and dtype; `begin` is told what starts.
-    Raises `ModelError` for tables that cannot be used and `HardwareError` for unknown devices.
+    `rows_per_group` is the most rows used per device, op and dtype; `estimator` names a regressor
+    (`MODULE:CLASS`) in place of boosted trees; `begin` is told what starts. Raises `UsageError` for
+    an estimator that is none, `ModelError` for tables that cannot be used and `HardwareError` for
+    unknown devices.
     """
+    regressor = None if estimator is None else users_regressor(estimator, seed)
     begin("reading")
     tables = [read_table(Path(path)) for path in paths]
     frame = joined(tables)
@@ -119,9 +111,12 @@ def fit_kernels(
             few = thinned(clear_of_floors(part_rows, floors), rows_per_group, seed)
             data = samples(few, build, devices, floors, tiles)
             ops = tuple(sorted(set(part_rows["op"]))) if family in _OWN_OPS_ONLY else ()
-            part, left_out, aside = fit_part(name, build, ops, data, tiles, seed)
-            own.append(part)
-            parts.append(FittedPart(family, part, data, left_out, aside))
+            with _blamed_on(estimator, name):
+                found = fit_part(
+                    family, name, build, ops, data, tiles, seed=seed, regressor=regressor
+                )
+            parts.append(found)
+            own.append(found.part)
         if own:
             heuristic = KERNELS[f"gpu/{family}/heuristic"]
             assert isinstance(heuristic, Heuristic)
@@ -132,7 +127,22 @@ def fit_kernels(
             f"{', '.join(map(str, paths))}: no family has {_FEWEST_ROWS} rows of GPU kernels; "
             f"families that can be fitted: {', '.join(BUILD_OF_FAMILY)}"
         )
-    return Fitted(models, _about(tables, parts, ignored, seed), tuple(parts), floors)
+    about = _about(tables, parts, ignored, seed) | {"estimator": estimator}
+    return Fitted(models, about, tuple(parts), floors)
+
+
+@contextmanager
+def _blamed_on(estimator: str | None, part: str) -> Iterator[None]:
+    """Whatever a user's regressor raises becomes one line."""
+    try:
+        yield
+    except PerfmodelError:
+        raise
+    except Exception as error:
+        if estimator is None:
+            raise
+        what = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ModelError(f"--estimator {estimator}: fitting {part}: {what}") from error
 
 
 def _sliced(family: str, rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
@@ -173,6 +183,7 @@ def _about(
     tables: Sequence[Table], parts: Sequence[FittedPart], ignored: dict[str, int], seed: int
 ) -> dict[str, Any]:
     import numpy
+    import sklearn
     import xgboost
 
     from perfmodel import __version__
@@ -182,6 +193,7 @@ def _about(
         "seed": seed,
         "versions": {
             "perfmodel": __version__,
+            "scikit-learn": sklearn.__version__,
             "xgboost": xgboost.__version__,
             "numpy": numpy.__version__,
         },

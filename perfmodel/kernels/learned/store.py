@@ -18,11 +18,12 @@ from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.files import gunzip, read_bytes, write_text
 from perfmodel.kernels.gpu.floors import Floor
 from perfmodel.kernels.gpu.heuristic import Heuristic
-from perfmodel.kernels.learned.forest import Forest
+from perfmodel.kernels.learned.forest import Ensemble, Forest
 from perfmodel.kernels.learned.gains import Gains
 from perfmodel.kernels.learned.growth import Extension, Growth
 from perfmodel.kernels.learned.model import KnownFloor, Learned
 from perfmodel.kernels.learned.part import Part, Spread
+from perfmodel.kernels.learned.pickled import Pickled
 from perfmodel.kernels.learned.plain import Plain
 from perfmodel.kernels.learned.ubjson import decoded
 from perfmodel.kernels.model import KERNELS
@@ -32,53 +33,36 @@ MANIFEST = "manifest.json"
 BUNDLED = Path(__file__).parents[1] / "bundled"
 SCHEMA = "perfmodel.kernel-models/3"
 _MOST_BYTES = 64_000_000
-_MANY_ROWS = 500
-"""Rows from which walking the trees with NumPy takes longer than XGBoost's import pays."""
 _SPREAD = ("seen", "beyond", "unseen", "domain")
 _REMEDY = "fit it again with perfmodel fit kernels"
 
 
 class Trees:
-    """An ensemble, decoded when it is first asked; few rows without XGBoost, many with it."""
+    """Boosted trees, decoded when they are first asked."""
+
+    suffix = ".ubj.gz"
 
     def __init__(self, packed: bytes, where: str) -> None:
         self.packed = packed
         self._where = where
         self._forest: Forest | None = None
-        self._booster: Any = None
 
     def predict(self, matrix: np.ndarray) -> Floats:
         """The ensemble's answers; raises `ModelError` for content that is no ensemble."""
-        if len(matrix) > _MANY_ROWS:
-            return self._many(matrix)
         if self._forest is None:
             try:
-                self._forest = decoded(self._content())
+                self._forest = decoded(gunzip(self.packed, self._where, max_bytes=_MOST_BYTES))
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise ModelError(f"{self._where}: not an ensemble of trees: {error}") from None
         return self._forest.predict(matrix)
 
-    def _many(self, matrix: np.ndarray) -> Floats:
-        import xgboost
 
-        if self._booster is None:
-            try:
-                content = bytearray(self._content())
-                self._booster = xgboost.Booster({"nthread": 1}, model_file=content)
-            except (xgboost.core.XGBoostError, ValueError) as error:
-                text = str(error).strip().splitlines()
-                raise ModelError(f"{self._where}: not an ensemble of trees: {text[0]}") from None
-        found = self._booster.inplace_predict(matrix, validate_features=False)
-        return np.asarray(found, np.float64)
-
-    def _content(self) -> bytes:
-        return gunzip(self.packed, self._where, max_bytes=_MOST_BYTES)
-
-
-def packed(booster: Any, where: str) -> Trees:
-    """The ensemble of a trained booster."""
-    raw = bytes(booster.save_raw(raw_format="ubj"))
-    return Trees(gzip.compress(raw, 9, mtime=0), where)
+def packed(fitted: Any, where: str) -> Ensemble:
+    """A fitted estimator as it is stored: XGBoost's as trees, any other by joblib."""
+    if hasattr(fitted, "get_booster"):
+        raw = bytes(fitted.get_booster().save_raw(raw_format="ubj"))
+        return Trees(gzip.compress(raw, 9, mtime=0), where)
+    return Pickled.of(fitted.regressor_, where, (fitted.low_, fitted.high_))
 
 
 def save(folder: Path, families: Mapping[str, Learned], about: Mapping[str, Any]) -> None:
@@ -110,13 +94,14 @@ def save(folder: Path, families: Mapping[str, Learned], about: Mapping[str, Any]
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def load_models(folder: str | Path) -> dict[str, Learned]:
-    """The families of a model directory, to pass as `models`; nothing in it is executed.
+def load_models(folder: str | Path, *, trusted: bool = False) -> dict[str, Learned]:
+    """The families of a model directory, to pass as `models`.
 
-    Raises `ModelError` that names the file for one that is missing, cut, changed or of another
-    version.
+    Nothing in it is executed, unless it holds a regressor of a user's (`fit kernels --estimator`):
+    those are loaded only where the folder is `trusted`. Raises `ModelError` that names the file for
+    one that is missing, cut, changed, of another version, or not trusted.
     """
-    return dict(_loaded(str(Path(folder).resolve()), str(folder)))
+    return dict(_loaded(str(Path(folder).resolve()), str(folder), trusted))
 
 
 @lru_cache(maxsize=1)
@@ -132,8 +117,14 @@ def provenance(folder: str | Path) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=8)
-def _loaded(folder: str, shown: str) -> tuple[tuple[str, Learned], ...]:
+def _loaded(folder: str, shown: str, trusted: bool) -> tuple[tuple[str, Learned], ...]:
     manifest = _manifest(Path(folder))
+    estimator = manifest["about"].get("estimator")
+    if estimator and not trusted:
+        raise ModelError(
+            f"{shown}: holds a regressor of a user's ({estimator}), and loading it runs code from "
+            "that folder; if you trust whoever made it, add --trust-models"
+        )
     try:
         return tuple(
             (family, _family(family, content, Path(folder)))
@@ -182,9 +173,11 @@ def _part_to_json(part: Part, folder: Path) -> dict[str, Any]:
     if part.plain is not None:
         ensembles["plain"] = part.plain.trees
     for kind, trees in ensembles.items():
-        name = f"{part.name}_{kind}.ubj.gz"
+        name = f"{part.name}_{kind}{trees.suffix}"
         (folder / name).write_bytes(trees.packed)
         files[kind] = {"file": name, "sha256": hashlib.sha256(trees.packed).hexdigest()}
+        if isinstance(trees, Pickled):
+            files[kind] |= trees.about
     return {
         "name": part.name,
         "build": part.build,
@@ -268,7 +261,7 @@ def _spread_from_json(content: Mapping[str, Any]) -> Spread:
     return Spread(seen, beyond, unseen, domain, float(content["least_us"]))
 
 
-def _trees(content: Mapping[str, str], folder: Path) -> Trees:
+def _trees(content: Mapping[str, Any], folder: Path) -> Ensemble:
     path = folder / Path(content["file"]).name
     try:
         if path.stat().st_size > _MOST_BYTES:
@@ -278,7 +271,7 @@ def _trees(content: Mapping[str, str], folder: Path) -> Trees:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from None
     if hashlib.sha256(raw).hexdigest() != content["sha256"]:
         raise ModelError(f"{path}: cut, or changed since it was written; {_REMEDY}")
-    return Trees(raw, str(path))
+    return Pickled(raw, str(path), content) if "class" in content else Trees(raw, str(path))
 
 
 def _floors_to_json(floors: tuple[KnownFloor, ...]) -> list[dict[str, Any]]:

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from perfmodel.fit.kernel_blend import fitted_blend
+from perfmodel.fit.estimators import trees_or
+from perfmodel.fit.kernel_part import with_plain
 from perfmodel.fit.kernel_samples import Samples, samples
 from perfmodel.hardware import device
 from perfmodel.kernels.learned.columns import Columns
@@ -15,58 +16,59 @@ from perfmodel.kernels.learned.plain import Plain, above_bound, has_say, kinds
 DEVICES = ("t4", "v100-pcie-32gb", "a100-pcie-40gb", "h100-sxm")
 
 
-def made(by_k: float) -> Samples:
+def made(by_k: float, devices: tuple[str, ...] = DEVICES) -> Samples:
     """Products that take the base on every device, times k to the power `by_k` over 1,000."""
     generator = np.random.default_rng(0)
     rows = []
-    for name in DEVICES:
+    for name in devices:
         for m, n, k in np.floor(2.0 ** generator.uniform(8, 13, (300, 3))):
             rows.append({"device": name, "m": m, "n": n, "k": k})
     frame = pd.DataFrame(rows).assign(op="linear", dtype="fp32", direction="fwd", flag="")
     frame = frame.assign(timing="profiler_kernel", duration_us=1e9)
-    known = {name: device(name) for name in DEVICES}
+    known = {name: device(name) for name in devices}
     base = samples(frame, "matmul", known, {}, {}).base_us
     order = samples(frame, "matmul", known, {}, {}).frame
     longer = np.maximum((order["k"].to_numpy() / 256.0) ** by_k, 1.0)
     return samples(order.assign(duration_us=base * longer), "matmul", known, {}, {})
 
 
-def of_physics(data: Samples, off: float) -> dict[str, np.ndarray]:
-    return {name: data.target[data.devices == name] + off for name in data.known}
+def blended(
+    data: Samples, physics: np.ndarray, build: str = "matmul"
+) -> tuple[Plain | None, np.ndarray]:
+    make = trees_or(None, build, seed=0)
+    return with_plain(data, data.weight, physics, f"{build}_fp32", build, make)
 
 
 def test_trees_without_physics_are_not_asked_where_physics_is_right() -> None:
     data = made(by_k=0.0)
-    found = fitted_blend(
-        data, data.weight, of_physics(data, 0.0), "matmul_fp32", "matmul", seed=0, asks=True
-    )
-    assert found.plain is None
-    assert all(np.array_equal(found.left_out[n], data.target[data.devices == n]) for n in DEVICES)
+    plain, left_out = blended(data, data.target)
+    assert plain is None
+    assert left_out == pytest.approx(data.target)
 
 
 def test_trees_without_physics_help_where_physics_is_off() -> None:
     data = made(by_k=0.5)
-    wrong = of_physics(data, 0.6)
-    found = fitted_blend(data, data.weight, wrong, "matmul_fp32", "matmul", seed=0, asks=True)
-    assert found.plain is not None
+    plain, left_out = blended(data, data.target + 0.6)
+    assert plain is not None
     for name in DEVICES:
-        target = data.target[data.devices == name]
-        assert np.abs(found.left_out[name] - target).mean() < 0.6
+        of = data.devices == name
+        assert np.abs(left_out[of] - data.target[of]).mean() < 0.6
 
 
-def test_trees_are_not_asked_where_they_transfer_nothing() -> None:
-    data = made(by_k=0.5)
-    wrong = of_physics(data, 0.6)
-    found = fitted_blend(data, data.weight, wrong, "matmul_fp32", "matmul", seed=0, asks=False)
-    assert found.plain is None
-    assert found.left_out is wrong
+def test_two_devices_cannot_choose_for_one_another() -> None:
+    data = made(by_k=0.5, devices=DEVICES[:2])
+    wrong = data.target + 0.6
+    plain, left_out = blended(data, wrong)
+    assert plain is None
+    assert left_out is wrong
 
 
 def test_elementwise_ops_are_a_matter_of_physics() -> None:
     data = made(by_k=0.5)
-    wrong = of_physics(data, 0.6)
-    found = fitted_blend(data, data.weight, wrong, "vector_flat", "stream", seed=0, asks=True)
-    assert found.plain is None
+    wrong = data.target + 0.6
+    plain, left_out = blended(data, wrong, "stream")
+    assert plain is None
+    assert left_out is wrong
     assert not has_say("stream", "add")
     assert has_say("stream", "softmax")
     assert has_say("matmul", "bmm")
@@ -76,6 +78,7 @@ class Always:
     """An ensemble that answers the same."""
 
     packed = b""
+    suffix = ""
 
     def predict(self, matrix: np.ndarray) -> np.ndarray:
         return np.full(len(matrix), np.log(3.0))
