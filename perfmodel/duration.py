@@ -13,7 +13,7 @@ from perfmodel.errors import ModelError, UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster, load
 from perfmodel.kernels.gpu.program import in_program
 from perfmodel.kernels.learned.paces import measured_share, streaming_pace
-from perfmodel.kernels.learned.store import bundled_models, load_models
+from perfmodel.kernels.learned.store import default_models, load_models
 from perfmodel.kernels.model import KERNELS, Estimate, Explanation, KernelModel
 from perfmodel.network.durations import collective_durations, explain_collectives
 from perfmodel.ops.operands import with_small_operands
@@ -83,7 +83,7 @@ def model_of(family: str, device: Device, models: Models | None = None) -> Kerne
     if models and family in models:
         return models[family]
     kind = _KIND[device.target]
-    if kind == GPU and family in (fitted := bundled_models()):
+    if kind == GPU and family in (fitted := default_models()):
         return fitted[family]
     name = f"{kind}/{family}/{HEURISTIC}"
     if name not in KERNELS:

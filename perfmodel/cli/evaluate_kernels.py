@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from perfmodel.cli.options import FormatOption, MeasuredKernelsOption, OutputOption
+from perfmodel.cli.options import (
+    FormatOption,
+    MeasuredKernelsOption,
+    ModelsOption,
+    OutputOption,
+    TrustModelsOption,
+    kernel_models,
+)
 from perfmodel.cli.output import Output, check_figure, working
 
 if TYPE_CHECKING:
@@ -16,12 +23,8 @@ if TYPE_CHECKING:
 
 def kernels(
     data: MeasuredKernelsOption,
-    models: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(
-            metavar="DIR", help="What `perfmodel fit kernels` wrote; without, the default models."
-        ),
-    ] = None,
+    models: ModelsOption = None,
+    trust_models: TrustModelsOption = False,
     figure: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(metavar="FILE", help="Draw every row with its interval (.png, .svg, .pdf)."),
@@ -41,11 +44,10 @@ def kernels(
     target = Output(format, output, sources=data)
     check_figure(figure, None)
 
-    from perfmodel.kernels.learned.store import load_models
     from perfmodel.validate.kernels import evaluate_kernels
 
-    with working("evaluating"):
-        found = evaluate_kernels(data, load_models(models) if models else None)
+    with working("evaluating"), kernel_models(models, trusted=trust_models):
+        found = evaluate_kernels(data)
 
     if figure:
         from perfmodel.plot import save

@@ -24,6 +24,14 @@ def kernels(
             metavar="FILE", help="Measured kernels to test on, not to fit; several times, too."
         ),
     ] = None,
+    estimator: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="MODULE:CLASS",
+            help="Any scikit-learn regressor in place of boosted trees, or a function that makes "
+            "one. Whoever loads the models then runs its code (--trust-models).",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same models.")] = 0,
     rows: Annotated[
         int, typer.Option(min=200, help="The most rows used per device, op and dtype.")
@@ -37,6 +45,7 @@ def kernels(
     Examples:
       perfmodel fit kernels --data train.parquet --data mine.csv -o my-models
       perfmodel fit kernels --data train.parquet --test other.parquet -o my-models
+      perfmodel fit kernels --data train.parquet --estimator my_models:MyRegressor -o my-models
       perfmodel evaluate kernels --data test.parquet --models my-models
     """
     if output.exists():
@@ -52,7 +61,7 @@ def kernels(
     from perfmodel.kernels.learned.store import save
 
     with working("fitting") as say:
-        fitted = fit_kernels(data, seed=seed, rows_per_group=rows, begin=say)
+        fitted = fit_kernels(data, seed=seed, rows_per_group=rows, estimator=estimator, begin=say)
         say("errors on devices left out")
         errors = left_out_errors(fitted, seed=seed)
         tested = holdout_errors(fitted, test, seed=seed) if test else []

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from perfmodel.cli.options import FormatOption, OutputOption
+from perfmodel.cli.options import (
+    FormatOption,
+    ModelsOption,
+    OutputOption,
+    TrustModelsOption,
+    kernel_models,
+)
 from perfmodel.cli.output import Output, rows_csv
 from perfmodel.errors import UsageError
 
@@ -39,6 +45,8 @@ def kernel(
         Optional[list[str]],  # noqa: UP045
         typer.Option(metavar="NAME|FILE", help="The device. May be repeated."),
     ] = None,
+    models: ModelsOption = None,
+    trust_models: TrustModelsOption = False,
     format: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
@@ -61,7 +69,8 @@ def kernel(
     from perfmodel.ops.rows import Rows
 
     rows = Rows.of([_row(op, settings or [])])
-    answers = [_answer(rows, load(name)) for name in hardware]
+    with kernel_models(models, trusted=trust_models):
+        answers = [_answer(rows, load(name)) for name in hardware]
 
     def table(console: Console) -> None:
         from perfmodel.cli.kernel_tables import show_kernel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Optional
@@ -107,6 +108,20 @@ EditOption = Annotated[
         "move=OP,BEFORE or ranks=COUNT; from shapes alone. May be repeated.",
     ),
 ]
+ModelsOption = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(
+        metavar="DIR",
+        help="Kernel models that `perfmodel fit kernels` wrote, before those of the package.",
+    ),
+]
+TrustModelsOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust-models",
+        help="Load a user's regressor from --models: this runs code from that folder.",
+    ),
+]
 MeasuredKernelsOption = Annotated[
     list[Path],
     typer.Option(
@@ -149,6 +164,20 @@ NodesOption = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option(metavar="N", help="A cluster of N such nodes."),
 ]
+
+
+def kernel_models(folder: Path | None, *, trusted: bool) -> AbstractContextManager[None]:
+    """Within it, kernels are timed by the models of `--models`. Raises `PerfmodelError`."""
+    if folder is None:
+        if trusted:
+            raise UsageError("--trust-models says that --models DIR may run code: name one")
+        return nullcontext()
+
+    from perfmodel.kernels.learned.store import using_models
+
+    return using_models(folder, trusted=trusted)
+
+
 _STEPS = re.compile(r"(-?\d+)?:(-?\d+)?")
 DEFAULT_MAX_GB = DEFAULT_MAX_BYTES / BYTES_PER_GB
 

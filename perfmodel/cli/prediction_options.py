@@ -18,12 +18,15 @@ from perfmodel.cli.options import (
     EditOption,
     HardwareOption,
     MaxMemoryOption,
+    ModelsOption,
     NodesOption,
     RemoveOption,
     ScaleOption,
     SetOption,
     StepsOption,
     StrictOption,
+    TrustModelsOption,
+    kernel_models,
     max_bytes,
     steps_slice,
 )
@@ -89,6 +92,8 @@ class PredictionOptions:
         Optional[str],  # noqa: UP045
         typer.Option(metavar="NAME|FILE", help="Take host costs from this saved profile."),
     ] = None
+    models: ModelsOption = None
+    trust_models: TrustModelsOption = False
     leave_one_step_out: Annotated[
         bool,
         typer.Option(
@@ -162,7 +167,7 @@ class PredictionOptions:
         """The prediction of a trace that was read; `leave_out` in the place of the option's."""
         from perfmodel.prediction import predict
 
-        return predict(
+        found = predict(
             content,
             hardware=self.targets(),
             mode=Mode.REPLAY if self.replay else self.mode,
@@ -176,6 +181,9 @@ class PredictionOptions:
             codec=self.codec or (),
             keep_contention=self.keep_contention,
         )
+        if self.models and all(each.mode == Mode.REPLAY for each in found.results):
+            raise UsageError("--models does not go with a replay, whose kernels were measured")
+        return found
 
     def refuse_beside(self, what: str, but: Sequence[str]) -> None:
         """Raise `UsageError` where one is given that means nothing beside `what`: all `but` some,
@@ -195,7 +203,10 @@ class PredictionOptions:
 DEFAULTS = PredictionOptions()
 OF_READING = ("et", "steps", "strict", "max_memory")
 """Options, as fields, that say what is read, not what is predicted of it."""
-_OF_WORKLOAD = ("batch", "hardware", "nodes", "settings", "edit", "overheads", "max_memory")
+_OF_WORKLOAD = (
+    *("batch", "hardware", "nodes", "settings", "edit", "overheads", "max_memory"),
+    *("models", "trust_models"),
+)
 _OTHER_NAMES = {"settings": "set"}
 
 
@@ -223,7 +234,8 @@ def takes_prediction_options(command: Callable[..., None]) -> Callable[..., None
     @wraps(command)
     def run(**given: Any) -> None:
         options = PredictionOptions(**{name: given.pop(name) for name in shared})
-        command(**given, options=options)
+        with kernel_models(options.models, trusted=options.trust_models):
+            command(**given, options=options)
 
     del run.__wrapped__
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -7,7 +7,9 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,9 @@ MANIFEST = "manifest.json"
 BUNDLED = Path(__file__).parents[1] / "bundled"
 SCHEMA = "perfmodel.kernel-models/3"
 _MOST_BYTES = 64_000_000
+_CHOSEN: ContextVar[Mapping[str, Learned] | None] = ContextVar("kernel models", default=None)
+_CLASS = "class"
+"""Key of a file that is a user's regressor: whether it is there decides how the file is read."""
 _SPREAD = ("seen", "beyond", "unseen", "domain")
 _REMEDY = "fit it again with perfmodel fit kernels"
 
@@ -104,9 +109,29 @@ def load_models(folder: str | Path, *, trusted: bool = False) -> dict[str, Learn
     return dict(_loaded(str(Path(folder).resolve()), str(folder), trusted))
 
 
+@contextmanager
+def using_models(folder: str | Path | None, *, trusted: bool = False) -> Iterator[None]:
+    """Within it, the families of `folder` answer before the bundled ones; None changes nothing.
+
+    Raises `ModelError` as `load_models` does.
+    """
+    chosen = None if folder is None else load_models(folder, trusted=trusted)
+    token = _CHOSEN.set(chosen if chosen is not None else _CHOSEN.get())
+    try:
+        yield
+    finally:
+        _CHOSEN.reset(token)
+
+
+def default_models() -> Mapping[str, Learned]:
+    """The fitted models by family: those of `using_models`, else those of the package."""
+    chosen = _CHOSEN.get()
+    return _bundled() if chosen is None else {**_bundled(), **chosen}
+
+
 @lru_cache(maxsize=1)
-def bundled_models() -> dict[str, Learned]:
-    """The models that come with the package, by family; none where it was installed without."""
+def _bundled() -> dict[str, Learned]:
+    """None where the package was installed without."""
     return load_models(BUNDLED) if (BUNDLED / MANIFEST).is_file() else {}
 
 
@@ -119,19 +144,29 @@ def provenance(folder: str | Path) -> dict[str, Any]:
 @lru_cache(maxsize=8)
 def _loaded(folder: str, shown: str, trusted: bool) -> tuple[tuple[str, Learned], ...]:
     manifest = _manifest(Path(folder))
-    estimator = manifest["about"].get("estimator")
-    if estimator and not trusted:
-        raise ModelError(
-            f"{shown}: holds a regressor of a user's ({estimator}), and loading it runs code from "
-            "that folder; if you trust whoever made it, add --trust-models"
-        )
     try:
+        if not trusted and (classes := _pickled_classes(manifest)):
+            raise ModelError(
+                f"{shown}: holds a regressor of a user's ({classes[0]}), and loading it runs code "
+                "from that folder; if you trust whoever made it, add --trust-models"
+            )
         return tuple(
             (family, _family(family, content, Path(folder)))
             for family, content in manifest["families"].items()
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ModelError(f"{shown}/{MANIFEST}: unusable ({error!r}); {_REMEDY}") from None
+
+
+def _pickled_classes(manifest: Mapping[str, Any]) -> list[str]:
+    """What the manifest says the regressors are that would run code when they are loaded."""
+    return [
+        each[_CLASS]
+        for family in manifest["families"].values()
+        for part in family["parts"]
+        for each in part["trees"].values()
+        if _CLASS in each
+    ]
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
@@ -264,14 +299,14 @@ def _spread_from_json(content: Mapping[str, Any]) -> Spread:
 def _trees(content: Mapping[str, Any], folder: Path) -> Ensemble:
     path = folder / Path(content["file"]).name
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        if _CLASS not in content and path.stat().st_size > _MOST_BYTES:
             raise ModelError(f"{path}: above {_MOST_BYTES} bytes; {_REMEDY}")
         raw = path.read_bytes()
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from None
     if hashlib.sha256(raw).hexdigest() != content["sha256"]:
         raise ModelError(f"{path}: cut, or changed since it was written; {_REMEDY}")
-    return Pickled(raw, str(path), content) if "class" in content else Trees(raw, str(path))
+    return Pickled(raw, str(path), content) if _CLASS in content else Trees(raw, str(path))
 
 
 def _floors_to_json(floors: tuple[KnownFloor, ...]) -> list[dict[str, Any]]:
