@@ -7,8 +7,7 @@ from importlib.resources import files
 import numpy as np
 import tomllib
 
-from perfmodel.fit.collective_data import Measured
-from perfmodel.network.calls import Texts
+from perfmodel.network.calls import Calls, Texts
 from perfmodel.network.constants import Constants
 from perfmodel.network.heuristic import costs_of
 from perfmodel.ops.spec import Floats
@@ -38,21 +37,20 @@ def start() -> Constants:
     return Constants(values, "prior.toml")
 
 
-def fit_constants(measured: Measured) -> Constants:
-    """Constants that fit `measured` best, in the sense of a soft absolute error of log time."""
+def fit_constants(calls: Calls, log_us: Floats, weight: Floats) -> Constants:
+    """Constants that fit `log_us` `[n]` best, in the sense of a soft absolute error."""
     from scipy.optimize import least_squares
 
     prior = start()
     names = list(prior.values)
     origin = np.log([prior.values[name] for name in names])
-    root = np.sqrt(measured.weight / measured.weight.mean())
-    log_us = np.log(measured.time_us)
+    root = np.sqrt(weight / weight.mean())
 
     def constants(logs: Floats) -> Constants:
         return Constants(dict(zip(names, np.exp(logs).tolist(), strict=True)), "fitted")
 
     def residuals(logs: Floats) -> Floats:
-        error = np.log(costs_of(measured.calls, constants(logs)).total_us) - log_us
+        error = np.log(costs_of(calls, constants(logs)).total_us) - log_us
         soft = np.sign(error) * _SCALE * np.sqrt(2 * (np.sqrt(1 + (error / _SCALE) ** 2) - 1))
         return np.concatenate([root * soft, (logs - origin) * PRIOR_WEIGHT])
 
@@ -62,7 +60,7 @@ def fit_constants(measured: Measured) -> Constants:
     found = least_squares(
         residuals, origin, bounds=(origin - reach, most), max_nfev=_ROUNDS, diff_step=_STEP
     )
-    return unseen_like_others(constants(found.x), measured.calls.architecture)
+    return unseen_like_others(constants(found.x), calls.architecture)
 
 
 def unseen_like_others(constants: Constants, architectures: Texts) -> Constants:

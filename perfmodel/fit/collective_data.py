@@ -57,11 +57,6 @@ class Measured:
             self.weight[index],
         )
 
-    @property
-    def few_alike(self) -> Measured:
-        """Without the curves beyond `MOST_ALIKE` of one repository on equal wires."""
-        return self.where(self.alike < MOST_ALIKE)
-
     def where(self, chosen: Bools) -> Measured:
         """The rows that are `chosen`."""
         return self.take(np.flatnonzero(chosen).astype(np.int64))

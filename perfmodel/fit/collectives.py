@@ -5,20 +5,24 @@ Errors, intervals and the covariance of corrections come from repositories that 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import date
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
+from sklearn.utils.validation import check_is_fitted
+from xgboost import XGBRegressor
 
 from perfmodel.errors import ModelError
 from perfmodel.fit.collective_constants import fit_constants
 from perfmodel.fit.collective_covariance import fit_covariance
-from perfmodel.fit.collective_data import SCORED_BYTES, Measured, read_measured
-from perfmodel.kernels.learned.forest import Forest
+from perfmodel.fit.collective_data import MOST_ALIKE, SCORED_BYTES, Measured, read_measured
 from perfmodel.network.calibration import Covariance
-from perfmodel.network.calls import Texts
+from perfmodel.network.calls import Calls
 from perfmodel.network.constants import Constants
 from perfmodel.network.features import features_of
 from perfmodel.network.heuristic import costs_of
@@ -27,27 +31,30 @@ from perfmodel.network.store import NAME
 from perfmodel.network.trees import of_dumps
 from perfmodel.ops.spec import Floats
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 MOST = 0.7
 FEWEST_REPOSITORIES = 2
-_TREES = {
-    "max_depth": 4,
-    "learning_rate": 0.06,
-    "min_child_weight": 3,
-    "subsample": 0.7,
-    "colsample_bytree": 0.6,
-    "reg_lambda": 5,
-    "objective": "reg:pseudohubererror",
-    "huber_slope": 0.3,
-    "base_score": 0.0,
-    "seed": 0,
-    "nthread": 1,
-}
-_ROUNDS = 150
+_TREES = XGBRegressor(
+    n_estimators=150,
+    max_depth=4,
+    learning_rate=0.06,
+    min_child_weight=3,
+    subsample=0.7,
+    colsample_bytree=0.6,
+    reg_lambda=5,
+    objective="reg:pseudohubererror",
+    huber_slope=0.3,
+    base_score=0.0,
+    random_state=0,
+    n_jobs=1,
+)
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Predictions for every point by a model that never saw its group."""
+    """Predictions for every point by a model that never saw its repository."""
 
     measured: Measured
     log_us: Floats
@@ -68,8 +75,19 @@ def fit_collectives(
     measured, left_out = read_measured(pairs)
     _require_several(measured, pairs[0][0])
     begin("all repositories")
-    model = fit_model(measured)
-    held = leave_out(measured, measured.repo, begin)
+    X, y = _table(measured.calls), np.log(measured.time_us)
+    weight = np.where(measured.alike < MOST_ALIKE, measured.weight, 0.0)
+    model = CollectiveRegressor().fit(X, y, weight).model_
+    begin("each repository left out")
+    log_us = cross_val_predict(
+        CollectiveRegressor(),
+        X,
+        y,
+        groups=measured.repo,
+        cv=LeaveOneGroupOut(),
+        params={"sample_weight": weight},
+    )
+    held = LeftOut(measured, log_us)
     spreads, covariances = {}, {}
     for kind, is_remote in ((ONE_NODE, False), (SEVERAL, True)):
         chosen = measured.calls.is_remote == is_remote
@@ -94,53 +112,59 @@ def _require_several(measured: Measured, where: str) -> None:
             )
 
 
-def fit_model(measured: Measured) -> Learned:
-    """Constants and trees; intervals are placeholders until repositories were left out."""
-    measured = measured.few_alike
-    constants = fit_constants(measured)
-    columns, trees = fit_trees(measured, constants)
-    plain = Covariance(0.1, 0.2, 0.3, 12.0, 0.1, 1.5, 0.04)
-    return Learned(
-        name=NAME,
-        constants=constants,
-        columns=columns,
-        trees=trees,
-        most=MOST,
-        spreads={ONE_NODE: 0.2, SEVERAL: 0.35},
-        covariances={ONE_NODE: plain, SEVERAL: plain},
-    )
+class CollectiveRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Logarithm of a collective's microseconds: constants by least squares, then trees on the rest.
+
+    `X` is a frame with the columns of `Calls`. Rows of weight 0 are left out of the fit.
+    """
+
+    def __init__(self, trees: Any = _TREES) -> None:
+        self.trees = trees
+
+    def fit(self, X: pd.DataFrame, y: Floats, sample_weight: Floats) -> CollectiveRegressor:
+        """Intervals of `model_` are placeholders until repositories were left out."""
+        told = np.flatnonzero(sample_weight)
+        calls, y, weight = _calls(X.iloc[told]), np.asarray(y)[told], sample_weight[told]
+        constants = fit_constants(calls, y, weight)
+        features = _features(calls, constants)
+        heuristic = np.log(costs_of(calls, constants).total_us)
+        trees = clone(self.trees).fit(features, y - heuristic, sample_weight=weight)
+        dumps = trees.get_booster().get_dump(dump_format="json")
+        columns = tuple(features)
+        prior = Covariance(0.1, 0.2, 0.3, 12.0, 0.1, 1.5, 0.04)
+        self.model_ = Learned(
+            name=NAME,
+            constants=constants,
+            columns=columns,
+            trees=of_dumps([json.loads(each) for each in dumps], 0.0, columns),
+            most=MOST,
+            spreads={ONE_NODE: 0.2, SEVERAL: 0.35},
+            covariances={ONE_NODE: prior, SEVERAL: prior},
+        )
+        return self
+
+    def predict(self, X: pd.DataFrame) -> Floats:
+        """As the stored model will, before it is smoothed over sizes."""
+        check_is_fitted(self)
+        return self.model_.log_us(_calls(X))[0]
 
 
-def fit_trees(measured: Measured, constants: Constants) -> tuple[tuple[str, ...], Forest]:
-    """(columns, trees) for log(measured / heuristic)."""
-    import xgboost
+def _table(calls: Calls) -> pd.DataFrame:
+    import pandas as pd
 
-    costs = costs_of(measured.calls, constants)
-    found = features_of(measured.calls, costs)
-    columns = tuple(found)
-    matrix = np.stack([found[name] for name in columns], axis=1)
-    target = np.log(measured.time_us / costs.total_us)
-    table = xgboost.DMatrix(
-        matrix, target, weight=measured.weight, feature_names=list(columns), nthread=1
-    )
-    booster = xgboost.train(_TREES, table, num_boost_round=_ROUNDS)
-    import json
-
-    dumps = [json.loads(each) for each in booster.get_dump(dump_format="json")]
-    return columns, of_dumps(dumps, 0.0, columns)
+    return pd.DataFrame({each.name: getattr(calls, each.name) for each in fields(calls)})
 
 
-def leave_out(
-    measured: Measured, by: Texts, begin: Callable[[str], None] = lambda name: None
-) -> LeftOut:
-    """Each group of rows, as `by` names it, predicted by a model of the others."""
-    log_us = np.full(len(measured), np.nan)
-    for name in np.unique(by):
-        inside = by == name
-        begin(f"without {name}")
-        model = fit_model(measured.where(~inside))
-        log_us[inside] = model.log_us(measured.where(inside).calls)[0]
-    return LeftOut(measured, log_us)
+def _calls(table: pd.DataFrame) -> Calls:
+    texts = table.select_dtypes(exclude=["number", "bool"])
+    columns = {name: table[name].to_numpy() for name in table}
+    return Calls(**columns | {name: table[name].to_numpy(np.str_) for name in texts})
+
+
+def _features(calls: Calls, constants: Constants) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(features_of(calls, costs_of(calls, constants)))
 
 
 def _spread(ratio: Floats, weight: Floats) -> float:
