@@ -97,11 +97,13 @@ def fit_device(
 
 
 def _held_out(measured: Measured, names: Sequence[str], seed: int) -> set[str]:
-    groups = sorted({*measured.group, *names})
-    if len(groups) < MIN_GROUPS:
+    from sklearn.model_selection import GroupShuffleSplit
+
+    groups = np.array([*measured.group, *names])
+    if len(set(groups)) < MIN_GROUPS:
         return set()
-    order = np.random.default_rng(seed).permutation(len(groups))
-    return {groups[place] for place in order[: round(len(groups) * HELD_OUT_FRAC)].tolist()}
+    halves = GroupShuffleSplit(1, test_size=HELD_OUT_FRAC, random_state=seed)
+    return set(groups[next(halves.split(groups, groups=groups))[1]].tolist())
 
 
 def _calibrated(measured: Measured, base: Device, progress: Callable[[str], None]) -> Tables:

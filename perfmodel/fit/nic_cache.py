@@ -16,6 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.metrics import max_error, median_absolute_error
+from sklearn.utils.validation import check_is_fitted
+from xgboost import XGBRegressor
 
 from perfmodel.locality import last_lookups, zipf
 from perfmodel.locality.popularity import Floats, Popularity
@@ -40,9 +44,18 @@ ORDERS = (AS_THEY_COME, "walked", "clustered")
 EVERY = 4
 """One of so many of these settings is replayed."""
 COUNTED_LOOKUPS = 120_000
-TREES = {"max_depth": 4, "eta": 0.1, "subsample": 0.8, "seed": 0, "nthread": 1, "lambda": 2.0}
-ROUNDS = 120
 RISING = ("hit_logit", "independent_logit", *(f"log_room_{queries}" for queries in ROOMS))
+TREES = XGBRegressor(
+    n_estimators=120,
+    max_depth=4,
+    learning_rate=0.1,
+    subsample=0.8,
+    reg_lambda=2.0,
+    base_score=0.0,
+    monotone_constraints=tuple(int(name in RISING) for name in FEATURES),
+    random_state=0,
+    n_jobs=1,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,34 +107,42 @@ def sweep(alphas: Sequence[float], *, every: int = 1) -> Sweep:
     return Sweep(features, hits, closed, np.array(alpha_of))
 
 
-def fit(found: Sweep) -> dict[str, Any]:
-    """The document of `perfmodel.tiers.nic.learned`, without errors."""
-    import xgboost
+class HitRateRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Share of lookups that hit, from `FEATURES`: trees added to the closed form's log odds."""
 
-    target = logit(found.hit_frac)
-    offset = CLOSED_FORM_SLOPE * found.features[:, FEATURES.index("hit_logit")]
-    weight = np.maximum(found.hit_frac * (1.0 - found.hit_frac), 0.01)
-    rising = tuple(1 if name in RISING else 0 for name in FEATURES)
-    data = xgboost.DMatrix(found.features, label=target, base_margin=offset, weight=weight)
-    settings = {**TREES, "monotone_constraints": str(rising), "base_score": 0.0}
-    booster = xgboost.train(settings, data, num_boost_round=ROUNDS)
-    return {"schema": SCHEMA, "features": list(FEATURES), "base": 0.0, **_arrays(booster)}
+    def __init__(self, trees: Any = TREES) -> None:
+        self.trees = trees
+
+    def fit(self, X: Floats, y: Floats) -> HitRateRegressor:
+        """`y` are shares of lookups that hit, 0 to 1."""
+        offset = CLOSED_FORM_SLOPE * X[:, FEATURES.index("hit_logit")]
+        weight = np.maximum(y * (1.0 - y), 0.01)
+        self.trees_ = clone(self.trees).fit(X, logit(y), base_margin=offset, sample_weight=weight)
+        return self
+
+    @property
+    def document_(self) -> dict[str, Any]:
+        """The document of `perfmodel.tiers.nic.learned`, without errors."""
+        arrays = _arrays(self.trees_.get_booster())
+        return {"schema": SCHEMA, "features": list(FEATURES), "base": 0.0, **arrays}
+
+    def predict(self, X: Floats) -> Floats:
+        """As the stored model will."""
+        check_is_fitted(self)
+        return fitted_hit_frac(Trees.from_document(self.document_, "fit"), X)
 
 
-def errors(document: dict[str, Any], found: Sweep) -> dict[str, dict[str, float]]:
+def errors(model: HitRateRegressor, found: Sweep) -> dict[str, dict[str, float]]:
     """Absolute errors of the share that hits, learned and closed form: median, 90 %, worst."""
-    learned = fitted_hit_frac(Trees.from_document(document, "fit"), found.features)
+    answers = {"learned": model.predict(found.features), "closed_form": found.closed_hit_frac}
     return {
         name: {
-            "median": round(float(np.median(error)), 5),
-            "p90": round(float(np.quantile(error, 0.9)), 5),
-            "worst": round(float(error.max()), 5),
-            "n": len(error),
+            "median": round(float(median_absolute_error(found.hit_frac, hit_frac)), 5),
+            "p90": round(float(np.quantile(np.abs(hit_frac - found.hit_frac), 0.9)), 5),
+            "worst": round(float(max_error(found.hit_frac, hit_frac)), 5),
+            "n": len(hit_frac),
         }
-        for name, error in (
-            ("learned", np.abs(learned - found.hit_frac)),
-            ("closed_form", np.abs(found.closed_hit_frac - found.hit_frac)),
-        )
+        for name, hit_frac in answers.items()
     }
 
 
@@ -151,12 +172,13 @@ def _arrays(booster: Any) -> dict[str, list[list[float]]]:
 
 def document_of(seen: Sweep, unseen: Sweep) -> dict[str, Any]:
     """What is stored: trees fitted to `seen`, their errors on `unseen`, where they come from."""
-    document = fit(seen)
+    model = HitRateRegressor().fit(seen.features, seen.hit_frac)
+    document = model.document_
     document["fitted_to"] = {
         "replays": len(seen.hit_frac),
         "alphas": list(SEEN),
         "held_out_alphas": list(HELD_OUT),
-        "held_out_absolute_errors": errors(document, unseen),
+        "held_out_absolute_errors": errors(model, unseen),
         "source": "perfmodel.fit.nic_cache: exact replays of drawn queries, no measurement",
     }
     return document
