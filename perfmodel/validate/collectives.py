@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.errors import ModelError
+from perfmodel.fit.kernel_errors import mape_pct
 from perfmodel.network.calibrated import CALIBRATED, calibrated
 from perfmodel.network.calls import Calls
 from perfmodel.network.curves import calls_of_wires, read_curves, read_points, wires_of
@@ -164,7 +165,7 @@ def _errors(
         collective=str(row["collective"]),
         n=len(time_us),
         median_pct=float(np.median(np.abs(error))),
-        mape_pct=float(np.mean(np.abs(error))),
+        mape_pct=mape_pct(time_us, predicted),
         bias_pct=float(np.median(error)),
         within_frac=float(np.mean((time_us >= low) & (time_us <= high))),
         level=level,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.fit.kernel_errors import GMAE_OFFSET
+from perfmodel.fit.kernel_errors import GMAE_OFFSET, mape_pct
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,7 +97,7 @@ def _errors(source: str, device: str, name: str, found: Sequence[Measured]) -> O
     size = np.abs(error)
     figures = (
         100.0 * np.exp(np.log(size + GMAE_OFFSET).mean()),
-        100.0 * size.mean(),
+        mape_pct(measured, predicted),
         100.0 * np.median(size),
         100.0 * error.mean(),
         100.0 * (predicted.sum() / measured.sum() - 1.0),
