@@ -18,7 +18,12 @@ from sklearn import config_context
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone, is_regressor
 from sklearn.metrics import make_scorer
 from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_val_predict
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_is_fitted,
+    has_fit_parameter,
+    validate_data,
+)
 from xgboost import XGBRegressor
 
 from perfmodel.errors import UsageError
@@ -72,10 +77,10 @@ class Bounded(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # type: ignor
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Bounded:
         """Fit a clone of `regressor` to the rows whose weight is above 0."""
         X, y = validate_data(self, X, y, y_numeric=True)
-        weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight)
+        weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         told = weight > 0.0
         if not told.any():
-            raise ValueError("no row has a weight above 0")
+            raise ValueError("all weights are zero")
         takes_weights = sample_weight is not None and has_fit_parameter(
             self.regressor, "sample_weight"
         )
@@ -154,6 +159,11 @@ class Mixture(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "n_features_in_")
         X = validate_data(self, X, reset=False)
         return (1.0 - self.share) * X[:, 0] + self.share * X[:, -1]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True  # of columns that are no predictions
+        return tags
 
 
 def best_share(
