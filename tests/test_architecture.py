@@ -64,6 +64,31 @@ def test_replaying_loads_no_data_frames_and_no_figures() -> None:
     assert not {"pandas", "pyarrow", "matplotlib", "networkx"} & loaded_by(code)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["predict"],
+        ["predict", "--mode", "model", "--hardware", "h100-sxm"],
+        pytest.param(
+            ["predict", "--workload", "dlrm-dcnv2", "--hardware", "dgx-h100"],
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_predictions_load_nothing_that_only_fits_need(arguments: list[str]) -> None:
+    code = f"from perfmodel.cli import main; assert main({arguments!r}) == 0"
+    assert not {"sklearn", "xgboost", "joblib"} & loaded_by(code)
+
+
+def test_trees_answer_for_many_rows_without_what_grew_them() -> None:
+    code = (
+        "import numpy as np; from perfmodel.kernels.learned.store import default_models\n"
+        "trees = default_models()['attention'].parts[0].own\n"
+        "assert trees.predict(np.zeros((20_000, 64), np.float32)).shape == (20_000,)"
+    )
+    assert not {"sklearn", "xgboost", "joblib"} & loaded_by(code)
+
+
 def test_every_folder_of_modules_is_a_package() -> None:
     folders = {file.parent for file in PACKAGE.rglob("*.py")}
     without = [str(f.relative_to(PACKAGE)) for f in folders if not (f / "__init__.py").is_file()]

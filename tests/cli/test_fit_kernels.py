@@ -62,3 +62,67 @@ def test_bad_input_is_one_line(run: Callable, table: Path, tmp_path: Path) -> No
         assert answer.status == 2
         assert len(answer.err.strip().splitlines()) == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_regressor_of_the_users_is_fitted_stored_and_predicts_where_it_is_trusted(
+    run: Callable, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my_regressors.py").write_text(
+        "from sklearn.neighbors import KNeighborsRegressor\n"
+        "class Mine(KNeighborsRegressor):\n"
+        "    pass\n"
+    )
+    options = ("--data", table, "--rows", 200, "--estimator", "my_regressors:Mine")
+    fitted = run("fit", "kernels", *options, "-o", "models")
+    assert fitted.status == 0, fitted.err
+    assert "Each device left out in turn" in fitted.out
+    assert json.loads(Path("models/manifest.json").read_text())["about"]["estimator"] == (
+        "my_regressors:Mine"
+    )
+    asked = ("kernel", "mm", "m=4096", "n=4096", "k=4096", "--hardware", "t4", "--format", "json")
+    usual, refused, mine = (
+        run(*asked, *more)
+        for more in ((), ("--models", "models"), ("--models", "models", "--trust-models"))
+    )
+    assert refused.status == 2
+    assert "--trust-models" in refused.err
+    assert len(refused.err.strip().splitlines()) == 1
+    times = [json.loads(each.out)["results"][0]["duration_us"] for each in (usual, mine)]
+    assert times[0] != times[1]
+    again = run("evaluate", "kernels", "--data", table, "--models", "models", "--trust-models")
+    assert again.status == 0, again.err
+    step = ("predict", "--mode", "model", "--hardware", "t4", "--format", "json")
+    steps = [
+        json.loads(run(*step, *more).out)["results"]
+        for more in ((), ("--models", "models", "--trust-models"))
+    ]
+    assert steps[0] != steps[1]
+    replayed = run("predict", "--models", "models", "--trust-models")
+    assert replayed.status == 2
+    assert "does not go with a replay" in replayed.err
+
+
+def test_a_regressor_that_is_none_or_fails_is_one_line_and_leaves_nothing(
+    run: Callable, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("failing_regressors.py").write_text(
+        "from sklearn.linear_model import Ridge\n"
+        "class Fails(Ridge):\n"
+        "    def fit(self, X, y, sample_weight=None):\n"
+        "        raise RuntimeError('no\\nluck')\n"
+    )
+    for name, said in (
+        ("no_such_module_anywhere:X", "No module named"),
+        ("sklearn.linear_model:LogisticRegression", "is no regressor"),
+        ("failing_regressors:Fails", "fitting matmul_fp32: no luck"),
+    ):
+        ran = run("fit", "kernels", "--data", table, "--estimator", name, "-o", "models")
+        assert ran.status == 2
+        assert said in ran.err
+        assert len(ran.err.strip().splitlines()) == 1
+        assert not Path("models").exists()
+    alone = run("kernel", "mm", "m=8", "n=8", "k=8", "--hardware", "t4", "--trust-models")
+    assert alone.status == 2
+    assert "name one" in alone.err

@@ -60,3 +60,10 @@ def test_one_row_as_among_many() -> None:
     forest, matrix = joined(trees, 1.0), rng.normal(size=(100, 2)).astype(np.float32)
     alone = [forest.predict(matrix[row : row + 1])[0] for row in range(len(matrix))]
     assert alone == pytest.approx(forest.predict(matrix).tolist(), rel=1e-9)
+
+
+def test_rows_of_several_blocks_are_in_their_order() -> None:
+    forest = joined(TREES, 10.0)
+    matrix = np.tile(np.array([[9.0, 0.4], [9.0, 0.5], [9.0, 0.6]], np.float32), (300, 1))
+    assert without_numba(forest, matrix).tolist() == [9.25, 12.25, 12.25] * 300
+    assert without_numba(forest, matrix[:0]).shape == (0,)
