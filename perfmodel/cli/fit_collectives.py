@@ -104,7 +104,7 @@ def _from_curves(curves: list[Path], data: list[Path], output: Path) -> str:
 
     pairs = [(str(one), str(other)) for one, other in zip(curves, data, strict=True)]
     with working("fitting") as say:
-        model, _ = fit_collectives(pairs, lambda name: say(f"fitting: {name}"))
+        model = fit_collectives(pairs, lambda name: say(f"fitting: {name}"))
     save(output, model)
     reach = ", ".join(f"{name} {value:.2f}" for name, value in model.spreads.items())
     return (

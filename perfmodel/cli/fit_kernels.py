@@ -55,8 +55,7 @@ def kernels(
 
     from perfmodel.cli.kernel_error_tables import show_compared
     from perfmodel.cli.tables import console_of
-    from perfmodel.fit.kernel_holdout import holdout_errors
-    from perfmodel.fit.kernel_report import left_out_errors
+    from perfmodel.fit.kernel_report import holdout_errors, left_out_errors
     from perfmodel.fit.kernels import fit_kernels
     from perfmodel.kernels.learned.store import save
 

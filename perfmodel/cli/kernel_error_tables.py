@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from perfmodel.cli.tables import NOTHING, add, new_table, show
+from perfmodel.cli.tables import add, new_table, show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,8 +30,8 @@ def show_compared(console: Console, rows: Sequence[Compared], title: str) -> Non
     """One line per op and device, with what the roofline and plain trees have."""
     table = new_table(title, *_ROW, "within 90 %", "roofline", "plain trees", texts=3)
     for row in rows:
-        plain = NOTHING if row.plain_pct is None else f"{row.plain_pct:.1f}"
-        last = f"{row.errors.coverage_frac:.2f}", f"{row.roofline_pct:.1f}", plain
+        beside = f"{row.roofline_pct:.1f}", f"{row.plain_pct:.1f}"
+        last = f"{row.errors.coverage_frac:.2f}", *beside
         add(table, *_cells(row.errors), *last)
     show(console, table)
 

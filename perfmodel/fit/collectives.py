@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
 from sklearn.utils.validation import check_is_fitted
@@ -23,16 +24,12 @@ from perfmodel.fit.collective_covariance import fit_covariance
 from perfmodel.fit.collective_data import MOST_ALIKE, SCORED_BYTES, Measured, read_measured
 from perfmodel.network.calibration import Covariance
 from perfmodel.network.calls import Calls
-from perfmodel.network.constants import Constants
 from perfmodel.network.features import features_of
 from perfmodel.network.heuristic import costs_of
 from perfmodel.network.learned import ONE_NODE, SEVERAL, Z90, Learned
 from perfmodel.network.store import NAME
 from perfmodel.network.trees import of_dumps
 from perfmodel.ops.spec import Floats
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MOST = 0.7
 FEWEST_REPOSITORIES = 2
@@ -52,26 +49,10 @@ _TREES = XGBRegressor(
 )
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """Predictions for every point by a model that never saw its repository."""
-
-    measured: Measured
-    log_us: Floats
-
-    @property
-    def log_ratio(self) -> Floats:
-        """log(measured / predicted)."""
-        return np.asarray(np.log(self.measured.time_us) - self.log_us, np.float64)
-
-
 def fit_collectives(
     pairs: Sequence[tuple[str, str]], begin: Callable[[str], None] = lambda name: None
-) -> tuple[Learned, LeftOut]:
-    """(the model, predictions for repositories left out) from tables of curves and of points.
-
-    Raises `ModelError` for tables that cannot be used.
-    """
+) -> Learned:
+    """The model from tables of curves and of points; `ModelError` for what cannot be used."""
     measured, left_out = read_measured(pairs)
     _require_several(measured, pairs[0][0])
     begin("all repositories")
@@ -87,17 +68,15 @@ def fit_collectives(
         cv=LeaveOneGroupOut(),
         params={"sample_weight": weight},
     )
-    held = LeftOut(measured, log_us)
     spreads, covariances = {}, {}
     for kind, is_remote in ((ONE_NODE, False), (SEVERAL, True)):
         chosen = measured.calls.is_remote == is_remote
-        part = held.measured.where(chosen)
-        ratio = held.log_ratio[chosen]
+        part, ratio = measured.where(chosen), (y - log_us)[chosen]
         scored = part.calls.size_bytes >= SCORED_BYTES
         spreads[kind] = _spread(ratio[scored], part.weight[scored])
         covariances[kind] = fit_covariance(part, ratio)
     about = _about(measured, left_out)
-    return replace(model, spreads=spreads, covariances=covariances, about=about), held
+    return replace(model, spreads=spreads, covariances=covariances, about=about)
 
 
 def _require_several(measured: Measured, where: str) -> None:
@@ -126,9 +105,10 @@ class CollectiveRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         told = np.flatnonzero(sample_weight)
         calls, y, weight = _calls(X.iloc[told]), np.asarray(y)[told], sample_weight[told]
         constants = fit_constants(calls, y, weight)
-        features = _features(calls, constants)
-        heuristic = np.log(costs_of(calls, constants).total_us)
-        trees = clone(self.trees).fit(features, y - heuristic, sample_weight=weight)
+        costs = costs_of(calls, constants)
+        features = pd.DataFrame(features_of(calls, costs))
+        target = y - np.log(costs.total_us)
+        trees = clone(self.trees).fit(features, target, sample_weight=weight)
         dumps = trees.get_booster().get_dump(dump_format="json")
         columns = tuple(features)
         prior = Covariance(0.1, 0.2, 0.3, 12.0, 0.1, 1.5, 0.04)
@@ -150,8 +130,6 @@ class CollectiveRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _table(calls: Calls) -> pd.DataFrame:
-    import pandas as pd
-
     return pd.DataFrame({each.name: getattr(calls, each.name) for each in fields(calls)})
 
 
@@ -159,12 +137,6 @@ def _calls(table: pd.DataFrame) -> Calls:
     texts = table.select_dtypes(exclude=["number", "bool"])
     columns = {name: table[name].to_numpy() for name in table}
     return Calls(**columns | {name: table[name].to_numpy(np.str_) for name in texts})
-
-
-def _features(calls: Calls, constants: Constants) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame(features_of(calls, costs_of(calls, constants)))
 
 
 def _spread(ratio: Floats, weight: Floats) -> float:
