@@ -75,13 +75,14 @@ def _left_over(data: Samples, weight: Floats, seed: int) -> Floats:
     names = (*(data.figures[place] for place in kept), *COLUMNS)
     devices = data.with_devices(COLUMNS)[:, len(data.figures) :]
     folds = KFold(_FOLDS, shuffle=True, random_state=seed)
-    return data.target - cross_val_predict(
+    found = cross_val_predict(
         boosted(_SHAPE, names, seed=seed),
         np.hstack([data.matrix[:, kept], devices]),
         data.target,
         cv=folds,
         params={"sample_weight": weight},
     )
+    return np.asarray(data.target - found)
 
 
 def _slope(values: Floats, residual: Floats) -> float:

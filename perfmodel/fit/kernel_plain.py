@@ -27,7 +27,7 @@ _LEAST_US = 1e-3
 def plain_us(fitted_to: Samples, asked: Samples, seed: int) -> Floats:
     """Microseconds of the rows of `asked`, by trees fitted to all of `fitted_to`."""
     trees = _trees(KNOWN_TREES, seed).fit(_table(fitted_to), _target(fitted_to))
-    return _roofline_us(asked) * np.exp(trees.predict(_table(asked)))
+    return np.asarray(_roofline_us(asked) * np.exp(trees.predict(_table(asked))))
 
 
 def plain_left_out_us(data: Samples, seed: int) -> Floats:
@@ -36,7 +36,7 @@ def plain_left_out_us(data: Samples, seed: int) -> Floats:
     found = cross_val_predict(
         trees, _table(data), _target(data), groups=data.devices, cv=LeaveOneGroupOut()
     )
-    return _roofline_us(data) * np.exp(found)
+    return np.asarray(_roofline_us(data) * np.exp(found))
 
 
 def _trees(shape: dict[str, float], seed: int) -> Any:
