@@ -171,18 +171,20 @@ def best_share(
 ) -> float:
     """How much of `other` beside `one` predicts whole `groups` best, each counted once.
 
-    All arrays `[n]`, of at least two groups; ties go to the smaller share.
+    All arrays `[n]`; ties go to the smaller share.
     """
+    everything = np.arange(len(y))  # a mixture learns nothing, so nothing is kept from it
+    by_group = [(everything, np.flatnonzero(groups == each)) for each in np.unique(groups)]
     with config_context(enable_metadata_routing=True):
         error = make_scorer(_capped_error, greater_is_better=False)
         search = GridSearchCV(
             Mixture(),
             {"share": list(shares)},
             scoring=error.set_score_request(sample_weight=True),
-            cv=LeaveOneGroupOut(),
+            cv=by_group,
             refit=_best_of_groups,
         )
-        search.fit(np.column_stack([one, other]), y, sample_weight=weight, groups=groups)
+        search.fit(np.column_stack([one, other]), y, sample_weight=weight)
     return float(search.best_params_["share"])
 
 

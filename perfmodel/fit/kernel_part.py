@@ -32,8 +32,6 @@ from perfmodel.ops.spec import Floats
 
 _SHRINKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _SHARES = (0.0, 0.25, 0.5, 0.75)
-_FEWEST_DEVICES = 3
-"""A share is chosen for each device by at least two others."""
 _OUTLIER = np.log(2.0)
 _FEWEST_ALIKE = 3
 _FEWEST_ROWS, _MANY_ROWS = 100, 1000
@@ -131,7 +129,7 @@ def with_plain(
     `left_out` are those of the trees with physics.
     """
     says = np.array([has_say(build, op) for op in data.ops], bool)
-    if len(set(data.devices)) < _FEWEST_DEVICES or not says.any():
+    if not says.any():
         return None, left_out
     names = data.sizes + kinds(data.figures) + COLUMNS
     matrix = np.hstack([data.size_matrix, _kinds_and_devices(data)])
