@@ -13,7 +13,7 @@ from perfmodel.kernels.learned import lattice
 from perfmodel.kernels.learned.curves import has_curve
 from perfmodel.kernels.learned.lattice import rising
 from perfmodel.kernels.learned.matmul_columns import build
-from perfmodel.kernels.learned.store import bundled_models
+from perfmodel.kernels.learned.store import default_models
 from perfmodel.kernels.learned.widths import in_question
 from perfmodel.kernels.model import KERNELS
 from perfmodel.ops.rows import Rows
@@ -21,7 +21,7 @@ from perfmodel.ops.rows import Rows
 DEVICES = ("p4", "v100-pcie-32gb", "a100-sxm-80gb", "h100-sxm", "mi300x")
 FLAT = sorted(
     (op, dtype)
-    for part in bundled_models()["vector"].parts
+    for part in default_models()["vector"].parts
     for op in part.ops
     for dtype in part.dtypes
     if has_curve(part, op)
@@ -196,7 +196,7 @@ def test_linear_layers_in_a_batch_are_not_held_to_the_time_of_one() -> None:
 
 def test_few_products_of_a_batch_do_not_tell_of_linear_layers() -> None:
     """fp16 on V100: 152 products of a batch; the A100's many linear layers tell of both."""
-    part = next(each for each in bundled_models()["matmul"].parts if "fp16" in each.dtypes)
+    part = next(each for each in default_models()["matmul"].parts if "fp16" in each.dtypes)
     chips = [
         {place for place in part.known_to(op, "bf16") if part.devices[place]["capability"] == 7.0}
         for op in ("bmm", "linear")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from perfmodel.ops.spec import Floats
 
 _DEEPEST = 64
-_MANY_ROWS = 5000
+_MANY_ROWS = 20000
 """Rows from which Numba's import pays."""
 _BLOCK_ROWS = 256
 """Walks of so many rows stay in a processor's cache."""
