@@ -198,7 +198,7 @@ class Result:
         """
         from perfmodel.prediction.explain import explain
 
-        return explain(self, str(node))
+        return explain(self.timeline, self.grounds, self.hardware, self.mode, str(node))
 
     def to_dict(self) -> dict[str, Any]:
         rank = self.rank

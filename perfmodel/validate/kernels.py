@@ -54,13 +54,13 @@ def evaluate_kernels(paths: Sequence[Path], models: Models | None = None) -> Ker
     known = devices_of(frame["device"])
     rows: list[KernelErrors] = []
     points: list[pd.DataFrame] = []
-    for device, measured in frame.groupby("device", sort=True):
-        predicted = durations(measured, known[device], models=models)
+    for name, measured in frame.groupby("device", sort=True):
+        predicted = durations(measured, known[name], models=models)
         points.append(_points(measured, predicted))
         for (op, dtype), index in measured.groupby(["op", "dtype"], sort=True).groups.items():
             rows.append(
                 errors_of(
-                    (op, device, dtype),
+                    (op, name, dtype),
                     measured.loc[index, "duration_us"].to_numpy(np.float64),
                     *(
                         predicted.loc[index, name].to_numpy(np.float64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,12 +11,10 @@ from perfmodel.attribution.path import critical_path
 from perfmodel.errors import UsageError
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind
 from perfmodel.prediction.explain.find import find_node, marks_of
-from perfmodel.prediction.explain.reason import DECIMALS, Reason
+from perfmodel.prediction.explain.reason import DECIMALS, Grounds, Reason
+from perfmodel.timeline import Timeline
 from perfmodel.timeline.binding import bind
 from perfmodel.trace.columns import NONE
-
-if TYPE_CHECKING:
-    from perfmodel.prediction.types import Result
 
 
 @dataclass(frozen=True)
@@ -89,14 +87,14 @@ class Explained:
         }
 
 
-def explain(result: Result, asked: str) -> Explained:
-    """The node of `result` that `asked` names (`find_node`), and why it takes what it takes.
-
-    Raises `UsageError` where there is no such node.
+def explain(
+    timeline: Timeline, grounds: Grounds | None, hardware: str, mode: str, asked: str
+) -> Explained:
+    """The node of a predicted timeline that `asked` names (`find_node`), and why it takes what it
+    takes. Raises `UsageError` where there is no such node, or nothing is kept of how it was timed.
     """
-    grounds, timeline = result.grounds, result.timeline
     if grounds is None:
-        raise UsageError(f"{result.hardware}: nothing is kept of how its nodes were timed")
+        raise UsageError(f"{hardware}: nothing is kept of how its nodes were timed")
     graph, ops = timeline.graph, grounds.ops()
     node, matches = find_node(timeline, ops, asked)
     mark = int(marks_of(timeline)[node])
@@ -106,8 +104,8 @@ def explain(result: Result, asked: str) -> Explained:
     return Explained(
         asked=asked,
         matches=matches,
-        hardware=result.hardware,
-        mode=result.mode,
+        hardware=hardware,
+        mode=mode,
         node=node,
         label=graph.labels[node],
         op=ops[node],
@@ -120,19 +118,18 @@ def explain(result: Result, asked: str) -> Explained:
         duration_us=float(timeline.end_us[node] - timeline.start_us[node]),
         slack_us=max(slack, 0.0) if np.isfinite(slack) else None,
         on_critical_path=any(piece.node == node and piece.edge == NONE for piece in path),
-        start=_start(result, node),
+        start=_start(timeline, grounds, node),
         reason=grounds.reason(node),
     )
 
 
-def _start(result: Result, node: int) -> Start | None:
+def _start(timeline: Timeline, grounds: Grounds, node: int) -> Start | None:
     """The edge that decided; None where nothing did."""
-    assert result.grounds is not None
-    found = bind(result.timeline)
+    found = bind(timeline)
     before = int(found.node[node])
     if before == NONE:
         return None
     edge = EdgeKind(int(found.kind[node]))
-    label = result.timeline.graph.labels[before]
+    label = timeline.graph.labels[before]
     lag_us = float(found.lag_us[node])
-    return Start(before, label, edge.name.lower(), lag_us, result.grounds.lag_source(edge))
+    return Start(before, label, edge.name.lower(), lag_us, grounds.lag_source(edge))
