@@ -75,8 +75,7 @@ def halved(machine: Cluster) -> Cluster:
 
 
 HOST_BOUND = tuple(
-    f"V13-{name}"
-    for name in ("hotline", "fae-hybrid", "fae-repository", "fae-over-hybrid", "hotline-over-fae")
+    f"V13-{name}" for name in ("hotline", "fae-hybrid", "fae-over-hybrid", "hotline-over-fae")
 )
 """Steps that are bound by launches, by PyTorch's operators on the CPU, and by copies from pageable
 memory, which a bus of half the rate is still fast enough for."""
