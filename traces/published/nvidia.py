@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perfmodel.units import US_PER_MS
-from perfmodel.validate.designs.figures import CASES, Figure
-from perfmodel.validate.designs.lab import Lab
+from perfmodel.validate.designs import Figure, Lab, case
 from perfmodel.workload import load_workload
 
 MS = "ms"
@@ -25,7 +24,7 @@ LATER = (
 to the next, over the iterations between), and the result of NVIDIA's in whose log that was read."""
 
 
-@CASES.register("V1")
+@case("V1")
 def hugectr(lab: Lab) -> Iterator[Figure]:
     """One DGX A100 in v1.0, global batch 55,296, evaluations left out; and later rounds."""
     workload = load_workload("dlrm-mlperf").with_(evaluation__included=False)
@@ -55,7 +54,7 @@ def hugectr(lab: Lab) -> Iterator[Figure]:
         )
 
 
-@CASES.register("V15")
+@case("V15")
 def multi_hot(lab: Lab) -> Iterator[Figure]:
     """Bytes looked up per sample: multi-hot DLRM-DCNv2 over one-hot DLRM."""
     read = {

@@ -82,7 +82,8 @@ XDL_ASSUMED = (
     "1.54 times as fast as its repository's own CPU-GPU baseline (2.34 / 1.52)",
     "of XDL was read (alibaba/x-deeplearning): TensorFlow 1.12 or MXNet 1.3 for the layers, with "
     "parameters and gradients copied in and out; per table, rows of distinct keys copied out and "
-    "updated by one thread without a call for each; not its model's code, its reader's threads, or a rate",
+    "updated by one thread without a call for each; not its model's code, its reader's "
+    "threads, or a rate",
 )
 INTEL_ASSUMED = (
     "Intel's DLRM is not modelled: PyTorch's operators stand in its place, one process for all "

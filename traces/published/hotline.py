@@ -11,8 +11,10 @@ from perfmodel.designs.hotline import Hotline
 from perfmodel.designs.hybrid import Hybrid
 from perfmodel.hardware import Cluster
 from perfmodel.prediction.deployment import predict_deployment
-from perfmodel.validate.designs.figures import CASES, Figure
-from perfmodel.validate.designs.hotline_box import (
+from perfmodel.validate.designs import Figure, Lab, case
+from perfmodel.workload import Workload, load_workload
+
+from .hotline_box import (
     ASSUMED,
     CENTRE,
     CPU_MACHINE,
@@ -32,8 +34,6 @@ from perfmodel.validate.designs.hotline_box import (
     XDL_ASSUMED,
     Setting,
 )
-from perfmodel.validate.designs.lab import Lab
-from perfmodel.workload import Workload, load_workload
 
 SPEED_UP = "times as fast"
 CHANGED_LATER = (
@@ -122,7 +122,7 @@ def gains(faster: Steps, design: str, slower: Steps, baseline: str) -> dict[str,
     return {name: slower[name][baseline] / own[design] for name, own in faster.items()}
 
 
-@CASES.register("V13")
+@case("V13")
 def hotline_and_fae(lab: Lab) -> Iterator[Figure]:
     """Means over the workloads; and who is faster than whom."""
     found = hotline_gains(CENTRE, lab)
