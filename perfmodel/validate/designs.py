@@ -177,9 +177,7 @@ def published_folder() -> Path:
     for root in (Path.cwd(), Path(__file__).resolve().parents[2]):
         if (root / FOLDER).is_dir():
             return root / FOLDER
-    raise PerfmodelError(
-        f"no folder {FOLDER}: stand in a checkout, or name a folder"
-    )
+    raise PerfmodelError(f"no folder {FOLDER}: stand in a checkout, or name a folder")
 
 
 def cases_in(folder: Path) -> Registry[Case]:
