@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
@@ -19,6 +20,10 @@ def designs(
     only: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(metavar="NAME", help="This one alone (V12); may be given more than once."),
+    ] = None,
+    folder: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="DIR", help="Published figures, for the checkout's traces/published."),
     ] = None,
     format: FormatOption = None,
     output: OutputOption = None,
@@ -38,7 +43,7 @@ def designs(
     from perfmodel.validate.designs import evaluate_designs
 
     with working("predicting"):
-        found = evaluate_designs(only=only or ())
+        found = evaluate_designs(only=only or (), folder=folder)
     target.write_result(found, lambda console: _show(console, found))
 
 

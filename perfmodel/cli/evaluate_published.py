@@ -18,13 +18,8 @@ if TYPE_CHECKING:
 
 def published(
     mlperf: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(metavar="FILE", help="Table of MLPerf Training submissions of DLRM."),
-    ] = None,
-    examples: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(metavar="FILE", help="Table of DLRM throughput; NVIDIA's examples count."),
-    ] = None,
+        Path, typer.Option(metavar="FILE", help="Table of MLPerf Training submissions of DLRM.")
+    ],
     figure: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(metavar="FILE", help="Draw rates over devices (.png, .svg, .pdf)."),
@@ -40,20 +35,15 @@ def published(
     \b
     Examples:
       perfmodel evaluate published --mlperf mlperf_dlrm.csv
-      perfmodel evaluate published --examples dlrm_throughput.csv --format csv
+      perfmodel evaluate published --mlperf mlperf_dlrm.csv --format csv
     """
-    target = Output(format, output, sources=[path for path in (mlperf, examples) if path])
+    target = Output(format, output, sources=[mlperf])
     check_figure(figure, None)
 
-    from perfmodel.errors import UsageError
-    from perfmodel.validate.published import read_examples, read_mlperf
+    from perfmodel.validate.published import read_mlperf
     from perfmodel.validate.published_errors import evaluate_published
 
-    if mlperf is None and examples is None:
-        raise UsageError("say what is evaluated: --mlperf FILE, --examples FILE")
-    read = [of(path) for of, path in ((read_mlperf, mlperf), (read_examples, examples)) if path]
-    listed = [each for found, _ in read for each in found]
-    left_out = [each for _, left in read for each in left]
+    listed, left_out = read_mlperf(mlperf)
     with working("predicting") as say:
 
         def begin(name: str, position: int) -> None:

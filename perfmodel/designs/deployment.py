@@ -16,8 +16,8 @@ from perfmodel.workload import Workload
 class Phase:
     """Steps of one kind, the share `steps_frac` of all, in runs that are long against a step.
 
-    Before a run `to_device_bytes` come to every device, after it `to_host_bytes` go back from one;
-    both take the host `moving_us` besides. A run has `run_steps` steps.
+    Before a run `to_device_bytes` come to every device, after it `to_host_bytes` go back from one.
+    A run has `run_steps` steps.
     """
 
     name: str
@@ -26,7 +26,6 @@ class Phase:
     pipeline: Pipeline
     to_device_bytes: float = 0.0
     to_host_bytes: float = 0.0
-    moving_us: float = 0.0
     run_steps: float = float("inf")
 
     def __post_init__(self) -> None:

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
 
 from perfmodel.designs.budget import halved
 from perfmodel.designs.deployment import DESIGNS, Deployment, Design, Phase
 from perfmodel.designs.hybrid import Hybrid, OnHost
-from perfmodel.designs.popular import LEAST_MIB, MIB, Popular, popular, require_settings
+from perfmodel.designs.popular import LEAST_MIB, MIB, popular, require_settings
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.one_thread import ONE_THREAD
 from perfmodel.placement import MicroBatch
 from perfmodel.tiers import TIERS
 from perfmodel.units import US_PER_S
 
-MovedBy = Literal["copy", "python"]
 COUNTER_BYTES = 8.0
 MOST_INPUTS = 1e15
-ROW_BY_ROW_US = 10.6
-"""A row in Python, there and back. Source: `traces/rows_by_python.csv`, both tables on the CPU."""
 
 
 @DESIGNS.register("fae")
@@ -34,8 +29,7 @@ class Fae:
     of `inputs` before training. `popular_frac` is a measured share of the samples that need no
     other; without it, lookups are taken as independent. After `switch_every_steps` steps, on
     average, mini-batches of the other kind follow: the hot rows go to the GPUs, or back. Who looks
-    rows up in those, `pooled_on`, is as in `hybrid`. They are `moved_by` a `copy` of all at once,
-    or one by one in `python`, as in the repository's scripts.
+    rows up in those, `pooled_on`, is as in `hybrid`.
 
     Source: Adnan et al., Accelerating Recommendation System Training by Leveraging Popular Choices
     (VLDB 2022, arXiv 2103.00686) and STAR-Laboratory/Accelerating-RecSys-Training (256 MiB, 5 %).
@@ -48,7 +42,6 @@ class Fae:
     popular_frac: float | None = None
     switch_every_steps: float = 64.0
     pooled_on: OnHost = "one_process"
-    moved_by: MovedBy = "copy"
 
     def __post_init__(self) -> None:
         require_settings("fae", self.hot_mib, self.popular_frac)
@@ -56,9 +49,6 @@ class Fae:
             raise WorkloadError(f"fae: learned on {self.sampled_frac:g} of the inputs")
         if not 1.0 <= self.inputs <= MOST_INPUTS:
             raise WorkloadError(f"fae: {self.inputs:g} inputs")
-        if self.moved_by not in get_args(MovedBy):
-            ways = ", ".join(get_args(MovedBy))
-            raise WorkloadError(f"fae: moved_by {self.moved_by!r}: expected one of {ways}")
         if not self.switch_every_steps > 0:
             raise WorkloadError(f"fae: switches every {self.switch_every_steps:g} steps")
 
@@ -81,7 +71,6 @@ class Fae:
                 hot_pipeline,
                 to_device_bytes=moved if both else 0.0,
                 to_host_bytes=moved if both else 0.0,
-                moving_us=self._moving_us(deployment, found) if both else 0.0,
                 run_steps=self._run_steps(share) if both else float("inf"),
             ),
             Phase("other", max(1.0 - share, 1e-12), cold.placement, deployment.pipeline),
@@ -109,13 +98,6 @@ class Fae:
         rows = Rows.of([{"op": op, **own} for op in ("host_gather", "host_scatter")])
         found = TIERS[OPS["host_gather"].family].estimate(rows, deployment.machine)
         return float(found.duration_us.sum()) / US_PER_S
-
-    def _moving_us(self, deployment: Deployment, found: Popular) -> float:
-        """What moving the kept rows takes the host beside the bytes."""
-        if self.moved_by == "copy":
-            return 0.0
-        rows = Rows.of([{"op": ONE_THREAD, "measured_us": found.kept_rows * ROW_BY_ROW_US}])
-        return float(TIERS[ONE_THREAD].estimate(rows, deployment.machine).duration_us[0])
 
     def _run_steps(self, popular_frac: float) -> float:
         """Steps with popular samples in a row: at least one, and one of the others between runs."""

@@ -1,9 +1,7 @@
 """Published throughput of DLRM training as configurations: what can be predicted, and what not.
 
-Tables: MLPerf Training submissions (`round submitter system benchmark n_nodes accel_per_node
-accelerator global_batch samples_per_s_train_est samples_per_s_logged ttt_min_median`), and
-NVIDIA's DeepLearningExamples (`model framework phase gpu n_gpus global_batch precision
-samples_per_s interaction source`).
+Table: MLPerf Training submissions (`round submitter system benchmark n_nodes accel_per_node
+accelerator global_batch samples_per_s_train_est samples_per_s_logged ttt_min_median`).
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from pathlib import Path
 from perfmodel.errors import HardwareError, PerfmodelError
 from perfmodel.files import read_bytes
 from perfmodel.frames import MAX_TABLE_BYTES
-from perfmodel.hardware import Cluster, device, from_driver_name, node, node_of
+from perfmodel.hardware import Cluster, from_driver_name, node_of
 
 WORKLOAD = {"dlrm": "dlrm-mlperf", "dlrm_dcnv2": "dlrm-dcnv2"}
 EARLIER: dict[tuple[str, str], dict[str, object]] = {
@@ -27,36 +25,10 @@ EARLIER: dict[tuple[str, str], dict[str, object]] = {
 are a group of their own."""
 RATE = {"dlrm": "samples_per_s_logged", "dlrm_dcnv2": "samples_per_s_train_est"}
 """The logged rate contains the evaluations, as the workload's step does."""
-SIZES = {"DLRM small": "nvidia-dlrm-small", "DLRM large": "nvidia-dlrm-large"}
-SIZES |= {"DLRM extra large": "nvidia-dlrm-extra-large"}
-SOFTWARE: dict[str, dict[str, object]] = {
-    "PyTorch (NVIDIA)": {
-        "implementation__name": "nvidia",
-        "implementation__sharding": "bucketed",
-        "implementation__cuda_graphs": True,
-    },
-    "TF2 + distributed-embeddings": {
-        "implementation__name": "distributed_embeddings",
-        "implementation__sharding": "memory_balanced",
-        "implementation__cuda_graphs": False,
-    },
-}
-"""Framework of an example to the settings that stand for it."""
-PRECISIONS = {"AMP": "fp16", "TF32": "tf32", "FP32": "fp32"}
-MACHINES = {
-    "A100-80GB": ("dgx-a100-80gb", "a100-sxm-80gb"),
-    "V100-32GB (DGX-1)": ("dgx-1", "v100-sxm2-32gb"),
-    "V100-32GB (DGX-2)": ("dgx-2", "v100-sxm3-32gb"),
-}
-EXAMPLES = "NVIDIA/DeepLearningExamples"
 MOST = 1e15
 MLPERF_COLUMNS = (
     *("round", "submitter", "system", "benchmark", "n_nodes", "accel_per_node", "accelerator"),
     *("global_batch", "ttt_min_median", *RATE.values()),
-)
-EXAMPLE_COLUMNS = (
-    *("model", "framework", "phase", "gpu", "n_gpus", "n_nodes", "global_batch", "precision"),
-    *("samples_per_s", "source"),
 )
 NO_LINKS = "no links between its GPUs: the layout of PCIe root complexes is not told"
 
@@ -152,57 +124,6 @@ def _machine(row: Mapping[str, str], where: str) -> Cluster | str:
     if usual.link is None and gpus > 1:
         return f"{found.name}: {NO_LINKS}"
     return Cluster(name=found.name, node=replace(usual, gpus=gpus), nodes=nodes)
-
-
-def read_examples(path: Path) -> tuple[list[Published], list[LeftOut]]:
-    """NVIDIA's training examples, each row by itself; other rows are left out by name."""
-    found, left = [], []
-    for line, row in _rows(path, EXAMPLE_COLUMNS):
-        where = f"{path}: line {line}"
-        name = f"line {line}: {row['model']}, {row['framework']}, {row['gpu']} x {row['n_gpus']}"
-        reason = _no_example(row)
-        if reason:
-            left.append(LeftOut(name, reason))
-            continue
-        node_name, device_name = MACHINES[row["gpu"]]
-        own = replace(
-            node(node_name), device=device(device_name), gpus=int(_number(row, "n_gpus", where))
-        )
-        precision = PRECISIONS[row["precision"]]
-        exchange = "fp16" if precision == "fp16" else "fp32"
-        found.append(
-            Published(
-                row["framework"],
-                SIZES[row["model"]],
-                Cluster(name=own.device.name, node=own, nodes=int(_number(row, "n_nodes", where))),
-                int(_number(row, "global_batch", where)),
-                SOFTWARE[row["framework"]]
-                | {
-                    "implementation__precision": precision,
-                    "implementation__exchange_precision": exchange,
-                },
-                (_number(row, "samples_per_s", where),),
-                (f"{name}, {row['source']}",),
-            )
-        )
-    return found, left
-
-
-def _no_example(row: Mapping[str, str]) -> str:
-    if EXAMPLES not in row["source"]:
-        return "not one of NVIDIA's examples"
-    if row["phase"] != "train":
-        return f"{row['phase']}: the time of a server's or TensorFlow's host, which has no profile"
-    told: dict[str, Mapping[str, object]] = {
-        "model": SIZES,
-        "gpu": MACHINES,
-        "precision": PRECISIONS,
-        "framework": SOFTWARE,
-    }
-    for key, known in told.items():
-        if row[key] not in known:
-            return f"{key} {row[key]!r} is none of {', '.join(known)}"
-    return ""
 
 
 def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:

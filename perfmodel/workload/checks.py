@@ -5,7 +5,7 @@ from __future__ import annotations
 from perfmodel.errors import WorkloadError
 from perfmodel.workload.model import Workload
 
-FIXED_LAYERS = ("hugectr", "nvidia", "distributed_embeddings")
+FIXED_LAYERS = ("hugectr",)
 MOST_INT32 = 2**31
 _FUSED_ONLY = ("rowwise_adagrad", "adam", "adagrad")
 

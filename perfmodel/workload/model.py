@@ -61,8 +61,6 @@ class Implementation:
     `sharding` is explained at `shards.plan`; tables of at most `data_parallel_max_bytes` are
     replicated. `ddp_bucket_bytes`: dense gradients that DDP sums at once. `cuda_graphs`: the step
     is launched as one graph; `prefetch`: the next batch is brought and distributed beside the step.
-    `sparse_update`: how PyTorch adds a sparse gradient to a table on a CPU, lookup by lookup, or as
-    its releases of 2020 did, by an operator's call for each distinct row (`by_row`).
     `indices_ahead` (of `hybrid` sharding): which rows are whose is computed ahead of the step, and
     its all-reduce runs beside the exchange of rows (HugeCTR since MLPerf v1.1); else one after the
     other.
@@ -76,8 +74,6 @@ class Implementation:
         "fbgemm",
         "torchrec",
         "hugectr",
-        "nvidia",
-        "distributed_embeddings",
     ] = "pytorch"
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     layer_precisions: tuple[LayerPrecision, ...] = ()
@@ -85,15 +81,12 @@ class Implementation:
     exchange_precision: Literal["fp32", "fp16", "bf16", "fp8", "int8"] = "fp32"
     key_dtype: Literal["int64", "int32"] = "int64"
     optimizer_style: Literal["default", "loop", "foreach", "fused"] = "default"
-    sparse_update: Literal["by_lookup", "by_row"] = "by_lookup"
     sharding: Literal[
         "table_wise",
         "row_wise",
         "balanced",
         "planned",
         "hybrid",
-        "bucketed",
-        "memory_balanced",
     ] = "table_wise"
     data_parallel_max_bytes: int = 0
     ddp_bucket_bytes: int = 25 << 20

@@ -10,7 +10,6 @@ NVIDIA-Merlin/HugeCTR), in own words.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from perfmodel.workload.tables import Table
@@ -19,8 +18,6 @@ ROUNDS = 20
 """How often the largest part is parted, at most."""
 CAPACITY_BYTES = 60e9
 """Of one GPU, for tables with their optimizer state: the planner's default."""
-SLICED_ELEMENTS = 10_000_000_000
-"""Above which a table is sliced: default of `column_slice_threshold` in NVIDIA's example."""
 Layout = list[list[int]]
 """Per bucket the numbers of the tables of which it has a part."""
 
@@ -54,40 +51,6 @@ def planned(
     if best is None:
         return [list(tables) for _ in range(buckets)], dict.fromkeys(tables, buckets)
     return best[1], best[2]
-
-
-def bucketed(rows: Mapping[int, int], buckets: int) -> Layout:
-    """Whole tables, the largest first, each to the bucket with fewest rows that is not full.
-
-    A bucket is full with its share of the tables, rounded up. Source: `distribute_to_buckets` of
-    NVIDIA/DeepLearningExamples, DLRM, in own words.
-    """
-    held: Layout = [[] for _ in range(buckets)]
-    most = -(-len(rows) // buckets)
-    for number in sorted(rows, key=lambda each: -rows[each]):
-        free = [own for own in held if len(own) < most]
-        min(free, key=lambda own: sum(rows[each] for each in own)).append(number)
-    return held
-
-
-def memory_balanced(elements: Mapping[int, int], buckets: int) -> tuple[Layout, dict[int, int]]:
-    """Per bucket its tables, and per table in how many column-wise slices it is.
-
-    Slices are halved until they have at most `SLICED_ELEMENTS`; slices, the largest first, are
-    dealt out there and back, and slices of one table that meet are one again (listed twice here).
-    Source: `DistEmbeddingStrategy` of NVIDIA-Merlin/distributed-embeddings, in own words.
-    """
-    slices = {
-        number: min(1 << max(0, math.ceil(math.log2(size / SLICED_ELEMENTS))), buckets)
-        for number, size in elements.items()
-    }
-    ordered = sorted(
-        (number for number, count in slices.items() for _ in range(count)),
-        key=lambda number: -elements[number] / slices[number],
-    )
-    turn = 2 * buckets
-    held = [ordered[at::turn] + ordered[turn - 1 - at :: turn] for at in range(buckets)]
-    return held, slices
 
 
 def _by_part(tables: Mapping[int, Table], parts: Mapping[int, int]) -> list[int]:

@@ -10,7 +10,7 @@ from perfmodel.errors import WorkloadError
 from perfmodel.placement import Placement, TablePlacement
 from perfmodel.workload.eager.optimizers import STATES
 from perfmodel.workload.model import Workload
-from perfmodel.workload.planner import CAPACITY_BYTES, bucketed, memory_balanced, planned
+from perfmodel.workload.planner import CAPACITY_BYTES, planned
 from perfmodel.workload.tables import Table
 
 FP32_BYTES = 4
@@ -20,8 +20,6 @@ LINKED_TABLE_COST, REMOTE_TABLE_COST = 7 / 4, 67 / 4
 Source: MEM_COMM_BW_RATIO of the submissions' configurations for one DGX H100 and for eight, over
 the planner's default MEM_COMM_WORK_RATIO.
 """
-MOST_WITH_TABLES = 4
-"""Ranks up to which the first, which has the bottom MLP, has tables as well; `bucketed` alone."""
 IN_TURN = ("pytorch", "reference", "fbgemm")
 """Implementations that deal out tables one after the other, without regard to their size."""
 
@@ -64,8 +62,8 @@ def plan(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
     `table_wise`: whole tables. `row_wise`: a part of every table on every rank; `hybrid` as well,
     but for the rows that are frequent. `balanced`: tables with more than their share of the lookups
     in parts. `planned`: see `planner`; where links join `linked` ranks each, tables go to these
-    groups. `bucketed`: whole tables, as many on each rank; `memory_balanced`: the same, the
-    largest in columns; see `planner`. Tables of at most `data_parallel_max_bytes` are replicated.
+    groups.
+    Tables of at most `data_parallel_max_bytes` are replicated.
     Raises `WorkloadError` where whole tables are too few for the ranks.
     """
     software = workload.implementation
@@ -76,10 +74,6 @@ def plan(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
         if ranks > 1 and _bytes(workload.tables[number]) <= software.data_parallel_max_bytes
     )
     split = [number for number in numbers if number not in set(replicated)]
-    if software.sharding == "bucketed":
-        return Plan(_bucketed(workload, split, ranks), replicated)
-    if software.sharding == "memory_balanced":
-        return Plan(_memory_balanced(workload, split, ranks), replicated)
     if software.sharding == "planned":
         return _planned(workload, split, replicated, ranks, min(linked or ranks, ranks))
     if software.sharding in ("row_wise", "hybrid"):
@@ -138,44 +132,6 @@ def _check(number: int, about: TablePlacement, table: Table, ranks: int, linked:
         raise WorkloadError(f"{where}: {table.rows} rows cannot be in {count} parts")
     if about.sharding == "table_row_wise" and len({rank // linked for rank in about.ranks}) > 1:
         raise WorkloadError(f"{where}: table_row_wise beyond the {linked} ranks that links join")
-
-
-def _bucketed(workload: Workload, numbers: list[int], ranks: int) -> tuple[tuple[Shard, ...], ...]:
-    """As many whole tables for each rank; none for the first where ranks are many."""
-    first = 1 if ranks > MOST_WITH_TABLES else 0
-    rows = {number: workload.tables[number].rows for number in numbers}
-    none: list[list[int]] = [[]]
-    held = none * first + bucketed(rows, ranks - first)
-    return tuple(tuple(Shard(number) for number in sorted(own)) for own in held)
-
-
-def _memory_balanced(
-    workload: Workload, numbers: list[int], ranks: int
-) -> tuple[tuple[Shard, ...], ...]:
-    """Tables, the largest in columns, so that all ranks have as many and much the same bytes."""
-    elements = {
-        number: workload.tables[number].rows * workload.tables[number].dim for number in numbers
-    }
-    held, columns = memory_balanced(elements, ranks)
-    if not all(held):
-        raise WorkloadError(f"{workload.name}: too few tables for {ranks} ranks, even in columns")
-    return tuple(
-        tuple(Shard(number, columns=columns[number]) for number in own)
-        for own in _merged(held, columns)
-    )
-
-
-def _merged(held: list[list[int]], columns: dict[int, int]) -> list[list[int]]:
-    """Slices of a table that meet on a rank as one, where all its ranks have as many; `columns`
-    become as many fewer."""
-    merged = [list(own) for own in held]
-    for number, count in columns.items():
-        met = {own.count(number) for own in held if number in own}
-        if count == 1 or len(met) > 1 or met == {1}:
-            continue
-        columns[number] = count // met.pop()
-        merged = [list(dict.fromkeys(own)) if number in own else own for own in merged]
-    return merged
 
 
 def _planned(

@@ -220,20 +220,6 @@ def test_steps_of_both_kinds_and_what_moves_between_them() -> None:
     assert sum(piece.duration_us for piece in path) == pytest.approx(both.step_us)
 
 
-def test_rows_that_python_moves_take_the_host_as_long_as_they_are_many() -> None:
-    fae = Fae(hot_mib=100)
-    copied, one_by_one = (replace(fae, moved_by=how).apply(start()) for how in ("copy", "python"))
-    hot = one_by_one.phases[0]
-    on_epyc_us = hot.to_device_bytes / (64 * 4) * 10.6
-    assert copied.phases[0].moving_us == 0
-    assert hot.moving_us == pytest.approx(on_epyc_us * 1.45 / 0.8)
-    more_us = (
-        predict_deployment(one_by_one).results[0].step_us
-        - predict_deployment(copied).results[0].step_us
-    )
-    assert more_us == pytest.approx(hot.moving_us * hot.steps_frac / hot.run_steps)
-
-
 def test_a_measured_share_of_popular_samples_counts() -> None:
     least, most = (
         Hotline(hot_mib=20, popular_frac=share).apply(start()).pipeline.micro_batches[0]
@@ -335,7 +321,6 @@ def test_small_tables_can_stay_on_devices() -> None:
         ("fae", {"inputs": -1.0}, "-1 inputs"),
         ("fae", {"inputs": 1e308}, "inputs"),
         ("fae", {"switch_every_steps": 0.0}, "every 0 steps"),
-        ("fae", {"moved_by": "hand"}, "expected one of copy, python"),
         ("hybrid", {"device_table_bytes": -1.0}, "-1 bytes"),
         ("hybrid", {"pooled_on": "nobody"}, "expected one of one_process"),
     ],

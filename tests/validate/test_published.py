@@ -12,9 +12,7 @@ from typer.testing import CliRunner
 from perfmodel.cli import app
 from perfmodel.errors import PerfmodelError
 from perfmodel.validate.published import (
-    EXAMPLE_COLUMNS,
     MLPERF_COLUMNS,
-    read_examples,
     read_mlperf,
 )
 from perfmodel.validate.published_errors import PublishedError, PublishedErrors
@@ -31,18 +29,6 @@ RUN = {
     "ttt_min_median": "3.8",
     "samples_per_s_train_est": "15e6",
     "samples_per_s_logged": "13e6",
-}
-EXAMPLE = {
-    "model": "DLRM small",
-    "framework": "TF2 + distributed-embeddings",
-    "phase": "train",
-    "gpu": "A100-80GB",
-    "n_gpus": "1",
-    "n_nodes": "1",
-    "global_batch": "65536",
-    "precision": "AMP",
-    "samples_per_s": "4e6",
-    "source": "NVIDIA/DeepLearningExamples@1:README.md:1",
 }
 
 
@@ -96,15 +82,6 @@ def test_a_round_of_other_software_is_a_group_of_its_own(tmp_path: Path) -> None
     assert [each.group for each in (later, first)] == ["dlrm", "dlrm v1.0"]
     assert (later.settings, first.settings) == ({}, {"implementation__indices_ahead": False})
     assert PublishedError(first, 1e6).is_held_out
-
-
-def test_examples_carry_their_precision(tmp_path: Path) -> None:
-    served = {"phase": "infer (offline)"}
-    path = table(tmp_path / "e.csv", EXAMPLE_COLUMNS, EXAMPLE, EXAMPLE | served)
-    (found,), (left,) = read_examples(path)
-    assert found.settings["implementation__precision"] == "fp16"
-    assert found.settings["implementation__name"] == "distributed_embeddings"
-    assert left.reason.startswith("infer (offline)")
 
 
 def test_errors_are_of_the_rate(tmp_path: Path) -> None:

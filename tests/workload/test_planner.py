@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.workload import Table, load_workload
-from perfmodel.workload.planner import bucketed, planned
+from perfmodel.workload.planner import planned
 from perfmodel.workload.shards import plan
 
 
@@ -51,16 +51,3 @@ def test_groups_of_linked_ranks_share_their_tables() -> None:
     assert layout.shards[0] == layout.shards[3] != layout.shards[4]
     ours = zip(layout.domains[0], layout.shards[0], strict=True)
     assert all(part.parts == 4 * whole.parts and part.table == whole.table for whole, part in ours)
-
-
-def test_buckets_fill_evenly_by_number_and_by_rows() -> None:
-    """Five tables in two buckets: three and two; the largest are apart."""
-    held = bucketed({0: 100, 1: 90, 2: 20, 3: 5, 4: 1}, 2)
-    assert sorted(map(sorted, held)) == [[0, 3, 4], [1, 2]]
-
-
-def test_the_first_of_many_ranks_has_the_bottom_mlp_and_no_table() -> None:
-    layout = plan(load_workload("nvidia-dlrm-large"), 8)
-    counts = [len(own) for own in layout.shards]
-    assert (counts[0], sum(counts), max(counts)) == (0, 26, 4)
-    assert len(plan(load_workload("nvidia-dlrm-large"), 4).shards[0]) > 0

@@ -10,7 +10,6 @@ from perfmodel.workload.eager.optimizers import LEARNING_RATE
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.sparse import add_sparse
 from perfmodel.workload.eager.views import select
-from perfmodel.workload.parts.by_row import added_by_row, adds_by_row
 from perfmodel.workload.run import Run
 
 Bags = tuple[Tensor, ...]
@@ -67,9 +66,5 @@ def sparse_sgd(
     r: Recorder, run: Run, tables: Sequence[Tensor], gradients: dict[int, Tensor]
 ) -> None:
     """SGD on the rows that were looked up."""
-    if r.is_cpu and adds_by_row(run):
-        for table in run.tables:
-            added_by_row(r, table, run.global_batch)
-        return
     for weight, about in zip(tables, run.attributes, strict=True):
         add_sparse(r, weight, gradients[weight.tensor_id], -LEARNING_RATE, about)

@@ -24,7 +24,6 @@ from perfmodel.ops.vocabulary.host_operators import OPERATOR, PROCESSES
 from perfmodel.workload.autograd.tape import Gradients, Node, rule, track
 from perfmodel.workload.eager.creation import copy, to_device
 from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.parts.by_row import added_by_row, adds_by_row
 from perfmodel.workload.parts.jagged import Jagged
 from perfmodel.workload.run import Run
 from perfmodel.workload.tables import Table
@@ -71,13 +70,9 @@ class OnHostByOperators:
         return out
 
     def finish(self, r: Recorder, run: Run) -> None:
-        by_row = adds_by_row(run)
         for group in self.looked_up:
             for weight, table in zip(self.weights, group.tables, strict=True):
-                if by_row:
-                    added_by_row(r, table, group.samples)
-                else:
-                    self.operator(r, group, table, (weight,), weight, "update")
+                self.operator(r, group, table, (weight,), weight, "update")
         self.looked_up.clear()
 
     def every(self, group: Group) -> Group:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from slow import slow_but
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import Cluster
-from perfmodel.validate.designs import CASES, Figure, Lab, evaluate_designs
+from perfmodel.validate.designs import (
+    Figure,
+    Lab,
+    cases_in,
+    evaluate_designs,
+    published_folder,
+)
+
+CASES = cases_in(published_folder())
 
 
 def figure(target: float | tuple[float, float], predicted: float, tolerance: float) -> Figure:
@@ -46,12 +55,29 @@ def test_an_unknown_case_is_refused() -> None:
         evaluate_designs(only=["V99"])
 
 
-def test_the_beginning_of_names_is_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("V0-a", "V0-b", "V01"):
-        shown = replace(figure(1.0, 1.0, 0.0), id=name)
-        monkeypatch.setitem(CASES._items, name, lambda _, shown=shown: [shown])
-    found = evaluate_designs(only=["V0-b", "V0"]).figures
+SOURCE = """
+from perfmodel.validate.designs import Figure, case
+
+
+@case("{name}")
+def found(lab):
+    yield Figure("{name}", "a figure", "ms", 1.0, 1.0, 0.0, "nowhere")
+"""
+
+
+def test_the_beginning_of_names_is_all_of_them(tmp_path: Path) -> None:
+    for number, name in enumerate(("V0-a", "V0-b", "V01")):
+        (tmp_path / f"case_{number}.py").write_text(SOURCE.format(name=name))
+    found = evaluate_designs(only=["V0-b", "V0"], folder=tmp_path).figures
     assert [each.id for each in found] == ["V0-a", "V0-b"]
+
+
+def test_a_file_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PerfmodelError, match="no published figures"):
+        evaluate_designs(folder=tmp_path)
+    (tmp_path / "broken.py").write_text("import nothing_of_that_name\n")
+    with pytest.raises(PerfmodelError, match=r"broken\.py: ModuleNotFoundError"):
+        evaluate_designs(folder=tmp_path)
 
 
 def halved(machine: Cluster) -> Cluster:
@@ -75,8 +101,7 @@ def halved(machine: Cluster) -> Cluster:
 
 
 HOST_BOUND = tuple(
-    f"V13-{name}"
-    for name in ("hotline", "fae-hybrid", "fae-repository", "fae-over-hybrid", "hotline-over-fae")
+    f"V13-{name}" for name in ("hotline", "fae-hybrid", "fae-over-hybrid", "hotline-over-fae")
 )
 """Steps that are bound by launches, by PyTorch's operators on the CPU, and by copies from pageable
 memory, which a bus of half the rate is still fast enough for."""

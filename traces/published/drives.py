@@ -8,9 +8,9 @@ from dataclasses import replace
 from perfmodel.hardware import load
 from perfmodel.hardware.parts import Storage
 from perfmodel.tiers.drives import BLOCK_BYTES, read_iops, read_latency_us
-from perfmodel.validate.designs.figures import CASES, Figure
-from perfmodel.validate.designs.lab import Lab
-from perfmodel.validate.designs.sdm_box import DRIVE_ASSUMED, DRIVE_POINTS
+from perfmodel.validate.designs import Figure, Lab, case
+
+from .sdm_box import DRIVE_ASSUMED, DRIVE_POINTS
 
 TOLERANCE_PCT = 15.0
 
@@ -25,7 +25,7 @@ def drive_in(lab: Lab, name: str) -> Storage:
     return found
 
 
-@CASES.register("V11")
+@case("V11")
 def points(lab: Lab) -> Iterator[Figure]:
     """Reads of 4 KiB at random places."""
     for name, (point, source) in DRIVE_POINTS.items():

@@ -11,7 +11,10 @@ from perfmodel.designs.software_cache import frequency_aware, frequency_aware_by
 from perfmodel.hardware import Cluster, host
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.units import US_PER_S
-from perfmodel.validate.designs.cache_box import (
+from perfmodel.validate.designs import Figure, Lab, case
+from perfmodel.workload import load_workload
+
+from .cache_box import (
     CACHE_ASSUMED,
     CACHE_FRAC,
     DEVICE,
@@ -23,9 +26,6 @@ from perfmodel.validate.designs.cache_box import (
     STREAMED,
     Published,
 )
-from perfmodel.validate.designs.figures import CASES, Figure
-from perfmodel.validate.designs.lab import Lab
-from perfmodel.workload import load_workload
 
 
 def machine_of(lab: Lab) -> Cluster:
@@ -56,7 +56,7 @@ def value_us(lab: Lab) -> float:
     return max(beyond, 0.0) / (load_workload(published.workload).batch * published.values)
 
 
-@CASES.register("V5")
+@case("V5")
 def cached_embedding(lab: Lab) -> Iterator[Figure]:
     """Memory of the largest data set; slowdown over TorchRec on all three."""
     tables = load_workload(PUBLISHED["terabyte"].workload).tables

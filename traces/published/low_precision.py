@@ -13,9 +13,10 @@ from perfmodel.ops.rows import Rows
 from perfmodel.ops.stored_rows import row_bytes
 from perfmodel.placement import Pipeline
 from perfmodel.prediction.deployment import predict_deployment
-from perfmodel.validate.designs.figures import CASES, Figure
-from perfmodel.validate.designs.lab import Lab
-from perfmodel.validate.designs.low_precision_box import (
+from perfmodel.validate.designs import Figure, Lab, case
+from perfmodel.workload import Workload, load_workload
+
+from .low_precision_box import (
     ACCELERATORS,
     COMPLEX_ASSUMED,
     COMPLEX_BATCH,
@@ -32,7 +33,6 @@ from perfmodel.validate.designs.low_precision_box import (
     OUTPUT_BYTES,
     SOURCE,
 )
-from perfmodel.workload import Workload, load_workload
 
 FBGEMM = "exact: pytorch/FBGEMM, src/split_embeddings_cache_cuda.cu: read"
 STORED = {(32, "int8"): 48, (32, "int4"): 32, (64, "int8"): 80, (64, "int4"): 48} | {
@@ -46,7 +46,7 @@ MOST, STEPS = 64.0, 12
 """Times as complex at most, and halvings on the way to what fits the latency."""
 
 
-@CASES.register("V10")
+@case("V10")
 def stored(lab: Lab) -> Iterator[Figure]:
     """Row bytes on a GPU."""
     for (dim, dtype), target in STORED.items():
@@ -55,7 +55,7 @@ def stored(lab: Lab) -> Iterator[Figure]:
         yield Figure(f"V10-{dtype}-{dim}", title, "bytes", target, found, 0.0, FBGEMM)
 
 
-@CASES.register("V17")
+@case("V17")
 def smaller(lab: Lab) -> Iterator[Figure]:
     """Lookups as much faster as rows are smaller; models of mixed rows."""
     device = lab.machine(LOOKUP_DEVICE).node.device
@@ -101,7 +101,7 @@ def _saved_pct() -> float:
     return (1 - after / before) * 100
 
 
-@CASES.register("V18")
+@case("V18")
 def complex_models(lab: Lab) -> Iterator[Figure]:
     """How many times as complex a model is that an accelerator serves in a CPU's latency."""
     found = {

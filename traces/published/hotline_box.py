@@ -11,17 +11,12 @@ from typing import Any
 
 HOTLINE_OVER_HYBRID = 2.2
 FAE_OVER_CPU, FAE_OVER_CPU_GPU = 2.3, 1.52
-FAE_OVER_REPOSITORY = 2.34
 TOLERANCE_PCT = 30.0
 ORDER = (1.0, HOTLINE_OVER_HYBRID)
 """Hotline over FAE, and FAE over the hybrid: each at least 1 (Hotline >= FAE > hybrid), and no more
 than both together are published to be."""
 HOTLINE_SOURCE = "Hotline (Adnan et al., ISCA 2024; arXiv 2204.05436v2), abstract: read"
 FAE_SOURCE = "FAE (Adnan et al., VLDB 2022; arXiv 2103.00686v3), abstract: read"
-FAE_EARLIER_SOURCE = (
-    "FAE, abstract of an earlier version, microsoft.com/en-us/research/publication/accelerating-"
-    "recommendation-system-training-by-leveraging-popular-choices: read"
-)
 
 
 @dataclass(frozen=True)
@@ -82,42 +77,18 @@ ASSUMED = (
     "once, and left out of the step: assumed",
 )
 
-FAE_SOFTWARE = {"implementation__sparse_update": "by_row"}
-"""Of FAE and its baselines. Source: README.md of FAE's repository, PyTorch's nightly of 30 July
-2020; what it costs was measured of PyTorch 1.6.0, released two days before."""
-FAE_SOFTWARE_LATER = (
-    "after the figures had been seen: FAE and its baselines update tables as PyTorch of July 2020 "
-    "does, which FAE's repository asks for, a call for each distinct row (traces/sparse_updates."
-    "csv); all else as PyTorch 2 has it",
-)
-FAE_LEFT_OUT = (
-    "left out, though in dlrm_fae.py: hot rows go to every GPU in each step, and the script waits "
-    "for the GPUs after each phase (1 % together when tried); GPUs' threads take turns in Python",
-)
 XDL_ASSUMED = (
-    "XDL is not modelled: FAE's repository's own baselines stand in its place, which XDL is 1.54 "
-    "times as fast as on CPU and GPUs, by FAE's two abstracts (2.34 / 1.52, of three and of four "
-    "models)",
+    "XDL is not modelled: the operators of PyTorch 2 stand in its place. FAE's abstracts have XDL "
+    "1.54 times as fast as its repository's own CPU-GPU baseline (2.34 / 1.52)",
     "of XDL was read (alibaba/x-deeplearning): TensorFlow 1.12 or MXNet 1.3 for the layers, with "
     "parameters and gradients copied in and out; per table, rows of distinct keys copied out and "
-    "updated by one thread without a call for each, which costs less than what stands in its "
-    "place; not its model's code, its reader's threads, or a rate",
-)
-XDL_LOCAL_ASSUMED = (
-    "CPUs in one process: XDL's way on one machine (xdl/docs/user_guide.md, 3.1, run_mode=local), "
-    "and of FAE's dlrm_baseline_cpu.py; so after the figures had been seen",
+    "updated by one thread without a call for each; not its model's code, its reader's "
+    "threads, or a rate",
 )
 INTEL_ASSUMED = (
     "Intel's DLRM is not modelled: PyTorch's operators stand in its place, one process for all "
     "GPUs, as FAE's repository has it; by what is published of FAE (2.34 times its repository's "
     "baseline, 2.4 / 1.2 times Intel's: arXiv 2404.04270, abstract) the two are a sixth apart",
-)
-REPOSITORY_WORKLOADS = ("criteo-kaggle", "hotline-rm3", "taobao")
-REPOSITORY_ASSUMED = (
-    "Kaggle, Terabyte and Alibaba's; its Xeons with V100s are taken to run FAE's repository, "
-    "dlrm_baseline_cpu_gpu.py and dlrm_fae.py: hot rows are moved once an epoch, one by one in "
-    "Python (traces/rows_by_python.csv, without a GPU; Taobao's script only back: taken as both "
-    "ways); the figure was found after the first prediction, 1.13",
 )
 
 

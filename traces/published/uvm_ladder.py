@@ -12,7 +12,10 @@ from perfmodel.designs.default import deployment_of
 from perfmodel.designs.software_cache import SoftwareCache
 from perfmodel.tiers.host_bus import write_gb_per_s
 from perfmodel.units import BYTES_PER_GB, US_PER_S
-from perfmodel.validate.designs.cache_box import (
+from perfmodel.validate.designs import Figure, Lab, case
+from perfmodel.workload import Workload, load_workload
+
+from .cache_box import (
     FILLED,
     LADDER_ASSUMED,
     LADDER_BATCH,
@@ -27,10 +30,7 @@ from perfmodel.validate.designs.cache_box import (
     LADDER_S,
     steady_s,
 )
-from perfmodel.validate.designs.figures import CASES, Figure
-from perfmodel.validate.designs.lab import Lab
-from perfmodel.validate.designs.lookups_alone import lookups_us
-from perfmodel.workload import Workload, load_workload
+from .lookups_alone import lookups_us
 
 SOURCE = "pytorch/torchrec, benchmarks/README.md and ebc_benchmarks.py: read in the repository"
 FP32_BYTES = 4.0
@@ -39,7 +39,7 @@ DERIVED = (
 )
 
 
-@CASES.register("V6")
+@case("V6")
 def ladder(lab: Lab) -> Iterator[Figure]:
     """Each rung: the mean of all epochs, and any but the first; and that they come in order."""
     steady = {

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from perfmodel.designs import Deployment, Design, deployment_of
-from perfmodel.designs.cpu_only import one_process
 from perfmodel.designs.fae import Fae
 from perfmodel.designs.hotline import Hotline
 from perfmodel.designs.hybrid import Hybrid
 from perfmodel.hardware import Cluster
 from perfmodel.prediction.deployment import predict_deployment
-from perfmodel.validate.designs.figures import CASES, Figure
-from perfmodel.validate.designs.hotline_box import (
+from perfmodel.validate.designs import Figure, Lab, case
+from perfmodel.workload import Workload, load_workload
+
+from .hotline_box import (
     ASSUMED,
     CENTRE,
     CPU_MACHINE,
     FAE_BATCH,
-    FAE_EARLIER_SOURCE,
-    FAE_LEFT_OUT,
     FAE_OVER_CPU,
     FAE_OVER_CPU_GPU,
-    FAE_OVER_REPOSITORY,
-    FAE_SOFTWARE,
-    FAE_SOFTWARE_LATER,
     FAE_SOURCE,
     HOTLINE_BATCH,
     HOTLINE_OVER_HYBRID,
@@ -33,17 +28,12 @@ from perfmodel.validate.designs.hotline_box import (
     INPUTS,
     INTEL_ASSUMED,
     ORDER,
-    REPOSITORY_ASSUMED,
-    REPOSITORY_WORKLOADS,
     SAMPLED_FRAC,
     SWITCH_EVERY_STEPS,
     TOLERANCE_PCT,
     XDL_ASSUMED,
-    XDL_LOCAL_ASSUMED,
     Setting,
 )
-from perfmodel.validate.designs.lab import Lab
-from perfmodel.workload import Workload, load_workload
 
 SPEED_UP = "times as fast"
 CHANGED_LATER = (
@@ -52,7 +42,6 @@ CHANGED_LATER = (
     "after the figures had been seen: one process serves all GPUs, as in FAE's repository",
 )
 """What was modelled after the box had been fixed, and its figures seen."""
-FAE_CHANGED_LATER = (*FAE_LEFT_OUT, *FAE_SOFTWARE_LATER, CHANGED_LATER[1])
 
 
 def machine_of(setting: Setting, lab: Lab) -> Cluster:
@@ -63,17 +52,15 @@ def machine_of(setting: Setting, lab: Lab) -> Cluster:
     return replace(found, node=replace(found.node, host=replace(host, dram_gb_per_s=scaled)))
 
 
-def workload_of(name: str, setting: Setting, **software: Any) -> Workload:
-    """The box's workload with the setting's skew, in a software."""
-    return load_workload(name).with_(table__alpha=setting.alpha, **software)
+def workload_of(name: str, setting: Setting) -> Workload:
+    """The box's workload with the setting's skew."""
+    return load_workload(name).with_(table__alpha=setting.alpha)
 
 
-def start_of(
-    name: str, batches: Mapping[str, int], setting: Setting, lab: Lab, **software: Any
-) -> Deployment:
+def start_of(name: str, batches: Mapping[str, int], setting: Setting, lab: Lab) -> Deployment:
     """What designs are applied to; the batch grows with the GPUs."""
     batch = round(batches[name] * setting.batch_factor * setting.gpus / CENTRE.gpus)
-    return deployment_of(workload_of(name, setting, **software), machine_of(setting, lab), batch)
+    return deployment_of(workload_of(name, setting), machine_of(setting, lab), batch)
 
 
 def step_us(design: Design, start: Deployment) -> float:
@@ -86,18 +73,14 @@ def hotline_of(setting: Setting) -> Hotline:
     return Hotline(hot_mib=setting.hotline_mib)
 
 
-def fae_of(name: str, setting: Setting, **software: Any) -> Fae:
+def fae_of(name: str, setting: Setting) -> Fae:
     """FAE as it learns on a workload's inputs."""
-    given = {"switch_every_steps": SWITCH_EVERY_STEPS, **software}
     return Fae(
-        hot_mib=setting.fae_mib, sampled_frac=SAMPLED_FRAC[name], inputs=INPUTS[name], **given
+        hot_mib=setting.fae_mib,
+        sampled_frac=SAMPLED_FRAC[name],
+        inputs=INPUTS[name],
+        switch_every_steps=SWITCH_EVERY_STEPS,
     )
-
-
-def fae_of_scripts(name: str, setting: Setting) -> Fae:
-    """FAE as its repository's scripts run it: each kind of mini-batch once in an epoch."""
-    steps = INPUTS[name] / FAE_BATCH[name]
-    return fae_of(name, setting, switch_every_steps=steps / 2, moved_by="python")
 
 
 def hotline_gains(setting: Setting, lab: Lab, hybrid: Hybrid | None = None) -> dict[str, float]:
@@ -113,18 +96,15 @@ Steps = dict[str, dict[str, float]]
 """By workload and design, microseconds."""
 
 
-def fae_steps(setting: Setting, lab: Lab, **software: Any) -> Steps:
-    """FAE, also as its scripts move rows; the hybrid; CPUs alone, in one process and in one for
-    each socket."""
+def fae_steps(setting: Setting, lab: Lab) -> Steps:
+    """FAE; the hybrid; CPUs alone, one process for each socket."""
     sockets, found = lab.machine(CPU_MACHINE), Steps()
     for name in FAE_BATCH:
-        start = start_of(name, FAE_BATCH, setting, lab, **software)
+        start = start_of(name, FAE_BATCH, setting, lab)
         found[name] = {
             "fae": step_us(fae_of(name, setting), start),
-            "scripts": step_us(fae_of_scripts(name, setting), start),
             "hybrid": step_us(Hybrid(), start),
-            "cpu": lab.step(start.workload, one_process(sockets), batch=start.batch).step_us,
-            "sockets": lab.step(start.workload, sockets, batch=start.batch).step_us,
+            "cpu": lab.step(start.workload, sockets, batch=start.batch).step_us,
         }
     return found
 
@@ -142,7 +122,7 @@ def gains(faster: Steps, design: str, slower: Steps, baseline: str) -> dict[str,
     return {name: slower[name][baseline] / own[design] for name, own in faster.items()}
 
 
-@CASES.register("V13")
+@case("V13")
 def hotline_and_fae(lab: Lab) -> Iterator[Figure]:
     """Means over the workloads; and who is faster than whom."""
     found = hotline_gains(CENTRE, lab)
@@ -160,9 +140,19 @@ def hotline_and_fae(lab: Lab) -> Iterator[Figure]:
             *CHANGED_LATER,
         ),
     )
-    now, then = fae_steps(CENTRE, lab), fae_steps(CENTRE, lab, **FAE_SOFTWARE)
-    yield from _over_xdl(now, then)
-    yield _over_repository(then, lab)
+    now = fae_steps(CENTRE, lab)
+    for name, about, target in (
+        ("cpu", "XDL on CPUs alone", FAE_OVER_CPU),
+        ("hybrid", "XDL on CPU and GPUs", FAE_OVER_CPU_GPU),
+    ):
+        yield _figure(
+            f"fae-{name}",
+            f"FAE over {about}",
+            target,
+            gains(now, "fae", now, name),
+            FAE_SOURCE,
+            (*XDL_ASSUMED, *ASSUMED, *CHANGED_LATER),
+        )
     ratios = {
         ("hotline", "fae"): gains(hotline_steps(CENTRE, lab), "hotline", now, "fae"),
         ("fae", "hybrid"): gains(now, "fae", now, "hybrid"),
@@ -176,59 +166,6 @@ def hotline_and_fae(lab: Lab) -> Iterator[Figure]:
             f"{HOTLINE_SOURCE}; {FAE_SOURCE}",
             (*ASSUMED, *CHANGED_LATER),
         )
-
-
-def _over_xdl(now: Steps, then: Steps) -> Iterator[Figure]:
-    """In the software of FAE's time (`then`), and what PyTorch 2 (`now`) would give."""
-    for name, about, target, others in (
-        ("cpu", "XDL on CPUs alone", FAE_OVER_CPU, "sockets"),
-        ("hybrid", "XDL on CPU and GPUs", FAE_OVER_CPU_GPU, "hybrid"),
-    ):
-        told = [
-            f"PyTorch 2 on both sides, as registered: {_mean(gains(now, 'fae', now, others)):.2f} "
-            "times",
-            "PyTorch 2's updates in XDL's place, 2020's of FAE: "
-            f"{_mean(gains(then, 'fae', now, name)):.2f} times",
-            "hot rows moved as in FAE's scripts, once an epoch and one by one in Python: "
-            f"{_mean(gains(then, 'scripts', then, name)):.2f} times",
-        ]
-        if name == "cpu":
-            by_socket = _mean(gains(then, "fae", then, "sockets"))
-            told += [f"a rank per socket, as registered: {by_socket:.2f} times", *XDL_LOCAL_ASSUMED]
-        yield _figure(
-            f"fae-{name}",
-            f"FAE over {about}",
-            target,
-            gains(then, "fae", then, name),
-            FAE_SOURCE,
-            (*XDL_ASSUMED, *told, *ASSUMED, *FAE_CHANGED_LATER),
-        )
-
-
-def _over_repository(then: Steps, lab: Lab) -> Figure:
-    """In the software of FAE's time, and how much its popular samples could give at most."""
-    faster = gains(then, "scripts", then, "hybrid")
-    at_most = _mean({name: _at_most(name, lab) for name in REPOSITORY_WORKLOADS})
-    return _figure(
-        "fae-repository",
-        "FAE over its repository on CPU and GPUs",
-        FAE_OVER_REPOSITORY,
-        {name: faster[name] for name in REPOSITORY_WORKLOADS},
-        FAE_EARLIER_SOURCE,
-        (
-            f"did popular mini-batches take no time: {at_most:.2f} times, by the share of popular "
-            "samples",
-            *REPOSITORY_ASSUMED,
-            *ASSUMED,
-            *FAE_CHANGED_LATER,
-        ),
-    )
-
-
-def _at_most(name: str, lab: Lab) -> float:
-    """How many times as fast FAE was if its steps of popular samples took no time."""
-    phases = fae_of(name, CENTRE).apply(start_of(name, FAE_BATCH, CENTRE, lab)).phases
-    return 1 / sum(phase.steps_frac for phase in phases if phase.name != "popular")
 
 
 def _figure(

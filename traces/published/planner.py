@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perfmodel.plan.torchrec import Topology, shard_cost
-from perfmodel.validate.designs.figures import CASES, Figure
-from perfmodel.validate.designs.lab import Lab
+from perfmodel.validate.designs import Figure, Lab, case
 
 TOTALS_MS = {
     ("table_wise", "fused", 8): 0.0844789163,
@@ -22,7 +21,7 @@ planner's defaults; of columns one of two shards."""
 EXACT_PCT = 1e-3
 
 
-@CASES.register("V7")
+@case("V7")
 def parity(lab: Lab) -> Iterator[Figure]:
     """Defaults of the planner, eight GPUs per node."""
     for (sharding, kernel, ranks), target in TOTALS_MS.items():

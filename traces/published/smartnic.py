@@ -11,9 +11,10 @@ from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, Nic, load
 from perfmodel.placement import Pipeline
 from perfmodel.prediction.deployment import predict_deployment
-from perfmodel.validate.designs.figures import CASES, Figure
-from perfmodel.validate.designs.lab import Lab
-from perfmodel.validate.designs.smartnic_box import (
+from perfmodel.validate.designs import Figure, Lab, case
+from perfmodel.workload import Workload, load_workload
+
+from .smartnic_box import (
     ASSUMED,
     AXES,
     CENTRE,
@@ -23,7 +24,6 @@ from perfmodel.validate.designs.smartnic_box import (
     Setting,
     settings,
 )
-from perfmodel.workload import Workload, load_workload
 
 GIB, FP32_BYTES = 2.0**30, 4.0
 SPEED_UP = "times as fast"
@@ -133,7 +133,7 @@ def in_rows(lab: Lab, *, train: bool) -> float:
     return before / after
 
 
-@CASES.register("V14-smartnic")
+@case("V14-smartnic")
 def smartnic(lab: Lab) -> Iterator[Figure]:
     """Reachability: the figure, or as near to it as the box comes."""
     for name, target, train in (("latency", LATENCY, False), ("throughput", THROUGHPUT, True)):

@@ -12,13 +12,13 @@ from perfmodel.ops.rows import Rows
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.prediction.types import Result
 from perfmodel.units import BYTES_PER_GB, US_PER_MS, US_PER_S
-from perfmodel.validate.designs import neo_box as box
-from perfmodel.validate.designs.figures import CASES, Figure
-from perfmodel.validate.designs.lab import Lab
+from perfmodel.validate.designs import Figure, Lab, case
 from perfmodel.workload import load_workload
 
+from . import neo_box as box
 
-@CASES.register("V12")
+
+@case("V12")
 def zionex(lab: Lab) -> Iterator[Figure]:
     """Rates of models A, F and I, and of DLRM-B; DLRM-A's kernels and exposed communication; what
     an all-reduce takes."""

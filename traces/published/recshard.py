@@ -14,11 +14,11 @@ from perfmodel.placement import Placement, TablePlacement
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.prediction.types import Result
 from perfmodel.units import BYTES_PER_GB
-from perfmodel.validate.designs import neo_box as box
-from perfmodel.validate.designs.figures import CASES, Figure
-from perfmodel.validate.designs.lab import Lab
+from perfmodel.validate.designs import Figure, Lab, case
 from perfmodel.workload import Workload, load_workload
 from perfmodel.workload.tables import Table
+
+from . import neo_box as box
 
 FP32_BYTES = 4
 COUNTED = "exact, rows are counted and no machine has a part; "
@@ -41,7 +41,7 @@ class Compared:
     slow_frac: tuple[float, float]
 
 
-@CASES.register("V14-recshard")
+@case("V14-recshard")
 def recshard(lab: Lab) -> Iterator[Figure]:
     """The three models of the box."""
     found = [_compared(lab, about) for about in box.RECSHARD.values()]

@@ -7,8 +7,7 @@ from statistics import fmean
 
 from perfmodel.kernels.gpu import lin2022
 from perfmodel.units import US_PER_MS
-from perfmodel.validate.designs.figures import CASES, Figure
-from perfmodel.validate.designs.lab import Lab
+from perfmodel.validate.designs import Figure, Lab, case
 
 TOLERANCE_PCT = 1e-3
 FORMULAS = "exact: owensgroup/ml_perf_model, analysis/inference.py, its functions called"
@@ -23,7 +22,7 @@ STEPS = (
 )
 
 
-@CASES.register("V8")
+@case("V8")
 def formulas(lab: Lab) -> Iterator[Figure]:
     """Forward and backward time of lookups by the paper's formulas on its V100."""
     gpu, warps = lin2022.V100, lin2022.FBGEMM_WARPS
@@ -37,7 +36,7 @@ def formulas(lab: Lab) -> Iterator[Figure]:
         yield Figure(f"V8-{name}", title, "us", target, predicted, TOLERANCE_PCT, FORMULAS)
 
 
-@CASES.register("V9")
+@case("V9")
 def overheads(lab: Lab) -> Iterator[Figure]:
     """Errors of three steps, of the kernels alone and with host overheads."""
     machine = lab.machine("v100-sxm2-16gb")

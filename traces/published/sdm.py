@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from perfmodel.designs.serving import FleetHost, UserSide, saving_frac
 from perfmodel.locality import Cache, Lru, TableAccess, steady_use, zipf
 from perfmodel.tiers.drives import read_amplification
-from perfmodel.validate.designs.figures import CASES, Figure
-from perfmodel.validate.designs.lab import Lab
-from perfmodel.validate.designs.sdm_box import (
+from perfmodel.validate.designs import Figure, Lab, case
+
+from .drives import drive_in
+from .sdm_box import (
     AMPLIFICATION_SOURCE,
     DRAM_CACHE_FRAC,
     DRIVE,
@@ -26,13 +27,12 @@ from perfmodel.validate.designs.sdm_box import (
     USER_TABLES,
     Scenario,
 )
-from perfmodel.validate.designs.v11_drives import drive_in
 
 OLD_QUERIES_PER_S = 240.0
 """Of one old host of scenario M1. Source: the paper, recalled."""
 
 
-@CASES.register("V14-sdm")
+@case("V14-sdm")
 def software_memory(lab: Lab) -> Iterator[Figure]:
     """Read amplification of NAND, and the three scenarios' savings."""
     for row_bytes, target in READ_AMPLIFICATION.items():

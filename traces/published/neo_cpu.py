@@ -8,11 +8,11 @@ from dataclasses import replace
 from perfmodel.designs.cpu_only import with_cores
 from perfmodel.prediction import predict_workload
 from perfmodel.units import BYTES_PER_GB, US_PER_S
-from perfmodel.validate.designs import neo_box as box
-from perfmodel.validate.designs.figures import CASES, Figure
-from perfmodel.validate.designs.lab import Lab
-from perfmodel.validate.designs.v12_neo import neo_step
+from perfmodel.validate.designs import Figure, Lab, case
 from perfmodel.workload import load_workload
+
+from . import neo_box as box
+from .neo import neo_step
 
 FP32_BYTES, INDEX_BYTES = 4.0, 8.0
 SERVED_ROWS = 1000
@@ -31,7 +31,7 @@ PLAIN = {
 }
 
 
-@CASES.register("V16")
+@case("V16")
 def up_to(lab: Lab) -> Iterator[Figure]:
     """The largest gain over models A, F and I."""
     gains = {

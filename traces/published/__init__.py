@@ -1,0 +1,1 @@
+"""Published figures, recomputed: a module per source, run by `perfmodel evaluate designs`."""
