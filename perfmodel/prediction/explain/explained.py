@@ -12,8 +12,8 @@ from perfmodel.errors import UsageError
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind
 from perfmodel.prediction.explain.find import find_node, marks_of
 from perfmodel.prediction.explain.reason import DECIMALS, Grounds, Reason
-from perfmodel.timeline import Timeline
 from perfmodel.timeline.binding import bind
+from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.columns import NONE
 
 
