@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from perfmodel.locality import (
+from perfmodel.embedding import (
     Cache,
     Lfu,
     Lru,

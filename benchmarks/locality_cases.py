@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.locality import (
+from perfmodel.embedding import (
     POLICIES,
     Cache,
     Policy,

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from perfmodel.locality import ReuseHistogram, borrowed, read_histograms
-from perfmodel.locality.popularity import Floats
+from perfmodel.arrays import Floats
+from perfmodel.embedding import ReuseHistogram, read_histograms
+from perfmodel.embedding.reuse_histogram import popularity_of_similar
 
 HOT_FRAC = np.unique(np.concatenate([np.geomspace(1e-6, 1.0, 61), np.linspace(0.01, 1.0, 100)]))
 Files = Sequence[ReuseHistogram]
@@ -38,7 +39,7 @@ def nearest(fitted: Files, other: ReuseHistogram) -> Floats:
 def lent(fitted: Files, other: ReuseHistogram) -> Floats:
     """The same where the held-out file's distinct rows are known."""
     rows = other.distinct_rows
-    return borrowed(fitted, other.lookups, rows).covered_frac(HOT_FRAC * rows)
+    return popularity_of_similar(fitted, other.lookups, rows).covered_frac(HOT_FRAC * rows)
 
 
 ESTIMATORS: dict[str, Callable[[Files, ReuseHistogram], Floats]] = {

@@ -16,8 +16,8 @@ from dataclasses import replace
 import numpy as np
 
 from perfmodel.designs import Deployment, deployment_of
+from perfmodel.explore.planner import plan_deployment
 from perfmodel.hardware import cluster, load
-from perfmodel.plan import plan_deployment
 from perfmodel.workload import load_workload
 from perfmodel.workload.tables import Table
 

@@ -39,9 +39,9 @@ MOST_GROWTH = 1.5
 
 def as_rank(found: Scheduled, rank: int) -> Scheduled:
     """What one rank does, done by another."""
-    from perfmodel.graph import copies
+    from perfmodel.graph import insert
 
-    moved = copies.as_rank(found.timeline.graph, rank)
+    moved = insert.as_rank(found.timeline.graph, rank)
     timeline = replace(found.timeline, graph=moved)
     return replace(found, timeline=timeline, built=replace(found.built, graph=moved))
 
@@ -49,10 +49,9 @@ def as_rank(found: Scheduled, rank: int) -> Scheduled:
 def measure(name: str, ranks: int, way: str) -> dict[str, float]:
     """Seconds, nodes, classes and GB of one measurement, in this process."""
     from perfmodel.hardware import cluster
-    from perfmodel.prediction.host_costs import host_costs
-    from perfmodel.prediction.scheduled import met, schedule_shapes
+    from perfmodel.prediction.scheduled import host_costs, met, schedule_shapes
     from perfmodel.workload import load_workload, op_graph
-    from perfmodel.workload.classes import rank_classes
+    from perfmodel.workload.rank_work import rank_classes
 
     start = time.perf_counter()
     machine, workload = cluster(NODE, ranks // GPUS), load_workload(name)

@@ -5,7 +5,7 @@
 Every steady step of every trace is left out in turn: `not seen` is the interval that a replay of
 the others carries, `left out` the one around its prediction from the others' costs. How many hold
 their step is counted with the shipped constants, then with those that all other traces give
-(`prediction/step_spread.py`). The errors are of `--leave-one-step-out` and of the three nulls.
+(`prediction/intervals.py`). The errors are of `--leave-one-step-out` and of the three nulls.
 Without paths: the traces below `$PERFMODEL_REFERENCE`, those of this project, and the demo.
 """
 
@@ -24,10 +24,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started as a 
 
 from benchmarks.measure import REPO
 from benchmarks.tables import markdown
-from perfmodel.attribution.steps import Role, by_rank
+from perfmodel.arrays import Floats
 from perfmodel.errors import PerfmodelError
+from perfmodel.evaluate.jobs import Job, demo_job, find_jobs
 from perfmodel.prediction import predict
-from perfmodel.prediction.step_spread import (
+from perfmodel.prediction.intervals import (
     COVERED_FRAC,
     PRIOR,
     Prior,
@@ -37,9 +38,8 @@ from perfmodel.prediction.step_spread import (
     student_quantile,
 )
 from perfmodel.prediction.types import RankPrediction
+from perfmodel.timeline.steps import Role, by_rank
 from perfmodel.trace import read
-from perfmodel.trace.columns import Floats
-from perfmodel.validate.find import Job, demo_job, find_jobs
 
 NULLS = ("null_mean_us", "null_mean_gpu_us", "null_last_us")
 KEYS = ("replay", *NULLS)

@@ -21,13 +21,13 @@ from pathlib import Path
 import numpy as np
 
 from perfmodel import read
+from perfmodel.explore.axes import Points
+from perfmodel.explore.evaluate import WIDTH, TraceSteps
 from perfmodel.explore.machines import Machines
-from perfmodel.explore.points import Points
-from perfmodel.explore.steps import WIDTH, TraceSteps
 from perfmodel.graph import build_graph
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.plot import save
-from perfmodel.plot.canvas import new_figure
+from perfmodel.plot.figure import new_figure
 from perfmodel.plot.style import FAINT, look
 from perfmodel.prediction.transferred import transferred
 from perfmodel.timeline.batched import Walk

@@ -60,9 +60,9 @@ def of_trace(path: Path) -> Iterator[Work]:
 
 def of_kernels() -> Iterator[Work]:
     """Durations of rows of mixed ops on one device, and loading the models that give them."""
-    from perfmodel.duration import durations_of
+    from perfmodel.cost.durations import durations_of
+    from perfmodel.cost.learned import store
     from perfmodel.hardware import load
-    from perfmodel.kernels.learned import store
     from perfmodel.ops.rows import Rows
 
     device = load("a100-sxm-80gb")
@@ -85,7 +85,7 @@ def of_kernels() -> Iterator[Work]:
 
 def of_fits(folder: Path) -> Iterator[Work]:
     """Kernel models of a small table; its times are made up."""
-    from perfmodel.fit.kernels import fit_kernels
+    from perfmodel.calibrate.kernels import fit_kernels
 
     draw = random.Random(SEED)
     lines = ["op,device,dtype,direction,timing,b,m,n,k,duration_us"]
@@ -102,11 +102,11 @@ def of_fits(folder: Path) -> Iterator[Work]:
 def of_workloads() -> Iterator[Work]:
     """A configuration to its op graph, its step and a plan of its tables."""
     from perfmodel.designs import deployment_of
+    from perfmodel.explore.planner import plan_deployment
     from perfmodel.hardware import cluster, load
-    from perfmodel.plan import plan_deployment
     from perfmodel.prediction import predict_workload
     from perfmodel.workload import Table, Workload, load_workload, op_graph
-    from perfmodel.workload.model import Model
+    from perfmodel.workload.settings import Model
 
     model = Model(13, (512, 256, 128), (1024, 1024, 512, 256, 1))
     tables = Workload("many", model, (Table(100_000, 128, 1),) * TABLES)
@@ -126,9 +126,9 @@ def of_workloads() -> Iterator[Work]:
 def of_designs() -> Iterator[Work]:
     """Designs with budgets of memory side by side, and figures that a paper published."""
     from perfmodel.designs.composed import composed
+    from perfmodel.evaluate.published_designs import evaluate_designs
     from perfmodel.hardware import cluster
     from perfmodel.prediction.compare import compare_designs
-    from perfmodel.validate.designs import evaluate_designs
     from perfmodel.workload import load_workload
 
     designs = [composed(name, {}) for name in BUDGETED]

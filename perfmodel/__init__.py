@@ -10,33 +10,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perfmodel.attribution import Breakdown, breakdown
-    from perfmodel.duration import durations
+    from perfmodel.cost.durations import durations
+    from perfmodel.cost.host.profile import Profile, load_profile
     from perfmodel.errors import PerfmodelError
-    from perfmodel.graph import ExecutionGraph, build_graph
-    from perfmodel.overheads import Profile, load_profile
-    from perfmodel.prediction import Prediction, predict
-    from perfmodel.timeline import Timeline, schedule
-    from perfmodel.trace import Trace, read
-
-__version__ = "0.1.0"
-
-_PUBLIC = {
-    "Breakdown": "perfmodel.attribution",
-    "ExecutionGraph": "perfmodel.graph",
-    "PerfmodelError": "perfmodel.errors",
-    "Prediction": "perfmodel.prediction",
-    "Profile": "perfmodel.overheads",
-    "Timeline": "perfmodel.timeline",
-    "Trace": "perfmodel.trace",
-    "breakdown": "perfmodel.attribution",
-    "build_graph": "perfmodel.graph",
-    "durations": "perfmodel.duration",
-    "load_profile": "perfmodel.overheads",
-    "predict": "perfmodel.prediction",
-    "read": "perfmodel.trace",
-    "schedule": "perfmodel.timeline",
-}
+    from perfmodel.graph import build_graph
+    from perfmodel.graph.types import ExecutionGraph
+    from perfmodel.prediction.run import predict
+    from perfmodel.prediction.types import Prediction
+    from perfmodel.timeline.breakdown import Breakdown, breakdown
+    from perfmodel.timeline.schedule import Timeline, schedule
+    from perfmodel.trace.read import Trace, read
 
 __all__ = [
     "Breakdown",
@@ -55,6 +38,26 @@ __all__ = [
     "read",
     "schedule",
 ]
+
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "Breakdown": "perfmodel.timeline.breakdown",
+    "ExecutionGraph": "perfmodel.graph",
+    "PerfmodelError": "perfmodel.errors",
+    "Prediction": "perfmodel.prediction",
+    "Profile": "perfmodel.cost.host",
+    "Timeline": "perfmodel.timeline",
+    "Trace": "perfmodel.trace",
+    "breakdown": "perfmodel.timeline.breakdown",
+    "build_graph": "perfmodel.graph",
+    "durations": "perfmodel.cost.durations",
+    "load_profile": "perfmodel.cost.host",
+    "predict": "perfmodel.prediction",
+    "read": "perfmodel.trace",
+    "schedule": "perfmodel.timeline",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -1,5 +1,7 @@
 """`python -m perfmodel`: the same as `perfmodel`."""
 
+from __future__ import annotations
+
 import sys
 
 from perfmodel.cli import main

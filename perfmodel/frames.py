@@ -12,6 +12,7 @@ from perfmodel.files import read_bytes
 if TYPE_CHECKING:
     import pandas as pd
 
+
 MAX_TABLE_BYTES = 500_000_000
 _PARQUET_MAGIC = b"PAR1"
 _CELL_BYTES = 8

@@ -17,9 +17,9 @@ T = TypeVar("T")
 class Registry(Generic[T]):
     """Names to things of one kind.
 
-    `kind` names them in errors. On first use every module of the package `home` is imported, so
-    that each registers what it holds, and the installed plug-ins of the entry-point group `group`
-    (such as `perfmodel.kernels`) are added.
+    `kind` names them in errors. On first use the module `home`, or every module of that package, is
+    imported, so that each registers what it holds, and the installed plug-ins of the entry-point
+    group `group` (such as `perfmodel.kernels`) are added.
     """
 
     def __init__(self, kind: str, group: str | None = None, home: str | None = None) -> None:
@@ -66,7 +66,7 @@ class Registry(Generic[T]):
     def _load(self) -> None:
         if self._home is not None:
             home, self._home = self._home, None
-            for module in iter_modules(import_module(home).__path__):
+            for module in iter_modules(getattr(import_module(home), "__path__", ())):
                 import_module(f"{home}.{module.name}")
         if self._group is not None:
             group, self._group = self._group, None

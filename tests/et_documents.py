@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from perfmodel.trace.execution_trace import NESTED_SCHEMAS, ExecutionTrace, decode_execution_trace
+from perfmodel.trace.execution_trace import NESTED_SCHEMAS, decode_execution_trace
+from perfmodel.trace.execution_trace_columns import ExecutionTrace
 
 
 def tensor(number: int, storage: int, elements: int, offset: int = 0) -> list[Any]:

@@ -82,7 +82,7 @@ def test_predictions_load_nothing_that_only_fits_need(arguments: list[str]) -> N
 
 def test_trees_answer_for_many_rows_without_what_grew_them() -> None:
     code = (
-        "import numpy as np; from perfmodel.kernels.learned.store import default_models\n"
+        "import numpy as np; from perfmodel.cost.learned.store import default_models\n"
         "trees = default_models()['attention'].parts[0].own\n"
         "assert trees.predict(np.zeros((30_000, 64), np.float32)).shape == (30_000,)"
     )
@@ -102,6 +102,6 @@ def test_public_names_resolve(name: str) -> None:
 
 def test_a_verb_is_a_function_whatever_was_imported_before() -> None:
     loaded_by(
-        "import perfmodel, perfmodel.prediction.run, perfmodel.attribution.breakdown\n"
+        "import perfmodel, perfmodel.prediction.run, perfmodel.timeline.breakdown\n"
         "assert callable(perfmodel.predict) and callable(perfmodel.breakdown)"
     )

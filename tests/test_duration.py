@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import perfmodel
-from perfmodel.duration import COLD, durations_of, explanations_of
+from perfmodel.cost.durations import COLD, durations_of, explanations_of
 from perfmodel.errors import HardwareError, ModelError, PerfmodelError, UsageError
 from perfmodel.hardware import Nic, cluster, device, load, node
 from perfmodel.ops.rows import Rows

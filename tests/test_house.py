@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import house
 import pytest
-import tomllib
 from house import PACKAGE, ROOT
 
 import perfmodel

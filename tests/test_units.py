@@ -13,10 +13,10 @@ import pytest
 from tiny import GEMM, STREAM, Tiny
 
 from perfmodel import breakdown, durations, predict
+from perfmodel.cost.host import load_profile
+from perfmodel.cost.host.profile import CATALOGUE
 from perfmodel.hardware import Device, find, frame, kind_of
 from perfmodel.hardware.catalogue import figures
-from perfmodel.overheads import load_profile
-from perfmodel.overheads.profile import CATALOGUE
 from perfmodel.units import UNITS, unit_of
 
 ROOT = Path(__file__).parents[1]
@@ -48,6 +48,16 @@ DIMENSIONLESS = {
     "read_amplification": "bytes over bytes",
     "reads": "rows read per user",
     "scale": "of parts' power to the node's",
+    "share_of_node": "as share",
+    "error_of": "as error",
+    "logit": "log of odds",
+    "odds": "chance over its complement",
+    "finding": "a probability",
+    "mass": "a share of lookups",
+    "moved_to": "as share",
+    "predict": "of an estimator: what its targets are",
+    "x": "as features",
+    "y": "targets of an estimator",
     "scv": "squared coefficient of variation",
     "pooling": "lookups per bag",
     "rank_correlation": "Spearman's",

@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.attribution.path import Piece
 from perfmodel.graph import ExecutionGraph, build_graph
 from perfmodel.graph.kinds import Cause, EdgeKind
 from perfmodel.graph.types import Edges, Nodes, StepMarks
+from perfmodel.timeline.critical_path import Piece
 from perfmodel.trace import Links, RankTrace, Trace, link
-from perfmodel.trace.execution_trace import ExecutionTrace, decode_execution_trace
+from perfmodel.trace.execution_trace import decode_execution_trace
+from perfmodel.trace.execution_trace_columns import ExecutionTrace
 from perfmodel.trace.kineto import decode_kineto
 
 MAIN, AUTOGRAD, WORKER = 1, 2, 3

@@ -1,4 +1,4 @@
-"""The command line: one file per verb, and one line on standard error for whatever goes wrong.
+"""`perfmodel collect`: the collector, which also runs uninstalled as a module.
 
 Verbs import the library inside their function, so that `perfmodel --help` loads none of it.
 """
@@ -15,7 +15,6 @@ from perfmodel import __version__
 from perfmodel.cli import (
     breakdown,
     check,
-    collect,
     compare,
     diff,
     evaluate,
@@ -28,7 +27,29 @@ from perfmodel.cli import (
     report,
     sweep,
 )
-from perfmodel.cli.failures import explain
+from perfmodel.cli.failures import report_failure
+
+COLLECTOR = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+
+
+def collect(context: typer.Context) -> None:
+    """Measure this machine and capture traces; needs PyTorch.
+
+    \b
+    Examples:
+      perfmodel collect --help                      what can be measured
+      perfmodel collect kernels --device cpu --minutes 5
+      perfmodel collect ops --device cpu --minutes 5
+    """
+    from perfmodel.collect.cli import main
+
+    try:
+        status = main(context.args)
+    except SystemExit as stop:
+        status = stop.code if isinstance(stop.code, int) else 0
+    if status:
+        raise typer.Exit(status)
+
 
 DEBUG = "--debug"
 
@@ -52,7 +73,7 @@ for verb in (
     sweep.sweep,
 ):
     app.command()(verb)
-app.command(context_settings=collect.COLLECTOR)(collect.collect)
+app.command(context_settings=COLLECTOR)(collect)
 app.add_typer(evaluate.evaluate, name="evaluate")
 app.add_typer(fit.fit, name="fit")
 
@@ -99,5 +120,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BaseException as error:
         if DEBUG in given:
             raise
-        return explain(error)
+        return report_failure(error)
     return 0

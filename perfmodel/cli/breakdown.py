@@ -1,9 +1,9 @@
-"""`perfmodel breakdown`: where the time of a trace went."""
+"""`perfmodel breakdown`: where the time of a trace went, and what would help most."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,14 +24,66 @@ from perfmodel.cli.options import (
     steps_slice,
 )
 from perfmodel.cli.output import Output, check_figure, refuse_cautions, working
+from perfmodel.cli.prediction_options import PredictionOptions
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from perfmodel.attribution.breakdown import Breakdown
+    from perfmodel.graph.types import ExecutionGraph
     from perfmodel.prediction.gains import Gain
+    from perfmodel.timeline.breakdown import Breakdown
     from perfmodel.trace import Trace
+
+
+_WITH_VALUE = {"steps": "--steps", "et": "--et", "max_memory": "--max-memory", "mode": "--mode"}
+
+
+def predict_command(
+    graph: ExecutionGraph, trace: str | None, options: PredictionOptions, hardware: Sequence[str]
+) -> list[str]:
+    """The words of `perfmodel predict` for a trace read with `options` and without what-ifs.
+
+    `--keep-contention` stands where collectives may slow kernels down: what they cost one another
+    takes far longer to work out anew than a schedule.
+    """
+    words = ["perfmodel", "predict", *([trace] if trace is not None else [])]
+    for name, option in _WITH_VALUE.items():
+        value = getattr(options, name)
+        if value != getattr(type(options), name):
+            words += [option, str(value)]
+    for name in hardware:
+        words += ["--hardware", name]
+    for text in options.settings or ():
+        words += ["--set", text]
+    if not hardware and _may_contend(graph):
+        words.append("--keep-contention")
+    return words
+
+
+def _may_contend(graph: ExecutionGraph) -> bool:
+    from perfmodel.graph.kinds import NodeKind
+
+    return bool((graph.nodes_.kind[graph.on_device] == NodeKind.COLLECTIVE).any())
+
+
+def show_gains(console: Console, found: Sequence[Gain]) -> None:
+    """The list, each line with its command below."""
+    from rich.text import Text
+
+    from perfmodel.cli.failures import one_line
+    from perfmodel.cli.tables import Times, percent, say
+
+    console.print()
+    if not found:
+        say(console, "What would help most: no what-if alone gains more than 1 % of the step.")
+        return
+    console.print("What would help most, each alone, by the schedule", style="bold")
+    times = Times(gain.gain_us for gain in found)
+    for gain in found:
+        saved = f"-{times(gain.gain_us)} {times.unit}, {percent(gain.gain_frac, 1)}"
+        console.print(Text(one_line(f"{gain.name}: {saved}: {gain.advice}")))
+        console.print(Text(f"    {one_line(gain.command)}"), soft_wrap=True)
 
 
 MOST_SHOWN = 10
@@ -99,36 +151,34 @@ def breakdown(
     kept = steps_slice(steps) if steps else None
     limit = max_bytes(max_memory)
 
-    from perfmodel.attribution.breakdown import breakdown as break_down
-    from perfmodel.attribution.rank import MOST_ROWS
-    from perfmodel.cli.demo import SOURCE, read_demo
+    from perfmodel.cli.prediction_options import DEMO_SOURCE, read_demo
+    from perfmodel.timeline.breakdown import breakdown as break_down
+    from perfmodel.timeline.rank import MOST_ROWS
     from perfmodel.trace import read
 
-    with _uncollected(), working(f"reading {trace or SOURCE}"):
+    with _without_garbage_collection(), working(f"reading {trace or DEMO_SOURCE}"):
         if trace is None:
             content, _ = read_demo(kept, context=1)
         else:
             content = read(trace, strict=strict, max_bytes=limit, steps=kept, context=1)
-    with _uncollected(), working(f"breaking {trace or SOURCE} down"):
+    with _without_garbage_collection(), working(f"breaking {trace or DEMO_SOURCE} down"):
         whole = break_down(content, profiler_us_per_event=profiler_overhead)
         helps = _gains(whole, content, trace, steps, max_memory)
     if strict:
         refuse_cautions(whole.source, whole.cautions)
-    found = _chosen(whole, content.chosen, rank)
+    found = _selected(whole, content.chosen, rank)
     if figure:
         _draw(whole, found, figure)
     if memory_figure:
         _draw_memory(found, memory_figure)
 
     def table(console: Console) -> None:
-        from perfmodel.cli.breakdown_tables import show_breakdown
-        from perfmodel.cli.gains import show_gains
-        from perfmodel.cli.hotspot_tables import Shown
+        from perfmodel.cli.breakdown_tables import TableDetail, show_breakdown
 
-        show_breakdown(console, found, Shown(top or MOST_SHOWN, full_names, bool(rank)))
+        show_breakdown(console, found, TableDetail(top or MOST_SHOWN, full_names, bool(rank)))
         show_gains(console, helps)
 
-    with _uncollected():
+    with _without_garbage_collection():
         target.write(
             answer=lambda: (
                 found.to_dict(top or MOST_ROWS) | {"gains": [gain.to_dict() for gain in helps]}
@@ -144,7 +194,6 @@ def _gains(
     found: Breakdown, content: Trace, trace: str | None, steps: str | None, max_memory: float
 ) -> list[Gain]:
     """What would help the job most, over the chosen steps of all ranks."""
-    from perfmodel.cli.gains import command_of
     from perfmodel.cli.prediction_options import PredictionOptions
     from perfmodel.prediction.gains import gains
 
@@ -153,7 +202,7 @@ def _gains(
     return gains(
         graph,
         graph.nodes_.duration_us,
-        command_of(graph, trace, options, ()),
+        predict_command(graph, trace, options, ()),
         straggler=None if found.waiting is None else found.waiting.to_dict(),
         steps=content.chosen,
         walker=found.ranks[0].steps[0].walker,
@@ -161,7 +210,7 @@ def _gains(
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _without_garbage_collection() -> Iterator[None]:
     """Without the search for cycles: few are made here, and it takes a tenth of the time."""
     was = gc.isenabled()
     gc.disable()
@@ -172,7 +221,7 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _chosen(found: Breakdown, steps: slice, ranks: list[int] | None) -> Breakdown:
+def _selected(found: Breakdown, steps: slice, ranks: list[int] | None) -> Breakdown:
     """What `--steps` and `--rank` ask for. Raises `UsageError` where there is none."""
     known = [rank.rank for rank in found.ranks]
     for number in ranks or ():
@@ -185,9 +234,9 @@ def _chosen(found: Breakdown, steps: slice, ranks: list[int] | None) -> Breakdow
 
 
 def _draw(whole: Breakdown, found: Breakdown, path: Path) -> None:
-    from perfmodel.attribution.figures import step_figure
-    from perfmodel.cli.median import median_step
+    from perfmodel.cli.tables import median_step
     from perfmodel.plot import save
+    from perfmodel.timeline.figures import step_figure
 
     shown = median_step(found.ranks[0].steps)
     every = [step for rank in whole.ranks for step in rank.steps]
@@ -196,8 +245,8 @@ def _draw(whole: Breakdown, found: Breakdown, path: Path) -> None:
 
 
 def _draw_memory(found: Breakdown, path: Path) -> None:
-    from perfmodel.attribution.allocated import memory_figure, worth_showing
     from perfmodel.plot import save
+    from perfmodel.timeline.memory import memory_figure, worth_showing
 
     rank = found.ranks[0]
     if not rank.memory:

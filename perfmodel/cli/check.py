@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from perfmodel.cli.evaluate_traces import evaluated
+from perfmodel.cli.evaluate import evaluate_paths
 from perfmodel.cli.options import (
     DEFAULT_MAX_GB,
     FormatOption,
@@ -23,7 +23,8 @@ from perfmodel.files import write_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from perfmodel.validate import Comparison
+    from perfmodel.evaluate import Comparison
+
 
 FAILED = 1
 TOLERANCE_FRAC = 0.05
@@ -79,11 +80,11 @@ def check(
     target = Output(format, output, source=str(baseline))
     _check_places(baseline, update, [junit, markdown, output])
 
-    from perfmodel.validate import check_tolerance, compare, read_baseline, write_baseline
+    from perfmodel.evaluate import check_tolerance, compare, read_baseline, write_baseline
 
     check_tolerance(tolerance)
     rows = None if update else read_baseline(baseline)
-    found = evaluated(folders or [], strict=strict, limit_bytes=max_bytes(max_memory))
+    found = evaluate_paths(folders or [], strict=strict, limit_bytes=max_bytes(max_memory))
     if rows is None:
         rows = found.rows
         write_baseline(baseline, rows)
@@ -91,9 +92,9 @@ def check(
     _summarise(held, junit, markdown)
 
     def table(console: Console) -> None:
-        from perfmodel.cli.evaluate_tables import show_comparison
+        from perfmodel.cli.error_tables import show_baseline_comparison
 
-        show_comparison(console, held, str(baseline), written=update)
+        show_baseline_comparison(console, held, str(baseline), written=update)
 
     target.write_result(held, table, held.warnings)
     if not held.passed:
@@ -103,7 +104,7 @@ def check(
 def _check_places(baseline: Path, update: bool, reports: list[Path | None]) -> None:
     """Raise `PerfmodelError`, before any work, where a file cannot be written."""
     if update:
-        from perfmodel.validate.baseline import check_replaceable
+        from perfmodel.evaluate.baseline import check_replaceable
 
         check_writable(baseline, None)
         check_replaceable(baseline)
@@ -115,9 +116,9 @@ def _check_places(baseline: Path, update: bool, reports: list[Path | None]) -> N
 
 
 def _summarise(found: Comparison, junit: Path | None, markdown: Path | None) -> None:
-    from perfmodel.validate import summaries
+    from perfmodel.evaluate import baseline
 
     if junit:
-        write_text(junit, summaries.junit(found))
+        write_text(junit, baseline.junit(found))
     if markdown:
-        write_text(markdown, summaries.markdown(found))
+        write_text(markdown, baseline.markdown(found))

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from perfmodel.designs.composed import Settings
-    from perfmodel.economics import Prices
     from perfmodel.hardware import Cluster
+    from perfmodel.prediction.power_and_cost import Prices
     from perfmodel.workload import Workload
+
 
 LIST, ALL = "list", "all"
 DESIGN_LIST = "perfmodel.designs/1"
@@ -135,7 +136,7 @@ def compare(
     model, machine = _workload(workload, settings or []), _machine(hardware, nodes, settings or [])
     placement = None
     if plan is not None:
-        from perfmodel.plan.document import read_plan
+        from perfmodel.explore.planner.document import read_plan
 
         placement = read_plan(plan, model, machine)
     with working("comparing"):
@@ -158,7 +159,7 @@ def compare(
             save(figure, path)
 
     def table(console: Console) -> None:
-        from perfmodel.cli.compare_tables import show_comparison
+        from perfmodel.cli.comparison_tables import show_comparison
 
         show_comparison(console, found)
 
@@ -194,21 +195,21 @@ def _of_designs(settings: Sequence[str], names: Sequence[str]) -> Settings:
 
 
 def _workload(name: str, settings: Sequence[str]) -> Workload:
-    from perfmodel.cli.predict_workload import change_of
+    from perfmodel.cli.predict import workload_change
     from perfmodel.workload import load_workload
 
     own = [text for text in settings if _first(text) == OF_WORKLOAD]
     found = load_workload(name)
-    return found.with_(**dict(change_of(text) for text in own)) if own else found
+    return found.with_(**dict(workload_change(text) for text in own)) if own else found
 
 
 def _machine(name: str, nodes: int | None, settings: Sequence[str]) -> Cluster:
     from dataclasses import replace
 
-    from perfmodel.cli.predict_workload import part_of
+    from perfmodel.cli.predict import hardware_part
     from perfmodel.hardware import Device, cluster, node_of
 
-    part = part_of(name, [text for text in settings if _first(text) in OF_HARDWARE])
+    part = hardware_part(name, [text for text in settings if _first(text) in OF_HARDWARE])
     if isinstance(part, Device):
         part = replace(node_of(part), gpus=1)
     return cluster(part, nodes)
@@ -237,7 +238,7 @@ def _list(target: Output) -> None:
 
 
 def _prices(usd_per_kwh: float | None, usd_per_hour: float | None) -> Prices:
-    from perfmodel.economics import Prices
+    from perfmodel.prediction.power_and_cost import Prices
 
     usual = Prices()
     kwh = usual.usd_per_kwh if usd_per_kwh is None else usd_per_kwh

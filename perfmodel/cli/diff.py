@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from perfmodel.report.difference import Difference
 
+
 SHOWN = 12
 
 

@@ -1,18 +1,267 @@
-"""`perfmodel evaluate`: predicted against measured; one file per thing that is evaluated."""
+"""`perfmodel evaluate`: predicted against measured; traces, kernels, collectives, operators."""
 
 from __future__ import annotations
 
-from perfmodel.cli import (
-    evaluate_collectives,
-    evaluate_designs,
-    evaluate_kernels,
-    evaluate_ops,
-    evaluate_pairs,
-    evaluate_published,
-    evaluate_steps,
-    evaluate_traces,
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from perfmodel.cli import evaluate_steps
+from perfmodel.cli.options import (
+    DEFAULT_MAX_GB,
+    FormatOption,
+    MaxMemoryOption,
+    MeasuredKernelsOption,
+    ModelsOption,
+    OutputOption,
+    StrictOption,
+    TrustModelsOption,
+    kernel_models,
+    max_bytes,
+    verb_of,
 )
-from perfmodel.cli.nouns import verb_of
+from perfmodel.cli.output import Output, check_figure, working
+from perfmodel.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from perfmodel.evaluate import Evaluation
+
+
+DEFAULT_FOLDER = Path("traces")
+
+
+def traces(
+    paths: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(
+            metavar="[FOLDER|TRACE...]",
+            help="Single files, or folders with whatever lies below them, each folder of ranks as "
+            "one job, and measurement tables beside a device's file (.toml); without any, the "
+            "folder `traces` here and the bundled demo.",
+        ),
+    ] = None,
+    format: FormatOption = None,
+    output: OutputOption = None,
+    strict: StrictOption = False,
+    max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
+) -> None:
+    """How far predictions are from what was measured, per step, host overhead and kernel family.
+
+    A replay has seen the step's own durations; all other errors are of what was left out, or of
+    predictions from shapes alone.
+
+    \b
+    Examples:
+      perfmodel evaluate traces                         the project's traces and the demo
+      perfmodel evaluate traces my-traces/ one.json.gz
+      perfmodel evaluate traces --format json -o errors.json
+    """
+    target = Output(format, output, sources=paths or [])
+    found = evaluate_paths(paths or [], strict=strict, limit_bytes=max_bytes(max_memory))
+
+    def table(console: Console) -> None:
+        from perfmodel.cli.error_tables import show_evaluation
+
+        show_evaluation(console, found)
+
+    target.write_result(found, table, found.warnings)
+
+
+def evaluate_paths(paths: list[str], *, strict: bool, limit_bytes: int) -> Evaluation:
+    """The errors over `paths`; without any, over the folder `traces` here and the demo."""
+    from perfmodel.evaluate import demo_job, evaluate_jobs, find_jobs, find_tables
+
+    given = paths or ([str(DEFAULT_FOLDER)] if DEFAULT_FOLDER.is_dir() else [])
+    jobs = find_jobs(given, max_bytes=limit_bytes)
+    if not paths:
+        jobs.insert(0, demo_job())
+    with working("evaluating") as say:
+
+        def begin(name: str, position: int) -> None:
+            say(f"evaluating {name} ({position + 1} of {len(jobs)})")
+
+        return evaluate_jobs(
+            jobs, find_tables(given), strict=strict, max_bytes=limit_bytes, begin=begin
+        )
+
+
+def kernels(
+    data: MeasuredKernelsOption,
+    models: ModelsOption = None,
+    trust_models: TrustModelsOption = False,
+    figure: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="FILE", help="Draw every row with its interval (.png, .svg, .pdf)."),
+    ] = None,
+    format: FormatOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Errors of kernel models on tables of measured kernels, per op, device and dtype.
+
+    Every row counts. What a table was fitted on is no test: leave devices out, or whole tables.
+
+    \b
+    Examples:
+      perfmodel evaluate kernels --data test.parquet
+      perfmodel evaluate kernels --data test.parquet --models my-models --format json
+    """
+    target = Output(format, output, sources=data)
+    check_figure(figure, None)
+
+    from perfmodel.evaluate.kernels import evaluate_kernels
+
+    with working("evaluating"), kernel_models(models, trusted=trust_models):
+        found = evaluate_kernels(data)
+
+    if figure:
+        from perfmodel.plot import save
+
+        save(found.plot(), figure)
+
+    def table(console: Console) -> None:
+        from perfmodel.cli.error_tables import show_kernel_errors
+
+        show_kernel_errors(console, found.rows)
+
+    target.write_result(found, table)
+
+
+def collectives(
+    curves: Annotated[
+        Path,
+        typer.Option(metavar="CURVES.csv", help="What each curve is: collective, GPUs, wires."),
+    ],
+    data: Annotated[
+        Path,
+        typer.Option(metavar="POINTS.csv[.gz]", help="Its points: curve_id, size_bytes, time_us."),
+    ],
+    calibrate: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="BYTES,...",
+            help="Sizes whose measured points correct their own curve; they are not scored.",
+        ),
+    ] = None,
+    model: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="FILE", help="A model of `fit collectives`, for the shipped one."),
+    ] = None,
+    format: FormatOption = None,
+    output: OutputOption = None,
+) -> None:
+    """How far predicted collectives are from measured ones, per curve, at 64 kB and more.
+
+    \b
+    Examples:
+      perfmodel evaluate collectives --curves curves.csv --data points.csv.gz
+      perfmodel evaluate collectives --curves curves.csv --data points.csv.gz \\
+        --calibrate 262144,2097152,16777216,268435456
+    """
+    target = Output(format, output, sources=[curves, data, *([model] if model else [])])
+    sizes = _sizes(calibrate)
+
+    from perfmodel.cost.collectives.store import load
+    from perfmodel.evaluate.collectives import evaluate_collectives
+
+    with working("evaluating"):
+        found = evaluate_collectives(
+            str(curves), str(data), sizes, load(model) if model is not None else None
+        )
+
+    def table(console: Console) -> None:
+        from perfmodel.cli.tables import add, new_table, show
+
+        lines = new_table(
+            "Median over curves of the median error, 64 kB and more",
+            *("collective", "where", "curves", "median %", "inside 90 %"),
+            texts=2,
+        )
+        for row in found.summary():
+            figures = (f"{row['median_pct']:.1f}", f"{100 * row['within_frac']:.0f}")
+            add(lines, row["collective"], row["where"], str(row["curves"]), *figures)
+        show(console, lines)
+
+    target.write_result(found, table, found.warnings)
+
+
+def _sizes(text: str | None) -> list[float]:
+    try:
+        sizes = [float(word) for word in (text or "").split(",") if word.strip()]
+    except ValueError:
+        sizes = [-1.0]
+    if any(not 0 < size < float("inf") for size in sizes):
+        raise UsageError(f"--calibrate {text}: expected sizes in bytes, as in 262144,2097152")
+    return sizes
+
+
+def ops(
+    traces: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(
+            metavar="[FOLDER|TRACE...]",
+            help="Traces that record shapes: single files, or folders with what lies below them.",
+        ),
+    ] = None,
+    lookups: Annotated[
+        Optional[list[Path]],  # noqa: UP045
+        typer.Option(
+            metavar="FILE.csv",
+            help="Published times of embedding kernels; may be given several times.",
+        ),
+    ] = None,
+    by_op: Annotated[
+        bool, typer.Option("--by-op", help="By operator instead of by kernel family.")
+    ] = False,
+    only: Annotated[
+        str, typer.Option(metavar="PATTERN", help="Operators whose name matches, as in '*ookup*'.")
+    ] = "*",
+    alone: Annotated[
+        bool, typer.Option("--alone", help="Only ops beside which no other stream ran anything.")
+    ] = False,
+    format: FormatOption = None,
+    output: OutputOption = None,
+    max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
+) -> None:
+    """How far each op's device time is from what its shapes alone predict, on its own device.
+
+    \b
+    Examples:
+      perfmodel evaluate ops my-trace.json.gz
+      perfmodel evaluate ops my-trace.json.gz --alone
+      perfmodel evaluate ops my-trace.json.gz --by-op --only '*ookup*'
+      perfmodel evaluate ops --lookups embedding_kernels.csv --format json
+    """
+    target = Output(format, output, sources=[*(traces or []), *(lookups or [])])
+    if not traces and not lookups:
+        raise UsageError("say what is evaluated: a trace or a folder, or --lookups FILE")
+
+    from perfmodel.evaluate.ops import OpSelection, evaluate_ops
+
+    choice, limit = OpSelection(only=only, by_op=by_op, alone=alone), max_bytes(max_memory)
+    with working("evaluating"):
+        found = evaluate_ops(traces or [], lookups or [], choice=choice, max_bytes=limit)
+
+    def table(console: Console) -> None:
+        from perfmodel.cli.tables import add, new_table, show
+
+        titles = ("n", "GMAE", "MAPE", "median", "bias", "total")
+        lines = new_table(
+            "Device time per op from shapes alone, errors in percent",
+            *("of", "device", "name", *titles),
+            texts=3,
+        )
+        for row in (*found.rows, *((found.all_rows,) if found.all_rows else ())):
+            sizes = (row.gmae_pct, row.mape_pct, row.median_pct)
+            signed = (f"{value:+.1f}" for value in (row.bias_pct, row.total_pct))
+            figures = (f"{row.n:,}", *(f"{value:.1f}" for value in sizes), *signed)
+            add(lines, row.source, row.device, row.name, *figures)
+        show(console, lines)
+
+    target.write_result(found, table, found.warnings)
+
 
 HELP = """How far predictions are from what was measured.
 
@@ -31,12 +280,12 @@ Examples:
 """
 evaluate = verb_of(
     HELP,
-    evaluate_collectives.collectives,
-    evaluate_traces.traces,
-    evaluate_kernels.kernels,
-    evaluate_ops.ops,
-    evaluate_pairs.pairs,
+    collectives,
+    traces,
+    kernels,
+    ops,
+    evaluate_steps.pairs,
     evaluate_steps.steps,
-    evaluate_published.published,
-    evaluate_designs.designs,
+    evaluate_steps.published,
+    evaluate_steps.designs,
 )

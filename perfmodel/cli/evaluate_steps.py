@@ -1,19 +1,28 @@
-"""`perfmodel evaluate steps`: step times predicted from shapes against measured ones."""
+"""`perfmodel evaluate` steps, pairs, published and designs: whole steps, also of papers."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from perfmodel.cli.options import FormatOption, OutputOption
-from perfmodel.cli.output import Output, working
+from perfmodel.cli.options import (
+    DEFAULT_MAX_GB,
+    FormatOption,
+    MaxMemoryOption,
+    OutputOption,
+    max_bytes,
+)
+from perfmodel.cli.output import Output, check_figure, working
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from perfmodel.validate.truth import StepErrors
+    from perfmodel.evaluate.pairs import PairErrors
+    from perfmodel.evaluate.published_designs import DesignFigures
+    from perfmodel.evaluate.published_throughput import PublishedErrors
+    from perfmodel.evaluate.step_times import StepErrors
 
 
 def steps(
@@ -44,10 +53,10 @@ def steps(
     """
     target = Output(format, output, sources=[*truth, hardware])
 
+    from perfmodel.calibrate.step_table import read_steps
     from perfmodel.errors import UsageError
-    from perfmodel.fit.step_table import read_steps
+    from perfmodel.evaluate.step_times import evaluate_steps
     from perfmodel.hardware import device
-    from perfmodel.validate.truth import evaluate_steps
 
     on = device(hardware)
     if on.target != "cpu":
@@ -60,10 +69,10 @@ def steps(
 
         found = evaluate_steps(listed, on, blind=blind, begin=begin)
 
-    target.write_result(found, lambda console: _show(console, found))
+    target.write_result(found, lambda console: _show_steps(console, found))
 
 
-def _show(console: Console, found: StepErrors) -> None:
+def _show_steps(console: Console, found: StepErrors) -> None:
     from perfmodel.cli.tables import add, new_table, say, show
     from perfmodel.units import human_us
 
@@ -89,3 +98,212 @@ def _show(console: Console, found: StepErrors) -> None:
             f"90th percentile {summary['p90_pct']:.1f} %, worst {summary['worst_pct']:.1f} %, "
             f"bias {summary['bias_pct']:+.1f} %, intervals hold {summary['coverage_frac']:.0%}",
         )
+
+
+def pairs(
+    traces: Annotated[
+        list[str],
+        typer.Argument(metavar="ONE OTHER...", help="Traces by twos: one program on two GPUs."),
+    ],
+    format: FormatOption = None,
+    output: OutputOption = None,
+    max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
+) -> None:
+    """How far a trace moved to another GPU is from the trace of the same program there.
+
+    Beside each error stand those of two predictions that need no model: the same time as on the
+    source, and roofline ratios of the kernels' classes.
+
+    \b
+    Examples:
+      perfmodel evaluate pairs bert_h100.json.gz bert_mi300x.json.gz
+      perfmodel evaluate pairs a_h100.json a_a100.json b_h100.json b_a100.json --format json
+    """
+    target = Output(format, output, sources=traces)
+
+    from perfmodel.evaluate.pairs import evaluate_pairs
+
+    limit = max_bytes(max_memory)
+    with working("evaluating") as say:
+        found = evaluate_pairs(
+            traces, max_bytes=limit, begin=lambda name: say(f"evaluating {name}")
+        )
+    target.write_result(found, lambda console: _show_pairs(console, found))
+
+
+def _show_pairs(console: Console, found: PairErrors) -> None:
+    from pathlib import Path
+
+    from perfmodel.cli.tables import add, new_table, say, show
+    from perfmodel.units import human_us
+
+    def signed(error_pct: float | None) -> str:
+        return "-" if error_pct is None else f"{error_pct:+.1f}"
+
+    for each in found.directions:
+        table = new_table(
+            f"{Path(each.trace).name}: {each.source} to {each.target}",
+            *("of", "predicted", "measured", "error %", "same %", "roofline %"),
+        )
+        for moved in (*each.times, *each.families):
+            errors = (moved.predicted_us, moved.source_us, moved.roofline_us)
+            add(
+                table,
+                moved.name,
+                human_us(moved.predicted_us),
+                human_us(moved.measured_us),
+                *(signed(moved.error_pct(us)) for us in errors),
+            )
+        show(console, table)
+        is_within = "within" if each.within else "outside"
+        interval = f"{human_us(each.low_us)} to {human_us(each.high_us)}"
+        say(console, f"the measured step is {is_within} its interval, {interval}")
+    summary = found.summary()
+    say(
+        console,
+        f"n {summary['n']}; mean error of the step {summary['step_pct']:.1f} %, the same step as "
+        f"the source {summary['step_same_pct']:.1f} %; GPU active "
+        f"{summary['gpu_active_pct']:.1f} %, the same {summary['gpu_active_same_pct']:.1f} %; "
+        f"intervals hold {summary['coverage_frac']:.0%}",
+    )
+
+
+def published(
+    mlperf: Annotated[
+        Path, typer.Option(metavar="FILE", help="Table of MLPerf Training submissions of DLRM.")
+    ],
+    figure: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="FILE", help="Draw rates over devices (.png, .svg, .pdf)."),
+    ] = None,
+    format: FormatOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Predict published DLRM throughput from configurations alone, and compare.
+
+    MLPerf: a row per distinct configuration of GPUs that are joined by links, the same run of
+    several rounds once; one-hot DLRM with its evaluations, DLRM-DCNv2 without.
+
+    \b
+    Examples:
+      perfmodel evaluate published --mlperf mlperf_dlrm.csv
+      perfmodel evaluate published --mlperf mlperf_dlrm.csv --format csv
+    """
+    target = Output(format, output, sources=[mlperf])
+    check_figure(figure, None)
+
+    from perfmodel.evaluate.published_throughput import evaluate_published, read_mlperf
+
+    listed, left_out = read_mlperf(mlperf)
+    with working("predicting") as say:
+
+        def begin(name: str, position: int) -> None:
+            say(f"predicting {name} ({position + 1} of {len(listed)})")
+
+        found = evaluate_published(listed, left_out, begin=begin)
+    if figure:
+        from perfmodel.plot import save
+
+        save(found.plot(), figure)
+
+    target.write_result(found, lambda console: _show_published(console, found))
+
+
+def _show_published(console: Console, found: PublishedErrors) -> None:
+    from perfmodel.cli.tables import NOTHING, add, new_table, say, show
+
+    def percent(value: float | None) -> str:
+        return NOTHING if value is None else f"{value:.1f} %"
+
+    titles = ("runs", "measured M/s", "predicted M/s", "error %")
+    table = new_table("Samples per second", "of", "configuration", *titles, texts=2)
+    for row in found.rows:
+        rates = (row.measured / 1e6, row.samples_per_s / 1e6)
+        add(
+            table,
+            row.published.group,
+            row.published.name,
+            str(len(row.published.rates)),
+            *(f"{rate:.3g}" for rate in rates),
+            f"{row.error_pct:+.1f}",
+        )
+    show(console, table)
+    for group in found.summary():
+        order = group["rank_correlation"]
+        say(
+            console,
+            f"{group['group']}: n {group['n']}, median {percent(group['median_pct'])}, "
+            f"held out {percent(group['held_out']['median_pct'])}, "
+            f"90th percentile {percent(group['p90_pct'])}, worst {percent(group['worst_pct'])}, "
+            f"bias {group['bias_pct']:+.1f} %, "
+            f"one node {percent(group['one_node']['median_pct'])}, "
+            f"several {percent(group['several_nodes']['median_pct'])}, rank correlation "
+            f"{NOTHING if order is None else f'{order:.3f}'}; {_by_generation(group)}",
+        )
+    say(console, found.to_dict()["about"])
+    left = new_table("Left out", "row", "reason", texts=2)
+    for each in found.left_out:
+        add(left, each.name, each.reason)
+    show(console, left)
+
+
+def _by_generation(summary: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{name} {errors['median_pct']:.1f} %" for name, errors in summary["generations"].items()
+    )
+
+
+def designs(
+    only: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(metavar="NAME", help="This one alone (V12); may be given more than once."),
+    ] = None,
+    folder: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="DIR", help="Published figures, for the checkout's traces/published."),
+    ] = None,
+    format: FormatOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Recompute the figures that papers published about co-designs, each beside its tolerance.
+
+    What cannot be read as a number is a band. `assumed` lists what no source says, and which
+    constants saw the figure.
+
+    \b
+    Examples:
+      perfmodel evaluate designs
+      perfmodel evaluate designs --only V5 --format json
+    """
+    target = Output(format, output)
+
+    from perfmodel.evaluate.published_designs import evaluate_designs
+
+    with working("predicting"):
+        found = evaluate_designs(only=only or (), folder=folder)
+    target.write_result(found, lambda console: _show_designs(console, found))
+
+
+def _show_designs(console: Console, found: DesignFigures) -> None:
+    from perfmodel.cli.tables import add, new_table, say, show
+
+    titles = ("predicted", "published", "unit", "error %", "tolerance %", "holds")
+    table = new_table("Published designs", "figure", *titles, texts=1)
+    for figure in found.figures:
+        target = figure.target
+        band = (
+            f"{target[0]:.4g} to {target[1]:.4g}" if isinstance(target, tuple) else f"{target:.4g}"
+        )
+        add(
+            table,
+            figure.id,
+            f"{figure.predicted:.4g}",
+            band,
+            figure.unit,
+            f"{figure.error_pct:+.1f}",
+            f"{figure.tolerance_pct:g}",
+            "yes" if figure.holds else "no",
+        )
+    show(console, table)
+    hold = sum(figure.holds for figure in found.figures)
+    say(console, f"{hold} of {len(found.figures)} hold")

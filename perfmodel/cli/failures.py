@@ -12,7 +12,7 @@ INTERRUPTED = 130
 _MAX_CHARACTERS = 600
 
 
-def explain(error: BaseException) -> int:
+def report_failure(error: BaseException) -> int:
     """Say on standard error what happened; returns the exit status.
 
     Lets `SystemExit` and the like through.

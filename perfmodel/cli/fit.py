@@ -1,9 +1,330 @@
-"""`perfmodel fit`: one file per thing that can be fitted."""
+"""`perfmodel fit`: devices, kernels, collectives and overheads to measurements."""
 
 from __future__ import annotations
 
-from perfmodel.cli import fit_collectives, fit_device, fit_kernels, fit_overheads
-from perfmodel.cli.nouns import verb_of
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from perfmodel.cli.options import (
+    DEFAULT_MAX_GB,
+    Format,
+    FormatOption,
+    MaxMemoryOption,
+    MeasuredKernelsOption,
+    NodesOption,
+    ProfilerOverheadOption,
+    max_bytes,
+    verb_of,
+)
+from perfmodel.cli.output import Output, check_writable, rows_csv, working
+from perfmodel.errors import PerfmodelError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from perfmodel.calibrate.device import DeviceFit
+    from perfmodel.cost.host import Profile
+
+
+SCHEMA = "perfmodel.fit.device/1"
+COLUMNS = ("family", "kind", "n", "median_pct", "p90_pct", "bias_pct", "spread_pct")
+
+
+def device(
+    data: Annotated[
+        list[Path],
+        typer.Option(
+            metavar="FILE",
+            help="Tables of `collect kernels` and `collect ops`, and the step times beside the "
+            "latter; CSV, also compressed, or Parquet. Repeatable.",
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The device's file (TOML).")
+    ],
+    hardware: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Start from this device. [default: as the records beside the tables say]",
+        ),
+    ] = None,
+    only: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--device", metavar="NAME", help="Of tables of several, the one to fit."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Which half is held out for the errors.")] = 0,
+    format: FormatOption = None,
+) -> None:
+    """Calibrate a device on its measurements, and say how far it is off on what it has not seen.
+
+    \b
+    Examples:
+      perfmodel fit device --data kernels.csv -o my-machine.toml
+      perfmodel fit device --data kernels.csv --data ops.csv.gz --data ops_steps.csv -o mine.toml
+    """
+    target = Output(format or Format.TABLE, None)
+    for path in data:
+        check_writable(output, str(path))
+
+    from perfmodel.calibrate.any_device import fit_any_device
+    from perfmodel.files import write_text
+
+    with working("reading the tables") as say:
+        fit, text = fit_any_device(
+            data, hardware, stem=output.stem, only=only, seed=seed, progress=say
+        )
+    write_text(output, text)
+
+    def table(console: Console) -> None:
+        from perfmodel.cli.error_tables import show_device_fit
+
+        show_device_fit(console, fit, output)
+
+    target.write(
+        answer=lambda: _answer(fit, output),
+        csv=lambda: rows_csv(_rows(fit), COLUMNS),
+        table=table,
+        warnings=list(fit.notes),
+    )
+
+
+def _rows(fit: DeviceFit) -> list[dict[str, Any]]:
+    from dataclasses import asdict
+
+    return [asdict(it) for it in (*fit.errors, *([fit.steps] if fit.steps else []))]
+
+
+def _answer(fit: DeviceFit, output: Path) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "device": fit.device.name,
+        "file": str(output),
+        "seed": fit.seed,
+        "held_out": _rows(fit),
+        "warnings": list(fit.notes),
+    }
+
+
+def kernels(
+    data: MeasuredKernelsOption,
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", metavar="DIR", help="The new directory of models."),
+    ],
+    test: Annotated[
+        Optional[list[Path]],  # noqa: UP045
+        typer.Option(
+            metavar="FILE", help="Measured kernels to test on, not to fit; several times, too."
+        ),
+    ] = None,
+    estimator: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="MODULE:CLASS",
+            help="Any scikit-learn regressor in place of boosted trees, or a function that makes "
+            "one. Whoever loads the models then runs its code (--trust-models).",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same models.")] = 0,
+    rows: Annotated[
+        int, typer.Option(min=200, help="The most rows used per device, op and dtype.")
+    ] = 8000,
+) -> None:
+    """Fit every kernel family that the tables hold; print the errors on each device left out.
+
+    Beside them stand those of the roofline and of plain trees, fitted to the same rows.
+
+    \b
+    Examples:
+      perfmodel fit kernels --data train.parquet --data mine.csv -o my-models
+      perfmodel fit kernels --data train.parquet --test other.parquet -o my-models
+      perfmodel fit kernels --data train.parquet --estimator my_models:MyRegressor -o my-models
+      perfmodel evaluate kernels --data test.parquet --models my-models
+    """
+    if output.exists():
+        raise PerfmodelError(f"{output}: exists already; name a new directory")
+    if not output.parent.is_dir():
+        raise PerfmodelError(f"{output}: cannot be written: there is no folder {output.parent}")
+
+    from perfmodel.calibrate.kernel_report import holdout_errors, left_out_errors
+    from perfmodel.calibrate.kernels import fit_kernels
+    from perfmodel.cli.error_tables import show_kernel_comparison
+    from perfmodel.cli.tables import console_of
+    from perfmodel.cost.learned.store import save
+
+    with working("fitting") as say:
+        fitted = fit_kernels(data, seed=seed, rows_per_group=rows, estimator=estimator, begin=say)
+        say("errors on devices left out")
+        errors = left_out_errors(fitted, seed=seed)
+        tested = holdout_errors(fitted, test, seed=seed) if test else []
+    save(output, fitted.models, fitted.about)
+    console, text = console_of(to_terminal=False)
+    show_kernel_comparison(console, errors, "Each device left out in turn, errors in percent")
+    if tested:
+        show_kernel_comparison(console, tested, "On the tables to test on, errors in percent")
+    if text is not None:
+        typer.echo(text.getvalue().rstrip())
+    sizes = ", ".join(f"{name} {part['rows']:,}" for name, part in fitted.about["parts"].items())
+    typer.echo(f"{output}: fitted on rows: {sizes}")
+
+
+MAX_LOG_BYTES = 100_000_000
+
+
+def collectives(
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="Where the result goes (JSON).")
+    ],
+    log: Annotated[
+        Optional[list[Path]],  # noqa: UP045
+        typer.Option(metavar="FILE", help="Output of nccl-tests, rccl-tests or PARAM."),
+    ] = None,
+    hardware: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="NODE|FILE", help="The node that the log was measured on."),
+    ] = None,
+    collective: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="OP", help="The collective, where the log does not name it."),
+    ] = None,
+    ranks: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(metavar="N", help="The ranks, where the log does not list them."),
+    ] = None,
+    nodes: NodesOption = None,
+    curves: Annotated[
+        Optional[list[Path]],  # noqa: UP045
+        typer.Option(metavar="CURVES.csv", help="Fit the model anew, to tables of curves …"),
+    ] = None,
+    data: Annotated[
+        Optional[list[Path]],  # noqa: UP045
+        typer.Option(metavar="POINTS.csv[.gz]", help="… and their points, in the same order."),
+    ] = None,
+) -> None:
+    """Correct collectives by what a machine measured, or fit the collective model to curves.
+
+    \b
+    Examples:
+      perfmodel fit collectives --log all_reduce.log --hardware dgx-h100 -o mine.json
+      perfmodel fit collectives --curves curves.csv --data points.csv.gz -o model.json
+    """
+    inputs = [*(log or []), *(curves or []), *(data or [])]
+    if not inputs or bool(log) == bool(curves) or len(curves or []) != len(data or []):
+        raise UsageError("fit collectives: give --log and --hardware, or --curves and --data each")
+    for path in inputs:
+        check_writable(output, str(path))
+    if log:
+        typer.echo(_from_logs(log, hardware, collective, ranks, nodes, output))
+    else:
+        typer.echo(_from_curves(curves or [], data or [], output))
+
+
+def _from_logs(
+    logs: list[Path],
+    hardware: str | None,
+    collective: str | None,
+    ranks: int | None,
+    nodes: int | None,
+    output: Path,
+) -> str:
+    if hardware is None:
+        raise UsageError("fit collectives --log: name the machine with --hardware")
+
+    from perfmodel.cost.collectives.calls import fabric_of
+    from perfmodel.cost.collectives.machine_file import load_machine, parse, save_machine
+    from perfmodel.files import read_bytes
+    from perfmodel.hardware import node
+
+    machine = node(hardware)
+    points = [
+        point
+        for path in logs
+        for point in parse(
+            read_bytes(path, max_bytes=MAX_LOG_BYTES).decode("utf-8", "replace"),
+            str(path),
+            op=collective,
+            ranks=ranks,
+            nodes=nodes,
+        )
+    ]
+    about: dict[str, Any] = {"machine": machine.name, "logs": [path.name for path in logs]}
+    save_machine(output, points, fabric_of(machine), about)
+    found = load_machine(output)
+    kinds = sorted({f"{p.op} among {p.ranks}" for p in points})
+    return f"{output}: {len(points)} points ({', '.join(kinds)}); answers are {found.level}"
+
+
+def _from_curves(curves: list[Path], data: list[Path], output: Path) -> str:
+    from perfmodel.calibrate.collectives import fit_collectives
+    from perfmodel.cost.collectives.store import save
+
+    pairs = [(str(one), str(other)) for one, other in zip(curves, data, strict=True)]
+    with working("fitting") as say:
+        model = fit_collectives(pairs, lambda name: say(f"fitting: {name}"))
+    save(output, model)
+    reach = ", ".join(f"{name} {value:.2f}" for name, value in model.spreads.items())
+    return (
+        f"{output}: {model.about['rows']} points; spread of log time on repositories left out: "
+        f"{reach}"
+    )
+
+
+def overheads(
+    traces: Annotated[
+        list[str],
+        typer.Argument(metavar="TRACE...", help="Kineto traces, archives or folders of ranks."),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", metavar="FILE", help="Where the profile goes (JSON)."),
+    ],
+    profiler_overhead: ProfilerOverheadOption = 0.0,
+    host: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(help="The CPU that the traces ran on (`perfmodel hardware list`)."),
+    ] = None,
+    torch: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(metavar="VERSION", help="The PyTorch version that the traces ran."),
+    ] = None,
+    max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
+) -> None:
+    """Take the host overheads T1 to T5 of traces, for predictions of what has no trace.
+
+    \b
+    Examples:
+      perfmodel fit overheads trace.json.gz -o mine.json
+      perfmodel fit overheads a.json.gz b.json.gz --profiler-overhead 2 -o mine.json
+    """
+    limit = max_bytes(max_memory)
+    for trace in traces:
+        check_writable(output, trace)
+
+    from perfmodel.calibrate.cpu_step import fit_overheads
+
+    with working("reading the traces"):
+        profile = fit_overheads(
+            traces,
+            profiler_us_per_event=profiler_overhead,
+            hosts=host or (),
+            torch_versions=torch or (),
+            max_bytes=limit,
+        )
+    profile.save(output)
+    typer.echo(_summary(profile, output))
+
+
+def _summary(profile: Profile, output: Path) -> str:
+    means = ", ".join(
+        f"{kind} {statistic.mean_us:.1f} us (n {statistic.count:,})"
+        for (kind, op, thread), statistic in profile.rows.items()
+        if op is None and thread is None
+    )
+    return f"{output}: means {means}"
+
 
 HELP = """Fit kernels, collectives, devices or overheads to measurements.
 
@@ -17,8 +338,8 @@ Examples:
 """
 fit = verb_of(
     HELP,
-    fit_collectives.collectives,
-    fit_device.device,
-    fit_kernels.kernels,
-    fit_overheads.overheads,
+    collectives,
+    device,
+    kernels,
+    overheads,
 )

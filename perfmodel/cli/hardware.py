@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from perfmodel.hardware import Part
 
+
 SCHEMA = "perfmodel.hardware/1"
 LIST, SHOW, CHECK = ACTIONS = ("list", "show", "check")
 

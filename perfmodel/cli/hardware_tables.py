@@ -1,15 +1,66 @@
-"""Hardware as tables for people."""
+"""Tables of hardware: the catalogue, one kernel on a device, figures an answer follows from."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
-from perfmodel.cli.tables import NOTHING, add, new_table, say, show
+from perfmodel.cli.failures import one_line
+from perfmodel.cli.tables import NOTHING, Times, add, new_table, say, show
 from perfmodel.hardware import KINDS, Figure, Part, figures, kind_of
 from perfmodel.hardware.parts import parts_of, texts_of
+from perfmodel.hardware.reads import ASSUMED, RECALLED
+
+FIGURE_COLUMNS = ("part", "figure", "value", "unit", "source")
+SOURCES_HINT = "sources: perfmodel hardware NAME, or --format json"
+
+
+def say_assumed_figures(console: Console, name: str, figures: Iterable[Mapping[str, Any]]) -> None:
+    """Of `figures` (`Read.to_dict`) those that are assumed, with their values, or recalled; with
+    their parts where several have a figure of that name."""
+    listed = list(figures)
+    count = Counter(each["figure"] for each in listed)
+    parts = [
+        f"{grounds}: {', '.join(named)}"
+        for grounds in (ASSUMED, RECALLED)
+        if (
+            named := [
+                _named(each, count[each["figure"]] > 1)
+                for each in listed
+                if each["grounds"] == grounds
+            ]
+        )
+    ]
+    if parts:
+        console.print(Text(one_line(f"{name}: figures {'; '.join(parts)} ({SOURCES_HINT})")))
+
+
+def show_figures(console: Console, figures: Sequence[Mapping[str, Any]]) -> None:
+    """A row for each, with its source."""
+    if not figures:
+        return
+    table = new_table("Figures read", *FIGURE_COLUMNS, texts=len(FIGURE_COLUMNS))
+    table.columns[-1].no_wrap, table.columns[-1].overflow = False, "fold"
+    for each in figures:
+        add(table, *(_text(each[name]) for name in FIGURE_COLUMNS))
+    show(console, table)
+
+
+def _named(figure: Mapping[str, Any], is_one_of_several: bool) -> str:
+    part = f"{figure['part']} " if is_one_of_several else ""
+    return f"{part}{figure['figure']} {_text(figure['value'])}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str) or value is None:
+        return value or ""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,g}"
+
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "device": (
@@ -144,3 +195,57 @@ def _whole(value: float) -> str:
 
 def _joined(text: str | list[str]) -> str:
     return text if isinstance(text, str) else ", ".join(text)
+
+
+_BYTES_PER_MB = 1e6
+_FLOP_PER_GFLOP = 1e9
+
+
+def show_kernel(console: Console, title: str, answers: list[dict[str, Any]]) -> None:
+    """One line per device, and below it what each duration is made of."""
+    times = Times([answer["high_us"] for answer in answers])
+    say(console, title)
+    first = answers[0]
+    work = (
+        f"{first['flop'] / _FLOP_PER_GFLOP:,.3f} GFLOP, reads "
+        f"{first['read_bytes'] / _BYTES_PER_MB:,.3f} MB, writes "
+        f"{first['written_bytes'] / _BYTES_PER_MB:,.3f} MB"
+    )
+    say(console, work)
+    table = new_table(
+        f"Duration ({times.unit})",
+        "device",
+        "bound by",
+        "kernel",
+        "low",
+        "high",
+        "of peak",
+        texts=2,
+    )
+    for answer in answers:
+        add(
+            table,
+            answer["hardware"],
+            answer["bound_by"],
+            times(answer["duration_us"]),
+            times(answer["low_us"]),
+            times(answer["high_us"]),
+            f"{100 * answer['utilisation_frac']:.1f} %",
+        )
+    show(console, table)
+    for answer in answers:
+        terms = ", ".join(f"{name} {value:,.3f}" for name, value in answer["terms"].items())
+        why = f"{answer['hardware']}: {answer['model']} ({answer['source']})"
+        say(console, f"{why}: {terms}" if terms else why)
+        say(console, f"{answer['hardware']}: {answer['formula']}")
+        say_assumed_figures(console, answer["hardware"], answer["figures"])
+
+
+def show_ops(console: Console, ops: list[dict[str, Any]]) -> None:
+    """The vocabulary, by family."""
+    table = new_table("Ops", "op", "family", "dims", "directions", texts=4)
+    for op in sorted(ops, key=lambda op: (op["family"], op["op"])):
+        optional = [f"[{name}={value:g}]" for name, value in op["optional"].items()]
+        dims = " ".join([*op["dims"], *optional])
+        add(table, op["op"], op["family"], dims, " ".join(op["directions"]))
+    show(console, table)

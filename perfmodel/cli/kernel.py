@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware import Part
     from perfmodel.ops.rows import Rows
 
+
 SCHEMA = "perfmodel.kernel/1"
 DECIMALS = 4
 NESTED = ("terms", "figures")
@@ -73,7 +74,7 @@ def kernel(
         answers = [_answer(rows, load(name)) for name in hardware]
 
     def table(console: Console) -> None:
-        from perfmodel.cli.kernel_tables import show_kernel
+        from perfmodel.cli.hardware_tables import show_kernel
 
         show_kernel(console, _title(rows), answers)
 
@@ -115,7 +116,7 @@ def _row(op: str, settings: list[str]) -> dict[str, Any]:
 def _answer(rows: Rows, part: Part) -> dict[str, Any]:
     """One machine's answer as `docs/schemas/kernel.json` describes it."""
     from perfmodel.hardware import Cluster, Device, Node
-    from perfmodel.prediction.explain.models import asked
+    from perfmodel.prediction.explain.modelled import asked
 
     if not isinstance(part, (Device, Node, Cluster)):
         raise UsageError(f"--hardware {part.name}: expected a device, a node or a cluster")
@@ -159,7 +160,7 @@ def _list(target: Output) -> None:
     ]
 
     def table(console: Console) -> None:
-        from perfmodel.cli.kernel_tables import show_ops
+        from perfmodel.cli.hardware_tables import show_ops
 
         show_ops(console, ops)
 

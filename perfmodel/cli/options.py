@@ -1,8 +1,9 @@
-"""Arguments and options that several verbs share."""
+"""Arguments and options that several verbs share, and verbs of several nouns (`fit device`)."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from pathlib import Path
@@ -173,7 +174,7 @@ def kernel_models(folder: Path | None, *, trusted: bool) -> AbstractContextManag
             raise UsageError("--trust-models says that --models DIR may run code: name one")
         return nullcontext()
 
-    from perfmodel.kernels.learned.store import using_models
+    from perfmodel.cost.learned.store import using_models
 
     return using_models(folder, trusted=trusted)
 
@@ -195,3 +196,11 @@ def max_bytes(limit_gb: float) -> int:
     if not 0 < limit_gb < float("inf"):
         raise UsageError(f"--max-memory {limit_gb}: expected a number of GB above 0")
     return int(limit_gb * BYTES_PER_GB)
+
+
+def verb_of(text: str, *nouns: Callable[..., None]) -> typer.Typer:
+    """The verb with help `text`, each noun one function; without a noun its help is shown."""
+    verb = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=text)
+    for noun in nouns:
+        verb.command()(noun)
+    return verb

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
+
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 
 

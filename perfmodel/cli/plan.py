@@ -15,7 +15,8 @@ from perfmodel.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from perfmodel.plan import Plan
+    from perfmodel.explore.planner import Plan
+
 
 US_PER_MS = 1e3
 SHOWN = 40
@@ -82,8 +83,8 @@ def plan(
             raise UsageError("--torchrec, --output: one file for two of them")
 
     from perfmodel.designs import deployment_of
+    from perfmodel.explore.planner import plan_deployment
     from perfmodel.hardware import Cluster, Node, cluster, load
-    from perfmodel.plan import plan_deployment
     from perfmodel.workload import load_workload
 
     part = load(hardware)
@@ -98,8 +99,8 @@ def plan(
     if torchrec is not None:
         import json
 
+        from perfmodel.explore.planner.document import torchrec_document
         from perfmodel.files import write_text
-        from perfmodel.plan.torchrec_document import torchrec_document
 
         linked = deployment.machine.linked_gpus
         document = torchrec_document(found.placement, deployment.workload, linked)
@@ -113,9 +114,9 @@ def plan(
 
 
 def _show(console: Console, found: Plan, other: Plan | None) -> None:
-    from perfmodel.cli.figures_read import say_assumed
+    from perfmodel.cli.hardware_tables import say_assumed_figures
     from perfmodel.cli.tables import add, new_table, say, show
-    from perfmodel.plan.against import differences
+    from perfmodel.explore.planner.planned import differences
 
     result = found.result
     say(
@@ -125,7 +126,7 @@ def _show(console: Console, found: Plan, other: Plan | None) -> None:
         f"the busiest rank looks up {found.imbalance:.2f} times the mean; "
         f"search {found.gap_frac:.1%} above its lower bound",
     )
-    say_assumed(console, result.hardware, [each.to_dict() for each in result.assumed])
+    say_assumed_figures(console, result.hardware, [each.to_dict() for each in result.assumed])
     for line in differences(found, other) if other else ():
         say(console, line)
     tried = new_table("Layouts scheduled in full (ms)", "tables by sharding", "step", "surrogate")

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from perfmodel.cli.demo import Demo
-from perfmodel.cli.figures_read import say_assumed
-from perfmodel.cli.median import STEADY, say_left_out, with_role
-from perfmodel.cli.straggler import say_straggler
+from perfmodel.cli.hardware_tables import say_assumed_figures
+from perfmodel.cli.prediction_options import Demo
 from perfmodel.cli.tables import (
     NOTHING,
+    STEADY,
     Times,
     add,
     counted,
@@ -24,9 +23,12 @@ from perfmodel.cli.tables import (
     new_table,
     percent,
     say,
+    say_excluded_steps,
+    say_straggler,
     show,
     signed_pct,
     source_text,
+    with_role,
 )
 from perfmodel.prediction.types import DEVICE_FIGURES, error_pct
 from perfmodel.units import BYTES_PER_GB, US_PER_S, human_us
@@ -34,6 +36,7 @@ from perfmodel.units import BYTES_PER_GB, US_PER_S, human_us
 if TYPE_CHECKING:
     from perfmodel.prediction import Prediction, Result
     from perfmodel.prediction.types import Change, StepPrediction
+
 
 _DEVICE_COLUMNS = dict(
     zip(("GPU active", "GPU idle", "comm", "exposed"), DEVICE_FIGURES, strict=True)
@@ -59,7 +62,7 @@ def show_prediction(console: Console, found: Prediction, demo: Demo | None = Non
     for result in results:
         _say_memory(console, result)
         _say_rate(console, source, result)
-        say_assumed(console, _name(result), [each.to_dict() for each in result.assumed])
+        say_assumed_figures(console, _name(result), [each.to_dict() for each in result.assumed])
     if len(results) == 1 and len({step.step_us for step in results[0].rank.steps}) > 1:
         show(console, _steps(console, results[0], demo if results[0].mode == "replay" else None))
         _say_steps(console, results[0].rank.steps)
@@ -129,11 +132,13 @@ def _show_parts(console: Console, results: Sequence[Result]) -> None:
     """What the time of some results consists of."""
     paths = [(_name(result), _path(result)) for result in results]
     families = [(_name(result), _families(result)) for result in results]
-    tables = [_beside("Critical path of the median step", paths)]
+    tables = [_comparison_table("Critical path of the median step", paths)]
     if any(time_us for _, time_us in families):
         modelled = results[0].mode == "model"
         tables.append(
-            _beside("Time by family" if modelled else "GPU time by kernel family", families)
+            _comparison_table(
+                "Time by family" if modelled else "GPU time by kernel family", families
+            )
         )
     if len(results) == 1:
         show(console, *tables)
@@ -200,8 +205,8 @@ def _measured_step_us(result: Result) -> float | None:
     """
     if result.mode == "model":
         return result.rank.measured["step_us"] if result.rank.measured else None
-    from perfmodel.attribution.steps import by_rank, steady_steps
     from perfmodel.timeline.schedule import measured
+    from perfmodel.timeline.steps import by_rank, steady_steps
 
     truth = measured((result.baseline or result).timeline.graph)
     steps = by_rank(truth.graph, truth.step_us)[:, steady_steps(truth)]
@@ -245,7 +250,7 @@ def _say_steps(console: Console, steps: Sequence[StepPrediction]) -> None:
     """What the median of the steps leaves out; of steps left out, the errors beside the nulls'."""
     measured_us = [step.measured_us or step.step_us for step in steps]
     rows = [(s.name, s.role, us) for s, us in zip(steps, measured_us, strict=True)]
-    say_left_out(console, rows)
+    say_excluded_steps(console, rows)
     left_out = [
         (step.step_us, step.measured_us, step.left_out)
         for step in steps
@@ -270,7 +275,7 @@ def _mean_error(of: str, pairs: Sequence[tuple[float | None, float]]) -> str:
 def _ranks(result: Result, device: dict[str, str]) -> Table:
     times = Times(rank.step_us for rank in result.ranks)
     meets = ("transfer", "waiting") if result.straggler else ()
-    beside = ("measured", "step", "error") if result.baseline is None else _BESIDE_WHAT_IF
+    beside = ("measured", "step", "error") if result.baseline is None else _WHAT_IF_COLUMNS
     table = new_table(f"Ranks, {_name(result)} ({times.unit})", "rank", *beside, *device, *meets)
     for rank, change in zip(result.ranks, result.gains_of_ranks(), strict=True):
         truth_us = rank.measured["step_us"] if rank.measured else None
@@ -289,7 +294,7 @@ def _ranks(result: Result, device: dict[str, str]) -> Table:
     return table
 
 
-_BESIDE_WHAT_IF = ("without", "step", "gain", "of step")
+_WHAT_IF_COLUMNS = ("without", "step", "gain", "of step")
 
 
 def _families(result: Result) -> dict[str, float]:
@@ -303,7 +308,7 @@ def _path(result: Result) -> dict[str, float]:
     return total
 
 
-def _beside(title: str, found: Sequence[tuple[str, dict[str, float]]]) -> Table:
+def _comparison_table(title: str, found: Sequence[tuple[str, dict[str, float]]]) -> Table:
     """Parts of each result's time, largest first; of one result with their shares."""
     largest: defaultdict[str, float] = defaultdict(float)
     for _, time_us in found:

@@ -1,12 +1,14 @@
-"""The options of a trace's prediction, which `predict`, `report` and `export` share."""
+"""The options of a trace's prediction, which several verbs share, and the bundled demo."""
 
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from functools import wraps
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional, get_type_hints
 
@@ -34,10 +36,56 @@ from perfmodel.cli.output import working
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfmodel.cli.demo import Demo
     from perfmodel.hardware import Node
     from perfmodel.prediction import Prediction
     from perfmodel.trace import Trace
+
+
+DEMO_NAME = "dlrm_cpu"
+DEMO_SOURCE = "bundled demo"
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the trace itself does not say. Microseconds."""
+
+    model: str
+    machine: str
+    unprofiled_us: float
+    """Median step of the same run without the profiler."""
+    unprofiled_p10_us: float
+    unprofiled_p90_us: float
+    left_out_us: tuple[float, ...] = ()
+    """Per step: predicted with the host costs of the other steps."""
+
+    def with_left_out(self, left_out: Prediction) -> Demo:
+        """With the steps of a prediction that left each of them out."""
+        steps = left_out.results[0].rank.steps
+        return replace(self, left_out_us=tuple(round(step.step_us, 4) for step in steps))
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read_demo(steps: slice | None = None, context: int = 0) -> tuple[Trace, Demo]:
+    """The demo's trace, and what was written down when it was captured; `steps` and `context` as
+    of `read`."""
+    from perfmodel.trace import read
+
+    folder = resources.files("perfmodel") / "demo"
+    with resources.as_file(folder / f"{DEMO_NAME}_kineto.json.gz") as path:
+        trace = read(path, steps=steps, context=context)
+    facts = json.loads((folder / f"{DEMO_NAME}.json").read_text(encoding="utf-8"))
+    workload, machine = facts["workload"], facts["machine"]
+    demo = Demo(
+        model=f"{workload['model']} ({workload['preset']}), batch {workload['batch_per_rank']}",
+        machine=f"{machine['device']}, {machine['intra_op_threads']} threads, "
+        f"torch {machine['torch']}",
+        unprofiled_us=facts["unprofiled"]["median_us"],
+        unprofiled_p10_us=facts["unprofiled"]["p10_us"],
+        unprofiled_p90_us=facts["unprofiled"]["p90_us"],
+    )
+    return replace(trace, source=DEMO_SOURCE), demo
 
 
 class Mode(StrEnum):
@@ -112,10 +160,10 @@ class PredictionOptions:
 
     def check(self) -> None:
         """Raise `PerfmodelError` for what is wrong by itself, before a large trace is read."""
-        from perfmodel.graph.opgraph.edits.named import NamedEdit
-        from perfmodel.overheads import load_profile
-        from perfmodel.prediction.codec import Codec
-        from perfmodel.prediction.whatif import Scale
+        from perfmodel.cost.host import load_profile
+        from perfmodel.ops.edits.named import NamedEdit
+        from perfmodel.prediction.request_codec import Codec
+        from perfmodel.prediction.what_if import Scale
 
         if self.replay and self.mode not in (None, Mode.REPLAY):
             raise UsageError(f"--replay is --mode replay, but --mode {self.mode} was given as well")
@@ -154,8 +202,6 @@ class PredictionOptions:
         demo = None
         with working(f"reading {trace or 'the bundled demo'}"):
             if trace is None:
-                from perfmodel.cli.demo import read_demo
-
                 content, demo = read_demo(kept)
             else:
                 content = read(trace, strict=self.strict, max_bytes=limit, steps=kept)
@@ -190,7 +236,7 @@ class PredictionOptions:
         named as the fields are."""
         for each in fields(self):
             if each.name not in but and getattr(self, each.name) != each.default:
-                name = _OTHER_NAMES.get(each.name, each.name.replace("_", "-"))
+                name = _OPTION_NAMES.get(each.name, each.name.replace("_", "-"))
                 value = f" {self.mode}" if each.name == "mode" else ""
                 raise UsageError(f"--{name}{value} does not go with {what}")
 
@@ -207,10 +253,10 @@ _OF_WORKLOAD = (
     *("batch", "hardware", "nodes", "settings", "edit", "overheads", "max_memory"),
     *("models", "trust_models"),
 )
-_OTHER_NAMES = {"settings": "set"}
+_OPTION_NAMES = {"settings": "set"}
 
 
-def refuse_beside(what: str, others: Mapping[str, object]) -> None:
+def refuse_conflicting(what: str, others: Mapping[str, object]) -> None:
     """Raise `UsageError` for the first of `others` that was given: it means nothing here."""
     for name, given in others.items():
         if given:

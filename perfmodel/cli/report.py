@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.gains import Gain
     from perfmodel.prediction.types import Prediction
 
+
 SUFFIXES = (".html", ".htm")
 
 
@@ -64,10 +65,10 @@ def report(
     help_most: list[list[Gain]] = []
     if workload:
         options.refuse_beside_workload()
-        from perfmodel.cli.predict_workload import prediction_of
+        from perfmodel.cli.predict import configuration_prediction
 
         with working("predicting"):
-            found, machines = prediction_of(workload, options)
+            found, machines = configuration_prediction(workload, options)
     else:
         options.check()
         machines = [load(each) if isinstance(each, str) else each for each in options.targets()]
@@ -82,7 +83,7 @@ def report(
 def _gains(found: Prediction, trace: str | None, options: PredictionOptions) -> list[list[Gain]]:
     """Per result what would help most, without its what-ifs; none from shapes alone, of which
     nothing can be scaled."""
-    from perfmodel.cli.gains import command_of
+    from perfmodel.cli.breakdown import predict_command
     from perfmodel.prediction.gains import gains
 
     if any(result.mode == Mode.MODEL for result in found.results):
@@ -91,7 +92,7 @@ def _gains(found: Prediction, trace: str | None, options: PredictionOptions) -> 
     for number, result in enumerate(found.results):
         before = result.baseline or result
         timeline, hardware = before.timeline, (options.hardware or [])[number : number + 1]
-        command = command_of(timeline.graph, trace, options, hardware)
+        command = predict_command(timeline.graph, trace, options, hardware)
         taken_us = timeline.end_us - timeline.start_us
         helps.append(gains(timeline.graph, taken_us, command, straggler=before.straggler))
     return helps

@@ -17,6 +17,7 @@ from perfmodel.errors import UsageError
 if TYPE_CHECKING:
     from perfmodel.explore import Spec, Sweep
 
+
 RESULTS = "-results"
 """Behind the name of a SPEC, where no folder is named."""
 
@@ -128,7 +129,7 @@ def sweep(
 
 
 def _show(console: Any, found: Sweep, answer: dict[str, Any]) -> None:
-    from perfmodel.cli.sweep_tables import show_sweep
+    from perfmodel.cli.comparison_tables import show_sweep
 
     show_sweep(console, found, answer)
 

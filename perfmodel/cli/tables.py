@@ -1,10 +1,12 @@
-"""One look for all tables: plain, right-aligned numbers, one unit per table."""
+"""One look for all tables: plain, right-aligned numbers, one unit per table; the median step."""
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -12,7 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from perfmodel.cli.failures import one_line
-from perfmodel.units import US_PER_MS
+from perfmodel.units import US_PER_MS, human_us
+
+if TYPE_CHECKING:
+    from perfmodel.timeline.rank import StepBreakdown
+
 
 FILE_WIDTH = 100
 """Columns of a table that goes to no terminal, unless `COLUMNS` says otherwise."""
@@ -173,3 +179,46 @@ def show_warnings(console: Console, warnings: Sequence[str]) -> None:
     for warning in warnings:
         text = Text(f"warning: {one_line(warning)}", style="yellow")
         console.print(text, soft_wrap=True)
+
+
+STEADY = "steady"
+
+
+def median_step(steps: Sequence[StepBreakdown]) -> StepBreakdown:
+    """The step whose duration is closest to the median of the steady ones; the first of equals."""
+    steady = [step for step in steps if step.role == STEADY] or steps
+    middle = median(step.accounting.step_us for step in steady)
+    return min(steady, key=lambda step: abs(step.accounting.step_us - middle))
+
+
+def with_role(name: str, role: str) -> str:
+    """A step's name in a table: what it is where it is not steady."""
+    return name if role == STEADY else f"{name} ({role})"
+
+
+def say_excluded_steps(console: Console, steps: Sequence[tuple[str, str, float]]) -> None:
+    """What medians leave out of the name, role and duration of each step; nothing where nothing."""
+    steady_us = [step_us for _, role, step_us in steps if role == STEADY]
+    if not steady_us or len(steady_us) == len(steps):
+        return
+    middle_us = median(steady_us)
+    left_out = ", ".join(
+        f"{name} ({role}, {step_us / middle_us:.1f} times the median)"
+        for name, role, step_us in steps
+        if role != STEADY
+    )
+    count = f"{len(steady_us)} of {counted(len(steps), 'step')}"
+    say(console, f"Medians are of {count}: left out {left_out}.")
+
+
+def say_straggler(console: Console, found: Mapping[str, Any] | None) -> None:
+    """Who it is, for how long, and why (`Waiting.to_dict()`); nothing where none waits."""
+    if not found or not found["held_up_us"]:
+        return
+    cause = found["cause"]
+    say(
+        console,
+        f"The others wait for rank {found['rank']} most, {human_us(found['held_up_us'])} per step "
+        f"together: {cause.replace('_', ' ')}, {human_us(found['late_us'].get(cause, 0.0))} more "
+        "than theirs.",
+    )

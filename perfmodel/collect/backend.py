@@ -1,8 +1,9 @@
-"""The machine under test through PyTorch: which device, how to wait for it, what it can do."""
+"""The machine under test through PyTorch: which device, how to wait for it, CUDA graphs on it."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -99,3 +100,31 @@ def open_backend(device: str, *, threads: int | None = None, index: int = 0) -> 
     if kind == "cuda":
         torch.cuda.set_device(index)
     return Backend(torch, kind, index, torch.get_num_threads())
+
+
+GRAPH_WARM_UP_RUNS = 3
+
+
+def capture_graph(backend: Backend, body: Callable[[], Any]) -> Callable[[], None]:
+    """What replays `body`, warmed up on a side stream and captured once.
+
+    Raises `UsageError` where `body` does something that a graph cannot hold.
+    """
+    cuda = backend.torch.cuda
+    side = cuda.Stream()
+    side.wait_stream(cuda.current_stream())
+    with cuda.stream(side):
+        for _ in range(GRAPH_WARM_UP_RUNS):
+            body()
+    cuda.current_stream().wait_stream(side)
+    graph = cuda.CUDAGraph()
+    try:
+        with cuda.graph(graph):
+            body()
+    except RuntimeError as error:
+        reason = str(error).strip().split("\n")[0]
+        raise UsageError(f"this cannot be captured into a CUDA graph: {reason}") from None
+    return lambda: graph.replay()
+
+
+MEMORY_SHARE = 0.8

@@ -1,4 +1,6 @@
-"""Kineto profile and execution trace of the same steps, beside the un-profiled step times.
+"""Kineto profile and execution trace of the same steps, scrubbed, and un-profiled step times.
+
+Works on the JSON text, string literal by string literal: numbers keep every digit they had.
 
 The profiler slows the host, so the truth is the un-profiled time. It is measured before and
 after the profiled steps of the same process, to tell the profiler's cost from drift.
@@ -6,9 +8,13 @@ after the profiled steps of the same process, to tell the profiler's cost from d
 
 from __future__ import annotations
 
+import getpass
+import gzip
 import inspect
+import re
+import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +23,62 @@ from perfmodel.collect.backend import Backend
 from perfmodel.collect.machine import describe_machine
 from perfmodel.collect.models import Ranks, Training
 from perfmodel.collect.records import write_record
-from perfmodel.collect.scrub import scrub_file
 from perfmodel.collect.timing import robust_us, summarize, time_loop, time_step, time_steps
+from perfmodel.files import atomic_write, read_bytes
+
+HOST, USER, ADDRESS = "host", "user", "0.0.0.0"
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_PATH = re.compile(r"(?<![\w.:/])(?:[A-Za-z]:)?(?:/|\\/)(?:[\w.+@~-]+(?:/|\\/))+([\w.+@~-]*)")
+_IPV4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
+_SHARED_NAMES = {"root", "user", "host", "localhost", "runner", "ubuntu", "docker", "main", "test"}
+_LOOPBACK = {"127.0.0.1", ADDRESS}
+
+
+def scrub_text(text: str, *, hosts: Iterable[str] = (), users: Iterable[str] = ()) -> str:
+    """JSON `text` with absolute paths cut to their last part and names and addresses replaced.
+
+    `hosts` and `users` are the names to replace; generic ones such as `root` are left alone,
+    because they identify nobody and occur as ordinary words.
+    """
+    words = [(name, HOST) for name in hosts] + [(name, USER) for name in users]
+    patterns = [
+        (re.compile(rf"(?<!\w){re.escape(name)}(?!\w)"), replacement)
+        for name, replacement in words
+        if len(name) > 1 and name.lower() not in _SHARED_NAMES
+    ]
+
+    def clean(match: re.Match[str]) -> str:
+        value = _PATH.sub(lambda path: path.group(1) or "path", match.group())
+        value = _IPV4.sub(lambda ip: ip.group() if ip.group() in _LOOPBACK else ADDRESS, value)
+        for pattern, replacement in patterns:
+            value = pattern.sub(replacement, value)
+        return value
+
+    return _STRING.sub(clean, text)
+
+
+def names_of_this_machine() -> tuple[set[str], set[str]]:
+    """Host names and user names that a trace taken here could hold."""
+    host = socket.gethostname()
+    try:
+        users = {getpass.getuser()}
+    except (OSError, KeyError):
+        users = set()
+    return {host, host.split(".")[0]}, users
+
+
+def scrub_file(source: Path, target: Path) -> int:
+    """Write `source` (JSON, gzipped or not), scrubbed and gzipped, to `target`; its size in bytes.
+
+    The output depends on the content alone: no time stamp and no file name goes into the gzip.
+    """
+    hosts, users = names_of_this_machine()
+    text = scrub_text(read_bytes(source).decode(), hosts=hosts, users=users)
+    packed = gzip.compress(text.encode(), compresslevel=9, mtime=0)
+    with atomic_write(target) as file:
+        file.write(packed)
+    return len(packed)
+
 
 PROFILER_WARMUP = 2
 SCHEMA = "perfmodel.collect.trace/1"

@@ -10,23 +10,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from perfmodel.collect.arguments import (
-    add_device,
-    count,
-    minutes,
-    output_folder,
-    restore_command,
-)
+from perfmodel.collect.arguments import add_device, count, minutes, output_folder, restore_command
 from perfmodel.collect.backend import Backend
-from perfmodel.collect.budget import Budget, round_robin
-from perfmodel.collect.interleave import agree
+from perfmodel.collect.families import log_points, round_robin
 from perfmodel.collect.machine import describe_machine, device_name
 from perfmodel.collect.models import Ranks
-from perfmodel.collect.ranks import run_ranks
-from perfmodel.collect.records import write_record
-from perfmodel.collect.shapes import log_points
-from perfmodel.collect.table import Table
-from perfmodel.collect.timing import summarize
+from perfmodel.collect.ranks import broadcast_from_first, run_ranks
+from perfmodel.collect.records import Table, write_record
+from perfmodel.collect.timing import Budget, summarize
 from perfmodel.errors import UsageError
 from perfmodel.units import NS_PER_US, US_PER_MS
 
@@ -130,14 +121,14 @@ def _measure(
         for op, elements in collective_cases(backend.kind, ranks.world):
             row = {**base, "op": op, "elements": elements}
             known = table is not None and row in table
-            if op in skipped or agree(backend, ranks, known):
+            if op in skipped or broadcast_from_first(backend, ranks, known):
                 continue
             call = _prepared(backend, ranks, op, elements, skipped)
             block += [(row, call)] if call is not None else []
             if len(block) == BLOCK:
                 _run_block(backend, ranks, block, table)
                 block = []
-                if agree(backend, ranks, budget.is_over):
+                if broadcast_from_first(backend, ranks, budget.is_over):
                     return
         _run_block(backend, ranks, block, table)
     finally:
@@ -183,7 +174,7 @@ def _run_block(
     calls = []
     for _, call in block:
         fitting = int(ROUND_US / max(_loop_us(backend, call, 2), 1.0))
-        calls.append(agree(backend, ranks, min(max(fitting, 2), MAX_CALLS)))
+        calls.append(broadcast_from_first(backend, ranks, min(max(fitting, 2), MAX_CALLS)))
     samples: list[list[float]] = [[] for _ in block]
     for _ in range(ROUNDS):
         for (_, call), repeats, taken_us in zip(block, calls, samples, strict=True):

@@ -3,12 +3,16 @@
 A `TorchDispatchMode` sees each operator below autograd, in forward, backward (its thread too: the
 mode goes with autograd's state) and optimizer. Composite operators appear as their parts; what a
 kernel calls inside is not seen, so every operator seen is an outermost one.
+
+Autograd takes a sparse gradient as it is only where nothing else refers to its parts; a mode that
+has seen them makes it clone the gradient. Around that moment the mode is therefore left.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -213,3 +217,31 @@ def _node_reader(torch: Any) -> Callable[[], str]:
         return str(node.name()).rpartition("::")[2] if node is not None else ""
 
     return name
+
+
+@contextmanager
+def hidden_accumulation(torch: Any, leaves: Iterable[Any]) -> Iterator[None]:
+    """Inside, modes do not see how those of `leaves` with a sparse gradient accumulate it.
+
+    Without effect before PyTorch 2.1, which has no hook after accumulation.
+    """
+    exclude = getattr(torch._C, "_dispatch_tls_set_dispatch_key_excluded", None)
+    python_key = torch._C.DispatchKey.Python
+    handles: list[Any] = []
+    for leaf in leaves:
+        after = getattr(leaf, "register_post_accumulate_grad_hook", None)
+        if exclude is None or after is None or not _is_sparse(torch, leaf.grad):
+            continue
+        handles.append(leaf.register_hook(lambda gradient: exclude(python_key, True)))
+        handles.append(after(lambda parameter: exclude(python_key, False)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        if handles and exclude is not None:
+            exclude(python_key, False)
+
+
+def _is_sparse(torch: Any, gradient: Any) -> bool:
+    return gradient is not None and gradient.layout == torch.sparse_coo

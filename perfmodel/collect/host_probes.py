@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perfmodel.collect.backend import Backend
-from perfmodel.collect.budget import Budget
 from perfmodel.collect.dispatch import page_faults
-from perfmodel.collect.timing import summarize
+from perfmodel.collect.timing import Budget, summarize
 from perfmodel.units import NS_PER_US
 
 CONFIGURATION = "probe"

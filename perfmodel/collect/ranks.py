@@ -7,13 +7,43 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from perfmodel.collect.backend import open_backend
-from perfmodel.collect.groups import join_group, leave_group
+from perfmodel.collect.backend import Backend, open_backend
 from perfmodel.collect.models import Ranks
 from perfmodel.errors import PerfmodelError, UsageError
+
+JOIN_TIMEOUT_S = 300
+LOOPBACK = Path("/sys/class/net/lo")
+
+
+def join_group(backend: Backend, ranks: Ranks, store: Path) -> None:
+    """Enter the group of `ranks` through the file `store`: no port or host name is needed."""
+    if not backend.is_gpu and LOOPBACK.exists():
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK.name)
+    backend.torch.distributed.init_process_group(
+        "nccl" if backend.is_gpu else "gloo",
+        init_method=store.as_uri(),
+        rank=ranks.rank,
+        world_size=ranks.world,
+        timeout=timedelta(seconds=JOIN_TIMEOUT_S),
+    )
+
+
+def ensure_group(backend: Backend, ranks: Ranks) -> None:
+    """A process group even where this rank is alone, for models that cannot do without."""
+    if not backend.torch.distributed.is_initialized():
+        join_group(backend, ranks, Path(tempfile.mkdtemp()) / "store")
+
+
+def leave_group(backend: Backend) -> None:
+    """Leave the process group, where there is one."""
+    distributed = backend.torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
+
 
 Worker = Callable[..., None]
 
@@ -79,3 +109,12 @@ def _run_rank(
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # threads of Gloo that outlive the group now and then abort an orderly exit
+
+
+def broadcast_from_first(backend: Backend, ranks: Ranks, value: int) -> int:
+    """Rank 0's `value` on every rank."""
+    if ranks.world == 1:
+        return value
+    shared = backend.torch.tensor([int(value)], device=backend.device)
+    backend.torch.distributed.broadcast(shared, 0)
+    return int(shared.item())

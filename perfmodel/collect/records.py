@@ -1,13 +1,43 @@
-"""JSON records that a person can read: one line per list of numbers."""
+"""What is written: JSON records for people, and CSV tables that survive an interruption."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
+import signal
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
+from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.files import write_text
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def deferred_interrupts() -> Iterator[None]:
+    """Answer `SIGNALS` only once the block has ended; `ValueError` outside the main thread."""
+    arrived: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        arrived.append(number)
+
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        for number in SIGNALS:
+            signal.signal(number, note)
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if arrived:
+            signal.raise_signal(arrived[0])
+
 
 _FLAT_LIST = re.compile(r"\[\s+([^\[\]{}\"]*?)\s+\]")
 
@@ -21,3 +51,92 @@ def dump_record(record: dict[str, Any]) -> str:
 def write_record(path: Path, record: dict[str, Any]) -> None:
     """Write `record` to `path`, whole or not at all."""
     write_text(path, dump_record(record))
+
+
+IDENTITY = (
+    *("op", "device", "dtype", "direction", "timing", "cache", "variant"),
+    *("b", "m", "n", "k", "layout", "bias", "rows", "cols", "elements", "tensors"),
+    *("batch", "in_channels", "out_channels", "kernel_size", "input_size", "stride", "padding"),
+    *("hash_size", "dim", "pooling", "zipf_alpha", "histogram", "ranks", "library"),
+)
+"""What tells one measurement from another; empty where a dim does not apply."""
+
+MEASURED = (
+    *("duration_us", "median_us", "p90_us", "spread_frac", "repeats", "host_us", "unique_rows"),
+)
+"""`duration_us` is the robust estimate (10th percentile of interleaved repeats)."""
+
+COLUMNS = IDENTITY + MEASURED
+
+
+def key_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The identity of `row`, the same for values and for their text in a file."""
+    return tuple(_text(row.get(name)) for name in IDENTITY)
+
+
+class Table:
+    """Rows at `path`; those already there are kept, and `in` says whether one is there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._keys: set[tuple[str, ...]] = set()
+        if path.exists():
+            self._resume()
+        else:
+            self._append([",".join(COLUMNS) + "\n"])
+
+    def __contains__(self, row: Mapping[str, Any]) -> bool:
+        return key_of(row) in self._keys
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Append `rows` and hand them to the operating system; `PerfmodelError` when it refuses."""
+        rows = list(rows)
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        for row in rows:
+            unknown = set(row) - set(COLUMNS)
+            if unknown:
+                raise PerfmodelError(f"no column {sorted(unknown)} in the measurement table")
+            writer.writerow([_text(row.get(name)) for name in COLUMNS])
+        with deferred_interrupts():
+            self._append([buffer.getvalue()])
+            self._keys.update(key_of(row) for row in rows)
+
+    def _resume(self) -> None:
+        """Read the keys of the rows that are there; drop a last line that was cut short."""
+        try:
+            text = self.path.read_text()
+        except OSError as error:
+            raise UsageError(f"{self.path}: cannot be read: {error.strerror}") from None
+        whole = text[: text.rfind("\n") + 1]
+        reader = csv.DictReader(io.StringIO(whole))
+        if tuple(reader.fieldnames or ()) != COLUMNS:
+            raise UsageError(
+                f"{self.path}: its columns are not those of this version; move it away, or name "
+                "another output folder"
+            )
+        self._keys = {key_of(row) for row in reader}
+        if whole != text:
+            self.path.write_text(whole)
+
+    def _append(self, lines: list[str]) -> None:
+        try:
+            with self.path.open("a") as file:
+                file.writelines(lines)
+        except OSError as error:
+            raise PerfmodelError(
+                f"{self.path}: cannot be written: {error.strerror}; {len(self)} rows are kept, "
+                "and the same command goes on from there"
+            ) from None
+
+
+def _text(value: Any) -> str:
+    """`value` as it stands in the file; whole floats as integers, so that they compare equal."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else repr(value)
+    return str(value)

@@ -1,21 +1,42 @@
-"""`collect trace`: train a reference model for a few steps and keep what the profilers saw."""
+"""CUDA graphs: capture once, replay with one launch."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from perfmodel.collect.arguments import add_device, count, output_folder, restore_command
-from perfmodel.collect.backend import Backend, open_backend
+from perfmodel.collect.backend import Backend, capture_graph, open_backend
 from perfmodel.collect.capture import Plan, capture
-from perfmodel.collect.graphs import with_graph
-from perfmodel.collect.models import MODELS, Options, Ranks, load_models
+from perfmodel.collect.models import MODELS, Options, Ranks, Training, load_models
 from perfmodel.collect.ranks import run_ranks
 from perfmodel.collect.script import trace_script
-from perfmodel.errors import PerfmodelError
+from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.units import human_us
+
+
+def with_graph(backend: Backend, training: Training) -> Training:
+    """`training` with its compute part replayed from a CUDA graph."""
+    if not backend.is_gpu:
+        raise UsageError("--cuda-graph needs --device cuda: a CPU has no graphs to launch")
+    load, compute = training.load, training.compute
+    if load is None or compute is None:
+        raise UsageError(
+            "--cuda-graph: this model cannot be captured; use --model dlrm "
+            "--embedding-update inplace"
+        )
+    load(0)
+    replay = capture_graph(backend, compute)
+
+    def step(number: int) -> None:
+        load(number)
+        replay()
+
+    return replace(training, step=step, description={**training.description, "cuda_graph": True})
+
 
 HELP = "capture Kineto and execution traces of a reference model, with un-profiled step times"
 

@@ -1,18 +1,113 @@
-"""What `collect ops` trains: DLRMs that fill their space, and a few models of other kinds."""
+"""What `collect ops` trains: DLRMs that fill their space, and a few models of other kinds.
+
+A prediction fitted to these is held against `truths.py`, so the two lists share nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import count, islice, pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from perfmodel.collect.backend import Backend
+from perfmodel.collect.families import kronecker, log_between
 from perfmodel.collect.models import MODELS, Options, Ranks, Training, load_models
-from perfmodel.collect.models.calibration import calibration_configs
+from perfmodel.collect.models.configuration import FP32_BYTES
 from perfmodel.collect.models.dlrm import DISTINCT_BATCHES, train_dlrm
-from perfmodel.collect.models.truths import TruthConfig, read_configs
+from perfmodel.collect.models.truths import ONE_RANK, TWO_RANKS, TruthConfig, read_configs
+
+TABLES, TABLES_POWER = (1, 26), 1.7
+ROWS, DIM, POOLING = (1_000, 2_000_000), (8, 256), (1, 100)
+BATCH, WIDTH, DENSE = (32, 4_096), (16, 1_024), (4, 1_024)
+MAX_LAYERS = 5
+MAX_ALPHA, UNIFORM_SHARE = 1.4, 0.4
+STEP_US = (1_000.0, 60_000.0)
+USUAL_TABLE_BYTES, MAX_TABLE_BYTES, LARGE_EVERY = 160_000_000, 1_000_000_000, 16
+"""All tables of a configuration, and of every sixteenth: hundreds are held at the same time."""
+COORDINATES = 10
+
+
+def calibration_configs() -> Iterator[TruthConfig]:
+    """Endless configurations; every beginning of them covers the space.
+
+    Rows lie within and beyond caches, indices are skewed and uniform, sizes aligned and not. Each
+    takes roughly 1 to 60 ms on two cores; the first 100 together take about 8 GB.
+    """
+    known = {_identity(config) for config in (*ONE_RANK, *TWO_RANKS)}
+    for index in count():
+        config = drawn_config(index)
+        low_us, high_us = STEP_US
+        if low_us < rough_step_us(config) < high_us and _identity(config) not in known:
+            yield config
+
+
+def drawn_config(index: int) -> TruthConfig:
+    """Point `index` of the sequence; every fourth has tables of two sizes.
+
+    Tables that would be too large together have fewer rows.
+    """
+    point = kronecker(index, COORDINATES)
+    generator = np.random.default_rng(index)
+    rows, dim, pooling, batch = (
+        round(log_between(*limits, fraction))
+        for limits, fraction in zip((ROWS, DIM, POOLING, BATCH), point[1:], strict=False)
+    )
+    tables = TABLES[0] + round((TABLES[1] - TABLES[0]) * point[0] ** TABLES_POWER)
+    dim = _multiple(dim, 4 if index % 3 else 16)
+    alpha = MAX_ALPHA * max(0.0, point[5] - UNIFORM_SHARE) / (1 - UNIFORM_SHARE)
+    other = round(log_between(*ROWS, generator.random()))
+    limit_bytes = MAX_TABLE_BYTES if index % LARGE_EVERY == 0 else USUAL_TABLE_BYTES
+    limit = int(limit_bytes / (tables * dim * FP32_BYTES))
+    second = tables // 2 if index % 4 == 3 else 0
+    dense = round(log_between(*DENSE, point[6]))
+    bottom = _widths(generator, point[7], index)
+    top = _widths(generator, point[8], index)
+    return TruthConfig(
+        name=f"dlrm{index:04}",
+        rows=(min(rows, limit),) * (tables - second) + (min(other, limit),) * second,
+        dim=dim,
+        pooling=pooling,
+        batch=_multiple(batch, 32) if index % 2 else batch,
+        bottom=(dense, *bottom[:-1], dim),
+        top=(*top[:-1], 1),
+        zipf_alpha=round(alpha, 3),
+    )
+
+
+def rough_step_us(config: TruthConfig) -> float:
+    """A rough step time on two cores, only to leave out what is far too short or too long."""
+    pairs = len(config.rows) + 1
+    top = (config.dim + pairs * (pairs - 1) // 2, *config.top)
+    products = sum(
+        wide * next_wide for widths in (config.bottom, top) for wide, next_wide in pairwise(widths)
+    )
+    lookups = len(config.rows) * config.batch * config.pooling
+    joined = config.batch * pairs * (config.dim + pairs) * FP32_BYTES
+    flop = 6.0 * config.batch * (products + pairs * pairs * config.dim)
+    return (
+        1_000.0 + 6e-6 * flop + 1.5e-3 * joined + lookups * (0.05 + 2e-4 * config.dim * FP32_BYTES)
+    )
+
+
+def _widths(generator: np.random.Generator, fraction: float, index: int) -> tuple[int, ...]:
+    """Up to `MAX_LAYERS` widths; those of even points are multiples of 16."""
+    layers = 1 + int(fraction * MAX_LAYERS)
+    widths = [round(log_between(*WIDTH, value)) for value in generator.random(layers)]
+    return tuple(_multiple(width, 16) if index % 2 == 0 else width for width in widths)
+
+
+def _multiple(value: int, of: int) -> int:
+    return max(1, round(value / of)) * of
+
+
+def _identity(config: TruthConfig) -> TruthConfig:
+    """`config` without what does not change its step time."""
+    return replace(config, name="same", keep_trace=False)
+
 
 OTHERS = (
     ("transformer", "mini", 4),

@@ -10,15 +10,76 @@ from math import isfinite
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from perfmodel.designs.budget import Budgeted
-from perfmodel.designs.deployment import DESIGNS, Deployment, Design
-from perfmodel.designs.settled import settled, without_drives
+from perfmodel.designs.deployment import DESIGNS, Budgeted, Deployment, Design
+from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import UsageError, WorkloadError
+from perfmodel.hardware import Cluster
 
-DEFAULT, OWN, PLUS = "default", "own", "+"
+
+def without_unused(deployment: Deployment) -> Deployment:
+    """`deployment` without caches that no table has, and without work beside a step that no table
+    needs; of steps of several kinds that have become alike, one kind.
+
+    Raises `WorkloadError` where samples are parted by hot rows that there are no longer.
+    """
+    found = _used_pipeline(deployment)
+    if not deployment.phases:
+        return found
+    parts = [
+        _used_pipeline(replace(deployment, placement=phase.placement, pipeline=phase.pipeline))
+        for phase in deployment.phases
+    ]
+    first = parts[0]
+    if all(part == first for part in parts):
+        return replace(first, phases=())
+    phases = tuple(
+        replace(phase, placement=part.placement, pipeline=part.pipeline)
+        for phase, part in zip(deployment.phases, parts, strict=True)
+    )
+    return replace(found, phases=phases)
+
+
+def without_drives(machine: Cluster, placement: Placement) -> Cluster:
+    """`machine` as `placement` sees it: drives are nothing to it where no table lies there."""
+    if any(table.tier == "storage" for table in placement.tables):
+        return machine
+    return replace(machine, node=replace(machine.node, storage=None, drives=None))
+
+
+def _used_pipeline(deployment: Deployment) -> Deployment:
+    placement, pipeline = deployment.placement, deployment.pipeline
+    if any(part.popular for part in pipeline.micro_batches) and not _has_hot_rows(placement):
+        raise WorkloadError("designs: samples stay parted by hot rows of which none are left")
+    return replace(deployment, placement=_used(placement), pipeline=_needed(pipeline, placement))
+
+
+def _used(placement: Placement) -> Placement:
+    named = {name for table in placement.tables for name in table.caches}
+    caches = tuple(cache for cache in placement.caches if cache.name in named)
+    return replace(placement, caches=caches)
+
+
+def _needed(pipeline: Pipeline, placement: Placement) -> Pipeline:
+    hot = _has_hot_rows(placement)
+    on_drives = any(table.tier == "storage" for table in placement.tables)
+    cached = any(table.tier != "hbm" and table.caches for table in placement.tables)
+    by_host = any(table.pooled_on == "host" for table in placement.tables)
+    return replace(
+        pipeline,
+        rows_ahead=pipeline.rows_ahead and (cached or on_drives),
+        rows_beside=pipeline.rows_beside and hot,
+        writes_behind=pipeline.writes_behind and (hot or on_drives or by_host),
+    )
+
+
+def _has_hot_rows(placement: Placement) -> bool:
+    return any(table.hot_rows for table in placement.tables)
+
+
+DEFAULT, OWN_SETTINGS, PLUS = "default", "own", "+"
 """The deployment as the workload's settings make it, in the software that all designs share; the
 workload in its own software, which knows no designs; what joins designs."""
-UNDESIGNED = (DEFAULT, OWN)
+UNDESIGNED = (DEFAULT, OWN_SETTINGS)
 Settings = Mapping[str, Mapping[str, Any]]
 """Design to field to value."""
 
@@ -32,7 +93,7 @@ class Composed:
 
     def apply(self, deployment: Deployment) -> Deployment:
         """`deployment` under all of them. Raises `WorkloadError` where that makes no sense."""
-        found = settled(_applied(self.designs, deployment))
+        found = without_unused(_applied(self.designs, deployment))
         _one_memory(found)
         self._require_all(deployment, found)
         return found
@@ -52,18 +113,18 @@ class Composed:
             return
         for number, name in enumerate(self.text.split(PLUS)):
             try:
-                without = settled(
+                without = without_unused(
                     _applied(self.designs[:number] + self.designs[number + 1 :], start)
                 )
             except WorkloadError:
                 continue
-            if _alike(without, found):
+            if _is_same_step(without, found):
                 raise WorkloadError(
                     f"{self.text} makes no sense: {name.strip()} changes nothing beside the other"
                 )
 
 
-def _alike(one: Deployment, other: Deployment) -> bool:
+def _is_same_step(one: Deployment, other: Deployment) -> bool:
     """Whether a step is the same, whatever was noted, and whatever drives it leaves alone."""
     left, right = (
         replace(each, notes=(), machine=without_drives(each.machine, each.placement))
@@ -146,7 +207,7 @@ def _made(name: str, values: Mapping[str, Any]) -> Design:
     checked = {}
     for field, value in values.items():
         _known_field(kind, name, field)
-        checked[field] = _as(hints[field], value, f"{name}.{field}")
+        checked[field] = _converted(hints[field], value, f"{name}.{field}")
     return kind(**checked)
 
 
@@ -157,7 +218,7 @@ def _known_field(kind: type[Design], name: str, field: str) -> None:
         raise UsageError(f"{name} has no setting {field!r}; expected: {', '.join(near)}")
 
 
-def _as(hint: Any, value: Any, where: str) -> Any:
+def _converted(hint: Any, value: Any, where: str) -> Any:
     """`value` as a field of type `hint`."""
     origin = get_origin(hint)
     if origin in (Union, UnionType):
@@ -171,7 +232,7 @@ def _as(hint: Any, value: Any, where: str) -> Any:
         return value
     if origin is tuple:
         items = _listed(value)
-        return tuple(_as(get_args(hint)[0], item, where) for item in items)
+        return tuple(_converted(get_args(hint)[0], item, where) for item in items)
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
     if hint is float and is_number:
         return float(value)

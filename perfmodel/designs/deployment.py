@@ -1,15 +1,19 @@
-"""What a design edits: a workload, its placement and its pipeline on a machine."""
+"""What a design edits: a workload, its placement and pipeline on a machine; the default one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from perfmodel.errors import WorkloadError
-from perfmodel.hardware import Cluster
-from perfmodel.placement import Pipeline, Placement
+from perfmodel.embedding import Pipeline, Placement
+from perfmodel.errors import UsageError, WorkloadError
+from perfmodel.hardware import Cluster, Part, kind_of, load, names
 from perfmodel.registry import Registry
 from perfmodel.workload import Workload
+from perfmodel.workload.memory_tiers import fits, greedy_placement
+from perfmodel.workload.sharding import placement_of, plan
+from perfmodel.workload.step import check_ranks
 
 
 @dataclass(frozen=True)
@@ -71,3 +75,94 @@ class Design(Protocol):
 
 DESIGNS: Registry[type[Design]] = Registry("design", "perfmodel.designs", "perfmodel.designs")
 """By name; a docstring's first line is what a user reads of it."""
+
+
+@runtime_checkable
+class Budgeted(Protocol):
+    """A design with a setting that says how much memory it may use."""
+
+    def within(self, deployment: Deployment) -> Iterable[Design]:
+        """The design with less, the most first.
+
+        Twice a budget gives all that the budget gives, and that itself.
+        """
+
+
+def halved(most: float, least: float) -> list[float]:
+    """Half of `most`, a quarter of it, and so on, as long as it is `least` or more."""
+    found, size = [], most / 2
+    while size >= least:
+        found.append(size)
+        size /= 2
+    return found
+
+
+def changes(before: Design, after: Design) -> str:
+    """What `after` has in the place of what `before` has, for a user."""
+    pairs = [
+        (field.name, getattr(before, field.name), getattr(after, field.name))
+        for field in fields(before)  # type: ignore[arg-type]
+    ]
+    told = [f"{name} {new:g} in the place of {old:g}" for name, old, new in pairs if new != old]
+    return ", ".join(told)
+
+
+P = TypeVar("P", bound=Part)
+
+
+def named_part(name: str, cls: type[P], setting: str) -> P:
+    """The part of class `cls` that `setting` names, or whose `.toml` file it is.
+
+    Raises `UsageError` for another name, with those that there are, and for another kind of part;
+    `HardwareError` for a file that does not hold.
+    """
+    kind = kind_of(cls)
+    known = names(kind)
+    is_file = name.endswith(".toml") or "/" in name
+    if not is_file and name not in known:
+        raise UsageError(f"{setting} {name[:80]!r}: unknown: one of {', '.join(known)}, or a file")
+    part = load(name, kind)
+    if not isinstance(part, cls):
+        raise UsageError(f"{setting} {name}: it is a {kind_of(part)}, expected a {kind}")
+    return part
+
+
+PARTED = "balanced"
+
+
+def deployment_of(
+    workload: Workload, machine: Cluster, batch: int | None = None, *, train: bool = True
+) -> Deployment:
+    """`workload` on `machine`, its tables in device memory as `implementation.sharding` lays them
+    out, its input ahead where `implementation.prefetch` says so; `batch` is global.
+
+    Where whole tables are too few for the devices, sharding is `balanced`, and where the layout
+    does not fit but one by size does, it is that; `notes` say so. Raises `WorkloadError` for a
+    batch that the devices cannot share.
+    """
+    total = workload.batch if batch is None else batch
+    ranks = machine.gpus
+    check_ranks(workload, total, ranks, 0)
+    notes: tuple[str, ...] = ()
+    try:
+        layout = plan(workload, ranks, machine.linked_gpus)
+    except WorkloadError:
+        parted = workload.with_(implementation__sharding=PARTED)
+        layout = plan(parted, ranks, machine.linked_gpus)
+        notes = (
+            f"{len(workload.tables)} tables cannot be shared out whole among {ranks} devices: "
+            f"implementation.sharding {PARTED!r} in the place of "
+            f"{workload.implementation.sharding!r}",
+        )
+    placement = placement_of(layout, workload)
+    if not fits(workload, placement, machine, train=train):
+        by_size = greedy_placement(workload, machine, train=train)
+        if by_size is not None:
+            placement = by_size
+            in_rows = sum(table.sharding == "row_wise" for table in by_size.tables)
+            notes = (
+                f"tables laid out by size, {in_rows} of {len(by_size.tables)} in row-wise parts: "
+                f"implementation.sharding {workload.implementation.sharding!r} does not fit",
+            )
+    pipeline = Pipeline(input_ahead=workload.implementation.prefetch)
+    return Deployment(workload, machine, total, placement, pipeline, train, notes)

@@ -1,16 +1,189 @@
-"""Neo on ZionEX: tables sharded in four dimensions, all rows in a hierarchy of memories."""
+"""Neo on ZionEX: tables sharded in four dimensions, all rows in a hierarchy of memories.
+
+A table is replicated where its gradients are fewer bytes than its rows' exchange would be; in rows
+where one rank's memory, or a node's, is too small for it; in columns where it is more work than a
+rank's share; else whole. Shards then go, the largest first, where there is least work and room;
+what finds no room there goes in rows to a node, or to all.
+Source: the four dimensions and their reasons, Mudigere et al., Neo (ISCA 2022), in own words.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from perfmodel.designs.budget import halved
-from perfmodel.designs.deployment import DESIGNS, Deployment, Design
-from perfmodel.designs.neo_layout import balanced
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.arrays import Floats
+from perfmodel.designs.deployment import DESIGNS, Deployment, Design, halved
+from perfmodel.embedding import Placement, RowCache, RowDtype, Sharding, TablePlacement
 from perfmodel.errors import WorkloadError
-from perfmodel.placement import RowDtype
+from perfmodel.ops.storage import item_bytes
+from perfmodel.units import BYTES_PER_GB
+from perfmodel.workload.memory import CONTEXT_BYTES
+from perfmodel.workload.memory_tiers import shard_bytes
+from perfmodel.workload.tables import Table
+
+TABLES_FRAC = 0.75
+"""assumed: of device memory beside the driver's, what tables may fill beside activations."""
+MOST_HALVINGS = 8
+"""Of the share that the cache has, where device memory is short."""
+LARGE_FRAC = 0.5
+"""assumed: a table of more than so much of a rank's memory is split."""
+LEAST_COLUMNS, GRADIENT_BYTES = 32, 4.0
+CACHE = "rows"
+
+
+def balanced(deployment: Deployment, cache_frac: float) -> Placement:
+    """The deployment's tables laid out; those looked up least per byte go to host memory until the
+    others fit. Raises `WorkloadError` where hosts are too small as well, by how much."""
+    node = deployment.machine.node
+    room = TABLES_FRAC * (node.device.hbm_bytes - CONTEXT_BYTES)
+    sizes = _sizes(deployment)
+    hosted, cached = _hosted(deployment, sizes, room, cache_frac)
+    work = np.array([(table.pooling + 1) * table.dim for table in deployment.workload.tables])
+    mean = float(work.sum()) / deployment.ranks
+    held = np.where(hosted, cached * sizes, sizes)
+    host_room = TABLES_FRAC * (node.host_memory_bytes or np.inf) / node.gpus
+    full = np.maximum(held / room, np.where(hosted, sizes, 0.0) / host_room)
+    kinds = [
+        _kind(deployment, table, float(full[number]), float(work[number]) / mean)
+        for number, table in enumerate(deployment.workload.tables)
+    ]
+    rooms = np.array([[room], [(node.host_memory_bytes or np.inf) / node.gpus]])
+    busy, filled = np.zeros(deployment.ranks), np.zeros((2, deployment.ranks))
+    placed: list[TablePlacement | None] = [None] * len(kinds)
+    split = {"row_wise": 0, "data_parallel": 0, "table_row_wise": 1}
+    order = sorted(
+        range(len(kinds)), key=lambda n: (split.get(kinds[n][0], 2), -work[n] / kinds[n][1])
+    )
+    for number in order:
+        whole = np.array([[held[number]], [sizes[number] if hosted[number] else 0.0]])
+        for sharding, parts in _wider(deployment, *kinds[number]):
+            shard = whole if sharding == "data_parallel" else whole / parts
+            is_full = np.max(filled + shard - rooms, axis=0) > 0
+            ranks = _ranks(deployment, sharding, parts, busy, is_full)
+            if not is_full[ranks].any():
+                break
+        busy[ranks] += 0.0 if sharding == "data_parallel" else float(work[number]) / parts
+        filled[:, ranks] += shard
+        about = deployment.placement.tables[number]
+        placed[number] = replace(
+            about,
+            sharding=sharding,
+            ranks=tuple(ranks.tolist()),
+            tier="host" if hosted[number] else "hbm",
+            pooled_on="device",
+            hot_rows=0,
+            caches=(CACHE,) if hosted[number] else (),
+        )
+    tables = tuple(each for each in placed if each is not None)
+    if not hosted.any():
+        return Placement(tables)
+    largest = float(np.max(_cached(tables, held, deployment.ranks)))
+    return Placement(tables, (RowCache(CACHE, "hbm", largest, "set_associative"),))
+
+
+def _sizes(deployment: Deployment) -> Floats:
+    """Bytes of each whole table with its optimizer's state."""
+    optimizer = deployment.workload.training.table_optimizer if deployment.train else None
+    tables = deployment.workload.tables
+    whole = [
+        replace(placed, sharding="table_wise", ranks=(0,)) for placed in deployment.placement.tables
+    ]
+    return np.array([shard_bytes(*pair, optimizer) for pair in zip(tables, whole, strict=True)])
+
+
+def _hosted(
+    deployment: Deployment, sizes: Floats, room: float, cache_frac: float
+) -> tuple[NDArray[np.bool_], float]:
+    """Which tables go to host memory, those looked up least per byte, as few bytes as may be; and
+    what share of their rows a cache of at most `cache_frac` then has."""
+    use = np.array([table.pooling * table.dim for table in deployment.workload.tables]) / sizes
+    order = np.argsort(use, kind="stable").tolist()
+    host = (deployment.machine.node.host_memory_bytes or 0) * deployment.machine.nodes
+    missing = np.inf
+    for halvings in range(MOST_HALVINGS):
+        cached = cache_frac / 2**halvings
+        found = np.zeros(len(sizes), bool)
+        over = float(sizes.sum()) - room * deployment.ranks
+        for number in order:
+            if over <= 0:
+                break
+            found[number] = True
+            over -= (1 - cached) * float(sizes[number])
+        missing = min(missing, max(over, float(sizes[found].sum()) - host))
+        if missing <= 0:
+            return found, cached
+    raise WorkloadError(
+        f"neo: {deployment.workload.name}: tables of {sizes.sum() / BYTES_PER_GB:.4g} GB need "
+        f"{missing / BYTES_PER_GB:.4g} GB more than device and host memory have for them"
+    )
+
+
+def _kind(deployment: Deployment, table: Table, full: float, share: float) -> tuple[Sharding, int]:
+    """Sharding and number of shards; its bytes over a rank's room, its work over a rank's share."""
+    ranks, linked = deployment.ranks, deployment.machine.linked_gpus
+    if ranks == 1:
+        return "table_wise", 1
+    if deployment.train and _is_replicated(deployment, table):
+        return "data_parallel", ranks
+    if full > LARGE_FRAC and table.rows >= ranks:
+        grouped = 1 < linked < ranks and full <= LARGE_FRAC * linked
+        return ("table_row_wise", linked) if grouped else ("row_wise", ranks)
+    parts = 1
+    while share > parts and 2 * parts <= ranks and table.dim % (2 * parts) == 0:
+        if table.dim // (2 * parts) < LEAST_COLUMNS:
+            break
+        parts *= 2
+    return ("column_wise", parts) if parts > 1 else ("table_wise", 1)
+
+
+def _wider(
+    deployment: Deployment, sharding: Sharding, parts: int
+) -> Iterator[tuple[Sharding, int]]:
+    """This sharding, then those among more ranks, each the less full."""
+    yield sharding, parts
+    linked = deployment.machine.linked_gpus
+    if sharding in ("table_wise", "column_wise") and 1 < linked < deployment.ranks:
+        yield "table_row_wise", linked
+    if sharding not in ("data_parallel", "row_wise") and deployment.ranks > 1:
+        yield "row_wise", deployment.ranks
+
+
+def _is_replicated(deployment: Deployment, table: Table) -> bool:
+    """Whether sums of the table's gradients are fewer bytes than its pooled rows and indices."""
+    local = deployment.batch / deployment.ranks
+    software = deployment.workload.implementation
+    dtypes = software.exchange_precision, software.key_dtype
+    wire, key = (float(each) for each in item_bytes(dtypes))
+    exchanged = local * (2 * wire + table.pooling * key / table.dim)
+    return 2 * table.rows * GRADIENT_BYTES < exchanged
+
+
+def _ranks(
+    deployment: Deployment, sharding: str, parts: int, busy: Floats, full: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """The ranks of the shards: those with least work, and with room where any have it."""
+    if parts == deployment.ranks:
+        return np.arange(deployment.ranks)
+    load = busy + np.where(full, busy.max() + 1.0, 0.0)
+    if sharding == "table_row_wise":
+        start = int(load.reshape(-1, parts).sum(axis=1).argmin()) * parts
+        return np.arange(start, start + parts)
+    return np.sort(np.argsort(load, kind="stable")[:parts])
+
+
+def _cached(tables: tuple[TablePlacement, ...], held: Floats, ranks: int) -> Floats:
+    found = np.zeros(ranks)
+    for number, placed in enumerate(tables):
+        if placed.caches:
+            share = 1 if placed.sharding == "data_parallel" else len(placed.ranks)
+            found[list(placed.ranks)] += held[number] / share
+    return found
+
 
 SHARDINGS = ("balanced", "as_deployed")
 LEAST_FRAC = 0.005

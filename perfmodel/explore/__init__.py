@@ -1,9 +1,10 @@
 """Sweeps: thousands of settings of hardware, workloads and designs, and what they show."""
 
-from perfmodel.explore.elasticities import Sensitivity, sensitivity
-from perfmodel.explore.indices import sobol
+from __future__ import annotations
+
 from perfmodel.explore.result import Sweep
 from perfmodel.explore.run import sweep
+from perfmodel.explore.sensitivities import Sensitivity, sensitivity, sobol
 from perfmodel.explore.spec import Spec, load_spec
 from perfmodel.explore.target import Reach, reach
 

@@ -1,4 +1,4 @@
-"""What each point of a sweep takes: columns of figures from points, by kind of input."""
+"""Step times of a trace on the machines of many points, block by block."""
 
 from __future__ import annotations
 
@@ -8,18 +8,68 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from perfmodel.economics import Activity, running
+from perfmodel.arrays import Floats
 from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.explore.axes import Points
 from perfmodel.explore.machines import HARDWARE, Machines, Remembered, is_axis, possible
-from perfmodel.explore.objectives import OBJECTIVES, STEP, figures
-from perfmodel.explore.points import Points
-from perfmodel.explore.prices import prices_of
-from perfmodel.explore.spec import TRACE, TRACES, WORKLOAD, Spec
-from perfmodel.explore.steps import TraceSteps
+from perfmodel.explore.spec import (
+    OBJECTIVES,
+    STEP,
+    TRACE,
+    TRACES,
+    WORKLOAD,
+    Spec,
+    figures,
+    prices_of,
+)
+from perfmodel.explore.transfers import Transfers
+from perfmodel.graph import build_graph
 from perfmodel.hardware.reads import Read, reads_of, recorded
+from perfmodel.prediction.running_cost import Activity, running
 from perfmodel.prediction.transferred import transferred
-from perfmodel.trace import read
-from perfmodel.trace.columns import Floats
+from perfmodel.timeline.batched import Walk
+from perfmodel.timeline.schedule import measured
+from perfmodel.timeline.steps import ranks_of, steady_steps
+from perfmodel.trace import Trace, read
+
+WIDTH, LEAST_WIDTH = 4096, 64
+"""Points that are scheduled at once, of small graphs and of large ones."""
+BLOCK = 1 << 23
+"""Durations that are held at once: 32 MB."""
+
+
+class TraceSteps:
+    """What `predict(trace, hardware=…)` says of the step of each point: the slowest rank's median
+    over the steady steps."""
+
+    def __init__(self, trace: Trace, machines: Machines) -> None:
+        """Raises `TraceError` where the trace does not name one GPU."""
+        graph = build_graph(trace)
+        self.transfers = Transfers(trace, graph, machines)
+        self.walk = Walk.of(graph)
+        self.ranks = len(ranks_of(graph))
+        self.steady = steady_steps(measured(graph))
+
+    def __len__(self) -> int:
+        return len(self.walk.graph)
+
+    @property
+    def width(self) -> int:
+        """How many points are scheduled at once, so that memory is bounded for any graph."""
+        return int(np.clip(BLOCK // max(1, len(self)), LEAST_WIDTH, WIDTH))
+
+    def step_us(self, points: Points) -> Floats:
+        """Per point."""
+        found = np.empty(len(points))
+        for places, block in self.transfers.blocks(points, self.width):
+            found[places] = self.of_marks(self.walk.step_us(block))
+        return found
+
+    def of_marks(self, step_us: Floats) -> Floats:
+        """From the durations of the graph's marks `[marks, points]`."""
+        by_rank = step_us.reshape(self.ranks, -1, step_us.shape[1])
+        slowest: Floats = np.median(by_rank[:, self.steady], axis=1).max(axis=0)
+        return slowest
 
 
 class Evaluate(Protocol):
@@ -103,15 +153,15 @@ class Breakdowns:
     """Files of a corpus, each broken down as it was measured: means over its ranks and steps."""
 
     def __init__(self, spec: Spec) -> None:
-        from perfmodel.attribution.accounting import Accounting
         from perfmodel.graph.kinds import Cause
+        from perfmodel.timeline.idle import Accounting
 
         self.accounting = tuple(each.name for each in fields(Accounting))
         self.causes = tuple(cause.name.lower() for cause in Cause)
         self.columns = ("ranks", "steps", *self.accounting, *map(idle_column, self.causes))
 
     def __call__(self, points: Points) -> dict[str, Floats]:
-        from perfmodel.attribution.breakdown import breakdown
+        from perfmodel.timeline.breakdown import breakdown
 
         rows = []
         for path in points.column(TRACE):

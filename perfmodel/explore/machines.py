@@ -8,12 +8,12 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from perfmodel.arrays import Ints
 from perfmodel.errors import HardwareError, UsageError
-from perfmodel.explore.points import Points
+from perfmodel.explore.axes import Points
 from perfmodel.hardware import KINDS, Cluster, Device, cluster, load, node_of, with_settings
 from perfmodel.hardware.reads import recorded, values_of
 from perfmodel.hardware.schema import TOGETHER
-from perfmodel.trace.columns import Ints
 
 HARDWARE, NODES = "hardware", "nodes"
 _PROBES = 3

@@ -1,23 +1,81 @@
-"""What a sweep found: rows, the best of them, the front, and how they look."""
+"""What a part of a sweep holds: its points with their figures."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from perfmodel.errors import UsageError
-from perfmodel.explore.objectives import OBJECTIVES
-from perfmodel.explore.pareto import pareto
-from perfmodel.explore.spec import TRACES, Spec
-from perfmodel.explore.store import ERROR, POINT, floats_of
+from perfmodel.arrays import Ints
+from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.explore.axes import Points
+from perfmodel.explore.evaluate import Evaluate
+from perfmodel.explore.spec import OBJECTIVES, TRACES, Spec
+from perfmodel.explore.store import ERROR, POINT, floats_of, packed
 from perfmodel.hardware.reads import SOURCED, Read
-from perfmodel.trace.columns import Ints
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+
+def content_of(spec: Spec, part: int, evaluate: Evaluate) -> bytes:
+    """The Parquet content of one part."""
+    begin, end = spec.bounds(part)
+    points = spec.space.points(begin, end)
+    return packed(spec, points, begin, columns_of(evaluate, points))
+
+
+def columns_of(evaluate: Evaluate, points: Points) -> dict[str, Any]:
+    """Figures of points, and why a point has none: its figures are NaN."""
+    found: dict[str, Any] = {name: np.full(len(points), np.nan) for name in evaluate.columns}
+    errors = np.full(len(points), "", object)
+    for places, values in _evaluated(evaluate, points, np.arange(len(points))):
+        if isinstance(values, str):
+            errors[places] = values
+            continue
+        for name, each in values.items():
+            found[name][places] = each
+    return found | {ERROR: errors}
+
+
+def _evaluated(
+    evaluate: Evaluate, points: Points, places: np.ndarray
+) -> Iterator[tuple[np.ndarray, dict[str, Any] | str]]:
+    """Figures of points; of those that cannot be, halved until they stand alone, why."""
+    try:
+        yield places, evaluate(points.take(places))
+    except PerfmodelError as error:
+        if len(places) == 1:
+            yield places, str(error)
+            return
+        half = len(places) // 2
+        for some in (places[:half], places[half:]):
+            yield from _evaluated(evaluate, points, some)
+
+
+Matrix = NDArray[np.float64]
+
+
+def pareto(values: Matrix) -> Ints:
+    """Rows of `values` `[points, objectives]`, less being better, that none other is at least as
+    good as in all objectives and better in one; ordered by the first objective.
+
+    Rows with a NaN are left out. Of equal rows, the first stays.
+    """
+    known = np.flatnonzero(~np.isnan(values).any(axis=1))
+    left, first = np.unique(values[known], axis=0, return_index=True)
+    kept: list[int] = []
+    while len(first):
+        # Rows come in rising order: none of those left can beat the first.
+        kept.append(int(first[0]))
+        stays = (left < left[0]).any(axis=1)
+        left, first = left[stays], first[stays]
+    return np.asarray(known[np.array(kept, np.int64)], np.int64)
+
 
 SCHEMA = "perfmodel.sweep/1"
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from perfmodel.explore.content import content_of
 from perfmodel.explore.evaluate import Evaluate, evaluation_of
-from perfmodel.explore.result import Sweep
+from perfmodel.explore.result import Sweep, content_of
 from perfmodel.explore.spec import Spec
 from perfmodel.explore.store import POINT, Store
 from perfmodel.hardware.reads import Read

@@ -1,14 +1,16 @@
-"""What to sweep, as a TOML file says it; every key is checked."""
+"""What a sweep wants of each point, and which way is better."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import tomllib
+import numpy as np
 
+from perfmodel.arrays import Floats
 from perfmodel.errors import UsageError
 from perfmodel.explore.axes import (
     GRID,
@@ -22,9 +24,71 @@ from perfmodel.explore.axes import (
     Range,
     Space,
 )
-from perfmodel.explore.objectives import OBJECTIVES, chosen
 from perfmodel.files import read_bytes
 from perfmodel.frames import read_frame
+from perfmodel.prediction.power_and_cost import Prices
+from perfmodel.prediction.running_cost import Activity, Running
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A column of the results."""
+
+    text: str
+    more_is_better: bool = False
+    needs_samples: bool = True
+
+
+STEP, RATE, COST, ENERGY = "step_us", "samples_per_s", "cost_usd_per_million", "energy_j_per_sample"
+OBJECTIVES = {
+    STEP: Objective("step (us)", needs_samples=False),
+    RATE: Objective("samples per second", more_is_better=True),
+    COST: Objective("US dollars per million samples"),
+    ENERGY: Objective("energy per sample (J)"),
+    "power_w": Objective("power (W)", needs_samples=False),
+}
+ALIASES = {"energy": ENERGY, "cost": COST}
+
+
+def chosen(names: Sequence[str]) -> tuple[str, ...]:
+    """The objectives of those names, each once. Raises `UsageError` for an unknown one."""
+    found = [ALIASES.get(name, name) for name in names]
+    for name in found:
+        if name not in OBJECTIVES:
+            known = ", ".join([*OBJECTIVES, *ALIASES])
+            raise UsageError(f"objective {name!r}: expected one of {known}")
+    return tuple(dict.fromkeys(found))
+
+
+def figures(
+    names: Sequence[str],
+    step_us: Floats,
+    samples: float | None,
+    running: Running,
+    activity: Activity,
+) -> dict[str, Floats]:
+    """`names` of one machine at steps of `samples` each; a cost nobody knows a price for is NaN."""
+    found = {STEP: step_us}
+    found["power_w"] = np.broadcast_to(running.power_w(activity), step_us.shape)
+    if samples is not None:
+        rate = samples / step_us * 1e6
+        told = running.economics(rate, activity)
+        usd = told.usd_per_million_samples
+        unknown = np.full(len(rate), np.nan)
+        found |= {RATE: rate, COST: unknown if usd is None else np.asarray(usd, np.float64)}
+        found[ENERGY] = np.asarray(told.energy_j_per_sample, np.float64)
+    return {name: np.asarray(found[name], np.float64) for name in names}
+
+
+def prices_of(spec: Spec) -> Prices:
+    """Prices as the sweep gives them. Raises `UsageError` for a key that is none."""
+    try:
+        return Prices(**spec.prices)
+    except TypeError as error:
+        known = ", ".join(each.name for each in fields(Prices))
+        word = str(error).rpartition(" ")[2]
+        raise UsageError(f"{spec.where}: prices: unknown key {word}; expected {known}") from None
+
 
 TRACE, WORKLOAD, TRACES = INPUTS = ("trace", "workload", "traces")
 KEYS = (

@@ -19,15 +19,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import perfmodel
+from perfmodel.arrays import Floats
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.explore.points import Points
+from perfmodel.explore.axes import Points
 from perfmodel.explore.spec import TRACES, Spec
 from perfmodel.files import atomic_write, read_bytes, write_text
 from perfmodel.frames import read_frame
-from perfmodel.trace.columns import Floats
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 MANIFEST = "_sweep.json"
 """Readers of Parquet folders pass over names that begin so."""

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.arrays import Floats
 from perfmodel.errors import UsageError
-from perfmodel.explore.around import base_of, bounds_of, figures_at, is_number
-from perfmodel.explore.objectives import ALIASES, OBJECTIVES
-from perfmodel.explore.spec import Spec
-from perfmodel.trace.columns import Floats
+from perfmodel.explore.sensitivities import base_of, bounds_of, figures_at, is_number
+from perfmodel.explore.spec import ALIASES, OBJECTIVES, Spec
 
 _LOOKED_AT = 33
 """Values over the whole axis that are looked at first: where the objective crosses the value."""

@@ -15,29 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
-from perfmodel.duration import durations_of
+from perfmodel.arrays import Floats, Ints
+from perfmodel.cost.durations import durations_of
 from perfmodel.errors import TraceError
+from perfmodel.explore.axes import Points
 from perfmodel.explore.machines import Machines, Remembered, table_of
-from perfmodel.explore.points import Points
 from perfmodel.graph.kinds import Scope
-from perfmodel.graph.ops import NO_OP, OpGraph
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, cluster, node_of
 from perfmodel.lowering.observed import uses_tf32
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
+from perfmodel.ops.graph import NO_OP, OpGraph
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.prediction.placed import placed
+from perfmodel.prediction.ratio_by_bound import carried_frac, host_ratio, transfer_ratio
 from perfmodel.prediction.ratios import Compared, OpPieces, Taken, compared
-from perfmodel.prediction.transferred import (
-    launches,
-    mean_of_namesakes,
-    namesakes,
-    source_device,
-)
+from perfmodel.prediction.scheduled import placed
+from perfmodel.prediction.transferred import launches, mean_of_namesakes, namesakes, source_device
 from perfmodel.trace import Trace
-from perfmodel.trace.columns import Floats, Ints
-from perfmodel.transfer import carried_frac, host_ratio, transfer_ratio
 
 Block = NDArray[np.float32]
 

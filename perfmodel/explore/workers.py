@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.explore.content import content_of
 from perfmodel.explore.evaluate import Evaluate, evaluation_of
+from perfmodel.explore.result import content_of
 from perfmodel.explore.spec import Spec
 from perfmodel.explore.store import identity
 

@@ -7,24 +7,21 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.arrays import Floats
 from perfmodel.designs import DESIGNS, Deployment, deployment_of
 from perfmodel.designs.composed import PLUS, Composed, composed
-from perfmodel.economics import running
 from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.explore.axes import Points
 from perfmodel.explore.machines import HARDWARE, Machines, is_axis
-from perfmodel.explore.objectives import figures
-from perfmodel.explore.points import Points
-from perfmodel.explore.prices import prices_of
-from perfmodel.explore.spec import Spec
+from perfmodel.explore.planner.document import read_plan
+from perfmodel.explore.planner.planned import ESTIMATORS, plan_deployment
+from perfmodel.explore.spec import Spec, figures, prices_of
 from perfmodel.hardware.reads import Read, reads_of, recorded
-from perfmodel.plan import ESTIMATORS, plan_deployment
-from perfmodel.plan.document import read_plan
 from perfmodel.prediction import predict_workload
 from perfmodel.prediction.compare import activity_of
-from perfmodel.prediction.deployment import predict_deployment
-from perfmodel.prediction.fastest import fastest
+from perfmodel.prediction.deployment import fastest, predict_deployment
+from perfmodel.prediction.running_cost import running
 from perfmodel.prediction.types import Result
-from perfmodel.trace.columns import Floats
 from perfmodel.workload import Workload, load_workload
 
 NAME, BATCH, DESIGN, OF_WORKLOAD, DOT = "workload", "batch", "design", "workload.", "."

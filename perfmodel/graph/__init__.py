@@ -6,11 +6,16 @@ from perfmodel.errors import TraceError
 from perfmodel.graph.build import build_rank
 from perfmodel.graph.measured_waits import with_measured_waits
 from perfmodel.graph.merge import merge
-from perfmodel.graph.opgraph import op_graph
 from perfmodel.graph.types import ExecutionGraph
+from perfmodel.ops.read.op_graph import op_graph
 from perfmodel.trace import Links, RankTrace, Trace
 
-__all__ = ["ExecutionGraph", "build_graph", "build_rank", "op_graph"]
+__all__ = [
+    "ExecutionGraph",
+    "build_graph",
+    "build_rank",
+    "op_graph",
+]
 
 
 def build_graph(trace: Trace) -> ExecutionGraph:

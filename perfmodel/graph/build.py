@@ -6,19 +6,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from perfmodel.graph.acyclic import acyclic, released
-from perfmodel.graph.host import Pieces, cut
-from perfmodel.graph.kinds import Cause, EdgeKind
-from perfmodel.graph.lags import with_constant_lags
-from perfmodel.graph.marks import with_marks
-from perfmodel.graph.nodes import rank_nodes
-from perfmodel.graph.stream_order import stream_edges
-from perfmodel.graph.streams import CrossEdges, event_waits, occupancy_waits
-from perfmodel.graph.types import Edges, ExecutionGraph, Nodes
+from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.graph.data import acyclic, released
+from perfmodel.graph.host import ALLOCATOR, ELAPSED, LAUNCH, PIECE, SYNC, Pieces, cut
+from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
+from perfmodel.graph.measured_waits import PLAUSIBLE_US, with_constant_lags
+from perfmodel.graph.streams import CrossEdges, event_waits, occupancy_waits, stream_edges
+from perfmodel.graph.threads import Waits
+from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.graph.waits import find_waits
 from perfmodel.trace.categories import COMMUNICATION_KERNEL_NAME, Category
-from perfmodel.trace.columns import NONE, Floats, Ints, Mask, RankTrace
-from perfmodel.trace.link import Links, stream_keys
+from perfmodel.trace.columns import NONE, RankTrace
+from perfmodel.trace.link import Links, runs, stream_keys
+from perfmodel.trace.window import MAIN
 
 MIN_RECORDED_FRAC = 0.5
 """A file that holds less of its operators than this was sampled or filtered."""
@@ -216,3 +216,172 @@ def _texts(rank: RankTrace, rows: Ints) -> tuple[str, ...]:
     """The names of trace rows; empty for -1."""
     texts = [*rank.strings.texts, ""]
     return tuple(map(texts.__getitem__, np.append(rank.name, NONE)[rows].tolist()))
+
+
+_KIND_OF_CALL = {
+    PIECE: NodeKind.HOST,
+    LAUNCH: NodeKind.LAUNCH,
+    SYNC: NodeKind.SYNC,
+    ALLOCATOR: NodeKind.ALLOCATOR,
+    ELAPSED: NodeKind.HOST,
+}
+_OF_DEVICE_KIND = (
+    (NodeKind.KERNEL, Scope.COMPUTE, Cause.COMPUTE),
+    (NodeKind.COLLECTIVE, Scope.COMM, Cause.COMMUNICATION),
+    (NodeKind.COPY, Scope.MEMCPY, Cause.MEMCPY),
+)
+_CAUSE_OF_CALL = {SYNC: Cause.BLOCKING_CALL, ALLOCATOR: Cause.ALLOCATOR}
+
+
+def rank_nodes(
+    rank: RankTrace,
+    links: Links,
+    pieces: Pieces,
+    waits: Waits,
+    returns: list[int],
+    is_collective: Mask,
+) -> tuple[Nodes, tuple[str, ...]]:
+    """Nodes in the order pieces, returns (of the pieces in `returns`), device operations; and the
+    names of the resources they are bound to."""
+    count, devices = len(pieces.thread), links.device_rows
+    threads = list(links.roles)
+    streams, stream_of = np.unique(stream_keys(rank, devices), return_inverse=True)
+    resources = tuple(f"{rank.rank}/{links.roles[t]}" for t in threads) + tuple(
+        f"{rank.rank}/gpu{key >> 32}/stream{key & 0xFFFFFFFF}" for key in streams.tolist()
+    )
+    host_resource = np.zeros(count, np.int32)
+    for low, high in runs(pieces.thread):
+        host_resource[low:high] = threads.index(int(pieces.thread[low]))
+    call_cause = np.array([_CAUSE_OF_CALL.get(c, NONE) for c in _KIND_OF_CALL])[pieces.call]
+    host_cause = np.where(call_cause >= 0, call_cause, waits.cause)
+    host_kind = np.array(list(_KIND_OF_CALL.values()))[pieces.call]
+    is_host_collective = waits.cause == Cause.COMMUNICATION
+    host_kind = np.where(is_host_collective, NodeKind.COLLECTIVE, host_kind)
+    host_scope = np.select(
+        [
+            pieces.call == ALLOCATOR,
+            is_host_collective,
+            waits.cause == Cause.WAITING_FOR_INPUT,
+        ],
+        [Scope.ALLOCATOR, Scope.COMM, Scope.INPUT],
+        Scope.HOST,
+    )
+    release = np.full(count, -np.inf)
+    for low, _ in runs(pieces.thread):
+        if low not in waits.woken and low + 1 not in waits.woken:
+            release[low] = waits.start_us[low]
+    back = [waits.returns[p] for p in returns]
+    at = np.array(returns, np.int64)
+    category = rank.category[devices]
+    device_kind = np.select(
+        [is_collective, category == Category.KERNEL],
+        [NodeKind.COLLECTIVE, NodeKind.KERNEL],
+        NodeKind.COPY,
+    )
+    scope_of, cause_of = np.zeros(len(NodeKind), np.int64), np.zeros(len(NodeKind), np.int64)
+    for kind, scope, cause in _OF_DEVICE_KIND:
+        scope_of[kind], cause_of[kind] = scope, cause
+    pinned = (links.device_launch < 0) & ~_follows_closely(rank, links)
+
+    def stack(*columns: object, dtype: type) -> np.ndarray:
+        return np.concatenate([np.asarray(c, dtype) for c in columns])
+
+    nodes = Nodes(
+        kind=stack(host_kind, [NodeKind.WAIT] * len(at), device_kind, dtype=np.int8),
+        cause=stack(host_cause, [c for _, _, c in back], cause_of[device_kind], dtype=np.int8),
+        scope=stack(
+            host_scope,
+            [Scope.HOST if d else Scope.NONE for _, d, _ in back],
+            scope_of[device_kind],
+            dtype=np.int8,
+        ),
+        rank=np.full(count + len(at) + len(devices), rank.rank, np.int32),
+        resource=stack(host_resource, host_resource[at], stream_of + len(threads), dtype=np.int32),
+        row=stack(pieces.row, pieces.row[at], devices, dtype=np.int32),
+        start_us=stack(
+            waits.start_us, [s for s, _, _ in back], rank.start_us[devices], dtype=float
+        ),
+        duration_us=stack(
+            waits.duration_us, [d for _, d, _ in back], rank.duration_us[devices], dtype=float
+        ),
+        release_us=stack(
+            release,
+            np.full(len(at), -np.inf),
+            np.where(pinned, rank.start_us[devices], -np.inf),
+            dtype=float,
+        ),
+    )
+    return nodes, resources
+
+
+def _follows_closely(rank: RankTrace, links: Links) -> Mask:
+    """Device operations that began right after the one before them on their stream."""
+    previous, following = stream_neighbours(rank, links)
+    close = np.zeros(len(links.device_rows), bool)
+    gap = rank.start_us[links.device_rows[following]] - rank.end_us[links.device_rows[previous]]
+    close[following] = gap <= PLAUSIBLE_US[EdgeKind.STREAM][1]
+    return close
+
+
+def stream_neighbours(rank: RankTrace, links: Links) -> tuple[Ints, Ints]:
+    """Positions in `device_rows` of each operation that has one before it on its stream."""
+    rows = links.device_rows
+    stream = stream_keys(rank, rows)
+    order = np.argsort(stream, kind="stable")
+    same = np.flatnonzero(stream[order][1:] == stream[order][:-1])
+    return order[same], order[same + 1]
+
+
+def with_marks(
+    rank: RankTrace, links: Links, pieces: Pieces, last_node: Ints, nodes: Nodes, first_device: int
+) -> tuple[StepMarks, Nodes, tuple[Ints, Ints]]:
+    """Append a mark at each step start and end; the edges into them are (source, target).
+
+    `last_node` is the node that a piece ends with (itself, or its return). A step's bounds follow
+    the piece of the main thread that ends there, or the call across it; the end of a window
+    follows everything.
+    """
+    steps = links.steps
+    ends = _ends(links, pieces, last_node, nodes, first_device)
+    main = np.flatnonzero(np.isin(pieces.thread, [t for t, r in links.roles.items() if r == MAIN]))
+    when = np.stack([steps.start_us, steps.end_us], axis=1).reshape(-1)
+    first_mark = len(nodes)
+    sources: list[Ints] = []
+    start_us = pieces.start_us[main]
+    for position, time in enumerate(when):
+        if steps.is_window and position % 2:
+            sources.append(ends)
+            continue
+        at = int(np.searchsorted(start_us, time, side="left")) - 1
+        begun = at >= 0 and pieces.end_us[main[at]] >= time
+        sources.append(last_node[main[at : at + 1]] if begun else np.zeros(0, np.int64))
+    counts = np.array([len(found) for found in sources], np.int64)
+    release = np.where(counts > 0, -np.inf, when)
+
+    def grow(column: np.ndarray, value: object) -> np.ndarray:
+        return np.concatenate([column, np.broadcast_to(np.asarray(value, column.dtype), len(when))])
+
+    grown = Nodes(
+        kind=grow(nodes.kind, NodeKind.MARK),
+        cause=grow(nodes.cause, Cause.END_OF_STEP),
+        scope=grow(nodes.scope, Scope.NONE),
+        rank=grow(nodes.rank, rank.rank),
+        resource=grow(nodes.resource, 0),
+        row=grow(nodes.row, NONE),
+        start_us=grow(nodes.start_us, when),
+        duration_us=grow(nodes.duration_us, 0.0),
+        release_us=grow(nodes.release_us, release),
+    )
+    ids = np.arange(first_mark, first_mark + len(when))
+    marks = StepMarks(np.full(len(steps), rank.rank), steps.names, ids[::2], ids[1::2])
+    source = np.concatenate([*sources, np.zeros(0, np.int64)])
+    return marks, grown, (source, np.repeat(ids, counts))
+
+
+def _ends(links: Links, pieces: Pieces, last_node: Ints, nodes: Nodes, first_device: int) -> Ints:
+    """The last node of every thread and the latest of every stream."""
+    threads = [last_node[high - 1] for _, high in runs(pieces.thread)]
+    device = np.arange(first_device, first_device + len(links.device_rows))
+    order = device[np.lexsort((nodes.end_us[device], nodes.resource[device]))]
+    streams = [order[high - 1] for _, high in runs(nodes.resource[order])]
+    return np.array([*threads, *streams], np.int64)

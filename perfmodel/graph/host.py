@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfmodel.arrays import Floats, Ints
 from perfmodel.graph.kinds import Cause
 from perfmodel.trace.categories import (
     ALLOCATOR_CALL,
@@ -17,9 +18,9 @@ from perfmodel.trace.categories import (
     SYNC_CALL,
     Category,
 )
-from perfmodel.trace.columns import NONE, Floats, Ints, RankTrace
+from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, by_thread, containing, innermost, outermost, runs
-from perfmodel.trace.steps import MAIN
+from perfmodel.trace.window import MAIN
 
 PIECE, LAUNCH, SYNC, ALLOCATOR, ELAPSED = range(5)
 

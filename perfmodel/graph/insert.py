@@ -188,3 +188,14 @@ def _lag_us(graph: ExecutionGraph) -> dict[int, float]:
         own = edges.lag_us[edges.kind == kind]
         found[int(kind)] = float(np.median(own)) if len(own) else 0.0
     return found
+
+
+def as_rank(graph: ExecutionGraph, rank: int) -> ExecutionGraph:
+    """`graph`, of a single rank, as if `rank` had run it."""
+    nodes, marks = graph.nodes_, graph.marks
+    return replace(
+        graph,
+        nodes_=replace(nodes, rank=np.full(len(nodes), rank, np.int64)),
+        marks=replace(marks, rank=np.full(len(marks.name), rank, np.int64)),
+        resources=tuple(f"{rank}/{name.partition('/')[2]}" for name in graph.resources),
+    )

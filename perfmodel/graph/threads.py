@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.graph.host import PIECE, Pieces
 from perfmodel.graph.kinds import Cause, EdgeKind
 from perfmodel.trace.categories import WAITING_NAME
-from perfmodel.trace.columns import Floats, Ints, Mask, RankTrace
+from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import Links
-from perfmodel.trace.steps import AUTOGRAD, MAIN
+from perfmodel.trace.window import AUTOGRAD, MAIN
 
 ROUNDING_US = 3.0
 """Neighbouring events of files with whole microseconds overlap by up to this much."""

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import GraphError
 from perfmodel.graph.kinds import DEVICE_KINDS, Cause, EdgeKind, NodeKind, Scope
-from perfmodel.trace.columns import Floats, Ints
 
 if TYPE_CHECKING:
     import networkx as nx
     import pandas as pd
+
 
 Codes = NDArray[np.signedinteger[Any]]
 

@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 
+from perfmodel.arrays import Floats, Ints
 from perfmodel.graph.host import ALLOCATOR, ELAPSED, LAUNCH, PIECE, SYNC, Pieces
 from perfmodel.graph.kinds import Cause, EdgeKind
 from perfmodel.graph.threads import ROUNDING_US, Waits, waits_of_threads
@@ -15,7 +16,7 @@ from perfmodel.trace.categories import (
     DEVICE_TO_PAGEABLE_COPY,
     Category,
 )
-from perfmodel.trace.columns import NONE, Floats, Ints, RankTrace
+from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, stream_keys
 
 CLOCK_TOLERANCE_US = 25.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from perfmodel.hardware.catalogue import (
     Figure,
+    cluster,
     device,
     devices,
     figures,
@@ -17,8 +18,9 @@ from perfmodel.hardware.catalogue import (
     load,
     names,
     namesakes,
+    node,
+    node_of,
 )
-from perfmodel.hardware.machines import cluster, node, node_of
 from perfmodel.hardware.parts import (
     KINDS,
     Cluster,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from functools import cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 from perfmodel.errors import HardwareError
-from perfmodel.hardware.drivers import bare_words, called, has_memory, memory_in, nearest
-from perfmodel.hardware.parts import KINDS, Device, Host, Part, kind_of
-from perfmodel.hardware.schema import build, fields_of
-from perfmodel.hardware.tables import Lookup, Table, expand, read_table
+from perfmodel.hardware.parts import KINDS, Cluster, Device, Host, Node, Part, kind_of
+from perfmodel.hardware.schema import Lookup, Table, build, expand, fields_of, read_table
 
 FOLDER = Path(__file__).parent / "catalogue"
 _FOLDER_OF = {
@@ -225,3 +227,115 @@ def _table(
 def _place(kind: str, name: str) -> str:
     """How errors and sources name a file of the catalogue: without this machine's folders."""
     return f"catalogue {kind} {name}"
+
+
+_MAKER = re.compile(
+    r"\b(nvidia|amd|intel|tesla|geforce|instinct|radeon|graphics|corporation)\b|\([^()]*\)"
+)
+"""Words that name a maker or a line of products, and remarks in parentheses."""
+_CPU = re.compile(r"\b\d+-core\b|\b(cpu|processor)\b|@ ?[\d.]+ ?ghz\b")
+"""What Linux writes around the name of a CPU."""
+_SIZE = re.compile(r"\b(\d+) ?gi?b\b")
+_MEMORY = re.compile(r"\b\d+ ?gi?b\b|\bhbm\w+")
+_TOLERANCE_FRAC = 0.15
+"""Drivers report up to 8 % less than the datasheet, which mixes GB with GiB (7 %)."""
+
+
+def called(name: str, devices: Iterable[Device]) -> list[Device]:
+    """The devices that go by `name`, without regard to case and maker.
+
+    If there is none, those that go by it without regard to memory size and kind either.
+    """
+    devices = list(devices)
+    return _matching(name, devices, plain) or _matching(name, devices, _bare)
+
+
+def bare_words(name: str) -> list[str]:
+    """The words of `name` that every device holds which goes by it."""
+    return _bare(name).split()
+
+
+def memory_in(name: str) -> int | None:
+    """The memory in bytes that a name tells (`80GB` is 80 GiB), or None."""
+    size = _SIZE.search(plain(name))
+    return int(size[1]) * 2**30 if size else None
+
+
+def has_memory(device: Device, memory_bytes: int) -> bool:
+    """Whether a driver that reports `memory_bytes` may mean this device."""
+    return abs(memory_bytes / device.hbm_bytes - 1) <= _TOLERANCE_FRAC
+
+
+def nearest(name: str, known: Sequence[str]) -> list[str]:
+    """Of the catalogue's names, those that hold every word of `name`, else the four most alike.
+
+    Alike as a whole, or in as many first words: `h900` is more like `h100-sxm` than like `p100`.
+    """
+    words = plain(name)[:80].split()
+    within = [each for each in known if words and all(word in each for word in words)]
+    if within:
+        return sorted(within, key=lambda each: not each.startswith(words[0]))
+    text = "-".join(words)
+
+    def likeness(each: str) -> float:
+        begin = "-".join(each.split("-")[: max(len(words), 1)])
+        return max(SequenceMatcher(None, text, form).ratio() for form in (each, begin))
+
+    return sorted(known, key=likeness, reverse=True)[:4]
+
+
+def _matching(name: str, devices: list[Device], form: Callable[[str], str]) -> list[Device]:
+    wanted = form(name)
+    return [each for each in devices if wanted in map(form, (each.name, *each.aliases))]
+
+
+def plain(name: str) -> str:
+    """`name` in lower case, with one space between words, without maker and remarks."""
+    return " ".join(re.sub(r"[-_ ]+", " ", _CPU.sub(" ", _MAKER.sub(" ", name.lower()))).split())
+
+
+def _bare(name: str) -> str:
+    """As `plain`, without memory size and kind."""
+    return " ".join(_MEMORY.sub(" ", plain(name)).split())
+
+
+PLAIN_HOST = "generic-server"
+MAX_NODES = 100_000
+
+
+def node(given: str | Path | Part) -> Node:
+    """The node of that name or file, or the part itself; of a device the one it usually sits in.
+
+    Raises `HardwareError`, also for a part that is neither.
+    """
+    part = given if isinstance(given, Part) else load(given)
+    return node_of(part) if isinstance(part, Device) else expect(part, Node)
+
+
+def node_of(device: Device) -> Node:
+    """The node that `device` usually sits in, with `device` and its links, and named after it.
+
+    Where the catalogue has none: one device on its usual host, else on a plain one.
+    """
+    if device.usual_node is None:
+        hangs_on = host(device.usual_host or PLAIN_HOST)
+        return Node(name=device.name, device=device, gpus=1, host=hangs_on, sockets=1)
+    usual = expect(load(device.usual_node, "node"), Node)
+    link = usual.link and replace(usual.link, gb_per_s=device.peer_gb_per_s)
+    return replace(usual, name=device.name, device=device, link=link)
+
+
+def cluster(given: str | Path | Part, nodes: int | None = None) -> Cluster:
+    """`nodes` equal nodes (1 unless the part is a cluster, whose number it replaces).
+
+    `given` is a cluster, a node or a device by name or file, or the part itself. Raises
+    `HardwareError`, also for a number of nodes that cannot be.
+    """
+    if nodes is not None and not 1 <= nodes <= MAX_NODES:
+        raise HardwareError(f"nodes: expected a whole number from 1 to {MAX_NODES}, got {nodes}")
+    part = given if isinstance(given, Part) else load(given)
+    if isinstance(part, Cluster):
+        return part if nodes is None else replace(part, nodes=nodes)
+    one = node(part)
+    source = MappingProxyType({"nodes": "given"})
+    return Cluster(name=one.name, maker=one.maker, node=one, nodes=nodes or 1, sources=source)

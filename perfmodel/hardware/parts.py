@@ -25,11 +25,6 @@ class Part:
     def __str__(self) -> str:
         return self.name
 
-    def _repr_html_(self) -> str:
-        from perfmodel.hardware.views import part_html
-
-        return part_html(self)
-
 
 USUAL_STREAM_FRAC = 0.85
 """`stream_peak_frac` where nobody published one. assumed: the middle of the catalogue's (0.74 to

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import tomllib
-
 from perfmodel.errors import HardwareError
 from perfmodel.hardware.catalogue import P, lookup_from
 from perfmodel.hardware.parts import KINDS, Part, kind_of
-from perfmodel.hardware.schema import build, fields_of
-from perfmodel.hardware.tables import Table, merge
+from perfmodel.hardware.schema import Table, build, fields_of, merge
 
 WHERE = "--set"
 _WITHIN = {"cluster": "node"}

@@ -49,3 +49,7 @@ def part_html(part: Part) -> str:
 def _is_word(entry: Field) -> bool:
     """Whether one word says it: a text, a choice, or a part by its name."""
     return entry.type is str or entry.is_part or get_origin(entry.type) is Literal
+
+
+Part._repr_html_ = part_html  # type: ignore[attr-defined]
+"""Notebooks ask the value itself; set here, so that parts need not import their catalogue."""

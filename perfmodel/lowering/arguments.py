@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise, zip_longest
 from math import prod
 
-from perfmodel.graph.ops import Argument, Op, Tensor, tensors_in
-from perfmodel.lowering.piece import Untold
+from perfmodel.hardware import Device
+from perfmodel.lowering.piece import Piece, Untold
+from perfmodel.ops.graph import Argument, Op, Tensor, tensors_in
+from perfmodel.ops.spec import OPS
 from perfmodel.ops.storage import is_known, item_bytes
+from perfmodel.ops.vocabulary.matmul import CONVOLUTION, MATMUL
 
 HOST = "cpu"
 REUSE = ("zipf_alpha", "unique_rows", "longest_bag")
-"""What an embedding op's attributes may say of how its rows repeat (`perfmodel.graph.lookups`)."""
+"""What an embedding op's attributes say of how its rows repeat (`perfmodel.ops.read.lookups`)."""
 OWN_STREAM = "pipeline"
 """The attribute of ops whose copies run beside the step, on a stream of their own; others go where
 the kernels go, and wait for them."""
@@ -185,3 +189,25 @@ def _lies_on_host(op: Op) -> bool | None:
     """
     tensors = [t for t in (*op.tensors, *tensors_in(op.outputs)) if t.device or not t.layout]
     return all(t.device.startswith(HOST) for t in tensors) if tensors else None
+
+
+FP32, TF32 = "fp32", "tf32"
+
+
+def in_units(
+    pieces: Sequence[Piece], device: Device | None, tf32_matmul: bool, tf32_convolution: bool
+) -> Iterator[Piece]:
+    """The pieces, fp32 products as TF32 where the device has it and it is allowed.
+
+    PyTorch allows it for convolutions unless told otherwise, for matrix products (since 1.12) only
+    when told. A dtype that is not known counts as fp32.
+    """
+    allowed = {MATMUL: tf32_matmul, CONVOLUTION: tf32_convolution}
+    has_tf32 = device is not None and device.target == "cuda" and bool(device.tf32_tflop_per_s)
+    changed = {family for family, on in allowed.items() if on and has_tf32}
+    for piece in pieces:
+        if not is_known(piece.dtype):
+            piece = replace(piece, dtype=FP32)
+        if piece.dtype == FP32 and changed and OPS[piece.op].family in changed:
+            piece = replace(piece, dtype=TF32)
+        yield piece

@@ -8,19 +8,19 @@ from itertools import groupby
 
 import numpy as np
 
+from perfmodel.arrays import Floats
+from perfmodel.cost.host import Profile
+from perfmodel.cost.host.samples import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.graph.ops import DEVICE_WIDE, Op
 from perfmodel.lowering import recorded
 from perfmodel.lowering.arguments import OWN_STREAM, STREAM
 from perfmodel.lowering.draft import Built, Draft
 from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.measured_host import HostTimes, Stretch, loads_data
 from perfmodel.lowering.piece import OF_PROFILE, Piece
-from perfmodel.ops.spec import Floats
-from perfmodel.ops.vocabulary.recorded import RECORDED
-from perfmodel.overheads import Profile
-from perfmodel.overheads.kinds import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
-from perfmodel.trace.steps import MAIN
+from perfmodel.ops.graph import DEVICE_WIDE, Op
+from perfmodel.ops.vocabulary.host import RECORDED
+from perfmodel.trace.window import MAIN
 
 CUDA_GRAPH, _WHOLE = "cuda_graph", "step"
 GROUP, MEMBERS = "process_group", "group_ranks"

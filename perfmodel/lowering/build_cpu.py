@@ -1,17 +1,27 @@
-"""Pieces of CPU steps to an execution graph: one host thread, one after the other."""
+"""Pieces of CPU steps to an execution graph: one host thread, one after the other.
+
+`step_bytes` is what all of them write, `first_frac` is 1 for the first of its op and direction,
+whose code and whose threads have been idle since the step before.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from perfmodel.arrays import Floats, Ints
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.lowering.draft import Built
+from perfmodel.lowering.lower import lower
 from perfmodel.lowering.piece import Piece
-from perfmodel.ops.spec import Floats
-from perfmodel.trace.columns import NONE, Ints
+from perfmodel.ops.graph import NO_OP, OPTIMIZER, Op, OpGraph
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import OPS
+from perfmodel.ops.vocabulary.host import BUCKET, CALL, NODE, STEP, UPDATE
+from perfmodel.trace.columns import NONE
 
 _HOST = (NodeKind.HOST, Cause.HOST_OP_WITHOUT_LAUNCH, Scope.HOST)
 _MARK = (NodeKind.MARK, Cause.END_OF_STEP, Scope.NONE)
@@ -72,3 +82,90 @@ def _places(steps: Sequence[Sequence[Piece]]) -> tuple[Ints, Ints]:
         taken += len(step)
         bounds.append((start, len(piece) - 1))
     return np.array(piece, np.int64), np.array(bounds, np.int64)
+
+
+ALL_REDUCE = "c10d::allreduce_"
+"""The call that `DistributedDataParallel` makes per bucket."""
+NODE_PREFIX = "autograd::engine::evaluate_function: "
+ANNOTATION_PREFIXES = ("Optimizer.", "ProfilerStep", "enumerate(DataLoader)")
+
+
+def cpu_steps(graph: OpGraph) -> list[list[Piece]]:
+    """What the host does in each step: kernels, views, and what Python and autograd take.
+
+    What ran before the first step is no step, unless nothing else is there.
+    """
+    numbers = sorted({op.step for op in graph.ops}) or [0]
+    numbers = [number for number in numbers if number >= 0] or numbers
+    lowered = lower(graph, "cpu")
+    found: dict[int, list[Piece]] = {number: [] for number in numbers}
+    for piece, owner in zip(lowered.pieces, lowered.owner.tolist(), strict=True):
+        step = lowered.graph.ops[owner].step
+        if step in found:
+            found[step].append(piece)
+    return [[*own, *_host_pieces(graph, number)] for number, own in found.items()]
+
+
+def _host_pieces(graph: OpGraph, step: int) -> list[Piece]:
+    """Calls from Python, autograd nodes, buckets of gradients, parameters that an optimizer visits,
+    and the step."""
+    counts = dict.fromkeys((CALL, NODE, BUCKET, UPDATE), 0)
+    for op in graph.ops:
+        kind = _kind(graph, op) if op.step == step else ""
+        if kind:
+            counts[kind] += 1
+    found = [Piece(kind, {"count": float(n)}, kind="host") for kind, n in counts.items() if n]
+    return [*found, Piece(STEP, kind="host")]
+
+
+def _kind(graph: OpGraph, op: Op) -> str:
+    """What of the host's own work an op stands for, beside what it calls; `""` for none."""
+    if op.name.startswith(NODE_PREFIX):
+        return NODE
+    if op.name == ALL_REDUCE:
+        return BUCKET
+    if op.name.startswith(ANNOTATION_PREFIXES):
+        return ""
+    if op.parent != NO_OP and not graph.ops[op.parent].name.startswith(ANNOTATION_PREFIXES):
+        return ""
+    return UPDATE if op.phase == OPTIMIZER else CALL
+
+
+STEP_BYTES, FIRST_FRAC = "step_bytes", "first_frac"
+
+
+def rows_of(pieces: Sequence[Piece]) -> Rows:
+    """The pieces of one step, in order, as rows."""
+    rows = Rows.of(
+        [
+            {**piece.dims, "op": piece.op, "dtype": piece.dtype, "direction": piece.direction}
+            for piece in pieces
+        ]
+    )
+    total = written_bytes(rows).sum()
+    told = {STEP_BYTES: np.full(len(rows), total), FIRST_FRAC: is_first(rows)}
+    return replace(rows, dims={**rows.dims, **told})
+
+
+def is_first(rows: Rows) -> Floats:
+    """1 for the first row of its op and direction, 0 for the others."""
+    found = np.zeros(len(rows))
+    seen: set[tuple[str, str]] = set()
+    for row, key in enumerate(zip(rows.op, rows.direction, strict=True)):
+        if key not in seen:
+            seen.add(key)
+            found[row] = 1.0
+    return found
+
+
+def written_bytes(rows: Rows) -> Floats:
+    """Bytes that each row writes."""
+    found = np.zeros(len(rows))
+    for op, index in rows.groups():
+        dims, item = rows.dims_of(op, index), rows.item_bytes(index)
+        directions = np.array([rows.direction[row] for row in index.tolist()])
+        for direction in set(directions.tolist()):
+            written = OPS[op].of(direction).written_bytes(dims, item)
+            chosen = directions == direction
+            found[index[chosen]] = written[chosen]
+    return found

@@ -6,17 +6,18 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perfmodel.graph.ops import NO_OP
 from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.observed import answered_by
 from perfmodel.ops.families import family_of_kernel
+from perfmodel.ops.graph import NO_OP
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.fallback import UNKNOWN
+from perfmodel.ops.vocabulary.host import UNKNOWN
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import Links
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 _STREAMED = ("elementwise", "random", "dropout", "memcpy", "memset", "optimizer", "loss")
 _GATHERED = ("gather_scatter", "elementwise", "embedding")

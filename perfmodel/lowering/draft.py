@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from perfmodel.arrays import Ints
+from perfmodel.cost.host import Profile
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
-from perfmodel.overheads import Profile
-from perfmodel.trace.columns import NONE, Ints
+from perfmodel.trace.columns import NONE
 
 LAG_US = {
     EdgeKind.PROGRAM: 0.0,

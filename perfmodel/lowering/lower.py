@@ -8,23 +8,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from perfmodel.graph.ops import NO_OP, OpGraph
+from perfmodel.arrays import Ints
 from perfmodel.hardware import Device
+from perfmodel.lowering.arguments import in_units
 from perfmodel.lowering.context import completed
 from perfmodel.lowering.piece import Piece
-from perfmodel.lowering.precision import in_units
 from perfmodel.lowering.walk import Target, own_pieces
+from perfmodel.ops.graph import NO_OP, OpGraph
 from perfmodel.ops.rows import Rows
-from perfmodel.ops.vocabulary.fallback import UNKNOWN
+from perfmodel.ops.vocabulary.host import UNKNOWN
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["Lowered", "Target", "lower"]
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

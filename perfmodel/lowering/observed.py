@@ -11,15 +11,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from perfmodel.graph.ops import NO_OP, Argument, Op, OpGraph, Tensor
-from perfmodel.lowering.arguments import HOST, OWN_STREAM
-from perfmodel.lowering.guesses import COLLECTIVE
+from perfmodel.arrays import Ints
+from perfmodel.lowering.arguments import FP32, HOST, OWN_STREAM, TF32
+from perfmodel.lowering.context import COLLECTIVE
 from perfmodel.lowering.lower import Lowered
-from perfmodel.lowering.precision import FP32, TF32
 from perfmodel.lowering.rules.copies import MEMCPY
 from perfmodel.ops.dtypes import dtype_of_kernel
 from perfmodel.ops.families import family_of_kernel
-from perfmodel.trace.columns import Ints, RankTrace
+from perfmodel.ops.graph import NO_OP, Argument, Op, OpGraph, Tensor
+from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import Links, launching_op
 
 GEMM = "gemm"

@@ -14,20 +14,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.graph.kinds import NodeKind
-from perfmodel.graph.opgraph.device_waits import waited_behind
-from perfmodel.graph.ops import DEVICE_WIDE, NO_OP, Op, OpGraph
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.observed import PINNED, direction_of, launched_by
 from perfmodel.lowering.piece import OF_PROFILE
 from perfmodel.lowering.rules.copies import MEMCPY
 from perfmodel.ops.families import COMMUNICATION, family_of_kernel
-from perfmodel.ops.vocabulary.fallback import UNKNOWN
+from perfmodel.ops.graph import DEVICE_WIDE, NO_OP, Op, OpGraph
+from perfmodel.ops.read.profile import waited_behind
+from perfmodel.ops.vocabulary.host import UNKNOWN
 from perfmodel.trace.categories import Category
-from perfmodel.trace.columns import NONE, Floats, Ints, Mask, RankTrace
+from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links
-from perfmodel.trace.steps import MAIN
+from perfmodel.trace.window import MAIN
 
 STAND_IN = "stand_in"
 """Attribute of an op that stands for a launch call outside of all ops, or for one that is not

@@ -6,13 +6,14 @@ from dataclasses import fields, replace
 
 import numpy as np
 
+from perfmodel.arrays import Ints
 from perfmodel.graph.kinds import DEVICE_KINDS, Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.types import Carried, Edges, ExecutionGraph, Nodes
 from perfmodel.lowering.arguments import OWN_STREAM
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM, FETCH
 from perfmodel.lowering.draft import LAG_US, Built
 from perfmodel.lowering.lower import Lowered
-from perfmodel.trace.columns import NONE, Ints
+from perfmodel.trace.columns import NONE
 
 LOADER = "loader"
 """The thread that data loading has to itself."""

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from perfmodel.graph.ops import NO_OP, Argument, Op, Tensor, tensors_in
 from perfmodel.lowering.arguments import all_on_host, bytes_of, is_hosts, on_host, tensor_bytes
-from perfmodel.lowering.guesses import GUESSED
-from perfmodel.lowering.names import rule_of
-from perfmodel.lowering.piece import LEAF, OF_PROFILE, TIER, WHOLE, Lowering, Piece, Untold
-from perfmodel.ops.vocabulary.fallback import UNKNOWN
+from perfmodel.lowering.context import GUESSED
+from perfmodel.lowering.piece import LEAF, OF_PROFILE, TIER, WHOLE, Lowering, Piece, Untold, rule_of
+from perfmodel.ops.graph import NO_OP, Argument, Op, Tensor, tensors_in
+from perfmodel.ops.vocabulary.host import UNKNOWN
 
 Target = Literal["cuda", "rocm", "cpu"]
 CPU: Target = "cpu"

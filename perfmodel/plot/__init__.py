@@ -7,13 +7,10 @@ first figure is drawn, not on import.
 from __future__ import annotations
 
 from perfmodel.plot.bars import breakdown_figure
-from perfmodel.plot.canvas import save
-from perfmodel.plot.html import table_html
-from perfmodel.plot.levels import steps_figure
-from perfmodel.plot.rates import rates_figure
-from perfmodel.plot.roofline import roofline_figure
-from perfmodel.plot.scatter import errors_figure
-from perfmodel.plot.shares import shares_figure
+from perfmodel.plot.curves import shares_figure, steps_figure
+from perfmodel.plot.figure import save
+from perfmodel.plot.names import table_html
+from perfmodel.plot.scatter import errors_figure, rates_figure, roofline_figure
 from perfmodel.plot.style import colours_of
 from perfmodel.plot.timeline import timeline_figure
 

@@ -8,25 +8,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.arrays import Floats
 from perfmodel.errors import UsageError
-from perfmodel.plot.axes import time_axis
-from perfmodel.plot.canvas import new_figure
-from perfmodel.plot.coverage import Floats
-from perfmodel.plot.frames import Frame, floats, texts
-from perfmodel.plot.legend import Entry, draw_legend
-from perfmodel.plot.style import (
-    INK,
-    OTHER_COLOUR,
-    colours_of,
-    is_dark,
-    look,
-    readable,
-)
+from perfmodel.plot.figure import Entry, Frame, draw_legend, floats, new_figure, texts, time_axis
+from perfmodel.plot.style import INK, OTHER_COLOUR, colours_of, is_dark, look, readable
 from perfmodel.units import human_us
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 WIDTH_IN = 11.0
 OTHER_PARTS = "all others"

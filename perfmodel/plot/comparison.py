@@ -7,18 +7,17 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from perfmodel.arrays import Floats
 from perfmodel.errors import UsageError
-from perfmodel.plot.canvas import new_figure
-from perfmodel.plot.frames import Frame, floats, texts, time_unit
+from perfmodel.plot.figure import Frame, floats, new_figure, texts, time_unit
 from perfmodel.plot.style import FAINT, FURTHER_COLOURS, GRID, INK, look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Floats = NDArray[np.float64]
+
 _WIDTH_IN, _ROW_IN = 11.0, 0.42
 _TIERS = {
     "hbm": ("per rank", FURTHER_COLOURS[1]),

@@ -1,18 +1,19 @@
-"""One quantity over another, a curve per name."""
+"""One quantity over another: curves, quantities that hold their value, shares over sizes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfmodel.errors import UsageError
-from perfmodel.plot.canvas import new_figure
-from perfmodel.plot.frames import Frame, floats, texts
+from perfmodel.plot.figure import Frame, floats, new_figure, texts
 from perfmodel.plot.style import FAINT, GRID, colours_of, look
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 _WIDTH_IN, _HEIGHT_IN = 6.4, 4.0
 _MOST_OWN_TICKS = 8
@@ -79,4 +80,91 @@ def curves_figure(
             axes.spines[side].set_color(FAINT)
         if len(names) > 1:
             axes.legend(title=legend or None)
+    return figure
+
+
+_LEVELS_WIDTH_IN, _PANEL_IN = 8.0, 2.6
+
+
+def steps_figure(
+    panels: Mapping[str, Mapping[str, tuple[Any, Any]]],
+    *,
+    marks: Mapping[float, str],
+    labels: tuple[str, str],
+    title: str = "",
+) -> Figure:
+    """Draw `{panel: {quantity: (x, y)}}`, panels one below the other on one x axis.
+
+    `marks` are named positions on the x axis; `labels` are those of the axes, units in them.
+    """
+    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
+    colours = colours_of(names)
+    with look():
+        figure = new_figure(_LEVELS_WIDTH_IN, 0.6 + _PANEL_IN * len(panels))
+        rows = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, (panel, lines) in zip(rows, panels.items(), strict=True):
+            for name, (across, up) in lines.items():
+                axes.step(across, up, where="post", color=colours[name], label=name)
+            for at in marks:
+                axes.axvline(at, color=FAINT, linewidth=0.8, linestyle=":")
+            axes.set_ylim(bottom=0.0)
+            axes.set_ylabel(f"{panel} ({labels[1]})")
+            axes.grid(color=GRID, linewidth=0.6)
+            axes.set_axisbelow(True)
+            for side in ("top", "right"):
+                axes.spines[side].set_visible(False)
+        for at, name in marks.items():
+            rows[0].annotate(
+                name,
+                (at, 1.0),
+                xycoords=("data", "axes fraction"),
+                xytext=(3, 2),
+                textcoords="offset points",
+                fontsize="x-small",
+                color=FAINT,
+            )
+        rows[-1].set_xlabel(labels[0])
+        rows[0].set_title(title, pad=14)
+        if len(names) > 1:
+            rows[0].legend(loc="upper right")
+    return figure
+
+
+_SHARES_WIDTH_IN, _SHARES_HEIGHT_IN = 5.2, 3.4
+
+
+def shares_figure(frame: Frame, *, size: str, share: str, title: str = "") -> Figure:
+    """Draw shares (0 to 1, as percent) over sizes on a logarithmic scale.
+
+    Args:
+        frame: columns `name` (one line each), `size` (above 0) and `share`, in the order to join.
+        size, share: what the axes say.
+        title: heading of the figure.
+
+    Raises `UsageError` for a frame without rows.
+    """
+    names = np.array(texts(frame, "name"), object)
+    if not len(names):
+        raise UsageError("no shares to draw")
+    sizes, shares = floats(frame, "size"), floats(frame, "share")
+    kinds = list(dict.fromkeys(names.tolist()))
+    colours = colours_of(kinds)
+    with look():
+        figure = new_figure(_SHARES_WIDTH_IN, _SHARES_HEIGHT_IN)
+        axes = figure.subplots()
+        for kind in kinds:
+            chosen = names == kind
+            axes.plot(sizes[chosen], 100.0 * shares[chosen], color=colours[kind], label=kind)
+        axes.set_xscale("log")
+        axes.set_ylim(0.0, 100.0)
+        axes.set_xlabel(size)
+        axes.set_ylabel(f"{share} (%)")
+        axes.set_title(title)
+        axes.grid(color=GRID, linewidth=0.6)
+        axes.set_axisbelow(True)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+        axes.spines["bottom"].set_color(FAINT)
+        if len(kinds) > 1:
+            axes.legend()
     return figure

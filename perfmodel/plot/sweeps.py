@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import UsageError
-from perfmodel.plot.canvas import new_figure
+from perfmodel.plot.figure import new_figure
 from perfmodel.plot.style import FAINT, FURTHER_COLOURS, GRID, INK, look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+
 _WIDTH_IN, _HEIGHT_IN = 6.0, 4.2
 _BAR_IN = 0.34
 _CLOUD = 20_000

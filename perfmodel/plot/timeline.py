@@ -1,25 +1,116 @@
-"""The timeline of a step: host threads on top, streams below, idle time and critical path."""
+"""How much of each small bin of time is covered: what keeps a figure of many pieces true and small.
+
+Pieces narrower than a pixel cannot be drawn one by one without hiding each other. A lane is cut
+into bins instead, and in each bin a colour is as high as its share of the time, so that the
+coloured area is the time itself at every zoom.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.arrays import Floats
 from perfmodel.errors import UsageError
-from perfmodel.plot.axes import time_axis
-from perfmodel.plot.canvas import new_figure
-from perfmodel.plot.coverage import Floats, coverage, step_polygon
-from perfmodel.plot.frames import Frame, floats, texts
-from perfmodel.plot.lanes import is_stream, lane_texts, lanes
-from perfmodel.plot.legend import Entry, cause_entries, draw_legend
+from perfmodel.plot.figure import (
+    Entry,
+    Frame,
+    cause_entries,
+    draw_legend,
+    floats,
+    new_figure,
+    texts,
+    time_axis,
+)
 from perfmodel.plot.names import short_name
 from perfmodel.plot.style import INK, KIND_COLOURS, colours_of, is_dark, look, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+def coverage(start_us: Floats, end_us: Floats, edges_us: Floats) -> Floats:
+    """Share (0..1) of each bin between neighbouring `edges_us` that the union of pieces covers."""
+    if not len(start_us):
+        return np.zeros(len(edges_us) - 1)
+    order = np.argsort(start_us, kind="stable")
+    start_us, end_us = start_us[order], end_us[order]
+    latest = np.maximum.accumulate(end_us)
+    begun = start_us.copy()
+    begun[1:] = np.maximum(begun[1:], latest[:-1])
+    ended = np.maximum(end_us, begun)
+    time_us = np.stack([begun, ended], axis=1).reshape(-1)
+    taken_us = np.cumsum(ended - begun)
+    covered_us = np.stack([taken_us - (ended - begun), taken_us], axis=1).reshape(-1)
+    at_edges_us = np.interp(edges_us, time_us, covered_us)
+    share: Floats = np.diff(at_edges_us) / np.diff(edges_us)
+    return share
+
+
+def step_polygon(edges: Floats, base: Floats, top: Floats) -> Floats:
+    """Corners [n x 2] of the area between two step functions over bins, equal bins as one."""
+    changed = (np.diff(base) != 0) | (np.diff(top) != 0)
+    first = np.concatenate([[True], changed])
+    bounds = np.append(edges[:-1][first], edges[-1])
+    x = np.repeat(bounds, 2)[1:-1]
+    above = np.stack([x, np.repeat(top[first], 2)], axis=1)
+    below = np.stack([x, np.repeat(base[first], 2)], axis=1)
+    return np.concatenate([above, below[::-1]])
+
+
+_STREAM = re.compile(r"(^|/)(gpu|stream)")
+_NUMBER = re.compile(r"(\d+)")
+
+
+def is_stream(resource: str) -> bool:
+    """Whether a resource is a device's stream; else it is a host thread."""
+    return _STREAM.search(resource) is not None
+
+
+def lanes(resource: NDArray[np.object_]) -> list[list[str]]:
+    """The resources that have pieces, in groups: per rank its threads (main first), then its
+    streams by number."""
+    found = sorted(set(resource.tolist()), key=_natural)
+    ranks = dict.fromkeys(_rank(name) for name in found)
+    groups = []
+    for rank in ranks:
+        own = [name for name in found if _rank(name) == rank]
+        threads = [name for name in own if not is_stream(name)]
+        threads.sort(key=lambda name: not name.endswith("main"))
+        groups += [threads, [name for name in own if is_stream(name)]]
+    return [group for group in groups if group]
+
+
+def _rank(resource: str) -> str:
+    return resource.split("/")[0] if "/" in resource else ""
+
+
+def lane_texts(names: list[str]) -> dict[str, str]:
+    """Per resource (`rank/thread`, `rank/device/stream`) its label: what all share is left out."""
+    parts = {name: name.split("/") for name in names}
+    ranks = {part[0] for part in parts.values() if len(part) > 1}
+    devices = {(part[0], part[1]) for part in parts.values() if len(part) > 2}
+    shown: dict[str, str] = {}
+    for name, part in parts.items():
+        words = [f"rank {part[0]}"] if len(ranks) > 1 else []
+        if len(part) > 2 and len(devices) > len(ranks):
+            words.append(_spaced(part[1]))
+        words.append(_spaced(part[-1]))
+        shown[name] = " ".join(words)
+    return shown
+
+
+def _spaced(word: str) -> str:
+    return re.sub(r"^(stream|gpu)(\d+)$", r"\1 \2", word)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    return [(int(p), "") if p.isdigit() else (-1, p) for p in _NUMBER.split(name)]
+
 
 WIDTH_IN = 13.0
 _LANE_IN = 0.42

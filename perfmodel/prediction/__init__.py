@@ -10,23 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from perfmodel.prediction.configuration import predict_workload
     from perfmodel.prediction.deployment import predict_deployment
     from perfmodel.prediction.gains import Gain
     from perfmodel.prediction.run import MODES, predict
     from perfmodel.prediction.types import Prediction, Result
-    from perfmodel.prediction.whatif import Scale
-    from perfmodel.prediction.workload import predict_workload
-
-_HOMES = {
-    "MODES": "run",
-    "Gain": "gains",
-    "Prediction": "types",
-    "Result": "types",
-    "Scale": "whatif",
-    "predict": "run",
-    "predict_deployment": "deployment",
-    "predict_workload": "workload",
-}
+    from perfmodel.prediction.what_if import Scale
 
 __all__ = [
     "MODES",
@@ -38,6 +27,18 @@ __all__ = [
     "predict_deployment",
     "predict_workload",
 ]
+
+
+_HOMES = {
+    "MODES": "run",
+    "Gain": "gains",
+    "Prediction": "types",
+    "Result": "types",
+    "Scale": "what_if",
+    "predict": "run",
+    "predict_deployment": "deployment",
+    "predict_workload": "configuration",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -1,24 +1,58 @@
-"""Designs against each other: one workload, one machine, a row for each."""
+"""Designs against each other, and from which share of popular samples on one is faster."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.composed import DEFAULT, OWN, Composed
-from perfmodel.economics import Activity, Prices, running
-from perfmodel.errors import PerfmodelError
+from perfmodel.designs.composed import DEFAULT, OWN_SETTINGS, Composed
+from perfmodel.embedding import Placement
+from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.hardware import Cluster
-from perfmodel.memory.tiers import device_use
-from perfmodel.placement import Placement
 from perfmodel.prediction.comparison import Compared, Comparison
-from perfmodel.prediction.fastest import Found, fastest
+from perfmodel.prediction.configuration import predict_workload
+from perfmodel.prediction.deployment import Found, fastest, predict_deployment
+from perfmodel.prediction.power_and_cost import Prices
+from perfmodel.prediction.running_cost import Activity, running
 from perfmodel.prediction.types import Result
-from perfmodel.prediction.workload import predict_workload
 from perfmodel.timeline.offered import require_rate
 from perfmodel.units import US_PER_S
 from perfmodel.workload import Workload
+from perfmodel.workload.memory_tiers import device_use
+
+_LEAST_FRAC = 1e-3
+_STEPS = 12
+
+
+def break_even_frac(
+    with_share: Callable[[float], Deployment], baseline: Deployment, most_frac: float = 1.0
+) -> float | None:
+    """The least share of popular samples, within 1/1000, with which a step takes no longer than
+    the baseline's; None where `most_frac` is not enough.
+
+    More popular samples are taken to make no step longer. Raises `UsageError` for a share that
+    cannot be.
+    """
+    if not _LEAST_FRAC <= most_frac <= 1.0:
+        raise UsageError(f"break-even: at most {most_frac:g} of the samples popular")
+    limit_us = predict_deployment(baseline).results[0].step_us
+
+    def is_enough(share: float) -> bool:
+        return predict_deployment(with_share(share)).results[0].step_us <= limit_us
+
+    if is_enough(_LEAST_FRAC):
+        return _LEAST_FRAC
+    if not is_enough(most_frac):
+        return None
+    low, high = _LEAST_FRAC, most_frac
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+        if high - low < _LEAST_FRAC:
+            break
+    return high
+
 
 BUSY_HOST_FRAC = 0.5
 """Assumed: of a host's cores, at work while its devices are."""
@@ -70,7 +104,7 @@ def _compared(
     overheads: str | None,
 ) -> Compared:
     try:
-        predicted = _in_own_software if design.text == OWN else fastest
+        predicted = _in_own_software if design.text == OWN_SETTINGS else fastest
         deployment, found = predicted(design, start, overheads=overheads)
     except PerfmodelError as error:
         return Compared(design.text, why_not=str(error))
@@ -120,6 +154,6 @@ def with_default(designs: Sequence[Composed], workload: Workload) -> tuple[Compo
     names = [design.text for design in designs]
     listed = designs if DEFAULT in names else (Composed(DEFAULT, ()), *designs)
     place = names.index(DEFAULT) + 1 if DEFAULT in names else 1
-    has_own = workload.implementation.name not in _DEPLOYED and OWN not in names
-    own = (Composed(OWN, ()),) if has_own else ()
+    has_own = workload.implementation.name not in _DEPLOYED and OWN_SETTINGS not in names
+    own = (Composed(OWN_SETTINGS, ()),) if has_own else ()
     return (*listed[:place], *own, *listed[place:])

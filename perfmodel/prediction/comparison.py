@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.designs import Deployment
-from perfmodel.economics import Economics
 from perfmodel.errors import UsageError
 from perfmodel.hardware.reads import Read
+from perfmodel.prediction.running_cost import Economics
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.offered import LoadLatency, Service, latency_under
 from perfmodel.units import BYTES_PER_GB, US_PER_MS, US_PER_S
@@ -19,6 +19,7 @@ from perfmodel.units import BYTES_PER_GB, US_PER_MS, US_PER_S
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
 
 SCHEMA = "perfmodel.compare/1"
 RATES = 40

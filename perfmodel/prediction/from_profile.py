@@ -10,32 +10,30 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.attribution.device import DeviceWork
-from perfmodel.attribution.idle import Gaps, idle_gaps, idle_pieces
-from perfmodel.attribution.path import Walker
 from perfmodel.errors import TraceError
 from perfmodel.graph import build_graph
 from perfmodel.graph.build import build_rank
 from perfmodel.graph.kinds import Cause
-from perfmodel.graph.opgraph import op_graph
-from perfmodel.graph.ops import OpGraph
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, Device, Part
 from perfmodel.lowering import lower
-from perfmodel.lowering.measured_host import HostTimes, measured_stretches
+from perfmodel.lowering.measured_host import HostTimes, measured_stretches, with_streams
 from perfmodel.lowering.observed import with_placement
-from perfmodel.lowering.observed_streams import with_streams
 from perfmodel.lowering.piece import OF_PROFILE
 from perfmodel.lowering.recorded import Recorded, at_ratios, with_recorded, with_waits
 from perfmodel.lowering.walk import CPU, Target
 from perfmodel.ops.families import CLASS_OF_FAMILY, families_of_kernels
-from perfmodel.prediction.host_costs import HostCosts
+from perfmodel.ops.graph import OpGraph
+from perfmodel.ops.read import op_graph
+from perfmodel.prediction.ratio_by_bound import RATIO_SPREAD, host_ratio
+from perfmodel.prediction.scheduled import HostCosts
 from perfmodel.prediction.transferred import transferred
 from perfmodel.prediction.types import Result
+from perfmodel.timeline.critical_path import Walker
+from perfmodel.timeline.idle import DeviceWork, Gaps, idle_gaps, idle_pieces
 from perfmodel.timeline.schedule import measured
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import NONE
-from perfmodel.transfer import RATIO_SPREAD, host_ratio
 
 NAMED = 3
 """How many launchers of recorded kernels a warning names."""

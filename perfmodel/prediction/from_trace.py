@@ -7,17 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from perfmodel.cost.host import Profile, measure
 from perfmodel.errors import HardwareError, UsageError
 from perfmodel.graph import build_graph
-from perfmodel.graph.opgraph.edits import rebatch
-from perfmodel.graph.opgraph.edits.named import NamedEdit, edited
-from perfmodel.graph.ops import OpGraph
 from perfmodel.hardware import Cluster, Part, cluster, from_driver_name
 from perfmodel.hardware.reads import recorded
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.observed import uses_tf32
-from perfmodel.overheads import Profile, measure
-from perfmodel.prediction.explain.told import with_reads
+from perfmodel.ops.edits import rebatch
+from perfmodel.ops.edits.named import NamedEdit, edited
+from perfmodel.ops.graph import OpGraph
+from perfmodel.prediction.explain.modelled import with_reads
 from perfmodel.prediction.from_profile import (
     host_times,
     named_device,
@@ -25,8 +25,8 @@ from perfmodel.prediction.from_profile import (
     on_target,
     with_coverage,
 )
-from perfmodel.prediction.host_costs import HostCosts, host_costs
 from perfmodel.prediction.result import summarise
+from perfmodel.prediction.scheduled import HostCosts, host_costs
 from perfmodel.prediction.shapes import MODEL, predict_shapes
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.timeline.schedule import measured

@@ -11,17 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.attribution.path import Walker, critical_path
-from perfmodel.attribution.steps import by_rank, ranks_of, steady_steps
-from perfmodel.attribution.straggler import COPIES, DATA_LOADING, HOST, KERNELS, LOOKUPS
+from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import UsageError
 from perfmodel.graph.kinds import SCOPES, Cause
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import CLASS_OF_FAMILY, COMPUTE_BOUND, MEMORY_BOUND, family_of_kernel
-from perfmodel.prediction.whatif import IN_DEVICE, PARTS, Scale, thread_of, what_if
+from perfmodel.prediction.what_if import IN_DEVICE, PARTS, Scale, thread_of, what_if
 from perfmodel.timeline.contracted import Contracted
+from perfmodel.timeline.critical_path import Walker, critical_path
 from perfmodel.timeline.schedule import Timeline, measured
-from perfmodel.trace.columns import NONE, Floats, Ints
+from perfmodel.timeline.steps import by_rank, ranks_of, steady_steps
+from perfmodel.timeline.straggler import COPIES, DATA_LOADING, HOST, KERNELS, LOOKUPS
+from perfmodel.trace.columns import NONE
 
 MOST = 5
 LEAST_FRAC = 0.01

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfmodel.arrays import Floats
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import KERNEL, Rows
-from perfmodel.ops.spec import OPS, Floats
+from perfmodel.ops.spec import OPS
 from perfmodel.prediction.scheduled import Scheduled
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
 
 ON_DEVICE = ("kernel", "copy")
 MATRIX = ("matmul", "convolution", "attention")

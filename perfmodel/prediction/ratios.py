@@ -12,16 +12,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.duration import durations_of
-from perfmodel.graph.ops import NO_OP, OpGraph
+from perfmodel.arrays import Floats, Ints
+from perfmodel.cost.durations import durations_of
+from perfmodel.cost.gpu.program import HABITS
 from perfmodel.hardware import Cluster
-from perfmodel.kernels.gpu.program import HABITS
 from perfmodel.lowering import lower
+from perfmodel.ops.graph import NO_OP, OpGraph
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.fallback import UNKNOWN
-from perfmodel.prediction.placed import placed
-from perfmodel.trace.columns import Floats, Ints
+from perfmodel.ops.vocabulary.host import UNKNOWN
+from perfmodel.prediction.scheduled import placed
 
 KERNEL, COPY, COLLECTIVE = KINDS = ("kernel", "copy", "collective")
 _BY_SHAPES = ("matmul", "convolution", "attention", "vector")

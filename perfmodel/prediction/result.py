@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
-from perfmodel.attribution.accounting import Accounting, account
-from perfmodel.attribution.device import DeviceWork
-from perfmodel.attribution.path import Path, Walker, critical_path
-from perfmodel.attribution.steps import by_rank, ranks_of, steady_steps, step_roles
-from perfmodel.attribution.straggler import waiting
-from perfmodel.attribution.unexplained import Unexplained
+from perfmodel.arrays import Floats, Ints
 from perfmodel.graph.kinds import Cause, EdgeKind
 from perfmodel.ops.families import OTHER, families_of_kernels
-from perfmodel.prediction.nulls import Nulls, nulls
-from perfmodel.prediction.step_spread import errors, interval, median_errors
+from perfmodel.prediction.intervals import errors, interval, median_errors
+from perfmodel.prediction.leave_out import Nulls, nulls
 from perfmodel.prediction.types import (
     DEVICE_FIGURES,
     LeftOut,
@@ -25,8 +21,13 @@ from perfmodel.prediction.types import (
     Result,
     StepPrediction,
 )
+from perfmodel.timeline.critical_path import Path, Walker, critical_path
+from perfmodel.timeline.idle import Accounting, DeviceWork, account
 from perfmodel.timeline.schedule import Timeline, measured
-from perfmodel.trace.columns import NONE, Floats, Ints
+from perfmodel.timeline.steps import by_rank, ranks_of, steady_steps, step_roles
+from perfmodel.timeline.straggler import waiting
+from perfmodel.timeline.unexplained import Unexplained
+from perfmodel.trace.columns import NONE
 
 HOST_CAUSES = frozenset(
     {
@@ -237,3 +238,8 @@ def _path(
         )
         for piece in critical_path(timeline, mark, walker)
     ]
+
+
+def several(given: Any) -> list[Any]:
+    """The items of `given`; a text, or what has no items, is the only one."""
+    return [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)

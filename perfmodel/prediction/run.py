@@ -9,32 +9,31 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.attribution.steps import ranks_of, steady_steps
-from perfmodel.attribution.unexplained import error_warnings, unexplained_warnings
+from perfmodel.arrays import Floats
+from perfmodel.cost.host import load_profile
 from perfmodel.errors import TraceError, UsageError
 from perfmodel.graph import build_graph
 from perfmodel.graph.kinds import Cause, Scope
-from perfmodel.graph.opgraph.edits.named import NamedEdit
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Node, cluster
-from perfmodel.overheads import load_profile
-from perfmodel.prediction.beside_measured import Apart, taken_apart
-from perfmodel.prediction.codec import Codec, with_codecs
-from perfmodel.prediction.explain.moved import Moved
+from perfmodel.ops.edits.named import NamedEdit
 from perfmodel.prediction.explain.reason import Grounds
 from perfmodel.prediction.explain.replayed import Replayed
+from perfmodel.prediction.explain.transferred import Moved
 from perfmodel.prediction.from_trace import predict_ops, require_model_options
-from perfmodel.prediction.host_costs import OVERHEAD_OF_CAUSE
+from perfmodel.prediction.intervals import transfer_interval
 from perfmodel.prediction.leave_out import left_out_step_us
-from perfmodel.prediction.result import fallback_frac, summarise
-from perfmodel.prediction.several import several
-from perfmodel.prediction.transfer_interval import transfer_interval
+from perfmodel.prediction.measured_load import Apart, taken_apart
+from perfmodel.prediction.request_codec import Codec, with_codecs
+from perfmodel.prediction.result import fallback_frac, several, summarise
+from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE
 from perfmodel.prediction.transferred import Transferred, source_device, transferred
 from perfmodel.prediction.types import Prediction, Result
-from perfmodel.prediction.whatif import Scale, what_if
+from perfmodel.prediction.what_if import Scale, what_if
 from perfmodel.timeline.schedule import measured, schedule
+from perfmodel.timeline.steps import ranks_of, steady_steps
+from perfmodel.timeline.unexplained import error_warnings, unexplained_warnings
 from perfmodel.trace import Trace
-from perfmodel.trace.columns import Floats
 from perfmodel.trace.link import launching_op
 
 REPLAY, TRANSFER, MODEL = MODES = ("replay", "transfer", "model")

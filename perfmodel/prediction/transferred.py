@@ -13,15 +13,17 @@ from pathlib import Path
 import numpy as np
 
 from perfmodel import hardware as catalogue
+from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import TraceError
 from perfmodel.graph.kinds import NodeKind, Scope
-from perfmodel.graph.opgraph import op_graph
-from perfmodel.graph.ops import NO_OP, OpGraph
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, Device, Part, cluster
 from perfmodel.hardware.reads import Read, reads_of, recorded
 from perfmodel.lowering.observed import launched_by, uses_tf32, with_placement
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
+from perfmodel.ops.graph import NO_OP, OpGraph
+from perfmodel.ops.read import op_graph
+from perfmodel.prediction.ratio_by_bound import carried_frac, host_ratio, transfer_ratio
 from perfmodel.prediction.ratios import (
     COLLECTIVE,
     COPY,
@@ -33,8 +35,6 @@ from perfmodel.prediction.ratios import (
     op_ratios,
 )
 from perfmodel.trace import Trace
-from perfmodel.trace.columns import Floats, Ints
-from perfmodel.transfer import carried_frac, host_ratio, transfer_ratio
 
 _KIND = {NodeKind.KERNEL: KERNEL, NodeKind.COPY: COPY, NodeKind.COLLECTIVE: COLLECTIVE}
 

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.attribution.steps import Role
-from perfmodel.attribution.unexplained import Unexplained
 from perfmodel.errors import UsageError
 from perfmodel.hardware.reads import SOURCED, Read
 from perfmodel.timeline.schedule import Timeline
+from perfmodel.timeline.steps import Role
+from perfmodel.timeline.unexplained import Unexplained
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from perfmodel.prediction.explain import Explained, Grounds
+    from perfmodel.prediction.explain.reason import Explained, Grounds
     from perfmodel.prediction.kernel_table import KernelTable
+
 
 SCHEMA = "perfmodel.prediction/1"
 DEVICE_FIGURES = ("gpu_active_us", "gpu_idle_us", "comm_us", "exposed_comm_us")
@@ -196,7 +197,7 @@ class Result:
 
         Raises `UsageError` where there is no such node.
         """
-        from perfmodel.prediction.explain import explain
+        from perfmodel.prediction.explain.node import explain
 
         return explain(self.timeline, self.grounds, self.hardware, self.mode, str(node))
 
@@ -298,8 +299,8 @@ class Prediction:
 
     def plot(self, result: int = 0) -> Figure:
         """The predicted timeline of the slowest rank's step closest to the median."""
-        from perfmodel.attribution.figures import step_figure
-        from perfmodel.attribution.path import critical_path
+        from perfmodel.timeline.critical_path import critical_path
+        from perfmodel.timeline.figures import step_figure
 
         found = self.results[result]
         path = critical_path(found.timeline, found.median_mark)

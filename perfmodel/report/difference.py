@@ -22,6 +22,7 @@ from perfmodel.trace import read
 if TYPE_CHECKING:
     import pandas as pd
 
+
 SCHEMA = "perfmodel.diff/1"
 STEP, PATH, PIECE, FAMILY = GROUPS = ("step", "critical path", "on the path", "device")
 """What is compared: figures of the step; its critical path by kind, and by what lies on it; device

@@ -8,8 +8,6 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from perfmodel import __version__
-from perfmodel.attribution.figures import comparison_figure
-from perfmodel.attribution.path import critical_path
 from perfmodel.hardware import Cluster, Node, Part
 from perfmodel.hardware.catalogue import figures
 from perfmodel.prediction.types import error_pct
@@ -22,8 +20,10 @@ from perfmodel.report.page_parts import (
     picture,
     section,
     sortable,
+    step_view,
 )
-from perfmodel.report.page_timeline import step_view
+from perfmodel.timeline.critical_path import critical_path
+from perfmodel.timeline.figures import comparison_figure
 from perfmodel.timeline.schedule import measured
 from perfmodel.trace.columns import NONE
 from perfmodel.units import BYTES_PER_GB, human_us
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction import Prediction, Result
     from perfmodel.prediction.gains import Gain
     from perfmodel.prediction.types import Change
+
 
 MODEL = "model"
 """The mode whose graphs hold nothing that was measured."""

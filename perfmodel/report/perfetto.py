@@ -1,4 +1,4 @@
-"""Timelines as JSON for Perfetto and chrome://tracing, predicted next to measured.
+"""What is drawn over a timeline: critical paths and idle time.
 
 Each rank is one process per timeline; its rows are the steps, the critical path, the threads, the
 streams and the idle time of the device by cause. Arrows lead from launch calls to what they put
@@ -11,10 +11,13 @@ overlap without nesting, so there are none.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from io import BytesIO
 
 import msgspec
 
+from perfmodel.graph.types import ExecutionGraph
 from perfmodel.report.tracks import (
     CRITICAL_PATH,
     Arrow,
@@ -26,8 +29,25 @@ from perfmodel.report.tracks import (
     lead_us,
     tracks_of,
 )
+from perfmodel.timeline.critical_path import Piece, Walker, critical_path
+from perfmodel.timeline.idle import DeviceWork, idle_gaps, idle_pieces
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.units import NS_PER_US
+
+
+def overlay_of(timeline: Timeline) -> Overlay:
+    """The critical path of every step, and every rank's idle time."""
+    marks, walker = timeline.graph.marks, Walker.of(timeline)
+    path: list[Piece] = []
+    idle: dict[int, list[Piece]] = {}
+    devices = {rank: DeviceWork.of(timeline, rank) for rank in set(marks.rank.tolist())}
+    for mark, rank in enumerate(marks.rank.tolist()):
+        path += critical_path(timeline, mark, walker)
+        begun, over = timeline.end_us[marks.start[mark]], timeline.end_us[marks.end[mark]]
+        gaps = idle_gaps(devices[rank], float(begun), float(over))
+        idle.setdefault(rank, []).extend(idle_pieces(gaps, walker))
+    return Overlay(path, idle)
+
 
 MEASURED, PREDICTED = "measured", "predicted"
 BASELINE, WHAT_IF = "baseline", "what-if"
@@ -158,3 +178,21 @@ def _slice(tracks: list[Track], place: tuple[int, int]) -> Slice:
 
 def _flow(phase: str, shared: str, box: Slice, row: tuple[int, int]) -> str:
     return f'{{{phase},{shared},"pid":{row[0]},"tid":{row[1]},"ts":{_us(box.start_ns)}}}'
+
+
+_NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def graphml(graph: ExecutionGraph) -> bytes:
+    """The graph as a GraphML document in UTF-8, node and edge attributes as in `to_networkx`.
+
+    Characters that XML cannot hold become U+FFFD. The same graph gives the same bytes.
+    """
+    import networkx as nx
+
+    network = graph.to_networkx()
+    for _, attributes in network.nodes(data=True):
+        attributes["label"] = _NOT_IN_XML.sub("\ufffd", str(attributes["label"]))
+    content = BytesIO()
+    nx.write_graphml_xml(network, content, encoding="utf-8")
+    return content.getvalue()

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.attribution.frames import WAITING, meeting_waits
-from perfmodel.attribution.path import Piece
+from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import GraphError
 from perfmodel.graph.kinds import LAUNCH_KINDS, Cause, EdgeKind, NodeKind
+from perfmodel.timeline.critical_path import Piece
+from perfmodel.timeline.figures import WAITING, meeting_waits
 from perfmodel.timeline.schedule import Timeline
-from perfmodel.trace.columns import Floats, Ints
 from perfmodel.units import NS_PER_US
 
 CRITICAL_PATH = "critical path"

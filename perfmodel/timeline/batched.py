@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import UsageError
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.trace.columns import Floats, Ints
 
 Durations = NDArray[np.float32] | Floats
 """`[nodes, configurations]` microseconds."""

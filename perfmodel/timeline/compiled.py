@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
+from perfmodel.arrays import Floats, Ints
 from perfmodel.jit import compiled
-from perfmodel.trace.columns import Floats, Ints
 
 AT_ONCE = 64
 """Configurations that one thread takes through the graph together: their ends stay in its cache."""

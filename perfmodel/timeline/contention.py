@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfmodel.arrays import Floats, Ints
 from perfmodel.graph.kinds import EdgeKind
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline
-from perfmodel.trace.columns import NONE, Floats, Ints
+from perfmodel.trace.columns import NONE
 
 ROUNDS = 8
 """Schedules at most."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfmodel.arrays import Floats, Ints
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.trace.columns import NONE, Floats, Ints
+from perfmodel.trace.columns import NONE
 
 
 @dataclass(frozen=True)

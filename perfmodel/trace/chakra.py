@@ -15,15 +15,23 @@ import msgspec
 import numpy as np
 
 from perfmodel.errors import TraceError
+from perfmodel.trace.chakra_messages import (
+    COLLECTIVE_TYPES,
+    NODE_TYPES,
+    StreamError,
+    delimited,
+    encode_varint,
+    fields,
+    messages,
+)
 from perfmodel.trace.columns import NONE
-from perfmodel.trace.et_build import Header, RawNodes, build, whole
-from perfmodel.trace.et_proto import COLLECTIVE_TYPES, NODE_TYPES, messages
-from perfmodel.trace.et_stream import StreamError, delimited, encode_varint, fields
-from perfmodel.trace.et_tensors import RawArguments
-from perfmodel.trace.et_text import json_list
+from perfmodel.trace.execution_trace import json_list
+from perfmodel.trace.execution_trace_build import Header, RawNodes, build, whole
+from perfmodel.trace.execution_trace_tensors import RawArguments
 
 if TYPE_CHECKING:
-    from perfmodel.trace.et_table import ExecutionTrace
+    from perfmodel.trace.execution_trace_columns import ExecutionTrace
+
 
 CHAKRA_VERSION = "0.0.4"
 

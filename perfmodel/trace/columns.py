@@ -1,24 +1,24 @@
-"""The events of one rank as columns."""
+"""The events of one rank as columns, filled while a file is decoded."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from decimal import Context, Decimal, InvalidOperation
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.trace.categories import DEVICE_CATEGORIES, Category
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Ints = NDArray[np.signedinteger[Any]]
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 NONE = -1
 """In an integer column: the file says nothing."""
@@ -239,3 +239,120 @@ class RankTrace:
                 "out_elements": self.out_elements,
             }
         )
+
+
+_PLAIN = b"0123456789-.,"
+_FRACTION_DIGITS = 3
+_LIMIT_NS = 2**62
+_MAX_DIGITS = 18
+
+Token: TypeAlias = bytes | msgspec.Raw
+
+
+def nanoseconds(tokens: Sequence[Token]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """JSON values in microseconds as int64 nanoseconds, and which of them are numbers.
+
+    Plain decimals (`1712195495519689.047`) are parsed digit by digit, all at once; where another
+    spelling occurs, one at a time. Digits below a nanosecond are cut. A value that is no finite
+    number within +-146 years gives 0 and False. Each token must be one valid JSON value.
+    """
+    known = np.ones(len(tokens), np.bool_)
+    if not tokens:
+        return np.zeros(0, np.int64), known
+    text = b",".join(tokens)
+    if not text.translate(None, _PLAIN):
+        value, is_exact = _plain(text)
+        if is_exact:
+            return value, known
+    value = np.zeros(len(tokens), np.int64)
+    for row, token in enumerate(tokens):
+        exact = _exact(bytes(token))
+        if exact is None:
+            known[row] = False
+        else:
+            value[row] = exact
+    return value, known
+
+
+def _plain(text: bytes) -> tuple[NDArray[np.int64], bool]:
+    """Comma-separated plain decimals times 1000, cut to integers; False if one is too large."""
+    if b"." not in text:
+        value = np.fromstring(text, np.int64, sep=",")
+        return value * 10**_FRACTION_DIGITS, _is_small(value, 10**_FRACTION_DIGITS)
+    char = np.frombuffer(text, np.uint8)
+    end = np.append(np.flatnonzero(char == ord(",")), len(char))
+    dot = np.flatnonzero(char == ord("."))
+    if len(dot) == len(end) and (end - dot == 1 + _FRACTION_DIGITS).all():
+        value = np.fromstring(text.replace(b".", b""), np.int64, sep=",")
+        return value, _is_small(value, 1)
+    fraction = end.copy()
+    """Where each number's fraction begins: at its dot, or at its end."""
+    fraction[np.searchsorted(end, dot)] = dot
+    width = np.diff(end, prepend=-1)
+    place = np.arange(len(char) + 1) - np.repeat(fraction, width)
+    is_end = np.zeros(len(char) + 1, np.bool_)
+    is_end[end] = True
+    keep = (place < 0) | ((place > 0) & (place <= _FRACTION_DIGITS)) | is_end
+    value = np.fromstring(char[keep[:-1]].tobytes(), np.int64, sep=",")
+    scale = 10 ** (_FRACTION_DIGITS - np.clip(end - fraction - 1, 0, _FRACTION_DIGITS))
+    return value * scale, _is_small(value, 10**_FRACTION_DIGITS)
+
+
+def _is_small(value: NDArray[np.int64], scale: int) -> bool:
+    """Whether all values times `scale` are within the limit. Too large integers are saturated."""
+    limit = _LIMIT_NS // scale
+    return bool(value.min() > -limit and value.max() < limit)
+
+
+def _exact(token: bytes) -> int | None:
+    try:
+        number = Decimal(token.decode())  # exact, whatever its length
+    except (InvalidOperation, UnicodeDecodeError):
+        return None
+    if not number.is_finite() or number.adjusted() > _MAX_DIGITS:
+        return None
+    value_ns = int(Context(prec=len(token) + 4).multiply(number, Decimal(1000)))
+    return value_ns if abs(value_ns) < _LIMIT_NS else None
+
+
+_FIRST_ROWS = 1 << 12
+_GROWTH = 1.5
+
+
+class GrowingColumn:
+    """One column, filled in order of its rows; rows that nothing is put into hold `missing`.
+
+    An int32 column becomes int64 with the first value that needs it.
+    """
+
+    def __init__(self, dtype: Any, missing: float) -> None:
+        self._values: NDArray[Any] = np.empty(0, dtype)
+        self._missing = missing
+        self._count = 0
+
+    def put(self, rows: Ints | slice, values: NDArray[Any]) -> None:
+        """Put `values` (one at least) into `rows`, which ascend and are behind all rows so far."""
+        self._grow(rows.stop if isinstance(rows, slice) else int(rows[-1]) + 1)
+        if self._values.dtype == np.int32 and not _is_narrow(values):
+            self._values = self._values.astype(np.int64)
+        self._values[rows] = values
+
+    def taken(self, order: Ints) -> NDArray[Any]:
+        """The column's rows in this order; call it once, as the column is empty then."""
+        self._grow(len(order))
+        values, self._values = self._values, self._values[:0]
+        return values[order]
+
+    def _grow(self, count: int) -> None:
+        if count > len(self._values):
+            rows = max(count, int(_GROWTH * len(self._values)), _FIRST_ROWS)
+            values = np.empty(rows, self._values.dtype)
+            values[: self._count] = self._values[: self._count]
+            self._values = values
+        self._values[self._count : count] = self._missing
+        self._count = max(self._count, count)
+
+
+def _is_narrow(values: NDArray[Any]) -> bool:
+    """Whether integers fit into 32 bits."""
+    return bool((values.astype(np.int32) == values).all())

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import LAUNCH_CALL, Category
-from perfmodel.trace.columns import Floats, Ints, RankTrace
+from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import by_thread, outermost, runs, stream_keys
-from perfmodel.trace.steps import find_steps
+from perfmodel.trace.window import find_steps
 
 OVERLAP_US = 3.0
 """What neighbours may overlap by in files of whole microseconds."""

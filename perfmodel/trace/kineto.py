@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import (
     CATEGORY_OF_TEXT,
@@ -26,13 +27,11 @@ from perfmodel.trace.categories import (
 from perfmodel.trace.columns import (
     NONE,
     DeviceProperties,
-    Floats,
-    Ints,
-    Mask,
+    GrowingColumn,
     RankTrace,
     Strings,
+    nanoseconds,
 )
-from perfmodel.trace.growing import GrowingColumn
 from perfmodel.trace.kineto_json import (
     NO_RAW,
     Args,
@@ -44,7 +43,6 @@ from perfmodel.trace.kineto_json import (
     Metadata,
 )
 from perfmodel.trace.memory import MemoryRows
-from perfmodel.trace.numbers import nanoseconds
 from perfmodel.trace.window import Window
 
 _CHUNK_BYTES = 1 << 18

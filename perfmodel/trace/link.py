@@ -11,10 +11,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import LAUNCH_CALL, Category
-from perfmodel.trace.columns import NONE, Floats, Ints, Mask, RankTrace
-from perfmodel.trace.steps import Steps, find_steps, thread_roles
+from perfmodel.trace.columns import NONE, RankTrace
+from perfmodel.trace.window import Steps, find_steps, thread_roles
 
 
 @dataclass(frozen=True)

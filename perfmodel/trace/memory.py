@@ -10,7 +10,8 @@ from operator import attrgetter
 import msgspec
 import numpy as np
 
-from perfmodel.trace.columns import Allocations, Ints
+from perfmodel.arrays import Ints
+from perfmodel.trace.columns import Allocations
 from perfmodel.trace.kineto_json import Instant, MemoryArgs
 from perfmodel.trace.window import Window
 

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfmodel.arrays import Ints
 from perfmodel.trace.categories import STEP_NAME, Category
-from perfmodel.trace.columns import Ints, RankTrace, codes
-from perfmodel.trace.execution_trace import ExecutionTrace
+from perfmodel.trace.columns import RankTrace, codes
+from perfmodel.trace.execution_trace_columns import ExecutionTrace
 
 RECORD_FUNCTION_ID, EXTERNAL_ID, ORDINAL = (
     "record function id",

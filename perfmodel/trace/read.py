@@ -12,15 +12,15 @@ from perfmodel.errors import TraceError, UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.consistency import check_rank, check_types, inconsistencies
-from perfmodel.trace.decode import Found, Options, decode
-from perfmodel.trace.documents import files_of
+from perfmodel.trace.files import Found, Options, decode, files_of
 from perfmodel.trace.link import Links, link
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from perfmodel.trace.execution_trace import ExecutionTrace
+    from perfmodel.trace.execution_trace_columns import ExecutionTrace
     from perfmodel.trace.pair import Pairing
+
 
 _RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_]?(\d+)", re.IGNORECASE)
 MIN_PAIRED_FRAC = 0.5

@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from perfmodel.errors import PerfmodelError
-from perfmodel.trace.decode import Found, Options, decode
+from perfmodel.trace.files import Found, Options, decode
 
 MIN_BYTES = 40_000_000
 """Of JSON: smaller folders are read about as soon as workers start."""
@@ -39,8 +39,8 @@ _MADE_OF = {
     "pathlib._local": ("PosixPath", "WindowsPath"),
     "perfmodel.errors": ("PerfmodelError", "TraceError", "UsageError"),
     "perfmodel.trace.columns": ("Allocations", "DeviceProperties", "RankTrace", "Strings"),
-    "perfmodel.trace.decode": ("Found", "Options"),
-    "perfmodel.trace.et_table": (
+    "perfmodel.trace.files": ("Found", "Options"),
+    "perfmodel.trace.execution_trace_columns": (
         *("Arguments", "Collectives", "ExecutionTrace", "ProcessGroup", "Tensors"),
     ),
     "perfmodel.trace.window": ("Window",),

@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-from perfmodel.workload.build import inference, op_graph
-from perfmodel.workload.counts import Counts, counts
 from perfmodel.workload.load import load_workload, workloads
-from perfmodel.workload.model import Workload
+from perfmodel.workload.model import Counts, Workload, counts
+from perfmodel.workload.step import inference, op_graph
 from perfmodel.workload.tables import Table
 
 __all__ = [

@@ -1,17 +1,135 @@
-"""Finding workloads: by their name in the catalogue, or in a file of the user."""
+"""From a TOML file, of the catalogue or of the user, to a workload."""
 
 from __future__ import annotations
 
+import tomllib
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-
-import tomllib
+from types import MappingProxyType
+from typing import Any
 
 from perfmodel.errors import PerfmodelError, WorkloadError
 from perfmodel.files import read_bytes
-from perfmodel.workload.model import Workload
-from perfmodel.workload.schema import build
+from perfmodel.workload.model import SCHEMA, Workload, check_workload
+from perfmodel.workload.settings import (
+    SECTIONS,
+    Section,
+    _histogram,
+    _known,
+    _number,
+    _short,
+    _table,
+    _text,
+    section,
+)
+from perfmodel.workload.tables import Table
+
+TOP_KEYS = ("schema", "title", "batch", "source", *SECTIONS, "tables")
+TABLE_KEYS = (
+    *("count", "rows", "dim", "pooling", "distribution", "alpha", "histogram", "bags", "source"),
+)
+INDEPENDENT, BY_KEY = "independent", "by_key"
+"""Rows of a bag are drawn one by one; or one key is, and with it always come the same rows."""
+
+
+def workload_from_document(document: Section, name: str, where: str) -> Workload:
+    """The workload that a file's `document` describes; `where` names the file in messages.
+
+    Raises `WorkloadError` that names file and key.
+    """
+    _known(document, TOP_KEYS, where)
+    if document.get("schema", SCHEMA) != SCHEMA:
+        raise WorkloadError(f"{where}: schema: expected {SCHEMA!r}, got {document['schema']!r}")
+    if "model" not in document:
+        raise WorkloadError(f"{where}: model is missing: expected a section [model]")
+    sources = {}
+    parts: dict[str, Any] = {}
+    for key, kind in SECTIONS.items():
+        table = dict(_table(document.get(key, {}), f"{where}: {key}"))
+        if "source" in table:
+            sources[key] = _text(table.pop("source"), f"{where}: {key}: source")
+        parts[key] = section(kind, table, f"{where}: {key}")
+    parts["tables"] = _tables(document.get("tables"), sources, where)
+    if "source" in document:
+        sources["file"] = _text(document["source"], f"{where}: source")
+    if "batch" in document:
+        parts["batch"] = _number("batch", document["batch"], f"{where}: batch", whole=True)
+    title = _text(document["title"], f"{where}: title") if "title" in document else ""
+    workload = Workload(name=name, title=title, sources=MappingProxyType(sources), **parts)
+    check_workload(workload, where)
+    return workload
+
+
+def _tables(groups: Any, sources: dict[str, str], where: str) -> tuple[Table, ...]:
+    if not isinstance(groups, list) or not groups:
+        raise WorkloadError(f"{where}: tables is missing: expected at least one [[tables]]")
+    found: list[Table] = []
+    for number, group in enumerate(groups, 1):
+        place = f"{where}: tables[{number}]"
+        table = _table(group, place)
+        _known(table, TABLE_KEYS, place)
+        if "source" in table:
+            sources[f"tables[{number}]"] = _text(table["source"], f"{place}: source")
+        found += _group(table, place)
+    return tuple(found)
+
+
+def _group(table: Section, where: str) -> list[Table]:
+    """The tables of one `[[tables]]`: numbers hold for all of them, lists have one for each."""
+    for key in ("rows", "dim"):
+        if key not in table:
+            raise WorkloadError(f"{where}: {key} is missing")
+    alpha = table.get("alpha", 0.0)
+    histogram = _histogram(table.get("histogram"), f"{where}: histogram")
+    usual = "histogram" if histogram else "zipf" if alpha else "uniform"
+    distribution = table.get("distribution", usual)
+    if distribution not in ("uniform", "zipf", "histogram"):
+        raise WorkloadError(
+            f'{where}: distribution: expected "uniform", "zipf" or "histogram", '
+            f"got {_short(distribution)}"
+        )
+    if (distribution == "histogram") != bool(histogram):
+        raise WorkloadError(
+            f"{where}: histogram: a histogram distribution has pairs of shares, of the lookups and "
+            f"of the rows that they go to; another has none"
+        )
+    if distribution == "zipf" and "alpha" not in table:
+        raise WorkloadError(f"{where}: alpha is missing: a zipf distribution needs its exponent")
+    if distribution != "zipf" and alpha != 0:
+        raise WorkloadError(
+            f"{where}: alpha: a {distribution} distribution has none, got {_short(alpha)}"
+        )
+    bags = table.get("bags", INDEPENDENT)
+    if bags not in (INDEPENDENT, BY_KEY):
+        raise WorkloadError(
+            f'{where}: bags: expected "{INDEPENDENT}" or "{BY_KEY}", got {_short(bags)}'
+        )
+    columns = {"rows": table["rows"], "dim": table["dim"], "alpha": alpha}
+    columns["pooling"] = table.get("pooling", 1.0)
+    lengths = {key: len(value) for key, value in columns.items() if isinstance(value, list)}
+    count = table.get("count", max(lengths.values(), default=1))
+    count = int(_number("count", count, f"{where}: count", whole=True))
+    for key, length in lengths.items():
+        if length != count:
+            raise WorkloadError(f"{where}: {key} has {length} entries for {count} tables")
+    checked = {
+        key: [
+            _number(key, item, f"{where}: {key}", whole=key in ("rows", "dim"))
+            for item in (value if isinstance(value, list) else [value])
+        ]
+        for key, value in columns.items()
+    }
+    if bags == BY_KEY:
+        checked["key_rows"] = checked["rows"]
+    return [
+        Table(
+            **{key: values[number % len(values)] for key, values in checked.items()},
+            histogram=histogram,
+        )
+        for number in range(count)
+    ]
+
 
 FOLDER = Path(__file__).parent / "catalogue"
 MAX_FILE_BYTES = 10_000_000
@@ -60,4 +178,4 @@ def _read(path: Path, name: str, where: str) -> Workload:
         raise WorkloadError(f"{where}: byte {error.start} is not UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
         raise WorkloadError(f"{where}: {error}") from None
-    return build(document, name, where)
+    return workload_from_document(document, name, where)

@@ -1,138 +1,34 @@
-"""A workload: a recommendation model, its data, how it is trained, and what implements it."""
+"""A workload: its model, data and software; its size, checks, and settings changed by key."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from difflib import get_close_matches
 from functools import cached_property
+from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, get_type_hints
 
-from perfmodel.workload.tables import Table
+from perfmodel.errors import WorkloadError
+from perfmodel.plot.names import table_html
+from perfmodel.workload.settings import (
+    SECTIONS,
+    Evaluation,
+    Implementation,
+    Interaction,
+    Loader,
+    Model,
+    Training,
+    value_of,
+)
+from perfmodel.workload.tables import Table, lookups
 
 if TYPE_CHECKING:
     import pandas as pd
 
+
 SCHEMA = "perfmodel.workload/1"
-LayerPrecision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
-
-
-@dataclass(frozen=True)
-class Model:
-    """The dense part: widths of the layers of both MLPs, the number of dense features apart."""
-
-    dense_features: int
-    bottom_mlp: tuple[int, ...]
-    top_mlp: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Interaction:
-    """How dense and sparse features meet.
-
-    `dot`: products of all pairs; `cat`: side by side; `dcn_v2`: side by side, then `layers` cross
-    layers of low `rank`. `pad_to` rounds the width that the top MLP gets up to a multiple.
-    """
-
-    kind: Literal["dot", "cat", "dcn_v2"] = "dot"
-    layers: int = 3
-    rank: int = 512
-    pad_to: int = 1
-
-
-@dataclass(frozen=True)
-class Training:
-    """Loss and optimizers."""
-
-    loss: Literal["bce", "bce_with_logits", "mse"] = "bce"
-    dense_optimizer: Literal["sgd", "adagrad", "adam"] = "sgd"
-    table_optimizer: Literal["sgd", "adagrad", "rowwise_adagrad", "adam"] = "sgd"
-
-
-@dataclass(frozen=True)
-class Implementation:
-    """Which software a prediction stands for, and its settings.
-
-    `optimizer_style` `default` is what PyTorch picks: `loop` on a CPU, `foreach` on a GPU.
-    `layer_precisions`: one for each layer of the bottom and then of the top MLP, in place of
-    `precision` (fp8 and int8: inference only). `table_precision` is that of stored rows (fp8 and
-    below: inference only), `exchange_precision` that of pooled rows on the wire, `key_dtype` that
-    of indices from the host and on the wire, which FBGEMM's lookup widens.
-    `sharding` is explained at `shards.plan`; tables of at most `data_parallel_max_bytes` are
-    replicated. `ddp_bucket_bytes`: dense gradients that DDP sums at once. `cuda_graphs`: the step
-    is launched as one graph; `prefetch`: the next batch is brought and distributed beside the step.
-    `indices_ahead` (of `hybrid` sharding): which rows are whose is computed ahead of the step, and
-    its all-reduce runs beside the exchange of rows (HugeCTR since MLPerf v1.1); else one after the
-    other.
-    `unmodelled_sample_bytes` of device memory are read, and written, per sample of a training step
-    beyond what is modelled: fitted, its source names the rows that it saw.
-    """
-
-    name: Literal[
-        "pytorch",
-        "reference",
-        "fbgemm",
-        "torchrec",
-        "hugectr",
-    ] = "pytorch"
-    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
-    layer_precisions: tuple[LayerPrecision, ...] = ()
-    table_precision: Literal["fp32", "fp16", "bf16", "fp8", "int8", "int4"] = "fp32"
-    exchange_precision: Literal["fp32", "fp16", "bf16", "fp8", "int8"] = "fp32"
-    key_dtype: Literal["int64", "int32"] = "int64"
-    optimizer_style: Literal["default", "loop", "foreach", "fused"] = "default"
-    sharding: Literal[
-        "table_wise",
-        "row_wise",
-        "balanced",
-        "planned",
-        "hybrid",
-    ] = "table_wise"
-    data_parallel_max_bytes: int = 0
-    ddp_bucket_bytes: int = 25 << 20
-    cuda_graphs: bool = False
-    prefetch: bool = False
-    indices_ahead: bool = True
-    unmodelled_sample_bytes: int = 0
-    stands_for: str = ""
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Evaluations that the benchmark's clock includes: one each `every_samples` of training.
-
-    `included` off leaves them out of the step time. One takes `samples` through the forward pass,
-    `batch_factor` times as many at once as a training step takes, and `beyond_us` more, on any
-    machine.
-    """
-
-    included: bool = False
-    every_samples: int = 0
-    samples: int = 0
-    batch_factor: int = 1
-    beyond_us: float = 0.0
-
-    @property
-    def forward_passes_per_step(self) -> float:
-        """Forward passes over an evaluation's batch that fall on one training step."""
-        if not self.included:
-            return 0.0
-        return self.samples / self.every_samples / self.batch_factor
-
-    def beyond_us_per_step(self, batch: int) -> float:
-        """What falls on a training step of `batch` samples beyond forward passes."""
-        return self.beyond_us * batch / self.every_samples if self.included else 0.0
-
-
-@dataclass(frozen=True)
-class Loader:
-    """What brings batches to each host, beside its steps: at most `samples_per_s`, and
-    `gb_per_s` of `bytes_per_sample` each; 0 sets no limit, and takes the bytes that a batch has.
-    """
-
-    samples_per_s: float = 0.0
-    gb_per_s: float = 0.0
-    bytes_per_sample: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -191,17 +87,262 @@ class Workload:
         Two underscores stand for the dot; `table__rows=…`, `…__dim`, `…__pooling` and `…__alpha`
         apply to every table. Raises `WorkloadError` as a file would.
         """
-        from perfmodel.workload.edits import changed
 
-        return changed(self, {key.replace("__", "."): value for key, value in changes.items()})
+        return with_settings(
+            self, {key.replace("__", "."): value for key, value in changes.items()}
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """The tables: rows, dim, pooling, distribution, parameters and unique rows of a batch."""
-        from perfmodel.workload.frames import tables_frame
 
         return tables_frame(self)
 
     def _repr_html_(self) -> str:
-        from perfmodel.workload.frames import workload_html
 
         return workload_html(self)
+
+
+FIXED_LAYERS = ("hugectr",)
+MOST_INT32 = 2**31
+_FUSED_ONLY = ("rowwise_adagrad", "adam", "adagrad")
+
+
+def check_workload(workload: Workload, where: str) -> None:
+    """Raise `WorkloadError`, naming the key, where the parts of `workload` do not fit together."""
+    _widths(workload, where)
+    _tables(workload, where)
+    _software(workload, where)
+
+
+def _widths(workload: Workload, where: str) -> None:
+    bottom, top = workload.model.bottom_mlp, workload.model.top_mlp
+    if workload.interaction.kind == "dot" and bottom[-1] != workload.dim:
+        raise WorkloadError(
+            f"{where}: model: bottom_mlp ends in {bottom[-1]}, and the tables have dim "
+            f"{workload.dim}: a dot interaction needs them equal"
+        )
+    if top[-1] != 1:
+        raise WorkloadError(f"{where}: model: top_mlp ends in {top[-1]}: expected 1")
+
+
+def _tables(workload: Workload, where: str) -> None:
+    dims = sorted({table.dim for table in workload.tables})
+    if len(dims) > 1 and workload.interaction.kind == "dot":
+        raise WorkloadError(
+            f"{where}: tables: dims {dims[0]} to {dims[-1]}: a dot interaction needs them equal"
+        )
+    if len(dims) > 1 and workload.implementation.name != "torchrec":
+        raise WorkloadError(
+            f"{where}: tables: dims {dims[0]} to {dims[-1]}: implementation.name "
+            f'"{workload.implementation.name}" needs them equal'
+        )
+
+
+def _software(workload: Workload, where: str) -> None:
+    software, training = workload.implementation, workload.training
+    layers = len(workload.model.bottom_mlp) + len(workload.model.top_mlp)
+    if software.layer_precisions and len(software.layer_precisions) != layers:
+        raise WorkloadError(
+            f"{where}: implementation: layer_precisions has {len(software.layer_precisions)} "
+            f"entries for {layers} layers, those of the bottom MLP and then of the top MLP"
+        )
+    if software.layer_precisions and software.name in FIXED_LAYERS:
+        raise WorkloadError(
+            f"{where}: implementation: layer_precisions: {software.name!r} has one precision for "
+            "all layers"
+        )
+    if software.sharding == "hybrid" and any(table.histogram for table in workload.tables):
+        raise WorkloadError(
+            f'{where}: tables: histogram: implementation.sharding "hybrid" knows zipf and uniform '
+            "distributions only"
+        )
+    if not software.indices_ahead and software.sharding != "hybrid":
+        raise WorkloadError(
+            f'{where}: implementation: indices_ahead: only of sharding "hybrid", not '
+            f'"{software.sharding}"'
+        )
+    if software.name in ("pytorch", "reference") and training.table_optimizer in _FUSED_ONLY:
+        raise WorkloadError(
+            f"{where}: training: table_optimizer {training.table_optimizer!r} is fused into the "
+            f'backward pass: implementation.name "{software.name}" has only "sgd"'
+        )
+    if software.key_dtype != "int64":
+        _narrow_keys(workload, where)
+    if workload.evaluation.included and not workload.evaluation.every_samples:
+        raise WorkloadError(f"{where}: evaluation: every_samples is missing where included is true")
+
+
+def _narrow_keys(workload: Workload, where: str) -> None:
+    software, most = workload.implementation, max(table.rows for table in workload.tables)
+    if software.name != "torchrec":
+        raise WorkloadError(
+            f"{where}: implementation: key_dtype {software.key_dtype!r}: implementation.name "
+            f'"{software.name}" sends int64 keys'
+        )
+    if most > MOST_INT32:
+        raise WorkloadError(
+            f"{where}: implementation: key_dtype {software.key_dtype!r}: a table of {most:,} rows "
+            "needs int64"
+        )
+
+
+_SECTIONS_AND_TABLE: dict[str, type] = {**SECTIONS, "table": Table}
+
+
+def with_settings(workload: Workload, changes: Mapping[str, Any]) -> Workload:
+    """`workload` with `changes` by key: `batch`, `implementation.precision`, `table.pooling`, …
+
+    `table.…` applies to every table. Raises `WorkloadError` that names the key.
+    """
+    edited = workload
+    for key, value in changes.items():
+        edited = _with_setting(edited, key, value)
+    check_workload(edited, workload.name)
+    return edited
+
+
+def parse_settings(texts: list[str]) -> dict[str, Any]:
+    """`KEY=VALUE` texts as changes; values are written as in TOML, words without quotes too."""
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise WorkloadError(f"expected KEY=VALUE, got {text!r}")
+        found[key.strip()] = _parsed_value(value.strip())
+    return found
+
+
+def setting_keys() -> list[str]:
+    """Every key that `changed` knows."""
+    return [
+        "batch",
+        *(
+            f"{section}.{key}"
+            for section, kind in _SECTIONS_AND_TABLE.items()
+            for key in get_type_hints(kind)
+        ),
+    ]
+
+
+def _with_setting(workload: Workload, key: str, value: Any) -> Workload:
+    where = f"{workload.name}: {key}"
+    if key == "batch":
+        return replace(workload, batch=value_of("batch", int, value, where))
+    section, _, field = key.partition(".")
+    if section not in _SECTIONS_AND_TABLE or field not in get_type_hints(
+        _SECTIONS_AND_TABLE[section]
+    ):
+        near = get_close_matches(key, setting_keys(), n=3, cutoff=0.5) or setting_keys()
+        raise WorkloadError(f"{workload.name}: unknown key {key}; expected: {', '.join(near)}")
+    checked = value_of(field, get_type_hints(_SECTIONS_AND_TABLE[section])[field], value, where)
+    if section == "table":
+        tables = tuple(replace(table, **{field: checked}) for table in workload.tables)
+        return replace(workload, tables=tables)
+    part = replace(getattr(workload, section), **{field: checked})
+    return replace(workload, **{section: part})
+
+
+def _parsed_value(text: str) -> Any:
+    import tomllib
+
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+TRAINING_FACTOR = 3
+"""A training step does each matrix product once forward and twice backward."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of one model: parameters, and per sample lookups and multiply-adds (counted as two)."""
+
+    tables: int
+    table_rows: int
+    table_parameters: int
+    dense_parameters: int
+    lookups: float
+    lookup_elements: float
+    forward_flop: float
+    training_flop: float
+
+
+def counts(workload: Workload) -> Counts:
+    """Parameters of `workload`, and what one sample takes in its matrix products."""
+    widths = (workload.bottom_widths, workload.top_widths)
+    layers = sum(map(_multiply_adds, widths))
+    biases = sum(sum(each[1:]) for each in widths)
+    cross, cross_biases = _cross(workload)
+    flop = 2.0 * (layers + cross) + _pairs_flop(workload)
+    return Counts(
+        tables=len(workload.tables),
+        table_rows=sum(table.rows for table in workload.tables),
+        table_parameters=sum(table.rows * table.dim for table in workload.tables),
+        dense_parameters=layers + biases + cross + cross_biases,
+        lookups=sum(table.pooling for table in workload.tables),
+        lookup_elements=sum(table.pooling * table.dim for table in workload.tables),
+        forward_flop=flop,
+        training_flop=TRAINING_FACTOR * flop,
+    )
+
+
+def _multiply_adds(widths: Sequence[int]) -> int:
+    return sum(before * after for before, after in pairwise(widths))
+
+
+def _cross(workload: Workload) -> tuple[int, int]:
+    """Weights and biases of the cross layers."""
+    about = workload.interaction
+    if about.kind != "dcn_v2":
+        return 0, 0
+    width = workload.joined_width
+    return about.layers * 2 * width * about.rank, about.layers * width
+
+
+def _pairs_flop(workload: Workload) -> float:
+    """The dot interaction multiplies all vectors with all."""
+    if workload.interaction.kind != "dot":
+        return 0.0
+    return 2.0 * (len(workload.tables) + 1) ** 2 * workload.dim
+
+
+_SHOWN_TABLES = 40
+
+
+def tables_frame(workload: Workload) -> pd.DataFrame:
+    """One row per table; `unique_rows` are those expected in one global batch."""
+    import pandas as pd
+
+    about = lookups(workload.tables, workload.batch)
+    return pd.DataFrame(
+        {
+            "rows": about.hash_size,
+            "dim": about.dim,
+            "pooling": about.pooling,
+            "alpha": about.alpha,
+            "parameters": [table.rows * table.dim for table in workload.tables],
+            "unique_rows": about.unique_rows,
+        }
+    )
+
+
+def workload_html(workload: Workload) -> str:
+    """What the model is, how large, and its tables."""
+    size = {key.replace("_", " "): value for key, value in asdict(counts(workload)).items()}
+    software = workload.implementation
+    settings = {
+        "bottom MLP": "-".join(map(str, workload.bottom_widths)),
+        "interaction": workload.interaction.kind,
+        "top MLP": "-".join(map(str, workload.top_widths)),
+        "batch": workload.batch,
+        "implementation": f"{software.name}, {software.precision}",
+        **size,
+    }
+    title = f"{workload.name}: {workload.title}" if workload.title else workload.name
+    about = table_html(list(settings.items()), ("setting", "value"), title)
+    rows = [(table.rows, table.dim, table.pooling, table.alpha) for table in workload.tables]
+    more = len(rows) - _SHOWN_TABLES
+    caption = f"tables ({more} more)" if more > 0 else "tables"
+    return about + table_html(rows[:_SHOWN_TABLES], ("rows", "dim", "pooling", "alpha"), caption)

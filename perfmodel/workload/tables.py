@@ -1,4 +1,4 @@
-"""Embedding tables and how their rows are accessed."""
+"""Embedding tables: how their rows are accessed, and the bytes of a row and its state."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.graph.lookups import Lookups
-from perfmodel.locality.popularity import Popularity
-from perfmodel.locality.skew import uniform, zipf, zipf_alpha_of
+from perfmodel.embedding.popularity import Popularity, uniform, zipf, zipf_alpha_of
+from perfmodel.ops.read.lookups import Lookups
+from perfmodel.ops.storage import CPU_ALIGNMENT_BYTES
+from perfmodel.ops.storage import row_bytes as stored_row_bytes
+from perfmodel.workload.eager.arithmetic import STATES
 
 Histogram = tuple[tuple[float, float], ...]
 
@@ -46,7 +48,7 @@ class Table:
         return expected_unique_rows(self.rows, 0.0, max(1, round(keys * self.pooling)))
 
     def popularity(self) -> Popularity:
-        """How often each row is looked up, in classes, for the caches of `perfmodel.locality`.
+        """How often each row is looked up, in classes, for the caches of `perfmodel.embedding`.
 
         With keys, the k most popular ones bring so many different rows as were drawn evenly, and
         beside their own lookups these get an even part of all others.
@@ -72,11 +74,11 @@ def lookups(tables: Sequence[Table], batch: int) -> Lookups:
         batch=(batch,) * len(tables),
         pooling=tuple(table.pooling for table in tables),
         unique_rows=tuple(table.unique_rows(batch) for table in tables),
-        alpha=tuple(_told_alpha(table, batch) for table in tables),
+        alpha=tuple(_equivalent_alpha(table, batch) for table in tables),
     )
 
 
-def _told_alpha(table: Table, batch: int) -> float:
+def _equivalent_alpha(table: Table, batch: int) -> float:
     """The exponent for whoever knows only of such: with a histogram, that of as many rows."""
     if table.key_rows or not table.histogram:
         return 0.0 if table.key_rows else table.alpha
@@ -135,3 +137,18 @@ def _below(x: NDArray[np.float64], rows: int, alpha: float) -> NDArray[np.float6
         return np.asarray(np.log(x) / np.log(rows + 1.0))
     power = 1 - alpha
     return np.asarray(np.expm1(power * np.log(x)) / np.expm1(power * np.log(rows + 1.0)))
+
+
+FP32_BYTES = 4.0
+
+
+def row_bytes(table: Table, dtype: str) -> float:
+    """Bytes of a row as a host stores it, the optimizer's state apart."""
+    return float(stored_row_bytes(dtype, table.dim, alignment_bytes=CPU_ALIGNMENT_BYTES))
+
+
+def state_bytes(table: Table, optimizer: str) -> float:
+    """Bytes of the optimizer's state of one row."""
+    if optimizer == "rowwise_adagrad":
+        return FP32_BYTES
+    return FP32_BYTES * table.dim * STATES[optimizer]

@@ -12,7 +12,7 @@ import pytest
 from cli.conftest import Run
 from cli.samples import ALL_REDUCE, KERNEL, check_schema, document, write
 
-from perfmodel.cli.gains import show_gains
+from perfmodel.cli.breakdown import show_gains
 from perfmodel.cli.tables import console_of
 
 

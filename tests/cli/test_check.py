@@ -13,16 +13,17 @@ import pytest
 from cli.conftest import Run
 from cli.samples import ROOT, check_schema, document, write
 
-from perfmodel.duration import Durations, durations_of
+from perfmodel.arrays import Floats
+from perfmodel.cost.durations import Durations, durations_of
+from perfmodel.cost.host import Profile
+from perfmodel.evaluate import kernels
+from perfmodel.evaluate.held_out import DeviceWork
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import device
 from perfmodel.ops.rows import Rows
-from perfmodel.overheads import Profile
-from perfmodel.prediction import run as prediction
-from perfmodel.prediction.whatif import Scale
-from perfmodel.trace.columns import Floats
-from perfmodel.validate import tables
-from perfmodel.validate.device import DeviceWork
+from perfmodel.prediction import run as prediction_run
+from perfmodel.prediction import what_if as prediction
+from perfmodel.prediction.what_if import Scale
 
 COMMITTED = ROOT / "traces" / "baseline.json"
 
@@ -73,7 +74,7 @@ def test_kernel_model_made_10_pct_worse(
         found = durations_of(*arguments)
         return replace(found, duration_us=found.duration_us * 1.1)
 
-    monkeypatch.setattr(tables, "durations_of", worse)
+    monkeypatch.setattr(kernels, "durations_of", worse)
     ran = run("check", "--baseline", held, folder)
     assert ran.status == 1
     assert all(text in ran.out for text in ("mine/kernels.csv", "kernels", "matmul"))
@@ -90,7 +91,7 @@ def test_replay_made_10_pct_worse(
         graph, duration_us = as_it_is(graph, duration_us, scales)
         return graph, duration_us * 1.1
 
-    monkeypatch.setattr(prediction, "what_if", worse)
+    monkeypatch.setattr(prediction_run, "what_if", worse)
     reports = ("--junit", tmp_path / "check.xml", "--markdown", tmp_path / "check.md")
     ran = run("check", "--baseline", baseline, trace, *reports)
     assert ran.status == 1

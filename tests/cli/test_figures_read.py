@@ -6,14 +6,14 @@ import io
 
 from rich.console import Console
 
-from perfmodel.cli.figures_read import say_assumed
+from perfmodel.cli.hardware_tables import say_assumed_figures
 from perfmodel.hardware.reads import Read
 
 
 def said(*figures: Read) -> str:
     out = io.StringIO()
     console = Console(file=out, width=400)
-    say_assumed(console, "node", [each.to_dict() for each in figures])
+    say_assumed_figures(console, "node", [each.to_dict() for each in figures])
     return out.getvalue().strip()
 
 

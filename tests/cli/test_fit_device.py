@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from calibrate.test_device import _frame, _write
 from cli.conftest import Run
 from cli.samples import check_schema
-from fit.test_device import _frame, _write
-from validate.test_truth import ROW, _table
+from evaluate.test_truth import ROW, _table
 
 
 def test_a_machine_is_fitted_and_predicts_steps(run: Run, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from kernels.test_learned_store import measured
+from cost.kernels.test_learned_store import measured
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,18 @@ from itertools import islice
 
 import pytest
 
-from perfmodel.collect.budget import Budget, informative_order, round_robin
-from perfmodel.collect.families import FAMILIES, Case, Scope, load_families
-from perfmodel.collect.shapes import ALIGNMENT, halton, log_points
+from perfmodel.collect.families import (
+    ALIGNMENT,
+    FAMILIES,
+    Case,
+    Scope,
+    halton,
+    informative_order,
+    load_families,
+    log_points,
+    round_robin,
+)
+from perfmodel.collect.timing import Budget
 
 CPU = Scope("cpu", ("fp32", "bf16", "int8"))
 GPU = Scope("cuda", ("fp32", "tf32", "bf16", "fp16", "fp8", "int8"), max_bytes=8e9, max_flop=4e12)

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from perfmodel.collect import backend as backends
-from perfmodel.collect import bench as benches
-from perfmodel.collect.bench import Bench
-from perfmodel.collect.budget import Budget
+from perfmodel.collect import kernels
 from perfmodel.collect.cli import main
 from perfmodel.collect.families import FAMILIES, Case, Family, Prepared, Scope, load_families
+from perfmodel.collect.kernels import Bench
 from perfmodel.collect.models import Options, Ranks, load_models
 from perfmodel.collect.models.dlrm import LEARNING_RATE
-from perfmodel.collect.table import COLUMNS, Table
+from perfmodel.collect.records import COLUMNS, Table
+from perfmodel.collect.timing import Budget
 
 torch = pytest.importorskip(
     "torch", reason="needs PyTorch: pip install torch (the CPU build is enough)"
@@ -36,7 +36,7 @@ def cpu() -> backends.Backend:
 
 @pytest.fixture
 def bench(cpu: backends.Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr(benches, "ROUNDS", 1)
+    monkeypatch.setattr(kernels, "ROUNDS", 1)
     return Bench(cpu, Table(tmp_path / "t.csv"), Budget(5), ("warm",))
 
 

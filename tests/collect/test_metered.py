@@ -11,12 +11,11 @@ from collect.tiny_config import TINY
 
 from perfmodel.collect import host_probes, ops
 from perfmodel.collect.backend import Backend, open_backend
-from perfmodel.collect.budget import Budget
 from perfmodel.collect.cli import main
-from perfmodel.collect.dispatch import describe_mode, meter_mode, page_faults
-from perfmodel.collect.metered import Metered
+from perfmodel.collect.dispatch import describe_mode, hidden_accumulation, meter_mode, page_faults
 from perfmodel.collect.models import Options, Ranks, load_models
-from perfmodel.collect.sparse_gradients import taken_unseen
+from perfmodel.collect.ops import MeteredTraining
+from perfmodel.collect.timing import Budget
 from perfmodel.collect.workloads import Workload
 
 torch = pytest.importorskip(
@@ -35,7 +34,7 @@ def described(cpu: Backend, model: str) -> list[dict[str, Any]]:
     mode = describe_mode(torch)
     with mode:
         training.step(1)
-    with taken_unseen(torch, mode.leaves.values()), describe_mode(torch) as again:
+    with hidden_accumulation(torch, mode.leaves.values()), describe_mode(torch) as again:
         training.step(2)
     found: list[dict[str, Any]] = again.seen
     return found
@@ -84,7 +83,7 @@ def test_a_sparse_gradient_is_taken_and_not_cloned() -> None:
 
 def _backward(table: Any, indices: Any, leaves: list[Any]) -> list[str]:
     mode = meter_mode(page_faults)
-    with taken_unseen(torch, leaves):
+    with hidden_accumulation(torch, leaves):
         table.weight.grad = None
         with mode:
             table(indices).sum().backward()
@@ -105,11 +104,11 @@ def test_a_model_out_of_memory_is_noted_and_the_rest_goes_on(cpu: Backend) -> No
         Workload("vast", "dlrm", exhausted, held_bytes=10**15),
         Workload("tiny", "dlrm", tiny),
     ]
-    metered = Metered(cpu, listed, {})
+    metered = MeteredTraining(cpu, listed, {})
     assert metered.round(Budget(1))
     assert metered.skipped == {"gone": "out of memory", "vast": "needs 1000000.0 GB"}
     assert metered.samples["tiny"].step_figures()["ops_per_step"] > 50
-    assert not Metered(cpu, listed[:1], {}).round(Budget(1))
+    assert not MeteredTraining(cpu, listed[:1], {}).round(Budget(1))
 
 
 def tables(folder: Path) -> tuple[list[dict[str, str]], list[dict[str, str]]]:

@@ -12,13 +12,20 @@ import numpy as np
 import pytest
 
 from perfmodel.collect.cli import build_parser, main
+from perfmodel.collect.families import kronecker
 from perfmodel.collect.ledger import dims_of
-from perfmodel.collect.models.calibration import calibration_configs, rough_step_us
 from perfmodel.collect.models.truths import ONE_RANK, TWO_RANKS
-from perfmodel.collect.op_samples import ARRAYS, OpSamples, load_samples, save_samples
-from perfmodel.collect.op_table import COLUMNS, STEP_COLUMNS, op_rows, write_table
-from perfmodel.collect.shapes import kronecker
-from perfmodel.collect.workloads import calibration_workloads
+from perfmodel.collect.op_times import (
+    ARRAYS,
+    COLUMNS,
+    STEP_COLUMNS,
+    OpSamples,
+    load_samples,
+    op_rows,
+    save_samples,
+    write_table,
+)
+from perfmodel.collect.workloads import calibration_configs, calibration_workloads, rough_step_us
 from perfmodel.errors import UsageError
 
 SETTING = {"device": "X", "threads_per_rank": 2, "torch": "2.13.0"}

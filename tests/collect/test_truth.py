@@ -16,7 +16,7 @@ from perfmodel.collect.models.truths import (
     ONE_RANK,
     TWO_RANKS,
     TruthConfig,
-    bundled,
+    bundled_configs,
     read_configs,
 )
 from perfmodel.errors import UsageError
@@ -40,7 +40,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize(("ranks", "least"), [(1, 24), (2, 6)])
 def test_the_bundled_list_is_long_and_its_names_unique(ranks: int, least: int) -> None:
-    configs = bundled(ranks)
+    configs = bundled_configs(ranks)
     assert len({config.name for config in configs}) == len(configs) >= least
     assert all(len(config.rows) >= ranks for config in configs)
     assert sum(config.held_bytes(8) for config in configs) < 9e9

@@ -6,11 +6,11 @@ from typing import Literal
 import pytest
 
 from perfmodel.designs import DESIGNS, Deployment, deployment_of
+from perfmodel.designs.baselines import cpu_of, hosts_of
 from perfmodel.designs.composed import Composed, composed, settings_of
-from perfmodel.designs.cpu_only import cpu_of, hosts_of
+from perfmodel.embedding import Pipeline
 from perfmodel.errors import HardwareError, PerfmodelError, UsageError, WorkloadError
 from perfmodel.hardware import cluster, host
-from perfmodel.placement import Pipeline
 from perfmodel.workload import load_workload
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.designs.cpu_only import one_process, with_cores
+from perfmodel.designs.baselines import one_process, with_cores
 from perfmodel.hardware import cluster, device
 
 CPUS = ("xeon-e5-2698-v4", "epyc-7742", "xeon-platinum-8480c")

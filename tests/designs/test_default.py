@@ -7,9 +7,8 @@ import pytest
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, cluster
-from perfmodel.memory.greedy import greedy_placement
-from perfmodel.memory.tiers import tier_use
 from perfmodel.workload import Workload, load_workload
+from perfmodel.workload.memory_tiers import greedy_placement, tier_use
 
 GB = 10**9
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.designs.default import deployment_of
-from perfmodel.designs.deployment import Deployment
-from perfmodel.designs.hits import tier_hits
-from perfmodel.designs.software_cache import SoftwareCache, frequency_aware
+from perfmodel.designs.deployment import Deployment, deployment_of
+from perfmodel.designs.device_caches import SoftwareCache, frequency_aware
 from perfmodel.designs.software_memory import SoftwareMemory
+from perfmodel.designs.tier_hits import tier_hits
 from perfmodel.hardware import cluster
 from perfmodel.workload import load_workload
 

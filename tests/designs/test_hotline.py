@@ -12,23 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.designs import DESIGNS, Deployment, Design, deployment_of
+from perfmodel.designs.baselines import GpuOnly, Hybrid
 from perfmodel.designs.composed import composed
-from perfmodel.designs.fae import Fae
-from perfmodel.designs.gpu_only import GpuOnly
-from perfmodel.designs.hotline import Hotline
-from perfmodel.designs.hybrid import Hybrid
-from perfmodel.designs.popular import MIB, popular
+from perfmodel.designs.popular_samples import MIB, Fae, Hotline, choose_hot_rows
+from perfmodel.embedding import MicroBatch, Pipeline
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.graph.kinds import NodeKind
 from perfmodel.hardware import cluster
 from perfmodel.lowering import lower
 from perfmodel.lowering.piece import Piece
-from perfmodel.memory.tiers import tier_use
-from perfmodel.placement import MicroBatch, Pipeline
-from perfmodel.prediction.break_even import break_even_frac
+from perfmodel.prediction.compare import break_even_frac
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.prediction.types import Result
 from perfmodel.workload import load_workload, op_graph
+from perfmodel.workload.memory_tiers import tier_use
 
 BATCH = 65_536
 """Large enough for kernels and copies to take longer than their launches."""
@@ -81,7 +78,7 @@ def test_what_is_not_hot_is_gathered_once_and_comes_back() -> None:
 
 
 def test_popular_samples_alone_leave_host_memory_alone() -> None:
-    found = popular(start(), 100 * MIB)
+    found = choose_hot_rows(start(), 100 * MIB)
     hot = start().with_(
         placement=found.placement, pipeline=Pipeline((MicroBatch(1.0, popular=True),))
     )
@@ -110,7 +107,7 @@ def test_without_reuse_nothing_is_gained() -> None:
     in_turn = replace(found.pipeline, input_ahead=False, rows_beside=False, writes_behind=False)
     alone = predict_deployment(found.with_(pipeline=in_turn)).results[0]
     assert alone.step_us > 0.9 * predicted(Hybrid(pooled_on="host"), plain).step_us
-    assert popular(plain, 10 * MIB).popular_frac < 1e-6
+    assert choose_hot_rows(plain, 10 * MIB).popular_frac < 1e-6
 
 
 GAINING = [Hotline(hot_mib=20), Fae(hot_mib=20, inputs=1e9, pooled_on="operators")]

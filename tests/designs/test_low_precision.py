@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfmodel.cost.durations import durations_of
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.low_precision import LowPrecision, hosts_needed
-from perfmodel.designs.rounding import ERRORS, error_of, within
+from perfmodel.designs.low_precision import ERRORS, LowPrecision, error_of, hosts_needed, within
 from perfmodel.designs.smartnic import SmartNic
-from perfmodel.duration import durations_of
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, device, load, node
 from perfmodel.ops.rows import Rows

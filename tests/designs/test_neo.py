@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.cpu_only import CpuOnly
+from perfmodel.designs.baselines import CpuOnly
 from perfmodel.designs.neo import Neo
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load
-from perfmodel.memory.tiers import require_tiers, tier_use
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.workload import load_workload
+from perfmodel.workload.memory_tiers import require_tiers, tier_use
 from perfmodel.workload.tables import Table
 
 SMALL, BUSY, LARGE, HUGE = (

@@ -8,11 +8,11 @@ import pytest
 
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.neo import Neo
+from perfmodel.embedding import Placement, RowCache
 from perfmodel.hardware import cluster, load
-from perfmodel.memory.tiers import shard_bytes
-from perfmodel.placement import Placement, RowCache
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.workload import load_workload
+from perfmodel.workload.memory_tiers import shard_bytes
 from perfmodel.workload.tables import Table
 
 PER_RANK, CACHED_FRAC = 4, 0.2

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.recshard import RecShard, hot_fracs, shared_out
+from perfmodel.designs.device_caches import RecShard, hot_fracs, ranks_by_load
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load
 from perfmodel.prediction.deployment import predict_deployment
@@ -44,7 +44,7 @@ def test_skewed_tables_are_served_from_few_rows() -> None:
 
 def test_cost_is_shared_out_evenly() -> None:
     cost = np.array([5.0, 4.0, 3.0, 3.0, 3.0])
-    assert np.bincount(shared_out(cost, 2), cost).tolist() == [8.0, 10.0]
+    assert np.bincount(ranks_by_load(cost, 2), cost).tolist() == [8.0, 10.0]
 
 
 def test_more_device_memory_never_hurts() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.designs.serving import FleetHost, UserSide, query_us, saving_frac
+from perfmodel.designs.software_memory import FleetHost, UserSide, query_us, saving_frac
 from perfmodel.errors import UsageError
 from perfmodel.hardware.parts import Storage
 

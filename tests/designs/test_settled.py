@@ -8,11 +8,10 @@ from functools import cache
 import pytest
 
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.composed import composed
-from perfmodel.designs.settled import settled
+from perfmodel.designs.composed import composed, without_unused
+from perfmodel.embedding import MicroBatch, Pipeline, RowCache
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster
-from perfmodel.placement import MicroBatch, Pipeline, RowCache
 from perfmodel.workload import load_workload
 
 SETTINGS = {
@@ -73,11 +72,13 @@ def test_what_no_table_needs_is_left_out() -> None:
     named = RowCache("rows", "hbm", 1e6)
     beside = Pipeline(rows_ahead=True, rows_beside=True, writes_behind=True, input_ahead=True)
     plain = start().placement
-    found = settled(start().with_(placement=replace(plain, caches=(named,)), pipeline=beside))
+    found = without_unused(
+        start().with_(placement=replace(plain, caches=(named,)), pipeline=beside)
+    )
     assert found.placement.caches == ()
     assert found.pipeline == Pipeline(input_ahead=True)
     used = plain.edited(lambda _n, _t: {"tier": "host", "caches": ("rows",)}, caches=(named,))
-    kept = settled(start().with_(placement=used, pipeline=beside))
+    kept = without_unused(start().with_(placement=used, pipeline=beside))
     assert kept.placement == used
     assert kept.pipeline == Pipeline(input_ahead=True, rows_ahead=True)
 
@@ -85,4 +86,4 @@ def test_what_no_table_needs_is_left_out() -> None:
 def test_popular_samples_without_hot_rows_are_refused() -> None:
     parted = Pipeline((MicroBatch(0.5, popular=True), MicroBatch(0.5)))
     with pytest.raises(WorkloadError, match="none are left"):
-        settled(start().with_(pipeline=parted))
+        without_unused(start().with_(pipeline=parted))

@@ -8,12 +8,12 @@ from itertools import pairwise
 import pytest
 
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.hits import tier_hits
 from perfmodel.designs.smartnic import SmartNic
+from perfmodel.designs.tier_hits import tier_hits
+from perfmodel.embedding import Pipeline
 from perfmodel.errors import UsageError, WorkloadError
-from perfmodel.graph.ops import Op
 from perfmodel.hardware import Cluster, cluster, load, node
-from perfmodel.placement import Pipeline
+from perfmodel.ops.graph import Op
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.workload import Workload, load_workload, op_graph
 

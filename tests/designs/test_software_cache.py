@@ -9,24 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.designs.default import deployment_of
-from perfmodel.designs.deployment import Deployment
-from perfmodel.designs.software_cache import (
-    SoftwareCache,
-    frequency_aware,
-    frequency_aware_bytes,
-)
+from perfmodel.designs.deployment import Deployment, deployment_of
+from perfmodel.designs.device_caches import SoftwareCache, frequency_aware, frequency_aware_bytes
+from perfmodel.embedding import Placement
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load, node_of
 from perfmodel.hardware.parts import Device
 from perfmodel.lowering import lower
-from perfmodel.placement import Placement
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.workload import load_workload, op_graph
-from perfmodel.workload.run import Run
-from perfmodel.workload.shards import plan
+from perfmodel.workload.sharding import plan
+from perfmodel.workload.step import Run
 from perfmodel.workload.tiered import groups_of
-from perfmodel.workload.tiered.cache_use import use_of
+from perfmodel.workload.tiered.source import row_cache_use
 
 BATCH = 4_096
 
@@ -186,7 +181,7 @@ def test_capacity_is_never_exceeded(frac: float, alpha: float, policy: str) -> N
     found = SoftwareCache(cache_frac=frac, policy=policy).apply(plain)
     run = Run(found.workload, 64, 1, 0, "cuda", True, plan(found.workload, 1), 1, found.placement)
     (group,) = groups_of(run)
-    use = use_of(group, "rows")
+    use = row_cache_use(group, "rows")
     cache = found.placement.caches[0]
     assert use.held_rows * use.row_bytes <= cache.capacity_bytes * (1 + 1e-6)
     assert use.missed_rows <= use.unique_rows * (1 + 1e-9)

@@ -15,7 +15,7 @@ from perfmodel.hardware import cluster
 from perfmodel.lowering import lower
 from perfmodel.ops.spec import OPS
 from perfmodel.workload import Table, Workload, op_graph
-from perfmodel.workload.model import Model
+from perfmodel.workload.settings import Model
 
 MACHINES = (("dgx-a100-80gb", 1), ("dgx-h100", 1))
 LOOKUPS = ("tbe", "embedding_bag", "host_embedding_bag")

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.economics import Activity, Prices, running
-from perfmodel.economics.parts import IDLE_FRAC
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Cluster, Node, cluster, device, host, load, node_of
+from perfmodel.prediction.power_and_cost import IDLE_FRAC, Prices
+from perfmodel.prediction.running_cost import Activity, running
 
 BUSY = Activity(1.0, 1.0, 1.0, 1.0)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from perfmodel.errors import UsageError
 from perfmodel.explore.axes import GRID, LATIN, LOG, Range, Space
-from perfmodel.explore.pareto import pareto
+from perfmodel.explore.result import pareto
 from perfmodel.explore.spec import load_spec
 
 

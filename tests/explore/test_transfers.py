@@ -10,9 +10,9 @@ from tiny import Tiny
 
 from perfmodel import read
 from perfmodel.errors import TraceError
+from perfmodel.explore.axes import Points
+from perfmodel.explore.evaluate import TraceSteps
 from perfmodel.explore.machines import Machines
-from perfmodel.explore.points import Points
-from perfmodel.explore.steps import TraceSteps
 from perfmodel.prediction import predict
 from perfmodel.prediction.transferred import transferred
 from perfmodel.timeline.schedule import schedule

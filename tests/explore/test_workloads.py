@@ -12,10 +12,10 @@ from perfmodel.designs.composed import composed
 from perfmodel.errors import PerfmodelError
 from perfmodel.explore import load_spec, sweep
 from perfmodel.explore.machines import Machines
+from perfmodel.explore.planner import plan_deployment
 from perfmodel.explore.store import ERROR
-from perfmodel.plan import plan_deployment
 from perfmodel.prediction import predict_workload
-from perfmodel.prediction.fastest import fastest
+from perfmodel.prediction.deployment import fastest
 from perfmodel.workload import load_workload
 
 SMALL = "criteo-kaggle"

@@ -126,7 +126,9 @@ def baseline() -> bytes:
 @cache
 def overheads() -> bytes:
     """The fallback rows of a profile."""
-    document = json.loads((PACKAGE / "overheads" / "catalogue" / "lin2022-v100.json").read_text())
+    document = json.loads(
+        (PACKAGE / "cost" / "host" / "catalogue" / "lin2022-v100.json").read_text()
+    )
     rows = [row for row in document["rows"] if row["op"] is None]
     return json.dumps(document | {"rows": rows}).encode()
 
@@ -134,25 +136,25 @@ def overheads() -> bytes:
 @cache
 def model_manifest() -> bytes:
     """The manifest of the bundled kernel models."""
-    return (PACKAGE / "kernels" / "bundled" / "manifest.json").read_bytes()
+    return (PACKAGE / "cost" / "bundled" / "manifest.json").read_bytes()
 
 
 @cache
 def model_trees() -> bytes:
     """One of its ensembles of trees."""
-    return (PACKAGE / "kernels" / "bundled" / "attention_own.ubj.gz").read_bytes()
+    return (PACKAGE / "cost" / "bundled" / "attention_own.ubj.gz").read_bytes()
 
 
 @cache
 def collective_model() -> bytes:
     """The collective model that comes with the package."""
-    return (PACKAGE / "network" / "fitted.json").read_bytes()
+    return (PACKAGE / "cost" / "collectives" / "fitted.json").read_bytes()
 
 
 @cache
 def nic_trees() -> bytes:
     """The trees of the adapter's cache."""
-    return (PACKAGE / "tiers" / "nic" / "cache.json").read_bytes()
+    return (PACKAGE / "cost" / "tiers" / "nic" / "cache.json").read_bytes()
 
 
 @cache
@@ -161,10 +163,9 @@ def machine_points() -> bytes:
     import tempfile
     from pathlib import Path
 
+    from perfmodel.cost.collectives.calls import fabric_of
+    from perfmodel.cost.collectives.machine_file import parse, save_machine
     from perfmodel.hardware import node
-    from perfmodel.network.fabric import fabric_of
-    from perfmodel.network.logs import parse
-    from perfmodel.network.machine_file import save_machine
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "mine.json"
@@ -186,7 +187,7 @@ def prediction() -> bytes:
 
 def placement(**more: Any) -> bytes:
     """A plan for `WORKLOAD`'s two tables on eight GPUs."""
-    from perfmodel.plan.planned import SCHEMA
+    from perfmodel.explore.planner.planned import SCHEMA
 
     tables = [
         {"rows": 100_000, "dim": 32, "sharding": "row_wise", "ranks": [0, 1, 2, 3], "tier": "hbm"},

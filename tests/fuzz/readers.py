@@ -66,7 +66,7 @@ def read_workload(path: Path) -> tuple[Any, list[str]]:
 
 
 def read_kernel_rows(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.fit.kernel_data import devices_of, family_rows, joined, read_table
+    from perfmodel.calibrate.kernel_data import devices_of, family_rows, joined, read_table
 
     frame = joined([read_table(path)])
     devices_of(frame["device"])
@@ -75,20 +75,20 @@ def read_kernel_rows(path: Path) -> tuple[Any, list[str]]:
 
 
 def read_device_rows(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.fit.device_data import read_tables
+    from perfmodel.calibrate.device_data import read_tables
 
     found = read_tables([path])
     return None, [f"{s.left_out} left out" for s in found.sources if s.left_out]
 
 
 def read_steps(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.fit.step_table import read_steps as steps
+    from perfmodel.calibrate.step_table import read_steps as steps
 
     return [str(each) for each in steps(path)], []
 
 
 def read_baseline(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.validate.baseline import read_baseline as rows
+    from perfmodel.evaluate.baseline import read_baseline as rows
 
     return [row.to_dict() for row in rows(path)], []
 
@@ -115,10 +115,10 @@ def _models(path: Path, name: str) -> tuple[Any, list[str]]:
 
     from fuzz.seeds import ROOT
 
-    from perfmodel.kernels.learned.store import load_models
+    from perfmodel.cost.learned.store import load_models
 
     with tempfile.TemporaryDirectory() as folder:
-        for each in (ROOT / "perfmodel" / "kernels" / "bundled").iterdir():
+        for each in (ROOT / "perfmodel" / "cost" / "bundled").iterdir():
             (Path(folder) / each.name).symlink_to(each)
         (Path(folder) / name).unlink()
         shutil.copy(path, Path(folder) / name)
@@ -127,27 +127,27 @@ def _models(path: Path, name: str) -> tuple[Any, list[str]]:
 
 
 def read_collective_model(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.network.store import load, to_dict
+    from perfmodel.cost.collectives.store import load, model_to_dict
 
-    return to_dict(load(path)), []
+    return model_to_dict(load(path)), []
 
 
 def read_machine(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.network.machine_file import load_machine
+    from perfmodel.cost.collectives.machine_file import load_machine
 
     return load_machine(path).level, []
 
 
 def read_nic_trees(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.tiers.nic.learned import read_trees as trees
+    from perfmodel.cost.tiers.nic.learned import read_trees as trees
 
     trees(path)
     return None, []
 
 
 def read_log(path: Path) -> tuple[Any, list[str]]:
+    from perfmodel.cost.collectives.machine_file import parse
     from perfmodel.files import read_bytes
-    from perfmodel.network.logs import parse
 
     text = read_bytes(path).decode("utf-8", "replace")
     return [str(point) for point in parse(text, str(path))], []
@@ -171,9 +171,9 @@ def read_placement(path: Path) -> tuple[Any, list[str]]:
     """A plan for the small workload on one node of eight GPUs."""
     from fuzz.file_seeds import WORKLOAD
 
+    from perfmodel.explore.planner.document import read_plan
     from perfmodel.hardware import cluster, load
     from perfmodel.hardware.parts import Node
-    from perfmodel.plan.document import read_plan
     from perfmodel.workload import load_workload
 
     model = path.with_name("workload-of-plan.toml")
@@ -184,15 +184,15 @@ def read_placement(path: Path) -> tuple[Any, list[str]]:
 
 
 def read_histogram(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.locality.histogram import read_histograms
+    from perfmodel.embedding.reuse_histogram import read_histograms
 
     found = read_histograms(path)
     return [[*map(float, each.rows), *map(float, each.most)] for each in found.values()], []
 
 
 def read_stream(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.locality.streams import read_stream as stream
-    from perfmodel.locality.streams import stream_popularity
+    from perfmodel.embedding.index_streams import read_stream as stream
+    from perfmodel.embedding.index_streams import stream_popularity
 
     return [len(stream_popularity(rows).rows) for rows in stream(path).values()], []
 

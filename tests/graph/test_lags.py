@@ -7,7 +7,7 @@ import pytest
 from tiny import GEMM, NCCL, Tiny, edges_of, lags_of, nodes_named
 
 from perfmodel.graph.kinds import EdgeKind
-from perfmodel.graph.lags import latest
+from perfmodel.graph.measured_waits import latest
 from perfmodel.timeline.schedule import measured, schedule
 
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.graph.lookups import Lookups
-from perfmodel.graph.ops import Op, Tensor
-from perfmodel.graph.told_lookups import with_told_lookups
+from perfmodel.ops.graph import Op, Tensor
+from perfmodel.ops.read.lookups import Lookups, with_told_lookups
 
 TABLE = st.tuples(
     st.integers(1, 10**12),

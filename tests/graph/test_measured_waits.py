@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tiny import COMMS, Tiny, nodes_named
 
-from perfmodel.attribution.path import critical_path
 from perfmodel.graph.kinds import Cause, NodeKind, Scope
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.prediction.whatif import Scale, what_if
+from perfmodel.prediction.what_if import Scale, what_if
+from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.schedule import measured, schedule
 
 

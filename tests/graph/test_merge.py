@@ -10,7 +10,7 @@ from tiny import COMMS, GEMM, NCCL, WORKER, Tiny, graph_of, nodes_named
 
 from perfmodel.errors import TraceError
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.graph.meetings import find_meetings
+from perfmodel.graph.merge import find_meetings
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import measured, schedule
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import Tiny
 
+from perfmodel.arrays import Floats
 from perfmodel.graph.kinds import EdgeKind
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.timeline.schedule import measured, schedule
-from perfmodel.trace.columns import Floats
 
 TINY_US = 1e-6
 

@@ -10,7 +10,7 @@ from tiny import STREAM, Tiny, edges_of, lags_of, made_graph, nodes_named
 
 from perfmodel.errors import GraphError
 from perfmodel.graph.kinds import STREAM_KINDS, EdgeKind
-from perfmodel.graph.stream_order import MOST_AT_ONCE
+from perfmodel.graph.streams import MOST_AT_ONCE
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import schedule
 

@@ -11,7 +11,7 @@ from tiny import GEMM, Tiny, made_graph
 
 from perfmodel.errors import GraphError
 from perfmodel.graph.kinds import CAUSE_OF_EDGE, IDLE_CAUSES, SCOPES, Cause, EdgeKind, Scope
-from perfmodel.graph.lags import PLAUSIBLE_US
+from perfmodel.graph.measured_waits import PLAUSIBLE_US
 from perfmodel.timeline.schedule import schedule
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from perfmodel.cost.collectives.calls import fabric_of
+from perfmodel.cost.collectives.durations import collective_durations
 from perfmodel.errors import HardwareError
 from perfmodel.hardware import node, with_settings
-from perfmodel.network.durations import collective_durations
-from perfmodel.network.fabric import fabric_of
 from perfmodel.ops.rows import Rows
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from perfmodel.cost.host.profile import Profile
+from perfmodel.cost.host.samples import of_sorted
 from perfmodel.graph.kinds import EdgeKind
-from perfmodel.graph.ops import Op, OpGraph, Tensor
 from perfmodel.lowering import lower
 from perfmodel.lowering.build import execution_graph
 from perfmodel.lowering.draft import LAG_US, Built
-from perfmodel.overheads.profile import Profile
-from perfmodel.overheads.statistic import of_sorted
+from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.timeline.schedule import schedule
 
 X = Tensor((8, 32), device="cuda:0")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.graph.ops import Op, OpGraph, Tensor
-from perfmodel.lowering.build_cpu import cpu_graph
-from perfmodel.lowering.cpu_step import cpu_steps
+from perfmodel.lowering.build_cpu import cpu_graph, cpu_steps
+from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.timeline.schedule import schedule
 
 X = Tensor((8, 32))

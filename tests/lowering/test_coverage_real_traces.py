@@ -12,11 +12,11 @@ import pytest
 from slow import slow_but
 
 import perfmodel
-from perfmodel.graph.opgraph import op_graph
 from perfmodel.lowering import lower
 from perfmodel.lowering.coverage import coverage
 from perfmodel.lowering.observed import with_placement
 from perfmodel.lowering.walk import Target
+from perfmodel.ops.read import op_graph
 
 GOLDEN: dict[str, tuple[Target, float, float, float, float]] = {
     "dlrm_v100x8": ("cuda", 1.0, 1.0, 1.0, 1.004),

@@ -18,14 +18,15 @@ from opgraph_nodes import TRACES, Et, tensor
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.graph import op_graph
-from perfmodel.graph.opgraph.edits import rebatch
-from perfmodel.graph.opgraph.edits.named import KINDS, NamedEdit, edited
-from perfmodel.graph.ops import OPTIMIZER, Op, OpGraph, tensors_in
 from perfmodel.lowering import lower
 from perfmodel.lowering.context import self_contained
-from perfmodel.lowering.lower import Lowered, Target
+from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.observed import with_placement
 from perfmodel.lowering.piece import Piece
+from perfmodel.lowering.walk import Target
+from perfmodel.ops.edits import rebatch
+from perfmodel.ops.edits.named import KINDS, NamedEdit, edited
+from perfmodel.ops.graph import OPTIMIZER, Op, OpGraph, tensors_in
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.trace import read
@@ -361,7 +362,7 @@ def test_twice_the_batch_is_twice_the_products(path: Path) -> None:
 
 
 def _batch(graph: OpGraph) -> int:
-    from perfmodel.graph.opgraph.edits.batch.leaves import batch_of
+    from perfmodel.ops.edits.batch.leaves import batch_of
 
     found = batch_of(graph)
     assert found is not None

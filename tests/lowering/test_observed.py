@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tiny import Tiny
 
-from perfmodel.graph.ops import Op, OpGraph, Tensor
 from perfmodel.lowering import lower
 from perfmodel.lowering.observed import uses_tf32, with_placement
+from perfmodel.ops.graph import Op, OpGraph, Tensor
 
 HOST_COPY = "Memcpy HtoD (Pageable -> Device)"
 PINNED_COPY = "Memcpy HtoD (Pinned -> Device)"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from tiny import COMMS, NCCL, Tiny
 
-from perfmodel.graph.ops import Op, OpGraph, Tensor
+from perfmodel.cost.host.profile import Profile
+from perfmodel.cost.host.samples import of_sorted
 from perfmodel.lowering import lower
 from perfmodel.lowering.build import execution_graph
-from perfmodel.lowering.observed_streams import with_streams
-from perfmodel.overheads.profile import Profile
-from perfmodel.overheads.statistic import of_sorted
+from perfmodel.lowering.measured_host import with_streams
+from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.timeline.schedule import schedule
 
 X = Tensor((8, 32), device="cuda:0")

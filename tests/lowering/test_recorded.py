@@ -8,8 +8,6 @@ import pytest
 from tiny import COPIES, Tiny
 
 from perfmodel.graph.build import build_rank
-from perfmodel.graph.opgraph.from_kineto import of_kineto
-from perfmodel.graph.ops import Op
 from perfmodel.lowering import lower
 from perfmodel.lowering.observed import launched_by, with_placement
 from perfmodel.lowering.recorded import (
@@ -20,6 +18,8 @@ from perfmodel.lowering.recorded import (
     with_recorded,
     with_waits,
 )
+from perfmodel.ops.graph import Op
+from perfmodel.ops.read.profile import of_kineto
 
 
 def shapes(*dims: list[int]) -> dict[str, Any]:

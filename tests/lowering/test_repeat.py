@@ -7,18 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from perfmodel.cost.host.profile import Profile
+from perfmodel.cost.host.samples import of_sorted
 from perfmodel.graph.kinds import EdgeKind
-from perfmodel.graph.ops import Op, OpGraph, Tensor
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.lowering import lower
 from perfmodel.lowering.build import execution_graph
 from perfmodel.lowering.draft import LAG_US
 from perfmodel.lowering.repeat import repeating
-from perfmodel.overheads.profile import Profile
-from perfmodel.overheads.statistic import of_sorted
+from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.timeline.schedule import schedule
-from perfmodel.timeline.steady import steady_state
-from perfmodel.timeline.unrolled import unrolled
+from perfmodel.timeline.steady import steady_state, unrolled
 
 HOST = {"T1": 1.0, "T2": 2.0, "T3": 3.0, "T4": 4.0, "T5": 5.0, "op_without_launch": 6.0}
 OP_US = 1 + 2 + 4 + 3

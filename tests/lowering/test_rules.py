@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from perfmodel.graph.ops import Argument, Op, OpGraph, Tensor
 from perfmodel.lowering import Piece, lower
 from perfmodel.lowering.rules.optimizers import multi_tensor_launches
+from perfmodel.ops.graph import Argument, Op, OpGraph, Tensor
 
 T = Tensor
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from perfmodel.graph.ops import Argument, Op, Tensor
 from perfmodel.lowering.piece import LEAF, LOWERINGS, WHOLE, Piece, Untold
+from perfmodel.ops.graph import Argument, Op, Tensor
 
 CALLS = 400
 ABOUT = {"lookups": "24", "hash_size": "100", "copy": "copy_h2d", "collective": "all_reduce"}

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import perfmodel
-from perfmodel.graph.opgraph import op_graph
 from perfmodel.lowering import lower
 from perfmodel.lowering.observed import answered_by, with_placement
 from perfmodel.lowering.rules.launches import is_split
+from perfmodel.ops.read import op_graph
 
 OPS = ("aten::mm", "aten::addmm")
 

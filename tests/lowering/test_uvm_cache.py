@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perfmodel.graph.ops import Op, Tensor
-from perfmodel.lowering.rules.uvm_cache import cache_lookup, cache_populate
+from perfmodel.lowering.rules.embedding import cache_lookup, cache_populate
+from perfmodel.ops.graph import Op, Tensor
 
 USE = {
     "lookups": "1000.0",

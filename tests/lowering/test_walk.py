@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.graph.ops import NO_OP, Op, OpGraph, Tensor
 from perfmodel.hardware import device
 from perfmodel.lowering import Lowered, lower, walk
 from perfmodel.lowering.piece import Piece
+from perfmodel.ops.graph import NO_OP, Op, OpGraph, Tensor
 
 T = Tensor
 X = T((8, 32))

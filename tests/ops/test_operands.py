@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import perfmodel
-from perfmodel.ops.operands import with_small_operands
+from perfmodel.ops.rows import with_small_operands
 
 SCORES = {"op": "bmm", "b": 8, "m": 64, "k": 16, "n": 64}
 FULL = {"rows": 512, "cols": 64}

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.plot.coverage import coverage, step_polygon
 from perfmodel.plot.names import short_name
+from perfmodel.plot.timeline import coverage, step_polygon
 
 
 def share(pieces: list[tuple[float, float]], edges: list[float]) -> list[float]:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from tiny import COMMS, GEMM, NCCL, Tiny
 
+from perfmodel.arrays import Floats
 from perfmodel.graph import build_graph
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import COMPUTE_BOUND, classes_of_kernels
 from perfmodel.prediction import predict
-from perfmodel.prediction.beside_measured import taken_apart
+from perfmodel.prediction.measured_load import taken_apart
 from perfmodel.trace import Trace, read
-from perfmodel.trace.columns import Floats
 from perfmodel.trace.link import launching_op
 
 SMS, BLOCKS = 80, 40

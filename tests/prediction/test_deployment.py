@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.designs import Deployment, deployment_of
+from perfmodel.embedding import Pipeline, Placement, TablePlacement
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, cluster
 from perfmodel.lowering import lower
-from perfmodel.memory.greedy import greedy_placement
-from perfmodel.placement import Pipeline, Placement, TablePlacement
 from perfmodel.prediction import Result, predict_deployment, predict_workload
 from perfmodel.workload import Workload, load_workload, op_graph
+from perfmodel.workload.memory_tiers import greedy_placement
 
 TABLES = 26
 KINDS = ["table_wise", "row_wise", "column_wise", "data_parallel"]

@@ -7,12 +7,12 @@ import pytest
 from prediction.test_shapes import LARGE, MACHINE, _costs
 from prediction.test_transferred import _product_ratio, _tiny
 
-from perfmodel.duration import durations_of
+from perfmodel.cost.durations import durations_of
 from perfmodel.errors import UsageError
 from perfmodel.hardware import cluster
 from perfmodel.lowering import lower
 from perfmodel.prediction import Result, predict, predict_workload
-from perfmodel.prediction.explain.models import reason_of_row
+from perfmodel.prediction.explain.modelled import reason_of_row
 from perfmodel.prediction.shapes import predict_shapes
 from perfmodel.workload import load_workload
 

@@ -11,17 +11,16 @@ import pytest
 from slow import slow_but
 
 from perfmodel.designs import DESIGNS, Deployment, deployment_of
-from perfmodel.designs.budget import Budgeted, changes, halved
+from perfmodel.designs.baselines import GpuOnly
 from perfmodel.designs.composed import composed
-from perfmodel.designs.gpu_only import GpuOnly
-from perfmodel.designs.hotline import Hotline
+from perfmodel.designs.deployment import Budgeted, changes, halved
 from perfmodel.designs.neo import Neo
+from perfmodel.designs.popular_samples import Hotline
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load, node
 from perfmodel.hardware.parts import Nic
-from perfmodel.prediction.deployment import predict_deployment
-from perfmodel.prediction.fastest import fastest
-from perfmodel.prediction.steady import NotFaster
+from perfmodel.prediction.deployment import fastest, predict_deployment
+from perfmodel.prediction.shapes import NotFaster
 from perfmodel.workload import load_workload
 from perfmodel.workload.tables import Table
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from tiny import Tiny
 
+from perfmodel.cost.host import Profile, load_profile
 from perfmodel.graph.kinds import Cause, NodeKind
-from perfmodel.overheads import Profile, load_profile
 from perfmodel.prediction import Prediction, predict
+from perfmodel.prediction.ratio_by_bound import transfer_ratio
 from perfmodel.prediction.types import Result
 from perfmodel.trace import Trace, read
-from perfmodel.transfer import transfer_ratio
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
@@ -115,11 +115,11 @@ def test_a_graph_launch_takes_its_recorded_kernels_and_the_wait_between() -> Non
 
 
 def test_elsewhere_recorded_kernels_go_by_the_ratio_of_mode_transfer() -> None:
-    from perfmodel import hardware
+    from perfmodel.hardware import catalogue
 
     result = predict(_graph_launch(), mode="model", hardware=["h100-sxm"]).results[0]
     recorded = next(row for row in result.families if row["family"] == "recorded")
-    own, there = hardware.device("v100-sxm2-16gb"), hardware.device("h100-sxm")
+    own, there = catalogue.device("v100-sxm2-16gb"), catalogue.device("h100-sxm")
     taken = np.array([300.0, 400.0])
     ratio = transfer_ratio(["gemm"] * 2, ["fp32"] * 2, own, there, duration_us=taken)
     assert recorded["time_us"] == pytest.approx(float(taken @ ratio), rel=1e-3)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from tiny import GEMM, Tiny, made_graph, trace_of
 
-from perfmodel.attribution.breakdown import breakdown
 from perfmodel.graph import build_graph
 from perfmodel.graph.kinds import Cause
 from perfmodel.prediction import predict
 from perfmodel.prediction.gains import LEAST_FRAC, MOST, Gain, gains
+from perfmodel.timeline.breakdown import breakdown
 from perfmodel.trace import Trace, read
 
 WORDS = ("perfmodel", "predict", "my traces/a.json")

@@ -7,12 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perfmodel.graph.ops import Op, OpGraph, Tensor
+from perfmodel.cost.host import Profile, Statistic
 from perfmodel.hardware import cluster
-from perfmodel.overheads import Profile, Statistic
-from perfmodel.prediction.host_costs import HostCosts
-from perfmodel.prediction.interval import DRAWS, HOST_HALF_FRAC, step_interval
-from perfmodel.prediction.scheduled import Scheduled, schedule_shapes
+from perfmodel.ops.graph import Op, OpGraph, Tensor
+from perfmodel.prediction.intervals import DRAWS, HOST_HALF_FRAC, step_interval
+from perfmodel.prediction.scheduled import HostCosts, Scheduled, schedule_shapes
 
 MACHINE = cluster("v100-sxm2-16gb")
 LARGE = Tensor((4096, 4096))
@@ -51,7 +50,7 @@ def test_of_large_graphs_the_critical_path_alone_is_drawn(
 ) -> None:
     found = _scheduled(*[PRODUCT] * 3)
     whole = _half_widths(found)
-    monkeypatch.setattr("perfmodel.prediction.interval.MOST_NODES", 0)
+    monkeypatch.setattr("perfmodel.prediction.intervals.MOST_NODES", 0)
     assert _half_widths(found) == pytest.approx(whole, abs=0.01)
 
 

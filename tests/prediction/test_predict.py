@@ -13,7 +13,7 @@ from tiny import GEMM, NCCL, EtNode, Tiny, execution_trace, trace_of
 
 from perfmodel.errors import PerfmodelError, TraceError, UsageError
 from perfmodel.prediction import Prediction, predict
-from perfmodel.prediction.step_spread import interval
+from perfmodel.prediction.intervals import interval
 from perfmodel.trace import Trace
 
 
@@ -310,10 +310,10 @@ def test_what_is_asked_of_a_mode_that_it_cannot_do() -> None:
 
 
 def test_on_the_same_device_nothing_changes_on_the_device() -> None:
-    from perfmodel import hardware
+    from perfmodel.hardware import catalogue
 
     trace = steps(100, 140, 120).trace()
-    source = hardware.from_driver_name("Tesla V100-SXM2-16GB", 16_945_512_448)
+    source = catalogue.from_driver_name("Tesla V100-SXM2-16GB", 16_945_512_448)
     found = only(predict(trace, hardware=[source.name]))
     assert found["mode"] == "transfer"
     assert found["gpu_active_us"] == pytest.approx(120)

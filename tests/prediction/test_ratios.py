@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from perfmodel.duration import durations_of
-from perfmodel.graph.ops import Op, OpGraph, Tensor
+from perfmodel.cost.durations import durations_of
 from perfmodel.hardware import Cluster, cluster
 from perfmodel.lowering import lower
+from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.prediction.ratios import (
     COLLECTIVE,
     COPY,

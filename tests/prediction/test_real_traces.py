@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from slow import slow_but
 
-from perfmodel.attribution.steps import Role
+from perfmodel.arrays import Floats
 from perfmodel.graph import ExecutionGraph, build_graph
 from perfmodel.ops import families_of_kernels
 from perfmodel.prediction import Prediction, predict
 from perfmodel.prediction.transferred import transferred
 from perfmodel.prediction.types import StepPrediction
+from perfmodel.timeline.steps import Role
 from perfmodel.trace import Trace, read
-from perfmodel.trace.columns import Floats
 
 TORCHREC = "torchrec_v100x4/sst_long_a2a_optimizer_3_29220"
 TORCHREC_QCOMM = "torchrec_v100x4/sst_long_a2a_optimizer_5_qcomm_54105"

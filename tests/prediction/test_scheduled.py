@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from perfmodel.cost.host import Profile, Statistic
 from perfmodel.errors import TraceError
 from perfmodel.graph.kinds import NodeKind
-from perfmodel.graph.ops import Op, OpGraph, Tensor
 from perfmodel.hardware import cluster
-from perfmodel.overheads import Profile, Statistic
-from perfmodel.prediction.host_costs import HostCosts, host_costs
-from perfmodel.prediction.scheduled import Scheduled, met, schedule_shapes
+from perfmodel.ops.graph import Op, OpGraph, Tensor
+from perfmodel.prediction.scheduled import HostCosts, Scheduled, host_costs, met, schedule_shapes
 from perfmodel.prediction.shapes import predict_shapes
 
 MACHINE = cluster("dgx-1")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.duration import durations_of
+from perfmodel.cost.durations import durations_of
+from perfmodel.cost.host import Profile, Statistic
 from perfmodel.errors import UsageError, WorkloadError
-from perfmodel.graph.ops import Op, OpGraph, Tensor
 from perfmodel.hardware import cluster
 from perfmodel.lowering import lower
-from perfmodel.overheads import Profile, Statistic
+from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.prediction import Result, predict_workload
-from perfmodel.prediction.host_costs import HostCosts
-from perfmodel.prediction.scheduled import schedule_shapes
+from perfmodel.prediction.scheduled import HostCosts, schedule_shapes
 from perfmodel.prediction.shapes import predict_shapes
 
 MACHINE = cluster("v100-sxm2-16gb")

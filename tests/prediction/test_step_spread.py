@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.prediction.step_spread import (
+from perfmodel.prediction.intervals import (
     PRIOR,
     Prior,
     errors,

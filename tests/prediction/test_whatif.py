@@ -11,7 +11,7 @@ from tiny import AUTOGRAD, COMMS, COPIES, EVALUATE, GEMM, NCCL, Tiny, graph_of, 
 from perfmodel.errors import UsageError
 from perfmodel.graph.kinds import SCOPES, Scope
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.prediction.whatif import Scale, node_text, what_if
+from perfmodel.prediction.what_if import Scale, node_text, what_if
 from perfmodel.timeline.schedule import schedule
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from perfmodel import predict, read
-from perfmodel.cli.demo import read_demo
+from perfmodel.cli.prediction_options import read_demo
 from perfmodel.hardware import load
 from perfmodel.prediction import Prediction
 from perfmodel.report.page import page_html

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from report.handmade import KERNEL, graph, relabelled
 
-from perfmodel.attribution.device import DeviceWork
-from perfmodel.attribution.idle import idle_gaps, idle_pieces
-from perfmodel.attribution.path import Walker, critical_path
 from perfmodel.errors import GraphError
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.report import Overlay, perfetto_json
+from perfmodel.timeline.critical_path import Walker, critical_path
+from perfmodel.timeline.idle import DeviceWork, idle_gaps, idle_pieces
 from perfmodel.timeline.schedule import Timeline, measured, schedule
 from perfmodel.trace.kineto import decode_kineto
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfmodel.arrays import Floats
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.timeline.contention import MOST_LOST_FRAC, Load, lost_us, settled
 from perfmodel.timeline.schedule import Timeline, schedule
-from perfmodel.trace.columns import Floats
 
 KERNEL, COLLECTIVE = 0, 1
 

@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.timeline.cycles import (
-    CycleRatio,
-    Relaxation,
-    critical,
-    earliest,
-    max_cycle_ratio,
-)
+from perfmodel.timeline.steady import CycleRatio, Relaxation, critical, earliest, max_cycle_ratio
 
 Edge = tuple[int, int, float, int]
 """Source, target, weight, distance."""

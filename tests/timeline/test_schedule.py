@@ -11,8 +11,7 @@ from tiny import GEMM, Tiny, made_graph, nodes_named
 
 from perfmodel.graph.kinds import EdgeKind
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.timeline.binding import bind
-from perfmodel.timeline.schedule import measured, schedule, step_us_of_many
+from perfmodel.timeline.schedule import bind, measured, schedule, step_us_of_many
 
 SIX = {
     "begin": ("host", 100.0, 0.0),

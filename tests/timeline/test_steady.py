@@ -14,8 +14,7 @@ from tiny import made_graph
 from perfmodel.graph.kinds import EdgeKind, NodeKind
 from perfmodel.graph.types import Carried, Edges, ExecutionGraph
 from perfmodel.timeline.schedule import schedule
-from perfmodel.timeline.steady import STEPS_AHEAD, steady_state
-from perfmodel.timeline.unrolled import unrolled
+from perfmodel.timeline.steady import STEPS_AHEAD, steady_state, unrolled
 
 Link = tuple[str, str, int]
 

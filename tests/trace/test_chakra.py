@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 
 from perfmodel.errors import TraceError
 from perfmodel.trace.chakra import decode_chakra, encode_chakra, looks_like_chakra
+from perfmodel.trace.chakra_messages import encode_varint, messages, varint
 from perfmodel.trace.columns import NONE
-from perfmodel.trace.et_proto import messages
-from perfmodel.trace.et_stream import encode_varint, varint
-from perfmodel.trace.et_text import json_list
-from perfmodel.trace.execution_trace import ExecutionTrace, decode_execution_trace
+from perfmodel.trace.execution_trace import decode_execution_trace, json_list
+from perfmodel.trace.execution_trace_columns import ExecutionTrace
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = Path(os.environ.get("PERFMODEL_REFERENCE", ROOT / "../shared/data"))

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.trace.columns import NONE
-from perfmodel.trace.et_types import TypeTextError, parse_type
 from perfmodel.trace.execution_trace import decode_execution_trace
+from perfmodel.trace.execution_trace_tensors import TypeTextError, parse_type
 
 
 @pytest.mark.parametrize("document", spellings())

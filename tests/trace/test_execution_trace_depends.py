@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.trace.columns import NONE
-from perfmodel.trace.et_depends import subtree_last
+from perfmodel.trace.execution_trace_columns import subtree_last
 
 NULL = "Tensor(nullptr (uninitialized))"
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.trace.growing import GrowingColumn
+from perfmodel.trace.columns import GrowingColumn
 
 NONE = -1
 values = st.one_of(st.integers(-5, 5), st.integers(-(2**40), 2**40))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.trace.numbers import nanoseconds
+from perfmodel.trace.columns import nanoseconds
 
 LIMIT_NS = 2**62
 

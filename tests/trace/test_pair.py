@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tiny import AUTOGRAD, MAIN, EtNode, Tiny, execution_trace
 
-from perfmodel.trace.execution_trace import ExecutionTrace
+from perfmodel.trace.execution_trace_columns import ExecutionTrace
 from perfmodel.trace.pair import EXTERNAL_ID, ORDINAL, RECORD_FUNCTION_ID, Pairing, pair
 
 NAMES = ("aten::empty", "aten::mm", "aten::add_", "aten::sum")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tiny import AUTOGRAD, EVALUATE, MAIN, WORKER, Tiny
 
-from perfmodel.trace.steps import find_steps, thread_roles
+from perfmodel.trace.window import find_steps, thread_roles
 
 
 def steps_of(t: Tiny) -> list[tuple[str, float, float]]:

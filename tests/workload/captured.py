@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from perfmodel.graph.opgraph import op_graph as graph_of_trace
-from perfmodel.graph.ops import Op, OpGraph, Tensor
+from perfmodel.ops.graph import Op, OpGraph, Tensor
+from perfmodel.ops.read import op_graph as graph_of_trace
 from perfmodel.trace import read
 from perfmodel.workload import Table, Workload
-from perfmodel.workload.model import Model
+from perfmodel.workload.settings import Model
 
 TRACES = Path(__file__).parents[2] / "traces"
 

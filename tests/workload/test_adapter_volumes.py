@@ -11,9 +11,9 @@ from perfmodel.designs import deployment_of
 from perfmodel.designs.smartnic import SmartNic
 from perfmodel.hardware import cluster
 from perfmodel.workload import load_workload
-from perfmodel.workload.parts.adapter import adapter_use
-from perfmodel.workload.run import Run
-from perfmodel.workload.shards import placed
+from perfmodel.workload.adapter_caches import adapter_use
+from perfmodel.workload.sharding import plan_of_placement
+from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table
 
 TABLES = tuple(
@@ -35,7 +35,7 @@ def test_unlike_tables_are_sent_as_many_lookups_as_they_receive(whole_bags: bool
     start = deployment_of(workload, cluster("dgx-a100-40gb", 3), 24 * 512, train=False)
     found = design.apply(start)
     linked, sent, received = found.machine.linked_gpus, [], []
-    plan = placed(workload, found.placement, found.ranks, linked)
+    plan = plan_of_placement(workload, found.placement, found.ranks, linked)
     for rank in range(found.ranks):
         run = Run(
             workload=workload,

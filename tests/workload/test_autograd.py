@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.errors import WorkloadError
-from perfmodel.graph.ops import Op, Tensor
-from perfmodel.workload.autograd.of_op import FORWARD, backward_ops
+from perfmodel.ops.graph import Op, Tensor
+from perfmodel.workload.autograd.engine import FORWARD, backward_ops
 
 SIZE = st.integers(1, 64)
 

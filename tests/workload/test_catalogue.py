@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
 
 import pytest
-import tomllib
 
 from perfmodel.workload import counts, load_workload, op_graph, workloads
 from perfmodel.workload.load import FOLDER

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.placement import Placement, RowCache, TablePlacement
+from perfmodel.embedding import Placement, RowCache, TablePlacement
 from perfmodel.workload import Table, Workload, op_graph
-from perfmodel.workload.classes import RankClass, decisive, rank_classes
-from perfmodel.workload.model import Model
+from perfmodel.workload.rank_work import RankClass, deciding_classes, rank_classes
+from perfmodel.workload.settings import Model
 
 MODEL = Model(4, (16,), (8, 1))
 SMALL, LARGE = Table(100, 16, 1), Table(100, 16, 10)
@@ -24,7 +24,7 @@ def test_the_rank_with_more_lookups_is_apart() -> None:
     first, second = rank_classes(Workload("one large", MODEL, tables), 4)
     assert (first.ranks, second.ranks) == ((0, 1, 3), (2,))
     assert second.looked_up > first.looked_up
-    assert decisive([first, second]) == [second]
+    assert deciding_classes([first, second]) == [second]
 
 
 def test_who_looks_up_most_and_who_sends_most_decide() -> None:
@@ -33,7 +33,7 @@ def test_who_looks_up_most_and_who_sends_most_decide() -> None:
         RankClass((1,), 40, 20),
         RankClass((2,), 9, 9),
     )
-    assert decisive([looks_up, sends, neither]) == [looks_up, sends]
+    assert deciding_classes([looks_up, sends, neither]) == [looks_up, sends]
 
 
 def test_who_misses_most_decides_as_well() -> None:
@@ -47,9 +47,9 @@ def test_who_misses_most_decides_as_well() -> None:
     held_frac = 1e6 / (10_000_000 * 64)
     distinct = misses.unique_rows(4096)
     assert second.missed_bytes == pytest.approx((1 - held_frac) * distinct * 64)
-    assert decisive([first, second]) == [first, second]
+    assert deciding_classes([first, second]) == [first, second]
     on_device = Placement(tuple(TablePlacement("table_wise", (n,)) for n in (0, 1)))
-    assert len(decisive(rank_classes(workload, 2, 2, on_device))) == 1
+    assert len(deciding_classes(rank_classes(workload, 2, 2, on_device))) == 1
 
 
 def test_ranks_of_a_class_run_the_same_ops() -> None:

@@ -9,7 +9,7 @@ import pytest
 import perfmodel
 from perfmodel.workload import load_workload, op_graph
 from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.parts.data_parallel import Reducer
+from perfmodel.workload.training import Reducer
 
 MIB = 1 << 20
 

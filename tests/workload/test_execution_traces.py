@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from workload.captured import TRACES, step_of, told, workload_of
 
-from perfmodel.graph.opgraph import op_graph as graph_of_trace
-from perfmodel.graph.ops import OpGraph
-from perfmodel.graph.told_lookups import with_told_lookups
 from perfmodel.hardware import cluster, device, node_of
+from perfmodel.ops.graph import OpGraph
+from perfmodel.ops.read import op_graph as graph_of_trace
+from perfmodel.ops.read.lookups import with_told_lookups
 from perfmodel.prediction.shapes import predict_shapes
 from perfmodel.trace import read
 from perfmodel.workload import load_workload, op_graph

@@ -6,7 +6,7 @@ import pytest
 from counting import calls_of
 
 from perfmodel.workload import Table, Workload, op_graph
-from perfmodel.workload.model import Model
+from perfmodel.workload.settings import Model
 
 MODEL = Model(13, (512, 256, 128), (1024, 1024, 512, 256, 1))
 

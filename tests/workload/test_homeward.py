@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perfmodel.graph.ops import OpGraph
-from perfmodel.placement import Placement, TablePlacement
+from perfmodel.embedding import Placement, TablePlacement
+from perfmodel.ops.graph import OpGraph
 from perfmodel.workload import load_workload, op_graph
+from perfmodel.workload.rank_work import volumes
 from perfmodel.workload.tables import Table
-from perfmodel.workload.volumes import volumes
 
 RANKS, LINKED, BATCH, DIM = 8, 4, 512, 64
 EVERY = tuple(range(RANKS))

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from perfmodel.graph.ops import OpGraph
 from perfmodel.hardware import cluster, load
 from perfmodel.lowering import lower
+from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction import predict_workload
 from perfmodel.workload import Table, load_workload, op_graph
-from perfmodel.workload.parts.hybrid import split_of
-from perfmodel.workload.run import Run
-from perfmodel.workload.shards import plan
+from perfmodel.workload.hugectr_hybrid import split_of
+from perfmodel.workload.sharding import plan
+from perfmodel.workload.step import Run
 from perfmodel.workload.tables import expected_unique_rows, rows_above
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from perfmodel.errors import WorkloadError
 from perfmodel.workload import Workload, counts, load_workload
-from perfmodel.workload.edits import keys, parsed
+from perfmodel.workload.model import parse_settings, setting_keys
 
 GOOD = """
 batch = 64
@@ -116,7 +116,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 
 def test_settings_are_changed_by_their_key() -> None:
     workload = load_workload("dlrm-mlperf")
-    changes = parsed(
+    changes = parse_settings(
         ["implementation.precision=tf32", "table.alpha=0", "evaluation.included=false"]
     )
     edited = workload.with_(**{key.replace(".", "__"): value for key, value in changes.items()})
@@ -158,10 +158,10 @@ def test_keys_of_four_bytes_are_for_tables_that_they_can_number() -> None:
 
 
 def test_settings_are_written_key_equals_value() -> None:
-    assert parsed(["model.top_mlp=[4, 1]", "a=b"]) == {"model.top_mlp": [4, 1], "a": "b"}
+    assert parse_settings(["model.top_mlp=[4, 1]", "a=b"]) == {"model.top_mlp": [4, 1], "a": "b"}
     with pytest.raises(WorkloadError, match="expected KEY=VALUE"):
-        parsed(["batch"])
-    assert {"batch", "table.pooling", "implementation.cuda_graphs"} <= set(keys())
+        parse_settings(["batch"])
+    assert {"batch", "table.pooling", "implementation.cuda_graphs"} <= set(setting_keys())
 
 
 def test_shown_as_frame_and_html(tmp_path: Path) -> None:

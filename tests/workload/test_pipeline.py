@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from perfmodel.graph.ops import Op
+from perfmodel.ops.graph import Op
 from perfmodel.workload import Table, Workload, op_graph
-from perfmodel.workload.model import Model
+from perfmodel.workload.settings import Model
 
 PLAIN = Workload("piped", Model(13, (64, 32), (64, 1)), (Table(1000, 32, 4),) * 8).with_(
     implementation__name="torchrec"

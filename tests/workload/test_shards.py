@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.workload import Table, Workload, load_workload, op_graph
-from perfmodel.workload.model import Implementation, Model, Training
-from perfmodel.workload.shards import Shard, plan
+from perfmodel.workload.settings import Implementation, Model, Training
+from perfmodel.workload.sharding import Shard, plan
 
 
 def workload(tables: tuple[Table, ...], **settings: object) -> Workload:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.errors import WorkloadError
-from perfmodel.graph.ops import NO_OP, OpGraph
+from perfmodel.ops.graph import NO_OP, OpGraph
 from perfmodel.workload import Table, Workload, inference, op_graph
-from perfmodel.workload.model import Implementation, Interaction, Model, Training
+from perfmodel.workload.settings import Implementation, Interaction, Model, Training
 
 SMALL = Workload("small", Model(4, (8, 2), (3, 1)), (Table(10, 2, 3), Table(20, 2, 3)), batch=6)
 """Layers 4-8-2 below, two tables of dim 2, dot of 3 vectors (3 pairs), layers 5-3-1 above."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.collect.models.configuration import zipf_indices
-from perfmodel.locality import zipf
+from perfmodel.embedding import zipf
 from perfmodel.workload.tables import Table, expected_unique_rows, lookups, popular_share
 
 

@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from perfmodel.embedding import MicroBatch, Pipeline
 from perfmodel.lowering import lower
-from perfmodel.placement import MicroBatch, Pipeline
 from perfmodel.workload import Workload, load_workload, op_graph
-from perfmodel.workload.placed import placement_of
-from perfmodel.workload.shards import plan
+from perfmodel.workload.sharding import placement_of, plan
 
 RANKS = (1, 4)
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfmodel.embedding import Placement, TablePlacement
 from perfmodel.errors import WorkloadError
-from perfmodel.placement import Placement, TablePlacement
 from perfmodel.workload import load_workload
-from perfmodel.workload.shards import Plan, Shard, placed
+from perfmodel.workload.rank_work import volumes
+from perfmodel.workload.sharding import Plan, Shard, plan_of_placement
 from perfmodel.workload.tables import Table
-from perfmodel.workload.volumes import volumes
 
 RANKS, LINKED, BATCH, DIM, POOLING = 8, 4, 800, 64, 3.0
 OTHERS = (RANKS - 1) / RANKS
@@ -115,7 +115,7 @@ def test_the_plan_of_a_placement() -> None:
         )
     )
     half = Shard(0, columns=2)
-    assert placed(workload, placement, 2) == Plan(((half,), (half, Shard(2))), (1,))
+    assert plan_of_placement(workload, placement, 2) == Plan(((half,), (half, Shard(2))), (1,))
 
 
 @pytest.mark.parametrize(
@@ -134,4 +134,6 @@ def test_what_ranks_cannot_hold_is_named(about: TablePlacement, message: str) ->
 
 def test_a_placement_of_other_tables_is_refused() -> None:
     with pytest.raises(WorkloadError, match="it is of 1 tables"):
-        placed(load_workload("lin-dlrm-ddp"), Placement((TablePlacement("table_wise", (0,)),)), 2)
+        plan_of_placement(
+            load_workload("lin-dlrm-ddp"), Placement((TablePlacement("table_wise", (0,)),)), 2
+        )

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import floor
 
-from perfmodel.designs.default import deployment_of
-from perfmodel.designs.software_cache import frequency_aware, frequency_aware_bytes
+from perfmodel.designs.deployment import deployment_of
+from perfmodel.designs.device_caches import frequency_aware, frequency_aware_bytes
+from perfmodel.evaluate.published_designs import Figure, Lab, case
 from perfmodel.hardware import Cluster, host
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.units import US_PER_S
-from perfmodel.validate.designs import Figure, Lab, case
 from perfmodel.workload import load_workload
 
 from .cache_box import (

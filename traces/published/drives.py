@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from perfmodel.cost.tiers.drives import BLOCK_BYTES, read_iops, read_latency_us
+from perfmodel.evaluate.published_designs import Figure, Lab, case
 from perfmodel.hardware import load
 from perfmodel.hardware.parts import Storage
-from perfmodel.tiers.drives import BLOCK_BYTES, read_iops, read_latency_us
-from perfmodel.validate.designs import Figure, Lab, case
 
 from .sdm_box import DRIVE_ASSUMED, DRIVE_POINTS
 

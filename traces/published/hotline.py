@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from perfmodel.designs import Deployment, Design, deployment_of
-from perfmodel.designs.fae import Fae
-from perfmodel.designs.hotline import Hotline
-from perfmodel.designs.hybrid import Hybrid
+from perfmodel.designs.baselines import Hybrid
+from perfmodel.designs.popular_samples import Fae, Hotline
+from perfmodel.evaluate.published_designs import Figure, Lab, case
 from perfmodel.hardware import Cluster
 from perfmodel.prediction.deployment import predict_deployment
-from perfmodel.validate.designs import Figure, Lab, case
 from perfmodel.workload import Workload, load_workload
 
 from .hotline_box import (

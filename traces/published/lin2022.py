@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import fmean
 
-from perfmodel.kernels.gpu import lin2022
+from perfmodel.cost.models import lin2022
+from perfmodel.evaluate.published_designs import Figure, Lab, case
 from perfmodel.units import US_PER_MS
-from perfmodel.validate.designs import Figure, Lab, case
 
 TOLERANCE_PCT = 1e-3
 FORMULAS = "exact: owensgroup/ml_perf_model, analysis/inference.py, its functions called"

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from perfmodel.designs import Deployment
-from perfmodel.graph.ops import OpGraph
-from perfmodel.prediction.host_costs import host_costs
+from perfmodel.ops.graph import OpGraph
+from perfmodel.prediction.scheduled import host_costs
 from perfmodel.prediction.shapes import predict_shapes
 from perfmodel.workload.autograd.engine import backward
-from perfmodel.workload.autograd.tape import Tape
-from perfmodel.workload.eager.edges import data_edges
-from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.parts.gpu import sent
-from perfmodel.workload.parts.jagged import Jagged
-from perfmodel.workload.parts.pooled import features_of
-from perfmodel.workload.run import Run
-from perfmodel.workload.shards import plan
-from perfmodel.workload.tiered import TIERED, groups_of, reached_by
+from perfmodel.workload.eager.creation import send_from_host
+from perfmodel.workload.eager.recorder import Recorder, Tape
+from perfmodel.workload.jagged import Jagged
+from perfmodel.workload.pooled_exchange import features_of
+from perfmodel.workload.sharding import plan
+from perfmodel.workload.step import Run, data_edges
+from perfmodel.workload.tiered import TIERED, groups_of
+from perfmodel.workload.tiered.source import access_key
 
 
 def lookups_us(deployment: Deployment) -> float:
@@ -40,12 +39,12 @@ def _graph(deployment: Deployment) -> OpGraph:
     r = Recorder("cuda")
     r.tape = Tape()
     at = tuple(placement.cache(name).at for name in group.placed.caches)
-    source = TIERED[reached_by(group.placed, at)](r, group)
+    source = TIERED[access_key(group.placed, at)](r, group)
     for parameter in source.parameters:
         r.tape.parameter(parameter)
     keys = Jagged(
-        sent(r, (group.lookups,), "int64", pinned=False),
-        sent(r, (group.bags,), "int32", pinned=False),
+        send_from_host(r, (group.lookups,), "int64", pinned=False),
+        send_from_host(r, (group.bags,), "int32", pinned=False),
     )
     source.fetch(r, group, keys)
     pooled = source.look_up(r, group, keys)

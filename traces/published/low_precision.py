@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
+from perfmodel.cost.durations import durations_of
 from perfmodel.designs import deployment_of
 from perfmodel.designs.low_precision import LowPrecision
-from perfmodel.duration import durations_of
+from perfmodel.embedding import Pipeline
+from perfmodel.evaluate.published_designs import Figure, Lab, case
 from perfmodel.ops.rows import Rows
-from perfmodel.ops.stored_rows import row_bytes
-from perfmodel.placement import Pipeline
+from perfmodel.ops.storage import row_bytes
 from perfmodel.prediction.deployment import predict_deployment
-from perfmodel.validate.designs import Figure, Lab, case
 from perfmodel.workload import Workload, load_workload
 
 from .low_precision_box import (

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from perfmodel.cost.collectives.durations import collective_durations
 from perfmodel.designs import deployment_of
 from perfmodel.designs.neo import Neo
+from perfmodel.evaluate.published_designs import Figure, Lab, case
 from perfmodel.hardware import Cluster
-from perfmodel.network.durations import collective_durations
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.prediction.types import Result
 from perfmodel.units import BYTES_PER_GB, US_PER_MS, US_PER_S
-from perfmodel.validate.designs import Figure, Lab, case
 from perfmodel.workload import load_workload
 
 from . import neo_box as box

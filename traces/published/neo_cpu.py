@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from perfmodel.designs.cpu_only import with_cores
+from perfmodel.designs.baselines import with_cores
+from perfmodel.evaluate.published_designs import Figure, Lab, case
 from perfmodel.prediction import predict_workload
 from perfmodel.units import BYTES_PER_GB, US_PER_S
-from perfmodel.validate.designs import Figure, Lab, case
 from perfmodel.workload import load_workload
 
 from . import neo_box as box

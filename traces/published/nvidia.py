@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from perfmodel.evaluate.published_designs import Figure, Lab, case
 from perfmodel.units import US_PER_MS
-from perfmodel.validate.designs import Figure, Lab, case
 from perfmodel.workload import load_workload
 
 MS = "ms"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perfmodel.plan.torchrec import Topology, shard_cost
-from perfmodel.validate.designs import Figure, Lab, case
+from perfmodel.evaluate.published_designs import Figure, Lab, case
+from perfmodel.explore.planner.torchrec import Topology, shard_cost
 
 TOTALS_MS = {
     ("table_wise", "fused", 8): 0.0844789163,

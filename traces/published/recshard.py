@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.recshard import RecShard, hot_fracs
-from perfmodel.placement import Placement, TablePlacement
+from perfmodel.designs.device_caches import RecShard, hot_fracs
+from perfmodel.embedding import Placement, TablePlacement
+from perfmodel.evaluate.published_designs import Figure, Lab, case
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.prediction.types import Result
 from perfmodel.units import BYTES_PER_GB
-from perfmodel.validate.designs import Figure, Lab, case
 from perfmodel.workload import Workload, load_workload
 from perfmodel.workload.tables import Table
 

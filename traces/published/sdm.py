@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perfmodel.designs.serving import FleetHost, UserSide, saving_frac
-from perfmodel.locality import Cache, Lru, TableAccess, steady_use, zipf
-from perfmodel.tiers.drives import read_amplification
-from perfmodel.validate.designs import Figure, Lab, case
+from perfmodel.cost.tiers.drives import read_amplification
+from perfmodel.designs.software_memory import FleetHost, UserSide, saving_frac
+from perfmodel.embedding import Cache, Lru, TableAccess, steady_use, zipf
+from perfmodel.evaluate.published_designs import Figure, Lab, case
 
 from .drives import drive_in
 from .sdm_box import (

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.smartnic import SmartNic
+from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError
+from perfmodel.evaluate.published_designs import Figure, Lab, case
 from perfmodel.hardware import Cluster, Nic, load
-from perfmodel.placement import Pipeline
 from perfmodel.prediction.deployment import predict_deployment
-from perfmodel.validate.designs import Figure, Lab, case
 from perfmodel.workload import Workload, load_workload
 
 from .smartnic_box import (

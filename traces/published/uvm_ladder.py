@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from perfmodel.cost.tiers.host_bus import write_gb_per_s
 from perfmodel.designs import Deployment
-from perfmodel.designs.default import deployment_of
-from perfmodel.designs.software_cache import SoftwareCache
-from perfmodel.tiers.host_bus import write_gb_per_s
+from perfmodel.designs.deployment import deployment_of
+from perfmodel.designs.device_caches import SoftwareCache
+from perfmodel.evaluate.published_designs import Figure, Lab, case
 from perfmodel.units import BYTES_PER_GB, US_PER_S
-from perfmodel.validate.designs import Figure, Lab, case
 from perfmodel.workload import Workload, load_workload
 
 from .cache_box import (

@@ -1,4 +1,6 @@
-"""Kernel families: each file registers the shapes of one family and how to run one of them.
+"""Kernel families: each file registers the shapes of its families and how to run one of them.
+
+What is measured first says most about all: shapes cover their ranges evenly, families take turns.
 
 A new family is one new file here; `FAMILIES` finds it, and so does an installed plug-in of the
 entry-point group `perfmodel.collect.families`.
@@ -6,12 +8,13 @@ entry-point group `perfmodel.collect.families`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import count, zip_longest
 from math import prod
 from pkgutil import iter_modules
-from typing import Any
+from typing import Any, TypeVar
 
 from perfmodel.collect.backend import Backend
 from perfmodel.registry import Registry
@@ -152,3 +155,79 @@ def backward_of(backend: Backend, output: Any, inputs: list[Any]) -> Prepared:
     gradient = backend.torch.randn_like(output)
     grad = backend.torch.autograd.grad
     return Prepared(lambda: grad(output, inputs, gradient, retain_graph=True))
+
+
+ALIGNMENT = 64
+_PRIMES = (2, 3, 5, 7)
+_MORE_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)
+
+
+def halton(index: int, base: int) -> float:
+    """Element `index` (from 0) of the van der Corput sequence of `base`, in (0, 1).
+
+    Source: Halton 1960; several bases together fill a box with low discrepancy.
+    """
+    result, fraction, index = 0.0, 1.0, index + 1
+    while index:
+        fraction /= base
+        index, digit = divmod(index, base)
+        result += fraction * digit
+    return result
+
+
+def kronecker(index: int, dims: int) -> tuple[float, ...]:
+    """Element `index` (from 0) of an additive recurrence in at most ten dimensions, in (0, 1).
+
+    Its steps are the square roots of primes, which no short period comes near: it fills a box of
+    many dimensions evenly, where Halton points of large bases line up.
+    Source: Richtmyer 1951; Niederreiter 1978, "Quasi-Monte Carlo methods".
+    """
+    return tuple((0.5 + (index + 1) * prime**0.5) % 1 for prime in _MORE_PRIMES[:dims])
+
+
+def log_between(low: float, high: float, fraction: float) -> float:
+    """The value at `fraction` of the way from `low` to `high` on a log scale."""
+    return float(low * (high / low) ** fraction)
+
+
+def log_points(ranges: dict[str, tuple[int, int]]) -> Iterator[dict[str, int]]:
+    """Endless points in the box `ranges` (inclusive), log-uniform, at most four dims.
+
+    Every second point is aligned: its dims above the alignment are multiples of it. The others
+    are as they fall, which is rarely a multiple of anything.
+    """
+    for index in count():
+        point = {}
+        for base, (name, (low, high)) in zip(_PRIMES, ranges.items(), strict=False):
+            value = round(log_between(low, high, halton(index, base)))
+            if index % 2 == 0 and value > ALIGNMENT:
+                value = round(value / ALIGNMENT) * ALIGNMENT
+            point[name] = min(max(value, low), high)
+        yield point
+
+
+T = TypeVar("T")
+
+
+def round_robin(sequences: Iterable[Sequence[T]]) -> Iterator[T]:
+    """The first of each sequence, then the second of each, and so on until all are used up."""
+    missing = object()
+    for layer in zip_longest(*sequences, fillvalue=missing):
+        for item in layer:
+            if item is not missing:
+                yield item  # type: ignore[misc]
+
+
+def informative_order(families: dict[str, Sequence[Case]]) -> list[tuple[str, Case]]:
+    """Cases with their family, so that every beginning of the list says most about all.
+
+    All groups (op, dtype, direction, variant) take turns, so that each gets as many cases as any
+    other; within a group the order is the family's own, and neighbours are of different families.
+    """
+    turns = []
+    for name, cases in families.items():
+        groups: dict[tuple[str, ...], list[tuple[str, Case]]] = {}
+        for case in cases:
+            groups.setdefault(case.group, []).append((name, case))
+        turns.append(list(groups.values()))
+    return list(round_robin(round_robin(turns)))

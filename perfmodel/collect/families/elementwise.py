@@ -1,4 +1,4 @@
-"""Elementwise ops: one or two tensors in, one out."""
+"""Elementwise ops, reductions along the columns, and optimizer steps."""
 
 from __future__ import annotations
 
@@ -7,17 +7,25 @@ from itertools import islice
 from typing import Any
 
 from perfmodel.collect.backend import Backend
-from perfmodel.collect.families import DTYPE_BYTES, FAMILIES, Case, Family, Prepared, Scope
+from perfmodel.collect.families import (
+    DTYPE_BYTES,
+    FAMILIES,
+    Case,
+    Family,
+    Prepared,
+    Scope,
+    backward_of,
+    log_points,
+)
 from perfmodel.collect.families import random_tensor as random
-from perfmodel.collect.shapes import log_points
 
-POINTS = 150
-DTYPES = ("fp32", "bf16", "fp16")
-RANGES = {"rows": (1, 1_000_000), "cols": (1, 16_384)}
-DLRM_LIKE = ((2048, 1024), (512, 512), (4096, 128), (2048, 1))
+ELEMENTWISE_POINTS = 150
+ELEMENTWISE_DTYPES = ("fp32", "bf16", "fp16")
+ELEMENTWISE_RANGES = {"rows": (1, 1_000_000), "cols": (1, 16_384)}
+ELEMENTWISE_DLRM_SHAPES = ((2048, 1024), (512, 512), (4096, 128), (2048, 1))
 
 Maker = Callable[[Any, Any, Any], Callable[[], Any]]
-OPS: dict[str, tuple[int, Maker]] = {
+ELEMENTWISE_OPS: dict[str, tuple[int, Maker]] = {
     "add": (3, lambda torch, x, y: lambda: torch.add(x, y)),
     "add_scalar": (2, lambda torch, x, y: lambda: torch.add(x, 1.5)),
     "mul": (3, lambda torch, x, y: lambda: torch.mul(x, y)),
@@ -41,10 +49,12 @@ OPS: dict[str, tuple[int, Maker]] = {
 
 def elementwise_cases(scope: Scope) -> Iterator[Case]:
     """DLRM-like shapes first, then points that fill the ranges."""
-    anchors = [dict(zip(("rows", "cols"), shape, strict=False)) for shape in DLRM_LIKE]
-    for dims in [*anchors, *islice(log_points(RANGES), POINTS)]:
-        for dtype in scope.among(DTYPES):
-            for op, (tensors, _) in OPS.items():
+    anchors = [
+        dict(zip(("rows", "cols"), shape, strict=False)) for shape in ELEMENTWISE_DLRM_SHAPES
+    ]
+    for dims in [*anchors, *islice(log_points(ELEMENTWISE_RANGES), ELEMENTWISE_POINTS)]:
+        for dtype in scope.among(ELEMENTWISE_DTYPES):
+            for op, (tensors, _) in ELEMENTWISE_OPS.items():
                 size = tensors * DTYPE_BYTES[dtype] * dims["rows"] * dims["cols"]
                 if size <= scope.max_bytes:
                     yield Case(op, dtype, dict(dims), size_bytes=size)
@@ -53,10 +63,97 @@ def elementwise_cases(scope: Scope) -> Iterator[Case]:
 def prepare_elementwise(backend: Backend, case: Case) -> Prepared:
     """The op of `case` on random operands."""
     shape = (case.dim("rows"), case.dim("cols"))
-    tensors, make = OPS[case.op]
+    tensors, make = ELEMENTWISE_OPS[case.op]
     first = random(backend, shape, case.dtype)
     second = random(backend, shape, case.dtype) if tensors > 2 else None
     return Prepared(make(backend.torch, first, second))
 
 
 FAMILIES.register("elementwise")(Family(elementwise_cases, prepare_elementwise))
+
+
+REDUCTION_POINTS = 150
+REDUCTION_DTYPES = ("fp32", "bf16", "fp16")
+REDUCTION_RANGES = {"rows": (1, 200_000), "cols": (8, 16_384)}
+REDUCTION_DLRM_SHAPES = ((2048, 1024), (512, 512), (8192, 768), (16_384, 64))
+
+REDUCTION_OPS: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": lambda torch, x: torch.sum(x, dim=1),
+    "sum_rows": lambda torch, x: torch.sum(x, dim=0),
+    "mean": lambda torch, x: torch.mean(x, dim=1),
+    "amax": lambda torch, x: torch.amax(x, dim=1),
+    "softmax": lambda torch, x: torch.softmax(x, dim=1),
+    "layer_norm": lambda torch, x: torch.nn.functional.layer_norm(x, x.shape[1:]),
+    "batch_norm": lambda torch, x: torch.nn.functional.batch_norm(x, None, None, training=True),
+}
+DIFFERENTIATED = ("softmax", "layer_norm", "batch_norm")
+REDUCTION_TENSORS = {"fwd": 2, "bwd": 4}
+
+
+def reduction_cases(scope: Scope) -> Iterator[Case]:
+    """DLRM-like shapes first, then points that fill the ranges."""
+    anchors = [dict(zip(("rows", "cols"), shape, strict=False)) for shape in REDUCTION_DLRM_SHAPES]
+    kinds = [(op, "fwd") for op in REDUCTION_OPS] + [(op, "bwd") for op in DIFFERENTIATED]
+    for dims in [*anchors, *islice(log_points(REDUCTION_RANGES), REDUCTION_POINTS)]:
+        for dtype in scope.among(REDUCTION_DTYPES):
+            for op, direction in kinds:
+                elements = dims["rows"] * dims["cols"]
+                size = REDUCTION_TENSORS[direction] * DTYPE_BYTES[dtype] * elements
+                if size <= scope.max_bytes and dims["rows"] > 1:
+                    yield Case(op, dtype, dict(dims), direction, size_bytes=size)
+
+
+def prepare_reduction(backend: Backend, case: Case) -> Prepared:
+    """The op of `case`, or its backward, on random operands."""
+    values = random(backend, (case.dim("rows"), case.dim("cols")), case.dtype)
+    function = REDUCTION_OPS[case.op]
+    if case.direction == "fwd":
+        return Prepared(lambda: function(backend.torch, values))
+    values.requires_grad_()
+    return backward_of(backend, function(backend.torch, values), [values])
+
+
+FAMILIES.register("reduction")(Family(reduction_cases, prepare_reduction))
+
+
+OPTIMIZER_POINTS = 60
+OPTIMIZER_RANGES = {"tensors": (1, 200), "elements": (16, 50_000_000)}
+OPTIMIZER_DLRM_SHAPES = ((16, 500_000), (12, 100_000), (148, 600_000))
+OPTIMIZER_VARIANTS = {
+    "loop": {"foreach": False},
+    "foreach": {"foreach": True},
+    "fused": {"fused": True},
+}
+OPTIMIZER_STATES = {"SGD": 0, "Adagrad": 1, "Adam": 2, "AdamW": 2}
+"""Per optimizer of `torch.optim`: state tensors per parameter."""
+
+
+def optimizer_cases(scope: Scope) -> Iterator[Case]:
+    """Every optimizer in every variant; one that this PyTorch lacks is skipped when it is made."""
+    anchors = [dict(zip(OPTIMIZER_RANGES, shape, strict=False)) for shape in OPTIMIZER_DLRM_SHAPES]
+    for dims in [*anchors, *islice(log_points(OPTIMIZER_RANGES), OPTIMIZER_POINTS)]:
+        for name, states in OPTIMIZER_STATES.items():
+            for variant in OPTIMIZER_VARIANTS:
+                parameters = dims["tensors"] * dims["elements"]
+                size = DTYPE_BYTES["fp32"] * parameters * (2 + states)
+                if size <= scope.max_bytes:
+                    op = f"optimizer_{name.lower()}"
+                    yield Case(op, "fp32", dict(dims), "update", variant, size)
+
+
+def prepare_optimizer(backend: Backend, case: Case) -> Prepared:
+    """One step of the optimizer of `case`; its states exist already."""
+    name = next(name for name in OPTIMIZER_STATES if case.op == f"optimizer_{name.lower()}")
+    parameters = []
+    for _ in range(case.dim("tensors")):
+        parameter = random(backend, (case.dim("elements"),), case.dtype).requires_grad_()
+        parameter.grad = random(backend, (case.dim("elements"),), case.dtype)
+        parameters.append(parameter)
+    optimizer = getattr(backend.torch.optim, name)(
+        parameters, lr=1e-6, **OPTIMIZER_VARIANTS[case.variant]
+    )
+    optimizer.step()
+    return Prepared(optimizer.step)
+
+
+FAMILIES.register("optimizers")(Family(optimizer_cases, prepare_optimizer))

@@ -1,4 +1,4 @@
-"""Embedding bags: pooled lookups forward, their backward and update, with controlled reuse."""
+"""Embedding bags: pooled lookups, backward and update, with controlled reuse; hit rates."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.collect.backend import Backend
-from perfmodel.collect.families import DTYPE_BYTES, FAMILIES, Case, Family, Prepared, Scope
-from perfmodel.collect.families import random_tensor as random
-from perfmodel.collect.models.configuration import (
-    histogram_indices,
-    parse_histogram,
-    zipf_indices,
+from perfmodel.collect.families import (
+    DTYPE_BYTES,
+    FAMILIES,
+    Case,
+    Family,
+    Prepared,
+    Scope,
+    log_points,
 )
-from perfmodel.collect.shapes import log_points
+from perfmodel.collect.families import random_tensor as random
+from perfmodel.collect.models.configuration import histogram_indices, parse_histogram, zipf_indices
 
 POINTS = 400
 OP = "embedding_bag"
@@ -133,3 +136,32 @@ def prepare_embedding(backend: Backend, case: Case) -> Prepared:
 
 
 FAMILIES.register("embedding")(Family(embedding_cases, prepare_embedding))
+
+
+HIT_RATE_ZIPF_ALPHAS = (0.0, 1.05, 0.6, 1.4, 0.9, 1.2, 0.3)
+HIT_RATE_TABLE_BYTES = (*(2e9, 16e6, 64e6, 256e6, 4e6, 1e6, 8e9, 32e6, 128e6, 1e9),)
+"""From within the first-level caches to far beyond the last, the informative ends first."""
+HIT_RATE_DIMS = (128, 32, 64, 256)
+HIT_RATE_BATCHES = ((4096, 32), (1024, 8))
+
+
+def hit_rate_cases(scope: Scope) -> Iterator[Case]:
+    """Forward lookups over every table size and skew."""
+    for dim in HIT_RATE_DIMS:
+        for batch, pooling in HIT_RATE_BATCHES:
+            for size in HIT_RATE_TABLE_BYTES:
+                if size > scope.max_bytes * TABLES_SHARE:
+                    continue
+                rows = int(size / (DTYPE_BYTES["fp32"] * dim))
+                for alpha in HIT_RATE_ZIPF_ALPHAS:
+                    dims: dict[str, float | str] = {
+                        "hash_size": rows,
+                        "batch": batch,
+                        "pooling": pooling,
+                        "dim": dim,
+                        "zipf_alpha": alpha,
+                    }
+                    yield Case(OP, "fp32", dims, size_bytes=size)
+
+
+FAMILIES.register("hit-rate")(Family(hit_rate_cases, prepare_embedding))

@@ -7,9 +7,16 @@ from itertools import islice
 from typing import Any
 
 from perfmodel.collect.backend import Backend
-from perfmodel.collect.families import DTYPE_BYTES, FAMILIES, Case, Family, Prepared, Scope
+from perfmodel.collect.families import (
+    DTYPE_BYTES,
+    FAMILIES,
+    Case,
+    Family,
+    Prepared,
+    Scope,
+    log_points,
+)
 from perfmodel.collect.families import random_tensor as random
-from perfmodel.collect.shapes import log_points
 
 POINTS = 100
 PAIR_RANGES = {"batch": (32, 16_384), "tensors": (2, 64)}

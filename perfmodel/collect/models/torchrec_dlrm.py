@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from perfmodel.collect.backend import Backend
-from perfmodel.collect.groups import ensure_group
 from perfmodel.collect.models import MODELS, Options, Ranks, Training
 from perfmodel.collect.models.configuration import (
     DlrmConfig,
@@ -19,6 +18,7 @@ from perfmodel.collect.models.configuration import (
     require_room,
     zipf_indices,
 )
+from perfmodel.collect.ranks import ensure_group
 from perfmodel.errors import UsageError
 
 DENSE_LEARNING_RATE = 0.01

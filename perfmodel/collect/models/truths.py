@@ -165,7 +165,7 @@ TWO_RANKS = (
 """For two ranks: tables table-wise (all-to-all), MLPs data parallel (all-reduce)."""
 
 
-def bundled(ranks: int) -> tuple[TruthConfig, ...]:
+def bundled_configs(ranks: int) -> tuple[TruthConfig, ...]:
     """The configurations of this file for so many ranks."""
     return ONE_RANK if ranks == 1 else TWO_RANKS
 

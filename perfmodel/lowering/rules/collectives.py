@@ -1,13 +1,12 @@
-"""Collectives, from what the op graph says of them (`perfmodel.graph.opgraph.collectives`)."""
+"""Collectives, from what the op graph says of them (`perfmodel.ops.read.collectives`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.graph.ops import Op
 from perfmodel.lowering.arguments import bytes_of
-from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, entries
+from perfmodel.ops.graph import Op
 
 RECEIVED = ("all_gather", "gather", "recv")
 """Collectives whose size is what a rank ends up with; of all others, what it gives."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.graph.ops import Op, Tensor
 from perfmodel.lowering.arguments import HOST, flag, is_strided, output, size, tensor
-from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold, entries
 from perfmodel.lowering.rules.elementwise import pointwise
+from perfmodel.ops.graph import Op, Tensor
 
 CONTIGUOUS, TRANSPOSED, STRIDED = "contiguous", "transposed", "strided"
 MEMCPY = ("memcpy_h2d", "memcpy_d2h")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.graph.ops import Op, Tensor, tensors_in
 from perfmodel.lowering.arguments import (
     broadcast,
     bytes_of,
@@ -16,9 +15,9 @@ from perfmodel.lowering.arguments import (
     tensor,
     tensor_bytes,
 )
-from perfmodel.lowering.names import entries, with_inplace
-from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold, entries, with_inplace
 from perfmodel.lowering.rules.movement import added
+from perfmodel.ops.graph import Op, Tensor, tensors_in
 
 NAMED = {
     "add": "add",
@@ -238,3 +237,35 @@ def named(op: Op) -> Sequence[Piece]:
             dims["strided"] = 1.0
         return (Piece(SCALAR.get(name, name) if len(full) == 1 else name, dims, full[0].dtype),)
     return general(op)
+
+
+TO = {
+    "FloatToHFP8Quantized": "uint8",
+    "HFP8QuantizedToFloat": "fp32",
+    "FloatToBfloat16Quantized": "bf16",
+    "Bfloat16QuantizedToFloat": "fp32",
+    "FloatToMSFPQuantized": "uint8",
+    "MSFPQuantizedToFloat": "fp32",
+    "FP8RowwiseQuantizedToFloat": "fp32",
+    "Fused8BitRowwiseQuantizedToFloat": "fp32",
+}
+ROWWISE = ("FloatToFP8RowwiseQuantized", "FloatToFused8BitRowwiseQuantized")
+
+
+@LOWERINGS.register(*entries(*(f"fbgemm::{name}" for name in TO)))
+def quantise(op: Op) -> Sequence[Piece]:
+    """Each element to another type."""
+    values = tensor(op, 0)
+    return pointwise([values], [Tensor(values.shape, TO[op.name.removeprefix("fbgemm::")])])
+
+
+@LOWERINGS.register(*entries(*(f"fbgemm::{name}" for name in ROWWISE)))
+def quantise_rows(op: Op) -> Sequence[Piece]:
+    """The range of each row, then its elements in one byte each."""
+    values = tensor(op, 0)
+    if not size(values.shape):
+        return ()
+    return (
+        Piece("amax", rows_cols(values.shape), values.dtype),
+        *pointwise([values], [Tensor(values.shape, "uint8")]),
+    )

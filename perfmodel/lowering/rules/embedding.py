@@ -1,15 +1,28 @@
-"""`nn.EmbeddingBag`: pooled lookups in one table, and their gradient."""
+"""`nn.EmbeddingBag`: pooled lookups in one table, and their gradient.
+
+`tier::OP` is the op `OP` of the vocabulary; its dims are attributes of the same names, beside
+`dtype` and `direction`. `stream` names the resource that does it. `kind` is `offload` unless the
+attribute says `kernel` (the device reads the rows over its bus); `blocks` makes the host wait.
+
+The attributes `lookups unique_rows missed_rows row_bytes sets ways` tell what a batch asks of
+it; without them, work per index. Source: fbgemm_gpu/src/split_embeddings_cache of FBGEMM: unique
+indices by a radix sort, each looked for in the places of its set by one warp, those that miss
+sorted by set, then a warp per set writes the row that leaves and reads the one that comes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
-from perfmodel.graph.ops import Op, Tensor
 from perfmodel.lowering.arguments import REUSE, argument, length, matrix, numbers, size, tensor
-from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LEAF, LOWERINGS, WHOLE, Piece, Untold
+from perfmodel.lowering.piece import LEAF, LOWERINGS, TIER, WHOLE, Kind, Piece, Untold, entries
 from perfmodel.lowering.rules.fill import fill_of
+from perfmodel.lowering.rules.jagged import over_segments
+from perfmodel.lowering.rules.movement import scan, sorted_rows
+from perfmodel.ops.graph import Op, Tensor
+from perfmodel.ops.spec import OPS
 
 SORT_LAUNCHES = 8
 """Kernels of sorting the indices and finding their runs, before the gradient of a dense table."""
@@ -92,3 +105,75 @@ def embedding_dense_backward(op: Op) -> Sequence[Piece]:
         *fill_of(Tensor((held, dim), gradient.dtype)),
         Piece("embedding", dims, gradient.dtype, "bwd", launches=SORT_LAUNCHES),
     )
+
+
+@LOWERINGS.register(f"any/{TIER}*")
+def off_device(op: Op) -> Sequence[Piece]:
+    """One piece."""
+    name, about = op.name.removeprefix(TIER), op.attributes
+    spec = OPS.get(name)
+    if spec is None or not all(key in about for key in spec.dims):
+        raise Untold
+    dims = {key: float(about[key]) for key in (*spec.dims, *spec.defaults) if key in about}
+    return (
+        Piece(
+            name,
+            dims,
+            about.get("dtype", "fp32"),
+            about.get("direction", "fwd"),
+            kind=cast(Kind, about.get("kind", "offload")),
+            blocks=about.get("blocks") == "1",
+        ),
+    )
+
+
+FP32_BYTES = 4.0
+USE = ("lookups", "unique_rows", "missed_rows", "row_bytes", "sets", "ways")
+
+
+def _indices(op: Op) -> Tensor:
+    found = [t for t in op.tensors if t.dtype in ("int64", "int32")] or op.tensors
+    if not found:
+        raise Untold
+    return max(found, key=lambda t: size(t.shape))
+
+
+@LOWERINGS.register(*entries("fbgemm::linearize_cache_indices"))
+def linearize(op: Op) -> Sequence[Piece]:
+    """Numbers of rows in all tables together."""
+    indices = _indices(op)
+    return over_segments("bounds_check", indices, size(indices.shape))
+
+
+@LOWERINGS.register(*entries("fbgemm::lxu_cache_lookup"))
+def cache_lookup(op: Op) -> Sequence[Piece]:
+    """Each index, in the places of its set."""
+    use, indices = numbers(op, *USE), _indices(op)
+    if len(use) < len(USE):
+        return over_segments("bounds_check", indices, size(indices.shape))
+    return (_sets(use["lookups"], use),)
+
+
+@LOWERINGS.register(*entries("fbgemm::l*u_cache_populate*"))
+def cache_populate(op: Op) -> Sequence[Piece]:
+    """Rows that miss are brought; as many go back beside them, over a bus that does both."""
+    use, indices = numbers(op, *USE), _indices(op)
+    if len(use) < len(USE):
+        return over_segments("bounds_check", indices, size(indices.shape))
+    count, unique = round(use["lookups"]), max(round(use["unique_rows"]), 1)
+    pieces = [
+        *sorted_rows(1, count, "int64", pairs=False),
+        *scan(count, "int64", "run_length_encode"),
+        _sets(float(unique), use),
+        *sorted_rows(1, unique, "int32"),
+    ]
+    if use["missed_rows"] > 0:
+        moved = max(use["missed_rows"] * use["row_bytes"] / FP32_BYTES, 1.0)
+        pieces.append(Piece("copy_h2d", {"elements": moved, "pinned": 1.0}))
+    return pieces
+
+
+def _sets(rows: float, use: dict[str, float]) -> Piece:
+    """The keys of one set for each of `rows` indices."""
+    dims = {"rows": rows, "cols": use["ways"], "hash_size": use["sets"]}
+    return Piece("index_select", dims, "int64")

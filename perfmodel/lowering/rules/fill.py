@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from perfmodel.graph.ops import Op, Tensor
 from perfmodel.lowering.arguments import integers, output, rows_cols, size, tensor
-from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold, entries
 from perfmodel.lowering.rules.elementwise import pointwise
+from perfmodel.ops.graph import Op, Tensor
 
 ONE_ELEMENT = Tensor((1,))
 

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.graph.ops import Op, Tensor
-from perfmodel.lowering.arguments import (
-    optional_tensor,
-    output,
-    rows_cols,
-    size,
-    tensor,
-    tensors,
-)
-from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LOWERINGS, Piece
-from perfmodel.lowering.rules.sort import scan
+from perfmodel.lowering.arguments import optional_tensor, output, rows_cols, size, tensor, tensors
+from perfmodel.lowering.piece import LOWERINGS, Piece, entries
+from perfmodel.lowering.rules.movement import scan
+from perfmodel.ops.graph import Op, Tensor
 
 
 def over_segments(

@@ -9,11 +9,11 @@ from math import ceil
 
 import numpy as np
 
-from perfmodel.graph.ops import Op
 from perfmodel.lowering.piece import LOWERINGS, Lowering, Piece
-from perfmodel.lowering.rules import convolution, matmul
+from perfmodel.lowering.rules import attention, convolution
+from perfmodel.ops.graph import Op
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.convolution import input_area, kernel_area, output_area
+from perfmodel.ops.vocabulary.matmul import input_area, kernel_area, output_area
 
 CONV = "conv2d"
 
@@ -39,7 +39,7 @@ CONVOLUTIONS: dict[str, Lowering] = {
     "miopen_convolution_backward_input": convolution.backward_input,
     "miopen_convolution_backward_weight": convolution.backward_weight,
 }
-PRODUCTS: dict[str, Lowering] = {"mm": matmul.mm, "addmm": matmul.addmm}
+PRODUCTS: dict[str, Lowering] = {"mm": attention.mm, "addmm": attention.addmm}
 
 
 def cudnn(rule: Lowering, op: Op) -> Sequence[Piece]:

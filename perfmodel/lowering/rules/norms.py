@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.graph.ops import Op, Tensor
 from perfmodel.lowering.arguments import HOST, argument, integers, length, rows_cols, size, tensor
-from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold, entries
+from perfmodel.ops.graph import Op, Tensor
 
 TRAINING = 5
 """The argument of a batch normalisation that says whether it takes statistics."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.graph.ops import Op, Tensor, tensors_in
 from perfmodel.lowering.arguments import size, tensor
-from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold, entries
 from perfmodel.lowering.rules.elementwise import pointwise
+from perfmodel.ops.graph import Op, Tensor, tensors_in
 
 TENSORS_PER_LAUNCH = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}
 """By how many lists one launch goes over.

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.graph.ops import Op
-from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LOWERINGS, Piece
+from perfmodel.lowering.arguments import numbers, size, tensor_bytes
+from perfmodel.lowering.piece import (
+    LEAF,
+    LOWERINGS,
+    OF_PROFILE,
+    WHOLE,
+    Kind,
+    Piece,
+    Stream,
+    Untold,
+    entries,
+)
+from perfmodel.lowering.rules.elementwise import pointwise
+from perfmodel.ops.graph import Op, Tensor, tensors_in
+from perfmodel.ops.vocabulary.host import RECORDED
 
 VIEWS = (
     *(
@@ -97,4 +109,82 @@ UNPREFIXED = ("detach", "detach_", "requires_grad_")
 )
 def nothing(op: Op) -> Sequence[Piece]:
     """Launches nothing."""
+    return ()
+
+
+PASSING_ON = (
+    *("Add", "Sub", "Clone", "View", "UnsafeView", "ReshapeAlias", "Expand", "T", "Transpose"),
+    *("Permute", "Squeeze", "Unsqueeze", "Alias", "AsStrided", "Detach", "ToCopy", "Contiguous"),
+    *(
+        "Broadcast",
+        "Identity",
+        "Dropout",
+        "Select",
+        "Slice",
+        "Split",
+        "Unbind",
+        "Copy",
+        "CopySlices",
+    ),
+    *("Unflatten", "Flatten", "Narrow", "Lift", "Positive"),
+)
+
+
+@LOWERINGS.register(
+    *(f"any/{LEAF}{name}Backward{number}" for name in PASSING_ON for number in ("", "0", "1")),
+    *entries("torch::autograd::AccumulateGrad", "torch::autograd::GraphRoot", scope=LEAF),
+    *entries("torch::autograd::CopyBackwards", "torch::autograd::CopySlices", scope=LEAF),
+    *entries("autograd::engine::evaluate_function: *", scope=LEAF),
+)
+def passes_on(op: Op) -> Sequence[Piece]:
+    """Launches nothing itself; where it does, what it calls is in the graph."""
+    return ()
+
+
+@LOWERINGS.register(
+    *(f"any/triton_{kind}_*" for kind in ("poi", "red", "per", "for")), *entries("triton::*")
+)
+def inductor_kernel(op: Op) -> Sequence[Piece]:
+    """Streams its operands once; the last one is written."""
+    tensors: list[Tensor] = [t for t in op.tensors if size(t.shape)]
+    if not tensors:
+        raise Untold
+    return pointwise(tensors[:-1], tensors[-1:])
+
+
+@LOWERINGS.register("any/hugectr::*")
+def hugectr_kernel(op: Op) -> Sequence[Piece]:
+    """One kernel over all operands, counted in the widest."""
+    inputs, outputs = list(op.tensors), list(tensors_in(op.outputs))
+    widest = max([*inputs, *outputs], key=tensor_bytes, default=None)
+    if widest is None:
+        raise Untold
+    full = tensor_bytes(widest)
+    if not full:
+        return ()
+    dims = {
+        "elements": float(widest.elements),
+        "reads": sum(map(tensor_bytes, inputs)) / full,
+        "writes": sum(map(tensor_bytes, outputs)) / full,
+    }
+    return (Piece("elementwise", dims, widest.dtype),)
+
+
+KINDS: dict[str, Kind] = {"kernel": "kernel", "copy": "copy", "collective": "collective"}
+
+
+@LOWERINGS.register(f"cuda/{WHOLE}{OF_PROFILE}*", f"rocm/{WHOLE}{OF_PROFILE}*")
+def recorded(op: Op) -> Sequence[Piece]:
+    """One operation that takes as long as it did."""
+    kind = KINDS.get(op.attributes.get("kind", ""))
+    if kind is None or "recorded_us" not in op.attributes:
+        raise Untold
+    dims = numbers(op, "recorded_us", "ratio", "spread")
+    stream: Stream = "comm" if kind == "collective" else "compute"
+    return (Piece(RECORDED, dims, kind=kind, stream=stream, blocks="blocks" in op.attributes),)
+
+
+@LOWERINGS.register(f"cpu/{WHOLE}{OF_PROFILE}*")
+def not_on_cpu(op: Op) -> Sequence[Piece]:
+    """A CPU has no counterpart of a GPU's kernel."""
     return ()

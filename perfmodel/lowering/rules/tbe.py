@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, log2
 
-from perfmodel.graph.ops import Op, Tensor, tensors_in
 from perfmodel.lowering.arguments import HOST, REUSE, bytes_of, numbers, output, size
-from perfmodel.lowering.names import entries
-from perfmodel.lowering.piece import LOWERINGS, Piece, Untold
-from perfmodel.lowering.rules.sort import SET_UP, scan, sorted_rows
+from perfmodel.lowering.piece import LOWERINGS, Piece, Untold, entries
+from perfmodel.lowering.rules.movement import SET_UP, scan, sorted_rows
+from perfmodel.ops.graph import Op, Tensor, tensors_in
 
 INTEGERS = ("int64", "int32")
 STATE_BYTES = {

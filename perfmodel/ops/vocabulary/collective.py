@@ -8,7 +8,8 @@ and written are those that leave and enter one rank, at least.
 
 from __future__ import annotations
 
-from perfmodel.ops.spec import OPS, Dims, Floats, OpSpec
+from perfmodel.arrays import Floats
+from perfmodel.ops.spec import OPS, Dims, OpSpec
 
 COLLECTIVE = "collective"
 

@@ -1,11 +1,12 @@
-"""What a host thread spends around kernels: calls that move nothing, autograd, Python.
+"""What a host thread spends around kernels, and work that no shape tells.
 
 `count` of them at a time; there is no work to count.
 """
 
 from __future__ import annotations
 
-from perfmodel.ops.spec import OPS, Dims, Floats, OpSpec
+from perfmodel.arrays import Floats
+from perfmodel.ops.spec import OPS, Dims, OpSpec, elements, streaming
 
 HOST = "host"
 VIEW, CALL, NODE, UPDATE, BUCKET, STEP = HOST_OPS = (
@@ -39,3 +40,44 @@ for _name in (*HOST_OPS, *OTHER_VIEWS):
             written_bytes=lambda dims, item_bytes: 0.0 * item_bytes,
         )
     )
+
+
+PAUSE = "pause"
+
+OPS.register(PAUSE)(
+    OpSpec(
+        family=PAUSE,
+        dims=("wait_us",),
+        flop=lambda dims: 0.0 * dims["wait_us"],
+        read_bytes=lambda dims, item_bytes: 0.0 * dims["wait_us"] * item_bytes,
+        written_bytes=lambda dims, item_bytes: 0.0 * dims["wait_us"] * item_bytes,
+    )
+)
+
+
+UNKNOWN = "unknown"
+
+OPS.register(UNKNOWN)(
+    streaming(
+        elements,
+        ("elements",),
+        reads=lambda dims: dims["reads"],
+        writes=lambda dims: dims["writes"],
+        defaults={"reads": 1.0, "writes": 1.0},
+    )
+)
+
+
+RECORDED = "recorded"
+
+OPS.register(RECORDED)(
+    OpSpec(
+        family=RECORDED,
+        dims=("recorded_us",),
+        means=("recorded_us",),
+        defaults={"ratio": 1.0, "spread": 1.0},
+        flop=lambda dims: 0.0 * dims["recorded_us"],
+        read_bytes=lambda dims, item: 0.0 * dims["recorded_us"],
+        written_bytes=lambda dims, item: 0.0 * dims["recorded_us"],
+    )
+)

@@ -1,13 +1,23 @@
-"""Matrix products: b times (m x k) times (k x n)."""
+"""Matrix products, attention and convolutions.
+
+`s_kv` keys per sequence (0: `past + s`), `kv_heads` heads of keys and values (0: as many as
+queries), a `window_size` (0: all keys), `causal` = 1 for a triangular mask.
+
+Square by `kernel_size input_size stride padding`; `kernel_h`, `kernel_w` and so on say otherwise
+(0: square). 1-d is `input_h = kernel_h = 1`.
+"""
 
 from __future__ import annotations
 
-from perfmodel.ops.spec import OPS, Dims, Floats, OpSpec
+import numpy as np
+
+from perfmodel.arrays import Floats
+from perfmodel.ops.spec import OPS, Dims, OpSpec, Work
 
 MATMUL = "matmul"
 
 
-def _flop(dims: Dims) -> Floats:
+def _matmul_flop(dims: Dims) -> Floats:
     return 2.0 * dims["b"] * dims["m"] * dims["n"] * dims["k"]
 
 
@@ -25,7 +35,7 @@ def _matmul(dims: tuple[str, ...], **defaults: float) -> OpSpec:
         family=MATMUL,
         dims=dims,
         defaults=defaults,
-        flop=_flop,
+        flop=_matmul_flop,
         read_bytes=_read_bytes,
         written_bytes=_written_bytes,
     )
@@ -34,3 +44,135 @@ def _matmul(dims: tuple[str, ...], **defaults: float) -> OpSpec:
 OPS.register("bmm")(_matmul(("b", "m", "n", "k")))
 OPS.register("linear")(_matmul(("m", "n", "k"), b=1, bias=1))
 OPS.register("mm")(_matmul(("m", "n", "k"), b=1))
+
+
+ATTENTION = "attention"
+DIMS = ("b", "s", "heads", "head_dim")
+DEFAULTS = {"kv_heads": 0.0, "s_kv": 0.0, "past": 0.0, "window_size": 0.0, "causal": 0.0}
+BACKWARD_PRODUCTS = 5.0
+FORWARD_PRODUCTS = 2.0
+
+
+def _keys(dims: Dims) -> Floats:
+    return np.where(dims["s_kv"] > 0, dims["s_kv"], dims["past"] + dims["s"])
+
+
+def _pairs(dims: Dims) -> Floats:
+    """Pairs of query and key that are not masked, per head and sequence."""
+    queries, keys = dims["s"], _keys(dims)
+    offset = np.maximum(keys - queries, 0.0)
+    triangular = queries * offset + queries * (np.minimum(queries, keys) + 1.0) / 2.0
+    pairs = np.where(dims["causal"] > 0, triangular, queries * keys)
+    window = np.where(dims["window_size"] > 0, dims["window_size"], keys)
+    return np.minimum(pairs, queries * window)
+
+
+def _attention_flop(products: float) -> Work:
+    return lambda d: 2.0 * products * d["b"] * d["heads"] * d["head_dim"] * _pairs(d)
+
+
+def _queries(dims: Dims) -> Floats:
+    return dims["b"] * dims["s"] * dims["heads"] * dims["head_dim"]
+
+
+def _keys_and_values(dims: Dims) -> Floats:
+    heads = np.where(dims["kv_heads"] > 0, dims["kv_heads"], dims["heads"])
+    return 2.0 * dims["b"] * _keys(dims) * heads * dims["head_dim"]
+
+
+OPS.register("attention")(
+    OpSpec(
+        family=ATTENTION,
+        dims=DIMS,
+        defaults=DEFAULTS,
+        flop=_attention_flop(FORWARD_PRODUCTS),
+        read_bytes=lambda d, item: item * (_queries(d) + _keys_and_values(d)),
+        written_bytes=lambda d, item: item * _queries(d),
+        directions=("fwd", "bwd"),
+        other_directions={
+            "bwd": OpSpec(
+                family=ATTENTION,
+                dims=DIMS,
+                defaults=DEFAULTS,
+                flop=_attention_flop(BACKWARD_PRODUCTS),
+                read_bytes=lambda d, item: item * (3.0 * _queries(d) + _keys_and_values(d)),
+                written_bytes=lambda d, item: item * (_queries(d) + _keys_and_values(d)),
+            )
+        },
+    )
+)
+
+
+CONVOLUTION = "convolution"
+_OWN = {f"{name}_{side}": 0.0 for name in ("kernel", "input", "stride", "pad") for side in "hw"}
+
+
+def kernel_area(dims: Dims) -> Floats:
+    """Weights per pair of channels."""
+    return _side(dims, "kernel", "kernel_size", "h") * _side(dims, "kernel", "kernel_size", "w")
+
+
+def input_area(dims: Dims) -> Floats:
+    """Pixels per channel of the input."""
+    return _side(dims, "input", "input_size", "h") * _side(dims, "input", "input_size", "w")
+
+
+def output_area(dims: Dims) -> Floats:
+    """Pixels per channel of the output."""
+    return _output_side(dims, "h") * _output_side(dims, "w")
+
+
+def _side(dims: Dims, own: str, square: str, side: str) -> Floats:
+    value = dims[f"{own}_{side}"]
+    return np.where(value > 0, value, dims[square])
+
+
+def _output_side(dims: Dims, side: str) -> Floats:
+    padding = _side(dims, "pad", "padding", side)
+    size = _side(dims, "input", "input_size", side)
+    reach = dims["dilation"] * (_side(dims, "kernel", "kernel_size", side) - 1.0)
+    stride = _side(dims, "stride", "stride", side)
+    return np.maximum(np.floor((size + 2.0 * padding - reach - 1.0) / stride) + 1.0, 1.0)
+
+
+def _input(dims: Dims) -> Floats:
+    return dims["batch"] * dims["in_channels"] * input_area(dims)
+
+
+def _output(dims: Dims) -> Floats:
+    return dims["batch"] * dims["out_channels"] * output_area(dims)
+
+
+def _weights(dims: Dims) -> Floats:
+    return dims["out_channels"] * dims["in_channels"] / dims["groups"] * kernel_area(dims)
+
+
+def _convolution_flop(dims: Dims) -> Floats:
+    return 2.0 * _output(dims) * dims["in_channels"] / dims["groups"] * kernel_area(dims)
+
+
+def _convolution(read: tuple[str, str], written: str, **more: OpSpec) -> OpSpec:
+    size = {"input": _input, "output": _output, "weights": _weights}
+    return OpSpec(
+        family=CONVOLUTION,
+        dims=("batch", "in_channels", "out_channels"),
+        defaults={"kernel_size": 0.0, "input_size": 0.0, "stride": 1.0, "padding": 0.0}
+        | {"groups": 1.0, "dilation": 1.0}
+        | _OWN,
+        one_of=(("kernel_size", "kernel_h"), ("input_size", "input_h")),
+        flop=_convolution_flop,
+        read_bytes=lambda d, item: item * (size[read[0]](d) + size[read[1]](d)),
+        written_bytes=lambda d, item: item * size[written](d),
+        directions=("fwd", "bwd_data", "bwd_weight"),
+        other_directions=more,
+    )
+
+
+OPS.register("conv2d")(
+    _convolution(
+        ("input", "weights"),
+        "output",
+        bwd_data=_convolution(("output", "weights"), "input"),
+        bwd_weight=_convolution(("input", "output"), "weights"),
+    )
+)

@@ -1,4 +1,4 @@
-"""Data moved within a device: copies, cat, gathers, scatters, transposes.
+"""Data moved within a device and off it, and its order.
 
 Gathers and scatters move `rows` rows of `cols` elements from or to a table of `hash_size` rows,
 by int64 indices.
@@ -6,8 +6,10 @@ by int64 indices.
 
 from __future__ import annotations
 
-from perfmodel.ops.spec import OPS, Dims, Floats
-from perfmodel.ops.streaming import elements, rows_cols, streaming
+import numpy as np
+
+from perfmodel.arrays import Floats
+from perfmodel.ops.spec import OPS, Dims, OpSpec, elements, rows_cols, streaming
 
 ROWS_COLS = ("rows", "cols")
 INDEX_BYTES = 8.0
@@ -73,3 +75,66 @@ for _name in ("index_put", "scatter"):
     OPS.register(_name)(
         streaming(rows_cols, ROWS_COLS, flop=0.0, read_index_bytes=_indices, defaults=TABLE)
     )
+
+
+TRANSFER = "transfer"
+
+# `pinned` = 0: host memory that may be paged out, which the driver copies through a buffer.
+for _copy in ("copy_h2d", "copy_d2h", "copy_p2p"):
+    OPS.register(_copy)(
+        streaming(elements, ("elements",), flop=0.0, family=TRANSFER, defaults={"pinned": 0.0})
+    )
+
+
+SORT = "sort"
+
+
+def _comparisons(dims: Dims) -> Floats:
+    return np.log2(np.maximum(dims["cols"], 2.0))
+
+
+def _sort(default_payload_bytes: float) -> OpSpec:
+    """Keys in and out, and their payload: read and written once.
+
+    `key_bits`: how many bits of a key can differ (0: all); a radix sort passes once per 8 of them.
+    """
+    return OpSpec(
+        family=SORT,
+        dims=ROWS_COLS,
+        defaults={"key_bits": 0.0, "payload_bytes": default_payload_bytes},
+        flop=lambda dims: rows_cols(dims) * _comparisons(dims),
+        read_bytes=lambda dims, item_bytes: rows_cols(dims) * item_bytes,
+        written_bytes=lambda dims, item_bytes: (
+            rows_cols(dims) * (item_bytes + dims["payload_bytes"])
+        ),
+    )
+
+
+OPS.register("sort")(_sort(INDEX_BYTES))
+OPS.register("sort_pairs")(_sort(4.0))
+OPS.register("unique")(
+    streaming(rows_cols, ROWS_COLS, flop=_comparisons, family=SORT),
+)
+OPS.register("topk")(
+    OpSpec(
+        family=SORT,
+        dims=(*ROWS_COLS, "k"),
+        flop=rows_cols,
+        read_bytes=lambda dims, item_bytes: item_bytes * rows_cols(dims),
+        written_bytes=lambda dims, item_bytes: (
+            dims["rows"] * dims["k"] * (item_bytes + INDEX_BYTES)
+        ),
+    )
+)
+OPS.register("cumsum")(streaming(rows_cols, ROWS_COLS, family=SORT))
+# Runs of equal neighbours: their values, lengths and number.
+OPS.register("run_length_encode")(streaming(rows_cols, ROWS_COLS, family=SORT))
+# Which of `boundaries` each value falls between.
+OPS.register("bucketize")(
+    streaming(
+        rows_cols,
+        (*ROWS_COLS, "boundaries"),
+        flop=lambda dims: np.log2(dims["boundaries"] + 1.0),
+        family=SORT,
+    )
+)

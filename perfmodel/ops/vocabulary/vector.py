@@ -1,13 +1,28 @@
-"""Elementwise ops. A row is `rows x cols`, whose shape does not matter, or counts `elements`.
+"""Elementwise ops, losses, optimizers, pooling, reductions, softmax and norms.
 
 `strided` = 1 where operands are not laid out alike (broadcast, transposed, sliced): the kernel then
 computes where each element lies, one by one. A broadcast scalar does not count.
+
+Per element: the gradient and the parameter are read, the parameter written; each state tensor is
+read and written.
 """
 
 from __future__ import annotations
 
-from perfmodel.ops.spec import OPS, Dims, Floats
-from perfmodel.ops.streaming import elements, rows_cols, streaming
+from collections.abc import Mapping
+
+from perfmodel.arrays import Floats
+from perfmodel.ops.spec import (
+    NOTHING,
+    OPS,
+    VECTOR,
+    Amount,
+    Dims,
+    OpSpec,
+    elements,
+    rows_cols,
+    streaming,
+)
 
 ROWS_COLS = ("rows", "cols")
 STRIDED = {"strided": 0.0}
@@ -55,4 +70,147 @@ OPS.register("foreach")(
         writes=_writes,
         defaults={"reads": 1.0, "writes": 1.0},
     )
+)
+
+
+# Two logarithms per element forward, a division backward.
+OPS.register("binary_cross_entropy")(
+    streaming(
+        rows_cols,
+        ("rows", "cols"),
+        reads=2.0,
+        flop=40.0,
+        directions=("fwd", "bwd"),
+        other_directions={"bwd": streaming(rows_cols, ("rows", "cols"), reads=2.0, flop=4.0)},
+    )
+)
+
+
+OPTIMIZER = "optimizer"
+_STATES_AND_FLOP = {
+    "sgd": (0.0, 2.0),
+    "adagrad": (1.0, 6.0),
+    "rowwise_adagrad": (0.0, 6.0),
+    "adam": (2.0, 12.0),
+    "adamw": (2.0, 14.0),
+    "lamb": (2.0, 20.0),
+}
+
+
+def _all(dims: Dims) -> Floats:
+    return dims["elements"] * dims["tensors"]
+
+
+for _optimizer, (_states, _flop) in _STATES_AND_FLOP.items():
+    OPS.register(f"optimizer_{_optimizer}")(
+        streaming(
+            _all,
+            ("elements", "tensors"),
+            reads=2.0 + _states,
+            writes=1.0 + _states,
+            flop=_flop,
+            family=OPTIMIZER,
+            directions=("update",),
+        )
+    )
+
+
+POOLING = "pooling"
+DIMS = ("elements", "outputs")
+INDEX_BYTES = 8.0
+
+
+def _window(dims: Dims) -> Floats:
+    return dims["outputs"] * dims["kernel_size"] ** 2
+
+
+def _pooling(index_bytes: float) -> OpSpec:
+    """`index_bytes` per output: where the largest of its window was."""
+    defaults = {"kernel_size": 1.0}
+    return OpSpec(
+        family=POOLING,
+        dims=DIMS,
+        defaults=defaults,
+        flop=_window,
+        read_bytes=lambda d, item: item * d["elements"],
+        written_bytes=lambda d, item: (item + index_bytes) * d["outputs"],
+        directions=("fwd", "bwd"),
+        other_directions={
+            "bwd": OpSpec(
+                family=POOLING,
+                dims=DIMS,
+                defaults=defaults,
+                flop=_window,
+                read_bytes=lambda d, item: (item + index_bytes) * d["outputs"],
+                written_bytes=lambda d, item: item * d["elements"],
+            )
+        },
+    )
+
+
+OPS.register("max_pool")(_pooling(INDEX_BYTES))
+OPS.register("avg_pool")(_pooling(0.0))
+
+
+BOTH = ("fwd", "bwd")
+
+
+def _per_row(dims: Dims) -> Floats:
+    return 1.0 / dims["cols"]
+
+
+def _per_column(dims: Dims) -> Floats:
+    return 1.0 / dims["rows"]
+
+
+def _normalisation(
+    forward_flop: float,
+    backward_flop: float,
+    weights: Amount = 0.0,
+    *,
+    family: str = VECTOR,
+    defaults: Mapping[str, float] = NOTHING,
+) -> OpSpec:
+    """Forward reads and writes every element once; backward reads the gradient and what was saved.
+
+    `weights` are read and their gradients written, per element.
+    """
+
+    def with_weights(count: float) -> Amount:
+        return (lambda dims: count + weights(dims)) if callable(weights) else count + weights
+
+    backward = streaming(
+        rows_cols,
+        ROWS_COLS,
+        reads=with_weights(2.0),
+        writes=with_weights(1.0),
+        flop=backward_flop,
+        family=family,
+        defaults=defaults,
+    )
+    return streaming(
+        rows_cols,
+        ROWS_COLS,
+        reads=with_weights(1.0),
+        flop=forward_flop,
+        family=family,
+        defaults=defaults,
+        directions=BOTH,
+        other_directions={"bwd": backward},
+    )
+
+
+for _reduction in ("sum", "mean", "amax", "vector_norm"):
+    OPS.register(_reduction)(streaming(rows_cols, ROWS_COLS, writes=_per_row))
+OPS.register("sum_rows")(streaming(rows_cols, ROWS_COLS, writes=_per_column))
+OPS.register("softmax")(_normalisation(4.0, 4.0))
+OPS.register("log_softmax")(_normalisation(4.0, 4.0))
+OPS.register("layer_norm")(_normalisation(8.0, 12.0, lambda dims: 2.0 * _per_column(dims)))
+OPS.register("rms_norm")(_normalisation(4.0, 8.0, _per_column))
+OPS.register("group_norm")(_normalisation(8.0, 12.0))
+
+# Of `cols` channels with `rows` values each, whatever the layout in memory. `native`: PyTorch's own
+# kernels instead of a library's; `statistics` 0: those of training are used, as in inference.
+OPS.register("batch_norm")(
+    _normalisation(8.0, 12.0, family="channel", defaults={"native": 0.0, "statistics": 1.0})
 )

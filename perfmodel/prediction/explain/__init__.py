@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from perfmodel.prediction.explain.explained import Explained, explain
-from perfmodel.prediction.explain.reason import Grounds, Reason
+from perfmodel.prediction.explain.node import explain
+from perfmodel.prediction.explain.reason import Explained, Grounds, Reason
 
-__all__ = ["Explained", "Grounds", "Reason", "explain"]
+__all__ = [
+    "Explained",
+    "Grounds",
+    "Reason",
+    "explain",
+]

@@ -2,18 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from perfmodel.graph.kinds import EdgeKind, NodeKind, Scope
-from perfmodel.hardware import Cluster
-from perfmodel.prediction.explain.host import overhead_of, profile_reason
-from perfmodel.prediction.explain.models import beside, reason_of_row
+import numpy as np
+
+from perfmodel.cost.contract import Explanation
+from perfmodel.cost.durations import Durations, durations_of, explanations_of
+from perfmodel.cost.host import Profile
+from perfmodel.cost.host.samples import DESCRIPTIONS
+from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
+from perfmodel.graph.types import ExecutionGraph
+from perfmodel.hardware import Cluster, Device, Host, Node, cluster
+from perfmodel.hardware.reads import Read, read_of, reads_of, recorded
+from perfmodel.ops.rows import Rows
 from perfmodel.prediction.explain.reason import Reason, Terms
-from perfmodel.prediction.host_costs import HostCosts
-from perfmodel.prediction.scheduled import Scheduled
+from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE, HostCosts, Scheduled
+from perfmodel.prediction.types import Result
 from perfmodel.trace.columns import NONE
+from perfmodel.units import BYTES_PER_GB, US_PER_S
+
+
+def asked(
+    rows: Rows, hardware: Device | Node | Cluster
+) -> tuple[Durations, list[Explanation], tuple[Read, ...]]:
+    """What `rows`, all of one family, take on `hardware`, why, and the figures read for that.
+
+    Raises `ModelError`.
+    """
+    machine = cluster(hardware)
+    watched, log = recorded(machine)
+    found, why = durations_of(rows, watched), explanations_of(rows, watched)
+    return found, why, reads_of(machine, log)
+
+
+def reason_of_row(rows: Rows, hardware: Device | Node | Cluster, at: int = 0) -> Reason:
+    """Why row `at` of `rows` takes what it takes on `hardware`, and which figures that reads.
+
+    Raises `ModelError`.
+    """
+    one = rows.take(np.array([at], np.int64))
+    found, (why,), figures = asked(one, hardware)
+    duration_us = float(found.duration_us[0])
+    moved_bytes = why.read_bytes + why.written_bytes
+    dims = {name: values[0] for name, values in one.dims.items() if not np.isnan(values[0])}
+    terms: Terms = {
+        "op": f"{one.op[0]} {one.dtype[0]} {one.direction[0]}",
+        "dims": ", ".join(f"{name} {value:g}" for name, value in dims.items()),
+        "model": found.model[0],
+        "source": found.source[0],
+        "bound_by": why.bound_by,
+        "low_us": float(found.low_us[0]),
+        "high_us": float(found.high_us[0]),
+        "flop": why.flop,
+        "read_bytes": why.read_bytes,
+        "written_bytes": why.written_bytes,
+        "moved_gb_per_s": moved_bytes / max(duration_us, 1e-9) * US_PER_S / BYTES_PER_GB,
+        "utilisation_frac": why.utilisation_frac,
+    }
+    terms |= why.terms
+    return Reason("model", why.formula, duration_us, terms, figures)
+
+
+def beside(reason: Reason, taken_us: float) -> Reason:
+    """`reason` of a kernel that takes `taken_us` in its step, beside collectives."""
+    if abs(taken_us - reason.duration_us) <= 1e-6 * max(taken_us, 1e-3):
+        return reason
+    lost_us = taken_us - reason.duration_us
+    formula = "as long as alone, and what it loses to what runs beside it on the device"
+    terms: Terms = {"alone_us": reason.duration_us, "lost_us": lost_us}
+    return Reason("beside others", formula, taken_us, terms, (), (reason,))
 
 
 @dataclass(frozen=True)
@@ -71,3 +130,85 @@ class Modelled:
             terms: Terms = {"launches": about.launches}
             why = Reason("one of several launches", formula, share_us, terms, (), (why,))
         return beside(why, taken_us)
+
+
+HOST_SPEED = "single_thread_ratio"
+
+
+def overhead_of(graph: ExecutionGraph, node: int) -> str | None:
+    """The overhead type of a host node, `T1` to `T5` and the like; None for others."""
+    return OVERHEAD_OF_CAUSE.get(Cause(int(graph.nodes_.cause[node])))
+
+
+def profile_reason(
+    graph: ExecutionGraph, node: int, profile: Profile, costs: HostCosts, name: str
+) -> Reason:
+    """Why `profile` gives a host node its duration. Raises `ModelError` for an unknown type."""
+    kind = overhead_of(graph, node)
+    assert kind is not None
+    thread = graph.resources[graph.nodes_.resource[node]].split("/", 1)[1]
+    op = graph.labels[node]
+    found = profile.statistic(kind, op, thread)
+    told = profile.provenance
+    taken_us = float(getattr(found, costs.statistic))
+    terms: Terms = {
+        "overhead": f"{kind}, {DESCRIPTIONS[kind]}",
+        "profile": name,
+        "filed_under": _filed_under(profile, kind, op, thread),
+        "samples": found.count,
+        "statistic": costs.statistic,
+        costs.statistic: taken_us,
+        "p10_us": found.p10_us,
+        "p90_us": found.p90_us,
+        "host_ratio": costs.ratio,
+        "traces": ", ".join(told.traces) or None,
+        "devices": ", ".join(told.devices) or None,
+        "hosts": ", ".join(told.hosts) or None,
+    }
+    formula = f"{costs.statistic} of the profile's samples x host_ratio"
+    if costs.recorded_on is not None:
+        formula += f" ({HOST_SPEED} of the profile's host over the target's)"
+    return Reason("host overheads", formula, taken_us * costs.ratio, terms, host_figures(costs))
+
+
+def host_figures(costs: HostCosts) -> tuple[Read, ...]:
+    """What was read of the profile's host and of the target's."""
+    hosts = (costs.recorded_on, costs.host)
+    found = (read_of(each, "host", HOST_SPEED) for each in hosts if each is not None)
+    return tuple(dict.fromkeys(found))
+
+
+def speed_reason(measured: Reason, ratio: float, source: Host, target: Host) -> Reason:
+    """Measured host time on another host."""
+    formula = f"measured time x host_ratio ({HOST_SPEED} of {source.name} over {target.name}'s)"
+    figures = tuple(read_of(each, "host", HOST_SPEED) for each in (source, target))
+    taken_us = measured.duration_us * ratio
+    terms: Terms = {"measured_us": measured.duration_us, "host_ratio": ratio}
+    return Reason("host speed", formula, taken_us, terms, figures, (measured,))
+
+
+def _filed_under(profile: Profile, kind: str, op: str, thread: str) -> str:
+    """Which row of the profile answers: of the operator on its thread, of the thread, or of all."""
+    if (kind, op, thread) in profile.rows:
+        return f"{kind} of {op} on {thread}"
+    return f"{kind} on {thread}" if (kind, None, thread) in profile.rows else f"any {kind}"
+
+
+def figures_read(machine: Cluster, log: Iterable[str], costs: HostCosts | None) -> tuple[Read, ...]:
+    """What was read of `machine`, and of the hosts whose `costs` were."""
+    of_hosts = () if costs is None else host_figures(costs)
+    return tuple(dict.fromkeys((*reads_of(machine, log), *of_hosts)))
+
+
+def with_reads(
+    result: Result, machine: Cluster, log: Iterable[str], costs: HostCosts | None
+) -> Result:
+    """`result`, predicted on a recorded `machine`, with what was read, and on `machine` itself."""
+    kernels, grounds = result.kernels, result.grounds
+    if kernels is not None:
+        kernels = replace(kernels, device=machine.node.device)
+    if isinstance(grounds, Modelled):
+        grounds = replace(grounds, machine=machine)
+    return replace(
+        result, reads=figures_read(machine, log, costs), kernels=kernels, grounds=grounds
+    )

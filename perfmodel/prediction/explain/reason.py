@@ -1,4 +1,4 @@
-"""What a duration follows from: a formula, its terms, the figures of hardware it read."""
+"""A node of a prediction and its reasons: formula, terms, the figures of hardware that it read."""
 
 from __future__ import annotations
 
@@ -58,3 +58,73 @@ class Grounds(Protocol):
 
 def _rounded(value: float | int | str | None) -> float | int | str | None:
     return round(value, DECIMALS) if isinstance(value, float) else value
+
+
+@dataclass(frozen=True)
+class Start:
+    """What decided when a node could start."""
+
+    node: int
+    label: str
+    edge: str
+    lag_us: float
+    lag_source: str
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A node and its reasons; times are after the start of its step."""
+
+    asked: str
+    matches: int
+    """Nodes that have the name asked for; the longest of them is told."""
+    hardware: str
+    mode: str
+    node: int
+    label: str
+    op: str
+    kind: str
+    cause: str
+    rank: int
+    resource: str
+    step: str | None
+    start_us: float
+    duration_us: float
+    slack_us: float | None
+    """How much later it could end without its step ending later; None: no step waits for it."""
+    on_critical_path: bool
+    start: Start | None
+    reason: Reason
+
+    def to_dict(self) -> dict[str, Any]:
+        """One of the results of `docs/schemas/explanation.json`."""
+        return {
+            "asked": self.asked,
+            "matches": self.matches,
+            "hardware": self.hardware,
+            "mode": self.mode,
+            "node": {
+                "number": self.node,
+                "label": self.label,
+                "op": self.op or None,
+                "kind": self.kind,
+                "cause": self.cause,
+                "rank": self.rank,
+                "resource": self.resource,
+                "step": self.step,
+                "start_us": round(self.start_us, DECIMALS),
+                "duration_us": round(self.duration_us, DECIMALS),
+                "slack_us": None if self.slack_us is None else round(self.slack_us, DECIMALS),
+                "on_critical_path": self.on_critical_path,
+            },
+            "waits_for": None
+            if self.start is None
+            else {
+                "number": self.start.node,
+                "label": self.start.label,
+                "edge": self.start.edge,
+                "lag_us": round(self.start.lag_us, DECIMALS),
+                "lag_source": self.start.lag_source,
+            },
+            "reason": self.reason.to_dict(),
+        }

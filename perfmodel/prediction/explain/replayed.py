@@ -8,18 +8,18 @@ from functools import cached_property
 
 import numpy as np
 
+from perfmodel.arrays import Floats
+from perfmodel.cost.host import Profile
 from perfmodel.graph.kinds import EdgeKind, NodeKind, Scope
-from perfmodel.graph.lags import NO_LAG, SUMMED
+from perfmodel.graph.measured_waits import NO_LAG, SUMMED
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.overheads import Profile
-from perfmodel.prediction.explain.host import overhead_of, profile_reason
+from perfmodel.prediction.explain.modelled import overhead_of, profile_reason
 from perfmodel.prediction.explain.reason import Reason, Terms
-from perfmodel.prediction.host_costs import HostCosts
-from perfmodel.prediction.whatif import Scale
-from perfmodel.timeline.binding import bind
-from perfmodel.timeline.schedule import measured
+from perfmodel.prediction.scheduled import HostCosts
+from perfmodel.prediction.what_if import Scale
+from perfmodel.timeline.schedule import bind, measured
 from perfmodel.trace import RankTrace, Trace
-from perfmodel.trace.columns import NONE, Floats
+from perfmodel.trace.columns import NONE
 from perfmodel.trace.link import launching_op
 
 SCALE_TOLERANCE_US = 1e-6

@@ -1,10 +1,9 @@
-"""Operators that make, fill and copy tensors."""
+"""Operators that make, fill and copy tensors, and send them to the device."""
 
 from __future__ import annotations
 
-from perfmodel.graph.ops import Tensor
-from perfmodel.workload.autograd.tape import track
-from perfmodel.workload.eager.recorder import GRAIN, TYPE_CODES, Recorder, Shape, contiguous
+from perfmodel.ops.graph import Tensor
+from perfmodel.workload.eager.recorder import GRAIN, TYPE_CODES, Recorder, Shape, contiguous, track
 from perfmodel.workload.eager.views import CONTIGUOUS
 
 PRESERVE = 1
@@ -134,3 +133,9 @@ def to_device(r: Recorder, x: Tensor, place: str, *, non_blocking: bool = False)
     r.end(out)
     r.end(out)
     return out
+
+
+def send_from_host(r: Recorder, shape: Shape, dtype: str, *, pinned: bool) -> Tensor:
+    """A host tensor of the batch, sent to the device; from pageable memory the host waits."""
+    host = r.tensor(shape, dtype, place="cpu")
+    return to_device(r, host, r.place, non_blocking=pinned)

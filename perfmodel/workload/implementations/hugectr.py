@@ -1,4 +1,10 @@
-"""HugeCTR as in NVIDIA's MLPerf submissions: fused layers, mixed precision, one CUDA graph.
+"""HugeCTR as in NVIDIA's MLPerf submissions: its embedding collection, fused layers, one graph.
+
+Pooled partial sums travel, also those of bags without a row in the part; where there are several
+groups of linked ranks, they are added up within a group before they do. Sums of gradients are
+written per distinct row, then applied.
+
+Source: HugeCTR/embedding and HugeCTR/src/pybind/model_pipeline.cpp of NVIDIA-Merlin/HugeCTR.
 
 What it stands for: bias, ReLU and their gradients in the epilogues of the matrix products; while
 rows are exchanged the bottom MLP runs, forward and backward; dense gradients and those of
@@ -12,28 +18,122 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.graph.ops import BACKWARD, INPUT, OPTIMIZER, Tensor
+from perfmodel.ops.graph import BACKWARD, INPUT, OPTIMIZER, Tensor
 from perfmodel.workload.autograd.engine import backward
-from perfmodel.workload.eager.creation import to_dtype
-from perfmodel.workload.eager.optimizers import optimizer_step
+from perfmodel.workload.collectives import GROUP, all_reduce, even_all_to_all, linked_collective
+from perfmodel.workload.dense import COMPUTE, Dense, dense_layers
+from perfmodel.workload.eager.arithmetic import optimizer_step
+from perfmodel.workload.eager.creation import send_from_host, to_dtype
 from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.parts.collection import Collection
-from perfmodel.workload.parts.dense import Dense, dense_layers
-from perfmodel.workload.parts.embeddings import Embeddings, stream
-from perfmodel.workload.parts.exchange import all_reduce
-from perfmodel.workload.parts.fused import total_lookups
-from perfmodel.workload.parts.fused_layers import (
+from perfmodel.workload.eager.table_batched import Batched, look_up, update
+from perfmodel.workload.embedding_tables import fused_embeddings, tables_of, total_lookups
+from perfmodel.workload.fused_layers import (
     fused_cross,
     fused_dot,
     fused_join,
     fused_loss,
     fused_mlp,
+    streaming_kernel,
 )
-from perfmodel.workload.parts.gpu import sent
-from perfmodel.workload.parts.hybrid import hybrid
-from perfmodel.workload.parts.jagged import PREFETCHED
-from perfmodel.workload.parts.mlp import COMPUTE
-from perfmodel.workload.run import IMPLEMENTATIONS, Run
+from perfmodel.workload.hugectr_hybrid import Embeddings, hybrid
+from perfmodel.workload.jagged import PREFETCHED
+from perfmodel.workload.step import IMPLEMENTATIONS, Run
+
+
+class Collection:
+    """See `embeddings.Embeddings`."""
+
+    reduce_group = GROUP
+
+    def __init__(self, r: Recorder, run: Run, dtype: str) -> None:
+        self.run, self.dtype = run, dtype
+        self.tables, self.replicas = fused_embeddings(r, run)
+        self.keys = _keys(r, total_lookups(tables_of(run), run.global_batch), self.tables)
+        if self.replicas is not None:
+            self.own_keys = _keys(r, total_lookups(run.replicas, run.batch), self.replicas)
+        places = run.plan.domains or run.plan.shards
+        dims = [table.dim for table in run.workload.tables]
+        self.widths = tuple(sum(dims[shard.table] for shard in own) for own in places)
+        self.own = self.widths[run.rank // run.linked if run.plan.domains else run.rank]
+
+    def look_up(self, r: Recorder) -> None:
+        run = self.run
+        rows = look_up(r, self.tables, *self.keys, run.global_batch, self.dtype)
+        self.received = self._received(r)
+        if run.ranks == 1:
+            self.received = rows
+        elif run.groups == 1:
+            even_all_to_all(r, rows, self.received, run.ranks)
+        else:
+            summed = r.tensor((run.batch * run.groups, self.own), self.dtype)
+            linked_collective(r, "reduce_scatter", rows, summed, run.linked)
+            even_all_to_all(r, summed, self.received, run.groups, nodes=run.groups)
+
+    def local(self, r: Recorder) -> None:
+        if self.replicas is not None:
+            look_up(r, self.replicas, *self.own_keys, self.run.batch, self.dtype)
+
+    def arrive(self, r: Recorder) -> Tensor:
+        workload = self.run.workload
+        out = r.tensor((self.run.batch, len(workload.tables), workload.dim), self.dtype)
+        summed = self._share(r, out)
+        streaming_kernel(r, "network_forward", (self.received,), summed)
+        return out
+
+    def send_back(self, r: Recorder, gradient: Tensor) -> None:
+        run = self.run
+        self.gradient = gradient
+        spread = self._received(r)
+        streaming_kernel(r, "network_backward", (self._share(r, gradient),), spread)
+        self.returned = r.tensor((run.global_batch, self.own), self.dtype)
+        if run.ranks == 1:
+            self.returned = spread
+        elif run.groups == 1:
+            even_all_to_all(r, spread, self.returned, run.ranks)
+        else:
+            summed = r.tensor((run.batch * run.groups, self.own), self.dtype)
+            even_all_to_all(r, spread, summed, run.groups, nodes=run.groups)
+            linked_collective(r, "all_gather", summed, self.returned, run.linked)
+
+    def replicated_gradient(self, r: Recorder) -> Tensor | None:
+        if self.replicas is None:
+            return None
+        rows = sum(table.rows for table in self.run.replicas)
+        self.sums = r.tensor((rows, self.run.workload.dim), self.dtype)
+        streaming_kernel(
+            r, "local_reduce", (self._others(r, self.gradient), self.own_keys[0]), self.sums
+        )
+        return self.sums
+
+    def learn(self, r: Recorder, reduced: Tensor | None) -> None:
+        about = self.tables.attributes
+        sums = r.tensor((round(float(about["unique_rows"])), self.run.workload.dim))
+        update(r, self.tables, *self.keys, self.returned)
+        streaming_kernel(r, "row_gradients", (sums,), sums)
+        if reduced is not None:
+            weights = r.tensor(reduced.shape)
+            streaming_kernel(r, "update_replicas", (reduced, weights), weights)
+
+    def _received(self, r: Recorder) -> Tensor:
+        """Partial sums for the own samples, of all parts of tables."""
+        width = self.own if self.run.ranks == 1 else sum(self.widths)
+        return r.tensor((self.run.batch, width), self.dtype)
+
+    def _share(self, r: Recorder, x: Tensor) -> Tensor:
+        """Of `[batch, tables, dim]` the tables that are exchanged."""
+        count = x.shape[1] - len(self.run.replicas)
+        return r.view(x, (x.shape[0], count, x.shape[2]), x.strides)
+
+    def _others(self, r: Recorder, x: Tensor) -> Tensor:
+        """Of `[batch, tables, dim]` the replicated tables."""
+        return r.view(x, (x.shape[0], len(self.run.replicas), x.shape[2]), x.strides)
+
+
+def _keys(r: Recorder, lookups: int, tables: Batched) -> tuple[Tensor, Tensor]:
+    """Keys and offsets, which the step before has brought."""
+    bags = int(float(tables.attributes["batch"])) * int(tables.attributes["tables"])
+    return r.tensor((lookups,), "int64"), r.tensor((bags + 1,), "int64")
+
 
 FP32_BYTES = 4
 GRAPH = {"cuda_graph": "step"}
@@ -57,7 +157,7 @@ def hugectr(r: Recorder, run: Run) -> None:
         weights = layers.parameters
         if run.workload.training.dense_optimizer != "sgd" and dtype != "fp32":
             copies = r.tensor((_elements(weights),), dtype)
-            stream(r, "convert_weights", (r.tensor(copies.shape),), copies)
+            streaming_kernel(r, "convert_weights", (r.tensor(copies.shape),), copies)
         sparse, output = _forward(r, run, layers, embeddings, dense)
         if run.train:
             loss = fused_loss(r, output, labels)
@@ -66,9 +166,9 @@ def hugectr(r: Recorder, run: Run) -> None:
 
 def _input(r: Recorder, run: Run) -> tuple[Tensor, Tensor]:
     """Features, labels and keys of the own samples, from the host."""
-    dense = sent(r, (run.batch, run.workload.model.dense_features), "fp32", pinned=True)
-    labels = sent(r, (run.batch, 1), "fp32", pinned=True)
-    sent(r, (total_lookups(run.workload.tables, run.batch),), "int32", pinned=True)
+    dense = send_from_host(r, (run.batch, run.workload.model.dense_features), "fp32", pinned=True)
+    labels = send_from_host(r, (run.batch, 1), "fp32", pinned=True)
+    send_from_host(r, (total_lookups(run.workload.tables, run.batch),), "int32", pinned=True)
     return dense, labels
 
 
@@ -108,7 +208,7 @@ def _learn(
     if run.workload.implementation.unmodelled_sample_bytes:
         count = run.workload.implementation.unmodelled_sample_bytes // FP32_BYTES
         moved = r.tensor((run.batch, count))
-        stream(r, "unmodelled", (moved,), r.tensor(moved.shape))
+        streaming_kernel(r, "unmodelled", (moved,), r.tensor(moved.shape))
     found = backward(r, loss, arrived)
     gradients = [found[weight.tensor_id] for weight in weights]
     with r.during(BACKWARD):

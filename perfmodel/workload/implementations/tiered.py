@@ -11,31 +11,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from perfmodel.graph.ops import BACKWARD, OPTIMIZER, Tensor
-from perfmodel.placement import Pipeline
+from perfmodel.embedding import Pipeline
+from perfmodel.ops.graph import BACKWARD, OPTIMIZER, Tensor
 from perfmodel.workload.autograd.engine import backward
-from perfmodel.workload.autograd.tape import Tape
-from perfmodel.workload.eager.joins import cat
-from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.implementations.torchrec import earlier, forward, loss_of, sums_by_table
-from perfmodel.workload.parts.data_parallel import LABEL
-from perfmodel.workload.parts.dense import Dense, dense_layers
-from perfmodel.workload.parts.jagged import (
-    ARRIVED,
+from perfmodel.workload.dense import Dense, dense_layers
+from perfmodel.workload.eager.recorder import Recorder, Tape
+from perfmodel.workload.eager.views import cat
+from perfmodel.workload.implementations.torchrec import (
+    forward,
+    from_earlier_step,
+    loss_of,
+    sums_by_table,
+)
+from perfmodel.workload.jagged import (
     DISTRIBUTED,
+    INPUT_STREAM,
     PREFETCHED,
     Jagged,
-    announced,
-    by_table,
-    exchanged,
+    finish_key_exchange,
+    keys_by_table,
     local_batch,
     pooled_lengths,
-    received,
+    received_keys,
+    start_key_exchange,
 )
-from perfmodel.workload.parts.training import learn
-from perfmodel.workload.run import IMPLEMENTATIONS, Run
-from perfmodel.workload.tiered import TIERED, Group, Shared, Source, groups_of, reached_by, way_home
-from perfmodel.workload.tiered.homeward import brought, ways_of
+from perfmodel.workload.step import IMPLEMENTATIONS, Run
+from perfmodel.workload.tiered.output_distribution import distribute_pooled, output_routes
+from perfmodel.workload.tiered.source import (
+    TIERED,
+    Group,
+    Shared,
+    Source,
+    access_key,
+    groups_of,
+    output_route,
+)
+from perfmodel.workload.training import LABEL, backward_and_update
 
 
 @dataclass(frozen=True)
@@ -56,12 +67,12 @@ def tiered(r: Recorder, run: Run) -> None:
     """One step of one rank."""
     model = _Model(
         dense_layers(r, run.workload),
-        tuple(TIERED[_way(run, group)](r, group) for group in groups_of(run)),
+        tuple(TIERED[_access_key(run, group)](r, group) for group in groups_of(run)),
     )
     parts = micro_batches(run)
     before: list[Tensor] = []
     for part in parts[1:]:
-        if is_beside(part, number=1):
+        if is_fetched_beside(part, number=1):
             _fetch(r, part, model)
     for number, part in enumerate(parts):
         if run.train:
@@ -89,7 +100,7 @@ def micro_batches(run: Run) -> list[Run]:
     return found
 
 
-def is_beside(run: Run, number: int) -> bool:
+def is_fetched_beside(run: Run, number: int) -> bool:
     """Whether the rows of micro-batch `number` are fetched beside the ones before it."""
     return number > 0 and run.pipeline is not None and run.pipeline.rows_beside
 
@@ -101,10 +112,10 @@ def _fetch(r: Recorder, run: Run, model: _Model) -> None:
             source.fetch(r, group, _own_keys(r, group))
 
 
-def _way(run: Run, group: Group) -> str:
+def _access_key(run: Run, group: Group) -> str:
     assert run.placement is not None
     at = tuple(run.placement.cache(name).at for name in group.placed.caches)
-    return reached_by(group.placed, at)
+    return access_key(group.placed, at)
 
 
 def _micro_batch(
@@ -117,15 +128,15 @@ def _micro_batch(
     with r.with_attributes(PREFETCHED if is_ahead else {}):
         dense, local, labels = local_batch(r, run)
     if is_ahead:
-        dense, labels = earlier(r, dense), earlier(r, labels)
-        local = Jagged(earlier(r, local.values), earlier(r, local.lengths))
+        dense, labels = from_earlier_step(r, dense), from_earlier_step(r, labels)
+        local = Jagged(from_earlier_step(r, local.values), from_earlier_step(r, local.lengths))
     keys = local
     if is_sharded:
         with r.with_attributes(DISTRIBUTED if is_ahead else {}):
-            sending = announced(r, run, local)
-        keys = received(r, run) if is_ahead else exchanged(r, run, *sending)
+            sending = start_key_exchange(r, run, local)
+        keys = received_keys(r, run) if is_ahead else finish_key_exchange(r, run, *sending)
     with r.label(LABEL):
-        fetched = is_beside(run, number)
+        fetched = is_fetched_beside(run, number)
         output = forward(
             r,
             run,
@@ -137,7 +148,7 @@ def _micro_batch(
             loss = loss_of(r, run, output, labels)
     if is_ahead and is_sharded:
         with r.with_attributes(DISTRIBUTED):
-            exchanged(r, run, *sending)
+            finish_key_exchange(r, run, *sending)
     if not run.train:
         return []
     return _learn(r, run, model, groups, loss, before, is_last=is_last)
@@ -163,7 +174,7 @@ def _learn(
             for source, group in zip(model.sources, groups, strict=True)
             if group.replicated and run.ranks > 1 and group.placed.tier == "hbm"
         ]
-        learn(r, run, loss, [dense], replicated=replicated, wrapped=True)
+        backward_and_update(r, run, loss, [dense], replicated=replicated, wrapped=True)
         return []
     found = backward(r, loss)
     gradients = [found[parameter.tensor_id] for parameter in dense]
@@ -190,13 +201,13 @@ def _sparse(
     if any(run.plan.shards):
         if run.ranks > 1:
             is_ahead = run.pipeline is not None and run.pipeline.input_ahead
-            with r.with_attributes(ARRIVED if is_ahead else {}):
-                keys = by_table(r, run, keys)
+            with r.with_attributes(INPUT_STREAM if is_ahead else {}):
+                keys = keys_by_table(r, run, keys)
                 pooled_lengths(r, run, keys)
-        for way in ways_of(run):
-            taken = [pair for pair in own if way_home(pair[1].placed, run) == way]
+        for way in output_routes(run):
+            taken = [pair for pair in own if output_route(pair[1].placed, run) == way]
             pooled = _looked_up(r, run, taken, keys, whole=len(taken) == len(own))
-            parts.append(brought(r, run, pooled, way))
+            parts.append(distribute_pooled(r, run, pooled, way))
     for source, group in pairs:
         if group.replicated:
             own_keys = _own_keys(r, group)

@@ -11,35 +11,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from perfmodel.graph.ops import Tensor
-from perfmodel.workload.eager.batched import Batched, look_up
+from perfmodel.ops.graph import Tensor
+from perfmodel.workload.dense import COMPUTE, Dense, dense_layers, interact, mlp
+from perfmodel.workload.eager.arithmetic import LOSSES
 from perfmodel.workload.eager.creation import to_dtype
-from perfmodel.workload.eager.joins import cat
-from perfmodel.workload.eager.losses import LOSSES
 from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.eager.views import detach, reshape, squeeze
-from perfmodel.workload.model import Workload
-from perfmodel.workload.parts.data_parallel import LABEL
-from perfmodel.workload.parts.dense import Dense, dense_layers
-from perfmodel.workload.parts.fused import fused_embeddings, total_lookups
-from perfmodel.workload.parts.interaction import meet
-from perfmodel.workload.parts.jagged import (
-    ARRIVED,
+from perfmodel.workload.eager.table_batched import Batched, look_up
+from perfmodel.workload.eager.views import cat, detach, reshape, squeeze
+from perfmodel.workload.embedding_tables import fused_embeddings, total_lookups
+from perfmodel.workload.jagged import (
     DISTRIBUTED,
+    INPUT_STREAM,
     PREFETCHED,
     Jagged,
-    announced,
-    by_table,
-    exchanged,
+    finish_key_exchange,
+    keys_by_table,
     local_batch,
     offsets,
     pooled_lengths,
-    received,
+    received_keys,
+    start_key_exchange,
 )
-from perfmodel.workload.parts.mlp import COMPUTE, mlp
-from perfmodel.workload.parts.pooled import add_up, features_of, pooled_all_to_all
-from perfmodel.workload.parts.training import LAST, learn
-from perfmodel.workload.run import IMPLEMENTATIONS, Run
+from perfmodel.workload.model import Workload
+from perfmodel.workload.pooled_exchange import features_of, pooled_all_to_all, sum_parts
+from perfmodel.workload.step import IMPLEMENTATIONS, Run
+from perfmodel.workload.training import LABEL, LAST, backward_and_update
 
 
 @IMPLEMENTATIONS.register("torchrec")
@@ -52,24 +48,24 @@ def torchrec(r: Recorder, run: Run) -> None:
     with r.with_attributes(PREFETCHED if prefetched else {}):
         dense, local, labels = local_batch(r, run)
     if prefetched:
-        dense, labels = earlier(r, dense), earlier(r, labels)
-        local = Jagged(earlier(r, local.values), earlier(r, local.lengths))
+        dense, labels = from_earlier_step(r, dense), from_earlier_step(r, labels)
+        local = Jagged(from_earlier_step(r, local.values), from_earlier_step(r, local.lengths))
     jagged = local
     if run.ranks > 1:
         with r.with_attributes(DISTRIBUTED if prefetched else {}):
-            sending = announced(r, run, local)
-        jagged = received(r, run) if prefetched else exchanged(r, run, *sending)
+            sending = start_key_exchange(r, run, local)
+        jagged = received_keys(r, run) if prefetched else finish_key_exchange(r, run, *sending)
     with r.label(LABEL):
         output = forward(r, run, layers, dense, lambda: _sparse(r, run, embeddings, jagged))
         if run.train:
             loss = loss_of(r, run, output, labels)
     if prefetched and run.ranks > 1:
         with r.with_attributes(DISTRIBUTED):
-            exchanged(r, run, *sending)
+            finish_key_exchange(r, run, *sending)
     if not run.train:
         return
     replicated = [] if embeddings[1] is None else [embeddings[1].weights]
-    learn(r, run, loss, [layers.parameters], replicated=replicated, wrapped=True)
+    backward_and_update(r, run, loss, [layers.parameters], replicated=replicated, wrapped=True)
 
 
 def forward(
@@ -82,7 +78,7 @@ def forward(
     features = mlp(r, dense, layers.bottom, dtype=dtype)
     sparse = look_up()
     sparse = sparse if sparse.dtype == features.dtype else to_dtype(r, sparse, features.dtype)
-    joined = meet(r, workload, features, sparse, layers.crosses, dtype)
+    joined = interact(r, workload, features, sparse, layers.crosses, dtype)
     output = mlp(r, joined, layers.top, last=LAST[workload.training.loss], dtype=dtype)
     output = to_dtype(r, output, "fp32") if output.dtype != "fp32" else output
     return squeeze(r, output, -1)
@@ -106,8 +102,8 @@ def _sparse(
     workload = run.workload
     tables, replicas = embeddings
     if run.ranks > 1:
-        with r.with_attributes(ARRIVED if workload.implementation.prefetch else {}):
-            jagged = by_table(r, run, jagged)
+        with r.with_attributes(INPUT_STREAM if workload.implementation.prefetch else {}):
+            jagged = keys_by_table(r, run, jagged)
             pooled_lengths(r, run, jagged)
     pooled = look_up(r, tables, jagged.values, offsets(r, jagged), run.global_batch)
     sizes = [shard.of(workload.tables).dim for own in run.plan.shards for shard in own]
@@ -134,9 +130,9 @@ def sums_by_table(r: Recorder, workload: Workload, pooled: Tensor) -> Tensor:
     out = reshape(r, pooled, (-1, vectors, dim))
     if vectors == tables:
         return out
-    return add_up(r, out, tables)
+    return sum_parts(r, out, tables)
 
 
-def earlier(r: Recorder, x: Tensor) -> Tensor:
+def from_earlier_step(r: Recorder, x: Tensor) -> Tensor:
     """What an earlier step made that is like `x`."""
     return r.tensor(x.shape, x.dtype)

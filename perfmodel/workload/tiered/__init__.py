@@ -1,13 +1,23 @@
 """How a step reaches the rows of tables in each tier, one file per tier and cache."""
 
+from __future__ import annotations
+
 from perfmodel.workload.tiered.source import (
     TIERED,
     Group,
     Shared,
     Source,
+    access_key,
     groups_of,
-    reached_by,
-    way_home,
+    output_route,
 )
 
-__all__ = ["TIERED", "Group", "Shared", "Source", "groups_of", "reached_by", "way_home"]
+__all__ = [
+    "TIERED",
+    "Group",
+    "Shared",
+    "Source",
+    "access_key",
+    "groups_of",
+    "output_route",
+]

@@ -1,4 +1,4 @@
-"""What a step asks of the tables of one tier, and which of a rank's tables are reached alike."""
+"""What a step asks of the tables of one tier, how row ops are recorded, and what caches find."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from perfmodel.graph.ops import Tensor
-from perfmodel.placement import TablePlacement
+import numpy as np
+
+from perfmodel.embedding import POLICIES, Cache, RowCache, TableAccess, TablePlacement, steady_use
+from perfmodel.errors import WorkloadError
+from perfmodel.ops.graph import Argument, Tensor
 from perfmodel.registry import Registry
+from perfmodel.units import BYTES_PER_GB
 from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.parts.jagged import Jagged
-from perfmodel.workload.run import Run
-from perfmodel.workload.tables import Table
+from perfmodel.workload.jagged import Jagged
+from perfmodel.workload.step import Run
+from perfmodel.workload.tables import Table, row_bytes, state_bytes
 
 POOLED, REDUCED, WITHIN, ADDED = "pooled", "reduced", "within", "added"
 
@@ -90,10 +94,12 @@ class Shared(Protocol):
         """All ranks' gradients, and the optimizer's step on their rows."""
 
 
-Reach: TypeAlias = Callable[[Recorder, Group], Source]
+SourceFactory: TypeAlias = Callable[[Recorder, Group], Source]
 """Makes the weights of a group's tables, and what reads them."""
 
-TIERED: Registry[Reach] = Registry("way to rows", "perfmodel.tiered", "perfmodel.workload.tiered")
+TIERED: Registry[SourceFactory] = Registry(
+    "way to rows", "perfmodel.tiered", "perfmodel.workload.tiered"
+)
 """By what `reached_by` says of a table's placement."""
 
 
@@ -105,7 +111,7 @@ _POOLED = {
 }
 
 
-def reached_by(placed: TablePlacement, at: tuple[str, ...]) -> str:
+def access_key(placed: TablePlacement, at: tuple[str, ...]) -> str:
     """`hbm`, `host` (read by the device over its bus), `host_pooled` (pooled by the host),
     `host_operators` (by its operators), `host_one_process` (by those of one process), `storage`;
     with hot rows in device memory `host+hot`; with caches, where each lies (`at`) behind it:
@@ -114,7 +120,7 @@ def reached_by(placed: TablePlacement, at: tuple[str, ...]) -> str:
     return "/".join((f"{tier}+hot" if placed.hot_rows else tier, *at))
 
 
-def way_home(placed: TablePlacement, run: Run) -> str:
+def output_route(placed: TablePlacement, run: Run) -> str:
     """How pooled rows come to the ranks with the samples: `pooled` as they are, partial sums where
     a table is in rows; `reduced` by adding up among all ranks; `within` first among linked ones;
     `added` by adapters that hold rows.
@@ -131,7 +137,7 @@ def way_home(placed: TablePlacement, run: Run) -> str:
     return WITHIN if is_group else POOLED
 
 
-_NOWHERE, _NO_TABLE = TablePlacement("table_wise", (0,)), Table(1, 4, 1e-3)
+_NO_PLACEMENT, _NO_TABLE = TablePlacement("table_wise", (0,)), Table(1, 4, 1e-3)
 
 
 def groups_of(run: Run) -> tuple[Group, ...]:
@@ -144,7 +150,7 @@ def groups_of(run: Run) -> tuple[Group, ...]:
     every = [(number, run.workload.tables[number]) for number in run.plan.replicated]
     found = _grouped(run, own, run.global_batch, replicated=False)
     if not own and any(run.plan.shards):
-        found = [Group(run, _NOWHERE, (_NO_TABLE,), run.global_batch, replicated=False)]
+        found = [Group(run, _NO_PLACEMENT, (_NO_TABLE,), run.global_batch, replicated=False)]
     return (*found, *_grouped(run, every, run.batch, replicated=True))
 
 
@@ -155,7 +161,7 @@ def _grouped(
     alike: dict[tuple[object, ...], list[tuple[TablePlacement, Table]]] = {}
     for number, table in tables:
         about = run.placement.tables[number]
-        alike.setdefault(_alike(about, run), []).append((about, table))
+        alike.setdefault(_access_of(about, run), []).append((about, table))
     return [
         Group(
             run,
@@ -169,12 +175,153 @@ def _grouped(
     ]
 
 
-def _alike(placed: TablePlacement, run: Run) -> tuple[object, ...]:
+def _access_of(placed: TablePlacement, run: Run) -> tuple[object, ...]:
     return (
         placed.tier,
         placed.pooled_on,
         placed.caches,
         placed.dtype,
         placed.hot_rows > 0,
-        way_home(placed, run),
+        output_route(placed, run),
     )
+
+
+HOST_MEMORY = "host_memory"
+"""The resource of all that one rank's host threads do with rows."""
+
+
+def record_row_op(
+    r: Recorder,
+    op: str,
+    inputs: tuple[Argument, ...],
+    *outputs: Tensor,
+    stream: str,
+    dims: dict[str, float],
+    dtype: str = "fp32",
+    blocks: bool = False,
+) -> None:
+    """The op `op` of the vocabulary on the resource `stream`; the host waits for one that `blocks`.
+
+    `inputs` and `outputs` tell what it waits for, and what waits for it.
+    """
+    about = {name: repr(float(value)) for name, value in dims.items()}
+    about |= {"stream": stream, "dtype": dtype, "blocks": "1" if blocks else "0"}
+    r.leaf(f"tier::{op}", inputs, *outputs, about=about)
+
+
+def row_dims(group: Group) -> dict[str, float]:
+    """Dims of an op on the rows that a group looks up: means over its lookups, sums kept."""
+    counts = [table.lookups(group.samples) for table in group.tables]
+    total = sum(counts)
+    dtype, optimizer = group.placed.dtype, group.run.workload.training.table_optimizer
+    pairs = list(zip(group.tables, counts, strict=True))
+    unique = [table.unique_rows(group.samples) for table in group.tables]
+    states = [state_bytes(table, optimizer) for table in group.tables]
+    return {
+        "lookups": total,
+        "row_bytes": sum(row_bytes(table, dtype) * count for table, count in pairs) / total,
+        "unique_rows": sum(unique),
+        "state_bytes": sum(s * u for s, u in zip(states, unique, strict=True)) / sum(unique),
+        "bags": group.bags,
+        "dim": group.total_dim / len(group.tables),
+    }
+
+
+FETCHED = {"pipeline": "fetch"}
+"""Attribute of what brings rows for a later step, beside this one."""
+LEAST_ROWS = 0.5
+"""Fewer expected rows than this are none; else at least one is fetched."""
+
+
+def prefetch_attributes(group: Group, stream: str = "") -> dict[str, str]:
+    """Attributes of ops that bring rows: with `rows_ahead`, for the next step (on `stream`)."""
+    pipeline = group.run.pipeline
+    if pipeline is None or not pipeline.rows_ahead:
+        return {}
+    return {**FETCHED, "stream": stream} if stream else FETCHED
+
+
+@dataclass(frozen=True)
+class RowCacheUse:
+    """Per batch: of a group's `lookups` how many miss; of its `unique_rows` how many are fetched.
+    With `cache.batches_ahead`, one batch's part of a fetch for several. `held_rows` of the cache
+    are the group's.
+    """
+
+    cache: RowCache
+    lookups: float
+    unique_rows: float
+    missed_lookups: float
+    missed_rows: float
+    held_rows: float
+    row_bytes: float
+
+    @property
+    def hit_frac(self) -> float:
+        """Of all the group's lookups."""
+        return 1 - self.missed_lookups / self.lookups
+
+
+def row_cache_use(group: Group, name: str) -> RowCacheUse:
+    """What `group` finds in the cache `name`, which it shares with others of its rank.
+
+    Raises `WorkloadError` where one fetch needs more rows than the cache holds.
+    """
+    assert group.run.placement is not None
+    cache = group.run.placement.cache(name)
+    if cache.policy not in POLICIES:
+        raise WorkloadError(
+            f"cache {name!r}: unknown policy {cache.policy!r}: one of {', '.join(POLICIES)}"
+        )
+    sharing = [
+        one.of_samples(group.run) for one in groups_of(group.run) if name in one.placed.caches
+    ]
+    tables = [access for one in sharing for access in _accesses(one, cache.batches_ahead)]
+    found = steady_use(tables, Cache(cache.capacity_bytes, POLICIES[cache.policy]()))
+    first = 0
+    for one in sharing:
+        if (one.tables, one.replicated) == (group.tables, group.replicated):
+            break
+        first += len(one.tables)
+    own = slice(first, first + len(group.tables))
+    needed = float(np.dot(found.distinct_rows, found.row_bytes))
+    if needed > cache.capacity_bytes * (1 + 1e-9):
+        raise WorkloadError(_too_small(cache, needed))
+    lookups, batches = float(found.lookups[own].sum()), cache.batches_ahead
+    return RowCacheUse(
+        cache,
+        lookups / batches,
+        float(found.distinct_rows[own].sum()) / batches,
+        float(np.dot(1 - found.hit_frac[own], found.lookups[own])) / batches,
+        _fetched(float(found.fetched_rows[own].sum()) / batches),
+        float(found.cached_rows[own].sum()),
+        float(np.dot(found.row_bytes[own], found.lookups[own])) / lookups,
+    )
+
+
+def _too_small(cache: RowCache, needed_bytes: float) -> str:
+    """FBGEMM's kernels leave a row that finds no free place where it was, and lookups read it there
+    (but rows on drives, which must fit)."""
+    count = cache.batches_ahead
+    over_bus = cache.at == "hbm" and cache.kept_by == "kernels"
+    return (
+        f"cache {cache.name!r}: the rows of {f'{count} batches' if count > 1 else 'one batch'} "
+        f"take {needed_bytes / BYTES_PER_GB:.3g} GB, it holds "
+        f"{cache.capacity_bytes / BYTES_PER_GB:.3g} GB: take a larger cache or a smaller batch"
+        + (" (FBGEMM reads the others over the bus, which is not modelled)" if over_bus else "")
+    )
+
+
+def _fetched(rows: float) -> float:
+    return max(rows, 1.0) if rows >= LEAST_ROWS else 0.0
+
+
+def _accesses(group: Group, batches: int) -> list[TableAccess]:
+    return [
+        TableAccess(
+            popularity=table.popularity(),
+            lookups=table.lookups(group.samples) * batches,
+            row_bytes=row_bytes(table, group.placed.dtype),
+        )
+        for table in group.tables
+    ]

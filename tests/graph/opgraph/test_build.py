@@ -9,7 +9,7 @@ from opgraph_nodes import Et, op, profile, tensor
 
 from perfmodel.errors import TraceError
 from perfmodel.graph import op_graph
-from perfmodel.graph.ops import BACKWARD, FORWARD, INPUT, NO_OP, OPTIMIZER, Tensor
+from perfmodel.ops.graph import BACKWARD, FORWARD, INPUT, NO_OP, OPTIMIZER, Tensor
 
 
 def step() -> Et:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import WorkloadError
-from perfmodel.graph.opgraph.edits.exchange import exchange
-from perfmodel.graph.ops import Op, OpGraph, Tensor
 from perfmodel.lowering import lower
+from perfmodel.ops.edits.precision import exchange
+from perfmodel.ops.graph import Op, OpGraph, Tensor
 
 X = Tensor((1024,), device="cuda:0")
 ABOUT = {

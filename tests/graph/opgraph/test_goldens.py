@@ -10,7 +10,7 @@ import pytest
 
 from perfmodel.errors import TraceError
 from perfmodel.graph import op_graph
-from perfmodel.graph.ops import BACKWARD, FORWARD, OPTIMIZER, OpGraph, tensors_in
+from perfmodel.ops.graph import BACKWARD, FORWARD, OPTIMIZER, OpGraph, tensors_in
 from perfmodel.trace import read
 
 ROOT = Path(__file__).parents[3]

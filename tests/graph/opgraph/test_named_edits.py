@@ -6,8 +6,8 @@ import pytest
 from opgraph_nodes import Et, tensor
 
 from perfmodel.errors import UsageError, WorkloadError
-from perfmodel.graph.opgraph.edits.named import NamedEdit, edited
-from perfmodel.graph.ops import OpGraph
+from perfmodel.ops.edits.named import NamedEdit, edited
+from perfmodel.ops.graph import OpGraph
 
 
 def _graph() -> OpGraph:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.errors import UsageError, WorkloadError
-from perfmodel.graph.opgraph.edits.named import NamedEdit, edited
-from perfmodel.graph.ops import Op, OpGraph
+from perfmodel.ops.edits.named import NamedEdit, edited
+from perfmodel.ops.graph import Op, OpGraph
 
 
 def collective(kind: str, size: int = 8, **about: int) -> Op:

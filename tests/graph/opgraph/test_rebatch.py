@@ -11,10 +11,10 @@ from opgraph_nodes import TRACES, Et, op, profile, tensor
 
 from perfmodel.errors import WorkloadError
 from perfmodel.graph import op_graph
-from perfmodel.graph.opgraph.edits import rebatch
-from perfmodel.graph.opgraph.edits.batch.leaves import batch_of
-from perfmodel.graph.opgraph.edits.batch.sizes import Size, fixed, regrouped
-from perfmodel.graph.ops import OpGraph, Tensor, tensors_in
+from perfmodel.ops.edits import rebatch
+from perfmodel.ops.edits.batch.leaves import batch_of
+from perfmodel.ops.edits.batch.sizes import Size, fixed, regrouped
+from perfmodel.ops.graph import OpGraph, Tensor, tensors_in
 from perfmodel.trace import read
 
 

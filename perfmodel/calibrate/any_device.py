@@ -1,0 +1,259 @@
+"""From files to a device's file: a CPU with its calibration, a GPU with the figures it reached."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from perfmodel.arrays import Floats
+from perfmodel.calibrate.device import DeviceFit, fit_device
+from perfmodel.calibrate.device_data import DeviceData, Measured, Source, read_tables
+from perfmodel.errors import HardwareError, PerfmodelError, UsageError
+from perfmodel.files import read_bytes
+from perfmodel.hardware import Device, device
+from perfmodel.ops.spec import OPS
+
+
+def fit_any_device(
+    paths: Sequence[Path],
+    hardware: str | None,
+    *,
+    stem: str,
+    only: str | None = None,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda what: None,
+) -> tuple[DeviceFit, str]:
+    """The fit of the device that the tables at `paths` are of, and the text of its file.
+
+    `hardware` names what to start from; `stem` is the device's new name; `only` its name in tables
+    of several. Raises `UsageError`.
+    """
+    data = read_tables(paths, only)
+    base = base_device(data.device, paths, hardware, stem)
+    if base.target == "cpu":
+        fit = fit_device(data, base, seed=seed, progress=progress)
+    else:
+        fit = fit_gpu_device(data, base, stem=stem)
+    made = {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "perfmodel": version("perfmodel"),
+        "python": sys.version.split()[0],
+        "scipy": version("scipy"),
+    }
+    return fit, device_toml(fit, data.sources, made)
+
+
+MATMUL, VECTOR = "matmul", "vector"
+HIGH, LOW = 0.99, 0.01
+WITHOUT_FLOOR = ("profiler_kernel", "cuda_graph_replay")
+"""Ways of timing that show what a kernel itself takes at least."""
+LARGE_US = 100.0
+MIN_ROWS = 20
+
+
+def fit_gpu_device(data: DeviceData, base: Device, *, stem: str) -> DeviceFit:
+    """`base` with the figures that the tables show; what they do not show stays as it was.
+
+    No half is held out: each figure is a quantile of what was reached, not a fit.
+    """
+    measured = data.all
+    found: dict[str, float] = {}
+    notes = []
+    share = _best_product_frac(measured, base)
+    if share is None:
+        notes.append("no large matrix product: gemm_peak_frac is the catalogue's")
+    else:
+        found["gemm_peak_frac"] = share
+    kernels = np.array([timing in WITHOUT_FLOOR for timing in measured.rows.timing])
+    if kernels.sum() >= MIN_ROWS:
+        found["kernel_floor_us"] = float(np.quantile(measured.duration_us[kernels], LOW))
+    else:
+        notes.append("no kernel timed inside a program: kernel_floor_us is the catalogue's")
+    reached = _best_gb_per_s(measured)
+    if reached is None:
+        notes.append("no long memory-bound op: stream_peak_frac is the catalogue's")
+    else:
+        found["stream_peak_frac"] = float(np.clip(reached / base.hbm_gb_per_s, 0.01, 1.0))
+        notes.append(f"memory-bound ops reach {reached:.0f} GB/s")
+    sources = {**base.sources, **dict.fromkeys(found, f"measured: {data.device}")}
+    fitted = replace(base, name=stem, aliases=(), sources=MappingProxyType(sources), **found)  # type: ignore[arg-type]
+    return DeviceFit(fitted, (), None, 0, tuple(notes))
+
+
+def _best_product_frac(measured: Measured, base: Device) -> float | None:
+    """Highest share of the peak that large matrix products of any type reached."""
+    shares = []
+    for row, rate in _rates(measured, MATMUL, "flop"):
+        peak = base.matrix_tflop_per_s(_known(measured.rows.dtype[row]))
+        shares.append(rate / (peak * 1e6))
+    if len(shares) < MIN_ROWS:
+        return None
+    return float(np.clip(np.quantile(shares, HIGH), 0.01, 1.0))
+
+
+def _best_gb_per_s(measured: Measured) -> float | None:
+    rates = [rate for _, rate in _rates(measured, VECTOR, "bytes")]
+    return float(np.quantile(rates, HIGH)) / 1e3 if len(rates) >= MIN_ROWS else None
+
+
+def _rates(measured: Measured, family: str, what: str) -> list[tuple[int, float]]:
+    """(row, flop or bytes per microsecond) of the long rows of a family."""
+    found: list[tuple[int, float]] = []
+    for op, index in measured.rows.groups():
+        spec = OPS[op]
+        if spec.family != family:
+            continue
+        dims, item = measured.rows.dims_of(op, index), measured.rows.item_bytes(index)
+        work: Floats = spec.flop(dims)
+        if what == "bytes":
+            work = spec.read_bytes(dims, item) + spec.written_bytes(dims, item)
+        for place, row in enumerate(index.tolist()):
+            if measured.duration_us[row] >= LARGE_US:
+                found.append((row, float(work[place] / measured.duration_us[row])))
+    return found
+
+
+def _known(dtype: str) -> str | None:
+    return dtype if dtype in ("fp32", "tf32", "fp16", "bf16", "fp8", "int8") else None
+
+
+MAX_RECORD_BYTES = 10_000_000
+_FLOP_PER_CLOCK = {"avx512f": 64.0, "avx2": 32.0, "neon": 16.0}
+"""Two multiply-adds per clock of the vector width (makers' optimisation manuals, recalled)."""
+_USUAL_FLOP_PER_CLOCK = 16.0
+_ASSUMED_GB_PER_S_PER_CORE = 12.0
+_ASSUMED_W_PER_CORE = 5.0
+_ASSUMED_MHZ = 2500.0
+
+
+def base_device(name: str, tables: Sequence[Path], given: str | None, stem: str) -> Device:
+    """The device to fit: `given` by name or file, else as the records beside `tables` describe it.
+
+    A GPU is looked up in the catalogue by its driver's `name`. Raises `UsageError`.
+    """
+    if given:
+        return device(given)
+    record = _record(tables)
+    if record is not None and record.get("gpu") is None and isinstance(record.get("cpu"), dict):
+        return _cpu(name, record, stem)
+    try:
+        return device(name)
+    except HardwareError as error:
+        raise UsageError(
+            f"{tables[0]}: nothing beside it describes the machine ({error}): name a similar "
+            "device with --hardware"
+        ) from None
+
+
+def _record(tables: Sequence[Path]) -> dict[str, Any] | None:
+    """What the collector wrote of the machine beside the first table that has such a file."""
+    for table in tables:
+        stem = table.name.split(".")[0].removesuffix("_steps")
+        beside = table.with_name(f"{stem}_meta.json")
+        if beside.is_file():
+            try:
+                machine = json.loads(read_bytes(beside, max_bytes=MAX_RECORD_BYTES))["machine"]
+            except (ValueError, KeyError, TypeError, PerfmodelError):
+                raise UsageError(f"{beside}: is no record of the collector") from None
+            return dict(machine)
+    return None
+
+
+def _cpu(name: str, record: dict[str, Any], stem: str) -> Device:
+    cpu, measured = record["cpu"], f"the collector's record, {record.get('date', 'undated')}"
+    cores = int(record.get("intra_op_threads") or cpu["usable_cpus"])
+    caches = cpu.get("cache_bytes", {})
+    mhz = float(cpu.get("clock_mhz") or _ASSUMED_MHZ)
+    vectors = [rate for flag, rate in _FLOP_PER_CLOCK.items() if flag in cpu.get("vector", ())]
+    per_clock = max(vectors, default=_USUAL_FLOP_PER_CLOCK)
+    figures: dict[str, tuple[float, str]] = {
+        "sm_count": (cores, f"{measured}: intra-op threads"),
+        "boost_mhz": (mhz, measured),
+        "tdp_w": (_ASSUMED_W_PER_CORE * cores, "assumed: 5 W a core"),
+        "hbm_bytes": (int(cpu.get("memory_bytes", 8 * 2**30)), measured),
+        "hbm_gb_per_s": (_ASSUMED_GB_PER_S_PER_CORE * cores, "assumed: 12 GB/s a core"),
+        "l2_bytes": (int(caches.get("L2", 2**20)) * cores, f"{measured}: of each core"),
+        "llc_bytes": (int(caches.get("L3", 8 * 2**20)), measured),
+        "fp32_tflop_per_s": (
+            cores * mhz * per_clock / 1e6,
+            f"{cores} threads x {mhz:.0f} MHz x {per_clock:.0f} per clock",
+        ),
+        "kernel_floor_us": (1.0, "assumed: an operator that does next to nothing"),
+    }
+    return Device(
+        name=stem,
+        target="cpu",
+        aliases=(name,),
+        sources=MappingProxyType({key: text for key, (_, text) in figures.items()}),
+        **{key: value for key, (value, _) in figures.items()},  # type: ignore[arg-type]
+    )
+
+
+PLACES = 5
+"""Significant digits of a fitted number."""
+
+
+def device_toml(fit: DeviceFit, sources: Sequence[Source], made: Mapping[str, str]) -> str:
+    """The file: what it was fitted on as comments, then the device with its calibration."""
+    return "\n".join([*_comments(fit, sources, made), *_device(fit.device), ""])
+
+
+def _comments(fit: DeviceFit, sources: Sequence[Source], made: Mapping[str, str]) -> Iterable[str]:
+    versions = ", ".join(f"{name} {value}" for name, value in made.items())
+    yield f"# Fitted with `perfmodel fit device`: {versions}."
+    for it in sources:
+        yield f"# {it.name}: sha256 {it.sha256}, {it.rows} rows, {it.left_out} left out"
+    if fit.errors:
+        yield from _errors(fit)
+    for note in fit.notes:
+        yield f"# {note}"
+
+
+def _errors(fit: DeviceFit) -> Iterable[str]:
+    yield f"# A random half held out (seed {fit.seed}) for the errors, then fitted to all."
+    yield "# Held-out errors: family, how measured, n, median %, 90th percentile %, bias %, and"
+    yield "# by how many % the measurement's medians lie above its robust times:"
+    for row in (*fit.errors, *([fit.steps] if fit.steps else [])):
+        yield (
+            f"#   {row.family}, {row.kind}: {row.n}, {row.median_pct:.1f}, {row.p90_pct:.1f}, "
+            f"{row.bias_pct:+.1f}, {row.spread_pct:.1f}"
+        )
+
+
+def _device(device: Device) -> Iterable[str]:
+    yield 'kind = "device"'
+    for entry in fields(device):
+        value = getattr(device, entry.name)
+        if entry.name in ("sources", "calibration") or value is None or value == ():
+            continue
+        yield f"{entry.name} = {_value(value)}"
+    yield ""
+    yield "[source]"
+    for key, text in device.sources.items():
+        yield f"{key} = {_value(text)}"
+    for section, values in sorted(device.calibration.items()):
+        yield ""
+        yield f"[calibration.{_key(section)}]"
+        for name, value in values.items():
+            yield f"{name} = {_value(value)}"
+
+
+def _key(name: str) -> str:
+    return name if name.replace("_", "").isalnum() else json.dumps(name)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_value(item) for item in value) + "]"
+    if isinstance(value, float):
+        return f"{value:.{PLACES}g}" if abs(value) < 1e15 else str(value)
+    return str(value) if isinstance(value, int) else json.dumps(value, ensure_ascii=False)

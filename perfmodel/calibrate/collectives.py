@@ -1,0 +1,291 @@
+"""The heuristic's constants from measured curves: robust least squares of log time.
+
+Errors, intervals and the covariance of corrections come from repositories that were left out.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from datetime import date
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Matern, WhiteKernel
+from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
+from sklearn.utils.validation import check_is_fitted
+from xgboost import XGBRegressor
+
+from perfmodel.arrays import Floats
+from perfmodel.calibrate.collective_data import MOST_ALIKE, SCORED_BYTES, Measured, read_measured
+from perfmodel.cost.collectives.calls import Calls, Texts
+from perfmodel.cost.collectives.heuristic import Constants, costs_of
+from perfmodel.cost.collectives.learned import (
+    ONE_NODE,
+    SEVERAL,
+    Z90,
+    Covariance,
+    Learned,
+    features_of,
+)
+from perfmodel.cost.collectives.store import NAME, of_dumps
+from perfmodel.errors import ModelError
+
+PRIOR_WEIGHT = 0.5
+"""What a constant costs that is e times its start, in units of the residuals."""
+_SCALE = 0.15
+"""Errors of log time up to this count by their square, larger ones by their size."""
+_REWEIGHTINGS = 15
+_REACH = 5.0
+"""A constant stays within this factor of its start; shares of a rate stay below 1."""
+_STEP = 1e-3
+MAKERS = (("ampere", "hopper", "blackwell"), ("cdna",))
+FACTORS = ("base_factor", "hop_factor")
+"""What a generation that was not measured takes from the others of its maker."""
+
+
+def start() -> Constants:
+    """Where the fit starts, and what constants stay near that the data say little of."""
+    text = files("perfmodel.cost.collectives").joinpath("prior.toml").read_text(encoding="utf-8")
+    values = {
+        f"{table}.{name}": float(value)
+        for table, entries in tomllib.loads(text).items()
+        if isinstance(entries, dict)
+        for name, value in entries.items()
+    }
+    return Constants(values, "prior.toml")
+
+
+def fit_constants(calls: Calls, log_us: Floats, weight: Floats) -> Constants:
+    """Constants that fit `log_us` `[n]` best, in the sense of a soft absolute error."""
+    from scipy.optimize import least_squares
+
+    prior = start()
+    names = list(prior.values)
+    origin = np.log([prior.values[name] for name in names])
+    root = np.sqrt(weight / weight.mean())
+
+    def constants(logs: Floats) -> Constants:
+        return Constants(dict(zip(names, np.exp(logs).tolist(), strict=True)), "fitted")
+
+    def residuals(logs: Floats) -> Floats:
+        error = np.log(costs_of(calls, constants(logs)).total_us) - log_us
+        soft = np.sign(error) * _SCALE * np.sqrt(2 * (np.sqrt(1 + (error / _SCALE) ** 2) - 1))
+        return np.concatenate([root * soft, (logs - origin) * PRIOR_WEIGHT])
+
+    reach = np.log(_REACH)
+    is_share = np.array([name.endswith("_frac") or ".ll" in name for name in names])
+    most = np.where(is_share & (origin < 0), np.minimum(origin + reach, 0.0), origin + reach)
+    found = least_squares(
+        residuals, origin, bounds=(origin - reach, most), max_nfev=_REWEIGHTINGS, diff_step=_STEP
+    )
+    return unseen_like_others(constants(found.x), calls.architecture)
+
+
+def unseen_like_others(constants: Constants, architectures: Texts) -> Constants:
+    """Generations that are not among the measured `architectures` with the mean of those that are.
+
+    Means are geometric, over generations of the same maker.
+    """
+    seen = set(architectures.tolist())
+    values = dict(constants.values)
+    for maker in MAKERS:
+        known = [word for word in maker if any(each.startswith(word) for each in seen)]
+        for name in FACTORS if known else ():
+            mean = float(np.exp(np.mean([np.log(values[f"{word}.{name}"]) for word in known])))
+            values |= {f"{word}.{name}": mean for word in maker if word not in known}
+    return Constants(values, constants.source)
+
+
+_OCTAVES, _STEP_OCTAVES = 12.0, 1.5
+"""Chosen on repositories left out; likelihood alone takes one reach between the two."""
+_CLIP = 1.0
+_MACHINE_SHARE = 0.3
+"""Assumed: variance of the level that all curves of a machine share, over that of a shape."""
+_MOST_CURVES = 60
+"""Drawn by weight; a likelihood takes the cube of their points."""
+_APART, _ALIKE = 1e-3, 1e6
+"""Reaches over curves, numbered 0, 1, …, and over sizes: unlike the next, and alike everywhere."""
+
+
+def fit_covariance(measured: Measured, log_ratio: Floats, seed: int = 0) -> Covariance:
+    """Level, shape, steps and noise that make `log_ratio` of the curves most likely."""
+    names, number = np.unique(measured.curve, return_inverse=True)
+    share = np.bincount(number, measured.weight) / np.bincount(number)
+    generator = np.random.default_rng(seed)
+    count = min(_MOST_CURVES, len(names))
+    drawn = generator.choice(len(names), count, replace=False, p=share / share.sum())
+    told = np.isin(number, drawn)
+    points = np.column_stack([number[told], np.log2(measured.calls.size_bytes[told])])
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", ConvergenceWarning
+        )  # a part that is not there is at its end
+        process = GaussianProcessRegressor(_kernel())
+        process.fit(points, np.clip(log_ratio[told], -_CLIP, _CLIP))
+    level, shape, step, noise = (round(float(sd), 4) for sd in np.exp(process.kernel_.theta / 2))
+    return Covariance(
+        machine_sd=round(float(shape * np.sqrt(_MACHINE_SHARE)), 4),
+        curve_sd=level,
+        shape_sd=shape,
+        octaves=_OCTAVES,
+        step_sd=step,
+        step_octaves=_STEP_OCTAVES,
+        noise_sd=noise,
+    )
+
+
+def _kernel() -> Kernel:
+    """As `Covariance`, over (curve, log2 of size): start and limits are standard deviations."""
+
+    def variance(start: float, least: float, most: float) -> Kernel:
+        return ConstantKernel(start**2, (least**2, most**2))
+
+    return (
+        variance(0.2, 0.02, 1.0) * RBF([_APART, _ALIKE], "fixed")
+        + variance(0.3, 0.02, 1.0) * Matern([_APART, _OCTAVES], "fixed", nu=1.5)
+        + variance(0.1, 0.01, 0.5) * Matern([_APART, _STEP_OCTAVES], "fixed", nu=1.5)
+        + WhiteKernel(0.04**2, (0.01**2, 0.15**2))
+    )
+
+
+MOST = 0.7
+FEWEST_REPOSITORIES = 2
+_TREES = XGBRegressor(
+    n_estimators=150,
+    max_depth=4,
+    learning_rate=0.06,
+    min_child_weight=3,
+    subsample=0.7,
+    colsample_bytree=0.6,
+    reg_lambda=5,
+    objective="reg:pseudohubererror",
+    huber_slope=0.3,
+    base_score=0.0,
+    random_state=0,
+    n_jobs=1,
+)
+
+
+def fit_collectives(
+    pairs: Sequence[tuple[str, str]], begin: Callable[[str], None] = lambda name: None
+) -> Learned:
+    """The model from tables of curves and of points; `ModelError` for what cannot be used."""
+    measured, left_out = read_measured(pairs)
+    _require_several(measured, pairs[0][0])
+    begin("all repositories")
+    X, y = _table(measured.calls), np.log(measured.time_us)
+    weight = np.where(measured.alike < MOST_ALIKE, measured.weight, 0.0)
+    model = CollectiveRegressor().fit(X, y, weight).model_
+    begin("each repository left out")
+    log_us = cross_val_predict(
+        CollectiveRegressor(),
+        X,
+        y,
+        groups=measured.repo,
+        cv=LeaveOneGroupOut(),
+        params={"sample_weight": weight},
+    )
+    spreads, covariances = {}, {}
+    for kind, is_remote in ((ONE_NODE, False), (SEVERAL, True)):
+        chosen = measured.calls.is_remote == is_remote
+        part, ratio = measured.where(chosen), (y - log_us)[chosen]
+        scored = part.calls.size_bytes >= SCORED_BYTES
+        spreads[kind] = _spread(ratio[scored], part.weight[scored])
+        covariances[kind] = fit_covariance(part, ratio)
+    about = _about(measured, left_out)
+    return replace(model, spreads=spreads, covariances=covariances, about=about)
+
+
+def _require_several(measured: Measured, where: str) -> None:
+    """Raise `ModelError` where there is nothing to leave out."""
+    scored = measured.calls.size_bytes >= SCORED_BYTES
+    for words, is_remote in (("within a node", False), ("over several nodes", True)):
+        found = len(np.unique(measured.repo[scored & (measured.calls.is_remote == is_remote)]))
+        if found < FEWEST_REPOSITORIES:
+            raise ModelError(
+                f"{where}: usable curves {words} of {found} repositories; errors are those of "
+                f"repositories left out: expected at least {FEWEST_REPOSITORIES}"
+            )
+
+
+class CollectiveRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Logarithm of a collective's microseconds: constants by least squares, then trees on the rest.
+
+    `X` is a frame with the columns of `Calls`. Rows of weight 0 are left out of the fit.
+    """
+
+    def __init__(self, trees: Any = _TREES) -> None:
+        self.trees = trees
+
+    def fit(self, X: pd.DataFrame, y: Floats, sample_weight: Floats) -> CollectiveRegressor:
+        """Intervals of `model_` are placeholders until repositories were left out."""
+        told = np.flatnonzero(sample_weight)
+        calls, y, weight = _calls(X.iloc[told]), np.asarray(y)[told], sample_weight[told]
+        constants = fit_constants(calls, y, weight)
+        costs = costs_of(calls, constants)
+        features = pd.DataFrame(features_of(calls, costs))
+        target = y - np.log(costs.total_us)
+        trees = clone(self.trees).fit(features, target, sample_weight=weight)
+        dumps = trees.get_booster().get_dump(dump_format="json")
+        columns = tuple(features)
+        prior = Covariance(0.1, 0.2, 0.3, 12.0, 0.1, 1.5, 0.04)
+        self.model_ = Learned(
+            name=NAME,
+            constants=constants,
+            columns=columns,
+            trees=of_dumps([json.loads(each) for each in dumps], 0.0, columns),
+            most=MOST,
+            spreads={ONE_NODE: 0.2, SEVERAL: 0.35},
+            covariances={ONE_NODE: prior, SEVERAL: prior},
+        )
+        return self
+
+    def predict(self, X: pd.DataFrame) -> Floats:
+        """As the stored model will, before it is smoothed over sizes."""
+        check_is_fitted(self)
+        return self.model_.log_us(_calls(X))[0]
+
+
+def _table(calls: Calls) -> pd.DataFrame:
+    return pd.DataFrame({each.name: getattr(calls, each.name) for each in fields(calls)})
+
+
+def _calls(table: pd.DataFrame) -> Calls:
+    texts = table.select_dtypes(exclude=["number", "bool"])
+    columns = {name: table[name].to_numpy() for name in table}
+    return Calls(**columns | {name: table[name].to_numpy(np.str_) for name in texts})
+
+
+def _spread(ratio: Floats, weight: Floats) -> float:
+    """Standard deviation that gives a 90 % interval as wide as the errors' own."""
+    order = np.argsort(np.abs(ratio))
+    share = np.cumsum(weight[order]) / weight.sum()
+    reach = np.abs(ratio)[order][min(int(np.searchsorted(share, 0.9)), len(order) - 1)]
+    return round(float(reach) / Z90, 4)
+
+
+def _about(measured: Measured, left_out: dict[str, str]) -> dict[str, Any]:
+    names, counts = np.unique(measured.repo, return_counts=True)
+    return {
+        "source": "fitted to public measurements (nccl-tests, rccl-tests and their like)",
+        "repositories": {
+            str(name): {
+                "rows": int(count),
+                "curves": len(np.unique(measured.curve[measured.repo == name])),
+            }
+            for name, count in zip(names, counts, strict=True)
+        },
+        "rows": len(measured),
+        "curves_left_out": len(left_out),
+        "date": date.today().isoformat(),
+        "intervals": "from repositories that were left out",
+    }

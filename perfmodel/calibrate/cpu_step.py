@@ -1,0 +1,229 @@
+"""Measured steps on a CPU: predicted from shapes, the host's work in them, overhead profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.arrays import Floats
+from perfmodel.calibrate.calibrate import Tables
+from perfmodel.calibrate.step_table import MeasuredStep
+from perfmodel.cost.contract import KERNELS
+from perfmodel.cost.cpu.call import WATCHED, section_of
+from perfmodel.cost.cpu.family import CpuFamily
+from perfmodel.cost.durations import HEURISTIC, durations_of
+from perfmodel.cost.host import Profile, Provenance, measure
+from perfmodel.cost.models.cpu_collective import waiting_frac
+from perfmodel.errors import TraceError
+from perfmodel.files import DEFAULT_MAX_BYTES
+from perfmodel.hardware import Device
+from perfmodel.lowering.build_cpu import cpu_steps, rows_of
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import OPS
+from perfmodel.ops.vocabulary.collective import COLLECTIVE
+from perfmodel.ops.vocabulary.host import CALL, HOST, NODE, STEP, UPDATE, VIEWS
+from perfmodel.trace import read
+from perfmodel.workload import op_graph
+
+WAITING = "waiting"
+"""For the last rank at each collective, beside the families of what a rank does."""
+UNCALIBRATED_FRAC = 0.5
+"""Half-width of the interval of a step on a device without a calibration."""
+
+
+@dataclass(frozen=True)
+class PredictedStep:
+    """Predicted time of one step, its 90 % interval, and its parts by family; microseconds."""
+
+    duration_us: float
+    low_us: float
+    high_us: float
+    by_family_us: dict[str, float]
+
+
+def predict_step(step: MeasuredStep, device: Device) -> PredictedStep:
+    """The slowest of the ranks' steps; a rank runs on as many cores as it has threads."""
+    ranks = [_rank(step, rank, device) for rank in range(step.ranks)]
+    return max(ranks, key=lambda found: found.duration_us)
+
+
+def step_rows(step: MeasuredStep, rank: int = 0) -> Rows:
+    """The pieces of one rank's step as rows."""
+    graph = op_graph(
+        step.workload,
+        step.batch,
+        ranks=step.ranks,
+        rank=rank,
+        target="cpu",
+        threads=step.threads,
+    )
+    (pieces,) = cpu_steps(graph)
+    return rows_of(pieces)
+
+
+def with_threads(device: Device, threads: int, ranks: int = 1) -> Device:
+    """`device` as so many of its cores see it; of the last-level cache, one of `ranks` has a part.
+
+    Bandwidth is no part: of two processes on one socket, each streamed, and looked up rows, in 0.93
+    to 1.05 of the time of one alone (`benchmarks/contention.py`, AMD EPYC, 2026-11-20, while other
+    work ran too).
+    """
+    if device.llc_bytes:
+        device = replace(device, llc_bytes=round(device.llc_bytes / ranks))
+    if threads >= device.sm_count:
+        return device
+    share = threads / device.sm_count
+    return replace(
+        device,
+        sm_count=threads,
+        l2_bytes=round(device.l2_bytes * share),
+        fp32_tflop_per_s=device.fp32_tflop_per_s * share,
+    )
+
+
+def _rank(step: MeasuredStep, rank: int, device: Device) -> PredictedStep:
+    rows = step_rows(step, rank)
+    families = np.array([OPS[op].family for op in rows.op], object)
+    times = np.empty(len(rows))
+    among = np.flatnonzero(families == COLLECTIVE)
+    alone = np.flatnonzero(families != COLLECTIVE)
+    times[alone] = durations_of(
+        rows.take(alone), with_threads(device, step.threads, step.ranks)
+    ).duration_us
+    loopback = KERNELS[f"cpu/{COLLECTIVE}/{HEURISTIC}"]
+    times[among] = loopback.estimate(rows.take(among), device).duration_us
+    parts = {name: float(times[families == name].sum()) for name in dict.fromkeys(families)}
+    if step.ranks > 1:
+        parts[WAITING] = waiting_frac(device, step.ranks) * float(times[alone].sum())
+    total = sum(parts.values())
+    host_step = device.calibration.get(section_of(HOST, STEP), {})
+    spread = 1 + host_step.get("spread_frac", UNCALIBRATED_FRAC)
+    return PredictedStep(total, total / spread, total * spread, parts)
+
+
+OVERHEAD = "overhead"
+COUNTED = (CALL, NODE, UPDATE, STEP)
+SOFT = 0.05
+PRIOR_RATIO, PRIOR_EACH = 1.0, 0.1
+"""Pull towards 1 of a ratio, and towards the usual value of a host cost, per factor of e."""
+USUAL_US = {CALL: 1.0, NODE: 2.0, UPDATE: 3.0, STEP: 60.0}
+
+
+@dataclass(frozen=True)
+class StepParts:
+    """Per configuration (row) and part (column): predicted time, or a count of host work."""
+
+    names: tuple[str, ...]
+    values: NDArray[np.float64]
+
+
+def parts_of(steps: Sequence[Rows], device: Device) -> StepParts:
+    """What each step is made of: overhead of operators, their work by section, host work."""
+    sums: list[dict[str, float]] = []
+    for rows in steps:
+        found: dict[str, float] = {}
+        watched = replace(rows, timing=(WATCHED,) * len(rows))
+        for family, index in _families(watched).items():
+            model = KERNELS[f"cpu/{family}/heuristic"]
+            assert isinstance(model, CpuFamily)
+            for _, call in model.calls(watched.take(index), device):
+                if call.op in COUNTED:
+                    counted = float((call.dims["count"] * call.crowding()).sum())
+                    found[call.op] = found.get(call.op, 0.0) + counted
+                    continue
+                for name, term in model.breakdown(call).items():
+                    part = (
+                        OVERHEAD
+                        if name == OVERHEAD or family == HOST
+                        else _part(model.family, call.section)
+                    )
+                    found[part] = found.get(part, 0.0) + float(term.sum())
+        sums.append(found)
+    names = tuple(sorted({name for found in sums for name in found}))
+    return StepParts(names, np.array([[it.get(name, 0.0) for name in names] for it in sums]))
+
+
+def fit_host(parts: StepParts, step_us: Floats) -> dict[str, float]:
+    """A factor for each part: microseconds each of host work, a ratio of everything else."""
+    from scipy.optimize import least_squares
+
+    usual = np.log([USUAL_US.get(name, 1.0) for name in parts.names])
+    pull = np.array([PRIOR_EACH if name in COUNTED else PRIOR_RATIO for name in parts.names])
+    limit = np.array([4.0 if name in (*COUNTED, OVERHEAD) else np.log(3.0) for name in parts.names])
+    if OVERHEAD in parts.names:
+        pull[parts.names.index(OVERHEAD)] = PRIOR_EACH
+
+    def residuals(logs: Floats) -> Floats:
+        predicted = parts.values @ np.exp(logs)
+        return np.concatenate([np.log(predicted / step_us), pull * (logs - usual)])
+
+    found = least_squares(
+        residuals,
+        usual,
+        bounds=(usual - limit - 1e-9, usual + limit + 1e-9),
+        loss="soft_l1",
+        f_scale=SOFT,
+    )
+    return dict(zip(parts.names, np.exp(found.x).tolist(), strict=True))
+
+
+def with_host(tables: Tables, factors: Mapping[str, float]) -> Tables:
+    """`tables` with the factors in their places."""
+    found = {section: dict(values) for section, values in tables.items()}
+    for name, factor in factors.items():
+        if name in COUNTED:
+            found.setdefault(section_of(HOST, name), {})["each_us"] = factor
+        elif name == OVERHEAD:
+            for family in sorted({OPS[op].family for op in OPS} & set(found)):
+                found[family]["overhead_ratio"] = _within(factor, 0.05, 3.0)
+            for view in VIEWS:
+                section = section_of(HOST, view)
+                found.setdefault(section, {})["work_ratio"] = _within(factor, 0.3, 3.0)
+        else:
+            found.setdefault(name, {})["work_ratio"] = _within(factor, 0.3, 3.0)
+    return found
+
+
+def _part(family: str, section: str) -> str:
+    """Embedding ops differ in what surrounds them; other families go as a whole."""
+    return section if family == "embedding" else family
+
+
+def _families(rows: Rows) -> dict[str, NDArray[np.int64]]:
+    names = np.array([OPS[op].family for op in rows.op], object)
+    return {name: np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())}
+
+
+def _within(value: float, low: float, high: float) -> float:
+    return min(max(value, low), high)
+
+
+def fit_overheads(
+    traces: Sequence[str | Path],
+    *,
+    profiler_us_per_event: float = 0.0,
+    hosts: Sequence[str] = (),
+    torch_versions: Sequence[str] = (),
+    max_bytes: int = DEFAULT_MAX_BYTES,
+) -> Profile:
+    """One profile of the host overheads of all `traces` (files, archives or folders of ranks).
+
+    `profiler_us_per_event` is taken off each sample per event that the profiler recorded in it.
+    `hosts` and `torch_versions` are what the traces do not say of themselves. Raises `TraceError`
+    for a trace without times, `ModelError` where no overhead is found.
+    """
+    samples = []
+    for path in traces:
+        trace = read(path, max_bytes=max_bytes)
+        if not trace.ranks:
+            raise TraceError(f"{path}: has no times, so no overheads; give a Kineto trace")
+        samples += [
+            measure(rank, links, profiler_us_per_event=profiler_us_per_event)
+            for rank, links in zip(trace.ranks, trace.links, strict=True)
+        ]
+    stated = Provenance(hosts=tuple(hosts), torch_versions=tuple(torch_versions))
+    return Profile.from_samples(*samples, provenance=stated)

@@ -1,0 +1,195 @@
+"""A CPU device from measurements: parameters of every family, checked on a half held out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.arrays import Floats
+from perfmodel.calibrate.calibrate import Samples, Tables, calibrate
+from perfmodel.calibrate.cpu_step import fit_host, parts_of, predict_step, step_rows, with_host
+from perfmodel.calibrate.device_data import DeviceData, Measured
+from perfmodel.calibrate.step_table import MeasuredStep, steps_of
+from perfmodel.cost.contract import KERNELS
+from perfmodel.cost.cpu.call import ALONE, section_of
+from perfmodel.cost.cpu.family import CpuFamily
+from perfmodel.errors import UsageError
+from perfmodel.hardware import Device
+from perfmodel.ops.vocabulary.host import HOST, STEP
+
+HELD_OUT_FRAC = 0.5
+MIN_GROUPS, MIN_STEPS, MIN_FOR_SPREAD = 4, 8, 10
+COVERED_FRAC = 0.9
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Held-out errors of one family in one kind of measurement, beside the measurement's spread.
+
+    `bias_pct` is that of the summed time; `spread_pct` how far medians lie above the robust times.
+    """
+
+    family: str
+    kind: str
+    n: int
+    median_pct: float
+    p90_pct: float
+    bias_pct: float
+    spread_pct: float
+
+
+@dataclass(frozen=True)
+class DeviceFit:
+    """A calibrated device, and how well its parameters did on what they had not seen."""
+
+    device: Device
+    errors: tuple[Errors, ...]
+    steps: Errors | None
+    seed: int
+    notes: tuple[str, ...] = ()
+
+
+def fit_device(
+    data: DeviceData,
+    base: Device,
+    *,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda what: None,
+) -> DeviceFit:
+    """Fit the CPU `base` to a random half of `data`, for the errors on the other; then to all.
+
+    Halves are of shapes, and of whole configurations for operators in steps. Raises `UsageError`.
+    """
+    measured = data.all
+    steps = [step for frame in data.steps for step in steps_of(frame, data.sources[0].name)]
+    held = _held_out(measured, [step.name for step in steps], seed)
+    is_held = np.array([group in held for group in measured.group])
+    notes = [] if held else ["too few shapes to hold any out: no errors are known"]
+    progress("fitting one half")
+    errors: list[Errors] = []
+    step_errors = None
+    spreads: Tables = {}
+    if held:
+        trained = _calibrated(measured.take(np.flatnonzero(~is_held)), base, progress)
+        half = replace(base, calibration=trained)
+        errors, spreads = _errors(measured.take(np.flatnonzero(is_held)), half)
+        known = [step for step in steps if step.name not in held]
+        other = [step for step in steps if step.name in held]
+        if len(known) >= MIN_STEPS and len(other) >= MIN_STEPS:
+            half = replace(base, calibration=_with_steps(trained, known, half))
+            step_errors, within = _step_errors(other, half)
+            spreads[section_of(HOST, STEP)] = {"spread_frac": within}
+    progress("fitting all")
+    tables = _calibrated(measured, base, progress)
+    if len(steps) >= MIN_STEPS:
+        tables = _with_steps(tables, steps, replace(base, calibration=tables))
+    elif steps:
+        notes.append(f"{len(steps)} step times are too few for the host's own work")
+    for section, values in spreads.items():
+        tables.setdefault(section, {}).update(values)
+    return DeviceFit(
+        replace(base, calibration=tables), tuple(errors), step_errors, seed, tuple(notes)
+    )
+
+
+def _held_out(measured: Measured, names: Sequence[str], seed: int) -> set[str]:
+    from sklearn.model_selection import GroupShuffleSplit
+
+    groups = np.array([*measured.group, *names])
+    if len(set(groups)) < MIN_GROUPS:
+        return set()
+    halves = GroupShuffleSplit(1, test_size=HELD_OUT_FRAC, random_state=seed)
+    return set(groups[next(halves.split(groups, groups=groups))[1]].tolist())
+
+
+def _calibrated(measured: Measured, base: Device, progress: Callable[[str], None]) -> Tables:
+    tables: Tables = {}
+    for model, index in _by_model(measured):
+        kinds = np.array([measured.kind[row] for row in index.tolist()], object)
+        for kind in dict.fromkeys(kinds.tolist()):
+            part = measured.take(index[kinds == kind])
+            progress(f"fitting {model.family} {kind} ({len(part)} rows)")
+            tables |= calibrate(model, Samples(part.rows, part.duration_us, part.weight), base)
+    if not tables:
+        raise UsageError("no row is of a family that has a model of CPUs: nothing to fit")
+    return tables
+
+
+def _by_model(measured: Measured) -> Iterator[tuple[CpuFamily, NDArray[np.int64]]]:
+    """The rows by the CPU model that answers for them: families may share one's parameters."""
+    found: dict[str, tuple[CpuFamily, list[int]]] = {}
+    for family, index in measured.families().items():
+        model = KERNELS.get(f"cpu/{family}/heuristic")
+        if isinstance(model, CpuFamily):
+            found.setdefault(model.family, (model, []))[1].extend(index.tolist())
+    for model, rows in found.values():
+        yield model, np.array(sorted(rows), np.int64)
+
+
+def _with_steps(tables: Tables, steps: Sequence[MeasuredStep], device: Device) -> Tables:
+    single = [step for step in steps if step.ranks == 1]
+    parts = parts_of([step_rows(step) for step in single], device)
+    return with_host(tables, fit_host(parts, np.array([step.step_us for step in single])))
+
+
+def _errors(held: Measured, device: Device) -> tuple[list[Errors], Tables]:
+    """Errors by family and kind; per family and section what nine of ten residuals are within."""
+    found: list[Errors] = []
+    spreads: Tables = {}
+    for model, index in _by_model(held):
+        part = held.take(index)
+        predicted = model.estimate(part.rows, device).duration_us
+        kinds = np.array(part.kind, object)
+        for kind in dict.fromkeys(part.kind):
+            own = kinds == kind
+            times = predicted[own], part.duration_us[own], part.spread_frac[own]
+            found.append(_error(model.family, kind, *times))
+            _note_spreads(spreads, model, part.take(np.flatnonzero(own)), predicted[own], device)
+    return found, spreads
+
+
+def _note_spreads(
+    spreads: Tables, model: CpuFamily, part: Measured, predicted: Floats, device: Device
+) -> None:
+    """Into `spreads`, per family and op, what nine of ten residuals of one kind are within."""
+    residual = np.abs(np.log(predicted / part.duration_us))
+    for index, call in model.calls(part.rows, device):
+        place = ALONE if call.alone else ""
+        spreads.setdefault(f"{place}{model.family}", {"spread_frac": _spread(residual)})
+        if len(index) >= MIN_FOR_SPREAD:
+            spreads[f"{place}{call.section}"] = {"spread_frac": _spread(residual[index])}
+
+
+def _spread(residual: Floats) -> float:
+    return float(np.clip(np.expm1(np.quantile(residual, COVERED_FRAC)), 0.005, 3.0))
+
+
+def _step_errors(steps: Sequence[MeasuredStep], device: Device) -> tuple[Errors, float]:
+    """Errors of whole steps, and what nine of ten of them are within."""
+    predicted = np.array([predict_step(step, device).duration_us for step in steps])
+    measured = np.array([step.step_us for step in steps])
+    spread = np.array([step.halves_frac for step in steps])
+    within = _spread(np.abs(np.log(predicted / measured)))
+    return _error("step", "unwatched", predicted, measured, np.nan_to_num(spread)), within
+
+
+def _error(
+    family: str,
+    kind: str,
+    predicted: Floats,
+    measured: Floats,
+    spread: NDArray[np.float64],
+) -> Errors:
+    off = np.abs(predicted / measured - 1)
+    return Errors(
+        family=family,
+        kind=kind,
+        n=len(off),
+        median_pct=float(100 * np.median(off)),
+        p90_pct=float(100 * np.quantile(off, 0.9)),
+        bias_pct=float(100 * (predicted.sum() / measured.sum() - 1)),
+        spread_pct=float(100 * np.median(spread)),
+    )

@@ -1,0 +1,247 @@
+"""Measurement tables for fitting: read, checked, thinned; errors of predictions on them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel import hardware
+from perfmodel.arrays import Floats
+from perfmodel.calibrate.device_data import numbers_of, require_dims
+from perfmodel.cost.gpu.heuristic import TIMINGS, Floor
+from perfmodel.errors import ModelError
+from perfmodel.files import read_bytes
+from perfmodel.frames import MAX_TABLE_BYTES, frame_of
+from perfmodel.hardware import Device
+from perfmodel.ops.spec import OPS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+DECIMALS = 4
+GMAE_OFFSET = 4e-4
+"""Keeps single exact rows from deciding a geometric mean. Source: Lin et al. 2022."""
+
+
+@dataclass(frozen=True)
+class KernelErrors:
+    """Errors of `n` rows of one op, device and dtype; percents of what was measured.
+
+    `gmae_pct` is the geometric mean of absolute errors, `median_pct` their median, `bias_pct` the
+    mean error with its sign; `coverage_frac` the share of rows within their 90 % interval, and
+    `width_frac` the mean width of the intervals over the prediction.
+    """
+
+    op: str
+    device: str
+    dtype: str
+    n: int
+    mape_pct: float
+    gmae_pct: float
+    median_pct: float
+    bias_pct: float
+    coverage_frac: float
+    width_frac: float
+
+
+def errors_of(
+    what: tuple[str, str, str], measured_us: Floats, predicted_us: Floats, low: Floats, high: Floats
+) -> KernelErrors:
+    """Errors of one group `what` (op, device, dtype); all arrays `[n]` in microseconds."""
+    error = predicted_us / measured_us - 1.0
+    size = np.abs(error)
+    op, device, dtype = what
+    inside = (low <= measured_us) & (measured_us <= high)
+    figures = (
+        mape_pct(measured_us, predicted_us),
+        100.0 * np.exp(np.log(size + GMAE_OFFSET).mean()),
+        100.0 * np.median(size),
+        100.0 * error.mean(),
+        inside.mean(),
+        ((high - low) / predicted_us).mean(),
+    )
+    return KernelErrors(
+        op, device, dtype, len(error), *(round(float(figure), DECIMALS) for figure in figures)
+    )
+
+
+def mape_pct(measured_us: Floats, predicted_us: Floats) -> float:
+    """The mean absolute error in percent of what was measured; both `[n]`."""
+    from sklearn.metrics import mean_absolute_percentage_error
+
+    return float(100.0 * mean_absolute_percentage_error(measured_us, predicted_us))
+
+
+NEEDED = ("op", "device", "duration_us")
+_TEXTS = {"dtype": "fp32", "direction": "fwd", "timing": "profiler_kernel"}
+_HOST_TIMINGS = ("event_single_call", "event_loop_eager", "host_wall_sync", "host_loop_mean")
+_FLOOR_QUANTILE = 0.03
+_OFFSET_FRAC = 0.45
+"""Of the floor of `event_single_call`, what a long kernel shows beside itself: the launch, of
+which the host's part runs before the kernel starts. Source: intercepts of long elementwise ops."""
+_FEWEST = 20
+_FLAG_WEIGHT = 0.2
+_CLEAR_FROM = 1.25
+_CLEAR = 8.0
+"""Times above its floor from which a row says all that it can of its kernel."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A file of measurements and where it came from."""
+
+    path: Path
+    sha256: str
+    frame: pd.DataFrame
+
+
+def read_table(path: Path) -> Table:
+    """A Parquet or CSV file in the measurement-table schema.
+
+    Raises `ModelError` that names the file, and the column or row, for what cannot be used.
+    """
+    path = Path(path)
+    content = read_bytes(path, max_bytes=MAX_TABLE_BYTES)
+    digest = hashlib.sha256(content).hexdigest()
+    try:
+        frame = frame_of(content)
+    except ValueError as error:
+        raise ModelError(f"{path}: neither Parquet nor CSV that can be read: {error}") from None
+    for column in NEEDED:
+        if column not in frame:
+            raise ModelError(f"{path}: no column {column!r}; not a measurement table")
+        if frame[column].isna().any():
+            row = int(np.argmax(frame[column].isna().to_numpy()))
+            raise ModelError(f"{path}: row {row}: {column} is missing")
+    if not len(frame):
+        raise ModelError(f"{path}: the table has no rows")
+    for column, usual in _TEXTS.items():
+        frame[column] = frame[column].fillna(usual).astype(str) if column in frame else usual
+    frame["op"] = frame["op"].astype(str)
+    frame["device"] = frame["device"].astype(str)
+    frame["flag"] = frame["flag"].fillna("").astype(str) if "flag" in frame else ""
+    try:
+        dims = numbers_of(frame, "duration_us")
+        require_dims(frame, dims)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None
+    measured = dims["duration_us"]
+    bad = np.flatnonzero(~(np.isfinite(measured) & (measured > 0)))
+    if len(bad):
+        raise ModelError(
+            f"{path}: row {bad[0]}: duration_us is {measured[bad[0]]:g}; expected above 0"
+        )
+    unknown = sorted(set(frame["timing"]) - set(TIMINGS))
+    if unknown:
+        raise ModelError(
+            f"{path}: unknown timing {unknown[0]!r}; one of {', '.join(sorted(TIMINGS))}"
+        )
+    return Table(path, digest, frame)
+
+
+def joined(tables: Iterable[Table]) -> pd.DataFrame:
+    """The rows of all tables in one frame, `device` as its drivers name it."""
+    import pandas as pd
+
+    return pd.concat([table.frame for table in tables], ignore_index=True)
+
+
+def devices_of(names: Iterable[str]) -> dict[str, Device]:
+    """The catalogue's devices by driver name; raises `HardwareError` for an unknown one."""
+    return {name: hardware.device(name) for name in dict.fromkeys(names)}
+
+
+def family_rows(frame: pd.DataFrame, family: str) -> pd.DataFrame:
+    """The rows of one family; ops that the vocabulary lacks belong to none."""
+    ops = {op for op in set(frame["op"]) if op in OPS and OPS[op].family == family}
+    return frame[frame["op"].isin(ops)]
+
+
+def thinned(frame: pd.DataFrame, most: int, seed: int) -> pd.DataFrame:
+    """At most `most` rows per device, op and dtype, drawn evenly over sizes, in file order."""
+    parts = []
+    for _, group in frame.groupby(["device", "op", "dtype"], sort=True):
+        if len(group) > most:
+            generator = np.random.default_rng(seed)
+            group = group.iloc[np.sort(generator.choice(len(group), most, replace=False))]
+        parts.append(group)
+    import pandas as pd
+
+    return pd.concat(parts).sort_index()
+
+
+FloorKey = tuple[str, str, str, str]
+"""Device, timing, op, dtype."""
+
+
+def fitted_floors(frame: pd.DataFrame) -> dict[FloorKey, Floor]:
+    """The floor of every group whose timing contains the host's work."""
+    host = frame[frame["timing"].isin(_HOST_TIMINGS)]
+    found = {}
+    for key, group in host.groupby(["device", "timing", "op", "dtype"], sort=True):
+        if len(group) < _FEWEST:
+            continue
+        floor = float(group["duration_us"].quantile(_FLOOR_QUANTILE))
+        offset = (
+            _OFFSET_FRAC * floor if key[1] == "event_single_call" else TIMINGS[key[1]].offset_us
+        )
+        found[key] = Floor(floor, min(offset, 0.9 * floor))
+    return found
+
+
+def floor_columns(frame: pd.DataFrame, floors: dict[FloorKey, Floor]) -> tuple[Floats, Floats]:
+    """(floor_us, offset_us) per row; typical ones where none was fitted."""
+    keys = list(zip(frame["device"], frame["timing"], frame["op"], frame["dtype"], strict=True))
+    known = {key: floors.get(key, TIMINGS[key[1]]) for key in set(keys)}
+    pairs = np.array([(known[key].floor_us, known[key].offset_us) for key in keys], np.float64)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def clear_of_floors(frame: pd.DataFrame, floors: dict[FloorKey, Floor]) -> pd.DataFrame:
+    """The rows long enough to tell of their kernel, and not only of the host that launched it."""
+    floor_us, _ = floor_columns(frame, floors)
+    return frame[frame["duration_us"].to_numpy(np.float64) > _CLEAR_FROM * floor_us]
+
+
+def weights(
+    frame: pd.DataFrame, floor_us: Floats, work: Floats, small_weight: float = 1.0
+) -> Floats:
+    """Per row: little where it is flagged, small or near its floor; groups weigh more alike.
+
+    `small_weight` is that of the least `work` of a device's op against the most: what is asked
+    about is larger than what is measured.
+    """
+    measured = frame["duration_us"].to_numpy(np.float64)
+    told = np.clip((measured / np.maximum(floor_us, 1e-9) - 1.05) / _CLEAR, 0.01, 1.0)
+    flagged = np.where(frame["flag"].to_numpy() != "", _FLAG_WEIGHT, 1.0)
+    groups = frame.groupby(["device", "op", "dtype"], sort=False).ngroup().to_numpy()
+    size = np.bincount(groups)
+    order = np.lexsort((work, groups))
+    starts = np.cumsum(size) - size
+    rank = np.empty(len(work))
+    rank[order] = (np.arange(len(work)) - starts[groups[order]]) / size[groups[order]]
+    found = told * flagged * (small_weight + (1.0 - small_weight) * rank**2) / np.sqrt(size[groups])
+    return np.asarray(found / found.mean())
+
+
+def provenance(tables: Sequence[Table]) -> list[dict[str, Any]]:
+    """What is said of the data in a manifest: files, hashes, rows, and unknown columns' values."""
+    found = []
+    for table in tables:
+        said: dict[str, Any] = {
+            "file": table.path.name,
+            "sha256": table.sha256,
+            "rows": len(table.frame),
+        }
+        for column in ("framework", "library_version", "sweep", "flag", "source", "system"):
+            if column in table.frame:
+                counts = table.frame[column].astype(str).value_counts().head(12)
+                said[column] = {str(name): int(count) for name, count in counts.items()}
+        found.append(said)
+    return found

@@ -1,0 +1,211 @@
+"""Fitting all kernel families that measurement tables hold."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.calibrate.estimators import users_regressor
+from perfmodel.calibrate.kernel_data import (
+    FloorKey,
+    Table,
+    clear_of_floors,
+    devices_of,
+    family_rows,
+    fitted_floors,
+    joined,
+    provenance,
+    read_table,
+    thinned,
+)
+from perfmodel.calibrate.kernel_part import FittedPart, fit_part
+from perfmodel.calibrate.kernel_samples import samples, tiles_seen
+from perfmodel.cost.contract import KERNELS
+from perfmodel.cost.gpu.heuristic import Floor, Heuristic
+from perfmodel.cost.learned.devices import describe
+from perfmodel.cost.learned.features import BUILD_OF_FAMILY, BY_ROW
+from perfmodel.cost.learned.model import KnownFloor, Learned
+from perfmodel.errors import ModelError, PerfmodelError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+ROWS_PER_GROUP = 8000
+_FEWEST_ROWS = 200
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Part of a family with kernels of its own: a name, and dtypes or ops (none: the rest)."""
+
+    name: str
+    dtypes: tuple[str, ...] = ()
+    ops: tuple[str, ...] = ()
+
+
+_SLICES = {
+    "matmul": (
+        Slice("fp32", dtypes=("fp32",)),
+        Slice("half", dtypes=("fp16", "bf16")),
+        Slice("quantised"),
+    ),
+    "vector": (
+        Slice("half", dtypes=("fp16", "bf16")),
+        Slice("rows", ops=tuple(sorted(BY_ROW))),
+        Slice("flat"),
+    ),
+}
+_OWN_OPS_ONLY = frozenset({"vector"})
+"""Families of which an op tells nothing of another: unseen ones keep the heuristic."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Models by family, their provenance, and what `report` needs."""
+
+    models: dict[str, Learned]
+    about: dict[str, Any]
+    parts: tuple[FittedPart, ...]
+    floors: dict[FloorKey, Floor]
+
+
+def fit_kernels(
+    paths: Sequence[Path],
+    *,
+    seed: int = 0,
+    rows_per_group: int = ROWS_PER_GROUP,
+    estimator: str | None = None,
+    begin: Callable[[str], None] = lambda what: None,
+) -> Fitted:
+    """Fit every learned family that the tables at `paths` hold.
+
+    `rows_per_group` is the most rows used per device, op and dtype; `estimator` names a regressor
+    (`MODULE:CLASS`) in place of boosted trees; `begin` is told what starts. Raises `UsageError` for
+    an estimator that is none, `ModelError` for tables that cannot be used and `HardwareError` for
+    unknown devices.
+    """
+    regressor = None if estimator is None else users_regressor(estimator, seed)
+    begin("reading")
+    tables = [read_table(Path(path)) for path in paths]
+    frame = joined(tables)
+    known = devices_of(frame["device"])
+    frame = frame[frame["device"].map({name: each.target != "cpu" for name, each in known.items()})]
+    floors = fitted_floors(frame)
+    models, parts, ignored = {}, [], _ignored(frame)
+    for family, build in BUILD_OF_FAMILY.items():
+        rows = family_rows(frame, family)
+        own = []
+        for name, part_rows in _sliced(family, rows):
+            if len(part_rows) < _FEWEST_ROWS:
+                continue
+            begin(f"fitting {name}")
+            devices = {each: known[each] for each in sorted(set(part_rows["device"]))}
+            tiles = tiles_seen(part_rows, devices, floors) if family == "matmul" else {}
+            few = thinned(clear_of_floors(part_rows, floors), rows_per_group, seed)
+            data = samples(few, build, devices, floors, tiles)
+            ops = tuple(sorted(set(part_rows["op"]))) if family in _OWN_OPS_ONLY else ()
+            with _blamed_on(estimator, name):
+                found = fit_part(
+                    family, name, build, ops, data, tiles, seed=seed, regressor=regressor
+                )
+            parts.append(found)
+            own.append(found.part)
+        if own:
+            heuristic = KERNELS[f"gpu/{family}/heuristic"]
+            assert isinstance(heuristic, Heuristic)
+            known_floors = _floors_of(set(rows["op"]), floors, known)
+            models[family] = Learned(f"gpu/{family}/learned", heuristic, tuple(own), known_floors)
+    if not models:
+        raise ModelError(
+            f"{', '.join(map(str, paths))}: no family has {_FEWEST_ROWS} rows of GPU kernels; "
+            f"families that can be fitted: {', '.join(BUILD_OF_FAMILY)}"
+        )
+    about = _about(tables, parts, ignored, seed) | {"estimator": estimator}
+    return Fitted(models, about, tuple(parts), floors)
+
+
+@contextmanager
+def _blamed_on(estimator: str | None, part: str) -> Iterator[None]:
+    """Whatever a user's regressor raises becomes one line."""
+    try:
+        yield
+    except PerfmodelError:
+        raise
+    except Exception as error:
+        if estimator is None:
+            raise
+        what = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ModelError(f"--estimator {estimator}: fitting {part}: {what}") from error
+
+
+def _sliced(family: str, rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """(name, rows) of every part of a family."""
+    if family not in _SLICES:
+        return [(family, rows)]
+    found, left = [], rows
+    for each in _SLICES[family]:
+        own = left["dtype"].isin(each.dtypes) | left["op"].isin(each.ops)
+        if not each.dtypes and not each.ops:
+            own = ~own
+        found.append((f"{family}_{each.name}", left[own]))
+        left = left[~own]
+    return found
+
+
+def _ignored(frame: pd.DataFrame) -> dict[str, int]:
+    """Rows of ops that no learned family answers for, by op."""
+    learned = set()
+    for family in BUILD_OF_FAMILY:
+        learned |= set(family_rows(frame, family)["op"])
+    left = frame[~frame["op"].isin(learned)]["op"].value_counts()
+    return {str(op): int(count) for op, count in left.items()}
+
+
+def _floors_of(
+    ops: set[str], floors: dict[FloorKey, Floor], known: dict[str, Any]
+) -> dict[str, tuple[KnownFloor, ...]]:
+    found: dict[str, tuple[KnownFloor, ...]] = {}
+    for (device, timing, op, dtype), floor in floors.items():
+        if op in ops:
+            key = f"{timing}/{op}/{dtype}"
+            found[key] = (*found.get(key, ()), KnownFloor(describe(known[device]), floor))
+    return found
+
+
+def _about(
+    tables: Sequence[Table], parts: Sequence[FittedPart], ignored: dict[str, int], seed: int
+) -> dict[str, Any]:
+    import numpy
+    import sklearn
+    import xgboost
+
+    from perfmodel import __version__
+
+    return {
+        "date": datetime.date.today().isoformat(),
+        "seed": seed,
+        "versions": {
+            "perfmodel": __version__,
+            "scikit-learn": sklearn.__version__,
+            "xgboost": xgboost.__version__,
+            "numpy": numpy.__version__,
+        },
+        "data": provenance(tables),
+        "rows_without_a_learned_family": ignored,
+        "parts": {
+            each.part.name: {
+                "rows": len(each.data.target),
+                "devices": sorted(each.data.known),
+                "ops": sorted(set(each.data.frame["op"])),
+                "dtypes": list(each.part.dtypes),
+                "shrink": each.part.shrink,
+                "set_aside": list(each.aside),
+            }
+            for each in parts
+        },
+    }

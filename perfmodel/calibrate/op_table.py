@@ -1,0 +1,194 @@
+"""The table of `collect ops` as rows of the vocabulary: operators lowered as a prediction does."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.arrays import Floats
+from perfmodel.cost.cpu.call import WATCHED
+from perfmodel.errors import ModelError
+from perfmodel.lowering.build_cpu import FIRST_FRAC, STEP_BYTES, is_first, written_bytes
+from perfmodel.lowering.lower import lower
+from perfmodel.lowering.piece import Piece
+from perfmodel.lowering.walk import Target
+from perfmodel.ops.dtypes import dtype_of_torch
+from perfmodel.ops.graph import Argument, Op, OpGraph, Tensor
+from perfmodel.ops.read.lookups import Lookups
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.vocabulary.host import UNKNOWN
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+COLUMNS = ("configuration", "op", "phase", "input_shapes", "input_dtypes", "scalars", "duration_us")
+TARGET: Target = "cpu"
+_LEADING = {"aten::convolution": 3}
+"""Tensor arguments that may be absent and stand before the scalars."""
+_LAYOUTS = {"sparse_coo": "sparse"}
+
+
+@dataclass(frozen=True)
+class Operators:
+    """Measured operators that became one piece each, and the rows of the table that they were."""
+
+    rows: Rows
+    duration_us: Floats
+    spread_frac: Floats
+    configuration: tuple[str, ...]
+    count: Floats
+    skipped: dict[str, int]
+    """Operators that no rule lowers to one piece, and how many rows there are of each."""
+
+
+def is_op_table(frame: pd.DataFrame) -> bool:
+    """Whether a table was written by `collect ops`."""
+    return set(COLUMNS) <= set(frame.columns)
+
+
+def operators_of(frame: pd.DataFrame) -> Operators:
+    """Operators of real steps in `frame`; probes, and what ran only to be watched, left out.
+
+    Raises `ModelError` that names the row of an operator whose shapes or scalars are damaged.
+    """
+    real = (frame["phase"] != "probe").to_numpy()
+    if "artefact" in frame:
+        real = real & (frame["artefact"].fillna(0).to_numpy() == 0)
+    frame = frame[real]
+    ops = tuple(_checked(row, record) for row, record in enumerate(frame.to_dict("records")))
+    lowered = lower(OpGraph(ops), TARGET)
+    pieces_of = np.bincount(lowered.owner, minlength=len(ops))
+    kept = [
+        (owner, piece)
+        for owner, piece in zip(lowered.owner.tolist(), lowered.pieces, strict=True)
+        if pieces_of[owner] == 1 and piece.op != UNKNOWN
+    ]
+    used = {row for row, _ in kept}
+    skipped = Counter(op.name for row, op in enumerate(ops) if row not in used)
+    index = np.array([row for row, _ in kept], np.int64)
+    part = frame.iloc[index]
+    rows = Rows.of([_row(piece) for _, piece in kept])
+    duration = part["duration_us"].to_numpy(np.float64)
+    median = part["median_us"].to_numpy(np.float64) if "median_us" in part else duration
+    names = tuple(part["configuration"].astype(str))
+    count = part["count"].to_numpy(np.float64) if "count" in part else np.ones(len(part))
+    step_bytes = _per_configuration(names, written_bytes(rows) * count)
+    told = {STEP_BYTES: step_bytes, FIRST_FRAC: _first(rows, names) / count}
+    return Operators(
+        rows=replace(rows, dims={**rows.dims, **told}),
+        duration_us=duration,
+        spread_frac=median / duration - 1,
+        configuration=names,
+        count=count,
+        skipped=dict(skipped),
+    )
+
+
+def _checked(row: int, record: dict[str, Any]) -> Op:
+    try:
+        return op_of(record)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ModelError(f"operator {row} ({record['op']}): {str(error)[:80]}") from None
+
+
+def op_of(record: dict[str, Any]) -> Op:
+    """One row as an op: its tensors in order, then its scalars."""
+    shapes, types = json.loads(record["input_shapes"]), json.loads(record["input_dtypes"])
+    layouts = record.get("input_layouts")
+    kinds = json.loads(layouts) if isinstance(layouts, str) else [""] * len(shapes)
+    scalars = json.loads(record["scalars"])
+    tensors = [_tensor(*each) for each in zip(shapes, types, kinds, strict=True)]
+    name = str(record["op"]).split(".")[0]
+    tensors += [None] * (_LEADING.get(name, 0) - len(tensors))
+    made = record.get("output_shapes")
+    outputs = json.loads(made) if isinstance(made, str) else []
+    first = next(iter(types), "float32")
+    dtype = first if isinstance(first, str) else str(scalars.get("dtype", "float32"))
+    return Op(
+        name=name,
+        inputs=(*tensors, *(_plain(value) for value in scalars.values())),
+        outputs=tuple(Tensor(tuple(shape), _dtype(dtype)) for shape in outputs),
+        phase=str(record["phase"]),
+        attributes=_reuse(record, tensors, scalars),
+    )
+
+
+def _reuse(
+    record: Mapping[str, Any], tensors: Sequence[Argument], scalars: Mapping[str, Any]
+) -> dict[str, str]:
+    """What an op that looks up rows of a table touched, as attributes; nothing of another op."""
+    unique = record.get("unique_rows")
+    known = [tensor for tensor in tensors if isinstance(tensor, Tensor)]
+    if unique is None or not unique > 0 or len(known) < 2 or len(known[0].shape) != 2:
+        return {}
+    first, second = known[:2]
+    batch = lookups = int(scalars.get("nnz", second.elements))
+    rows, dim = first.shape
+    if "num_weights" in scalars:
+        rows, batch = int(scalars["num_weights"]), first.shape[0]
+    found = Lookups(
+        (rows,), (dim,), (batch,), (max(lookups / batch, 1.0),), (float(unique),), (0.0,)
+    )
+    return found.to_attributes()
+
+
+def _row(piece: Piece) -> dict[str, Any]:
+    texts = {"op": piece.op, "dtype": piece.dtype, "direction": piece.direction}
+    return {**piece.dims, **texts, "timing": WATCHED}
+
+
+def _tensor(shape: Any, dtype: Any, layout: Any) -> Argument:
+    if isinstance(dtype, list):
+        layouts = layout if isinstance(layout, list) else [layout] * len(dtype)
+        return tuple(_tensor(*each) for each in zip(shape, dtype, layouts, strict=True))
+    lengths = tuple(shape)
+    return Tensor(
+        lengths, _dtype(dtype), layout=_LAYOUTS.get(layout, ""), strides=_strides(lengths, layout)
+    )
+
+
+def _strides(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
+    """Of a tensor whose last two dimensions may be swapped; of any other, not known."""
+    if layout != "transposed":
+        return ()
+    swapped = (*shape[:-2], shape[-1], shape[-2])
+    strides = [1] * len(swapped)
+    for at in range(len(swapped) - 2, -1, -1):
+        strides[at] = strides[at + 1] * swapped[at + 1]
+    return (*strides[:-2], strides[-1], strides[-2])
+
+
+def _dtype(word: str) -> str:
+    found = dtype_of_torch(word)
+    if found is None:
+        raise ModelError(f"unknown dtype {word!r} of an operator")
+    return found
+
+
+def _plain(value: Any) -> Argument:
+    return tuple(_plain(item) for item in value) if isinstance(value, list) else value
+
+
+def _first(rows: Rows, names: tuple[str, ...]) -> Floats:
+    """1 for the row that holds the first place of its op in its configuration."""
+    found = np.zeros(len(names))
+    owners = np.array(names, object)
+    for name in dict.fromkeys(names):
+        index = np.flatnonzero(owners == name)
+        found[index] = is_first(rows.take(index))
+    return found
+
+
+def _per_configuration(names: Iterable[str], values: Floats) -> Floats:
+    """The sum of `values` over the rows of the same configuration."""
+    total: dict[str, float] = {}
+    names = tuple(names)
+    for name, value in zip(names, values.tolist(), strict=True):
+        total[name] = total.get(name, 0.0) + value
+    return np.array([total[name] for name in names])

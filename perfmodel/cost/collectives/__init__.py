@@ -1,0 +1,1 @@
+"""What collectives take on links and networks."""

@@ -1,0 +1,98 @@
+"""A model corrected by points that were measured on the machine in question."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfmodel.arrays import Floats, Ints
+from perfmodel.cost.collectives.calls import Calls
+from perfmodel.cost.collectives.heuristic import costs_of, explanations
+from perfmodel.cost.collectives.learned import (
+    ONE_NODE,
+    SEVERAL,
+    Learned,
+    Points,
+    correct,
+    distinct,
+    estimate_on_knots,
+    take,
+    with_factor,
+)
+from perfmodel.cost.contract import Estimate, Explanation
+
+CALIBRATED, SWEEP = "calibrated", "sweep"
+SWEEP_POINTS = 8
+"""From so many points per curve on, the answer rests on a sweep."""
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """`base` times a correction: near points of the same curve it follows them."""
+
+    name: str
+    base: Learned
+    calls: Calls
+    """What was measured."""
+    time_us: Floats
+
+    @property
+    def level(self) -> str:
+        """`calibrated` with a few points per curve, `sweep` with many."""
+        curves = len(np.unique(_curves(self.calls, self.calls)[0]))
+        return SWEEP if len(self.calls) >= SWEEP_POINTS * curves else CALIBRATED
+
+    def log_us(self, calls: Calls) -> tuple[Floats, Floats]:
+        """(log(microseconds), standard deviation), at any sizes; not smoothed."""
+        found, spread = self.base.log_us(calls)
+        known = np.log(self.time_us) - self.base.log_us(self.calls)[0]
+        measured, asked = _curves(self.calls, calls)
+        mean, left = np.zeros(len(calls)), spread.copy()
+        for kind, is_remote in ((ONE_NODE, False), (SEVERAL, True)):
+            here, there = self.calls.is_remote == is_remote, calls.is_remote == is_remote
+            if not here.any() or not there.any():
+                continue
+            points = Points(measured[here], np.log2(self.calls.size_bytes[here]), known[here])
+            mean[there], left[there] = correct(
+                points,
+                asked[there],
+                np.log2(calls.size_bytes[there]),
+                self.base.covariances[kind],
+            )
+        return found + mean, left
+
+    def estimate(self, calls: Calls) -> Estimate:
+        """Durations of `calls`; raises `ModelError` for an op without an algorithm."""
+        return estimate_on_knots(calls, self.log_us, self.name, self.level)
+
+    def explain(self, calls: Calls) -> list[Explanation]:
+        """Why, per call: the heuristic's parts, and the factor that was learned and measured."""
+        costs = costs_of(calls, self.base.constants)
+        return with_factor(explanations(calls, costs), costs.total_us, self.estimate(calls))
+
+
+def _curves(measured: Calls, asked: Calls) -> tuple[Ints, Ints]:
+    """Which curve each call of both belongs to: the same op among as many ranks and domains."""
+    both = np.stack(
+        [
+            np.unique(np.concatenate([one, other]), return_inverse=True)[1].reshape(-1)
+            for one, other in (
+                (measured.op, asked.op),
+                (measured.ranks, asked.ranks),
+                (measured.domains, asked.domains),
+            )
+        ]
+    )
+    kind = np.unique(both, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return kind[: len(measured)], kind[len(measured) :]
+
+
+def calibrated(base: Learned, calls: Calls, time_us: Floats, name: str) -> Calibrated:
+    """`base` with points; repeated ones count once, by their median."""
+    _, kind = distinct(calls)
+    keys = np.stack([kind.astype(np.float64), calls.size_bytes])
+    _, index, same = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    same = same.reshape(-1)
+    median = np.array([np.median(time_us[same == each]) for each in range(len(index))])
+    return Calibrated(name, base, take(calls, index.astype(np.int64)), median)

@@ -1,0 +1,187 @@
+"""Measured curves of collectives: what a description of one says about its wires."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel import hardware
+from perfmodel.arrays import Floats
+from perfmodel.cost.collectives.calls import (
+    BRIDGE,
+    INFINIBAND,
+    MESH,
+    MULTICAST,
+    PCIE,
+    SWITCH,
+    Calls,
+    wired,
+)
+from perfmodel.errors import ModelError
+from perfmodel.frames import read_frame
+from perfmodel.ops.rows import MOST
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+OPS = {"sendrecv": "send_recv", "alltoall": "all_to_all"}
+"""Names of nccl-tests for ops of the vocabulary."""
+NEEDED = ("curve_id", "collective", "n_gpus", "n_nodes")
+PCIE_GB_PER_S = 64.0
+"""Links up to this rate that no words describe are PCIe."""
+UNKNOWN_NIC_GB_PER_S = 25.0
+"""Per GPU, where nothing is known of the network."""
+_MODEL = re.compile(r"[a-z]+\d+[a-z]*")
+_BOX = re.compile(r"(\d+) ?x ?[a-z]*\d*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wires:
+    """What the description of one curve says."""
+
+    op: str
+    ranks: float
+    nodes: float
+    link: str
+    link_gb_per_s: float
+    domain_ranks: float
+    architecture: str
+    network: str
+    node_nic_gb_per_s: float
+
+
+def wires_of(row: dict[str, Any]) -> Wires:
+    """What one row of a table of curves says; raises `ModelError` for what it lacks."""
+    where = f"curve {row.get('curve_id')}"
+    ranks, nodes = _number(row, "n_gpus"), _number(row, "n_nodes") or 1.0
+    if not ranks or ranks < 2 or nodes > ranks:
+        raise ModelError(f"{where}: n_gpus is {row.get('n_gpus')}, n_nodes {row.get('n_nodes')}")
+    architecture = architecture_of(_text(row, "gpu"))
+    words = _text(row, "intra_link")
+    rate = _number(row, "intra_gb_per_s_per_gpu")
+    link = _link(words, rate, architecture)
+    box = _BOX.search(words)
+    network = _text(row, "network")
+    nic = _number(row, "node_nic_gb_per_s")
+    return Wires(
+        op=OPS.get(_text(row, "collective"), _text(row, "collective")),
+        ranks=ranks,
+        nodes=nodes,
+        link=link,
+        link_gb_per_s=rate or 32.0,
+        domain_ranks=2.0 if link == BRIDGE else max(ranks / nodes, float(box[1]) if box else 1.0),
+        architecture=architecture,
+        network=INFINIBAND if network in ("", "none", "unknown", "nan") else network,
+        node_nic_gb_per_s=nic or UNKNOWN_NIC_GB_PER_S * ranks / nodes,
+    )
+
+
+def calls_of_wires(wires: list[Wires], size_bytes: Floats) -> Calls:
+    """One call of `size_bytes` bytes per element of `wires`."""
+
+    def texts(name: str) -> Any:
+        return np.array([getattr(each, name) for each in wires], np.str_)
+
+    def numbers(name: str) -> Floats:
+        return np.array([getattr(each, name) for each in wires], np.float64)
+
+    ranks, nodes = numbers("ranks"), numbers("nodes")
+    link, architecture = texts("link"), texts("architecture")
+    nic = numbers("node_nic_gb_per_s")
+    rate, peers = wired(
+        link == MESH,
+        numbers("link_gb_per_s"),
+        ranks / nodes,
+        np.maximum(numbers("domain_ranks") - 1, 1.0),
+    )
+    return Calls(
+        op=texts("op"),
+        size_bytes=size_bytes,
+        ranks=ranks,
+        domains=nodes,
+        link=link,
+        link_gb_per_s=rate,
+        link_peers=peers,
+        architecture=architecture,
+        has_multicast=(link == SWITCH) & np.isin(architecture, MULTICAST),
+        network=texts("network"),
+        nic_gb_per_s=nic,
+        rank_nic_gb_per_s=nic * nodes / ranks,
+        exchange_frac=np.zeros(len(ranks)),
+        in_network=np.zeros(len(ranks), bool),
+    )
+
+
+def architecture_of(gpu: str) -> str:
+    """The generation of a GPU by any of its names, from the catalogue; empty if unknown."""
+    found = _MODEL.search(gpu.lower().replace("nvidia", "").replace("tesla", ""))
+    return _architectures().get(found[0], "") if found else ""
+
+
+@cache
+def _architectures() -> dict[str, str]:
+    known = {}
+    for name in hardware.names("device"):
+        found = _MODEL.match(name)
+        if found:
+            known[found[0]] = hardware.device(name).architecture or ""
+    return known
+
+
+def _link(words: str, gb_per_s: float, architecture: str) -> str:
+    lower = words.lower()
+    if "switch" in lower:
+        return SWITCH
+    if "bridge" in lower or "pair" in lower:
+        return BRIDGE
+    if "xgmi" in lower or "infinity" in lower or "direct" in lower or architecture[:4] == "cdna":
+        return MESH
+    if "pcie" in lower or (gb_per_s and gb_per_s <= PCIE_GB_PER_S):
+        return PCIE
+    return MESH if re.search(r"\b4 ?x", lower) else SWITCH
+
+
+def _text(row: dict[str, Any], name: str) -> str:
+    value = row.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _number(row: dict[str, Any], name: str) -> float:
+    """The number there, or 0 where there is none."""
+    try:
+        value = float(row.get(name) or 0.0)
+    except (TypeError, ValueError):
+        raise ModelError(
+            f"curve {row.get('curve_id')}: {name} is {row.get(name)!r}, no number"
+        ) from None
+    return value if np.isfinite(value) else 0.0
+
+
+def read_curves(path: str) -> pd.DataFrame:
+    """A table of curves, one per row, by `curve_id`; raises `ModelError` for missing columns."""
+    return _table(path, NEEDED).drop_duplicates("curve_id").set_index("curve_id", drop=False)
+
+
+def read_points(path: str) -> pd.DataFrame:
+    """Measured points (`curve_id size_bytes time_us`) that can be, in order of size."""
+    import pandas as pd
+
+    found = _table(path, ("curve_id", "size_bytes", "time_us"))
+    good = np.ones(len(found), bool)
+    for name in ("size_bytes", "time_us"):
+        found[name] = pd.to_numeric(found[name], errors="coerce")
+        good &= (found[name] > 0) & (found[name] <= MOST)
+    return found[good].sort_values(["curve_id", "size_bytes"], kind="stable")
+
+
+def _table(path: str, needed: tuple[str, ...]) -> pd.DataFrame:
+    found = read_frame(path, error=ModelError)
+    missing = [name for name in needed if name not in found]
+    if missing:
+        raise ModelError(f"{path}: lacks the columns {', '.join(missing)}")
+    return found

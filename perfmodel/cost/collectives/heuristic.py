@@ -1,0 +1,207 @@
+"""The constants of the heuristic: base and hop latencies, and shares of rates that are reached.
+
+Each pair takes base + hops + messages + the longer of links and network + what it takes to fill
+the pipeline, which grows with the root of the bytes (chunks of the best size). Continuous in size
+and monotone, since each pair is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.arrays import Floats
+from perfmodel.cost.collectives.algorithms import ALGORITHMS, Plan
+from perfmodel.cost.collectives.calls import INFINIBAND, SWITCH, Calls
+from perfmodel.cost.contract import Estimate, Explanation
+from perfmodel.errors import ModelError
+
+
+@dataclass(frozen=True)
+class Constants:
+    """`values`: `TABLE.NAME` to its value in the unit that the name ends in."""
+
+    values: Mapping[str, float]
+    source: str
+
+    def __getitem__(self, name: str) -> float:
+        return self.values[name]
+
+    def of_network(self, calls: Calls, name: str) -> Floats:
+        """`NETWORK.name` per call; a network of unknown kind has that of InfiniBand."""
+        kinds, kind = calls.networks
+        usual = self.values[f"{INFINIBAND}.{name}"]
+        return np.array([self.values.get(f"{each}.{name}", usual) for each in kinds])[kind]
+
+    def of_generation(self, calls: Calls, name: str) -> Floats:
+        """The factor `name` of the devices' generation, by the word that it begins with; or 1."""
+        kinds, kind = calls.architectures
+        factors = {
+            word: value
+            for word, _, ending in (key.partition(".") for key in self.values)
+            if ending == name and (value := self.values[f"{word}.{name}"])
+        }
+        found = [
+            next((value for word, value in factors.items() if each.startswith(word)), 1.0)
+            for each in kinds.tolist()
+        ]
+        return np.array(found)[kind]
+
+    def of_link(self, calls: Calls) -> Floats:
+        """Share of the links' rate that plain transfers reach."""
+        kinds, kind = calls.links
+        return np.array([self.values[f"link.{each}_frac"] for each in kinds.tolist()])[kind]
+
+
+@cache
+def shipped() -> Constants:
+    """The constants of the model that the package carries."""
+    content = files("perfmodel.cost.collectives").joinpath("fitted.json").read_bytes()
+    values = json.loads(content)["constants"]
+    return Constants({str(name): float(value) for name, value in values.items()}, "fitted.json")
+
+
+SPECS = "specs"
+FORMULA = (
+    "base_us + hops_us + max(links_us, network_us) + filling_us of the cheapest algorithm and "
+    "protocol"
+)
+BYTES_PER_US = 1e3
+"""Of a rate of 1 GB/s."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Of each call by its best pair, microseconds; `total_us` is their sum (link and net: max)."""
+
+    names: tuple[str, ...]
+    chosen: NDArray[np.int64]
+    base_us: Floats
+    hop_us: Floats
+    link_us: Floats
+    net_us: Floats
+    fill_us: Floats
+
+    @property
+    def total_us(self) -> Floats:
+        """Duration of each call."""
+        longest = np.maximum(self.link_us, self.net_us)
+        return self.base_us + self.hop_us + longest + self.fill_us
+
+
+def costs_of(calls: Calls, constants: Constants | None = None) -> Costs:
+    """The cheapest algorithm and protocol per call, and what it is made of."""
+    given = constants or shipped()
+    base_us = given["base.call_us"] * given.of_generation(calls, "base_factor")
+    names: list[str] = []
+    parts: list[tuple[Floats, Floats, Floats, Floats]] = []
+    for name in ALGORITHMS:
+        plan = ALGORITHMS[name](calls)
+        for protocol in plan.protocols:
+            names.append(f"{name}/{protocol}")
+            parts.append(_parts(calls, plan, protocol, given))
+    stacked = [np.stack(column) for column in zip(*parts, strict=True)]
+    total = stacked[0] + np.maximum(stacked[1], stacked[2]) + stacked[3]
+    chosen = np.argmin(total, axis=0)
+    if not np.isfinite(np.min(total, axis=0)).all():
+        row = int(np.flatnonzero(~np.isfinite(np.min(total, axis=0)))[0])
+        raise ModelError(f"no algorithm for {calls.op[row]} (row {row})")
+    hop, link, net, fill = (part[chosen, np.arange(len(calls))] for part in stacked)
+    return Costs(tuple(names), chosen, base_us, hop, link, net, fill)
+
+
+def _parts(
+    calls: Calls, plan: Plan, protocol: str, given: Constants
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Hops and messages, links, network, filling; infinite hops where the pair cannot run."""
+    is_simple = protocol == "simple"
+    is_switch = calls.link == SWITCH
+    applies = plan.applies & is_switch if protocol == "ll128" else plan.applies
+    hop_us = (
+        plan.link_hops
+        * given["hop.multicast_us" if plan.is_multicast else f"hop.{protocol}_us"]
+        * given.of_generation(calls, "hop_factor")
+        + plan.net_hops * given.of_network(calls, "hop_us")
+        + plan.messages * given.of_network(calls, "message_us")
+        + (plan.net_hops + plan.messages * given["net.overlap_frac"])
+        * given.of_network(calls, "handshake_us")
+        * plan.message_bytes
+        / (plan.message_bytes + given["net.eager_bytes"])
+        + plan.peers * given["base.peer_us"]
+    )
+    link_frac = given["link.multicast_frac"] if plan.is_multicast else given.of_link(calls)
+    net_frac = given.of_network(calls, "direct_frac" if plan.is_direct else "frac")
+    is_measured = (calls.op == "all_to_all") & (calls.exchange_frac > 0)
+    net_frac = np.where(is_measured, calls.exchange_frac, net_frac)
+    if plan.is_direct:
+        link_frac = link_frac * given["link.direct_factor"]
+    if not is_simple:
+        link_frac = link_frac * given[f"link.{protocol}_factor"]
+        net_frac = net_frac * given[f"net.{protocol}_factor"]
+    moved = plan.link_bytes / link_frac + plan.own_bytes * given["link.own_factor"]
+    link_us = moved / (calls.link_gb_per_s * BYTES_PER_US)
+    nic = np.where(plan.is_alone, calls.rank_nic_gb_per_s, calls.nic_gb_per_s)
+    net_us = plan.net_bytes / (np.maximum(nic, 1e-9) * net_frac * BYTES_PER_US)
+    fill_us = np.zeros(len(calls))
+    if is_simple:
+        link_fill = given["link.fill_us"] * given.of_generation(calls, "fill_factor")
+        fill = np.where(calls.is_remote, given.of_network(calls, "fill_us"), link_fill)
+        fill_us = 2.0 * np.sqrt(fill * np.maximum(link_us, net_us))
+    return np.where(applies, hop_us, np.inf), link_us, net_us, fill_us
+
+
+@dataclass(frozen=True)
+class Heuristic:
+    """The lower envelope with a fixed relative 90 % interval."""
+
+    name: str
+    spread: float = 1.8
+    remote_spread: float = 2.5
+
+    def estimate(self, calls: Calls) -> Estimate:
+        """Durations of `calls`; raises `ModelError` for an op without an algorithm."""
+        total = costs_of(calls).total_us
+        spread = np.where(calls.is_remote, self.remote_spread, self.spread)
+        return Estimate(total, total / spread, total * spread, self.name, SPECS)
+
+    def explain(self, calls: Calls) -> list[Explanation]:
+        """Why, per call."""
+        return explanations(calls, costs_of(calls))
+
+
+def explanations(calls: Calls, costs: Costs) -> list[Explanation]:
+    """One explanation per call: what it is made of, and by which algorithm and protocol."""
+    total = costs.total_us
+    found = []
+    for row in range(len(calls)):
+        terms = {
+            "base_us": costs.base_us[row],
+            "hops_us": costs.hop_us[row],
+            "links_us": costs.link_us[row],
+            "network_us": costs.net_us[row],
+            "filling_us": costs.fill_us[row],
+        }
+        longest = max(costs.link_us[row], costs.net_us[row])
+        by = "network" if costs.net_us[row] > costs.link_us[row] else "links"
+        if longest < total[row] / 2:
+            by = "latency"
+        moved = calls.size_bytes[row] * (calls.ranks[row] - 1) / calls.ranks[row]
+        found.append(
+            Explanation(
+                duration_us=float(total[row]),
+                bound_by=f"{by} ({costs.names[costs.chosen[row]]})",
+                flop=0.0,
+                read_bytes=float(moved),
+                written_bytes=float(moved),
+                utilisation_frac=float(longest / total[row]),
+                terms={name: float(value) for name, value in terms.items()},
+                formula=FORMULA,
+            )
+        )
+    return found

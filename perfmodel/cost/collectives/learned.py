@@ -1,0 +1,257 @@
+"""The heuristic times what trees learned of its error: straight between sizes, never falling.
+
+No rates and no generations: leaving repositories out, trees that saw them did worse on the rest.
+
+Points of one curve (op, ranks, domains) share a level and a smooth shape over log size; all curves
+of a machine share a level. The posterior is the correction, its spread the interval.
+
+Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section 2.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.arrays import Floats, Ints
+from perfmodel.cost.collectives.calls import Calls
+from perfmodel.cost.collectives.heuristic import SPECS, Constants, Costs, costs_of, explanations
+from perfmodel.cost.contract import Estimate, Explanation
+from perfmodel.cost.learned.forest import Forest
+
+_OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
+_LINKS = ("switch", "mesh")
+
+
+def features_of(calls: Calls, costs: Costs) -> dict[str, Floats]:
+    """Column to values, one per call; logarithms to base 2."""
+    total = costs.total_us
+    found = {
+        "log_size": _log2(calls.size_bytes),
+        "log_piece": _log2(calls.size_bytes / calls.ranks),
+        "log_ranks": _log2(calls.ranks),
+        "log_domains": _log2(calls.domains),
+        "log_local": _log2(calls.local),
+        "hops_frac": costs.hop_us / total,
+        "links_frac": costs.link_us / total,
+        "network_frac": costs.net_us / total,
+        "filling_frac": costs.fill_us / total,
+    }
+    for op in _OPS:
+        found[f"is_{op}"] = (calls.op == op).astype(np.float64)
+    for link in _LINKS:
+        found[f"by_{link}"] = (calls.link == link).astype(np.float64)
+    return found
+
+
+def _log2(values: Floats) -> Floats:
+    return np.asarray(np.log2(np.maximum(values, 1e-6)), np.float64)
+
+
+FIRST, LAST = 3, 40
+KNOTS = np.arange(FIRST, LAST + 1, dtype=np.float64)
+"""log2 of bytes."""
+RATES_GB_PER_S = np.sort(np.outer((150.0, 225.0), 2.0 ** np.arange(-6, 5)).ravel())
+"""Of links: two an octave, among them those of NVLink 2 to 5."""
+Answer = Callable[[Calls], tuple[Floats, Floats]]
+"""From calls to log(microseconds) and their standard deviation."""
+
+
+def on_knots(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
+    """What `answer` says of `calls`: straight between knots in both logarithms, never falling.
+
+    Outside of the knots (8 bytes to 1 TB) the nearest one's value holds, plus the slope at the
+    upper end.
+    """
+    first, kind = distinct(calls)
+    size = np.log2(np.maximum(calls.size_bytes, 1.0))
+    below = np.clip(np.floor(size) - FIRST, 0, len(KNOTS) - 2).astype(np.int64)
+    part = np.maximum(size - KNOTS[below], 0.0)
+    kinds, knots = len(first), int(below.max(initial=0)) + 2
+    each = take(calls, np.repeat(first, knots))
+    log_us, spread = answer(replace(each, size_bytes=np.tile(2.0 ** KNOTS[:knots], kinds)))
+    log_us = np.maximum.accumulate(log_us.reshape(kinds, knots), axis=1)
+    spread = spread.reshape(kinds, knots)
+
+    def between(values: Floats, along: Floats) -> Floats:
+        low, high = values[kind, below], values[kind, below + 1]
+        return np.asarray(low + (high - low) * along, np.float64)
+
+    return between(log_us, part), between(spread, np.minimum(part, 1.0))
+
+
+def on_rates(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
+    """What `answer` says of `calls` at `RATES_GB_PER_S`: straight between them in both logarithms,
+    never rising with the rate; below the first and above the last, what holds there.
+    """
+    rate = np.log(np.maximum(calls.link_gb_per_s, 1e-9))
+    place = np.interp(rate, np.log(RATES_GB_PER_S), np.arange(len(RATES_GB_PER_S), dtype=float))
+    below = np.minimum(place.astype(np.int64), len(RATES_GB_PER_S) - 2)
+    part, row = place - below, np.arange(len(calls))
+    count = int(below.max(initial=0)) + 2
+    each = take(calls, np.repeat(row, count))
+    each = replace(each, link_gb_per_s=np.tile(RATES_GB_PER_S[:count], len(calls)))
+    log_us, spread = (values.reshape(-1, count) for values in answer(each))
+    log_us = np.minimum.accumulate(log_us, axis=1)
+    low, high = log_us[row, below], log_us[row, below + 1]
+    return np.asarray(low + (high - low) * part, np.float64), spread[:, 0]
+
+
+def distinct(calls: Calls) -> tuple[Ints, Ints]:
+    """(a row of each kind of call, the kind of each row); kinds differ in all but size."""
+    codes = [
+        np.unique(getattr(calls, each.name), return_inverse=True)[1].reshape(-1)
+        for each in fields(calls)
+        if each.name != "size_bytes"
+    ]
+    _, first, kind = np.unique(np.stack(codes), axis=1, return_index=True, return_inverse=True)
+    return first.astype(np.int64), kind.reshape(-1).astype(np.int64)
+
+
+def take(calls: Calls, index: Ints) -> Calls:
+    """The calls at `index`, in that order."""
+    return Calls(**{each.name: getattr(calls, each.name)[index] for each in fields(calls)})
+
+
+Groups = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Covariance:
+    """Standard deviations of log time, and how far shapes reach in octaves of size."""
+
+    machine_sd: float
+    curve_sd: float
+    shape_sd: float
+    octaves: float
+    step_sd: float
+    """Of what protocols add where they switch."""
+    step_octaves: float
+    noise_sd: float
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, float]) -> Covariance:
+        """From `to_dict`."""
+        return cls(**{name: float(found[name]) for name in cls.__dataclass_fields__})
+
+    def to_dict(self) -> dict[str, float]:
+        """Plain data."""
+        return asdict(self)
+
+    @property
+    def variance(self) -> float:
+        """Of the correction where nothing was measured."""
+        return self.machine_sd**2 + self.curve_sd**2 + self.shape_sd**2 + self.step_sd**2
+
+    def between(
+        self, groups: Groups, log2_sizes: Floats, others: Groups, log2_others: Floats
+    ) -> Floats:
+        """`[points, others]` without noise."""
+        away = np.abs(log2_sizes[:, None] - log2_others[None, :])
+        shape = (
+            self.curve_sd**2
+            + self.shape_sd**2 * _matern(away / self.octaves)
+            + self.step_sd**2 * _matern(away / self.step_octaves)
+        )
+        same = groups[:, None] == others[None, :]
+        return np.asarray(self.machine_sd**2 + np.where(same, shape, 0.0), np.float64)
+
+
+def _matern(away: Floats) -> Floats:
+    """Matérn's covariance of order 3/2."""
+    scaled = np.sqrt(3.0) * away
+    return np.asarray((1.0 + scaled) * np.exp(-scaled), np.float64)
+
+
+@dataclass(frozen=True)
+class Points:
+    """Measured: which curve, log2 of bytes, log(measured / predicted)."""
+
+    groups: Groups
+    log2_sizes: Floats
+    log_ratio: Floats
+
+
+def correct(
+    known: Points, groups: Groups, log2_sizes: Floats, covariance: Covariance
+) -> tuple[Floats, Floats]:
+    """(mean, standard deviation) of log(measured / predicted) at `groups`, `log2_sizes`."""
+    prior = covariance.variance
+    if not len(known.groups):
+        return np.zeros(len(groups)), np.full(len(groups), np.sqrt(prior))
+    own = covariance.between(known.groups, known.log2_sizes, known.groups, known.log2_sizes)
+    own += np.eye(len(own)) * covariance.noise_sd**2
+    cross = covariance.between(groups, log2_sizes, known.groups, known.log2_sizes)
+    solved = np.linalg.solve(own, np.column_stack([known.log_ratio, cross.T]))
+    mean = cross @ solved[:, 0]
+    left = prior - np.einsum("ij,ji->i", cross, solved[:, 1:])
+    return mean, np.sqrt(np.maximum(left, 0.0) + covariance.noise_sd**2)
+
+
+Z90 = 1.645
+"""Standard deviations to either end of a 90 % interval."""
+ONE_NODE, SEVERAL = "one_domain", "several_domains"
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Fitted to published curves; `spreads` are errors on repositories that were left out."""
+
+    name: str
+    constants: Constants
+    columns: tuple[str, ...]
+    trees: Forest
+    most: float
+    """The largest correction, as a logarithm."""
+    spreads: Mapping[str, float]
+    """Standard deviation of log(measured / predicted), by `one_domain` and `several_domains`."""
+    covariances: Mapping[str, Covariance]
+    """Of what measured points correct, likewise."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def log_us(self, calls: Calls) -> tuple[Floats, Floats]:
+        """(log(microseconds), standard deviation), at any sizes; not smoothed."""
+        costs = costs_of(calls, self.constants)
+        found = features_of(calls, costs)
+        matrix = np.stack([found[name] for name in self.columns], axis=1)
+        factor = np.clip(self.trees.predict(matrix), -self.most, self.most)
+        spread = np.where(calls.is_remote, self.spreads[SEVERAL], self.spreads[ONE_NODE])
+        return np.log(costs.total_us) + factor, spread
+
+    def estimate(self, calls: Calls) -> Estimate:
+        """Durations of `calls`, no longer on faster links; raises `ModelError` for an op without an
+        algorithm."""
+        return estimate_on_knots(calls, lambda each: on_rates(each, self.log_us), self.name, SPECS)
+
+    def explain(self, calls: Calls) -> list[Explanation]:
+        """Why, per call: the heuristic's parts, and the factor that was learned."""
+        costs = costs_of(calls, self.constants)
+        return with_factor(explanations(calls, costs), costs.total_us, self.estimate(calls))
+
+
+def estimate_on_knots(calls: Calls, answer: Answer, name: str, source: str) -> Estimate:
+    """Durations with their 90 % interval from `answer`, continuous and monotone in size."""
+    log_us, spread = on_knots(calls, answer)
+    reach = Z90 * spread
+    return Estimate(np.exp(log_us), np.exp(log_us - reach), np.exp(log_us + reach), name, source)
+
+
+def with_factor(
+    explained: list[Explanation], heuristic_us: Floats, found: Estimate
+) -> list[Explanation]:
+    """`explained` with the durations of `found`, and their ratio to the heuristic's."""
+    from dataclasses import replace
+
+    return [
+        replace(
+            each,
+            duration_us=float(us),
+            terms={**each.terms, "learned_factor": float(us / heuristic)},
+            formula=f"({each.formula}) x learned_factor",
+        )
+        for each, us, heuristic in zip(explained, found.duration_us, heuristic_us, strict=True)
+    ]

@@ -1,0 +1,106 @@
+"""Several collectives at once on the same wires, and what a collective takes from compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from perfmodel.arrays import Floats
+from perfmodel.cost.collectives.algorithms import MOST_RING_RANKS
+from perfmodel.cost.collectives.calls import Calls, calls_of, fabric_of
+from perfmodel.cost.collectives.heuristic import costs_of
+from perfmodel.errors import ModelError
+from perfmodel.hardware import Cluster, Device, Node
+from perfmodel.ops.rows import Rows
+
+_CHANNELS = {"cuda": (2 / 25.0, 24.0), "rocm": (56 / 448.0, 56.0)}
+"""By target: thread blocks per GB/s of a device's links, and the most.
+
+Source: grids of the kernels in the shared traces: 12 (8 and 4 devices) on V100 with 6 links of
+25 GB/s, 24 on A100 with 12, 56 on MI300X; 24 on H100 (forums.developer.nvidia.com, topic 337991).
+"""
+_LEAST_CHANNELS = 2.0
+CHANNEL_BYTES = 32768.0
+"""A channel more only where each has so much to send: 512 threads of 64 bytes.
+Source: github.com/NVIDIA/nccl, issue 1216."""
+_PASSES = {"broadcast": 2.0}
+_RING_PASSES = 3.0
+"""Bytes read or written in a device's memory per byte through its links: what a rank has is read,
+what comes is written, and read or moved on. The copy out of a buffer is taken to find it in the
+cache. From the structure of the algorithms; of an exchange 3, not 4, was chosen with the shared
+TorchRec traces in view."""
+DELAY_US_PER_GB_PER_S = 0.045
+"""How much longer a kernel beside a transfer takes per GB/s through the device's links, however
+short: its reads queue behind what the links wait for. Source: the shared A100 DLRM trace, 8 to 12
+us in the first half of exchanges at some 215 GB/s and none while ranks wait; in the V100 sets 1 to
+4 us at 68, on a rank of 128 whose network carries it 0.4 at some 15."""
+_TURNS = {"all_reduce": 2.0}
+"""How often a ring sends the payload; others once, and where the switch adds up."""
+_EXCHANGES = ("all_to_all", "send_recv")
+
+
+def shared(calls: Calls, at_once: Floats | float) -> Calls:
+    """`calls` with the rates that remain when `at_once` of them share links and adapters evenly.
+
+    Latencies stay. Raises `ModelError` for fewer than one.
+    """
+    count = np.broadcast_to(np.asarray(at_once, np.float64), (len(calls),))
+    if not (np.isfinite(count) & (count >= 1)).all():
+        raise ModelError("shared: expected at least one collective at a time")
+    return replace(
+        calls,
+        link_gb_per_s=calls.link_gb_per_s / count,
+        nic_gb_per_s=calls.nic_gb_per_s / count,
+        rank_nic_gb_per_s=calls.rank_nic_gb_per_s / count,
+    )
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What collectives take from kernels beside them, per call: shares of the whole device."""
+
+    sm_frac: Floats
+    """Multiprocessors that their thread blocks hold. Kernels of compute do not share those.
+    Source: NCCL's maintainers, github.com/NVIDIA/nccl, issue 689."""
+    held_frac: Floats
+    """The same while a rank waits for others. Of an exchange only the blocks of who is late
+    stay (assumed: one of the others)."""
+    hbm_frac: Floats
+    """Device memory's bandwidth as far as it can be reached, while bytes move."""
+    delay_us: Floats
+    """By which a kernel that reads is longer beside the transfer."""
+    wire_frac: Floats
+    """Of the transfer's time alone, what its bytes take on links or adapters, as far as these can
+    be reached: the rest waits for hops, messages and the filling of buffers."""
+
+
+def taken(calls: Calls, duration_us: Floats, device: Device) -> Taken:
+    """What `calls` that transfer for `duration_us` take on `device`."""
+    rate, most = _CHANNELS.get(device.target, (0.0, 0.0))
+    by_link = np.clip(calls.link_gb_per_s * rate, _LEAST_CHANNELS, most)
+    by_size = np.maximum(np.ceil(calls.size_bytes / CHANNEL_BYTES), 1.0)
+    sm_frac = np.minimum(by_link, by_size) / device.sm_count
+    late = np.where(np.isin(calls.op, _EXCHANGES), np.maximum(calls.ranks - 1, 1.0), 1.0)
+    ops = calls.op.tolist()
+    passes = np.array([_PASSES.get(op, _RING_PASSES) for op in ops])
+    in_switch = calls.has_multicast & (calls.local > MOST_RING_RANKS)
+    turns = np.where(in_switch, 1.0, np.array([_TURNS.get(op, 1.0) for op in ops]))
+    sent = calls.size_bytes * (calls.ranks - 1) / calls.ranks * turns
+    gb_per_s = sent / np.maximum(duration_us, 1e-9) / 1e3
+    reached = device.stream_gb_per_s
+    costs = costs_of(calls)
+    return Taken(
+        sm_frac=np.minimum(sm_frac, 1.0),
+        held_frac=np.minimum(sm_frac / late, 1.0),
+        hbm_frac=np.minimum(gb_per_s * passes / reached, 1.0),
+        delay_us=np.minimum(gb_per_s, calls.link_gb_per_s) * DELAY_US_PER_GB_PER_S,
+        wire_frac=np.maximum(costs.link_us, costs.net_us) / costs.total_us,
+    )
+
+
+def taken_by(rows: Rows, machine: Node | Cluster, duration_us: Floats) -> Taken:
+    """What `rows` (ops of the family `collective`) of `duration_us` take from a device of
+    `machine`; raises `ModelError` as `collective_durations` does."""
+    node = machine.node if isinstance(machine, Cluster) else machine
+    return taken(calls_of(rows, fabric_of(machine)), duration_us, node.device)

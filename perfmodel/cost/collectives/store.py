@@ -1,0 +1,176 @@
+"""Boosted trees as plain data: read from and written to JSON, made from XGBoost's dumps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.cost.collectives import heuristic
+from perfmodel.cost.collectives.heuristic import Constants
+from perfmodel.cost.collectives.learned import ONE_NODE, SEVERAL, Covariance, Learned
+from perfmodel.cost.learned.forest import Forest, joined
+from perfmodel.errors import ModelError
+from perfmodel.files import read_bytes, write_text
+
+_STORED = {
+    "column": "feature",
+    "threshold": "threshold",
+    "left": "below",
+    "right": "above",
+    "value": "value",
+}
+_DEEPEST = 16
+
+
+def forest_from_dict(found: Mapping[str, Any], columns: int) -> Forest:
+    """From `to_dict`; raises `ModelError` for what is no such thing."""
+    try:
+        trees = [{own: tree[name] for name, own in _STORED.items()} for tree in found["trees"]]
+        forest = joined(trees, float(found["base"]))
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ModelError(f"trees: cannot be read: {error!r}") from None
+    feature = forest.column("feature")
+    known = (feature >= 0) & (feature < columns)
+    if forest.depth > _DEEPEST or not known.all() or not np.isfinite(forest.value).all():
+        raise ModelError("trees: too deep, of unknown columns, or not finite")
+    return forest
+
+
+def forest_to_dict(forest: Forest) -> dict[str, Any]:
+    """Plain data, one entry per tree."""
+    ends = [*forest.roots[1:].tolist(), len(forest.value)]
+    trees = []
+    for root, end in zip(forest.roots.tolist(), ends, strict=True):
+        own = {name: forest.column(each)[root:end] for name, each in _STORED.items()}
+        own |= {name: own[name] - root for name in ("left", "right")}
+        trees.append({name: _plain(values) for name, values in own.items()})
+    return {"base": forest.start, "depth": forest.depth, "trees": trees}
+
+
+def of_dumps(dumps: Sequence[Mapping[str, Any]], base: float, columns: Sequence[str]) -> Forest:
+    """From XGBoost's JSON dumps of each tree (nested nodes)."""
+    position = {name: index for index, name in enumerate(columns)}
+    found = []
+
+    def visit(node: Mapping[str, Any], tree: dict[str, list[float]]) -> int:
+        here = len(tree["column"])
+        for name in tree:
+            tree[name].append(0)
+        if "leaf" in node:
+            tree["left"][here] = tree["right"][here] = here
+            tree["value"][here] = round(float(node["leaf"]), 7)
+            return here
+        children = {child["nodeid"]: child for child in node["children"]}
+        tree["column"][here] = position[node["split"]]
+        tree["threshold"][here] = float(node["split_condition"])
+        tree["left"][here] = visit(children[node["yes"]], tree)
+        tree["right"][here] = visit(children[node["no"]], tree)
+        return here
+
+    for dump in dumps:
+        tree: dict[str, list[float]] = {name: [] for name in _STORED}
+        visit(dump, tree)
+        found.append(tree)
+    return forest_from_dict({"base": base, "trees": found}, len(columns))
+
+
+def _plain(values: NDArray[Any]) -> list[float]:
+    return [
+        int(value) if float(value).is_integer() else round(float(value), 7)
+        for value in values.tolist()
+    ]
+
+
+SCHEMA = "perfmodel.collective-model/1"
+NAME = "collective/learned"
+_SHIPPED = "fitted.json"
+_MOST_BYTES = 32_000_000
+_LARGEST = 1e6
+"""Above every constant that can be: microseconds, bytes, shares and factors."""
+
+
+@cache
+def shipped() -> Learned:
+    """The model that the package carries."""
+    content = files("perfmodel.cost.collectives").joinpath(_SHIPPED).read_bytes()
+    return model_from_dict(_parsed(content, _SHIPPED), _SHIPPED)
+
+
+def load(path: Path) -> Learned:
+    """The model in a file of `save`; raises `ModelError` for another file."""
+    return model_from_dict(_parsed(read_bytes(path, max_bytes=_MOST_BYTES), str(path)), str(path))
+
+
+def save(path: Path, model: Learned) -> None:
+    """Write `model` as JSON, whole or not at all."""
+    write_text(path, json.dumps(model_to_dict(model), allow_nan=False) + "\n")
+
+
+def model_to_dict(model: Learned) -> dict[str, Any]:
+    """Plain data."""
+    return {
+        "schema": SCHEMA,
+        "about": dict(model.about),
+        "constants": {name: float(f"{v:.5g}") for name, v in model.constants.values.items()},
+        "columns": list(model.columns),
+        "most": model.most,
+        "spreads": dict(model.spreads),
+        "covariances": {name: each.to_dict() for name, each in model.covariances.items()},
+        "trees": forest_to_dict(model.trees),
+    }
+
+
+def model_from_dict(found: Mapping[str, Any], where: str) -> Learned:
+    """From `to_dict`; raises `ModelError` that names `where`."""
+    if found.get("schema") != SCHEMA:
+        raise ModelError(f"{where}: no collective model (its schema is {found.get('schema')!r})")
+    try:
+        columns = tuple(str(name) for name in found["columns"])
+        return Learned(
+            name=NAME,
+            constants=_constants(found["constants"], where),
+            columns=columns,
+            trees=forest_from_dict(found["trees"], len(columns)),
+            most=_positive("most", found["most"]),
+            spreads={name: _positive(name, found["spreads"][name]) for name in (ONE_NODE, SEVERAL)},
+            covariances={
+                name: _covariance(found["covariances"][name]) for name in (ONE_NODE, SEVERAL)
+            },
+            about=found["about"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ModelError(f"{where}: a damaged collective model: {error!r}") from None
+    except ModelError as error:
+        raise ModelError(f"{where}: a damaged collective model: {error}") from None
+
+
+def _constants(found: Mapping[str, Any], where: str) -> Constants:
+    known = heuristic.shipped().values
+    return Constants({**found, **{name: _positive(name, found[name]) for name in known}}, where)
+
+
+def _covariance(found: Mapping[str, Any]) -> Covariance:
+    return Covariance.from_dict({name: _positive(name, value) for name, value in found.items()})
+
+
+def _positive(name: str, value: Any) -> float:
+    if not 0 < float(value) <= _LARGEST:
+        raise ValueError(f"{name} is {value}; expected a number above 0, at most {_LARGEST:g}")
+    return float(value)
+
+
+def _parsed(content: bytes, where: str) -> dict[str, Any]:
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        raise ModelError(f"{where}: not JSON") from None
+    if not isinstance(found, dict):
+        raise ModelError(f"{where}: no collective model")
+    return found

@@ -1,0 +1,77 @@
+"""The contracts of kernel and memory-tier models, and where they register."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from perfmodel.arrays import Floats
+from perfmodel.hardware import Cluster, Device
+from perfmodel.ops.rows import Rows
+from perfmodel.registry import Registry
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Per row: duration and its 90 % interval in microseconds, and who says so.
+
+    `model` names the model (`matmul/heuristic`); `source` what it rests on (the device was in
+    its training data, a calibration, datasheet figures).
+    """
+
+    duration_us: Floats
+    low_us: Floats
+    high_us: Floats
+    model: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why one row takes what it takes."""
+
+    duration_us: float
+    bound_by: str
+    """`compute`, `memory`, `cache`, `latency`, …"""
+    flop: float
+    read_bytes: float
+    written_bytes: float
+    utilisation_frac: float
+    """Of the resource that bounds it, against its peak."""
+    terms: dict[str, float] = field(default_factory=dict)
+    """What the duration is made of, microseconds each, and shares that entered it (`_frac`)."""
+    formula: str = ""
+    """How the duration follows from the terms, in words."""
+
+
+class KernelModel(Protocol):
+    """Answers for the rows of its family on one kind of device; whole columns at once."""
+
+    def estimate(self, rows: Rows, device: Device) -> Estimate:
+        """Durations of `rows`, all of the model's family; `ModelError` on impossible rows."""
+        ...
+
+    def explain(self, rows: Rows, device: Device) -> list[Explanation]:
+        """Why, per row."""
+        ...
+
+
+KERNELS: Registry[KernelModel] = Registry(
+    "kernel model", "perfmodel.kernels", "perfmodel.cost.models"
+)
+"""By `TARGET/FAMILY/NAME`: `gpu/matmul/heuristic`, `cpu/embedding/heuristic`, …"""
+
+
+class TierModel(Protocol):
+    """Answers for every op of one family, vectorised over rows: what one rank's op takes while all
+    ranks of its node do the same."""
+
+    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
+        """Durations of `rows` on a node of `machine`. Raises `ModelError` on impossible rows."""
+
+    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
+        """Why each row takes what it takes."""
+
+
+TIERS: Registry[TierModel] = Registry("memory tier", "perfmodel.tiers", "perfmodel.cost.tiers")
+"""By the family of their ops: `host_memory`, …"""

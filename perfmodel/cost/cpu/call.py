@@ -1,0 +1,329 @@
+"""One op on one CPU: calibrated parameters, reuse of rows, terms that every duration shares.
+
+A device file may hold tables `[calibration.FAMILY]` and `[calibration."FAMILY.OP"]`, an op that is
+not forward with its direction (`vector.relu`, `embedding.embedding_bag_bwd`); an op's value goes
+before its family's, and that before the default. Tables that begin with `alone.` hold for ops that
+are called alone, over and over; the others for ops within a program, where heap, caches and threads
+are in another state. Either stands in for the other where it is all there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import lru_cache
+from types import MappingProxyType
+
+import numpy as np
+
+from perfmodel.arrays import Floats
+from perfmodel.embedding.popularity import touched_per_class, zipf_classes
+from perfmodel.errors import ModelError
+from perfmodel.hardware import Device
+from perfmodel.ops.spec import Dims
+
+ALONE = "alone."
+Default = float | Callable[[Device], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One number of a model, above 0: its default, the range a fit may choose from, its meaning.
+
+    `per_op` says that each op of the family may have a value of its own; `usual` are defaults of
+    single ops, by section.
+    """
+
+    name: str
+    default: Default
+    low: float
+    high: float
+    meaning: str
+    per_op: bool = False
+    usual: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+    def default_on(self, device: Device, section: str = "") -> float:
+        """The default on `device` of the op `section`, within the range."""
+        value = self.usual.get(section, self.default)
+        value = value(device) if callable(value) else value
+        return min(max(value, self.low), self.high)
+
+
+def section_of(family: str, op: str, direction: str = "fwd") -> str:
+    """Name of the table of an op's own values."""
+    return f"{family}.{op}" if direction == "fwd" else f"{family}.{op}_{direction}"
+
+
+def tables_of(family: str, section: str, alone: bool) -> tuple[str, str, str, str]:
+    """The tables that hold for an op, those that go before others last."""
+    within, by_itself = (family, section), (f"{ALONE}{family}", f"{ALONE}{section}")
+    return (*within, *by_itself) if alone else (*by_itself, *within)
+
+
+def values_of(
+    family: str,
+    section: str,
+    parameters: Sequence[Parameter],
+    device: Device,
+    alone: bool = False,
+) -> dict[str, float]:
+    """Every parameter of `section`, an op of `family`, on `device`.
+
+    Raises `ModelError` where the device's calibration holds a name that there is not, or a value
+    that cannot be.
+    """
+    found = {each.name: each.default_on(device, section) for each in parameters}
+    for table in tables_of(family, section, alone):
+        given = device.calibration.get(table, {})
+        _check(given, parameters, f"{device.name}: calibration.{table}")
+        found |= given
+    return found
+
+
+def _check(given: Mapping[str, float], parameters: Sequence[Parameter], where: str) -> None:
+    known = {parameter.name: parameter for parameter in parameters}
+    for name, value in given.items():
+        if name not in known:
+            near = get_close_matches(name, known, n=2) or list(known)
+            raise ModelError(f"{where}: unknown key {name}; expected: {', '.join(near)}")
+        low, high = known[name].low, known[name].high
+        if not low <= value <= high:
+            raise ModelError(f"{where}: {name}: expected {low:g} to {high:g}, got {value:g}")
+
+
+MAX_ALPHA = 3.0
+_HALVINGS = 12
+
+
+def distinct_rows(rows: Floats, lookups: Floats, zipf_alpha: Floats) -> Floats:
+    """Expected distinct rows of `lookups` drawn from `rows`, popularity rank r by `r ** -alpha`.
+
+    `alpha` 0 is uniform. Rank r stands for the interval from r to r + 1, as for generators that
+    invert the integral; all arguments have one value per table.
+    """
+    counts, share = zipf_classes(rows, zipf_alpha, smooth=True)
+    touched = touched_per_class(counts, share / np.maximum(counts, 1e-300), lookups).sum(axis=1)
+    return np.asarray(np.minimum(touched, np.minimum(rows, lookups)))
+
+
+def hit_frac(held: Floats, rows: Floats, distinct: Floats, alpha: Floats) -> Floats:
+    """Share of lookups among the `held` most popular rows of which `distinct` occur.
+
+    That of the popularity (`alpha`), and of the lookups of rows too rare to count on, evenly.
+    """
+    share = np.minimum(held / np.maximum(distinct, 1.0), 1.0)
+    known = popular_frac(np.minimum(held, distinct), rows, alpha)
+    return known + (1 - popular_frac(distinct, rows, alpha)) * share
+
+
+def skew_of(rows: Floats, lookups: Floats, distinct: Floats) -> Floats:
+    """The Zipf exponent at which `lookups` of `rows` touch about `distinct` of them."""
+    told = zip(rows.tolist(), lookups.tolist(), distinct.tolist(), strict=True)
+    return np.array([_skew(*each) for each in told])
+
+
+@lru_cache(maxsize=1 << 14)
+def _skew(rows: float, lookups: float, distinct: float) -> float:
+    one, many, low, high = np.array([rows]), np.array([lookups]), 0.0, MAX_ALPHA
+    if rows < 2 or distinct >= distinct_rows(one, many, np.zeros(1))[0]:
+        return 0.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if distinct_rows(one, many, np.array([middle]))[0] > distinct:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def popular_frac(top: Floats, rows: Floats, alpha: Floats) -> Floats:
+    """Share of lookups of the `top` most popular rows: the integral that a generator inverts."""
+    power = np.where(np.abs(1 - alpha) < 1e-9, 1e-9, 1 - alpha)
+    found: Floats = np.expm1(power * np.log1p(top)) / np.expm1(power * np.log1p(rows))
+    return np.minimum(found, 1.0)
+
+
+PAGE_BYTES = 4096.0
+GRAIN_ELEMENTS = 32768.0
+"""Elements below which PyTorch keeps an elementwise op on one thread.
+
+Source: `at::internal::GRAIN_SIZE`, ATen/TensorIterator.h.
+"""
+SHARPNESS = 3.0
+"""Of `slower`: how sharply one of two overlapping costs takes over from the other."""
+
+CALL_PARAMETERS = (
+    Parameter("floor_us", 2.0, 0.05, 200.0, "an op that does next to nothing", per_op=True),
+    Parameter("call_us", 0.4, 0.01, 5.0, "the call from Python in an isolated measurement"),
+    Parameter("cold_us", 5.0, 0.1, 500.0, "code that is in no cache", per_op=True),
+    Parameter("first_us", 5.0, 0.05, 200.0, "the first of its kind in a step", per_op=True),
+    Parameter("fork_us", 4.0, 0.1, 60.0, "starting and joining the threads"),
+)
+CROWDING_PARAMETERS = (
+    Parameter("crowded_ratio", 0.1, 0.001, 5.0, "overhead that a step beyond L2 adds"),
+    Parameter("evicted_ratio", 0.1, 0.001, 5.0, "overhead that a step beyond L3 adds"),
+    Parameter("first_evicted_ratio", 0.5, 0.001, 10.0, "the same, of the first of its kind"),
+)
+"""Between two runs of an op its code and what describes its tensors leave the caches, by how much
+the rest of the step touches."""
+UNWATCHED_PARAMETERS = (
+    Parameter("overhead_ratio", 1.0, 0.05, 3.0, "an op's overhead where nobody times it"),
+    Parameter("work_ratio", 1.0, 0.3, 3.0, "an op's work where nobody times it", per_op=True),
+)
+"""What timing each operator of a step costs it: fitted to whole steps that were not watched."""
+MEMORY_PARAMETERS = (
+    Parameter("l2_gb_per_s", lambda d: d.l2_gb_per_s or 40.0 * d.sm_count, 5.0, 2000.0, "from L2"),
+    Parameter(
+        "llc_gb_per_s", lambda d: d.llc_gb_per_s or 0.6 * 40.0 * d.sm_count, 2.0, 1500.0, "from L3"
+    ),
+    Parameter("dram_gb_per_s", lambda d: 0.6 * d.hbm_gb_per_s, 0.5, 600.0, "from memory"),
+    Parameter(
+        "cold_gb_per_s",
+        lambda d: 0.6 * d.hbm_gb_per_s,
+        *(0.5, 600.0),
+        "from memory, in place of what others changed in the caches",
+    ),
+    Parameter("resident_frac", 0.7, 0.01, 1.0, "of an op's bytes in a step, just touched"),
+    Parameter(
+        "reuse_ratio", 0.8, 0.05, 4.0, "of the last-level cache that serves reuse across steps"
+    ),
+    Parameter("page_us", 0.5, 0.01, 5.0, "first touch of a page"),
+)
+FRESH_BYTES = 32.0 * 2**20
+"""Allocations above this are mapped anew each time, so that every page of them is touched first.
+
+Source: `DEFAULT_MMAP_THRESHOLD_MAX` of glibc's malloc on 64 bits; below it freed memory is reused.
+"""
+
+
+@dataclass(frozen=True)
+class Call:
+    """Rows of one op: checked dims, bytes per element, state of the caches, and parameters."""
+
+    op: str
+    section: str
+    """Of the calibration: the op, and its direction where that is not `fwd`."""
+    alone: bool
+    """Whether the op is called alone, not within a program."""
+    dims: Dims
+    item_bytes: Floats
+    is_bf16: Floats
+    in_step: Floats
+    """1 where the op ran inside a program, 0 where it was called alone."""
+    unwatched: Floats
+    """1 where the whole program is timed, not each of its operators."""
+    cold: Floats
+    """1 where the caches had been emptied."""
+    direction: str
+    flags: Dims
+    """Whatever else the rows hold, where it is given: `fused`, `foreach`, `step_bytes`,
+    `first_frac`."""
+    values: Mapping[str, float]
+    device: Device
+
+    def __len__(self) -> int:
+        return len(self.item_bytes)
+
+    def flag(self, name: str) -> Floats:
+        """A dim that the op's spec does not know; 0 where it is not given."""
+        given = self.flags.get(name)
+        return np.zeros(len(self)) if given is None else np.nan_to_num(given)
+
+    def beyond_caches(self, touched_bytes: Floats, table_bytes: Floats) -> Floats:
+        """Share of a table's distinct rows that come from memory.
+
+        Alone and warm, what the call itself touches is cached; in a step, as much as the last-level
+        cache holds of all that the step touches (`step_bytes`, at least the table).
+        """
+        cache_bytes = float(self.device.llc_bytes or self.device.l2_bytes)
+        alone = np.maximum(1 - cache_bytes / np.maximum(touched_bytes, 1.0), 0.0)
+        held = np.maximum(self.flag("step_bytes"), np.maximum(table_bytes, 1.0))
+        stepping = np.maximum(1 - self.values["reuse_ratio"] * cache_bytes / held, 0.0)
+        return np.where(self.cold > 0, 1.0, np.where(self.in_step > 0, stepping, alone))
+
+    def memory_gb_per_s(self) -> Floats:
+        """Rate of what comes from memory, by the state of the caches."""
+        values = self.values
+        return np.where(self.cold > 0, values["cold_gb_per_s"], values["dram_gb_per_s"])
+
+    def overhead_us(self) -> Floats:
+        """What the op costs before it does anything."""
+        values = self.values
+        alone = (1 - self.in_step) * values["call_us"]
+        ratio = np.where(self.unwatched > 0, values["overhead_ratio"], 1.0)
+        usual = values["floor_us"] * self.crowding() + self.first_us()
+        return ratio * (usual + alone + self.cold * values["cold_us"])
+
+    def first_us(self) -> Floats:
+        """What the first of its kind in a step costs more, as far as the step evicted its code."""
+        beyond_l2, beyond_llc = self._evicted()
+        evicted = beyond_l2 * (1 + self.values["first_evicted_ratio"] * beyond_llc)
+        return self.flag("first_frac") * self.values["first_us"] * evicted
+
+    def crowding(self) -> Floats:
+        """What an op's overhead in a step is multiplied by, for all that the step touches."""
+        values = self.values
+        beyond_l2, beyond_llc = self._evicted()
+        more = values["crowded_ratio"] * beyond_l2 + values["evicted_ratio"] * beyond_llc
+        return 1 + self.in_step * more
+
+    def _evicted(self) -> tuple[Floats, Floats]:
+        """What share of L2 and of the last-level cache the bytes of the step replace."""
+        step_bytes, device = self.flag("step_bytes"), self.device
+        llc_bytes = device.llc_bytes or device.l2_bytes
+        return step_bytes / (step_bytes + device.l2_bytes), step_bytes / (step_bytes + llc_bytes)
+
+    def moving_us(self, moved_bytes: Floats, held_bytes: Floats, threads: Floats) -> Floats:
+        """Moving `moved_bytes` while `held_bytes` compete for the caches.
+
+        The share of the held bytes that fits a level is moved at that level's rate. In a step,
+        `resident_frac` of the bytes was touched just before; all that the step touches competes
+        with the others.
+        """
+        recent = self._ns_per_byte(held_bytes, threads)
+        crowd = np.maximum(held_bytes, self.flag("step_bytes"))
+        share = np.where(self.in_step > 0, self.values["resident_frac"], 1.0)
+        ns_per_byte = share * recent + (1 - share) * self._ns_per_byte(crowd, threads)
+        return moved_bytes * ns_per_byte * 1e-3
+
+    def _ns_per_byte(self, held_bytes: Floats, threads: Floats) -> Floats:
+        device, values = self.device, self.values
+        share_of_cores = threads / device.sm_count
+        held = np.maximum(held_bytes, 1.0)
+        warm = 1 - self.cold
+        within_l2 = np.minimum(1.0, device.l2_bytes * share_of_cores / held) * warm
+        within_llc = np.minimum(1.0, (device.llc_bytes or device.l2_bytes) / held) * warm
+        found: Floats = (
+            within_l2 / (values["l2_gb_per_s"] * share_of_cores)
+            + np.maximum(within_llc - within_l2, 0.0) / (values["llc_gb_per_s"] * share_of_cores)
+            + (1 - np.maximum(within_llc, within_l2)) / self.memory_gb_per_s()
+        )
+        return found
+
+    def faults_us(self, fresh_bytes: Floats) -> Floats:
+        """First touches of the pages of a result so large that it is mapped anew."""
+        pages = np.where(fresh_bytes > FRESH_BYTES, fresh_bytes / PAGE_BYTES, 0.0)
+        return pages * self.values["page_us"]
+
+    def threads(self, elements: Floats, grain: float = GRAIN_ELEMENTS) -> Floats:
+        """Threads that an op over so many elements is split over."""
+        return np.clip(np.ceil(elements / grain), 1.0, float(self.device.sm_count))
+
+    def fork_us(self, threads: Floats) -> Floats:
+        """Starting and joining, where there is more than one thread."""
+        return np.where(threads > 1, self.values["fork_us"], 0.0)
+
+
+def slower(first: Floats, second: Floats) -> Floats:
+    """About the larger of two costs that overlap; never less than either."""
+    return (first**SHARPNESS + second**SHARPNESS) ** (1 / SHARPNESS)
+
+
+WATCHED = "dispatch_mode"
+"""`timing` of operators that `collect ops` timed one by one inside a step."""
+
+
+def is_one_of(timing: tuple[str, ...], *kinds: str) -> Floats:
+    """1 for rows whose `timing` is one of `kinds`."""
+    return np.array([float(each in kinds) for each in timing])

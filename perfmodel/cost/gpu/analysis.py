@@ -1,0 +1,139 @@
+"""What physics says about rows: a lower bound, an expectation, and the figures behind both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.arrays import Floats, Ints
+from perfmodel.hardware import Device
+from perfmodel.ops.rows import KERNEL, Rows
+from perfmodel.ops.spec import OPS, Dims
+from perfmodel.ops.storage import item_bytes
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Columns of one family's rows on one device; all arrays have one entry per row.
+
+    `bound_us` no kernel can beat; `kernel_us` is what one usually takes, without a launch floor.
+    `shares` are the resources' own times (`compute`, `memory`, `cache`, `latency`): the largest
+    is what bounds a row.
+    """
+
+    bound_us: Floats
+    kernel_us: Floats
+    shares: Mapping[str, Floats]
+    flop: Floats
+    read_bytes: Floats
+    written_bytes: Floats
+    features: Mapping[str, Floats] = field(default_factory=lambda: MappingProxyType({}))
+    """Dimensionless figures that learned models see beside the expectation."""
+
+    def __len__(self) -> int:
+        return len(self.bound_us)
+
+    def bound_by(self) -> list[str]:
+        """The resource that takes longest, per row."""
+        names = list(self.shares)
+        longest = np.argmax(np.stack([self.shares[name] for name in names]), axis=0)
+        return [names[index] for index in longest.tolist()]
+
+
+Analyse = Callable[[Rows, Device], Analysis]
+"""One family's physics; raises `ModelError` on impossible rows. Its docstring is the formula that
+explanations tell."""
+
+
+def merged(size: int, parts: list[tuple[Ints, Analysis]]) -> Analysis:
+    """The analyses of parts of `size` rows, each with the rows that it is of, in one.
+
+    What one part lacks (a share, a feature) is 0 there.
+    """
+    if len(parts) == 1:
+        return parts[0][1]
+
+    def column(values: list[Floats | None]) -> Floats:
+        whole = np.zeros(size)
+        for (rows, _), each in zip(parts, values, strict=True):
+            if each is not None:
+                whole[rows] = each
+        return whole
+
+    analyses = [analysis for _, analysis in parts]
+
+    def columns(maps: list[Mapping[str, Floats]]) -> dict[str, Floats]:
+        names = dict.fromkeys(name for each in maps for name in each)
+        return {name: column([each.get(name) for each in maps]) for name in names}
+
+    return Analysis(
+        bound_us=column([each.bound_us for each in analyses]),
+        kernel_us=column([each.kernel_us for each in analyses]),
+        shares=columns([each.shares for each in analyses]),
+        flop=column([each.flop for each in analyses]),
+        read_bytes=column([each.read_bytes for each in analyses]),
+        written_bytes=column([each.written_bytes for each in analyses]),
+        features=columns([each.features for each in analyses]),
+    )
+
+
+@dataclass(frozen=True)
+class Group:
+    """The rows of one op and direction, and what the vocabulary says of them, one entry per row."""
+
+    op: str
+    direction: str
+    index: Ints
+    dims: Dims
+    dtypes: list[str]
+    in_program: NDArray[np.bool_]
+    """Whether the kernel runs once, among others; else over and over, and finds what it left."""
+    item_bytes: Floats
+    flop: Floats
+    read_bytes: Floats
+    written_bytes: Floats
+
+    @property
+    def moved_bytes(self) -> Floats:
+        """Bytes read and written."""
+        return self.read_bytes + self.written_bytes
+
+
+def groups_of(rows: Rows) -> Iterator[Group]:
+    """One group for every pair of op and direction that occurs; raises `ModelError` on impossible
+    rows."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for row, key in enumerate(zip(rows.op, rows.direction, strict=True)):
+        found.setdefault(key, []).append(row)
+    for (op, way), own in found.items():
+        index = np.array(own, np.int64)
+        spec, dims = OPS[op].of(way), rows.dims_of(op, index)
+        dtypes = [rows.dtype[row] for row in own]
+        item = item_bytes(dtypes)
+        yield Group(
+            op=op,
+            direction=way,
+            index=index,
+            dims=dims,
+            dtypes=dtypes,
+            in_program=np.array([rows.timing[row] == KERNEL for row in own], bool),
+            item_bytes=item,
+            flop=spec.flop(dims),
+            read_bytes=spec.read_bytes(dims, item),
+            written_bytes=spec.written_bytes(dims, item),
+        )
+
+
+def by_group(of: Callable[[Group, Device], Analysis]) -> Analyse:
+    """The physics of rows of any op and direction, from the physics `of` one group."""
+
+    def analyse(rows: Rows, device: Device) -> Analysis:
+        parts = [(group.index, of(group, device)) for group in groups_of(rows)]
+        return merged(len(rows), parts)
+
+    analyse.__doc__ = of.__doc__
+    return analyse

@@ -1,0 +1,157 @@
+"""Physics of convolutions, pooling and fused attention."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfmodel.arrays import Floats
+from perfmodel.cost.gpu.analysis import Analysis, Group, by_group
+from perfmodel.cost.gpu.matmul import fastest_of_either
+from perfmodel.cost.gpu.rates import (
+    bound_us,
+    matrix_flop_per_us,
+    stream_bytes_per_us,
+    transfer_us,
+    vector_flop_per_us,
+)
+from perfmodel.hardware import Device
+from perfmodel.ops.spec import Dims
+from perfmodel.ops.vocabulary.matmul import input_area, kernel_area, output_area
+
+_QUERIES_PER_BLOCK = 128.0
+_REACHED_FRAC = {"rocm": 0.2}
+_USUAL_REACHED_FRAC = 0.62
+"""Share of the peak that long fused attention reaches, softmax between the products. Source: `rocm`
+of one shape on MI300X (Qwen trace, not held out)."""
+_HEAD_DIM = 128.0
+_ATTENTION_START_US = 3.0
+
+
+@by_group
+def analyse_attention(group: Group, device: Device) -> Analysis:
+    """Both products at the matrix units' rate, in waves of blocks of queries."""
+    dims, flop = group.dims, group.flop
+    peak = matrix_flop_per_us(device, group.dtypes)
+    blocks = dims["b"] * dims["heads"] * np.ceil(dims["s"] / _QUERIES_PER_BLOCK)
+    waves = np.ceil(blocks / device.sm_count)
+    wave_frac = blocks / (waves * device.sm_count)
+    narrow = np.minimum(1.0, dims["head_dim"] / _HEAD_DIM) ** 0.5
+    filled = np.minimum(1.0, dims["s"] / _QUERIES_PER_BLOCK)
+    reached = _REACHED_FRAC.get(device.target, _USUAL_REACHED_FRAC)
+    compute = flop / (peak * reached * narrow * filled * np.sqrt(wave_frac))
+    memory = transfer_us(group.moved_bytes, device)
+    bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
+    return Analysis(
+        bound_us=bound,
+        kernel_us=_ATTENTION_START_US + np.maximum(np.maximum(compute, memory), bound),
+        shares={"compute": compute, "memory": memory},
+        flop=flop,
+        read_bytes=group.read_bytes,
+        written_bytes=group.written_bytes,
+        features={"peak_us": flop / peak, "blocks_per_sm": waves, "wave_frac": wave_frac},
+    )
+
+
+_WINOGRAD_SAVES = 2.25
+"""Multiplications saved by F(2x2, 3x3). Source: Lavin and Gray 2016, section 4.1."""
+_LARGE_KERNEL_SAVES = 4.0
+"""As much as Fourier transforms have been seen to save for windows above 3 x 3."""
+_WINOGRAD_FRAC = 0.7
+"""What its transforms leave of the saving, against an implicit product at its best."""
+_DEPTHWISE_FRAC = 0.15
+"""Share of the vector units' peak that kernels with one channel per group reach."""
+_USUAL_IMPLICIT_FRAC = 0.9
+_IMPLICIT_FRAC = {"rocm": 0.45}
+"""Of a matrix product's rate. Source: `rocm` of a ResNet trace on MI300X, bf16, batch 10 (not held
+out)."""
+
+
+@by_group
+def analyse_convolution(group: Group, device: Device) -> Analysis:
+    """The equivalent matrix product against the bytes of input, weights and output."""
+    dims, flop = group.dims, group.flop
+    peak = matrix_flop_per_us(device, group.dtypes)
+    vector = vector_flop_per_us(device)
+    on_matrix = peak > 2.5 * vector
+    area = kernel_area(dims)
+    saves = np.where(area > 9.0, _LARGE_KERNEL_SAVES, np.where(area == 9.0, _WINOGRAD_SAVES, 1.0))
+    winograd = (
+        (area == 9.0) & (_stride(dims) == 1.0) & ~on_matrix & (group.direction != "bwd_weight")
+    )
+    implicit = _IMPLICIT_FRAC.get(device.target, _USUAL_IMPLICIT_FRAC)
+    m, n, k = _product(dims, group.direction, flop)
+    tiling = fastest_of_either(
+        dims["groups"],
+        m,
+        n,
+        k,
+        group.item_bytes,
+        peak * device.gemm_peak_frac * implicit,
+        device,
+        on_matrix,
+    )
+    usual = tiling.time_us / np.where(winograd, _WINOGRAD_SAVES * _WINOGRAD_FRAC, 1.0)
+    is_depthwise = (dims["groups"] > 1.0) & (dims["groups"] == dims["in_channels"])
+    compute = np.where(is_depthwise, flop / (_DEPTHWISE_FRAC * vector), usual)
+    memory = transfer_us(group.moved_bytes, device)
+    bound = np.maximum(flop / (saves * peak), bound_us(group.moved_bytes, device))
+    return Analysis(
+        bound_us=bound,
+        kernel_us=np.maximum(np.maximum(compute, memory), bound),
+        shares={"compute": compute, "memory": memory, "cache": tiling.l2_us},
+        flop=flop,
+        read_bytes=group.read_bytes,
+        written_bytes=group.written_bytes,
+        features={
+            "peak_us": flop / peak,
+            "serial_us": tiling.serial_us,
+            "blocks_per_sm": tiling.blocks_per_sm,
+            "filled_frac": tiling.filled_frac,
+            "wave_frac": tiling.wave_frac,
+            "splits": tiling.splits,
+        },
+    )
+
+
+def _stride(dims: Dims) -> Floats:
+    return np.maximum(dims["stride"], np.maximum(dims["stride_h"], dims["stride_w"]))
+
+
+def _product(dims: Dims, direction: str, flop: Floats) -> tuple[Floats, Floats, Floats]:
+    """(m, n, k) of the product per group that the convolution is."""
+    groups, area = dims["groups"], kernel_area(dims)
+    inputs, outputs = dims["in_channels"] / groups, dims["out_channels"] / groups
+    if direction == "bwd_weight":
+        m, n = outputs, inputs * area
+    elif direction == "bwd_data":
+        m, n = dims["batch"] * input_area(dims), inputs
+    else:
+        m, n = dims["batch"] * output_area(dims), outputs
+    return m, n, flop / (2.0 * groups * m * n)
+
+
+_POOLING_START_US = 2.0
+_CLOCKS = {"fwd": 5.0, "bwd": 3.2}
+"""Of a multiprocessor, per output forward and per input backward, for windows of 3 x 3: indices
+and comparisons. Source: ResNet traces on V100 and MI300X (both; held out nowhere)."""
+_WINDOW = 9.0
+
+
+@by_group
+def analyse_pooling(group: Group, device: Device) -> Analysis:
+    """The larger of bytes at the memory's rate and work on the windows."""
+    dims = group.dims
+    memory = group.moved_bytes / stream_bytes_per_us(device)
+    threads = dims["outputs"] if group.direction == "fwd" else dims["elements"]
+    windows = np.maximum(1.0, dims["kernel_size"] ** 2) / _WINDOW
+    clocks = _CLOCKS[group.direction] * threads * (windows if group.direction == "fwd" else 1.0)
+    compute = clocks / (device.sm_count * device.boost_mhz)
+    bound = bound_us(group.moved_bytes, device)
+    return Analysis(
+        bound_us=bound,
+        kernel_us=np.maximum.reduce([memory, compute, bound]) + _POOLING_START_US,
+        shares={"memory": memory, "compute": compute},
+        flop=group.flop,
+        read_bytes=group.read_bytes,
+        written_bytes=group.written_bytes,
+    )

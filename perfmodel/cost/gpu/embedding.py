@@ -1,0 +1,275 @@
+"""Physics of table lookups and updates: rows from memory or from the L2, by their reuse.
+
+Access probabilities fall as rank to the power -alpha (0: uniform), in classes of ranks as
+`perfmodel.embedding` makes them. The cache keeps the most popular rows; each of those misses once.
+
+Constants, unless said otherwise, are of the A100 DLRM trace (15.8 million and 60,000 lookups).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.arrays import Floats
+from perfmodel.cost.gpu.analysis import Analysis, Group, by_group
+from perfmodel.cost.gpu.rates import (
+    cache_bytes,
+    hbm_bytes_per_us,
+    issued_per_us,
+    l2_bytes_per_us,
+    missed_share,
+)
+from perfmodel.embedding.popularity import touched_per_class, zipf_classes
+from perfmodel.hardware import Device
+from perfmodel.ops.spec import Dims
+from perfmodel.ops.vocabulary.embedding import stored_row_bytes
+
+
+def missed_lookups(
+    lookups: Floats, table_rows: Floats, cached_rows: Floats, zipf_alpha: Floats
+) -> Floats:
+    """Lookups that go to memory, out of `lookups` in one table; at least the distinct cached rows.
+
+    `lookups`, `table_rows`, `cached_rows` `[n]` counts, `zipf_alpha` `[n]`.
+    """
+    rows, share = zipf_classes(table_rows, zipf_alpha)
+    less_popular = np.cumsum(rows, axis=1) - rows
+    held = np.maximum(rows, 1e-300)
+    cached = np.clip((cached_rows[:, None] - less_popular) / held, 0.0, 1.0)
+    once = touched_per_class(rows, share / held, lookups)
+    missed = np.sum(cached * once + (1.0 - cached) * share * lookups[:, None], axis=1)
+    least: Floats = np.minimum(missed, lookups)
+    return least
+
+
+def distinct_rows(lookups: Floats, table_rows: Floats, zipf_alpha: Floats) -> Floats:
+    """How many different rows `lookups` touch, on average."""
+    return missed_lookups(lookups, table_rows, table_rows, zipf_alpha)
+
+
+START_US, EARLY_START_US = 4.5, 2.0
+"""Arguments that tell where a table lies, one load after another. Source: V100 DLRM trace; nvprof
+times of the kernels before FBGEMM on V100."""
+LOOKUP_FRAC = 0.93
+"""Share of the memory's peak that reads of whole rows at random reach. Source: Lin et al. 2022,
+838 of 900 GB/s for 1.6 million rows of 256 bytes on V100."""
+UPDATE_FRAC = 0.75
+"""The same where each row is read and written. Source: Lin et al. 2022, V100 and TITAN Xp."""
+_SCATTERED_FRAC = 0.54
+"""Share of what the L2 delivers that reads of rows at random get. Source: A100 DLRM trace, 15.8
+million rows of 286 bytes that lie in the L2."""
+
+
+NARROW_BYTES = 2.0
+"""Elements of fewer bytes are quantised."""
+_PASS_BYTES, _PASS_LANES = 128.0, 32.0
+"""Stored bytes that a warp adds up at a time, a word a lane; rows take 1, 2, 4, 8, … such passes.
+Source: pytorch/FBGEMM, codegen/inference/embedding_forward_quantized_split_nbit_*: read."""
+_ROW_INSTRUCTIONS, _BYTE_INSTRUCTIONS, _NIBBLE_INSTRUCTIONS = 8.0, 24.0, 38.0
+"""Of a warp, per row and per pass of int8 and int4: asking for the row, masks, halves, scale and
+offset, sums in fp32. Source: a sketch of those kernels as nvcc 13.0 compiles it for sm_80 and
+sm_90: 33, 58 and 102 per row of 1, 2 and 4 passes of int8, 44 and 84 of 1 and 2 of int4."""
+_ISSUED_FRAC = 0.7
+"""Share of the slots in which warps find an instruction to issue. assumed"""
+
+
+@dataclass(frozen=True)
+class RowUse:
+    """What a batch does with rows, all tables together; one entry per row of the table."""
+
+    tables: Floats
+    lookups: Floats
+    bags: Floats
+    missed: Floats
+    """Lookups whose row comes from memory."""
+    distinct: Floats
+    row_bytes: Floats
+    """In whole sectors."""
+
+
+def rows_memory_us(moved_bytes: Floats, reached_frac: float, device: Device) -> Floats:
+    """Time of `moved_bytes` from and to memory, row by row."""
+    return moved_bytes / (reached_frac * hbm_bytes_per_us(device))
+
+
+def unpack_us(item_bytes: Floats, lookups: Floats, row_bytes: Floats, device: Device) -> Floats:
+    """Time to issue what turns so many rows of elements of one byte or less into fp32 sums."""
+    of_pass = np.where(item_bytes < 1.0, _NIBBLE_INSTRUCTIONS, _BYTE_INSTRUCTIONS)
+    passes = np.exp2(np.ceil(np.log2(np.maximum(row_bytes / _PASS_BYTES, 1.0))))
+    each = np.where(item_bytes < NARROW_BYTES, _ROW_INSTRUCTIONS + of_pass * passes, 0.0)
+    return np.asarray(lookups * each * _PASS_LANES / (_ISSUED_FRAC * issued_per_us(device)))
+
+
+def rows_cache_us(moved_bytes: Floats, device: Device) -> Floats:
+    """Time of `moved_bytes` through the L2, row by row."""
+    return moved_bytes / (_SCATTERED_FRAC * l2_bytes_per_us(device))
+
+
+_LONG_RUN = 32.0
+"""Lookups of one row from which a block adds them up. Source: FBGEMM, its backward template."""
+_LONG_RUN_US = 7.3
+"""A block on one long run: its lookups in shares, the sum of those, the row and its state."""
+_LANES = 32.0
+_UPDATE_WARPS_PER_SM = 64.0
+_IDLE_WARP_US = 0.525
+"""A warp that loads the number of runs and ends: there is one per lookup, whatever the runs."""
+_FIND_US, _BLOCKS_US, _WARPS_US = 3.5, 4.0, 12.0
+"""The kernels without work: finding long runs, blocks on them, warps on short ones."""
+_ONE_TABLE_US = 6.0
+_GRADIENT_BYTES = 4.0
+
+
+def update_terms(dims: Dims, use: RowUse, device: Device) -> dict[str, Floats]:
+    """Microseconds by resource, and `start` for what comes on top of the longest."""
+    early = dims.get("early", np.zeros_like(use.lookups)) > 0
+    state = dims.get("state_bytes", np.zeros_like(use.lookups))
+    moved = np.where(early, use.missed, use.distinct) * 2.0 * (use.row_bytes + state)
+    gradients = use.lookups * _GRADIENT_BYTES * dims["dim"]
+    pooled = use.bags * _GRADIENT_BYTES * dims["dim"]
+    again = np.where(pooled / use.tables > cache_bytes(device), gradients, pooled)
+    memory = moved + np.where(early, pooled, again)
+    through_cache = gradients + np.where(early, 2.0 * use.lookups * use.row_bytes, moved)
+    lanes = device.sm_count * _UPDATE_WARPS_PER_SM
+    idle = use.lookups / lanes * (_IDLE_WARP_US + _IDLE_WARP_US / _LANES)
+    if "tables" not in dims:
+        return _one_table(memory, through_cache, device)
+    blocks = _LONG_RUN_US * _long_runs(use) / device.sm_count
+    one_block = np.where(_has_small_table(dims, use), _LONG_RUN_US, 0.0)
+    around = _FIND_US + _BLOCKS_US + _WARPS_US + idle
+    return {
+        "memory": rows_memory_us(memory, UPDATE_FRAC, device),
+        "cache": rows_cache_us(through_cache, device),
+        "latency": np.where(early, 0.0, np.maximum(blocks, one_block)),
+        "start": np.where(early, EARLY_START_US, around),
+    }
+
+
+def _one_table(memory: Floats, through_cache: Floats, device: Device) -> dict[str, Floats]:
+    """Of PyTorch's own kernels, whose sort is a piece of its own."""
+    return {
+        "memory": rows_memory_us(memory, UPDATE_FRAC, device),
+        "cache": rows_cache_us(through_cache, device),
+        "latency": np.zeros_like(memory),
+        "start": np.full_like(memory, _ONE_TABLE_US),
+    }
+
+
+def _long_runs(use: RowUse) -> Floats:
+    """Rows with more lookups than a warp adds up; run lengths fall off exponentially."""
+    return use.distinct * np.exp(-_LONG_RUN * use.distinct / np.maximum(use.lookups, 1.0))
+
+
+def _has_small_table(dims: Dims, use: RowUse) -> NDArray[np.bool_]:
+    """Whether one table of several may have a row with a long run, for all that is said of it."""
+    several = (use.tables > 1.0) & (use.lookups / use.tables > _LONG_RUN)
+    found: NDArray[np.bool_] = several & (dims["unique_rows"] == 0.0)
+    return found
+
+
+_SECTOR_BYTES = 32.0
+_CACHE_FRAC = 0.9
+_LOOKUP_WARPS_PER_SM = 45.0
+"""Bags in flight. Source: Lin et al. 2022, 0.71 of 64 warps for FBGEMM's kernels."""
+_MISS_US, _HIT_US = 0.6, 0.24
+"""One more row of one bag, whose warp waits for it. Source: V100 DLRM trace (from memory, pages of
+large tables looked up too), and nvprof times of 4,096 bags on V100 (from the L2)."""
+_LONGEST = 2.5
+"""Longest bag over the mean one, where nothing is said of it: tables differ, and so do bags."""
+
+_ROWS_AHEAD = 8.0
+"""Rows that a warp has on their way at once where they are quantised. Source: pytorch/FBGEMM,
+codegen/embedding_forward_quantized_split_nbit_template.cu (asynchronous copies) and its launches:
+two bags with 4 rows each, 8 of short ones."""
+_GRADIENT_OF_WEIGHT = 1.4
+"""A lookup whose products are added up over its warp, against one whose row is added to the bag's.
+Source: A100 DLRM trace."""
+
+
+@by_group
+def analyse(group: Group, device: Device) -> Analysis:
+    """Misses of the L2 at the memory's rate, all lookups at the L2's, the longest bag in turn."""
+    dims = group.dims
+    use = _use(dims, group.item_bytes, group.in_program, device)
+    if group.direction in ("fwd", "bwd_indice_weights"):
+        terms = _lookup_terms(group, use, device)
+    else:
+        terms = update_terms(dims, use, device)
+    needed = use.distinct * stored_row_bytes(dims, group.item_bytes)
+    fits = needed < 0.5 * cache_bytes(device)
+    bound = np.where(fits, 0.0, needed / hbm_bytes_per_us(device))
+    start = terms.pop("start")
+    longest = np.maximum.reduce([*terms.values(), bound])
+    shares = {**terms, "latency": terms["latency"] + start}
+    return Analysis(
+        bound_us=bound,
+        kernel_us=longest + start,
+        shares=shares,
+        flop=group.flop,
+        read_bytes=group.read_bytes,
+        written_bytes=group.written_bytes,
+        features={
+            "hit_frac": 1.0 - use.missed / np.maximum(use.lookups, 1.0),
+            "distinct_frac": use.distinct / np.maximum(use.lookups, 1.0),
+        },
+    )
+
+
+def _lookup_terms(group: Group, use: RowUse, device: Device) -> dict[str, Floats]:
+    looked_up = use.lookups * use.row_bytes
+    stored = stored_row_bytes(group.dims, group.item_bytes)
+    others = np.maximum(group.moved_bytes - use.lookups * stored, 0.0)
+    missed_frac = use.missed / np.maximum(use.lookups, 1.0)
+    each_us = missed_frac * _MISS_US + (1.0 - missed_frac) * _HIT_US
+    told = group.dims["longest_bag"]
+    longest = np.where(told > 0, told, np.maximum(1.0, _LONGEST * use.lookups / use.bags))
+    in_flight = np.minimum(use.bags, device.sm_count * _LOOKUP_WARPS_PER_SM)
+    early = group.dims.get("early", np.zeros_like(longest)) > 0
+    ahead = np.where(group.item_bytes < NARROW_BYTES, _ROWS_AHEAD, 1.0)
+    summed = _GRADIENT_OF_WEIGHT if group.direction == "bwd_indice_weights" else 1.0
+    return {
+        "memory": rows_memory_us(use.missed * use.row_bytes + others, LOOKUP_FRAC, device),
+        "cache": summed * rows_cache_us(looked_up + others, device),
+        "latency": summed * np.maximum(longest, use.lookups / in_flight) * each_us / ahead,
+        "dequantise": unpack_us(group.item_bytes, use.lookups, use.row_bytes, device),
+        "start": np.where(early, EARLY_START_US, START_US),
+    }
+
+
+def _use(dims: Dims, item: Floats, in_program: NDArray[np.bool_], device: Device) -> RowUse:
+    """How often rows are looked up, come from memory, and differ.
+
+    Looked up over and over, rows that fit in the cache do not come from memory even once.
+    """
+    tables, lookups, bags = _counts(dims)
+    row_bytes = np.ceil(stored_row_bytes(dims, item) / _SECTOR_BYTES) * _SECTOR_BYTES
+    table_rows = np.maximum(dims["hash_size"], 1.0)
+    in_flight = np.clip(device.sm_count * _LOOKUP_WARPS_PER_SM / dims["batch"], 1.0, tables)
+    cached = _CACHE_FRAC * cache_bytes(device) / (in_flight * row_bytes)
+    per_table = lookups / tables
+    known = dims["unique_rows"] / tables
+    repeated = per_table - (per_table - known) * cached / np.maximum(known, 1.0)
+    stated = np.where(known <= cached, known, repeated)
+    stated = np.clip(stated, np.minimum(known, per_table), per_table)
+    missed = missed_lookups(per_table, table_rows, cached, dims["zipf_alpha"])
+    distinct = distinct_rows(per_table, table_rows, dims["zipf_alpha"])
+    different = np.where(known > 0, known, distinct) * tables
+    first = np.minimum(different, cached * tables)
+    kept = np.where(in_program, 0.0, 1.0 - missed_share(different * row_bytes, device))
+    return RowUse(
+        tables=tables,
+        lookups=lookups,
+        bags=bags,
+        missed=np.maximum(np.where(known > 0, stated, missed) * tables - kept * first, 0.0),
+        distinct=different,
+        row_bytes=row_bytes,
+    )
+
+
+def _counts(dims: Dims) -> tuple[Floats, Floats, Floats]:
+    """(tables, lookups, bags) of either op."""
+    if "tables" in dims:
+        return dims["tables"], dims["lookups"], dims["tables"] * dims["batch"]
+    return np.ones_like(dims["batch"]), dims["batch"] * dims["pooling"], dims["batch"]

@@ -1,0 +1,147 @@
+"""A kernel model that is a family's physics alone, and what measured times contain beside it.
+
+A time is the longer of a floor, for which the host alone is the reason, and the kernel behind a
+fixed offset: `max(floor, offset + kernel)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from perfmodel.arrays import Floats
+from perfmodel.cost.contract import Estimate, Explanation
+from perfmodel.cost.gpu.analysis import Analyse, Analysis
+from perfmodel.errors import ModelError
+from perfmodel.hardware import Device
+from perfmodel.ops.rows import Rows
+
+
+@dataclass(frozen=True)
+class Floor:
+    """Microseconds: the shortest time such a measurement shows, and what adds to a long kernel."""
+
+    floor_us: float
+    offset_us: float
+
+
+TIMINGS = {
+    "profiler_kernel": Floor(0.0, 0.0),
+    "profiler_repeated": Floor(0.0, 0.0),
+    "trt_layer_profiler": Floor(0.0, 0.0),
+    "cuda_graph_replay": Floor(0.0, 1.0),
+    "host_loop_mean": Floor(6.0, 0.0),
+    "event_single_call": Floor(28.0, 9.0),
+    "event_loop_eager": Floor(60.0, 0.0),
+    "host_wall_sync": Floor(20.0, 15.0),
+}
+"""Typical figures; a fitted model has its own, since the host decides them.
+
+`event_single_call`: events around one call start the clock before the host has launched.
+"""
+
+_CALLS = {"linear": 1.7, "layer_norm": 1.7, "conv2d": 2.2}
+"""Host work of one call against an elementwise op's, for timings that contain it."""
+
+
+def floors_of(rows: Rows) -> tuple[Floats, Floats]:
+    """(floor_us, offset_us) per row; raises `ModelError` for an unknown `timing`."""
+    known: dict[tuple[str, str], tuple[float, float]] = {}
+    for key in set(zip(rows.timing, rows.op, strict=True)):
+        timing, op = key
+        if timing not in TIMINGS:
+            raise ModelError(f"unknown timing {timing!r}; one of {', '.join(sorted(TIMINGS))}")
+        usual = TIMINGS[timing]
+        known[key] = (usual.floor_us * _CALLS.get(op, 1.0), usual.offset_us)
+    pairs = [known[key] for key in zip(rows.timing, rows.op, strict=True)]
+    columns = np.array(pairs, np.float64).reshape(len(rows), 2)
+    return columns[:, 0], columns[:, 1]
+
+
+_SHARPNESS = 8.0
+
+
+def measured_us(kernel_us: Floats, floor_us: Floats, offset_us: Floats) -> Floats:
+    """The time that a measurement shows: a maximum with a slightly rounded corner."""
+    long = offset_us + kernel_us
+    larger = np.maximum(long, floor_us)
+    smaller = np.minimum(long, floor_us)
+    return larger * (1.0 + (smaller / larger) ** _SHARPNESS) ** (1.0 / _SHARPNESS)
+
+
+DATASHEET = "datasheet figures"
+AS_TIMED = "as timed: max(launch_floor_us, offset_us + kernel)"
+"""What of a kernel a measurement shows."""
+
+
+@dataclass(frozen=True)
+class Heuristic:
+    """Durations from `analyse` with a fixed relative 90 % interval, never below the bound."""
+
+    name: str
+    analyse: Analyse
+    spread: float = 1.6
+    """Factor from the duration to either end of the interval."""
+
+    @property
+    def formula(self) -> str:
+        """The family's physics in words."""
+        physics = (self.analyse.__doc__ or self.name).strip()
+        return f"{physics} kernel = max(that, bound_us, device.kernel_floor_us); {AS_TIMED}"
+
+    def estimate(self, rows: Rows, device: Device) -> Estimate:
+        """Durations of `rows`; raises `ModelError` on impossible rows."""
+        analysis = self.analyse(rows, device)
+        floor_us, offset_us = floors_of(rows)
+
+        def shown(kernel_us: Floats) -> Floats:
+            return measured_us(at_least(kernel_us, analysis, device), floor_us, offset_us)
+
+        return Estimate(
+            shown(analysis.kernel_us),
+            shown(analysis.kernel_us / self.spread),
+            shown(analysis.kernel_us * self.spread),
+            self.name,
+            DATASHEET,
+        )
+
+    def explain(self, rows: Rows, device: Device) -> list[Explanation]:
+        """Why, per row."""
+        analysis = self.analyse(rows, device)
+        found = self.estimate(rows, device)
+        why = explanations(rows, device, analysis, found.duration_us)
+        return [replace(each, formula=self.formula) for each in why]
+
+
+def at_least(kernel_us: Floats, analysis: Analysis, device: Device) -> Floats:
+    """`kernel_us`, raised to the physical bound and to the device's shortest kernel."""
+    return np.maximum(np.maximum(kernel_us, analysis.bound_us), device.kernel_floor_us)
+
+
+def explanations(
+    rows: Rows, device: Device, analysis: Analysis, duration_us: Floats
+) -> list[Explanation]:
+    """One explanation per row from its analysis and its duration."""
+    floor_us, offset_us = floors_of(rows)
+    bound_by = analysis.bound_by()
+    found = []
+    for row in range(len(rows)):
+        is_short = analysis.kernel_us[row] <= device.kernel_floor_us
+        is_floor = floor_us[row] >= offset_us[row] + analysis.kernel_us[row]
+        terms = {f"{name}_us": float(each[row]) for name, each in analysis.shares.items()}
+        terms |= {"bound_us": float(analysis.bound_us[row])}
+        terms |= {name: float(each[row]) for name, each in analysis.features.items()}
+        terms |= {"launch_floor_us": float(floor_us[row]), "offset_us": float(offset_us[row])}
+        found.append(
+            Explanation(
+                duration_us=float(duration_us[row]),
+                bound_by="launch" if is_floor else "latency" if is_short else bound_by[row],
+                flop=float(analysis.flop[row]),
+                read_bytes=float(analysis.read_bytes[row]),
+                written_bytes=float(analysis.written_bytes[row]),
+                utilisation_frac=float(min(1.0, analysis.bound_us[row] / duration_us[row])),
+                terms=terms,
+            )
+        )
+    return found

@@ -1,0 +1,273 @@
+"""Physics of matrix products: thread blocks, waves, the serial loop over k, split-k."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.arrays import Floats, Ints
+from perfmodel.cost.gpu.analysis import Analysis, merged
+from perfmodel.cost.gpu.rates import (
+    COMPUTE_DTYPE,
+    bound_us,
+    l2_bytes_per_us,
+    matrix_flop_per_us,
+    transfer_us,
+    vector_flop_per_us,
+)
+from perfmodel.hardware import Device
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import OPS
+from perfmodel.ops.storage import item_bytes
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One kernel's block of the output, and the share of a multiprocessor's peak it reaches."""
+
+    rows: int
+    columns: int
+    peak_frac: float
+
+
+_VECTOR_TILES = (
+    Tile(128, 128, 1.0),
+    Tile(128, 64, 0.92),
+    Tile(64, 128, 0.92),
+    Tile(64, 64, 0.85),
+    Tile(32, 128, 0.75),
+    Tile(128, 32, 0.75),
+    Tile(32, 32, 0.6),
+)
+_MATRIX_TILES = (
+    Tile(256, 128, 1.0),
+    Tile(128, 256, 1.0),
+    Tile(128, 128, 0.93),
+    Tile(128, 64, 0.8),
+    Tile(64, 128, 0.8),
+    Tile(64, 64, 0.62),
+    Tile(64, 32, 0.45),
+    Tile(32, 64, 0.45),
+)
+_SPLITS = (1, 2, 4, 8, 16)
+_K_STEP = 32
+_LEAST_DEPTH = {False: _K_STEP, True: 4 * _K_STEP}
+"""Of k per block, without and with a split: a shorter k does not make a split cheaper."""
+_ALONE_FRAC = {False: 0.5, True: 0.7}
+"""What one block alone reaches of what a full multiprocessor does: its loop over k waits for its
+own loads. Source: fp32 on an A100, 0.36 us per element of k against 0.18 at the peak."""
+_SPLIT_US = 2.0
+_PROLOGUE_US = 1.5
+_AT_ONCE = 8192
+"""Rows whose candidates are compared at once: what that takes stays in memory's bounds."""
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Per row, of the fastest tile: its time, and how the work falls on the multiprocessors."""
+
+    time_us: Floats
+    l2_us: Floats
+    blocks_per_sm: Floats
+    filled_frac: Floats
+    """Useful outputs over those computed: tiles hang over the edges."""
+    wave_frac: Floats
+    """Blocks over the places for blocks in the waves that they take."""
+    splits: Floats
+    serial_us: Floats
+    """One block's loop over k alone on its multiprocessor."""
+
+
+def fastest(
+    b: Floats,
+    m: Floats,
+    n: Floats,
+    k: Floats,
+    item_bytes: Floats,
+    rate_flop_per_us: Floats,
+    device: Device,
+    *,
+    is_matrix_unit: bool,
+) -> Tiling:
+    """The tile and split of k that take least time, per row, as a library would choose."""
+    tiles = _MATRIX_TILES if is_matrix_unit else _VECTOR_TILES
+    sizes = np.stack([b, m, n, k, item_bytes, rate_flop_per_us / device.sm_count])
+    parts = [
+        _fastest(sizes[:, begin : begin + _AT_ONCE], device, tiles, _ALONE_FRAC[is_matrix_unit])
+        for begin in range(0, len(m), _AT_ONCE)
+    ]
+    return Tiling(*(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)))
+
+
+def _fastest(
+    sizes: NDArray[np.float64], device: Device, tiles: tuple[Tile, ...], alone_frac: float
+) -> NDArray[np.float64]:
+    """The columns of `Tiling` `[columns, n]`, from all candidates `[candidates, n]`."""
+    b, m, n, k, item_bytes, per_sm = sizes
+    rows, columns, frac, splits = np.array(
+        [(each.rows, each.columns, each.peak_frac, splits) for each in tiles for splits in _SPLITS]
+    ).T[:, :, None]
+    sms, l2 = float(device.sm_count), l2_bytes_per_us(device)
+    across = np.ceil(m / rows) * np.ceil(n / columns) * b
+    step_us = 2.0 * rows * columns / (per_sm * frac)
+    is_split = splits > 1.0
+    least = np.where(is_split, _LEAST_DEPTH[True], _LEAST_DEPTH[False])
+    depth = np.maximum(np.ceil(k / (splits * _K_STEP)) * _K_STEP, least)
+    rounds = np.ceil(across * splits / sms)
+    serial = depth * step_us / alone_frac
+    compute = np.maximum(serial, rounds * depth * step_us)
+    loads = across * splits * depth * (rows + columns) * item_bytes / l2
+    joining = np.where(is_split, _SPLIT_US + 8.0 * splits * b * m * n / l2, 0.0)
+    time = np.maximum(compute, loads) + _PROLOGUE_US + joining
+    best = time.argmin(axis=0)
+    at = np.arange(len(m))
+    chosen, wide, tall = across[best, at], columns[best, 0], rows[best, 0]
+    split, waves = splits[best, 0], rounds[best, at]
+    return np.stack(
+        [
+            time[best, at],
+            loads[best, at],
+            waves,
+            b * m * n / (chosen * tall * wide),
+            chosen * split / (waves * sms),
+            split,
+            serial[best, at],
+        ]
+    )
+
+
+def fastest_of_either(
+    b: Floats,
+    m: Floats,
+    n: Floats,
+    k: Floats,
+    item_bytes: Floats,
+    rate_flop_per_us: Floats,
+    device: Device,
+    is_matrix_unit: NDArray[np.bool_],
+) -> Tiling:
+    """`fastest`, row by row on matrix units or on vector units."""
+    whole = np.zeros((len(fields(Tiling)), len(m)))
+    for kind in (False, True):
+        index = np.flatnonzero(is_matrix_unit == kind)
+        if len(index):
+            found = fastest(
+                b[index],
+                m[index],
+                n[index],
+                k[index],
+                item_bytes[index],
+                rate_flop_per_us[index],
+                device,
+                is_matrix_unit=kind,
+            )
+            whole[:, index] = np.stack([getattr(found, each.name) for each in fields(Tiling)])
+    return Tiling(*whole)
+
+
+QUANTISED = frozenset({"fp8", "fp8_static", "fp8_block", "nvfp4", "int8"})
+"""Dtypes whose linear layer first rounds 16-bit activations in a kernel of its own."""
+_HALF_ACTIVATIONS = QUANTISED | {"int8_wo", "int4_wo", "int4"}
+_ALIGNED_BYTES = 16
+_MISALIGNED = 2.2
+"""Slowdown on matrix units when rows do not start at multiples of 16 bytes."""
+_ASYNCHRONOUS_BYTES = 4
+"""The least that one asynchronous copy moves (NVIDIA, PTX ISA, `cp.async`): where rows start at
+multiples of less, operands come element by element, and moving slows down as much (assumed; such
+products of an H100 trace, 3,137 a side in bf16, take 2.1 to 2.4 times as long as aligned ones). AMD
+GPUs have no such copies: there only multiplying slows down."""
+_QUANTISE_US = 3.0
+
+
+def analyse(rows: Rows, device: Device) -> Analysis:
+    """Tiles and waves against the peak of the dtype's units, beside the bytes moved."""
+    bare = bounds(rows, device)
+    parts = [(index, _tiled(rows, op, index, bare, device)) for op, index in rows.groups()]
+    return merged(len(rows), parts)
+
+
+def bounds(rows: Rows, device: Device) -> Analysis:
+    """What needs no tiles: at the peak of the dtype's units, or at the memory's usual rate."""
+    return merged(len(rows), [(index, _of(rows, op, index, device)) for op, index in rows.groups()])
+
+
+def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
+    spec, dims = OPS[op], rows.dims_of(op, index)
+    dtypes = [rows.dtype[row] for row in index.tolist()]
+    stored = item_bytes(dtypes)
+    activations = np.where(np.isin(dtypes, list(_HALF_ACTIVATIONS)), 2.0, stored)
+    b, m, n, k = (dims[name] for name in ("b", "m", "n", "k"))
+    flop = spec.flop(dims)
+    bias_bytes = dims["bias"] * n * activations if "bias" in dims else 0.0
+    read_bytes = b * m * k * activations + b * n * k * stored + bias_bytes
+    written_bytes = b * m * n * activations
+    total = read_bytes + written_bytes
+    quantised = np.isin(dtypes, list(QUANTISED)) & (activations != stored)
+    quantise_us = np.where(
+        quantised, _QUANTISE_US + transfer_us(m * k * (activations + stored), device), 0.0
+    )
+    item, on_units = _multiplied_bytes(dtypes), _on_matrix_units(device, dtypes)
+    by_element = ~_aligned(n, k, item, _ASYNCHRONOUS_BYTES) & on_units & (device.target == "cuda")
+    memory = transfer_us(total, device) * np.where(by_element, _MISALIGNED, 1.0)
+    peak = matrix_flop_per_us(device, dtypes)
+    peak_us = flop / peak
+    aligned = _aligned(n, k, item, _ALIGNED_BYTES) | ~on_units
+    bound = np.maximum(peak_us, bound_us(total, device))
+    return Analysis(
+        bound_us=bound,
+        kernel_us=np.maximum(memory, bound) + quantise_us,
+        shares={"compute": peak_us, "memory": memory},
+        flop=flop,
+        read_bytes=read_bytes,
+        written_bytes=written_bytes,
+        features={
+            "peak_us": peak_us,
+            "quantise_us": quantise_us,
+            "misaligned_factor": np.where(aligned, 1.0, _MISALIGNED),
+            "by_element_factor": np.where(by_element, _MISALIGNED, 1.0),
+        },
+    )
+
+
+def _tiled(rows: Rows, op: str, index: Ints, bare: Analysis, device: Device) -> Analysis:
+    dims, dtypes = rows.dims_of(op, index), [rows.dtype[row] for row in index.tolist()]
+    b, m, n, k = (dims[name] for name in ("b", "m", "n", "k"))
+    peak = matrix_flop_per_us(device, dtypes)
+    is_matrix_unit = _on_matrix_units(device, dtypes)
+    reached = np.where(is_matrix_unit, device.gemm_peak_frac, max(device.gemm_peak_frac, 0.85))
+    item = _multiplied_bytes(dtypes)
+    tiling = fastest_of_either(b, m, n, k, item, peak * reached, device, is_matrix_unit)
+    known = {name: each[index] for name, each in bare.features.items()}
+    compute = tiling.time_us * known["misaligned_factor"]
+    memory, bound = bare.shares["memory"][index], bare.bound_us[index]
+    return Analysis(
+        bound_us=bound,
+        kernel_us=np.maximum(np.maximum(compute, memory), bound) + known["quantise_us"],
+        shares={"compute": compute, "memory": memory, "cache": tiling.l2_us},
+        flop=bare.flop[index],
+        read_bytes=bare.read_bytes[index],
+        written_bytes=bare.written_bytes[index],
+        features=known
+        | {
+            "serial_us": tiling.serial_us,
+            "blocks_per_sm": tiling.blocks_per_sm,
+            "filled_frac": tiling.filled_frac,
+            "wave_frac": tiling.wave_frac,
+            "splits": tiling.splits,
+        },
+    )
+
+
+def _on_matrix_units(device: Device, dtypes: list[str]) -> NDArray[np.bool_]:
+    return np.asarray(matrix_flop_per_us(device, dtypes) > 2.5 * vector_flop_per_us(device))
+
+
+def _multiplied_bytes(dtypes: list[str]) -> Floats:
+    """Bytes of an element as the units multiply it."""
+    return item_bytes([COMPUTE_DTYPE.get(each, each).replace("fp4", "nvfp4") for each in dtypes])
+
+
+def _aligned(n: Floats, k: Floats, item: Floats, to_bytes: int) -> NDArray[np.bool_]:
+    return np.asarray(np.mod(k * item, to_bytes) + np.mod(n * item, to_bytes) == 0)

@@ -1,0 +1,138 @@
+"""What a kernel takes inside a program, where nothing of its operands waits in the cache.
+
+A benchmark calls one kernel over and over: operands up to the size of the L2 come from there. In
+a step the kernels before have filled it, and what is written goes to memory in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from perfmodel.arrays import Floats
+from perfmodel.cost.contract import Estimate
+from perfmodel.cost.gpu.analysis import Group, groups_of
+from perfmodel.cost.gpu.rates import stream_bytes_per_us
+from perfmodel.cost.gpu.streaming import (
+    START_US,
+    accumulate_waits_us,
+    atomic_waits_us,
+    cat_waits_us,
+    select_waits_us,
+    softmax_waits_us,
+)
+from perfmodel.hardware import Device
+from perfmodel.ops.rows import KERNEL, Rows
+from perfmodel.ops.spec import OPS
+
+STREAMING_FAMILIES = ("vector", "optimizer", "matmul", "pooling")
+STRIDED = 1.9
+"""How much longer operands take that do not lie alike: neighbours in one are far apart in another,
+so that of each 32-byte sector a part is used. Source: chosen on the traces that `HABITS` names."""
+
+
+@dataclass(frozen=True)
+class CacheState:
+    """What kernels of an op take beside moving each operand once."""
+
+    latency_us: float = 0.0
+    """Of steps that wait for one another, such as the tree of a reduction."""
+    traffic: float = 1.0
+    """How often the operands move, or how badly they use what moves."""
+    sectors: bool = False
+    """Rows of a table lie anywhere: each takes whole sectors of 32 bytes."""
+    waited_us: Callable[[Group, Device], Floats] | None = None
+    """What its threads take, each waiting for its own loads, however fast bytes move."""
+
+
+_REDUCTION = CacheState(latency_us=4.0)
+_GATHER = CacheState(latency_us=3.0, sectors=True)
+_SELECT = CacheState(latency_us=3.0, sectors=True, waited_us=select_waits_us)
+_ACCUMULATE = CacheState(latency_us=5.0, sectors=True, waited_us=accumulate_waits_us)
+HABITS = {
+    **dict.fromkeys(("sum", "mean", "amax", "vector_norm"), _REDUCTION),
+    "sum_rows": CacheState(latency_us=6.0),
+    "layer_norm": CacheState(latency_us=4.0, traffic=1.8),
+    "rms_norm": CacheState(latency_us=4.0, traffic=1.8),
+    "cat": CacheState(latency_us=2.0, traffic=1.3, waited_us=cat_waits_us),
+    **dict.fromkeys(
+        ("softmax", "log_softmax"), CacheState(latency_us=3.0, waited_us=softmax_waits_us)
+    ),
+    "split": CacheState(traffic=1.3),
+    "transpose_copy": CacheState(traffic=STRIDED),
+    **dict.fromkeys(("index_put", "scatter"), _GATHER),
+    **dict.fromkeys(("index_add", "scatter_add"), replace(_GATHER, waited_us=atomic_waits_us)),
+    **dict.fromkeys(("index_select", "embedding"), _SELECT),
+    "gather": CacheState(latency_us=7.0, sectors=True),
+    "index_put_accumulate": _ACCUMULATE,
+}
+"""Of ops that do more than stream; one figure for all devices. Source: chosen on all kernels of the
+traces at hand that record shapes (V100 and A100 DLRM, H100 and MI300X Qwen, H100 TimeSformer,
+MI300X ResNet); none of them was held out, so errors on those traces are of the fit."""
+_LEAST = 1.25
+"""A kernel that does next to nothing inside a program, whose code and arguments are in no cache,
+over the shortest. Source: medians of such kernels on V100, A100 and MI300X are 1.2 to 1.9 times
+the shortest, on H100 1.0 and 1.4 (as `HABITS`)."""
+SECTOR_BYTES = 32.0
+_PLAIN = CacheState()
+
+
+def in_program(
+    rows: Rows,
+    device: Device,
+    found: Estimate,
+    *,
+    pace: float = 1.0,
+    measured_share: Floats | None = None,
+) -> Estimate:
+    """`found`, raised for rows timed as `profiler_kernel` to what moving every operand from and to
+    memory takes once.
+
+    `pace` is how much longer this device's long streams take than usual ones, `measured_share`
+    `[n]` how much measurements of each op tell of it: of what such ops do beside moving, so much
+    is in `found` already.
+
+    Source: kernels of traces on A100, H100 and MI300X: 1.1 to 1.6 times bytes over peak bandwidth
+    where operands lie alike, whatever their size, and 2.0 to 2.6 times where they do not.
+    """
+    nothing = np.zeros(len(rows))
+    cold = _cold_us(rows, device, pace, nothing if measured_share is None else measured_share)
+    raised = np.maximum(found.duration_us, cold)
+    ratio = raised / np.maximum(found.duration_us, np.finfo(float).tiny)
+    return replace(
+        found, duration_us=raised, low_us=found.low_us * ratio, high_us=found.high_us * ratio
+    )
+
+
+def _cold_us(rows: Rows, device: Device, pace: float, measured_share: Floats) -> Floats:
+    cold = np.zeros(len(rows))
+    rate = stream_bytes_per_us(device) / pace
+    for group in groups_of(rows):
+        if OPS[group.op].family not in STREAMING_FAMILIES:
+            continue
+        habit, moved = HABITS.get(group.op, _PLAIN), group.moved_bytes
+        if habit.sectors:
+            moved = moved + _wasted_bytes(group)
+        is_strided = group.dims.get("strided", np.zeros(len(moved))) > 0
+        unknown = 1.0 - measured_share[group.index]
+        traffic, latency_us = 1.0 + unknown * (habit.traffic - 1.0), unknown * habit.latency_us
+        factor = traffic * np.where(is_strided, STRIDED, 1.0)
+        waited = habit.waited_us(group, device) if habit.waited_us else 0.0
+        moving = np.maximum(factor * moved / rate, waited)
+        least = _LEAST * device.kernel_floor_us
+        cold[group.index] = np.maximum(START_US + latency_us + moving, least)
+    timed = np.array([timing == KERNEL for timing in rows.timing], bool)
+    return np.where(timed, cold, 0.0)
+
+
+def _wasted_bytes(group: Group) -> Floats:
+    """Of the sectors that rows of a table lie in, what is not theirs; no more than the table."""
+    rows, row_bytes = group.dims["rows"], group.dims["cols"] * group.item_bytes
+    passes = group.moved_bytes // (rows * row_bytes) - 1.0
+    known = group.dims["hash_size"] > 0
+    table_bytes = np.where(known, group.dims["hash_size"] * row_bytes, np.inf)
+    sectors = rows * np.maximum(row_bytes, SECTOR_BYTES)
+    taken = np.minimum(sectors, np.maximum(table_bytes, rows * row_bytes))
+    return np.clip(passes, 0.0, 2.0) * (taken - rows * row_bytes)

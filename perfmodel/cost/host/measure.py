@@ -1,0 +1,269 @@
+"""Which stretches of host time waited for the device or for another thread.
+
+Recording one costs the host time that a run without the profiler does not spend.
+Source: Lin et al. 2022, section IV-C, and the published code's `CPU_EVENT_OVERHEAD` (2 us).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.cost.host.samples import CODE, OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5, TYPES, Samples
+from perfmodel.errors import UsageError
+from perfmodel.trace.categories import BACKWARD_OP, COPY_CALL, SYNC_CALL, Category
+from perfmodel.trace.columns import NONE, RankTrace
+from perfmodel.trace.link import Links, by_thread, runs
+from perfmodel.trace.window import AUTOGRAD, MAIN
+
+LONG_COPY_US = 50.0
+"""A copy call longer than this waited; no call that only enqueues takes as long."""
+
+
+def overlaps(
+    start_us: Floats, end_us: Floats, other_start_us: Floats, other_end_us: Floats
+) -> Mask:
+    """Which intervals share time with any of the others (touching ends share none).
+
+    The others are in order of start; they may overlap one another.
+    """
+    if not len(other_start_us):
+        return np.zeros(len(start_us), bool)
+    latest_end = np.maximum.accumulate(other_end_us)
+    at = np.searchsorted(other_start_us, end_us, side="left") - 1
+    found: Mask = (at >= 0) & (latest_end[at] > start_us)
+    return found
+
+
+def blocking_calls(rank: RankTrace) -> Ints:
+    """Rows of synchronising calls and of copy calls above 50 us, by thread, then time."""
+    calls = rank.of(Category.RUNTIME)
+    long_copy = rank.name_matches(COPY_CALL)[calls] & (rank.duration_us[calls] > LONG_COPY_US)
+    return by_thread(rank, calls[rank.name_matches(SYNC_CALL)[calls] | long_copy])
+
+
+def waits_in_thread(rank: RankTrace, thread: Ints, start_us: Floats, end_us: Floats) -> Mask:
+    """Which intervals of host time overlap a blocking call of their own thread (by its id)."""
+    calls = blocking_calls(rank)
+    found = np.zeros(len(start_us), bool)
+    for low, high in runs(rank.thread[calls]):
+        rows = calls[low:high]
+        mine = np.flatnonzero(thread == rank.thread[rows[0]])
+        found[mine] = overlaps(start_us[mine], end_us[mine], rank.start_us[rows], rank.end_us[rows])
+    return found
+
+
+_RECORDED = (Category.CPU_OP, Category.ANNOTATION, Category.PYTHON, Category.RUNTIME)
+
+
+class SubEvents:
+    """Positions of one rank's host events on their threads, to count those in between."""
+
+    def __init__(self, rank: RankTrace, ops: Ints) -> None:
+        """`ops`: rows of the outermost operators, by thread, then time."""
+        rows = by_thread(rank, rank.of(*_RECORDED))
+        self._at = np.full(len(rank), NONE, np.int64)
+        self._at[rows] = np.arange(len(rows))
+        self._ops = ops
+        self._past = self._first_after(rank, rows)
+
+    def _first_after(self, rank: RankTrace, rows: Ints) -> Ints:
+        """Per operator: position of the first event that begins after it, or with the next."""
+        past = np.zeros(len(self._ops), np.int64)
+        spans = {int(rank.thread[rows[low]]): (low, high) for low, high in runs(rank.thread[rows])}
+        for low, high in runs(rank.thread[self._ops]):
+            ops = self._ops[low:high]
+            first, last = spans[int(rank.thread[ops[0]])]
+            starts = rank.start_us[rows[first:last]]
+            past[low:high] = first + np.searchsorted(starts, rank.end_us[ops], side="left")
+            past[low : high - 1] = np.minimum(past[low : high - 1], self._at[ops[1:]])
+        count: Ints = np.maximum(past, self._at[self._ops] + 1)
+        return count
+
+    def between(self, first_row: Ints, second_row: Ints) -> Ints:
+        """Events that begin after that of `first_row` and before that of `second_row`."""
+        count: Ints = np.maximum(self._at[second_row] - self._at[first_row] - 1, 0)
+        return count
+
+    def rest_of_op(self, op: Ints, row: Ints) -> Ints:
+        """Events in operator `op` (an index into `ops`) that begin after that of `row`."""
+        count: Ints = np.maximum(self._past[op] - self._at[row] - 1, 0)
+        return count
+
+    def gap(self, op: Ints, next_op: Ints) -> Ints:
+        """Events between the end of operator `op` and the start of `next_op` on its thread."""
+        count: Ints = np.maximum(self._at[self._ops[next_op]] - self._past[op], 0)
+        return count
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Indices of what one rank's samples lie between.
+
+    Operators are indices into `links.top_ops`, calls are rows.
+    """
+
+    after: Ints
+    """Operators that follow another on their thread within one step."""
+    launches: Ints
+    """Launch calls of operators, by thread, then time."""
+    owner: Ints
+    """Per launch: its operator."""
+    left: Ints
+    """Launches (indices) that the next one follows in the same operator."""
+    first: Ints
+    """Per launching operator: its first launch (index), `last` its last."""
+    last: Ints
+    silent: Ints
+    """Operators that launch nothing."""
+
+
+def measure(rank: RankTrace, links: Links, *, profiler_us_per_event: float = 0.0) -> Samples:
+    """Every host overhead of one rank as one sample, in microseconds.
+
+    A *top-level op* is the outermost operator on its thread; those that start within the steps
+    count, and one between two steps belongs to the earlier. T1 is the gap before an op (named
+    after that op; never across a step start), T2 its start to its first launch call, T3 the end
+    of its last launch call to its end, T4 each launch call, T5 the gap between its consecutive
+    launch calls; an op that launches nothing is one sample of `op_without_launch`. A launch
+    belongs to an op only if it also ends within it. Where neighbours overlap (files in whole
+    microseconds) the gap is 0.
+
+    `profiler_us_per_event`: microseconds that the profiler spends on recording one host event.
+    That much is taken off a sample per event recorded inside it, and once more off T1 (for the
+    op that follows) and T4 (for the call itself); no sample falls below 0. Lin et al. take 2;
+    the default 0 leaves everything as measured.
+
+    Raises `UsageError` when `profiler_us_per_event` is negative or not a number.
+    Source: Lin et al. 2022, section IV-C; the blocking rule is in `perfmodel.cost.host.measure`.
+    """
+    if not (math.isfinite(profiler_us_per_event) and profiler_us_per_event >= 0):
+        raise UsageError(
+            f"profiler_us_per_event: {profiler_us_per_event} is no duration: give 0 or more"
+        )
+    ops = links.top_ops
+    step = links.steps.of_time(rank.start_us[ops])
+    inside = _inside(rank, links, step)
+    found = _find(rank, links, step, inside)
+    kind, op, start, end = _intervals(rank, links, found)
+    call = np.full(len(op), NONE, np.int32)
+    call[kind == CODE[T4]] = rank.name[found.launches]
+    value = end - start
+    if profiler_us_per_event:
+        value -= profiler_us_per_event * _recorded(rank, links, found)
+
+    roles = tuple(dict.fromkeys(links.roles.values()))
+    role_of_op = _role_of_op(rank, links, roles)
+    thread = role_of_op[op]
+    blocking = waits_in_thread(rank, rank.thread[ops[op]], start, end)
+    handed_over = np.zeros(len(op), bool)
+    if MAIN in roles:
+        gap = np.flatnonzero((kind == CODE[T1]) & (thread == roles.index(MAIN)))
+        apart = inside & (role_of_op != roles.index(MAIN))
+        backward = apart & rank.name_matches(BACKWARD_OP)[ops]
+        named = apart & (np.array(roles)[role_of_op] == AUTOGRAD)
+        handed_over[gap] = _beside(rank, start[gap], end[gap], ops[backward | named])
+        blocking[gap] |= _beside(rank, start[gap], end[gap], ops[named])
+    return Samples(
+        where=rank.where,
+        rank=rank.rank,
+        devices=tuple(device.name for device in rank.devices),
+        profiler_us_per_event=profiler_us_per_event,
+        names=tuple(rank.strings.texts),
+        threads=roles,
+        steps=links.steps.names,
+        type=kind,
+        thread=thread,
+        op=rank.name[ops[op]],
+        call=call,
+        step=step[op].astype(np.int32),
+        start_us=start,
+        end_us=end,
+        value_us=np.maximum(value, 0.0),
+        blocking=blocking,
+        handed_over=handed_over,
+    )
+
+
+def _beside(rank: RankTrace, start: Floats, end: Floats, ops: Ints) -> Mask:
+    """Which intervals overlap any of these operators."""
+    work = np.sort(ops)
+    return overlaps(start, end, rank.start_us[work], rank.end_us[work])
+
+
+def _inside(rank: RankTrace, links: Links, step: Ints) -> Mask:
+    """Which top-level ops start between the first step's start and the last step's end."""
+    if links.steps.is_window or not len(links.steps):
+        return step >= 0
+    inside: Mask = (step >= 0) & (rank.start_us[links.top_ops] < links.steps.end_us.max())
+    return inside
+
+
+def _role_of_op(rank: RankTrace, links: Links, roles: tuple[str, ...]) -> Ints:
+    """Per top-level op: index into `roles` of its thread's role."""
+    threads, inverse = np.unique(rank.thread[links.top_ops], return_inverse=True)
+    codes = [roles.index(links.roles[thread]) for thread in threads.tolist()]
+    return np.array(codes, np.int32)[inverse]
+
+
+def _find(rank: RankTrace, links: Links, step: Ints, inside: Mask) -> _Found:
+    thread = rank.thread[links.top_ops]
+    follows = inside[:-1] & inside[1:] & (step[:-1] == step[1:]) & (thread[:-1] == thread[1:])
+    kept = np.flatnonzero(links.launch_op >= 0)
+    kept = kept[inside[links.launch_op[kept]]]
+    owner = links.launch_op[kept]
+    same = owner[1:] == owner[:-1]
+    ends = np.ones(min(len(owner), 1), bool)
+    first = np.flatnonzero(np.concatenate([ends, ~same]))
+    silent = inside.copy()
+    silent[owner] = False
+    return _Found(
+        after=np.flatnonzero(follows) + 1,
+        launches=links.launches[kept],
+        owner=owner,
+        left=np.flatnonzero(same),
+        first=first,
+        last=np.flatnonzero(np.concatenate([~same, ends])),
+        silent=np.flatnonzero(silent),
+    )
+
+
+def _intervals(
+    rank: RankTrace, links: Links, found: _Found
+) -> tuple[NDArray[np.int8], Ints, Floats, Floats]:
+    """Type code, operator, start and end of every sample, type after type."""
+    op_start, op_end = rank.start_us[links.top_ops], rank.end_us[links.top_ops]
+    call_start, call_end = rank.start_us[found.launches], rank.end_us[found.launches]
+    launching = found.owner[found.first]
+    last_end = np.maximum.reduceat(call_end, found.first) if len(found.first) else call_end
+    parts = {
+        T1: (found.after, op_end[found.after - 1], op_start[found.after]),
+        T2: (launching, op_start[launching], call_start[found.first]),
+        T3: (launching, last_end, op_end[launching]),
+        T4: (found.owner, call_start, call_end),
+        T5: (found.owner[found.left], call_end[found.left], call_start[found.left + 1]),
+        OP_WITHOUT_LAUNCH: (found.silent, op_start[found.silent], op_end[found.silent]),
+    }
+    op, start, end = (np.concatenate([parts[name][i] for name in TYPES]) for i in range(3))
+    sizes = [len(parts[name][0]) for name in TYPES]
+    return np.repeat(np.arange(len(TYPES), dtype=np.int8), sizes), op.astype(np.int32), start, end
+
+
+def _recorded(rank: RankTrace, links: Links, found: _Found) -> Ints:
+    """Events whose recording each sample paid for, in the order of `_intervals`."""
+    ops, launches = links.top_ops, found.launches
+    launching = found.owner[found.first]
+    count = SubEvents(rank, ops)
+    parts = {
+        T1: count.gap(found.after - 1, found.after) + 1,
+        T2: count.between(ops[launching], launches[found.first]),
+        T3: count.rest_of_op(launching, launches[found.last]),
+        T4: np.ones(len(launches), np.int64),
+        T5: count.between(launches[found.left], launches[found.left + 1]),
+        OP_WITHOUT_LAUNCH: count.rest_of_op(found.silent, ops[found.silent]),
+    }
+    return np.concatenate([parts[name] for name in TYPES])

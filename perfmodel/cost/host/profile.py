@@ -1,0 +1,261 @@
+"""Profiles: host overheads of one or several traces, for a trace or workload that has none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfmodel.arrays import Floats, Ints
+from perfmodel.cost.host.profile_file import Key, Provenance, Rows, read_profile, write_profile
+from perfmodel.cost.host.samples import (
+    CODE,
+    NUMBERS,
+    T4,
+    TYPES,
+    Samples,
+    Statistic,
+    grouped,
+    merged,
+    of_sorted,
+)
+from perfmodel.errors import ModelError, UsageError
+from perfmodel.hardware import Device
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+CATALOGUE = Path(__file__).with_name("catalogue")
+"""Folder of the profiles that `load_profile` knows by name."""
+
+Texts = str | None | Sequence[str | None]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Statistics per (type, op, thread), per (type, thread) and per type.
+
+    T4 samples are filed under their operator, and once more under the name of their launch call,
+    such as `cudaLaunchKernel`.
+    """
+
+    rows: Rows
+    """By type, op and thread; None stands for all ops or threads."""
+    provenance: Provenance = field(default_factory=Provenance)
+    values_us: dict[Key, Floats] = field(default_factory=dict, compare=False, repr=False)
+    """The samples of each row in ascending order, where at hand; a saved profile has none."""
+
+    @classmethod
+    def from_samples(
+        cls,
+        samples: Samples,
+        *more: Samples,
+        blocking: bool = False,
+        provenance: Provenance | None = None,
+    ) -> Profile:
+        """The profile of one or several ranks' or traces' samples.
+
+        `blocking`: keep samples that waited for the device or for another thread too.
+        `provenance`: what the samples do not know, such as versions and the host; the traces,
+        devices and the profiler correction are filled in.
+        Raises `ModelError` when nothing is left, or when the samples differ in their correction.
+        """
+        profile = _of_rank(samples, blocking, provenance or Provenance())
+        for other in more:
+            profile = profile.merge(_of_rank(other, blocking, provenance or Provenance()))
+        if not profile.rows:
+            raise ModelError(f"{samples.where}: no host overheads to take a profile from")
+        return profile
+
+    def merge(self, other: Profile) -> Profile:
+        """Both profiles as one; count, mean and std are exact.
+
+        Quantiles and trimmed means are exact where both have their samples at hand, else
+        averages weighted by count and marked `approximate`.
+        Raises `ModelError` when one has blocking samples or a profiler correction that the other
+        has not.
+        """
+        provenance = self.provenance.merge(other.provenance)
+        rows, values = dict(self.rows), dict(self.values_us)
+        for key, statistic in other.rows.items():
+            mine, his = values.pop(key, None), other.values_us.get(key)
+            if key not in self.rows:
+                rows[key], both = statistic, his
+            else:
+                known = mine is not None and his is not None
+                both = np.sort(np.concatenate([mine, his])) if known else None
+                rows[key] = merged(self.rows[key], statistic, both)
+            if both is not None:
+                values[key] = both
+        return Profile(rows, provenance, values)
+
+    def completed(self, other: Profile) -> Profile:
+        """This profile with the types that it has no sample of from `other`."""
+        held = {key[0] for key in self.rows}
+        more = {key: found for key, found in other.rows.items() if key[0] not in held}
+        return replace(self, rows={**self.rows, **more}) if more else self
+
+    def statistic(self, kind: str, op: str | None = None, thread: str | None = None) -> Statistic:
+        """All that is known of one type: of the op on the thread, else of the thread, else at all.
+
+        Raises `ModelError` when the profile has no sample of the type.
+        """
+        for key in ((kind, op, thread), (kind, None, thread), (kind, None, None)):
+            found = self.rows.get(key)
+            if found is not None:
+                return found
+        if kind not in TYPES:
+            raise UsageError(f"unknown overhead type {kind!r}: expected one of {', '.join(TYPES)}")
+        raise ModelError(
+            f"overhead profile of {self.provenance}: no {kind} samples; "
+            f"it holds {', '.join(sorted({key[0] for key in self.rows}))}"
+        )
+
+    def lookup(
+        self,
+        kind: str,
+        op: str | None = None,
+        thread: str | None = None,
+        *,
+        statistic: str = "mean_us",
+    ) -> float:
+        """Microseconds of one overhead, with the fallback of `statistic()`.
+
+        `statistic`: `mean_us`, which keeps sums right, or another of `Statistic`'s numbers.
+        """
+        if statistic not in NUMBERS:
+            raise UsageError(f"unknown statistic {statistic!r}: expected one of {NUMBERS}")
+        return float(getattr(self.statistic(kind, op, thread), statistic))
+
+    def durations(
+        self, kinds: Texts, ops: Texts, threads: Texts, *, statistic: str = "mean_us"
+    ) -> Floats:
+        """`lookup` for many rows at once: microseconds, float64.
+
+        Each argument is one text for all rows or a sequence of texts; the sequences have equal
+        lengths. Every distinct combination is looked up once.
+        """
+        columns = [_coded(column) for column in (kinds, ops, threads)]
+        try:
+            codes = np.broadcast_arrays(*(code for _, code in columns))
+        except ValueError:
+            sizes = ", ".join(str(code.size) for _, code in columns)
+            raise UsageError(f"kinds, ops and threads have different lengths: {sizes}") from None
+        sizes_of = [max(len(texts), 1) for texts, _ in columns]
+        combined = np.ravel_multi_index([np.ravel(code) for code in codes], sizes_of)
+        distinct, inverse = np.unique(combined, return_inverse=True)
+        found = np.zeros(len(distinct))
+        for at, parts in enumerate(zip(*np.unravel_index(distinct, sizes_of), strict=True)):
+            kind, op, thread = (texts[i] for (texts, _), i in zip(columns, parts, strict=True))
+            found[at] = self.lookup(kind or "", op, thread, statistic=statistic)
+        return found[inverse]
+
+    def save(self, path: str | Path) -> None:
+        """Write the profile as JSON (`perfmodel.overheads/1`), whole or not at all."""
+        write_profile(Path(path), self.rows, self.provenance)
+
+    def frame(self) -> pd.DataFrame:
+        """One row per (type, op, thread) as a pandas frame; None stands for all."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            [
+                {"type": kind, "op": op, "thread": thread, **asdict(statistic)}
+                for (kind, op, thread), statistic in self.rows.items()
+            ]
+        )
+
+
+def load_profile(name_or_path: str | Path, *, catalogue: Path = CATALOGUE) -> Profile:
+    """A saved profile: a file, or the name of one in `catalogue`.
+
+    Raises `ModelError` naming the file and the key that is wrong, or that there is no such file.
+    """
+    path = Path(name_or_path)
+    if not path.exists():
+        named = catalogue / f"{name_or_path}.json"
+        if path.name != str(name_or_path) or not named.is_file():
+            known = ", ".join(sorted(file.stem for file in catalogue.glob("*.json")))
+            raise ModelError(
+                f"{name_or_path}: no such overhead profile: give a file written by "
+                f"Profile.save{f', or one of {known}' if known else ''}"
+            )
+        path = named
+    return Profile(*read_profile(path))
+
+
+def _of_rank(samples: Samples, blocking: bool, stated: Provenance) -> Profile:
+    """The profile of one rank's samples; without rows when there are none."""
+    if not blocking:
+        samples = samples.without_waiting()
+    threads, names = len(samples.threads), len(samples.names)
+    kind = samples.type.astype(np.int64)
+    at_thread = kind * threads + samples.thread
+
+    def by_name(code: int) -> Key:
+        rest, name = divmod(code, names)
+        return TYPES[rest // threads], samples.names[name], samples.threads[rest % threads]
+
+    call = np.flatnonzero(samples.type == CODE[T4])
+    levels: list[tuple[Ints, Floats, Callable[[int], Key]]] = [
+        (kind, samples.value_us, lambda code: (TYPES[code], None, None)),
+        (
+            at_thread,
+            samples.value_us,
+            lambda code: (TYPES[code // threads], None, samples.threads[code % threads]),
+        ),
+        (at_thread * names + samples.op, samples.value_us, by_name),
+        (at_thread[call] * names + samples.call[call], samples.value_us[call], by_name),
+    ]
+    values = {key(code): group for codes, us, key in levels for code, group in grouped(codes, us)}
+    provenance = replace(
+        stated,
+        traces=tuple(dict.fromkeys((*stated.traces, Path(samples.where).name))),
+        devices=tuple(dict.fromkeys((*stated.devices, *samples.devices))),
+        profiler_us_per_event=samples.profiler_us_per_event,
+        blocking=blocking,
+    )
+    rows = {key: of_sorted(group) for key, group in values.items()}
+    return Profile(rows, provenance, values)
+
+
+def _coded(column: Texts) -> tuple[list[str | None], Ints]:
+    """Distinct texts of a column, and per row the index of its text."""
+    if column is None or isinstance(column, str):
+        return [column], np.zeros((), np.int64)
+    texts = np.asarray(["" if text is None else text for text in column], dtype=str)
+    distinct, inverse = np.unique(texts, return_inverse=True)
+    return [text or None for text in distinct.tolist()], inverse.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """A profile of the catalogue, and what it is for."""
+
+    name: str
+    target: str
+    architectures: tuple[str, ...]
+    """Device generations in whose years hosts and frameworks were like those of its traces."""
+    host: str | None
+    """The host that its traces are assumed to have run on (they name none): the usual one of their
+    device. None where these have several: then the usual one of the target's device."""
+
+
+SHIPPED = (
+    Shipped("lin2022-v100", "cuda", ("maxwell", "pascal", "volta", "turing"), None),
+    Shipped("a100-dlrm", "cuda", ("ampere",), "epyc-7742"),
+    Shipped("h100-inference", "cuda", ("ada", "hopper", "blackwell"), "xeon-platinum-8480c"),
+    Shipped("mi300x", "rocm", ("gcn5", "cdna", "cdna2", "cdna3", "cdna4"), "epyc-9654"),
+)
+"""From old to new."""
+
+
+def shipped_for(device: Device) -> Shipped:
+    """The profile whose traces ran on devices of the same years; else the newest of its target."""
+    own = [profile for profile in SHIPPED if profile.target == device.target]
+    fitting = [profile for profile in own if device.architecture in profile.architectures]
+    return (fitting or own[-1:])[0]

@@ -1,0 +1,166 @@
+"""Where a profile's samples come from."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from perfmodel.cost.host.samples import QUANTILES, TYPES, Statistic
+from perfmodel.errors import ModelError, PerfmodelError
+from perfmodel.files import read_bytes, write_text
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a profile was taken from. Tuples hold what each merged part says; empty: not known."""
+
+    traces: tuple[str, ...] = ()
+    """File names of the traces, without folders."""
+    devices: tuple[str, ...] = ()
+    torch_versions: tuple[str, ...] = ()
+    cuda_versions: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    profiler_us_per_event: float = 0.0
+    """What was taken off the samples per recorded event, in microseconds; 0: as measured."""
+    blocking: bool = False
+    """Samples that waited for the device or another thread are in it too."""
+
+    def __str__(self) -> str:
+        return ", ".join(self.traces) or "unnamed samples"
+
+    def merge(self, other: Provenance) -> Provenance:
+        """Both, without repeats. Raises `ModelError` when their samples mean different things."""
+        if self.blocking != other.blocking:
+            raise ModelError(
+                f"profiles of {self} and {other} cannot be merged: one holds blocking samples, "
+                "the other none; take both the same way"
+            )
+        if self.profiler_us_per_event != other.profiler_us_per_event:
+            raise ModelError(
+                f"profiles of {self} and {other} cannot be merged: their profiler corrections are "
+                f"{self.profiler_us_per_event} and {other.profiler_us_per_event} us per event"
+            )
+        both = {
+            field.name: tuple(
+                dict.fromkeys((*getattr(self, field.name), *getattr(other, field.name)))
+            )
+            for field in fields(self)
+            if isinstance(field.default, tuple)
+        }
+        return Provenance(
+            **both, profiler_us_per_event=self.profiler_us_per_event, blocking=self.blocking
+        )
+
+
+SCHEMA = "perfmodel.overheads/1"
+MAX_BYTES = 100_000_000
+
+Key = tuple[str, str | None, str | None]
+"""Type, operator (or launch call) and thread role; None stands for all of them."""
+Rows = dict[Key, Statistic]
+
+_Us = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class _Row(msgspec.Struct, forbid_unknown_fields=True):
+    type: str
+    op: str | None
+    thread: str | None
+    count: Annotated[int, msgspec.Meta(ge=1)]
+    mean_us: _Us
+    std_us: _Us
+    p10_us: _Us
+    p25_us: _Us
+    median_us: _Us
+    p75_us: _Us
+    p90_us: _Us
+    trimmed_mean_us: _Us
+    approximate: bool = False
+
+
+class _Source(msgspec.Struct, forbid_unknown_fields=True):
+    traces: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    torch_versions: tuple[str, ...] = ()
+    cuda_versions: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    profiler_us_per_event: _Us = 0.0
+    blocking: bool = False
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    schema: str
+    provenance: _Source
+    rows: list[_Row]
+
+
+def write_profile(path: Path, rows: Rows, provenance: Provenance) -> None:
+    """Write a profile, whole or not at all. Raises `PerfmodelError` when it cannot be written."""
+    keys = sorted(rows, key=lambda key: (TYPES.index(key[0]), key[2] or "", key[1] or ""))
+    content = _File(
+        schema=SCHEMA,
+        provenance=_Source(**asdict(provenance)),
+        rows=[
+            _Row(type=kind, op=op, thread=thread, **asdict(rows[kind, op, thread]))
+            for kind, op, thread in keys
+        ],
+    )
+    write_text(path, msgspec.json.format(msgspec.json.encode(content), indent=1).decode() + "\n")
+
+
+def read_profile(path: Path) -> tuple[Rows, Provenance]:
+    """The rows and provenance of a file. Raises `ModelError` naming the file and the key."""
+    try:
+        raw = read_bytes(path, max_bytes=MAX_BYTES)
+    except PerfmodelError as error:
+        raise ModelError(str(error)) from None
+    try:
+        content = msgspec.json.decode(raw, type=_File)
+    except msgspec.ValidationError as error:
+        raise ModelError(f"{path}: no overhead profile: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ModelError(f"{path}: no overhead profile: not valid JSON: {error}") from None
+    if content.schema != SCHEMA:
+        raise ModelError(
+            f"{path}: $.schema: expected {SCHEMA!r}, got {content.schema[:60]!r}: "
+            "take the profile again with this version"
+        )
+    rows: Rows = {}
+    for at, row in enumerate(content.rows):
+        problem = _problem(row, rows)
+        if problem:
+            raise ModelError(f"{path}: $.rows[{at}]{problem}")
+        rows[row.type, row.op, row.thread] = _statistic(row)
+    if not rows:
+        raise ModelError(f"{path}: $.rows: empty: a profile needs at least one row")
+    for at, row in enumerate(content.rows):
+        for key in ((row.type, None, row.thread), (row.type, None, None)):
+            if key not in rows:
+                raise ModelError(
+                    f"{path}: $.rows[{at}]: no row with op null and thread {key[2] or 'null'} "
+                    f"for {row.type} to fall back to"
+                )
+    return rows, Provenance(**msgspec.structs.asdict(content.provenance))
+
+
+def _problem(row: _Row, rows: Rows) -> str | None:
+    """What is wrong with one row beside its types, after the key it stands at."""
+    if row.type not in TYPES:
+        return f".type: expected one of {', '.join(TYPES)}, got {row.type[:60]!r}"
+    if row.op is not None and row.thread is None:
+        return ".thread: null for a row with an op: name the thread"
+    if (row.type, row.op, row.thread) in rows:
+        return ": repeats an earlier row's type, op and thread"
+    quantiles = [getattr(row, name) for name in QUANTILES]
+    for name, low, high in zip(list(QUANTILES)[1:], quantiles[:-1], quantiles[1:], strict=True):
+        if high < low:
+            return f".{name}: {high} is below the quantile before it, {low}"
+    return None
+
+
+def _statistic(row: _Row) -> Statistic:
+    values = msgspec.structs.asdict(row)
+    return Statistic(**{k: v for k, v in values.items() if k not in ("type", "op", "thread")})

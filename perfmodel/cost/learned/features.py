@@ -1,0 +1,399 @@
+"""What learned models are given per row: a physical scale, its bound, and figures without units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.arrays import Floats, Ints
+from perfmodel.cost.gpu import convolution, matmul, streaming
+from perfmodel.cost.gpu.analysis import Analysis
+from perfmodel.cost.gpu.rates import (
+    l2_bytes_per_us,
+    matrix_flop_per_us,
+    missed_share,
+    stream_bytes_per_us,
+    sustained_flop_per_us,
+    transfer_us,
+)
+from perfmodel.cost.gpu.streaming import ROW_KERNELS, resident_share
+from perfmodel.hardware import Device
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.storage import item_bytes
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Per row: `base_us` to be multiplied, `bound_us` not to be passed, `extra_us` to be added.
+
+    `work` is the size that the domain of training is told by (FLOP or bytes).
+    """
+
+    base_us: Floats
+    bound_us: Floats
+    extra_us: Floats
+    work: Floats
+    figures: Mapping[str, Floats]
+    lift: Floats
+    """Logarithm by which physics that differs between devices (power limits) lengthens the base:
+    known devices show it in their measurements, of others it is taken for granted."""
+    sizes: Mapping[str, Floats] = field(default_factory=lambda: MappingProxyType({}))
+    """Logarithms of the dims themselves, for trees without physics."""
+    library: Floats | float = 0.0
+    """Logarithm by which a maker's library lengthens what trees of other makers' boards say."""
+
+    def matrix(self, names: tuple[str, ...], constants: Mapping[str, float]) -> np.ndarray:
+        """`[rows, names]` float32: figures, sizes, else constants of the device, or 0."""
+        found = np.zeros((len(self.base_us), len(names)), np.float32)
+        for column, name in enumerate(names):
+            value = self.figures.get(name, self.sizes.get(name))
+            found[:, column] = constants.get(name, 0.0) if value is None else value
+        return found
+
+
+Tiles = Mapping[str, list[list[float]]]
+"""`op/target/capability` to the tiles its library was seen to use: rows, columns, share of peak."""
+
+Build = Callable[[Rows, Device, Tiles], Columns]
+
+
+def log(values: Floats) -> Floats:
+    """Natural logarithm, of at least 1e-9."""
+    return np.log(np.maximum(values, 1e-9))
+
+
+def alignment(values: Floats, most: int = 64) -> Floats:
+    """log2 of the largest power of two, up to `most`, that divides each value."""
+    whole = np.maximum(values, 1.0).astype(np.int64)
+    return np.asarray(np.log2(np.minimum(whole & -whole, most).astype(np.float64)))
+
+
+_SEEN = (
+    *("add", "add_scalar", "mul", "mul_scalar", "div", "div_scalar", "pow", "pow_scalar"),
+    *("relu", "gelu", "tanh", "sigmoid", "silu_and_mul", "rotary_embedding"),
+    *("softmax", "layer_norm", "rms_norm", "sum", "copy", "cat", "transpose_copy", "embedding"),
+)
+"""Ops with a figure of their own: kernels of one op are written once for all devices."""
+
+
+BY_ROW = frozenset(
+    {"softmax", "log_softmax", "layer_norm", "rms_norm", "group_norm", "batch_norm"}
+    | {"sum", "mean", "amax", "vector_norm", "sum_rows"}
+)
+"""Ops whose kernels work row by row; to others a shape is its number of elements."""
+_USUAL_COLUMNS = 1024.0
+_ROW_STEP = 512.0
+"""Columns that the 128 threads of a norm's block take at once, four each."""
+_UNROLL = 4.0
+"""Steps of that loop that are issued together: what is left over runs one by one."""
+
+
+def streaming_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
+    """Columns of elementwise ops, reductions, norms and movement."""
+    analysis = streaming.analyse(rows, device)
+    total = analysis.read_bytes + analysis.written_bytes
+    item = rows.item_bytes(np.arange(len(rows)))
+    ops = np.array(rows.op)
+    by_row = np.isin(ops, list(BY_ROW))
+    columns = np.where(by_row, _dim(rows, "cols"), _USUAL_COLUMNS)
+    down = np.where(by_row, _dim(rows, "rows"), analysis.written_bytes / item / _USUAL_COLUMNS)
+    base = analysis.kernel_us
+    figures = {
+        "cols": log(columns),
+        "align_cols": alignment(columns),
+        "row_bytes": log(columns * item),
+        "fill": np.clip(log(total / device.l2_bytes), -6.0, 3.0),
+        "rows_per_sm": np.clip(log(down / device.sm_count), -6.0, 6.0),
+        "flop_per_byte": log(analysis.flop / total),
+        "read_share": analysis.read_bytes / total,
+        "item_bytes": np.log2(item),
+        "compute": log(analysis.shares["compute"] / base),
+        "row_fill": log(columns / 2.0 ** np.ceil(np.log2(columns))),
+        "unrolled": np.where(by_row, np.mod(np.ceil(columns / _ROW_STEP), _UNROLL), 0.0),
+        "resident": np.clip(log(_resident(rows, device)), -4.0, 4.0),
+    }
+    figures |= {f"is_{op}": (ops == op).astype(np.float64) for op in _SEEN}
+    nothing = np.zeros(len(rows))
+    sizes = {f"log_{name}": log(_dim(rows, name)) for name in ("rows", "cols")}
+    return Columns(base, analysis.bound_us, nothing, total, figures, nothing, sizes)
+
+
+def _resident(rows: Rows, device: Device) -> np.ndarray:
+    found = np.zeros(len(rows))
+    for op, index in rows.groups():
+        if op in ROW_KERNELS:
+            dims, item = rows.dims_of(op, index), rows.item_bytes(index)
+            found[index] = resident_share(op, dims["rows"], dims["cols"], item, device)
+    return found
+
+
+def _dim(rows: Rows, name: str) -> np.ndarray:
+    values = rows.dims.get(name)
+    if values is None:
+        return np.ones(len(rows))
+    return np.where(np.isnan(values), 1.0, np.maximum(values, 1.0))
+
+
+def convolutions(rows: Rows, device: Device, tiles: Tiles) -> Columns:
+    """Columns of convolutions, forward and backward."""
+    dims = ("in_channels", "out_channels", "kernel_size", "stride", "batch", "input_size")
+    return _columns(rows, device, convolution.analyse_convolution(rows, device), dims)
+
+
+def attentions(rows: Rows, device: Device, tiles: Tiles) -> Columns:
+    """Columns of fused attention."""
+    dims = ("s", "head_dim", "kv_heads", "heads", "b", "window_size")
+    return _columns(rows, device, convolution.analyse_attention(rows, device), dims)
+
+
+def _columns(rows: Rows, device: Device, analysis: Analysis, dims: tuple[str, ...]) -> Columns:
+    base = analysis.kernel_us
+    total = analysis.read_bytes + analysis.written_bytes
+    item = rows.item_bytes(np.arange(len(rows)))
+    figures = {f"log_{name}": log(_dim_of(rows, name)) for name in dims}
+    figures |= {f"share_{name}": log(each / base) for name, each in analysis.shares.items()}
+    figures |= {
+        name: log(each / base) if name.endswith("_us") else log(each)
+        for name, each in analysis.features.items()
+    }
+    figures |= {
+        "align_0": alignment(_dim_of(rows, dims[0])),
+        "align_1": alignment(_dim_of(rows, dims[1])),
+        "item_bytes": np.log2(item),
+        "intensity": log(analysis.flop / total),
+        "fill": log(total / device.l2_bytes),
+        "base": log(base),
+        "bound": log(analysis.bound_us / base),
+    }
+    ways = np.array(rows.direction)
+    figures |= {f"is_{way}": (ways == way).astype(np.float64) for way in ("bwd_data", "bwd_weight")}
+    nothing = np.zeros(len(rows))
+    return Columns(base, analysis.bound_us, nothing, analysis.flop, figures, nothing)
+
+
+def _dim_of(rows: Rows, name: str) -> np.ndarray:
+    values = rows.dims.get(name)
+    if values is None:
+        return np.ones(len(rows))
+    return np.where(np.isnan(values) | (values <= 0), 1.0, values)
+
+
+_ANY_TILES = (
+    (256.0, 128.0, 1.0),
+    (128.0, 256.0, 1.0),
+    (128.0, 128.0, 0.95),
+    (64.0, 256.0, 0.85),
+    (256.0, 64.0, 0.85),
+    (64.0, 128.0, 0.8),
+    (128.0, 64.0, 0.8),
+    (64.0, 64.0, 0.6),
+    (32.0, 128.0, 0.5),
+    (128.0, 32.0, 0.5),
+    (16.0, 128.0, 0.3),
+    (128.0, 16.0, 0.3),
+)
+_SPLITS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
+_SPLIT_US = 3.0
+_LEAST_DEPTH = 128.0
+_CORNER = 8.0
+_REPLAYED = "cuda_graph_replay"
+_WEIGHT_COPIES = 5.0
+"""Graphs that are replayed multiply with several copies of the weights in turn, which together may
+lie in the L2. Source: the column `weight_copies` of ai-dynamo/aiconfigurator@095f58a51c, 4 to 6."""
+_FEW_BLOCKS_FRAC = 0.5
+"""Share of what the L2 delivers that the blocks of few rows ask for (assumed: as scattered reads
+do, 0.54 on an A100)."""
+_START_CYCLES = 4500.0
+"""Clock cycles from a product's launch to its first tile and from its last one to its end."""
+
+_TELLS_FROM = 8.0
+"""Compute capability from which tiles come by asynchronous copies, of 16 bytes or fewer at a time
+(NVIDIA, PTX ISA, `cp.async`). Of older devices only products are known that were padded before
+they were timed (baidu-research/DeepBench, `PAD_KERNELS`), which rows do not say."""
+
+ALIGNED = "align_both"
+"""log2 of the elements that the rows of both operands start at multiples of: rows that start within
+a sector make every load of a tile take one sector more."""
+MOST_ALIGNED = 4.0
+MATMUL_FALLING = ("per_sm", "depth")
+"""More blocks per multiprocessor and a longer loop over k never lower the share of the peak."""
+_KINDS = ("fp8_static", "fp8_block", "nvfp4", "int8", "int8_wo", "int4_wo", "bf16")
+
+
+_LIBRARY = {"rocm": (1.45, 1.2)}
+"""How much longer batched and single products take in a maker's library than trees say that were
+taught by others' boards. Source: tables whose devices were left out of the fits, in fp32, mean
+logarithms: MI100 0.39 (768 batched) and 0.22 (374 single ones), MI25 and Vega Frontier 0.12 and
+0.21 (160 single ones each); of NVIDIA boards left out -0.3 to 0.3, about 0 on average. assumed: 16
+bits alike."""
+
+
+def matmul_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
+    """Columns of matrix products of any op and dtype."""
+    analysis = matmul.bounds(rows, device)
+    b, m, n, k = _sizes(rows)
+    peak = matrix_flop_per_us(device, rows.dtype)
+    stored = item_bytes(list(rows.dtype))
+    rate = peak * device.gemm_peak_frac
+    sms = float(device.sm_count)
+    tile_rows, tile_columns, splits, compute = np.zeros((4, len(rows)))
+    for key, index in _groups(rows, device, tiles):
+        chosen = _choose(
+            Problem(b[index], m[index], n[index], k[index], rate[index], sms),
+            _candidates(key, tiles),
+            _may_split(key),
+        )
+        tile_rows[index], tile_columns[index], splits[index], compute[index] = chosen
+    blocks = b * np.ceil(m / tile_rows) * np.ceil(n / tile_columns) * splits
+    per_sm = blocks / sms
+    depth = np.ceil(k / splits)
+    loads = blocks * depth * (tile_rows + tile_columns) * stored / l2_bytes_per_us(device)
+    weights_bytes = b * n * k * stored
+    others = transfer_us(analysis.read_bytes + analysis.written_bytes - weights_bytes, device)
+    slower, slower_moved = _misaligned(analysis, device)
+    memory = slower_moved * (_weights_us(weights_bytes, rows, device) + others)
+    start = _START_CYCLES / device.boost_mhz
+    power = analysis.flop / sustained_flop_per_us(device, rows.dtype, peak)
+    quantise = analysis.features["quantise_us"]
+    compute = slower * compute
+    busy = (compute**_CORNER + memory**_CORNER) ** (1.0 / _CORNER)
+    base = start + busy
+    limited = start + (busy**_CORNER + power**_CORNER) ** (1.0 / _CORNER)
+    figures = {
+        "depth": log(depth),
+        "per_sm": log(per_sm),
+        "wave": log(np.ceil(per_sm) / per_sm),
+        "fill": log(blocks / splits * tile_rows * tile_columns / (b * m * n)),
+        "tile_rows": np.log2(tile_rows),
+        "tile_columns": np.log2(tile_columns),
+        "splits": np.log2(splits),
+        "memory": log(memory / base),
+        "compute": log(compute / base),
+        "loads": log(loads / base),
+        "blocks_down": log(np.ceil(m / tile_rows)),
+        "blocks_across": log(np.ceil(n / tile_columns)),
+        "align_n": alignment(n),
+        "align_k": alignment(k),
+        ALIGNED: np.minimum(alignment(k), alignment(n)).clip(max=MOST_ALIGNED),
+        "k_bytes": log(k * stored),
+        "is_batched": (b > 1.0).astype(np.float64),
+        "has_bias": np.array([float(op == "linear") for op in rows.op]),
+        "item_bytes": np.log2(stored),
+        "quantise": log(quantise / base),
+        "weights_fill": log(weights_bytes / device.l2_bytes),
+        "start": log(start / base),
+    }
+    dtypes = np.array(rows.dtype)
+    figures |= {f"is_{kind}": (dtypes == kind).astype(np.float64) for kind in _KINDS}
+    sizes = {f"log_{name}": log(each) for name, each in zip("bmnk", (b, m, n, k), strict=True)}
+    lift = log(limited / base)
+    library = np.log(np.where(b > 1.0, *_LIBRARY.get(device.target, (1.0, 1.0))))
+    return Columns(base, analysis.bound_us, quantise, analysis.flop, figures, lift, sizes, library)
+
+
+def _misaligned(analysis: Analysis, device: Device) -> tuple[Floats, Floats]:
+    """Factors of multiplying and of moving, where rows of operands start amid a vector."""
+    names = ("misaligned_factor", "by_element_factor")
+    tells = device.target != "cuda" or float(device.compute_capability or 0.0) >= _TELLS_FROM
+    multiplying, moving = (analysis.features[name] if tells else 1.0 for name in names)
+    return np.asarray(multiplying), np.asarray(moving)
+
+
+def _weights_us(weights_bytes: Floats, rows: Rows, device: Device) -> Floats:
+    """From memory, but for replayed graphs whose weights all lie in the L2."""
+    replayed = np.array([timing == _REPLAYED for timing in rows.timing], bool)
+    missed = np.where(replayed, missed_share(_WEIGHT_COPIES * weights_bytes, device), 1.0)
+    from_memory = missed * weights_bytes / stream_bytes_per_us(device)
+    from_cache = weights_bytes / (_FEW_BLOCKS_FRAC * l2_bytes_per_us(device))
+    return np.asarray(np.where(replayed, np.maximum(from_memory, from_cache), from_memory))
+
+
+def _sizes(rows: Rows) -> tuple[Floats, Floats, Floats, Floats]:
+    sizes = np.ones((4, len(rows)))
+    for op, index in rows.groups():
+        dims = rows.dims_of(op, index)
+        sizes[:, index] = np.stack([dims[name] for name in ("b", "m", "n", "k")])
+    return sizes[0], sizes[1], sizes[2], sizes[3]
+
+
+def tile_key(op: str, dtype: str, device: Device) -> str:
+    """Under which tiles are kept: ops and dtypes have libraries of their own, per generation."""
+    return f"{op}/{dtype}/{device.target}/{device.compute_capability or 0}"
+
+
+def _groups(rows: Rows, device: Device, tiles: Tiles) -> list[tuple[str, Ints]]:
+    found: dict[str, list[int]] = {}
+    for row, (op, dtype) in enumerate(zip(rows.op, rows.dtype, strict=True)):
+        found.setdefault(tile_key(op, dtype, device), []).append(row)
+    return [(key, np.array(index, np.int64)) for key, index in found.items()]
+
+
+def _candidates(key: str, tiles: Tiles) -> Sequence[Sequence[float]]:
+    """Of the nearest generation for the same op, dtype and target; else any tile."""
+    *same, capability = key.split("/")
+    near = [
+        (abs(float(each.split("/")[-1]) - float(capability)), each)
+        for each in tiles
+        if each.split("/")[:-1] == same
+    ]
+    return tiles[min(near)[1]] if near else _ANY_TILES
+
+
+def _may_split(key: str) -> bool:
+    return not key.startswith("bmm/")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Sizes per row, the rate of all multiprocessors together, and their number."""
+
+    b: Floats
+    m: Floats
+    n: Floats
+    k: Floats
+    rate_flop_per_us: Floats
+    sms: float
+
+
+def _choose(
+    problem: Problem, candidates: Sequence[Sequence[float]], may_split: bool
+) -> NDArray[np.float64]:
+    """`[4, n]`: rows and columns of the fastest tile, its splits of k, its time at the peak."""
+    allowed = _SPLITS if may_split else (1.0,)
+    rows, columns, frac, splits = np.array(
+        [(*each, own) for each in candidates for own in allowed]
+    ).T[:, :, None]
+    blocks = problem.b * np.ceil(problem.m / rows) * np.ceil(problem.n / columns)
+    step = 2.0 * rows * columns * problem.sms / problem.rate_flop_per_us
+    compute = np.ceil(blocks * splits / problem.sms) * np.ceil(problem.k / splits) * step
+    is_split = splits > 1.0
+    time = compute / frac + np.where(is_split, _SPLIT_US, 0.0)
+    time = np.where(is_split & (problem.k < splits * _LEAST_DEPTH), np.inf, time)
+    best = time.argmin(axis=0)
+    at = np.arange(len(best))
+    return np.stack([rows[best, 0], columns[best, 0], splits[best, 0], compute[best, at]])
+
+
+BUILDS: dict[str, Build] = {
+    "matmul": matmul_features,
+    "stream": streaming_features,
+    "convolution": convolutions,
+    "attention": attentions,
+}
+BUILD_OF_FAMILY = {
+    "matmul": "matmul",
+    "vector": "stream",
+    "convolution": "convolution",
+    "attention": "attention",
+}
+
+FALLING = {"matmul": MATMUL_FALLING}
+"""Per build, figures in which the time over its base never rises."""
+
+GAINS = {"matmul": ALIGNED}
+"""Per build, the figure whose effect is a slope of its own per op and device: its large values,
+which programs ask about, are rare in measurements of random sizes."""

@@ -1,0 +1,263 @@
+"""Answers that never fall for more work: curves over size, lattices of sizes, widths of types.
+
+The two were measured in other libraries, and short ones in fp32 hardly at all, so what was learned
+of each may contradict it.
+
+Trees answer in steps, some of them downwards. On the lattice times are made to rise with every
+dim, and between its points they are interpolated. A product then takes at least what the lattice
+says of one with half of a dim, and at most what it says of one with twice a dim, each but for
+`STEP_FRAC`: tiles and waves may step so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+
+import numpy as np
+
+from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.cost.gpu.analysis import groups_of
+from perfmodel.cost.gpu.rates import bound_us, matrix_flop_per_us
+from perfmodel.cost.learned.features import BUILDS, BY_ROW
+from perfmodel.cost.learned.part import Part
+from perfmodel.hardware import Device
+from perfmodel.hardware.reads import remembered
+from perfmodel.ops.rows import KERNEL, Rows
+from perfmodel.ops.spec import OPS
+from perfmodel.ops.vocabulary.matmul import MATMUL
+
+NARROW, WIDE = ("fp16", "bf16"), "fp32"
+_ALIGNED_ELEMENTS = 8.0
+"""Elements of 16 bits in the 16 bytes that rows of operands start at multiples of."""
+
+
+def in_question(rows: Rows, device: Device, kernel_us: Floats) -> Ints:
+    """The rows that may be slower than in fp32: narrow, aligned, slower than fp32 could ever be."""
+    fp32 = matrix_flop_per_us(device, [WIDE])[0]
+    faster = {dtype for dtype in NARROW if matrix_flop_per_us(device, [dtype])[0] > fp32}
+    narrow = np.flatnonzero([dtype in faster for dtype in rows.dtype])
+    if not len(narrow):
+        return narrow
+    own = rows.take(narrow)
+    is_slow = np.zeros(len(narrow), bool)
+    for group in groups_of(widened(own)):
+        if OPS[group.op].family == MATMUL:
+            least = np.maximum(group.flop / fp32, bound_us(group.moved_bytes, device))
+            least = np.maximum(least, device.kernel_floor_us)
+            unaligned = np.mod(group.dims["n"], _ALIGNED_ELEMENTS) + np.mod(
+                group.dims["k"], _ALIGNED_ELEMENTS
+            )
+            is_slow[group.index] = (unaligned == 0.0) & (kernel_us[narrow[group.index]] > least)
+    return narrow[is_slow]
+
+
+def widened(rows: Rows) -> Rows:
+    """The same rows in fp32."""
+    return replace(rows, dtype=(WIDE,) * len(rows))
+
+
+CURVE_BUILD = "stream"
+_KNOTS = 2.0 ** np.arange(0.0, 40.5, 0.5)
+"""Elements between which the logarithm of the time is interpolated."""
+_PLAIN_DIMS = ("rows", "cols")
+
+
+def has_curve(part: Part, op: str) -> bool:
+    """Whether the time of `op` is a matter of its number of elements alone."""
+    return part.build == CURVE_BUILD and op not in BY_ROW and _is_shapeless(op)
+
+
+@lru_cache(maxsize=128)
+def _is_shapeless(op: str) -> bool:
+    """Whether a row and a column of as many elements move the same bytes."""
+    spec, one, many = OPS[op], np.ones(1), np.full(1, 64.0)
+    if set(spec.dims) != set(_PLAIN_DIMS):
+        return False
+    shapes = ({"rows": one, "cols": many}, {"rows": many, "cols": one})
+    usual = {name: np.full(1, value) for name, value in spec.defaults.items()}
+    row, column = (float(spec.read_bytes(usual | shape, one)[0]) for shape in shapes)
+    return row == column
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a curve is of; parts are told apart by their trees, devices by their text."""
+
+    part: Part
+    op: str
+    dtype: str
+    device: Device
+    timing: str = KERNEL
+
+    def on(self, device: Device) -> Key:
+        """The same of another device."""
+        return replace(self, device=device)
+
+    def __hash__(self) -> int:
+        return hash((id(self.part.own), self.op, self.dtype, self.timing, self.device.name))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Key)
+            and self.part.own is other.part.own
+            and (self.op, self.dtype, self.timing) == (other.op, other.dtype, other.timing)
+            and self.device == other.device
+        )
+
+
+def log_us_of(part: Part, op: str, dtype: str, device: Device, elements: Floats) -> Floats:
+    """Logarithm of the kernel's microseconds for each number of `elements` `[n]`."""
+    return np.asarray(
+        np.interp(np.log(elements), np.log(_KNOTS), _curve(Key(part, op, dtype, device)))
+    )
+
+
+def _curve_of(key: Key) -> Floats:
+    count = len(_KNOTS)
+    dims = {"rows": _KNOTS, "cols": np.ones(count)}
+    rows = Rows((key.op,) * count, (key.dtype,) * count, ("fwd",) * count, (KERNEL,) * count, dims)
+    columns = BUILDS[key.part.build](rows, key.device, key.part.tiles)
+    groups = list(rows.groups())
+    factors, _ = key.part.log_factors(
+        columns, groups, key.device, key.part.known_to(key.op, key.dtype)
+    )
+    factors *= key.part.told(key.op, columns.base_us)
+    log_us = np.log(np.maximum(columns.base_us * np.exp(factors), columns.bound_us))
+    return np.asarray(np.maximum.accumulate(log_us))
+
+
+_curve = remembered(_curve_of, maxsize=512)
+
+
+LATTICE_BUILD = "matmul"
+STEP_FRAC = 0.15
+_USUAL_ALIGNED = 8.0
+_ALIGNED = {"fp8_block": 128.0}
+"""Elements that rows of operands start at multiples of, so that the same kernels run: points of
+the lattice are aligned, and cap the time of aligned products only."""
+_BATCH = "b"
+_LEAST_LOG2, _MOST_LOG2, _MOST_BATCHED_LOG2, _STEP_LOG2 = 5.0, 16.0, 14.0, 2.0
+_REACH_LOG2 = 1.0
+_AT_ONCE = 500
+"""Points asked about at once: few enough for the walk that needs no XGBoost."""
+Kernels = Callable[[Part, Rows, Device], Floats]
+"""Microseconds of each row as the trees tell them."""
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """log2 of the sizes along each dim, evenly spaced; log of the microseconds at each point."""
+
+    axes: tuple[Floats, ...]
+    log_us: Floats
+
+    def at(self, sizes: Floats) -> Floats:
+        """Log microseconds at `sizes` `[axes, n]` (log2), by the nearest edge outside."""
+        count = np.array(self.log_us.shape)[:, None]
+        begin, end = _edges(self.axes)
+        place = np.clip((sizes - begin) / (end - begin) * (count - 1), 0.0, count - 1.0)
+        low = np.minimum(place.astype(np.int64), count - 2)
+        share, flat = place - low, self.log_us.ravel()
+        strides = np.cumprod([1, *reversed(self.log_us.shape[1:])])[::-1]
+
+        def between(axis: int, corner: Ints) -> Floats:
+            if axis == len(share):
+                return flat[corner]
+            below, above = (between(axis + 1, corner + on * strides[axis]) for on in (0, 1))
+            return np.asarray(below + share[axis] * (above - below))
+
+        return between(0, strides @ low)
+
+    def limits(self, sizes: Floats) -> tuple[Floats, Floats]:
+        """Log microseconds (least, most) at `sizes` `[axes, n]` (log2), without limit outside."""
+        is_inside = inside(sizes, self.axes)
+        is_within = is_inside & inside(sizes + _REACH_LOG2, self.axes)
+        moves = _REACH_LOG2 * np.eye(len(sizes))
+        moved = sizes[:, None] + np.concatenate([-moves, moves]).T[:, :, None]
+        around = self.at(moved.reshape(len(sizes), -1)).reshape(2, len(moves), -1)
+        least, most = around[0].max(axis=0), around[1].min(axis=0)
+        step = np.log1p(STEP_FRAC)
+        return np.where(is_inside, least - step, -np.inf), np.where(is_within, most + step, np.inf)
+
+
+def inside(sizes: Floats, axes: tuple[Floats, ...]) -> Mask:
+    """Whether `sizes` `[axes, n]` (log2) lie on the lattice."""
+    begin, end = _edges(axes)
+    return np.asarray(((sizes >= begin) & (sizes <= end)).all(axis=0))
+
+
+def _edges(axes: tuple[Floats, ...]) -> tuple[Floats, Floats]:
+    begin, end = (np.array([each[place] for each in axes])[:, None] for place in (0, -1))
+    return begin, end
+
+
+def has_lattice(part: Part) -> bool:
+    """Whether times of the part's ops are held near those of a lattice."""
+    return part.build == LATTICE_BUILD
+
+
+def limits_us(
+    part: Part, rows: Rows, index: Ints, device: Device, kernels: Kernels
+) -> tuple[Floats, Floats]:
+    """(least, most) microseconds of the rows `index`, all of one op.
+
+    Those of a batch, where the op usually has none, have no limits.
+    """
+    op, dims = rows.op[index[0]], rows.dims_of(rows.op[index[0]], index)
+    least, most = np.zeros(len(index)), np.full(len(index), np.inf)
+    sizes = np.log2(np.stack([dims[name] for name in OPS[op].dims]))
+    is_alone = (dims[_BATCH] == 1.0) | (_BATCH in OPS[op].dims)
+    keys = np.array([f"{rows.dtype[row]}/{rows.timing[row]}" for row in index.tolist()])
+    for key in dict.fromkeys(keys.tolist()):
+        dtype, timing = key.split("/")
+        own = np.flatnonzero((keys == key) & is_alone & inside(sizes, _axes(op, dtype)))
+        if not len(own):
+            continue
+        known = _lattices(kernels)(Key(part, op, dtype, device, timing))
+        low, high = known.limits(sizes[:, own])
+        elements = _ALIGNED.get(dtype, _USUAL_ALIGNED)
+        aligned = np.mod(dims["n"][own], elements) + np.mod(dims["k"][own], elements) == 0.0
+        least[own], most[own] = np.exp(low), np.where(aligned, np.exp(high), np.inf)
+    return least, most
+
+
+@lru_cache(maxsize=8)
+def _lattices(kernels: Kernels) -> Callable[[Key], Lattice]:
+    """The lattice of one op and dtype on one device, made once."""
+    return remembered(partial(_lattice, kernels), maxsize=1024)
+
+
+def _lattice(kernels: Kernels, key: Key) -> Lattice:
+    axes = _axes(key.op, key.dtype)
+    sizes = [2.0 ** each.ravel() for each in np.meshgrid(*axes, indexing="ij")]
+    count = len(sizes[0])
+    dims = dict(zip(OPS[key.op].dims, sizes, strict=True))
+    rows = Rows(
+        (key.op,) * count, (key.dtype,) * count, ("fwd",) * count, (key.timing,) * count, dims
+    )
+    pieces = [np.arange(begin, min(begin + _AT_ONCE, count)) for begin in range(0, count, _AT_ONCE)]
+    us = np.concatenate([kernels(key.part, rows.take(piece), key.device) for piece in pieces])
+    log_us = np.log(us).reshape([len(each) for each in axes])
+    return Lattice(axes, rising(log_us))
+
+
+def _axes(op: str, dtype: str) -> tuple[Floats, ...]:
+    """log2 of the sizes along b (where there are batches), m, n and k."""
+    least = max(_LEAST_LOG2, np.log2(_ALIGNED.get(dtype, 1.0)))
+    any_size = np.arange(0.0, _MOST_LOG2, _STEP_LOG2)
+    if _BATCH not in OPS[op].dims:
+        sides = np.arange(least, _MOST_LOG2, _STEP_LOG2)
+        return any_size, sides, sides
+    sides = np.arange(least, _MOST_BATCHED_LOG2, _STEP_LOG2)
+    return any_size, sides, sides, sides
+
+
+def rising(values: Floats) -> Floats:
+    """Midway between the least above `values` and the largest below that rise on each axis."""
+    above, below = values, values
+    for axis in range(values.ndim):
+        above = np.maximum.accumulate(above, axis=axis)
+        below = np.flip(np.minimum.accumulate(np.flip(below, axis), axis=axis), axis)
+    return np.asarray(0.5 * (above + below))

@@ -1,0 +1,241 @@
+"""A fitted family behind the contract of kernel models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from perfmodel.arrays import Floats, Ints
+from perfmodel.cost.contract import Estimate, Explanation
+from perfmodel.cost.gpu.heuristic import AS_TIMED, Floor, Heuristic, floors_of, measured_us
+from perfmodel.cost.learned.devices import Description, describe, distance
+from perfmodel.cost.learned.features import BUILDS, Columns
+from perfmodel.cost.learned.lattice import (
+    has_curve,
+    has_lattice,
+    in_question,
+    limits_us,
+    log_us_of,
+    widened,
+)
+from perfmodel.cost.learned.part import Groups, Part, Places
+from perfmodel.hardware import Device
+from perfmodel.ops.rows import Rows
+
+FORMULA = (
+    "kernel = max(heuristic x what trees learned of its error on measurements, bound_us, "
+    f"device.kernel_floor_us), products in 16 bits at most fp32_us; {AS_TIMED}"
+)
+_EXACT = 1e-3
+_WARMER = 0.5
+"""A board against its power limit may be cool and run up to its peak, for which measurements of
+one session are no guide; or warmer than theirs, by half as much (assumed)."""
+
+
+@dataclass(frozen=True)
+class KnownFloor:
+    """Floor and offset of one op, dtype and timing, measured on the host of one device."""
+
+    device: Description
+    floor: Floor
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Durations of one family: the part trained on a row's dtype, else the heuristic."""
+
+    name: str
+    heuristic: Heuristic
+    parts: tuple[Part, ...]
+    floors: Mapping[str, tuple[KnownFloor, ...]]
+    """`timing/op/dtype` to what was measured."""
+
+    def estimate(self, rows: Rows, device: Device) -> Estimate:
+        """Durations of `rows`; raises `ModelError` on impossible rows."""
+        duration, low, high = np.zeros((3, len(rows)))
+        left = np.ones(len(rows), bool)
+        floor_us, offset_us = self.floors_of(rows, device)
+        grounds = set()
+        for part in self.parts:
+            for index in self._rows_of(part, rows):
+                kernel, ends, weight = self._kernels(part, rows.take(index), device)
+                shown = [
+                    measured_us(each, floor_us[index], offset_us[index]) for each in (kernel, *ends)
+                ]
+                duration[index], low[index], high[index] = shown
+                grounds.add(_grounds(weight))
+                left[index] = False
+        if left.any():
+            index = np.flatnonzero(left)
+            usual = self.heuristic.estimate(rows.take(index), device)
+            for column, found in ((duration, usual.duration_us), (low, usual.low_us)):
+                column[index] = found
+            high[index] = usual.high_us
+            grounds.add(usual.source)
+        name = self.heuristic.name if left.all() else self.name
+        return Estimate(duration, low, high, name, ", ".join(sorted(grounds)))
+
+    def explain(self, rows: Rows, device: Device) -> list[Explanation]:
+        """Why, per row: the heuristic's reasons around the learned duration.
+
+        Terms: what measurements made of the heuristic, how near the device is to those that they
+        are of, and whether the row's work lies among theirs (1) or not (0).
+        """
+        taken = self.estimate(rows, device).duration_us.tolist()
+        near, inside = self._grounds_of(rows, device)
+        in_fp32_us = self._in_fp32_us(rows, device, np.full(len(rows), np.inf))
+        found = []
+        for row, each in enumerate(self.heuristic.explain(rows, device)):
+            terms = {"heuristic_us": each.duration_us}
+            if not np.isnan(near[row]):
+                terms["learned_factor"] = taken[row] / each.duration_us
+                terms |= {"kinship_frac": near[row], "inside_domain": inside[row]}
+                terms |= {"fp32_us": in_fp32_us[row]} if np.isfinite(in_fp32_us[row]) else {}
+            found.append(
+                replace(
+                    each,
+                    duration_us=taken[row],
+                    utilisation_frac=min(1.0, each.terms["bound_us"] / taken[row]),
+                    terms=each.terms | {name: float(value) for name, value in terms.items()},
+                    formula=self.heuristic.formula if np.isnan(near[row]) else FORMULA,
+                )
+            )
+        return found
+
+    def _grounds_of(self, rows: Rows, device: Device) -> tuple[Floats, Floats]:
+        """(nearness of the device to measured ones, whether the work is among theirs) per row; NaN
+        where no part answers."""
+        near, inside = np.full((2, len(rows)), np.nan)
+        for part in self.parts:
+            for index in self._rows_of(part, rows):
+                own = rows.take(index)
+                groups = list(own.groups())
+                columns, _, weight = _told(part, own, groups, device)
+                near[index] = weight
+                for op, at in groups:
+                    inside[index[at]] = part.is_inside(op, columns.work[at])
+        return near, inside
+
+    def floors_of(self, rows: Rows, device: Device) -> tuple[Floats, Floats]:
+        """(floor_us, offset_us) per row: of this device's host where known, else the median."""
+        floor_us, offset_us = floors_of(rows)
+        description = describe(device)
+        keys = np.array(
+            ["/".join(key) for key in zip(rows.timing, rows.op, rows.dtype, strict=True)]
+        )
+        for key in dict.fromkeys(keys.tolist()):
+            known = self.floors.get(key)
+            if known is None:
+                continue
+            here = [each.floor for each in known if distance(each.device, description) < _EXACT]
+            among = here or [each.floor for each in known]
+            index = np.flatnonzero(keys == key)
+            floor_us[index] = float(np.median([each.floor_us for each in among]))
+            offset_us[index] = float(np.median([each.offset_us for each in among]))
+        return floor_us, offset_us
+
+    def _rows_of(self, part: Part, rows: Rows) -> list[Ints]:
+        """The rows that `part` answers for, by the devices that tell of them."""
+        keys = list(zip(rows.op, rows.dtype, strict=True))
+        known = {
+            (op, dtype): part.known_to(op, dtype)
+            for op, dtype in dict.fromkeys(keys)
+            if part.answers_for(op, dtype)
+        }
+        found: dict[Places, list[int]] = {}
+        for row, key in enumerate(keys):
+            if key in known:
+                found.setdefault(known[key], []).append(row)
+        return [np.array(own, np.int64) for own in found.values()]
+
+    def _on_curve(self, part: Part, rows: Rows, index: Ints, device: Device) -> Floats:
+        op, found = rows.op[index[0]], np.zeros(len(index))
+        dims = rows.dims_of(op, index)
+        elements = dims["rows"] * dims["cols"]
+        dtypes = np.array([rows.dtype[row] for row in index.tolist()], object)
+        for dtype in dict.fromkeys(dtypes.tolist()):
+            own = dtypes == dtype
+            found[own] = log_us_of(part, op, dtype, device, elements[own])
+        return found
+
+    def _kernels(
+        self, part: Part, rows: Rows, device: Device
+    ) -> tuple[Floats, tuple[Floats, Floats], float]:
+        """(kernel, (low, high), kinship) in microseconds without a launch floor."""
+        groups = list(rows.groups())
+        columns, factors, weight = _told(part, rows, groups, device)
+        low, high = np.zeros((2, len(rows)))
+        for op, index in groups:
+            low[index], high[index] = part.ends(op, columns.work[index], weight)
+            low[index] -= weight * columns.lift[index]
+            high[index] += _WARMER * weight * columns.lift[index]
+            if has_curve(part, op):
+                log_us = self._on_curve(part, rows, index, device)
+                factors[index] = log_us - np.log(columns.base_us[index])
+        found = _kernel_us(columns, factors, device)
+        held = self._held(part, rows, device, found) if has_lattice(part) else found
+        moved, least_us = held / found, _least_us(columns, device)
+
+        def end(logarithm: Floats) -> Floats:
+            us = _kernel_us(columns, factors + logarithm, device)
+            return np.maximum(us * moved, least_us)
+
+        return held, (end(low), end(high)), weight
+
+    def _held(self, part: Part, rows: Rows, device: Device, kernel_us: Floats) -> Floats:
+        """`kernel_us` of products, near those of other sizes and no longer than in fp32."""
+        held = kernel_us.copy()
+        for _, index in rows.groups():
+            limits = limits_us(part, rows, index, device, as_trees_tell)
+            held[index] = np.clip(kernel_us[index], *limits)
+        return np.minimum(held, self._in_fp32_us(rows, device, held))
+
+    def _in_fp32_us(self, rows: Rows, device: Device, kernel_us: Floats) -> Floats:
+        """What products that take `kernel_us` in 16 bits take in fp32, without a launch floor;
+        infinite where that is longer anyway, or has no bearing, or was measured nowhere."""
+        found = np.full(len(rows), np.inf)
+        asked = in_question(rows, device, kernel_us)
+        if len(asked):
+            wide = widened(rows.take(asked))
+            for part in self.parts:
+                for index in self._rows_of(part, wide):
+                    found[asked[index]] = self._kernels(part, wide.take(index), device)[0]
+        return found
+
+
+def as_trees_tell(part: Part, rows: Rows, device: Device) -> Floats:
+    """Microseconds of `rows` without a launch floor, before anything holds them together."""
+    columns, factors, _ = _told(part, rows, list(rows.groups()), device)
+    return _kernel_us(columns, factors, device)
+
+
+def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Columns, Floats, float]:
+    """(columns, log factors as far as measurements told them, kinship) of `rows`.
+
+    The same devices tell of them all.
+    """
+    columns = BUILDS[part.build](rows, device, part.tiles)
+    known = part.known_to(rows.op[0], rows.dtype[0])
+    factors, weight = part.log_factors(columns, groups, device, known)
+    for op, index in groups:
+        factors[index] *= part.told(op, columns.base_us[index])
+    return columns, factors, weight
+
+
+def _kernel_us(columns: Columns, factors: Floats, device: Device) -> Floats:
+    learned_us = columns.base_us * np.exp(factors) + columns.extra_us
+    return np.maximum(learned_us, _least_us(columns, device))
+
+
+def _least_us(columns: Columns, device: Device) -> Floats:
+    return np.maximum(columns.bound_us, device.kernel_floor_us)
+
+
+def _grounds(weight: float) -> str:
+    if weight >= 1.0:
+        return "measurements of this device or one like it"
+    if weight > 0.0:
+        return "measurements of similar devices"
+    return "measurements of other devices"

@@ -1,0 +1,305 @@
+"""The formulas of Lin et al. (2022) as published: memory, table lookups, collectives.
+
+Kept as they are, jumps at the knees and all, to compare with. Source: Lin et al., "Building a
+Performance Model for Deep Learning Recommendation Model Training on GPUs", HiPC 2022, and its
+repository owensgroup/ml_perf_model@5b2522a (constants, and the L2 curve of its history).
+
+One curve per collective and machine, as its authors fitted it to PARAM runs; not continuous at its
+knees and not monotone. To compare with; predictions use `perfmodel.cost.collectives.durations`.
+
+Source: Lin et al., HiPC 2022 and TPDS 2024, with the published implementation's constants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from perfmodel.arrays import Floats
+from perfmodel.cost.contract import KERNELS, Estimate, Explanation
+from perfmodel.cost.gpu import embedding
+from perfmodel.cost.gpu.heuristic import explanations, floors_of, measured_us
+from perfmodel.errors import ModelError
+from perfmodel.hardware import Device
+from perfmodel.ops.rows import Rows
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Bandwidth over size: constant time up to 2^`knee`, a sigmoid, 2^`saturation` and on flat.
+
+    `sigmoid` is (height, middle, steepness, base) of log10(GB/s) over log2(bytes).
+    """
+
+    knee: float
+    saturation: float
+    peak_gb_per_s: float
+    overhead_us: float
+    sigmoid: tuple[float, float, float, float]
+
+    def gb_per_s(self, size_bytes: Floats) -> Floats:
+        """Bandwidth at each size."""
+        size = np.asarray(size_bytes, np.float64)
+        x = np.log2(size)
+        small = size / self.overhead_us / 1e3
+        between = 10.0 ** self._log10(x)
+        return np.where(
+            x <= self.knee, small, np.where(x <= self.saturation, between, self.peak_gb_per_s)
+        )
+
+    def time_us(self, size_bytes: Floats) -> Floats:
+        """Time at each size; beyond saturation the overhead comes on top."""
+        size = np.asarray(size_bytes, np.float64)
+        x = np.log2(size)
+        moved = size / self.gb_per_s(size) / 1e3
+        time = np.where(x <= self.knee, self.overhead_us, moved)
+        return np.where(x > self.saturation, moved + self.overhead_us, time)
+
+    def _log10(self, x: Floats) -> Floats:
+        height, middle, steepness, base = self.sigmoid
+        return height / (1.0 + np.exp(-steepness * (x - middle))) + base
+
+
+L2_CURVE = Curve(0.0, 40.0, 2289.23, 1.0, (0.80007547, 25.35998915, 0.72015376, 2.56152161))
+"""Fitted on V100 lookups; the other GPUs reuse it."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU's constants."""
+
+    dram: Curve
+    sms: int
+    l2_bytes: int
+    shared_bytes: int
+    dram_gb_per_s: float
+    l2_gb_per_s: float
+    gflop_per_s: float
+
+
+V100 = Gpu(
+    Curve(16, 30, 816.953003, 4.83328223, (1.9472268, 19.81699009, 0.55556443, 0.95523816)),
+    sms=80,
+    l2_bytes=6_291_456,
+    shared_bytes=65_536,
+    dram_gb_per_s=816.953,
+    l2_gb_per_s=2847.457,
+    gflop_per_s=15441.524,
+)
+A100 = Gpu(
+    Curve(14, 29, 1391.103638, 6.450239, (2.20955621, 20.35203082, 0.62528837, 0.93242722)),
+    sms=108,
+    l2_bytes=41_943_040,
+    shared_bytes=163_840,
+    dram_gb_per_s=1391.103,
+    l2_gb_per_s=2270.919,
+    gflop_per_s=15026.615,
+)
+GV100 = Gpu(
+    Curve(15, 28, 601.045715, 6.963206, (2.56635526, 18.54562595, 0.4196577, 0.27275451)),
+    sms=80,
+    l2_bytes=6_291_456,
+    shared_bytes=65_536,
+    dram_gb_per_s=601.045,
+    l2_gb_per_s=2466.657,
+    gflop_per_s=13035.91,
+)
+FBGEMM_WARPS = 45.0
+"""Warps in flight per multiprocessor in FBGEMM's forward kernel: 0.71 of 64."""
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """`tables` equal tables of `rows` rows of `dim` fp32 values, `pooling` lookups per bag."""
+
+    batch: int
+    rows: int
+    tables: int
+    pooling: int
+    dim: int
+
+    @property
+    def row_bytes(self) -> int:
+        """A row in whole sectors of 32 bytes."""
+        return _sectors(4 * self.dim)
+
+    @property
+    def index_bytes(self) -> int:
+        """A bag's indices in whole sectors."""
+        return _sectors(4 * self.pooling)
+
+
+def forward_simple_us(lookup: Lookup, gpu: Gpu) -> float:
+    """Every row from memory."""
+    bag = 96 + lookup.index_bytes + (lookup.pooling + 1) * lookup.row_bytes
+    return float(gpu.dram.time_us(np.array(lookup.batch * lookup.tables * bag, np.float64)))
+
+
+def cached_rows(lookup: Lookup, gpu: Gpu, warps: float = FBGEMM_WARPS) -> int:
+    """Rows of one table that the L2 holds while `warps` bags per multiprocessor are in flight."""
+    tables = np.ceil(gpu.sms * warps / lookup.batch)
+    held = int(0.9 * gpu.l2_bytes / tables / 4 / lookup.dim)
+    return min(held, lookup.rows, lookup.batch * lookup.pooling)
+
+
+def forward_us(lookup: Lookup, gpu: Gpu, warps: float = FBGEMM_WARPS) -> float:
+    """Uniform lookups with the L2's hits."""
+    lookups = lookup.batch * lookup.pooling
+    held = cached_rows(lookup, gpu, warps)
+    distinct = lookup.rows * (1.0 - (1.0 - 1.0 / lookup.rows) ** lookups)
+    missed = distinct
+    if distinct > held:
+        missed = held + (lookups - held) * (lookup.rows - held) / lookup.rows
+    hit = 1.0 - missed / lookups
+    bag = lookup.index_bytes + 96 + lookup.row_bytes
+    rows_bytes = lookup.batch * lookup.pooling * lookup.row_bytes
+    dram = lookup.tables * (lookup.batch * bag + (1.0 - hit) * rows_bytes)
+    l2 = lookup.tables * hit * rows_bytes
+    cache_us = float(L2_CURVE.time_us(np.array(l2, np.float64))) if l2 > 0 else 0.0
+    return max(float(gpu.dram.time_us(np.array(dram, np.float64))), cache_us) * _narrow(lookup.dim)
+
+
+def backward_simple_us(lookup: Lookup, gpu: Gpu) -> float:
+    """SGD on every looked-up row, read and written in memory."""
+    bag = 96 + lookup.index_bytes + (2 * lookup.pooling + 1) * lookup.row_bytes
+    moved = float(gpu.dram.time_us(np.array(lookup.batch * lookup.tables * bag, np.float64)))
+    return max(moved, _flop_us(lookup, gpu))
+
+
+def backward_us(lookup: Lookup, gpu: Gpu, warps: float | None = None) -> float:
+    """SGD with the L2's hits, at constant peaks; `warps` None is FBGEMM's kernel."""
+    if warps is None:
+        warps = float(_fbgemm_backward_warps(lookup.dim, gpu))
+    tables = int(np.ceil(gpu.sms * warps / lookup.batch))
+    held_bytes = min(gpu.l2_bytes // tables, 4 * lookup.rows * lookup.dim)
+    held = held_bytes // 4 // lookup.dim
+    hit = 1.0
+    for each in range(lookup.pooling):
+        hit *= (held - each) / (lookup.rows - each)
+    rows_bytes = 2 * lookup.pooling * lookup.row_bytes * lookup.batch - held_bytes
+    l2 = lookup.tables * (96 * lookup.batch + hit * rows_bytes)
+    bag = lookup.index_bytes + lookup.row_bytes
+    dram = lookup.tables * (lookup.batch * bag + (1.0 - hit) * rows_bytes + held_bytes)
+    return max(dram / gpu.dram_gb_per_s / 1e3, l2 / gpu.l2_gb_per_s / 1e3, _flop_us(lookup, gpu))
+
+
+def _flop_us(lookup: Lookup, gpu: Gpu) -> float:
+    flop = lookup.batch * lookup.tables * lookup.pooling * 4 * (lookup.dim // 4)
+    return flop / gpu.gflop_per_s / 1e3
+
+
+def _fbgemm_backward_warps(dim: int, gpu: Gpu) -> int:
+    shared = int(gpu.shared_bytes * 2 / 3 / 16) * 16
+    warps = 32
+    while 512 * warps * -(-dim // 128) >= shared:
+        warps //= 2
+    return warps
+
+
+def _narrow(dim: int) -> float:
+    return 1.0 if dim > 64 else 1.1 if dim > 32 else 1.55
+
+
+def _sectors(size_bytes: int) -> int:
+    return 32 * -(-size_bytes // 32)
+
+
+NAME = "gpu/embedding/lin2022"
+_GPU_OF_ARCHITECTURE = {"volta": V100, "pascal": V100, "ampere": A100}
+"""Their Pascal GPUs reuse the V100's curve."""
+_SPREAD = 1.5
+
+
+@dataclass(frozen=True)
+class Lin2022:
+    """FBGEMM's kernels on uniform lookups; tables of equal size, fp32 rows, SGD backward."""
+
+    def estimate(self, rows: Rows, device: Device) -> Estimate:
+        """Durations of `rows`; `ModelError` for a GPU without constants, or an impossible row."""
+        gpu = _gpu(device)
+        kernel = np.zeros(len(rows))
+        for op, index in rows.groups():
+            dims = rows.dims_of(op, index)
+            tables = dims["tables"] if "tables" in dims else np.ones(len(index))
+            if "lookups" in dims:
+                pooling = dims["lookups"] / (tables * dims["batch"])
+            else:
+                pooling = dims["pooling"]
+            for place, row in enumerate(index.tolist()):
+                lookup = Lookup(
+                    batch=int(dims["batch"][place]),
+                    rows=int(dims["hash_size"][place]),
+                    tables=int(tables[place]),
+                    pooling=max(1, round(float(pooling[place]))),
+                    dim=int(dims["dim"][place]),
+                )
+                each = forward_us if rows.direction[row] == "fwd" else backward_us
+                kernel[row] = each(lookup, gpu)
+        floor_us, offset_us = floors_of(rows)
+        low, usual, high = (
+            measured_us(kernel * factor, floor_us, offset_us)
+            for factor in (1.0 / _SPREAD, 1.0, _SPREAD)
+        )
+        return Estimate(usual, low, high, NAME, "constants of Lin et al. 2022")
+
+    def explain(self, rows: Rows, device: Device) -> list[Explanation]:
+        """The heuristic's analysis around these durations."""
+        found = self.estimate(rows, device)
+        return explanations(rows, device, embedding.analyse(rows, device), found.duration_us)
+
+
+def _gpu(device: Device) -> Gpu:
+    gpu = _GPU_OF_ARCHITECTURE.get(device.architecture or "")
+    if gpu is None:
+        known = ", ".join(sorted(_GPU_OF_ARCHITECTURE))
+        raise ModelError(
+            f"{NAME}: no constants for {device.name} ({device.architecture}); known: {known}"
+        )
+    return gpu
+
+
+KERNELS.register(NAME)(Lin2022())
+
+
+_TURNS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
+
+
+@dataclass(frozen=True)
+class BandwidthCurve:
+    """The constants of one collective on one machine."""
+
+    latency_log2_bytes: float
+    """Up to here the call takes `overhead_us`."""
+    full_log2_bytes: float
+    """From here on it runs at `full_gb_per_s`."""
+    full_gb_per_s: float
+    """Bus bandwidth."""
+    overhead_us: float
+    height: float
+    middle: float
+    slope: float
+    offset: float
+    """Of the sigmoid of log10(bus bandwidth in GB/s) over log2(bytes)."""
+
+    def duration_us(self, size_bytes: ArrayLike, op: str, ranks: int) -> Floats:
+        """Microseconds of `op` among `ranks` ranks at `size_bytes`."""
+        size = np.asarray(size_bytes, np.float64)
+        power = np.log2(size)
+        factor = _TURNS[op] * (ranks - 1) / ranks if op in _TURNS else 1.0
+        exponent = self.height / (1.0 + np.exp(-self.slope * (power - self.middle))) + self.offset
+        rising = size / 10.0**exponent * factor / 1e3
+        full = size / self.full_gb_per_s * factor / 1e3 + self.overhead_us
+        found = np.where(power <= self.full_log2_bytes, rising, full)
+        return np.asarray(np.where(power <= self.latency_log2_bytes, self.overhead_us, found))
+
+
+def effective_bytes(sends_bytes: ArrayLike) -> float:
+    """Size of an uneven all-to-all whose rank i sends `sends_bytes[i]` to every other rank.
+
+    The largest, over the ranks, of what it receives and what it sends ("max of max").
+    """
+    sends = np.asarray(sends_bytes, np.float64)
+    received = sends.sum() - sends
+    return float(np.maximum(received, sends * (len(sends) - 1)).max())

@@ -1,0 +1,10 @@
+"""What reading and writing rows beside the device takes: in host memory, on drives, in adapters."""
+
+from __future__ import annotations
+
+from perfmodel.cost.contract import TIERS, TierModel
+
+__all__ = [
+    "TIERS",
+    "TierModel",
+]

@@ -1,0 +1,209 @@
+"""Rows on the drives of a node: what a drive takes for random reads, and reads that queue.
+
+A drive of latency t0 and at most X reads per second works on n = X t0 of them at a time. A read
+that comes while Q - 1 others are there waits for the rest of those on its own channel, half a read
+each: L = t0 + (Q - 1) / 2X, and never less than Q / X.
+
+All ranks of a node read at the same time and spread evenly over its drives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from perfmodel.arrays import Floats
+from perfmodel.cost.contract import TIERS, Estimate, Explanation
+from perfmodel.errors import HardwareError, ModelError
+from perfmodel.hardware import Cluster
+from perfmodel.hardware.parts import Storage
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.vocabulary.tiers import STORAGE
+
+BLOCK_BYTES = 4096
+"""What read rates of drives are given for."""
+
+
+def sector_bytes(drive: Storage) -> int:
+    """What one read moves at least."""
+    return drive.sector_bytes or BLOCK_BYTES
+
+
+def moved_bytes(drive: Storage, row_bytes: ArrayLike) -> Floats:
+    """Bytes that a read of one row moves: whole sectors, as few as can be."""
+    sector = sector_bytes(drive)
+    return np.asarray(np.ceil(np.asarray(row_bytes, np.float64) / sector) * sector)
+
+
+def read_amplification(drive: Storage, row_bytes: ArrayLike) -> Floats:
+    """Bytes moved over bytes wanted, 1 or more."""
+    return np.asarray(moved_bytes(drive, row_bytes) / np.asarray(row_bytes, np.float64))
+
+
+def reads_per_s(drive: Storage, row_bytes: ArrayLike) -> Floats:
+    """The most random reads of rows per second: what the drive can start, and its bandwidth.
+
+    Between one sector and 4 KiB a read takes a fixed part and one in proportion to its bytes.
+    """
+    moved = moved_bytes(drive, row_bytes)
+    block_s = 1 / drive.read_iops
+    least_s = 1 / drive.small_read_iops if drive.small_read_iops else block_s
+    sector = sector_bytes(drive)
+    share = np.clip((moved - sector) / max(BLOCK_BYTES - sector, 1), 0.0, 1.0)
+    each_s = least_s + (block_s - least_s) * share
+    return np.asarray(1 / np.maximum(each_s, moved / (drive.read_gb_per_s * 1e9)))
+
+
+def alone_us(drive: Storage) -> float:
+    """Latency of one read while no other is there; `HardwareError` where nobody said."""
+    if drive.read_latency_us is None:
+        raise HardwareError(f"{drive.name}: read_latency_us is missing: expected microseconds")
+    return drive.read_latency_us
+
+
+def read_latency_us(drive: Storage, in_flight: ArrayLike, row_bytes: ArrayLike) -> Floats:
+    """Latency of a read while `in_flight`, it among them, are there all the time."""
+    depth = np.maximum(np.asarray(in_flight, np.float64), 1.0)
+    each_us = 1e6 / reads_per_s(drive, row_bytes)
+    return np.asarray(np.maximum(alone_us(drive) + (depth - 1) * each_us / 2, depth * each_us))
+
+
+def read_iops(drive: Storage, in_flight: ArrayLike, row_bytes: ArrayLike) -> Floats:
+    """Reads per second with so many in flight."""
+    depth = np.maximum(np.asarray(in_flight, np.float64), 1.0)
+    return np.asarray(depth / read_latency_us(drive, depth, row_bytes) * 1e6)
+
+
+def read_us(drive: Storage, rows: ArrayLike, row_bytes: ArrayLike, in_flight: ArrayLike) -> Floats:
+    """A batch of `rows` reads, at most `in_flight` at a time: a first one's latency, and then as
+    many as complete while the queue is full."""
+    count = np.asarray(rows, np.float64)
+    depth = np.minimum(np.maximum(count, 1.0), np.maximum(np.asarray(in_flight, np.float64), 1.0))
+    first = read_latency_us(drive, depth, row_bytes)
+    rest = np.maximum(count - depth, 0.0) / read_iops(drive, depth, row_bytes) * 1e6
+    return np.asarray(np.where(count > 0, first + rest, 0.0))
+
+
+def write_us(drive: Storage, rows: ArrayLike, row_bytes: ArrayLike, page_rows: ArrayLike) -> Floats:
+    """Rows written at the drive's bandwidth, whole sectors of `page_rows` rows each."""
+    together = np.maximum(np.asarray(page_rows, np.float64), 1.0)
+    each = moved_bytes(drive, np.asarray(row_bytes, np.float64) * together) / together
+    rate = drive.write_gb_per_s or drive.read_gb_per_s
+    return np.asarray(np.asarray(rows, np.float64) * each / rate / 1e3)
+
+
+def updates_per_day(drive: Storage, drives: int, update_bytes: float) -> float | None:
+    """How often `update_bytes` can be written to all drives per day for the length of their
+    warranty; None where the drive's endurance is not known."""
+    if drive.drive_writes_per_day is None or drive.capacity_bytes is None:
+        return None
+    return drive.drive_writes_per_day * drive.capacity_bytes * drives / update_bytes
+
+
+def least_hit_frac(drive: Storage, drives: int, rows_per_s: float, row_bytes: float) -> float:
+    """The least share of `rows_per_s` that a cache must answer for the drives to keep up.
+
+    Source: h >= 1 - n IOPS / rows per second (closed form).
+    """
+    return float(np.clip(1 - drives * reads_per_s(drive, row_bytes) / rows_per_s, 0.0, 1.0))
+
+
+CALL_US = 10.0
+"""Assumed: a batch of reads handed over and collected."""
+ROW_US = 0.5
+"""Assumed: one core's work per read with io_uring (2 million reads per second and core,
+as its author's benchmarks of 2020 to 2022 show, recalled)."""
+HALF_FACTOR = 1.5
+"""Assumed: the 90 % interval reaches so many times up and down."""
+NAME = f"{STORAGE}/heuristic"
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Per row of a frame: microseconds of drives and of cores, and bytes that the drives move."""
+
+    drive_us: Floats
+    core_us: Floats
+    least_us: Floats
+    """What the bytes, or the reads, take at the drives' most."""
+    moved_bytes: Floats
+    reads: Floats
+
+    @property
+    def duration_us(self) -> Floats:
+        return CALL_US + np.maximum(self.drive_us, self.core_us)
+
+
+class StorageTier:
+    """See the module."""
+
+    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
+        taken = _work(rows, machine).duration_us
+        drive, count = drives_of(machine)
+        source = f"figures of {count} {drive.name}"
+        return Estimate(taken, taken / HALF_FACTOR, taken * HALF_FACTOR, NAME, source)
+
+    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
+        work = _work(rows, machine)
+        taken = work.duration_us
+        drives = work.drive_us >= work.core_us
+        full = work.least_us >= 0.9 * work.drive_us
+        return [
+            Explanation(
+                duration_us=float(taken[at]),
+                bound_by=("throughput" if full[at] else "latency") if drives[at] else "host",
+                flop=0.0,
+                read_bytes=float(work.moved_bytes[at] * work.reads[at]),
+                written_bytes=float(work.moved_bytes[at] * (1 - work.reads[at])),
+                utilisation_frac=float(work.least_us[at] / taken[at]),
+                terms={
+                    "drive_us": float(work.drive_us[at]),
+                    "core_us": float(work.core_us[at]),
+                    "call_us": CALL_US,
+                },
+                formula="call_us + max(drive_us, core_us); drive_us by the drive's queue, "
+                "t0 + (Q - 1) / 2X of a read with Q in flight",
+            )
+            for at in range(len(rows))
+        ]
+
+
+def drives_of(machine: Cluster) -> tuple[Storage, int]:
+    """The drives of one node; `ModelError` where it has none."""
+    node = machine.node
+    if node.storage is None:
+        raise ModelError(
+            f"{machine.name}: rows lie on drives, but the node has no storage: name one in its file"
+        )
+    return node.storage, node.drives or 1
+
+
+def _work(rows: Rows, machine: Cluster) -> _Work:
+    drive, count = drives_of(machine)
+    node = machine.node
+    cores = max(node.sockets * node.host.cores / node.gpus, 1.0)
+    names = ("drive_us", "core_us", "least_us", "moved_bytes", "reads")
+    found = {name: np.zeros(len(rows)) for name in names}
+    for op, index in rows.groups():
+        dims = rows.dims_of(op, index)
+        each = dims["rows"] * node.gpus / count
+        size = dims["row_bytes"]
+        if op == "storage_read":
+            asked = np.where(dims["in_flight"] > 0, dims["in_flight"], dims["rows"])
+            found["drive_us"][index] = read_us(drive, each, size, asked * node.gpus / count)
+            found["least_us"][index] = each / reads_per_s(drive, size) * 1e6
+            found["moved_bytes"][index] = dims["rows"] * moved_bytes(drive, size)
+            found["reads"][index] = 1.0
+        else:
+            taken = write_us(drive, each, size, dims["page_rows"])
+            found["drive_us"][index] = found["least_us"][index] = taken
+            together = np.maximum(dims["page_rows"], 1.0)
+            moved = moved_bytes(drive, size * together) / together
+            found["moved_bytes"][index] = dims["rows"] * moved
+        found["core_us"][index] = dims["rows"] * ROW_US / cores
+    return _Work(**found)
+
+
+TIERS.register(STORAGE)(StorageTier())

@@ -1,0 +1,141 @@
+"""Lookups by a GPU's kernels in host memory: rows over the bus, request by request.
+
+Every lookup is a read over the bus: rows of host memory are not kept in the device's caches. The
+device waits for so many requests at a time; short rows make short requests, which then bound the
+rate below the bus's. All else that the kernel moves is in device memory, beside the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from perfmodel.arrays import Floats
+from perfmodel.cost.contract import TIERS, Estimate, Explanation
+from perfmodel.cost.tiers.host_memory import random_frac, rank_gb_per_s
+from perfmodel.hardware import Cluster
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import OPS, Dims
+from perfmodel.ops.vocabulary.embedding import stored_row_bytes
+from perfmodel.ops.vocabulary.tiers import HOST_BUS
+
+READ_FRAC = 0.78
+"""Of the bus's rate, what reads of 128 bytes reach. Source: Min et al., EMOGI (VLDB 2020): 12.3 of
+15.75 GB/s on a V100, recalled."""
+WRITE_FRAC = 0.8
+"""Assumed: writes of a kernel to host memory, which need no answer, reach about what copies do."""
+SECTOR_BYTES, REQUEST_BYTES = 32.0, 128.0
+"""What a warp asks for: whole sectors, four of them at most in one request."""
+TAGS, LONG_TAGS, REQUEST_US = 256.0, 768.0, 1.6
+"""Requests on their way at a time, and how long one takes. Source: tags of 8 bits up to PCI Express
+3.0, of 10 bits (768 of them usable) from 4.0; 1.0 to 1.6 us to host memory and back: EMOGI,
+recalled, whose 4.8 to 5.1 GB/s for requests of 32 bytes on a V100 this gives."""
+SHORT_TAGS_GB_PER_S = 16.0
+"""The rate of PCI Express 3.0 with 16 lanes: faster buses have the longer tags."""
+HBM_FRAC = 0.8
+"""Assumed: of device memory's bandwidth, for indices, gradients and pooled rows."""
+HALF_FACTOR = 1.6
+"""Assumed: the 90 % interval reaches so many times up and down."""
+NAME = f"{HOST_BUS}/heuristic"
+SHOWN = ("floor_us", "bus_us", "memory_us")
+FORMULA = "floor_us + max(bus_us, memory_us)"
+
+
+class HostBus:
+    """See the module."""
+
+    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
+        terms = _terms(rows, machine)
+        taken = _taken(terms)
+        source = f"figures of {machine.node.device.name}: bus; assumed: requests in flight"
+        return Estimate(taken, taken / HALF_FACTOR, taken * HALF_FACTOR, NAME, source)
+
+    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
+        terms = _terms(rows, machine)
+        taken, peak = _taken(terms).tolist(), machine.node.device.host_gb_per_s * 1e3
+        return [
+            Explanation(
+                duration_us=us,
+                bound_by="bus" if terms["bus_us"][at] >= terms["memory_us"][at] else "memory",
+                flop=float(terms["flop"][at]),
+                read_bytes=float(terms["read_bytes"][at]),
+                written_bytes=float(terms["written_bytes"][at]),
+                utilisation_frac=float(terms["bus_bytes"][at]) / peak / us,
+                terms={name: float(terms[name][at]) for name in SHOWN},
+                formula=FORMULA,
+            )
+            for at, us in enumerate(taken)
+        ]
+
+
+def read_gb_per_s(row_bytes: Floats, machine: Cluster) -> Floats:
+    """What a device reads of rows of so many bytes at random places of its host's memory."""
+    bus = READ_FRAC * machine.node.device.host_gb_per_s
+    sectors = np.ceil(row_bytes / SECTOR_BYTES) * SECTOR_BYTES
+    tags = TAGS if machine.node.device.host_gb_per_s <= SHORT_TAGS_GB_PER_S else LONG_TAGS
+    waiting = tags * np.minimum(sectors, REQUEST_BYTES) / REQUEST_US * 1e-3
+    over_bus = np.minimum(bus, waiting) * row_bytes / sectors
+    return np.asarray(np.minimum(over_bus, _dram(row_bytes, machine)))
+
+
+def write_gb_per_s(row_bytes: Floats, machine: Cluster) -> Floats:
+    """The same, written."""
+    bus = WRITE_FRAC * machine.node.device.host_gb_per_s
+    return np.minimum(bus, _dram(row_bytes, machine))
+
+
+def _dram(row_bytes: Floats, machine: Cluster) -> Floats:
+    return random_frac(row_bytes) * rank_gb_per_s(machine)
+
+
+def _taken(terms: dict[str, Floats]) -> Floats:
+    return np.asarray(terms["floor_us"] + np.maximum(terms["bus_us"], terms["memory_us"]))
+
+
+def _terms(rows: Rows, machine: Cluster) -> dict[str, Floats]:
+    device = machine.node.device
+    names = ("bus_us", "memory_us", "bus_bytes", "flop", "read_bytes", "written_bytes")
+    terms = {name: np.zeros(len(rows)) for name in names}
+    for op, index in rows.groups():
+        dims, item = rows.dims_of(op, index), rows.item_bytes(index)
+        direction = np.array([rows.direction[at] for at in index.tolist()])
+        for each in set(direction.tolist()):
+            chosen = np.flatnonzero(direction == each)
+            own: Dims = {name: values[chosen] for name, values in dims.items()}
+            at, spec = index[chosen], OPS[op].of(each)
+            read, written = (
+                spec.read_bytes(own, item[chosen]),
+                spec.written_bytes(own, item[chosen]),
+            )
+            row = stored_row_bytes(own, item[chosen])
+            over_read, over_written = _ROWS[each](own, row, written)
+            terms["bus_us"][at] = (
+                over_read / read_gb_per_s(row, machine)
+                + over_written / write_gb_per_s(row, machine)
+            ) / 1e3
+            beside = np.maximum(read + written - over_read - over_written, 0.0)
+            terms["memory_us"][at] = beside / (HBM_FRAC * device.hbm_gb_per_s) / 1e3
+            terms["bus_bytes"][at] = over_read + over_written
+            terms["flop"][at] = spec.flop(own)
+            terms["read_bytes"][at], terms["written_bytes"][at] = read, written
+    terms["floor_us"] = np.full(len(rows), device.kernel_floor_us)
+    return terms
+
+
+def _looked_up(dims: Dims, row: Floats, written: Floats) -> tuple[Floats, Floats]:
+    return dims["lookups"] * row, 0.0 * written
+
+
+def _updated(dims: Dims, row: Floats, written: Floats) -> tuple[Floats, Floats]:
+    return written, written
+
+
+_ROWS: dict[str, Callable[[Dims, Floats, Floats], tuple[Floats, Floats]]] = {
+    "fwd": _looked_up,
+    "bwd_indice_weights": _looked_up,
+    "bwd": _updated,
+}
+"""By direction: bytes of rows that are read and written over the bus."""
+
+TIERS.register(HOST_BUS)(HostBus())

@@ -1,0 +1,321 @@
+"""Rows in the memory of a node's sockets, and other work of its host threads.
+
+All ranks of a node do the same at the same time, so each has its share of bandwidth and cores.
+A row comes in lines of 64 bytes; beyond the first, the prefetcher follows, so that what a row
+costs is its bytes and a fixed part; rows that come again within an op may still be in the
+last-level cache. One core waits for a dozen rows at a time, and moves no more
+than so many bytes.
+
+All processes of a node do the same at the same time, so each has its share of cores, caches and
+bandwidth.
+
+The wait is uniform between nothing and a whole period, whose half is the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from perfmodel.arrays import Floats, Ints
+from perfmodel.cost.contract import KERNELS, TIERS, Estimate, Explanation, KernelModel
+from perfmodel.cost.tiers.nic.footprint import PAIR_US
+from perfmodel.errors import HardwareError
+from perfmodel.hardware import Cluster, Device, Host, Node, device
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import OPS, Dims
+from perfmodel.ops.vocabulary.host import PAUSE
+from perfmodel.ops.vocabulary.tiers import (
+    HOST_MEMORY,
+    HOST_OPERATORS,
+    OPERATOR,
+    PROCESSES,
+    QUERY_ORDER,
+)
+
+STREAM_FRAC = 0.8
+"""Of the peak, what reading gives. Source: STREAM on EPYC 7742, Xeon 8280: 75 to 85 %, recalled."""
+LINE_BYTES = 64.0
+ROW_COST_BYTES = 64.0
+"""Assumed: a random row costs as much bandwidth as one line more than it has: opening a page of
+DRAM, lines that the prefetcher fetched in vain."""
+ROW_US = 0.0083
+"""Per row and core, however short the row. Source: this project's 2-core EPYC (Turin), one thread,
+`embedding_bag` of PyTorch 2.13 on a table of 1.2 GB, 2026-11-20: 8.1 to 10.0 ns for rows of 16 to
+256 bytes (a dozen rows on their way at 100 ns each)."""
+CORE_GB_PER_S = 25.0
+"""Of rows that are added up, by one core. Source: the same, rows of 256 and 512 bytes: 25 to 30."""
+COPYING_GB_PER_S = 4.5
+"""Of rows that are copied, by one core. Source: the same, `index_select` into a buffer, rows of 256
+to 1,024 bytes: 4.0 to 5.0."""
+COPIES = ("host_gather", "host_scatter")
+CACHED_GB_PER_S = 45.0
+"""Of rows that are in the last-level cache, by one core. Source: `traces/cpu_kernels`, 51,200
+uniform lookups of 256 bytes, warm: 13.1 MB in 151 us by two cores."""
+LLC_BYTES_PER_CORE = 1.5 * 2**20
+"""Assumed where the catalogue has no device of the host's name: as a Xeon of 2017 to 2021."""
+CALL_US = 10.0
+"""Assumed: a call that wakes a pool of threads and joins them."""
+HALF_FACTOR = 1.6
+"""Assumed: the 90 % interval reaches so many times up and down. 46 lookups with empty caches that
+no figure here saw (`traces/cpu_kernels*`, two cores, tables above 32 MB) are 4 % too fast in the
+median, off by 31 % in the median and 57 % at the 90th percentile."""
+NAME = f"{HOST_MEMORY}/heuristic"
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Per row of a frame, what it moves and what that takes, in microseconds."""
+
+    memory_us: Floats
+    cores_us: Floats
+    flop: Floats
+    read_bytes: Floats
+    written_bytes: Floats
+
+    @property
+    def duration_us(self) -> Floats:
+        return CALL_US + np.maximum(self.memory_us, self.cores_us)
+
+
+def rank_gb_per_s(machine: Cluster) -> float:
+    """One rank's share of its node's DRAM bandwidth, as reading reaches it."""
+    node = machine.node
+    return STREAM_FRAC * node.sockets * node.host.dram_gb_per_s / node.gpus
+
+
+def random_frac(row_bytes: Floats) -> Floats:
+    """Share of the bandwidth that rows at random places get."""
+    lines = np.ceil(row_bytes / LINE_BYTES) * LINE_BYTES
+    return np.asarray(row_bytes / (lines + ROW_COST_BYTES))
+
+
+class HostMemory:
+    """See the module."""
+
+    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
+        work = _work(rows, machine)
+        taken = work.duration_us
+        source = f"figures of {machine.node.host.name}; assumed: rows at random places"
+        return Estimate(taken, taken / HALF_FACTOR, taken * HALF_FACTOR, NAME, source)
+
+    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
+        work = _work(rows, machine)
+        peak = rank_gb_per_s(machine) / STREAM_FRAC * 1e3
+        taken = work.duration_us.tolist()
+        return [
+            Explanation(
+                duration_us=us,
+                bound_by="memory" if work.memory_us[at] >= work.cores_us[at] else "cores",
+                flop=float(work.flop[at]),
+                read_bytes=float(work.read_bytes[at]),
+                written_bytes=float(work.written_bytes[at]),
+                utilisation_frac=float((work.read_bytes[at] + work.written_bytes[at]) / peak / us),
+                terms={
+                    "memory_us": float(work.memory_us[at]),
+                    "cores_us": float(work.cores_us[at]),
+                    "call_us": CALL_US,
+                },
+                formula="call_us + max(memory_us, cores_us)",
+            )
+            for at, us in enumerate(taken)
+        ]
+
+
+def _work(rows: Rows, machine: Cluster) -> _Work:
+    node = machine.node
+    cores = node.sockets * node.host.cores / node.gpus
+    columns = {name: np.empty(len(rows)) for name in ("random", "even", "core", "flop", "r", "w")}
+    for op, index in rows.groups():
+        spec, dims, item = OPS[op], rows.dims_of(op, index), rows.item_bytes(index)
+        read, written = spec.read_bytes(dims, item), spec.written_bytes(dims, item)
+        found = _random_bytes(op, read, written, dims["lookups"] * dims["row_bytes"])
+        cached = 0.0 if op == "host_apply" else _cached_bytes(dims, llc_bytes(machine))
+        columns["random"][index] = (found - cached) / random_frac(dims["row_bytes"])
+        columns["even"][index] = read + written - found
+        rate, near = CORE_GB_PER_S, CACHED_GB_PER_S
+        if op in COPIES:
+            rate = near = COPYING_GB_PER_S
+        per_byte = np.maximum(ROW_US / dims["row_bytes"], 1e-3 / rate)
+        columns["core"][index] = (found - cached) * per_byte + cached * 1e-3 / near
+        columns["flop"][index] = spec.flop(dims)
+        columns["r"][index], columns["w"][index] = read, written
+    memory_us = (columns["random"] + columns["even"]) / rank_gb_per_s(machine) / 1e3
+    cores_us = columns["core"] / cores
+    return _Work(memory_us, cores_us, columns["flop"], columns["r"], columns["w"])
+
+
+def llc_bytes(machine: Cluster) -> float:
+    """One rank's share of the last-level caches of its node's sockets."""
+    node = machine.node
+    return node.sockets * _llc_bytes(node.host) / node.gpus
+
+
+@cache
+def _llc_bytes(host: Host) -> float:
+    try:
+        known = device(host.name).llc_bytes
+    except HardwareError:
+        known = None
+    return known or host.cores * LLC_BYTES_PER_CORE
+
+
+def _cached_bytes(dims: Dims, cache_bytes: float) -> Floats:
+    """Of rows that come again in one op, those that the cache holds meanwhile."""
+    unique = np.where(dims["unique_rows"] > 0, dims["unique_rows"], dims["lookups"])
+    again = np.maximum(dims["lookups"] - unique, 0.0) * dims["row_bytes"]
+    return np.asarray(again * np.minimum(cache_bytes / (unique * dims["row_bytes"]), 1.0))
+
+
+def _random_bytes(op: str, read: Floats, written: Floats, rows: Floats) -> Floats:
+    """Bytes at random places: rows that are read, and where an op changes them, written too."""
+    if op == "host_apply":
+        return 2.0 * written
+    return np.minimum(rows, read)
+
+
+TIERS.register(HOST_MEMORY)(HostMemory())
+
+
+PLAIN_CPU = "generic-cpu"
+
+
+class HostOperators:
+    """See the module."""
+
+    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
+        low, duration, high = (np.empty(len(rows)) for _ in range(3))
+        for index, cpu in _parts(rows, machine.node):
+            found = _model().estimate(_on_cpu(rows.take(index)), cpu)
+            low[index], duration[index] = found.low_us, found.duration_us
+            high[index] = found.high_us
+        return Estimate(duration, low, high, found.model, found.source)
+
+    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
+        found: dict[int, Explanation] = {}
+        for index, cpu in _parts(rows, machine.node):
+            told = _model().explain(_on_cpu(rows.take(index)), cpu)
+            found |= dict(zip(index.tolist(), told, strict=True))
+        return [found[row] for row in range(len(rows))]
+
+
+def _model() -> KernelModel:
+    return KERNELS[f"cpu/{OPS[OPERATOR].family}/heuristic"]
+
+
+def _parts(rows: Rows, node: Node) -> Iterator[tuple[Ints, Device]]:
+    """Rows by how many processes share the node, and what each has of it."""
+    given = np.nan_to_num(rows.dims.get(PROCESSES, np.zeros(len(rows))))
+    for processes in np.unique(given).tolist():
+        yield np.flatnonzero(given == processes), cpu_share(node, int(processes))
+
+
+def _on_cpu(rows: Rows) -> Rows:
+    return replace(rows, op=(OPERATOR,) * len(rows))
+
+
+def cpu_share(node: Node, processes: int = 0) -> Device:
+    """What one of so many processes (0: one per device) has of the node's sockets, as a CPU."""
+    try:
+        part = device(node.host.name)
+    except HardwareError:
+        part = device(PLAIN_CPU)
+    share = node.sockets / (processes or node.gpus)
+    cores = max(round(node.host.cores * share), 1)
+    of_socket = node.host.cores / part.sm_count * share
+    return replace(
+        part,
+        sm_count=cores,
+        boost_mhz=max(node.host.boost_mhz, part.base_mhz or 0.0),
+        hbm_gb_per_s=node.host.dram_gb_per_s * share,
+        l2_bytes=max(round(part.l2_bytes * of_socket), 1),
+        llc_bytes=None if part.llc_bytes is None else max(round(part.llc_bytes * of_socket), 1),
+        fp32_tflop_per_s=part.fp32_tflop_per_s * of_socket,
+    )
+
+
+TIERS.register(HOST_OPERATORS)(HostOperators())
+
+
+QUERY_ORDER_HALF_FACTOR = 6.0
+"""The 90 % interval reaches so many times up and down: 0.02 to 0.7 us per pair were seen."""
+QUERY_ORDER_NAME = f"{QUERY_ORDER}/heuristic"
+QUERY_ORDER_FORMULA = "pairs of lookups x a pair's time / host.single_thread_ratio"
+
+
+class QueryOrder:
+    """See the module."""
+
+    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
+        taken = _query_order_us(rows, machine)
+        source = "timed where this project was made, one core"
+        return Estimate(
+            taken,
+            taken / QUERY_ORDER_HALF_FACTOR,
+            taken * QUERY_ORDER_HALF_FACTOR,
+            QUERY_ORDER_NAME,
+            source,
+        )
+
+    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
+        spec = OPS["query_order"]
+        found = []
+        for _, index in rows.groups():
+            dims, item = rows.dims_of("query_order", index), rows.item_bytes(index)
+            read, flop = spec.read_bytes(dims, item), spec.flop(dims)
+            for at, us in enumerate(_query_order_us(rows, machine).tolist()):
+                moved = float(read[at])
+                work = float(flop[at])
+                why = Explanation(
+                    us, "compute", work, moved, moved, 1.0, {"pairs_us": us}, QUERY_ORDER_FORMULA
+                )
+                found.append(why)
+        return found
+
+
+def _query_order_us(rows: Rows, machine: Cluster) -> Floats:
+    pairs = rows.dims["pairs"]
+    return pairs * PAIR_US / machine.node.host.single_thread_ratio
+
+
+TIERS.register(QUERY_ORDER)(QueryOrder())
+
+
+LOW_FRAC, HIGH_FRAC = 0.1, 1.9
+"""Of the mean, where 90 % of a uniform wait lies."""
+
+
+class Pause:
+    """See the module; no machine has a part in it."""
+
+    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
+        wait_us = _wait_us(rows)
+        source = "the software's period"
+        return Estimate(wait_us, LOW_FRAC * wait_us, HIGH_FRAC * wait_us, PAUSE, source)
+
+    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
+        return [
+            Explanation(
+                duration_us=us,
+                bound_by="latency",
+                flop=0.0,
+                read_bytes=0.0,
+                written_bytes=0.0,
+                utilisation_frac=0.0,
+                terms={"wait_us": us},
+                formula="half the period of the software's clock, the mean of a uniform wait",
+            )
+            for us in _wait_us(rows).tolist()
+        ]
+
+
+def _wait_us(rows: Rows) -> Floats:
+    """The mean wait of each row."""
+    ((op, index),) = rows.groups()
+    return rows.dims_of(op, index)["wait_us"]
+
+
+TIERS.register(PAUSE)(Pause())

@@ -1,0 +1,165 @@
+"""What the learned model of an adapter's cache looks at: all without a unit of size.
+
+They know what the closed form does not: how queries that share rows are spread over a batch, and
+what small caches lose of them. Independent lookups, and policies other than LRU, keep their closed
+form, which is exact to a few thousandths.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.arrays import Floats
+from perfmodel.cost.tiers.nic.cache import NIC_CACHES, NicLoad, accesses
+from perfmodel.cost.tiers.nic.footprint import ClosedForm, footprint, logit, moved_to, share
+from perfmodel.embedding.cache import shared_classes
+from perfmodel.errors import ModelError, PerfmodelError
+from perfmodel.files import read_bytes
+
+ROOMS, RATIOS = (1, 16, 256), (4, 64, 1024)
+"""Queries in whose distinct bytes the capacity is told, and whose measured reuse is."""
+FEATURES = (
+    "hit_logit",
+    "independent_logit",
+    *(f"log_room_{queries}" for queries in ROOMS),
+    *(f"log_reuse_{queries}" for queries in RATIOS),
+    "log_queries",
+    "log_query_lookups",
+)
+
+
+def features_of(load: NicLoad, hit_frac: float) -> Floats:
+    """`[FEATURES]` of a load that the closed form finds so much of."""
+    tables = accesses(load.tables)
+    lookups = sum(table.lookups for table in tables)
+    curve = footprint(tables, load.queries, load.reuse)
+    alone = footprint(tables, load.queries).hit_frac(load.capacity_bytes)
+    within = np.minimum(np.array(ROOMS), load.queries) * lookups / load.queries
+    touched = np.interp(np.log(within), np.log(curve.lookups), np.log(curve.distinct_bytes))
+    reuse = load.reuse or ((1.0, 1.0),)
+    window, ratio = (np.log(np.array(column)) for column in zip(*reuse, strict=True))
+    measured = np.interp(np.log(np.array(RATIOS)), window, ratio)
+    return np.concatenate(
+        [
+            logit(np.array([hit_frac, alone])),
+            np.log(load.capacity_bytes) - touched,
+            measured,
+            np.log([load.queries, lookups / load.queries]),
+        ]
+    )
+
+
+_KEYS = ("feature", "threshold", "left", "right", "value")
+
+
+@dataclass(frozen=True, eq=False)
+class Trees:
+    """All `[trees, nodes]`, padded: a node below `threshold` in its `feature` goes `left`.
+
+    A leaf's `feature` is -1. What the trees say is `base` and their leaves' values added up.
+    """
+
+    feature: NDArray[np.int64]
+    threshold: Floats
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+    value: Floats
+    base: float
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any], where: str) -> Trees:
+        """From JSON; `ModelError` that names `where` for what is not such trees."""
+        try:
+            columns = [np.array(document[key]) for key in _KEYS]
+            whole = [columns[at].astype(np.int64) for at in (0, 2, 3)]
+            found = cls(
+                whole[0],
+                columns[1].astype(np.float64),
+                whole[1],
+                whole[2],
+                columns[4].astype(np.float64),
+                float(document["base"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelError(f"{where}: not trees of a model: {error}") from None
+        nodes = found.feature.shape
+        if len(nodes) != 2 or any(column.shape != nodes for column in columns):
+            raise ModelError(f"{where}: not trees of a model: columns of different shapes")
+        return found
+
+    def __call__(self, features: Floats) -> Floats:
+        """`features` `[rows, features]`; returns `[rows]`."""
+        trees = np.arange(len(self.feature))
+        at = np.zeros((len(features), len(trees)), np.int64)
+        for _ in range(self.feature.shape[1]):
+            feature = self.feature[trees, at]
+            is_leaf = feature < 0
+            if is_leaf.all():
+                break
+            chosen = np.take_along_axis(features, np.maximum(feature, 0), axis=1)
+            lower = chosen < self.threshold[trees, at]
+            following = np.where(lower, self.left[trees, at], self.right[trees, at])
+            at = np.where(is_leaf, at, following)
+        return np.asarray(self.base + self.value[trees, at].sum(axis=1))
+
+
+SCHEMA = "perfmodel.nic_cache/1"
+BUNDLED = Path(__file__).with_name("cache.json")
+FITTED_POLICIES = ("lru",)
+CLOSED_FORM_SLOPE = 0.8
+"""Share of the closed form's log odds that the trees are added to."""
+_MOST_BYTES = 64_000_000
+
+
+class Learned:
+    """Every class's log odds to be found, moved alike until all together hit as often as fitted."""
+
+    def residency(self, load: NicLoad) -> Floats:
+        closed = ClosedForm().residency(load)
+        classes, _ = shared_classes(accesses(load.tables))
+        mass = classes.rows * classes.rate
+        hit = float(np.dot(closed, mass) / mass.sum())
+        if load.policy not in FITTED_POLICIES or not load.reuse or not 0.0 < hit < 1.0:
+            return closed
+        fitted = fitted_hit_frac(bundled(), features_of(load, hit)[None, :])
+        return moved_to(closed, mass / mass.sum(), float(fitted[0]))
+
+
+def fitted_hit_frac(trees: Trees, features: Floats) -> Floats:
+    """Share of the lookups that hit, of loads `[loads, features]`.
+
+    What the trees add to part of the closed form's log odds never falls with the capacity, so a
+    larger cache never finds less.
+    """
+    closed = features[:, FEATURES.index("hit_logit")]
+    return share(CLOSED_FORM_SLOPE * closed + trees(features))
+
+
+def read_trees(path: Path) -> Trees:
+    """Trees of a file that `perfmodel.calibrate.nic_cache` wrote; `ModelError` for others."""
+    try:
+        document = json.loads(read_bytes(path, max_bytes=_MOST_BYTES))
+    except (ValueError, RecursionError, PerfmodelError) as error:
+        raise ModelError(f"{path}: {error}") from None
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise ModelError(f"{path}: expected a file of schema {SCHEMA}")
+    if tuple(document.get("features", ())) != FEATURES:
+        raise ModelError(f"{path}: trees of other features than {', '.join(FEATURES)}")
+    return Trees.from_document(document, str(path))
+
+
+@cache
+def bundled() -> Trees:
+    """Those that come with the package."""
+    return read_trees(BUNDLED)
+
+
+NIC_CACHES.register("learned")(Learned())

@@ -1,0 +1,193 @@
+"""Designs without a cache: GPUs alone, CPUs alone, tables on hosts with layers on GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from perfmodel.designs.deployment import DESIGNS, Deployment, deployment_of
+from perfmodel.embedding import TablePlacement
+from perfmodel.errors import HardwareError, WorkloadError
+from perfmodel.hardware import Cluster, Device, Host, device
+from perfmodel.ops.storage import row_bytes
+
+
+@DESIGNS.register("gpu_only")
+@dataclass(frozen=True)
+class GpuOnly:
+    """All tables in device memory; infeasible where they do not fit.
+
+    Those that ranks share in a host's memory lie as the workload's own settings lay them out.
+    """
+
+    def apply(self, deployment: Deployment) -> Deployment:
+        def edit(number: int, placed: TablePlacement) -> dict[str, Any]:
+            found = {"tier": "hbm", "pooled_on": "device", "caches": (), "hot_rows": 0}
+            if placed.tier == "hbm" or placed.sharding != "data_parallel":
+                return found
+            own = usual.placement.tables[number]
+            return found | {"sharding": own.sharding, "ranks": own.ranks}
+
+        usual = deployment_of(
+            deployment.workload, deployment.machine, deployment.batch, train=deployment.train
+        )
+        return deployment.with_(placement=deployment.placement.edited(edit))
+
+
+GENERIC = "generic-cpu"
+
+
+@DESIGNS.register("cpu_only")
+@dataclass(frozen=True)
+class CpuOnly:
+    """CPUs alone: tables in host memory, all layers on the hosts' cores, one rank per socket.
+
+    `nodes`: hosts that take part, each with `sockets` of them; 0: as many as the machine has. Each
+    socket trains and holds its part of the tables (parameter servers beside the trainers); ranks
+    meet once per step, as a synchronous system does. Raises `WorkloadError` where the batch cannot
+    be shared among them.
+    """
+
+    nodes: int = 0
+    sockets: int = 0
+
+    def __post_init__(self) -> None:
+        if self.nodes < 0 or self.sockets < 0:
+            raise WorkloadError(
+                f"cpu_only: {self.nodes} nodes of {self.sockets} sockets: expected 0 or more"
+            )
+
+    def apply(self, deployment: Deployment) -> Deployment:
+        machine = hosts_of(deployment.machine, self.nodes, self.sockets)
+        if deployment.batch % machine.gpus:
+            raise WorkloadError(
+                f"cpu_only: a batch of {deployment.batch} cannot be shared among {machine.gpus} "
+                "sockets: set cpu_only.nodes or cpu_only.sockets"
+            )
+        workload = deployment.workload.with_(implementation__cuda_graphs=False)
+        found = deployment_of(workload, machine, deployment.batch, train=deployment.train)
+        about = "assumed: synchronous, every socket trains and holds its part of the tables"
+        return replace(found, notes=(*deployment.notes, *found.notes, about))
+
+
+def hosts_of(machine: Cluster, nodes: int = 0, sockets: int = 0) -> Cluster:
+    """The hosts of `machine` as a machine of CPUs, a rank per socket.
+
+    Raises `HardwareError` for what cannot be a number of hosts.
+    """
+    if nodes < 0 or sockets < 0:
+        raise HardwareError(f"cpu_only: {nodes} nodes of {sockets} sockets: expected 0 or more")
+    node, count = machine.node, sockets or machine.node.sockets
+    memory = node.host_memory_bytes
+    one = cpu_of(node.host)
+    if memory is not None:
+        one = replace(one, hbm_bytes=int(memory // count))
+    name = f"hosts of {machine.name}"
+    hosts = replace(
+        node,
+        name=name,
+        device=one,
+        gpus=count,
+        sockets=count,
+        link=None,
+        link_domain_gpus=None,
+        power_w=None,
+        price_usd=None,
+        price_usd_per_hour=None,
+    )
+    return Cluster(name=name, node=hosts, nodes=nodes or machine.nodes)
+
+
+def cpu_of(host: Host) -> Device:
+    """One socket of `host` as a device: the catalogue's of that name, else a generic one with the
+    host's cores, clock and memory bandwidth."""
+    try:
+        return device(host.name)
+    except HardwareError:
+        plain = device(GENERIC)
+    cores = host.cores / plain.sm_count
+    speed = cores * host.boost_mhz / plain.boost_mhz
+    return replace(
+        plain,
+        name=host.name,
+        usual_host=None,
+        sm_count=host.cores,
+        boost_mhz=host.boost_mhz,
+        tdp_w=host.tdp_w or plain.tdp_w,
+        hbm_gb_per_s=host.dram_gb_per_s,
+        l2_bytes=int(plain.l2_bytes * cores),
+        l2_gb_per_s=(plain.l2_gb_per_s or 0.0) * speed or None,
+        llc_bytes=int((plain.llc_bytes or 0) * cores) or None,
+        fp32_tflop_per_s=plain.fp32_tflop_per_s * speed,
+        price_usd=host.price_usd,
+    )
+
+
+def one_process(cpus: Cluster) -> Cluster:
+    """A machine of CPUs on which one process has all sockets' cores; what reaching another socket
+    costs is left out."""
+    node = cpus.node
+    joined = with_cores(node.device, node.gpus * node.device.sm_count)
+    return replace(cpus, node=replace(node, gpus=1, sockets=1, device=joined))
+
+
+def with_cores(cpu: Device, cores: int) -> Device:
+    """`cores` cores of sockets like `cpu` as one CPU, with as much of their caches and bandwidth.
+
+    One of them is where a thread of an asynchronous trainer (Hogwild) runs; all of several sockets
+    are what one process has that all their threads belong to.
+    """
+    share = cores / cpu.sm_count
+    return replace(
+        cpu,
+        name=f"{cores} cores of {cpu.name}",
+        sm_count=cores,
+        hbm_gb_per_s=cpu.hbm_gb_per_s * share,
+        hbm_bytes=int(cpu.hbm_bytes * max(share, 1.0)),
+        l2_bytes=int(cpu.l2_bytes * share),
+        l2_gb_per_s=cpu.l2_gb_per_s and cpu.l2_gb_per_s * share,
+        llc_bytes=cpu.llc_bytes and int(cpu.llc_bytes * share),
+        fp32_tflop_per_s=cpu.fp32_tflop_per_s * share,
+    )
+
+
+OnHost = Literal["one_process", "operators", "host"]
+
+
+@DESIGNS.register("hybrid")
+@dataclass(frozen=True)
+class Hybrid:
+    """Tables in host memory, looked up and updated by the CPU; dense layers data-parallel on GPUs.
+
+    Tables of at most `device_table_bytes` (fp32 rows) stay where they are. `pooled_on` the host's
+    operators of PyTorch, table by table, by `one_process` for all GPUs of a node or in a process
+    per GPU (`operators`), or in one call for all tables by the `host`. On one node its GPUs share
+    the host's tables; on several each rank's host has those of its shards, in a process of its own.
+
+    Source: the baseline of FAE (Adnan et al. 2022), as its repository has it; Hotline's (2024), of
+    the same authors, is taken to be the same.
+    """
+
+    device_table_bytes: float = 0.0
+    pooled_on: OnHost = "one_process"
+
+    def __post_init__(self) -> None:
+        if not self.device_table_bytes >= 0:
+            raise WorkloadError(f"hybrid: tables of {self.device_table_bytes:g} bytes on devices")
+        ways = ", ".join(get_args(OnHost))
+        if self.pooled_on not in get_args(OnHost):
+            raise WorkloadError(f"hybrid: pooled_on {self.pooled_on!r}: expected one of {ways}")
+
+    def apply(self, deployment: Deployment) -> Deployment:
+        ranks = tuple(range(deployment.ranks))
+        tables = deployment.workload.tables
+
+        def edit(number: int, placed: TablePlacement) -> dict[str, Any]:
+            size = tables[number].rows * row_bytes("fp32", tables[number].dim)
+            if size <= self.device_table_bytes:
+                return {}
+            found = {"tier": "host", "pooled_on": self.pooled_on, "caches": (), "hot_rows": 0}
+            shared = {"sharding": "data_parallel", "ranks": ranks}
+            return {**found, **(shared if deployment.machine.nodes == 1 else {})}
+
+        return deployment.with_(placement=deployment.placement.edited(edit))

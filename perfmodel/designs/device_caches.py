@@ -1,0 +1,222 @@
+"""Tables in host memory, rows in use or popular on devices: software caches, RecShard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.arrays import Floats
+from perfmodel.designs.deployment import DESIGNS, Deployment, Design, halved
+from perfmodel.embedding import POLICIES, Placement, RowCache
+from perfmodel.errors import WorkloadError
+from perfmodel.ops.storage import item_bytes
+from perfmodel.units import BYTES_PER_GB
+from perfmodel.workload.tables import row_bytes
+
+LEAST_FRAC = 1e-3
+"""Of the rows, less than this is not tried in the place of more."""
+MAP_BYTES = 8.0
+"""An int64 per row, in each of two maps, and per place of the cache."""
+
+
+@dataclass(frozen=True)
+class SoftwareCache:
+    """Tables in host memory behind a cache of rows in device memory.
+
+    `kept_by` `kernels` is FBGEMM's UVM caching (sets of 32 rows), `operators` the frequency-aware
+    cache of CachedEmbedding, which keeps the most popular rows. `cache_frac` of each rank's rows
+    fit into its cache (FBGEMM's default: 0.2; CachedEmbedding's benchmark: 0.01). Rows of
+    `batches_ahead` batches are fetched at once; `rows_ahead`: beside the step before. Tables of at
+    most `keep_bytes`, and those that every rank has, stay in device memory.
+    """
+
+    kept_by: Literal["kernels", "operators"] = "kernels"
+    cache_frac: float = 0.2
+    policy: str = "set_associative"
+    batches_ahead: int = 1
+    rows_ahead: bool = False
+    keep_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.cache_frac > 0:
+            raise WorkloadError(f"software_cache: a cache of {self.cache_frac:g} of the rows")
+        if self.cache_frac > 1:
+            raise WorkloadError(
+                f"software_cache: a cache of {self.cache_frac:g} times the rows is larger than the "
+                "tables: leave them in device memory"
+            )
+        if self.batches_ahead < 1 or self.keep_bytes < 0:
+            raise WorkloadError(
+                f"software_cache: {self.batches_ahead} batches ahead, tables of {self.keep_bytes} "
+                "bytes stay: expected 1 or more, and 0 or more"
+            )
+        if self.policy not in POLICIES:
+            raise WorkloadError(
+                f"software_cache: unknown policy {self.policy!r}: one of {', '.join(POLICIES)}"
+            )
+        if self.kept_by not in ("kernels", "operators"):
+            raise WorkloadError(f"software_cache: kept_by {self.kept_by!r}: kernels or operators")
+        if self.rows_ahead and self.kept_by == "operators":
+            raise WorkloadError(
+                "software_cache: operators wait for every count, so no rows are fetched beside a "
+                "step: fetch those of several batches at once (batches_ahead)"
+            )
+
+    def apply(self, deployment: Deployment) -> Deployment:
+        """All tables but the smallest to host memory, one cache on each rank."""
+        if deployment.machine.node.device.target == "cpu":
+            raise WorkloadError(
+                "software_cache: a CPU's device memory is its host's: nothing to keep closer"
+            )
+        held = [
+            table.rows * row_bytes(table, placed.dtype)
+            for table, placed in zip(
+                deployment.workload.tables, deployment.placement.tables, strict=True
+            )
+        ]
+        moved = [
+            placed.tier == "hbm" and placed.sharding != "data_parallel" and size > self.keep_bytes
+            for placed, size in zip(deployment.placement.tables, held, strict=True)
+        ]
+        total = sum(size for size, is_moved in zip(held, moved, strict=True) if is_moved)
+        if not total:
+            raise WorkloadError("software_cache: no table in device memory that could be cached")
+        cache = RowCache(
+            "rows",
+            "hbm",
+            self.cache_frac * total / deployment.ranks,
+            self.policy,
+            self.kept_by,
+            self.batches_ahead,
+        )
+        placement = deployment.placement.edited(
+            lambda number, _: {"tier": "host", "caches": ("rows",)} if moved[number] else {},
+            caches=(cache,),
+        )
+        pipeline = replace(deployment.pipeline, rows_ahead=self.rows_ahead)
+        note = f"software cache: {cache.capacity_bytes / 1e9:.3g} GB of rows on each device"
+        return deployment.with_(note, placement=placement, pipeline=pipeline)
+
+    def within(self, deployment: Deployment) -> Iterable[Design]:
+        """With a smaller cache."""
+        return [replace(self, cache_frac=frac) for frac in halved(self.cache_frac, LEAST_FRAC)]
+
+
+DESIGNS.register("software_cache")(SoftwareCache)
+
+
+def frequency_aware(cache_frac: float = 0.01, batches_ahead: int = 1) -> SoftwareCache:
+    """CachedEmbedding as its benchmark runs it: the most popular rows of the data set stay."""
+    return SoftwareCache("operators", cache_frac, "static", batches_ahead)
+
+
+def frequency_aware_bytes(
+    rows: float, dim: int, cache_rows: float, item_bytes: float = 4.0
+) -> float:
+    """Device memory of the frequency-aware cache: C (D w + 8) + 16 E, maps of all rows among it.
+
+    Source: hpcaitech/ColossalAI, cache_mgr.py: `idx_map` and `inverted_cached_idx` hold an int64
+    per row, `cached_idx_map` one per place.
+    """
+    return cache_rows * (dim * item_bytes + MAP_BYTES) + 2 * MAP_BYTES * rows
+
+
+CACHE = "popular"
+LEAST_GB = 0.1
+"""Of popular rows, less than this is not tried in the place of more."""
+
+
+@DESIGNS.register("recshard")
+@dataclass(frozen=True)
+class RecShard:
+    """RecShard: popular rows in device memory, the others in the host's; whole tables, by cost.
+
+    The rows that are looked up most per byte, of all tables together, fill `hbm_gb` of each device
+    and stay there; tables go, the costliest first, to the rank that has least to read. What stays
+    is a static set, so nothing is evicted. Source: Sethi et al., RecShard (ASPLOS 2022), abstract;
+    its integer programme as a greedy assignment, assumed as good.
+    """
+
+    hbm_gb: float = 24.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.hbm_gb < np.inf:
+            raise WorkloadError(f"recshard: {self.hbm_gb:g} GB of device memory: expected more")
+
+    def apply(self, deployment: Deployment) -> Deployment:
+        """All tables in host memory, their popular rows in a static cache of device memory."""
+        capacity_bytes = self.hbm_gb * BYTES_PER_GB
+        if capacity_bytes > deployment.machine.node.device.hbm_bytes:
+            raise WorkloadError(f"recshard: {self.hbm_gb:g} GB are more than the device has")
+        cost = read_us(deployment, hot_fracs(deployment, capacity_bytes * deployment.ranks))
+        ranks = ranks_by_load(cost, deployment.ranks)
+        tables = tuple(
+            replace(
+                placed,
+                sharding="table_wise",
+                ranks=(int(rank),),
+                tier="host",
+                pooled_on="device",
+                hot_rows=0,
+                caches=(CACHE,),
+            )
+            for placed, rank in zip(deployment.placement.tables, ranks, strict=True)
+        )
+        sizes = row_bytes_of(deployment) * [table.rows for table in deployment.workload.tables]
+        most_bytes = np.bincount(ranks, sizes, deployment.ranks).max()
+        cache = RowCache(CACHE, "hbm", min(capacity_bytes, float(most_bytes)), "static")
+        return deployment.with_(placement=Placement(tables, (cache,)))
+
+    def within(self, deployment: Deployment) -> Iterable[Design]:
+        """With fewer rows in device memory."""
+        return [replace(self, hbm_gb=size) for size in halved(self.hbm_gb, LEAST_GB)]
+
+
+def hot_fracs(deployment: Deployment, hbm_bytes: float) -> Floats:
+    """Per table the share of lookups that go to rows within `hbm_bytes` of the most popular rows
+    (per byte) of all tables."""
+    rates, sizes, owner, shares = [], [], [], []
+    for number, (table, row) in enumerate(
+        zip(deployment.workload.tables, row_bytes_of(deployment), strict=True)
+    ):
+        popularity = table.popularity()
+        rates.append(popularity.chance * table.pooling / row)
+        sizes.append(popularity.rows * row)
+        shares.append(popularity.share)
+        owner.append(np.full(len(popularity.rows), number))
+    rate, size, share = np.concatenate(rates), np.concatenate(sizes), np.concatenate(shares)
+    order = np.argsort(-rate, kind="stable")
+    before = np.concatenate([[0.0], np.cumsum(size[order])[:-1]])
+    kept = np.clip((hbm_bytes - before) / size[order], 0.0, 1.0)
+    tables = np.concatenate(owner)[order]
+    found = np.bincount(tables, kept * share[order], len(deployment.workload.tables))
+    return np.minimum(found, 1.0)
+
+
+def read_us(deployment: Deployment, hot: Floats) -> Floats:
+    """Per table what its lookups read of device memory and over the bus, one after the other."""
+    device = deployment.machine.node.device
+    moved = np.array([table.pooling for table in deployment.workload.tables])
+    moved = moved * row_bytes_of(deployment) * deployment.batch
+    bus = (device.pcie_gb_per_s or 1.0) * 1e3
+    return np.asarray(moved * (hot / (device.hbm_gb_per_s * 1e3) + (1 - hot) / bus))
+
+
+def row_bytes_of(deployment: Deployment) -> Floats:
+    """Per table the bytes of a stored row."""
+    dtypes = [placed.dtype for placed in deployment.placement.tables]
+    dims = np.array([table.dim for table in deployment.workload.tables], np.float64)
+    return dims * np.asarray(item_bytes(dtypes))
+
+
+def ranks_by_load(cost: Floats, ranks: int) -> NDArray[np.int64]:
+    """Per table a rank: the largest first, each to the rank with the least so far."""
+    load, found = np.zeros(ranks), np.zeros(len(cost), np.int64)
+    for number in np.argsort(-cost, kind="stable").tolist():
+        found[number] = int(load.argmin())
+        load[found[number]] += cost[number]
+    return found

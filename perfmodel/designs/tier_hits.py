@@ -1,0 +1,157 @@
+"""Where lookups find their rows: per table, the share of all of them in each tier of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.designs.deployment import Deployment
+from perfmodel.designs.smartnic import adapter_shares
+from perfmodel.embedding import POLICIES, Cache, RowCache, TableAccess, steady_use
+from perfmodel.errors import WorkloadError
+from perfmodel.workload import Table
+from perfmodel.workload.sharding import plan_of_placement
+from perfmodel.workload.tables import row_bytes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+NIC = "nic"
+TIERS = ("hbm", "host", "storage", NIC)
+
+
+@dataclass(frozen=True)
+class TableHits:
+    """One table: of all its `lookups` per batch, which share each tier answers; shares sum to 1.
+
+    `fetched_rows` and `fetched_bytes` per batch are brought to the fastest cache from beyond it.
+    """
+
+    table: int
+    lookups: float
+    share: dict[str, float]
+    fetched_rows: float
+    fetched_bytes: float
+
+
+@dataclass(frozen=True)
+class Hits:
+    """All tables of a deployment. Shares are overall: of all lookups, not of those that missed."""
+
+    tables: tuple[TableHits, ...]
+
+    @property
+    def overall(self) -> dict[str, float]:
+        """Share of all lookups of all tables that each tier answers."""
+        total = sum(table.lookups for table in self.tables)
+        return {
+            tier: sum(table.lookups * table.share.get(tier, 0.0) for table in self.tables) / total
+            for tier in TIERS
+            if any(table.share.get(tier) for table in self.tables)
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"overall": self.overall, "tables": [vars(table) for table in self.tables]}
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per table, a column per tier in use."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "table": table.table,
+                "lookups": table.lookups,
+                **{f"{tier}_frac": table.share.get(tier, 0.0) for tier in self.overall},
+                "fetched_rows": table.fetched_rows,
+                "fetched_bytes": table.fetched_bytes,
+            }
+            for table in self.tables
+        )
+
+
+def tier_hits(deployment: Deployment) -> Hits:
+    """Where the lookups of a batch find their rows, in steady state.
+
+    A table behind several caches is looked for in one after the other, the larger hold what the
+    smaller do. Hot rows count as device memory. Raises `WorkloadError` for an unknown policy.
+    """
+    workload, placement = deployment.workload, deployment.placement
+    found: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
+    in_adapters = adapter_shares(deployment)
+    for cache in (each for each in placement.caches if not each.at.startswith(NIC)):
+        for number, lookups, missed, fetched in _tier_uses(deployment, cache):
+            found.setdefault((cache.name, number), []).append((lookups, missed, fetched))
+    tables = []
+    for number, (table, where) in enumerate(zip(workload.tables, placement.tables, strict=True)):
+        left, share = 1.0, dict[str, float]()
+        fetched_rows = 0.0
+        if where.hot_rows and where.tier != "hbm":
+            hot = float(table.popularity().covered_frac(where.hot_rows))
+            share["hbm"], left = hot, 1.0 - hot
+        if in_adapters[number]:
+            share[NIC] = in_adapters[number]
+            left -= share[NIC]
+        behind = [n for n in where.caches if not placement.cache(n).at.startswith(NIC)]
+        for at, name in enumerate(behind):
+            parts = found.get((name, number), [])
+            looked = sum(part[0] for part in parts)
+            missed = min(sum(part[1] for part in parts) / looked if looked else 1.0, left)
+            tier = placement.cache(name).at
+            share[tier] = share.get(tier, 0.0) + left - missed
+            left = missed
+            if at == 0:
+                fetched_rows = sum(part[2] for part in parts)
+        share[where.tier] = share.get(where.tier, 0.0) + left
+        size = row_bytes(table, where.dtype)
+        lookups = float(table.lookups(deployment.batch))
+        tables.append(TableHits(number, lookups, share, fetched_rows, fetched_rows * size))
+    return Hits(tuple(tables))
+
+
+def _tier_uses(
+    deployment: Deployment, cache: RowCache
+) -> Iterator[tuple[int, float, float, float]]:
+    """(table, lookups, those that miss, rows fetched) per batch, rank by rank."""
+    if cache.policy not in POLICIES:
+        known = ", ".join(POLICIES)
+        raise WorkloadError(f"cache {cache.name!r}: unknown policy {cache.policy!r}: {known}")
+    policy, batches = POLICIES[cache.policy](), cache.batches_ahead
+    seen: dict[tuple[object, ...], list[tuple[int, float, float, float]]] = {}
+    for own in _per_rank(deployment, cache.name):
+        if not own:
+            continue
+        key = tuple(own)
+        if key not in seen:
+            accesses = [
+                TableAccess(
+                    popularity=table.popularity(),
+                    lookups=table.lookups(samples) * batches,
+                    row_bytes=row_bytes(table, deployment.placement.tables[number].dtype),
+                )
+                for number, table, samples in own
+            ]
+            use = steady_use(accesses, Cache(cache.capacity_bytes, policy))
+            missed = (1 - use.hit_frac) * use.lookups
+            columns = np.array([use.lookups, missed, use.fetched_rows]).T / batches
+            numbers = [number for number, _, _ in own]
+            seen[key] = [
+                (number, *row) for number, row in zip(numbers, columns.tolist(), strict=True)
+            ]
+        yield from seen[key]
+
+
+def _per_rank(deployment: Deployment, name: str) -> Iterator[list[tuple[int, Table, int]]]:
+    """Per rank the tables, or parts of them, behind the cache, and for how many samples."""
+    workload, placement, ranks = deployment.workload, deployment.placement, deployment.ranks
+    layout = plan_of_placement(workload, placement, ranks, deployment.machine.linked_gpus)
+    every = [
+        (number, workload.tables[number], deployment.batch // ranks) for number in layout.replicated
+    ]
+    for shards in layout.shards:
+        own = [(shard.table, shard.of(workload.tables), deployment.batch) for shard in shards]
+        yield [part for part in (*own, *every) if name in placement.tables[part[0]].caches]

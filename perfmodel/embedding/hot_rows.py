@@ -1,0 +1,173 @@
+"""The rows worth keeping close, of all tables within one budget, and which samples need no other.
+
+Lookups, of one sample too, are independent. Where rows that are popular come together, more samples
+have only hot rows than is said here, at the same share of lookups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfmodel.arrays import Floats
+from perfmodel.embedding.cache import TableAccess, shared_classes
+from perfmodel.embedding.policies import RowClasses
+from perfmodel.embedding.popularity import Popularity
+from perfmodel.errors import WorkloadError
+
+_STEPS = 100
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HotSet:
+    """Hot rows per table, `[tables]`, and what share `hot_frac` of the table's lookups they get.
+
+    `lookups` are those of one sample, `row_bytes` what a row takes of the budget.
+    """
+
+    name: tuple[str, ...]
+    lookups: Floats
+    row_bytes: Floats
+    rows: Floats
+    hot_frac: Floats
+
+    @property
+    def used_bytes(self) -> float:
+        """What the hot rows take."""
+        return float(np.dot(self.rows, self.row_bytes))
+
+    @property
+    def overall_hot_frac(self) -> float:
+        """Share of all lookups that go to hot rows."""
+        return float(np.dot(self.hot_frac, self.lookups) / self.lookups.sum())
+
+    @property
+    def popular_frac(self) -> float:
+        """Share of the samples all of whose rows are hot.
+
+        Source: FAE (Adnan et al., VLDB 2022): an input is hot only if all its rows are.
+        """
+        with np.errstate(divide="ignore"):
+            return float(np.exp(np.dot(self.lookups, np.log(self.hot_frac))))
+
+    def mixed_hot_frac(self, popular_frac: float | None = None) -> Floats:
+        """Share of the lookups of all other samples that go to hot rows, `[tables]`.
+
+        `popular_frac` of the samples are popular, by default as many as independent lookups make;
+        whatever they are, none of their lookups goes elsewhere. Raises `WorkloadError` for more
+        than the tables' hot lookups allow.
+        """
+        return mixed_hot_frac(
+            self.hot_frac, self.popular_frac if popular_frac is None else popular_frac
+        )
+
+
+def mixed_hot_frac(hot_frac: Floats, popular_frac: float) -> Floats:
+    """Share of the lookups of samples that are not popular that go to hot rows, `[tables]`.
+
+    `hot_frac` `[tables]` is that of all samples, of which `popular_frac` look up nothing else.
+    Raises `WorkloadError` for more popular samples than that allows.
+    """
+    most = float(hot_frac.min())
+    if not 0.0 <= popular_frac <= most * (1.0 + 1e-9):
+        raise WorkloadError(
+            f"hot rows: a share of {popular_frac:g} of popular samples, and only {most:g} of one "
+            f"table's lookups are hot"
+        )
+    if popular_frac >= 1.0:
+        return np.ones_like(hot_frac)
+    return np.clip((hot_frac - popular_frac) / (1.0 - popular_frac), 0.0, 1.0)
+
+
+def hot_set(
+    tables: Sequence[TableAccess], budget_bytes: float, *, sampled: float = np.inf
+) -> HotSet:
+    """The hot rows of `tables`, whose lookups are those of one sample, that `budget_bytes` hold.
+
+    Of all tables together those with most lookups per byte. They are known beforehand, or by their
+    counts in `sampled` samples: a row is looked up so often by chance, a Poisson variable, and part
+    of the rows at the least count that still fits are taken.
+
+    Raises `WorkloadError` for a budget or a sample that cannot be.
+    """
+    if not budget_bytes >= 0:
+        raise WorkloadError(f"hot rows: a budget of {budget_bytes:g} bytes")
+    if not sampled > 0:
+        raise WorkloadError(f"hot rows: learned on {sampled:g} samples")
+    classes, owner = shared_classes(tables)
+    counted = sampled * sum(table.lookups for table in tables)
+    kept = (
+        _known(classes, budget_bytes)
+        if np.isinf(counted)
+        else _counted(classes, budget_bytes, classes.rate * counted)
+    )
+
+    def per_table(values: Floats) -> Floats:
+        return np.bincount(owner, values, minlength=len(tables)).astype(np.float64)
+
+    share = np.concatenate([table.popularity.share for table in tables])
+    return HotSet(
+        name=tuple(table.name for table in tables),
+        lookups=np.array([table.lookups for table in tables], np.float64),
+        row_bytes=np.array([table.row_bytes for table in tables], np.float64),
+        rows=per_table(kept * classes.rows),
+        hot_frac=np.clip(per_table(kept * share), 0.0, 1.0),
+    )
+
+
+def split_hot(
+    popularity: Popularity, hot_rows: float
+) -> tuple[Popularity | None, Popularity | None]:
+    """The `hot_rows` most popular rows, and all others, each as a table of its own; None without
+    lookups."""
+    ends = np.cumsum(popularity.rows)
+    hot = np.clip(hot_rows - (ends - popularity.rows), 0.0, popularity.rows)
+    share = popularity.chance * hot
+    return _part(hot, share), _part(popularity.rows - hot, popularity.share - share)
+
+
+def _part(rows: Floats, share: Floats) -> Popularity | None:
+    held = rows > 0
+    share = np.maximum(share[held], 0.0)
+    return Popularity(rows[held], share / share.sum()) if share.sum() > 0 else None
+
+
+def _known(classes: RowClasses, budget_bytes: float) -> Floats:
+    """The part of each class that is kept, the most lookups per byte first."""
+    order = np.argsort(-classes.rate / classes.row_bytes, kind="stable")
+    used = np.where(classes.rate > 0, classes.used_bytes, 0.0)[order]
+    room = np.clip(budget_bytes - (np.cumsum(used) - used), 0.0, used)
+    kept = np.empty(len(order))
+    kept[order] = np.divide(room, used, out=np.zeros_like(used), where=used > 0)
+    return kept
+
+
+def _counted(classes: RowClasses, budget_bytes: float, expected: Floats) -> Floats:
+    """The chance that a row's count per byte is above the least that fits, and a part of those
+    at it."""
+    low, sizes = 0.0, np.unique(classes.row_bytes)
+    high = float(np.max((expected + 12.0 * np.sqrt(expected) + 64.0) / classes.row_bytes))
+    every = _above(expected, 0.0)
+    if np.dot(classes.used_bytes, every) <= budget_bytes:
+        return every
+    for _ in range(_STEPS):
+        counts_between = np.floor(high * sizes) - np.floor(low * sizes)
+        if counts_between.sum() <= 1.0:
+            break
+        middle = (low + high) / 2
+        fits = np.dot(classes.used_bytes, _above(expected, middle * classes.row_bytes))
+        low, high = (low, middle) if fits <= budget_bytes else (middle, high)
+    above = _above(expected, high * classes.row_bytes)
+    tied = _above(expected, low * classes.row_bytes) - above
+    needed = float(np.dot(classes.used_bytes, tied))
+    room = budget_bytes - float(np.dot(classes.used_bytes, above))
+    return np.asarray(above + (min(room / needed, 1.0) if needed > 0 else 0.0) * tied)
+
+
+def _above(expected: Floats, count: float | Floats) -> Floats:
+    """The chance that a Poisson variable is above `count`."""
+    from scipy.special import gammainc
+
+    return np.asarray(gammainc(np.floor(count) + 1.0, expected), np.float64)

@@ -1,0 +1,319 @@
+"""Index streams (rows looked up one after the other): from files, from traces, and drawn."""
+
+from __future__ import annotations
+
+import math
+import re
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.arrays import Ints
+from perfmodel.embedding.popularity import Popularity
+from perfmodel.embedding.reorder import Queries
+from perfmodel.embedding.reuse_histogram import ReuseHistogram
+from perfmodel.errors import WorkloadError
+from perfmodel.files import read_bytes
+from perfmodel.frames import frame_of
+
+_MOST_SINGLE = 64
+MAX_STREAM_BYTES = 4_000_000_000
+
+
+def read_stream(path: str | Path) -> dict[str, Ints]:
+    """Row numbers looked up in each table, by the table's name; one without a name is `""`.
+
+    By the file's ending: `.npy` (integers `[lookups]`, or `[lookups, 2]` of table and row), `.npz`
+    (one array per table), `.parquet` and `.csv` (columns `row` and, with several tables, `table`),
+    `.txt` (one row number per line).
+
+    Raises `WorkloadError` that names the file where it cannot be read, holds no lookups, or holds
+    what are no row numbers.
+    """
+    path = Path(path)
+    readers = {
+        ".npy": _read_npy,
+        ".npz": _read_npz,
+        ".parquet": _read_frame,
+        ".csv": _read_frame,
+        ".txt": _read_text,
+    }
+    reader = readers.get(path.suffix)
+    if reader is None:
+        raise WorkloadError(f"{path}: an index stream ends in {', '.join(readers)}")
+    try:
+        found = reader(path)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise WorkloadError(f"{path}: cannot be read as an index stream: {error}") from None
+    return {name: _row_numbers(values, f"{path}: {name}") for name, values in found.items()}
+
+
+def stream_popularity(rows: Ints, table_rows: float = 0.0) -> Popularity:
+    """As if the stream's rows were all there are, each as popular as it was looked up.
+
+    `rows` `[lookups]`. The most popular rows are classes of their own, others share one if their
+    counts do. `table_rows` adds the rows that were not looked up.
+    """
+    if not len(rows):
+        raise WorkloadError("index stream: no lookups")
+    counts = np.sort(np.unique(rows, return_counts=True)[1])[::-1]
+    single, rest = counts[:_MOST_SINGLE], counts[_MOST_SINGLE:]
+    level = np.where(rest <= _MOST_SINGLE, rest, np.floor(32 * np.log2(np.maximum(rest, 1))) + 1e6)
+    place = np.unique(level, return_inverse=True)[1]
+    sizes = np.concatenate([np.ones(len(single)), np.bincount(place)])
+    weight = np.concatenate([single.astype(np.float64), np.bincount(place, rest)])
+    unused = table_rows - len(counts)
+    if table_rows and unused < 0:
+        raise WorkloadError(f"index stream: {len(counts)} rows of a table of {table_rows:g}")
+    if table_rows and unused > 0:
+        sizes, weight = np.append(sizes, unused), np.append(weight, 0.0)
+    return Popularity(sizes, weight / weight.sum())
+
+
+def _read_npy(path: Path) -> dict[str, NDArray[np.generic]]:
+    values = np.load(path, mmap_mode="r", allow_pickle=False)
+    if values.ndim == 2 and values.shape[1] == 2:
+        return _by_table(values[:, 0], values[:, 1])
+    return {"": values}
+
+
+def _read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
+    with zipfile.ZipFile(path) as packed:
+        if sum(each.file_size for each in packed.infolist()) > MAX_STREAM_BYTES:
+            raise ValueError(f"its content is above the limit of {MAX_STREAM_BYTES} bytes")
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def _read_frame(path: Path) -> dict[str, NDArray[np.generic]]:
+    frame = frame_of(read_bytes(path, max_bytes=MAX_STREAM_BYTES), max_bytes=MAX_STREAM_BYTES)
+    if "row" not in frame:
+        raise ValueError("no column 'row'")
+    if "table" not in frame:
+        return {"": frame["row"].to_numpy()}
+    return _by_table(frame["table"].to_numpy(), frame["row"].to_numpy())
+
+
+def _read_text(path: Path) -> dict[str, NDArray[np.generic]]:
+    return {
+        "": np.array(read_bytes(path, max_bytes=MAX_STREAM_BYTES).decode().split(), dtype=np.int64)
+    }
+
+
+def _by_table(
+    table: NDArray[np.generic], rows: NDArray[np.generic]
+) -> dict[str, NDArray[np.generic]]:
+    names, place = np.unique(table, return_inverse=True)
+    return {str(name): rows[place == number] for number, name in enumerate(names)}
+
+
+def _row_numbers(values: NDArray[np.generic], where: str) -> Ints:
+    if values.ndim != 1 or not len(values):
+        raise WorkloadError(f"{where}: holds no lookups")
+    if values.dtype.kind not in "iu":
+        raise WorkloadError(f"{where}: row numbers must be integers, not {values.dtype}")
+    rows = values.astype(np.int64)
+    if (rows < 0).any():
+        place = int(np.argmax(rows < 0))
+        raise WorkloadError(f"{where}: row {rows[place]} at lookup {place}: below 0")
+    return rows
+
+
+LOOKUPS = ("aten::embedding_bag", "aten::embedding")
+_INDICES = 1
+"""Which input of these ops holds the row numbers; the first is the table."""
+_FILE = re.compile(r"nid_(\d+)_tid_(\d+)\.dat")
+_TYPES: dict[str, np.dtype[np.signedinteger[Any]]] = {
+    "long": np.dtype("<i8"),
+    "int": np.dtype("<i4"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class TracedTable:
+    """All lookups into one table, in the order of the trace: row numbers `[lookups]`."""
+
+    table_rows: int
+    dim: int
+    rows: Ints
+
+
+def traced_lookups(path: str | Path) -> list[TracedTable]:
+    """What each table of the execution trace (JSON, not gzipped) at `path` was looked up for.
+
+    PyTorch saves integer tensors as raw files `nid_NODE_tid_INPUT.dat` in the folder
+    `NAME_resources` beside `NAME.json`, if that folder exists when it records and
+    `ENABLE_PYTORCH_EXECUTION_TRACE_SAVE_INTEGRAL_TENSOR_DATA=aten::embedding_bag,aten::embedding`
+    is set. Tables are told apart by the storage of their weights.
+
+    Raises `WorkloadError` where no indices were saved, or a file does not fit its tensor.
+    """
+    from perfmodel.trace.execution_trace import decode_execution_trace
+
+    path = Path(path)
+    folder = path.with_name(path.name.removesuffix(".json") + "_resources")
+    saved = {tuple(map(int, found.groups())): file for file, found in _saved(folder)}
+    trace = decode_execution_trace(read_bytes(path), str(path))
+    names = np.array(trace.names(np.arange(len(trace))))
+    streams: dict[tuple[int, int, int], list[Ints]] = {}
+    for row in np.flatnonzero(np.isin(names, LOOKUPS)).tolist():
+        file = saved.get((int(trace.node_id[row]), _INDICES))
+        if file is None:
+            continue
+        shapes, values = trace.input_shapes(row), trace.input_values(row)
+        kind = str(trace.input_types(row)[_INDICES]).removeprefix("Tensor(").split()[0].rstrip(")")
+        numbers = _traced_row_numbers(file, kind, int(np.prod(shapes[_INDICES])), shapes[0][0])
+        streams.setdefault((values[0][1], *shapes[0]), []).append(numbers)
+    if not streams:
+        raise WorkloadError(
+            f"{folder}: holds no indices of {' or '.join(LOOKUPS)}: "
+            "see perfmodel.embedding.index_streams"
+        )
+    return [
+        TracedTable(table_rows, dim, np.concatenate(parts))
+        for (_, table_rows, dim), parts in streams.items()
+    ]
+
+
+def _saved(folder: Path) -> list[tuple[Path, re.Match[str]]]:
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    matches = [(file, _FILE.fullmatch(file.name)) for file in files]
+    return [(file, found) for file, found in matches if found]
+
+
+def _traced_row_numbers(file: Path, kind: str, count: int, table_rows: int) -> Ints:
+    if kind not in _TYPES:
+        raise WorkloadError(f"{file}: indices of type {kind}: expected int or long int")
+    raw, item = read_bytes(file), _TYPES[kind]
+    if len(raw) != count * item.itemsize:
+        raise WorkloadError(f"{file}: {len(raw)} bytes for {count} indices of {item.itemsize}")
+    rows = np.frombuffer(raw, item).astype(np.int64)
+    if len(rows) and not (rows.min() >= 0 and rows.max() < table_rows):
+        raise WorkloadError(f"{file}: a row outside of the table's {table_rows}")
+    return rows
+
+
+def draw_lookups(
+    popularity: Popularity, lookups: int, *, seed: int = 0, scattered: bool = True
+) -> Ints:
+    """So many independent lookups, row numbers `[lookups]` from 0.
+
+    `scattered` over the table, as popular rows are in a real one; else row 0 is the most popular.
+    The rows of a class are taken alike.
+    """
+    if lookups < 1:
+        raise WorkloadError(f"index stream: {lookups} lookups")
+    generator = np.random.default_rng(seed)
+    ends = np.cumsum(popularity.rows)
+    mass = np.cumsum(popularity.share)
+    place = np.searchsorted(mass / mass[-1], generator.random(lookups), side="right")
+    place = np.minimum(place, len(ends) - 1)
+    rank = ends[place] - generator.random(lookups) * popularity.rows[place]
+    count = max(1, round(float(ends[-1])))
+    found = np.clip(rank.astype(np.int64), 0, count - 1)
+    return scatter(found, count) if scattered else found
+
+
+def last_lookups(popularity: Popularity, *, seed: int = 0, scattered: bool = True) -> Ints:
+    """Every row that is ever looked up once, by when it would have been last: `[rows]`.
+
+    Put before `draw_lookups`, it fills an LRU cache as an endless stream would have left it.
+    """
+    generator = np.random.default_rng(seed)
+    ends = np.cumsum(popularity.rows)
+    count = max(1, round(float(ends[-1])))
+    place = np.searchsorted(ends, np.arange(count) + 0.5, side="right")
+    chance = popularity.chance[np.minimum(place, len(ends) - 1)]
+    used = np.flatnonzero(chance > 0)
+    ages = generator.exponential(size=len(used)) / chance[used]
+    found = used[np.argsort(-ages, kind="stable")]
+    return scatter(found, count) if scattered else found
+
+
+def draw_like(histogram: ReuseHistogram, rows_frac: float = 1.0, *, seed: int = 0) -> Ints:
+    """A batch with the reuse of `histogram`, its lookups in random order, row numbers from 0.
+
+    `rows_frac` of the rows of each bin (rounded), each looked up as often as there; the lookups of
+    a bin come out within one row's worth of theirs.
+    """
+    if not 0.0 < rows_frac <= 1.0:
+        raise WorkloadError(f"index stream: {rows_frac:g} of the rows of a histogram")
+    generator = np.random.default_rng(seed)
+    counts = np.concatenate([_counts(histogram, place, rows_frac) for place in _bins(histogram)])
+    if not len(counts):
+        raise WorkloadError(f"index stream: {rows_frac:g} of {histogram.name!r} are no rows")
+    generator.shuffle(counts)
+    stream = np.repeat(np.arange(len(counts)), counts)
+    generator.shuffle(stream)
+    return stream
+
+
+def scatter(ranks: Ints, rows: int) -> Ints:
+    """Row numbers of popularity ranks (from 0): multiples of a step without a common divisor."""
+    step = max(1, int(rows * 0.6180339887))
+    while math.gcd(step, rows) != 1:
+        step += 1
+    return np.asarray(ranks * step % rows, dtype=np.int64)
+
+
+def _bins(histogram: ReuseHistogram) -> Ints:
+    return np.flatnonzero(histogram.rows > 0)
+
+
+def _counts(histogram: ReuseHistogram, place: int, rows_frac: float) -> Ints:
+    """How often each row of one bin is looked up: spread evenly about the bin's mean."""
+    rows = round(float(histogram.rows[place]) * rows_frac)
+    least = (histogram.most[place - 1] if place else 0.0) + 1.0
+    most = histogram.most[place]
+    mean = histogram.bin_lookups[place] / histogram.rows[place]
+    reach = min(mean - least, most - mean)
+    steps = (np.arange(rows) + 0.5) / max(rows, 1)
+    ends = np.round(np.cumsum(mean + reach * (2.0 * steps - 1.0))).astype(np.int64)
+    counts = np.diff(ends, prepend=0)
+    return np.clip(counts, int(least), int(most))
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Of a batch: each query is about one of `count` topics, each of `rows` rows drawn by their
+    popularity; the share `affinity_frac` of its lookups goes to them, evenly."""
+
+    count: int
+    rows: int
+    affinity_frac: float
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or self.rows < 1 or not 0.0 <= self.affinity_frac <= 1.0:
+            raise WorkloadError(
+                f"topics: {self.count} of {self.rows} rows, affinity {self.affinity_frac:g}"
+            )
+
+
+def draw_queries(
+    popularity: Popularity,
+    queries: int,
+    lookups: int,
+    *,
+    topics: Topics | None = None,
+    seed: int = 0,
+) -> Queries:
+    """A batch of `queries` of so many `lookups` each, in random order.
+
+    Every row is looked up as often as its popularity says, with topics or without: what these
+    change is which rows come together.
+    """
+    if queries < 1 or lookups < 1:
+        raise WorkloadError(f"queries: {queries} of {lookups} lookups")
+    rows = draw_lookups(popularity, queries * lookups, seed=seed)
+    if topics is not None:
+        generator = np.random.default_rng([seed, 1])
+        about = draw_lookups(popularity, topics.count * topics.rows, seed=seed + 7919)
+        about = about.reshape(topics.count, topics.rows)
+        topic = np.repeat(generator.integers(topics.count, size=queries), lookups)
+        shared = about[topic, generator.integers(topics.rows, size=len(rows))]
+        rows = np.where(generator.random(len(rows)) < topics.affinity_frac, shared, rows)
+    return Queries(np.arange(0, len(rows) + 1, lookups), rows)

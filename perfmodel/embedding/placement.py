@@ -1,0 +1,157 @@
+"""Where each embedding table lies, and how a step is laid out in time: values that designs edit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import isclose
+from typing import Any, Literal
+
+from perfmodel.errors import WorkloadError
+
+Sharding = Literal["data_parallel", "table_wise", "column_wise", "row_wise", "table_row_wise"]
+Tier = Literal["hbm", "host", "storage"]
+"""The memory that holds all rows: the device's, the host's, or a drive."""
+CacheAt = Literal["hbm", "host", "nic_local", "nic_remote"]
+"""Where a cache lies: device memory, host memory, or an adapter, which holds rows of its own rank's
+tables (`nic_local`) or of other ranks' (`nic_remote`)."""
+PooledOn = Literal["device", "host", "operators", "one_process"]
+"""The device, over its bus; the host, all tables at once; PyTorch's operators on the host, table by
+table, in a process per device or in one for all devices of a node."""
+RowDtype = Literal["fp32", "fp16", "bf16", "fp8", "int8", "int4"]
+
+
+@dataclass(frozen=True)
+class RowCache:
+    """A cache of rows, one on each rank, shared by all tables that name it.
+
+    `policy` is a name of `perfmodel.embedding.POLICIES`. `kept_by`: what finds, evicts and fetches
+    rows in device memory: kernels of its own (`kernels`, FBGEMM), or `operators` of PyTorch. Rows
+    of `batches_ahead` batches are fetched at once. Of an adapter's: the `order` of a batch's
+    queries (a name of `perfmodel.embedding.reorder.ORDERS`, or as they come), and the model of
+    `perfmodel.cost.tiers.nic.NIC_CACHES` that says what it finds; `whole_bags`: it reads rows only
+    of bags all of whose rows it has.
+    """
+
+    name: str
+    at: CacheAt
+    capacity_bytes: float
+    policy: str = "lru"
+    kept_by: Literal["kernels", "operators"] = "kernels"
+    batches_ahead: int = 1
+    order: str = "as_they_come"
+    hits_by: str = "learned"
+    whole_bags: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.capacity_bytes > 0:
+            raise WorkloadError(f"cache {self.name!r}: a capacity of {self.capacity_bytes:g} bytes")
+        if self.batches_ahead < 1:
+            raise WorkloadError(f"cache {self.name!r}: {self.batches_ahead} batches ahead")
+
+
+@dataclass(frozen=True)
+class TablePlacement:
+    """One table: its shards are on `ranks`, one on each and in this order.
+
+    `data_parallel`: the whole table on every one of them; `table_wise`: one rank; `column_wise` and
+    `row_wise`: equal parts; `table_row_wise`: equal row-wise parts on the ranks of one node. The
+    `hot_rows` most popular rows are replicated in every rank's device memory as well (or, with a
+    host tier, live there while a step needs them); lookups of these go there. `caches` are names of
+    the placement's. `pooled_on`: who gathers and adds up rows of a tier beside the device's memory
+    that no cache there holds: the device, over its bus, or the host, which sends pooled rows.
+    """
+
+    sharding: Sharding
+    ranks: tuple[int, ...]
+    tier: Tier = "hbm"
+    dtype: RowDtype = "fp32"
+    hot_rows: int = 0
+    caches: tuple[str, ...] = ()
+    pooled_on: PooledOn = "device"
+
+    def __post_init__(self) -> None:
+        if not self.ranks or len(set(self.ranks)) != len(self.ranks) or min(self.ranks) < 0:
+            raise WorkloadError(f"placement: ranks {self.ranks} cannot hold one shard each")
+        if self.sharding == "table_wise" and len(self.ranks) != 1:
+            raise WorkloadError(f"placement: table_wise on {len(self.ranks)} ranks: expected one")
+        if self.pooled_on != "device" and self.tier == "hbm":
+            raise WorkloadError("placement: the host cannot pool rows in device memory")
+        if self.hot_rows < 0:
+            raise WorkloadError(f"placement: {self.hot_rows} hot rows")
+
+
+@dataclass(frozen=True)
+class Placement:
+    """All tables of a workload, in its order, and the caches that they share."""
+
+    tables: tuple[TablePlacement, ...]
+    caches: tuple[RowCache, ...] = ()
+
+    def __post_init__(self) -> None:
+        known = [cache.name for cache in self.caches]
+        if len(set(known)) != len(known):
+            raise WorkloadError(f"placement: two caches of one name among {', '.join(known)}")
+        for number, table in enumerate(self.tables):
+            for name in table.caches:
+                if name not in known:
+                    raise WorkloadError(
+                        f"placement: tables[{number}]: cache {name!r} is not among "
+                        f"{', '.join(known) or 'none'}"
+                    )
+
+    def cache(self, name: str) -> RowCache:
+        """The cache of that name."""
+        return next(cache for cache in self.caches if cache.name == name)
+
+    def edited(
+        self,
+        edit: Callable[[int, TablePlacement], dict[str, Any]],
+        *,
+        caches: tuple[RowCache, ...] = (),
+    ) -> Placement:
+        """Each table with the fields that `edit` (its number, its placement) gives it, and
+        `caches` beside those that there are."""
+        tables = [replace(table, **edit(number, table)) for number, table in enumerate(self.tables)]
+        return Placement(tuple(tables), self.caches + caches)
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Samples that go forward and backward together: a share of the batch.
+
+    `popular`: all their lookups go to hot rows; the others of the pipeline have the hot lookups
+    that these leave.
+    """
+
+    samples_frac: float = 1.0
+    popular: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.samples_frac <= 1.0:
+            raise WorkloadError(f"pipeline: a share of {self.samples_frac:g}: expected 0 to 1")
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What a step does beside what.
+
+    `micro_batches` one after the other, their gradients added up. `input_ahead`: the next batch is
+    brought and distributed beside the step. `rows_ahead`: rows that the next step needs from a
+    slower tier are fetched beside this step; `rows_beside`: those of a later micro-batch beside the
+    ones before it. `writes_behind`: rows go back to the slower tier beside the next step.
+    `own_groups`: keys, pooled rows and dense gradients each have a process group, so that they
+    share wires but do not wait for one another; else all are of one group, one after the other.
+    """
+
+    micro_batches: tuple[MicroBatch, ...] = (MicroBatch(),)
+    input_ahead: bool = False
+    rows_ahead: bool = False
+    rows_beside: bool = False
+    writes_behind: bool = False
+    own_groups: bool = False
+
+    def __post_init__(self) -> None:
+        total = sum(each.samples_frac for each in self.micro_batches)
+        if not isclose(total, 1.0, abs_tol=1e-6):
+            raise WorkloadError(f"pipeline: micro-batches of {total:g} of the batch: expected 1")

@@ -1,0 +1,227 @@
+"""One program traced on two machines: each trace moved to the other's device, and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.errors import UsageError
+from perfmodel.files import DEFAULT_MAX_BYTES
+from perfmodel.graph import build_graph
+from perfmodel.hardware import Device
+from perfmodel.ops import dtypes_of_kernels, families_of_kernels
+from perfmodel.prediction import predict
+from perfmodel.prediction.ratio_by_bound import transfer_ratio
+from perfmodel.prediction.transferred import source_device
+from perfmodel.prediction.types import Result
+from perfmodel.trace import Trace, read
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+SCHEMA = "perfmodel.evaluation.pairs/1"
+STEP, GPU_ACTIVE, GPU_IDLE = TIMES = ("step", "gpu_active", "gpu_idle")
+
+
+@dataclass(frozen=True)
+class TransferredTime:
+    """One time of a step, or the device time of one kernel family, moved and measured; us."""
+
+    name: str
+    predicted_us: float
+    source_us: float
+    """What it takes in the trace that was moved: the prediction that needs no model."""
+    roofline_us: float | None
+    """By roofline ratios of the kernels' classes; None of a step and of idle time."""
+    measured_us: float
+
+    def error_pct(self, us: float | None) -> float | None:
+        """`us` over measured; None where either is not known or nothing was measured."""
+        if us is None or self.measured_us <= 0:
+            return None
+        return 100 * (us / self.measured_us - 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `docs/schemas/evaluation.pairs.json` has it."""
+        return {
+            "name": self.name,
+            "predicted_us": self.predicted_us,
+            "source_us": self.source_us,
+            "roofline_us": self.roofline_us,
+            "measured_us": self.measured_us,
+            "error_pct": self.error_pct(self.predicted_us),
+            "same_error_pct": self.error_pct(self.source_us),
+            "roofline_error_pct": self.error_pct(self.roofline_us),
+        }
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One trace moved to the device of the other."""
+
+    trace: str
+    source: str
+    target: str
+    low_us: float
+    high_us: float
+    times: tuple[TransferredTime, ...]
+    """Of the slowest rank: the step, and when its device was active and idle."""
+    families: tuple[TransferredTime, ...]
+    """Device time per kernel family of that rank, longest first."""
+
+    def time(self, name: str) -> TransferredTime:
+        """One of `TIMES`."""
+        return self.times[TIMES.index(name)]
+
+    @property
+    def within(self) -> bool:
+        """Whether the interval holds the measured step."""
+        return self.low_us <= self.time(STEP).measured_us <= self.high_us
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `docs/schemas/evaluation.pairs.json` has it."""
+        return {
+            "trace": self.trace,
+            "source": self.source,
+            "target": self.target,
+            "low_us": self.low_us,
+            "high_us": self.high_us,
+            "within": self.within,
+            "times": [each.to_dict() for each in self.times],
+            "families": [each.to_dict() for each in self.families],
+        }
+
+
+@dataclass(frozen=True)
+class PairErrors:
+    """All directions of all pairs."""
+
+    directions: tuple[Direction, ...]
+
+    def summary(self) -> dict[str, float]:
+        """Mean absolute errors in percent, and the share of steps within their intervals."""
+        found: dict[str, float] = {"n": len(self.directions)}
+        for name in (STEP, GPU_ACTIVE):
+            times = [each.time(name) for each in self.directions]
+            found[f"{name}_pct"] = _mean([each.error_pct(each.predicted_us) for each in times])
+            found[f"{name}_same_pct"] = _mean([each.error_pct(each.source_us) for each in times])
+        found["coverage_frac"] = float(np.mean([each.within for each in self.directions]))
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `docs/schemas/evaluation.pairs.json` has it."""
+        return {
+            "schema": SCHEMA,
+            "summary": self.summary(),
+            "directions": [each.to_dict() for each in self.directions],
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per direction and thing."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {"trace": each.trace, "source": each.source, "target": each.target} | moved.to_dict()
+            for each in self.directions
+            for moved in (*each.times, *each.families)
+        )
+
+
+def evaluate_pairs(
+    paths: Sequence[str | Path],
+    *,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    begin: Callable[[str], None] = lambda name: None,
+) -> PairErrors:
+    """`paths` by twos: the same program on two machines, moved both ways.
+
+    Raises `UsageError` for a path without its pair and for a pair on one device, `TraceError` for
+    traces that cannot be read or name no GPU.
+    """
+    if not paths or len(paths) % 2:
+        raise UsageError(f"{len(paths)} traces: expected pairs, each of one program on two GPUs")
+    found = []
+    for one, other in zip(paths[::2], paths[1::2], strict=True):
+        begin(str(one))
+        sides = [_Side.of(path, max_bytes) for path in (one, other)]
+        if sides[0].device == sides[1].device:
+            raise UsageError(f"{one} and {other}: both ran on {sides[0].device.name}")
+        found += [_transferred(*sides), _transferred(*reversed(sides))]
+    return PairErrors(tuple(found))
+
+
+@dataclass(frozen=True)
+class _Side:
+    trace: Trace
+    device: Device
+    result: Result
+
+    @classmethod
+    def of(cls, path: str | Path, max_bytes: int) -> _Side:
+        trace = read(path, max_bytes=max_bytes)
+        device = source_device(trace, "so there is nothing to move it to or from")
+        return cls(trace, device, predict(trace).results[0])
+
+    @property
+    def times_us(self) -> dict[str, float]:
+        """Measured."""
+        assert self.result.rank.measured is not None
+        return {name: self.result.rank.measured[f"{name}_us"] for name in TIMES}
+
+    def roofline(self, target: Device) -> dict[str, float]:
+        """Per kernel family, and for all (`GPU_ACTIVE`), time on `target` over time here."""
+        graph = build_graph(self.trace)
+        rows = graph.device_span(self.result.rank.rank)[1]
+        labels, taken = [graph.labels[row] for row in rows.tolist()], graph.nodes_.duration_us[rows]
+        families = families_of_kernels(labels)
+        dtypes = dtypes_of_kernels(labels)
+        ratio = transfer_ratio(families, dtypes, self.device, target, duration_us=taken)
+        of = {name: np.array(families) == name for name in set(families)}
+        of[GPU_ACTIVE] = np.ones(len(rows), bool)
+        return {
+            name: float((taken * ratio)[own].sum() / taken[own].sum())
+            for name, own in of.items()
+            if taken[own].sum() > 0
+        }
+
+
+def _transferred(source: _Side, target: _Side) -> Direction:
+    result = predict(source.trace, hardware=target.device.name).results[0]
+    ratio = source.roofline(target.device)
+    here, there = source.times_us, target.times_us
+    predicted = {name: getattr(result.rank, f"{name}_us") for name in TIMES}
+
+    def moved(name: str, us: float, before_us: float, measured_us: float) -> TransferredTime:
+        roofline_us = before_us * ratio[name] if name in ratio else None
+        return TransferredTime(name, us, before_us, roofline_us, measured_us)
+
+    before, after, measured = (_families(each) for each in (source.result, result, target.result))
+    names = sorted({*after, *measured}, key=lambda name: -measured.get(name, 0.0))
+    assert result.low_us is not None
+    assert result.high_us is not None
+    return Direction(
+        trace=str(source.trace.source),
+        source=source.device.name,
+        target=target.device.name,
+        low_us=result.low_us,
+        high_us=result.high_us,
+        times=tuple(moved(name, predicted[name], here[name], there[name]) for name in TIMES),
+        families=tuple(
+            moved(name, *(each.get(name, 0.0) for each in (after, before, measured)))
+            for name in names
+        ),
+    )
+
+
+def _families(result: Result) -> dict[str, float]:
+    return {row["family"]: row["time_us"] for row in result.families or ()}
+
+
+def _mean(errors_pct: Sequence[float | None]) -> float:
+    known = [abs(each) for each in errors_pct if each is not None]
+    return float(np.mean(known)) if known else float("nan")

@@ -1,0 +1,331 @@
+"""Published throughput of DLRM training against what is predicted from configurations alone.
+
+Table: MLPerf Training submissions (`round submitter system benchmark n_nodes accel_per_node
+accelerator global_batch samples_per_s_train_est samples_per_s_logged ttt_min_median`).
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.errors import HardwareError, PerfmodelError
+from perfmodel.files import read_bytes
+from perfmodel.frames import MAX_TABLE_BYTES
+from perfmodel.hardware import Cluster, from_driver_name, node_of
+from perfmodel.prediction import predict_workload
+from perfmodel.workload import load_workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+WORKLOAD = {"dlrm": "dlrm-mlperf", "dlrm_dcnv2": "dlrm-dcnv2"}
+EARLIER_SOFTWARE: dict[tuple[str, str], dict[str, object]] = {
+    ("dlrm", "v1.0"): {"implementation__indices_ahead": False}
+}
+"""Benchmark and round whose software was another one, to the settings that stand for it; such runs
+are a group of their own."""
+RATE_COLUMN = {"dlrm": "samples_per_s_logged", "dlrm_dcnv2": "samples_per_s_train_est"}
+"""The logged rate contains the evaluations, as the workload's step does."""
+LARGEST_NUMBER = 1e15
+MLPERF_COLUMNS = (
+    *("round", "submitter", "system", "benchmark", "n_nodes", "accel_per_node", "accelerator"),
+    *("global_batch", "ttt_min_median", *RATE_COLUMN.values()),
+)
+NO_LINKS = "no links between its GPUs: the layout of PCIe root complexes is not told"
+
+
+@dataclass(frozen=True)
+class Published:
+    """A configuration, and the rates that were published for it."""
+
+    group: str
+    workload: str
+    machine: Cluster
+    batch: int
+    settings: Mapping[str, object] = field(default_factory=dict)
+    rates: tuple[float, ...] = ()
+    names: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """Precisions that differ from the workload's own."""
+        precisions = [value for key, value in self.settings.items() if key.endswith("precision")]
+        return "".join(f", {value}" for value in dict.fromkeys(precisions))
+
+    @property
+    def name(self) -> str:
+        """`8 x 8 a100-sxm-80gb, batch 71,680`, and its settings."""
+        node_, nodes = self.machine.node, self.machine.nodes
+        several = f"{nodes} x " if nodes > 1 else ""
+        return f"{several}{node_.gpus} {node_.device.name}, batch {self.batch:,}{self.told}"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A row that is not predicted, and why."""
+
+    name: str
+    reason: str
+
+
+def read_mlperf(path: Path) -> tuple[list[Published], list[LeftOut]]:
+    """Distinct configurations of submissions, each run once, and what is left out by name.
+
+    Raises `PerfmodelError` for a file that is no such table.
+    """
+    found: dict[tuple[object, ...], Published] = {}
+    left: list[LeftOut] = []
+    seen: set[tuple[str, ...]] = set()
+    for line, row in _rows(path, MLPERF_COLUMNS):
+        where = f"{path}: line {line}"
+        name = f"{row['round']} {row['submitter']} {row['system']}"
+        rate = row[RATE_COLUMN[row["benchmark"]]] if row["benchmark"] in RATE_COLUMN else ""
+        reason = _unusable(row, rate)
+        run = (row["submitter"], row["benchmark"], row["global_batch"], rate, row["ttt_min_median"])
+        if not reason and run in seen:
+            reason = "the same run as in a round before"
+        seen.add(run)
+        machine = None if reason else _machine(row, where)
+        if not isinstance(machine, Cluster):
+            left.append(LeftOut(name, reason or str(machine)))
+            continue
+        batch = int(_number(row, "global_batch", where))
+        settings = EARLIER_SOFTWARE.get((row["benchmark"], row["round"]), {})
+        group = f"{row['benchmark']} {row['round']}" if settings else row["benchmark"]
+        key = (group, machine.node.device.name, machine.nodes, machine.node.gpus, batch)
+        old = found.get(key)
+        if old is None:
+            old = Published(group, WORKLOAD[row["benchmark"]], machine, batch, settings)
+        found[key] = replace(
+            old,
+            rates=(*old.rates, _number(row, RATE_COLUMN[row["benchmark"]], where)),
+            names=(*old.names, name),
+        )
+    return list(found.values()), left
+
+
+def _unusable(row: Mapping[str, str], rate: str) -> str:
+    if row["benchmark"] not in WORKLOAD:
+        return f"benchmark {row['benchmark']}"
+    if not rate:
+        return f"no {RATE_COLUMN[row['benchmark']]}"
+    if row["accel_per_node"] in ("", "0"):
+        return "no accelerators"
+    return ""
+
+
+def _machine(row: Mapping[str, str], where: str) -> Cluster | str:
+    """The nodes of a submission, or why they are not known."""
+    try:
+        found = from_driver_name(re.sub(r"\(.*?\)", "", row["accelerator"]).strip())
+    except HardwareError as error:
+        return str(error).partition(";")[0]
+    nodes, gpus = (int(_number(row, key, where)) for key in ("n_nodes", "accel_per_node"))
+    usual = node_of(found)
+    if usual.link is None and gpus > 1:
+        return f"{found.name}: {NO_LINKS}"
+    return Cluster(name=found.name, node=replace(usual, gpus=gpus), nodes=nodes)
+
+
+def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Lines with their numbers."""
+    try:
+        lines = read_bytes(path, max_bytes=MAX_TABLE_BYTES).decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise PerfmodelError(f"{path}: byte {error.start} is not UTF-8 text") from None
+    if max(map(len, lines), default=0) > csv.field_size_limit():
+        raise PerfmodelError(f"{path}: a line of more than {csv.field_size_limit()} characters")
+    reader = csv.DictReader(lines)
+    missing = [name for name in needed if name not in (reader.fieldnames or ())]
+    if missing:
+        raise PerfmodelError(f"{path}: no column {', '.join(missing)}")
+    for line, row in enumerate(reader, 2):
+        yield line, {key: value or "" for key, value in row.items() if key is not None}
+
+
+def _number(row: Mapping[str, str], key: str, where: str) -> float:
+    try:
+        found = float(row[key])
+    except ValueError:
+        found = -1.0
+    if not 0 < found < LARGEST_NUMBER:
+        raise PerfmodelError(f"{where}: {key}: expected a positive number, got {row[key][:40]!r}")
+    return found
+
+
+SCHEMA = "perfmodel.evaluation.published/1"
+MICROSECONDS = 1e6
+FITTED_CONFIGURATIONS = (("dlrm", "a100-sxm-80gb", 1, 8, 55_296),)
+"""Configurations (group, device, nodes, GPUs of each, batch) that a constant was fitted to."""
+HELD_OUT_NOTE = (
+    "Held out: every configuration but one node of 8 a100-sxm-80gb in dlrm, to whose median rate "
+    "unmodelled_sample_bytes of dlrm-mlperf was fitted, and beyond_us of its evaluations to one of "
+    "these runs; dlrm_dcnv2 has no fitted constant. Of v1.0 the software was another: see "
+    "indices_ahead."
+)
+
+
+@dataclass(frozen=True)
+class PublishedError:
+    """One configuration: samples per second, published (the median) and predicted."""
+
+    published: Published
+    samples_per_s: float
+
+    @property
+    def measured(self) -> float:
+        """Median of what was published."""
+        return median(self.published.rates)
+
+    @property
+    def error_pct(self) -> float:
+        """Of the rate, predicted over measured."""
+        return 100 * (self.samples_per_s / self.measured - 1)
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether no constant saw the configuration."""
+        node, nodes = self.published.machine.node, self.published.machine.nodes
+        found = (self.published.group, node.device.name, nodes, node.gpus, self.published.batch)
+        return found not in FITTED_CONFIGURATIONS
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `docs/schemas/evaluation.published.json` has it."""
+        machine = self.published.machine
+        return {
+            "group": self.published.group,
+            "name": self.published.name,
+            "workload": self.published.workload,
+            "device": machine.node.device.name,
+            "generation": machine.node.device.architecture,
+            "nodes": machine.nodes,
+            "gpus_per_node": machine.node.gpus,
+            "batch": self.published.batch,
+            "samples_per_s_predicted": self.samples_per_s,
+            "samples_per_s_measured": self.measured,
+            "error_pct": self.error_pct,
+            "held_out": self.is_held_out,
+            "sources": list(self.published.names),
+        }
+
+
+@dataclass(frozen=True)
+class PublishedErrors:
+    """All configurations, and the rows that are not predicted."""
+
+    rows: tuple[PublishedError, ...]
+    left_out: tuple[LeftOut, ...]
+
+    def summary(self) -> list[dict[str, Any]]:
+        """Per group: errors of all, on one and several nodes and per generation; and order."""
+        groups = dict.fromkeys(row.published.group for row in self.rows)
+        return [
+            _summary(name, [r for r in self.rows if r.published.group == name]) for name in groups
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `docs/schemas/evaluation.published.json` has it."""
+        return {
+            "schema": SCHEMA,
+            "about": HELD_OUT_NOTE,
+            "summary": self.summary(),
+            "rows": [row.to_dict() for row in self.rows],
+            "left_out": [{"name": row.name, "reason": row.reason} for row in self.left_out],
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per configuration."""
+        import pandas as pd
+
+        return pd.DataFrame([row.to_dict() for row in self.rows]).drop(columns="sources")
+
+    def plot(self) -> Figure:
+        """Rates over devices, published and predicted, per group."""
+        from perfmodel.plot import rates_figure
+
+        machines = [row.published.machine for row in self.rows]
+        frame = {
+            "group": [row.published.group for row in self.rows],
+            "device": [
+                machine.node.device.name + row.published.told
+                for machine, row in zip(machines, self.rows, strict=True)
+            ],
+            "devices": [machine.gpus for machine in machines],
+            "published": [row.measured for row in self.rows],
+            "predicted": [row.samples_per_s for row in self.rows],
+        }
+        return rates_figure(frame, title="Training rates, published and predicted")
+
+
+def evaluate_published(
+    listed: Sequence[Published],
+    left_out: Sequence[LeftOut],
+    *,
+    begin: Callable[[str, int], None] = lambda name, position: None,
+) -> PublishedErrors:
+    """Predictions of `listed`; what cannot be predicted joins `left_out` with the reason."""
+    rows, left = [], list(left_out)
+    for position, each in enumerate(listed):
+        begin(each.name, position)
+        try:
+            rows.append(PublishedError(each, _samples_per_s(each)))
+        except PerfmodelError as error:
+            left.append(LeftOut(f"{each.group}: {each.name}", str(error)))
+    return PublishedErrors(tuple(rows), tuple(left))
+
+
+def _samples_per_s(published: Published) -> float:
+    workload = load_workload(published.workload).with_(**published.settings)
+    found = predict_workload(workload, hardware=[published.machine], batch=published.batch)
+    return published.batch / found.results[0].step_us * MICROSECONDS
+
+
+def _summary(group: str, rows: Sequence[PublishedError]) -> dict[str, Any]:
+    one = [row for row in rows if row.published.machine.nodes == 1]
+    several = [row for row in rows if row.published.machine.nodes > 1]
+    generations: dict[str, list[PublishedError]] = {}
+    for row in rows:
+        generations.setdefault(row.published.machine.node.device.architecture or "", []).append(row)
+    return {
+        "group": group,
+        "n": len(rows),
+        **_errors(rows),
+        "p90_pct": float(np.quantile([abs(row.error_pct) for row in rows], 0.9)),
+        "worst_pct": max(abs(row.error_pct) for row in rows),
+        "rank_correlation": _rank_correlation(rows),
+        "held_out": _errors([row for row in rows if row.is_held_out]),
+        "one_node": _errors(one),
+        "several_nodes": _errors(several),
+        "generations": {name: _errors(own) for name, own in generations.items()},
+    }
+
+
+def _errors(rows: Sequence[PublishedError]) -> dict[str, float | None]:
+    """Median absolute error and bias in percent; None of no rows."""
+    errors = [row.error_pct for row in rows]
+    if not errors:
+        return {"median_pct": None, "bias_pct": None}
+    return {
+        "median_pct": float(np.median(np.abs(errors))),
+        "bias_pct": float(np.mean(errors)),
+    }
+
+
+def _rank_correlation(rows: Sequence[PublishedError]) -> float | None:
+    """Spearman's, between predicted and measured; None of fewer than three."""
+    if len(rows) < 3:
+        return None
+    from scipy.stats import spearmanr
+
+    found = spearmanr([row.samples_per_s for row in rows], [row.measured for row in rows])
+    return float(found.statistic)

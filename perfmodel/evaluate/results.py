@@ -1,0 +1,156 @@
+"""What an evaluation says: one row per trace and thing that was predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.arrays import Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+SCHEMA = "perfmodel.evaluation/1"
+DECIMALS = 4
+LEFT_OUT = "left out: "
+"""How a warning begins that says why a trace of a folder was not evaluated."""
+
+
+class Kind(StrEnum):
+    """What a row's error is of, and what the prediction had seen."""
+
+    STEP_REPLAY = "step_replay"
+    """Step time replayed: it sees the step's own durations; only waits are predicted."""
+    STEP_LEFT_OUT = "step_left_out"
+    """Step time with the durations of host and device taken from the other steps."""
+    NULL = "null"
+    """What no model is needed for: the mean of the other steps."""
+    NULL_GPU = "null_gpu"
+    """The same and by how much longer the device was active in the step than in the others."""
+    NULL_LAST = "null_last"
+    """The step before."""
+    OVERHEAD = "overhead"
+    """A step's total of one overhead type, from a profile of the other steps."""
+    FAMILY = "family"
+    """A step's device time of one kernel family, from the durations in the other steps."""
+    SHAPES = "shapes"
+    """A rank's device time of the ops of one family, from their shapes alone."""
+    MODEL = "model"
+    """A rank's step, or its GPU-active time, on its own device in mode `model`."""
+    KERNELS = "kernels"
+    """The rows of one family of a measurement table, which no fit of the device has seen."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Errors of one thing over the steps and ranks of one trace, in percent of what was measured.
+
+    `mape_pct`, `median_pct` and `worst_pct` are of absolute errors; `bias_pct` is the mean with
+    its sign.
+    """
+
+    trace: str
+    kind: Kind
+    name: str
+    n: int
+    """Errors that the figures are of."""
+    mape_pct: float
+    median_pct: float
+    worst_pct: float
+    bias_pct: float
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.trace, self.kind.value, self.name
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"kind": self.kind.value}
+
+
+FIGURES = tuple(f.name for f in fields(Row) if f.name.endswith("_pct"))
+
+
+@dataclass(frozen=True)
+class TraceFacts:
+    """One trace as it was evaluated."""
+
+    trace: str
+    device: str
+    ranks: int
+    steps: int
+    """Steps that were held out in turn; warm-up and outliers are none of them."""
+    step_us: float
+    """Median measured step, of all ranks."""
+    measured_host_frac: float
+    """Median share of measured host work in the critical path of the replay: near 1, the replay
+    is an echo of what it was given."""
+    unexplained_frac: float
+    """Largest share of a step's critical path that waits for something that was not recorded."""
+    interval_coverage_frac: float | None
+    """Share of the steps within the 90 % interval of a replay of the others; None below 3 steps."""
+    modelled_frac: float | None = None
+    """Share of the device time that follows from shapes in mode `model`; None without that."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Errors of predictions, by trace and kind."""
+
+    rows: list[Row]
+    traces: list[TraceFacts]
+    warnings: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as `docs/schemas/evaluation.json` describes it."""
+        return {
+            "schema": SCHEMA,
+            "rows": [row.to_dict() for row in self.rows],
+            "traces": [asdict(facts) for facts in self.traces],
+            "warnings": self.warnings,
+        }
+
+    @property
+    def names(self) -> set[str]:
+        """The traces and tables that were evaluated."""
+        return {facts.trace for facts in self.traces} | {row.trace for row in self.rows}
+
+    def of_trace(self, name: str) -> Iterator[Row]:
+        """The rows of one trace."""
+        return (row for row in self.rows if row.trace == name)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per trace and thing."""
+        import pandas as pd
+
+        columns = [f.name for f in fields(Row)]
+        return pd.DataFrame([row.to_dict() for row in self.rows], columns=columns)
+
+    def _repr_html_(self) -> str:
+        from perfmodel.plot import table_html
+
+        columns = [f.name for f in fields(Row)]
+        return table_html([[*row.to_dict().values()] for row in self.rows], columns, "Errors")
+
+
+def rows_of(trace: str, kind: Kind, name: str, predicted: Floats, measured: Floats) -> list[Row]:
+    """The row of predictions beside measurements (equal shapes, one unit), or none.
+
+    What is not a number on either side, or was measured as 0, has no error and does not count.
+    """
+    predicted, measured = np.ravel(predicted), np.ravel(measured)
+    known = np.isfinite(predicted) & np.isfinite(measured) & (measured > 0)
+    if not known.any():
+        return []
+    error_pct = (predicted[known] / measured[known] - 1) * 100
+    size = np.abs(error_pct)
+    figures = (size.mean(), np.median(size), size.max(), error_pct.mean())
+    return [Row(trace, kind, name, int(known.sum()), *map(_rounded, figures))]
+
+
+def _rounded(value: float) -> float:
+    return round(float(value), DECIMALS) + 0.0

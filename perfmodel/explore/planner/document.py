@@ -1,0 +1,231 @@
+"""Sharding plans in and out: of this package and of TorchRec, checked for a workload.
+
+    {"MODULE": {"table_0": {"sharding_type": "column_wise", "compute_kernel": "fused",
+                            "ranks": [0, 3], "sharding_spec": {"shards": [
+        {"shard_offsets": [0, 0], "shard_sizes": [1000, 64], "placement": "rank:0/cuda:0"}, …]}}}}
+
+`table_N` is the workload's table N. Source: the dataclasses ShardingPlan, ParameterSharding and
+ShardMetadata of pytorch/torchrec and PyTorch.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args
+
+from perfmodel.embedding import Placement, RowCache, Sharding, TablePlacement, Tier
+from perfmodel.errors import PerfmodelError, WorkloadError
+from perfmodel.explore.planner.planned import SCHEMA
+from perfmodel.files import read_bytes
+from perfmodel.hardware import Cluster
+from perfmodel.workload import Workload
+from perfmodel.workload.sharding import plan_of_placement
+from perfmodel.workload.tables import Table
+
+MODULE = "sparse.embedding_bags"
+KERNELS: dict[str, Tier] = {"fused": "hbm", "dense": "hbm", "quant": "hbm"}
+KERNELS |= {"fused_uvm": "host", "fused_uvm_caching": "host", "quant_uvm_caching": "host"}
+CACHED = ("fused_uvm_caching", "quant_uvm_caching")
+CACHE, CACHED_FRAC = "uvm", 0.2
+_NAME = re.compile(r"(?:^|_)(\d+)$")
+
+
+def is_torchrec(document: Any) -> bool:
+    """Whether a JSON document looks like modules with tables that have a `sharding_type`."""
+    return isinstance(document, dict) and any(
+        isinstance(tables, dict)
+        and any(isinstance(each, dict) and "sharding_type" in each for each in tables.values())
+        for tables in document.values()
+    )
+
+
+def placement_of_torchrec(
+    document: dict[str, dict[str, Any]], workload: Workload, machine: Cluster
+) -> Placement:
+    """The placement that TorchRec's plan means; tables with UVM caching share a cache for a fifth
+    of the rows, the default of its planner.
+
+    Raises `WorkloadError` for tables that are missing, unknown, there twice or of another size, and
+    for shardings and kernels that have no counterpart.
+    """
+    found: dict[int, TablePlacement] = {}
+    cached_bytes = 0.0
+    dtype = workload.implementation.table_precision
+    for module, tables in document.items():
+        for name, about in tables.items():
+            where = f"{module}: {name}"
+            number = _number(name, workload, where)
+            if number in found:
+                raise WorkloadError(f"{where}: table_{number} is there twice")
+            _require_size(about, workload.tables[number], where)
+            kernel = str(about.get("compute_kernel", "fused"))
+            kind = about.get("sharding_type")
+            if kind not in get_args(Sharding):
+                raise WorkloadError(f"{where}: sharding_type {kind!r} has no counterpart here")
+            if kernel not in KERNELS:
+                raise WorkloadError(f"{where}: compute_kernel {kernel!r} has no counterpart here")
+            ranks = _ranks(about, kind, machine.gpus, where)
+            caches = (CACHE,) if kernel in CACHED else ()
+            if caches:
+                table = workload.tables[number]
+                cached_bytes += CACHED_FRAC * table.rows * table.dim * (2 if dtype == "fp16" else 4)
+            found[number] = TablePlacement(kind, ranks, KERNELS[kernel], dtype, caches=caches)
+    missing = [number for number in range(len(workload.tables)) if number not in found]
+    if missing:
+        more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise WorkloadError(f"table_{missing[0]} is missing{more}")
+    kept = (
+        RowCache(CACHE, "hbm", cached_bytes / machine.gpus, "set_associative")
+        if cached_bytes
+        else None
+    )
+    tables_ = tuple(found[number] for number in range(len(workload.tables)))
+    return Placement(tables_, (kept,) if kept else ())
+
+
+def torchrec_document(placement: Placement, workload: Workload, linked: int) -> dict[str, Any]:
+    """The placement as TorchRec's plan; links join `linked` ranks each. Raises `WorkloadError` for
+    tables on drives and hot rows, which it does not know."""
+    tables = {}
+    for number, (about, table) in enumerate(zip(placement.tables, workload.tables, strict=True)):
+        if about.tier == "storage" or about.hot_rows:
+            raise WorkloadError(f"tables[{number}]: TorchRec's plans have no drives and hot rows")
+        kernel = "dense" if about.sharding == "data_parallel" else "fused"
+        if about.tier == "host":
+            kernel = "fused_uvm_caching" if about.caches else "fused_uvm"
+        shards = [
+            {
+                "shard_offsets": offsets,
+                "shard_sizes": sizes,
+                "placement": f"rank:{rank}/cuda:{rank % linked}",
+            }
+            for rank, offsets, sizes in _shards(about, table)
+        ]
+        tables[f"table_{number}"] = {
+            "sharding_type": about.sharding,
+            "compute_kernel": kernel,
+            "ranks": list(about.ranks),
+            "sharding_spec": {"shards": shards} if about.sharding != "data_parallel" else None,
+        }
+    return {MODULE: tables}
+
+
+def _shards(about: TablePlacement, table: Table) -> list[tuple[int, list[int], list[int]]]:
+    """(rank, offsets, sizes) of each."""
+    count = len(about.ranks)
+    if about.sharding == "column_wise":
+        width = table.dim // count
+        return [(r, [0, at * width], [table.rows, width]) for at, r in enumerate(about.ranks)]
+    height = -(-table.rows // count) if "row" in about.sharding else table.rows
+    return [
+        (r, [at * height, 0], [max(min(height, table.rows - at * height), 0), table.dim])
+        for at, r in enumerate(about.ranks)
+    ]
+
+
+def _number(name: str, workload: Workload, where: str) -> int:
+    match = _NAME.search(name)
+    if match is None or int(match.group(1)) >= len(workload.tables):
+        raise WorkloadError(
+            f"{where}: {workload.name} has no such table: expected table_0 to "
+            f"table_{len(workload.tables) - 1}"
+        )
+    return int(match.group(1))
+
+
+def _require_size(about: dict[str, Any], table: Table, where: str) -> None:
+    """Shards, where the plan tells them, together have the table's rows and columns."""
+    spec = about.get("sharding_spec")
+    if spec is None:
+        return
+    try:
+        sizes = [each["shard_sizes"] for each in spec["shards"]]
+        elements = sum(int(rows) * int(columns) for rows, columns in sizes)
+    except (KeyError, TypeError, ValueError):
+        raise WorkloadError(f"{where}: sharding_spec: expected shards with shard_sizes") from None
+    if elements != table.rows * table.dim:
+        raise WorkloadError(
+            f"{where}: its shards have {elements} elements, the table {table.rows} x {table.dim}: "
+            "a plan for other tables"
+        )
+
+
+def _ranks(about: dict[str, Any], kind: str, ranks: int, where: str) -> tuple[int, ...]:
+    given = about.get("ranks")
+    if kind == "data_parallel" or (kind == "row_wise" and not given):
+        return tuple(range(ranks))
+    if not isinstance(given, list) or not all(type(each) is int for each in given) or not given:
+        raise WorkloadError(f"{where}: ranks: expected a list of whole numbers")
+    return tuple(given)
+
+
+MAX_BYTES = 20_000_000
+TABLE_KEYS = ("sharding", "ranks", "tier", "dtype", "hot_rows", "caches")
+DTYPES = ("fp32", "fp16", "bf16", "fp8", "int8", "int4")
+SHARDINGS = ("data_parallel", "table_wise", "column_wise", "row_wise", "table_row_wise")
+TIERS = ("hbm", "host", "storage")
+CHOICES = {"sharding": SHARDINGS, "tier": TIERS, "dtype": DTYPES}
+
+
+def read_plan(path: str | Path, workload: Workload, machine: Cluster) -> Placement:
+    """The placement of a plan's file for `workload` on `machine`.
+
+    Raises `WorkloadError` that names the file and the place for what is no plan, and for one of
+    other tables or more ranks.
+    """
+    try:
+        document = json.loads(read_bytes(Path(path), max_bytes=MAX_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise WorkloadError(f"{path}: not JSON: {error}") from None
+    try:
+        if is_torchrec(document):
+            found = placement_of_torchrec(document, workload, machine)
+        else:
+            found = _placement(document, workload)
+        plan_of_placement(workload, found, machine.gpus, machine.linked_gpus)
+    except PerfmodelError as error:
+        raise WorkloadError(f"{path}: {error}") from None
+    return found
+
+
+def _placement(document: Any, workload: Workload) -> Placement:
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise WorkloadError(f"no plan: expected the schema {SCHEMA}, or TorchRec's sharding plan")
+    rows, caches = document.get("tables"), document.get("caches", [])
+    if not isinstance(rows, list) or not isinstance(caches, list):
+        raise WorkloadError("tables, caches: expected lists")
+    for number, (row, table) in enumerate(zip(rows, workload.tables, strict=False)):
+        for key, value in (("rows", table.rows), ("dim", table.dim)):
+            if isinstance(row, dict) and row.get(key, value) != value:
+                raise WorkloadError(
+                    f"tables[{number}]: {key} {row[key]}, but {workload.name} has {value}: "
+                    "a plan for other tables"
+                )
+    names = {each.name for each in fields(RowCache)}
+    try:
+        kept = tuple(RowCache(**{k: v for k, v in each.items() if k in names}) for each in caches)
+    except (TypeError, AttributeError):
+        raise WorkloadError("caches: expected name, at, capacity_bytes, policy of each") from None
+    return Placement(tuple(_table(row, number) for number, row in enumerate(rows)), kept)
+
+
+def _table(row: Any, number: int) -> TablePlacement:
+    where = f"tables[{number}]"
+    if not isinstance(row, dict) or not {"sharding", "ranks"} <= set(row):
+        raise WorkloadError(f"{where}: expected sharding and ranks")
+    given = {key: row[key] for key in TABLE_KEYS if key in row}
+    for key, known in CHOICES.items():
+        if given.get(key, known[0]) not in known:
+            raise WorkloadError(
+                f"{where}: {key} {given[key]!r}: expected one of {', '.join(known)}"
+            )
+    ranks = given["ranks"]
+    if not isinstance(ranks, list) or not all(type(rank) is int for rank in ranks):
+        raise WorkloadError(f"{where}: ranks: expected a list of whole numbers")
+    if type(given.get("hot_rows", 0)) is not int:
+        raise WorkloadError(f"{where}: hot_rows: expected a whole number")
+    given |= {"ranks": tuple(ranks), "caches": tuple(given.get("caches", ()))}
+    return TablePlacement(**given)

@@ -1,0 +1,130 @@
+"""Why each table lies where it does: what its next best way would add to the step, and as what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from perfmodel.arrays import Floats
+from perfmodel.designs import Deployment
+from perfmodel.embedding import Placement
+from perfmodel.explore.planner.anneal import MEASURES, room, sizes
+from perfmodel.explore.planner.problem import Layout, Problem
+from perfmodel.explore.planner.surrogate import Surrogate
+
+TERMS = ("lookups", "exchange", "sums of gradients", "balance", "memory")
+"""Of an addition: rows looked up and updated; pooled rows exchanged; gradients of replicas; one
+shard larger than what a rank has on average; bytes beyond those of a device."""
+NEVER = 1e15
+BESIDE = {"hbm": "", "host": " in host memory", "storage": " on drives"}
+
+
+def reasons(
+    made: Surrogate, layout: Layout, placement: Placement, deployment: Deployment
+) -> Iterator[dict[str, Any]]:
+    """Per table what was chosen, its share of a step, and the runner-up."""
+    problem = made.problem
+    terms = _terms(problem, layout)
+    total = terms.sum(axis=1)
+    for number, own in enumerate(problem.of_table):
+        chosen = int(layout.chosen[number])
+        way, placed = made.ways[chosen], placement.tables[number]
+        table = deployment.workload.tables[number]
+        others = own[own != chosen]
+        row: dict[str, Any] = {
+            "table": number,
+            "rows": table.rows,
+            "dim": table.dim,
+            "pooling": table.pooling,
+            "sharding": placed.sharding,
+            "ranks": list(placed.ranks),
+            "tier": placed.tier,
+            "dtype": placed.dtype,
+            "hot_rows": placed.hot_rows,
+            "caches": list(placed.caches),
+            "hbm_gb": way.hbm_bytes * way.parts / 1e9,
+            "work_us": float(problem.choices.work_us[chosen] * way.parts),
+            "added_us": float(total[chosen]),
+        }
+        if len(others):
+            best = int(others[total[others].argmin()])
+            row |= _against(made, layout, terms, number, best)
+        yield row
+
+
+def _against(
+    made: Surrogate, layout: Layout, terms: Floats, number: int, other: int
+) -> dict[str, Any]:
+    more = terms[other] - terms[layout.chosen[number]]
+    way, total = made.ways[other], float(more.sum())
+    name = way.sharding if way.parts == 1 else f"{way.sharding} x{way.parts}"
+    name += BESIDE[way.tier]
+    largest = TERMS[int(more.argmax())]
+    if more[TERMS.index("memory")] >= NEVER:
+        why = f"{name} does not fit"
+    elif total >= 0:
+        why = f"{name} would add {total:.3g} us, most of it {largest}"
+    else:
+        why = f"{name} would save {-total:.3g} us by itself, but {_obstacle(layout, number, other)}"
+    return {"instead": name, "instead_us": total if total < NEVER else None, "why": why}
+
+
+def _obstacle(layout: Layout, number: int, other: int) -> str:
+    """Why a way that is better by itself is not beside the other tables."""
+    problem = layout.problem
+    choices, chosen = problem.choices, layout.chosen
+    every = sizes(problem)
+    held = np.column_stack([layout.loads[name] for name in MEASURES])
+    held[list(layout.ranks[number])] -= every[chosen[number]]
+    scale = np.maximum(held.mean(axis=0), 1e-12)
+    parts, reach = int(choices.parts[other]), int(choices.reach[other])
+    where = room(problem, held, every[other], reach, parts, scale)
+    if where is None:
+        return "the other tables leave no memory for it"
+    changed = chosen.copy()
+    changed[number] = other
+    extra = problem.needed_us(changed) - problem.needed_us(chosen)
+    if extra > 0:
+        return f"no other table goes that way, which takes {extra:.3g} us however little it carries"
+    busiest = float((held[where, 0] + every[other][0]).max() - layout.loads["work_us"].max())
+    if busiest > 0:
+        return f"its rank would be the busiest, by {busiest:.3g} us"
+    return "the step waits for other ranks: the full schedule decided"
+
+
+def _terms(problem: Problem, layout: Layout) -> Floats:
+    """What each choice adds to a step of which all ranks have an even part, `[choices, terms]`."""
+    choices, ranks = problem.choices, problem.ranks
+    parts = choices.parts / ranks
+    exchange_us = layout.exchange_us
+    shown = _slope(problem, layout, exchange_us)
+    mean = float(layout.loads["work_us"].mean())
+    shown_sums = 1.0 if _is_sent(problem, layout) else 0.0
+    return np.column_stack(
+        [
+            choices.work_us * parts,
+            shown * (choices.sent_us * parts + choices.shared_us),
+            shown_sums * choices.summed_us,
+            np.maximum(choices.work_us - mean, 0.0),
+            np.where(problem.too_large, NEVER, 0.0),
+        ]
+    )
+
+
+def _slope(problem: Problem, layout: Layout, exchange_us: float) -> float:
+    """How much of one more microsecond of exchange the step gets longer by."""
+    busiest = float(layout.loads["work_us"].max())
+    summed = float(problem.choices.summed_us[layout.chosen].sum())
+    more = exchange_us + 1.0
+    before, after = (problem.step_us(busiest, us, summed) for us in (exchange_us, more))
+    return float(after - before)
+
+
+def _is_sent(problem: Problem, layout: Layout) -> bool:
+    """Whether the step waits for communication, not for kernels."""
+    busiest = float(layout.loads["work_us"].max())
+    summed = float(problem.choices.summed_us[layout.chosen].sum())
+    more = problem.step_us(busiest, layout.exchange_us, summed + 1.0)
+    return bool(more > problem.step_us(busiest, layout.exchange_us, summed))

@@ -1,0 +1,272 @@
+"""From a deployment to a sharding plan: searched on the surrogate, decided by the full schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from perfmodel.designs import Deployment
+from perfmodel.embedding import Placement, RowCache
+from perfmodel.errors import WorkloadError
+from perfmodel.explore.planner.bounds import lower_bound, shortage
+from perfmodel.explore.planner.explain import reasons
+from perfmodel.explore.planner.problem import Layout
+from perfmodel.explore.planner.search import of_placement, placement_of, search
+from perfmodel.explore.planner.surrogate import Surrogate, surrogate
+from perfmodel.explore.planner.torchrec import greedy, with_formulas
+from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.prediction.types import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+SCHEMA = "perfmodel.plan/1"
+Estimator = Literal["perfmodel", "torchrec"]
+ESTIMATORS: tuple[Estimator, ...] = ("perfmodel", "torchrec")
+VERIFIED = 5
+"""Layouts whose steps are scheduled in full."""
+RESERVED_FRACS = (0.0, 0.03, 0.1, 0.2)
+"""Of a device's memory, what searches keep free, one after the other, until the best layout's step
+fits: what its activations take is known only then."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A placement of a deployment's tables, what its step takes, and why it is so.
+
+    `surrogate_us` is of the plan by the search's own model, `best` the search's best layout by
+    that. `tried`: every layout that was scheduled in full.
+    """
+
+    deployment: Deployment
+    estimator: Estimator
+    result: Result
+    surrogate_us: float
+    best: Layout
+    imbalance: float
+    parts: dict[str, float]
+    """On the surrogate: `busiest_us` of lookups and updates, `exchange_us`, `summed_us`."""
+    tables: tuple[dict[str, Any], ...]
+    tried: tuple[dict[str, Any], ...]
+
+    @property
+    def placement(self) -> Placement:
+        """Where each table lies."""
+        return self.deployment.placement
+
+    @property
+    def best_us(self) -> float:
+        """Of the search's best layout, on the surrogate."""
+        return self.best.step_us
+
+    @cached_property
+    def bound_us(self) -> float:
+        """What no layout goes below, on the surrogate; worked out when it is asked for."""
+        return lower_bound(self.best)
+
+    @property
+    def gap_frac(self) -> float:
+        """How far above the lower bound the search's best layout is, on the surrogate."""
+        return self.best_us / self.bound_us - 1 if self.bound_us else 0.0
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per table."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.tables))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON: `perfmodel.plan/1`, which `--plan` reads."""
+        deployment = self.deployment
+        return {
+            "schema": SCHEMA,
+            "workload": deployment.workload.name,
+            "hardware": self.result.hardware,
+            "batch": deployment.batch,
+            "ranks": deployment.ranks,
+            "estimator": self.estimator,
+            "step_us": self.result.step_us,
+            "low_us": self.result.low_us,
+            "high_us": self.result.high_us,
+            "surrogate_us": self.surrogate_us,
+            "best_us": self.best_us,
+            "bound_us": self.bound_us,
+            "imbalance": self.imbalance,
+            "parts": self.parts,
+            "tried": list(self.tried),
+            "caches": [_cache(each) for each in self.placement.caches],
+            "tables": list(self.tables),
+            "assumed": [each.to_dict() for each in self.result.assumed],
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"Plan({len(self.tables)} tables on {self.deployment.ranks} ranks, "
+            f"{self.result.step_us:.1f} us)"
+        )
+
+
+def plan_deployment(
+    deployment: Deployment,
+    *,
+    estimator: Estimator = "perfmodel",
+    verified: int = VERIFIED,
+    overheads: str | None = None,
+) -> Plan:
+    """The deployment with its tables laid out so that a step takes least time.
+
+    `perfmodel`: by kernel and network models, overlapped; the best `verified` layouts of the search
+    and the deployment's own are scheduled in full, and the fastest is taken. `torchrec`: as
+    TorchRec's planner would.
+    Raises `WorkloadError` where no layout fits, by how much at least.
+    """
+    own = estimator == "perfmodel"
+    device = deployment.machine.node.device
+    found: list[_Trial] = []
+    for reserved in RESERVED_FRACS:
+        made = surrogate(deployment, reserved_bytes=reserved * device.hbm_bytes, with_drives=own)
+        layouts = _distinct(_layouts(made, deployment, estimator), verified)
+        if not layouts:
+            break
+        before = of_placement(made, deployment.placement) if own else None
+        trials = [
+            _trial(deployment, made, layout, overheads)
+            for layout in (*layouts, *([before] if before is not None else []))
+        ]
+        found += [trial for trial in trials if trial is not None]
+        if trials[0] is not None:
+            break
+    if found:
+        return _plan(deployment, estimator, found)
+    if not layouts and not reserved:
+        raise WorkloadError(shortage(made, deployment))
+    raise WorkloadError(
+        f"{deployment.workload.name}: no layout leaves room for the step's activations on "
+        f"{device.name}"
+    )
+
+
+@dataclass(frozen=True)
+class _Trial:
+    made: Surrogate
+    layout: Layout
+    deployment: Deployment
+    result: Result
+
+
+def _layouts(made: Surrogate, deployment: Deployment, estimator: Estimator) -> list[Layout]:
+    if estimator == "perfmodel":
+        return search(made.problem)
+    if estimator == "torchrec":
+        found = greedy(with_formulas(made.problem, made.ways, deployment))
+        return [] if found is None else [replace(found, problem=made.problem)]
+    raise WorkloadError(f"estimator {estimator!r}: expected one of {', '.join(ESTIMATORS)}")
+
+
+def _distinct(layouts: list[Layout], most: int) -> list[Layout]:
+    """The best ones that differ in more than who holds what."""
+    found: dict[bytes, Layout] = {}
+    for layout in layouts:
+        found.setdefault(layout.chosen.tobytes(), layout)
+    return list(found.values())[: max(most, 1)]
+
+
+def _trial(
+    deployment: Deployment, made: Surrogate, layout: Layout, overheads: str | None
+) -> _Trial | None:
+    placed = deployment.with_(placement=placement_of(deployment, made, layout))
+    try:
+        found = predict_deployment(placed, overheads=overheads)
+    except WorkloadError:
+        return None
+    return _Trial(made, layout, placed, found.results[0])
+
+
+def _plan(deployment: Deployment, estimator: Estimator, found: list[_Trial]) -> Plan:
+    best = min(found, key=lambda each: each.result.step_us)
+    made = best.made
+    kept = ("step_us", "surrogate_us", "sharding")
+    tried = [
+        dict(zip(kept, (each.result.step_us, each.layout.step_us, _mix(each)), strict=True))
+        for each in found
+    ]
+    return Plan(
+        best.deployment,
+        estimator,
+        best.result,
+        best.layout.step_us,
+        min((each.layout for each in found if each.made is made), key=lambda each: each.step_us),
+        best.layout.imbalance,
+        best.layout.parts,
+        tuple(reasons(made, best.layout, best.deployment.placement, deployment)),
+        tuple(tried),
+    )
+
+
+def _mix(trial: _Trial) -> dict[str, int]:
+    """How many tables each sharding has."""
+    names = [trial.made.ways[choice].sharding for choice in trial.layout.chosen.tolist()]
+    return {name: names.count(name) for name in dict.fromkeys(names)}
+
+
+def _cache(cache: RowCache) -> dict[str, Any]:
+    return {
+        "name": cache.name,
+        "at": cache.at,
+        "capacity_bytes": cache.capacity_bytes,
+        "policy": cache.policy,
+        "kept_by": cache.kept_by,
+        "batches_ahead": cache.batches_ahead,
+    }
+
+
+PARTS = {
+    "busiest_us": "lookups and updates of the busiest rank",
+    "exchange_us": "exchange of pooled rows",
+    "summed_us": "sums of replicated tables' gradients",
+}
+NAMED = 3
+"""Tables that are named, at most."""
+US_PER_MS = 1e3
+
+
+def differences(ours: Plan, theirs: Plan) -> Iterator[str]:
+    """Lines, the largest difference first; parts are of the search's model, steps are not."""
+    ratio = theirs.result.step_us / ours.result.step_us
+    yield (
+        f"{theirs.estimator}'s plan: {_ms(theirs.result.step_us)} per step, {ratio:.2f} times; "
+        f"its busiest rank looks up {theirs.imbalance:.2f} times the mean"
+    )
+    more = {name: theirs.parts[name] - ours.parts[name] for name in PARTS}
+    for name in sorted(more, key=lambda each: -abs(more[each])):
+        if more[name]:
+            yield f"{PARTS[name]}: {_ms(theirs.parts[name])} there, {_ms(ours.parts[name])} here"
+    moved = [
+        (theirs_row["added_us"] - ours_row["added_us"], ours_row, theirs_row)
+        for ours_row, theirs_row in zip(ours.tables, theirs.tables, strict=True)
+        if _way(ours_row) != _way(theirs_row)
+    ]
+    for gained, ours_row, theirs_row in sorted(moved, key=lambda each: -each[0])[:NAMED]:
+        if gained > 0:
+            yield (
+                f"table {ours_row['table']} ({ours_row['rows']:,} rows of {ours_row['dim']}, "
+                f"{ours_row['pooling']:g} lookups): {_way(theirs_row)} there, {_way(ours_row)} "
+                f"here, which adds {gained:.3g} us less"
+            )
+    if len(moved) > NAMED:
+        yield f"{len(moved)} tables lie in another way"
+
+
+def _way(row: dict[str, object]) -> str:
+    ranks = row["ranks"]
+    assert isinstance(ranks, list)
+    name = str(row["sharding"])
+    name = name if len(ranks) == 1 else f"{name} x{len(ranks)}"
+    return name if row["tier"] == "hbm" else f"{name} in {row['tier']} memory"
+
+
+def _ms(value_us: float) -> str:
+    return f"{value_us / US_PER_MS:.3f} ms"

@@ -1,0 +1,265 @@
+"""Ways to lay out tables, and the planner's problem on classes of ranks.
+
+A step waits for the rank that looks up most, and for the exchange of the one that sends most; what
+the exchange takes beyond the layers beside it shows. With W and V the largest sums of `work_us`
+and `sent_us` of any rank, E = V + shared_us + fixed_us and forward share f:
+
+    step = max(dense + W + max(bottom forward, f E) + max(bottom backward, (1 - f) E),
+               E + summed_us + all-reduce + top forward)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.designs import Deployment
+from perfmodel.embedding import RowDtype, Sharding, TablePlacement, Tier
+from perfmodel.workload.memory_tiers import shard_bytes
+from perfmodel.workload.tables import Table
+
+LEAST_COLUMNS = 32
+"""Narrower slices of a row waste the sectors that memory is read in."""
+MOST_REPLICATED_BYTES = 1e9
+"""Larger tables are not considered on every rank: their gradients alone take longer than rows."""
+CACHED_FRACS = (0.5, 0.2, 0.05, 0.01)
+"""Of a table beside device memory, what its cache there may hold: FBGEMM's 0.2, more and less."""
+GRADIENT_BYTES = 4.0
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to lay out table `number`: `shard` is what each of `parts` ranks looks up."""
+
+    number: int
+    sharding: Sharding
+    tier: Tier
+    parts: int
+    reach: int
+    shard: Table
+    dtype: RowDtype
+    hbm_bytes: float
+    host_bytes: float = 0.0
+    storage_bytes: float = 0.0
+    cached_frac: float = 0.0
+    """Of a shard beside device memory, what that caches."""
+
+
+def ways(deployment: Deployment, beside: Sequence[Tier] = ()) -> Iterator[Way]:
+    """Every way that the deployment's machine allows, table by table; also in the memories `beside`
+    the device's, behind caches of `CACHED_FRACS` of the shard there."""
+    optimizer = deployment.workload.training.table_optimizer if deployment.train else None
+    for number, table in enumerate(deployment.workload.tables):
+        dtype = deployment.placement.tables[number].dtype
+        for sharding, parts, reach in _shardings(table, deployment):
+            kind = replace(PLAIN, sharding=sharding, ranks=tuple(range(parts)), dtype=dtype)
+            size = shard_bytes(table, kind, optimizer)
+            shard = _shard(table, sharding, parts)
+            if sharding == "data_parallel":
+                size += table.rows * table.dim * GRADIENT_BYTES if deployment.train else 0.0
+                if size <= MOST_REPLICATED_BYTES:
+                    yield Way(number, sharding, "hbm", parts, reach, shard, dtype, size)
+                continue
+            way = Way(number, sharding, "hbm", parts, reach, shard, dtype, size)
+            yield way
+            for tier, cached in product(beside, CACHED_FRACS):
+                yield replace(
+                    way,
+                    tier=tier,
+                    cached_frac=cached,
+                    hbm_bytes=cached * size,
+                    host_bytes=size if tier == "host" else 0.0,
+                    storage_bytes=size if tier == "storage" else 0.0,
+                )
+
+
+PLAIN = TablePlacement("column_wise", (0,))
+
+
+def _shardings(table: Table, deployment: Deployment) -> Iterator[tuple[Sharding, int, int]]:
+    """Sharding, number of shards, and whose ranks hold them."""
+    ranks, linked = deployment.ranks, deployment.machine.linked_gpus
+    yield "table_wise", 1, ANY
+    if ranks == 1:
+        return
+    parts = 2
+    while parts <= ranks and table.dim % parts == 0 and table.dim // parts >= LEAST_COLUMNS:
+        yield "column_wise", parts, ANY
+        parts *= 2
+    if table.rows >= ranks:
+        yield "row_wise", ranks, EVERY
+    if 1 < linked < ranks and ranks % linked == 0 and table.rows >= linked:
+        yield "table_row_wise", linked, GROUP
+    yield "data_parallel", ranks, EVERY
+
+
+def _shard(table: Table, sharding: str, parts: int) -> Table:
+    if sharding == "column_wise":
+        return replace(table, dim=table.dim // parts)
+    if sharding in ("row_wise", "table_row_wise"):
+        return replace(table, rows=-(-table.rows // parts), pooling=table.pooling / parts)
+    return table
+
+
+ANY, GROUP, EVERY = 0, 1, 2
+"""Whose ranks hold the shards: as many different ones, all of one linked group, or all."""
+NO_KIND = -1
+MEMORIES = ("hbm_bytes", "host_bytes", "storage_bytes")
+"""Of a rank: what shards take of them, and what it has."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Ways to lay out tables, one per entry, `[choices]`; times and bytes are of one shard."""
+
+    table: Ints
+    parts: Ints
+    reach: Ints
+    kind: Ints
+    """Which of the problem's `fixed_us` it needs, or `NO_KIND`."""
+    work_us: Floats
+    """Lookups and updates on the shard's rank."""
+    sent_us: Floats
+    """What its exchange takes of its rank."""
+    shared_us: Floats
+    """What its exchange takes of all ranks."""
+    summed_us: Floats
+    """Communication that hides behind the backward pass, or beside the step."""
+    hbm_bytes: Floats
+    host_bytes: Floats
+    storage_bytes: Floats
+    sharding: tuple[str, ...]
+    tier: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What no plan changes, in microseconds: `dense_us` without the bottom MLP, that, and sums."""
+
+    dense_us: float = 0.0
+    bottom_us: tuple[float, float] = (0.0, 0.0)
+    """Forward, backward."""
+    top_us: float = 0.0
+    reduced_us: float = 0.0
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Tables to lay out on `ranks` in groups of `linked`, each with so many bytes for tables."""
+
+    choices: Choices
+    ranks: int
+    linked: int
+    hbm_bytes: float = np.inf
+    host_bytes: float = np.inf
+    storage_bytes: float = np.inf
+    fixed_us: tuple[float, ...] = ()
+    beside: Beside = field(default_factory=Beside)
+    forward_frac: float = 0.5
+
+    @property
+    def tables(self) -> int:
+        """How many there are."""
+        return len(self.of_table)
+
+    @property
+    def groups(self) -> int:
+        """Of linked ranks."""
+        return self.ranks // self.linked
+
+    @cached_property
+    def of_table(self) -> list[Ints]:
+        """Per table its choices."""
+        count = int(self.choices.table.max()) + 1
+        return [np.flatnonzero(self.choices.table == number) for number in range(count)]
+
+    def step_us(self, work_us: ArrayLike, exchange_us: ArrayLike, summed_us: float) -> Floats:
+        """The step of W, E (any shape) and `summed_us` in all."""
+        it, forward = self.beside, self.forward_frac
+        exchange = np.asarray(exchange_us, np.float64)
+        shown = np.maximum(it.bottom_us[0], forward * exchange)
+        shown = shown + np.maximum(it.bottom_us[1], (1 - forward) * exchange)
+        beside = exchange + summed_us + it.reduced_us + it.top_us
+        return np.maximum(it.dense_us + np.asarray(work_us, np.float64) + shown, beside)
+
+    @property
+    def too_large(self) -> Mask:
+        """Choices with more in a memory than a rank has of it, `[choices]`."""
+        over = [getattr(self.choices, name) > getattr(self, name) for name in MEMORIES]
+        return np.asarray(np.any(over, axis=0))
+
+    def allowed(self, kinds: frozenset[int]) -> Mask:
+        """Choices that need none but these kinds, `[choices]`."""
+        return np.isin(self.choices.kind, [NO_KIND, *kinds])
+
+    def needed_us(self, chosen: Ints) -> float:
+        """What the kinds among the `chosen` add, however little they carry."""
+        kinds = set(self.choices.kind[chosen].tolist()) - {NO_KIND}
+        return float(sum(self.fixed_us[kind] for kind in kinds))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A solution: per table its choice and the ranks of its shards."""
+
+    problem: Problem
+    chosen: Ints
+    ranks: tuple[tuple[int, ...], ...]
+
+    @cached_property
+    def loads(self) -> dict[str, Floats]:
+        """Per rank the sums of `work_us`, `sent_us` and of each memory, each `[ranks]`."""
+        names = ("work_us", "sent_us", *MEMORIES)
+        found = {name: np.zeros(self.problem.ranks) for name in names}
+        counts = [len(own) for own in self.ranks]
+        places = np.concatenate([np.array(own, np.int64) for own in self.ranks])
+        each = np.repeat(self.chosen, counts)
+        for name, sums in found.items():
+            np.add.at(sums, places, getattr(self.problem.choices, name)[each])
+        return found
+
+    @property
+    def exchange_us(self) -> float:
+        """E."""
+        shared = float(self.problem.choices.shared_us[self.chosen].sum())
+        busiest = float(self.loads["sent_us"].max())
+        return busiest + shared + self.problem.needed_us(self.chosen)
+
+    @property
+    def step_us(self) -> float:
+        """Of the surrogate."""
+        summed = float(self.problem.choices.summed_us[self.chosen].sum())
+        busiest = float(self.loads["work_us"].max())
+        return float(self.problem.step_us(busiest, self.exchange_us, summed))
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """W, E and the sums of gradients."""
+        return {
+            "busiest_us": float(self.loads["work_us"].max()),
+            "exchange_us": self.exchange_us,
+            "summed_us": float(self.problem.choices.summed_us[self.chosen].sum()),
+        }
+
+    @property
+    def fits(self) -> bool:
+        """Whether no rank holds more than it can."""
+        slack = 1 + 1e-9
+        return all(
+            self.loads[name].max() <= getattr(self.problem, name) * slack for name in MEMORIES
+        )
+
+    @property
+    def imbalance(self) -> float:
+        """Work of the busiest rank over the mean."""
+        mean = float(self.loads["work_us"].mean())
+        return float(self.loads["work_us"].max()) / mean if mean else 1.0

@@ -1,0 +1,153 @@
+"""Layouts by search: choices from the averaged programme, packed onto ranks, then improved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations, product
+
+import numpy as np
+
+from perfmodel.arrays import Floats, Ints
+from perfmodel.designs import Deployment
+from perfmodel.embedding import Placement, RowCache, TablePlacement
+from perfmodel.explore.planner.anneal import annealed, packed
+from perfmodel.explore.planner.improve import improved
+from perfmodel.explore.planner.linear_programme import Bound, bound, exact
+from perfmodel.explore.planner.problem import NO_KIND, Layout, Problem
+from perfmodel.explore.planner.surrogate import Surrogate
+
+ROOM = (1.0, 0.85)
+"""Shares of device memory that the averaged programme may fill: packed whole, shards need some."""
+SENT = (1.0, 1.25, 1.5)
+"""What the averaged programme's busiest rank sends, over the least: shards come in few sizes, and
+where they need not be split, lookups take less."""
+LARGEST = (np.inf, 0.8, 0.5, 0.25)
+"""Of the averaged busiest rank's load, what one shard may be: smaller ones pack closer."""
+MOST_SETS, IMPROVED_SHARDS = 6, 1000
+"""Sets of exchanges whose layouts are improved; of each set as many as have so many tables."""
+HOPELESS = 1.1
+"""A set whose lower bound is so many times the best step found is left out: the full schedule would
+have to see it that differently."""
+
+
+def search(problem: Problem) -> list[Layout]:
+    """Layouts that fit, the best first; where the problem is small, the proven optimum is."""
+    found = searched(problem)
+    best = exact(problem, found[0].step_us if found else np.inf)
+    return found if best is None else [best, *found]
+
+
+def searched(problem: Problem) -> list[Layout]:
+    """The best found, and the best of each set of exchanges, the best first; nothing proven."""
+    found = _of_sets(problem)
+    if not found:
+        return []
+    every = frozenset(problem.choices.kind.tolist())
+    better = improved(annealed(improved(found[0], every), every), every)
+    return sorted([better, *found], key=lambda each: each.step_us)
+
+
+def _of_sets(problem: Problem) -> list[Layout]:
+    """The best layout found with each set of exchanges, the best first."""
+    kinds = sorted(set(problem.choices.kind.tolist()) - {NO_KIND})
+    sets = [
+        frozenset(own) for size in range(1, len(kinds) + 1) for own in combinations(kinds, size)
+    ]
+    bounds = {own: each for own in sets or [frozenset()] if (each := bound(problem, own))}
+    tries = max(1, IMPROVED_SHARDS // problem.tables)
+    found: list[Layout] = []
+    for own in sorted(bounds, key=lambda each: bounds[each].step_us)[:MOST_SETS]:
+        best_us = min((each.step_us for each in found), default=np.inf)
+        if bounds[own].step_us > HOPELESS * best_us:
+            break
+        starts = _starts(problem, own, bounds[own])[:tries]
+        better = [improved(each, own) for each in starts]
+        found += sorted(better, key=lambda each: each.step_us)[:1]
+    return sorted(found, key=lambda each: each.step_us)
+
+
+def _starts(problem: Problem, kinds: frozenset[int], least: Bound) -> list[Layout]:
+    """Packed layouts, of what the averaged programme takes most of, the best first."""
+    found: dict[bytes, Layout | None] = {}
+    for room, sent in product(ROOM, SENT):
+        tighter = replace(problem, hbm_bytes=problem.hbm_bytes * room)
+        averaged = bound(tighter, kinds, sent_us=least.sent_us * sent)
+        if averaged is None:
+            continue
+        for largest in LARGEST:
+            chosen = _chosen(problem, averaged, largest, kinds)
+            if chosen.tobytes() not in found:
+                found[chosen.tobytes()] = packed(problem, chosen)
+    fit = [layout for layout in found.values() if layout is not None]
+    return sorted(fit, key=lambda each: each.step_us)
+
+
+def _chosen(problem: Problem, averaged: Bound, largest: float, kinds: frozenset[int]) -> Ints:
+    """Per table the choice with most of its share among those whose shards are small enough."""
+    choices = problem.choices
+    load = np.maximum(_over(choices.work_us, averaged.work_us), 0.0)
+    load = np.maximum(load, _over(choices.sent_us, averaged.sent_us))
+    taken = load * choices.parts / problem.ranks
+    taken = taken + _over(choices.shared_us + choices.summed_us, averaged.step_us)
+    taken = taken + choices.hbm_bytes / problem.hbm_bytes * choices.parts / problem.ranks
+    score = averaged.share - 1e-3 * taken / max(float(taken.max()), 1e-12)
+    score = np.where(load <= largest, score, -1.0 - load)
+    score = np.where(problem.allowed(kinds), score, -np.inf)
+    return np.array([own[score[own].argmax()] for own in problem.of_table])
+
+
+def _over(values: Floats, unit: float) -> Floats:
+    return values / unit if unit > 0 else np.zeros_like(values)
+
+
+CACHE = "rows"
+
+
+def placement_of(deployment: Deployment, made: Surrogate, layout: Layout) -> Placement:
+    """The layout as a placement; tables beside device memory share one cache there."""
+    cached_bytes = np.zeros(deployment.ranks)
+    tables = []
+    for choice, ranks in zip(layout.chosen.tolist(), layout.ranks, strict=True):
+        way = made.ways[choice]
+        is_cached = way.tier != "hbm"
+        if is_cached:
+            cached_bytes[list(ranks)] += way.hbm_bytes
+        names = (CACHE,) if is_cached else ()
+        tables.append(TablePlacement(way.sharding, ranks, way.tier, way.dtype, caches=names))
+    if not cached_bytes.any():
+        return Placement(tuple(tables))
+    resident = layout.loads["hbm_bytes"] - cached_bytes
+    room = float(made.problem.hbm_bytes - resident.max())
+    size = max(min(float(cached_bytes.max()), room), 1.0)
+    return Placement(tuple(tables), (RowCache(CACHE, "hbm", size, "set_associative"),))
+
+
+def of_placement(made: Surrogate, placement: Placement) -> Layout | None:
+    """A placement as a layout of the surrogate's choices, or None where it is none of them."""
+    cached = _cached_frac(made, placement)
+    known: dict[tuple[int, str, str, int], int] = {}
+    for at, way in enumerate(made.ways):
+        own = way.number, way.sharding, way.tier, way.parts
+        before = made.ways[known[own]].cached_frac if own in known else np.inf
+        if abs(way.cached_frac - cached) < abs(before - cached):
+            known[own] = at
+    chosen = []
+    for number, placed in enumerate(placement.tables):
+        key = (number, placed.sharding, placed.tier, len(placed.ranks))
+        if key not in known or placed.hot_rows or (placed.caches and placed.tier == "hbm"):
+            return None
+        chosen.append(known[key])
+    ranks = tuple(placed.ranks for placed in placement.tables)
+    found = Layout(made.problem, np.array(chosen), ranks)
+    return found if found.fits else None
+
+
+def _cached_frac(made: Surrogate, placement: Placement) -> float:
+    """Of the fullest rank's tables beside device memory, what its caches there hold."""
+    sizes = {way.number: way.hbm_bytes * way.parts for way in made.ways if way.tier == "hbm"}
+    held = np.zeros(made.problem.ranks)
+    for number, placed in enumerate(placement.tables):
+        if placed.tier != "hbm":
+            held[list(placed.ranks)] += sizes[number] / len(placed.ranks)
+    room = sum(cache.capacity_bytes for cache in placement.caches if cache.at == "hbm")
+    return min(room / float(held.max()), 1.0) if held.any() else 0.0

@@ -1,0 +1,214 @@
+"""The planner's problem of a deployment: every way of every table with what it adds to a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from perfmodel.arrays import Floats
+from perfmodel.cost.durations import durations_of
+from perfmodel.designs import Deployment
+from perfmodel.embedding import Tier
+from perfmodel.errors import WorkloadError
+from perfmodel.explore.planner.lookup_work import line, lookup_us, missed_us
+from perfmodel.explore.planner.problem import Beside, Choices, Problem, Way, ways
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.storage import item_bytes
+from perfmodel.units import BYTES_PER_GB
+from perfmodel.workload.memory import CONTEXT_BYTES
+from perfmodel.workload.model import counts
+
+POOLED, REDUCED, WITHIN, SUMMED = range(4)
+"""Exchanges with a fixed part of their own."""
+KIND = {"table_wise": POOLED, "column_wise": POOLED, "row_wise": REDUCED}
+KIND |= {"table_row_wise": WITHIN, "data_parallel": SUMMED}
+FP32_BYTES = 4.0
+STREAM_FRAC = 0.85
+"""assumed: of the peak of device memory, what copies reach."""
+STATES = {"sgd": 0, "adagrad": 1, "adam": 2}
+JOINED_COPIES, LAYER_COPIES = 8, 3
+"""assumed: how often a batch's pooled rows, and its layers' outputs, are held at once; whether a
+plan fits is checked on its step."""
+DECIMALS = 6
+"""Of microseconds: models may differ in the last bits from call to call, plans must not."""
+FILLED = 0.9
+"""Where tables fill more of all memories considered, so is the next: hosts', drives."""
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """The problem, and the ways that its choices stand for, in the same order."""
+
+    problem: Problem
+    ways: tuple[Way, ...]
+
+
+def surrogate(
+    deployment: Deployment, *, reserved_bytes: float = 0.0, with_drives: bool = True
+) -> Surrogate:
+    """The problem of laying out the deployment's tables; of each device's memory so much more than
+    usual is `reserved_bytes`. Raises `WorkloadError` where nothing is left for tables."""
+    machine, ranks = deployment.machine, deployment.ranks
+    node = machine.node
+    other_bytes = _other_bytes(deployment) + reserved_bytes
+    hbm_bytes = node.device.hbm_bytes - other_bytes
+    if hbm_bytes <= 0:
+        raise WorkloadError(
+            f"{deployment.workload.name}: layers and activations of "
+            f"{deployment.batch // ranks:,} samples need about {other_bytes / BYTES_PER_GB:.3g} GB "
+            f"of {node.device.name}, {-hbm_bytes / BYTES_PER_GB:.3g} GB more than it has, tables "
+            "apart: take a smaller batch"
+        )
+    room = {"host": (node.host_memory_bytes or 0) / node.gpus, "storage": 0.0}
+    if node.storage is not None and with_drives:
+        room["storage"] = (node.storage.capacity_bytes or 0) * (node.drives or 1) / node.gpus
+    here = tuple(ways(deployment))
+    whole = sum(way.hbm_bytes for way in here if way.sharding == "table_wise")
+    beside: list[Tier] = []
+    if whole > FILLED * hbm_bytes * ranks and room["host"]:
+        beside.append("host")
+    if whole > FILLED * (hbm_bytes + room["host"]) * ranks and room["storage"]:
+        beside.append("storage")
+    if beside:
+        here = tuple(ways(deployment, beside))
+    work = lookup_us(deployment, here) + missed_us(deployment, here)
+    moved = _Moved.of(deployment)
+    sent, shared, summed, handled = moved.times(here)
+    kinds = np.array([KIND[way.sharding] for way in here])
+    choices = Choices(
+        table=np.array([way.number for way in here]),
+        parts=np.array([way.parts for way in here]),
+        reach=np.array([way.reach for way in here]),
+        kind=kinds,
+        work_us=np.round(work + handled, DECIMALS),
+        sent_us=np.round(sent, DECIMALS),
+        shared_us=np.round(shared, DECIMALS),
+        summed_us=np.round(summed, DECIMALS),
+        hbm_bytes=np.array([way.hbm_bytes for way in here]),
+        host_bytes=np.array([way.host_bytes for way in here]),
+        storage_bytes=np.array([way.storage_bytes for way in here]),
+        sharding=tuple(way.sharding for way in here),
+        tier=tuple(way.tier for way in here),
+    )
+    problem = Problem(
+        choices,
+        ranks,
+        machine.linked_gpus if ranks % machine.linked_gpus == 0 else ranks,
+        hbm_bytes=hbm_bytes,
+        host_bytes=max(room["host"], 1.0),
+        storage_bytes=max(room["storage"], 1.0),
+        fixed_us=(*(round(each, DECIMALS) for each in moved.fixed_us), 0.0),
+        beside=_beside(deployment),
+        forward_frac=0.5 if deployment.train else 1.0,
+    )
+    return Surrogate(problem, here)
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """Rates of a deployment's exchanges, in microseconds per byte both ways together."""
+
+    deployment: Deployment
+    pooled_us: float
+    reduced_us: float
+    within_us: float
+    across_us: float
+    summed_us: float
+    fixed_us: tuple[float, float, float]
+
+    @classmethod
+    def of(cls, deployment: Deployment) -> _Moved:
+        machine, ranks = deployment.machine, deployment.ranks
+        linked = machine.linked_gpus
+        groups = max(ranks // linked, 1)
+        wire, turns = _wire_bytes(deployment), 2.0 if deployment.train else 1.0
+        dims = sum(table.dim for table in deployment.workload.tables)
+        usual = deployment.batch * dims * wire / ranks
+        pooled = line(machine, "all_to_all", ranks, usual)
+        scattered = line(machine, "reduce_scatter", ranks, usual)
+        gathered = line(machine, "all_gather", ranks, usual)
+        near = line(machine, "reduce_scatter", linked, usual)
+        near_back = line(machine, "all_gather", linked, usual)
+        across = line(
+            machine, "all_to_all", groups, usual / linked, nodes=min(groups, machine.nodes)
+        )
+        bucket = float(deployment.workload.implementation.ddp_bucket_bytes)
+        summed = line(machine, "all_reduce", ranks, bucket)
+        back = turns - 1.0
+        return cls(
+            deployment,
+            turns * pooled.us_per_byte,
+            scattered.us_per_byte + back * gathered.us_per_byte,
+            near.us_per_byte + back * near_back.us_per_byte,
+            turns * across.us_per_byte,
+            (summed.us_per_byte + summed.fixed_us / bucket) * back,
+            (
+                turns * pooled.fixed_us,
+                scattered.fixed_us + back * gathered.fixed_us,
+                near.fixed_us + back * near_back.fixed_us + turns * across.fixed_us,
+            ),
+        )
+
+    def times(self, here: tuple[Way, ...]) -> tuple[Floats, Floats, Floats, Floats]:
+        """Per way and shard: what it sends, what all exchange, sums of gradients, copies."""
+        deployment = self.deployment
+        wire, linked = _wire_bytes(deployment), deployment.machine.linked_gpus
+        elements = deployment.batch * np.array([way.shard.dim for way in here], np.float64)
+        table = np.array([way.shard.rows * way.shard.dim for way in here], np.float64)
+        kind = np.array([KIND[way.sharding] for way in here])
+        pairs = elements * wire
+        sent = np.select(
+            [kind == POOLED, kind == WITHIN],
+            [pairs * self.pooled_us, pairs * (self.within_us + self.across_us / linked)],
+            0.0,
+        )
+        shared = np.where(kind == REDUCED, pairs * self.reduced_us, 0.0)
+        replicated = kind == SUMMED
+        summed = np.where(replicated, table * FP32_BYTES * self.summed_us, 0.0)
+        back = 1.0 if deployment.train else 0.0
+        every = (FP32_BYTES + wire) * (1 + back) + 2 * FP32_BYTES * back
+        passes = every + np.where(kind == POOLED, 2 * wire, 0.0)
+        copied = elements * np.where(replicated, 0.0, passes)
+        copied = copied + np.where(replicated, 5 * FP32_BYTES * table * back, 0.0)
+        rate = STREAM_FRAC * deployment.machine.node.device.hbm_gb_per_s * 1e3
+        if deployment.ranks == 1:
+            copied = np.zeros_like(copied)
+        return sent, shared, summed, copied / rate
+
+
+def _wire_bytes(deployment: Deployment) -> float:
+    return float(item_bytes([deployment.workload.implementation.exchange_precision])[0])
+
+
+def _beside(deployment: Deployment) -> Beside:
+    """Layers of both MLPs forward, twice as long backward, and the sum of their gradients."""
+    workload, local = deployment.workload, float(deployment.batch // deployment.ranks)
+    dtype = workload.implementation.precision
+    taken = []
+    for widths in (workload.bottom_widths, workload.top_widths):
+        rows = Rows.of(
+            [
+                {"op": "linear", "m": local, "n": float(after), "k": float(before), "dtype": dtype}
+                for before, after in pairwise(widths)
+            ]
+        )
+        taken.append(float(durations_of(rows, deployment.machine).duration_us.sum()))
+    bottom, top = taken
+    back = 2.0 if deployment.train else 0.0
+    size = counts(workload).dense_parameters * FP32_BYTES
+    reduced = line(deployment.machine, "all_reduce", deployment.ranks, size)
+    reduced_us = (reduced.fixed_us + reduced.us_per_byte * size) if deployment.train else 0.0
+    bottom, top, reduced_us = (round(each, DECIMALS) for each in (bottom, top, reduced_us))
+    return Beside((1 + back) * top, (bottom, back * bottom), top, reduced_us)
+
+
+def _other_bytes(deployment: Deployment) -> float:
+    """Device memory that is not for tables."""
+    workload, local = deployment.workload, deployment.batch / deployment.ranks
+    copies = 2 + STATES[workload.training.dense_optimizer] if deployment.train else 1
+    dense = counts(workload).dense_parameters * FP32_BYTES * copies
+    layers = sum(workload.bottom_widths) + sum(workload.top_widths)
+    held = JOINED_COPIES * workload.joined_width + LAYER_COPIES * layers
+    return CONTEXT_BYTES + dense + local * held * FP32_BYTES

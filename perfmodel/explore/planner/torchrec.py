@@ -1,0 +1,271 @@
+"""TorchRec's planner: its formulas, its proposals and its partitioner.
+
+Source: pytorch/torchrec (a48cef79), distributed/planner/{constants,types,shard_estimators}.py, in
+own words. Nothing overlaps, rates know no sizes, and constants are those of its defaults.
+
+Each shard costs what `torchrec.shard_cost` says, all of it one after the other; a plan is as good
+as its busiest rank. Proposals: every table by its cheapest option, the dearest then by its next
+one, again and again; and all tables by one sharding. Source: pytorch/torchrec,
+distributed/planner/{proposers,partitioners}.py, in own words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from perfmodel.arrays import Floats, Ints
+from perfmodel.designs import Deployment
+from perfmodel.errors import UsageError
+from perfmodel.explore.planner.problem import (
+    ANY,
+    EVERY,
+    GROUP,
+    MEMORIES,
+    NO_KIND,
+    Beside,
+    Layout,
+    Problem,
+    Way,
+)
+from perfmodel.ops.storage import item_bytes
+from perfmodel.units import BYTES_PER_GB
+
+GIB = float(1 << 30)
+KERNELS = ("fused", "dense", "fused_uvm", "fused_uvm_caching")
+SHARDINGS = ("table_wise", "column_wise", "row_wise", "table_row_wise", "data_parallel")
+INDEX_BYTES = 8.0
+LEAST_WIDTH = 32
+"""Narrower rows are read as if they had so many elements; only whole rows of a table are."""
+UVM_SLOWDOWN, DENSE_FRAC = 10.0, 0.5
+BACKWARD = 2.0
+BATCHED_COPY, DENSE_OPTIMIZER = 2.455, 9.22
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Ranks, and bytes per second that the planner reckons with; its defaults."""
+
+    ranks: int = 8
+    local_ranks: int = 8
+    hbm_bytes_per_s: float = 897 * GIB
+    host_bytes_per_s: float = 32 * GIB
+    """Between device and host memory."""
+    intra_bytes_per_s: float = 600 * GIB
+    inter_bytes_per_s: float = 12.5 * GIB
+    batch_per_rank: int = 512
+    cached_frac: float = 0.2
+
+    @property
+    def nodes(self) -> float:
+        """Nodes that the ranks fill."""
+        return self.ranks / self.local_ranks
+
+    @property
+    def exchange_bytes_per_s(self) -> float:
+        """Of collectives among all ranks but the all-reduce."""
+        one_node = self.ranks <= self.local_ranks
+        return self.intra_bytes_per_s if one_node else self.inter_bytes_per_s
+
+    def kernel_bytes_per_s(self, kernel: str) -> float:
+        """Of one compute kernel; raises `UsageError` for an unknown one."""
+        cached = self.cached_frac * self.hbm_bytes_per_s
+        cached += (1 - self.cached_frac) * self.host_bytes_per_s
+        rates = {
+            "fused": self.hbm_bytes_per_s,
+            "dense": DENSE_FRAC * self.hbm_bytes_per_s,
+            "fused_uvm": self.host_bytes_per_s / UVM_SLOWDOWN,
+            "fused_uvm_caching": cached / UVM_SLOWDOWN,
+        }
+        if kernel not in rates:
+            raise UsageError(f"compute kernel {kernel!r}: expected one of {', '.join(KERNELS)}")
+        return rates[kernel]
+
+
+@dataclass(frozen=True)
+class ShardCost:
+    """Milliseconds per shard, `[shards]`."""
+
+    forward_ms: Floats
+    forward_comms_ms: Floats
+    backward_ms: Floats
+    backward_comms_ms: Floats
+
+    @property
+    def total_ms(self) -> Floats:
+        """All of it, one after the other."""
+        return self.forward_ms + self.forward_comms_ms + self.backward_ms + self.backward_comms_ms
+
+
+def shard_cost(
+    rows: ArrayLike,
+    columns: ArrayLike,
+    pooling: ArrayLike,
+    sharding: Sequence[str],
+    kernel: Sequence[str],
+    topology: Topology,
+    item_bytes: float = 4.0,
+    wire_bytes: float = 4.0,
+) -> ShardCost:
+    """One shard of each of `n` tables: their `rows`, the shard's `columns`, lookups per sample.
+
+    Arguments are `[n]`; elements are stored in `item_bytes`, and sent in `wire_bytes`. Raises
+    `UsageError` for an unknown sharding or kernel.
+    """
+    height, width, lookups = (np.asarray(each, np.float64) for each in (rows, columns, pooling))
+    kinds = np.array(sharding, object)
+    unknown = set(kinds.tolist()) - set(SHARDINGS)
+    if unknown:
+        raise UsageError(f"sharding {sorted(unknown)[0]!r}: expected one of {', '.join(SHARDINGS)}")
+    rate = np.array([topology.kernel_bytes_per_s(each) for each in kernel]) / 1e3
+    whole = np.isin(kinds, ("table_wise", "column_wise"))
+    by_row, within = kinds == "row_wise", kinds == "table_row_wise"
+    replicated = kinds == "data_parallel"
+    batch, ranks = topology.batch_per_rank, topology.ranks
+    parts = np.select([by_row, within], [float(ranks), float(topology.local_ranks)], 1.0)
+    senders = np.where(replicated, 1.0, float(ranks))
+
+    read = batch * lookups / parts * senders
+    row_bytes = np.where(whole, np.maximum(width, LEAST_WIDTH), width) * item_bytes
+    indices = np.where(whole, np.ceil(read * INDEX_BYTES), read * INDEX_BYTES)
+    pooled = batch * senders * width * np.where(replicated, item_bytes, wire_bytes)
+    narrow = np.select([width >= 128, width >= 64], [1.0, 1.15], 1.75)
+    forward = (indices + read * row_bytes + pooled) * np.where(whole, narrow, 1.0) / rate
+
+    exchanged = pooled / (topology.exchange_bytes_per_s / 1e3)
+    local = pooled / (topology.intra_bytes_per_s / 1e3)
+    far_bytes = batch * topology.nodes * width * wire_bytes if topology.nodes > 1 else 0.0
+    local = local + far_bytes / (topology.inter_bytes_per_s / 1e3)
+    comms = np.select([replicated, within], [0.0, local], exchanged)
+    copied = np.where(by_row | within, pooled * BATCHED_COPY / rate, 0.0)
+    backward_comms = np.where(replicated, _summed(height, width, item_bytes, rate, topology), comms)
+    return ShardCost(forward, comms, BACKWARD * forward, backward_comms + copied)
+
+
+def _summed(
+    rows: Floats, columns: Floats, item_bytes: float, rate: Floats, topology: Topology
+) -> Floats:
+    """Milliseconds for gradients of whole tables among all ranks, and their dense optimizer."""
+    table_bytes = rows * columns * item_bytes
+    nodes = min(topology.nodes, 2.0)
+    turns = (2 * nodes - 1) / nodes * (2 if topology.nodes > 2 else 1)
+    wire = topology.inter_bytes_per_s * topology.local_ranks / 1e3
+    return table_bytes * turns / wire + table_bytes * DENSE_OPTIMIZER / rate
+
+
+MOST_PROPOSALS = 100
+KERNEL = {"hbm": "fused", "host": "fused_uvm_caching"}
+FP32_BYTES = 4.0
+
+
+def topology_of(deployment: Deployment) -> Topology:
+    """The machine's own rates in the planner's place for them."""
+    node = deployment.machine.node
+    inter = node.nic.gb_per_s * (node.nics or 0) / node.gpus if node.nic else node.peer_gb_per_s
+    return Topology(
+        ranks=deployment.ranks,
+        local_ranks=deployment.machine.linked_gpus,
+        hbm_bytes_per_s=node.device.hbm_gb_per_s * BYTES_PER_GB,
+        host_bytes_per_s=(node.device.pcie_gb_per_s or 1.0) * BYTES_PER_GB,
+        intra_bytes_per_s=node.peer_gb_per_s * BYTES_PER_GB,
+        inter_bytes_per_s=inter * BYTES_PER_GB,
+        batch_per_rank=max(deployment.batch // deployment.ranks, 1),
+    )
+
+
+def with_formulas(problem: Problem, ways: tuple[Way, ...], deployment: Deployment) -> Problem:
+    """The problem with TorchRec's cost of each shard as its work, and nothing else."""
+    tables = deployment.workload.tables
+    wire = deployment.workload.implementation.exchange_precision
+    total = np.empty(len(ways))
+    for dtype in {way.dtype for way in ways}:
+        own = np.array([number for number, way in enumerate(ways) if way.dtype == dtype])
+        mine = [ways[number] for number in own]
+        total[own] = shard_cost(
+            [tables[way.number].rows for way in mine],
+            [way.shard.dim for way in mine],
+            [tables[way.number].pooling for way in mine],
+            [way.sharding for way in mine],
+            ["dense" if way.sharding == "data_parallel" else KERNEL[way.tier] for way in mine],
+            topology_of(deployment),
+            float(item_bytes([dtype])[0]),
+            float(item_bytes([wire])[0]),
+        ).total_ms
+    nothing = np.zeros(len(ways))
+    choices = replace(
+        problem.choices,
+        kind=np.full(len(ways), NO_KIND),
+        work_us=total * 1e3,
+        sent_us=nothing,
+        shared_us=nothing,
+        summed_us=nothing,
+    )
+    return replace(problem, choices=choices, fixed_us=(), beside=Beside())
+
+
+def greedy(problem: Problem) -> Layout | None:
+    """The best of the proposals that fit, or None."""
+    best = None
+    for chosen in _proposals(problem):
+        found = _partitioned(problem, chosen)
+        if found is not None and (best is None or found.step_us < best.step_us):
+            best = found
+    return best
+
+
+def _proposals(problem: Problem) -> Iterator[Ints]:
+    choices = problem.choices
+    shard, whole = choices.work_us, choices.work_us * choices.parts
+    for cost in (shard, whole):
+        ordered = [own[np.argsort(cost[own], kind="stable")] for own in problem.of_table]
+        place = np.zeros(problem.tables, np.int64)
+        for _ in range(MOST_PROPOSALS):
+            chosen = np.array([own[at] for own, at in zip(ordered, place, strict=True)])
+            yield chosen
+            left = np.array([at + 1 < len(own) for own, at in zip(ordered, place, strict=True)])
+            if not left.any():
+                break
+            place[int(np.where(left, cost[chosen], -np.inf).argmax())] += 1
+    for name, tier in dict.fromkeys(zip(choices.sharding, choices.tier, strict=True)):
+        is_it = np.array(
+            [pair == (name, tier) for pair in zip(choices.sharding, choices.tier, strict=True)]
+        )
+        own = [each[is_it[each]] for each in problem.of_table]
+        if all(len(each) for each in own):
+            yield np.array([each[shard[each].argmin()] for each in own])
+
+
+def _partitioned(problem: Problem, chosen: Ints) -> Layout | None:
+    """Shards of all ranks, then of groups, then the others, the largest first, each to the rank
+    that has least to do among those with room."""
+    choices = problem.choices
+    sizes = np.column_stack([getattr(choices, name) for name in MEMORIES])[chosen]
+    work, parts, reach = (each[chosen] for each in (choices.work_us, choices.parts, choices.reach))
+    busy, held = np.zeros(problem.ranks), np.zeros((problem.ranks, len(MEMORIES)))
+    most = np.array([getattr(problem, name) for name in MEMORIES]) * (1 + 1e-12)
+    ranks: list[tuple[int, ...]] = [()] * len(chosen)
+    for number in np.lexsort((-(sizes.sum(axis=1) * parts), -reach)).tolist():
+        room = (held + sizes[number] <= most).all(axis=1)
+        where = _least(problem, busy, room, int(reach[number]), int(parts[number]))
+        if where is None:
+            return None
+        busy[where] += work[number]
+        held[where] += sizes[number]
+        ranks[number] = tuple(sorted(where.tolist()))
+    return Layout(problem, chosen, tuple(ranks))
+
+
+def _least(problem: Problem, busy: Floats, room: Floats, reach: int, parts: int) -> Ints | None:
+    load = np.where(room, busy, np.inf)
+    if reach == EVERY:
+        return np.arange(problem.ranks) if np.isfinite(load).all() else None
+    if reach == GROUP:
+        per_group = load.reshape(problem.groups, problem.linked).sum(axis=1)
+        start = int(per_group.argmin()) * problem.linked
+        return np.arange(start, start + parts) if np.isfinite(per_group.min()) else None
+    assert reach == ANY
+    found = np.argsort(load, kind="stable")[:parts]
+    return found if np.isfinite(load[found]).all() else None

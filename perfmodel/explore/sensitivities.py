@@ -1,0 +1,263 @@
+"""Points around one: what a sweep's input is at a base point, and with single axes moved."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.arrays import Floats
+from perfmodel.errors import UsageError
+from perfmodel.explore.axes import TABLE, Points, Range, Space
+from perfmodel.explore.evaluate import evaluation_of
+from perfmodel.explore.machines import HARDWARE, Machines
+from perfmodel.explore.spec import OBJECTIVES, Spec
+from perfmodel.hardware.reads import values_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+def base_of(spec: Spec) -> dict[str, Any]:
+    """The value of every axis at the point that others are compared with.
+
+    What `[at]` says; else of a figure the hardware's own, else the first value. Raises `UsageError`
+    for an `[at]` that names no axis.
+    """
+    for name in spec.at:
+        if name not in spec.space.axes:
+            raise UsageError(f"{spec.where}: at.{name} is none of the axes")
+    found = {axis: values[0] for axis, values in spec.space.values.items()} | dict(spec.at)
+    if spec.hardware is not None or HARDWARE in found:
+        named = {axis: found[axis] for axis in (HARDWARE,) if axis in found}
+        machines = Machines({axis: [value] for axis, value in named.items()}, base=spec.hardware)
+        own = values_of(machines.at(named))
+        for axis in spec.space.axes:
+            if axis not in spec.at and is_number(own.get(axis)):
+                found[axis] = own[axis]
+    return found
+
+
+def figures_at(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> dict[str, Floats]:
+    """The objectives of any points of the axes. Raises `PerfmodelError` where one cannot be."""
+    columns = {axis: tuple(row[axis] for row in rows) for axis in spec.space.axes}
+    evaluate = evaluation_of(replace(spec, space=Space(columns, TABLE)))
+    return evaluate(Points.of(columns))
+
+
+def numeric_axes(spec: Spec, base: Mapping[str, Any]) -> list[str]:
+    """Axes that can be moved a little. Raises `UsageError` where there is none."""
+    found = [axis for axis in spec.space.axes if is_number(base[axis])]
+    if not found:
+        raise UsageError(f"{spec.where}: no axis has numbers")
+    return found
+
+
+def bounds_of(spec: Spec, axis: str) -> tuple[float, float, bool]:
+    """(least, largest, whole numbers only) of a numeric axis."""
+    found = spec.space.axes.get(axis)
+    if found is None:
+        raise UsageError(f"{spec.where}: no axis {axis}; expected {', '.join(spec.space.axes)}")
+    if isinstance(found, Range):
+        return found.low, found.high, found.whole
+    if not found or not all(is_number(value) for value in found):
+        raise UsageError(f"{spec.where}: axis {axis} has no numbers")
+    return min(found), max(found), all(isinstance(value, int) for value in found)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value can be moved a little."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+STEP_FRAC = 0.1
+HALVED = ("batch", "nodes", "workload.batch")
+"""Numbers that ranks must be able to share: they go to half and to double."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """One axis moved down and up from the base, all others kept, and one objective there."""
+
+    axis: str
+    objective: str
+    base: float
+    low: float
+    high: float
+    at_base: float
+    at_low: float
+    at_high: float
+
+    @property
+    def elasticity(self) -> float:
+        """Percent that the objective changes per percent of the axis, over both sides."""
+        if not (self.at_low > 0 and self.at_high > 0):
+            return float("nan")
+        return float(np.log(self.at_high / self.at_low) / np.log(self.high / self.low))
+
+    @property
+    def low_pct(self) -> float:
+        return (self.at_low / self.at_base - 1) * 100
+
+    @property
+    def high_pct(self) -> float:
+        return (self.at_high / self.at_base - 1) * 100
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """Every numeric axis of a sweep moved by itself, largest effect first."""
+
+    base: dict[str, Any]
+    moved: list[Moved] = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The base, and a row per axis and objective."""
+        return {"base": self.base, "elasticities": [_row(each) for each in self.moved]}
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per axis and objective."""
+        import pandas as pd
+
+        return pd.DataFrame([_row(each) for each in self.moved])
+
+    def plot(self, objective: str | None = None) -> Figure:
+        """Tornado of one objective (default: the first)."""
+        from perfmodel.plot.sweeps import tornado_figure
+
+        name = objective or self.moved[0].objective
+        own = [each for each in self.moved if each.objective == name]
+        if not own:
+            raise UsageError(f"no sensitivity of {name}")
+        return tornado_figure(
+            [f"{each.axis}: {each.low:,.4g} to {each.high:,.4g}" for each in own],
+            np.array([each.low_pct for each in own]),
+            np.array([each.high_pct for each in own]),
+            title=f"What moves {OBJECTIVES[name].text}",
+            label="change (%) where the axis goes down and up",
+        )
+
+
+def sensitivity(spec: Spec, step_frac: float = STEP_FRAC) -> Sensitivity:
+    """Elasticities of all objectives at the base point of a sweep (`around.base_of`).
+
+    Each numeric axis moves to `1 / (1 + step_frac)` and `1 + step_frac` times its base; whole
+    numbers by at least one, those of `HALVED` to half and double. Raises `UsageError` where no
+    axis has numbers.
+    """
+    base = base_of(spec)
+    axes = numeric_axes(spec, base)
+    rows, ends = [base], []
+    for axis in axes:
+        value = base[axis]
+        if value <= 0:
+            raise UsageError(
+                f"{spec.where}: axis {axis} is {value:g}: elasticities need it above 0"
+            )
+        low, high = _ends(axis, value, step_frac)
+        ends.append((low, high))
+        rows += [base | {axis: low}, base | {axis: high}]
+    found = figures_at(spec, rows)
+    moved = [
+        Moved(
+            axis,
+            name,
+            float(base[axis]),
+            *map(float, ends[at]),
+            *(float(values[row]) for row in (0, 1 + 2 * at, 2 + 2 * at)),
+        )
+        for name, values in found.items()
+        for at, axis in enumerate(axes)
+    ]
+    place = {name: at for at, name in enumerate(found)}
+    order = sorted(moved, key=lambda each: (place[each.objective], -abs(_effect(each))))
+    return Sensitivity(base, order)
+
+
+def _ends(axis: str, value: float, step_frac: float) -> tuple[float, float]:
+    if axis in HALVED:
+        return max(int(value) // 2, 1), int(value) * 2
+    low, high = value / (1 + step_frac), value * (1 + step_frac)
+    if isinstance(value, int):
+        return max(min(round(low), value - 1), 1), max(round(high), value + 1)
+    return low, high
+
+
+def _effect(moved: Moved) -> float:
+    return float(np.nan_to_num(moved.elasticity))
+
+
+def _row(moved: Moved) -> dict[str, Any]:
+    row = {
+        "axis": moved.axis,
+        "objective": moved.objective,
+        "base": moved.base,
+        "low": moved.low,
+        "high": moved.high,
+        "at_base": moved.at_base,
+        "at_low": moved.at_low,
+        "at_high": moved.at_high,
+        "elasticity": moved.elasticity,
+    }
+    return {key: None if value != value else value for key, value in row.items()}
+
+
+def sobol(spec: Spec, samples: int, seed: int = 0) -> list[dict[str, Any]]:
+    """Per objective and numeric axis: share of the variance by the axis alone (`first`) and with
+    all that it does together with others (`total`), each with a 95 % half-width.
+
+    Axes vary evenly between their ends; others stay at the base. It takes `samples` (a power of
+    two) times the number of axes plus 2 points. Raises `UsageError` where SALib is not installed.
+
+    Source: Saltelli et al. 2010, as SALib has them.
+    """
+    try:
+        from SALib.analyze import sobol as analysis
+        from SALib.sample import sobol as drawn
+    except ImportError:
+        raise UsageError("--sobol needs SALib: pip install 'perfmodel[sobol]'") from None
+    if samples < 2 or samples & (samples - 1):
+        raise UsageError(f"--sobol {samples}: expected a power of two, at least 2")
+    base = base_of(spec)
+    axes = [axis for axis in spec.space.axes if is_number(base[axis])]
+    bounds = {axis: bounds_of(spec, axis) for axis in axes}
+    axes = [axis for axis in axes if bounds[axis][0] < bounds[axis][1]]
+    if len(axes) < 2:
+        raise UsageError(f"{spec.where}: Sobol indices need two axes with numbers")
+    problem = {
+        "num_vars": len(axes),
+        "names": axes,
+        "bounds": [list(bounds[axis][:2]) for axis in axes],
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        points = drawn.sample(problem, samples, calc_second_order=False, seed=seed)
+        rows = [
+            base
+            | {
+                axis: round(value) if bounds[axis][2] else value
+                for axis, value in zip(axes, point, strict=True)
+            }
+            for point in points.tolist()
+        ]
+        found = []
+        for name, values in figures_at(spec, rows).items():
+            if np.ptp(values) == 0 or np.isnan(values).any():
+                raise UsageError(f"{name} does not vary, or is not known: it has no indices")
+            told = analysis.analyze(problem, values, calc_second_order=False, seed=seed)
+            found += [
+                {
+                    "objective": name,
+                    "axis": axis,
+                    "first": float(told["S1"][at]),
+                    "first_pm": float(told["S1_conf"][at]),
+                    "total": float(told["ST"][at]),
+                    "total_pm": float(told["ST_conf"][at]),
+                }
+                for at, axis in enumerate(axes)
+            ]
+    return found

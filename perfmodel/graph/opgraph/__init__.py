@@ -1,7 +1,0 @@
-"""Op graphs: what a program does, from execution traces, profiles with shapes, or both."""
-
-from __future__ import annotations
-
-from perfmodel.graph.opgraph.build import op_graph
-
-__all__ = ["op_graph"]

@@ -1,0 +1,177 @@
+"""What operators become on a CPU: one stretch of their thread's time each.
+
+How often rows repeat, and how many entries a sparse gradient has, comes with the op as attributes
+(`perfmodel.ops.read.lookups`); without them indices are taken to be uniform.
+
+That is also how `collect ops` measures them: what a kernel calls inside is part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfmodel.lowering.arguments import matrix, result_shape, rows_cols, size, tensor
+from perfmodel.lowering.piece import ANY, LEAF, LOWERINGS, WHOLE, Piece, Untold, entries, rule_of
+from perfmodel.lowering.rules.elementwise import named
+from perfmodel.lowering.rules.silent import ALLOCATIONS, VIEWS
+from perfmodel.ops.graph import Op, Tensor
+from perfmodel.ops.vocabulary.host import VIEW
+
+REUSE = ("zipf_alpha", "unique_rows")
+SPARSE = "sparse"
+
+
+def _bag(
+    op: Op, direction: str, table: tuple[int, int], lookups: int, batch: int, dtype: str
+) -> Sequence[Piece]:
+    if not lookups or not batch:
+        return ()
+    dims = {
+        "hash_size": float(table[0]),
+        "dim": float(table[1]),
+        "batch": float(batch),
+        "pooling": max(lookups / batch, 1.0),
+        **{name: float(op.attributes[name]) for name in REUSE if name in op.attributes},
+    }
+    return (Piece("embedding_bag", dims, dtype, direction),)
+
+
+@LOWERINGS.register(
+    *entries("_embedding_bag", "_embedding_bag_forward_only", target="cpu", scope=WHOLE)
+)
+def embedding_bag(op: Op) -> Sequence[Piece]:
+    """`_embedding_bag(weight, indices, offsets, …)`."""
+    weight, indices, offsets = (tensor(op, place) for place in range(3))
+    return _bag(op, "fwd", matrix(weight), size(indices.shape), size(offsets.shape), weight.dtype)
+
+
+@LOWERINGS.register(*entries("_embedding_bag_backward", target="cpu", scope=WHOLE))
+def embedding_bag_backward(op: Op) -> Sequence[Piece]:
+    """`_embedding_bag_backward(grad, indices, …, num_weights, …)`: a row of gradient per lookup."""
+    grad, indices = tensor(op, 0), tensor(op, 1)
+    batch, dim = matrix(grad)
+    rows = next((int(it) for it in op.inputs[6:7] if isinstance(it, int)), size(indices.shape))
+    return _bag(op, "bwd", (rows, dim), size(indices.shape), batch, grad.dtype)
+
+
+@LOWERINGS.register(*entries("add_", target="cpu", scope=WHOLE))
+def add(op: Op) -> Sequence[Piece]:
+    """`add_(table, gradient)` with a sparse gradient; any other is elementwise."""
+    tensors = op.tensors
+    if len(tensors) < 2 or tensors[1].layout != SPARSE:
+        return named(op)
+    lookups = _entries(op)
+    table: Tensor = tensors[0]
+    return _bag(op, "update", matrix(table), lookups, lookups, table.dtype)
+
+
+def _entries(op: Op) -> int:
+    """Rows of gradient of the one table of `op`; raises `Untold`."""
+    if op.attributes.get("tables", "1") != "1" or "lookups" not in op.attributes:
+        raise Untold
+    return round(float(op.attributes["lookups"]))
+
+
+@LOWERINGS.register(*entries("index", "_unsafe_index", target="cpu", scope=WHOLE))
+def index(op: Op) -> Sequence[Piece]:
+    """`index(table, indices)`: an element at a time."""
+    elements = size(result_shape(op))
+    dims = {"rows": float(elements), "cols": 1.0, "hash_size": float(size(tensor(op, 0).shape))}
+    return (Piece("gather", dims, tensor(op, 0).dtype),) if elements else ()
+
+
+@LOWERINGS.register(
+    *entries(
+        "_index_put_impl_",
+        "index_put",
+        "index_put_",
+        "_unsafe_index_put",
+        target="cpu",
+        scope=WHOLE,
+    )
+)
+def index_put(op: Op) -> Sequence[Piece]:
+    """`index_put(table, indices, values)`: an element at a time."""
+    table, values = tensor(op, 0), op.tensors[-1]
+    elements = size(values.shape)
+    dims = {"rows": float(elements), "cols": 1.0, "hash_size": float(size(table.shape))}
+    return (Piece("index_put", dims, table.dtype),) if elements else ()
+
+
+@LOWERINGS.register(*entries("binary_cross_entropy", target="cpu", scope=WHOLE))
+def binary_cross_entropy(op: Op) -> Sequence[Piece]:
+    """`binary_cross_entropy(input, target, …)`."""
+    values = tensor(op, 0)
+    if not size(values.shape):
+        return ()
+    return (Piece("binary_cross_entropy", rows_cols(values.shape), values.dtype),)
+
+
+@LOWERINGS.register(*entries("binary_cross_entropy_backward", target="cpu", scope=WHOLE))
+def binary_cross_entropy_backward(op: Op) -> Sequence[Piece]:
+    """`binary_cross_entropy_backward(grad, input, target, …)`."""
+    values = tensor(op, 1)
+    if not size(values.shape):
+        return ()
+    return (Piece("binary_cross_entropy", rows_cols(values.shape), values.dtype, "bwd"),)
+
+
+NATIVE = (
+    *(
+        "mm",
+        "addmm",
+        "bmm",
+        "baddbmm",
+        "addbmm",
+        "mv",
+        "dot",
+        "convolution",
+        "convolution_backward",
+    ),
+    *("add", "sub", "sub_", "mul", "mul_", "div", "div_", "pow", "addcdiv_", "addcmul_", "lerp_"),
+    *("sqrt", "rsqrt", "exp", "log", "abs", "neg", "relu", "relu_", "clamp_min", "sigmoid", "tanh"),
+    *("gelu", "silu", "threshold_backward", "sigmoid_backward", "tanh_backward", "gelu_backward"),
+    *("sum", "mean", "amax", "amin", "max", "min", "argmax", "norm", "linalg_vector_norm"),
+    *("cat", "stack", "copy_", "clone", "fill_", "zero_", "zeros", "ones", "full", "new_zeros"),
+    *("ones_like", "zeros_like", "full_like", "arange", "index_select", "index_add_", "gather"),
+    *(
+        "scatter_",
+        "scatter_add_",
+        "sort",
+        "topk",
+        "cumsum",
+        "embedding",
+        "embedding_dense_backward",
+    ),
+    *("_log_softmax", "_log_softmax_backward_data", "_softmax", "_softmax_backward_data"),
+    *("native_layer_norm", "native_layer_norm_backward", "native_batch_norm"),
+    *("native_batch_norm_backward", "nll_loss_forward", "nll_loss_backward", "native_dropout"),
+    *("mse_loss", "mse_loss_backward", "binary_cross_entropy_with_logits", "select_backward"),
+    *("slice_backward", "_local_scalar_dense", "repeat_interleave", "max_pool2d_with_indices"),
+    *("max_pool2d_with_indices_backward", "avg_pool2d", "_adaptive_avg_pool2d"),
+    *("_scaled_dot_product_flash_attention_for_cpu",),
+    *("_scaled_dot_product_flash_attention_for_cpu_backward",),
+)
+
+
+@LOWERINGS.register(*entries(*NATIVE, target="cpu", scope=WHOLE))
+def native(op: Op) -> Sequence[Piece]:
+    """As the rule of the op on any target has it, or that of it as a leaf; raises `Untold`."""
+    rule = rule_of(op.name, ANY, WHOLE) or rule_of(op.name, ANY) or rule_of(op.name, ANY, LEAF)
+    if rule is None:
+        raise Untold
+    return rule(op)
+
+
+_KINDS = {
+    **dict.fromkeys(("detach", "alias"), "host_detach"),
+    **dict.fromkeys(("t", "transpose", "permute"), "host_transpose"),
+    "select": "host_select",
+    **dict.fromkeys(("slice", "narrow"), "host_slice"),
+}
+
+
+@LOWERINGS.register(*entries(*VIEWS, *ALLOCATIONS, target="cpu", scope=WHOLE))
+def view(op: Op) -> Sequence[Piece]:
+    """A new tensor object, without a kernel."""
+    return (Piece(_KINDS.get(op.name.removeprefix("aten::"), VIEW), kind="host"),)

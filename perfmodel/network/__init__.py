@@ -1,1 +1,0 @@
-"""What collectives take on links and networks: models behind one contract, beside `kernels`."""

@@ -1,1 +1,0 @@
-"""Collective models; each file registers what it holds."""

@@ -1,0 +1,21 @@
+"""Edits of op graphs: pure functions from a graph to another, and what could not be done."""
+
+from __future__ import annotations
+
+from perfmodel.ops.edits.assemble import Edited, move, remove
+from perfmodel.ops.edits.batch.rebatch import rebatch
+from perfmodel.ops.edits.fuse import fuse
+from perfmodel.ops.edits.named import cuda_graphs
+from perfmodel.ops.edits.optimizers import optimizer
+from perfmodel.ops.edits.precision import cast
+
+__all__ = [
+    "Edited",
+    "cast",
+    "cuda_graphs",
+    "fuse",
+    "move",
+    "optimizer",
+    "rebatch",
+    "remove",
+]

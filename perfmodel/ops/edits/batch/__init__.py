@@ -1,0 +1,9 @@
+"""The batch of an op graph as a what-if."""
+
+from __future__ import annotations
+
+from perfmodel.ops.edits.batch.rebatch import rebatch
+
+__all__ = [
+    "rebatch",
+]

@@ -1,0 +1,190 @@
+"""Steps launched as one CUDA graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from perfmodel.errors import UsageError, WorkloadError
+from perfmodel.ops.edits.assemble import Edited, move, remove
+from perfmodel.ops.edits.fuse import KINDS as FUSED
+from perfmodel.ops.edits.fuse import fuse
+from perfmodel.ops.edits.optimizers import MODES, optimizer
+from perfmodel.ops.edits.precision import CLAMPED, FLOAT_DTYPES, NARROW, cast, exchange
+from perfmodel.ops.graph import OpGraph
+
+_WAITING = (
+    *("aten::item", "aten::_local_scalar_dense", "aten::nonzero", "aten::unique", "aten::_unique2"),
+    *("aten::masked_select", "aten::equal", "torch::cuda::synchronize"),
+)
+"""Ops during which the host waits for what the device makes: a graph cannot hold them."""
+
+
+def cuda_graphs(graph: OpGraph) -> Edited:
+    """`graph` marked to be launched as one graph per step; lowering to a GPU honours it.
+
+    `undone` names the ops that no such graph can hold; they stay in it.
+    """
+    if graph.cuda_graphs:
+        return Edited(graph, ("each step is launched as one graph already",))
+    waiting = Counter(op.name for op in graph.ops if op.name in _WAITING)
+    undone = tuple(
+        f"{count} calls of {name} wait for the device: a CUDA graph cannot hold them"
+        for name, count in waiting.most_common()
+    )
+    return Edited(replace(graph, cuda_graphs=True, notes=(*graph.notes, "CUDA graphs")), undone)
+
+
+GROWING = {"all_gather": "out_elements", "gather": "out_elements", "reduce_scatter": "in_elements"}
+"""Collectives whose size, on one side, is as many times what a rank gives or gets as there are
+ranks."""
+
+
+def ranks(graph: OpGraph, value: str) -> Edited:
+    """`graph` as one of `value` ranks, each of which has the work that it has now.
+
+    Batch and tables grow with the ranks, or tables are dealt out anew: a rank looks up, computes,
+    gives to all-to-all and all-reduce, and gets of reduce-scatter as much as before. Collectives
+    among some of the ranks stay as they are and are named in `undone`. All-to-alls become even.
+    """
+    if not value.isdecimal() or int(value) < 2:
+        raise UsageError(f"--edit 'ranks={value}': expected ranks=COUNT, a number of 2 or more")
+    count, before = int(value), graph.world_size
+    found = [
+        _among(op.attributes, before, count) if "collective" in op.attributes else None
+        for op in graph.ops
+    ]
+    apart = Counter(
+        op.attributes["collective"]
+        for op in graph.ops
+        if "collective" in op.attributes and _size(op.attributes, before) != before
+    )
+    undone = tuple(f"{n} calls of {name} are among some ranks only" for name, n in apart.items())
+    if count == before or not any(found):
+        return Edited(graph, undone or ("no collective among all ranks",))
+    ops = tuple(
+        op if about is None else replace(op, attributes=about)
+        for op, about in zip(graph.ops, found, strict=True)
+    )
+    note = f"{count} ranks instead of {before}, each with the work it had"
+    return Edited(replace(graph, ops=ops, world_size=count, notes=(*graph.notes, note)), undone)
+
+
+def _size(about: Mapping[str, str], world_size: int) -> int:
+    return int(about.get("group_size", world_size))
+
+
+def _among(about: Mapping[str, str], before: int, count: int) -> dict[str, str] | None:
+    """The attributes of a collective among `count` ranks; None where it is not among all."""
+    if _size(about, before) != before or before < 2:
+        return None
+    kept = {key: text for key, text in about.items() if key not in ("in_split", "out_split")}
+    grows = GROWING.get(about["collective"])
+    if grows in kept:
+        kept[grows] = str(round(float(kept[grows]) * count / before))
+    kept.pop("group_ranks", None)
+    return {**kept, "group_size": str(count)}
+
+
+KEEP_OPTIMIZER = "keep-optimizer"
+
+
+class Kind(NamedTuple):
+    """A kind of edit: what it takes, its values where they are a closed list, and what it does."""
+
+    value: str
+    """What stands behind the `=`, in words; empty where nothing does."""
+    values: tuple[str, ...]
+    apply: Callable[[OpGraph, str], Edited]
+
+
+def _cast(graph: OpGraph, value: str) -> Edited:
+    dtype, _, keep = value.partition(",")
+    return cast(graph, dtype, optimizer=not keep)
+
+
+def _move(graph: OpGraph, value: str) -> Edited:
+    op, comma, before = value.partition(",")
+    if not (op and comma and before):
+        raise UsageError(f"--edit 'move={value}': expected move=OP,BEFORE")
+    return move(graph, _index_or_name(op), _index_or_name(before))
+
+
+def _index_or_name(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
+_DTYPES = (*FLOAT_DTYPES, *NARROW)
+KINDS: dict[str, Kind] = {
+    "fuse": Kind("KIND", tuple(FUSED), fuse),
+    "cast": Kind(
+        f"DTYPE[,{KEEP_OPTIMIZER}]",
+        (*_DTYPES, *(f"{dtype},{KEEP_OPTIMIZER}" for dtype in _DTYPES)),
+        _cast,
+    ),
+    "optimizer": Kind("MODE", MODES, optimizer),
+    "exchange": Kind("DTYPE", tuple(CLAMPED), exchange),
+    "cuda-graphs": Kind("", (), lambda graph, _: cuda_graphs(graph)),
+    "remove": Kind("PATTERN", (), remove),
+    "move": Kind("OP,BEFORE", (), _move),
+    "ranks": Kind("COUNT", (), ranks),
+}
+
+
+@dataclass(frozen=True)
+class NamedEdit:
+    """One edit of an op graph, from its text."""
+
+    text: str
+    kind: str
+    value: str
+
+    @classmethod
+    def parse(cls, text: str) -> NamedEdit:
+        """From the command line's `--edit`; raises `UsageError` saying what is wrong."""
+        name, equals, value = text.partition("=")
+        kind = KINDS.get(name)
+        if kind is None:
+            raise UsageError(f"--edit {text!r}: unknown edit {name!r}; one of {usage()}")
+        if bool(kind.value) != bool(equals) or (equals and not value):
+            raise UsageError(f"--edit {text!r}: expected {_usage(name)}")
+        if kind.values and value not in kind.values:
+            known = ", ".join(each for each in kind.values if "," not in each)
+            raise UsageError(f"--edit {text!r}: expected {_usage(name)}, {kind.value}: {known}")
+        return cls(text, name, value)
+
+    def __call__(self, graph: OpGraph) -> Edited:
+        """`graph` edited; the very same graph where there is nothing to edit."""
+        return KINDS[self.kind].apply(graph, self.value)
+
+
+def usage() -> str:
+    """All kinds with what they take, in a line."""
+    return ", ".join(map(_usage, KINDS))
+
+
+def _usage(name: str) -> str:
+    value = KINDS[name].value
+    return f"{name}={value}" if value else name
+
+
+def edited(
+    graphs: Iterable[OpGraph], edits: Iterable[NamedEdit], *, must_change: bool = True
+) -> tuple[list[OpGraph], list[str]]:
+    """All ranks' graphs with every edit applied, in turn, and what of them could not be done.
+
+    Raises `WorkloadError` for an edit that changes no rank's graph, unless not `must_change`.
+    """
+    found, undone = list(graphs), list[str]()
+    for edit in edits:
+        after = [edit(graph) for graph in found]
+        lines = [f"{edit.text}: {line}" for one in after for line in one.undone]
+        changed = any(one.graph is not before for one, before in zip(after, found, strict=True))
+        if must_change and not changed:
+            why = "; ".join(dict.fromkeys(line for one in after for line in one.undone))
+            raise WorkloadError(f"--edit {edit.text!r} changes nothing: {why}")
+        undone += dict.fromkeys(lines)
+        found = [one.graph for one in after]
+    return found, undone

@@ -1,0 +1,176 @@
+"""An optimizer's step in another of PyTorch's implementations."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+
+from perfmodel.errors import WorkloadError
+from perfmodel.ops.edits.assemble import Edited, Placed, assembled, kept, subtrees
+from perfmodel.ops.graph import NO_OP, OPTIMIZER, Argument, Op, OpGraph, Tensor, tensors_in
+
+MODES = ("loop", "foreach", "fused")
+_STEP = re.compile(r"Optimizer\.step#(\w+)\.step")
+Calls = list[tuple[str, tuple[Argument, ...]]]
+_LAST_UPDATE = ("aten::add_", "aten::addcdiv_", "aten::_foreach_add_", "aten::_foreach_addcdiv_")
+
+
+def kind_of(graph: OpGraph, step: int) -> str:
+    """`sgd adagrad adam adamw …`: what the annotations of a step call its optimizer, or ''."""
+    for op in graph.ops:
+        if op.phase == OPTIMIZER and op.step == step:
+            found = _STEP.search(op.attributes.get("annotation", ""))
+            if found:
+                return found[1].lower().removeprefix("fused")
+    return ""
+
+
+def optimizer(graph: OpGraph, mode: str) -> Edited:
+    """`graph` with each step's dense update as PyTorch's `loop`, `foreach` or `fused` has it.
+
+    For SGD (with momentum), Adagrad, Adam and AdamW. Parameters with sparse gradients keep their
+    ops. Raises `WorkloadError` for another `mode`.
+    """
+    if mode not in MODES:
+        raise WorkloadError(f"optimizer {mode!r}; one of {', '.join(MODES)}")
+    steps: dict[int, list[int]] = {}
+    for index, op in enumerate(graph.ops):
+        is_update = "zero_grad" not in op.attributes.get("annotation", "")
+        if op.phase == OPTIMIZER and op.parent == NO_OP and is_update:
+            steps.setdefault(op.step, []).append(index)
+    made: dict[int, list[Placed]] = {}
+    gone: set[int] = set()
+    undone: defaultdict[str, list[int]] = defaultdict(list)
+    for step, indices in steps.items():
+        dense = [at for at in indices if not _is_sparse(graph.ops[at])]
+        kind = kind_of(graph, step)
+        if _mode_of([graph.ops[at] for at in dense]) == mode:
+            undone[f"the optimizer is {mode} already"].append(step)
+            continue
+        parameters = _parameters([graph.ops[at] for at in dense])
+        if kind not in _UPDATES or not parameters:
+            undone[f"the optimizer {kind or '(not named)'} stays as it is"].append(step)
+            continue
+        sparse = len(indices) - len(dense)
+        if sparse:
+            undone[f"{sparse} updates with sparse gradients stay as they are"].append(step)
+        has_momentum = any(graph.ops[at].name.rstrip("_").endswith("mul") for at in dense)
+        calls = _UPDATES[kind](parameters, mode, has_momentum)
+        covered = tuple(sorted(subtrees(graph, dense)))
+        gone |= set(covered)
+        first = graph.ops[dense[0]]
+        made[dense[0]] = [
+            Placed(replace(first, name=f"aten::{name}", inputs=inputs, outputs=()), ())
+            for name, inputs in calls
+        ]
+        made[dense[0]][-1] = replace(made[dense[0]][-1], covers=covered)
+    placed = []
+    for index in range(len(graph)):
+        placed += made.get(index, [])
+        placed += [] if index in gone else kept(graph, [index])
+    said = tuple(f"{_steps(of)}: {text}" for text, of in undone.items())
+    if not made:
+        return Edited(graph, said or ("no op belongs to an optimizer",))
+    return Edited(assembled(graph, placed, f"optimizer: {mode}"), said)
+
+
+def _steps(numbers: list[int]) -> str:
+    return f"step {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} steps"
+
+
+def _mode_of(ops: list[Op]) -> str:
+    names = [op.name for op in ops]
+    if any(name.startswith("aten::_fused_") for name in names):
+        return "fused"
+    return "foreach" if any(name.startswith("aten::_foreach_") for name in names) else "loop"
+
+
+def _is_sparse(op: Op) -> bool:
+    return any(tensor.layout == "sparse" for tensor in op.tensors)
+
+
+def _parameters(ops: list[Op]) -> list[Tensor]:
+    """What a step's ops update, each once: first arguments of the last kind of update."""
+    fused = [op for op in ops if op.name.startswith("aten::_fused_")]
+    if fused:
+        return [t for op in fused for t in tensors_in(op.inputs[0])]
+    name = next((op.name for op in reversed(ops) if op.name in _LAST_UPDATE), "")
+    found = [t for op in ops if op.name == name for t in tensors_in(op.inputs[:1])]
+    on_device = [tensor for tensor in found if tensor.shape]
+    named = {tensor.tensor_id: tensor for tensor in on_device}
+    return on_device if -1 in named else list(named.values())
+
+
+def _like(tensors: list[Tensor]) -> tuple[Tensor, ...]:
+    """Gradients or states: the same sizes, other tensors."""
+    return tuple(
+        replace(t, tensor_id=-1, storage_id=-1, dtype=t.dtype, strides=()) for t in tensors
+    )
+
+
+def _per_tensor(calls: Calls) -> Calls:
+    """Calls of lists as one call per member: `_foreach_add_` of lists as many `add_`."""
+    count = len(next(tensors for tensors in calls[0][1] if isinstance(tensors, tuple)))
+    return [
+        (
+            name.removeprefix("_foreach_"),
+            tuple(item[at] if isinstance(item, tuple) else item for item in inputs),
+        )
+        for at in range(count)
+        for name, inputs in calls
+    ]
+
+
+def _sgd(parameters: list[Tensor], mode: str, has_momentum: bool) -> Calls:
+    own, gradients, momenta = tuple(parameters), _like(parameters), _like(parameters)
+    if mode == "fused":
+        return [("_fused_sgd_", (own, gradients, *([momenta] if has_momentum else [])))]
+    calls: Calls = [("_foreach_add_", (own, momenta if has_momentum else gradients))]
+    if has_momentum:
+        calls = [("_foreach_mul_", (momenta,)), ("_foreach_add_", (momenta, gradients)), *calls]
+    return calls if mode == "foreach" else _per_tensor(calls)
+
+
+def _adagrad(parameters: list[Tensor], mode: str, _: bool) -> Calls:
+    own, gradients, sums, roots = tuple(parameters), *(_like(parameters) for _ in range(3))
+    if mode == "fused":
+        return [("_fused_adagrad_", (own, gradients, sums))]
+    calls: Calls = [
+        ("_foreach_addcmul_", (sums, gradients, gradients)),
+        ("_foreach_sqrt", (sums,)),
+        ("_foreach_add_", (roots,)),
+        ("_foreach_addcdiv_", (own, gradients, roots)),
+    ]
+    return calls if mode == "foreach" else _per_tensor(calls)
+
+
+def _adam(name: str) -> Callable[[list[Tensor], str, bool], Calls]:
+    def update(parameters: list[Tensor], mode: str, _: bool) -> Calls:
+        own = tuple(parameters)
+        gradients, means, squares, roots = (_like(parameters) for _ in range(4))
+        if mode == "fused":
+            return [(f"_fused_{name}_", (own, gradients, means, squares))]
+        decay: Calls = [("_foreach_mul_", (own,))] if name == "adamw" else []
+        calls: Calls = [
+            *decay,
+            ("_foreach_lerp_", (means, gradients)),
+            ("_foreach_mul_", (squares,)),
+            ("_foreach_addcmul_", (squares, gradients, gradients)),
+            ("_foreach_sqrt", (squares,)),
+            ("_foreach_div_", (roots,)),
+            ("_foreach_add_", (roots,)),
+            ("_foreach_addcdiv_", (own, means, roots)),
+        ]
+        return calls if mode == "foreach" else _per_tensor(calls)
+
+    return update
+
+
+_UPDATES: dict[str, Callable[[list[Tensor], str, bool], Calls]] = {
+    "sgd": _sgd,
+    "adagrad": _adagrad,
+    "adam": _adam("adam"),
+    "adamw": _adam("adamw"),
+}

@@ -1,0 +1,213 @@
+"""The op graph: what a program does, the same on every machine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import networkx as nx
+    import pandas as pd
+
+
+NO_OP = -1
+FORWARD, BACKWARD, OPTIMIZER, INPUT = PHASES = ("forward", "backward", "optimizer", "input")
+"""What a step consists of; `input` is what brings the batch (copies, permutes of its indices)."""
+DEVICE_WIDE: Mapping[str, str] = MappingProxyType({"waits_for": "device"})
+"""Attribute of an op behind which the host waits for all that the device was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor as an argument: shape, dtype (words of `perfmodel.ops.dtypes`), and identity.
+
+    `tensor_id` and `storage_id` are -1 where nothing tells which tensor it is. `layout` is `""`,
+    `"sparse"` or `"jagged"`; `strides` is empty where unknown (then contiguous is taken).
+    """
+
+    shape: tuple[int, ...]
+    dtype: str = "fp32"
+    tensor_id: int = -1
+    storage_id: int = -1
+    device: str = ""
+    layout: str = ""
+    strides: tuple[int, ...] = ()
+
+    @property
+    def elements(self) -> int:
+        """Product of the shape; 1 for a scalar tensor."""
+        return prod(self.shape)
+
+
+Argument: TypeAlias = "Tensor | int | float | bool | str | tuple[Argument, ...] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One call of an operator, with what it was given; `aten::addmm`, `AddmmBackward0`, …
+
+    `parent` is the index of the op that called it in the same graph, or `NO_OP`; ops stand in
+    program order, callers before what they call. `event` is its row in the trace it came from.
+    """
+
+    name: str
+    inputs: tuple[Argument, ...] = ()
+    outputs: tuple[Argument, ...] = ()
+    parent: int = NO_OP
+    thread: str = "main"
+    phase: str = FORWARD
+    step: int = 0
+    event: int = -1
+    attributes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """What else is known: `module`, `process_group`, `backend`, …"""
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensors among the inputs, lists opened, in order."""
+        return tuple(_opened(self.inputs))
+
+
+@dataclass(frozen=True)
+class OpGraph:
+    """The ops of one rank, in program order, and which produced what another reads."""
+
+    ops: tuple[Op, ...]
+    data: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    """`[E, 2]`: (producer, consumer) by index of `ops`."""
+    waits: NDArray[np.int64] | None = None
+    """`[E, 2]`: (op, op of another stream that waits for it), where a profile shows; else None."""
+    rank: int = 0
+    world_size: int = 1
+    source: str = ""
+    """Where it came from: a file, or a workload's name."""
+    notes: tuple[str, ...] = ()
+    """What was dropped, guessed or could not be told."""
+    removed: tuple[Op, ...] = ()
+    """What an edit took out of the calls of ops that stay: nothing stands in for that work. A
+    `parent` counts through `ops`, then through these."""
+    cuda_graphs: bool = False
+    """Whether each step is launched as one graph."""
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    def children(self) -> list[list[int]]:
+        """Per op, the ops it calls, in order."""
+        found: list[list[int]] = [[] for _ in self.ops]
+        for index, op in enumerate(self.ops):
+            if op.parent != NO_OP:
+                found[op.parent].append(index)
+        return found
+
+    def top_level(self) -> Iterator[int]:
+        """Indices of the ops that no other op called."""
+        return (index for index, op in enumerate(self.ops) if op.parent == NO_OP)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per op: name, phase, thread, step, parent, shapes, dtypes, attributes."""
+
+        return frame_of(self)
+
+    def to_networkx(self) -> nx.DiGraph:
+        """Ops as nodes; edges of kind `calls` (caller to callee) and `data`."""
+
+        return networkx_of(self)
+
+    def _repr_html_(self) -> str:
+
+        return html_of(self)
+
+
+def tensors_in(argument: Argument) -> Iterator[Tensor]:
+    """The tensors in an argument, lists and tuples opened, in order."""
+    return iter(_opened((argument,)))
+
+
+def _opened(arguments: tuple[Argument, ...]) -> list[Tensor]:
+    found: list[Tensor] = []
+    for argument in arguments:
+        if isinstance(argument, Tensor):
+            found.append(argument)
+        elif isinstance(argument, tuple):
+            found += _opened(argument)
+    return found
+
+
+def dtype_notes(unknown: Counter[str]) -> list[str]:
+    """One note per type word that is not known."""
+    return [
+        f"{count} tensors have the unknown type {word!r}" for word, count in sorted(unknown.items())
+    ]
+
+
+_ROWS = 25
+"""Ops in the HTML table: those called most often."""
+
+
+def shape_text(tensor: Tensor) -> str:
+    """`512x64`; `scalar` without dimensions."""
+    return "x".join(map(str, tensor.shape)) or "scalar"
+
+
+def frame_of(graph: OpGraph) -> pd.DataFrame:
+    """One row per op."""
+    import pandas as pd
+
+    ops = graph.ops
+    return pd.DataFrame(
+        {
+            "name": [op.name for op in ops],
+            "phase": [op.phase for op in ops],
+            "thread": [op.thread for op in ops],
+            "step": [op.step for op in ops],
+            "parent": [op.parent for op in ops],
+            "input_shapes": [" ".join(map(shape_text, op.tensors)) for op in ops],
+            "input_dtypes": [" ".join(tensor.dtype for tensor in op.tensors) for op in ops],
+            "output_shapes": [" ".join(map(shape_text, tensors_in(op.outputs))) for op in ops],
+            "event": [op.event for op in ops],
+            "attributes": [dict(op.attributes) for op in ops],
+        }
+    )
+
+
+def networkx_of(graph: OpGraph) -> nx.DiGraph:
+    """Nodes by index with `name`, `phase`, `thread`, `step`; edges with `kind`."""
+    import networkx as nx
+
+    found: nx.DiGraph = nx.DiGraph()
+    for index, op in enumerate(graph.ops):
+        found.add_node(index, name=op.name, phase=op.phase, thread=op.thread, step=op.step)
+        if op.parent != NO_OP:
+            found.add_edge(op.parent, index, kind="calls")
+    found.add_edges_from(graph.data.tolist(), kind="data")
+    return found
+
+
+def html_of(graph: OpGraph) -> str:
+    """A table of the outermost ops by phase and name, most frequent first, and the notes."""
+    from html import escape
+
+    from perfmodel.plot import table_html
+
+    outermost = [graph.ops[index] for index in graph.top_level()]
+    count = Counter((op.phase, op.name) for op in outermost)
+    rows = [
+        [phase, name, calls]
+        for (phase, name), calls in sorted(
+            count.most_common(_ROWS), key=lambda row: (PHASES.index(row[0][0]), -row[1])
+        )
+    ]
+    steps = len({op.step for op in graph.ops})
+    caption = (
+        f"{graph.source} rank {graph.rank}: {len(graph)} ops, {len(outermost)} outermost, "
+        f"{len(graph.data)} data dependencies, {steps} steps"
+    )
+    notes = "".join(f"<p>{escape(note)}</p>" for note in graph.notes)
+    return table_html(rows, ["phase", "op", "calls"], caption) + notes

@@ -1,0 +1,9 @@
+"""Op graphs: what a program does, from execution traces, profiles with shapes, or both."""
+
+from __future__ import annotations
+
+from perfmodel.ops.read.op_graph import op_graph
+
+__all__ = [
+    "op_graph",
+]

@@ -1,0 +1,250 @@
+"""The op graph of an execution trace, alone or with the profile of the same run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+
+from perfmodel.arrays import Ints
+from perfmodel.errors import TraceError
+from perfmodel.ops.graph import NO_OP, Argument, Op, OpGraph, dtype_notes
+from perfmodel.ops.read.arguments import ExecutionTraceArguments
+from perfmodel.ops.read.collectives import of_call, of_node
+from perfmodel.ops.read.phases import inherited, phase_of_call, phase_of_label, with_arrivals
+from perfmodel.ops.read.profile import graph_of_events, inputs_of_events
+from perfmodel.trace.categories import AUTOGRAD_WRAPPER, STEP_NAME
+from perfmodel.trace.columns import RankTrace
+from perfmodel.trace.execution_trace_columns import Arguments, ExecutionTrace
+from perfmodel.trace.link import Links
+from perfmodel.trace.pair import Pairing
+from perfmodel.trace.window import AUTOGRAD, MAIN
+
+_USER_SCOPE = 7
+"""PyTorch's `RecordScope` of annotations; the process and thread nodes carry it too."""
+RECORDER_ENDINGS = ("|process]", "|thread]", "process_group:init ##")
+
+
+class CallTree:
+    """Which nodes of an execution trace are ops, and what is known of each by where it stands.
+
+    Lists have one entry per node. Annotations, steps, threads and the process are no ops.
+    """
+
+    def __init__(self, trace: ExecutionTrace) -> None:
+        self.names = trace.names(np.arange(len(trace)))
+        self.is_op = (trace.scope != _USER_SCOPE).tolist()
+        before = trace.parent < np.arange(len(trace))
+        self._parents: list[int] = np.where(before, trace.parent, NO_OP).tolist()
+        self.roles = _thread_roles(trace, self.names, self._parents)
+        self.threads = [self.roles.get(thread, MAIN) for thread in trace.thread.tolist()]
+        self.owner, self.label = self._owners()
+        self.phases = self._phases()
+        self.steps = self._steps()
+
+    def _owners(self) -> tuple[list[int], list[str]]:
+        """The nearest op around each node, or `NO_OP`; the nearest annotation around it, or ''."""
+        owner: list[int] = []
+        label: list[str] = []
+        for above in self._parents:
+            if above == NO_OP:
+                owner.append(NO_OP)
+                label.append("")
+            elif self.is_op[above]:
+                owner.append(above)
+                label.append(label[above])
+            else:
+                owner.append(owner[above])
+                name = self.names[above]
+                unnamed = name.endswith(RECORDER_ENDINGS) or STEP_NAME.match(name)
+                label.append(label[above] if unnamed else name)
+        return owner, label
+
+    def _phases(self) -> list[str]:
+        own = [
+            phase_of_call(name) if is_op else phase_of_label(name)
+            for name, is_op in zip(self.names, self.is_op, strict=True)
+        ]
+        return inherited(own, self._parents, self.threads)
+
+    def _steps(self) -> list[int]:
+        """Per node the number of the last step that was entered before it, from 0."""
+        entered = [row for row, name in enumerate(self.names) if STEP_NAME.match(name)]
+        if not entered:
+            return [0] * len(self.names)
+        found: list[int] = (
+            np.searchsorted(entered, np.arange(len(self.names)), side="right") - 1
+        ).tolist()
+        return found
+
+
+def _thread_roles(trace: ExecutionTrace, names: list[str], parents: list[int]) -> dict[int, str]:
+    """Thread number to `main`, `autograd` or `other:N`.
+
+    The main thread has the steps, else most nodes that the autograd engine did not call.
+    """
+    own: dict[int, int] = {}
+    engine: set[int] = set()
+    stepped: set[int] = set()
+    called: list[bool] = []
+    for thread, name, parent in zip(trace.thread.tolist(), names, parents, strict=True):
+        if name.endswith(RECORDER_ENDINGS[0]):
+            called.append(False)
+            continue
+        is_wrapper = AUTOGRAD_WRAPPER.match(name) is not None
+        called.append(is_wrapper or (parent != NO_OP and called[parent]))
+        own[thread] = own.get(thread, 0) + (not called[-1])
+        if is_wrapper:
+            engine.add(thread)
+        elif STEP_NAME.match(name):
+            stepped.add(thread)
+    main = max(stepped or own, key=own.__getitem__, default=0)
+    roles = {main: MAIN}
+    others = 0
+    for thread in own:
+        if thread not in roles:
+            roles[thread] = AUTOGRAD if thread in engine else f"other:{others}"
+            others += thread not in engine
+    return roles
+
+
+def data_edges(trace: ExecutionTrace, index_of: dict[int, int]) -> Ints:
+    """`[E, 2]` (producer, consumer) by index of the op graph, for nodes that are in `index_of`."""
+    producer, consumer = trace.data_dependencies()
+    index = np.full(len(trace), NO_OP, np.int64)
+    index[list(index_of)] = list(index_of.values())
+    pairs = np.stack([index[producer], index[consumer]], axis=1)
+    return pairs[(pairs >= 0).all(axis=1)]
+
+
+def of_execution_trace(trace: ExecutionTrace, rank: int, world_size: int = 1) -> OpGraph:
+    """The ops of an execution trace with ids, types and data dependencies; no events.
+
+    Annotations are no ops: what they enclose carries the innermost as `attributes["annotation"]`.
+    Ops before the first `ProfilerStep` have step -1; without steps all are step 0. Raises
+    `TraceError` for a trace none of whose ops has arguments.
+    """
+    tree = CallTree(trace)
+    rows = [row for row, is_op in enumerate(tree.is_op) if is_op]
+    index_of = {row: index for index, row in enumerate(rows)}
+    decoded = ExecutionTraceArguments(trace.documents)
+    inputs = arguments_of(trace.inputs, decoded)
+    outputs = arguments_of(trace.outputs, decoded)
+    if not any(inputs[row] or outputs[row] for row in rows):
+        raise TraceError(
+            f"{trace.where}: none of its {len(rows)} ops records arguments: "
+            "capture it with PyTorch's execution-trace observer"
+        )
+    world_size = max([world_size, *(group.size for group in trace.process_groups)])
+    attributes = attributes_of(trace, tree, rows, inputs, world_size)
+    names = [tree.names[row] for row in rows]
+    parents = [index_of.get(tree.owner[row], NO_OP) for row in rows]
+    steps = [tree.steps[row] for row in rows]
+    phases = with_arrivals([tree.phases[row] for row in rows], names, parents, steps)
+    ops = tuple(
+        Op(name, inputs[row], outputs[row], parent, tree.threads[row], phase, step, -1, known)
+        for row, name, parent, phase, step, known in zip(
+            rows, names, parents, phases, steps, attributes, strict=True
+        )
+    )
+    return OpGraph(
+        ops=ops,
+        data=data_edges(trace, index_of),
+        rank=rank,
+        world_size=world_size,
+        source=trace.where,
+        notes=(*trace.warnings, *dtype_notes(decoded.unknown_dtypes)),
+    )
+
+
+def arguments_of(which: Arguments, decoded: ExecutionTraceArguments) -> list[tuple[Argument, ...]]:
+    """The inputs or the outputs of all nodes."""
+    columns = (which.values, which.shapes, which.types, which.strides)
+    return list(map(decoded.of, *(column.tolist() for column in columns)))
+
+
+def attributes_of(
+    trace: ExecutionTrace,
+    tree: CallTree,
+    rows: list[int],
+    inputs: list[tuple[Argument, ...]],
+    world_size: int,
+) -> list[Mapping[str, str]]:
+    """Per row of `rows`: its annotation and, for a collective, what is known of that."""
+    nothing: Mapping[str, str] = MappingProxyType({})
+    labelled: dict[str, Mapping[str, str]] = {"": nothing}
+    records = {row: at for at, row in enumerate(trace.collectives.row.tolist())}
+    found = []
+    for row in rows:
+        label = tree.label[row]
+        known = labelled.get(label)
+        if known is None:
+            known = labelled[label] = MappingProxyType({"annotation": label})
+        record = records.get(row)
+        if record is not None:
+            known = MappingProxyType({**known, **of_node(trace, record)})
+        elif tree.names[row].startswith("c10d::"):
+            said = of_call(tree.names[row], inputs[row], world_size)
+            known = MappingProxyType({**known, **said}) if said else known
+        found.append(known)
+    return found
+
+
+def of_pair(
+    rank: RankTrace,
+    links: Links,
+    execution_trace: ExecutionTrace,
+    pairing: Pairing,
+    world_size: int = 1,
+) -> OpGraph:
+    """The ops, steps and events of the profile, with the arguments, ids and dependencies of the
+    execution trace.
+
+    An execution trace of one step serves every step that it pairs with. Ops that it does not hold
+    keep what the profile says of them, counted in `notes`.
+    """
+    node_of = dict(zip(pairing.event.tolist(), pairing.node.tolist(), strict=True))
+    world_size = max([world_size, *(group.size for group in execution_trace.process_groups)])
+    graph = graph_of_events(rank, links, world_size, inputs_of_events(rank))
+    decoded = ExecutionTraceArguments(execution_trace.documents)
+    inputs = arguments_of(execution_trace.inputs, decoded)
+    outputs = arguments_of(execution_trace.outputs, decoded)
+    records = {row: at for at, row in enumerate(execution_trace.collectives.row.tolist())}
+    ops = []
+    copies = defaultdict(list)
+    for index, op in enumerate(graph.ops):
+        node = node_of.get(op.event)
+        if node is None:
+            ops.append(op)
+            continue
+        copies[node].append(index)
+        known = op.attributes
+        if node in records:
+            known = {**known, **of_node(execution_trace, records[node])}
+        ops.append(replace(op, inputs=inputs[node], outputs=outputs[node], attributes=known))
+    unpaired = len(ops) - sum(map(len, copies.values()))
+    notes = [*execution_trace.warnings, *dtype_notes(decoded.unknown_dtypes)]
+    if unpaired:
+        notes.append(f"{unpaired} of {len(ops)} ops are not in {execution_trace.where}")
+    return replace(
+        graph,
+        ops=tuple(ops),
+        data=_data(execution_trace, copies),
+        world_size=world_size,
+        notes=(*rank.warnings, *notes),
+    )
+
+
+def _data(execution_trace: ExecutionTrace, copies: dict[int, list[int]]) -> Ints:
+    """Dependencies between ops of one pass over the execution trace."""
+    producer, consumer = execution_trace.data_dependencies()
+    pairs = [
+        pair
+        for made, read in zip(producer.tolist(), consumer.tolist(), strict=True)
+        if made in copies and read in copies and len(copies[made]) == len(copies[read])
+        for pair in zip(copies[made], copies[read], strict=True)
+    ]
+    return np.array(pairs, np.int64).reshape(-1, 2)

@@ -1,5 +1,0 @@
-"""Sharding plans: where each table lies so that a step takes least time, and why."""
-
-from perfmodel.plan.planned import ESTIMATORS, Estimator, Plan, plan_deployment
-
-__all__ = ["ESTIMATORS", "Estimator", "Plan", "plan_deployment"]

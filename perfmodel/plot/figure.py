@@ -1,0 +1,191 @@
+"""What all figures share: frames in, canvas, axis of time, legend, files out."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import UsageError
+from perfmodel.files import atomic_write
+from perfmodel.plot.style import FAINT, GRID, INK, colours_of, look, readable
+from perfmodel.units import US_PER_MS, US_PER_S, human_us
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+_METADATA: dict[str, dict[str, Any]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+"""Per format that can be written: what keeps two runs alike, byte by byte."""
+
+
+def new_figure(width_in: float, height_in: float) -> Figure:
+    """An empty figure in this project's style, drawn without pyplot and without a display.
+
+    It shows itself in a notebook also where pyplot was never imported. Call within `look()`.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width_in, height_in), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure._repr_png_ = partial(_png, figure)  # type: ignore[attr-defined]
+    return figure
+
+
+def save(figure: Figure, path: Path | str) -> None:
+    """Write `figure` to `path` as its suffix says (png, svg or pdf), whole or not at all.
+
+    Raises `UsageError` for any other suffix and `PerfmodelError` where it cannot be written.
+    """
+    path = Path(path)
+    suffix = path.suffix.lstrip(".").lower()
+    if suffix not in _METADATA:
+        known = ", ".join(f".{name}" for name in _METADATA)
+        raise UsageError(f"{path}: figures are written as one of {known}; found '{path.suffix}'")
+    with look(), atomic_write(path) as file:
+        figure.savefig(file, format=suffix, metadata=_METADATA[suffix])
+
+
+def svg_text(figure: Figure) -> str:
+    """`figure` as an `<svg>` element, no wider than its place; texts stay texts."""
+    content = BytesIO()
+    with look():
+        figure.savefig(content, format="svg", metadata=_METADATA["svg"])
+    return _placed(content.getvalue().decode())
+
+
+def _placed(document: str) -> str:
+    """The element without the document around it; its height follows from its width."""
+    element = document[document.index("<svg") :].strip()
+    head, rest = element.split(">", 1)
+    return re.sub(r' height="[^"]*"', "", head) + ' role="img">' + rest
+
+
+def _png(figure: Figure) -> bytes:
+    content = BytesIO()
+    with look():
+        figure.savefig(content, format="png", dpi=figure.dpi)
+    return content.getvalue()
+
+
+class Frame(Protocol):
+    """Columns by name."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+    def __contains__(self, name: str, /) -> bool: ...
+
+
+def floats(frame: Frame, name: str) -> NDArray[np.float64]:
+    """The column `name` as numbers. Raises `UsageError` where there is none."""
+    return np.asarray(_column(frame, name), dtype=np.float64)
+
+
+def texts(frame: Frame, name: str) -> NDArray[np.object_]:
+    """The column `name` as texts. Raises `UsageError` where there is none."""
+    return np.asarray([str(value) for value in _column(frame, name)], dtype=object)
+
+
+def _column(frame: Frame, name: str) -> Any:
+    if name not in frame:
+        raise UsageError(f"the frame has no column '{name}'")
+    return frame[name]
+
+
+def time_unit(span_us: float) -> tuple[float, str]:
+    """(microseconds per unit, name) of the unit in which a span reads best on an axis."""
+    if span_us >= 10 * US_PER_S:
+        return US_PER_S, "s"
+    if span_us >= 2 * US_PER_MS:
+        return US_PER_MS, "ms"
+    return 1.0, "us"
+
+
+_MOST_CAUSES = 8
+
+
+class Entry(NamedTuple):
+    """One line of a legend; without a colour it is a heading."""
+
+    colour: str | None
+    text: str
+
+
+def cause_entries(
+    heading: str, cause: NDArray[np.object_], time_us: NDArray[np.float64], window_us: float
+) -> list[Entry]:
+    """The causes of a lane, longest first, each with its time; the shortest ones together."""
+    names, inverse = np.unique(cause.astype(str), return_inverse=True)
+    total = np.bincount(inverse, weights=time_us, minlength=len(names))
+    order = np.argsort(-total, kind="stable")
+    colours = colours_of(names.tolist())
+    share_pct = 100 * total.sum() / window_us
+    entries = [
+        Entry(None, ""),
+        Entry(None, f"{heading}: {human_us(total.sum())}, {share_pct:.0f} %"),
+    ]
+    shown = order if len(order) <= _MOST_CAUSES + 1 else order[:_MOST_CAUSES]
+    for at in shown.tolist():
+        name = str(names[at])
+        entries.append(Entry(colours[name], f"{readable(name)}  {human_us(total[at])}"))
+    if len(shown) < len(order):
+        rest = order[len(shown) :]
+        entries.append(Entry("none", f"{len(rest)} more  {human_us(total[rest].sum())}"))
+    return entries
+
+
+def draw_legend(axes: Axes, entries: list[Entry], *, with_path: bool = False) -> None:
+    """Draw the entries beside the axes, on the right."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = [Patch(facecolor=e.colour or "none", label=e.text) for e in entries]
+    if with_path:
+        first_heading = next((i for i, e in enumerate(entries) if e.colour is None), len(entries))
+        handles.insert(
+            first_heading, Line2D([], [], color=INK, linewidth=1.1, label="critical path")
+        )
+    if not handles:
+        return
+    legend = axes.legend(
+        handles=handles, loc="upper left", bbox_to_anchor=(1.005, 1.0), borderaxespad=0.0,
+        handlelength=1.1, handleheight=0.9, labelspacing=0.35, handletextpad=0.5,
+    )  # fmt: skip
+    headings = {entry.text for entry in entries if entry.colour is None}
+    for text in legend.get_texts():
+        if text.get_text() in headings:
+            text.set_fontweight("bold")
+
+
+def time_axis(axes: Axes, span_us: float, text: str, *, most_ticks: int, room_frac: float) -> None:
+    """Make x an axis of time from 0 to `span_us` and `room_frac` of it more, in its best unit.
+
+    Data stay in microseconds; the ticks stand at round numbers of the unit.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    per_unit, unit = time_unit(span_us)
+    limit_us = (1 + room_frac) * span_us
+    locator = MaxNLocator(nbins=most_ticks, steps=[1, 2, 2.5, 5, 10])
+    values = np.asarray(locator.tick_values(0, span_us / per_unit), dtype=np.float64)
+    values = values[values * per_unit <= limit_us]
+    axes.set_xlim(0, limit_us)
+    axes.set_xticks(values * per_unit, [f"{value:g}" for value in values.tolist()])
+    axes.set_xlabel(f"{text} ({unit})")
+    axes.grid(axis="x", color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="y", length=0)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(FAINT)

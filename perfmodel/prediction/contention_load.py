@@ -1,0 +1,111 @@
+"""What pieces ask of their device and take from others on it: the load that contention is of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.arrays import Floats
+from perfmodel.cost.collectives.sharing import taken_by
+from perfmodel.cost.durations import COLLECTIVE
+from perfmodel.cost.gpu.analysis import groups_of
+from perfmodel.cost.tiers import TIERS
+from perfmodel.hardware import Cluster, Device
+from perfmodel.lowering.build_cpu import rows_of
+from perfmodel.lowering.walk import CPU
+from perfmodel.ops.rows import Rows
+from perfmodel.prediction.scheduled import Scheduled, placed
+from perfmodel.timeline.contention import Load, lost_us, settled
+from perfmodel.timeline.schedule import Timeline, schedule
+from perfmodel.trace.columns import NONE
+
+TILED = ("matmul", "convolution", "attention")
+"""Families whose kernels keep every multiprocessor busy that their tiles reach."""
+TILE_ELEMENTS, TILE_DEPTH = 128.0 * 128.0, 512.0
+"""assumed: a thread block computes so many outputs, and so many products of each."""
+STREAMING_SM_FRAC = 0.5
+"""assumed: half the multiprocessors draw all of the memory's bandwidth."""
+
+
+def contended(found: Scheduled, machine: Cluster) -> Scheduled:
+    """`found` with what its kernels lose to collectives beside them, on a GPU."""
+    if not has_contention(found, machine):
+        return found
+    load = load_of(found, machine)
+    graph = found.timeline.graph
+
+    def run(duration_us: Floats) -> tuple[Timeline, Floats]:
+        timeline = schedule(graph, duration_us)
+        return timeline, lost_us(timeline, load)
+
+    timeline, taken_us = settled(run, graph.nodes_.duration_us)
+    return rescheduled(found, timeline, taken_us)
+
+
+def has_contention(found: Scheduled, machine: Cluster) -> bool:
+    """Whether a collective may slow anything down: not where ranks meet in a CPU's memory."""
+    return machine.node.device.target != CPU and COLLECTIVE in found.families
+
+
+def rescheduled(found: Scheduled, timeline: Timeline, taken_us: Floats) -> Scheduled:
+    """`found` as `timeline` has it, its nodes of `taken_us` each; pieces take as much longer."""
+    nodes = replace(timeline.graph.nodes_, start_us=timeline.start_us, duration_us=taken_us)
+    graph = replace(timeline.graph, nodes_=nodes)
+    piece, count = found.built.piece, len(found.pieces)
+    own = piece != NONE
+    alone = np.bincount(piece[own], found.timeline.graph.nodes_.duration_us[own], count)
+    taken = np.bincount(piece[own], taken_us[own], count)
+    longer = np.divide(taken, alone, out=np.ones(count), where=alone > 0)
+    was = found.durations
+    durations = replace(
+        was,
+        duration_us=was.duration_us * longer,
+        low_us=was.low_us * longer,
+        high_us=was.high_us * longer,
+    )
+    return replace(
+        found,
+        timeline=Timeline(graph, timeline.start_us, timeline.end_us),
+        built=replace(found.built, graph=graph),
+        durations=durations,
+    )
+
+
+def load_of(found: Scheduled, machine: Cluster) -> Load:
+    """The load of the nodes of `found` on a device of `machine`, each as it is alone."""
+    rows = placed(rows_of(found.pieces), machine)
+    duration_us, families = found.durations.duration_us, np.array(found.families, object)
+    sm, hbm, reads = _used(rows, families, duration_us, machine.node.device)
+    own = np.flatnonzero(families == COLLECTIVE)
+    taken = taken_by(rows.take(own), machine, duration_us[own])
+    of_collectives = []
+    shares = (taken.sm_frac, taken.held_frac, taken.hbm_frac, taken.delay_us, taken.wire_frac)
+    for values in shares:
+        column = np.zeros(len(rows))
+        column[own] = values
+        of_collectives.append(column)
+    piece = found.built.piece
+    columns = (sm, hbm, *of_collectives[:-1], reads, of_collectives[-1])
+    return Load(*(np.where(piece == NONE, 0.0, column[piece]) for column in columns))
+
+
+def _used(
+    rows: Rows, families: NDArray[np.object_], duration_us: Floats, device: Device
+) -> tuple[Floats, Floats, Floats]:
+    """Shares of multiprocessors and of memory bandwidth that kernels use alone, and which read."""
+    sm, hbm, reads = (np.zeros(len(rows)) for _ in range(3))
+    reached = device.stream_gb_per_s * 1e3
+    for group in groups_of(rows):
+        at = group.index
+        if families[at[0]] == COLLECTIVE or families[at[0]] in TIERS:
+            continue
+        hbm[at] = np.minimum(group.moved_bytes / reached / np.maximum(duration_us[at], 1e-9), 1.0)
+        sm[at] = STREAMING_SM_FRAC * hbm[at]
+        reads[at] = group.read_bytes > 0
+        if families[at[0]] in TILED:
+            outputs = group.written_bytes / group.item_bytes
+            blocks = np.maximum(outputs, group.flop / (2 * TILE_DEPTH)) / TILE_ELEMENTS
+            sm[at] = np.maximum(sm[at], np.minimum(blocks / device.sm_count, 1.0))
+    return sm, hbm, reads

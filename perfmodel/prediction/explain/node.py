@@ -1,0 +1,162 @@
+"""One node of a prediction: which one a user means, and why it takes what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
+from itertools import chain
+
+import numpy as np
+
+from perfmodel.arrays import Ints, Mask
+from perfmodel.errors import UsageError
+from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind
+from perfmodel.prediction.explain.reason import Explained, Grounds, Start
+from perfmodel.prediction.what_if import node_text
+from perfmodel.timeline.critical_path import critical_path
+from perfmodel.timeline.schedule import Timeline, bind
+from perfmodel.trace import RankTrace
+from perfmodel.trace.categories import Category
+from perfmodel.trace.columns import NONE
+
+NEAR = 4
+"""Names that are offered where none fits."""
+SHOWN = 60
+"""Characters of a name in a message."""
+
+
+def find_node(timeline: Timeline, ops: Sequence[str], text: str) -> tuple[int, int]:
+    """(node, how many nodes `text` matches): a number, else a name, of which the longest counts.
+
+    A name is an operator, a kernel or a label: whole; else without its namespace (`mm`); else a
+    part of it, whatever the case. Nodes that start within a step come before others. Raises
+    `UsageError` that names the nearest.
+    """
+    count = len(timeline.graph)
+    if text.strip().isdecimal():
+        number = int(text)
+        if number >= count:
+            raise UsageError(f"--explain {text}: nodes are numbered from 0 to {count - 1}")
+        return number, 1
+    names = [tuple(_names(timeline, ops, node)) for node in range(count)]
+    matches = next((found for fits in _FITS if (found := _fitting(names, text, fits))), [])
+    if not matches or not text:
+        raise UsageError(f"--explain {text[:SHOWN]!r}: no such node; {_nearest(text, names)}")
+    rows = np.array(matches, np.int64)
+    inside = rows[in_steps(timeline)[rows]]
+    rows = inside if len(inside) else rows
+    taken = (timeline.end_us - timeline.start_us)[rows]
+    return int(rows[int(np.argmax(taken))]), len(rows)
+
+
+def in_steps(timeline: Timeline) -> Mask:
+    """Which nodes start within a step of their rank."""
+    return marks_of(timeline) >= 0
+
+
+def marks_of(timeline: Timeline) -> Ints:
+    """Per node the row of the graph's marks whose step it starts in, or -1."""
+    graph, marks = timeline.graph, timeline.graph.marks
+    begun, over = timeline.end_us[marks.start], timeline.end_us[marks.end]
+    found = np.full(len(graph), -1, np.int64)
+    for mark, rank in enumerate(marks.rank.tolist()):
+        own = graph.nodes_.rank == rank
+        own &= (timeline.start_us >= begun[mark]) & (timeline.start_us < over[mark])
+        found[own & (found < 0)] = mark
+    return found
+
+
+_FITS: tuple[Callable[[str, str], bool], ...] = (
+    lambda name, text: name == text,
+    lambda name, text: name.rpartition("::")[2] == text,
+    lambda name, text: text.lower() in name.lower(),
+)
+"""How a name may fit what was asked for, the closest first."""
+
+
+def _fitting(
+    names: Sequence[Sequence[str]], text: str, fits: Callable[[str, str], bool]
+) -> list[int]:
+    """The nodes of which a name fits."""
+    known = {name: fits(name, text) for name in set(chain.from_iterable(names))}
+    return [node for node, own in enumerate(names) if any(known[name] for name in own)]
+
+
+def _names(timeline: Timeline, ops: Sequence[str], node: int) -> Iterator[str]:
+    yield timeline.graph.labels[node]
+    yield ops[node]
+    yield node_text(timeline.graph, node)
+
+
+def _nearest(text: str, names: Sequence[Sequence[str]]) -> str:
+    """The names that look most like `text`."""
+    known = sorted({name for name in chain.from_iterable(names) if name})
+    near = get_close_matches(text, known, n=NEAR, cutoff=0.3) or known[:NEAR]
+    return f"nearest: {', '.join(name[:SHOWN] for name in near)}"
+
+
+def explain(
+    timeline: Timeline, grounds: Grounds | None, hardware: str, mode: str, asked: str
+) -> Explained:
+    """The node of a predicted timeline that `asked` names (`find_node`), and why it takes what it
+    takes. Raises `UsageError` where there is no such node, or nothing is kept of how it was timed.
+    """
+    if grounds is None:
+        raise UsageError(f"{hardware}: nothing is kept of how its nodes were timed")
+    graph, ops = timeline.graph, grounds.ops()
+    node, matches = find_node(timeline, ops, asked)
+    mark = int(marks_of(timeline)[node])
+    begun = 0.0 if mark < 0 else float(timeline.end_us[graph.marks.start[mark]])
+    path = () if mark < 0 else critical_path(timeline, mark)
+    slack = float(timeline.slack_us[node])
+    return Explained(
+        asked=asked,
+        matches=matches,
+        hardware=hardware,
+        mode=mode,
+        node=node,
+        label=graph.labels[node],
+        op=ops[node],
+        kind=NodeKind(int(graph.nodes_.kind[node])).name.lower(),
+        cause=Cause(int(graph.nodes_.cause[node])).name.lower(),
+        rank=int(graph.nodes_.rank[node]),
+        resource=graph.resources[int(graph.nodes_.resource[node])],
+        step=None if mark < 0 else graph.marks.name[mark],
+        start_us=float(timeline.start_us[node]) - begun,
+        duration_us=float(timeline.end_us[node] - timeline.start_us[node]),
+        slack_us=max(slack, 0.0) if np.isfinite(slack) else None,
+        on_critical_path=any(piece.node == node and piece.edge == NONE for piece in path),
+        start=_start(timeline, grounds, node),
+        reason=grounds.reason(node),
+    )
+
+
+def _start(timeline: Timeline, grounds: Grounds, node: int) -> Start | None:
+    """The edge that decided; None where nothing did."""
+    found = bind(timeline)
+    before = int(found.node[node])
+    if before == NONE:
+        return None
+    edge = EdgeKind(int(found.kind[node]))
+    label = timeline.graph.labels[before]
+    lag_us = float(found.lag_us[node])
+    return Start(before, label, edge.name.lower(), lag_us, grounds.lag_source(edge))
+
+
+def around(rank: RankTrace, row: int) -> Ints:
+    """Rows of all that encloses the event in `row` on its thread, from the outside."""
+    at = rank.start_us[row]
+    encloses = (
+        np.isin(rank.category, (Category.CPU_OP, Category.ANNOTATION))
+        & (rank.thread == rank.thread[row])
+        & (rank.start_us <= at)
+        & (rank.start_us + rank.duration_us >= at)
+        & (rank.stream < 0)
+    )
+    rows = np.flatnonzero(encloses)
+    return rows[np.lexsort((-rank.duration_us[rows], rank.start_us[rows]))]
+
+
+def stack_of(rank: RankTrace, row: int) -> str:
+    """Their names, with ` / ` between."""
+    return " / ".join(rank.text(one) for one in around(rank, row).tolist())

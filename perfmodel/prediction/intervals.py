@@ -1,0 +1,202 @@
+"""Intervals of steps: by Monte Carlo over models' errors, and from the errors of steps left out.
+
+An error is the logarithm of a step over what the other steps predict of it. Few of them say little
+of how far the next one will be off, so what steps of other traces scatter stands beside them as if
+it were some more errors; their number decides the quantile of Student's t distribution.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from math import exp, pi, sqrt, tan
+from statistics import NormalDist
+
+import numpy as np
+
+from perfmodel.arrays import Floats, Ints
+from perfmodel.graph.kinds import Scope
+from perfmodel.graph.types import ExecutionGraph
+from perfmodel.ops.families import classes_of_kernels
+from perfmodel.prediction.ratio_by_bound import HOST_SPREAD, RATIO_SPREAD
+from perfmodel.prediction.scheduled import Scheduled
+from perfmodel.timeline.critical_path import Walker, critical_path
+from perfmodel.timeline.schedule import Timeline, measured, step_us_of_many
+from perfmodel.timeline.steps import steady_steps
+from perfmodel.trace.columns import NONE
+
+HOST_HALF_FRAC = 0.15
+"""assumed: half the 90 % interval of host time taken from another machine's profile."""
+HOST = "host"
+DRAWS = 64
+COVERED_FRAC = 0.9
+_NORMAL = NormalDist()
+_Z_OF_BOUND = _NORMAL.inv_cdf((1 + COVERED_FRAC) / 2)
+"""The normal quantile that leaves 5 % above it."""
+MOST_NODES = 50_000
+"""Of larger graphs the critical path alone is drawn, not scheduled anew."""
+_SMALLEST_US = 1e-9
+
+
+def step_interval(found: Scheduled, rank: int) -> tuple[float, float]:
+    """90 % interval of a rank's median step, microseconds.
+
+    The error of a family's model on a device is one for all its pieces, so each draw moves all
+    pieces of a family together, each within its own interval; families, and the host, are drawn
+    independently of one another. Every draw is scheduled, so that what decides the step may change;
+    of a step that repeats, and of graphs above `MOST_NODES`, the critical path alone is drawn.
+    """
+    timeline = found.timeline
+    marks = np.flatnonzero(timeline.graph.marks.rank == rank)
+    if found.copies > 1 or len(timeline.graph) > MOST_NODES:
+        steps = _of_path(found, marks)
+    else:
+        taken = timeline.end_us - timeline.start_us
+        factor = _factors(found, np.arange(len(timeline.graph)))
+        steps = np.median(step_us_of_many(timeline.graph, taken[:, None] * factor)[marks], axis=0)
+    middle_us = float(np.median(timeline.step_us[marks]))
+    low, high = np.quantile(steps, [(1 - COVERED_FRAC) / 2, (1 + COVERED_FRAC) / 2])
+    return min(float(low), middle_us), max(float(high), middle_us)
+
+
+def _of_path(found: Scheduled, marks: Ints) -> Floats:
+    """Per draw the median step, what is on its critical path moved alone."""
+    timeline = found.timeline
+    step_us = timeline.step_us[marks]
+    mark = int(marks[np.argsort(step_us)[len(marks) // 2]])
+    path = critical_path(timeline, mark, Walker.of(timeline))
+    nodes = np.array([part.node if part.edge == NONE else NONE for part in path])
+    taken = np.array([part.end_us - part.start_us for part in path])
+    moved: Floats = (taken[:, None] * _factors(found, nodes)).sum(axis=0)
+    return moved
+
+
+def _factors(found: Scheduled, nodes: Ints) -> Floats:
+    """`[nodes, draws]`: by how much each draw multiplies what a node takes; -1 is no node, and
+    counts as the host."""
+    durations = found.durations
+    middle = np.maximum(durations.duration_us, _SMALLEST_US)
+    low = np.append(np.clip(durations.low_us / middle, _SMALLEST_US, 1.0), 1 - HOST_HALF_FRAC)
+    high = np.append(np.maximum(durations.high_us / middle, 1.0), 1 + HOST_HALF_FRAC)
+    names = [*found.families, HOST]
+    kinds = list(dict.fromkeys(names))
+    of_piece = np.array([kinds.index(name) for name in names])
+    draws = np.stack([draws_of(kind) for kind in kinds])
+    piece = np.where(nodes == NONE, NONE, found.built.piece[nodes])
+    z = draws[of_piece[piece]]
+    factor: Floats = np.where(z < 0, low[piece][:, None] ** -z, high[piece][:, None] ** z)
+    return factor
+
+
+def draws_of(kind: str) -> Floats:
+    """Normal errors of one family, one in each of `DRAWS` equal shares of the distribution; -1 and
+    1 are the bounds of the 90 % interval.
+
+    The order is the family's own and the same in every process.
+    """
+    shares = (np.arange(DRAWS) + 0.5) / DRAWS
+    errors = np.array([_NORMAL.inv_cdf(share) for share in shares.tolist()]) / _Z_OF_BOUND
+    return errors[np.random.default_rng(zlib.crc32(kind.encode())).permutation(DRAWS)]
+
+
+def transfer_interval(timeline: Timeline, rank: int) -> tuple[float, float]:
+    """90 % interval of a rank's median step, microseconds, from those of ratios between devices.
+
+    A class of kernels is off by one factor on a pair of devices, so each draw moves all of a class
+    together, classes and the host by themselves. Every draw is scheduled; of graphs above
+    `MOST_NODES` the critical path of the median step alone is drawn.
+    """
+    graph = timeline.graph
+    marks = np.flatnonzero(graph.marks.rank == rank)[steady_steps(measured(graph))]
+    step_us = timeline.step_us[marks]
+    middle_us = float(np.median(step_us))
+    taken = timeline.end_us - timeline.start_us
+    if len(graph) > MOST_NODES:
+        mark = int(marks[np.argsort(step_us)[len(marks) // 2]])
+        path = critical_path(timeline, mark, Walker.of(timeline))
+        nodes = np.array([piece.node if piece.edge == NONE else NONE for piece in path])
+        pieces_us = np.array([piece.end_us - piece.start_us for piece in path])
+        steps = (pieces_us[:, None] * _transfer_factors(graph, nodes)).sum(axis=0)
+    else:
+        factor = _transfer_factors(graph, np.arange(len(graph)))
+        steps = np.median(step_us_of_many(graph, taken[:, None] * factor)[marks], axis=0)
+    low, high = np.quantile(steps, [(1 - COVERED_FRAC) / 2, (1 + COVERED_FRAC) / 2])
+    return min(float(low), middle_us), max(float(high), middle_us)
+
+
+def _transfer_factors(graph: ExecutionGraph, nodes: Ints) -> Floats:
+    """`[nodes, draws]`: by how much each draw multiplies what a node takes; -1 is no node."""
+    spread = {**RATIO_SPREAD, HOST: HOST_SPREAD, "": 1.0}
+    names = list(spread)
+    table = np.stack([spread[name] ** draws_of(name) for name in names])
+    kind = np.full(len(graph), names.index(""))
+    device = np.flatnonzero(graph.on_device)
+    labels = [graph.labels[node] for node in device.tolist()]
+    kind[device] = [names.index(name) for name in classes_of_kernels(labels)]
+    kind[np.isin(graph.nodes_.scope, (Scope.HOST, Scope.ALLOCATOR))] = names.index(HOST)
+    found: Floats = table[np.where(nodes == NONE, names.index(""), kind[nodes])]
+    return found
+
+
+_ANGLES = 4096
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is known of a trace's errors before any is."""
+
+    spread: float
+    """Their root mean square."""
+    errors: float
+    """How many of the trace's own errors it counts for."""
+    widening: float
+    """By how much the bounds that follow are too close: errors that leave one step out share all
+    other steps."""
+
+    def bound(self, seen: Floats) -> float:
+        """The bound that a further error stays below in 90 % of cases, where `seen` are known; of
+        them, those that are no number say nothing."""
+        seen = seen[np.isfinite(seen)]
+        known = self.errors + len(seen)
+        mean_square = (self.errors * self.spread**2 + float(np.sum(seen**2))) / known
+        freedom = self.errors + max(len(seen) - 1, 0)
+        return self.widening * student_quantile(freedom) * sqrt(mean_square)
+
+
+def student_quantile(freedom: float, covered_frac: float = COVERED_FRAC) -> float:
+    """The bound that Student's t of so many degrees of freedom stays within.
+
+    Its distribution is that of the square root of `freedom` times the tangent of an angle whose
+    density is a power of its cosine.
+    """
+    angle = np.linspace(0, pi / 2, _ANGLES + 1)
+    density = np.cos((angle[1:] + angle[:-1]) / 2) ** (freedom - 1)
+    below = np.concatenate([[0.0], np.cumsum(density)]) / density.sum()
+    return sqrt(freedom) * tan(float(np.interp(covered_frac, below, angle)))
+
+
+PRIOR = Prior(spread=0.0394, errors=1.73, widening=1.144)
+"""fitted_on: 17 traces of 2 to 8 steps, six of them of this project (CPU), 11 public ones (V100,
+A100, MI300X). Source: `benchmarks/step_intervals.py`, which fits spread and errors by
+likelihood, every trace with equal weight, then takes the widening that covers 90 %, and says how
+many steps of each trace the constants of the other traces cover."""
+
+
+def median_errors(step_us: Floats) -> Floats:
+    """The error of each step (two at least) where the median of the others predicts it."""
+    others = [np.median(np.delete(step_us, at)) for at in range(len(step_us))]
+    return errors(step_us, np.array(others))
+
+
+def errors(step_us: Floats, predicted_us: Floats) -> Floats:
+    """The errors of predictions that have not seen the step; nan where either takes no time."""
+    found = np.full(len(step_us), np.nan)
+    timed = (step_us > 0) & (predicted_us > 0)
+    found[timed] = np.log(step_us[timed] / predicted_us[timed])
+    return found
+
+
+def interval(predicted_us: float, seen: Floats, prior: Prior = PRIOR) -> tuple[float, float]:
+    """90 % interval around a prediction whose errors on other steps are `seen`."""
+    factor = exp(prior.bound(seen))
+    return predicted_us / factor, predicted_us * factor

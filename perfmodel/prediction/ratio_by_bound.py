@@ -1,0 +1,152 @@
+"""From times measured on one machine to times on another, by what bounds each kernel.
+
+The ratios here need only a kernel's name: peak rate over peak rate, bandwidth over bandwidth.
+They know neither shapes nor how well a library runs on a device. Models of kernels replace them
+where shapes are known; what then remains here is the fallback, counted apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from perfmodel.cost.learned.devices import describe, distance, kinship
+from perfmodel.errors import UsageError
+from perfmodel.hardware import Device, Host
+from perfmodel.ops.dtypes import DTYPES
+from perfmodel.ops.families import (
+    CLASS_OF_FAMILY,
+    COMMUNICATION,
+    COMPUTE_BOUND,
+    HOST_COPY,
+    MEMORY_BOUND,
+)
+
+_UNTOLD_DTYPE = {"attention": "fp16"}
+"""The type of a kernel whose name tells none: fused attention has no fp32 in practice."""
+
+_RATE: dict[str, Callable[[Device, str | None], float]] = {
+    COMPUTE_BOUND: lambda device, dtype: device.matrix_tflop_per_s(dtype) * device.gemm_peak_frac,
+    MEMORY_BOUND: lambda device, dtype: device.hbm_gb_per_s,
+    COMMUNICATION: lambda device, dtype: device.peer_gb_per_s,
+    HOST_COPY: lambda device, dtype: device.host_gb_per_s,
+}
+"""Per class, the rate of a device whose ratio is the ratio of times."""
+
+_CARRIED_FRAC = 0.5
+"""How much of what a kernel takes beyond its model on one device it also takes on another one that
+is not like it, as a power. Source: rows of the same shapes on pairs of devices, the target left out
+of the fits, mean over ops of the mean logarithmic error at 0, 0.25, 0.5, 0.75 and 1: 29, 29, 30,
+32, 34 % between NVIDIA and AMD (MI100, MI25, Vega), physics alone 41, 39, 40, 44, 50 %. Between
+devices that are alike it is near 1 (MI25 and Vega 0.9 to 1.0, A100 of 40 and 80 GB 0.2 to 1.0)."""
+
+RATIO_SPREAD: dict[str, float] = {
+    COMPUTE_BOUND: 1.75,
+    MEMORY_BOUND: 1.3,
+    COMMUNICATION: 1.8,
+    HOST_COPY: 1.2,
+}
+"""Per class, the factor within which the ratio of a class's time between two devices lies from the
+modelled one in 90 % of pairs. Source: sums over the same rows of the measured tables, against
+ratios of the physics alone, which saw none of them: 18 of 21 pairs of P100, V100, T4, P4, A100,
+H100, B200 and L40S (matrix products and convolutions of fp32, bf16 and fp8; of int8 1 of 3), and 10
+of 10 (elementwise). With fitted models that had left the target out all of 56 sums of products and
+convolutions between NVIDIA and AMD lie within (90 % within 1.55), and all 73 of norms, softmax and
+elementwise ops. The roofline's ratios are further off. assumed: communication as collectives on
+one node from specifications, copies to the host."""
+
+
+HOST_SPREAD = 1.3
+"""Likewise of host time. Source: three programs on two machines with an H100 and an MI300X, none of
+which names its host: 0.90, 0.93 and 1.25 times what single-thread speed says."""
+
+
+def transfer_ratio(
+    families: Sequence[str],
+    dtypes: Sequence[str | None],
+    source: Device,
+    target: Device,
+    *,
+    duration_us: ArrayLike | None = None,
+) -> NDArray[np.float64]:
+    """Time on `target` divided by time on `source`, per kernel.
+
+    `families` and `dtypes` (fp32 tf32 fp16 bf16 fp8 int8, or None where unknown), both of length n,
+    are what `perfmodel.ops` reads from the kernels' names. `duration_us` (n, microseconds on
+    `source`) keeps tiny kernels from scaling: only what is above the shortest kernel of the source
+    scales with the rate, and what is left is the shortest kernel of the target,
+
+        t_target = floor_target + (t_source - floor_source) x rate_source / rate_target,
+
+    and in proportion to the floors below `floor_source`. Rates: peak of the type's units times the
+    share that the best matrix product reaches (gemm, conv, attention), memory bandwidth, links to
+    the peers (communication, which still contains its waiting), PCIe (host copies). The same device
+    gives exactly 1.
+
+    Returns float64 of shape (n,). Raises `UsageError` for an unknown family or type, lengths that
+    differ, durations that are negative or not finite, and between a GPU and a CPU, whose kernels
+    have nothing in common.
+    Source: roofline; floors and shares of peak are figures of the hardware catalogue.
+    """
+    if (source.target == "cpu") != (target.target == "cpu"):
+        raise UsageError(
+            f"kernels of {source.name} cannot be transferred to {target.name}: one is a GPU, the "
+            "other a CPU, and their kernels have nothing in common"
+        )
+    if len(families) != len(dtypes):
+        raise UsageError(f"{len(families)} families but {len(dtypes)} dtypes")
+    pairs = list(zip(families, dtypes, strict=True))
+    of_pair = {pair: _rate_ratio(*pair, source, target) for pair in set(pairs)}
+    ratio = np.fromiter((of_pair[pair] for pair in pairs), np.float64, len(pairs))
+    if duration_us is None:
+        return ratio
+    measured = np.asarray(duration_us, np.float64)
+    if measured.shape != ratio.shape:
+        raise UsageError(f"duration_us has shape {measured.shape}, expected {ratio.shape}")
+    if not np.all(np.isfinite(measured) & (measured >= 0)):
+        raise UsageError("duration_us: expected durations of at least 0, found others")
+    if source == target:
+        return np.ones_like(ratio)
+    return _above_floor(measured, ratio, source.kernel_floor_us, target.kernel_floor_us)
+
+
+def carried_frac(source: Device, target: Device) -> float:
+    """How much of what is unexplained of a kernel on `source` holds on `target`, 0.5 to 1.
+
+    What a library does badly with a shape it does on boards of one kind; other libraries do other
+    shapes badly. 1 for devices as near as boards of one chip, falling to a half.
+    """
+    near = kinship(distance(describe(source), describe(target)))
+    return _CARRIED_FRAC + (1.0 - _CARRIED_FRAC) * near
+
+
+def host_ratio(source: Host, target: Host) -> float:
+    """Time of host code on `target` divided by its time on `source`: single-thread speed only."""
+    return source.single_thread_ratio / target.single_thread_ratio
+
+
+def _rate_ratio(family: str, dtype: str | None, source: Device, target: Device) -> float:
+    if family not in CLASS_OF_FAMILY:
+        raise UsageError(
+            f"unknown kernel family {family!r}; expected one of {', '.join(CLASS_OF_FAMILY)}"
+        )
+    if dtype is not None and dtype not in DTYPES:
+        raise UsageError(f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)} or None")
+    rate = _RATE[CLASS_OF_FAMILY[family]]
+    dtype = dtype or _UNTOLD_DTYPE.get(family)
+    return rate(source, dtype) / rate(target, dtype)
+
+
+def _above_floor(
+    measured: NDArray[np.float64],
+    ratio: NDArray[np.float64],
+    source_floor_us: float,
+    target_floor_us: float,
+) -> NDArray[np.float64]:
+    """The ratio of times when only what is above the floor scales by `ratio`."""
+    above_us = np.maximum(measured - source_floor_us, 0.0)
+    floors = target_floor_us / source_floor_us
+    above_frac = np.divide(above_us, measured, out=np.zeros_like(measured), where=measured > 0)
+    return floors + above_frac * (ratio - floors)

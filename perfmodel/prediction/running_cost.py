@@ -1,0 +1,197 @@
+"""A machine that works: what it draws, what that costs, per hour and per million samples.
+
+A part draws `idle + (1 - idle) x activity` of its peak (Source: Fan, Weber and Barroso, Power
+provisioning for a warehouse-sized computer, ISCA 2007: linear in utilisation); what a whole node
+draws at most, where it is known, scales all parts together, so fans and losses follow the load.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import UsageError
+from perfmodel.hardware import Cluster, Node
+from perfmodel.prediction.power_and_cost import (
+    ASSUMED,
+    IDLE_FRAC,
+    REST_FRAC,
+    PartBill,
+    Prices,
+    is_default,
+    parts_of,
+    share_of_node,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+Number = float | NDArray[np.float64]
+
+HOURS_PER_YEAR = 8_766.0
+SECONDS_PER_HOUR = 3_600.0
+J_PER_KWH = 3.6e6
+MILLION = 1e6
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Shares of the time (0 to 1) that devices, hosts' cores, adapters and drives work."""
+
+    device_frac: Number = 1.0
+    host_frac: Number = 0.5
+    nic_frac: Number = 0.0
+    storage_frac: Number = 0.0
+
+    def __post_init__(self) -> None:
+        for part in fields(self):
+            value = np.asarray(getattr(self, part.name), np.float64)
+            if not ((value >= 0) & (value <= 1 + 1e-9)).all():
+                raise UsageError(f"activity: {part.name} of {value.max():g}: expected 0 to 1")
+
+    def of(self, part: str) -> Number:
+        """Of `device`, `host`, …; memory works as its host does."""
+        found: Number = getattr(self, f"{'host' if part == 'memory' else part}_frac")
+        return found
+
+
+@dataclass(frozen=True)
+class Running:
+    """What running `nodes` equal nodes takes, before it is known how busy they are.
+
+    `scale`: what a node draws over the sum of its parts. `purchase_usd` is of one node, None where
+    it, or a part of it, has no price; `rent_usd_per_hour` of one node, None unless rented.
+    """
+
+    nodes: int
+    parts: tuple[PartBill, ...]
+    scale: float
+    purchase_usd: float | None
+    rent_usd_per_hour: float | None
+    prices: Prices
+    sources: dict[str, str] = field(compare=False)
+
+    def power_w(self, activity: Activity) -> Number:
+        """What all nodes draw; as many figures as `activity` has."""
+        drawn: Number = 0.0
+        for part in self.parts:
+            share = part.idle_frac + (1 - part.idle_frac) * activity.of(part.part)
+            drawn = drawn + part.count * part.peak_w * share
+        return drawn * self.scale * self.nodes
+
+    def usd_per_hour(self, power_w: Number) -> Number | None:
+        """What all nodes cost while they draw `power_w`; None where nobody knows a price."""
+        prices = self.prices
+        if self.rent_usd_per_hour is not None:
+            return self.rent_usd_per_hour * self.nodes / prices.used_frac
+        if self.purchase_usd is None:
+            return None
+        worked_hours = prices.years * HOURS_PER_YEAR * prices.used_frac
+        bought = self.purchase_usd * self.nodes / worked_hours
+        energy_usd = power_w / 1e3 * prices.facility_ratio * prices.usd_per_kwh
+        return bought + energy_usd
+
+    def economics(self, samples_per_s: Number, activity: Activity | None = None) -> Economics:
+        """At a rate of samples of the whole cluster; `UsageError` unless it is above 0."""
+        if not (np.asarray(samples_per_s) > 0).all():
+            raise UsageError(f"economics: {np.min(samples_per_s):g} samples per second")
+        power_w = self.power_w(activity or Activity())
+        return Economics(samples_per_s, power_w, self.usd_per_hour(power_w), self)
+
+
+@dataclass(frozen=True)
+class Economics:
+    """Power, energy and money of a machine at a rate of samples; arrays where rates are.
+
+    Money is None where a part has no price.
+    """
+
+    samples_per_s: Number
+    power_w: Number
+    usd_per_hour: Number | None
+    running: Running
+
+    @property
+    def energy_j_per_sample(self) -> Number:
+        """Of the machine itself, without its building."""
+        return self.power_w / self.samples_per_s
+
+    @property
+    def kwh_per_million_samples(self) -> Number:
+        return self.energy_j_per_sample * MILLION / J_PER_KWH
+
+    @property
+    def usd_per_million_samples(self) -> Number | None:
+        if self.usd_per_hour is None:
+            return None
+        return self.usd_per_hour / SECONDS_PER_HOUR / self.samples_per_s * MILLION
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Figure to where it comes from, assumptions among them."""
+        return self.running.sources
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures, lists where they are arrays, and their sources."""
+        names = ("samples_per_s", "power_w", "energy_j_per_sample", "kwh_per_million_samples")
+        figures = {name: getattr(self, name) for name in names}
+        figures["usd_per_hour"] = self.usd_per_hour
+        figures["usd_per_million_samples"] = self.usd_per_million_samples
+        plain = {key: None if v is None else np.asarray(v).tolist() for key, v in figures.items()}
+        return plain | {"sources": self.sources}
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per rate."""
+        import pandas as pd
+
+        table = {key: value for key, value in self.to_dict().items() if key != "sources"}
+        count = np.size(np.asarray(self.samples_per_s) + np.asarray(self.power_w))
+        return pd.DataFrame({key: np.resize(np.asarray(v), count) for key, v in table.items()})
+
+
+def running(machine: Cluster, prices: Prices | None = None) -> Running:
+    """What `machine` draws and costs, from its parts, its nodes and what a user says of prices."""
+    said = prices or Prices()
+    node = machine.node
+    share = share_of_node(node)
+    parts = parts_of(node, share)
+    peak_w = sum(part.count * part.peak_w for part in parts)
+    sources = {part.part: part.source for part in parts}
+    sources |= {key: text for key, text in ASSUMED.items() if is_default(said, key)}
+    sources["idle_frac"] = "assumed: " + ", ".join(f"{k} {v:g}" for k, v in IDLE_FRAC.items())
+    if node.power_w is None:
+        scale = 1 + REST_FRAC
+        sources["power_w"] = f"assumed: {REST_FRAC:.0%} beyond the parts"
+    else:
+        scale = node.power_w * share / peak_w
+        sources["power_w"] = node.sources.get("power_w", "not stated")
+    purchase_usd, rent = _money(node, share, parts, said, sources)
+    return Running(machine.nodes, parts, scale, purchase_usd, rent, said, sources)
+
+
+def _money(
+    node: Node, share: float, parts: tuple[PartBill, ...], said: Prices, sources: dict[str, str]
+) -> tuple[float | None, float | None]:
+    """Price of one node, and its rent per hour where it is rented; says which in `sources`."""
+    if said.usd_per_hour is not None:
+        sources["usd_per_hour"] = "given"
+        return None, said.usd_per_hour
+    if said.purchase_usd is not None:
+        sources["purchase_usd"] = "given"
+        return said.purchase_usd, None
+    if node.price_usd is not None:
+        sources["purchase_usd"] = node.sources.get("price_usd", "not stated")
+        return node.price_usd * share, None
+    if node.price_usd_per_hour is not None:
+        sources["usd_per_hour"] = node.sources.get("price_usd_per_hour", "not stated")
+        return None, node.price_usd_per_hour * share
+    unpriced = [part.name for part in parts if part.price_usd is None]
+    if unpriced:
+        sources["purchase_usd"] = f"not known: {', '.join(unpriced)} without a price"
+        return None, None
+    sources["purchase_usd"] = "sum of the parts, without boards, case and power supplies"
+    return sum(part.count * (part.price_usd or 0.0) for part in parts), None

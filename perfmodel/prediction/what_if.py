@@ -1,0 +1,252 @@
+"""What-ifs: parts of a graph scaled or taken out, by what they are, where they run and their names.
+
+Durations are scaled, and so are the lags of launches. A wait has no length of its own: it follows
+from what is waited for. Where a call that blocks is taken out, its step still ends no earlier than
+what the call waited for, so that no host runs away from its device.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.errors import UsageError
+from perfmodel.graph.kinds import CAUSE_OF_EDGE, SCOPES, Cause, EdgeKind, Scope
+from perfmodel.graph.types import Edges, ExecutionGraph
+from perfmodel.ops.families import FAMILIES, families_of_kernels
+from perfmodel.trace.columns import NONE
+
+FORM = "SCOPE[/THREAD][:REGEX][@RANK]"
+_THREAD = r"main|autograd|other(?::\d+)?|stream\d+"
+_HEAD = re.compile(rf"([^:/]*)(?:/({_THREAD}))?(?::(.*))?", re.DOTALL)
+_RANK = re.compile(r"@(\d+)$")
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What the name of a scope stands for."""
+
+    scopes: tuple[Scope, ...] = ()
+    """Nodes that are scaled: of these scopes and, where named, of these causes or that family."""
+    causes: tuple[Cause, ...] = ()
+    family: str = ""
+    waits: tuple[EdgeKind, ...] = ()
+    """Edges by which calls wait; gone where the calls are."""
+    lags: tuple[EdgeKind, ...] = ()
+    """Edges whose lag is scaled, where it is a delay."""
+
+
+_HOST_CAUSES = (
+    *(Cause.HOST_T1, Cause.HOST_T2, Cause.HOST_T3, Cause.HOST_T4, Cause.HOST_T5),
+    *(Cause.HOST_OP_WITHOUT_LAUNCH, Cause.DATA_LOADING),
+)
+_OF_OPERATORS = (*_HOST_CAUSES[1:-1],)
+_LAUNCHES = tuple(kind for kind, cause in CAUSE_OF_EDGE.items() if cause is Cause.LAUNCH_LATENCY)
+IN_DEVICE = "memcpy_device"
+"""The family `memcpy`, whose name is that of a scope."""
+PARTS: dict[str, _Part] = {
+    **{name: _Part(scopes) for name, scopes in SCOPES.items()},
+    "allocator": _Part(SCOPES["allocator"], waits=(EdgeKind.ALLOCATOR,)),
+    **{cause.name.lower(): _Part((Scope.HOST,), (cause,)) for cause in _HOST_CAUSES},
+    "operators": _Part((Scope.HOST,), _OF_OPERATORS),
+    "blocking_call": _Part(
+        (Scope.HOST,), (Cause.BLOCKING_CALL,), waits=(EdgeKind.HOST_SYNC, EdgeKind.BLOCKING_COPY)
+    ),
+    "hidden_sync": _Part(waits=(EdgeKind.HIDDEN_SYNC,)),
+    "launch_queue_full": _Part(waits=(EdgeKind.LAUNCH_QUEUE,)),
+    "launch_latency": _Part(lags=_LAUNCHES),
+    **{
+        IN_DEVICE if name in SCOPES else name: _Part(SCOPES["gpu"], family=name)
+        for name in FAMILIES
+    },
+}
+"""Scopes, then causes and kernel families, as a breakdown names them."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Multiply the durations of a part by a factor: `SCOPE[/THREAD][:REGEX][@RANK]=FACTOR`."""
+
+    text: str
+    scope: str
+    pattern: re.Pattern[str] | None
+    rank: int | None
+    factor: float
+    thread: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Scale:
+        """From the command line's `--scale`; raises `UsageError` saying what is wrong."""
+        what, equals, number = text.rpartition("=")
+        try:
+            factor = float(number)
+        except ValueError:
+            factor = float("nan")
+        if not equals or not 0 <= factor < float("inf"):
+            raise UsageError(f"--scale {text!r}: expected {FORM}=FACTOR, FACTOR a number >= 0")
+        return cls._of(text, what, factor, "--scale")
+
+    @classmethod
+    def parse_removal(cls, text: str) -> Scale:
+        """From the command line's `--remove SCOPE[/THREAD][:REGEX][@RANK]`."""
+        return cls._of(text, text, 0.0, "--remove")
+
+    @classmethod
+    def _of(cls, text: str, what: str, factor: float, option: str) -> Scale:
+        at = _RANK.search(what)
+        match = _HEAD.fullmatch(what[: at.start()] if at else what)
+        if match is None:
+            raise UsageError(
+                f"{option} {text!r}: unknown thread; expected SCOPE/THREAD, THREAD main, autograd, "
+                "other, other:N or streamN"
+            )
+        scope, thread, regex = match.groups()
+        if scope not in PARTS:
+            raise UsageError(
+                f"{option} {text!r}: unknown scope {scope!r}; one of {', '.join(PARTS)}"
+            )
+        part = PARTS[scope]
+        if part.waits and scope not in SCOPES and factor:
+            raise UsageError(
+                f"{option} {text!r}: a wait follows from what is waited for and has no length to "
+                f"scale; take it out: --remove {scope}"
+            )
+        try:
+            pattern = None if regex is None else re.compile(regex)
+        except re.error as error:
+            raise UsageError(f"{option} {text!r}: not a regular expression: {error}") from None
+        return cls(text, scope, pattern, int(at.group(1)) if at else None, factor, thread or "")
+
+    def matches(self, graph: ExecutionGraph) -> Mask:
+        """Which nodes it scales. Raises `UsageError` when it acts on nothing at all.
+
+        The expression is searched in a node's label; a host node's is its overhead type, its
+        operator and the annotation around it, as in `T1 aten::linear in ## forward ##`.
+        """
+        chosen = np.zeros(len(graph), bool)
+        chosen[self.among(graph, np.arange(len(graph)))] = True
+        if not chosen.any() and not len(self._edges(graph)):
+            raise UsageError(f"{self.text!r} matches nothing in this trace")
+        return chosen
+
+    def among(self, graph: ExecutionGraph, rows: Ints) -> Ints:
+        """Which of these nodes it scales."""
+        nodes, part = graph.nodes_, PARTS[self.scope]
+        rows = rows[np.isin(nodes.scope[rows], part.scopes)]
+        if part.causes:
+            rows = rows[np.isin(nodes.cause[rows], part.causes)]
+        if part.family:
+            families = families_of_kernels(map(graph.labels.__getitem__, rows.tolist()))
+            rows = rows[np.array([each == part.family for each in families], bool)]
+        return self._fitting(graph, rows)
+
+    def on_edges(self, graph: ExecutionGraph, edges: Edges) -> Edges:
+        """`edges`, those of `graph` as earlier what-ifs left them, with this one."""
+        rows = self._edges(graph)
+        if not len(rows):
+            return edges
+        if PARTS[self.scope].lags:
+            lag_us = edges.lag_us.copy()
+            lag_us[rows] *= self.factor
+            return replace(edges, lag_us=lag_us)
+        return _until_step_end(graph, edges, rows)
+
+    def _edges(self, graph: ExecutionGraph) -> Ints:
+        """The edges that it changes: what leads to the nodes that it fits."""
+        part, edges = PARTS[self.scope], graph.edges_
+        kinds = part.lags or (() if self.factor else part.waits)
+        found = np.isin(edges.kind, kinds) if kinds else np.zeros(len(edges), bool)
+        if part.lags:
+            found &= edges.lag_us > 0
+        rows = np.flatnonzero(found)
+        fits = np.zeros(len(graph), bool)
+        fits[self._fitting(graph, np.unique(edges.target[rows]))] = True
+        return rows[fits[edges.target[rows]]]
+
+    def _fitting(self, graph: ExecutionGraph, rows: Ints) -> Ints:
+        """Which of these nodes are of the rank and thread, and of such a name."""
+        nodes = graph.nodes_
+        if self.rank is not None:
+            rows = rows[nodes.rank[rows] == self.rank]
+        if self.thread:
+            there = [_is_there(name, self.thread) for name in graph.resources]
+            rows = rows[np.array(there, bool)[nodes.resource[rows]]]
+        if self.pattern is not None:
+            hit: dict[tuple[int, str, str], bool] = {}
+            keys = _text_keys(graph, rows)
+            for key in set(keys):
+                hit[key] = bool(self.pattern.search(_text(*key)))
+            rows = rows[np.array([hit[key] for key in keys], bool)]
+        return rows
+
+
+def thread_of(resource: str) -> str:
+    """`main` of `0/main`, `stream7` of `0/gpu0/stream7`: what a what-if calls a resource."""
+    return resource.rpartition("/")[2]
+
+
+def _is_there(resource: str, thread: str) -> bool:
+    """Whether a resource is the thread; `other` stands for all of `other:0`, `other:1`, ..."""
+    name = thread_of(resource)
+    return name == thread or name.partition(":")[0] == thread
+
+
+def node_text(graph: ExecutionGraph, node: int) -> str:
+    """What a what-if's expression is searched in."""
+    return _text(*_text_keys(graph, np.array([node]))[0])
+
+
+def _text_keys(graph: ExecutionGraph, rows: Ints) -> list[tuple[int, str, str]]:
+    """Per row what its text is made of: a host node's cause (else -1), label and annotation."""
+    nodes, labels, around = graph.nodes_, graph.labels, graph.annotations
+    cause = np.where(nodes.scope[rows] == Scope.HOST, nodes.cause[rows], NONE).tolist()
+    pairs = zip(rows.tolist(), cause, strict=True)
+    return [(code, labels[row], around[row] if code != NONE else "") for row, code in pairs]
+
+
+def _text(cause: int, label: str, annotation: str) -> str:
+    if cause == NONE:
+        return label
+    kind = Cause(cause).name.removeprefix("HOST_")
+    return f"{kind} {label}" + (f" in {annotation}" if annotation else "")
+
+
+def what_if(
+    graph: ExecutionGraph, duration_us: Floats, scales: Sequence[Scale]
+) -> tuple[ExecutionGraph, Floats]:
+    """The graph and `duration_us` of its nodes with every what-if applied, in turn.
+
+    Its nodes stay the same, and it is the same graph where no what-if changes its edges.
+    """
+    edges = graph.edges_
+    for scale in scales:
+        duration_us = np.where(scale.matches(graph), duration_us * scale.factor, duration_us)
+        edges = scale.on_edges(graph, edges)
+    return (graph if edges is graph.edges_ else replace(graph, edges_=edges)), duration_us
+
+
+def _until_step_end(graph: ExecutionGraph, edges: Edges, rows: Ints) -> Edges:
+    """`edges`, those of `rows` leading to the end of the step in which their targets began: it
+    comes no earlier than what they wait for.
+
+    Behind the last step they stay; so do those whose source comes after that end.
+    """
+    nodes, marks = graph.nodes_, graph.marks
+    position = np.empty(len(graph), np.int64)
+    position[graph.order] = np.arange(len(graph))
+    target, lag_us = edges.target.copy(), edges.lag_us.copy()
+    overlap_frac = edges.overlap_frac.copy()
+    for rank in np.unique(marks.rank).tolist():
+        ends = marks.end[marks.rank == rank]
+        ends = ends[np.argsort(nodes.start_us[ends], kind="stable")]
+        own = rows[nodes.rank[edges.target[rows]] == rank]
+        at = np.searchsorted(nodes.start_us[ends], nodes.start_us[edges.target[own]])
+        own, end = own[at < len(ends)], ends[at[at < len(ends)]]
+        before = position[edges.source[own]] < position[end]
+        target[own[before]] = end[before]
+        lag_us[own[before]] = overlap_frac[own[before]] = 0.0
+    return replace(edges, target=target, lag_us=lag_us, overlap_frac=overlap_frac)

@@ -1,0 +1,245 @@
+"""Where the time of a trace went: device, host overheads, idle causes and the critical path."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.cost.host import measure
+from perfmodel.cost.host.samples import Table
+from perfmodel.errors import UsageError
+from perfmodel.graph import build_graph
+from perfmodel.timeline.critical_path import Walker, critical_path
+from perfmodel.timeline.hotspots import (
+    Hotspots,
+    Records,
+    Sums,
+    kernel_rows,
+    operator_rows,
+    range_rows,
+)
+from perfmodel.timeline.idle import Chains, DeviceWork, account, idle_by_cause, idle_gaps
+from perfmodel.timeline.memory import unpaired
+from perfmodel.timeline.rank import MOST_ROWS, RankBreakdown, StepBreakdown, overlap, rounded
+from perfmodel.timeline.schedule import Timeline, bind, measured
+from perfmodel.timeline.steps import ranks_of, steady_steps, step_bounds, step_roles
+from perfmodel.timeline.straggler import Waiting, waiting
+from perfmodel.timeline.unexplained import Unexplained, unexplained_warnings
+from perfmodel.trace import Links, RankTrace, Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from perfmodel.timeline.rates import Rates
+
+
+SCHEMA = "perfmodel.breakdown/1"
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Where the time of a trace went, by rank and step."""
+
+    source: str
+    ranks: list[RankBreakdown]
+    timeline: Timeline = field(repr=False)
+    warnings: list[str] = field(default_factory=list)
+    cautions: list[str] = field(default_factory=list)
+    """What of it nobody can explain; they are the first of the warnings."""
+    waiting: Waiting | None = None
+    """What the ranks spend where they meet, per steady step; None where none do."""
+
+    @property
+    def slowest(self) -> RankBreakdown:
+        """The rank that the others wait for; where ranks do not meet, that of the longest step."""
+        straggler = None if self.waiting is None else self.waiting.straggler
+        late = next((rank for rank in self.ranks if rank.rank == straggler), None)
+        return late or max(self.ranks, key=lambda rank: rank.summary.step_us)
+
+    def top_kernels(self, most: int | None = None) -> Records:
+        """As of one rank, in the mean over ranks."""
+        return kernel_rows(Sums.over([rank.hot.kernels for rank in self.ranks]), most)
+
+    def top_operators(self, most: int | None = None) -> Records:
+        """As of one rank, in the mean over ranks."""
+        return operator_rows(Sums.over([rank.hot.operators for rank in self.ranks]), most)
+
+    def annotations(self, most: int | None = None) -> Records:
+        """As of one rank, in the mean over ranks."""
+        return range_rows(Sums.over([rank.hot.ranges for rank in self.ranks]), most)
+
+    @cached_property
+    def rates(self) -> Rates:
+        """As of one rank, in the mean over ranks."""
+        first, *others = (rank.rates for rank in self.ranks)
+        return first.mean_with(others) if others else first
+
+    def to_dict(self, most: int | None = MOST_ROWS) -> dict[str, Any]:
+        """The answer as `docs/schemas/breakdown.json` describes it; tables of at most `most` rows.
+
+        Tables beside `ranks` are of the job: in the mean over ranks.
+        """
+        ranks = [
+            {"rank": r.rank, "device": r.device, **self.meets_us(r.rank), **r.to_dict(most)}
+            for r in self.ranks
+        ]
+        straggler = None if self.waiting is None else self.waiting.to_dict()
+        return {
+            "schema": SCHEMA,
+            "warnings": self.warnings,
+            "summary": rounded([asdict(rank.summary) for rank in self.ranks]),
+            "slowest_rank": self.slowest.rank,
+            "ranks": ranks,
+            "straggler": straggler,
+            "top_kernels": rounded(self.top_kernels(most)),
+            "top_operators": rounded(self.top_operators(most)),
+            "annotations": rounded(self.annotations(most)),
+            "rates": self.rates.to_dict(most),
+            "overlap": overlap(*(rank.summary for rank in self.ranks)),
+        }
+
+    def table(self, name: str, rank: int | None = None) -> pd.DataFrame:
+        """One of the tables as a frame: `summary top_kernels top_operators annotations rates
+        queue_depth memory`; of one rank, or of the job (its queues and memory rank by rank).
+
+        Raises `UsageError` where there is no such table or rank.
+        """
+        import pandas as pd
+
+        chosen = [each for each in self.ranks if rank is None or each.rank == rank]
+        of = self if rank is None else next(iter(chosen), None)
+        if of is None or name not in _TABLES:
+            raise UsageError(f"no table {name!r} of rank {rank}; tables: {', '.join(_TABLES)}")
+        if name == "summary":
+            return pd.DataFrame([asdict(each.summary) for each in chosen])
+        if name == "rates":
+            return pd.DataFrame(of.rates.to_dict()["rows"])
+        if name == "queue_depth":
+            rows = [{"rank": r.rank, **q._asdict()} for r in chosen for q in r.queue_depths]
+            return pd.DataFrame(rows)
+        if name == "memory":
+            parts = [each.to_frame().assign(rank=r.rank) for r in chosen for each in r.memory]
+            return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+        return pd.DataFrame(getattr(of, name)())
+
+    def meets_us(self, rank: int) -> dict[str, float | None]:
+        """Transfer and waiting of a rank at the collectives where ranks meet, per step."""
+        found = self.waiting
+        if found is None:
+            return {"transfer_us": None, "waiting_us": None}
+        return {
+            "transfer_us": round(found.transfer_us.get(rank, 0.0), 3),
+            "waiting_us": round(found.waiting_us.get(rank, 0.0), 3),
+        }
+
+    def plot(self, rank: int | None = None, step: int = 0) -> Figure:
+        """The timeline of one step (index) of one rank (default: the first), as it was measured.
+
+        Raises `UsageError` where there is no such rank or step.
+        """
+        from perfmodel.timeline.figures import step_figure
+
+        chosen = next((r for r in self.ranks if rank is None or r.rank == rank), None)
+        if chosen is None or not -len(chosen.steps) <= step < len(chosen.steps):
+            known = ", ".join(f"{r.rank} ({len(r.steps)} steps)" for r in self.ranks)
+            raise UsageError(f"no step {step} of rank {rank}; there are ranks {known}")
+        rows = np.flatnonzero(self.timeline.graph.marks.rank == chosen.rank)
+        found = chosen.steps[step]
+        return step_figure(
+            self.timeline, int(rows[step]), path=found.critical_path, idle=found.idle
+        )
+
+    def _repr_html_(self) -> str:
+        from perfmodel.plot import table_html
+
+        keys = ("step_us", "gpu_active_us", "gpu_idle_us", "compute_us", "comm_us", "memcpy_us")
+        rows = [
+            [rank.rank, step.name, *(getattr(step.accounting, key) for key in keys)]
+            for rank in self.ranks
+            for step in rank.steps
+        ]
+        return table_html(rows, ["rank", "step", *keys], f"Breakdown of {self.source}")
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per rank and step: the accounting, idle causes as `idle_*`, path as `path_*`;
+        where ranks meet, each row has its rank's mean transfer and waiting per step."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {"rank": rank.rank, "step": step.name}
+            | {k: v for k, v in asdict(step.accounting).items() if k != "kernel_sum_us"}
+            | {f"idle_{cause}_us": v for cause, v in step.idle_by_cause.items()}
+            | {f"path_{kind}_us": v for kind, v in step.critical_path_by_kind.items()}
+            | ({} if self.waiting is None else self.meets_us(rank.rank))
+            for rank in self.ranks
+            for step in rank.steps
+        ).fillna(0.0)
+
+
+def breakdown(trace: Trace, *, profiler_us_per_event: float = 0.0) -> Breakdown:
+    """Break a trace down as it was measured.
+
+    `profiler_us_per_event` is taken off the host overheads for every event that the profiler
+    recorded inside them (Lin et al. use 2); nothing else is corrected.
+
+    Raises `TraceError` when there is nothing to break down (an execution trace has no times).
+    """
+    graph = build_graph(trace)
+    timeline = measured(graph)
+    overheads = {
+        rank.rank: _overheads(rank, links, profiler_us_per_event)
+        for rank, links in zip(trace.ranks, trace.links, strict=True)
+    }
+    binding = bind(timeline)
+    walker, chains = Walker.of(timeline, binding), Chains.of(timeline, binding)
+    marks, roles = graph.marks, step_roles(timeline)
+    steps: dict[int, list[StepBreakdown]] = {rank: [] for rank in ranks_of(graph)}
+    devices = {rank: DeviceWork.of(timeline, rank) for rank in steps}
+    unexplained: list[Unexplained] = []
+    for mark, (rank, name) in enumerate(zip(marks.rank.tolist(), marks.name, strict=True)):
+        bounds = step_bounds(timeline, mark)
+        gaps = idle_gaps(devices[rank], *bounds)
+        path = critical_path(timeline, mark, walker)
+        unexplained.append(Unexplained.of(graph, mark, path))
+        steps[rank].append(
+            StepBreakdown(
+                name=name,
+                role=roles[len(steps[rank])],
+                accounting=account(devices[rank], *bounds),
+                idle_by_cause=idle_by_cause(gaps, walker, chains, binding),
+                overheads=overheads[rank][len(steps[rank])],
+                critical_path_by_kind=path.by_cause(),
+                mark=mark,
+                device=devices[rank],
+                walker=walker,
+            )
+        )
+    found_waiting = waiting(timeline, walker)
+    steady = tuple(steady_steps(timeline).tolist())
+    ranks = []
+    for rank_trace, links in zip(trace.ranks, trace.links, strict=True):
+        number = rank_trace.rank
+        waited = None if found_waiting is None else found_waiting.waiting_us.get(number, 0.0)
+        indices = tuple(range(len(steps[number])))
+        hot = Hotspots(rank_trace, links, steady)
+        ranks.append(RankBreakdown(number, trace.device, steps[number], indices, hot, waited))
+    of_memory = [unpaired(rank).warning(rank.where) for rank in trace.ranks]
+    cautions = unexplained_warnings(unexplained)
+    warnings = [*cautions, *trace.warnings, *graph.warnings, *filter(None, of_memory)]
+    return Breakdown(trace.source, ranks, timeline, warnings, cautions, found_waiting)
+
+
+def _overheads(rank: RankTrace, links: Links, profiler_us_per_event: float) -> list[Table]:
+    """Per step of a rank: its host overheads."""
+    samples = measure(rank, links, profiler_us_per_event=profiler_us_per_event)
+    return [samples.of_step(step).table() for step in range(len(links.steps))]
+
+
+_TABLES = (
+    *("summary", "top_kernels", "top_operators", "annotations", "rates"),
+    *("queue_depth", "memory"),
+)

@@ -1,0 +1,184 @@
+"""Walking back from a node along what decided each start: the critical path, and idle causes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.graph.kinds import CAUSE_OF_EDGE, LAUNCH_KINDS, Cause, EdgeKind, NodeKind
+from perfmodel.graph.measured_waits import PLAUSIBLE_US
+from perfmodel.timeline.schedule import Binding, Timeline, bind
+from perfmodel.trace.columns import NONE
+
+ROUNDING_US = 1e-7
+"""Sums of differences leave up to this much where there is no time."""
+_PROGRAM = int(EdgeKind.PROGRAM)
+_CAUSES = [int(CAUSE_OF_EDGE[kind]) for kind in EdgeKind]
+_PLAUSIBLE_US = [PLAUSIBLE_US[kind][1] for kind in EdgeKind]
+_CAUSE_OF_WAITING_NODE = {
+    int(NodeKind.SYNC): int(Cause.BLOCKING_CALL),
+    int(NodeKind.WAIT): int(Cause.BLOCKING_CALL),
+    int(NodeKind.ALLOCATOR): int(Cause.ALLOCATOR),
+    int(NodeKind.LAUNCH): int(Cause.LAUNCH_QUEUE_FULL),
+}
+"""What a node waited for when nothing that was recorded held it back."""
+
+
+class Piece(NamedTuple):
+    """A stretch of a path, in order from late to early: a node, or (`edge`) the way to it."""
+
+    node: int
+    edge: int
+    """`EdgeKind`, or -1 when the piece is the node itself."""
+    cause: int
+    """`Cause`."""
+    start_us: float
+    end_us: float
+
+
+PlainPiece: TypeAlias = tuple[int, int, int, float, float]
+"""The fields of a `Piece`."""
+
+
+class Path(Sequence[Piece]):
+    """Pieces in order; kept as plain tuples, since a breakdown walks over a hundred thousand."""
+
+    def __init__(self, pieces: list[PlainPiece]) -> None:
+        self.plain = pieces
+
+    def __len__(self) -> int:
+        return len(self.plain)
+
+    @overload
+    def __getitem__(self, index: int) -> Piece: ...
+    @overload
+    def __getitem__(self, index: slice) -> Path: ...
+    def __getitem__(self, index: int | slice) -> Piece | Path:
+        if isinstance(index, slice):
+            return Path(self.plain[index])
+        return Piece(*self.plain[index])
+
+    def by_cause(self) -> dict[str, float]:
+        """Microseconds per cause, by name in lower case; causes without time are left out."""
+        total = [0.0] * len(Cause)
+        for _, _, cause, start_us, end_us in self.plain:
+            total[cause] += end_us - start_us
+        return {cause.name.lower(): total[cause] for cause in Cause if total[cause] > ROUNDING_US}
+
+
+@dataclass(frozen=True)
+class Walker:
+    """The arrays of a timeline as views whose items are plain numbers, for many walks."""
+
+    start: Sequence[float]
+    end: Sequence[float]
+    before: Sequence[int]
+    edge: Sequence[int]
+    cause: Sequence[int]
+    kind: Sequence[int]
+    lag: Sequence[float]
+    """Per node: the lag of the edge that decided."""
+    unknown: int
+    release: dict[int, int]
+    """Cause of the time before nodes that nothing recorded set free."""
+
+    @classmethod
+    def of(cls, timeline: Timeline, binding: Binding | None = None) -> Walker:
+        binding = binding or bind(timeline)
+        nodes = timeline.graph.nodes_
+        return cls(
+            start=_view(timeline.start_us),
+            end=_view(timeline.end_us),
+            before=_view(binding.node),
+            edge=_view(binding.kind),
+            cause=_view(nodes.cause),
+            kind=_view(nodes.kind),
+            lag=_view(binding.lag_us),
+            unknown=int(timeline.graph.unknown),
+            release=_causes_of_release(timeline, binding),
+        )
+
+    def walk(self, node: int, from_us: float, stop_us: float) -> Path:
+        """Pieces from `from_us` (at or before the end of `node`) back to `stop_us`, late to early.
+
+        They leave no hole and sum to `from_us - stop_us` exactly. Where what decided a start
+        explains only part of the way to it, the rest is `unexplained`.
+        """
+        pieces: list[PlainPiece] = []
+        start, end, before, edge, cause = self.start, self.end, self.before, self.edge, self.cause
+        now = from_us
+        while now > stop_us:
+            begun = start[node]
+            if begun < now:
+                if begun <= stop_us:
+                    pieces.append((node, NONE, cause[node], stop_us, now))
+                    break
+                pieces.append((node, NONE, cause[node], begun, now))
+                now = begun
+            earlier = before[node]
+            if earlier == NONE:
+                pieces.append((node, NONE, self.release[node], stop_us, now))
+                break
+            freed = end[earlier]
+            if freed < now:
+                kind = edge[node]
+                if kind != _PROGRAM and now - freed <= _PLAUSIBLE_US[kind]:
+                    pieces.append((node, kind, _CAUSES[kind], max(freed, stop_us), now))
+                else:
+                    pieces += self._odd_gap(node, freed, now, stop_us)
+                now = freed
+            node = earlier
+        return Path(pieces)
+
+    def _odd_gap(
+        self, node: int, freed_us: float, now_us: float, stop_us: float
+    ) -> list[PlainPiece]:
+        """A way to `node` that its edge explains in part only, or (on one thread) not at all."""
+        kind = self.edge[node]
+        if kind == _PROGRAM:
+            waiting = _CAUSE_OF_WAITING_NODE.get(self.kind[node], self.unknown)
+            return [(node, kind, waiting, max(freed_us, stop_us), now_us)]
+        known = min(freed_us + max(self.lag[node], 0.0), now_us)
+        parts = [
+            (node, kind, self.unknown, max(known, stop_us), now_us),
+            (node, kind, _CAUSES[kind], max(freed_us, stop_us), known),
+        ]
+        return [part for part in parts if part[3] < part[4]]
+
+
+def _view(column: NDArray[Any]) -> Sequence[Any]:
+    """A column without a copy: its items are Python's numbers, as those of a list."""
+    return np.ascontiguousarray(column).data
+
+
+def _causes_of_release(timeline: Timeline, binding: Binding) -> dict[int, int]:
+    """Operations ahead of every launched one of their stream began before the window; a later one
+    without a launch call misses its record."""
+    graph = timeline.graph
+    nodes, edges = graph.nodes_, graph.edges_
+    launched = edges.target[np.isin(edges.kind, LAUNCH_KINDS)]
+    first = np.full(len(graph.resources), np.inf)
+    np.minimum.at(first, nodes.resource[launched], nodes.start_us[launched])
+    free = np.flatnonzero(binding.node == NONE)
+    late = (nodes.kind[free] >= NodeKind.KERNEL) & (
+        nodes.start_us[free] > first[nodes.resource[free]]
+    )
+    return {
+        int(node): int(Cause.RECORDING_MISSING if missing else Cause.BEFORE_WINDOW)
+        for node, missing in zip(free, late, strict=True)
+    }
+
+
+def critical_path(timeline: Timeline, mark: int, walker: Walker | None = None) -> Path:
+    """The chain that decided when step `mark` (a row of `graph.marks`) ended, early to late.
+
+    Its pieces sum to the duration of the step exactly.
+    """
+    walker = walker or Walker.of(timeline)
+    marks = timeline.graph.marks
+    begun, over = timeline.end_us[marks.start[mark]], timeline.end_us[marks.end[mark]]
+    return walker.walk(int(marks.end[mark]), float(over), float(begun))[::-1]

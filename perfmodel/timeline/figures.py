@@ -1,0 +1,138 @@
+"""Timelines and paths as the columns that figures take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from perfmodel.arrays import Floats, Ints
+from perfmodel.graph.kinds import Cause, NodeKind, Scope
+from perfmodel.plot import breakdown_figure, timeline_figure
+from perfmodel.timeline.critical_path import Piece
+from perfmodel.timeline.schedule import Timeline
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+Columns = dict[str, Any]
+WAITING = "waiting for other ranks"
+_KINDS = np.array([kind.name.lower() for kind in NodeKind], dtype=object)
+_CAUSES = [cause.name.lower() for cause in Cause]
+_SCOPES = np.array([scope.name.lower() for scope in Scope], dtype=object)
+
+
+def timeline_columns(
+    timeline: Timeline, start_us: float = -np.inf, end_us: float = np.inf
+) -> Columns:
+    """The nodes of a timeline that run within [start_us, end_us] of the graph's clock.
+
+    Columns `resource`, `label`, `kind`, `scope`, `start_us`, `end_us`; nodes that take no time
+    are left out. Where ranks meet, waiting for the others is a piece of kind `collective_wait`.
+    """
+    begun, ended = timeline.start_us, timeline.end_us
+    rows = np.flatnonzero((ended > begun) & (ended > start_us) & (begun < end_us))
+    nodes = timeline.graph.nodes_
+    resources = np.array(timeline.graph.resources, dtype=object)
+    labels = timeline.graph.labels
+    columns = {
+        "resource": resources[nodes.resource[rows]],
+        "label": np.array([labels[row] for row in rows.tolist()], dtype=object),
+        "kind": _KINDS[nodes.kind[rows]],
+        "scope": _SCOPES[nodes.scope[rows]],
+        "start_us": begun[rows],
+        "end_us": ended[rows],
+    }
+    waits = meeting_waits(timeline)
+    seen = (waits.end_us > start_us) & (waits.start_us < end_us)
+    count = int(seen.sum())
+    more = {
+        "resource": resources[nodes.resource[waits.node[seen]]],
+        "label": np.full(count, WAITING, dtype=object),
+        "kind": np.full(count, "collective_wait", dtype=object),
+        "scope": np.full(count, "none", dtype=object),
+        "start_us": waits.start_us[seen],
+        "end_us": waits.end_us[seen],
+    }
+    return {name: np.concatenate([columns[name], more[name]]) for name in columns}
+
+
+class MeetingWaits(NamedTuple):
+    """Where a stream was taken by a collective that waited for other ranks."""
+
+    node: Ints
+    """The transfer that followed."""
+    start_us: Floats
+    end_us: Floats
+
+
+def meeting_waits(timeline: Timeline) -> MeetingWaits:
+    """From each rank's arrival at a collective to the start of its transfer, where time passed."""
+    arrivals = timeline.graph.arrivals
+    if arrivals is None:
+        return MeetingWaits(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+    transfer, arrival = arrivals[:, 0], arrivals[:, 1]
+    begun, over = timeline.end_us[arrival], timeline.start_us[transfer]
+    took = over > begun
+    return MeetingWaits(transfer[took], begun[took], over[took])
+
+
+def piece_columns(timeline: Timeline, pieces: Iterable[Piece]) -> Columns:
+    """Pieces of a critical path, or of idle time, in order of time.
+
+    Columns `resource`, `label`, `cause`, `start_us`, `end_us`; resource and label are those of the
+    node of the piece, empty where it has none.
+    """
+    ordered: Sequence[Piece] = sorted(pieces, key=lambda piece: (piece.start_us, piece.end_us))
+    graph = timeline.graph
+    resource = graph.nodes_.resource
+    return {
+        "resource": [graph.resources[resource[p.node]] if p.node >= 0 else "" for p in ordered],
+        "label": [graph.labels[p.node] if p.node >= 0 else "" for p in ordered],
+        "cause": [_CAUSES[p.cause] for p in ordered],
+        "start_us": np.array([p.start_us for p in ordered], dtype=np.float64),
+        "end_us": np.array([p.end_us for p in ordered], dtype=np.float64),
+    }
+
+
+def step_figure(
+    timeline: Timeline,
+    mark: int,
+    *,
+    path: Iterable[Piece] | None = None,
+    idle: Iterable[Piece] | None = None,
+    title: str | None = None,
+) -> Figure:
+    """The timeline of one step (row `mark` of the graph's marks), with its path and idle time.
+
+    Without a title it is the name of the step and its rank.
+    """
+    marks = timeline.graph.marks
+    start_us = float(timeline.end_us[marks.start[mark]])
+    end_us = float(timeline.end_us[marks.end[mark]])
+    return timeline_figure(
+        timeline_columns(timeline, start_us, end_us),
+        path=None if path is None else piece_columns(timeline, path),
+        idle=None if idle is None else piece_columns(timeline, idle),
+        start_us=start_us,
+        end_us=end_us,
+        title=f"{marks.name[mark]}, rank {marks.rank[mark]}" if title is None else title,
+    )
+
+
+def comparison_figure(
+    steps: Mapping[str, Mapping[str, Mapping[str, float]]], *, title: str = ""
+) -> Figure:
+    """Stacked bars of `{step: {source: {part: microseconds}}}`, such as
+    `{"ProfilerStep#5": {"measured": path.by_cause(), "predicted": other.by_cause()}}`."""
+    rows = [
+        (step, source, part, time_us)
+        for step, sources in steps.items()
+        for source, parts in sources.items()
+        for part, time_us in parts.items()
+    ]
+    step, source, part, time = zip(*rows, strict=True) if rows else ((), (), (), ())
+    frame = {"step": step, "source": source, "part": part, "time_us": time}
+    return breakdown_figure(frame, title=title)

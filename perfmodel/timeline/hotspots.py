@@ -1,0 +1,368 @@
+"""Which kernels, operators and annotated ranges take the time of a rank's steps.
+
+Sums over steps as columns, so that those of several ranks add up; everything is clipped to the
+steps that count. Device time is a sum over operations, so that overlapping ones count each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.ops.families import family_of_kernel
+from perfmodel.timeline.idle import union
+from perfmodel.trace.categories import STEP_NAME, Category
+from perfmodel.trace.columns import NONE, RankTrace
+from perfmodel.trace.link import Links, by_thread, containing, outermost
+from perfmodel.trace.window import AUTOGRAD, MAIN
+
+_MODULE = re.compile(r"nn\.Module: ")
+_NUMBER_OF_MODULE = re.compile(r"_\d+$")
+Records = list[dict[str, Any]]
+_WRAPPER = re.compile(r"autograd::engine::evaluate_function: ")
+
+
+class Clock:
+    """The steps of a rank that count: how much of an interval lies in them."""
+
+    def __init__(self, links: Links, steps: Sequence[int]) -> None:
+        chosen = list(steps)
+        self.count = len(chosen)
+        start, end = union(links.steps.start_us[chosen], links.steps.end_us[chosen])
+        self.total_us = float((end - start).sum())
+        self._at_us = np.stack([start, end], axis=1).reshape(-1)
+        length = np.stack([np.zeros(len(start)), end - start], axis=1).reshape(-1)
+        self._passed_us = np.cumsum(length)
+
+    def within_us(self, start_us: Floats, end_us: Floats) -> Floats:
+        """Of each interval, how much of it lies in the steps."""
+        if not len(self._at_us):
+            return np.zeros(len(start_us))
+        passed = np.interp(np.concatenate([start_us, end_us]), self._at_us, self._passed_us)
+        found: Floats = passed[len(start_us) :] - passed[: len(start_us)]
+        return found
+
+
+class Nesting:
+    """Host events of one kind by how deep they stand on their threads, outermost first."""
+
+    def __init__(self, rank: RankTrace, rows: Ints) -> None:
+        self.rank = rank
+        self.levels: list[Ints] = []
+        """Rows by thread, then time; those of one level do not enclose one another."""
+        left = rows
+        while len(left):
+            level = outermost(rank, left)
+            self.levels.append(level)
+            taken = np.zeros(len(rank), np.bool_)
+            taken[level] = True
+            left = left[~taken[left]]
+
+    def parents(self) -> Ints:
+        """Per row of the rank: the event around it, one level above, or -1."""
+        found = np.full(len(self.rank), NONE, np.int64)
+        for above, level in zip(self.levels[:-1], self.levels[1:], strict=True):
+            found[level] = _row_of(above, containing(self.rank, level, above))
+        return found
+
+    def around(self, rows: Ints) -> list[Ints]:
+        """Per level, for each of `rows` (in any order) the event that it lies in, or -1."""
+        order = by_thread(self.rank, rows[np.argsort(self.rank.start_us[rows], kind="stable")])
+        place = np.empty(len(self.rank), np.int64)
+        place[order] = np.arange(len(order))
+        return [
+            _row_of(level, containing(self.rank, order, level))[place[rows]]
+            for level in self.levels
+        ]
+
+
+def _row_of(rows: Ints, index: Ints) -> Ints:
+    return np.append(rows, NONE)[index]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Per name, columns that add up over steps and ranks, and what they are shares of."""
+
+    names: tuple[str, ...]
+    columns: dict[str, Floats]
+    """`count`, and times that end in `_us`."""
+    step_count: int
+    """Steps of all ranks behind it; the rows that people see are per one of them."""
+    step_us: float
+    device_us: float
+
+    def rows(self, by: Sequence[str], most: int | None = None) -> Records:
+        """A mapping per name: figures per step and shares, the largest of the columns `by` first.
+
+        `step_frac` is the share of the step, of host time where there is any; `device_frac` the
+        share of the summed time of all device operations.
+        """
+        key = [self.columns[name] for name in reversed(by)]
+        order = np.lexsort([-column for column in key]) if self.names else np.zeros(0, np.int64)
+        order = order[np.any([column[order] > 0 for column in key], axis=0)][:most]
+        steps = max(self.step_count, 1)
+        found = []
+        for at in order.tolist():
+            figures = {name: float(column[at]) / steps for name, column in self.columns.items()}
+            found.append({"name": self.names[at], **figures, **self._shares(at)})
+        return found
+
+    def _shares(self, at: int) -> dict[str, float]:
+        own_us = self.columns.get("host_us", self.columns["device_us"])[at]
+        device_us = self.columns["device_us"][at]
+        return {
+            "step_frac": float(own_us / self.step_us) if self.step_us else 0.0,
+            "device_frac": float(device_us / self.device_us) if self.device_us else 0.0,
+        }
+
+    @classmethod
+    def over(cls, parts: Sequence[Sums]) -> Sums:
+        """The sums of several ranks as one."""
+        index: dict[str, int] = {}
+        places = [[index.setdefault(name, len(index)) for name in part.names] for part in parts]
+        columns = {name: np.zeros(len(index)) for part in parts for name in part.columns}
+        for part, at in zip(parts, places, strict=True):
+            for name, column in part.columns.items():
+                columns[name][at] += column
+        return cls(
+            tuple(index),
+            columns,
+            sum(part.step_count for part in parts),
+            sum(part.step_us for part in parts),
+            sum(part.device_us for part in parts),
+        )
+
+
+@dataclass(frozen=True)
+class Hotspots:
+    """The time of one rank's steps by kernel, operator and range; each found when asked for."""
+
+    rank: RankTrace
+    links: Links
+    steps: tuple[int, ...]
+    """Indices of the steps that count."""
+
+    @cached_property
+    def clock(self) -> Clock:
+        return Clock(self.links, self.steps)
+
+    @cached_property
+    def device_us(self) -> Floats:
+        """Per device row of the links: its time within the steps."""
+        rows = self.links.device_rows
+        return self.clock.within_us(self.rank.start_us[rows], self.rank.end_us[rows])
+
+    @cached_property
+    def ops(self) -> Nesting:
+        """The operators."""
+        return Nesting(self.rank, self.rank.of(Category.CPU_OP))
+
+    @cached_property
+    def op_parents(self) -> Ints:
+        """Per row of the rank: the operator that called it, or -1."""
+        return self.ops.parents()
+
+    @cached_property
+    def launched_by(self) -> Ints:
+        """Per device row: the innermost operator around its launch call, or -1."""
+        found = np.full(len(self.links.device_rows), NONE, np.int64)
+        launched = np.flatnonzero(self.links.device_launch >= 0)
+        calls, back = np.unique(self.links.device_launch[launched], return_inverse=True)
+        innermost = np.full(len(calls), NONE, np.int64)
+        for level in self.ops.around(calls):
+            innermost = np.where(level >= 0, level, innermost)
+        found[launched] = innermost[back]
+        return found
+
+    @cached_property
+    def kernels(self) -> Sums:
+        """By kernel, copy and memset: how often it ran and how long."""
+        rows, us = self.links.device_rows, self.device_us
+        ran = us > 0
+        codes, inverse = np.unique(self.rank.name[rows[ran]], return_inverse=True)
+        count = _summed(inverse, None, len(codes))
+        spent = _summed(inverse, us[ran], len(codes))
+        return self._sums(self._texts(codes), {"count": count, "device_us": spent})
+
+    @cached_property
+    def operators(self) -> Sums:
+        """By operator: calls, host time and time of the device operations that it launched.
+
+        `device_us` and `host_us` are its own, `device_total_us` and `host_total_us` with those
+        that it calls; a call within one of the same name adds nothing to the totals. Waiting of
+        the host in a call is its time too.
+        """
+        rank, rows = self.rank, self.rank.of(Category.CPU_OP)
+        total = np.zeros(len(rank))
+        total[rows] = self.clock.within_us(rank.start_us[rows], rank.end_us[rows])
+        parent = self.op_parents
+        called = rows[parent[rows] >= 0]
+        own = total - np.bincount(parent[called], total[called], minlength=len(rank))
+        device = self._by_row(self.launched_by, self.device_us)
+        device_total = device.copy()
+        for level in reversed(self.ops.levels[1:]):
+            device_total += np.bincount(parent[level], device_total[level], minlength=len(rank))
+        counts = rows[total[rows] > 0]
+        is_outer = self._is_outer(rows)[counts]
+        codes, inverse = np.unique(rank.name[counts], return_inverse=True)
+
+        def summed(values: Floats) -> Floats:
+            return _summed(inverse, values, len(codes))
+
+        columns = {
+            "count": summed(np.ones(len(counts))),
+            "device_us": summed(device[counts]),
+            "device_total_us": summed(np.where(is_outer, device_total[counts], 0.0)),
+            "host_us": summed(own[counts].clip(0.0)),
+            "host_total_us": summed(np.where(is_outer, total[counts], 0.0)),
+        }
+        return self._sums(self._texts(codes), columns)
+
+    @cached_property
+    def ranges(self) -> Sums:
+        """By annotation (`record_function`, the profiler's own) and class of module.
+
+        Times are those of the ranges; `device_us` that of what was launched in them, on their own
+        thread or, for those of the main thread, by the autograd threads meanwhile. Modules count
+        by class (`nn.Module: BertLayer` for `nn.Module: BertLayer_3`); a range within one of its
+        name adds nothing.
+        """
+        rank = self.rank
+        notes = rank.of(Category.ANNOTATION)
+        notes = notes[~rank.name_matches(STEP_NAME)[notes]]
+        modules = rank.of(Category.PYTHON)
+        modules = modules[rank.name_matches(_MODULE)[modules]]
+        found = [self._of_ranges(rows) for rows in (notes, modules) if len(rows)]
+        none = self._sums((), {"count": np.zeros(0), "host_us": np.zeros(0)} | _NO_DEVICE)
+        return Sums.over([none, *found]) if len(found) != 1 else found[0]
+
+    def _of_ranges(self, rows: Ints) -> Sums:
+        rank = self.rank
+        codes, of_row = np.unique(rank.name[rows], return_inverse=True)
+        names = [_class_of_module(text) for text in self._texts(codes)]
+        known = {name: at for at, name in enumerate(dict.fromkeys(names))}
+        key = np.full(len(rank), NONE, np.int64)
+        key[rows] = np.array([known[name] for name in names], np.int64)[of_row]
+        us = np.zeros(len(rank))
+        us[rows] = self.clock.within_us(rank.start_us[rows], rank.end_us[rows])
+        nesting = Nesting(rank, rows)
+        counts = rows[us[rows] > 0]
+        outer = counts[self._is_outer(rows, nesting, key)[counts]]
+        count = _summed(key[counts], None, len(known))
+        host = _summed(key[outer], us[outer], len(known))
+        device = np.zeros(len(known))
+        around = self._ranges_around(nesting)
+        for depth, level in enumerate(around):
+            names_here = _row_of(key, level)
+            is_new = level >= 0
+            for above in around[:depth]:
+                is_new &= _row_of(key, above) != names_here
+            device += _summed(names_here[is_new], self.device_us[is_new], len(known))
+        return self._sums(tuple(known), {"count": count, "host_us": host, "device_us": device})
+
+    def _ranges_around(self, nesting: Nesting) -> list[Ints]:
+        """Per level, for each device row the range in which it was launched, or -1."""
+        launch = self.links.device_launch
+        launched = np.flatnonzero(launch >= 0)
+        calls, back = np.unique(launch[launched], return_inverse=True)
+        roles = self.links.roles
+        main = [thread for thread, role in roles.items() if role == MAIN]
+        autograd = [thread for thread, role in roles.items() if role == AUTOGRAD]
+        meanwhile = np.isin(self.rank.thread[calls], autograd)
+        found = []
+        for level, own in zip(nesting.levels, nesting.around(calls), strict=True):
+            of_main = level[np.isin(self.rank.thread[level], main)]
+            row = own.copy()
+            if meanwhile.any() and len(of_main):
+                other = _around_in_time(self.rank, calls, of_main)
+                row = np.where(meanwhile & (own < 0), other, own)
+            per_row = np.full(len(launch), NONE, np.int64)
+            per_row[launched] = row[back]
+            found.append(per_row)
+        return found
+
+    def _is_outer(
+        self, rows: Ints, nesting: Nesting | None = None, key: Ints | None = None
+    ) -> Mask:
+        """Per row of the rank: whether no event of its key (its name) is around it."""
+        nesting = nesting or self.ops
+        of = self.rank.name if key is None else key
+        parent = self.op_parents if nesting is self.ops else nesting.parents()
+        found = np.zeros(len(self.rank), np.bool_)
+        found[rows] = True
+        above = parent[rows]
+        while (above >= 0).any():
+            found[rows] &= (above < 0) | (of[above] != of[rows])
+            above = np.where(above >= 0, parent[above], NONE)
+        return found
+
+    def _by_row(self, owner: Ints, us: Floats) -> Floats:
+        """Time per row of the rank, of what has an owner."""
+        owned = owner >= 0
+        return _summed(owner[owned], us[owned], len(self.rank))
+
+    def _texts(self, codes: Ints) -> tuple[str, ...]:
+        return tuple(self.rank.strings.texts[code] for code in codes.tolist())
+
+    def _sums(self, names: Iterable[str], columns: dict[str, Floats]) -> Sums:
+        clock = self.clock
+        device_us = float(self.device_us.sum())
+        return Sums(tuple(names), columns, clock.count, clock.total_us, device_us)
+
+
+_NO_DEVICE = {"device_us": np.zeros(0)}
+
+
+def _summed(key: Ints, values: Floats | None, count: int) -> Floats:
+    """Per key the sum of its values; how many there are without values."""
+    return np.bincount(key, values, minlength=count).astype(np.float64)
+
+
+def _around_in_time(rank: RankTrace, rows: Ints, boxes: Ints) -> Ints:
+    """Per row: the one of `boxes` (of one thread, by time) during which it began, or -1."""
+    at = np.searchsorted(rank.start_us[boxes], rank.start_us[rows], side="right") - 1
+    inside = (at >= 0) & (rank.start_us[rows] < rank.end_us[boxes[np.maximum(at, 0)]])
+    return np.where(inside, boxes[np.maximum(at, 0)], NONE)
+
+
+def _class_of_module(name: str) -> str:
+    return _NUMBER_OF_MODULE.sub("", name) if _MODULE.match(name) else name
+
+
+def kernel_rows(sums: Sums, most: int | None = None) -> Records:
+    """The kernels, copies and memsets, most time first, with the family of each."""
+    from perfmodel.plot.names import readable_name
+
+    return [
+        {
+            "name": row["name"],
+            "short_name": readable_name(row["name"]),
+            "family": family_of_kernel(row["name"]),
+            **{key: value for key, value in row.items() if key != "name"},
+            "mean_us": row["device_us"] / row["count"],
+        }
+        for row in sums.rows(("device_us",), most)
+    ]
+
+
+def operator_rows(sums: Sums, most: int | None = None) -> Records:
+    """The operators by the device time that they launched themselves, then by host time."""
+    rows = sums.rows(("device_us", "host_us"), most)
+    return [
+        {"name": row["name"], "short_name": _WRAPPER.sub("", row["name"]), **row} for row in rows
+    ]
+
+
+def range_rows(sums: Sums, most: int | None = None) -> Records:
+    """The ranges, longest on the host first."""
+    return [
+        {**row, "kind": "module" if _MODULE.match(row["name"]) else "annotation"}
+        for row in sums.rows(("host_us", "device_us"), most)
+    ]

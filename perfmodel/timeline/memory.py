@@ -1,0 +1,191 @@
+"""The memory that a rank's allocators held over time, where its profile records allocations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.errors import UsageError
+from perfmodel.trace.columns import NONE, Allocations, RankTrace
+from perfmodel.trace.window import Steps
+from perfmodel.units import BYTES_PER_GB, US_PER_MS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+MOST_POINTS = 500
+"""Of a series; of each stretch between two of them the largest value stands."""
+
+
+@dataclass(frozen=True)
+class MemoryTimeline:
+    """What one device's allocator held, after each of its events.
+
+    Times are of the rank's clock. `reserved_bytes` is -1 where the file gives no totals; then
+    `allocated_bytes` is what came on top of the least that was held (`is_relative`).
+    """
+
+    device: str
+    at_us: Floats
+    allocated_bytes: Ints
+    reserved_bytes: Ints
+    is_relative: bool
+    events: int
+    peak_step: str
+    """The step in which the peak is reached, '' where it is between steps."""
+
+    @property
+    def peak(self) -> int:
+        """Position of the peak of what was allocated, the first of equals."""
+        return int(np.argmax(self.allocated_bytes))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per event of the allocator."""
+        import pandas as pd
+
+        columns = {
+            "at_us": self.at_us,
+            "allocated_bytes": self.allocated_bytes,
+            "reserved_bytes": self.reserved_bytes,
+        }
+        return pd.DataFrame({"device": self.device, **columns})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The peak and a series of at most `MOST_POINTS`."""
+        peak = self.peak
+        kept = _largest_of_stretches(self.allocated_bytes)
+        has_totals = not self.is_relative
+        return {
+            "device": self.device,
+            "events": self.events,
+            "is_relative": self.is_relative,
+            "peak_allocated_bytes": int(self.allocated_bytes[peak]),
+            "peak_at_us": round(float(self.at_us[peak]), 3),
+            "peak_step": self.peak_step,
+            "peak_reserved_bytes": int(self.reserved_bytes.max()) if has_totals else None,
+            "first_allocated_bytes": int(self.allocated_bytes[0]),
+            "last_allocated_bytes": int(self.allocated_bytes[-1]),
+            "at_us": np.round(self.at_us[kept], 3).tolist(),
+            "allocated_bytes": self.allocated_bytes[kept].tolist(),
+            "reserved_bytes": self.reserved_bytes[kept].tolist() if has_totals else None,
+        }
+
+
+@dataclass(frozen=True)
+class Unpaired:
+    """Events of the allocators that do not fit together, by how."""
+
+    allocated_twice: int = 0
+    """Allocations at an address that was already allocated."""
+    freed_twice: int = 0
+    other_size: int = 0
+    """Frees of another size than what was allocated there."""
+    negative: int = 0
+    """Events after which less than nothing was allocated."""
+    unreadable: int = 0
+
+    def warning(self, where: str) -> str | None:
+        """One line that counts them; None where all fit."""
+        words = {
+            "allocated_twice": "at an address still allocated",
+            "freed_twice": "free what was free",
+            "other_size": "free another size than was allocated",
+            "negative": "leave less than nothing allocated",
+            "unreadable": "have a size or total that is no number",
+        }
+        found = [f"{count} {words[name]}" for name, count in asdict(self).items() if count]
+        if not found:
+            return None
+        return (
+            f"{where}: allocations do not fit together: {', '.join(found)}; "
+            "the memory timeline may be off"
+        )
+
+
+def worth_showing(timelines: Sequence[MemoryTimeline]) -> list[MemoryTimeline]:
+    """Those of GPUs; of a process without one, the host's."""
+    return [each for each in timelines if each.device != "cpu"] or list(timelines)
+
+
+def memory_timelines(rank: RankTrace, steps: Steps) -> list[MemoryTimeline]:
+    """One per device that memory was allocated on, GPUs first."""
+    found = [_timeline(name, of, steps) for name, of in rank.memory.by_device().items()]
+    return sorted(found, key=lambda each: each.device == "cpu")
+
+
+def unpaired(rank: RankTrace) -> Unpaired:
+    """What does not fit together of a rank's allocations.
+
+    A free of what was allocated before the recording is as it should be.
+    """
+    count: Counter[str] = Counter(unreadable=rank.memory.unreadable)
+    for of in rank.memory.by_device().values():
+        known = np.flatnonzero((of.address != NONE) & (of.size_bytes != 0))
+        order = known[np.argsort(of.address[known], kind="stable")]
+        size, address = of.size_bytes[order], of.address[order]
+        same = address[1:] == address[:-1]
+        before, after = size[:-1], size[1:]
+        freed = after < 0
+        count["allocated_twice"] += _number(same & (before > 0) & ~freed)
+        count["freed_twice"] += _number(same & (before < 0) & freed)
+        count["other_size"] += _number(same & (before > 0) & freed & (after != -before))
+        count["negative"] += _number((of.allocated_bytes < 0) & (of.allocated_bytes != NONE))
+    return Unpaired(**count)
+
+
+def _number(chosen: Mask) -> int:
+    return int(np.count_nonzero(chosen))
+
+
+def _timeline(name: str, of: Allocations, steps: Steps) -> MemoryTimeline:
+    is_relative = bool((of.allocated_bytes == NONE).any())
+    held = np.cumsum(of.size_bytes)
+    allocated = held - min(int(held.min()), 0) if is_relative else of.allocated_bytes
+    at = float(of.at_us[int(np.argmax(allocated))])
+    inside = np.flatnonzero((steps.start_us <= at) & (at <= steps.end_us))
+    step = steps.names[inside[0]] if len(inside) else ""
+    return MemoryTimeline(name, of.at_us, allocated, of.reserved_bytes, is_relative, len(of), step)
+
+
+def _largest_of_stretches(values: Ints) -> Ints:
+    """Positions of the first, the last, and the largest value of equally long stretches between."""
+    if len(values) <= MOST_POINTS:
+        return np.arange(len(values))
+    edges = np.linspace(0, len(values), MOST_POINTS - 1).astype(np.int64)
+    largest = [
+        low + int(np.argmax(values[low:high]))
+        for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+    ]
+    return np.unique(np.array([0, *largest, len(values) - 1], np.int64))
+
+
+def memory_figure(timelines: Sequence[MemoryTimeline], steps: Steps, title: str = "") -> Figure:
+    """Allocated and reserved memory over time, a panel per device, steps marked.
+
+    Raises `UsageError` where the profile records no allocations.
+    """
+    from perfmodel.plot import steps_figure
+
+    if not timelines:
+        raise UsageError("no memory to draw: profile with profile_memory=True")
+    panels = {
+        each.device: {
+            name: (each.at_us / US_PER_MS, held / BYTES_PER_GB)
+            for name, held in (
+                ("allocated", each.allocated_bytes),
+                ("reserved", each.reserved_bytes),
+            )
+            if name == "allocated" or not each.is_relative
+        }
+        for each in timelines
+    }
+    marks = [] if steps.is_window else (steps.start_us / US_PER_MS).tolist()
+    named = dict(zip(marks, steps.names, strict=False))
+    return steps_figure(panels, marks=named, labels=("time (ms)", "GB"), title=title)

@@ -1,0 +1,203 @@
+"""One rank: its steps, and tables of what takes their time."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.timeline.critical_path import Path, Walker, critical_path
+from perfmodel.timeline.hotspots import Hotspots, Records, kernel_rows, operator_rows, range_rows
+from perfmodel.timeline.idle import Accounting, DeviceWork, idle_gaps, idle_pieces
+from perfmodel.timeline.memory import MemoryTimeline, memory_timelines
+from perfmodel.timeline.steps import Role, step_bounds
+from perfmodel.timeline.unexplained import QueueDepth, queue_depths
+
+if TYPE_CHECKING:
+    from perfmodel.timeline.rates import Rates
+
+
+MOST_ROWS = 100
+"""Of each table of what takes the time, in JSON."""
+
+
+@dataclass(frozen=True)
+class StepBreakdown:
+    """One step of one rank. Times in microseconds; what each means is in docs/numbers.md."""
+
+    name: str
+    role: Role
+    accounting: Accounting
+    idle_by_cause: dict[str, float]
+    overheads: dict[str, Any]
+    """`{thread: {"raw" | "no_blocking": {type: {count, mean_us, median_us, total_us}}}}`."""
+    critical_path_by_kind: dict[str, float]
+    mark: int = field(repr=False)
+    """The row of `graph.marks` that it is."""
+    device: DeviceWork = field(repr=False)
+    walker: Walker = field(repr=False)
+
+    @property
+    def critical_path(self) -> Path:
+        """The chain that decided when the step ended, early to late, walked anew."""
+        return critical_path(self.device.timeline, self.mark, self.walker)
+
+    @property
+    def idle(self) -> Path:
+        """The idle time piece by piece, walked anew."""
+        bounds = step_bounds(self.device.timeline, self.mark)
+        return idle_pieces(idle_gaps(self.device, *bounds), self.walker)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A rank in one line: means over its steps that are not warm-up. Times in microseconds."""
+
+    rank: int
+    steps: int
+    """How many steps that is."""
+    step_us: float
+    gpu_active_us: float
+    gpu_idle_us: float
+    comm_us: float
+    exposed_comm_us: float
+    hidden_comm_frac: float | None
+    """Share of the communication during which the device ran something else too."""
+    waiting_us: float | None
+    """For the others, where ranks meet."""
+    main_cause: str | None
+    """The cause of most idle time; of most of the critical path where there is no device."""
+    main_cause_us: float
+
+
+@dataclass(frozen=True)
+class RankBreakdown:
+    """The steps of one rank, and tables of them; those are made when they are asked for.
+
+    Tables are means over the steps that are not warm-up, or over all where every one is.
+    """
+
+    rank: int
+    device: str
+    steps: list[StepBreakdown]
+    indices: tuple[int, ...] = field(repr=False)
+    """Of each step, which one of the trace it is."""
+    hot: Hotspots = field(repr=False)
+    waiting_us: float | None = None
+
+    def of_steps(self, chosen: slice) -> RankBreakdown:
+        """Some of the steps, and tables of those."""
+        kept = self.indices[chosen]
+        counted = tuple(index for index in self.hot.steps if index in kept)
+        hot = replace(self.hot, steps=counted or kept)
+        return replace(self, steps=self.steps[chosen], indices=kept, hot=hot)
+
+    @cached_property
+    def summary(self) -> Summary:
+        """The rank in one line."""
+        counted = [
+            step
+            for index, step in zip(self.indices, self.steps, strict=True)
+            if index in self.hot.steps
+        ]
+        account = {
+            key: float(np.mean([getattr(step.accounting, key) for step in counted]))
+            for key in ("step_us", "gpu_active_us", "gpu_idle_us", "comm_us", "exposed_comm_us")
+        }
+        causes: dict[str, float] = {}
+        for step in counted:
+            for cause, us in (step.idle_by_cause or step.critical_path_by_kind).items():
+                causes[cause] = causes.get(cause, 0.0) + us / len(counted)
+        main = max(causes, key=lambda cause: causes[cause], default=None)
+        comm_us = account["comm_us"]
+        return Summary(
+            self.rank,
+            len(counted),
+            **account,
+            hidden_comm_frac=1 - account["exposed_comm_us"] / comm_us if comm_us else None,
+            waiting_us=self.waiting_us,
+            main_cause=main,
+            main_cause_us=causes[main] if main else 0.0,
+        )
+
+    def top_kernels(self, most: int | None = None) -> Records:
+        """Kernels, copies and memsets, most time first; per step."""
+        return kernel_rows(self.hot.kernels, most)
+
+    def top_operators(self, most: int | None = None) -> Records:
+        """Operators by the device time of what they launch, then by host time; per step."""
+        return operator_rows(self.hot.operators, most)
+
+    def annotations(self, most: int | None = None) -> Records:
+        """Annotated ranges and modules, longest on the host first; per step."""
+        return range_rows(self.hot.ranges, most)
+
+    @cached_property
+    def rates(self) -> Rates:
+        """Achieved FLOP/s and bytes/s of the operators with shapes."""
+        from perfmodel.timeline.rates import rates
+
+        return rates(self.hot)
+
+    @cached_property
+    def queue_depths(self) -> list[QueueDepth]:
+        """Per step: how many operations were launched and had not begun."""
+        found = queue_depths(self.hot.rank, self.hot.links)
+        return [found[index] for index in self.indices] if found else []
+
+    @cached_property
+    def memory(self) -> list[MemoryTimeline]:
+        """What the allocators held over the whole recording, per device; GPUs first."""
+        return memory_timelines(self.hot.rank, self.hot.links.steps)
+
+    def to_dict(self, most: int | None = MOST_ROWS) -> dict[str, Any]:
+        """Steps and tables, at most so many rows of each."""
+        return {
+            "steps": [_step_dict(step) for step in self.steps],
+            "top_kernels": rounded(self.top_kernels(most)),
+            "top_operators": rounded(self.top_operators(most)),
+            "annotations": rounded(self.annotations(most)),
+            "rates": self.rates.to_dict(most),
+            "overlap": overlap(self.summary),
+            "queue_depth": rounded([depth._asdict() for depth in self.queue_depths]),
+            "memory": [each.to_dict() for each in self.memory],
+        }
+
+
+def _step_dict(step: StepBreakdown) -> dict[str, Any]:
+    figures = {k: round(v, 3) for k, v in asdict(step.accounting).items() if k != "kernel_sum_us"}
+    return {
+        "name": step.name,
+        "role": step.role.value,
+        **figures,
+        "idle_by_cause": {k: round(v, 6) for k, v in step.idle_by_cause.items()},
+        "overheads": step.overheads,
+        "critical_path_by_kind": {k: round(v, 6) for k, v in step.critical_path_by_kind.items()},
+    }
+
+
+def overlap(*ranks: Summary) -> dict[str, float | None]:
+    """Communication in the mean over ranks, and how much of it other device work hides."""
+    comm_us = float(np.mean([rank.comm_us for rank in ranks]))
+    exposed_us = float(np.mean([rank.exposed_comm_us for rank in ranks]))
+    return {
+        "comm_us": round(comm_us, 3),
+        "hidden_us": round(comm_us - exposed_us, 3),
+        "exposed_us": round(exposed_us, 3),
+        "hidden_frac": round(1 - exposed_us / comm_us, 6) if comm_us else None,
+    }
+
+
+def rounded(records: Records) -> Records:
+    """Floats as they are written: times to the nanosecond."""
+    return [
+        {
+            key: round(value, 6 if key.endswith("_frac") else 3)
+            if isinstance(value, float)
+            else value
+            for key, value in record.items()
+        }
+        for record in records
+    ]

@@ -1,0 +1,102 @@
+"""Which steps are warm-up, outliers or steady: decided for all ranks together."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import numpy as np
+
+from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.graph.kinds import NodeKind
+from perfmodel.graph.types import ExecutionGraph
+from perfmodel.timeline.schedule import Timeline
+
+SLOW_FACTOR = 1.5
+"""assumed: a step that the median leaves out takes more than this many times the others' median."""
+SLOW_DEVIATIONS = 3.5 * 1.4826
+"""And lies above it by more than this many median absolute deviations. 1.4826 of them are a
+standard deviation of normal values; the bound of 3.5 is Iglewicz and Hoaglin's, How to Detect and
+Handle Outliers, 1993."""
+ALLOCATOR_FRAC = 1 / 3
+"""assumed: a step with a larger share of its time in the allocator tells nothing of the others."""
+
+
+class Role(StrEnum):
+    """What a step is among the steps of its trace."""
+
+    WARM_UP = "warm-up"
+    """One of a run of slow steps that the trace begins with."""
+    OUTLIER = "outlier"
+    """Any other slow step."""
+    STEADY = "steady"
+
+
+def ranks_of(graph: ExecutionGraph) -> list[int]:
+    """The ranks of a graph, in order."""
+    return list(dict.fromkeys(graph.marks.rank.tolist()))
+
+
+def step_bounds(timeline: Timeline, mark: int) -> tuple[float, float]:
+    """When the step of a row of `graph.marks` begins and ends."""
+    marks = timeline.graph.marks
+    return float(timeline.end_us[marks.start[mark]]), float(timeline.end_us[marks.end[mark]])
+
+
+def by_rank(graph: ExecutionGraph, per_mark: Floats) -> Floats:
+    """`[rank, step]` from one value per row of `graph.marks`."""
+    return per_mark.reshape(len(ranks_of(graph)), -1)
+
+
+def step_roles(measured: Timeline) -> list[Role]:
+    """Per step, from its mean over ranks, so that all ranks agree.
+
+    Warm-up are the steps that a trace begins with as long as each is slow beside those after it; an
+    outlier is any later step that is slow beside all that are not warm-up. A step is also slow with
+    more than a third of its time in the allocator. Of two steps the second is never slow beside the
+    first: which of them is the usual one, nothing tells.
+    """
+    graph = measured.graph
+    step_us = by_rank(graph, measured.step_us).mean(axis=0)
+    allocator_us = by_rank(graph, _allocator_us(measured)).mean(axis=0)
+    allocates: Mask = allocator_us > ALLOCATOR_FRAC * step_us
+    begun = 0
+    while begun < len(step_us) and (
+        allocates[begun] or step_us[begun] > _slow_above_us(step_us[begun + 1 :])
+    ):
+        begun += 1
+    slow = allocates | (step_us > _slow_above_us(step_us[begun:]))
+    slow[:begun] = False
+    return [
+        Role.WARM_UP if step < begun else Role.OUTLIER if slow[step] else Role.STEADY
+        for step in range(len(step_us))
+    ]
+
+
+def _slow_above_us(step_us: Floats) -> float:
+    """The bound above which a step is slow beside these; without any, none is."""
+    if not len(step_us):
+        return np.inf
+    middle_us = np.median(step_us)
+    deviation_us = np.median(np.abs(step_us - middle_us))
+    return float(max(SLOW_FACTOR * middle_us, middle_us + SLOW_DEVIATIONS * deviation_us))
+
+
+def steady_steps(measured: Timeline) -> Ints:
+    """Indices of the steps that medians are of: the steady ones; all where none is."""
+    steady = np.array([role == Role.STEADY for role in step_roles(measured)])
+    return np.flatnonzero(steady) if steady.any() else np.arange(len(steady))
+
+
+def _allocator_us(measured: Timeline) -> Floats:
+    """Per row of the marks: time of the rank's host threads in the allocator within the step."""
+    graph = measured.graph
+    nodes, marks = graph.nodes_, graph.marks
+    rows = np.flatnonzero(nodes.kind == NodeKind.ALLOCATOR)
+    total = np.zeros(len(marks.name))
+    for mark, (begun, over) in enumerate(
+        zip(measured.end_us[marks.start], measured.end_us[marks.end], strict=True)
+    ):
+        own = rows[nodes.rank[rows] == marks.rank[mark]]
+        clipped = measured.end_us[own].clip(begun, over) - measured.start_us[own].clip(begun, over)
+        total[mark] = clipped.sum()
+    return total

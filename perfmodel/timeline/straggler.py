@@ -1,0 +1,218 @@
+"""Which rank the others wait for at their collectives, and why it comes late."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.graph.kinds import Cause, EdgeKind, Scope
+from perfmodel.graph.types import ExecutionGraph
+from perfmodel.ops.families import family_of_kernel
+from perfmodel.ops.spec import OPS
+from perfmodel.timeline.critical_path import Walker
+from perfmodel.timeline.idle import union
+from perfmodel.timeline.schedule import Timeline, measured
+from perfmodel.timeline.steps import by_rank, steady_steps
+
+HOST, DATA_LOADING, LOOKUPS, KERNELS, COPIES, LINK, STARTS_LATE, OTHER = CAUSES = (
+    *("host", "data_loading", "lookups", "kernels", "copies", "link", "starts_late", "other"),
+)
+"""Why a rank comes late; `link`: exchanges that not all ranks take part in."""
+_EMBEDDING = "embedding"
+_CAUSE = {
+    **dict.fromkeys(
+        (
+            *(Cause.HOST_T1, Cause.HOST_T2, Cause.HOST_T3, Cause.HOST_T4, Cause.HOST_T5),
+            *(Cause.HOST_OP_WITHOUT_LAUNCH, Cause.ALLOCATOR),
+        ),
+        HOST,
+    ),
+    Cause.DATA_LOADING: DATA_LOADING,
+    Cause.COMPUTE: KERNELS,
+    Cause.MEMCPY: COPIES,
+    Cause.COMMUNICATION: LINK,
+    Cause.BEFORE_WINDOW: STARTS_LATE,
+}
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What ranks spend at the collectives where they meet, microseconds per step.
+
+    `transfer_us` and `waiting_us` by rank; `held_up_us` by rank: how long all others together wait
+    for it; `late_us` by cause: how much later than the mean of the others the one comes that holds
+    up most.
+    """
+
+    transfer_us: dict[int, float]
+    waiting_us: dict[int, float]
+    held_up_us: dict[int, float]
+    late_us: dict[str, float]
+
+    @property
+    def straggler(self) -> int:
+        """The rank that holds the others up most."""
+        return max(self.held_up_us, key=lambda rank: self.held_up_us[rank])
+
+    @property
+    def cause(self) -> str:
+        """Where most of the straggler's delay comes from; `other` where nothing is known."""
+        known = {cause: us for cause, us in self.late_us.items() if cause != OTHER and us > 0}
+        return max(known, key=lambda cause: known[cause], default=OTHER)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The straggler with its causes, for the answer."""
+        return {
+            "rank": self.straggler,
+            "cause": self.cause,
+            "held_up_us": round(self.held_up_us[self.straggler], 4),
+            "late_us": {
+                cause: round(us, 4)
+                for cause, us in sorted(self.late_us.items(), key=lambda item: -item[1])
+            },
+        }
+
+
+@dataclass(frozen=True)
+class _Meeting:
+    """One collective: the ranks' arrivals and transfers, and when the one before it was over."""
+
+    arrival: Ints
+    transfer: Ints
+    since_us: float
+
+
+def waiting(timeline: Timeline, walker: Walker | None = None) -> Waiting | None:
+    """Transfer, waiting and the straggler over the steady steps; None where no ranks meet.
+
+    The straggler is the rank that the others wait for most, all collectives together. Its delay is
+    where its way from the collective before differs from the mean of theirs: host, data loading,
+    lookups, other kernels, copies, a link that only it uses, or a recording that begins late. Work
+    on the device counts as far as the straggler has more of it: the others may have done theirs
+    while they waited (`other`).
+    """
+    graph = timeline.graph
+    meetings = _meetings(timeline)
+    if not meetings:
+        return None
+    steps = max(len(steady_steps(measured(graph))), 1)
+    ranks = sorted({int(r) for one in meetings for r in graph.nodes_.rank[one.arrival]})
+    transfer_us = dict.fromkeys(ranks, 0.0)
+    waiting_us = dict.fromkeys(ranks, 0.0)
+    held_up_us = dict.fromkeys(ranks, 0.0)
+    for one in meetings:
+        arrived = timeline.start_us[one.arrival]
+        begun, over = timeline.start_us[one.transfer], timeline.end_us[one.transfer]
+        own = graph.nodes_.rank[one.arrival].tolist()
+        for at, rank in enumerate(own):
+            transfer_us[rank] += float(over[at] - begun[at]) / steps
+            waiting_us[rank] += float(begun[at] - arrived[at]) / steps
+        last = int(np.argmax(arrived))
+        held_up_us[own[last]] += float((arrived[last] - arrived).sum()) / steps
+    straggler = max(ranks, key=lambda rank: held_up_us[rank])
+    late_us = _late_us(timeline, meetings, straggler, walker or Walker.of(timeline))
+    late_us = {cause: us / steps for cause, us in late_us.items()}
+    return Waiting(transfer_us, waiting_us, held_up_us, late_us)
+
+
+def _meetings(timeline: Timeline) -> list[_Meeting]:
+    """The collectives on devices whose transfer begins within a steady step, in order."""
+    graph = timeline.graph
+    if graph.arrivals is None:
+        return []
+    edges = graph.edges_
+    meets = np.full(len(graph), -1, np.int64)
+    into = np.flatnonzero(edges.kind == EdgeKind.RENDEZVOUS)
+    meets[edges.target[into]] = edges.source[into]
+    transfer, arrival = graph.arrivals.T
+    meeting = meets[transfer]
+    order = np.lexsort((transfer, timeline.start_us[transfer]))
+    groups: dict[int, list[int]] = defaultdict(list)
+    for at in order.tolist():
+        groups[int(meeting[at])].append(at)
+    low_us, high_us = _steady_time(timeline)
+    if not len(low_us):
+        return []
+    since_us = float(low_us[0])
+    found = []
+    for rows in groups.values():
+        own = np.array(rows)
+        begun_us = float(timeline.start_us[transfer[own]].min())
+        if _inside(np.array([begun_us]), low_us, high_us)[0]:
+            found.append(_Meeting(arrival[own], transfer[own], since_us))
+        since_us = max(since_us, float(timeline.end_us[transfer[own]].max()))
+    return found
+
+
+def _steady_time(timeline: Timeline) -> tuple[Floats, Floats]:
+    """Disjoint intervals in order: of every steady step, from the first rank's start to the last
+    rank's end."""
+    graph = timeline.graph
+    steady = steady_steps(measured(graph))
+    begun = by_rank(graph, timeline.end_us[graph.marks.start])[:, steady]
+    over = by_rank(graph, timeline.end_us[graph.marks.end])[:, steady]
+    return union(begun.min(axis=0), over.max(axis=0))
+
+
+def _inside(time_us: Floats, low_us: Floats, high_us: Floats) -> Mask:
+    """Which times lie in one of the disjoint intervals [low, high)."""
+    at = np.searchsorted(low_us, time_us, side="right") - 1
+    found: Mask = (at >= 0) & (time_us < high_us[at])
+    return found
+
+
+def _late_us(
+    timeline: Timeline, meetings: list[_Meeting], straggler: int, walker: Walker
+) -> dict[str, float]:
+    """By cause, the straggler's delay at the collectives that wait for it, in total."""
+    graph = timeline.graph
+    late_us: defaultdict[str, float] = defaultdict(float)
+    for one in meetings:
+        arrived = timeline.start_us[one.arrival]
+        last = int(np.argmax(arrived))
+        if int(graph.nodes_.rank[one.arrival[last]]) != straggler:
+            continue
+        for at, node in enumerate(one.arrival.tolist()):
+            share = 1.0 if at == last else -1.0 / (len(arrived) - 1)
+            from_us = max(float(arrived[at]), one.since_us)
+            for piece in walker.walk(node, from_us, one.since_us):
+                cause = _cause_of(graph, piece.node, piece.cause)
+                late_us[cause] += share * (piece.end_us - piece.start_us)
+    for cause, excess_us in _device_excess_us(timeline, straggler).items():
+        shifted_us = late_us[cause] - min(late_us[cause], max(excess_us, 0.0))
+        late_us[cause] -= shifted_us
+        late_us[OTHER] += shifted_us
+    return dict(late_us)
+
+
+def _device_excess_us(timeline: Timeline, straggler: int) -> dict[str, float]:
+    """By cause, how much more the straggler's device does in the steady steps than the others'
+    mean."""
+    graph, nodes = timeline.graph, timeline.graph.nodes_
+    taken = timeline.end_us - timeline.start_us
+    inside = _inside(timeline.start_us, *_steady_time(timeline))
+    others = len(np.unique(graph.marks.rank)) - 1
+    weight = np.where(nodes.rank == straggler, 1.0, -1.0 / others)
+    chosen = inside & np.isin(nodes.scope, (Scope.COMPUTE, Scope.MEMCPY))
+    found = dict.fromkeys((KERNELS, LOOKUPS, COPIES), 0.0)
+    for at in np.flatnonzero(chosen).tolist():
+        cause = _cause_of(graph, at, int(nodes.cause[at]))
+        found[cause] += float(weight[at] * taken[at])
+    return found
+
+
+def _cause_of(graph: ExecutionGraph, node: int, code: int) -> str:
+    cause = _CAUSE.get(Cause(code), OTHER)
+    return LOOKUPS if cause == KERNELS and _is_lookup(graph.labels[node]) else cause
+
+
+@cache
+def _is_lookup(label: str) -> bool:
+    """Whether a kernel's name, or the op that was modelled, is of an embedding table."""
+    modelled = OPS.get(label)
+    return _EMBEDDING in (family_of_kernel(label), modelled.family if modelled else "")

@@ -1,0 +1,385 @@
+"""One execution trace as columns, and the data dependencies between its nodes.
+
+An op enters in order of node id and returns after everything it called. When it enters, it reads
+the storages of its input tensors; when it returns, it has written
+
+- the storages of its outputs, except of views: its schema's returns carry an alias annotation
+  without `!`, and the storage is one of its inputs;
+- the storages of inputs that its schema annotates as mutated (`Tensor(a!)`);
+
+unless an op that it called has written them already: the innermost writer counts. A tensor
+without a storage (sparse, symbolic) stands for itself; undefined and empty tensors carry nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.arrays import Floats, Ints
+from perfmodel.trace.columns import NONE, Strings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class Tensors:
+    """The tensors among the arguments of all nodes, flattened: `T` rows, `N` nodes.
+
+    Node `i` owns rows `bounds[i]:bounds[i + 1]`, in the order of its arguments; lists of tensors
+    are opened. All columns are int64.
+    """
+
+    bounds: Ints
+    """`[N + 1]`: where each node's rows begin."""
+    argument: Ints
+    """`[T]`: position of the argument that is, or holds, the tensor."""
+    tensor_id: Ints
+    storage_id: Ints
+    """0: the tensor has no storage of its own (undefined, symbolic or sparse)."""
+    offset: Ints
+    """Elements from the start of the storage."""
+    elements: Ints
+    item_bytes: Ints
+    device: Ints
+    """Index into the trace's `strings` (`cuda:0`); `NONE` in schema 1.0.0, which has no device."""
+    dtype: Ints
+    """Index into the trace's `strings` (`float`, `long int`, `c10::Half`)."""
+
+    def __len__(self) -> int:
+        return len(self.tensor_id)
+
+    @cached_property
+    def row(self) -> Ints:
+        """`[T]`: the node row that owns each tensor."""
+        return np.repeat(np.arange(len(self.bounds) - 1), np.diff(self.bounds))
+
+
+@dataclass(frozen=True, eq=False)
+class Arguments:
+    """Inputs or outputs of all nodes: JSON texts (indices into `documents`), and the tensors."""
+
+    values: Ints
+    shapes: Ints
+    types: Ints
+    strides: Ints
+    """`[]` where the schema has no strides (before 1.1.1)."""
+    tensors: Tensors
+
+
+@dataclass(frozen=True)
+class ProcessGroup:
+    """What `## process_group:init ##` says of one group; no ranks there means all ranks."""
+
+    name: str
+    description: str
+    backend: str
+    ranks: tuple[int, ...]
+    size: int
+
+
+@dataclass(frozen=True, eq=False)
+class Collectives:
+    """The `record_param_comms` nodes, one row each, in node order (`wait` and `barrier` too).
+
+    Integers are `NONE` where the file says nothing; texts are indices into `strings`.
+    """
+
+    row: Ints
+    """Node row."""
+    name: Ints
+    group: Ints
+    """Process group: its name, or before schema 1.1.0 the decimal text of a pointer."""
+    group_description: Ints
+    group_size: Ints
+    rank: Ints
+    """Rank of this process in the group; for rooted collectives and send/recv, the peer."""
+    sequence: Ints
+    dtype: Ints
+    in_elements: Ints
+    out_elements: Ints
+    rank_start: Ints
+    rank_stride: Ints
+    in_split: tuple[tuple[int, ...], ...]
+    """Elements (or rows) for each peer; empty: equal parts, or the file does not say."""
+    out_split: tuple[tuple[int, ...], ...]
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+@dataclass(frozen=True, eq=False)
+class ExecutionTrace:
+    """One rank's execution trace, one row per node, in order of node id (the order of entry).
+
+    Text columns are indices into `strings`; JSON columns are indices into `documents`.
+    """
+
+    where: str
+    schema: str
+    pid: int
+    """`NONE` where the file says nothing, like the two times below."""
+    recorded: str
+    start_ms: int
+    """Milliseconds of the recording machine's steady clock."""
+    finish_ms: int
+    strings: Strings
+    documents: tuple[bytes, ...]
+    node_id: Ints
+    name: Ints
+    parent: Ints
+    """Row of the node that called this one; `NONE` at a root."""
+    rf_id: Ints
+    """Record-function id; 0 where the node is no host event (process and threads)."""
+    fw_parent: Ints
+    """Row of the node that was open on the forward thread; `NONE` without."""
+    sequence: Ints
+    """Autograd sequence number; `NONE` without, and everywhere in schema 1.0.0."""
+    scope: Ints
+    """PyTorch's `RecordScope`: 0 function, 1 backward function, 7 user scope."""
+    thread: Ints
+    fw_thread: Ints
+    op_schema: Ints
+    kernel_backend: Ints
+    kernel_file: Ints
+    node_type: Ints
+    """Chakra's node type (`COMP_NODE`, `COMM_COLL_NODE`, `METADATA_NODE`, ...)."""
+    attributes: Ints
+    """JSON object of the attributes that have no column of their own."""
+    inputs: Arguments
+    outputs: Arguments
+    collectives: Collectives
+    process_groups: tuple[ProcessGroup, ...]
+    declared: Ints
+    """`[D, 2]` rows (before, after): dependencies the file itself lists (Chakra's `data_deps`)."""
+    origin_ns: int
+    """What `start_us` counts from; 0 without times."""
+    start_us: Floats | None
+    """`[N]` float64, only in traces that were joined with a profile; NaN on nodes without."""
+    duration_us: Floats | None
+    warnings: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.node_id)
+
+    def __repr__(self) -> str:
+        return (
+            f"ExecutionTrace({self.where!r}, schema {self.schema}, {len(self)} nodes, "
+            f"{len(self.inputs.tensors)} + {len(self.outputs.tensors)} tensors, "
+            f"{len(self.collectives)} collectives, {len(self.warnings)} warnings)"
+        )
+
+    def text(self, row: int) -> str:
+        """The name of the node in `row`."""
+        return self.strings[int(self.name[row])]
+
+    def names(self, rows: NDArray[np.integer[Any]]) -> list[str]:
+        """The names of the nodes in `rows`."""
+        return [self.strings[i] for i in self.name[rows].tolist()]
+
+    def row_of(self, node_id: int) -> int:
+        """The row of the node with this id, or `NONE`."""
+        row = int(np.searchsorted(self.node_id, node_id))
+        return row if row < len(self) and self.node_id[row] == node_id else NONE
+
+    def linkable(self) -> dict[int, Ints]:
+        """For each thread the rows of its host events (rf_id > 0), in order of rf_id."""
+        order = np.argsort(self.rf_id, kind="stable")
+        order = order[self.rf_id[order] > 0]
+        thread = self.thread[order]
+        return {int(t): order[thread == t] for t in np.unique(thread)}
+
+    def data_dependencies(self) -> tuple[Ints, Ints]:
+        """Rows (producer, consumer): the last writer of a storage, and the node that reads it.
+
+        See `perfmodel.trace.execution_trace_columns` for what counts as a write.
+        Declared dependencies are included; pairs are unique and sorted.
+        """
+
+        return data_dependencies(self)
+
+    def input_shapes(self, row: int) -> list[Any]:
+        """Shapes of the inputs of one node: a list of ints per tensor, nested for lists."""
+        return self._document(self.inputs.shapes[row])
+
+    def input_types(self, row: int) -> list[Any]:
+        """Types of the inputs of one node, such as `Tensor(float)` or `GenericList[Int,Int]`."""
+        return self._document(self.inputs.types[row])
+
+    def input_values(self, row: int) -> list[Any]:
+        """Values of the inputs of one node; tensors are [id, storage, offset, elements, ...]."""
+        return self._document(self.inputs.values[row])
+
+    def output_shapes(self, row: int) -> list[Any]:
+        """Shapes of the outputs of one node."""
+        return self._document(self.outputs.shapes[row])
+
+    def output_types(self, row: int) -> list[Any]:
+        """Types of the outputs of one node."""
+        return self._document(self.outputs.types[row])
+
+    def output_values(self, row: int) -> list[Any]:
+        """Values of the outputs of one node."""
+        return self._document(self.outputs.values[row])
+
+    def attribute(self, row: int, name: str) -> Any:
+        """One attribute that has no column, such as `tensor_range`; None without."""
+        return msgspec.json.decode(self.documents[self.attributes[row]]).get(name)
+
+    def group_ranks(self, collective: int) -> tuple[int, ...]:
+        """Global ranks of the group of one row of `collectives`; empty where unknown."""
+        table = self.collectives
+        name = self.strings[int(table.group[collective])]
+        for group in self.process_groups:
+            if group.name == name:
+                return group.ranks or tuple(range(group.size))
+        start, stride, size = (
+            int(column[collective])
+            for column in (table.rank_start, table.rank_stride, table.group_size)
+        )
+        if start < 0 or size <= 0 or stride <= 0:
+            return ()
+        return tuple(range(start, start + stride * size, stride))
+
+    def frame(self) -> pd.DataFrame:
+        """The nodes as a pandas frame, one row per node."""
+        import pandas as pd
+
+        text = np.array([*self.strings.texts, None], dtype=object)
+        document = np.array([d.decode() for d in self.documents], dtype=object)
+        parent_id = np.where(self.parent >= 0, self.node_id[self.parent], NONE)
+        columns: dict[str, Any] = {
+            "node_id": self.node_id,
+            "name": text[self.name],
+            "parent_id": parent_id,
+            "rf_id": self.rf_id,
+            "sequence": self.sequence,
+            "scope": self.scope,
+            "thread": self.thread,
+            "fw_thread": self.fw_thread,
+            "op_schema": text[self.op_schema],
+            "kernel_backend": text[self.kernel_backend],
+            "node_type": text[self.node_type],
+            "input_shapes": document[self.inputs.shapes],
+            "input_types": document[self.inputs.types],
+            "output_shapes": document[self.outputs.shapes],
+            "output_types": document[self.outputs.types],
+        }
+        if self.start_us is not None and self.duration_us is not None:
+            columns["start_us"] = self.start_us
+            columns["duration_us"] = self.duration_us
+        return pd.DataFrame(columns)
+
+    def _document(self, index: np.int64) -> list[Any]:
+        return msgspec.json.decode(self.documents[index], type=list[Any])
+
+
+_UNDEFINED = "nullptr"
+_NOTHING = 0
+_ALIAS = re.compile(r"Tensor\([^()!]*\)")
+
+
+def data_dependencies(trace: ExecutionTrace) -> tuple[Ints, Ints]:
+    """Rows (producer, consumer), int64, unique, sorted by consumer; declared pairs included.
+
+    A node never depends on itself or on a node that called it.
+    """
+    reads = _keys(trace, trace.inputs.tensors)
+    returned = _keys(trace, trace.outputs.tensors)
+    writes = _writes(trace, reads, returned)
+    read_bounds = trace.inputs.tensors.bounds.tolist()
+    read_keys = reads.tolist()
+    thread = trace.thread.tolist()
+    last = subtree_last(trace.parent)
+    returning = np.lexsort((-np.arange(len(last)), last)).tolist()
+    returns_after = last[returning].tolist() if len(last) else []
+    writer: dict[int, int] = {}
+    pairs: set[tuple[int, int]] = {(a, b) for a, b in trace.declared.tolist()}
+    done = 0
+    for row in range(len(trace)):
+        for key in read_keys[read_bounds[row] : read_bounds[row + 1]]:
+            source = writer.get(key)
+            if source is not None and source != row:
+                pairs.add((source, row))
+        while done < len(returning) and returns_after[done] <= row:
+            op = returning[done]
+            done += 1
+            for key in writes.get(op, ()):
+                before = writer.get(key)
+                if before is None or before < op or thread[before] != thread[op]:
+                    writer[key] = op
+    table = np.array(sorted(pairs, key=lambda pair: pair[::-1]), np.int64).reshape(-1, 2)
+    return table[:, 0].copy(), table[:, 1].copy()
+
+
+def subtree_last(parent: Ints) -> Ints:
+    """`[N]`: for each row the highest row that it called, directly or not (itself, for a leaf)."""
+    above = parent.tolist()
+    last = [NONE] * len(above)
+    for highest in range(len(above) - 1, -1, -1):
+        row = highest
+        while row != NONE and last[row] == NONE:
+            last[row] = highest
+            row = above[row]
+    return np.array(last, np.int64)
+
+
+def _keys(trace: ExecutionTrace, tensors: Tensors) -> Ints:
+    """What each tensor stands for: its storage, minus its id without one, 0 for nothing."""
+    undefined = [i for i, text in enumerate(trace.strings.texts) if text.startswith(_UNDEFINED)]
+    key = np.where(tensors.storage_id > 0, tensors.storage_id, -tensors.tensor_id)
+    empty = (tensors.elements == 0) & (tensors.storage_id > 0)
+    return np.where(empty | np.isin(tensors.dtype, undefined), _NOTHING, key)
+
+
+def _writes(trace: ExecutionTrace, reads: Ints, returned: Ints) -> dict[int, set[int]]:
+    inputs, outputs = trace.inputs.tensors, trace.outputs.tensors
+    written: defaultdict[int, set[int]] = defaultdict(set)
+    schemas = [_effects(trace.strings[i]) for i in range(len(trace.strings))]
+    schema_of = trace.op_schema.tolist()
+    in_bounds = inputs.bounds.tolist()
+    read_keys = reads.tolist()
+    for row, key in zip(outputs.row.tolist(), returned.tolist(), strict=True):
+        is_view = schemas[schema_of[row]][0] and (
+            key in read_keys[in_bounds[row] : in_bounds[row + 1]]
+        )
+        if key != _NOTHING and not is_view:
+            written[row].add(key)
+    for row, key, argument in zip(
+        inputs.row.tolist(), read_keys, inputs.argument.tolist(), strict=True
+    ):
+        if key != _NOTHING and argument in schemas[schema_of[row]][1]:
+            written[row].add(key)
+    return written
+
+
+@lru_cache(maxsize=4096)
+def _effects(schema: str) -> tuple[bool, frozenset[int]]:
+    """Whether an op returns a view of an input, and the positions of arguments that it mutates."""
+    arguments, arrow, returns = schema.rpartition(" -> ")
+    if not arrow:
+        return False, frozenset()
+    mutated = set()
+    position = depth = 0
+    start = arguments.find("(") + 1
+    if arguments.startswith("*,", start):
+        position = -1
+    for at in range(start, len(arguments)):
+        character = arguments[at]
+        if character in "([":
+            depth += 1
+        elif character in ")]":
+            depth -= 1
+        elif character == "!":
+            mutated.add(position)
+        elif character == "," and depth == 0:
+            position += arguments[at + 1 : at + 9].lstrip()[:2] != "*,"
+    return _ALIAS.search(returns) is not None, frozenset(mutated)

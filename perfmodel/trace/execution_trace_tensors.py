@@ -1,0 +1,255 @@
+"""Where the tensors are in a node's arguments, by the types that PyTorch writes beside them.
+
+A type is `NAME`, `Tensor(DTYPE)`, or `NAME[TYPE,TYPE,...]` for lists and tuples. Schema 1.0.0 has
+tensors of five integers, which only the type tells from a list of five integers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+
+from perfmodel.arrays import Ints
+from perfmodel.errors import TraceError
+from perfmodel.trace.columns import NONE, Strings
+from perfmodel.trace.execution_trace_columns import Tensors
+
+MAX_DEPTH = 16
+
+Shape: TypeAlias = "str | tuple[Shape, ...] | None"
+"""A tensor's dtype; the elements of a list or tuple that holds tensors; None without tensors."""
+
+_TENSOR = "Tensor("
+
+
+class TypeTextError(ValueError):
+    """A type that does not follow the grammar."""
+
+
+def parse_type(text: str) -> Shape:
+    """The tensors inside one argument type; raises `TypeTextError`."""
+    if _TENSOR not in text:
+        return None
+    shape, end = _parse(text, 0, 0)
+    if end != len(text):
+        raise TypeTextError(f"unexpected {text[end : end + 20]!r} in type {text[:60]!r}")
+    return shape
+
+
+def _parse(text: str, start: int, depth: int) -> tuple[Shape, int]:
+    if depth > MAX_DEPTH:
+        raise TypeTextError(f"type {text[:60]!r} is nested deeper than {MAX_DEPTH}")
+    if text.startswith(_TENSOR, start):
+        end = _closing(text, start + len(_TENSOR))
+        return text[start + len(_TENSOR) : end], end + 1
+    end = start
+    while end < len(text) and text[end] not in "[],(":
+        end += 1
+    if end == len(text) or text[end] in "],":
+        return None, end
+    if text[end] == "(":
+        return None, _closing(text, end + 1) + 1
+    if text.startswith("]", end + 1):
+        return None, end + 2
+    elements: list[Shape] = []
+    while True:
+        element, end = _parse(text, end + 1, depth + 1)
+        elements.append(element)
+        if end == len(text) or text[end] not in "],":
+            raise TypeTextError(f"a ']' is missing in type {text[:60]!r}")
+        if text[end] == "]":
+            return (tuple(elements) if any(e is not None for e in elements) else None), end + 1
+
+
+def _closing(text: str, start: int) -> int:
+    depth = 1
+    for end in range(start, len(text)):
+        if text[end] == "(":
+            depth += 1
+        elif text[end] == ")":
+            depth -= 1
+            if not depth:
+                return end
+    raise TypeTextError(f"a ')' is missing in type {text[:60]!r}")
+
+
+_INT64_MAX = 2**63 - 1
+_WITHOUT_DEVICE, _WITH_DEVICE = 5, 6
+_Plan: TypeAlias = "tuple[int, list[tuple[int, Shape]]]"
+_values = msgspec.json.Decoder(list[Any])
+_texts = msgspec.json.Decoder(list[str])
+
+
+class RawArguments(NamedTuple):
+    """The inputs or outputs of all nodes: JSON texts of four parallel lists for each node."""
+
+    values: list[bytes]
+    shapes: list[bytes]
+    types: list[bytes]
+    strides: list[bytes]
+
+    def reordered(self, order: list[int]) -> RawArguments:
+        return RawArguments(*([texts[i] for i in order] for texts in self))
+
+
+class Texts:
+    """Interned JSON texts (bytes), each kept once."""
+
+    def __init__(self) -> None:
+        self._index: dict[bytes, int] = {}
+
+    @property
+    def texts(self) -> list[bytes]:
+        return list(self._index)
+
+    def add(self, texts: list[bytes]) -> Ints:
+        """The index of every text."""
+        index = self._index
+        return np.array([index.setdefault(text, len(index)) for text in texts], np.int64)
+
+
+class _Leaves:
+    """The tensor values met so far, still as the file writes them."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.argument: list[int] = []
+        self.dtype: list[str] = []
+
+    def add(self, shape: Shape, value: Any, argument: int) -> None:
+        """The tensors in one argument; raises `ValueError` when it does not fit its type."""
+        if isinstance(shape, str):
+            self.values.append(value)
+            self.argument.append(argument)
+            self.dtype.append(shape)
+        elif shape is not None:
+            if not isinstance(value, list) or len(value) != len(shape):
+                raise ValueError(f"expected a list of {len(shape)}, got {value!r:.60}")
+            for inner, element in zip(shape, value, strict=True):
+                if inner is not None:
+                    self.add(inner, element, argument)
+
+
+def read_tensors(
+    arguments: RawArguments, key: str, position: list[int], strings: Strings, where: str
+) -> Tensors:
+    """All tensors of `arguments`, which are in row order.
+
+    `position` is each node's index in the file, for messages. Raises `TraceError` when values,
+    shapes and types do not fit each other, or when a text is no JSON list.
+    """
+    leaves = _Leaves()
+    plans: dict[bytes, _Plan] = {b"[]": (0, [])}
+    sizes: dict[bytes, int] = {b"[]": 0}
+    bounds = [0]
+    part = ""
+    for at, values_text, shapes, types, strides in zip(position, *arguments, strict=True):
+        try:
+            part = "types"
+            plan = plans.get(types)
+            if plan is None:
+                plan = plans[types] = _plan(types)
+            part = "strides"
+            if strides not in sizes:
+                sizes[strides] = _checked_sizes(strides)
+            part = "shapes"
+            if shapes not in sizes:
+                sizes[shapes] = _checked_sizes(shapes)
+            count, tensors = plan
+            if sizes[shapes] != count:
+                raise ValueError(f"{sizes[shapes]} shapes for {count} types")
+            part = "values"
+            if count or values_text != b"[]":
+                values = _values.decode(values_text)
+                if len(values) != count:
+                    raise ValueError(f"{len(values)} values for {count} types")
+                for argument, shape in tensors:
+                    leaves.add(shape, values[argument], argument)
+        except (ValueError, RecursionError) as error:
+            raise TraceError(f"{where}: nodes[{at}].{key}.{part}: {error}") from None
+        bounds.append(len(leaves.values))
+    try:
+        table, devices = _table(leaves.values)
+    except (ValueError, TypeError, OverflowError):
+        raise _fault(leaves.values, bounds, key, position, where) from None
+    code = {text: strings.intern(text) for text in dict.fromkeys((*leaves.dtype, *devices))}
+    tensor_id, storage_id, offset, elements, item_bytes = map(np.ascontiguousarray, table.T)
+    return Tensors(
+        bounds=np.array(bounds, np.int64),
+        argument=np.array(leaves.argument, np.int64),
+        tensor_id=tensor_id,
+        storage_id=storage_id,
+        offset=offset,
+        elements=elements,
+        item_bytes=item_bytes,
+        device=np.array([code[d] for d in devices] or [NONE] * len(table), np.int64),
+        dtype=np.array([code[text] for text in leaves.dtype], np.int64),
+    )
+
+
+def _table(values: list[Any]) -> tuple[Ints, list[str]]:
+    """`[T, 5]` numbers and the devices (none in schema 1.0.0); raises on any that is no tensor."""
+    if not set(map(type, values)) <= {list}:
+        raise TypeError
+    widths = set(map(len, values))
+    if not widths:
+        return np.zeros((0, _WITHOUT_DEVICE), np.int64), []
+    (width,) = widths
+    flat = list(chain.from_iterable(values))
+    devices = flat[_WITHOUT_DEVICE::width] if width == _WITH_DEVICE else []
+    if devices:
+        del flat[_WITHOUT_DEVICE::width]
+    if not set(map(type, flat)) <= {int} or not set(map(type, devices)) <= {str}:
+        raise TypeError
+    table = np.array(flat, np.int64).reshape(-1, _WITHOUT_DEVICE)
+    if len(table) != len(values) or (table < 0).any():
+        raise ValueError
+    return table, devices
+
+
+def _fault(
+    values: list[Any], bounds: list[int], key: str, position: list[int], where: str
+) -> TraceError:
+    """The error that names the first tensor at which `_table` stumbled."""
+    index = next(i for i, value in enumerate(values) if not _fits(value, values[0]))
+    at = position[bisect_right(bounds, index) - 1]
+    wanted = f"{_WITHOUT_DEVICE} integers from 0 up and a device"
+    return TraceError(
+        f"{where}: nodes[{at}].{key}.values: expected a tensor ({wanted}), "
+        f"got {values[index]!r:.80}"
+    )
+
+
+def _fits(value: Any, first: Any) -> bool:
+    try:
+        _table([value])
+        return len(value) == len(first)
+    except (ValueError, TypeError, OverflowError):
+        return False
+
+
+def _plan(types: bytes) -> _Plan:
+    texts = _texts.decode(types)
+    try:
+        shapes = [parse_type(text) for text in texts]
+    except TypeTextError as error:
+        raise ValueError(str(error)) from None
+    return len(texts), [(i, shape) for i, shape in enumerate(shapes) if shape is not None]
+
+
+def _checked_sizes(text: bytes) -> int:
+    sizes = _values.decode(text)
+    _check_sizes(sizes)
+    return len(sizes)
+
+
+def _check_sizes(sizes: list[Any]) -> None:
+    for size in sizes:
+        if type(size) is list:
+            _check_sizes(size)
+        elif type(size) is not int or not 0 <= size <= _INT64_MAX:
+            raise ValueError(f"expected sizes, got {size!r:.30}")

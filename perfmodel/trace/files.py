@@ -1,0 +1,170 @@
+"""The documents behind a path, and what each holds: told apart by their content."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from perfmodel.errors import TraceError
+from perfmodel.files import content_chunks, read_chunks
+from perfmodel.trace.columns import RankTrace
+from perfmodel.trace.kineto import decode_kineto
+from perfmodel.trace.window import Window, find_window, trimmed
+
+if TYPE_CHECKING:
+    from perfmodel.trace.execution_trace_columns import ExecutionTrace
+
+
+_SNIFF_BYTES = 512
+_KINETO_KEY = b'"traceEvents"'
+_RECORD_KEY = b'"perfmodel.collect.'
+OWN_RECORD = "record"
+"""What the collector writes beside its traces: no trace, and nothing to warn of."""
+
+
+class Options(NamedTuple):
+    """What is asked of every file of a trace; see `read`."""
+
+    max_bytes: int
+    steps: slice | None = None
+    context: int = 0
+
+
+class Found(NamedTuple):
+    """One document: where it stands, what it holds, and the window of it that was read."""
+
+    where: str
+    part: RankTrace | ExecutionTrace | str | None
+    """`OWN_RECORD` beside our own traces; None for other JSON that is no trace."""
+    window: Window | None
+
+
+def decode(path: str | Path, options: Options) -> list[Found]:
+    """The documents of one file, or of `-`: standard input.
+
+    Raises `TraceError` (or `PerfmodelError` from reading) naming file and place.
+    """
+    windows = _windows(path, options)
+    return [
+        Found(where, _decode(chunks, where, windows.get(where)), windows.get(where))
+        for where, chunks in documents(path, options.max_bytes)
+    ]
+
+
+def _windows(path: str | Path, options: Options) -> dict[str, Window]:
+    """The window of a file of ranks with steps; none for standard input and archives."""
+    if options.steps is None or str(path) == "-":
+        return {}
+    found = {
+        where: find_window(chunks, options.steps, options.context)
+        for where, chunks in documents(path, options.max_bytes)
+        if Path(where).is_file()
+    }
+    return {where: window for where, window in found.items() if window is not None}
+
+
+def _decode(
+    chunks: Iterator[bytes], where: str, window: Window | None = None
+) -> RankTrace | ExecutionTrace | str | None:
+    """What a document holds. Readers load when they are needed."""
+    head = bytearray()
+    for chunk in chunks:
+        head += chunk
+        if _KINETO_KEY in head:
+            rank = decode_kineto(chain((bytes(head),), chunks), where, window)
+            return rank if window is None else trimmed(rank, window)
+    content = bytes(head)
+    first = content[:_SNIFF_BYTES].lstrip()[:1]
+    if not first:
+        raise TraceError(f"{where}: the file is empty")
+    if first == b"<":
+        raise TraceError(f"{where}: this is a web page or XML, not a trace; download the raw file")
+    from perfmodel.trace import chakra, execution_trace
+
+    if execution_trace.looks_like_execution_trace(content):
+        return execution_trace.decode_execution_trace(content, where)
+    if _RECORD_KEY in content:
+        return OWN_RECORD
+    if first in (b"{", b"["):
+        return None
+    if chakra.looks_like_chakra(content):
+        return chakra.decode_chakra(content, where)
+    raise TraceError(f"{where}: neither a Kineto trace nor an execution trace")
+
+
+SUFFIXES = (".json", ".json.gz", ".et", ".tar.gz", ".tgz")
+_MEMBER_SUFFIXES = SUFFIXES[:3]
+_TAR_MAGIC_AT = 257
+_TAR_HEADER_BYTES = 512
+
+
+def documents(path: str | Path, max_bytes: int) -> Iterator[tuple[str, Iterator[bytes]]]:
+    """(name for errors, decompressed content in chunks) of every document behind `path`.
+
+    `-` is standard input. Each is to be read before the next is asked for. `max_bytes` bounds the
+    content of each. Raises `TraceError` for a folder or archive without traces, and
+    `PerfmodelError` for what cannot be read.
+    """
+    if str(path) == "-":
+        where = "standard input"
+        chunks = content_chunks(sys.stdin.buffer, where, max_bytes=max_bytes)
+        yield from _unpacked(chunks, where, max_bytes)
+        return
+    for file in files_of(path):
+        yield from _unpacked(read_chunks(file, max_bytes=max_bytes), str(file), max_bytes)
+
+
+def files_of(path: str | Path) -> list[Path]:
+    """The files of a folder in order of name, or the one file (or `-`) that it is.
+
+    Raises `TraceError` for a folder without traces.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        return [path]
+    files = sorted(f for f in path.iterdir() if f.name.lower().endswith(SUFFIXES))
+    if not files:
+        raise TraceError(f"{path}: no trace in this folder (looked for {', '.join(SUFFIXES)})")
+    return files
+
+
+def _unpacked(
+    chunks: Iterator[bytes], where: str, max_bytes: int
+) -> Iterator[tuple[str, Iterator[bytes]]]:
+    """The document itself, or the members of the tar archive that it is."""
+    head = b""
+    for chunk in chunks:
+        head += chunk
+        if len(head) >= _TAR_HEADER_BYTES:
+            break
+    content = chain((head,), chunks)
+    if head[_TAR_MAGIC_AT : _TAR_MAGIC_AT + 5] == b"ustar":
+        yield from _members(content, where, max_bytes)
+    else:
+        yield where, content
+
+
+def _members(
+    content: Iterable[bytes], where: str, max_bytes: int
+) -> Iterator[tuple[str, Iterator[bytes]]]:
+    import tarfile
+
+    found = False
+    try:
+        with tarfile.open(fileobj=io.BytesIO(b"".join(content))) as archive:
+            for member in sorted(archive.getmembers(), key=lambda m: m.name):
+                file = archive.extractfile(member) if member.isfile() else None
+                if file is None or not member.name.lower().endswith(_MEMBER_SUFFIXES):
+                    continue
+                found = True
+                name = f"{where}:{member.name}"
+                inner = content_chunks(io.BytesIO(file.read()), name, max_bytes=max_bytes)
+                yield name, inner
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise TraceError(f"{where}: damaged archive: {error}") from None
+    if not found:
+        raise TraceError(f"{where}: no trace in this archive")

@@ -1,0 +1,314 @@
+"""What caches of rows in network adapters leave of a step's lookups and exchanges.
+
+A rank's adapter looks for the keys of its own samples that other ranks hold in its remote cache;
+the rest go out. What comes in is looked for in its local cache; the rest goes to the device. Both
+add rows up: a bag whose lookups were all found by the requester needs no answer, and a partial sum
+of the local cache joins the device's on its way out. A trained row is written to where it is
+cached: its owner's adapter, and those of all other ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from perfmodel.cost.tiers.nic.cache import NicFound, NicLoad, NicTable, by_bags, found_in
+from perfmodel.cost.tiers.nic.footprint import AS_THEY_COME, in_order, measured_reuse
+from perfmodel.embedding import Placement, RowCache, draw_lookups
+from perfmodel.embedding.popularity import Popularity
+from perfmodel.embedding.reorder import MOST_QUERIES, Queries
+from perfmodel.errors import WorkloadError
+from perfmodel.ops.storage import row_bytes
+from perfmodel.workload.sharding import Plan, Shard
+from perfmodel.workload.step import Run
+from perfmodel.workload.tables import Table
+
+SAMPLED_LOOKUPS, MOST_SAMPLED = 60_000, 1024
+"""Of a drawn sample: lookups, and queries at most."""
+
+
+@dataclass(frozen=True)
+class QueryOrder:
+    """Lookups per distinct row over independent ones, by window (`NicLoad.reuse`), and the pairs of
+    lookups that finding the order of one batch compares."""
+
+    reuse: tuple[tuple[float, float], ...]
+    pairs: float
+
+
+@lru_cache(maxsize=256)
+def query_order(tables: tuple[Table, ...], batch: int, order: str) -> QueryOrder:
+    """`batch` queries of `tables` in `order`: measured on as many of them as can be drawn quickly.
+
+    Lookups are independent but where tables' bags come by key; then rows come together.
+    """
+    keyed = any(table.key_rows for table in tables)
+    if order == AS_THEY_COME and not keyed:
+        return QueryOrder((), 0.0)
+    each = sum(table.pooling for table in tables)
+    queries = int(np.clip(SAMPLED_LOOKUPS / each, 2, min(batch, MOST_SAMPLED)))
+    drawn = drawn_queries(tables, queries)
+    found = in_order([drawn], order)
+    reuse = measured_reuse(found.batches, joined_popularity(tables))
+    pairs = 0.0 if order == AS_THEY_COME else sum(_pairs(table, batch) for table in tables)
+    return QueryOrder(reuse, pairs)
+
+
+def drawn_queries(tables: tuple[Table, ...], queries: int, *, seed: int = 0) -> Queries:
+    """So many queries of all `tables`, rows of different tables apart; whole bags of mean size."""
+    rows, owners, first = [], [], 0
+    for number, table in enumerate(tables):
+        bag = max(round(table.pooling), 1)
+        if table.key_rows:
+            keys = draw_lookups(Table(table.key_rows, 1, 1, table.alpha).popularity(), queries)
+            places = np.repeat(keys, bag) * bag + np.tile(np.arange(bag), queries)
+            generator = np.random.default_rng([seed, number])
+            drawn = places * int(generator.integers(1, 1 << 30) * 2 + 1) % table.rows
+        else:
+            drawn = draw_lookups(table.popularity(), queries * bag, seed=seed + number)
+        rows.append(drawn + first)
+        owners.append(np.repeat(np.arange(queries), bag))
+        first += table.rows
+    order = np.argsort(np.concatenate(owners), kind="stable")
+    lengths = np.bincount(np.concatenate(owners), minlength=queries)
+    return Queries(np.concatenate([[0], np.cumsum(lengths)]), np.concatenate(rows)[order])
+
+
+def joined_popularity(tables: tuple[Table, ...]) -> Popularity:
+    """All tables as one, each looked up as often as it is."""
+    total = sum(table.pooling for table in tables)
+    found = [table.popularity() for table in tables]
+    return Popularity(
+        np.concatenate([each.rows for each in found]),
+        np.concatenate(
+            [
+                each.share * (table.pooling / total)
+                for each, table in zip(found, tables, strict=True)
+            ]
+        ),
+    )
+
+
+def _pairs(table: Table, batch: int) -> float:
+    """Expected squares of how often each row is looked up, of rows that 2 to so many queries do."""
+    popularity = table.popularity()
+    mean = popularity.chance * table.lookups(batch)
+    times = np.arange(1.0, MOST_QUERIES + 1)
+    log_factorial = np.cumsum(np.log(times))
+    log_chance = np.outer(times, np.log(np.maximum(mean, 1e-300))) - mean - log_factorial[:, None]
+    squares = np.where(times > 1, times**2, 0.0) @ np.exp(log_chance)
+    return float(np.dot(squares, popularity.rows))
+
+
+LOCAL, REMOTE = "nic_local", "nic_remote"
+
+
+@dataclass(frozen=True)
+class TableUse:
+    """What the adapters find of one table's lookups by ranks that do not hold it.
+
+    Of tables that this rank holds, these are the others' lookups on average. `asked_frac`: of these
+    lookups, those that the requester's remote cache leaves; `answered_frac`: of the bags, those
+    that then need an answer; `left_frac`: of the lookups, those that the owner's local cache leaves
+    to its device. `remote_rows` and `local_rows`: distinct rows in these caches that a batch of all
+    ranks changes, of the whole table.
+    """
+
+    asked_frac: float = 1.0
+    answered_frac: float = 1.0
+    left_frac: float = 1.0
+    left_rows: float = 0.0
+    remote_rows: float = 0.0
+    local_rows: float = 0.0
+
+
+@dataclass(frozen=True)
+class AdapterUse:
+    """Per table of the workload what the adapters find, and what the order of queries costs."""
+
+    tables: tuple[TableUse, ...]
+    order: QueryOrder
+
+    def sent_lookups(self, run: Run) -> list[int]:
+        """Indices of the own samples to each rank; of a training step all, which updates need."""
+        return [
+            round(sum(self._asked(run, shard, is_across_network(run, rank)) for shard in shards))
+            for rank, shards in enumerate(run.plan.shards)
+        ]
+
+    def received_split(self, run: Run) -> list[int]:
+        """Indices of each rank's samples for the own shards."""
+        own = run.plan.shards[run.rank]
+        return [
+            round(sum(self._asked(run, shard, is_across_network(run, rank)) for shard in own))
+            for rank in range(run.ranks)
+        ]
+
+    def answered_fracs(self, run: Run) -> tuple[float, ...]:
+        """Per rank, the share of its pooled rows for others that it sends."""
+        found = []
+        for shards in run.plan.shards:
+            dims = [shard.of(run.workload.tables).dim for shard in shards]
+            kept = [self.tables[shard.table].answered_frac for shard in shards]
+            found.append(float(np.average(kept, weights=dims)) if dims else 1.0)
+        return tuple(found)
+
+    def _asked(self, run: Run, shard: Shard, is_remote: bool) -> float:
+        lookups = shard.of(run.workload.tables).lookups(run.batch)
+        spared = is_remote and not run.train
+        return lookups * (self.tables[shard.table].asked_frac if spared else 1.0)
+
+
+def is_across_network(run: Run, rank: int) -> bool:
+    """Whether the network lies between `rank` and the own one; links carry all else."""
+    return rank // run.linked != run.rank // run.linked
+
+
+def adapter_use(run: Run) -> AdapterUse | None:
+    """What the adapters find in a step of `run`; None where no table has a cache in one."""
+    if run.placement is None or run.ranks == run.linked:
+        return None
+    if not any(cache.at in (LOCAL, REMOTE) for cache in run.placement.caches):
+        return None
+    tables = run.workload.tables
+    return _use(tables, run.placement, run.plan, run.batch, run.ranks, run.rank, run.linked)
+
+
+def answered_fracs(run: Run) -> tuple[float, ...]:
+    """See `AdapterUse`; empty where no adapter has a cache."""
+    use = adapter_use(run)
+    return () if use is None else use.answered_fracs(run)
+
+
+@lru_cache(maxsize=64)
+def _use(
+    tables: tuple[Table, ...],
+    placement: Placement,
+    plan: Plan,
+    batch: int,
+    ranks: int,
+    rank: int,
+    linked: int,
+) -> AdapterUse:
+    caches = {cache.at: cache for cache in placement.caches if cache.at in (LOCAL, REMOTE)}
+    orders = {cache.order for cache in caches.values()}
+    if len(orders) > 1:
+        raise WorkloadError(f"caches of adapters: two orders of queries: {', '.join(orders)}")
+    order = query_order(tables, batch, orders.pop())
+    mine = {shard.table: shard for shard in plan.shards[rank]}
+    count = range(len(tables))
+    asked = [_asked_of(tables[n], placement.tables[n].dtype, n, batch) for n in count]
+    uses = [TableUse() for _ in count]
+    beyond: dict[int, NicTable | None] = dict(enumerate(asked))
+    if REMOTE in caches:
+        views = _views(tables, placement, plan, batch, ranks, linked)
+        own = views[rank // linked]
+        for number in (n for n in count if _has(placement, n, REMOTE)):
+            theirs = [view for view in views if number in view.places]
+            seen = [own] if number in own.places else theirs or [own]
+            parts = [(view.found, view.place_of(number)) for view in seen]
+            left = 1.0 - float(np.mean([found.hit_frac[place] for found, place in parts]))
+            bags = float(np.mean([found.bags_hit_frac[place] for found, place in parts]))
+            changed = asked[number].lookups * ranks
+            held = float(np.mean([found.held_rows(place, changed) for found, place in parts]))
+            uses[number] = TableUse(left, 1.0 - bags, left, remote_rows=held)
+            found, place = parts[0]
+            beyond[number] = found.missed[place]
+    coming = {
+        number: _part(table, shard, ranks - linked)
+        for number, shard in mine.items()
+        if (table := beyond[number]) is not None
+    }
+    cached = {n: table for n, table in coming.items() if _has(placement, n, LOCAL)}
+    if LOCAL in caches and cached:
+        found = _found(cached, caches[LOCAL], batch * (ranks - linked), QueryOrder((), 0.0))
+        for place, number in enumerate(cached):
+            left = uses[number].left_frac * (1.0 - float(found.hit_frac[place]))
+            changed = found.held_rows(place, asked[number].lookups * ranks / mine[number].parts)
+            uses[number] = replace(uses[number], left_frac=left, local_rows=changed)
+            missed = found.missed[place]
+            if missed is None:
+                del coming[number]
+            else:
+                coming[number] = missed
+    for number, table in coming.items():
+        rows = float(table.popularity.distinct_rows(table.lookups))
+        uses[number] = replace(uses[number], left_rows=rows)
+    return AdapterUse(tuple(uses), order)
+
+
+def _has(placement: Placement, number: int, at: str) -> bool:
+    return any(placement.cache(name).at == at for name in placement.tables[number].caches)
+
+
+def _asked_of(table: Table, dtype: str, number: int, batch: int) -> NicTable:
+    """One table as the samples of one rank look it up."""
+    return NicTable(
+        table.popularity(),
+        table.lookups(batch),
+        float(row_bytes(dtype, table.dim)),
+        table.pooling,
+        bool(table.key_rows),
+        f"tables[{number}]",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _View:
+    """What the remote caches of one group of linked ranks find of others' tables, and the places of
+    these tables in it."""
+
+    places: Mapping[int, int]
+    found: NicFound
+
+    def place_of(self, number: int) -> int:
+        """Of a table; of one that lies partly in every group, the one next to it."""
+        near = min(self.places, key=lambda other: abs(other - number))
+        return self.places[near]
+
+
+@lru_cache(maxsize=8)
+def _views(
+    tables: tuple[Table, ...],
+    placement: Placement,
+    plan: Plan,
+    batch: int,
+    ranks: int,
+    linked: int,
+) -> tuple[_View, ...]:
+    """That of each group: what a group asks of another one's tables is what that one is asked.
+
+    Groups that ask tables that are alike find the same in them.
+    """
+    cache = next(cache for cache in placement.caches if cache.at == REMOTE)
+    order = query_order(tables, batch, cache.order)
+    cached = [n for n in range(len(tables)) if _has(placement, n, REMOTE)]
+    asked = {n: _asked_of(tables[n], placement.tables[n].dtype, n, batch) for n in cached}
+    made: dict[tuple[tuple[Table, str], ...], NicFound] = {}
+    views = []
+    for first in range(0, ranks, linked):
+        near = {shard.table for shards in plan.shards[first : first + linked] for shard in shards}
+        numbers = tuple(n for n in cached if n not in near) or tuple(cached)
+        alike = tuple((tables[n], placement.tables[n].dtype) for n in numbers)
+        if alike not in made:
+            made[alike] = _found({n: asked[n] for n in numbers}, cache, batch, order)
+        views.append(_View({n: place for place, n in enumerate(numbers)}, made[alike]))
+    return tuple(views)
+
+
+def _part(table: NicTable, shard: Shard, requesters: int) -> NicTable:
+    """What so many requesters ask of one part of a table, of whose lookups each leaves `table`."""
+    popularity = table.popularity if shard.parts == 1 else table.popularity.part(1 / shard.parts)
+    lookups = table.lookups * requesters / shard.parts
+    return replace(table, popularity=popularity, lookups=lookups)
+
+
+def _found(
+    tables: Mapping[int, NicTable], cache: RowCache, queries: int, order: QueryOrder
+) -> NicFound:
+    load = NicLoad(tuple(tables.values()), cache.capacity_bytes, queries, cache.policy, order.reuse)
+    found = found_in(load, cache.hits_by)
+    return by_bags(found) if cache.whole_bags else found

@@ -1,0 +1,218 @@
+"""The dense part of a model: MLPs, the interaction of features, cross layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from perfmodel.errors import WorkloadError
+from perfmodel.ops.graph import Tensor
+from perfmodel.workload.eager.arithmetic import (
+    add,
+    bmm,
+    linear,
+    mm,
+    mul,
+    quantised_linear,
+    relu,
+    sigmoid,
+)
+from perfmodel.workload.eager.creation import to_dtype
+from perfmodel.workload.eager.embedding_bag import index_pairs
+from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.eager.views import cat, reshape, select, t, transpose, unsqueeze
+from perfmodel.workload.model import Workload
+
+QUANTISED, HALF = ("fp8", "int8"), ("fp16", "bf16")
+"""Precisions of a layer whose operands are rounded to one byte, and those of what it then gives."""
+COMPUTE = {"fp32": "fp32", "tf32": "fp32", "bf16": "bf16", "fp16": "fp16"}
+"""Precision of a workload to the dtype that its activations have."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Weight `[out, in]` and bias `[out]`; `precision` where it is not that of the others."""
+
+    weight: Tensor
+    bias: Tensor
+    precision: str = ""
+
+
+def layers(
+    r: Recorder, widths: Sequence[int], dtype: str = "fp32", precisions: Sequence[str] = ()
+) -> tuple[Layer, ...]:
+    """Parameters of an MLP whose widths, input first, are `widths`, stored as `dtype`.
+
+    `precisions`: of each layer, where they differ; weights are stored so where they are not
+    trained, which quantised ones cannot be.
+    """
+    made = []
+    for number, (before, after) in enumerate(pairwise(widths)):
+        own = precisions[number] if precisions else ""
+        if own in QUANTISED and r.tape is not None:
+            raise WorkloadError(f"layers of {own} can be evaluated, but not trained")
+        half = own in HALF and r.tape is None
+        stored = own if own in QUANTISED or half else dtype
+        of_bias = own if half else "fp16" if own in QUANTISED else dtype
+        weight, bias = r.tensor((after, before), stored), r.tensor((after,), of_bias)
+        if r.tape is not None:
+            r.tape.parameter(weight)
+            r.tape.parameter(bias)
+        made.append(Layer(weight, bias, own))
+    return tuple(made)
+
+
+def parameters(*mlps: Sequence[Layer]) -> list[Tensor]:
+    """Weights and biases, in the order of a module's `parameters()`."""
+    return [tensor for mlp in mlps for layer in mlp for tensor in (layer.weight, layer.bias)]
+
+
+def mlp(
+    r: Recorder, x: Tensor, stack: Sequence[Layer], *, last: str = "relu", dtype: str = "fp32"
+) -> Tensor:
+    """`x` through the layers, ReLU between them and `last` (`relu sigmoid none`) at the end."""
+    for number, layer in enumerate(stack, 1):
+        x = _linear(r, x, layer, dtype)
+        kind = last if number == len(stack) else "relu"
+        if kind == "relu":
+            x = relu(r, x)
+        elif kind == "sigmoid":
+            x = sigmoid(r, to_dtype(r, x, "fp32") if x.dtype != "fp32" else x)
+    return x
+
+
+def cast(r: Recorder, x: Tensor, dtype: str) -> Tensor:
+    """`x` as autocast gives it to a matrix product."""
+    return x if x.dtype == dtype else to_dtype(r, x, dtype)
+
+
+def _linear(r: Recorder, x: Tensor, layer: Layer, dtype: str) -> Tensor:
+    if layer.precision in QUANTISED:
+        half = dtype if dtype in HALF else "fp16"
+        return quantised_linear(r, cast(r, x, half), layer.weight, cast(r, layer.bias, half))
+    dtype = COMPUTE.get(layer.precision, dtype)
+    if dtype == "fp32" and x.dtype != dtype:
+        x = to_dtype(r, x, dtype)
+    if dtype == "fp32":
+        return linear(r, x, layer.weight, layer.bias)
+    return linear(r, cast(r, x, dtype), cast(r, layer.weight, dtype), cast(r, layer.bias, dtype))
+
+
+@dataclass(frozen=True)
+class Cross:
+    """A cross layer of low rank: `down` `[rank, width]`, then `up` `[width, rank]` and its bias."""
+
+    down: Tensor
+    up: Layer
+
+
+def cross_layers(r: Recorder, workload: Workload, dtype: str = "fp32") -> tuple[Cross, ...]:
+    """Parameters of the cross layers; none for other interactions."""
+    if workload.interaction.kind != "dcn_v2":
+        return ()
+    width, rank = workload.joined_width, workload.interaction.rank
+    made = []
+    for _ in range(workload.interaction.layers):
+        down = r.tensor((rank, width), dtype)
+        up = Layer(r.tensor((width, rank), dtype), r.tensor((width,), dtype))
+        if r.tape is not None:
+            for parameter in (down, up.weight, up.bias):
+                r.tape.parameter(parameter)
+        made.append(Cross(down, up))
+    return tuple(made)
+
+
+def cross_parameters(crosses: Sequence[Cross]) -> list[Tensor]:
+    """All their tensors, in the order of a module's `parameters()`."""
+    return [tensor for cross in crosses for tensor in (cross.down, cross.up.weight, cross.up.bias)]
+
+
+def dot(r: Recorder, features: Tensor, sparse: Tensor, pairs: Tensor) -> Tensor:
+    """Products of all pairs of features `[b, d]` and sparse `[b, t, d]`, after the features.
+
+    `pairs` `[2, p]` holds the places below the diagonal.
+    """
+    joined = cat(r, [unsqueeze(r, features, 1), sparse], 1)
+    products = bmm(r, joined, transpose(r, joined, 1, 2))
+    flat = index_pairs(r, products, select(r, pairs, 0, 0), select(r, pairs, 0, 1))
+    return cat(r, [features, flat], 1)
+
+
+def concatenated(r: Recorder, features: Tensor, sparse: Tensor) -> Tensor:
+    """Features `[b, d]` and sparse `[b, t, d]` in one row."""
+    return cat(r, [features, reshape(r, sparse, (features.shape[0], -1))], 1)
+
+
+def cross(r: Recorder, x: Tensor, crosses: Sequence[Cross], dtype: str) -> Tensor:
+    """Low-rank cross layers: x0 * (up (down x) + bias) + x.
+
+    Source: DCN V2 (Wang et al. 2021), in the form that the MLPerf DLRM-DCNv2 reference has it.
+    """
+    first = x = cast(r, x, dtype)
+    for layer in crosses:
+        low = mm(r, x, t(r, cast(r, layer.down, dtype)))
+        high = linear(r, low, cast(r, layer.up.weight, dtype), cast(r, layer.up.bias, dtype))
+        x = add(r, mul(r, first, high), x)
+    return x
+
+
+def interact(
+    r: Recorder,
+    workload: Workload,
+    features: Tensor,
+    sparse: Tensor,
+    crosses: Sequence[Cross],
+    dtype: str,
+    pairs: Tensor | None = None,
+) -> Tensor:
+    """The interaction of `workload`: what the top MLP gets, `[b, width]`.
+
+    `pairs` are the places below the diagonal, on the device unless given.
+    """
+    if workload.interaction.kind == "dot":
+        out = dot(r, features, sparse, pairs or pair_indices(r, workload))
+    else:
+        out = cross(r, concatenated(r, features, sparse), crosses, dtype)
+    return _padded(r, workload, out)
+
+
+def pair_indices(r: Recorder, workload: Workload, place: str = "") -> Tensor:
+    """Places below the diagonal."""
+    vectors = len(workload.tables) + 1
+    return r.tensor((2, vectors * (vectors - 1) // 2), "int64", place=place)
+
+
+def _padded(r: Recorder, workload: Workload, x: Tensor) -> Tensor:
+    missing = workload.top_width - x.shape[1]
+    return cat(r, [x, r.tensor((x.shape[0], missing), x.dtype)], 1) if missing else x
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Its layers, in the order in which they run."""
+
+    bottom: tuple[Layer, ...]
+    crosses: tuple[Cross, ...]
+    top: tuple[Layer, ...]
+
+    @property
+    def modules(self) -> list[list[Tensor]]:
+        """The parameters of each of the three."""
+        return [parameters(self.bottom), cross_parameters(self.crosses), parameters(self.top)]
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """All parameters."""
+        return [tensor for module in self.modules for tensor in module]
+
+
+def dense_layers(r: Recorder, workload: Workload, dtype: str = "fp32") -> Dense:
+    """The layers of `workload`, stored as `dtype`."""
+    bottom = len(workload.model.bottom_mlp)
+    own = workload.implementation.layer_precisions
+    return Dense(
+        layers(r, workload.bottom_widths, dtype, own[:bottom]),
+        cross_layers(r, workload, dtype),
+        layers(r, workload.top_widths, dtype, own[bottom:]),
+    )

@@ -1,0 +1,307 @@
+"""Elementwise operators, reductions, matrix products, losses, and the optimizers' steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from perfmodel.ops.graph import Tensor
+from perfmodel.workload.eager.creation import copy, empty_like, fill, resize, to_dtype
+from perfmodel.workload.eager.recorder import Recorder, Shape, track
+from perfmodel.workload.eager.views import CONTIGUOUS, as_strided, expand, squeeze, t, view
+
+
+def relu(r: Recorder, x: Tensor) -> Tensor:
+    """max(x, 0)."""
+    r.begin("aten::relu", x)
+    out = r.tensor(x.shape, x.dtype)
+    r.leaf("aten::clamp_min", (x, 0), out)
+    r.end(out)
+    track(r, "aten::relu", (x,), out, out)
+    return out
+
+
+def sigmoid(r: Recorder, x: Tensor) -> Tensor:
+    """1 / (1 + exp(-x))."""
+    out = r.tensor(x.shape, x.dtype)
+    r.leaf("aten::sigmoid", (x,), out)
+    track(r, "aten::sigmoid", (x,), out, out)
+    return out
+
+
+def add(r: Recorder, x: Tensor, y: Tensor) -> Tensor:
+    """x + y."""
+    out = r.tensor(x.shape, x.dtype)
+    r.leaf("aten::add", (x, y, 1), out)
+    track(r, "aten::add", (x, y), out)
+    return out
+
+
+def mul(r: Recorder, x: Tensor, y: Tensor) -> Tensor:
+    """x * y, elementwise."""
+    out = r.tensor(x.shape, x.dtype)
+    r.leaf("aten::mul", (x, y), out)
+    track(r, "aten::mul", (x, y), out, x, y)
+    return out
+
+
+def scalar_in_place(r: Recorder, name: str, x: Tensor, value: int, *rest: int) -> None:
+    """`name` in place with a number, which becomes a tensor of no dims; a CPU converts it."""
+    r.begin(name, x, value, *rest)
+    number = r.tensor((), "int64", place="cpu")
+    r.begin(name, x, number, *rest)
+    if r.is_cpu and x.dtype != number.dtype:
+        to_dtype(r, number, x.dtype)
+    r.end(x)
+    r.end(x)
+
+
+def mean(r: Recorder, x: Tensor) -> Tensor:
+    """The mean of all elements."""
+    r.begin("aten::mean", x, None)
+    r.begin("aten::mean", x, (), False, None)
+    out = r.tensor((), x.dtype)
+    ones: Shape = (1,) * len(x.shape)
+    if r.is_cpu:
+        r.begin("aten::sum", x, (), False, 6, out)
+        fill(r, as_strided(r, out, ones, (0,) * len(ones)), 0.0)
+        r.end(out)
+        scalar_in_place(r, "aten::div_", out, x.elements)
+    else:
+        as_strided(r, out, ones, (0,) * len(ones))
+    r.end(out)
+    r.end(out)
+    return out
+
+
+def sum_to(r: Recorder, x: Tensor, shape: Shape) -> Tensor:
+    """Sum over the leading dims that `shape` lacks, as autograd does for what was broadcast."""
+    extra = len(x.shape) - len(shape)
+    r.begin("aten::sum", x, tuple(range(extra)), True, None)
+    out = r.tensor((1,) * extra + x.shape[extra:], x.dtype)
+    if r.is_cpu:
+        fill(r, out, 0.0)
+    r.end(out)
+    return view(r, out, shape)
+
+
+def linear(r: Recorder, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x `[m, k]` times weight `[n, k]` transposed, plus bias `[n]`."""
+    r.begin("aten::linear", x, weight, bias)
+    out = addmm(r, bias, x, t(r, weight))
+    r.end(out)
+    return out
+
+
+def quantised_linear(r: Recorder, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """`linear` of 16-bit x and one-byte weight: x rounded per row, its product scaled back."""
+    out = r.tensor((x.shape[0], weight.shape[0]), x.dtype)
+    r.leaf("quantised::linear", (x, weight, bias), out)
+    return out
+
+
+def addmm(r: Recorder, bias: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """bias `[n]` plus x `[m, k]` times y `[k, n]`."""
+    r.begin("aten::addmm", bias, x, y, 1, 1)
+    shape = (x.shape[0], y.shape[1])
+    if r.is_cpu:
+        spread = expand(r, bias, shape)
+        out = r.tensor(shape, x.dtype)
+        copy(r, out, spread)
+        _resolve(r, out, x, y)
+    else:
+        out = r.tensor(shape, x.dtype)
+    r.end(out)
+    track(r, "aten::addmm", (bias, x, y), out, x, y)
+    return out
+
+
+def mm(r: Recorder, x: Tensor, y: Tensor) -> Tensor:
+    """x `[m, k]` times y `[k, n]`."""
+    r.begin("aten::mm", x, y)
+    out = r.tensor((x.shape[0], y.shape[1]), x.dtype)
+    if r.is_cpu:
+        _resolve(r, out, x, y)
+    r.end(out)
+    track(r, "aten::mm", (x, y), out, x, y)
+    return out
+
+
+def bmm(r: Recorder, x: Tensor, y: Tensor) -> Tensor:
+    """x `[b, m, k]` times y `[b, k, n]`, one by one."""
+    r.begin("aten::bmm", x, y)
+    out = r.tensor((x.shape[0], x.shape[1], y.shape[2]), x.dtype)
+    if r.is_cpu:
+        for operand in (y, x):
+            r.leaf("aten::resolve_conj", (operand,), operand)
+    r.end(out)
+    track(r, "aten::bmm", (x, y), out, x, y)
+    return out
+
+
+def _resolve(r: Recorder, out: Tensor, x: Tensor, y: Tensor) -> None:
+    """The operands that go to a column-major BLAS as they are; transposed ones are not asked.
+
+    Source: the layouts that a column-major GEMM can take, and execution traces of PyTorch 2.13.
+    """
+    (m, n), k = out.shape, x.shape[1]
+    resolved = [out]
+    row, column = out.strides
+    if row == 1 and (n == 1 or column >= max(1, m)):
+        as_they_are = ((x, m), (y, k))
+    else:
+        as_they_are = ((_mirrored(y), n), (_mirrored(x), k))
+    resolved += [
+        tensor
+        for tensor, leading in as_they_are
+        if tensor.strides[0] == 1 and tensor.strides[1] >= max(1, leading)
+    ]
+    for tensor in resolved:
+        original = x if tensor.tensor_id == x.tensor_id else tensor
+        original = y if tensor.tensor_id == y.tensor_id else original
+        r.leaf("aten::resolve_conj", (original,), original)
+
+
+def _mirrored(x: Tensor) -> Tensor:
+    return Tensor(x.shape[::-1], x.dtype, x.tensor_id, x.storage_id, strides=x.strides[::-1])
+
+
+MEAN = 1
+
+
+def binary_cross_entropy(r: Recorder, x: Tensor, target: Tensor) -> Tensor:
+    """Of probabilities `x`."""
+    r.begin("aten::binary_cross_entropy", x, target, None, MEAN)
+    each = empty_like(r, x, None)
+    for operand in (each, x, target):
+        squeeze(r, operand)
+    average = mean(r, each)
+    r.begin("aten::resize_as_", each, average, None)
+    out = resize(r, each, ())
+    r.end(out)
+    copy(r, out, average)
+    r.end(out)
+    track(r, "aten::binary_cross_entropy", (x,), out, x, target)
+    return out
+
+
+def binary_cross_entropy_with_logits(r: Recorder, x: Tensor, target: Tensor) -> Tensor:
+    """Of logits `x`."""
+    r.begin("aten::binary_cross_entropy_with_logits", x, target, None, None, MEAN)
+    log = r.tensor(x.shape, x.dtype)
+    r.begin("aten::log_sigmoid", x)
+    r.begin("aten::log_sigmoid_forward", x)
+    for _ in range(2):
+        empty_like(r, x, CONTIGUOUS)
+    r.end(log, log)
+    r.end(log)
+    each = empty_like(r, target)
+    fill(r, each, 1)
+    r.leaf("aten::sub_", (each, target, 1), each)
+    r.leaf("aten::mul_", (each, x), each)
+    r.leaf("aten::sub_", (each, log, 1), each)
+    out = mean(r, each)
+    r.end(out)
+    track(r, "aten::binary_cross_entropy_with_logits", (x,), out, x, target)
+    return out
+
+
+def mse_loss(r: Recorder, x: Tensor, target: Tensor) -> Tensor:
+    """The mean of the squared differences."""
+    r.leaf("aten::broadcast_tensors", ((x, target),), (x, target))
+    r.begin("aten::mse_loss", x, target, MEAN)
+    out = mean(r, empty_like(r, x, CONTIGUOUS))
+    r.end(out)
+    track(r, "aten::mse_loss", (x,), out, x, target)
+    return out
+
+
+LOSSES = {
+    "bce": binary_cross_entropy,
+    "bce_with_logits": binary_cross_entropy_with_logits,
+    "mse": mse_loss,
+}
+"""By their name in a workload."""
+
+
+LEARNING_RATE = 0.01
+EPSILON = 1e-8
+STATES = {"sgd": 0, "adagrad": 1, "adam": 2, "rowwise_adagrad": 0}
+"""Tensors of a parameter's own shape that each optimizer keeps of it."""
+
+Step = Callable[[Recorder, Sequence[Tensor], Sequence[Tensor]], None]
+
+
+def optimizer_step(
+    r: Recorder, optimizer: str, style: str, weights: Sequence[Tensor], gradients: Sequence[Tensor]
+) -> None:
+    """One step of `optimizer` (`sgd adagrad adam`) in `style` (`loop foreach fused`)."""
+    if weights:
+        _STEPS[style](r, optimizer, tuple(weights), tuple(gradients))
+
+
+def _loop(
+    r: Recorder, optimizer: str, weights: tuple[Tensor, ...], gradients: tuple[Tensor, ...]
+) -> None:
+    for weight, gradient in zip(weights, gradients, strict=True):
+        _ONE[optimizer](r, weight, gradient)
+
+
+def _foreach(
+    r: Recorder, optimizer: str, weights: tuple[Tensor, ...], gradients: tuple[Tensor, ...]
+) -> None:
+    states = [tuple(map(_alike(r), weights)) for _ in range(STATES[optimizer])]
+    if optimizer == "sgd":
+        r.leaf("aten::_foreach_add_", (weights, gradients, -LEARNING_RATE))
+        return
+    if optimizer == "adagrad":
+        (squares,) = states
+        r.leaf("aten::_foreach_addcmul_", (squares, gradients, gradients, 1))
+        scaled = squares
+    else:
+        averages, squares = states
+        r.leaf("aten::_foreach_lerp_", (averages, gradients, 0.1))
+        r.leaf("aten::_foreach_mul_", (squares, 0.999))
+        r.leaf("aten::_foreach_addcmul_", (squares, gradients, gradients, 0.001))
+        scaled, gradients = squares, averages
+    roots = tuple(map(_alike(r), weights))
+    r.leaf("aten::_foreach_sqrt", (scaled,), roots)
+    r.leaf("aten::_foreach_add_", (roots, EPSILON))
+    r.leaf("aten::_foreach_addcdiv_", (weights, gradients, roots, -LEARNING_RATE))
+
+
+def _fused(
+    r: Recorder, optimizer: str, weights: tuple[Tensor, ...], gradients: tuple[Tensor, ...]
+) -> None:
+    states = [tuple(map(_alike(r), weights)) for _ in range(STATES[optimizer])]
+    r.leaf(f"aten::_fused_{optimizer}_", (weights, gradients, *states))
+
+
+def _sgd(r: Recorder, weight: Tensor, gradient: Tensor) -> None:
+    r.leaf("aten::add_", (weight, gradient, -LEARNING_RATE), weight)
+
+
+def _adagrad(r: Recorder, weight: Tensor, gradient: Tensor) -> None:
+    squares, root = _alike(r)(weight), _alike(r)(weight)
+    r.leaf("aten::addcmul_", (squares, gradient, gradient, 1), squares)
+    r.leaf("aten::sqrt", (squares,), root)
+    r.leaf("aten::add_", (root, EPSILON, 1), root)
+    r.leaf("aten::addcdiv_", (weight, gradient, root, -LEARNING_RATE), weight)
+
+
+def _adam(r: Recorder, weight: Tensor, gradient: Tensor) -> None:
+    average, squares, root = (_alike(r)(weight) for _ in range(3))
+    r.leaf("aten::lerp_", (average, gradient, 0.1), average)
+    r.leaf("aten::mul_", (squares, 0.999), squares)
+    r.leaf("aten::addcmul_", (squares, gradient, gradient, 0.001), squares)
+    r.leaf("aten::sqrt", (squares,), root)
+    r.leaf("aten::div_", (root, 1.0), root)
+    r.leaf("aten::add_", (root, EPSILON, 1), root)
+    r.leaf("aten::addcdiv_", (weight, average, root, -LEARNING_RATE), weight)
+
+
+def _alike(r: Recorder) -> Callable[[Tensor], Tensor]:
+    return lambda x: r.tensor(x.shape, x.dtype)
+
+
+_STEPS = {"loop": _loop, "foreach": _foreach, "fused": _fused}
+_ONE = {"sgd": _sgd, "adagrad": _adagrad, "adam": _adam}

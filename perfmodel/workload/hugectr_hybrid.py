@@ -1,0 +1,290 @@
+"""HugeCTR's hybrid embedding of one-hot tables: frequent rows with every rank, others spread.
+
+Within one group of linked ranks: the rows that a rank's samples name twice in one batch in 3 % of
+batches. Between groups: those for which a gradient in the all-reduce is shorter than the exchange
+of all their samples.
+
+Source: HugeCTR/src/embeddings/hybrid_embedding/calibration_data.cu of NVIDIA-Merlin/HugeCTR.
+
+Between groups of linked ranks, every rank holds all frequent rows and their gradients join the
+all-reduce; vectors of the others travel once each way, by the neighbours that send them on. Within
+one group each frequent row has an owner, which brings it to the ranks that name it and fetches
+their sums of its gradients, as the owners of other rows do; nothing joins the all-reduce. Kernels
+that write to and read from other ranks over links are timed as exchanges. Gradients are added to
+rows by atomics. Which rows are whose is computed ahead, and cached for evaluations, since v1.1 of
+MLPerf; within the step before.
+
+Source: HugeCTR/src/embeddings/hybrid_sparse_embedding.cu and hybrid_embedding/*.cu of
+NVIDIA-Merlin/HugeCTR at 02188f4; its release notes of v3.3 say what came with MLPerf v1.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Protocol
+
+from perfmodel.ops.graph import Tensor
+from perfmodel.ops.read.lookups import Lookups
+from perfmodel.ops.storage import QUANTISED
+from perfmodel.workload.collectives import DENSE, GROUP, even_all_to_all
+from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.eager.table_batched import Batched, batched, look_up
+from perfmodel.workload.fused_layers import streaming_kernel
+from perfmodel.workload.step import Run
+from perfmodel.workload.tables import Table, expected_unique_rows, popular_share, rows_above
+
+
+class Embeddings(Protocol):
+    """One rank's embeddings in a step, in the order in which these are called."""
+
+    reduce_group: str
+    """The process group of the all-reduce: one of its own where it runs beside the exchange."""
+
+    def look_up(self, r: Recorder) -> None:
+        """Read the rank's rows and start on their exchange."""
+
+    def local(self, r: Recorder) -> None:
+        """What needs no other rank: replicated rows of the own samples."""
+
+    def arrive(self, r: Recorder) -> Tensor:
+        """Pooled rows of all tables for the own samples, `[batch, tables, dim]`."""
+
+    def send_back(self, r: Recorder, gradient: Tensor) -> None:
+        """From the gradient of what `arrive` gave: start to return it to the rows' ranks."""
+
+    def replicated_gradient(self, r: Recorder) -> Tensor | None:
+        """Sums of the own samples' gradients of replicated rows, which all ranks add up."""
+
+    def learn(self, r: Recorder, reduced: Tensor | None) -> None:
+        """Update the rows; `reduced` is what all ranks added up of replicated ones."""
+
+
+TWICE_FRAC = 0.03
+"""`p_dup_max` of NVIDIA's submissions on one node (training_results_v2.0 and v2.1, dgx_a100.py and
+dgx_h100.py)."""
+EXCHANGE_OVER_REDUCE = 0.5 * 190e9 / 130e9
+"""The rates, and their efficiency, at which NVIDIA's submission on 14 nodes lets rows be chosen
+(training_results_v1.1, dgx_a100_14x8x640.py)."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Of all tables together: rows on every rank, and per sample the vectors from them and others;
+    distinct frequent rows that a rank's samples name, and distinct others in the global batch."""
+
+    frequent_rows: int
+    frequent_vectors: float
+    frequent_unique_rows: float
+    other_rows: int
+    other_vectors: float
+    other_unique_rows: float
+
+
+def split_of(run: Run) -> Split:
+    """Which rows every rank holds."""
+    least = _least(run)
+    tables = run.workload.tables
+    rows = [rows_above(table, least) for table in tables]
+    shares = [
+        float(popular_share(table.rows, table.alpha, count))
+        for table, count in zip(tables, rows, strict=True)
+    ]
+    parts = list(zip(tables, rows, shares, strict=True))
+    return Split(
+        sum(rows),
+        sum(shares),
+        sum(_frequent(*part, run.batch) for part in parts),
+        sum(table.rows for table in tables) - sum(rows),
+        len(tables) - sum(shares),
+        sum(_others(*part, run.global_batch) for part in parts),
+    )
+
+
+def _least(run: Run) -> float:
+    """The probability from which on a row is frequent."""
+    if run.groups == 1:
+        return sqrt(2 * TWICE_FRAC / (run.batch * max(run.batch - 1, 1)))
+    crossing = run.groups * run.groups / (run.groups - 1)
+    return crossing * EXCHANGE_OVER_REDUCE / run.global_batch
+
+
+def _frequent(table: Table, rows: int, share: float, batch: int) -> float:
+    """Distinct ones of the `rows` most popular that `batch` samples name."""
+    return expected_unique_rows(rows, table.alpha, max(1, round(batch * share))) if rows else 0.0
+
+
+def _others(table: Table, rows: int, share: float, batch: int) -> float:
+    """Distinct rows that `batch` samples name beside the `rows` most popular."""
+    return max(table.unique_rows(batch) - _frequent(table, rows, share, batch), 0.0)
+
+
+def hybrid(r: Recorder, run: Run, dtype: str) -> Embeddings:
+    """The embedding as it is within one group of linked ranks, or between several."""
+    return (Linked if run.groups == 1 else Networked)(r, run, dtype)
+
+
+class _Hybrid:
+    """What both kinds share; see `embeddings.Embeddings`."""
+
+    returned: Tensor
+    """Gradients of the own rows that are not frequent, from the samples' ranks."""
+
+    def __init__(self, r: Recorder, run: Run, dtype: str) -> None:
+        self.run, self.dtype = run, dtype
+        self.is_ahead = run.workload.implementation.indices_ahead
+        self.reduce_group = DENSE if self.is_ahead else GROUP
+        self.split: Split = split_of(run)
+        self.dim = run.workload.dim
+        self.sent = max(1, round(run.batch * self.split.other_vectors))
+        self.kept = max(1, round(run.batch * self.split.frequent_vectors))
+        self.frequent_rows = max(1, self.split.frequent_rows)
+        unique = self.split.other_unique_rows / run.ranks
+        held = max(1, self.split.other_rows // run.ranks)
+        stored = run.workload.implementation.table_precision
+        self.others = _gathered(r, run, stored, held, self.sent, unique)
+        self.out = r.tensor((run.batch, len(run.workload.tables), self.dim), dtype)
+
+    def _read_others(self, r: Recorder) -> Tensor:
+        if not self.is_ahead:
+            self._compute_indices(r)
+        return look_up(r, self.others, *_keys(r, self.sent), self.sent, self.dtype)
+
+    def _reduced(self, r: Recorder, gradient: Tensor, reset_rows: int) -> Tensor:
+        """Sums of the own samples' gradients of frequent rows.
+
+        They are fp32 and stay in the cache while the samples are added, which are read as they are.
+        """
+        exact = r.tensor((self.frequent_rows, self.dim))
+        streaming_kernel(r, "reset_gradients", (), _part(r, exact, reset_rows))
+        sums = r.tensor(exact.shape, self.dtype)
+        _add_rows(r, sums, _part(r, gradient, self.kept))
+        streaming_kernel(r, "convert_gradients", (exact,), sums)
+        return sums
+
+    def _update_others(self, r: Recorder) -> None:
+        weights = self.others.weights
+        _add_rows(r, _part(r, weights, weights.elements // self.dim), self.returned)
+        if self.is_ahead:
+            self._compute_indices(r)
+
+    def _compute_indices(self, r: Recorder) -> None:
+        """Which of a global batch's rows this rank holds: every rank looks at all of them.
+
+        Ahead, on a stream of low priority beside the step; here where the step waits for a sum.
+        """
+        tables = self.run.workload.tables
+        samples = self.run.global_batch * len(tables)
+        keys, places = (r.tensor((samples,), dtype) for dtype in ("int32", "int64"))
+        streaming_kernel(r, "unique_categories", (keys,), keys)
+        location = r.tensor((sum(table.rows for table in tables), 1), "int64")
+        found = r.view(places, (samples, 1), (1, 1))
+        r.leaf("aten::index_select", (location, 0, keys), found)
+        streaming_kernel(r, "model_indices", (places,), keys)
+
+
+class Linked(_Hybrid):
+    """Of ranks that links join: frequent rows have owners, and copies where they are named."""
+
+    def look_up(self, r: Recorder) -> None:
+        run = self.run
+        even_all_to_all(r, self._read_others(r), _part(r, self.out, self.sent), run.ranks)
+        unique = self.split.frequent_unique_rows
+        stored = "fp16" if self.dtype in QUANTISED else self.dtype
+        self.copies = _gathered(r, run, stored, self.frequent_rows, self.kept, unique)
+        if run.train:
+            self.named = max(1, round(unique))
+            self.rows = r.tensor(
+                (self.named, self.dim), run.workload.implementation.table_precision
+            )
+            brought = r.tensor(self.rows.shape, self.dtype)
+            streaming_kernel(r, "forward_model", (self.rows,), brought)
+            copies = r.view(self.copies.weights, brought.shape, brought.strides)
+            even_all_to_all(r, brought, copies, run.ranks)
+
+    def local(self, r: Recorder) -> None:
+        pass
+
+    def arrive(self, r: Recorder) -> Tensor:
+        look_up(r, self.copies, *_keys(r, self.kept), self.kept, self.dtype)
+        return self.out
+
+    def send_back(self, r: Recorder, gradient: Tensor) -> None:
+        sums = _part(r, self._reduced(r, gradient, self.named), self.named)
+        self.fetched = r.tensor(sums.shape, self.dtype)
+        even_all_to_all(r, sums, self.fetched, self.run.ranks)
+        self.returned = r.tensor((self.sent, self.dim), self.dtype)
+        even_all_to_all(r, _part(r, gradient, self.sent), self.returned, self.run.ranks)
+
+    def replicated_gradient(self, r: Recorder) -> Tensor | None:
+        return None
+
+    def learn(self, r: Recorder, reduced: Tensor | None) -> None:
+        _add_rows(r, self.rows, self.fetched)
+        self._update_others(r)
+
+
+class Networked(_Hybrid):
+    """Of several groups of linked ranks: frequent rows on every rank, their gradients reduced."""
+
+    def look_up(self, r: Recorder) -> None:
+        vectors = self._read_others(r)
+        self.received = r.tensor(vectors.shape, self.dtype)
+        even_all_to_all(r, vectors, self.received, self.run.groups, nodes=self.run.groups)
+
+    def local(self, r: Recorder) -> None:
+        stored = self.run.workload.implementation.table_precision
+        unique = self.split.frequent_unique_rows
+        rows = _gathered(r, self.run, stored, self.frequent_rows, self.kept, unique)
+        self.weights = _part(r, rows.weights, self.frequent_rows)
+        look_up(r, rows, *_keys(r, self.kept), self.kept, self.dtype)
+
+    def arrive(self, r: Recorder) -> Tensor:
+        streaming_kernel(r, "network_forward", (self.received,), _part(r, self.out, self.sent))
+        return self.out
+
+    def send_back(self, r: Recorder, gradient: Tensor) -> None:
+        self.sums = self._reduced(r, gradient, self.frequent_rows)
+        packed, self.returned = (r.tensor((self.sent, self.dim), self.dtype) for _ in range(2))
+        streaming_kernel(r, "network_backward", (_part(r, gradient, self.sent),), packed)
+        even_all_to_all(r, packed, self.returned, self.run.groups, nodes=self.run.groups)
+
+    def replicated_gradient(self, r: Recorder) -> Tensor | None:
+        return self.sums
+
+    def learn(self, r: Recorder, reduced: Tensor | None) -> None:
+        self._update_others(r)
+        assert reduced is not None
+        streaming_kernel(r, "update_frequent", (reduced, self.weights), self.weights)
+
+
+def _gathered(r: Recorder, run: Run, dtype: str, rows: int, vectors: int, unique: float) -> Batched:
+    """`rows` that are read one by one, `vectors` of them in a batch, `unique` of these distinct."""
+    dim = run.workload.dim
+    looked_up = Lookups((rows,), (dim,), (vectors,), (1.0,), (min(unique, vectors),), (0.0,))
+    return batched(
+        r,
+        (rows,),
+        (dim,),
+        dtype=dtype,
+        optimizer=run.workload.training.table_optimizer,
+        is_modern=True,
+        attributes=looked_up.to_attributes(),
+    )
+
+
+def _add_rows(r: Recorder, rows: Tensor, vectors: Tensor) -> None:
+    """`vectors` added to the `rows` that each belongs to."""
+    places = r.tensor((vectors.shape[0],), "int64")
+    r.leaf("aten::index_add_", (rows, 0, places, vectors, 1), rows)
+
+
+def _keys(r: Recorder, vectors: int) -> tuple[Tensor, Tensor]:
+    """Keys and offsets, which the step before has brought."""
+    return r.tensor((vectors,), "int64"), r.tensor((vectors + 1,), "int64")
+
+
+def _part(r: Recorder, x: Tensor, vectors: int) -> Tensor:
+    """`vectors` of those that `x` holds."""
+    dim = x.shape[-1] if len(x.shape) > 1 else x.elements // vectors
+    return r.view(x, (vectors, dim), (dim, 1))

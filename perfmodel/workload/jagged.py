@@ -1,0 +1,224 @@
+"""Keyed jagged tensors of TorchRec: a batch's keys, past adapters, to the ranks with tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfmodel.ops.graph import INPUT, Tensor
+from perfmodel.ops.storage import row_bytes
+from perfmodel.workload.adapter_caches import AdapterUse, adapter_use, is_across_network
+from perfmodel.workload.collectives import KEYS, all_to_all_call, group_of
+from perfmodel.workload.eager.creation import send_from_host, to_device, to_dtype
+from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.embedding_tables import total_lookups
+from perfmodel.workload.step import Run
+
+NIC, HOST_CORE = "nic", "query_order"
+"""The resources of an adapter's work on rows, and of the host's core that orders queries."""
+ITEM_BYTES = 4.0
+
+
+def remote_keys(r: Recorder, run: Run, values: Tensor) -> Tensor:
+    """The keys that go out of `values`: those that the remote cache has not, and one's own.
+
+    Only keys are looked for before the others go; rows are read while these are answered.
+    """
+    use = adapter_use(run)
+    if use is None:
+        return values
+    if use.order.pairs >= 1:
+        ordered = r.tensor(values.shape, values.dtype)
+        _offload(r, "query_order", values, ordered, HOST_CORE, {"pairs": use.order.pairs})
+        values = ordered
+    dims = _looked_up(run, use)
+    if dims["lookups"] < 1:
+        return values
+    left = r.tensor((max(sum(use.sent_lookups(run)), 1),), values.dtype)
+    probed = {name: dims[name] for name in ("probes", "messages")}
+    _offload(r, "nic_lookup", values, left, NIC, probed)
+    return left
+
+
+def add_remote_rows(r: Recorder, run: Run, received: Tensor) -> None:
+    """Rows of the remote cache, added up and into what was `received` from the other ranks."""
+    use = adapter_use(run)
+    if use is None:
+        return
+    dims = _looked_up(run, use)
+    if dims["lookups"] >= 1:
+        dims |= {"probes": 1.0, "messages": 0.0}
+        _offload(r, "nic_lookup", received, received, NIC, dims)
+
+
+def _looked_up(run: Run, use: AdapterUse) -> dict[str, float]:
+    """Of tables that others hold: keys, those found, bags of them, what goes to the device."""
+    assert run.placement is not None
+    near = [rank for rank in range(run.ranks) if not is_across_network(run, rank)]
+    held = {s.table for rank in near for s in run.plan.shards[rank] if s.parts == 1}
+    probes = found = moved = bags = elements = served = 0.0
+    for number, table in enumerate(run.workload.tables):
+        frac = 1.0 - use.tables[number].asked_frac
+        if number in held or frac <= 0:
+            continue
+        lookups = table.lookups(run.batch)
+        hits = frac * lookups
+        probes, found = probes + lookups, found + hits
+        moved += hits * float(row_bytes(run.placement.tables[number].dtype, table.dim))
+        bags += min(hits, run.batch)
+        elements += min(hits, run.batch) * table.dim
+        served += (1.0 - use.tables[number].answered_frac) * run.batch * table.dim
+    return {
+        "probes": probes,
+        "lookups": found,
+        "row_bytes": moved / max(found, 1.0),
+        "bags": bags,
+        "dim": elements / max(bags, 1.0),
+        "messages": float(run.ranks - run.linked),
+        "delivered_bytes": served * ITEM_BYTES,
+    }
+
+
+def _offload(
+    r: Recorder, op: str, given: Tensor, out: Tensor, stream: str, dims: dict[str, float]
+) -> None:
+    inputs = () if given is out else (given,)
+    about = {name: repr(float(value)) for name, value in dims.items()}
+    about |= {"stream": stream, "dtype": "fp32", "blocks": "0"}
+    r.leaf(f"tier::{op}", inputs, out, about=about)
+
+
+PREFETCHED, DISTRIBUTED = {"pipeline": "prefetch"}, {"pipeline": "distribute"}
+"""Attributes of what a pipeline does for later steps, beside the step: the batch brought; its keys
+sent to the ranks with their tables, on a stream of its own."""
+INPUT_STREAM = {"stream": "input"}
+"""Attribute of what a step does with keys that arrived, on the stream of the distribution."""
+
+
+@dataclass(frozen=True)
+class Jagged:
+    """Indices of several tables, and per table and sample how many are its."""
+
+    values: Tensor
+    lengths: Tensor
+
+
+def local_batch(r: Recorder, run: Run) -> tuple[Tensor, Jagged, Tensor]:
+    """Dense features, indices of all tables and labels of the rank's own samples, from the host."""
+    workload, batch = run.workload, run.batch
+    with r.during(INPUT):
+        dense = send_from_host(r, (batch, workload.model.dense_features), "fp32", pinned=True)
+        keys = workload.implementation.key_dtype
+        values = send_from_host(r, (total_lookups(workload.tables, batch),), keys, pinned=True)
+        lengths = send_from_host(r, (len(workload.tables) * batch,), "int32", pinned=True)
+        labels = send_from_host(r, (batch,), "int32", pinned=True)
+    return dense, Jagged(values, lengths), labels
+
+
+def start_key_exchange(r: Recorder, run: Run, local: Jagged) -> tuple[Jagged, Tensor]:
+    """The keys of the own samples in the order in which they go out, and how many come in return.
+
+    Tables that are in row-wise parts are sorted by part. The first of three collectives.
+    """
+    with r.during(INPUT):
+        local = Jagged(remote_keys(r, run, local.values), local.lengths)
+        ordered = _permuted(r, local, len(run.workload.tables), run.batch)
+        sizes = (3 * run.ranks,)
+        given, got = r.tensor(sizes, "int64"), r.tensor(sizes, "int64")
+        one = [3] * run.ranks
+        group = group_of(run, KEYS)
+        all_to_all_call(r, given, got, one, one, is_async=True, group=group)
+    return ordered, got
+
+
+def finish_key_exchange(r: Recorder, run: Run, ordered: Jagged, splits: Tensor) -> Jagged:
+    """From all tables of the own samples to the own tables of all samples, rank by rank.
+
+    The host waits for the sizes; then two collectives: lengths, values.
+    """
+    got = received_keys(r, run)
+    with r.during(INPUT):
+        to_device(r, splits, "cpu")
+        lengths = [len(s) * run.batch for s in run.plan.shards]
+        for to, sent_, own in (
+            (got.lengths, ordered.lengths, lengths),
+            (got.values, ordered.values, _values(run)),
+        ):
+            theirs = [to.shape[0] // run.ranks] * run.ranks
+            if to is got.values:
+                theirs = _values_received(run, theirs)
+            group = group_of(run, KEYS)
+            all_to_all_call(r, sent_, to, own, theirs, is_async=True, group=group)
+    return got
+
+
+def received_keys(r: Recorder, run: Run) -> Jagged:
+    """Tensors for what comes of the own tables."""
+    tables, bags = run.tables, run.global_batch
+    return Jagged(
+        r.tensor((max(lookups_received(run), 1),), run.workload.implementation.key_dtype),
+        r.tensor((max(len(tables) * bags, 1),), "int32"),
+    )
+
+
+def keys_by_table(r: Recorder, run: Run, got: Jagged) -> Jagged:
+    """What came rank by rank, table by table."""
+    with r.during(INPUT):
+        return _permuted(r, got, max(len(run.tables), 1), run.global_batch)
+
+
+def offsets(r: Recorder, jagged: Jagged) -> Tensor:
+    """Where each table's and sample's indices begin, one more than there are lengths."""
+    shape = (jagged.lengths.shape[0] + 1,)
+    out = r.tensor(shape, "int32")
+    r.leaf("fbgemm::asynchronous_complete_cumsum", (jagged.lengths,), out)
+    return out
+
+
+def _values(run: Run) -> list[int]:
+    """Indices of the own samples that go to each rank."""
+    tables, use = run.workload.tables, adapter_use(run)
+    if use is not None:
+        return use.sent_lookups(run)
+    return [
+        sum(shard.of(tables).lookups(run.batch) for shard in shards) for shards in run.plan.shards
+    ]
+
+
+def _values_received(run: Run, even: list[int]) -> list[int]:
+    """Indices from each rank: alike from all, unless adapters keep some back."""
+    use = adapter_use(run)
+    return even if use is None else use.received_split(run)
+
+
+def lookups_received(run: Run) -> int:
+    """Indices of all samples that come for the own tables."""
+    use = adapter_use(run)
+    if use is not None:
+        return sum(use.received_split(run))
+    return total_lookups(run.tables, run.global_batch) if run.tables else 0
+
+
+def _permuted(r: Recorder, jagged: Jagged, tables: int, batch: int) -> Jagged:
+    """The same in another order of tables."""
+    order = r.tensor((tables,), "int32")
+    lengths = r.view(jagged.lengths, (tables, batch), (batch, 1))
+    moved = r.tensor((tables, batch), "int32"), _like(r, jagged.values)
+    count = jagged.values.shape[0]
+    name = "fbgemm::permute_2D_sparse_data"
+    r.leaf(name, (order, lengths, jagged.values, None, count), *moved, None)
+    return Jagged(moved[1], r.view(moved[0], (tables * batch,), (1,)))
+
+
+def _like(r: Recorder, values: Tensor) -> Tensor:
+    return r.tensor(values.shape, values.dtype)
+
+
+def pooled_lengths(r: Recorder, run: Run, jagged: Jagged) -> None:
+    """Lookups per table, which the host wants to know."""
+    tables = max(len(run.tables), 1)
+    lengths = r.view(jagged.lengths, (tables, run.global_batch), (run.global_batch, 1))
+    r.begin("aten::sum", lengths, (1,), False, None)
+    to_dtype(r, lengths, "int64")
+    out = r.tensor((tables,), "int64")
+    r.end(out)
+    to_device(r, out, "cpu")

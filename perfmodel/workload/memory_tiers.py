@@ -1,0 +1,289 @@
+"""Memory that a placement needs tier by tier, and a plain placement that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from perfmodel.embedding import Placement, TablePlacement
+from perfmodel.errors import WorkloadError
+from perfmodel.hardware import Cluster, Device, Node
+from perfmodel.ops.storage import CPU_ALIGNMENT_BYTES, GPU_ALIGNMENT_BYTES, row_bytes
+from perfmodel.units import BYTES_PER_GB
+from perfmodel.workload.memory import CONTEXT_BYTES
+from perfmodel.workload.model import Workload
+from perfmodel.workload.tables import Table, state_bytes
+
+HBM, DRAM, HOST, STORAGE, NIC = "hbm", "dram", "host", "storage", "nic"
+"""`dram`: what a CPU that is a device has in the place of `hbm`."""
+_RANKS_OWN = (HBM, DRAM)
+_TIER_NAMES = {
+    HBM: "device memory",
+    DRAM: "its socket's memory",
+    HOST: "host memory",
+    STORAGE: "drives",
+    NIC: "memory of adapters",
+}
+
+
+@dataclass(frozen=True)
+class TierUse:
+    """What the fullest rank (device memory) or node (others) needs of one tier.
+
+    Bytes of tables with optimizer state, of caches and hot rows, and of all else: parameters,
+    activations, the driver. `capacity_bytes` is what `of` has; None where the catalogue does not
+    say.
+    """
+
+    tier: str
+    tables_bytes: float
+    caches_bytes: float
+    other_bytes: float
+    capacity_bytes: float | None
+    of: str
+
+    @property
+    def total_bytes(self) -> float:
+        """All of it."""
+        return self.tables_bytes + self.caches_bytes + self.other_bytes
+
+    @property
+    def fits(self) -> bool | None:
+        """None where nobody knows what there is."""
+        return None if self.capacity_bytes is None else self.total_bytes <= self.capacity_bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures."""
+        return {
+            "tier": self.tier,
+            "tables_bytes": self.tables_bytes,
+            "caches_bytes": self.caches_bytes,
+            "other_bytes": self.other_bytes,
+            "total_bytes": self.total_bytes,
+            "capacity_bytes": self.capacity_bytes,
+            "fits": self.fits,
+        }
+
+
+def tier_use(
+    workload: Workload, placement: Placement, machine: Cluster, *, train: bool = True
+) -> tuple[TierUse, ...]:
+    """Per tier that `placement` uses: the rank, or node, that needs most of it.
+
+    Tables in host memory or on drives that are `data_parallel` are there once per node, for all
+    its ranks. A cache takes its capacity once per rank, in an adapter once per adapter. With
+    `train`, the optimizer's state lies with the rows. Of all else in device memory only what the
+    driver takes is known here (`with_activations`). Raises `WorkloadError` for a placement of other
+    tables, and for one that trains what ranks of a node share in several nodes at once: no gradient
+    goes from host to host.
+    """
+    node = machine.node
+    if len(placement.tables) != len(workload.tables):
+        raise WorkloadError(
+            f"placement: it is of {len(placement.tables)} tables, {workload.name} has "
+            f"{len(workload.tables)}"
+        )
+    if train and machine.nodes > 1:
+        _require_one_copy(placement, machine.nodes)
+    ranks = _Ranks(node.gpus, machine.gpus, workload.training.table_optimizer if train else None)
+    device = TierUse(
+        DRAM if node.device.target == "cpu" else HBM,
+        max(_tables(workload, placement, ranks, HBM)),
+        _caches(placement, node, HBM) + _hot_rows(workload, placement, ranks),
+        CONTEXT_BYTES,
+        node.device.hbm_bytes,
+        node.device.name,
+    )
+    others = (
+        TierUse(
+            tier,
+            max(_tables(workload, placement, ranks, tier)),
+            _caches(placement, node, tier),
+            0.0,
+            _capacity(node, tier),
+            node.name,
+        )
+        for tier in (HOST, STORAGE, NIC)
+    )
+    return (device, *(use for use in others if use.total_bytes))
+
+
+def device_use(tables_bytes: float, other_bytes: float, device: Device) -> TierUse:
+    """Of device memory alone, where tables of `tables_bytes` are all that a placement has."""
+    tier = DRAM if device.target == "cpu" else HBM
+    return TierUse(tier, tables_bytes, 0.0, other_bytes, device.hbm_bytes, device.name)
+
+
+def with_activations(uses: Sequence[TierUse], other_bytes: float) -> tuple[TierUse, ...]:
+    """`uses`, device memory with what a step has there beside tables and caches."""
+    return tuple(
+        replace(use, other_bytes=CONTEXT_BYTES + other_bytes) if use.tier in _RANKS_OWN else use
+        for use in uses
+    )
+
+
+def require_tiers(uses: Sequence[TierUse]) -> None:
+    """Raise `WorkloadError` for the first tier that has too little, by how much and why."""
+    for use in uses:
+        if use.fits is not False:
+            continue
+        assert use.capacity_bytes is not None
+        parts = {
+            "embedding tables": use.tables_bytes,
+            "caches and hot rows": use.caches_bytes,
+            "parameters, activations and gradients": use.other_bytes,
+        }
+        largest = max(parts, key=lambda name: parts[name])
+        raise WorkloadError(
+            f"a {'rank' if use.tier in _RANKS_OWN else 'node'} needs {_gb(use.total_bytes)} of "
+            f"{_TIER_NAMES[use.tier]}, {_gb(use.total_bytes - use.capacity_bytes)} more than the "
+            f"{_gb(use.capacity_bytes)} of {use.of}; most of it: {largest}, {_gb(parts[largest])}"
+        )
+
+
+def shard_bytes(table: Table, placed: TablePlacement, optimizer: str | None) -> float:
+    """Bytes of one of the shards of `table`, with the state of `optimizer`, None without."""
+    whole = table.rows * _row_bytes(table, placed, optimizer)
+    if placed.sharding in ("data_parallel", "table_wise"):
+        return whole
+    return whole / len(placed.ranks)
+
+
+@dataclass(frozen=True)
+class _Ranks:
+    per_node: int
+    count: int
+    optimizer: str | None
+
+
+def _require_one_copy(placement: Placement, nodes: int) -> None:
+    for number, placed in enumerate(placement.tables):
+        if placed.tier != HBM and placed.sharding == "data_parallel":
+            raise WorkloadError(
+                f"placement: tables[{number}]: trained in the {_TIER_NAMES[placed.tier]} of "
+                f"{nodes} nodes at once: shard it over their ranks"
+            )
+
+
+def _row_bytes(table: Table, placed: TablePlacement, optimizer: str | None) -> float:
+    alignment = GPU_ALIGNMENT_BYTES if placed.tier == HBM else CPU_ALIGNMENT_BYTES
+    stored = _stored_bytes(placed.dtype, table.dim, alignment)
+    return stored + (state_bytes(table, optimizer) if optimizer else 0.0)
+
+
+@lru_cache(maxsize=1 << 10)
+def _stored_bytes(dtype: str, dim: int, alignment_bytes: int) -> float:
+    return float(row_bytes(dtype, dim, alignment_bytes=alignment_bytes))
+
+
+def _tables(workload: Workload, placement: Placement, ranks: _Ranks, tier: str) -> list[float]:
+    """Bytes per rank of device memory, per node of others."""
+    shared_by = 1 if tier == HBM else ranks.per_node
+    found = [0.0] * -(-ranks.count // shared_by)
+    for table, placed in zip(workload.tables, placement.tables, strict=True):
+        if placed.tier != tier:
+            continue
+        size = shard_bytes(table, placed, ranks.optimizer)
+        places = [rank // shared_by for rank in placed.ranks]
+        for at in set(places) if placed.sharding == "data_parallel" else places:
+            found[at] += size
+    return found
+
+
+def _hot_rows(workload: Workload, placement: Placement, ranks: _Ranks) -> float:
+    """Bytes of hot rows that every rank has in its device memory as well."""
+    return sum(
+        min(placed.hot_rows, table.rows) * _row_bytes(table, placed, ranks.optimizer)
+        for table, placed in zip(workload.tables, placement.tables, strict=True)
+    )
+
+
+def _caches(placement: Placement, node: Node, tier: str) -> float:
+    """Bytes of the caches that tables use, of one rank (device memory) or node."""
+    named = {name for table in placement.tables for name in table.caches}
+    here = [
+        cache
+        for cache in placement.caches
+        if cache.name in named and _tier_of_place(cache.at) == tier
+    ]
+    owners = {HBM: 1, HOST: node.gpus}.get(tier, node.nics or 1)
+    return sum(cache.capacity_bytes for cache in here) * owners
+
+
+def _tier_of_place(at: str) -> str:
+    return NIC if at.startswith(NIC) else at
+
+
+def _capacity(node: Node, tier: str) -> float | None:
+    if tier == HOST:
+        return node.host_memory_bytes
+    if tier == STORAGE:
+        drive = node.storage
+        if drive is None:
+            return 0.0
+        return None if drive.capacity_bytes is None else drive.capacity_bytes * (node.drives or 1)
+    if node.nic is None:
+        return 0.0
+    return None if node.nic.memory_bytes is None else node.nic.memory_bytes * (node.nics or 1)
+
+
+def _gb(size_bytes: float) -> str:
+    return f"{size_bytes / BYTES_PER_GB:,.1f} GB"
+
+
+ROOM_FRAC = 0.1
+"""Assumed: of device memory, left for parameters and activations."""
+
+
+def fits(workload: Workload, placement: Placement, machine: Cluster, *, train: bool) -> bool:
+    """Whether tables, caches and hot rows leave `ROOM_FRAC` of every device's memory."""
+    use = tier_use(workload, placement, machine, train=train)[0]
+    return use.total_bytes <= (1 - ROOM_FRAC) * machine.node.device.hbm_bytes
+
+
+def greedy_placement(workload: Workload, machine: Cluster, *, train: bool) -> Placement | None:
+    """All tables in device memory, or None where that is too little even in equal parts.
+
+    The largest first, each whole to the rank with the least so far; as few as possible, the largest
+    again, in row-wise parts on all ranks.
+    """
+    ranks, tables = machine.gpus, workload.tables
+    dtype = workload.implementation.table_precision
+    optimizer = workload.training.table_optimizer if train else None
+    whole = TablePlacement("table_wise", (0,), dtype=dtype)
+    size = [shard_bytes(table, whole, optimizer) for table in tables]
+    order = sorted(range(len(tables)), key=lambda number: -size[number])
+    room = (1 - ROOM_FRAC) * machine.node.device.hbm_bytes - CONTEXT_BYTES
+    for parted in range(len(tables) + 1):
+        owner = _largest_to_emptiest(
+            size, order[parted:], sum(size[n] for n in order[:parted]) / ranks, ranks, room
+        )
+        if owner is not None:
+            break
+    else:
+        return None
+    rows = set(order[:parted])
+    every = tuple(range(ranks))
+    return Placement(
+        tuple(
+            TablePlacement("row_wise", every[: tables[number].rows], dtype=dtype)
+            if number in rows
+            else TablePlacement("table_wise", (owner[number],), dtype=dtype)
+            for number in range(len(tables))
+        )
+    )
+
+
+def _largest_to_emptiest(
+    size: Sequence[float], order: Sequence[int], held: float, ranks: int, room: float
+) -> dict[int, int] | None:
+    """Tables to ranks that hold `held` each; None where one gets more than its `room`."""
+    load = [held] * ranks
+    owner = {}
+    for number in order:
+        rank = load.index(min(load))
+        load[rank] += size[number]
+        owner[number] = rank
+    return owner if max(load) <= room else None

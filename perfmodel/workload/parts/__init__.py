@@ -1,1 +1,0 @@
-"""What implementations of a DLRM share: MLPs, lookups, interactions, exchanges, optimizers."""

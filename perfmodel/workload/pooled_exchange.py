@@ -1,0 +1,243 @@
+"""TorchRec's exchange of pooled rows: a request, a wait before use, codecs of the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perfmodel.ops.graph import Tensor
+from perfmodel.workload.adapter_caches import answered_fracs, is_across_network
+from perfmodel.workload.collectives import GROUP, all_to_all_call
+from perfmodel.workload.eager.arithmetic import scalar_in_place
+from perfmodel.workload.eager.creation import copy, to_dtype
+from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
+from perfmodel.workload.eager.views import cat, narrow, view
+from perfmodel.workload.jagged import add_remote_rows
+from perfmodel.workload.step import Run
+
+ROWWISE = {"int8": ("Fused8Bit", 8), "fp8": ("FP8", 8)}
+"""Wire type to the name of its codec, and what a row's scale takes beside its bytes: fp32 scale and
+bias (int8); fp32 scale, padded (fp8). Source: FBGEMM, quantize_ops; the latter recalled."""
+ROW = 128
+"""Elements of a row of the payload. assumed: TorchRec's `row_dim` is the embedding's dim."""
+
+
+def wire_elements(elements: int, wire: str) -> int:
+    """Elements of the wire's type for so many values."""
+    if wire not in ROWWISE:
+        return elements
+    return elements + -(-elements // ROW) * ROWWISE[wire][1]
+
+
+def wire_dtype(wire: str) -> str:
+    """The dtype of the payload."""
+    return "uint8" if wire in ROWWISE else wire
+
+
+def encode_wire(r: Recorder, values: Tensor, wire: str) -> Tensor:
+    """`values` `[n]` as they go out."""
+    if wire not in ROWWISE:
+        return to_dtype(r, values, wire) if wire != values.dtype else values
+    name, scale = ROWWISE[wire]
+    rows = -(-values.elements // ROW)
+    out = r.tensor((rows, ROW + scale), "uint8")
+    given = r.view(values, (rows, ROW), (ROW, 1))
+    to = "FloatToFP8RowwiseQuantized" if name == "FP8" else "FloatToFused8BitRowwiseQuantized"
+    r.leaf(f"fbgemm::{to}", (given,), out)
+    return r.view(out, (wire_elements(values.elements, wire),), (1,))
+
+
+def decode_wire(r: Recorder, payload: Tensor, elements: int, wire: str) -> Tensor:
+    """What came in, as values `[elements]`; of a plain type as it is."""
+    if wire not in ROWWISE:
+        return payload
+    name, _ = ROWWISE[wire]
+    of = "FP8RowwiseQuantizedToFloat" if name == "FP8" else "Fused8BitRowwiseQuantizedToFloat"
+    out = r.tensor((elements,))
+    r.leaf(f"fbgemm::{of}", (payload,), out)
+    return out
+
+
+@dataclass
+class Link:
+    """What a request and its wait share: sizes, what came, and in backward what came back."""
+
+    batch: int
+    """Samples of each rank."""
+    dims: tuple[int, ...]
+    """What each rank sends of every sample."""
+    rank: int
+    nodes: int | None = None
+    """Over so many the ranks are spread, where they do not fill them one by one."""
+    group: str = GROUP
+    wire: str = "fp32"
+    adapters: Run | None = None
+    """The step whose adapters hold rows, and answer part of it without an exchange."""
+    received: Tensor | None = None
+    returned: Tensor | None = None
+
+    @property
+    def ranks(self) -> int:
+        return len(self.dims)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Elements that come from each rank."""
+        return [self.batch * dim for dim in self.dims]
+
+    @property
+    def on_wire(self) -> list[int]:
+        """The same as they travel."""
+        return [wire_elements(size, self.wire) for size in self.sizes]
+
+
+def dims_of(run: Run) -> tuple[int, ...]:
+    """The sum of the dims of each rank's shards."""
+    tables = run.workload.tables
+    return tuple(sum(shard.of(tables).dim for shard in own) for own in run.plan.shards)
+
+
+def pooled_all_to_all(r: Recorder, run: Run, pooled: Tensor, wire: str) -> Tensor:
+    """`[global batch, own dims]` -> `[batch, dims of all shards]`, in precision `wire`."""
+    return exchanged_rows(r, pooled, Link(run.batch, dims_of(run), run.rank), wire)
+
+
+def exchanged_rows(r: Recorder, pooled: Tensor, link: Link, wire: str) -> Tensor:
+    """`[samples of all ranks, own dim]` -> `[own samples, dims of all]`, in precision `wire`."""
+    return _wait(r, _request(r, pooled, link, wire), link)
+
+
+def _request(r: Recorder, pooled: Tensor, link: Link, wire: str) -> Tensor:
+    """Starts the exchange; what it returns only stands for it."""
+    ranks = link.ranks
+    r.begin("All2All_Pooled_Req", pooled)
+    flat = view(r, pooled, (pooled.elements,))
+    link.wire = wire
+    flat = encode_wire(r, flat, wire)
+    buffer = r.tensor(flat.shape, flat.dtype)
+    copy(r, buffer, flat)
+    link.received = r.tensor((sum(link.on_wire),), wire_dtype(wire))
+    own = [wire_elements(pooled.elements // ranks, wire)] * ranks
+    _sent(r, buffer, link, own)
+    r.end()
+    token = r.tensor((1,))
+    track(r, "All2All_Pooled_Req", (pooled,), token, link)
+    return token
+
+
+def _sent(r: Recorder, buffer: Tensor, link: Link, own: list[int]) -> None:
+    """The exchange itself; what others have from a cache is not sent."""
+    received, sizes = link.received, link.on_wire
+    assert received is not None
+    share = answered_fracs(link.adapters) if link.adapters is not None else ()
+    if link.adapters is not None and share:
+        add_remote_rows(r, link.adapters, received)
+        apart = [is_across_network(link.adapters, rank) for rank in range(link.ranks)]
+        own = [
+            round(size * share[link.rank]) if far else size
+            for size, far in zip(own, apart, strict=True)
+        ]
+        sizes = [
+            round(size * part) if far else size
+            for size, part, far in zip(sizes, share, apart, strict=True)
+        ]
+        buffer = r.view(buffer, (sum(own),), (1,))
+        received = r.view(received, (sum(sizes),), (1,))
+    all_to_all_call(
+        r, buffer, received, own, sizes, is_async=True, nodes=link.nodes, group=link.group
+    )
+
+
+def _wait(r: Recorder, token: Tensor, link: Link) -> Tensor:
+    assert link.received is not None
+    r.begin("All2All_Pooled_Wait", token)
+    received = decode_wire(r, link.received, sum(link.sizes), link.wire)
+    pieces = zip(_split(r, received, link.sizes), link.dims, strict=True)
+    parts = [view(r, part, (link.batch, dim)) for part, dim in pieces if dim]
+    out = cat(r, parts, 1, tracked=False)
+    out = to_dtype(r, out, "fp32") if out.dtype != "fp32" else out
+    r.end(out)
+    track(r, "All2All_Pooled_Wait", (token,), out, link)
+    return out
+
+
+def _split(r: Recorder, x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
+    r.begin("aten::split_with_sizes", x, tuple(sizes), dim)
+    parts, start = [], 0
+    for size in sizes:
+        parts.append(narrow(r, x, dim, start, size))
+        start += size
+    r.end(tuple(parts))
+    return parts
+
+
+def features_of(r: Recorder, pooled: Tensor, sizes: Sequence[int]) -> Tensor:
+    """A keyed tensor taken apart by feature and put together in the model's order."""
+    r.begin("aten::split_with_sizes", pooled, tuple(sizes), 1)
+    parts, start = [], 0
+    for size in sizes:
+        parts.append(r.view(pooled, (pooled.shape[0], size), pooled.strides))
+        start += size
+    r.end(tuple(parts))
+    if r.tape is not None:
+        r.tape.add("aten::split_with_sizes", (pooled,), tuple(parts), (1,))
+    return cat(r, parts, 1)
+
+
+def sum_parts(r: Recorder, x: Tensor, tables: int) -> Tensor:
+    """Of x `[batch, parts of tables, dim]` the sums per table, `[batch, tables, dim]`."""
+    out = r.tensor((x.shape[0], tables, x.shape[2]), x.dtype)
+    table_of = r.tensor((x.shape[1],), "int64")
+    r.leaf("aten::index_add", (out, 1, table_of, x, 1), out)
+    track(r, "aten::index_add", (x,), out, table_of)
+    return out
+
+
+@rule("aten::index_add", "IndexAddBackward0")
+def _add_up_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    out = r.tensor(node.inputs[0].shape, node.inputs[0].dtype)
+    r.leaf("aten::index_select", (gradients[0], 1, node.saved[0]), out)
+    return [out]
+
+
+@rule("aten::split_with_sizes", "SplitWithSizesBackward0")
+def _split_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    given = [gradient for gradient in gradients if gradient is not None]
+    return [cat(r, given, node.saved[0])]
+
+
+@rule("All2All_Pooled_Wait", "All2All_Pooled_WaitBackward")
+def _wait_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    """The gradients of each rank's tables start on their way back to it."""
+    (gradient,) = gradients
+    assert gradient is not None
+    (link,) = node.saved
+    parts = [part for part in _split(r, gradient, link.dims, 1) if part.shape[1]]
+    back = cat(r, [r.view(part, (part.elements,), (1,)) for part in parts], 0)
+    back = encode_wire(r, back, link.wire)
+    own = link.on_wire[link.rank]
+    link.returned = r.tensor((own * link.ranks,), back.dtype)
+    sizes = [own] * link.ranks
+    all_to_all_call(
+        r,
+        back,
+        link.returned,
+        link.on_wire,
+        sizes,
+        is_async=True,
+        nodes=link.nodes,
+        group=link.group,
+    )
+    return [r.tensor((1,))]
+
+
+@rule("All2All_Pooled_Req", "All2All_Pooled_ReqBackward")
+def _request_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    """Waits for them, and divides by the number of ranks."""
+    (link,) = node.saved
+    pooled, out = node.inputs[0], link.returned
+    out = decode_wire(r, out, pooled.elements, link.wire)
+    out = to_dtype(r, out, pooled.dtype) if out.dtype != pooled.dtype else out
+    out = view(r, out, pooled.shape)
+    scalar_in_place(r, "aten::div_", out, link.ranks)
+    return [out]

@@ -1,0 +1,222 @@
+"""Which rank holds which table, or which part of one; the placement that this means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from heapq import heappop, heappush
+
+from perfmodel.embedding import Placement, TablePlacement
+from perfmodel.errors import WorkloadError
+from perfmodel.workload.eager.arithmetic import STATES
+from perfmodel.workload.model import Workload
+from perfmodel.workload.planner import CAPACITY_BYTES, planned
+from perfmodel.workload.tables import Table
+
+FP32_BYTES = 4
+LINKED_TABLE_COST, REMOTE_TABLE_COST = 7 / 4, 67 / 4
+"""Work of a table's exchange, in rows looked up: between GPUs that links join, between nodes.
+
+Source: MEM_COMM_BW_RATIO of the submissions' configurations for one DGX H100 and for eight, over
+the planner's default MEM_COMM_WORK_RATIO.
+"""
+ROUND_ROBIN = ("pytorch", "reference", "fbgemm")
+"""Implementations that deal out tables one after the other, without regard to their size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One of `parts` equal row-wise parts of table number `table`, each with its share of the
+    lookups; or one of `columns` equal column-wise parts, each with all of them."""
+
+    table: int
+    parts: int = 1
+    columns: int = 1
+
+    def of(self, tables: tuple[Table, ...]) -> Table:
+        """The shard as a table."""
+        whole = tables[self.table]
+        if self.parts == self.columns == 1:
+            return whole
+        rows, pooling = -(-whole.rows // self.parts), whole.pooling / self.parts
+        return replace(whole, rows=rows, pooling=pooling, dim=whole.dim // self.columns)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Per rank the shards that it holds; `replicated` tables every rank holds.
+
+    `domains`: per group of ranks that links join, the parts that it has of tables, each of which
+    lies in equal parts on all its ranks; empty where ranks are planned for one by one.
+    """
+
+    shards: tuple[tuple[Shard, ...], ...]
+    replicated: tuple[int, ...] = ()
+    domains: tuple[tuple[Shard, ...], ...] = ()
+
+
+@lru_cache(maxsize=64)
+def plan(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
+    """How `workload.implementation.sharding` lays the tables out over `ranks`.
+
+    `table_wise`: whole tables. `row_wise`: a part of every table on every rank; `hybrid` as well,
+    but for the rows that are frequent. `balanced`: tables with more than their share of the lookups
+    in parts. `planned`: see `planner`; where links join `linked` ranks each, tables go to these
+    groups.
+    Tables of at most `data_parallel_max_bytes` are replicated.
+    Raises `WorkloadError` where whole tables are too few for the ranks.
+    """
+    software = workload.implementation
+    numbers = range(len(workload.tables))
+    replicated = tuple(
+        number
+        for number in numbers
+        if ranks > 1 and _bytes(workload.tables[number]) <= software.data_parallel_max_bytes
+    )
+    split = [number for number in numbers if number not in set(replicated)]
+    if software.sharding == "planned":
+        return _planned(workload, split, replicated, ranks, min(linked or ranks, ranks))
+    if software.sharding in ("row_wise", "hybrid"):
+        every = tuple(Shard(number, ranks) for number in split)
+        return Plan((every,) * ranks, replicated)
+    shards = [Shard(number) for number in split]
+    if software.sharding == "balanced":
+        shards = _in_parts(workload, split, ranks)
+    elif len(split) < ranks:
+        raise WorkloadError(
+            f"{workload.name}: {len(split)} tables cannot be shared out whole among {ranks} ranks: "
+            'set implementation.sharding to "row_wise" or "balanced"'
+        )
+    if software.name in ROUND_ROBIN:
+        return Plan(tuple(tuple(shards[rank::ranks]) for rank in range(ranks)), replicated)
+    return Plan(_largest_first(workload, shards, ranks), replicated)
+
+
+def plan_of_placement(
+    workload: Workload, placement: Placement, ranks: int, linked: int | None = None
+) -> Plan:
+    """The plan that an explicit `placement` means on `ranks`, of which links join `linked` each.
+
+    Raises `WorkloadError` that names the table for a placement of other tables, or one that these
+    ranks cannot hold.
+    """
+    near = min(linked or ranks, ranks)
+    if len(placement.tables) != len(workload.tables):
+        raise WorkloadError(
+            f"placement: it is of {len(placement.tables)} tables, "
+            f"{workload.name} has {len(workload.tables)}"
+        )
+    held: list[list[Shard]] = [[] for _ in range(ranks)]
+    replicated = []
+    for number, about in enumerate(placement.tables):
+        _check(number, about, workload.tables[number], ranks, near)
+        if about.sharding == "data_parallel":
+            replicated.append(number)
+            continue
+        count = len(about.ranks)
+        by_column = about.sharding == "column_wise"
+        shard = Shard(number, columns=count) if by_column else Shard(number, parts=count)
+        for rank in about.ranks:
+            held[rank].append(shard)
+    return Plan(tuple(map(tuple, held)), tuple(replicated))
+
+
+def _check(number: int, about: TablePlacement, table: Table, ranks: int, linked: int) -> None:
+    where = f"placement: tables[{number}]"
+    count = len(about.ranks)
+    if max(about.ranks) >= ranks:
+        raise WorkloadError(f"{where}: rank {max(about.ranks)}, of {ranks} ranks from 0")
+    if about.sharding == "data_parallel" and count != ranks:
+        raise WorkloadError(f"{where}: data_parallel on {count} of {ranks} ranks")
+    if about.sharding == "column_wise" and table.dim % count:
+        raise WorkloadError(f"{where}: {table.dim} columns cannot be in {count} equal parts")
+    if about.sharding in ("row_wise", "table_row_wise") and table.rows < count:
+        raise WorkloadError(f"{where}: {table.rows} rows cannot be in {count} parts")
+    if about.sharding == "table_row_wise" and len({rank // linked for rank in about.ranks}) > 1:
+        raise WorkloadError(f"{where}: table_row_wise beyond the {linked} ranks that links join")
+
+
+def _planned(
+    workload: Workload, numbers: list[int], replicated: tuple[int, ...], ranks: int, linked: int
+) -> Plan:
+    """Groups of linked ranks are what is planned for where there are several, else ranks."""
+    groups = ranks // linked
+    within = linked if groups > 1 else 1
+    states = 1 + STATES[workload.training.table_optimizer]
+    held, parts = planned(
+        {number: workload.tables[number] for number in numbers},
+        groups if groups > 1 else ranks,
+        table_cost=REMOTE_TABLE_COST if groups > 1 else LINKED_TABLE_COST,
+        row_bytes=workload.dim * FP32_BYTES * states,
+        capacity_bytes=CAPACITY_BYTES * within,
+    )
+    shards = [tuple(Shard(number, parts[number] * within) for number in own) for own in held]
+    if groups == 1:
+        return Plan(tuple(shards), replicated)
+    domains = tuple(tuple(Shard(number, parts[number]) for number in own) for own in held)
+    return Plan(tuple(own for own in shards for _ in range(linked)), replicated, domains)
+
+
+def _in_parts(workload: Workload, numbers: list[int], ranks: int) -> list[Shard]:
+    """A part for each share of the lookups that a table has, at most one per rank."""
+    total = sum(_work(workload.tables[number]) for number in numbers)
+    found = []
+    for number in numbers:
+        parts = round(_work(workload.tables[number]) * ranks / total)
+        parts = min(max(parts, 1), ranks, max(workload.tables[number].rows, 1))
+        found += [Shard(number, parts)] * parts
+    return found
+
+
+def _largest_first(
+    workload: Workload, shards: list[Shard], ranks: int
+) -> tuple[tuple[Shard, ...], ...]:
+    """The largest first, each to the rank with the least so far that has no part of its table."""
+    held: list[list[Shard]] = [[] for _ in range(ranks)]
+    loads = [(0.0, rank) for rank in range(ranks)]
+    for shard in sorted(shards, key=lambda it: -_work(it.of(workload.tables))):
+        passed = []
+        while shard in held[loads[0][1]]:
+            passed.append(heappop(loads))
+        load, rank = heappop(loads)
+        held[rank].append(shard)
+        heappush(loads, (load + _work(shard.of(workload.tables)), rank))
+        for entry in passed:
+            heappush(loads, entry)
+    return tuple(tuple(sorted(own, key=lambda it: it.table)) for own in held)
+
+
+def _work(table: Table) -> float:
+    """Elements read and sent per sample."""
+    return (table.pooling + 1) * table.dim
+
+
+def _bytes(table: Table) -> int:
+    return table.rows * table.dim * FP32_BYTES
+
+
+def placement_of(plan: Plan, workload: Workload) -> Placement:
+    """The placement, all tables in device memory, that `plan` means.
+
+    Of a table's column-wise slices, two on one rank count as one: a placement's parts are equal.
+    """
+    every = tuple(range(len(plan.shards)))
+    found: dict[int, TablePlacement] = {
+        number: TablePlacement("data_parallel", every) for number in plan.replicated
+    }
+    held: dict[int, list[int]] = {}
+    shard_of: dict[int, Shard] = {}
+    for rank, own in enumerate(plan.shards):
+        for shard in own:
+            held.setdefault(shard.table, []).append(rank)
+            shard_of[shard.table] = shard
+    for number, ranks in held.items():
+        shard = shard_of[number]
+        ranks = list(dict.fromkeys(ranks))
+        ranks = ranks[: workload.tables[number].rows] if shard.parts > 1 else ranks
+        kind = "row_wise" if shard.parts > 1 else "column_wise" if shard.columns > 1 else None
+        found[number] = TablePlacement(kind or "table_wise", tuple(ranks))  # type: ignore[arg-type]
+    dtype = workload.implementation.table_precision
+    return Placement(tuple(found[number] for number in range(len(workload.tables)))).edited(
+        lambda _number, _placed: {"dtype": dtype}
+    )

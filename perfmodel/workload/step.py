@@ -1,0 +1,236 @@
+"""One rank's step: what is asked of an implementation, its ops, and the data edges between them."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.embedding import MicroBatch, Pipeline, Placement
+from perfmodel.errors import WorkloadError
+from perfmodel.ops.graph import NO_OP, Argument, Op, OpGraph, Tensor, tensors_in
+from perfmodel.registry import Registry
+from perfmodel.workload.eager.recorder import Recorder, Tape
+from perfmodel.workload.model import Workload
+from perfmodel.workload.sharding import Plan, plan, plan_of_placement
+from perfmodel.workload.tables import Table, lookups
+
+Target = Literal["cuda", "rocm", "cpu"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A step of `workload` on one of `ranks`: `batch` samples of each rank, trained or not.
+
+    `plan` says which tables each rank holds; links join `linked` ranks each. `placement` and
+    `pipeline` are what the implementation `tiered` runs, and no other.
+    """
+
+    workload: Workload
+    batch: int
+    ranks: int
+    rank: int
+    target: Target
+    train: bool
+    plan: Plan
+    linked: int
+    placement: Placement | None = None
+    pipeline: Pipeline | None = None
+    micro_batch: MicroBatch = field(default_factory=MicroBatch)
+    """Which part of the step's samples `batch` is, where a pipeline parts them."""
+
+    @property
+    def global_batch(self) -> int:
+        return self.batch * self.ranks
+
+    @property
+    def groups(self) -> int:
+        """How many groups of linked ranks there are."""
+        return self.ranks // self.linked
+
+    @cached_property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables that this rank holds, and parts of tables."""
+        return tuple(shard.of(self.workload.tables) for shard in self.plan.shards[self.rank])
+
+    @cached_property
+    def replicas(self) -> tuple[Table, ...]:
+        """The tables that every rank holds."""
+        return tuple(self.workload.tables[number] for number in self.plan.replicated)
+
+    @cached_property
+    def attributes(self) -> tuple[dict[str, str], ...]:
+        """Per table of this rank: what the global batch looks up, as attributes of an op."""
+        seen: dict[Table, dict[str, str]] = {}
+        for table in self.tables:
+            if table not in seen:
+                seen[table] = lookups((table,), self.global_batch).to_attributes()
+        return tuple(seen[table] for table in self.tables)
+
+    @property
+    def style(self) -> str:
+        """How the dense optimizer runs: what PyTorch picks unless the workload says."""
+        asked = self.workload.implementation.optimizer_style
+        if asked != "default":
+            return asked
+        return "loop" if self.target == "cpu" else "foreach"
+
+
+Strategy: TypeAlias = Callable[[Recorder, Run], None]
+"""Records the ops of one step."""
+
+IMPLEMENTATIONS: Registry[Strategy] = Registry(
+    "implementation", "perfmodel.implementations", "perfmodel.workload.implementations"
+)
+"""By `implementation.name` of a workload."""
+
+
+COLLECTIVE = "c10d::"
+RECORDED = "record_param_comms"
+"""What NCCL records below a collective: the tensor that it fills stands last."""
+RETURN_THEIR_INPUT = frozenset(("aten::to", "aten::resolve_conj", "aten::broadcast_tensors"))
+"""Ops that may return what they were given, untouched."""
+
+
+def data_edges(ops: Sequence[Op], views: set[int]) -> NDArray[np.int64]:
+    """`[E, 2]`: (producer, consumer) by index of `ops`; `views` are tensors that views returned.
+
+    An op reads the storages of its inputs when it is called. When it returns it has written those
+    of its outputs that are no views, of inputs that it returns (it worked in place), and, a
+    collective, of its first argument.
+    """
+    writer: dict[int, int] = {}
+    producers: list[int] = []
+    consumers: list[int] = []
+    writing: list[tuple[int, list[int]]] = []
+    for index, op in enumerate(ops):
+        while writing and writing[-1][0] > op.parent:
+            _returned(writer, *writing.pop())
+        given = _tensors(op.inputs)
+        if given:
+            sources = [writer[key] for key in map(_key, given) if key in writer]
+            if len(sources) > 1:
+                sources = sorted(set(sources))
+            producers += sources
+            consumers += [index] * len(sources)
+        written = _written(op, given, views)
+        if written:
+            writing.append((index, written))
+    return np.array([producers, consumers], np.int64).T
+
+
+def _returned(writer: dict[int, int], op: int, written: list[int]) -> None:
+    for key in written:
+        if writer.get(key, NO_OP) < op:
+            writer[key] = op
+
+
+def _written(op: Op, given: list[Tensor], views: set[int]) -> list[int]:
+    made = _tensors(op.outputs)
+    if op.name == RECORDED:
+        return [_key(given[-1])] if given else []
+    if not made:
+        is_collective = op.name.startswith(COLLECTIVE)
+        return [_key(x) for x in tensors_in(op.inputs[0])] if is_collective else []
+    if op.name in RETURN_THEIR_INPUT:
+        ids = [x.tensor_id for x in given]
+        return [_key(x) for x in made if x.tensor_id not in ids]
+    return [
+        _key(x)
+        for x in made
+        if x.tensor_id not in views or any(x.tensor_id == one.tensor_id for one in given)
+    ]
+
+
+def _tensors(arguments: tuple[Argument, ...]) -> list[Tensor]:
+    found: list[Tensor] = []
+    for argument in arguments:
+        if type(argument) is Tensor:
+            if 0 not in argument.shape:
+                found.append(argument)
+        elif type(argument) is tuple and argument and type(argument[-1]) is Tensor:
+            found += tensors_in(argument)
+    return found
+
+
+def _key(tensor: Tensor) -> int:
+    return tensor.storage_id or -tensor.tensor_id
+
+
+TIERED = "tiered"
+"""The implementation that runs a placement and a pipeline."""
+
+
+def op_graph(
+    workload: Workload,
+    batch: int | None = None,
+    *,
+    ranks: int = 1,
+    rank: int = 0,
+    target: Target = "cuda",
+    train: bool = True,
+    threads: int = 1,
+    linked: int | None = None,
+    placement: Placement | None = None,
+    pipeline: Pipeline | None = None,
+) -> OpGraph:
+    """The ops of one step of `rank`; `batch` is global, of all `ranks`.
+
+    Links join `linked` ranks each (all, unless given); a network joins these groups. `target`
+    decides what each op calls and on which thread the backward pass runs; `threads` are a CPU's
+    intra-op threads. With `train` off: the forward pass alone, without labels. Where tables have a
+    `placement`, it says where they lie, and `pipeline` how the step runs; else the workload's
+    implementation does.
+    Raises `WorkloadError`.
+    """
+    total = workload.batch if batch is None else batch
+    check_ranks(workload, total, ranks, rank)
+    near = linked if linked and ranks % linked == 0 else ranks
+    if placement is None:
+        name, layout = str(workload.implementation.name), plan(workload, ranks, near)
+    else:
+        name, layout = TIERED, plan_of_placement(workload, placement, ranks, near)
+    own = total // ranks
+    run = Run(workload, own, ranks, rank, target, train, layout, near, placement, pipeline)
+    recorder = Recorder("cpu" if target == "cpu" else "cuda", threads=threads)
+    recorder.tape = Tape() if train else None
+    with _without_collector():
+        IMPLEMENTATIONS[name](recorder, run)
+        ops = recorder.ops()
+        data = data_edges(ops, recorder.views)
+    return OpGraph(ops, data, rank=rank, world_size=ranks, source=workload.name)
+
+
+def inference(workload: Workload, batch: int | None = None, **settings: int | str) -> OpGraph:
+    """The forward pass alone; `settings` are those of `op_graph`."""
+    return op_graph(workload, batch, train=False, **settings)  # type: ignore[arg-type]
+
+
+def check_ranks(workload: Workload, batch: int, ranks: int, rank: int) -> None:
+    """Raise `WorkloadError` for a batch, or a number of ranks, that cannot be."""
+    if ranks < 1 or not 0 <= rank < ranks:
+        raise WorkloadError(f"{workload.name}: rank {rank} of {ranks} ranks cannot be")
+    if batch < 1 or batch % ranks:
+        near = max(ranks, round(batch / ranks) * ranks)
+        raise WorkloadError(
+            f"{workload.name}: a global batch of {batch} cannot be divided among {ranks} ranks; "
+            f"nearest: {near}"
+        )
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Many small objects that all stay: looking for garbage among them would take half the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -1,0 +1,214 @@
+"""Tables whose hot rows network adapters hold as well, and add up: lookups, sums, and updates.
+
+The adapter of the rank that asks looks into its remote cache before keys go out; that of the rank
+that holds a table looks into its local cache as they come, and its device looks up the rest. In
+training the device updates all rows, and writes those that adapters hold to them: its own over the
+bus, the others' by an all-gather. Source: Guo et al. 2023 (ICS), as far as its abstract goes; what
+it leaves open is assumed: write-through, partial sums added in the adapter, which works row by row
+beside the device.
+
+Where adapters hold rows, a rank sends another only what that one's cache has not found: one vector
+per bag of which it looked up a row, instead of a sum for every bag. The adapter that receives adds
+vectors and its own rows up, and hands the device one per bag. Gradients of all bags go back to all
+ranks, as without adapters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from perfmodel.errors import WorkloadError
+from perfmodel.ops.graph import Tensor
+from perfmodel.ops.read.lookups import Lookups
+from perfmodel.ops.storage import row_bytes
+from perfmodel.workload.adapter_caches import AdapterUse, adapter_use, is_across_network
+from perfmodel.workload.collectives import all_to_all_call, linked_collective
+from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
+from perfmodel.workload.eager.table_batched import Batched, look_up, update
+from perfmodel.workload.eager.views import view
+from perfmodel.workload.jagged import ITEM_BYTES, NIC, Jagged, add_remote_rows, offsets
+from perfmodel.workload.pooled_exchange import decode_wire, encode_wire, wire_dtype, wire_elements
+from perfmodel.workload.step import Run
+from perfmodel.workload.tables import lookups
+from perfmodel.workload.tiered.device_kernels import table_batched, with_attributes
+from perfmodel.workload.tiered.source import TIERED, Group, record_row_op
+
+LOOK_UP = "tiered::nic_look_up"
+
+
+@dataclass(frozen=True)
+class AdapterCachedTables:
+    """See `source.Source`."""
+
+    tables: Batched
+    use: AdapterUse
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        return (self.tables.weights,)
+
+    def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
+        """Nothing: adapters hold rows from step to step."""
+
+    def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
+        left = _device_lookups(self.use, group)
+        asked = _asked(group)
+        found = asked - sum(left.lookups)
+        tape, r.tape = r.tape, None
+        tables = with_attributes(self.tables, left.to_attributes())
+        rest = r.view(keys.values, (max(round(sum(left.lookups)), 1),), (1,))
+        out = look_up(r, tables, rest, offsets(r, keys), group.samples)
+        r.tape = tape
+        if found >= 1:
+            record_row_op(
+                r,
+                "nic_lookup",
+                (keys.values,),
+                out,
+                stream=NIC,
+                dims={
+                    "probes": max(asked * (1 - _linked_frac(group)), 1.0),
+                    "lookups": found,
+                    "row_bytes": _row_bytes(group),
+                    "bags": min(found, group.bags),
+                    "dim": group.total_dim / len(group.tables),
+                    "messages": float(group.run.ranks - group.run.linked),
+                },
+            )
+        saved = (self.tables, keys, group, self.use)
+        track(r, LOOK_UP, (self.tables.weights,), out, *saved)
+        return out
+
+
+@rule(LOOK_UP, "NicLookUpBackward")
+def _backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    """All rows updated; those that adapters hold written through."""
+    tables, keys, group, use = node.saved
+    about = lookups(group.tables, group.samples).to_attributes()
+    update(r, with_attributes(tables, about), keys.values, offsets(r, keys), gradients[0])
+    dim = group.total_dim / len(group.tables)
+    own = sum(use.tables[number].local_rows for number, _ in _shards(group))
+    sent = sum(use.tables[number].remote_rows / parts for number, parts in _shards(group))
+    if own >= 1:
+        given = r.tensor((round(own * dim),))
+        r.leaf("aten::index_select", (tables.weights, 0, keys.values), given)
+        _write(r, given, own, _row_bytes(group), bus=True)
+    if sent >= 1:
+        given = r.tensor((round(sent * dim),))
+        r.leaf("aten::index_select", (tables.weights, 0, keys.values), given)
+        ranks = group.run.ranks
+        everyone = r.tensor((given.shape[0] * ranks,))
+        linked_collective(r, "all_gather", given, everyone, ranks)
+        _write(r, everyone, sent * ranks, _row_bytes(group), bus=False)
+    return [None]
+
+
+def _write(r: Recorder, given: Tensor, rows: float, size: float, *, bus: bool) -> None:
+    dims = {"lookups": rows, "row_bytes": size, "delivered_bytes": rows * size * bus}
+    record_row_op(r, "nic_write", (given,), stream=NIC, dims=dims)
+
+
+def _shards(group: Group) -> list[tuple[int, int]]:
+    """Numbers of the group's tables, and into how many parts they are cut, in its order."""
+    run = group.run
+    assert run.placement is not None
+    own = run.plan.shards[run.rank]
+    names = group.placed.caches
+    return [(s.table, s.parts) for s in own if run.placement.tables[s.table].caches == names]
+
+
+def _linked_frac(group: Group) -> float:
+    """Share of all samples whose ranks links join to this one: their keys pass no adapter."""
+    return group.run.linked / group.run.ranks
+
+
+def _device_lookups(use: AdapterUse, group: Group) -> Lookups:
+    """What the device looks up of the group's tables: own samples' keys, and what others leave."""
+    run, own = group.run, _linked_frac(group)
+    whole = lookups(group.tables, group.samples)
+    pooling, unique = [], []
+    for table, (number, _) in zip(group.tables, _shards(group), strict=True):
+        found = use.tables[number]
+        pooling.append(table.pooling * (own + (1 - own) * found.left_frac))
+        mine = table.unique_rows(run.batch * run.linked)
+        others = min(found.left_rows, table.rows)
+        unique.append(min(others + mine * (1 - others / table.rows), table.rows))
+    return replace(whole, pooling=tuple(pooling), unique_rows=tuple(unique))
+
+
+def _asked(group: Group) -> float:
+    """Of all ranks' samples, what of the group's tables comes to this rank."""
+    run, own = group.run, _linked_frac(group)
+    use = adapter_use(run)
+    assert use is not None
+    return sum(
+        table.lookups(group.samples) * (own + (1 - own) * use.tables[number].asked_frac)
+        for table, (number, _) in zip(group.tables, _shards(group), strict=True)
+    )
+
+
+def _row_bytes(group: Group) -> float:
+    """Mean over the group's lookups."""
+    counts = [table.lookups(group.samples) for table in group.tables]
+    sizes = [float(row_bytes(group.placed.dtype, table.dim)) for table in group.tables]
+    return sum(c * s for c, s in zip(counts, sizes, strict=True)) / sum(counts)
+
+
+@TIERED.register("hbm/nic_local", "hbm/nic_remote", "hbm/nic_local/nic_remote")
+def adapter_cached_tables(r: Recorder, group: Group) -> AdapterCachedTables:
+    """Weights in device memory; adapters hold their hot rows as well."""
+    use = adapter_use(group.run)
+    if use is None or group.replicated:
+        raise WorkloadError("a cache in an adapter: there is no other rank that looks rows up")
+    return AdapterCachedTables(table_batched(r, group), use)
+
+
+def sum_in_adapters(r: Recorder, run: Run, pooled: Tensor) -> Tensor:
+    """Sums of the own rows for all samples `[global batch, dim]` -> those of all rows for the own
+    samples, `[batch, dim]`. The adapter adds up vectors while others still arrive."""
+    use = adapter_use(run)
+    assert use is not None
+    tape, r.tape = r.tape, None
+    wire = run.workload.implementation.exchange_precision
+    share = sent_frac(run, use)
+    each = pooled.elements // run.ranks
+    sizes = [
+        wire_elements(round(each * share) if is_across_network(run, rank) else each, wire)
+        for rank in range(run.ranks)
+    ]
+    flat = encode_wire(r, view(r, pooled, (pooled.elements,)), wire)
+    received = r.tensor((sum(sizes),), wire_dtype(wire))
+    dim = run.workload.tables[run.plan.shards[run.rank][0].table].dim
+    out = r.tensor((run.batch, pooled.shape[1]))
+    vectors = received.elements / dim
+    add_remote_rows(r, run, received)
+    adding = {
+        "probes": 1.0,
+        "lookups": vectors,
+        "row_bytes": dim * ITEM_BYTES,
+        "bags": vectors,
+        "dim": dim,
+        "messages": float(run.ranks - run.linked),
+        "delivered_bytes": out.elements * ITEM_BYTES,
+    }
+    record_row_op(r, "nic_lookup", (), received, stream=NIC, dims=adding)
+    sent = r.view(flat, (sum(sizes),), (1,))
+    all_to_all_call(r, sent, received, sizes, sizes, is_async=True)
+    values = decode_wire(r, received, received.elements, wire)
+    record_row_op(r, "nic_lookup", (values,), out, stream=NIC, dims={"probes": 1.0})
+    r.tape = tape
+    return out
+
+
+def sent_frac(run: Run, use: AdapterUse) -> float:
+    """Of the bags of another rank's samples, those of which this rank looks up a row for it."""
+    shards = run.plan.shards[run.rank]
+    dims = [shard.of(run.workload.tables).dim for shard in shards]
+    found = []
+    for shard in shards:
+        pooling = run.workload.tables[shard.table].pooling
+        missed = use.tables[shard.table].asked_frac / shard.parts
+        found.append(-np.expm1(pooling * np.log1p(-min(missed, 1 - 1e-12))))
+    return float(np.average(found, weights=dims))

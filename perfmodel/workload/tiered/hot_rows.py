@@ -1,0 +1,249 @@
+"""Tables in host memory whose hot rows every device has as well: what is read of both, and how.
+
+Rows that are not hot are gathered in host memory and copied into places beside the hot ones, so
+that one lookup reads both. Their gradients go back to the host, which applies them. Gradients of
+hot rows are gathered from all ranks at the end of the step, and added to every copy. What it stands
+for: the replicas of FAE and Hotline (Adnan et al. 2022 and 2024); that gradients travel as rows
+with their keys is assumed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import numpy as np
+
+from perfmodel.embedding import Pipeline, mixed_hot_frac, zipf_alpha_of
+from perfmodel.embedding.hot_rows import split_hot
+from perfmodel.ops.graph import Tensor
+from perfmodel.ops.read.lookups import Lookups
+from perfmodel.workload.collectives import linked_collective
+from perfmodel.workload.eager.creation import to_device
+from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
+from perfmodel.workload.eager.table_batched import Batched, batched, look_up, update
+from perfmodel.workload.jagged import Jagged, offsets
+from perfmodel.workload.step import Run
+from perfmodel.workload.tables import Table, row_bytes, state_bytes
+from perfmodel.workload.tiered.device_kernels import with_attributes
+from perfmodel.workload.tiered.source import HOST_MEMORY, TIERED, Group, record_row_op
+
+_LEAST = 0.5
+"""Fewer rows than this are none."""
+
+
+@dataclass(frozen=True)
+class HotUse:
+    """Of a micro-batch, per table: hot rows that there are, distinct ones among its lookups;
+    distinct other rows."""
+
+    rows: tuple[int, ...]
+    hot: tuple[float, ...]
+    other: tuple[float, ...]
+
+    @property
+    def distinct_hot(self) -> int:
+        """Of all tables."""
+        return max(round(sum(self.hot)), 1)
+
+    @property
+    def fetched(self) -> int:
+        """Other rows, of all tables, which come from where all rows are."""
+        total = sum(self.other)
+        return 0 if total < _LEAST else max(round(total), 1)
+
+
+def largest_use(group: Group) -> HotUse:
+    """Of all micro-batches of the step, the one that fetches most."""
+    run = group.run
+    parts = (run.pipeline or Pipeline()).micro_batches
+    found = []
+    for part in parts:
+        samples = max(round(run.batch * part.samples_frac), 1)
+        found.append(hot_use(group.of_samples(replace(run, batch=samples, micro_batch=part))))
+    return max(found, key=lambda use: use.fetched)
+
+
+def hot_use(group: Group) -> HotUse:
+    """Of the samples of `group.run.micro_batch`; samples that are not popular have the hot lookups
+    that the popular ones of the pipeline leave.
+
+    Raises `WorkloadError` for more popular samples than the hot rows allow.
+    """
+    popular = 1.0
+    if not group.run.micro_batch.popular:
+        pipeline = group.run.pipeline or Pipeline()
+        popular = sum(each.samples_frac for each in pipeline.micro_batches if each.popular)
+    pairs = list(zip(group.tables, group.hot_rows, strict=True))
+    share = np.array([float(table.popularity().covered_frac(rows)) for table, rows in pairs])
+    hot_frac = (
+        np.ones_like(share) if group.run.micro_batch.popular else mixed_hot_frac(share, popular)
+    )
+    found = [
+        _distinct(table, rows, group.samples * table.pooling, frac)
+        for (table, rows), frac in zip(pairs, hot_frac.tolist(), strict=True)
+    ]
+    hot, other = zip(*found, strict=True)
+    return HotUse(group.hot_rows, hot, other)
+
+
+@lru_cache(maxsize=1 << 14)
+def _distinct(table: Table, rows: int, lookups: float, hot_frac: float) -> tuple[float, float]:
+    hot, other = split_hot(table.popularity(), rows)
+    return (
+        float(hot.distinct_rows(lookups * hot_frac)) if hot else 0.0,
+        float(other.distinct_rows(lookups * (1.0 - hot_frac))) if other else 0.0,
+    )
+
+
+def hot_lookups(group: Group, use: HotUse) -> Lookups:
+    """The lookups into hot rows and those that were fetched beside them, as one operator's."""
+    tables = group.tables
+    pairs = list(zip(use.hot, use.other, strict=True))
+    room = zip(use.rows, use.other, strict=True)
+    held = tuple(max(rows + round(other), 1) for rows, other in room)
+    counts = [table.lookups(group.samples) for table in tables]
+    distinct = tuple(
+        min(max(hot + other, 1.0), rows, count)
+        for (hot, other), rows, count in zip(pairs, held, counts, strict=True)
+    )
+    return Lookups(
+        hash_size=held,
+        dim=tuple(table.dim for table in tables),
+        batch=(group.samples,) * len(tables),
+        pooling=tuple(table.pooling for table in tables),
+        unique_rows=distinct,
+        alpha=tuple(zipf_alpha_of(held, counts, distinct).tolist()),
+    )
+
+
+HOST = "cpu"
+LOOK_UP = "tier::hot_rows"
+ARRIVING, LEAVING = {"stream": "rows_in"}, {"stream": "rows_out"}
+"""Attributes of copies of rows that are fetched, and of their gradients."""
+
+
+@dataclass
+class HotRows:
+    """See `source.Source`, `source.Shared`."""
+
+    tables: Batched
+    places: Tensor
+    """All rows that the device holds, `[rows, dim]`."""
+    host_rows: Tensor
+    arrived: list[Tensor] = field(default_factory=list)
+    """Rows of micro-batches that were fetched and not yet looked up."""
+    sums: list[Tensor] = field(default_factory=list)
+    """Gradients of hot rows that micro-batches left."""
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        return (self.tables.weights,)
+
+    def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
+        count = hot_use(group).fetched
+        if not count:
+            return
+        pipeline = group.run.pipeline
+        waits = pipeline is None or not pipeline.rows_beside
+        gathered = r.tensor((count, self.places.shape[1]), self.places.dtype, place=HOST)
+        dims = _dims(group, count)
+        given = (self.host_rows, keys.values)
+        record_row_op(
+            r, "host_gather", given, gathered, stream=HOST_MEMORY, dims=dims, blocks=waits
+        )
+        with r.with_attributes(ARRIVING):
+            self.arrived.append(to_device(r, gathered, r.place, non_blocking=True))
+
+    def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
+        use = hot_use(group)
+        slots = r.tensor((max(use.fetched, 1),), "int64")
+        if use.fetched:
+            r.leaf("aten::index_copy_", (self.places, 0, slots, self.arrived.pop(0)), self.places)
+        tables = with_attributes(self.tables, hot_lookups(group, use).to_attributes())
+        starts = offsets(r, keys)
+        tape, r.tape = r.tape, None
+        pooled = look_up(r, tables, keys.values, starts, group.samples)
+        r.tape = tape
+        saved = (self, tables, keys.values, starts, slots, use, group)
+        track(r, LOOK_UP, (self.tables.weights,), pooled, *saved)
+        return pooled
+
+    def finish(self, r: Recorder, run: Run) -> None:
+        dim, count = self.places.shape[1], sum(sums.shape[0] for sums in self.sums)
+        rows, keys = r.tensor((count, dim)), r.tensor((count,), "int64")
+        if run.ranks > 1:
+            every = r.tensor((run.ranks * count, dim)), r.tensor((run.ranks * count,), "int64")
+            for own, received in ((rows, every[0]), (keys, every[1])):
+                linked_collective(r, "all_gather", own, received, run.ranks)
+            rows, keys = every
+        for changed in (self.places, *self.tables.states):
+            width = max(changed.elements // self.places.shape[0], 1)
+            to = r.view(changed, (self.places.shape[0], width), (width, 1))
+            r.leaf("aten::index_add_", (to, 0, keys, rows, 1), to)
+        self.sums.clear()
+
+
+@rule(LOOK_UP, "HotRowsBackward")
+def _backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    """Gradients summed per row; those of rows that were fetched go to the host."""
+    source, tables, values, starts, slots, use, group = node.saved
+    update(r, tables, values, starts, gradients[0])
+    r.now(tables.attributes)
+    dim = source.places.shape[1]
+    source.sums.append(r.tensor((use.distinct_hot, dim)))
+    if use.fetched:
+        _return_gradients(r, source, slots, use, group)
+    return [None]
+
+
+def _return_gradients(
+    r: Recorder, source: HotRows, slots: Tensor, use: HotUse, group: Group
+) -> None:
+    sums = r.tensor((use.distinct_hot + use.fetched, source.places.shape[1]))
+    own = r.tensor((use.fetched, source.places.shape[1]))
+    r.leaf("aten::index_select", (sums, 0, slots), own)
+    pipeline = group.run.pipeline
+    waits = pipeline is None or not pipeline.writes_behind
+    with r.with_attributes(LEAVING):
+        given = to_device(r, own, HOST, non_blocking=True)
+    dims = _dims(group, use.fetched)
+    rows = source.host_rows
+    record_row_op(r, "host_apply", (given, rows), rows, stream=HOST_MEMORY, dims=dims, blocks=waits)
+
+
+def _dims(group: Group, rows: int) -> dict[str, float]:
+    """Dims of an op on so many rows, one lookup each: means over the group's lookups."""
+    counts = [table.lookups(group.samples) for table in group.tables]
+    optimizer = group.run.workload.training.table_optimizer
+
+    def mean(values: list[float]) -> float:
+        return sum(v * n for v, n in zip(values, counts, strict=True)) / sum(counts)
+
+    return {
+        "lookups": rows,
+        "unique_rows": rows,
+        "row_bytes": mean([row_bytes(table, group.placed.dtype) for table in group.tables]),
+        "state_bytes": mean([state_bytes(table, optimizer) for table in group.tables]),
+        "bags": rows,
+        "dim": group.total_dim / len(group.tables),
+    }
+
+
+@TIERED.register("host+hot")
+def hot_rows(r: Recorder, group: Group) -> HotRows:
+    """Weights in host memory; hot rows, and room for as many as a step fetches, in the device's."""
+    about = hot_lookups(group, largest_use(group))
+    tables = batched(
+        r,
+        about.hash_size,
+        about.dim,
+        dtype=group.placed.dtype,
+        optimizer=group.run.workload.training.table_optimizer,
+        is_modern=True,
+        attributes=about.to_attributes(),
+    )
+    dim = group.total_dim // len(group.tables)
+    places = r.view(tables.weights, (tables.weights.elements // dim, dim), (dim, 1))
+    elements = sum(table.rows * table.dim for table in group.tables)
+    return HotRows(tables, places, r.tensor((elements,), group.placed.dtype, place=HOST))

@@ -1,0 +1,193 @@
+"""Tables on drives: behind a cache in host memory, where rows are pooled, or in device memory.
+
+What it stands for: software-defined memory (Ardestani et al. 2021): rows that the cache has not are
+read asynchronously, all tables' at once, then pooled beside those that it has; pooled rows travel
+to the device. Updates go to the cache and, as rows leave it, to the drives.
+
+What it stands for: FBGEMM's table-batched embeddings on SSD, and Neo's hierarchy of HBM, DDR and
+SSD (Mudigere et al. 2022): keys that miss go to the host, which reads their rows from its own cache
+or from drives and sends them; in training as many rows go the other way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfmodel.ops.graph import Tensor
+from perfmodel.workload.eager.creation import to_device
+from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
+from perfmodel.workload.jagged import Jagged
+from perfmodel.workload.tables import row_bytes
+from perfmodel.workload.tiered.device_kernels import FETCH_STREAM, KernelCache, device_use
+from perfmodel.workload.tiered.source import (
+    HOST_MEMORY,
+    TIERED,
+    Group,
+    RowCacheUse,
+    prefetch_attributes,
+    record_row_op,
+    row_cache_use,
+    row_dims,
+)
+
+STORAGE = "storage"
+"""The resource of a rank's reads and writes on drives."""
+HOST = "cpu"
+POOL = "tier::storage_pool"
+
+
+@dataclass(frozen=True)
+class OnDrives:
+    """See `source.Source`. `reads`: of the last fetch, what the lookup waits for."""
+
+    rows: Tensor
+    cache: Tensor
+    reads: Tensor
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        return (self.rows,)
+
+    def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
+        """Rows that miss, of all tables at once."""
+        missed = _missed(group)
+        if not missed["rows"]:
+            return
+        with r.with_attributes(prefetch_attributes(group)):
+            values = keys.values if group.is_local else to_device(r, keys.values, HOST)
+            given = (self.rows, values)
+            record_row_op(r, "storage_read", given, self.reads, stream=STORAGE, dims=missed)
+
+    def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
+        pooled = r.tensor((group.samples, group.total_dim), place=HOST)
+        record_row_op(
+            r,
+            "host_pool",
+            (self.cache, self.reads),
+            pooled,
+            stream=HOST_MEMORY,
+            dims=row_dims(group),
+            blocks=True,
+        )
+        out = to_device(r, pooled, r.place, non_blocking=True)
+        track(r, POOL, (self.rows,), out, self, group)
+        return out
+
+
+@rule(POOL, "StoragePoolBackward")
+def _backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    """Gradients applied to rows in the cache; as many rows as came leave it for the drives."""
+    (gradient,) = gradients
+    assert gradient is not None
+    source, group = node.saved
+    pipeline = group.run.pipeline
+    waits = pipeline is None or not pipeline.writes_behind
+    given = to_device(r, gradient, HOST)
+    record_row_op(
+        r,
+        "host_apply",
+        (given, source.cache),
+        source.cache,
+        stream=HOST_MEMORY,
+        dims=row_dims(group),
+        blocks=waits,
+    )
+    missed = _missed(group)
+    if missed["rows"]:
+        left = (source.cache,)
+        record_row_op(
+            r, "storage_write", left, source.rows, stream=STORAGE, dims=missed, blocks=waits
+        )
+    return [None]
+
+
+def _missed(group: Group) -> dict[str, float]:
+    """Rows read from drives per step; without a cache, every distinct row."""
+    if group.placed.caches:
+        use = row_cache_use(group, group.placed.caches[0])
+        return {"rows": use.missed_rows, "row_bytes": use.row_bytes}
+    sizes = [row_bytes(table, group.placed.dtype) for table in group.tables]
+    counts = [table.unique_rows(group.samples) for table in group.tables]
+    total = sum(counts)
+    mean = sum(size * count for size, count in zip(sizes, counts, strict=True)) / total
+    return {"rows": total, "row_bytes": mean}
+
+
+def _on_drives(r: Recorder, group: Group) -> OnDrives:
+    elements = sum(table.rows * table.dim for table in group.tables)
+    dtype = group.placed.dtype
+    rows, cache = (r.tensor((elements,), dtype, place=HOST) for _ in range(2))
+    return OnDrives(rows, cache, r.tensor((group.lookups,), dtype, place=HOST))
+
+
+TIERED.register("storage_pooled")(_on_drives)
+TIERED.register("storage_pooled/host")(_on_drives)
+
+
+@dataclass(frozen=True)
+class KernelCacheOverDrives(KernelCache):
+    """See `source.Source`."""
+
+    def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
+        """Rows that miss, from host memory or drives."""
+        use = device_use(group)
+        missed = round(use.missed_rows)
+        with r.with_attributes(prefetch_attributes(group, FETCH_STREAM)):
+            self.find(r, use, keys, 0.0)
+        if not missed:
+            return
+        with r.with_attributes(prefetch_attributes(group)):
+            self._bring(r, group, use, missed)
+            if group.run.train:
+                self._take(r, group, use, missed)
+
+    def _bring(self, r: Recorder, group: Group, use: RowCacheUse, missed: int) -> None:
+        wanted = to_device(r, r.tensor((missed,), "int64"), HOST, non_blocking=True)
+        rows = r.tensor(self._shape(use, missed), group.placed.dtype, place=HOST)
+        read = _read_rows(group, missed)
+        if missed > read:
+            dims = {"lookups": float(missed - read), "row_bytes": use.row_bytes}
+            record_row_op(r, "host_gather", (wanted,), rows, stream=HOST_MEMORY, dims=dims)
+        if read:
+            dims = {"rows": float(read), "row_bytes": use.row_bytes}
+            given = (self.host_rows, wanted)
+            record_row_op(r, "storage_read", given, rows, stream=STORAGE, dims=dims)
+        came = to_device(r, rows, r.place, non_blocking=True)
+        places = r.tensor((missed,), "int64")
+        r.leaf("aten::index_copy_", (self._places(r, use), 0, places, came), self.tables.weights)
+
+    def _take(self, r: Recorder, group: Group, use: RowCacheUse, missed: int) -> None:
+        """Rows that leave the device, and those that leave the host for the drives."""
+        leaving = r.tensor((missed,), "int64")
+        rows = r.tensor(self._shape(use, missed), group.placed.dtype)
+        r.leaf("aten::index_select", (self._places(r, use), 0, leaving), rows)
+        there = to_device(r, rows, HOST, non_blocking=True)
+        written = _read_rows(group, missed)
+        if missed > written:
+            dims = {"lookups": float(missed - written), "row_bytes": use.row_bytes}
+            record_row_op(
+                r, "host_scatter", (there,), self.host_rows, stream=HOST_MEMORY, dims=dims
+            )
+        if written:
+            dims = {"rows": float(written), "row_bytes": use.row_bytes}
+            record_row_op(r, "storage_write", (there,), self.host_rows, stream=STORAGE, dims=dims)
+
+    def _places(self, r: Recorder, use: RowCacheUse) -> Tensor:
+        weights = self.tables.weights
+        width = self._shape(use, 1)[1]
+        return r.view(weights, (max(weights.shape[0] // width, 1), width), (width, 1))
+
+    def _shape(self, use: RowCacheUse, rows: int) -> tuple[int, int]:
+        item_bytes = 2 if self.tables.weights.dtype in ("fp16", "bf16") else 4
+        return rows, max(round(use.row_bytes / item_bytes), 1)
+
+
+def _read_rows(group: Group, missed: int) -> int:
+    """Of the rows that miss in device memory, those that host memory has not either."""
+    if len(group.placed.caches) == 1:
+        return missed
+    return min(round(row_cache_use(group, group.placed.caches[1]).missed_rows), missed)
+
+
+TIERED.register("storage/hbm")(KernelCacheOverDrives.of)
+TIERED.register("storage/hbm/host")(KernelCacheOverDrives.of)

@@ -1,0 +1,177 @@
+"""Estimators of fits: scikit-learn's own checks, shares by hand, regressors that are none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, clone
+from sklearn.linear_model import Ridge
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from perfmodel.calibrate.collectives import CollectiveRegressor
+from perfmodel.calibrate.estimators import (
+    GENERAL_TREES,
+    Bounded,
+    Mixture,
+    best_share,
+    boosted,
+    trees_or,
+    users_regressor,
+    without_group,
+)
+from perfmodel.calibrate.nic_cache import HitRateRegressor
+from perfmodel.errors import UsageError
+
+
+def cannot_pass(estimator: BaseEstimator) -> dict[str, str]:
+    takes_none = isinstance(estimator.get_params().get("regressor"), KNeighborsRegressor)
+    weighted = "check_sample_weight_equivalence_on_dense_data"
+    return {weighted: "a regressor without weights cannot heed them"} if takes_none else {}
+
+
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks(
+    [Bounded(Ridge()), Bounded(KNeighborsRegressor()), Mixture()],
+    expected_failed_checks=cannot_pass,
+)
+def test_they_are_estimators(estimator: object, check: Callable[[object], None]) -> None:
+    check(estimator)
+
+
+@pytest.mark.parametrize(
+    "made", [CollectiveRegressor(), HitRateRegressor(), boosted({}, "a", seed=0)]
+)
+def test_estimators_of_tables_are_cloned_and_configured(made: object) -> None:
+    again = clone(made)
+    assert type(again) is type(made)
+    name = "max_depth" if "max_depth" in again.get_params() else "trees__max_depth"
+    assert again.set_params(**{name: 2}).get_params()[name] == 2
+    assert made.get_params()[name] != 2
+
+
+def line(count: int = 40) -> tuple[np.ndarray, np.ndarray]:
+    matrix = np.linspace(0.0, 1.0, count)[:, None]
+    return matrix, 3.0 * matrix[:, 0]
+
+
+def test_answers_stay_within_the_targets_of_the_fit() -> None:
+    matrix, target = line()
+    found = Bounded(Ridge(alpha=1e-6)).fit(matrix, target)
+    far = np.array([[-5.0], [0.5], [5.0]])
+    assert found.predict(far) == pytest.approx([0.0, 1.5, 3.0], abs=1e-4)
+
+
+def test_rows_without_weight_teach_nothing_even_where_weights_are_not_taken() -> None:
+    matrix, target = line()
+    wrong = np.concatenate([target, target + 100.0])
+    weight = np.repeat([1.0, 0.0], len(target))
+    twice = np.vstack([matrix, matrix])
+    for regressor in (KNeighborsRegressor(1), Ridge(alpha=1e-6)):
+        found = Bounded(regressor).fit(twice, wrong, sample_weight=weight)
+        assert found.predict(matrix) == pytest.approx(target, abs=1e-4)
+
+
+def test_weights_reach_a_regressor_that_takes_them() -> None:
+    flat = np.zeros((2, 1))
+    found = Bounded(Ridge()).fit(flat, np.array([0.0, 4.0]), sample_weight=np.array([3.0, 1.0]))
+    assert found.predict(flat) == pytest.approx([1.0, 1.0])
+
+
+def test_a_share_is_the_one_that_predicts_groups_best() -> None:
+    generator = np.random.default_rng(0)
+    one, other = generator.normal(size=(2, 60))
+    groups, weight = np.repeat(["a", "b", "c"], 20), generator.uniform(0.1, 1.0, 60)
+    shares = (0.0, 0.25, 0.5, 0.75)
+    for true in shares:
+        y = (1.0 - true) * one + true * other
+        assert best_share(shares, one, other, y, weight, groups) == true
+
+
+def test_each_group_counts_once_however_many_rows_it_has() -> None:
+    groups = np.repeat(["large", "small", "tiny"], [90, 5, 5])
+    one, other = np.zeros(100), np.ones(100)
+    y = np.where(groups == "large", 1.0, 0.0)  # by rows `other` is better, by groups `one`
+    assert best_share((0.0, 1.0), one, other, y, np.ones(100), groups) == 0.0
+
+
+def test_large_errors_count_no_more_than_a_factor_that_is_far_off() -> None:
+    groups = np.array(["a"] * 4 + ["b"] * 4)
+    one = np.zeros(8)
+    other = np.tile([1.0, 1.0, 1.0, 99.0], 2)
+    y = np.ones(8)
+    assert best_share((0.0, 1.0), one, other, y, np.ones(8), groups) == 1.0
+
+
+def test_a_group_is_predicted_by_the_others_alone() -> None:
+    matrix, groups = np.zeros((6, 1)), np.array(["a", "a", "b", "b", "c", "c"])
+    y = np.array([0.0, 0.0, 3.0, 3.0, 6.0, 6.0])
+    found = without_group(Bounded(Ridge()), matrix, y, np.ones(6), groups)
+    assert found == pytest.approx([4.5, 4.5, 3.0, 3.0, 1.5, 1.5])
+
+
+def test_trees_never_rise_with_a_falling_column() -> None:
+    matrix = np.random.default_rng(0).uniform(size=(400, 2)).astype(np.float32)
+    trees = boosted(GENERAL_TREES, ("up", "down"), seed=0, falling=frozenset({"down"}))
+    trees.fit(matrix, 5.0 * matrix[:, 1] + matrix[:, 0])  # it does rise, and may not be said to
+    along = np.column_stack([np.full(50, 0.5), np.linspace(0, 1, 50)]).astype(np.float32)
+    assert (np.diff(trees.predict(along)) <= 1e-6).all()
+
+
+MODULE = """\
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+def scaled():
+    return make_pipeline(StandardScaler(), RandomForestRegressor(n_estimators=3))
+
+def hidden():
+    class Local(RandomForestRegressor):
+        pass
+    return Local()
+
+def broken():
+    return 1 / 0
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "some_regressors.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("here")
+def test_a_function_may_make_a_pipeline_whose_random_states_are_the_seed() -> None:
+    found = users_regressor("some_regressors:scaled", seed=7)
+    assert found.regressor.get_params()["randomforestregressor__random_state"] == 7
+    make = trees_or(found, "matmul", seed=7)
+    assert make(GENERAL_TREES, ("a",), falling=frozenset()).regressor is not found.regressor
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("some_regressors", "expected MODULE:CLASS"),
+        (":scaled", "expected MODULE:CLASS"),
+        ("no_such_module_anywhere:X", "No module named"),
+        ("some_regressors:missing", "no attribute 'missing'"),
+        ("some_regressors:LogisticRegression", "is no regressor"),
+        ("builtins:dict", "is no regressor"),
+        ("sklearn.ensemble:VotingRegressor", "missing 1 required positional argument"),
+        ("some_regressors:broken", "division by zero"),
+        ("some_regressors:hidden", "Can't pickle|Can't get local"),
+    ],
+)
+def test_what_is_no_regressor_is_one_line(name: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said) as error:
+        users_regressor(name, seed=0)
+    assert str(error.value).startswith(f"--estimator {name}: ")
+    assert "\n" not in str(error.value)

@@ -1,0 +1,41 @@
+"""Trees as plain data: what is written is what is read, and nothing that is no tree is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfmodel.cost.collectives import store
+from perfmodel.errors import ModelError
+
+STUMP = {"nodeid": 0, "split": "size", "split_condition": 2.0, "yes": 1, "no": 2,
+         "children": [{"nodeid": 1, "leaf": -1.0}, {"nodeid": 2, "leaf": 3.0}]}  # fmt: skip
+LEAF = {"nodeid": 0, "leaf": 0.25}
+
+
+def test_dumps_are_walked_as_they_read() -> None:
+    forest = store.of_dumps([STUMP, LEAF], 10.0, ["ranks", "size"])
+    answers = forest.predict(np.array([[0.0, 1.0], [0.0, 2.0]]))
+    assert answers.tolist() == [10.0 - 1.0 + 0.25, 10.0 + 3.0 + 0.25]
+
+
+def test_what_is_written_is_read() -> None:
+    plain = store.forest_to_dict(store.of_dumps([LEAF, STUMP], 0.5, ["size"]))
+    assert store.forest_to_dict(store.forest_from_dict(plain, 1)) == plain
+    assert plain["trees"][1]["left"] == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("left", [1, 1, 7]),
+        ("column", [4, 0, 0]),
+        ("value", ["a", "b", "c"]),
+        ("value", [0.0, float("nan"), 0.0]),
+    ],
+)
+def test_what_is_no_tree_is_an_error(name: str, values: list) -> None:
+    plain = store.forest_to_dict(store.of_dumps([STUMP], 0.0, ["size"]))
+    plain["trees"][0][name] = values
+    with pytest.raises(ModelError, match="trees"):
+        store.forest_from_dict(plain, 1)

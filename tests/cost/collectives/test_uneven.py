@@ -1,0 +1,132 @@
+"""Uneven all-to-all, sharing, payloads and the curve of Lin et al. against known answers."""
+
+from __future__ import annotations
+
+import csv
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perfmodel.cost.collectives.calibrated import calibrated
+from perfmodel.cost.collectives.calls import calls_of, codec, fabric_of
+from perfmodel.cost.collectives.durations import collective_durations, load_of, uneven_all_to_all
+from perfmodel.cost.collectives.store import shipped
+from perfmodel.cost.models.lin2022 import BandwidthCurve, effective_bytes
+from perfmodel.errors import ModelError
+from perfmodel.hardware import node
+from perfmodel.ops.rows import Rows
+
+REFERENCE = Path(
+    os.environ.get("PERFMODEL_REFERENCE", Path(__file__).parents[2] / "../shared/data")
+)
+
+
+def test_an_even_matrix_takes_what_the_even_collective_takes() -> None:
+    machine = node("dgx-h100")
+    for ranks, nodes in ((8, 1), (16, 2)):
+        sends = np.full((ranks, ranks), 1e6)
+        even = Rows.of(
+            [{"op": "all_to_all", "size_bytes": ranks * 1e6, "ranks": ranks, "nodes": nodes}]
+        )
+        found = uneven_all_to_all(sends, machine, nodes).duration_us
+        assert found == pytest.approx(collective_durations(even, machine).duration_us)
+
+
+def test_the_busiest_rank_decides() -> None:
+    sends = np.full((4, 4), 1.0)
+    sends[2] = 5.0
+    load = load_of(sends, domains=2)
+    assert (load.rank, load.rank_bytes) == (2, 15.0)
+    assert (load.domain, load.domain_bytes) == (0, 12.0)
+    assert load.imbalance == pytest.approx(15 / ((7 + 7 + 15 + 7) / 4))
+    machine = node("dgx-h100")
+    even = np.full((4, 4), sends.mean())
+    assert (
+        uneven_all_to_all(sends * 1e7, machine).duration_us
+        > uneven_all_to_all(even * 1e7, machine).duration_us
+    )
+
+
+def test_impossible_matrices_are_one_line() -> None:
+    with pytest.raises(ModelError, match=r"shape \(2, 3\)"):
+        load_of(np.ones((2, 3)))
+    with pytest.raises(ModelError, match=r"rank 1 sends -1\.0 bytes to rank 0"):
+        load_of([[0, 1], [-1, 0]])
+
+
+def test_two_collectives_at_once_take_at_most_twice_as_long() -> None:
+    rows = Rows.of([{"op": "all_gather", "size_bytes": 1e9, "ranks": 8}])
+    machine = node("dgx-h100")
+    alone = collective_durations(rows, machine, model="collective/heuristic").duration_us
+    both = collective_durations(rows, machine, model="collective/heuristic", at_once=2)
+    assert (1.8 * alone < both.duration_us).all()
+    assert (both.duration_us <= 2 * alone).all()
+
+
+def test_payload_of_rowwise_int8_carries_scale_and_bias() -> None:
+    elements = np.array([128.0 * 10])
+    assert codec("int8").wire_bytes(elements, 128) == pytest.approx(10 * 136)
+    assert codec("fp16").wire_bytes(elements, 128) == pytest.approx(2560)
+    assert codec("fp16").kernel_bytes(elements, 128) == pytest.approx(1280 * 6)
+    with pytest.raises(ModelError, match="codec 'fp7'"):
+        codec("fp7")
+
+
+def test_effective_size_of_lin_et_al() -> None:
+    assert effective_bytes([1, 1, 1, 1]) == 3
+    assert effective_bytes([10, 1, 1, 1]) == 30
+    assert effective_bytes([10, 10, 10, 1]) == 30
+
+
+def test_curve_of_lin_et_al_against_the_original() -> None:
+    folder = REFERENCE / "lin2022"
+    if not folder.is_dir():
+        pytest.skip(f"reference data not found: {folder} (set PERFMODEL_REFERENCE)")
+    with open(folder / "collective_curve_params.csv") as file:
+        curves = {
+            (row["collective"], int(row["system"][0])): BandwidthCurve(
+                float(row["latency_knee_log2B"]),
+                float(row["saturation_log2B"]),
+                float(row["max_bus_bw_GBps"]),
+                float(row["overhead_us"]),
+                *(float(row[f"sig_{name}"]) for name in ("L", "x0", "k", "b")),
+            )
+            for row in csv.DictReader(file)
+        }
+    ops = {"a2a": "all_to_all", "ar": "all_reduce"}
+    with open(folder / "golden_collective_curves.csv") as file:
+        for row in csv.DictReader(file):
+            short, system = row["model"].split()
+            op, ranks = ops[short], int(system[0])
+            found = curves[op, ranks].duration_us(2.0 ** float(row["log2_size_B"]), op, ranks)
+            assert found == pytest.approx(float(row["time_us"]), rel=1e-4)
+
+
+def test_uneven_samples_of_lin_after_an_even_sweep() -> None:
+    """As Lin et al.: a curve of even exchanges of the same machine; they report 5.4 % GMAE."""
+    folder = REFERENCE / "lin2022"
+    if not folder.is_dir():
+        pytest.skip("reference data not found (PERFMODEL_REFERENCE)")
+    machine = replace(node("dgx-1"), gpus=4)
+    with (folder / "collective_curves_4xV100_digitised.csv").open() as file:
+        sweep = [
+            (float(row["size_B"]), float(row["value"]))
+            for row in csv.DictReader(file)
+            if (row["collective"], row["quantity"]) == ("all_to_allv", "latency_us")
+        ]
+    even = [{"op": "all_to_all", "size_bytes": size, "ranks": 4, "nodes": 1} for size, _ in sweep]
+    calls = calls_of(Rows.of(even), fabric_of(machine))
+    model = calibrated(shipped(), calls, np.array([us for _, us in sweep]), "sweep")
+    with (folder / "a2a_general_samples.csv").open() as file:
+        samples = list(csv.DictReader(file))
+    errors = []
+    for row in samples:
+        tables = np.array(row["tables_per_gpu"].split("-"), float)
+        each = tables * float(row["batch_size"]) / 4 * float(row["dim"]) * 4
+        sends = np.repeat(each[:, None], 4, axis=1)
+        found = uneven_all_to_all(sends, machine, model=model).duration_us[0]
+        errors.append(abs(found / float(row["latency_us"]) - 1))
+    assert np.exp(np.mean(np.log(np.array(errors) + 4e-4))) < 0.054

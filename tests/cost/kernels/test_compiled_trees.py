@@ -1,0 +1,69 @@
+"""Trees walked by Numba say what they say walked by NumPy."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import perfmodel.kernels.learned.compiled  # noqa: F401
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfmodel.cost.learned.forest import Forest, joined
+
+STUMP = {"feature": [1, 0, 0], "threshold": [0.5, 0.0, 0.0], "below": [1, -1, -1]}
+TREES = [
+    STUMP | {"above": [2, -1, -1], "value": [0.0, -1.0, 2.0]},
+    {"feature": [0], "threshold": [0.0], "below": [-1], "above": [-1], "value": [0.25]},
+]
+
+
+def without_numba(forest: Forest, matrix: np.ndarray) -> np.ndarray:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delitem(sys.modules, "numba")
+        return forest.predict(matrix)
+
+
+def test_by_hand() -> None:
+    forest = joined(TREES, 10.0)
+    matrix = np.array([[9.0, 0.4], [9.0, 0.5]], np.float32)
+    assert forest.predict(matrix).tolist() == [9.25, 12.25], "below is less than, not at most"
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40))
+def test_as_numpy(seed: int, rows: int) -> None:
+    rng = np.random.default_rng(seed)
+    trees = []
+    for _ in range(5):
+        inner = 7  # a full tree of depth 3: node n has children 2 n + 1 and 2 n + 2
+        child = [2 * n + 1 if n < inner else -1 for n in range(15)]
+        trees.append(
+            {
+                "feature": rng.integers(0, 4, 15).tolist(),
+                "threshold": rng.normal(size=15).tolist(),
+                "below": child,
+                "above": [c + 1 if c > 0 else -1 for c in child],
+                "value": rng.normal(size=15).tolist(),
+            }
+        )
+    forest, matrix = joined(trees, 1.0), rng.normal(size=(rows, 4)).astype(np.float32)
+    np.testing.assert_allclose(
+        forest.predict(matrix), without_numba(forest, matrix), rtol=1e-12, atol=1e-12
+    )
+
+
+def test_one_row_as_among_many() -> None:
+    rng = np.random.default_rng(7)
+    trees = [STUMP | {"above": [2, -1, -1], "value": rng.normal(size=3)} for _ in range(200)]
+    forest, matrix = joined(trees, 1.0), rng.normal(size=(100, 2)).astype(np.float32)
+    alone = [forest.predict(matrix[row : row + 1])[0] for row in range(len(matrix))]
+    assert alone == pytest.approx(forest.predict(matrix).tolist(), rel=1e-9)
+
+
+def test_rows_of_several_blocks_are_in_their_order() -> None:
+    forest = joined(TREES, 10.0)
+    matrix = np.tile(np.array([[9.0, 0.4], [9.0, 0.5], [9.0, 0.6]], np.float32), (300, 1))
+    assert without_numba(forest, matrix).tolist() == [9.25, 12.25, 12.25] * 300
+    assert without_numba(forest, matrix[:0]).shape == (0,)

@@ -1,0 +1,244 @@
+"""CPU kernel models: parameters, terms that can be checked by hand, and physical sanity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from cost.kernels.cpu_machine import ALONE, MACHINE
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfmodel.cost.contract import KERNELS
+from perfmodel.cost.cpu.call import distinct_rows, hit_frac, skew_of
+from perfmodel.errors import ModelError
+from perfmodel.hardware import Device
+from perfmodel.ops.rows import Rows
+
+FREE = {"call_us": 0.01, "cold_us": 0.1, "first_us": 0.05, "fork_us": 0.1}
+
+
+def _with(**tables: Mapping[str, float]) -> Device:
+    return replace(MACHINE, calibration={k.replace("__", "."): v for k, v in tables.items()})
+
+
+def _us(family: str, device: Device, **row: Any) -> float:
+    model = KERNELS[f"cpu/{family}/heuristic"]
+    return float(model.estimate(Rows.of([row]), device).duration_us[0])
+
+
+def test_host_work_is_so_many_times_its_cost() -> None:
+    device = _with(host={"each_us": 2.0}, host__host_node={"each_us": 3.0})
+    assert _us("host", device, op="host_view") == pytest.approx(2)
+    assert _us("host", device, op="host_node", count=5) == pytest.approx(15)
+
+
+def test_an_op_goes_before_its_family_and_that_before_the_default() -> None:
+    tiny = {"op": "relu", "rows": 1, "cols": 1}
+    family = _with(vector={"floor_us": 7.0})
+    own = _with(vector={"floor_us": 7.0}, vector__relu={"floor_us": 9.0})
+    assert _us("vector", family, **tiny) == pytest.approx(7, abs=0.05)
+    assert _us("vector", own, **tiny) == pytest.approx(9, abs=0.05)
+
+
+def test_alone_and_within_a_program_have_tables_of_their_own() -> None:
+    tiny = {"op": "relu", "rows": 1, "cols": 1}
+    device = _with(vector={"floor_us": 7.0}, alone__vector={"floor_us": 3.0, "call_us": 0.01})
+    assert _us("vector", device, **tiny) == pytest.approx(7, abs=0.05)
+    assert _us("vector", device, **tiny, timing=ALONE) == pytest.approx(3, abs=0.05)
+
+
+def test_a_large_product_takes_its_flops_on_all_cores() -> None:
+    """2 x 2048^3 flop at 200 GFLOP/s are 85.9 ms."""
+    sharp = dict.fromkeys(("m_half", "n_half", "k_half", "m_tile", "n_tile"), 0.01)
+    device = _with(matmul={**sharp, "core_gflop_per_s": 100.0, "dram_gb_per_s": 500.0})
+    found = _us("matmul", device, op="mm", m=2048, n=2048, k=2048)
+    assert found == pytest.approx(2 * 2048**3 / 200e3, rel=0.01)
+
+
+def test_small_products_of_a_batch_cost_each_multiply_add() -> None:
+    """1000 products of 4 x 4 x 4 at 2 ns a multiply-add on two cores: 64 us."""
+    device = _with(matmul={**FREE, "mac_ns": 2.0, "floor_us": 0.05})
+    found = _us("matmul", device, op="bmm", b=1000, m=4, n=4, k=4)
+    assert found == pytest.approx(64, rel=0.02)
+
+
+def test_bytes_that_no_cache_holds_come_from_memory() -> None:
+    """A cold copy of 10 MB reads and writes 20 MB: 2 ms at 10 GB/s."""
+    device = _with(
+        alone__vector={**FREE, "floor_us": 0.05, "cold_gb_per_s": 10.0, "element_ns": 1e-4}
+    )
+    found = _us("vector", device, op="copy", elements=5_000_000, timing=ALONE, cold=1)
+    assert found == pytest.approx(2000, rel=0.02)
+
+
+def test_a_result_that_is_mapped_anew_costs_its_pages() -> None:
+    """40 MB are 9766 pages."""
+    cheap, dear = (_with(alone__vector={"page_us": us}) for us in (0.01, 1.01))
+    row = {"op": "fill", "rows": 1, "cols": 10_000_000, "timing": ALONE}
+    assert _us("vector", dear, **row) - _us("vector", cheap, **row) == pytest.approx(9765.625)
+
+
+def test_the_first_of_its_kind_in_a_step_costs_more() -> None:
+    """As far as the step takes its code out of L2: half of it at 2 MB."""
+    ratios = ("crowded_ratio", "evicted_ratio", "first_evicted_ratio")
+    device = _with(vector={"floor_us": 2.0, "first_us": 30.0, **dict.fromkeys(ratios, 0.001)})
+    tiny = {"op": "relu", "rows": 1, "cols": 1, "first_frac": 1}
+    assert _us("vector", device, **tiny) == pytest.approx(2, abs=0.1)
+    assert _us("vector", device, **tiny, step_bytes=2_000_000) == pytest.approx(17, abs=0.1)
+
+
+def test_a_step_beyond_the_caches_costs_an_op_more_overhead() -> None:
+    """A step of 32 MB beyond 2 MB of L2 and 16 MB of L3: 1 + 32 / 34 + 32 / 48 times."""
+    device = _with(vector={"floor_us": 3.0, "crowded_ratio": 1.0, "evicted_ratio": 1.0})
+    tiny = {"op": "relu", "rows": 1, "cols": 1}
+    alone = _us("vector", device, **tiny)
+    assert alone == pytest.approx(3, abs=0.05)
+    crowded = _us("vector", device, **tiny, step_bytes=32_000_000)
+    assert crowded / alone == pytest.approx(1 + 16 / 17 + 2 / 3, rel=0.02)
+
+
+def test_few_keys_sorted_over_and_over_are_sorted_faster() -> None:
+    """A predictor learns the branches of 4096 keys, not of 16384, nor in a program."""
+    device = _with(alone__sort={"compare_ns": 3.0, "learnt_ratio": 0.1}, sort={"compare_ns": 3.0})
+    few, many = ({"op": "sort", "dtype": "int64", "rows": 1, "cols": n} for n in (4096, 16384))
+    ratio = _us("sort", device, **many, timing=ALONE) / _us("sort", device, **few, timing=ALONE)
+    assert ratio > 15
+    assert _us("sort", device, **many) / _us("sort", device, **few) < 6
+
+
+def test_many_pairs_are_sorted_by_digits_and_scans_are_not_sorted() -> None:
+    """A million keys: 20 comparisons of 3 ns each, or 10 ns for all digits; a scan neither."""
+    device = _with(sort={"key_ns": 1.0, "compare_ns": 3.0, "radix_ns": 10.0, "parallel_frac": 0.01})
+    row = {"dtype": "int64", "rows": 1, "cols": 2**20}
+    scan = _us("sort", device, op="cumsum", **row)
+    digits = _us("sort", device, op="sort_pairs", **row) - scan
+    comparisons = _us("sort", device, op="sort", **row) - scan
+    assert 9_000 < digits < 15_000
+    assert 60_000 < comparisons < 70_000
+
+
+def test_foreach_maps_its_temporaries_anew_where_they_are_large_together() -> None:
+    """16 tensors of 500,000: Adagrad holds two lists of 32 MB at once, a loop 2 MB."""
+    row = {"op": "optimizer_adagrad", "direction": "update", "tensors": 16, "elements": 500_000}
+    cheap, dear = (_with(alone__optimizer={"page_us": us}) for us in (0.01, 1.01))
+    pages = {
+        kind: _us("optimizer", dear, **row, **{kind: 1.0}, timing=ALONE)
+        - _us("optimizer", cheap, **row, **{kind: 1.0}, timing=ALONE)
+        for kind in ("foreach", "fused", "loop")
+    }
+    assert pages["foreach"] == pytest.approx(2 * 32e6 / 4096)
+    assert pages["fused"] == pages["loop"] == 0
+
+
+def test_convolutions_work_on_whole_blocks_of_channels() -> None:
+    """17 channels into 16 are 32 channels' work backward; forward, 3 channels are read as 3."""
+    device = _with(convolution={**FREE, "floor_us": 0.05, "in_half": 0.01, "out_half": 0.01})
+    row = {"op": "conv2d", "batch": 8, "out_channels": 16, "kernel_size": 3, "input_size": 56}
+    us = {
+        (channels, direction): _us(
+            "convolution", device, **row, in_channels=channels, direction=direction
+        )
+        for channels in (3, 16, 17, 32)
+        for direction in ("fwd", "bwd_data")
+    }
+    assert us[17, "bwd_data"] == pytest.approx(us[32, "bwd_data"], rel=0.1)
+    assert us[3, "bwd_data"] > 0.8 * us[16, "bwd_data"]
+    assert us[3, "fwd"] < 0.6 * us[16, "fwd"]
+
+
+def test_small_products_of_bf16_are_loops_larger_ones_a_librarys() -> None:
+    device = _with(matmul={**FREE, "floor_us": 0.05, "bf16_us": 20.0, "bf16_mac_ns": 2.0})
+    row = {"op": "mm", "dtype": "bf16", "m": 16, "n": 16}
+    assert _us("matmul", device, **row, k=16) == pytest.approx(4096 * 2e-3 / 2, rel=0.1)
+    assert _us("matmul", device, **row, k=17) > 20
+
+
+def test_lookups_of_popular_rows_stay_near() -> None:
+    """A table beyond the caches: the same lookups cost less when the same rows return."""
+    row = {"op": "embedding_bag", "hash_size": 1_000_000, "dim": 64, "batch": 4096, "pooling": 32}
+    spread, popular = (
+        _us("embedding", MACHINE, **row, zipf_alpha=alpha, timing=ALONE) for alpha in (0.0, 1.4)
+    )
+    assert popular < 0.7 * spread
+
+
+def test_a_sparse_update_goes_lookup_by_lookup() -> None:
+    """100,000 of them at 28 ns and 16 elements of 0.05 ns each, nine tenths of it on two cores."""
+    row = {"op": "embedding_bag", "direction": "update", "dim": 16, "batch": 100_000, "pooling": 1}
+    even = {**row, "hash_size": 10_000, "unique_rows": 10_000}
+    found = _us("embedding", MACHINE, **even)
+    assert found == pytest.approx(100_000 * 28.8e-3 * (0.1 + 0.9 / 2), rel=0.05)
+    wide = replace(MACHINE, sm_count=16, l2_bytes=16_000_000)
+    assert _us("embedding", wide, **even) < 0.4 * found
+
+
+def test_the_thread_with_the_popular_rows_does_most_of_an_update() -> None:
+    row = {"op": "embedding_bag", "direction": "update", "dim": 16, "batch": 100_000, "pooling": 1}
+    wide = replace(MACHINE, sm_count=16, l2_bytes=16_000_000)
+    even, skewed = (
+        _us("embedding", wide, **row, hash_size=10_000, unique_rows=unique)
+        for unique in (10_000, 4_000)
+    )
+    assert skewed > 2.5 * even
+
+
+def test_explanations_sum_to_the_estimate() -> None:
+    model = KERNELS["cpu/vector/heuristic"]
+    rows = Rows.of(
+        [{"op": "add", "rows": 1000, "cols": 1000}, {"op": "relu", "rows": 3, "cols": 4}]
+    )
+    durations = model.estimate(rows, MACHINE).duration_us
+    for found, duration in zip(model.explain(rows, MACHINE), durations, strict=True):
+        assert sum(found.terms.values()) == pytest.approx(duration)
+        assert found.duration_us == pytest.approx(duration)
+
+
+def test_unknown_and_impossible_parameters_are_named() -> None:
+    with pytest.raises(ModelError, match=r"calibration.vector: unknown key flor_us; .*floor_us"):
+        _us("vector", _with(vector={"flor_us": 1.0}), op="relu", rows=1, cols=1)
+    with pytest.raises(ModelError, match=r"floor_us: expected 0.05 to 200, got -1"):
+        _us("vector", _with(vector={"floor_us": -1.0}), op="relu", rows=1, cols=1)
+
+
+def test_distinct_rows() -> None:
+    """Two draws from two rows: 1.5 distinct; skew leaves fewer; one row is one."""
+    rows, draws = np.array([2.0, 1000.0, 1000.0, 1.0]), np.array([2.0, 500.0, 500.0, 9.0])
+    found = distinct_rows(rows, draws, np.array([0.0, 0.0, 1.2, 0.0]))
+    assert found[0] == pytest.approx(1.5)
+    assert found[1] == pytest.approx(1000 * (1 - 0.999**500))
+    assert found[2] < 0.6 * found[1]
+    assert found[3] == 1
+
+
+def test_hits_of_the_most_popular_rows() -> None:
+    """Uniform: the share of the distinct rows that is held; skewed: more; all held: all."""
+    rows, distinct = np.full(3, 1000.0), np.full(3, 400.0)
+    found = hit_frac(np.array([100.0, 100.0, 400.0]), rows, distinct, np.array([0.0, 1.1, 0.5]))
+    assert found[0] == pytest.approx(0.25, abs=0.01)
+    assert found[1] > 0.5
+    assert found[2] == pytest.approx(1)
+
+
+def test_skew_is_found_from_distinct_rows() -> None:
+    rows, lookups, alpha = np.full(3, 1e5), np.full(3, 2e4), np.array([0.0, 0.8, 1.2])
+    found = skew_of(rows, lookups, distinct_rows(rows, lookups, alpha))
+    assert found == pytest.approx(alpha, abs=0.02)
+
+
+@given(
+    st.integers(1, 10_000), st.integers(1, 5_000), st.sampled_from(["add", "relu", "sum", "cat"])
+)
+def test_more_rows_never_take_less(rows: int, cols: int, op: str) -> None:
+    row = {"op": op, "cols": cols, "tensors": 2}
+    assert _us("vector", MACHINE, **row, rows=2 * rows) >= _us("vector", MACHINE, **row, rows=rows)
+
+
+@given(st.integers(1, 5_000), st.integers(1, 200), st.sampled_from(["fwd", "bwd", "update"]))
+def test_more_lookups_never_take_less(batch: int, pooling: int, direction: str) -> None:
+    row = {"op": "embedding_bag", "hash_size": 100_000, "dim": 64, "batch": batch}
+    few = _us("embedding", MACHINE, **row, pooling=pooling, direction=direction)
+    assert _us("embedding", MACHINE, **row, pooling=2 * pooling, direction=direction) >= few

@@ -1,0 +1,203 @@
+"""Physical sanity of the heuristics for GPUs: bounds, monotony, launch floors, explanations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfmodel import hardware
+from perfmodel.cost.contract import KERNELS, KernelModel
+from perfmodel.cost.gpu.embedding import distinct_rows, missed_lookups
+from perfmodel.cost.gpu.rates import bound_us, transfer_us
+from perfmodel.errors import ModelError
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import OPS
+
+V100 = hardware.device("v100-sxm2-16gb")
+H100 = hardware.device("h100-sxm")
+DIMS = {
+    "rows": 4096, "cols": 1024, "b": 4, "m": 1024, "n": 1024, "k": 512, "elements": 1e7,
+    "tensors": 1, "batch": 64, "in_channels": 64, "out_channels": 64, "kernel_size": 3,
+    "input_size": 56, "padding": 1, "hash_size": 1e6, "dim": 64, "pooling": 20, "tables": 8,
+    "lookups": 8 * 64 * 20, "segments": 1e5, "boundaries": 100, "s": 2048, "heads": 16,
+    "head_dim": 64, "outputs": 2.5e6, "recorded_us": 7,
+}  # fmt: skip
+
+
+def model_of(rows: Rows) -> KernelModel:
+    return KERNELS[f"gpu/{OPS[rows.op[0]].family}/heuristic"]
+
+
+def time_us(op: str, device: hardware.Device = V100, **dims: float) -> float:
+    rows = Rows.of([{"op": op, **dims}])
+    return float(model_of(rows).estimate(rows, device).duration_us[0])
+
+
+def every_op() -> list[tuple[str, str]]:
+    known = [
+        (op, way)
+        for op in OPS
+        for way in OPS[op].directions
+        if f"gpu/{OPS[op].family}/heuristic" in KERNELS
+    ]
+    assert len(known) > 60
+    return known
+
+
+@pytest.mark.parametrize(("op", "direction"), every_op())
+def test_every_op_has_a_duration_an_interval_and_reasons(op: str, direction: str) -> None:
+    spec = OPS[op]
+    usual = {name: DIMS[name] for name in spec.dims}
+    usual |= {name: DIMS[name] for name in ("kernel_size", "input_size") if name in spec.defaults}
+    rows = Rows.of([{"op": op, "direction": direction, **usual}])
+    for device in (V100, H100, hardware.device("mi300x"), hardware.device("p4")):
+        found = model_of(rows).estimate(rows, device)
+        assert 0 < found.low_us[0] <= found.duration_us[0] <= found.high_us[0] < 1e7
+        why = model_of(rows).explain(rows, device)[0]
+        assert why.duration_us == pytest.approx(found.duration_us[0], rel=1e-9)
+        # What was recorded in a trace has no bound.
+        assert why.duration_us >= why.terms.get("bound_us", 0.0)
+        assert 0 <= why.utilisation_frac <= 1
+
+
+@given(st.floats(1e2, 1e10), st.floats(1.0, 1.5))
+def test_transfers_are_continuous_and_monotone_in_bytes(size: float, factor: float) -> None:
+    sizes = np.array([size, size * (1 + 1e-9), size * factor])
+    for device in (V100, H100):
+        for curve in (transfer_us, bound_us):
+            first, next_to_it, larger = curve(sizes, device)
+            assert next_to_it == pytest.approx(first, rel=1e-6)
+            assert larger >= first * (1 - 1e-9)
+
+
+@given(
+    st.sampled_from(["bmm", "mm", "linear"]),
+    st.sampled_from(["b", "m", "n", "k"]),
+    *(st.integers(1, 4096) for _ in range(3)),
+    st.integers(1, 3),
+)
+def test_products_do_not_get_faster_with_size(
+    op: str, name: str, m: int, n: int, k: int, times: int
+) -> None:
+    dims = {"b": 1, "m": m * 8, "n": n * 8, "k": k * 8}
+    larger = dims | {name: dims[name] * times}
+    assert time_us(op, **larger) >= time_us(op, **dims) * (1 - 1e-9)
+
+
+@given(st.integers(1, 1 << 20), st.integers(1, 1 << 14), st.integers(2, 4))
+def test_streams_do_not_get_faster_with_size(rows: int, cols: int, times: int) -> None:
+    for op in ("add", "softmax", "cat" if cols > 1 else "relu"):
+        extra = {"tensors": 2} if op == "cat" else {}
+        small = time_us(op, rows=rows, cols=cols, **extra) * (1 - 1e-9)
+        assert time_us(op, rows=rows * times, cols=cols, **extra) >= small
+        assert time_us(op, rows=rows, cols=cols * times, **extra) >= small
+
+
+@given(st.integers(1, 512), st.integers(1, 512), st.integers(1, 512))
+def test_half_precision_is_never_slower_for_aligned_products(m: int, n: int, k: int) -> None:
+    dims = {"m": m * 8.0, "n": n * 8.0, "k": k * 8.0}
+    rows = Rows.of([{"op": "mm", "dtype": dtype, **dims} for dtype in ("fp16", "fp32")])
+    for device in (V100, H100):
+        half, single = model_of(rows).estimate(rows, device).duration_us
+        assert half <= single * (1 + 1e-9)
+
+
+@given(
+    st.sampled_from(["mm", "add", "softmax", "tbe", "conv2d", "sort", "attention"]),
+    st.sampled_from(["hbm_gb_per_s", "fp32_tflop_per_s", "boost_mhz"]),
+    st.floats(1.0, 3.0),
+)
+def test_a_device_better_in_one_figure_is_not_slower(op: str, figure: str, factor: float) -> None:
+    dims = {name: DIMS[name] for name in OPS[op].dims}
+    dims |= {name: DIMS[name] for name in ("kernel_size", "input_size") if name in OPS[op].defaults}
+    better = replace(V100, **{figure: getattr(V100, figure) * factor})
+    assert time_us(op, better, **dims) <= time_us(op, V100, **dims) * (1 + 1e-9)
+
+
+@given(st.sampled_from(["add", "copy", "softmax", "cat", "mm"]), st.floats(0.9, 1.0))
+def test_a_memory_that_reaches_more_of_its_peak_is_not_slower(op: str, share: float) -> None:
+    dims = {name: DIMS[name] for name in OPS[op].dims}
+    better = replace(V100, stream_peak_frac=share)
+    assert time_us(op, better, **dims) <= time_us(op, V100, **dims) * (1 + 1e-9)
+
+
+def test_a_launch_floor_is_apart_from_the_kernel() -> None:
+    rows = Rows.of(
+        [
+            {"op": "add", "rows": 8, "cols": 8, "timing": timing}
+            for timing in ("profiler_kernel", "event_single_call")
+        ]
+    )
+    inside, alone = model_of(rows).estimate(rows, V100).duration_us
+    assert inside == pytest.approx(V100.kernel_floor_us, rel=0.05)
+    assert 25 < alone < 35
+
+
+def test_an_unknown_timing_is_an_error_that_lists_them() -> None:
+    rows = Rows.of([{"op": "add", "rows": 8, "cols": 8, "timing": "stopwatch"}])
+    with pytest.raises(ModelError, match="unknown timing 'stopwatch'; one of cuda_graph_replay"):
+        model_of(rows).estimate(rows, V100)
+
+
+def test_one_block_loops_over_all_of_k() -> None:
+    short, long = (time_us("bmm", b=1, m=8, n=8, k=k) for k in (4096, 65536))
+    assert long > 8 * short
+
+
+def test_uniform_reuse_matches_the_closed_form() -> None:
+    lookups, rows = np.array([2048.0 * 20]), np.array([1e5])
+    expected = rows * (1 - (1 - 1 / rows) ** lookups)
+    found = distinct_rows(lookups, rows, np.zeros(1))
+    assert found == pytest.approx(expected, rel=1e-3)
+
+
+@given(st.floats(0.0, 2.0), st.floats(0.0, 1.0))
+def test_more_cache_and_more_skew_miss_less(alpha: float, share: float) -> None:
+    lookups, rows = np.full(2, 1e5), np.full(2, 1e6)
+    cached = np.array([share * 5e5, share * 5e5 + 1e5])
+    little, more = missed_lookups(lookups, rows, cached, np.full(2, alpha))
+    assert more <= little * (1 + 1e-9)
+    even, skewed = missed_lookups(
+        lookups, rows, cached[1:].repeat(2), np.array([alpha, alpha + 0.5])
+    )
+    assert skewed <= even * (1 + 1e-9)
+
+
+def test_lookups_called_over_and_over_find_their_rows_in_the_cache() -> None:
+    dims = {"tables": 32, "batch": 128, "lookups": 32 * 128 * 8, "hash_size": 1000}
+    rows = Rows.of(
+        [
+            {"op": "tbe", "dim": dim, "timing": timing, **dims}
+            for dim in (32, 512)
+            for timing in ("profiler_kernel", "profiler_repeated")
+        ]
+    )
+    short, again, long, long_again = (
+        why.terms["hit_frac"] for why in model_of(rows).explain(rows, V100)
+    )
+    assert short < again == 1
+    assert long == long_again
+
+
+@pytest.mark.parametrize(
+    ("dtype", "stored", "compiled"),
+    [
+        ("int8", (80, 256, 272), (33.1, 58.1, 102.4)),
+        ("int4", (80, 144), (44.1, 84.3)),
+    ],
+)
+def test_quantised_rows_take_the_instructions_of_their_passes(
+    dtype: str, stored: tuple[int, ...], compiled: tuple[float, ...]
+) -> None:
+    """A warp's, per row, as compiled for sm_80; four warps issue at a time."""
+    device = hardware.device("a100-sxm-80gb")
+    lookups, issued_per_us = 2.0**22, 108 * 4 * 1410
+    dims = {"tables": 4, "batch": 16_384, "lookups": lookups, "hash_size": 5e6, "dim": 64}
+    rows = Rows.of([{"op": "tbe", "dtype": dtype, "row_bytes": size, **dims} for size in stored])
+    taken = [why.terms["dequantise_us"] for why in model_of(rows).explain(rows, device)]
+    least = [lookups * each / issued_per_us for each in compiled]
+    assert taken == pytest.approx([each / 0.7 for each in least], rel=0.05)

@@ -1,0 +1,59 @@
+"""What learned models say where trees cannot: beyond the largest rows, at rare alignments."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from perfmodel import hardware
+from perfmodel.cost.learned.corrections import (
+    Extension,
+    Gains,
+    Growth,
+    carried,
+    places_of,
+    rate_of_growth,
+)
+from perfmodel.cost.learned.devices import describe
+
+ONE, OTHER = (describe(hardware.device(name)) for name in ("t4", "v100-pcie-32gb"))
+
+
+def test_the_rate_is_the_slope_apart_from_a_fixed_cost() -> None:
+    base = np.linspace(100, 1000, 50)
+    assert rate_of_growth(base, 40 + 1.25 * base) == pytest.approx(1.25, rel=1e-6)
+
+
+def test_one_wild_row_does_not_move_the_rate() -> None:
+    base = np.linspace(100, 1000, 50)
+    kernel = 40 + 1.25 * base
+    kernel[7] *= 5
+    assert rate_of_growth(base, kernel) == pytest.approx(1.25, rel=0.02)
+
+
+def test_time_goes_on_along_a_line_beyond_the_largest_row() -> None:
+    growth = Growth(ONE, most_work=1000.0, per_base=1.25)
+    at_most = math.log(1.25 + 40 / 1000)
+    factors = carried(np.full(3, at_most), np.array([500.0, 1000.0, 4000.0]), growth, 1.0)
+    assert factors[:2] == pytest.approx([at_most, at_most])
+    assert np.exp(factors[2]) * 4000 == pytest.approx(40 + 1.25 * 4000)
+
+
+def test_without_trust_the_trees_answer_stays() -> None:
+    extension = Extension(0.0, (Growth(ONE, 10.0, 3.0),))
+    assert extension.carried(np.array([0.5]), np.array([1e6]), ONE).tolist() == [0.5]
+
+
+def test_gains_are_the_devices_own_where_known_else_the_median() -> None:
+    gains = Gains("aligned", {"mm": {0: -0.01, 1: -0.02, 2: -0.06}})
+    figures, groups = {"aligned": np.array([0.0, 4.0])}, [("mm", np.array([0, 1]))]
+    assert gains.of(figures, groups, (2,)) == pytest.approx([0.0, -0.24])
+    assert gains.of(figures, groups, ()) == pytest.approx([0.0, -0.08])
+    assert gains.of(figures, [("bmm", np.array([0, 1]))], (2,)).tolist() == [0.0, 0.0]
+
+
+def test_a_device_is_found_by_its_figures() -> None:
+    assert places_of(OTHER, [ONE, OTHER]) == (1,)
+    assert places_of(OTHER, [ONE]) == ()

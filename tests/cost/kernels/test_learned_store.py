@@ -1,0 +1,177 @@
+"""Model directories: what is saved is what is loaded, and nothing else is accepted."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import perfmodel
+from perfmodel import hardware
+from perfmodel.calibrate.kernels import fit_kernels
+from perfmodel.cost.learned.devices import describe, distance, kinship
+from perfmodel.cost.learned.part import own_names
+from perfmodel.cost.learned.store import Trees, load_models, save
+from perfmodel.errors import ModelError, PerfmodelError
+
+DEVICES = ("v100-sxm2-16gb", "a100-sxm-40gb", "h100-sxm", "t4")
+
+
+def measured(rows: int = 150) -> pd.DataFrame:
+    """Adds that run at 0.8 of the bandwidth, products at 0.7 of the peak, on four devices."""
+    generator = np.random.default_rng(1)
+    parts = []
+    for name in DEVICES:
+        device = hardware.device(name)
+        size = 2.0 ** generator.uniform(10, 14, (rows, 2))
+        add = pd.DataFrame(np.floor(size), columns=["rows", "cols"])
+        moved = 12.0 * add["rows"] * add["cols"]
+        add["duration_us"] = 3.0 + moved / (0.8e3 * device.hbm_gb_per_s)
+        sides = np.floor(2.0 ** generator.uniform(9, 13, (rows, 3)))
+        mm = pd.DataFrame(sides, columns=["m", "n", "k"])
+        flop = 2.0 * mm["m"] * mm["n"] * mm["k"]
+        mm["duration_us"] = 3.0 + flop / (0.7e6 * device.fp32_tflop_per_s)
+        for op, table in (("add", add), ("mm", mm)):
+            parts.append(table.assign(op=op, device=name, dtype="fp32", timing="profiler_kernel"))
+    return pd.concat(parts, ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("fit")
+    measured().to_csv(place / "data.csv", index=False)
+    fitted = fit_kernels([place / "data.csv"], rows_per_group=200)
+    save(place / "models", fitted.models, fitted.about)
+    return place / "models"
+
+
+def test_fitted_models_predict_what_they_were_fitted_on(folder: Path) -> None:
+    table = measured()
+    for name, own in table.groupby("device"):
+        found = perfmodel.durations(own, name, models=folder)
+        error = np.abs(found["duration_us"] / own["duration_us"] - 1)
+        assert np.median(error) < 0.06
+        assert (found["low_us"] <= found["duration_us"]).all()
+        assert (found["duration_us"] <= found["high_us"]).all()
+        assert set(found["model"]) == {"gpu/vector/learned", "gpu/matmul/learned"}
+
+
+def test_the_source_says_whether_the_device_was_seen(folder: Path) -> None:
+    one = measured().head(1)
+    seen = perfmodel.durations(one, "t4", models=folder)["source"].iloc[0]
+    unseen = perfmodel.durations(one, "mi300x", models=folder)["source"].iloc[0]
+    assert seen == "measurements of this device or one like it"
+    assert unseen == "measurements of other devices"
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_trees(folder: Path, tmp_path: Path) -> None:
+    fitted = fit_kernels([folder.parent / "data.csv"], rows_per_group=200)
+    save(tmp_path / "again", fitted.models, fitted.about)
+    for path in sorted(folder.iterdir()):
+        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
+
+
+def test_the_manifest_says_what_the_models_rest_on(folder: Path) -> None:
+    about = json.loads((folder / "manifest.json").read_text())["about"]
+    assert about["data"][0]["rows"] == 2 * 4 * 150
+    assert len(about["data"][0]["sha256"]) == 64
+    assert about["parts"]["matmul_fp32"]["devices"] == sorted(DEVICES)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def turned(path: Path) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 0xFF
+    path.write_bytes(bytes(raw))
+
+
+def edited(path: Path) -> None:
+    path.write_text(path.read_text().replace('"seed": 0', '"seed": 7'))
+
+
+def of_another_version(path: Path) -> None:
+    path.write_text(path.read_text().replace("kernel-models/3", "kernel-models/9"))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("manifest.json", cut),
+        ("manifest.json", edited),
+        ("manifest.json", of_another_version),
+        ("manifest.json", Path.unlink),
+        ("vector_flat_own.ubj.gz", cut),
+        ("vector_flat_own.ubj.gz", turned),
+        ("vector_flat_own.ubj.gz", Path.unlink),
+    ],
+)
+def test_damaged_directories_are_errors_that_name_the_file(
+    folder: Path, tmp_path: Path, name: str, damage: Callable[[Path], None]
+) -> None:
+    copy = tmp_path / "models"
+    copy.mkdir()
+    for path in folder.iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    damage(copy / name)
+    with pytest.raises(PerfmodelError) as error:
+        load_models(copy)
+    assert name in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_directory_is_never_written_over(folder: Path) -> None:
+    with pytest.raises(PerfmodelError, match="exists already"):
+        save(folder, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"duration_us": -1.0}, "row 0: duration_us is -1; expected above 0"),
+        ({"duration_us": float("nan")}, "duration_us is missing"),
+        ({"timing": "guess"}, "unknown timing 'guess'"),
+        ({"rows": 0.0}, "rows is 0; expected at least 1"),
+        ({"dtype": "fp13"}, "unknown dtype 'fp13'"),
+    ],
+)
+def test_impossible_tables_are_errors(tmp_path: Path, change: dict, said: str) -> None:
+    table = measured(100)
+    for column, value in change.items():
+        table.loc[0, column] = value
+    table.to_csv(tmp_path / "bad.csv", index=False)
+    with pytest.raises(ModelError, match=said):
+        fit_kernels([tmp_path / "bad.csv"], rows_per_group=200)
+
+
+def test_kinship_falls_with_distance() -> None:
+    a100, h100 = (describe(hardware.device(name)) for name in ("a100-sxm-40gb", "h100-sxm"))
+    assert distance(a100, a100) == 0
+    assert kinship(0.0) == 1
+    assert kinship(distance(a100, h100)) == 0
+
+
+def test_trees_without_xgboost_answer_as_with_it(folder: Path) -> None:
+    part = load_models(folder)["matmul"].parts[0]
+    names = own_names(part.figures)
+    matrix = np.random.default_rng(0).normal(0, 3, (600, len(names))).astype(np.float32)
+    many = part.own.predict(matrix)
+    few = np.concatenate([part.own.predict(matrix[:300]), part.own.predict(matrix[300:])])
+    assert few == pytest.approx(many, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"{", b"[$d#L", b"\x00" * 40, b"{L\x00\x00\x00\x00\x00\x00\x00\x01a"]
+)
+def test_what_is_no_ensemble_is_an_error(raw: bytes) -> None:
+    trees = Trees(gzip.compress(raw), "trees.ubj.gz")
+    with pytest.raises(ModelError, match=r"trees\.ubj\.gz: not an ensemble of trees"):
+        trees.predict(np.zeros((1, 3), np.float32))

@@ -1,0 +1,106 @@
+"""Physics of products: where rows of operands start, and which units multiply."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfmodel import hardware
+from perfmodel.cost.durations import durations_of, explanations_of
+from perfmodel.cost.gpu import matmul
+from perfmodel.cost.gpu.analysis import Analysis
+from perfmodel.cost.gpu.rates import matrix_flop_per_us
+from perfmodel.cost.learned.features import matmul_features
+from perfmodel.ops.rows import Rows
+
+LONG = {"op": "linear", "dtype": "bf16", "m": 8192, "n": 8192, "k": 8192}
+WIDE = {"op": "bmm", "dtype": "bf16", "b": 96, "m": 3136, "n": 3136, "k": 64}
+"""Long for what it reads and writes: 1.9 GB."""
+
+
+def analysed(*rows: dict[str, object], device: str = "h100-sxm") -> Analysis:
+    return matmul.analyse(Rows.of(rows), hardware.device(device))
+
+
+def test_bounds_are_those_of_the_whole_analysis() -> None:
+    rows = Rows.of([LONG, WIDE, {"op": "mm", "dtype": "fp8", "m": 64, "n": 64, "k": 64}])
+    device = hardware.device("b200")
+    whole, bare = matmul.analyse(rows, device), matmul.bounds(rows, device)
+    for name in ("bound_us", "flop", "read_bytes", "written_bytes"):
+        assert getattr(bare, name).tolist() == getattr(whole, name).tolist()
+    assert bare.features["quantise_us"].tolist() == whole.features["quantise_us"].tolist()
+    assert (bare.kernel_us <= whole.kernel_us * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "k", "misaligned", "by_element"),
+    [
+        ("bf16", 8192, False, False),
+        ("bf16", 8196, True, False),
+        ("bf16", 8193, True, True),
+        ("tf32", 8196, False, False),
+        ("tf32", 8193, True, False),
+        ("fp32", 8193, False, False),
+    ],
+)
+def test_rows_start_at_16_bytes_or_at_least_at_an_asynchronous_copy(
+    dtype: str, k: int, misaligned: bool, by_element: bool
+) -> None:
+    factors = analysed(LONG | {"dtype": dtype, "k": k}).features
+    assert (factors["misaligned_factor"][0] > 1.0) == misaligned
+    assert (factors["by_element_factor"][0] > 1.0) == by_element
+
+
+@pytest.mark.parametrize("row", [LONG, WIDE])
+def test_odd_sides_slow_down_multiplying_and_moving_by_as_much(row: dict[str, object]) -> None:
+    odd = row | {"n": row["n"] + 1}  # type: ignore[operator]
+    even_us, odd_us = analysed(row, odd).kernel_us
+    assert odd_us / even_us == pytest.approx(2.2, rel=0.05)
+    device = hardware.device("h100-sxm")
+    base = matmul_features(Rows.of([row, odd]), device, {}).base_us
+    assert base[1] / base[0] == pytest.approx(2.2, rel=0.15)
+
+
+def test_older_devices_whose_tables_hide_padding_are_told_of_none() -> None:
+    odd = LONG | {"dtype": "fp16", "n": 8193}
+    base = matmul_features(
+        Rows.of([LONG | {"dtype": "fp16"}, odd]), hardware.device("v100-sxm2-32gb"), {}
+    )
+    assert base.base_us[1] / base.base_us[0] == pytest.approx(1.0, rel=0.05)
+
+
+def test_tf32_takes_what_16_bits_teach_at_its_own_rate() -> None:
+    device = hardware.device("a100-sxm-80gb")
+    rows = Rows.of([LONG | {"dtype": dtype} for dtype in ("fp16", "tf32", "fp32")])
+    found = durations_of(rows, device)
+    half, tf32, single = found.duration_us
+    assert found.model[1] == "gpu/matmul/learned"
+    assert tf32 / half == pytest.approx(2.0, rel=0.15)
+    assert tf32 < single
+    assert "learned_factor" in explanations_of(rows, device)[1].terms
+
+
+def test_tf32_on_a_device_without_it_is_fp32() -> None:
+    rows = Rows.of([LONG | {"dtype": dtype} for dtype in ("tf32", "fp32")])
+    device = hardware.device("v100-pcie-32gb")
+    rates = matrix_flop_per_us(device, rows.dtype)
+    assert np.ptp(rates) == 0.0
+
+
+def test_on_amd_gpus_too_rows_that_start_amid_a_vector_slow_down_multiplying() -> None:
+    """There is nothing like `cp.async` there, so nothing is told by its four bytes."""
+    device = hardware.device("mi300x")
+    rows = Rows.of([LONG | {"k": k} for k in (8192, 8194, 8193)])
+    base = matmul_features(rows, device, {}).base_us
+    assert base[1] / base[0] == pytest.approx(2.2, rel=0.05)
+    assert base[2] == pytest.approx(base[1], rel=0.01)
+
+
+def test_libraries_of_another_maker_lengthen_what_trees_say_of_boards_never_measured() -> None:
+    rows = Rows.of([LONG, WIDE])
+    by_device = {
+        name: matmul_features(rows, hardware.device(name), {}).library
+        for name in ("h200-sxm", "mi300x")
+    }
+    assert np.exp(by_device["mi300x"]) == pytest.approx([1.2, 1.45])
+    assert np.exp(by_device["h200-sxm"]) == pytest.approx([1.0, 1.0])

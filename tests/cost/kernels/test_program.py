@@ -1,0 +1,107 @@
+"""Kernels inside a program find nothing in the cache."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfmodel.cost.contract import Estimate
+from perfmodel.cost.durations import durations_of
+from perfmodel.cost.gpu.program import STRIDED, in_program
+from perfmodel.cost.gpu.streaming import START_US
+from perfmodel.hardware import device
+from perfmodel.ops.rows import Rows
+
+H100 = device("h100-sxm")
+ADD = {"op": "add", "rows": 2048, "cols": 1024, "dtype": "bf16"}
+MOVED_US = 3 * 2048 * 1024 * 2 / (H100.stream_gb_per_s * 1e3)
+
+
+def _us(**changes: object) -> float:
+    return float(durations_of(Rows.of([ADD | changes]), H100).duration_us[0])
+
+
+def test_operands_move_from_and_to_memory_once() -> None:
+    assert _us() == pytest.approx(START_US + MOVED_US)
+
+
+def test_called_over_and_over_they_stay_in_the_cache() -> None:
+    rows = Rows.of([ADD | {"timing": "cuda_graph_replay"}])
+    assert durations_of(rows, H100).duration_us[0] < _us()
+
+
+def test_operands_that_do_not_lie_alike_take_longer() -> None:
+    copy = {"op": "copy", "elements": 2 * 2048 * 1024, "dtype": "bf16"}
+    plain, strided = (
+        float(durations_of(Rows.of([copy | {"strided": flag}]), H100).duration_us[0])
+        for flag in (0, 1)
+    )
+    assert strided - START_US == pytest.approx(STRIDED * (plain - START_US))
+
+
+def test_additions_to_one_line_come_one_after_another() -> None:
+    """60,000 single elements to 50 take 1,875 warps, each of which adds to both of their lines;
+    rows that fill lines take one turn each, and how often the most popular comes can be told."""
+    scalars = {"op": "scatter_add", "rows": 60_000, "cols": 1, "hash_size": 50}
+    wide = {"op": "index_add", "rows": 65_536, "cols": 128, "hash_size": 4}
+    a100 = device("a100-sxm-80gb")
+    even, flat, popular, large = (
+        float(durations_of(Rows.of([row]), a100).duration_us[0])
+        for row in (
+            scalars,
+            wide,
+            wide | {"most_repeated": 60_000},
+            wide | {"hash_size": 1 << 20},
+        )
+    )
+    begin = START_US + 3.0
+    assert even == pytest.approx(begin + 1875 * 0.0064)
+    assert flat == pytest.approx(begin + 16_384 * 0.0064)
+    assert popular == pytest.approx(begin + 60_000 * 0.0064)
+    assert large < flat
+
+
+def test_half_of_all_rows_to_one_take_what_was_published() -> None:
+    """3.89 of 7.77 million rows of 128 fp32 to one of 1.72 million, on GB200: 18 ms by a kernel
+    that is faster than the one of `index_add`, under 2 ms if they went anywhere.
+
+    Source: pytorch/pytorch, pull request 182675.
+    """
+    rows = {"op": "index_add", "rows": 7_770_000, "cols": 128, "hash_size": 1_720_000}
+    found = durations_of(Rows.of([rows | {"most_repeated": 3_890_000}, rows]), device("gb200"))
+    assert 18_000 < found.duration_us[0] < 36_000
+    assert found.duration_us[1] < 2_000
+
+
+def test_the_interval_moves_along() -> None:
+    found = durations_of(Rows.of([ADD]), H100)
+    assert found.low_us[0] < found.duration_us[0] < found.high_us[0]
+
+
+def test_long_streams_of_a_measured_device_take_what_was_measured() -> None:
+    v100 = device("v100-pcie-32gb")
+    long = {"op": "add", "rows": 1 << 17, "cols": 1024}
+    inside, alone = (
+        float(durations_of(Rows.of([long | {"timing": timing}]), v100).duration_us[0])
+        for timing in ("profiler_kernel", "cuda_graph_replay")
+    )
+    assert inside == pytest.approx(alone, rel=0.01)
+
+
+def test_a_norm_that_was_measured_has_its_habits_in_its_time() -> None:
+    rows = Rows.of([{"op": "layer_norm", "rows": 1 << 15, "cols": 1024}])
+    t4 = device("t4")
+    found = durations_of(rows, t4).duration_us[0]
+    usual = in_program(rows, t4, Estimate(*np.full((3, 1), found), "", "")).duration_us[0]
+    assert found < usual
+
+
+def test_of_what_norms_take_beside_moving_measurements_take_away_their_share() -> None:
+    rows = Rows.of([{"op": "layer_norm", "rows": 1 << 15, "cols": 1024}])
+    found = Estimate(*np.full((3, 1), 1e-3), "", "")
+    none, half, all_ = (
+        in_program(rows, H100, found, measured_share=np.full(1, share)).duration_us[0]
+        for share in (0.0, 0.5, 1.0)
+    )
+    assert half == pytest.approx((none + all_) / 2)
+    assert none > all_

@@ -1,0 +1,60 @@
+"""How far kernels inside real programs are from what their shapes say, held where they are now.
+
+Percent of what was measured. Constants of these families were chosen on some of these sources
+(`test_embedding`: which); a bound is a little above the error, so that worse shows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perfmodel.evaluate.ops import OpErrors, OpSelection, evaluate_ops
+
+V100 = "traces/dlrm_v100x8"
+A100 = "traces/dlrm_meta/a100x8_trace_diff_control.json.gz"
+V100_RESNET = "traces/train/v100_resnet50_workers0_a.json.gz"
+MI300X_RESNET = "traces/train/mi300x8_resnet_act_checkpoint.json.gz"
+H100_TIMESFORMER = "traces/inference/h100_timesformer.json.gz"
+LIN = "lin2022/device_kernels_by_op_instance.csv"
+TIMINGS = "embedding/embedding_kernels.csv"
+
+
+def errors(path: Path, only: str = "*") -> OpErrors:
+    lookups, traces = ([path], []) if path.suffix == ".csv" else ([], [str(path)])
+    found = evaluate_ops(traces, lookups, choice=OpSelection(only)).all_rows
+    assert found is not None
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("source", "n", "gmae_pct"),
+    [
+        (V100, 16, 11),  # longest bag, start of a lookup, sort of few keys
+        (A100, 24, 7),  # runs, jagged work, sort of many keys
+        (LIN, 80, 5),  # rates of rows at random; the MLPerf half is held out
+        (TIMINGS, 20, 18),  # rate of rows in the L2; ten rows move as on a TITAN Xp, not a V100
+    ],
+)
+def test_embedding(reference: Path, source: str, n: int, gmae_pct: float) -> None:
+    found = errors(reference / source, "*ookup*")
+    assert found.n == n
+    assert found.gmae_pct < gmae_pct
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("source", "only", "gmae_pct"),
+    [
+        (V100_RESNET, "*batch_norm*", 9),
+        (MI300X_RESNET, "*batch_norm*", 14),
+        (V100_RESNET, "*pool*", 11),
+        (MI300X_RESNET, "*pool*", 25),
+        (V100, "aten::cat", 9),
+        (H100_TIMESFORMER, "aten::_softmax", 6),
+    ],
+)
+def test_own_physics(reference: Path, source: str, only: str, gmae_pct: float) -> None:
+    assert errors(reference / source, only).gmae_pct < gmae_pct

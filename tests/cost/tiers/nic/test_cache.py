@@ -1,0 +1,190 @@
+"""What an adapter's cache finds: closed forms, the learned model, and exact replays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise, product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfmodel.calibrate.nic_cache import replayed
+from perfmodel.cost.tiers.nic import NIC_CACHES, NicLoad, NicTable, found_in
+from perfmodel.cost.tiers.nic.footprint import in_order, measured_reuse
+from perfmodel.cost.tiers.nic.learned import Trees, bundled, fitted_hit_frac, read_trees
+from perfmodel.embedding import Popularity, uniform, zipf
+from perfmodel.embedding.index_streams import Topics, draw_queries
+from perfmodel.embedding.reorder import Queries
+from perfmodel.errors import ModelError, PerfmodelError, WorkloadError
+
+MODELS = ("heuristic", "learned")
+
+
+def load(alpha: float = 1.0, rows: int = 10_000, cached: float = 500.0, **more: object) -> NicLoad:
+    table = NicTable(zipf(rows, alpha), 4096 * 10.0, 1.0, pooling=10.0)
+    return replace(NicLoad((table,), cached, 4096.0), **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_uniform_table_hits_in_proportion_to_the_cache(model: str) -> None:
+    table = NicTable(uniform(10_000), 1e6, 64.0)
+    found = found_in(NicLoad((table,), 2_500 * 64.0, 1e5), model)
+    assert found.overall_hit_frac == pytest.approx(0.25, abs=0.02)
+
+
+@pytest.mark.parametrize("topics", [None, Topics(16, 24, 0.6)])
+@pytest.mark.parametrize("order", ["as_they_come", "walked"])
+def test_the_learned_model_agrees_with_replays_of_a_skew_it_has_not_seen(
+    topics: Topics | None, order: str
+) -> None:
+    features, hits, closed = replayed(zipf(6_000, 0.75), 256, 12, topics, order, 77)
+    learned = fitted_hit_frac(bundled(), features)
+    assert np.median(np.abs(learned - hits)) < 0.04
+    if topics is not None:
+        assert np.abs(learned - hits).mean() < np.abs(closed - hits).mean()
+
+
+def test_both_agree_where_queries_are_independent() -> None:
+    found = [
+        found_in(load(alpha), model).overall_hit_frac for alpha in (0.6, 1.2) for model in MODELS
+    ]
+    assert found[0] == pytest.approx(found[1], abs=0.01)
+    assert found[2] == pytest.approx(found[3], abs=0.01)
+
+
+@given(st.sampled_from([0.5, 0.9, 1.3]), st.lists(st.integers(1, 9_000), min_size=2, max_size=4))
+@settings(max_examples=15, deadline=None)
+def test_more_memory_never_finds_less(alpha: float, sizes: list[int]) -> None:
+    shared = ((1.0, 1.3), (16.0, 1.5), (64.0, 1.8), (4096.0, 1.8))
+    for model, reuse in product(MODELS, ((), shared)):
+        hits = [
+            found_in(load(alpha, cached=size, reuse=reuse), model).overall_hit_frac
+            for size in sorted(sizes)
+        ]
+        assert all(more >= less - 1e-9 for less, more in pairwise(hits))
+
+
+def test_repeats_within_a_query_are_found() -> None:
+    """Topics of six rows of a uniform table: most lookups of a query repeat one of its own."""
+    features, hits, closed = replayed(uniform(20_000), 200, 60, Topics(4, 6, 0.7), "clustered", 7)
+    assert hits.min() > 0.6
+    assert closed == pytest.approx(hits, abs=0.05)
+    assert fitted_hit_frac(bundled(), features) == pytest.approx(hits, abs=0.15)
+
+
+@given(st.floats(0.3, 1.5), st.integers(10, 9_000))
+@settings(max_examples=15, deadline=None)
+def test_what_is_found_and_what_goes_on_are_all_lookups(alpha: float, cached: int) -> None:
+    given_load = load(alpha, cached=cached)
+    found = found_in(given_load)
+    missed = found.missed[0]
+    beyond = missed.lookups if missed is not None else 0.0
+    table = given_load.tables[0]
+    assert beyond + found.hit_frac[0] * table.lookups == pytest.approx(table.lookups)
+    assert found.bags_hit_frac[0] <= found.hit_frac[0]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_hits_rise_with_skew(model: str) -> None:
+    hits = [found_in(load(alpha), model).overall_hit_frac for alpha in (0.4, 0.8, 1.0, 1.3)]
+    assert hits == sorted(hits)
+
+
+def test_rows_that_come_together_are_found_together() -> None:
+    table = NicTable(zipf(10_000, 1.0), 4096 * 10.0, 1.0, pooling=10.0, together=True)
+    together = found_in(NicLoad((table,), 500.0, 4096.0))
+    apart = found_in(load())
+    assert together.bags_hit_frac[0] == pytest.approx(together.hit_frac[0], rel=1e-9)
+    assert together.hit_frac[0] == pytest.approx(apart.hit_frac[0], rel=1e-9)
+    assert apart.bags_hit_frac[0] == pytest.approx(apart.hit_frac[0] ** 10)
+
+
+def test_what_misses_is_less_popular() -> None:
+    given_load = load()
+    missed = found_in(given_load).missed[0]
+    assert missed is not None
+    before = float(given_load.tables[0].popularity.covered_frac(100))
+    assert float(missed.popularity.covered_frac(100)) < before
+
+
+def test_measured_reuse_raises_what_is_found() -> None:
+    reuse = ((1.0, 1.0), (16.0, 1.5), (64.0, 1.8), (4096.0, 1.8))
+    for model in MODELS:
+        assert (
+            found_in(load(reuse=reuse), model).overall_hit_frac
+            > found_in(load(), model).overall_hit_frac + 0.05
+        )
+    static = load(reuse=reuse, policy="static")
+    without = found_in(load(policy="static"))
+    assert found_in(static).overall_hit_frac == pytest.approx(without.overall_hit_frac, rel=1e-9)
+
+
+def test_an_order_gathers_queries_with_topics_in_common() -> None:
+    popularity = zipf(20_000, 0.8)
+    drawn = [draw_queries(popularity, 256, 10, topics=Topics(16, 12, 0.6), seed=3)]
+    before = dict(measured_reuse(drawn, popularity))
+    walked = in_order(drawn, "walked")
+    after = dict(measured_reuse(walked.batches, popularity))
+    assert after[16.0] > 1.2 * before[16.0]
+    assert after[256.0] == pytest.approx(before[256.0])
+    assert walked.cpu_us > 0
+    assert in_order(drawn, "as_they_come").cpu_us == 0
+
+
+def test_measured_reuse_of_what_is_looked_up_over_and_over() -> None:
+    queries = Queries(np.arange(0, 9, 2), np.array([0, 1] * 4))
+    found = measured_reuse([queries], uniform(1_000_000))
+    assert [window for window, _ in found] == [1.0, 4.0]
+    assert found[0][1] == pytest.approx(1.0, abs=1e-5)
+    assert found[1][1] == pytest.approx(4.0, abs=1e-4)
+
+
+def test_trees_add_up_by_hand() -> None:
+    document = {
+        "feature": [[0, -1, -1]],
+        "threshold": [[1.0, 0.0, 0.0]],
+        "left": [[1, -1, -1]],
+        "right": [[2, -1, -1]],
+        "value": [[0.0, -3.0, 4.0]],
+        "base": 0.5,
+    }
+    trees = Trees.from_document(document, "here")
+    assert trees(np.array([[0.9], [1.0]])).tolist() == [-2.5, 4.5]
+    with pytest.raises(ModelError, match="here"):
+        Trees.from_document({**document, "value": [[0.0]]}, "here")
+
+
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("[]")
+    for name in ("x.json", "missing.json"):
+        with pytest.raises(ModelError, match=name):
+            read_trees(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"capacity_bytes": 10_001.0}, "larger than its tables"),
+        ({"capacity_bytes": 0.0}, "capacity"),
+        ({"queries": 0.0}, "positive"),
+        ({"reuse": ((4.0, 0.0),)}, "positive"),
+    ],
+)
+def test_loads_that_cannot_be(change: dict[str, object], message: str) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        load(**change)  # type: ignore[arg-type]
+
+
+def test_zero_popularity_and_unknown_names_are_refused() -> None:
+    with pytest.raises(WorkloadError, match="sum to 0"):
+        Popularity(np.array([10.0]), np.array([0.0]))
+    with pytest.raises(PerfmodelError, match="NIC cache model"):
+        found_in(load(), "psychic")
+    with pytest.raises(PerfmodelError, match="cache policy"):
+        found_in(load(policy="psychic"))
+    with pytest.raises(WorkloadError, match="order of queries"):
+        in_order([draw_queries(uniform(10), 2, 2)], "sorted")
+    assert set(NIC_CACHES) >= set(MODELS)

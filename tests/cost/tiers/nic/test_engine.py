@@ -1,0 +1,51 @@
+"""Rows in an adapter's memory: durations by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from perfmodel.cost.durations import durations_of, explanations_of
+from perfmodel.cost.tiers.nic.engine import MEMORY_FRAC, START_US
+from perfmodel.errors import ModelError
+from perfmodel.hardware import Cluster, Nic, cluster, node
+from perfmodel.ops.rows import Rows
+
+
+def machine(**nic: float | None) -> Cluster:
+    figures = {"gb_per_s": 25.0, "memory_bytes": 8 << 30, "memory_gb_per_s": 400.0, **nic}
+    part = Nic(name="adapter", **figures)  # type: ignore[arg-type]
+    return cluster(replace(node("a100-sxm-40gb"), gpus=1, nics=1, nic=part), 4)
+
+
+LOOKUP = {"op": "nic_lookup", "probes": 1e5, "lookups": 1e4, "row_bytes": 512, "dim": 128}
+
+
+def test_an_fpga_is_bound_by_its_memory() -> None:
+    rows = Rows.of([LOOKUP])
+    moved = 1e5 * 16 + 1e4 * 512
+    found = float(durations_of(rows, machine()).duration_us[0])
+    assert found == pytest.approx(START_US + moved / (MEMORY_FRAC * 400e3))
+    assert explanations_of(rows, machine())[0].bound_by == "memory"
+    slower = float(durations_of(rows, machine(memory_gb_per_s=200.0)).duration_us[0])
+    assert slower - START_US == pytest.approx(2 * (found - START_US))
+
+
+def test_arm_cores_and_messages_bind_where_they_are_slower() -> None:
+    rows = Rows.of([LOOKUP, {**LOOKUP, "messages": 1e6}])
+    why = explanations_of(rows, machine(cores=1, messages_per_us=100.0))
+    assert [each.bound_by for each in why] == ["cores", "messages"]
+    assert why[0].terms["cores_us"] == pytest.approx(1.1e5 * 0.1 / 4)
+    assert why[1].duration_us == pytest.approx(START_US + 1e4)
+
+
+def test_rows_are_read_and_written_in_whole_bursts() -> None:
+    rows = Rows.of([{"op": "nic_write", "lookups": 1e4, "row_bytes": size} for size in (65, 128)])
+    found = durations_of(rows, machine()).duration_us
+    assert found[0] == pytest.approx(found[1])
+
+
+def test_an_adapter_without_memory_is_refused() -> None:
+    with pytest.raises(ModelError, match="no memory"):
+        durations_of(Rows.of([LOOKUP]), machine(memory_bytes=None))

@@ -1,0 +1,127 @@
+"""Rows in host memory: what the host's threads and the device's kernels take for them."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfmodel.cost.durations import durations_of, explanations_of
+from perfmodel.cost.tiers.host_bus import read_gb_per_s
+from perfmodel.cost.tiers.host_memory import (
+    CALL_US,
+    LLC_BYTES_PER_CORE,
+    ROW_US,
+    STREAM_FRAC,
+    llc_bytes,
+    rank_gb_per_s,
+)
+from perfmodel.hardware import Cluster, cluster, device
+from perfmodel.ops.rows import Rows
+
+MILLION = 1e6
+POOL = {"op": "host_pool", "lookups": MILLION, "row_bytes": 256.0, "bags": 1e5, "dim": 64.0}
+GATHER = {"op": "host_gather", "lookups": MILLION, "row_bytes": 256.0}
+APPLY = {**POOL, "op": "host_apply"}
+TBE = {
+    "op": "tbe_host",
+    "tables": 8,
+    "batch": 4096,
+    "lookups": MILLION,
+    "dim": 64,
+    "hash_size": 1e6,
+}
+
+
+def machine() -> Cluster:
+    return cluster("dgx-a100-80gb")
+
+
+def us(row: dict[str, object], on: Cluster | None = None) -> float:
+    return float(durations_of(Rows.of([row]), on or machine()).duration_us[0])
+
+
+def with_host(**changes: Any) -> Cluster:
+    node = machine().node
+    return replace(machine(), node=replace(node, host=replace(node.host, **changes)))
+
+
+def test_a_rank_has_its_share_of_the_sockets() -> None:
+    assert rank_gb_per_s(machine()) == pytest.approx(STREAM_FRAC * 2 * 204.8 / 8)
+
+
+def test_gathering_takes_its_bytes() -> None:
+    # Rows read at random (256 of 320 bytes fetched), keys read and rows written in order.
+    moved = MILLION * (256 * 320 / 256 + 8 + 256)
+    assert us(GATHER) == pytest.approx(CALL_US + moved / rank_gb_per_s(machine()) / 1e3)
+
+
+@pytest.mark.parametrize("row", [POOL, GATHER, APPLY], ids=lambda row: str(row["op"]))
+def test_half_the_memory_bandwidth_is_half_as_fast(row: dict[str, object]) -> None:
+    whole, half = us(row) - CALL_US, us(row, with_host(dram_gb_per_s=102.4)) - CALL_US
+    assert half == pytest.approx(2 * whole)
+
+
+def test_few_cores_move_little() -> None:
+    why = explanations_of(Rows.of([POOL]), with_host(cores=4))[0]
+    assert why.bound_by == "cores"
+    assert why.terms["cores_us"] == pytest.approx(MILLION * 256 / 25 / 1e3)
+    assert explanations_of(Rows.of([POOL]), machine())[0].bound_by == "memory"
+
+
+def test_short_rows_cost_a_core_as_much_as_longer_ones() -> None:
+    one = with_host(cores=4)
+    short, longer = us({**POOL, "row_bytes": 16.0}, one), us({**POOL, "row_bytes": 128.0}, one)
+    assert short == pytest.approx(longer)
+    assert short - CALL_US == pytest.approx(MILLION * ROW_US)
+
+
+def test_repeated_rows_are_updated_once() -> None:
+    few = us({**APPLY, "unique_rows": 1e5})
+    assert few < us(APPLY)
+    assert us({**APPLY, "unique_rows": 1e5, "state_bytes": 256.0}) > few
+
+
+def test_rows_that_come_again_may_still_be_cached() -> None:
+    few, many = us({**POOL, "unique_rows": 1e4}), us({**POOL, "unique_rows": 9e5})
+    assert few < 0.5 * many < 0.6 * us(POOL)
+
+
+def test_unknown_hosts_have_a_cache_by_their_cores() -> None:
+    assert llc_bytes(machine()) == 2 * 256 * 2**20 / 8
+    assert llc_bytes(with_host(name="mine", cores=32)) == 2 * 32 * LLC_BYTES_PER_CORE / 8
+
+
+def test_narrow_rows_waste_bandwidth() -> None:
+    narrow = {**GATHER, "row_bytes": 32.0, "lookups": 8 * MILLION}
+    assert us(narrow) > 1.3 * us(GATHER)
+
+
+def test_the_device_reads_over_its_bus() -> None:
+    rows = Rows.of([TBE, {**TBE, "direction": "bwd", "unique_rows": 1e5}])
+    forward, backward = explanations_of(rows, machine())
+    assert forward.bound_by == "bus"
+    rate = float(read_gb_per_s(np.array([256.0]), machine())[0])
+    assert forward.terms["bus_us"] == pytest.approx(MILLION * 256 / rate / 1e3)
+    assert backward.duration_us < forward.duration_us
+
+
+@pytest.mark.parametrize(("name", "tags"), [("v100-sxm2-32gb", 256), ("a100-sxm-80gb", 768)])
+def test_a_bus_has_so_many_requests_on_its_way(name: str, tags: int) -> None:
+    ample = with_host(dram_gb_per_s=1e5)
+    on = replace(ample, node=replace(ample.node, device=device(name)))
+    wide, narrow = read_gb_per_s(np.array([512.0, 32.0]), on)
+    assert narrow == pytest.approx(tags * 32 / 1.6 / 1e3)
+    assert wide == pytest.approx(0.78 * on.node.device.host_gb_per_s)
+
+
+def test_one_process_has_all_cores_of_its_node() -> None:
+    """Or 16 of 128 cores, where each of eight devices has a process; a tenth of the work is one
+    thread's."""
+    row = {"op": "host_embedding_bag", "hash_size": 1e6, "dim": 16, "pooling": 1, "batch": 65_536}
+    each, one = us(row), us({**row, "processes": 1.0})
+    assert 0.5 * each < one < 0.9 * each
+    both = durations_of(Rows.of([row, {**row, "processes": 1.0}]), machine()).duration_us
+    assert both.tolist() == pytest.approx([each, one], rel=1e-9)
+    told = explanations_of(Rows.of([{**row, "processes": 1.0}, row]), machine())
+    assert [found.duration_us for found in told] == pytest.approx([one, each], rel=1e-9)

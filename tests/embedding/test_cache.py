@@ -1,0 +1,287 @@
+"""Closed forms: answers by hand, and what holds of every cache."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise, permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfmodel.embedding import (
+    POLICIES,
+    Cache,
+    CacheUse,
+    Lfu,
+    Lru,
+    Policy,
+    Popularity,
+    SetAssociativeLru,
+    StaticHotSet,
+    TableAccess,
+    WTinyLfu,
+    first_batch_use,
+    steady_use,
+    uniform,
+    zipf,
+)
+from perfmodel.embedding.lru_residency import characteristic_lookups, segmented_residency, within
+from perfmodel.errors import WorkloadError
+
+EVERY = [POLICIES[name]() for name in POLICIES]
+ROWS = 20_000
+
+
+def use(popularity: Popularity, capacity: float, policy: Policy, lookups: float = 512) -> CacheUse:
+    table = TableAccess(popularity=popularity, lookups=lookups, row_bytes=1.0)
+    return steady_use([table], Cache(capacity, policy))
+
+
+def test_the_policies_that_are_there() -> None:
+    assert list(POLICIES) == ["lfu", "lru", "set_associative", "static", "w_tinylfu"]
+
+
+@pytest.mark.parametrize("policy", [Lru(), Lfu(), Lfu(1e6), StaticHotSet(), WTinyLfu()])
+def test_uniform_lookups_hit_by_the_share_of_rows(policy: Policy) -> None:
+    found = use(uniform(1_000), 250, policy)
+    assert found.hit_frac[0] == pytest.approx(0.25)
+    assert found.cached_rows[0] == pytest.approx(250)
+    distinct = 1_000 * (1 - 0.999**512)
+    assert found.distinct_rows[0] == pytest.approx(distinct)
+    assert found.fetched_rows[0] == pytest.approx(0.75 * distinct)
+    assert found.distinct_hit_frac[0] == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 1.3])
+def test_static_hot_set_by_harmonic_sums(alpha: float) -> None:
+    weight = np.arange(1.0, ROWS + 1) ** -alpha
+    expected = weight[:700].sum() / weight.sum()
+    assert use(zipf(ROWS, alpha), 700, StaticHotSet()).hit_frac[0] == pytest.approx(
+        expected, rel=1e-4
+    )
+
+
+def exact_lru(chance: list[float], places: int) -> np.ndarray:
+    """King 1971: the last rows in their order, each drawn from those that are left."""
+    kept = np.zeros(len(chance))
+    for last in permutations(range(len(chance)), places):
+        left = 1.0 - np.cumsum([0.0, *(chance[row] for row in last[:-1])])
+        kept[list(last)] += np.prod(np.array(chance)[list(last)] / left)
+    return kept
+
+
+@pytest.mark.parametrize("places", [1, 2, 3])
+@pytest.mark.parametrize("alpha", [0.0, 0.8, 1.5])
+def test_lru_of_a_few_places_by_every_order_of_their_rows(alpha: float, places: int) -> None:
+    """Che's approximation is off by up to 0.025 here."""
+    weight = np.arange(1.0, 9.0) ** -alpha
+    chance = weight / weight.sum()
+    expected = float(np.dot(chance, exact_lru(chance.tolist(), places)))
+    found = use(Popularity(np.ones(8), chance), places, Lru())
+    assert found.hit_frac[0] == pytest.approx(expected, abs=0.006)
+    assert found.cached_rows[0] == pytest.approx(places)
+
+
+@pytest.mark.parametrize("policy", [Lru(), SetAssociativeLru(2), WTinyLfu()], ids=repr)
+def test_one_row_that_takes_nearly_all_lookups(policy: Policy) -> None:
+    """Of 1e24 rows; a first batch misses its distinct rows."""
+    popularity = zipf(10**24, 10.0)
+    assert use(popularity, 1_000, policy).hit_frac[0] > 0.999
+    table = TableAccess(popularity=popularity, lookups=100, row_bytes=1.0)
+    found = first_batch_use([table], Cache(1e30, policy))
+    assert found.hit_frac[0] == pytest.approx(1.0 - found.distinct_rows[0] / 100, rel=1e-3)
+
+
+def test_half_a_place_is_one_for_half_the_time() -> None:
+    one, half = (use(zipf(50, 1.0), places, Lru()).hit_frac[0] for places in (1.0, 0.5))
+    assert half == pytest.approx(0.5 * one)
+
+
+def test_a_window_that_takes_the_only_place_is_lru() -> None:
+    popularity = zipf(50, 1.0)
+    assert use(popularity, 1, WTinyLfu()).hit_frac == pytest.approx(
+        use(popularity, 1, Lru()).hit_frac
+    )
+
+
+def test_segments_without_protection_are_lru() -> None:
+    """With half of the places protected, popular rows stay longer."""
+    popularity = zipf(ROWS, 0.9)
+    plain, halved = (
+        segmented_residency(popularity.rows, popularity.chance, 800.0, protected)
+        for protected in (0.0, 0.5)
+    )
+    time = characteristic_lookups(popularity.rows, popularity.chance, np.array([800.0]))
+    assert plain == pytest.approx(within(popularity.chance, time[0]), abs=1e-6)
+    assert np.dot(popularity.rows, halved) == pytest.approx(800.0)
+    assert np.dot(popularity.share, halved) > np.dot(popularity.share, plain) + 0.02
+
+
+def test_many_ways_are_fully_associative_and_one_way_conflicts() -> None:
+    popularity = zipf(ROWS, 0.9)
+    full = use(popularity, 1_000, Lru()).hit_frac[0]
+    by_ways = [use(popularity, 1_000, SetAssociativeLru(w)).hit_frac[0] for w in (1, 4, 32, 1_000)]
+    assert by_ways == sorted(by_ways)
+    assert by_ways[0] < full - 0.01
+    assert by_ways[-1] == pytest.approx(full, abs=1e-3)
+
+
+def test_one_way_by_its_integral() -> None:
+    """A place holds the last row of its set: present if no other of the set came since."""
+    rows, places = 400, 100
+    times = np.linspace(0.0, 40_000.0, 400_001)
+    others = rows * -np.expm1(-times / rows) / places
+    density = np.exp(-times / rows) / rows * np.exp(-others)
+    expected = np.trapezoid(density, times) if hasattr(np, "trapezoid") else density.sum() * 0.1
+    assert use(uniform(rows), places, SetAssociativeLru(1)).hit_frac[0] == pytest.approx(
+        expected, abs=2e-3
+    )
+
+
+@pytest.mark.parametrize("policy", EVERY, ids=repr)
+def test_everything_fits_or_nothing_does(policy: Policy) -> None:
+    ways = getattr(policy, "ways", 1)
+    assert use(zipf(100, 1.0), 100 * ways, policy).hit_frac[0] == pytest.approx(1.0, abs=1e-6)
+    assert use(zipf(100, 1.0), 0, policy).hit_frac[0] == 0.0
+
+
+@given(st.sampled_from(EVERY), st.floats(0.0, 1.5), st.floats(1.0, ROWS), st.floats(1.0, 3.0))
+def test_a_larger_cache_finds_no_less(
+    policy: Policy, alpha: float, capacity: float, more: float
+) -> None:
+    popularity = zipf(ROWS, alpha)
+    small, large = (use(popularity, c, policy) for c in (capacity, capacity * more))
+    assert -1e-9 <= small.hit_frac[0] <= large.hit_frac[0] + 1e-7 <= 1.0 + 1e-6
+    assert large.fetched_rows[0] <= small.fetched_rows[0] + 1e-6
+    assert small.cached_rows[0] <= capacity * (1 + 1e-6)
+
+
+@given(st.floats(0.0, 1.5), st.floats(1.0, ROWS), st.floats(1e3, 1e7))
+def test_what_knows_more_finds_no_less(alpha: float, capacity: float, history: float) -> None:
+    popularity = zipf(ROWS, alpha)
+    policies = (SetAssociativeLru(8), Lru(), WTinyLfu(), StaticHotSet())
+    ladder = [float(use(popularity, capacity, policy).hit_frac[0]) for policy in policies]
+    assert all(low <= high + 1e-6 for low, high in pairwise(ladder))
+    counted = float(use(popularity, capacity, Lfu(history)).hit_frac[0])
+    assert counted <= ladder[-1] + 1e-9
+    assert counted <= float(use(popularity, capacity, Lfu(10 * history)).hit_frac[0]) + 1e-6
+
+
+@given(st.sampled_from(EVERY), st.floats(0.0, 1.4), st.floats(0.1, 0.9), st.floats(10.0, ROWS))
+def test_a_table_in_two_pieces_is_the_same_table(
+    policy: Policy, alpha: float, part: float, capacity: float
+) -> None:
+    popularity = zipf(ROWS, alpha)
+    whole = TableAccess(popularity=popularity, lookups=1_000, row_bytes=64.0)
+    pieces = [
+        replace(whole, popularity=popularity.part(frac), lookups=1_000 * frac)
+        for frac in (part, 1.0 - part)
+    ]
+    cache = Cache(capacity * 64.0, policy)
+    one, two = steady_use([whole], cache), steady_use(pieces, cache)
+    assert two.overall_hit_frac == pytest.approx(one.overall_hit_frac, abs=1e-6)
+    assert two.fetched_rows.sum() == pytest.approx(one.fetched_rows.sum(), rel=1e-6, abs=1e-6)
+    assert two.cached_rows.sum() == pytest.approx(one.cached_rows.sum(), rel=1e-6, abs=1e-6)
+
+
+EXTREME_TABLES = st.builds(
+    lambda magnitude, alpha, lookups, row_bytes: TableAccess(
+        popularity=zipf(int(10**magnitude), alpha), lookups=10**lookups, row_bytes=row_bytes
+    ),
+    st.floats(0.0, 13.0),
+    st.sampled_from([0.0, 0.3, 1.0, 1.7, 10.0]),
+    st.floats(0.0, 8.0),
+    st.floats(16.0, 1_024.0),
+)
+
+
+@given(
+    st.lists(EXTREME_TABLES, min_size=1, max_size=3),
+    st.sampled_from([*EVERY, Lfu(1.0), Lfu(1e9), SetAssociativeLru(1)]),
+    st.floats(0.0, 15.0),
+)
+def test_any_tables_give_shares_within_the_capacity(
+    tables: list[TableAccess], policy: Policy, magnitude: float
+) -> None:
+    for find in (steady_use, first_batch_use):
+        found = find(tables, Cache(10**magnitude, policy))
+        assert ((found.hit_frac >= 0) & (found.hit_frac <= 1 + 1e-9)).all()
+        assert (found.fetched_rows >= -1e-6).all()
+        assert (found.distinct_rows <= found.lookups * (1 + 1e-6)).all()
+        assert np.dot(found.cached_rows, found.row_bytes) <= 10**magnitude * (1 + 1e-6)
+
+
+def test_a_busy_table_takes_the_cache_of_an_idle_one() -> None:
+    busy = TableAccess(popularity=zipf(ROWS, 0.8), lookups=10_000, row_bytes=64.0, name="busy")
+    idle = replace(busy, lookups=100, name="idle")
+    found = steady_use([busy, idle], Cache(64.0 * 4_000))
+    assert found.hit_frac[0] > found.hit_frac[1] + 0.2
+    assert found.cached_rows[0] > 5 * found.cached_rows[1]
+    alone = steady_use([busy], Cache(64.0 * 4_000))
+    assert alone.hit_frac[0] > found.hit_frac[0]
+    assert found.to_frame()["name"].tolist() == ["busy", "idle"]
+    assert repr(found).startswith("CacheUse(2 tables, ")
+    assert "busy" in found._repr_html_()
+
+
+@pytest.mark.parametrize("policy", EVERY, ids=repr)
+def test_a_first_batch_that_fits_misses_every_row_once(policy: Policy) -> None:
+    table = TableAccess(popularity=zipf(1_000, 0.9), lookups=500, row_bytes=1.0)
+    found = first_batch_use([table], Cache(100_000, policy))
+    assert found.fetched_rows[0] == pytest.approx(found.distinct_rows[0], rel=1e-3)
+    assert found.hit_frac[0] == pytest.approx(1 - found.distinct_rows[0] / 500, rel=1e-3)
+
+
+@given(st.sampled_from(EVERY), st.floats(0.0, 1.4), st.floats(1.0, ROWS), st.floats(10.0, 1e6))
+def test_a_first_batch_misses_no_less_than_its_distinct_rows(
+    policy: Policy, alpha: float, capacity: float, lookups: float
+) -> None:
+    table = TableAccess(popularity=zipf(ROWS, alpha), lookups=lookups, row_bytes=1.0)
+    found = first_batch_use([table], Cache(capacity, policy))
+    assert found.fetched_rows[0] >= found.distinct_rows[0] * (1 - 1e-6)
+    assert found.fetched_rows[0] <= lookups * (1 + 1e-9)
+    steady = steady_use([table], Cache(capacity, policy))
+    assert found.hit_frac[0] <= steady.hit_frac[0] + 1e-6
+
+
+def test_a_sample_hits_if_all_its_lookups_do() -> None:
+    """Half of the hot rows of one lookup, three quarters of two: 0.5 x 0.75^2."""
+    half = Popularity(np.array([1.0, 9.0]), np.array([0.5, 0.5]))
+    most = Popularity(np.array([1.0, 9.0]), np.array([0.75, 0.25]))
+    tables = [
+        TableAccess(popularity=half, lookups=100, row_bytes=1),
+        TableAccess(popularity=most, lookups=200, row_bytes=1),
+    ]
+    found = steady_use(tables, Cache(2.0, StaticHotSet()))
+    assert found.hit_frac == pytest.approx([0.5, 0.75])
+    assert found.sample_hit_frac(100) == pytest.approx(0.5 * 0.75**2)
+    assert steady_use(tables, Cache(0.0)).sample_hit_frac(100) == 0.0
+
+
+def test_a_thousand_tables_share_one_cache() -> None:
+    tables = [
+        TableAccess(popularity=zipf(50_000, 0.6 + n / 1_000), lookups=100, row_bytes=128.0)
+        for n in range(1_000)
+    ]
+    found = steady_use(tables, Cache(128.0 * 1e6))
+    assert found.cached_rows.sum() == pytest.approx(1e6, rel=1e-4)
+    assert (np.diff(found.hit_frac) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Cache(-1.0), "a cache of -1 bytes"),
+        (lambda: Lfu(0.0), "history of 0"),
+        (lambda: SetAssociativeLru(0), "0 ways"),
+        (lambda: WTinyLfu(window_frac=1.0), "between 0 and 1"),
+        (lambda: steady_use([], Cache(1.0)), "without tables"),
+        (lambda: TableAccess(popularity=uniform(2), lookups=0, row_bytes=4), "0 lookups"),
+        (lambda: TableAccess(popularity=uniform(2), lookups=1, row_bytes=-4), "-4 bytes"),
+    ],
+)
+def test_what_makes_no_cache_is_refused(make, says: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(WorkloadError, match=says):
+        make()

@@ -1,0 +1,38 @@
+"""Annealing: never worse, always within memory, the same every time, better than moves alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from explore.planner.random_problems import problem
+from slow import slow_but
+
+from perfmodel.explore.planner.anneal import annealed
+from perfmodel.explore.planner.search import _of_sets
+
+
+@pytest.mark.parametrize(
+    ("seed", "tables"), slow_but(1, [(19, 8), *((s, 30) for s in range(20, 24))])
+)
+def test_annealing_never_harms(seed: int, tables: int) -> None:
+    it = problem(seed, tables, 8, 4)
+    for start in _of_sets(it):
+        kinds = frozenset(it.choices.kind[start.chosen].tolist())
+        first, second = annealed(start, kinds), annealed(start, kinds)
+        assert first.fits
+        assert first.step_us <= start.step_us
+        assert set(it.choices.kind[first.chosen].tolist()) <= kinds
+        assert first.ranks == second.ranks
+        np.testing.assert_array_equal(first.chosen, second.chosen)
+        for own, choice in zip(first.ranks, first.chosen, strict=True):
+            assert len(set(own)) == it.choices.parts[choice]
+
+
+@pytest.mark.slow
+def test_annealing_gets_out_of_what_moves_and_swaps_cannot() -> None:
+    gains = []
+    for seed in range(20, 24):
+        start = _of_sets(problem(seed, 30, 8, 8))[0]
+        every = frozenset(start.problem.choices.kind.tolist())
+        gains.append(1 - annealed(start, every).step_us / start.step_us)
+    assert max(gains) > 0.005

@@ -1,0 +1,242 @@
+"""Plans of workloads: scheduled in full, explained, written, read, refused where they cannot be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfmodel.designs import Deployment, deployment_of
+from perfmodel.embedding import population, read_histograms
+from perfmodel.errors import WorkloadError
+from perfmodel.explore.planner import Plan, plan_deployment
+from perfmodel.explore.planner.bounds import lower_bound
+from perfmodel.explore.planner.document import read_plan, torchrec_document
+from perfmodel.explore.planner.planned import differences
+from perfmodel.explore.planner.search import searched
+from perfmodel.explore.planner.surrogate import surrogate
+from perfmodel.hardware import Cluster, cluster, load
+from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.workload import Workload, load_workload
+from perfmodel.workload.tables import Table
+
+TABLES = (
+    Table(2_000_000, 64, 30.0, 1.05),
+    Table(500_000, 64, 2.0),
+    Table(100, 64, 1.0),
+    *(Table(200_000, 64, 5.0, 0.9),) * 5,
+)
+
+
+def machine() -> Cluster:
+    return cluster(load("dgx-a100-80gb"), 1)
+
+
+def workload() -> Workload:
+    made = replace(load_workload("neo-i"), name="small", tables=TABLES, batch=4096)
+    return made.with_(model__bottom_mlp=[64], model__top_mlp=[64, 1])
+
+
+@pytest.fixture(scope="module")
+def deployment() -> Deployment:
+    return deployment_of(workload(), machine())
+
+
+@pytest.fixture(scope="module")
+def planned(deployment: Deployment) -> Plan:
+    return plan_deployment(deployment)
+
+
+@pytest.mark.slow
+def test_the_plan_is_no_slower_than_what_was_there(deployment: Deployment, planned: Plan) -> None:
+    assert planned.result.step_us <= predict_deployment(deployment).results[0].step_us * (1 + 1e-9)
+    assert planned.result.step_us == min(each["step_us"] for each in planned.tried)
+    assert planned.best_us >= planned.bound_us * (1 - 1e-9)
+
+
+@pytest.mark.slow
+def test_planning_twice_gives_the_same_bytes(deployment: Deployment, planned: Plan) -> None:
+    again = plan_deployment(deployment)
+    assert json.dumps(again.to_dict()) == json.dumps(planned.to_dict())
+
+
+def test_every_table_says_why(planned: Plan) -> None:
+    assert [row["table"] for row in planned.tables] == list(range(len(TABLES)))
+    for row in planned.tables:
+        assert any(word in row["why"] for word in ("would add", "would save", "does not fit"))
+
+
+def test_plans_come_back_as_they_went(planned: Plan, tmp_path: Path) -> None:
+    own, torchrec = tmp_path / "plan.json", tmp_path / "torchrec.json"
+    own.write_text(json.dumps(planned.to_dict()))
+    assert read_plan(own, workload(), machine()) == planned.placement
+    document = torchrec_document(planned.placement, workload(), 8)
+    torchrec.write_text(json.dumps(document))
+    assert read_plan(torchrec, workload(), machine()) == planned.placement
+
+
+def test_torchrecs_plan_has_its_shards(planned: Plan) -> None:
+    tables = torchrec_document(planned.placement, workload(), 8)["sparse.embedding_bags"]
+    for number, table in enumerate(TABLES):
+        about = tables[f"table_{number}"]
+        if about["sharding_spec"] is not None:
+            shards = about["sharding_spec"]["shards"]
+            held = sum(shard["shard_sizes"][0] * shard["shard_sizes"][1] for shard in shards)
+            assert held == table.rows * table.dim
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tables: tables.pop("table_0"), "table_0 is missing$"),
+        (lambda tables: tables.update(again_table_0=tables["table_0"]), "table_0 is there twice"),
+        (
+            lambda tables: tables["table_0"].update(
+                sharding_spec={"shards": [{"shard_sizes": [5, 5]}]}
+            ),
+            "table_0: its shards have 25 elements, the table .*: a plan for other tables",
+        ),
+        (lambda tables: tables["table_0"].update(sharding_spec={}), "expected shards"),
+    ],
+)
+def test_torchrecs_plans_for_other_tables_are_refused(
+    planned: Plan, change: Callable[[dict[str, Any]], Any], message: str, tmp_path: Path
+) -> None:
+    document = torchrec_document(planned.placement, workload(), 8)
+    change(document["sparse.embedding_bags"])
+    file = tmp_path / "torchrec.json"
+    file.write_text(json.dumps(document))
+    with pytest.raises(WorkloadError, match=message):
+        read_plan(file, workload(), machine())
+
+
+def test_torchrecs_estimator_makes_another_plan(deployment: Deployment, planned: Plan) -> None:
+    other = plan_deployment(deployment, estimator="torchrec")
+    assert other.estimator == "torchrec"
+    assert planned.result.step_us <= other.result.step_us * 1.001
+
+
+def test_what_differs_is_said(deployment: Deployment, planned: Plan) -> None:
+    other = plan_deployment(deployment, estimator="torchrec")
+    lines = list(differences(planned, other))
+    assert lines[0].startswith("torchrec's plan: ")
+    assert any("there" in line and "here" in line for line in lines[1:])
+    assert len(list(differences(planned, planned))) == 1
+
+
+def test_tables_beyond_device_memory_go_to_the_hosts() -> None:
+    tables = (Table(400_000_000, 128, 2.0, 1.05),) * 9
+    start = deployment_of(replace(workload(), tables=tables), machine())
+    found = plan_deployment(start.with_(placement=start.placement))
+    assert {placed.tier for placed in found.placement.tables} == {"hbm", "host"}
+    assert found.placement.caches[0].policy == "set_associative"
+    assert all(tier["fits"] for tier in (found.result.memory or {})["tiers"])
+
+
+def test_drives_hold_what_hosts_cannot() -> None:
+    node = replace(load("dgx-a100-80gb"), storage=load("pm9a3"), drives=4, host_memory_bytes=400e9)
+    tables = (Table(400_000_000, 128, 2.0, 1.05),) * 11
+    found = plan_deployment(
+        deployment_of(replace(workload(), tables=tables), cluster(node, 1)), verified=2
+    )
+    assert {placed.tier for placed in found.placement.tables} == {"hbm", "host", "storage"}
+    tiers = {tier["tier"]: tier for tier in (found.result.memory or {})["tiers"]}
+    assert set(tiers) == {"hbm", "host", "storage"}
+    assert all(tier["fits"] for tier in tiers.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_dcnv2_is_within_five_percent_of_the_bound(nodes: int) -> None:
+    """Of two nodes one holds the largest table by itself: their ranks differ."""
+    start = deployment_of(load_workload("dlrm-dcnv2"), cluster(load("dgx-a100-80gb"), nodes))
+    best = searched(surrogate(start).problem)[0]
+    assert best.fits
+    assert best.step_us <= 1.05 * lower_bound(best)
+
+
+def test_a_batch_that_leaves_no_room_is_named() -> None:
+    start = deployment_of(workload(), machine(), 2**29)
+    with pytest.raises(WorkloadError, match="tables apart: take a smaller batch"):
+        plan_deployment(start)
+
+
+def test_too_many_tables_say_by_how_much() -> None:
+    tables = (Table(400_000_000, 128, 2.0, 1.05),) * 60
+    with pytest.raises(WorkloadError, match=r"need .* GB more than the .* of device and host"):
+        plan_deployment(deployment_of(replace(workload(), tables=tables), machine()))
+
+
+def test_more_ranks_than_one_node_can_be_planned() -> None:
+    found = plan_deployment(deployment_of(workload(), cluster(load("zionex"), 2)))
+    assert max(rank for table in found.placement.tables for rank in table.ranks) <= 15
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ({"schema": "other/1"}, "no plan: expected the schema perfmodel.plan/1"),
+        ({"tables": []}, "it is of 0 tables"),
+        ({"tables": [{"ranks": [0]}]}, r"tables\[0\]: expected sharding and ranks"),
+        ({"tables": [{"sharding": "even", "ranks": [0]}]}, r"tables\[0\]: sharding 'even'"),
+        ({"tables": [{"sharding": "table_wise", "ranks": ["a"]}]}, "whole numbers"),
+        ({"tables": [{"sharding": "table_wise", "ranks": [0], "rows": 5}]}, "other tables"),
+        ({"caches": [{"size": 3}]}, "caches: expected name"),
+    ],
+)
+def test_what_is_no_plan_is_refused(
+    planned: Plan, tmp_path: Path, edit: dict[str, object], message: str
+) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({**planned.to_dict(), **edit}))
+    with pytest.raises(WorkloadError, match=message):
+        read_plan(path, workload(), machine())
+
+
+def test_ranks_out_of_range_and_broken_files_are_named(planned: Plan, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    document = planned.to_dict()
+    document["tables"][0] |= {"sharding": "table_wise", "ranks": [99]}
+    path.write_text(json.dumps(document))
+    with pytest.raises(WorkloadError, match=r"plan.json: .*tables\[0\]: rank 99"):
+        read_plan(path, workload(), machine())
+    path.write_text("{")
+    with pytest.raises(WorkloadError, match="not JSON"):
+        read_plan(path, workload(), machine())
+
+
+def test_tables_larger_than_any_tier_say_by_how_much() -> None:
+    huge = replace(workload(), tables=(Table(10**13, 64),))
+    with pytest.raises(WorkloadError, match=r"tables\[0\]: its smallest part is .* GB larger"):
+        plan_deployment(deployment_of(huge.with_(implementation__sharding="row_wise"), machine()))
+
+
+@pytest.mark.slow
+def test_better_than_torchrecs_plan_on_production_locality(reference: Path) -> None:
+    """300 tables with the reuse of Meta's datasets on 128 GPUs, by the predicted step."""
+    import numpy as np
+
+    histograms = read_histograms(reference / "locality" / "locality.csv")
+    names, draw = sorted(histograms), np.random.default_rng(2)
+    seen = {}
+    tables = []
+    for _ in range(300):
+        name = names[draw.integers(len(names))]
+        if name not in seen:
+            found = population(histograms[name])
+            rows = found.rows / found.rows.sum()
+            seen[name] = tuple(zip(found.share.tolist(), rows.tolist(), strict=True))
+        rows, dim = int(10 ** draw.uniform(4, 7.3)), int(draw.choice([32, 64, 128]))
+        pooling = float(np.clip(draw.lognormal(1.5, 1.2), 1, 150))
+        pairs = tuple(pair for pair in seen[name] if min(pair) > 0)
+        tables.append(Table(rows, dim, pooling, histogram=pairs))
+    mixed = replace(load_workload("neo-i"), name="mix", tables=tuple(tables), batch=16_384)
+    mixed = mixed.with_(model__bottom_mlp=[512, 128], model__top_mlp=[512, 256, 1])
+    start = deployment_of(mixed, cluster(load("zionex-16")))
+    ours, theirs = (plan_deployment(start, estimator=each) for each in ("perfmodel", "torchrec"))
+    assert ours.result.step_us < 0.95 * theirs.result.step_us
+    assert ours.gap_frac < 0.05

@@ -1,0 +1,97 @@
+"""The planner's search: optimal where small, near a lower bound where large, within capacity."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from explore.planner.random_problems import problem
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from slow import slow_but
+
+from perfmodel.explore.planner.bounds import lower_bound
+from perfmodel.explore.planner.linear_programme import bound, exact
+from perfmodel.explore.planner.problem import ANY, EVERY, Layout, Problem
+from perfmodel.explore.planner.search import search, searched
+
+
+def places(it: Problem, choice: int) -> list[tuple[int, ...]]:
+    """Every set of ranks that may hold the shards of a choice."""
+    reach, parts = int(it.choices.reach[choice]), int(it.choices.parts[choice])
+    if reach == EVERY:
+        return [tuple(range(it.ranks))]
+    if reach == ANY:
+        return list(combinations(range(it.ranks), parts))
+    return [tuple(range(at, at + it.linked)) for at in range(0, it.ranks, it.linked)]
+
+
+def tried_all(it: Problem) -> float:
+    """The best step of all layouts there are."""
+    ways = [[(int(own), at) for own in each for at in places(it, own)] for each in it.of_table]
+    best = np.inf
+    for layout in product(*ways):
+        chosen, ranks = zip(*layout, strict=True)
+        found = Layout(it, np.array(chosen), ranks)
+        if found.fits:
+            best = min(best, found.step_us)
+    return best
+
+
+@pytest.mark.parametrize("seeds", slow_but(1, [range(6), range(6, 50)]), ids=repr)
+def test_fifty_small_problems_are_solved_exactly(seeds: range) -> None:
+    for seed in seeds:
+        it = problem(seed, 3 + seed % 2, 2, 2)
+        best, loose = search(it)[0], bound(it)
+        lower_us = lower_bound(best)
+        assert loose is not None
+        assert best.fits
+        assert best.step_us == pytest.approx(tried_all(it), rel=1e-6)
+        assert loose.step_us * (1 - 1e-3) <= lower_us <= best.step_us * (1 + 1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_the_search_alone_is_near_the_optimum(seed: int) -> None:
+    it = problem(seed, 5, 4, 2)
+    best = exact(it)
+    assert best is not None
+    assert best.step_us * (1 - 1e-9) <= searched(it)[0].step_us <= 1.04 * best.step_us
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("tables", "ranks"), [(200, 16), (300, 32)])
+def test_large_ones_are_within_five_percent_of_a_lower_bound(tables: int, ranks: int) -> None:
+    it = problem(7, tables, ranks, 8)
+    best = search(it)[0]
+    assert best.fits
+    assert best.step_us <= 1.05 * lower_bound(best)
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 10**6), more=st.floats(1.0, 3.0))
+def test_more_memory_never_hurts(seed: int, more: float) -> None:
+    it = problem(seed, 4, 2, 2)
+    best = exact(it)
+    roomier = exact(replace(it, hbm_bytes=it.hbm_bytes * more))
+    assert best is not None
+    assert roomier is not None
+    assert best.fits
+    assert roomier.step_us <= best.step_us * (1 + 1e-6)
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 10**6), tables=st.integers(5, 30))
+@pytest.mark.slow
+def test_capacity_is_never_exceeded(seed: int, tables: int) -> None:
+    it = problem(seed, tables, 8, 4)
+    for layout in searched(it):
+        assert layout.fits
+        for own, choice in zip(layout.ranks, layout.chosen, strict=True):
+            assert len(set(own)) == it.choices.parts[choice]
+
+
+def test_nothing_fits_in_no_memory() -> None:
+    assert search(replace(problem(1, 4, 2, 2), hbm_bytes=1e-3)) == []

@@ -1,0 +1,36 @@
+"""Operations of a device by time: the same as looking at every one of them."""
+
+from __future__ import annotations
+
+import numpy as np
+from graph.drawn import any_trace, quick
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny import Tiny
+
+from perfmodel.graph import build_graph
+from perfmodel.timeline.idle import DeviceWork
+from perfmodel.timeline.schedule import measured
+
+times = st.floats(-10, 400)
+
+
+@quick
+@given(any_trace(), times, times)
+def test_within_and_next_are_those_of_a_search_through_all(t: Tiny, a: float, b: float) -> None:
+    timeline = measured(build_graph(t.trace()))
+    low, high = min(a, b), max(a, b)
+    first, last = timeline.graph.device_span()
+    device = DeviceWork.of(timeline)
+    assert len(device) == len(first)
+    near = (timeline.end_us[last] > low) & (timeline.start_us[first] < high)
+    assert [c.tolist() for c in device.within(low, high)] == [
+        first[near].tolist(),
+        last[near].tolist(),
+    ]
+    node, start_us = device.next(np.array([low]))
+    later = first[timeline.start_us[first] >= low]
+    if len(later):
+        assert start_us[0] == timeline.start_us[later].min() == timeline.start_us[node[0]]
+    else:
+        assert (node[0], start_us[0]) == (-1, np.inf)

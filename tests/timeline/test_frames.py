@@ -1,0 +1,72 @@
+"""Timelines as columns, and the figures made of them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from report.handmade import KERNEL, LABELS, graph
+
+from perfmodel.errors import UsageError
+from perfmodel.graph.types import ExecutionGraph
+from perfmodel.timeline.critical_path import critical_path
+from perfmodel.timeline.figures import (
+    comparison_figure,
+    piece_columns,
+    step_figure,
+    timeline_columns,
+)
+from perfmodel.timeline.schedule import measured
+
+
+def meeting(of: ExecutionGraph) -> ExecutionGraph:
+    """The graph with its kernel taken for a transfer that its launch call arrived at."""
+    return replace(of, arrivals=np.array([[3, 1]]))
+
+
+def test_columns_of_the_pieces_that_take_time() -> None:
+    frame = timeline_columns(measured(graph()))
+    assert frame["label"].tolist() == list(LABELS)
+    assert frame["kind"].tolist() == ["host", "launch", "host", "kernel", "sync"]
+    assert frame["scope"].tolist() == ["host", "host", "host", "compute", "host"]
+    assert frame["resource"].tolist() == ["0/main"] * 3 + ["0/gpu0/stream7", "0/main"]
+    assert frame["end_us"].tolist() == [14.0, 16.0, 20.0, 28.0, 30.0]
+
+
+def test_a_window_keeps_what_runs_within_it() -> None:
+    frame = timeline_columns(measured(graph()), 16.0, 18.0)
+    assert frame["label"].tolist() == ["aten::linear"]
+
+
+def test_waiting_for_other_ranks_is_a_piece() -> None:
+    frame = timeline_columns(measured(meeting(graph())))
+    at = frame["kind"].tolist().index("collective_wait")
+    assert (frame["start_us"][at], frame["end_us"][at]) == (16.0, 18.0)
+    assert frame["resource"][at] == "0/gpu0/stream7"
+
+
+def test_columns_of_a_path() -> None:
+    timeline = measured(graph())
+    frame = piece_columns(timeline, critical_path(timeline, 0))
+    assert frame["cause"] == ["host_t2", "host_t4", "launch_latency", "compute", "blocking_call"]
+    assert frame["resource"][2:4] == ["0/gpu0/stream7"] * 2
+    assert frame["label"][3] == KERNEL
+    assert (frame["end_us"] - frame["start_us"]).sum() == 20.0
+
+
+def test_figure_of_a_step() -> None:
+    timeline = measured(graph())
+    figure = step_figure(timeline, 0, path=critical_path(timeline, 0), idle=[])
+    axes = figure.axes[0]
+    assert axes.get_title(loc="left") == "ProfilerStep#1, rank 0"
+    assert axes.get_xlim() == (0.0, 20.0)
+
+
+def test_figure_of_measured_and_predicted() -> None:
+    timeline = measured(graph())
+    parts = critical_path(timeline, 0).by_cause()
+    figure = comparison_figure({"ProfilerStep#1": {"measured": parts, "predicted": parts}})
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert " 20.0 us" in texts
+    assert " 20.0 us  (+0.0 %)" in texts
+    with pytest.raises(UsageError, match="empty"):
+        comparison_figure({})

@@ -1,0 +1,60 @@
+"""Unions, clips and gaps of intervals, against counting by hand on a grid."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfmodel.timeline.idle import clip, gaps, length_us, union, union_length_us
+
+Pairs = list[tuple[float, float]]
+
+
+def arrays(pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
+    table = np.array(pairs, float).reshape(-1, 2)
+    return table[:, 0], table[:, 1]
+
+
+def pairs(intervals: tuple[np.ndarray, np.ndarray]) -> Pairs:
+    return list(zip(intervals[0].tolist(), intervals[1].tolist(), strict=True))
+
+
+def test_a_union() -> None:
+    given_ = [(5, 8), (0, 2), (1, 3), (3, 4), (6, 7), (9, 9)]
+    assert pairs(union(*arrays(given_))) == [(0, 4), (5, 8)]
+    assert union_length_us(*arrays(given_)) == 7
+    assert pairs(union(*arrays([]))) == []
+    assert length_us(arrays([])) == 0
+
+
+def test_a_clip_drops_what_is_outside() -> None:
+    assert pairs(clip(*arrays([(0, 5), (3, 12), (11, 15), (10, 10)]), 4, 10)) == [(4, 5), (4, 10)]
+
+
+def test_gaps() -> None:
+    assert pairs(gaps(arrays([(2, 3), (5, 10)]), 0, 12)) == [(0, 2), (3, 5), (10, 12)]
+    assert pairs(gaps(arrays([(0, 12)]), 0, 12)) == []
+    assert pairs(gaps(arrays([]), 0, 12)) == [(0, 12)]
+
+
+some = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(0, 10)).map(lambda p: (p[0], p[0] + p[1])),
+    max_size=12,
+)
+
+
+@given(some, st.integers(0, 20), st.integers(0, 30))
+def test_union_and_gaps_tile_the_range(intervals: Pairs, low: int, span: int) -> None:
+    high = low + span
+    covered = {u for a, b in intervals for u in range(int(a), int(b)) if low <= u < high}
+    busy = union(*clip(*arrays(intervals), low, high))
+    free = gaps(busy, low, high)
+    assert length_us(busy) == len(covered)
+    assert length_us(free) == span - len(covered)
+    both = sorted(pairs(busy) + pairs(free))
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(both))
+    assert all(a < b for a, b in both)
+    assert all(u in covered for a, b in pairs(busy) for u in range(int(a), int(b)))

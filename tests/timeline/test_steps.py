@@ -1,0 +1,91 @@
+"""Which steps are warm-up, outliers or steady, and how figures per step and rank are laid out."""
+
+from __future__ import annotations
+
+import pytest
+from tiny import Tiny, graph_of, trace_of
+
+from perfmodel.graph import build_graph
+from perfmodel.timeline.schedule import measured
+from perfmodel.timeline.steps import Role, by_rank, ranks_of, steady_steps, step_roles
+
+
+def steps(*step_us: float, malloc_us: tuple[float, ...] = (), rank: int | None = None) -> Tiny:
+    """Steps of these durations, the n-th with so much time in the allocator."""
+    t = Tiny(rank, 2)
+    at = 0.0
+    for number, us in enumerate(step_us):
+        t.step(number, at, at + us)
+        t.op("aten::mm", at, at + us)
+        if number < len(malloc_us) and malloc_us[number]:
+            t.call("cudaMalloc", at + 1, at + 1 + malloc_us[number])
+        at += us
+    return t
+
+
+def roles(*ranks: Tiny) -> str:
+    """A letter per step: warm-up, outlier or steady."""
+    return "".join(role.value[0] for role in step_roles(measured(build_graph(trace_of(*ranks)))))
+
+
+def test_slow_steps_at_the_beginning_are_warm_up() -> None:
+    assert roles(steps(160, 100, 100)) == "wss"
+    assert roles(steps(150, 100, 100)) == "sss"
+    assert roles(steps(1000, 400, 100, 100, 100)) == "wwsss"
+    assert roles(steps(100, 100, 100, 30)) == "ssss"
+
+
+def test_slow_steps_anywhere_else_are_outliers() -> None:
+    assert roles(steps(100, 160, 100)) == "sos"
+    assert roles(steps(100, 100, 160)) == "sso"
+    assert roles(steps(160, 100, 100, 300, 100)) == "wssos"
+    assert roles(steps(100, 150, 100)) == "sss"
+
+
+def test_what_scatters_has_no_outlier() -> None:
+    # Median 115, and half of the deviations are below 28: 166 is 1.8 such deviations above.
+    assert roles(steps(100, 122, 166, 82, 107, 200)) == "ssssss"
+    # Median 102, deviation 2: 200 is far outside.
+    assert roles(steps(100, 102, 104, 102, 107, 200)) == "ssssso"
+    # Slow beside the median of those after it (107), not beside their scatter of 52 each way.
+    assert roles(steps(166, 82, 107, 166)) == "ssss"
+
+
+def test_one_step_and_two_steps() -> None:
+    assert roles(steps(100)) == "s"
+    assert roles(steps(100, 100)) == "ss"
+    assert roles(steps(160, 100)) == "ws"
+    assert roles(steps(100, 900)) == "ss"  # which of them is the usual one, nothing tells
+
+
+def test_a_step_with_a_third_of_its_time_in_the_allocator_is_slow() -> None:
+    assert roles(steps(100, 100, 100, malloc_us=(34,))) == "wss"
+    assert roles(steps(100, 100, 100, malloc_us=(0, 34))) == "sos"
+    assert roles(steps(100, 100, 100, malloc_us=(33,))) == "sss"
+
+
+def test_roles_are_decided_for_all_ranks_together() -> None:
+    # In the mean of both: 175, 100 and 100 us.
+    assert roles(steps(250, 100, 100, rank=0), steps(100, 100, 100, rank=1)) == "wss"
+    assert roles(steps(180, 100, 100, rank=0), steps(100, 100, 100, rank=1)) == "sss"
+
+
+def test_medians_are_of_steady_steps() -> None:
+    assert steady_steps(measured(steps(160, 100, 100, 300, 100).graph())).tolist() == [1, 2, 4]
+
+
+def test_where_no_step_is_steady_all_of_them_count() -> None:
+    timeline = measured(steps(100, 100, malloc_us=(50, 50)).graph())
+    assert set(step_roles(timeline)) == {Role.WARM_UP}
+    assert steady_steps(timeline).tolist() == [0, 1]
+
+
+def test_figures_by_rank_and_step() -> None:
+    graph = graph_of(steps(10, 20, rank=0), steps(30, 40, rank=1))
+    assert ranks_of(graph) == [0, 1]
+    assert by_rank(graph, measured(graph).step_us).tolist() == [[10, 20], [30, 40]]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_steady_steps_of_equal_ones_are_all(count: int) -> None:
+    assert steady_steps(measured(steps(*[100] * count).graph())).tolist() == list(range(count))
