@@ -162,7 +162,7 @@ class PredictionOptions:
         """Raise `PerfmodelError` for what is wrong by itself, before a large trace is read."""
         from perfmodel.cost.host import load_profile
         from perfmodel.ops.edits.named import NamedEdit
-        from perfmodel.prediction.request_codec import Codec
+        from perfmodel.prediction.payload_codec import Codec
         from perfmodel.prediction.what_if import Scale
 
         if self.replay and self.mode not in (None, Mode.REPLAY):

@@ -1,4 +1,4 @@
-"""The prediction of a configuration: one step by its own implementation, or as a deployment."""
+"""The prediction of a configuration: one step by its own implementation, or in steady state."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from perfmodel.prediction.from_trace import predict_ops, require_model_options
 from perfmodel.prediction.intervals import transfer_interval
 from perfmodel.prediction.leave_out import left_out_step_us
 from perfmodel.prediction.measured_load import Apart, taken_apart
-from perfmodel.prediction.request_codec import Codec, with_codecs
+from perfmodel.prediction.payload_codec import Codec, with_codecs
 from perfmodel.prediction.result import fallback_frac, several, summarise
 from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE
 from perfmodel.prediction.transferred import Transferred, source_device, transferred

@@ -13,7 +13,7 @@ from perfmodel.graph import build_graph
 from perfmodel.hardware import cluster
 from perfmodel.prediction import Result, predict
 from perfmodel.prediction.explain.node import stack_of
-from perfmodel.prediction.request_codec import Codec, with_codecs
+from perfmodel.prediction.payload_codec import Codec, with_codecs
 from perfmodel.trace import read
 
 ELEMENTS = 1 << 26

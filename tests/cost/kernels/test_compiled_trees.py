@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-import perfmodel.kernels.learned.compiled  # noqa: F401
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import perfmodel.cost.learned.compiled  # noqa: F401
 from perfmodel.cost.learned.forest import Forest, joined
 
 STUMP = {"feature": [1, 0, 0], "threshold": [0.5, 0.0, 0.0], "below": [1, -1, -1]}
