@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started as a 
 from benchmarks.tables import number, table
 
 if TYPE_CHECKING:
-    from perfmodel.prediction.scheduled import Scheduled
+    from perfmodel.prediction.scheduled import ScheduledSteps
 
 RANKS = (16, 32, 64, 128, 256, 512, 1024)
 NODE, GPUS = "dgx-a100-80gb", 8
@@ -37,7 +37,7 @@ MOST_GROWTH = 1.5
 """Time per node at the largest number of ranks over that at the smallest that still is linear."""
 
 
-def as_rank(found: Scheduled, rank: int) -> Scheduled:
+def as_rank(found: ScheduledSteps, rank: int) -> ScheduledSteps:
     """What one rank does, done by another."""
     from perfmodel.graph import insert
 
@@ -49,7 +49,7 @@ def as_rank(found: Scheduled, rank: int) -> Scheduled:
 def measure(name: str, ranks: int, way: str) -> dict[str, float]:
     """Seconds, nodes, classes and GB of one measurement, in this process."""
     from perfmodel.hardware import cluster
-    from perfmodel.prediction.scheduled import host_costs, met, schedule_shapes
+    from perfmodel.prediction.scheduled import host_costs, schedule_jointly, schedule_shapes
     from perfmodel.workload import load_workload, op_graph
     from perfmodel.workload.rank_work import rank_classes
 
@@ -70,7 +70,9 @@ def measure(name: str, ranks: int, way: str) -> dict[str, float]:
         )
         one = schedule_shapes(graph, machine, costs)
         scheduled += [as_rank(one, r) for r in each.ranks] if way == WHOLE else [one]
-    found = met(scheduled, [""] * len(scheduled)) if len(scheduled) > 1 else scheduled[0]
+    found = (
+        schedule_jointly(scheduled, [""] * len(scheduled)) if len(scheduled) > 1 else scheduled[0]
+    )
     took_s = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / KB_PER_GB
     nodes = len(found.timeline.graph)

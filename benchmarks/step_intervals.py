@@ -32,10 +32,10 @@ from perfmodel.prediction.intervals import (
     COVERED_FRAC,
     PRIOR,
     Prior,
-    errors,
-    interval,
     median_errors,
     student_quantile,
+    unseen_errors,
+    unseen_step_interval,
 )
 from perfmodel.prediction.types import RankPrediction
 from perfmodel.timeline.steps import Role, by_rank
@@ -59,7 +59,7 @@ class LeftOutStep:
     """The errors of the trace without the step."""
 
     def bounds(self, prior: Prior = PRIOR) -> tuple[float, float]:
-        return interval(self.predicted_us, self.seen, prior)
+        return unseen_step_interval(self.predicted_us, self.seen, prior)
 
     def holds(self, prior: Prior = PRIOR) -> bool:
         low, high = self.bounds(prior)
@@ -75,7 +75,7 @@ def left_out_steps(trace: str, rank: RankPrediction, replayed_us: Floats) -> lis
     left = np.array([rank.steps[at].step_us for at in steady])
     replayed = replayed_us[steady]
     found = []
-    seen = errors(replayed, left)
+    seen = unseen_errors(replayed, left)
     for at, true_us in enumerate(true.tolist()):
         others = np.delete(replayed, at)
         middle, measured = float(np.median(others)), float(np.median(np.delete(true, at)))

@@ -29,7 +29,7 @@ from perfmodel.graph.types import ExecutionGraph
 from perfmodel.plot import save
 from perfmodel.plot.figure import new_figure
 from perfmodel.plot.style import FAINT, look
-from perfmodel.prediction.transferred import transferred
+from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.timeline.batched import Walk
 from perfmodel.timeline.schedule import schedule
 
@@ -95,7 +95,7 @@ def measure(count: int, latin: bool, path: Path) -> dict[str, float]:
     worst = 0.0
     for point in np.random.default_rng(1).choice(count, min(SAMPLE, count), replace=False).tolist():
         machine = machines.at(points.at(point))
-        taken = transferred(trace, graph, graph.nodes_.duration_us, machine).duration_us
+        taken = transfer_durations(trace, graph, graph.nodes_.duration_us, machine).duration_us
         alone = steps.of_marks(schedule(graph, taken).step_us[:, None])[0]
         worst = max(worst, abs(found[point] / alone - 1))
     return {

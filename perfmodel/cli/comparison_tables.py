@@ -10,7 +10,7 @@ from rich.table import Table
 
 from perfmodel.cli.hardware_tables import say_assumed_figures
 from perfmodel.cli.tables import NOTHING, Times, add, counted, new_table, say, show
-from perfmodel.prediction.comparison import Compared, Comparison
+from perfmodel.prediction.comparison import Comparison, DesignResult
 from perfmodel.units import human_us
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def show_comparison(console: Console, found: Comparison) -> None:
     say_assumed_figures(console, source["hardware"], [each.to_dict() for each in found.assumed])
 
 
-def _times(found: Comparison, rows: list[Compared]) -> Table:
+def _times(found: Comparison, rows: list[DesignResult]) -> Table:
     plain = [row.to_dict() for row in rows]
     times = Times([each["high_us"] for each in plain])
     offered = found.source["rate_per_s"] is not None
@@ -73,7 +73,7 @@ def _latency(load: dict[str, float | None] | None, name: str) -> str:
     return "unstable" if value is None else human_us(value)
 
 
-def _needs(rows: list[Compared]) -> Table:
+def _needs(rows: list[DesignResult]) -> Table:
     tiers = list(dict.fromkeys(tier for row in rows for tier in row.memory_gb))
     shown = new_table(
         "Memory (hbm and dram per rank, others per node), and per million samples",

@@ -116,11 +116,11 @@ def _row(op: str, settings: list[str]) -> dict[str, Any]:
 def _answer(rows: Rows, part: Part) -> dict[str, Any]:
     """One machine's answer as `docs/schemas/kernel.json` describes it."""
     from perfmodel.hardware import Cluster, Device, Node
-    from perfmodel.prediction.explain.modelled import asked
+    from perfmodel.prediction.explain.modelled import model_reason
 
     if not isinstance(part, (Device, Node, Cluster)):
         raise UsageError(f"--hardware {part.name}: expected a device, a node or a cluster")
-    found, (why,), figures = asked(rows, part)
+    found, (why,), figures = model_reason(rows, part)
     return {
         "hardware": part.name,
         "duration_us": round(float(found.duration_us[0]), DECIMALS),

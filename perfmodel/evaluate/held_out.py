@@ -12,8 +12,8 @@ from perfmodel.cost.host import TYPES, Profile, Samples, measure
 from perfmodel.evaluate.results import Kind, Row, rows_of
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import families_of_kernels
-from perfmodel.prediction.intervals import interval, median_errors
-from perfmodel.prediction.leave_out import left_out_step_us, nulls, step_of_nodes
+from perfmodel.prediction.intervals import median_errors, unseen_step_interval
+from perfmodel.prediction.leave_out import left_out_step_us, naive_predictions, step_of_nodes
 from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.timeline.steps import by_rank, ranks_of
 from perfmodel.trace import Trace
@@ -198,7 +198,7 @@ def step_rows(
     graph = replayed.graph
     truth = measured(graph)
     true = by_rank(graph, truth.step_us)[:, held]
-    beside = nulls(truth, steady)
+    beside = naive_predictions(truth, steady)
     return [
         *rows_of(trace, Kind.STEP_REPLAY, "step", by_rank(graph, replayed.step_us)[:, held], true),
         *rows_of(trace, Kind.STEP_LEFT_OUT, "step", left_out_us, true),
@@ -219,6 +219,6 @@ def coverage_frac(replayed: Timeline, steady: Ints, held: Ints) -> float | None:
     for rank_us, true_us in zip(predicted, true, strict=True):
         for step in held:
             others = rank_us[steady[steady != step]]
-            low, high = interval(float(np.median(others)), median_errors(others))
+            low, high = unseen_step_interval(float(np.median(others)), median_errors(others))
             inside.append(low <= true_us[step] <= high)
     return round(float(np.mean(inside)), 4)

@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.axes import Points
-from perfmodel.explore.machines import HARDWARE, Machines, Remembered, is_axis, possible
+from perfmodel.explore.machines import HARDWARE, Machines, MemoizedFigures, is_axis, is_possible
 from perfmodel.explore.spec import (
     OBJECTIVES,
     STEP,
@@ -22,11 +22,11 @@ from perfmodel.explore.spec import (
     figures,
     prices_of,
 )
-from perfmodel.explore.transfers import Transfers
+from perfmodel.explore.transfers import TransferTables
 from perfmodel.graph import build_graph
 from perfmodel.hardware.reads import Read, reads_of, recorded
-from perfmodel.prediction.running_cost import Activity, running
-from perfmodel.prediction.transferred import transferred
+from perfmodel.prediction.running_cost import Activity, operating_costs
+from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.timeline.batched import Walk
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import ranks_of, steady_steps
@@ -34,7 +34,7 @@ from perfmodel.trace import Trace, read
 
 WIDTH, LEAST_WIDTH = 4096, 64
 """Points that are scheduled at once, of small graphs and of large ones."""
-BLOCK = 1 << 23
+BLOCK_CELLS = 1 << 23
 """Durations that are held at once: 32 MB."""
 
 
@@ -45,7 +45,7 @@ class TraceSteps:
     def __init__(self, trace: Trace, machines: Machines) -> None:
         """Raises `TraceError` where the trace does not name one GPU."""
         graph = build_graph(trace)
-        self.transfers = Transfers(trace, graph, machines)
+        self.transfers = TransferTables(trace, graph, machines)
         self.walk = Walk.of(graph)
         self.ranks = len(ranks_of(graph))
         self.steady = steady_steps(measured(graph))
@@ -56,7 +56,7 @@ class TraceSteps:
     @property
     def width(self) -> int:
         """How many points are scheduled at once, so that memory is bounded for any graph."""
-        return int(np.clip(BLOCK // max(1, len(self)), LEAST_WIDTH, WIDTH))
+        return int(np.clip(BLOCK_CELLS // max(1, len(self)), LEAST_WIDTH, WIDTH))
 
     def step_us(self, points: Points) -> Floats:
         """Per point."""
@@ -105,8 +105,10 @@ class TraceFigures:
         machines = Machines(spec.space.values, base=spec.hardware or _own(trace, spec))
         self.steps = TraceSteps(trace, machines)
         self.machines, self.prices = machines, prices_of(spec)
-        self.running = Remembered(machines, lambda machine: running(machine, self.prices))
-        self.possible = Remembered(machines, possible)
+        self.running = MemoizedFigures(
+            machines, lambda machine: operating_costs(machine, self.prices)
+        )
+        self.possible = MemoizedFigures(machines, is_possible)
 
     def __call__(self, points: Points) -> dict[str, Floats]:
         self.possible.of(points)
@@ -135,8 +137,8 @@ class TraceFigures:
         machine, log = recorded(plain)
         transfers = self.steps.transfers
         graph = transfers.graph
-        moved = transferred(transfers.trace, graph, graph.nodes_.duration_us, machine)
-        running(machine, self.prices)
+        moved = transfer_durations(transfers.trace, graph, graph.nodes_.duration_us, machine)
+        operating_costs(machine, self.prices)
         return tuple(dict.fromkeys((*moved.reads, *reads_of(plain, log))))
 
 

@@ -106,7 +106,7 @@ class Machines:
         return frozenset(changed)
 
 
-def possible(machine: Cluster) -> bool:
+def is_possible(machine: Cluster) -> bool:
     """Reads what must hold together on a machine: whether it can be is a matter of that alone."""
     node = machine.node
     return all(
@@ -122,7 +122,7 @@ def _text(value: Any) -> str:
 
 
 @dataclass
-class Remembered(Generic[T]):
+class MemoizedFigures(Generic[T]):
     """What `evaluate` says of machines, asked once for all that agree on the figures it reads."""
 
     machines: Machines

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def content_of(spec: Spec, part: int, evaluate: Evaluate) -> bytes:
+def part_content(spec: Spec, part: int, evaluate: Evaluate) -> bytes:
     """The Parquet content of one part."""
     begin, end = spec.bounds(part)
     points = spec.space.points(begin, end)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from perfmodel.explore.evaluate import Evaluate, evaluation_of
-from perfmodel.explore.result import Sweep, content_of
+from perfmodel.explore.result import Sweep, part_content
 from perfmodel.explore.spec import Spec
 from perfmodel.explore.store import POINT, Store
 from perfmodel.hardware.reads import Read
@@ -36,11 +36,11 @@ def sweep(
     done(sum(end - begin for begin, end in map(spec.bounds, begun)))
     made: Iterable[tuple[int, bytes]]
     if parts and (workers or scheduler):
-        from perfmodel.explore.workers import spread
+        from perfmodel.explore.workers import run_on_workers
 
-        made = spread(spec, parts, workers, scheduler)
+        made = run_on_workers(spec, parts, workers, scheduler)
     else:
-        made = ((part, content_of(spec, part, evaluate)) for part in parts)
+        made = ((part, part_content(spec, part, evaluate)) for part in parts)
     for part, content in made:
         store.write(part, content)
         begin, end = spec.bounds(part)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def base_of(spec: Spec) -> dict[str, Any]:
+def base_point(spec: Spec) -> dict[str, Any]:
     """The value of every axis at the point that others are compared with.
 
     What `[at]` says; else of a figure the hardware's own, else the first value. Raises `UsageError`
@@ -80,7 +80,7 @@ HALVED = ("batch", "nodes", "workload.batch")
 
 
 @dataclass(frozen=True)
-class Moved:
+class AxisEffect:
     """One axis moved down and up from the base, all others kept, and one objective there."""
 
     axis: str
@@ -113,7 +113,7 @@ class Sensitivity:
     """Every numeric axis of a sweep moved by itself, largest effect first."""
 
     base: dict[str, Any]
-    moved: list[Moved] = field(repr=False)
+    moved: list[AxisEffect] = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """The base, and a row per axis and objective."""
@@ -149,7 +149,7 @@ def sensitivity(spec: Spec, step_frac: float = STEP_FRAC) -> Sensitivity:
     numbers by at least one, those of `HALVED` to half and double. Raises `UsageError` where no
     axis has numbers.
     """
-    base = base_of(spec)
+    base = base_point(spec)
     axes = numeric_axes(spec, base)
     rows, ends = [base], []
     for axis in axes:
@@ -163,7 +163,7 @@ def sensitivity(spec: Spec, step_frac: float = STEP_FRAC) -> Sensitivity:
         rows += [base | {axis: low}, base | {axis: high}]
     found = figures_at(spec, rows)
     moved = [
-        Moved(
+        AxisEffect(
             axis,
             name,
             float(base[axis]),
@@ -187,11 +187,11 @@ def _ends(axis: str, value: float, step_frac: float) -> tuple[float, float]:
     return low, high
 
 
-def _effect(moved: Moved) -> float:
+def _effect(moved: AxisEffect) -> float:
     return float(np.nan_to_num(moved.elasticity))
 
 
-def _row(moved: Moved) -> dict[str, Any]:
+def _row(moved: AxisEffect) -> dict[str, Any]:
     row = {
         "axis": moved.axis,
         "objective": moved.objective,
@@ -222,7 +222,7 @@ def sobol(spec: Spec, samples: int, seed: int = 0) -> list[dict[str, Any]]:
         raise UsageError("--sobol needs SALib: pip install 'perfmodel[sobol]'") from None
     if samples < 2 or samples & (samples - 1):
         raise UsageError(f"--sobol {samples}: expected a power of two, at least 2")
-    base = base_of(spec)
+    base = base_point(spec)
     axes = [axis for axis in spec.space.axes if is_number(base[axis])]
     bounds = {axis: bounds_of(spec, axis) for axis in axes}
     axes = [axis for axis in axes if bounds[axis][0] < bounds[axis][1]]

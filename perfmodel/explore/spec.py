@@ -27,7 +27,7 @@ from perfmodel.explore.axes import (
 from perfmodel.files import read_bytes
 from perfmodel.frames import read_frame
 from perfmodel.prediction.power_and_cost import Prices
-from perfmodel.prediction.running_cost import Activity, Running
+from perfmodel.prediction.running_cost import Activity, OperatingCosts
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ OBJECTIVES = {
 ALIASES = {"energy": ENERGY, "cost": COST}
 
 
-def chosen(names: Sequence[str]) -> tuple[str, ...]:
+def objectives_of(names: Sequence[str]) -> tuple[str, ...]:
     """The objectives of those names, each once. Raises `UsageError` for an unknown one."""
     found = [ALIASES.get(name, name) for name in names]
     for name in found:
@@ -64,7 +64,7 @@ def figures(
     names: Sequence[str],
     step_us: Floats,
     samples: float | None,
-    running: Running,
+    running: OperatingCosts,
     activity: Activity,
 ) -> dict[str, Floats]:
     """`names` of one machine at steps of `samples` each; a cost nobody knows a price for is NaN."""
@@ -179,7 +179,7 @@ def _spec(document: Mapping[str, Any], path: Path, objectives: str | None) -> Sp
         space=space,
         hardware=hardware,
         design=_text(document, "design") if "design" in document else None,
-        objectives=chosen([str(name).strip() for name in names]),
+        objectives=objectives_of([str(name).strip() for name in names]),
         batch=_whole(document, "batch", 1) if "batch" in document else None,
         training=bool(document.get("training", True)),
         at=_table(document, "at"),

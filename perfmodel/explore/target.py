@@ -9,10 +9,10 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.errors import UsageError
-from perfmodel.explore.sensitivities import base_of, bounds_of, figures_at, is_number
+from perfmodel.explore.sensitivities import base_point, bounds_of, figures_at, is_number
 from perfmodel.explore.spec import ALIASES, OBJECTIVES, Spec
 
-_LOOKED_AT = 33
+_GRID_VALUES = 33
 """Values over the whole axis that are looked at first: where the objective crosses the value."""
 _CLOSE = 1e-6
 _MOST_STEPS = 60
@@ -54,13 +54,15 @@ def reach(spec: Spec, target: str, axis: str) -> Reach:
     low, high, whole = bounds_of(spec, axis)
     if not low < high:
         raise UsageError(f"{spec.where}: axis {axis} has one value: give it low and high")
-    base = base_of(spec)
+    base = base_point(spec)
 
     def at(values: Floats) -> Floats:
         rows = [base | {axis: int(v) if whole else v} for v in values.tolist()]
         return figures_at(spec, rows)[name]
 
-    grid = np.linspace(low, high, _LOOKED_AT) if low <= 0 else np.geomspace(low, high, _LOOKED_AT)
+    grid = (
+        np.linspace(low, high, _GRID_VALUES) if low <= 0 else np.geomspace(low, high, _GRID_VALUES)
+    )
     grid[0], grid[-1] = low, high
     grid = np.unique(np.round(grid)) if whole else grid
     found = at(grid)

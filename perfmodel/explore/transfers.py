@@ -19,7 +19,7 @@ from perfmodel.arrays import Floats, Ints
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import TraceError
 from perfmodel.explore.axes import Points
-from perfmodel.explore.machines import Machines, Remembered, table_of
+from perfmodel.explore.machines import Machines, MemoizedFigures, table_of
 from perfmodel.graph.kinds import Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, cluster, node_of
@@ -29,9 +29,9 @@ from perfmodel.ops.graph import NO_OP, OpGraph
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.prediction.ratio_by_bound import carried_frac, host_ratio, transfer_ratio
-from perfmodel.prediction.ratios import Compared, OpPieces, Taken, compared
-from perfmodel.prediction.scheduled import placed
-from perfmodel.prediction.transferred import launches, mean_of_namesakes, namesakes, source_device
+from perfmodel.prediction.ratios import ComparedOps, OpDurations, OpPieces, compare_ops
+from perfmodel.prediction.scheduled import place_collectives
+from perfmodel.prediction.transferred import kernel_keys, launches, mean_of_same_key, source_device
 from perfmodel.trace import Trace
 
 Block = NDArray[np.float32]
@@ -45,7 +45,7 @@ class _Term:
     """Nodes of the graph."""
     weights: csr_array
     """`[rows, pieces]`: microseconds of the operation per microsecond of the piece."""
-    pieces: Remembered[Floats]
+    pieces: MemoizedFigures[Floats]
 
     def table_us(self, points: Points) -> tuple[Block, Ints]:
         """(microseconds `[rows, groups]`, the group of each point)."""
@@ -62,7 +62,7 @@ class _Plan:
     """Per operation, logarithm of measured over modelled on the source, where shapes say all."""
 
 
-class Transfers:
+class TransferTables:
     """Durations of the nodes of `graph` on the machines of many points."""
 
     def __init__(self, trace: Trace, graph: ExecutionGraph, machines: Machines) -> None:
@@ -76,9 +76,11 @@ class Transfers:
         self.on_host = np.isin(graph.nodes_.scope, (Scope.HOST, Scope.ALLOCATOR))
         self.tf32 = any(uses_tf32(rank) for rank in trace.ranks)
         own_host = node_of(self.source).host
-        self._host = Remembered(machines, lambda m: host_ratio(own_host, m.node.host))
-        self._carried = Remembered(machines, lambda m: carried_frac(self.source, m.node.device))
-        self._plans = Remembered(machines, self._plan)
+        self._host = MemoizedFigures(machines, lambda m: host_ratio(own_host, m.node.host))
+        self._carried = MemoizedFigures(
+            machines, lambda m: carried_frac(self.source, m.node.device)
+        )
+        self._plans = MemoizedFigures(machines, self._plan)
         try:
             self._launches = list(launches(trace, graph, self.rows))
         except TraceError:
@@ -123,11 +125,11 @@ class Transfers:
         for launched, before in zip(self._launches, self._before, strict=True):
             ops = launched.ops
             pieces = OpPieces.on(ops, machine, tf32_matmul=self.tf32)
-            there = Taken.of_pieces(ops, pieces, np.ones(len(pieces.owner)))
+            there = OpDurations.of_pieces(ops, pieces, np.ones(len(pieces.owner)))
             inside = _callers(ops, pieces)
             data, at, column = [], [], []
             for row, op, kind in launched.operations():
-                chosen = None if op == NO_OP else compared(ops, op, kind, before.modelled, there)
+                chosen = None if op == NO_OP else compare_ops(ops, op, kind, before.modelled, there)
                 if chosen is not None:
                     counted = _counted(chosen, pieces, inside)
                     column += counted.tolist()
@@ -135,17 +137,17 @@ class Transfers:
                     data += [1.0 / chosen.of(before.modelled)] * len(counted)
                     unexplained[row] = before.unexplained(chosen)
             shape = (len(self.rows), len(pieces.owner))
-            weights = _beside(weights, coo_array((data, (at, column)), shape).tocsr())
+            weights = _side_by_side(weights, coo_array((data, (at, column)), shape).tocsr())
             rows.append(pieces.rows)
         known = np.diff(weights.indptr) > 0
-        weights = _with_namesakes(self, weights, known)
+        weights = _with_same_key_means(self, weights, known)
         by_model = np.diff(weights.indptr) > 0
         weights = csr_array(weights * self.taken[:, None])
         terms = list(self._terms(weights, rows))
         if not by_model.all():
             terms.append(self._roofline(np.flatnonzero(~by_model)))
-        key = namesakes(self.trace, self.graph, self.rows)
-        alike = mean_of_namesakes(key, unexplained, self.taken)
+        key = kernel_keys(self.trace, self.graph, self.rows)
+        alike = mean_of_same_key(key, unexplained, self.taken)
         unexplained = np.where(np.isnan(unexplained), alike, unexplained)
         return _Plan(tuple(terms), np.nan_to_num(unexplained))
 
@@ -163,7 +165,9 @@ class Transfers:
             used = np.flatnonzero(np.diff(own.indptr) > 0)
             if len(used):
                 asked = Rows.of([keys[place] for place in places])
-                yield _Term(self.rows[used], own[used], Remembered(self.machines, _timed(asked)))
+                yield _Term(
+                    self.rows[used], own[used], MemoizedFigures(self.machines, _timed(asked))
+                )
 
     def _roofline(self, at: Ints) -> _Term:
         """Operations that no model knows: the ratio of their class, by their names."""
@@ -176,7 +180,7 @@ class Transfers:
             return transfer_ratio(families, dtypes, self.source, device, duration_us=taken)
 
         weights = coo_array((taken, (np.arange(len(at)), np.arange(len(at))))).tocsr()
-        return _Term(self.rows[at], weights, Remembered(self.machines, ratio))
+        return _Term(self.rows[at], weights, MemoizedFigures(self.machines, ratio))
 
 
 class _Timed:
@@ -186,7 +190,7 @@ class _Timed:
         self.rows = rows
 
     def __call__(self, machine: Cluster) -> Floats:
-        return durations_of(placed(self.rows, machine), machine).duration_us
+        return durations_of(place_collectives(self.rows, machine), machine).duration_us
 
 
 def _timed(rows: Rows) -> _Timed:
@@ -201,7 +205,7 @@ def _callers(graph: OpGraph, pieces: OpPieces) -> list[set[int]]:
     return [around[owner] for owner in pieces.owner.tolist()]
 
 
-def _counted(chosen: Compared, pieces: OpPieces, inside: list[set[int]]) -> Ints:
+def _counted(chosen: ComparedOps, pieces: OpPieces, inside: list[set[int]]) -> Ints:
     """The pieces that `chosen` sums up."""
     fits = np.isin(pieces.kind, chosen.kinds)
     if chosen.whole:
@@ -211,17 +215,17 @@ def _counted(chosen: Compared, pieces: OpPieces, inside: list[set[int]]) -> Ints
     return np.flatnonzero(fits)
 
 
-def _beside(left: csr_array, right: csr_array) -> csr_array:
+def _side_by_side(left: csr_array, right: csr_array) -> csr_array:
     from scipy.sparse import hstack
 
     return csr_array(hstack([left, right]))
 
 
-def _with_namesakes(
-    transfers: Transfers, weights: csr_array, known: NDArray[np.bool_]
+def _with_same_key_means(
+    transfers: TransferTables, weights: csr_array, known: NDArray[np.bool_]
 ) -> csr_array:
     """Rows that no op is known of, as means of those of the same rank, name and grid, or name."""
-    key = namesakes(transfers.trace, transfers.graph, transfers.rows)
+    key = kernel_keys(transfers.trace, transfers.graph, transfers.rows)
     weight = np.maximum(transfers.taken, 1e-9)
     for width in (3, 2):
         group = np.unique(key[:, :width], axis=0, return_inverse=True)[1].reshape(-1)

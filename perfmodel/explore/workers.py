@@ -10,7 +10,7 @@ from typing import Any
 
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.evaluate import Evaluate, evaluation_of
-from perfmodel.explore.result import content_of
+from perfmodel.explore.result import part_content
 from perfmodel.explore.spec import Spec
 from perfmodel.explore.store import identity
 
@@ -27,7 +27,7 @@ _SETTINGS = {
 """Dask looks at its workers' stacks a hundred times a second, a third of what a point costs."""
 
 
-def spread(
+def run_on_workers(
     spec: Spec, parts: list[int], workers: int, scheduler: str | None
 ) -> Iterator[tuple[int, bytes]]:
     """(part, its Parquet content) as they are done, by `workers` processes or at `scheduler`.
@@ -55,7 +55,7 @@ def spread(
             part = next(waiting, None)
             if part is None:
                 return None
-            future = client.submit(content_elsewhere, spec, told, part, pure=False)
+            future = client.submit(remote_part_content, spec, told, part, pure=False)
             number[future.key] = part
             return future
 
@@ -96,9 +96,9 @@ def _client(distributed: Any, stack: ExitStack, workers: int, scheduler: str | N
         raise UsageError(f"--scheduler {scheduler}: no scheduler answers: {text}") from None
 
 
-def content_elsewhere(spec: Spec, told: str, part: int) -> bytes:
+def remote_part_content(spec: Spec, told: str, part: int) -> bytes:
     """`content_of` in another process, perhaps on another host: the same files must lie there."""
-    return content_of(spec, part, _evaluation(spec, told))
+    return part_content(spec, part, _evaluation(spec, told))
 
 
 _held: dict[str, Evaluate] = {}

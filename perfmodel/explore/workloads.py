@@ -20,7 +20,7 @@ from perfmodel.hardware.reads import Read, reads_of, recorded
 from perfmodel.prediction import predict_workload
 from perfmodel.prediction.compare import activity_of
 from perfmodel.prediction.deployment import fastest, predict_deployment
-from perfmodel.prediction.running_cost import running
+from perfmodel.prediction.running_cost import operating_costs
 from perfmodel.prediction.types import Result
 from perfmodel.workload import Workload, load_workload
 
@@ -69,7 +69,7 @@ class WorkloadFigures:
         values = self._acting(point.at(0))
         result, start = self._predicted(values)
         machine, log = recorded(start.machine)
-        running(machine, self.prices)
+        operating_costs(machine, self.prices)
         return tuple(dict.fromkeys((*result.reads, *reads_of(start.machine, log))))
 
     def _figures(self, values: Mapping[str, Any]) -> dict[str, float]:
@@ -78,7 +78,7 @@ class WorkloadFigures:
             self.columns,
             np.array([result.step_us]),
             start.batch,
-            running(start.machine, self.prices),
+            operating_costs(start.machine, self.prices),
             activity_of(result, start),
         )
         return {name: float(each[0]) for name, each in told.items()}

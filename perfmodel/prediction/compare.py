@@ -10,11 +10,11 @@ from perfmodel.designs.composed import DEFAULT, OWN_SETTINGS, Composed
 from perfmodel.embedding import Placement
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.hardware import Cluster
-from perfmodel.prediction.comparison import Compared, Comparison
+from perfmodel.prediction.comparison import Comparison, DesignResult
 from perfmodel.prediction.configuration import predict_workload
-from perfmodel.prediction.deployment import Found, fastest, predict_deployment
+from perfmodel.prediction.deployment import PredictedDeployment, fastest, predict_deployment
 from perfmodel.prediction.power_and_cost import Prices
-from perfmodel.prediction.running_cost import Activity, running
+from perfmodel.prediction.running_cost import Activity, operating_costs
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.offered import require_rate
 from perfmodel.units import US_PER_S
@@ -102,21 +102,25 @@ def _compared(
     rate_per_s: float | None,
     prices: Prices | None,
     overheads: str | None,
-) -> Compared:
+) -> DesignResult:
     try:
-        predicted = _in_own_software if design.text == OWN_SETTINGS else fastest
+        predicted = _in_native_software if design.text == OWN_SETTINGS else fastest
         deployment, found = predicted(design, start, overheads=overheads)
     except PerfmodelError as error:
-        return Compared(design.text, why_not=str(error))
+        return DesignResult(design.text, why_not=str(error))
     result = found.results[0]
     notes = tuple(each.removeprefix(f"{result.hardware}: ") for each in found.warnings)
     rate = deployment.batch / result.step_us * US_PER_S
-    bill = running(deployment.machine, prices).economics(rate, activity_of(result, deployment))
-    row = Compared(design.text, deployment, result, bill, None, notes)
+    bill = operating_costs(deployment.machine, prices).economics(
+        rate, activity_of(result, deployment)
+    )
+    row = DesignResult(design.text, deployment, result, bill, None, notes)
     return row if rate_per_s is None else replace(row, load=row.latency(rate_per_s))
 
 
-def _in_own_software(design: Composed, start: Deployment, *, overheads: str | None) -> Found:
+def _in_native_software(
+    design: Composed, start: Deployment, *, overheads: str | None
+) -> PredictedDeployment:
     deployment = design.apply(start)
     found = predict_workload(
         deployment.workload,

@@ -27,7 +27,7 @@ RATES = 40
 
 
 @dataclass(frozen=True)
-class Compared:
+class DesignResult:
     """One design: its prediction, what it costs, its latency at the rate; or why it cannot be."""
 
     design: str
@@ -105,14 +105,14 @@ class Comparison:
     """Designs in the order that was asked for; the first that can be is what others are against."""
 
     source: Mapping[str, Any]
-    rows: tuple[Compared, ...]
+    rows: tuple[DesignResult, ...]
 
     @cached_property
-    def reference(self) -> Compared | None:
+    def reference(self) -> DesignResult | None:
         """The first design that can be."""
         return next((row for row in self.rows if row.is_feasible), None)
 
-    def speed_up(self, row: Compared) -> float | None:
+    def speed_up(self, row: DesignResult) -> float | None:
         """Samples per second over the reference's."""
         mine = row.samples_per_s
         base = None if self.reference is None else self.reference.samples_per_s

@@ -15,7 +15,7 @@ from perfmodel.lowering.context import self_contained
 from perfmodel.ops.edits.named import NamedEdit, edited
 from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction.explain.modelled import with_reads
-from perfmodel.prediction.result import several
+from perfmodel.prediction.result import as_list
 from perfmodel.prediction.scheduled import HostCosts, host_costs
 from perfmodel.prediction.shapes import predict_shapes
 from perfmodel.prediction.types import PathPiece, Prediction, Result
@@ -29,7 +29,7 @@ from perfmodel.workload.rank_work import (
 )
 
 EVALUATION = "evaluation"
-_recorded = lru_cache(maxsize=8)(op_graph)
+_cached_op_graph = lru_cache(maxsize=8)(op_graph)
 """Of a sweep's points many run the same ops."""
 
 
@@ -66,7 +66,7 @@ class Step:
         """What `rank` runs."""
         machine = self.machine
         device = machine.node.device
-        return _recorded(
+        return _cached_op_graph(
             self.workload,
             self.batch,
             ranks=machine.gpus,
@@ -189,9 +189,9 @@ def predict_workload(
     """
     found = workload if isinstance(workload, Workload) else load_workload(workload)
     total = found.batch if batch is None else batch
-    edits = [NamedEdit.parse(text) for text in several(edit)]
+    edits = [NamedEdit.parse(text) for text in as_list(edit)]
     results, warnings = [], []
-    for each in several(hardware):
+    for each in as_list(hardware):
         given = _machine(each, nodes)
         machine, log = recorded(given)
         costs = None if machine.node.device.target == "cpu" else host_costs(machine, overheads)

@@ -16,7 +16,7 @@ from perfmodel.hardware import Cluster, Device
 from perfmodel.lowering.build_cpu import rows_of
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.rows import Rows
-from perfmodel.prediction.scheduled import Scheduled, placed
+from perfmodel.prediction.scheduled import ScheduledSteps, place_collectives
 from perfmodel.timeline.contention import Load, lost_us, settled
 from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.trace.columns import NONE
@@ -29,11 +29,11 @@ STREAMING_SM_FRAC = 0.5
 """assumed: half the multiprocessors draw all of the memory's bandwidth."""
 
 
-def contended(found: Scheduled, machine: Cluster) -> Scheduled:
+def with_contention(found: ScheduledSteps, machine: Cluster) -> ScheduledSteps:
     """`found` with what its kernels lose to collectives beside them, on a GPU."""
     if not has_contention(found, machine):
         return found
-    load = load_of(found, machine)
+    load = modelled_load(found, machine)
     graph = found.timeline.graph
 
     def run(duration_us: Floats) -> tuple[Timeline, Floats]:
@@ -44,12 +44,12 @@ def contended(found: Scheduled, machine: Cluster) -> Scheduled:
     return rescheduled(found, timeline, taken_us)
 
 
-def has_contention(found: Scheduled, machine: Cluster) -> bool:
+def has_contention(found: ScheduledSteps, machine: Cluster) -> bool:
     """Whether a collective may slow anything down: not where ranks meet in a CPU's memory."""
     return machine.node.device.target != CPU and COLLECTIVE in found.families
 
 
-def rescheduled(found: Scheduled, timeline: Timeline, taken_us: Floats) -> Scheduled:
+def rescheduled(found: ScheduledSteps, timeline: Timeline, taken_us: Floats) -> ScheduledSteps:
     """`found` as `timeline` has it, its nodes of `taken_us` each; pieces take as much longer."""
     nodes = replace(timeline.graph.nodes_, start_us=timeline.start_us, duration_us=taken_us)
     graph = replace(timeline.graph, nodes_=nodes)
@@ -73,11 +73,11 @@ def rescheduled(found: Scheduled, timeline: Timeline, taken_us: Floats) -> Sched
     )
 
 
-def load_of(found: Scheduled, machine: Cluster) -> Load:
+def modelled_load(found: ScheduledSteps, machine: Cluster) -> Load:
     """The load of the nodes of `found` on a device of `machine`, each as it is alone."""
-    rows = placed(rows_of(found.pieces), machine)
+    rows = place_collectives(rows_of(found.pieces), machine)
     duration_us, families = found.durations.duration_us, np.array(found.families, object)
-    sm, hbm, reads = _used(rows, families, duration_us, machine.node.device)
+    sm, hbm, reads = _used_shares(rows, families, duration_us, machine.node.device)
     own = np.flatnonzero(families == COLLECTIVE)
     taken = taken_by(rows.take(own), machine, duration_us[own])
     of_collectives = []
@@ -91,7 +91,7 @@ def load_of(found: Scheduled, machine: Cluster) -> Load:
     return Load(*(np.where(piece == NONE, 0.0, column[piece]) for column in columns))
 
 
-def _used(
+def _used_shares(
     rows: Rows, families: NDArray[np.object_], duration_us: Floats, device: Device
 ) -> tuple[Floats, Floats, Floats]:
     """Shares of multiprocessors and of memory bandwidth that kernels use alone, and which read."""

@@ -32,7 +32,7 @@ _SUMMED = ("gpu_active_us", "gpu_idle_us", "kernel_sum_us", "comm_us", "exposed_
 SWITCH = "switch"
 
 
-def moved_us(phase: Phase, machine: Cluster, costs: HostCosts | None) -> float:
+def row_transfer_us(phase: Phase, machine: Cluster, costs: HostCosts | None) -> float:
     """Rows to the device, and back, one after the other; nothing else runs meanwhile."""
     r = Recorder("cuda")
     moved = (
@@ -49,7 +49,7 @@ def moved_us(phase: Phase, machine: Cluster, costs: HostCosts | None) -> float:
     return predict_shapes([graph], machine, name=SWITCH, costs=costs)[0].step_us
 
 
-def together(
+def weighted_result(
     results: Sequence[Result], shares: Sequence[float], names: Sequence[str], switch_us: float
 ) -> Result:
     """One result for `results`, each the share `shares` of the steps, and `switch_us` per step.
@@ -152,10 +152,11 @@ def predict_deployment(
     result, notes = found[0]
     if len(found) > 1:
         moved = sum(
-            phase.steps_frac / phase.run_steps * moved_us(phase, machine, costs) for phase in phases
+            phase.steps_frac / phase.run_steps * row_transfer_us(phase, machine, costs)
+            for phase in phases
         )
         shares, names = [each.steps_frac for each in phases], [each.name for each in phases]
-        result = together([each for each, _ in found], shares, names, moved)
+        result = weighted_result([each for each, _ in found], shares, names, moved)
         notes = list(dict.fromkeys(note for _, own in found for note in own))
     result = with_reads(result, given, log, costs)
     source = {
@@ -201,12 +202,14 @@ def _phase(
     return replace(result, memory={**use, "tiers": [each.to_dict() for each in uses]}), notes
 
 
-Found = tuple[Deployment, Prediction]
+PredictedDeployment = tuple[Deployment, Prediction]
 ROUNDING_FRAC = 1e-12
 """Steps that differ by no more take as long."""
 
 
-def fastest(design: Design, start: Deployment, *, overheads: str | None = None) -> Found:
+def fastest(
+    design: Design, start: Deployment, *, overheads: str | None = None
+) -> PredictedDeployment:
     """`start` under `design`, and its prediction: with all of a budget, or with half of it, a
     quarter, and so on, whichever fits and is fastest; a note says so. Twice a budget is never
     slower.
@@ -218,7 +221,7 @@ def fastest(design: Design, start: Deployment, *, overheads: str | None = None) 
     best, refused = _predicted(whole, overheads)
     if not isinstance(design, Budgeted):
         return _required(best, refused)
-    seen, reads = [replace(whole, notes=())], dict.fromkeys(_reads(best))
+    seen, reads = [replace(whole, notes=())], dict.fromkeys(_figures_read(best))
     told = "more does not fit" if best is None else "more is no faster"
     for less in design.within(start):
         try:
@@ -231,7 +234,9 @@ def fastest(design: Design, start: Deployment, *, overheads: str | None = None) 
         other = other.with_(f"{_changes(design, less)}: {told}")
         most_us = inf if best is None else _step_us(best) * (1 - ROUNDING_FRAC)
         found, refusal = _predicted(other, overheads, most_us)
-        reads |= dict.fromkeys(refusal.reads if isinstance(refusal, NotFaster) else _reads(found))
+        reads |= dict.fromkeys(
+            refusal.reads if isinstance(refusal, NotFaster) else _figures_read(found)
+        )
         if found is not None and _step_us(found) < most_us:
             best = found
     deployment, prediction = _required(best, refused)
@@ -241,7 +246,7 @@ def fastest(design: Design, start: Deployment, *, overheads: str | None = None) 
 
 def _predicted(
     deployment: Deployment, overheads: str | None, faster_than_us: float = inf
-) -> tuple[Found | None, PerfmodelError | None]:
+) -> tuple[PredictedDeployment | None, PerfmodelError | None]:
     """A deployment and its prediction, or why there is none."""
     try:
         found = predict_deployment(deployment, overheads=overheads, faster_than_us=faster_than_us)
@@ -250,18 +255,20 @@ def _predicted(
     return (deployment, found), None
 
 
-def _required(found: Found | None, refused: PerfmodelError | None) -> Found:
+def _required(
+    found: PredictedDeployment | None, refused: PerfmodelError | None
+) -> PredictedDeployment:
     if found is None:
         assert refused is not None
         raise refused
     return found
 
 
-def _reads(found: Found | None) -> tuple[Read, ...]:
+def _figures_read(found: PredictedDeployment | None) -> tuple[Read, ...]:
     return () if found is None else found[1].results[0].reads
 
 
-def _step_us(found: Found) -> float:
+def _step_us(found: PredictedDeployment) -> float:
     return found[1].results[0].step_us
 
 

@@ -27,7 +27,7 @@ from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read import op_graph
 from perfmodel.prediction.ratio_by_bound import RATIO_SPREAD, host_ratio
 from perfmodel.prediction.scheduled import HostCosts
-from perfmodel.prediction.transferred import transferred
+from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.critical_path import Walker
 from perfmodel.timeline.idle import DeviceWork, Gaps, idle_gaps, idle_pieces
@@ -35,14 +35,14 @@ from perfmodel.timeline.schedule import measured
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import NONE
 
-NAMED = 3
+MOST_LAUNCHERS = 3
 """How many launchers of recorded kernels a warning names."""
-WORTH_SAYING_US = 1.0
+LEAST_NOTED_US = 1.0
 """Host time per step below this is not worth a warning."""
 
 CLOCKS_US = 25.0
 """Clocks of host and device differ by so much: what is shorter may be their difference."""
-FOUND_AGAIN = (
+PREDICTED_CAUSES = (
     *(Cause.HOST_T1, Cause.HOST_T2, Cause.HOST_T3, Cause.HOST_T4, Cause.HOST_T5),
     *(Cause.HOST_OP_WITHOUT_LAUNCH, Cause.DATA_LOADING, Cause.LAUNCH_LATENCY, Cause.OTHER_STREAM),
     *(Cause.BLOCKING_CALL, Cause.HIDDEN_SYNC, Cause.LAUNCH_QUEUE_FULL, Cause.SM_OCCUPANCY),
@@ -53,7 +53,7 @@ FOUND_AGAIN = (
 
 
 @dataclass(frozen=True)
-class OfProfile:
+class ProfileData:
     """The ranks' ops with what was recorded beside them, and the host's measured time."""
 
     trace: Trace
@@ -74,7 +74,7 @@ class OfProfile:
         return sum(self.waits.get(rank, {}).values()) / max(steps.get(rank, 1), 1)
 
 
-def of_profile(trace: Trace, device: Device | None) -> OfProfile:
+def profile_data(trace: Trace, device: Device | None) -> ProfileData:
     """The ranks' op graphs with what their profiles tell: where tensors lay, on which streams ops
     ran, the kernels that no rule stands for on `device` (the trace's own, where it is known).
 
@@ -97,7 +97,7 @@ def of_profile(trace: Trace, device: Device | None) -> OfProfile:
             waits[graph.rank] = unexplained_waits(truth)
             graph = with_waits(graph, rank, links, waits[graph.rank])
         graphs.append(graph)
-    return OfProfile(trace, tuple(graphs), recorded, times, waits)
+    return ProfileData(trace, tuple(graphs), recorded, times, waits)
 
 
 def unexplained_waits(graph: ExecutionGraph) -> dict[int, float]:
@@ -115,14 +115,16 @@ def unexplained_waits(graph: ExecutionGraph) -> dict[int, float]:
         one = slice(at, at + 1)
         gap = Gaps(gaps.start_us[one], gaps.end_us[one], gaps.node[one], gaps.resumed_us[one])
         pieces = idle_pieces(gap, walker)
-        waited = sum(p.end_us - p.start_us for p in pieces if Cause(p.cause) not in FOUND_AGAIN)
+        waited = sum(
+            p.end_us - p.start_us for p in pieces if Cause(p.cause) not in PREDICTED_CAUSES
+        )
         if waited > CLOCKS_US:
             found[int(graph.nodes_.row[gaps.node[at]])] = waited
     return found
 
 
-def on_target(
-    profile: OfProfile,
+def recorded_kernels_on(
+    profile: ProfileData,
     graphs: Sequence[OpGraph],
     target: str | Path | Part,
     machine: Cluster,
@@ -138,7 +140,7 @@ def on_target(
         return list(graphs), [*notes, "recorded kernels: as they are, their GPU is not known"]
     truth = build_graph(profile.trace)
     try:
-        moved = transferred(profile.trace, truth, truth.nodes_.duration_us, target)
+        moved = transfer_durations(profile.trace, truth, truth.nodes_.duration_us, target)
     except TraceError as error:
         return list(graphs), [*notes, f"recorded kernels: as they are ({error})"]
     rows = truth.device_span()[1]
@@ -153,11 +155,11 @@ def on_target(
     return found, notes
 
 
-def _recorded_notes(profile: OfProfile, machine: Cluster) -> list[str]:
+def _recorded_notes(profile: ProfileData, machine: Cluster) -> list[str]:
     """The share of recorded kernels and what launched most of them; waits that nothing explains."""
     waited_us = max((profile.waits_step_us(rank) for rank in profile.waits), default=0.0)
     taken = "missing" if machine.node.device.target == CPU else "as long as recorded"
-    if waited_us < WORTH_SAYING_US:
+    if waited_us < LEAST_NOTED_US:
         return _kernel_notes(profile, machine)
     return [
         f"{waited_us / 1e3:.2f} ms per step in which the device waited for what the trace does not "
@@ -166,7 +168,7 @@ def _recorded_notes(profile: OfProfile, machine: Cluster) -> list[str]:
     ]
 
 
-def _kernel_notes(profile: OfProfile, machine: Cluster) -> list[str]:
+def _kernel_notes(profile: ProfileData, machine: Cluster) -> list[str]:
     total = sum(each.total_us for each in profile.recorded.values())
     by: dict[str, float] = {}
     for each in profile.recorded.values():
@@ -174,7 +176,7 @@ def _kernel_notes(profile: OfProfile, machine: Cluster) -> list[str]:
             by[name] = by.get(name, 0.0) + us
     if not total or not by:
         return []
-    most = sorted(by.items(), key=lambda item: -item[1])[:NAMED]
+    most = sorted(by.items(), key=lambda item: -item[1])[:MOST_LAUNCHERS]
     named = ", ".join(f"{name or 'launch not recorded'} {us / total:.1%}" for name, us in most)
     share = f"{sum(by.values()) / total:.1%} of the trace's device time"
     if machine.node.device.target == CPU:
@@ -186,7 +188,11 @@ def _kernel_notes(profile: OfProfile, machine: Cluster) -> list[str]:
 
 
 def host_times(
-    profile: OfProfile, machine: Cluster, own: Cluster | None, costs: HostCosts | None, stays: bool
+    profile: ProfileData,
+    machine: Cluster,
+    own: Cluster | None,
+    costs: HostCosts | None,
+    stays: bool,
 ) -> tuple[dict[int, HostTimes], list[str]]:
     """Per rank, the host's measured time that `machine` is predicted with, and what to say of it.
 
@@ -195,7 +201,7 @@ def host_times(
     """
     if costs is None:
         loading = max((t.step_us(Cause.DATA_LOADING) for t in profile.times.values()), default=0.0)
-        if loading < WORTH_SAYING_US:
+        if loading < LEAST_NOTED_US:
             return {}, []
         return {}, [f"{loading / 1e3:.2f} ms of data loading per step are missing"]
     ratio = 1.0
@@ -210,7 +216,7 @@ def host_times(
 
 def _host_notes(found: dict[int, HostTimes], how: str) -> list[str]:
     longest = max(found.values(), key=_taken_us, default=None)
-    if longest is None or _taken_us(longest) < WORTH_SAYING_US:
+    if longest is None or _taken_us(longest) < LEAST_NOTED_US:
         return []
     loading, gaps = (longest.step_us(cause) / 1e3 for cause in (Cause.DATA_LOADING, Cause.HOST_T1))
     return [
@@ -223,7 +229,7 @@ def _taken_us(times: HostTimes) -> float:
     return times.step_us(Cause.DATA_LOADING) + times.step_us(Cause.HOST_T1)
 
 
-def with_coverage(result: Result, profile: OfProfile, times: dict[int, HostTimes]) -> Result:
+def with_coverage(result: Result, profile: ProfileData, times: dict[int, HostTimes]) -> Result:
     """`result` with the shares of the trace's device time that follow from shapes, and that were
     recorded, and the host time per step that was measured."""
     rank = result.rank.rank

@@ -21,8 +21,8 @@ from perfmodel.prediction.explain.modelled import with_reads
 from perfmodel.prediction.from_profile import (
     host_times,
     named_device,
-    of_profile,
-    on_target,
+    profile_data,
+    recorded_kernels_on,
     with_coverage,
 )
 from perfmodel.prediction.result import summarise
@@ -56,7 +56,7 @@ def predict_ops(
         raise UsageError(
             f"{trace.source}: does not name its GPU: say where to predict it with --hardware"
         )
-    profile = of_profile(trace, None if own is None else own.node.device)
+    profile = profile_data(trace, None if own is None else own.node.device)
     graphs = [_rebatched(graph, batch, warnings) for graph in profile.graphs]
     if edits:
         graphs, undone = edited(map(self_contained, graphs), edits)
@@ -74,14 +74,14 @@ def predict_ops(
         stays = not hardware or (own is not None and machine.node.device == own.node.device)
         watched, log = recorded(machine)
         costs = _costs(trace, watched, overheads, stays=stays)
-        placed, lines = on_target(profile, graphs, target, machine, own)
+        placed, lines = recorded_kernels_on(profile, graphs, target, machine, own)
         times, host_lines = host_times(profile, watched, own, costs, stays=stays)
         result, notes = predict_shapes(
             placed, watched, name=name, costs=costs, tf32_matmul=tf32_matmul, times=times
         )
         result = with_reads(with_coverage(result, profile, times), machine, log, costs)
         if not hardware and batch is None and not edits:
-            result = _beside_measured(result, trace)
+            result = _with_measured(result, trace)
         results.append(result)
         lines = [*([costs.note] if costs else []), *host_lines, *lines, *notes]
         warnings += [f"{machine.name}: {line}" for line in dict.fromkeys(lines)]
@@ -134,7 +134,7 @@ def _costs(
     )
 
 
-def _beside_measured(result: Result, trace: Trace) -> Result:
+def _with_measured(result: Result, trace: Trace) -> Result:
     """The trace's own figures beside the prediction on its own machine."""
     if not trace.ranks:
         return result

@@ -19,7 +19,7 @@ from perfmodel.graph.kinds import Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import classes_of_kernels
 from perfmodel.prediction.ratio_by_bound import HOST_SPREAD, RATIO_SPREAD
-from perfmodel.prediction.scheduled import Scheduled
+from perfmodel.prediction.scheduled import ScheduledSteps
 from perfmodel.timeline.critical_path import Walker, critical_path
 from perfmodel.timeline.schedule import Timeline, measured, step_us_of_many
 from perfmodel.timeline.steps import steady_steps
@@ -38,7 +38,7 @@ MOST_NODES = 50_000
 _SMALLEST_US = 1e-9
 
 
-def step_interval(found: Scheduled, rank: int) -> tuple[float, float]:
+def step_interval(found: ScheduledSteps, rank: int) -> tuple[float, float]:
     """90 % interval of a rank's median step, microseconds.
 
     The error of a family's model on a device is one for all its pieces, so each draw moves all
@@ -49,7 +49,7 @@ def step_interval(found: Scheduled, rank: int) -> tuple[float, float]:
     timeline = found.timeline
     marks = np.flatnonzero(timeline.graph.marks.rank == rank)
     if found.copies > 1 or len(timeline.graph) > MOST_NODES:
-        steps = _of_path(found, marks)
+        steps = _path_draws(found, marks)
     else:
         taken = timeline.end_us - timeline.start_us
         factor = _factors(found, np.arange(len(timeline.graph)))
@@ -59,7 +59,7 @@ def step_interval(found: Scheduled, rank: int) -> tuple[float, float]:
     return min(float(low), middle_us), max(float(high), middle_us)
 
 
-def _of_path(found: Scheduled, marks: Ints) -> Floats:
+def _path_draws(found: ScheduledSteps, marks: Ints) -> Floats:
     """Per draw the median step, what is on its critical path moved alone."""
     timeline = found.timeline
     step_us = timeline.step_us[marks]
@@ -71,7 +71,7 @@ def _of_path(found: Scheduled, marks: Ints) -> Floats:
     return moved
 
 
-def _factors(found: Scheduled, nodes: Ints) -> Floats:
+def _factors(found: ScheduledSteps, nodes: Ints) -> Floats:
     """`[nodes, draws]`: by how much each draw multiplies what a node takes; -1 is no node, and
     counts as the host."""
     durations = found.durations
@@ -81,14 +81,14 @@ def _factors(found: Scheduled, nodes: Ints) -> Floats:
     names = [*found.families, HOST]
     kinds = list(dict.fromkeys(names))
     of_piece = np.array([kinds.index(name) for name in names])
-    draws = np.stack([draws_of(kind) for kind in kinds])
+    draws = np.stack([normal_draws(kind) for kind in kinds])
     piece = np.where(nodes == NONE, NONE, found.built.piece[nodes])
     z = draws[of_piece[piece]]
     factor: Floats = np.where(z < 0, low[piece][:, None] ** -z, high[piece][:, None] ** z)
     return factor
 
 
-def draws_of(kind: str) -> Floats:
+def normal_draws(kind: str) -> Floats:
     """Normal errors of one family, one in each of `DRAWS` equal shares of the distribution; -1 and
     1 are the bounds of the 90 % interval.
 
@@ -116,19 +116,19 @@ def transfer_interval(timeline: Timeline, rank: int) -> tuple[float, float]:
         path = critical_path(timeline, mark, Walker.of(timeline))
         nodes = np.array([piece.node if piece.edge == NONE else NONE for piece in path])
         pieces_us = np.array([piece.end_us - piece.start_us for piece in path])
-        steps = (pieces_us[:, None] * _transfer_factors(graph, nodes)).sum(axis=0)
+        steps = (pieces_us[:, None] * _ratio_factors(graph, nodes)).sum(axis=0)
     else:
-        factor = _transfer_factors(graph, np.arange(len(graph)))
+        factor = _ratio_factors(graph, np.arange(len(graph)))
         steps = np.median(step_us_of_many(graph, taken[:, None] * factor)[marks], axis=0)
     low, high = np.quantile(steps, [(1 - COVERED_FRAC) / 2, (1 + COVERED_FRAC) / 2])
     return min(float(low), middle_us), max(float(high), middle_us)
 
 
-def _transfer_factors(graph: ExecutionGraph, nodes: Ints) -> Floats:
+def _ratio_factors(graph: ExecutionGraph, nodes: Ints) -> Floats:
     """`[nodes, draws]`: by how much each draw multiplies what a node takes; -1 is no node."""
     spread = {**RATIO_SPREAD, HOST: HOST_SPREAD, "": 1.0}
     names = list(spread)
-    table = np.stack([spread[name] ** draws_of(name) for name in names])
+    table = np.stack([spread[name] ** normal_draws(name) for name in names])
     kind = np.full(len(graph), names.index(""))
     device = np.flatnonzero(graph.on_device)
     labels = [graph.labels[node] for node in device.tolist()]
@@ -185,10 +185,10 @@ many steps of each trace the constants of the other traces cover."""
 def median_errors(step_us: Floats) -> Floats:
     """The error of each step (two at least) where the median of the others predicts it."""
     others = [np.median(np.delete(step_us, at)) for at in range(len(step_us))]
-    return errors(step_us, np.array(others))
+    return unseen_errors(step_us, np.array(others))
 
 
-def errors(step_us: Floats, predicted_us: Floats) -> Floats:
+def unseen_errors(step_us: Floats, predicted_us: Floats) -> Floats:
     """The errors of predictions that have not seen the step; nan where either takes no time."""
     found = np.full(len(step_us), np.nan)
     timed = (step_us > 0) & (predicted_us > 0)
@@ -196,7 +196,9 @@ def errors(step_us: Floats, predicted_us: Floats) -> Floats:
     return found
 
 
-def interval(predicted_us: float, seen: Floats, prior: Prior = PRIOR) -> tuple[float, float]:
+def unseen_step_interval(
+    predicted_us: float, seen: Floats, prior: Prior = PRIOR
+) -> tuple[float, float]:
     """90 % interval around a prediction whose errors on other steps are `seen`."""
     factor = exp(prior.bound(seen))
     return predicted_us / factor, predicted_us * factor

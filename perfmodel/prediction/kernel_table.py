@@ -12,7 +12,7 @@ from perfmodel.arrays import Floats
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import KERNEL, Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.prediction.scheduled import Scheduled
+from perfmodel.prediction.scheduled import ScheduledSteps
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +78,7 @@ class KernelTable:
         return peaks
 
 
-def kernel_table(found: Scheduled, rank: int, device: Device) -> KernelTable:
+def kernel_table(found: ScheduledSteps, rank: int, device: Device) -> KernelTable:
     """What `rank` runs on its `device`, summed up over steps."""
     steps = max(int((found.timeline.graph.marks.rank == rank).sum()), 1)
     own = np.flatnonzero(found.pieces_of(rank))

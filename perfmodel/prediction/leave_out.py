@@ -32,7 +32,7 @@ def left_out_step_us(graph: ExecutionGraph, duration_us: Floats, steady: Ints) -
             continue
         replaced = duration_us.copy()
         own = step_of[host] == step
-        replaced[host[own]] = _learned(keys, duration_us[host], teachers)[own]
+        replaced[host[own]] = _mean_of_other_steps(keys, duration_us[host], teachers)[own]
         found[step::steps] = schedule(graph, replaced).step_us[step::steps]
     return found
 
@@ -73,7 +73,7 @@ def _groups(graph: ExecutionGraph, host: Ints, step: Ints, level: int) -> Ints:
     return np.unique(np.stack([group, nth], axis=1), axis=0, return_inverse=True)[1].reshape(-1)
 
 
-def _learned(keys: list[Ints], duration_us: Floats, teachers: np.ndarray) -> Floats:
+def _mean_of_other_steps(keys: list[Ints], duration_us: Floats, teachers: np.ndarray) -> Floats:
     """Per host node: mean duration of the teachers of its finest group that has any."""
     found = np.full(len(duration_us), np.nan)
     for group in keys:
@@ -86,7 +86,7 @@ def _learned(keys: list[Ints], duration_us: Floats, teachers: np.ndarray) -> Flo
 
 
 @dataclass(frozen=True)
-class Nulls:
+class NaivePredictions:
     """`[rank, step]`, microseconds; nan where nothing can be said."""
 
     mean_us: Floats
@@ -108,7 +108,7 @@ def _known(value: float) -> float | None:
     return None if isnan(value) else value
 
 
-def nulls(measured: Timeline, steady: Ints) -> Nulls:
+def naive_predictions(measured: Timeline, steady: Ints) -> NaivePredictions:
     """The nulls of every step of a measured trace, from its `steady` steps."""
     graph = measured.graph
     step_us = by_rank(graph, measured.step_us)
@@ -119,7 +119,7 @@ def nulls(measured: Timeline, steady: Ints) -> Nulls:
     mean_us = _mean_of_others(step_us, steady)
     more_us = active_us - _mean_of_others(active_us, steady)
     mean_gpu_us = np.where(with_device, np.maximum(mean_us + more_us, 0), np.nan)
-    return Nulls(mean_us, mean_gpu_us, np.stack(last, axis=1))
+    return NaivePredictions(mean_us, mean_gpu_us, np.stack(last, axis=1))
 
 
 def _mean_of_others(figure: Floats, steady: Ints) -> Floats:

@@ -32,7 +32,7 @@ LONG_US = 15.0
 """assumed: kernels from this length on use all of what bounds them; shorter ones wait for data."""
 LARGE_BYTES = 2.0**26
 """Of this size on collectives move bytes at their full rate."""
-_OPS = (
+_COLLECTIVE_NAMES = (
     ("all_reduce", ("allreduce", "all_reduce")),
     ("reduce_scatter", ("reducescatter", "reduce_scatter")),
     ("all_gather", ("allgather", "all_gather")),
@@ -42,7 +42,7 @@ _OPS = (
 
 
 @dataclass(frozen=True)
-class Apart:
+class UncontendedDurations:
     """Durations of a measured graph without what collectives and kernels cost one another."""
 
     trace: Trace
@@ -61,7 +61,9 @@ class Apart:
         return settled(run, alone_us)[1]
 
 
-def taken_apart(trace: Trace, graph: ExecutionGraph, duration_us: Floats) -> Apart | None:
+def without_contention(
+    trace: Trace, graph: ExecutionGraph, duration_us: Floats
+) -> UncontendedDurations | None:
     """`duration_us` of a measured graph, each less what it lost; None where nothing ran beside a
     collective of a GPU that is known."""
     if not len(_transfers(graph)):
@@ -72,7 +74,9 @@ def taken_apart(trace: Trace, graph: ExecutionGraph, duration_us: Floats) -> Apa
         return None
     load = measured_load(trace, graph, duration_us, machine)
     lost = lost_us(schedule(graph, duration_us), load)
-    return Apart(trace, machine, duration_us - np.minimum(lost, MOST_LOST_FRAC * duration_us))
+    return UncontendedDurations(
+        trace, machine, duration_us - np.minimum(lost, MOST_LOST_FRAC * duration_us)
+    )
 
 
 def measured_load(
@@ -92,7 +96,7 @@ def measured_load(
     columns["hbm_used_frac"][nodes] = streams
     columns["reads"][nodes] = np.isin(kind, (COMPUTE_BOUND, MEMORY_BOUND))
     transfers = _transfers(graph)
-    for name, values in _of_transfers(trace, graph, duration_us, transfers, machine).items():
+    for name, values in _transfer_load(trace, graph, duration_us, transfers, machine).items():
         columns[name][transfers] = values
     for name in ("sm_used_frac", "hbm_used_frac", "reads"):
         columns[name][transfers] = 0.0
@@ -106,7 +110,7 @@ def _transfers(graph: ExecutionGraph) -> Ints:
     return found
 
 
-def _of_transfers(
+def _transfer_load(
     trace: Trace, graph: ExecutionGraph, duration_us: Floats, nodes: Ints, machine: Cluster
 ) -> dict[str, Floats]:
     ops = [_op(graph.labels[node]) for node in nodes.tolist()]
@@ -138,7 +142,9 @@ def _of_transfers(
 
 def _op(label: str) -> str:
     name = label.lower()
-    return next((op for op, words in _OPS if any(word in name for word in words)), "all_to_all")
+    return next(
+        (op for op, words in _COLLECTIVE_NAMES if any(word in name for word in words)), "all_to_all"
+    )
 
 
 def _blocks(trace: Trace, graph: ExecutionGraph, nodes: Ints) -> Floats:

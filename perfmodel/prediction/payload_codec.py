@@ -16,7 +16,7 @@ from perfmodel.graph.kinds import NodeKind
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster
 from perfmodel.ops.rows import Rows
-from perfmodel.prediction.explain.node import around, stack_of
+from perfmodel.prediction.explain.node import call_stack, enclosing_rows
 from perfmodel.trace import RankTrace, Trace
 from perfmodel.trace.columns import NONE
 
@@ -116,7 +116,7 @@ def with_codecs(
                 )
             rank = ranks[int(graph.nodes_.rank[one.transfer])]
             taken[one.transfer] *= _shrinkage(codec.dtype, elements, trace, rank, machine)
-            added.append(_around(one, codec.dtype, elements, clamped, machine))
+            added.append(_codec_kernels(one, codec.dtype, elements, clamped, machine))
         added_us = sum(us for _, us in _work(added[-1]))
         notes.append(
             f"codec {codec.text}: {len(chosen)} collectives, {added_us:.0f} us of kernels around "
@@ -160,9 +160,9 @@ def _collectives(trace: Trace, graph: ExecutionGraph) -> list[_Collective]:
         row = int(graph.nodes_.row[node])
         launch = launched.get(row, NONE)
         if launch != NONE:
-            events = [row, *around(rank, launch).tolist()]
+            events = [row, *enclosing_rows(rank, launch).tolist()]
             elements = max(0, int(rank.in_elements[events].max()))
-            stack = stack_of(rank, launch)
+            stack = call_stack(rank, launch)
             found.append(_Collective(met.get(node, node), node, stack, elements))
     return found
 
@@ -181,7 +181,9 @@ def _shrinkage(dtype: str, elements: int, trace: Trace, rank: RankTrace, machine
     return float(narrow / wide)
 
 
-def _around(one: _Collective, dtype: str, elements: int, clamped: bool, machine: Cluster) -> Around:
+def _codec_kernels(
+    one: _Collective, dtype: str, elements: int, clamped: bool, machine: Cluster
+) -> Around:
     """Encoding before a collective and decoding behind it; behind an exchange of gradients also
     what the gradient of a clamp takes."""
     item = CODECS[dtype].item_bytes

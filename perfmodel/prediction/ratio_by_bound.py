@@ -24,7 +24,7 @@ from perfmodel.ops.families import (
     MEMORY_BOUND,
 )
 
-_UNTOLD_DTYPE = {"attention": "fp16"}
+_DEFAULT_DTYPE = {"attention": "fp16"}
 """The type of a kernel whose name tells none: fused attention has no fp32 in practice."""
 
 _RATE: dict[str, Callable[[Device, str | None], float]] = {
@@ -135,7 +135,7 @@ def _rate_ratio(family: str, dtype: str | None, source: Device, target: Device) 
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)} or None")
     rate = _RATE[CLASS_OF_FAMILY[family]]
-    dtype = dtype or _UNTOLD_DTYPE.get(family)
+    dtype = dtype or _DEFAULT_DTYPE.get(family)
     return rate(source, dtype) / rate(target, dtype)
 
 

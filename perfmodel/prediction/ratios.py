@@ -21,7 +21,7 @@ from perfmodel.ops.graph import NO_OP, OpGraph
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import UNKNOWN
-from perfmodel.prediction.scheduled import placed
+from perfmodel.prediction.scheduled import place_collectives
 
 KERNEL, COPY, COLLECTIVE = KINDS = ("kernel", "copy", "collective")
 _BY_SHAPES = ("matmul", "convolution", "attention", "vector")
@@ -52,7 +52,7 @@ class OpPieces:
         """Per piece, on `machine`."""
         if not len(self.owner):
             return np.zeros(0)
-        return durations_of(placed(self.rows, machine), machine).duration_us
+        return durations_of(place_collectives(self.rows, machine), machine).duration_us
 
     @property
     def by_shapes(self) -> NDArray[np.bool_]:
@@ -65,7 +65,7 @@ class OpPieces:
 
 
 @dataclass(frozen=True)
-class Taken:
+class OpDurations:
     """Per kind of piece (`KINDS`) and op `[kinds, ops]`: what its own pieces take, and with those
     of all it calls."""
 
@@ -73,7 +73,7 @@ class Taken:
     whole: Floats
 
     @classmethod
-    def of(cls, graph: OpGraph, kind: Ints, owner: Ints, taken: Floats) -> Taken:
+    def of(cls, graph: OpGraph, kind: Ints, owner: Ints, taken: Floats) -> OpDurations:
         """Sums of `taken`, each of a kind (its place in `KINDS`) and of the op that owns it."""
         own = np.zeros((len(KINDS), len(graph)))
         np.add.at(own, (kind, owner), taken)
@@ -85,20 +85,20 @@ class Taken:
         return cls(own, np.array(whole).reshape(-1, len(KINDS)).T)
 
     @classmethod
-    def of_pieces(cls, graph: OpGraph, pieces: OpPieces, taken: Floats) -> Taken:
+    def of_pieces(cls, graph: OpGraph, pieces: OpPieces, taken: Floats) -> OpDurations:
         """Sums of what each of `pieces` takes."""
         return cls.of(graph, pieces.kind, pieces.owner, taken)
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedOps:
     """Of which op two machines are compared, with all it calls or without, by which kinds."""
 
     op: int
     whole: bool
     kinds: tuple[int, ...]
 
-    def of(self, taken: Taken) -> float:
+    def of(self, taken: OpDurations) -> float:
         """What it takes."""
         table = taken.whole if self.whole else taken.own
         return float(table[list(self.kinds), self.op].sum())
@@ -118,23 +118,25 @@ class Source:
     """The ops of a graph on the machine of the trace: as models say, and as measured."""
 
     graph: OpGraph
-    modelled: Taken
-    by_shapes: Taken
+    modelled: OpDurations
+    by_shapes: OpDurations
     """Of `modelled`, the pieces whose shapes say all of their work."""
-    measured: Taken
+    measured: OpDurations
 
     @classmethod
-    def of(cls, graph: OpGraph, pieces: OpPieces, machine: Cluster, measured: Taken) -> Source:
+    def of(
+        cls, graph: OpGraph, pieces: OpPieces, machine: Cluster, measured: OpDurations
+    ) -> Source:
         """`pieces` of `graph` on `machine`, beside what its operations took."""
         taken = pieces.duration_us(machine)
         return cls(
             graph,
-            Taken.of_pieces(graph, pieces, taken),
-            Taken.of_pieces(graph, pieces, taken * pieces.by_shapes),
+            OpDurations.of_pieces(graph, pieces, taken),
+            OpDurations.of_pieces(graph, pieces, taken * pieces.by_shapes),
             measured,
         )
 
-    def unexplained(self, chosen: Compared) -> float:
+    def unexplained(self, chosen: ComparedOps) -> float:
         """Logarithm of measured over modelled time of what `chosen` sums up, weighted by the share
         that shapes say all of; 0 where nothing was measured."""
         modelled, measured = chosen.of(self.modelled), chosen.of(self.measured)
@@ -143,7 +145,7 @@ class Source:
         return chosen.of(self.by_shapes) / modelled * float(np.log(measured / modelled))
 
 
-def op_ratios(source: Source, after: Taken) -> Callable[[int, str], OpRatio | None]:
+def op_ratios(source: Source, after: OpDurations) -> Callable[[int, str], OpRatio | None]:
     """(op, kind of device operation) to its ratio, where `after` is what the target takes.
 
     That of the op's own pieces of that kind; where it has none, of the innermost op around it that
@@ -153,7 +155,7 @@ def op_ratios(source: Source, after: Taken) -> Callable[[int, str], OpRatio | No
 
     def ratio(op: int, kind: str) -> OpRatio | None:
         if (op, kind) not in known:
-            chosen = compared(source.graph, op, kind, source.modelled, after)
+            chosen = compare_ops(source.graph, op, kind, source.modelled, after)
             known[op, kind] = (
                 None
                 if chosen is None
@@ -166,7 +168,9 @@ def op_ratios(source: Source, after: Taken) -> Callable[[int, str], OpRatio | No
     return ratio
 
 
-def compared(graph: OpGraph, op: int, kind: str, before: Taken, after: Taken) -> Compared | None:
+def compare_ops(
+    graph: OpGraph, op: int, kind: str, before: OpDurations, after: OpDurations
+) -> ComparedOps | None:
     """By pieces of one kind; a copy that is a kernel on the other machine, by both kinds."""
     kinds = (KINDS.index(kind),)
     ways = [kinds] if kind == COLLECTIVE else [kinds, (KINDS.index(KERNEL), KINDS.index(COPY))]
@@ -174,7 +178,7 @@ def compared(graph: OpGraph, op: int, kind: str, before: Taken, after: Taken) ->
     while at != NO_OP:
         for way in ways:
             for whole in (False, True) if at == op else (True,):
-                chosen = Compared(at, whole, way)
+                chosen = ComparedOps(at, whole, way)
                 if chosen.of(before) > 0 and chosen.of(after) > 0:
                     return chosen
         at = graph.ops[at].parent

@@ -11,8 +11,8 @@ import numpy as np
 from perfmodel.arrays import Floats, Ints
 from perfmodel.graph.kinds import Cause, EdgeKind
 from perfmodel.ops.families import OTHER, families_of_kernels
-from perfmodel.prediction.intervals import errors, interval, median_errors
-from perfmodel.prediction.leave_out import Nulls, nulls
+from perfmodel.prediction.intervals import median_errors, unseen_errors, unseen_step_interval
+from perfmodel.prediction.leave_out import NaivePredictions, naive_predictions
 from perfmodel.prediction.types import (
     DEVICE_FIGURES,
     LeftOut,
@@ -67,7 +67,7 @@ def summarise(
         for i, rank in enumerate(ranks_of(graph))
     ]
     if left_out_us is not None:
-        beside = nulls(truth, steady) if compare else None
+        beside = naive_predictions(truth, steady) if compare else None
         ranks = [_left_out(timeline, rank, i, steady, beside) for i, rank in enumerate(ranks)]
     meets = waiting(timeline, walker)
     if meets is not None:
@@ -83,7 +83,7 @@ def summarise(
     low, high = None, None
     if len(steady) > 1:
         replayed_us = by_rank(graph, timeline.step_us)[slowest, steady]
-        low, high = interval(ranks[slowest].step_us, median_errors(replayed_us))
+        low, high = unseen_step_interval(ranks[slowest].step_us, median_errors(replayed_us))
     device = graph.device_span(ranks[slowest].rank)[1]
     return Result(
         hardware=hardware,
@@ -176,14 +176,14 @@ def _host_frac(path: Path) -> float:
 
 
 def _left_out(
-    timeline: Timeline, rank: RankPrediction, at: int, steady: Ints, beside: Nulls | None
+    timeline: Timeline, rank: RankPrediction, at: int, steady: Ints, beside: NaivePredictions | None
 ) -> RankPrediction:
     """The `at`-th rank, whose steps are left out, with their intervals and nulls."""
     replayed_us = by_rank(timeline.graph, timeline.step_us)[at]
-    seen = errors(replayed_us, np.array([step.step_us for step in rank.steps]))
+    seen = unseen_errors(replayed_us, np.array([step.step_us for step in rank.steps]))
     steps = []
     for number, step in enumerate(rank.steps):
-        low, high = interval(step.step_us, seen[steady[steady != number]])
+        low, high = unseen_step_interval(step.step_us, seen[steady[steady != number]])
         said = (None, None, None) if beside is None else beside.of(at, number)
         steps.append(replace(step, left_out=LeftOut(low, high, *said)))
     return replace(rank, steps=steps)
@@ -240,6 +240,6 @@ def _path(
     ]
 
 
-def several(given: Any) -> list[Any]:
+def as_list(given: Any) -> list[Any]:
     """The items of `given`; a text, or what has no items, is the only one."""
     return [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)

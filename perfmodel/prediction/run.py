@@ -18,16 +18,16 @@ from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Node, cluster
 from perfmodel.ops.edits.named import NamedEdit
 from perfmodel.prediction.explain.reason import Grounds
-from perfmodel.prediction.explain.replayed import Replayed
-from perfmodel.prediction.explain.transferred import Moved
+from perfmodel.prediction.explain.replayed import ReplayGrounds
+from perfmodel.prediction.explain.transferred import TransferGrounds
 from perfmodel.prediction.from_trace import predict_ops, require_model_options
 from perfmodel.prediction.intervals import transfer_interval
 from perfmodel.prediction.leave_out import left_out_step_us
-from perfmodel.prediction.measured_load import Apart, taken_apart
+from perfmodel.prediction.measured_load import UncontendedDurations, without_contention
 from perfmodel.prediction.payload_codec import Codec, with_codecs
-from perfmodel.prediction.result import fallback_frac, several, summarise
+from perfmodel.prediction.result import as_list, fallback_frac, summarise
 from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE
-from perfmodel.prediction.transferred import Transferred, source_device, transferred
+from perfmodel.prediction.transferred import TransferredDurations, source_device, transfer_durations
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.prediction.what_if import Scale, what_if
 from perfmodel.timeline.schedule import measured, schedule
@@ -67,9 +67,9 @@ def predict(
     `nodes` nodes, and without `hardware` the trace's own GPU is the target. Raises `PerfmodelError`
     with one line where something does not fit.
     """
-    hardware = several(hardware)
-    named_edits = [NamedEdit.parse(text) for text in several(edit)]
-    codecs = [Codec.parse(text) for text in several(codec)]
+    hardware = as_list(hardware)
+    named_edits = [NamedEdit.parse(text) for text in as_list(edit)]
+    codecs = [Codec.parse(text) for text in as_list(codec)]
     mode = mode or _usual_mode(
         trace, bool(hardware), batch is not None or bool(edit) or nodes is not None
     )
@@ -92,7 +92,7 @@ def predict(
         raise UsageError(f"{option}: it needs mode model")
     _check(trace, mode, hardware, leave_one_step_out)
     graph = build_graph(trace)
-    edits = [*map(Scale.parse, several(scale)), *map(Scale.parse_removal, several(remove))]
+    edits = [*map(Scale.parse, as_list(scale)), *map(Scale.parse_removal, as_list(remove))]
     warnings = [*trace.warnings, *graph.warnings, *_comm_warnings(graph, edits)]
     if leave_one_step_out and len(steady_steps(measured(graph))) < 2:
         raise UsageError(f"{trace.source}: leaving a step out takes two steady steps")
@@ -103,7 +103,7 @@ def predict(
     edited = bool(edits or codecs) or overheads is not None
     apart = None
     if mode == REPLAY and edited and not keep_contention:
-        apart = taken_apart(trace, graph, given.duration_us)
+        apart = without_contention(trace, graph, given.duration_us)
     if apart is not None:
         given = _Durations(graph, apart.alone_us)
     if codecs:
@@ -115,7 +115,7 @@ def predict(
         warnings += notes
     results = []
     for target in hardware or (None,):
-        moved = None if target is None else transferred(trace, *given.columns, target)
+        moved = None if target is None else transfer_durations(trace, *given.columns, target)
         taken = given if moved is None else _Durations(given.graph, moved.duration_us)
         taken = taken.under(edits, apart)
         result = _result(trace, taken, target, mode, edited, leave_one_step_out)
@@ -123,7 +123,7 @@ def predict(
             before = plain
             if target is not None:
                 is_same = given is plain and moved is not None
-                again = moved if is_same else transferred(trace, *plain.columns, target)
+                again = moved if is_same else transfer_durations(trace, *plain.columns, target)
                 assert again is not None
                 before = _Durations(graph, again.duration_us)
             baseline = _result(trace, before, target, mode, False, leave_one_step_out)
@@ -149,7 +149,7 @@ class _Durations:
     def columns(self) -> tuple[ExecutionGraph, Floats]:
         return self.graph, self.duration_us
 
-    def under(self, edits: Sequence[Scale], apart: Apart | None) -> _Durations:
+    def under(self, edits: Sequence[Scale], apart: UncontendedDurations | None) -> _Durations:
         """With these what-ifs, and with what nodes lose to others beside them in the schedule that
         follows, where they are without it."""
         graph, taken_us = what_if(*self.columns, edits)
@@ -162,12 +162,12 @@ def _grounds(
     duration_us: Floats,
     edits: Sequence[Scale],
     overheads: str | Path | None,
-    moved: Transferred | None,
+    moved: TransferredDurations | None,
 ) -> Grounds:
     """How the nodes came to their durations."""
     given = None if overheads is None else (str(overheads), load_profile(overheads))
-    replayed = Replayed(trace, graph, duration_us, edits, given)
-    return replayed if moved is None else Moved(replayed, moved)
+    replayed = ReplayGrounds(trace, graph, duration_us, edits, given)
+    return replayed if moved is None else TransferGrounds(replayed, moved)
 
 
 def _result(

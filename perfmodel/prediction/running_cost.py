@@ -60,7 +60,7 @@ class Activity:
 
 
 @dataclass(frozen=True)
-class Running:
+class OperatingCosts:
     """What running `nodes` equal nodes takes, before it is known how busy they are.
 
     `scale`: what a node draws over the sum of its parts. `purchase_usd` is of one node, None where
@@ -113,7 +113,7 @@ class Economics:
     samples_per_s: Number
     power_w: Number
     usd_per_hour: Number | None
-    running: Running
+    running: OperatingCosts
 
     @property
     def energy_j_per_sample(self) -> Number:
@@ -153,7 +153,7 @@ class Economics:
         return pd.DataFrame({key: np.resize(np.asarray(v), count) for key, v in table.items()})
 
 
-def running(machine: Cluster, prices: Prices | None = None) -> Running:
+def operating_costs(machine: Cluster, prices: Prices | None = None) -> OperatingCosts:
     """What `machine` draws and costs, from its parts, its nodes and what a user says of prices."""
     said = prices or Prices()
     node = machine.node
@@ -170,7 +170,7 @@ def running(machine: Cluster, prices: Prices | None = None) -> Running:
         scale = node.power_w * share / peak_w
         sources["power_w"] = node.sources.get("power_w", "not stated")
     purchase_usd, rent = _money(node, share, parts, said, sources)
-    return Running(machine.nodes, parts, scale, purchase_usd, rent, said, sources)
+    return OperatingCosts(machine.nodes, parts, scale, purchase_usd, rent, said, sources)
 
 
 def _money(

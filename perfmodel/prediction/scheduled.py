@@ -34,7 +34,7 @@ from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.trace.columns import NONE
 
 
-def placed(rows: Rows, machine: Cluster) -> Rows:
+def place_collectives(rows: Rows, machine: Cluster) -> Rows:
     """`rows` with their collectives among as many nodes as their ranks fill, unless they say."""
     if "ranks" not in rows.dims or machine.nodes == 1:
         return rows
@@ -118,7 +118,7 @@ def _shipped(name: str) -> Profile:
 
 
 @dataclass(frozen=True)
-class Scheduled:
+class ScheduledSteps:
     """The steps of one rank, or of several that meet, on a machine."""
 
     timeline: Timeline
@@ -155,7 +155,7 @@ def schedule_shapes(
     repeats: bool = False,
     loading_us: float = 0.0,
     times: HostTimes | None = None,
-) -> Scheduled:
+) -> ScheduledSteps:
     """The ops of one rank on `machine`; `costs` are not needed on a CPU.
 
     `tf32_matmul`: products of fp32 tensors run in TF32 where the device has it. `repeats`: the
@@ -168,7 +168,7 @@ def schedule_shapes(
     if device.target == CPU:
         steps = cpu_steps(graph)
         pieces = tuple(chain.from_iterable(steps))
-        asked = [placed(rows_of(step), machine) for step in steps]
+        asked = [place_collectives(rows_of(step), machine) for step in steps]
         found = Durations.joined([durations_of(own, machine) for own in asked])
         rows, ops = Rows.joined(asked), ("",) * len(pieces)
         built = cpu_graph(steps, found.duration_us, graph.rank)
@@ -177,7 +177,7 @@ def schedule_shapes(
     else:
         lowered = lower(graph, device.target, device=device, tf32_matmul=tf32_matmul)
         pieces = lowered.pieces
-        rows = placed(lowered.rows, machine)
+        rows = place_collectives(lowered.rows, machine)
         ops = tuple(lowered.graph.ops[owner].name for owner in lowered.owner.tolist())
         found = durations_of(rows, machine)
         assert costs is not None
@@ -194,10 +194,12 @@ def schedule_shapes(
         notes = (*graph.notes, *lowered.notes)
     if repeats and loading_us:
         built = loaded(built, loading_us)
-    return Scheduled(_as_measured(schedule(built.graph)), built, pieces, found, notes, rows, ops)
+    return ScheduledSteps(
+        _as_measured(schedule(built.graph)), built, pieces, found, notes, rows, ops
+    )
 
 
-def met(ranks: Sequence[Scheduled], wheres: Sequence[str]) -> Scheduled:
+def schedule_jointly(ranks: Sequence[ScheduledSteps], wheres: Sequence[str]) -> ScheduledSteps:
     """Ranks that were scheduled alone, scheduled so that their collectives start together."""
     graph = merge(
         [rank.timeline.graph for rank in ranks], [0] * len(ranks), list(wheres), modelled=True
@@ -212,7 +214,7 @@ def met(ranks: Sequence[Scheduled], wheres: Sequence[str]) -> Scheduled:
     if graph.arrivals is not None:
         transfer, arrival = graph.arrivals.T
         piece[transfer], piece[arrival] = piece[arrival], NONE
-    return Scheduled(
+    return ScheduledSteps(
         _as_measured(schedule(graph)),
         Built(graph, piece),
         tuple(each for rank in ranks for each in rank.pieces),

@@ -21,20 +21,30 @@ from perfmodel.lowering.repeat import LOADER
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.vocabulary.host import UNKNOWN
-from perfmodel.prediction.contention_load import contended, has_contention, load_of, rescheduled
-from perfmodel.prediction.explain.modelled import Modelled
+from perfmodel.prediction.contention_load import (
+    has_contention,
+    modelled_load,
+    rescheduled,
+    with_contention,
+)
+from perfmodel.prediction.explain.modelled import ModelGrounds
 from perfmodel.prediction.intervals import step_interval
 from perfmodel.prediction.kernel_table import kernel_table
 from perfmodel.prediction.result import summarise
-from perfmodel.prediction.scheduled import HostCosts, Scheduled, met, schedule_shapes
+from perfmodel.prediction.scheduled import (
+    HostCosts,
+    ScheduledSteps,
+    schedule_jointly,
+    schedule_shapes,
+)
 from perfmodel.prediction.types import RankPrediction, Result
 from perfmodel.timeline.contention import lost_us, settled
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.timeline.steady import STEPS_AHEAD, Recurrence, SteadyState
 from perfmodel.workload.memory import MemoryUse, memory_use, require_fit
 
-HOST = "host"
-NAMES = {
+HOST_NAME = "host"
+RESOURCE_NAMES = {
     "compute": "compute",
     "comm": "network",
     COPY_STREAM: "input copies",
@@ -53,7 +63,7 @@ class NotFaster(PerfmodelError):
         """What says so."""
 
 
-def require_faster(found: Scheduled, than_us: float) -> None:
+def require_faster(found: ScheduledSteps, than_us: float) -> None:
     """Raise `NotFaster` where a period of `found`, whose graph carries edges to later steps, is
     `than_us` or more even without what its kernels lose to collectives."""
     graph = found.timeline.graph
@@ -61,14 +71,16 @@ def require_faster(found: Scheduled, than_us: float) -> None:
         raise NotFaster
 
 
-def repeated(found: Scheduled, machine: Cluster) -> tuple[Scheduled, dict[str, float]]:
+def steady_period(
+    found: ScheduledSteps, machine: Cluster
+) -> tuple[ScheduledSteps, dict[str, float]]:
     """One period of `found`, whose graph carries edges to later steps, and what decides it.
 
     What its kernels lose to collectives beside them, of their own step or of others, is counted.
     """
     graph = found.timeline.graph
     step = Recurrence.of(graph)
-    load = load_of(found, machine) if has_contention(found, machine) else None
+    load = modelled_load(found, machine) if has_contention(found, machine) else None
     last: list[SteadyState] = []
 
     def run(duration_us: Floats) -> tuple[Timeline, Floats]:
@@ -94,7 +106,9 @@ def bound_by(steady: SteadyState) -> dict[str, float]:
     for resource, taken_us in steady.by_resource().items():
         stream = resource.rpartition("/")[2]
         kind = stream.partition(" ")[0]
-        name = stream.replace("_", " ") if stream in offloads else NAMES.get(kind, HOST)
+        name = (
+            stream.replace("_", " ") if stream in offloads else RESOURCE_NAMES.get(kind, HOST_NAME)
+        )
         found[name] = found.get(name, 0.0) + taken_us
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
@@ -135,16 +149,18 @@ def predict_shapes(
         )
         for graph in graphs
     ]
-    alone = ranks[0] if len(ranks) == 1 else met(ranks, [graph.source for graph in graphs])
+    alone = (
+        ranks[0] if len(ranks) == 1 else schedule_jointly(ranks, [graph.source for graph in graphs])
+    )
     if repeats:
         require_faster(alone, faster_than_us)
-    found = contended(alone, machine)
+    found = with_contention(alone, machine)
     latency_us = float(np.max(found.timeline.step_us))
     bound_by = None
     if alone.timeline.graph.carried is not None:
-        found, bound_by = repeated(alone, machine)
+        found, bound_by = steady_period(alone, machine)
     ratios = {rank: each.ratio for rank, each in times.items()}
-    grounds = Modelled(found, machine, costs, ratios)
+    grounds = ModelGrounds(found, machine, costs, ratios)
     result = summarise(found.timeline, hardware=name, mode=MODEL, compare=False)
     result = replace(result, latency_us=latency_us if repeats else None, bound_by=bound_by)
     device = machine.node.device
@@ -155,7 +171,9 @@ def predict_shapes(
     return replace(_with_models(result, found, use, device), grounds=grounds), list(found.notes)
 
 
-def _with_models(result: Result, found: Scheduled, use: MemoryUse | None, device: Device) -> Result:
+def _with_models(
+    result: Result, found: ScheduledSteps, use: MemoryUse | None, device: Device
+) -> Result:
     rank = result.rank.rank
     low, high = step_interval(found, rank)
     return replace(
@@ -175,7 +193,7 @@ def _unmeasured(rank: RankPrediction) -> RankPrediction:
     return replace(rank, steps=[replace(step, measured_host_frac=0.0) for step in rank.steps])
 
 
-def _family_table(found: Scheduled, rank: int) -> list[dict[str, Any]]:
+def _family_table(found: ScheduledSteps, rank: int) -> list[dict[str, Any]]:
     """Time and pieces of one rank per family and step, largest first."""
     steps = int((found.timeline.graph.marks.rank == rank).sum())
     own = found.pieces_of(rank)
@@ -192,7 +210,7 @@ def _family_table(found: Scheduled, rank: int) -> list[dict[str, Any]]:
     return sorted(table, key=lambda row: -row["time_us"])
 
 
-def _coverage(found: Scheduled, rank: int) -> dict[str, float]:
+def _coverage(found: ScheduledSteps, rank: int) -> dict[str, float]:
     """Shares of the rank's predicted time: of rules and of the fallback, and of guessed sizes."""
     own = found.pieces_of(rank)
     taken = found.durations.duration_us * own

@@ -29,9 +29,9 @@ from perfmodel.prediction.ratios import (
     COPY,
     KERNEL,
     KINDS,
+    OpDurations,
     OpPieces,
     Source,
-    Taken,
     op_ratios,
 )
 from perfmodel.trace import Trace
@@ -40,7 +40,7 @@ _KIND = {NodeKind.KERNEL: KERNEL, NodeKind.COPY: COPY, NodeKind.COLLECTIVE: COLL
 
 
 @dataclass(frozen=True)
-class Transferred:
+class TransferredDurations:
     """Durations on the target, and how they were found."""
 
     duration_us: Floats
@@ -62,9 +62,9 @@ class Transferred:
     """The figures of both machines that the ratios follow from."""
 
 
-def transferred(
+def transfer_durations(
     trace: Trace, graph: ExecutionGraph, duration_us: Floats, target: str | Path | Part
-) -> Transferred:
+) -> TransferredDurations:
     """`duration_us` of the nodes of `graph` on `target`: device time by ratio of models or of
     rooflines, host time by the hosts' speed.
 
@@ -99,7 +99,7 @@ def transferred(
         f"name, {1 - op_frac - name_frac:.1%} by roofline ratio of its class"
     )
     reads = (*reads_of(before, here), *reads_of(after, there))
-    return Transferred(
+    return TransferredDurations(
         moved,
         op_frac + name_frac,
         carried_frac(source.node.device, machine.node.device),
@@ -141,7 +141,7 @@ def _roofline(
     )
 
 
-def namesakes(trace: Trace, graph: ExecutionGraph, rows: Ints) -> Ints:
+def kernel_keys(trace: Trace, graph: ExecutionGraph, rows: Ints) -> Ints:
     """Rank, name and grid of the operations in `rows` of the graph's nodes `[n, 3]`."""
     key = np.zeros((len(rows), 3), np.int64)
     key[:, 0] = graph.nodes_.rank[rows]
@@ -174,25 +174,25 @@ def _modelled(
             OpPieces.on(launched.ops, machine, tf32_matmul=tf32_matmul)
             for machine in (source, target)
         )
-        there = Taken.of_pieces(launched.ops, after, after.duration_us(target))
+        there = OpDurations.of_pieces(launched.ops, after, after.duration_us(target))
         ratio = op_ratios(launched.on_source(before, source, taken), there)
         for at, op, kind in launched.operations():
             known = None if op == NO_OP else ratio(op, kind)
             if known is not None:
                 modelled[at], unexplained[at] = known
     left = 1.0 - carried_frac(source.node.device, target.node.device)
-    key = namesakes(trace, graph, rows)
+    key = kernel_keys(trace, graph, rows)
     by_op, by_name = (
         ratio * np.exp(-left * beyond)
         for ratio, beyond in (
             (modelled, unexplained),
-            (mean_of_namesakes(key, each, taken) for each in (modelled, unexplained)),
+            (mean_of_same_key(key, each, taken) for each in (modelled, unexplained)),
         )
     )
     return by_op, by_name
 
 
-def mean_of_namesakes(key: Ints, values: Floats, taken: Floats) -> Floats:
+def mean_of_same_key(key: Ints, values: Floats, taken: Floats) -> Floats:
     """Per operation the mean of `values`, weighted by time `taken`, of those of the same `key`,
     else of its first two columns; NaN where all are."""
     found = _mean_of_group(key, values, taken)
@@ -228,7 +228,7 @@ class Launches:
         """`pieces` of the ops on the trace's `machine`, beside what all operations have `taken`."""
         known = self.op != NO_OP
         kind = np.array([KINDS.index(kind) for kind in self.kinds], np.int64)
-        measured = Taken.of(self.ops, kind[known], self.op[known], taken[self.own[known]])
+        measured = OpDurations.of(self.ops, kind[known], self.op[known], taken[self.own[known]])
         return Source.of(self.ops, pieces, machine, measured)
 
 

@@ -108,16 +108,16 @@ def tracks_of(
     found: list[Track] = []
     moved: dict[int, int] = {}
     for rank in ranks:
-        found += _fitted(rank, STEPS, _steps(timeline, rank, clock))
+        found += _fit_into_tracks(rank, STEPS, _steps(timeline, rank, clock))
         if rank in path:
-            found += _fitted(rank, CRITICAL_PATH, _pieces(timeline, path[rank], clock))
+            found += _fit_into_tracks(rank, CRITICAL_PATH, _pieces(timeline, path[rank], clock))
         for at, track in enumerate(resources):
             if track.rank == rank:
                 moved[at] = len(found)
                 found.append(track)
         if rank in overlay.idle:
             idle = _pieces(timeline, overlay.idle[rank], clock, by_cause=True)
-            found += _fitted(rank, GPU_IDLE, idle)
+            found += _fit_into_tracks(rank, GPU_IDLE, idle)
     placed = [
         Arrow((moved[a.source[0]], a.source[1]), (moved[a.target[0]], a.target[1])) for a in arrows
     ]
@@ -189,7 +189,7 @@ def _lane(lanes: list[_Lane], start_ns: int) -> _Lane:
     return lanes[-1]
 
 
-def _fitted(rank: int, name: str, slices: Iterable[Slice]) -> list[Track]:
+def _fit_into_tracks(rank: int, name: str, slices: Iterable[Slice]) -> list[Track]:
     """A track of these slices, in order of start; more where they overlap."""
     lanes: list[_Lane] = []
     for box in slices:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Cluster, Node, cluster, device, host, load, node_of
 from perfmodel.prediction.power_and_cost import IDLE_FRAC, Prices
-from perfmodel.prediction.running_cost import Activity, running
+from perfmodel.prediction.running_cost import Activity, operating_costs
 
 BUSY = Activity(1.0, 1.0, 1.0, 1.0)
 
@@ -26,66 +26,68 @@ def machine(**changes: object) -> Cluster:
 
 
 def test_a_busy_node_draws_what_its_file_says() -> None:
-    assert running(machine(power_w=1000.0)).power_w(BUSY) == pytest.approx(1000.0)
-    assert running(cluster("dgx-a100-80gb", 4)).power_w(BUSY) == pytest.approx(4 * 6500)
+    assert operating_costs(machine(power_w=1000.0)).power_w(BUSY) == pytest.approx(1000.0)
+    assert operating_costs(cluster("dgx-a100-80gb", 4)).power_w(BUSY) == pytest.approx(4 * 6500)
 
 
 def test_parts_and_a_fifth_where_it_says_nothing() -> None:
     box = machine()
     assert box.node.device.tdp_w == 300
     assert box.node.host.tdp_w == 225
-    assert running(box).power_w(BUSY) == pytest.approx(1.2 * 525)
+    assert operating_costs(box).power_w(BUSY) == pytest.approx(1.2 * 525)
     idle = 300 * IDLE_FRAC["device"] + 225 * IDLE_FRAC["host"]
-    assert running(box).power_w(Activity(0, 0, 0, 0)) == pytest.approx(1.2 * idle)
+    assert operating_costs(box).power_w(Activity(0, 0, 0, 0)) == pytest.approx(1.2 * idle)
 
 
 def test_money_by_hand() -> None:
     box = machine(power_w=1000.0)
-    bought = running(box, Prices(purchase_usd=35_064.0, usd_per_kwh=0.1, facility_ratio=1.5))
+    bought = operating_costs(
+        box, Prices(purchase_usd=35_064.0, usd_per_kwh=0.1, facility_ratio=1.5)
+    )
     found = bought.economics(1000.0, BUSY)
     assert found.energy_j_per_sample == pytest.approx(1.0)
     assert found.kwh_per_million_samples == pytest.approx(1 / 3.6)
     assert found.usd_per_hour == pytest.approx(1.0 + 0.15)
     assert found.usd_per_million_samples == pytest.approx(1.15 / 3.6)
-    rented = running(box, Prices(usd_per_hour=7.2)).economics(1000.0)
+    rented = operating_costs(box, Prices(usd_per_hour=7.2)).economics(1000.0)
     assert rented.usd_per_million_samples == pytest.approx(2.0)
-    half = running(box, Prices(usd_per_hour=7.2, used_frac=0.5)).economics(1000.0)
+    half = operating_costs(box, Prices(usd_per_hour=7.2, used_frac=0.5)).economics(1000.0)
     assert half.usd_per_million_samples == pytest.approx(4.0)
 
 
 def test_each_figure_says_where_it_comes_from() -> None:
-    found = running(cluster("dgx-a100-80gb")).economics(1e6)
+    found = operating_costs(cluster("dgx-a100-80gb")).economics(1e6)
     assert found.sources["years"].startswith("assumed")
     assert found.sources["power_w"] == load("dgx-a100-80gb").sources["power_w"]
     assert found.sources["device"].startswith("a100-sxm-80gb: ")
-    given_usd = running(cluster("dgx-a100-80gb"), Prices(purchase_usd=1.0, years=3)).sources
+    given_usd = operating_costs(cluster("dgx-a100-80gb"), Prices(purchase_usd=1.0, years=3)).sources
     assert given_usd["purchase_usd"] == "given"
     assert "years" not in given_usd
 
 
 def test_without_a_price_money_is_not_known() -> None:
     box = machine(device=replace(device("v100-sxm2-16gb"), price_usd=None))
-    found = running(box).economics(1.0)
+    found = operating_costs(box).economics(1.0)
     assert found.usd_per_million_samples is None
     assert "v100-sxm2-16gb" in found.sources["purchase_usd"]
 
 
 def test_a_device_alone_takes_its_share_of_the_node() -> None:
     alone = replace(node_of(device("a100-sxm-80gb")), gpus=1)
-    one = running(Cluster(name="one", node=alone, nodes=1)).power_w(BUSY)
+    one = operating_costs(Cluster(name="one", node=alone, nodes=1)).power_w(BUSY)
     assert one == pytest.approx(6500 / 8)
 
 
 def test_a_cpu_is_not_also_its_host() -> None:
     cpu = node_of(device("epyc-7742"))
-    found = running(Cluster(name="cpu", node=replace(cpu, power_w=None), nodes=1))
+    found = operating_costs(Cluster(name="cpu", node=replace(cpu, power_w=None), nodes=1))
     assert [part.part for part in found.parts if part.part in ("device", "host")] == ["device"]
 
 
 def test_many_rates_at_once() -> None:
     rates, busy = np.array([1e3, 2e3]), Activity(device_frac=np.array([0.1, 1.0]))
-    found = running(machine()).economics(rates, busy)
-    one = running(machine()).economics(2e3, Activity(device_frac=1.0))
+    found = operating_costs(machine()).economics(rates, busy)
+    one = operating_costs(machine()).economics(2e3, Activity(device_frac=1.0))
     assert found.to_frame()["power_w"][1] == pytest.approx(one.power_w)
     assert len(found.to_frame()) == 2
 
@@ -94,7 +96,7 @@ def test_many_rates_at_once() -> None:
 @settings(max_examples=20)
 def test_more_work_never_draws_less(low: float, high: float, rate: float) -> None:
     low, high = sorted((low, high))
-    found = running(machine())
+    found = operating_costs(machine())
     assert found.power_w(Activity(low)) <= found.power_w(Activity(high))
     faster = found.economics(2 * rate).usd_per_million_samples
     assert faster is None or faster <= found.economics(rate).usd_per_million_samples  # type: ignore[operator]
@@ -118,6 +120,6 @@ def test_impossible_prices(settings_: dict[str, float], word: str) -> None:
 
 def test_impossible_rates_and_shares() -> None:
     with pytest.raises(UsageError, match="samples per second"):
-        running(machine()).economics(0.0)
+        operating_costs(machine()).economics(0.0)
     with pytest.raises(UsageError, match="device_frac"):
         Activity(device_frac=1.5)

@@ -12,7 +12,7 @@ from explore.conftest import MakeSpec
 
 from perfmodel.errors import UsageError
 from perfmodel.explore import reach, sensitivity, sobol
-from perfmodel.explore.sensitivities import base_of
+from perfmodel.explore.sensitivities import base_point
 from perfmodel.explore.spec import Spec
 
 BANDWIDTH, CORES = "device.hbm_gb_per_s", "device.sm_count"
@@ -38,11 +38,11 @@ def step(monkeypatch: pytest.MonkeyPatch) -> Callable[[Step], None]:
 
 
 def test_the_base_is_the_hardware_as_it_is_unless_told(spec: MakeSpec) -> None:
-    assert base_of(spec(axes=AXES)) == {BANDWIDTH: 900.0, CORES: 80}
+    assert base_point(spec(axes=AXES)) == {BANDWIDTH: 900.0, CORES: 80}
     told = spec(axes=AXES + f'[at]\n"{CORES}" = 100')
-    assert base_of(told) == {BANDWIDTH: 900.0, CORES: 100}
+    assert base_point(told) == {BANDWIDTH: 900.0, CORES: 100}
     with pytest.raises(UsageError, match=r"at\.nodes is none of the axes"):
-        base_of(spec(axes=AXES + "[at]\nnodes = 2"))
+        base_point(spec(axes=AXES + "[at]\nnodes = 2"))
 
 
 def test_elasticities_of_a_product_of_powers(spec: MakeSpec, step: Callable[[Step], None]) -> None:

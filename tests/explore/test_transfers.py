@@ -14,7 +14,7 @@ from perfmodel.explore.axes import Points
 from perfmodel.explore.evaluate import TraceSteps
 from perfmodel.explore.machines import Machines
 from perfmodel.prediction import predict
-from perfmodel.prediction.transferred import transferred
+from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.timeline.schedule import schedule
 from perfmodel.trace import Trace
 
@@ -30,7 +30,9 @@ def compare(trace: Trace, columns: dict[str, list], base: str | None = SOURCE) -
     found = steps.step_us(points)
     graph = steps.walk.graph
     for point in range(len(points)):
-        moved = transferred(trace, graph, graph.nodes_.duration_us, machines.at(points.at(point)))
+        moved = transfer_durations(
+            trace, graph, graph.nodes_.duration_us, machines.at(points.at(point))
+        )
         alone = steps.of_marks(schedule(graph, moved.duration_us).step_us[:, None])[0]
         assert found[point] == pytest.approx(alone, rel=CLOSE)
     return found

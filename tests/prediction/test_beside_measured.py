@@ -14,7 +14,7 @@ from perfmodel.graph import build_graph
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import COMPUTE_BOUND, classes_of_kernels
 from perfmodel.prediction import predict
-from perfmodel.prediction.measured_load import taken_apart
+from perfmodel.prediction.measured_load import without_contention
 from perfmodel.trace import Trace, read
 from perfmodel.trace.link import launching_op
 
@@ -41,7 +41,7 @@ def _product(graph: ExecutionGraph) -> int:
 def test_a_product_beside_a_collective_is_shorter_alone() -> None:
     trace = _beside()
     graph = build_graph(trace)
-    apart = taken_apart(trace, graph, graph.nodes_.duration_us)
+    apart = without_contention(trace, graph, graph.nodes_.duration_us)
     assert apart is not None
     assert apart.alone_us[_product(graph)] == pytest.approx(1000 * (1 - BLOCKS / SMS))
     together = apart.together(graph, apart.alone_us)
@@ -66,7 +66,7 @@ def test_a_trace_without_collectives_is_left_as_it_is() -> None:
     t.launch(6, 8, kernel=(20, 40))
     trace = t.trace()
     graph = build_graph(trace)
-    assert taken_apart(trace, graph, graph.nodes_.duration_us) is None
+    assert without_contention(trace, graph, graph.nodes_.duration_us) is None
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_products_of_torchrec_beside_collectives(reference: Path, folder: str) -
     they take a multiprocessor each is NCCL's own word: nothing was fitted."""
     trace = read(reference / "traces" / "torchrec_v100x4" / folder)
     graph = build_graph(trace)
-    apart = taken_apart(trace, graph, graph.nodes_.duration_us)
+    apart = without_contention(trace, graph, graph.nodes_.duration_us)
     assert apart is not None
     was, now = _errors(trace, graph, apart.alone_us)
     assert len(was) > 10

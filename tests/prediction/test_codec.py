@@ -12,7 +12,7 @@ from perfmodel.errors import UsageError
 from perfmodel.graph import build_graph
 from perfmodel.hardware import cluster
 from perfmodel.prediction import Result, predict
-from perfmodel.prediction.explain.node import stack_of
+from perfmodel.prediction.explain.node import call_stack
 from perfmodel.prediction.payload_codec import Codec, with_codecs
 from perfmodel.trace import read
 
@@ -63,7 +63,7 @@ def test_the_size_of_the_payload_is_the_recorded_one_where_it_is() -> None:
 def test_the_stack_names_annotations_and_operators_from_the_outside() -> None:
     rank, _ = _tiny().linked()
     launch = next(r for r in range(len(rank)) if rank.start_us[r] == 15)
-    assert stack_of(rank, launch) == "ProfilerStep#1 / ## forward ## / exchange"
+    assert call_stack(rank, launch) == "ProfilerStep#1 / ## forward ## / exchange"
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ from perfmodel.cost.host import Profile, Statistic
 from perfmodel.hardware import cluster
 from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.prediction.intervals import DRAWS, HOST_HALF_FRAC, step_interval
-from perfmodel.prediction.scheduled import HostCosts, Scheduled, schedule_shapes
+from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps, schedule_shapes
 
 MACHINE = cluster("v100-sxm2-16gb")
 LARGE = Tensor((4096, 4096))
 PRODUCT, RELU = Op("aten::mm", (LARGE, LARGE)), Op("aten::relu", (Tensor((16384, 4096)),))
 
 
-def _scheduled(*ops: Op, each_us: float = 1.0, half_frac: float = 0.2) -> Scheduled:
+def _scheduled(*ops: Op, each_us: float = 1.0, half_frac: float = 0.2) -> ScheduledSteps:
     """Steps whose kernels are each known to `half_frac`."""
     one = Statistic(1, each_us, 0.0, *(each_us,) * 5, each_us)
     kinds = ("T1", "T2", "T3", "T4", "T5", "op_without_launch")
@@ -31,7 +31,7 @@ def _scheduled(*ops: Op, each_us: float = 1.0, half_frac: float = 0.2) -> Schedu
     return replace(found, durations=durations)
 
 
-def _half_widths(found: Scheduled) -> tuple[float, float]:
+def _half_widths(found: ScheduledSteps) -> tuple[float, float]:
     """Below and above, as shares of the step."""
     step_us = float(found.timeline.step_us[0])
     low, high = step_interval(found, 0)

@@ -13,7 +13,7 @@ from tiny import GEMM, NCCL, EtNode, Tiny, execution_trace, trace_of
 
 from perfmodel.errors import PerfmodelError, TraceError, UsageError
 from perfmodel.prediction import Prediction, predict
-from perfmodel.prediction.intervals import interval
+from perfmodel.prediction.intervals import unseen_step_interval
 from perfmodel.trace import Trace
 
 
@@ -60,7 +60,7 @@ def test_the_interval_is_of_a_step_that_was_not_seen() -> None:
     found = only(predict(steps(100, 140, 120).trace()))
     # 160, 200 and 180 us, each beside the median of the others.
     seen = np.log([160 / 190, 200 / 170, 180 / 180])
-    expected = interval(180, seen)
+    expected = unseen_step_interval(180, seen)
     assert (found["low_us"], found["high_us"]) == pytest.approx(expected, abs=1e-3)
     assert found["low_us"] < 160 < 200 < found["high_us"]
     alone = only(predict(steps(100).trace()))
@@ -112,7 +112,7 @@ def test_a_step_left_out_has_an_interval_and_nulls() -> None:
     assert [one["null_last_us"] for one in left] == [None, 100, 120]
     assert [one["null_mean_gpu_us"] for one in left] == [None] * 3
     # Of the first from the errors of the others: 120 beside 105, 110 beside 110.
-    expected = interval(115, np.log([120 / 105, 110 / 110]))
+    expected = unseen_step_interval(115, np.log([120 / 105, 110 / 110]))
     assert (left[0]["low_us"], left[0]["high_us"]) == pytest.approx(expected, abs=1e-3)
     scaled = only(predict(host_bound(100, 120, 110), leave_one_step_out=True, scale="host=2"))
     assert scaled["steps"][0]["left_out"]["null_mean_us"] is None

@@ -16,10 +16,10 @@ from perfmodel.prediction.ratios import (
     COPY,
     KERNEL,
     KINDS,
+    OpDurations,
     OpPieces,
     OpRatio,
     Source,
-    Taken,
     op_ratios,
 )
 
@@ -41,8 +41,8 @@ def _ratios(
     before, after = (OpPieces.on(graph, machine) for machine in (V100, target))
     taken = np.array(measured_us or [0.0] * len(graph))
     kind = np.full(len(graph), KINDS.index(KERNEL))
-    measured = Taken.of(graph, kind, np.arange(len(graph)), taken)
-    there = Taken.of_pieces(graph, after, after.duration_us(target))
+    measured = OpDurations.of(graph, kind, np.arange(len(graph)), taken)
+    there = OpDurations.of_pieces(graph, after, after.duration_us(target))
     return op_ratios(Source.of(graph, before, V100, measured), there)
 
 

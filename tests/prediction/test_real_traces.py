@@ -13,7 +13,7 @@ from perfmodel.arrays import Floats
 from perfmodel.graph import ExecutionGraph, build_graph
 from perfmodel.ops import families_of_kernels
 from perfmodel.prediction import Prediction, predict
-from perfmodel.prediction.transferred import transferred
+from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.prediction.types import StepPrediction
 from perfmodel.timeline.steps import Role
 from perfmodel.trace import Trace, read
@@ -147,7 +147,7 @@ def test_transfer_of_products_between_makers(
     )
     there = trace(source_path)
     graph = build_graph(there)
-    moved = transferred(there, graph, graph.nodes_.duration_us, hardware)
+    moved = transfer_durations(there, graph, graph.nodes_.duration_us, hardware)
     here = build_graph(trace(target_path))
     assert moved.modelled_frac > 0.95
     assert _products_us(graph, moved.duration_us) == pytest.approx(

@@ -12,7 +12,13 @@ from perfmodel.errors import TraceError
 from perfmodel.graph.kinds import NodeKind
 from perfmodel.hardware import cluster
 from perfmodel.ops.graph import Op, OpGraph, Tensor
-from perfmodel.prediction.scheduled import HostCosts, Scheduled, host_costs, met, schedule_shapes
+from perfmodel.prediction.scheduled import (
+    HostCosts,
+    ScheduledSteps,
+    host_costs,
+    schedule_jointly,
+    schedule_shapes,
+)
 from perfmodel.prediction.shapes import predict_shapes
 
 MACHINE = cluster("dgx-1")
@@ -48,9 +54,9 @@ def _graph(rank: int, *ops: Op) -> OpGraph:
 RELU = Op("aten::relu", (VALUES,))
 
 
-def _met(*graphs: OpGraph) -> Scheduled:
+def _met(*graphs: OpGraph) -> ScheduledSteps:
     alone = [schedule_shapes(graph, MACHINE, COSTS) for graph in graphs]
-    return met(alone, [graph.source for graph in graphs])
+    return schedule_jointly(alone, [graph.source for graph in graphs])
 
 
 def test_the_fast_rank_waits_for_the_slow_one() -> None:

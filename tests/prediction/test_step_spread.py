@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from perfmodel.prediction.intervals import (
     PRIOR,
     Prior,
-    errors,
-    interval,
     median_errors,
     student_quantile,
+    unseen_errors,
+    unseen_step_interval,
 )
 
 
@@ -27,7 +27,7 @@ def test_quantiles_are_those_of_tables(freedom: float, bound: float) -> None:
 
 
 def test_errors_are_logarithms_beside_what_the_others_predict() -> None:
-    assert errors(np.array([110.0]), np.array([100.0])) == pytest.approx([log(1.1)])
+    assert unseen_errors(np.array([110.0]), np.array([100.0])) == pytest.approx([log(1.1)])
     found = median_errors(np.array([100.0, 120, 110]))
     assert found == pytest.approx([log(100 / 115), log(120 / 105), 0])
 
@@ -36,7 +36,7 @@ def test_the_interval_by_hand() -> None:
     prior = Prior(spread=0.1, errors=2, widening=1.5)
     # Two errors of a priori 0.1 and two of 0.2: a mean square of 0.025 with 3 degrees of freedom.
     bound = 1.5 * 2.3534 * 0.025**0.5
-    assert interval(100, np.array([0.2, -0.2]), prior) == pytest.approx(
+    assert unseen_step_interval(100, np.array([0.2, -0.2]), prior) == pytest.approx(
         (100 / exp(bound), 100 * exp(bound)), rel=1e-4
     )
     # Without any error of its own the trace is like others.
@@ -53,14 +53,14 @@ def test_many_errors_outweigh_what_was_known_before() -> None:
     st.lists(st.floats(-2, 2), max_size=20),
 )
 def test_no_interval_excludes_its_prediction(predicted_us: float, seen: list[float]) -> None:
-    low, high = interval(predicted_us, np.array(seen))
+    low, high = unseen_step_interval(predicted_us, np.array(seen))
     assert 0 < low < predicted_us < high
     assert high * low == pytest.approx(predicted_us**2)
 
 
 def test_a_step_that_takes_no_time_says_nothing() -> None:
-    seen = errors(np.array([200.0, 0.0, 110.0]), np.array([0.0, 200.0, 100.0]))
+    seen = unseen_errors(np.array([200.0, 0.0, 110.0]), np.array([0.0, 200.0, 100.0]))
     assert np.isfinite(seen).tolist() == [False, False, True]
     assert PRIOR.bound(seen) == pytest.approx(PRIOR.bound(seen[2:]))
-    low, high = interval(100.0, median_errors(np.array([200.0, 0.0])))
+    low, high = unseen_step_interval(100.0, median_errors(np.array([200.0, 0.0])))
     assert 0 < low < 100 < high < np.inf

@@ -12,7 +12,7 @@ from perfmodel.hardware import device
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction import predict
 from perfmodel.prediction.ratio_by_bound import carried_frac, transfer_ratio
-from perfmodel.prediction.transferred import transferred
+from perfmodel.prediction.transferred import transfer_durations
 
 V100, A100 = device("v100-sxm2-16gb"), device("a100-sxm-80gb")
 RELU = "void vectorized_elementwise_kernel<relu>"
@@ -41,7 +41,7 @@ def _product_ratio() -> float:
 def test_an_op_with_shapes_takes_the_ratio_of_its_models() -> None:
     trace = _tiny().trace()
     graph = build_graph(trace)
-    found = transferred(trace, graph, graph.nodes_.duration_us, "a100-sxm-80gb")
+    found = transfer_durations(trace, graph, graph.nodes_.duration_us, "a100-sxm-80gb")
     rows = graph.device_span()[1]
     np.testing.assert_allclose(found.duration_us[rows], np.array([100, 400]) * _product_ratio())
     assert found.modelled_frac == 1.0
@@ -63,7 +63,7 @@ def test_a_kernel_like_no_other_goes_by_its_class() -> None:
     tiny.kernel(520, 620, RELU, STREAM)
     trace = tiny.trace()
     graph = build_graph(trace)
-    found = transferred(trace, graph, graph.nodes_.duration_us, "a100-sxm-80gb")
+    found = transfer_durations(trace, graph, graph.nodes_.duration_us, "a100-sxm-80gb")
     ratio = transfer_ratio(["elementwise"], [None], V100, A100, duration_us=[100.0])[0]
     row = [r for r in graph.device_span()[1] if graph.labels[r] == RELU]
     assert found.duration_us[row] == pytest.approx(100 * ratio)
@@ -73,7 +73,7 @@ def test_a_kernel_like_no_other_goes_by_its_class() -> None:
 def test_the_same_device_keeps_every_time() -> None:
     trace = _tiny().trace()
     graph = build_graph(trace)
-    found = transferred(trace, graph, graph.nodes_.duration_us, "v100-sxm2-16gb")
+    found = transfer_durations(trace, graph, graph.nodes_.duration_us, "v100-sxm2-16gb")
     rows = graph.device_span()[1]
     np.testing.assert_array_equal(found.duration_us[rows], graph.nodes_.duration_us[rows])
 
@@ -89,7 +89,7 @@ def test_what_a_source_does_badly_is_half_the_targets() -> None:
         tiny.launch(15, 20, kernel=(50, 50 + kernel_us))
         trace = tiny.trace()
         graph = build_graph(trace)
-        found = transferred(trace, graph, graph.nodes_.duration_us, "mi300x")
+        found = transfer_durations(trace, graph, graph.nodes_.duration_us, "mi300x")
         return float(found.duration_us[graph.device_span()[1]][0])
 
     assert moved_us(4000) / moved_us(1000) == pytest.approx(2.0)

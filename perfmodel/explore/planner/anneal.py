@@ -20,7 +20,7 @@ def limits(problem: Problem) -> Floats:
     return np.array([np.inf, np.inf, *(getattr(problem, name) for name in MEMORIES)])
 
 
-def packed(problem: Problem, chosen: Ints) -> Layout | None:
+def pack_choices(problem: Problem, chosen: Ints) -> Layout | None:
     """A layout with these choices; a table that fits nowhere takes its choice with the smallest
     shards that does. None where that fails too, whether the largest or the fullest go first, and
     with as little in device memory as may be.
@@ -30,16 +30,16 @@ def packed(problem: Problem, chosen: Ints) -> Layout | None:
     mean = (every[chosen] * parts[chosen, None]).sum(axis=0) / problem.ranks
     most = limits(problem)
     scale = np.where(np.isfinite(most), most, np.maximum(mean, 1e-12))
-    for start in (chosen, _frugal(problem, chosen)):
+    for start in (chosen, _smallest_choices(problem, chosen)):
         full = every[start] / scale
         for weight in (full.max(axis=1), full[:, 2:].max(axis=1)):
-            found = _dealt(problem, start.copy(), every, scale, weight)
+            found = _pack_in_order(problem, start.copy(), every, scale, weight)
             if found is not None:
                 return found
     return None
 
 
-def _frugal(problem: Problem, chosen: Ints) -> Ints:
+def _smallest_choices(problem: Problem, chosen: Ints) -> Ints:
     """Per table the choice of the same sharding that takes least device memory."""
     choices = problem.choices
     kinds = np.array(choices.sharding, object)
@@ -53,7 +53,7 @@ def _frugal(problem: Problem, chosen: Ints) -> Ints:
     return found
 
 
-def _dealt(
+def _pack_in_order(
     problem: Problem, chosen: Ints, every: Floats, scale: Floats, weight: Floats
 ) -> Layout | None:
     choices = problem.choices
@@ -106,7 +106,7 @@ MEMORY = MEASURES.index(MEMORIES[0])
 SEED = 88_172_645_463_325_252
 
 
-def annealed(layout: Layout, kinds: frozenset[int]) -> Layout:
+def anneal_layout(layout: Layout, kinds: frozenset[int]) -> Layout:
     """The best layout found by annealing what was best before, with each temperature; never worse
     than `layout`, with no other kinds of exchange than `kinds`, and the same one every time."""
     best = layout
@@ -120,7 +120,7 @@ def annealed(layout: Layout, kinds: frozenset[int]) -> Layout:
 def _annealed(
     layout: Layout, kinds: frozenset[int], hot_frac: float, evenness: float, seed: int
 ) -> Layout:
-    from perfmodel.explore.planner.compiled import Machine, State, Ways, annealed
+    from perfmodel.explore.planner.compiled import Machine, State, Ways, anneal_draws
 
     problem, choices, it = layout.problem, layout.problem.choices, layout.problem.beside
     allowed = problem.allowed(kinds) & ~problem.too_large
@@ -132,7 +132,7 @@ def _annealed(
         count = int(choices.parts[choice]) if is_loose[choice] else 1
         place[table, :count] = ranks[:count]
     size = _shares(problem)
-    chosen, place = annealed(
+    chosen, place = anneal_draws(
         Ways(
             np.cumsum([0, *map(len, own)]),
             np.concatenate(own),

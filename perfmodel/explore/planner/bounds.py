@@ -14,7 +14,7 @@ from perfmodel.explore.planner.linear_programme import (
     W,
     add_steps,
     memories,
-    solved,
+    solve,
 )
 from perfmodel.explore.planner.problem import ANY, EVERY, GROUP, MEMORIES, Layout, Problem
 from perfmodel.explore.planner.surrogate import Surrogate
@@ -136,7 +136,7 @@ def _bound(layout: Layout, groups: int) -> float:
     whole[: EVERYWHERE + 1] = 0.0
     whole[held_at] = 0.0
     whole[place[loose]] = place[loose].size <= MOST_WHOLE
-    found = solved(rows, STEP, np.zeros(total), upper, whole, nodes=NODES, gap_frac=GAP_FRAC)
+    found = solve(rows, STEP, np.zeros(total), upper, whole, nodes=NODES, gap_frac=GAP_FRAC)
     return float(found.mip_dual_bound or 0.0)
 
 

@@ -68,7 +68,7 @@ class State(NamedTuple):
 
 
 @compiled()
-def _drawn(random: Any, below: int) -> Any:
+def _draw(random: Any, below: int) -> Any:
     """A whole number below `below`, by xorshift."""
     found = random[0]
     found ^= found << np.uint64(13)
@@ -132,28 +132,28 @@ def _proposed(
     """A choice of `table` for the places `own`, and who swaps for the places `other`, or -1; a
     choice of -1 where the draw is no change."""
     chosen, place, ranks = state.chosen, state.place, machine.ranks
-    what, new = _drawn(random, DRAWS) / DRAWS, chosen[table]
+    what, new = _draw(random, DRAWS) / DRAWS, chosen[table]
     own[:] = place[table]
     if what < CHANGED or ways.reach[new] != ANY:
         first = ways.first[table]
-        new = ways.allowed[first + _drawn(random, ways.first[table + 1] - first)]
+        new = ways.allowed[first + _draw(random, ways.first[table + 1] - first)]
         if ways.reach[new] != ANY:
-            own[0] = machine.linked * _drawn(random, ranks // machine.linked)
+            own[0] = machine.linked * _draw(random, ranks // machine.linked)
             return new, -1
         for at in range(ways.parts[new]):
             own[at] = _emptier(state, random, ranks)
             while _is_in(own[at], own, at):
                 own[at] = _emptier(state, random, ranks)
         return new, -1
-    shard, partner = _drawn(random, ways.parts[new]), -1
-    target = _drawn(random, ranks)
+    shard, partner = _draw(random, ways.parts[new]), -1
+    target = _draw(random, ranks)
     if what >= MOVED:
-        partner = _drawn(random, len(chosen))
+        partner = _draw(random, len(chosen))
         second = chosen[partner]
         if ways.reach[second] != ANY or _is_in(own[shard], place[partner], ways.parts[second]):
             return -1, -1
         other[:] = place[partner]
-        at = _drawn(random, ways.parts[second])
+        at = _draw(random, ways.parts[second])
         target = other[at]
         other[at] = own[shard]
     if _is_in(target, own, ways.parts[new]):
@@ -165,7 +165,7 @@ def _proposed(
 @compiled()
 def _emptier(state: State, random: Any, ranks: int) -> Any:
     """Of two ranks the one that looks up less."""
-    one, two = _drawn(random, ranks), _drawn(random, ranks)
+    one, two = _draw(random, ranks), _draw(random, ranks)
     return one if state.held[one, 0] <= state.held[two, 0] else two
 
 
@@ -178,7 +178,7 @@ def _is_in(rank: int, places: Ints, count: int) -> Any:
 
 
 @compiled()
-def annealed(
+def anneal_draws(
     ways: Ways, machine: Machine, state: State, draws: int, hot_us: float, cold_us: float, seed: int
 ) -> Any:
     """The best choices and places `[tables]`, `[tables, places]` that fit among `draws`, while the
@@ -197,7 +197,7 @@ def annealed(
     now += price * missing
     for _ in range(draws):
         temperature *= cooling
-        table = _drawn(random, tables)
+        table = _draw(random, tables)
         old = chosen[table]
         new, partner = _proposed(ways, machine, state, random, table, own, other)
         if new < 0:
@@ -209,7 +209,7 @@ def annealed(
             _put(ways, machine, state, chosen[partner], other, 1.0)
         missing, step, after = _goal(machine, state)
         after += price * missing
-        luck = (_drawn(random, DRAWS) + 1) / DRAWS
+        luck = (_draw(random, DRAWS) + 1) / DRAWS
         if after <= now or luck < np.exp((now - after) / temperature):
             now = after
             chosen[table] = new

@@ -18,7 +18,7 @@ TERMS = ("lookups", "exchange", "sums of gradients", "balance", "memory")
 """Of an addition: rows looked up and updated; pooled rows exchanged; gradients of replicas; one
 shard larger than what a rank has on average; bytes beyond those of a device."""
 NEVER = 1e15
-BESIDE = {"hbm": "", "host": " in host memory", "storage": " on drives"}
+TIER_TEXTS = {"hbm": "", "host": " in host memory", "storage": " on drives"}
 
 
 def reasons(
@@ -50,17 +50,17 @@ def reasons(
         }
         if len(others):
             best = int(others[total[others].argmin()])
-            row |= _against(made, layout, terms, number, best)
+            row |= _runner_up(made, layout, terms, number, best)
         yield row
 
 
-def _against(
+def _runner_up(
     made: Surrogate, layout: Layout, terms: Floats, number: int, other: int
 ) -> dict[str, Any]:
     more = terms[other] - terms[layout.chosen[number]]
     way, total = made.ways[other], float(more.sum())
     name = way.sharding if way.parts == 1 else f"{way.sharding} x{way.parts}"
-    name += BESIDE[way.tier]
+    name += TIER_TEXTS[way.tier]
     largest = TERMS[int(more.argmax())]
     if more[TERMS.index("memory")] >= NEVER:
         why = f"{name} does not fit"

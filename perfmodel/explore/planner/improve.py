@@ -57,7 +57,7 @@ Best: TypeAlias = tuple[float, tuple[int, int, int] | None]
 """The goal after a move, and the move: a shard, the one it is swapped with or -1, and where to."""
 
 
-def improved(layout: Layout, kinds: frozenset[int]) -> Layout:
+def improve_layout(layout: Layout, kinds: frozenset[int]) -> Layout:
     """The layout after all moves, swaps and changes that shorten its step, with no other kinds of
     exchange than `kinds`."""
     problem = layout.problem

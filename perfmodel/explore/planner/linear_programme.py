@@ -43,7 +43,7 @@ class Rows:
         self.add(np.append(columns, column), np.append(values, -1.0), -np.inf, 0.0)
 
 
-def solved(
+def solve(
     rows: Rows,
     goal: int,
     lower: Floats,
@@ -65,7 +65,7 @@ def solved(
     least = np.zeros(len(upper))
     least[goal] = 1.0
     matrix = csr_array((rows.value, (rows.row, rows.column)), shape=(len(rows.low), len(upper)))
-    with silent():
+    with silenced_output():
         return milp(
             least,
             constraints=LinearConstraint(matrix, rows.low, rows.high),
@@ -76,7 +76,7 @@ def solved(
 
 
 @contextmanager
-def silent() -> Iterator[None]:
+def silenced_output() -> Iterator[None]:
     """Nothing that compiled code writes to standard output gets there.
 
     HiGHS 1.12, SciPy's solver, prints a line of its own whenever it repairs a solution in whole
@@ -166,7 +166,7 @@ def bound(
         is_out = (choices.kind >= 0) & ~np.isin(choices.kind, list(kinds))
         upper[at[is_out]] = 0.0
         lower[kind_at[list(kinds)]] = 1.0
-    found = solved(rows, STEP, lower, upper, np.zeros(len(upper)), nodes=0, gap_frac=0.0)
+    found = solve(rows, STEP, lower, upper, np.zeros(len(upper)), nodes=0, gap_frac=0.0)
     if found.x is None:
         return None
     return Bound(float(found.fun), float(found.x[W]), float(found.x[V]), found.x[at])
@@ -224,7 +224,7 @@ def exact(problem: Problem, most_us: float = np.inf) -> Layout | None:
     whole = np.ones(columns_total)
     whole[:first] = 0.0
     lower = np.zeros(columns_total)
-    found = solved(rows, STEP, lower, upper, whole, nodes=MOST_NODES, gap_frac=EXACT_FRAC)
+    found = solve(rows, STEP, lower, upper, whole, nodes=MOST_NODES, gap_frac=EXACT_FRAC)
     if found.status != 0:
         return None
     chosen, ranks = [], []

@@ -25,7 +25,7 @@ from perfmodel.lowering.build_cpu import rows_of
 from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.rules.movement import scan, sorted_rows
 from perfmodel.ops.rows import Rows
-from perfmodel.prediction.scheduled import placed
+from perfmodel.prediction.scheduled import place_collectives
 from perfmodel.workload.memory_tiers import shard_bytes
 from perfmodel.workload.tables import Table, state_bytes
 
@@ -137,25 +137,27 @@ LOW, HIGH = 0.5, 2.0
 
 
 @dataclass(frozen=True)
-class Line:
+class ExchangeLine:
     """Microseconds of one collective: `fixed_us`, and `us_per_byte` of its size."""
 
     fixed_us: float = 0.0
     us_per_byte: float = 0.0
 
 
-def line(
+def exchange_line(
     machine: Cluster, op: str, ranks: int, size_bytes: float, nodes: int | None = None
-) -> Line:
+) -> ExchangeLine:
     """Of `op` among `ranks`, around `size_bytes` as nccl-tests define it."""
     if ranks <= 1 or size_bytes <= 0:
-        return Line()
+        return ExchangeLine()
     rows = [
         {"op": op, "ranks": float(ranks), "size_bytes": max(size_bytes * factor, 1.0)}
         for factor in (LOW, HIGH)
     ]
     if nodes is not None:
         rows = [{**row, "nodes": float(nodes)} for row in rows]
-    low_us, high_us = durations_of(placed(Rows.of(rows), machine), machine).duration_us.tolist()
+    low_us, high_us = durations_of(
+        place_collectives(Rows.of(rows), machine), machine
+    ).duration_us.tolist()
     slope = max(high_us - low_us, 0.0) / (size_bytes * (HIGH - LOW))
-    return Line(max(low_us - slope * size_bytes * LOW, 0.0), slope)
+    return ExchangeLine(max(low_us - slope * size_bytes * LOW, 0.0), slope)

@@ -13,7 +13,7 @@ from perfmodel.errors import WorkloadError
 from perfmodel.explore.planner.bounds import lower_bound, shortage
 from perfmodel.explore.planner.explain import reasons
 from perfmodel.explore.planner.problem import Layout
-from perfmodel.explore.planner.search import of_placement, placement_of, search
+from perfmodel.explore.planner.search import layout_of, placement_of, search
 from perfmodel.explore.planner.surrogate import Surrogate, surrogate
 from perfmodel.explore.planner.torchrec import greedy, with_formulas
 from perfmodel.prediction.deployment import predict_deployment
@@ -131,7 +131,7 @@ def plan_deployment(
         layouts = _distinct(_layouts(made, deployment, estimator), verified)
         if not layouts:
             break
-        before = of_placement(made, deployment.placement) if own else None
+        before = layout_of(made, deployment.placement) if own else None
         trials = [
             _trial(deployment, made, layout, overheads)
             for layout in (*layouts, *([before] if before is not None else []))

@@ -142,7 +142,7 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Beside:
+class FixedTimes:
     """What no plan changes, in microseconds: `dense_us` without the bottom MLP, that, and sums."""
 
     dense_us: float = 0.0
@@ -163,7 +163,7 @@ class Problem:
     host_bytes: float = np.inf
     storage_bytes: float = np.inf
     fixed_us: tuple[float, ...] = ()
-    beside: Beside = field(default_factory=Beside)
+    beside: FixedTimes = field(default_factory=FixedTimes)
     forward_frac: float = 0.5
 
     @property

@@ -10,8 +10,8 @@ import numpy as np
 from perfmodel.arrays import Floats, Ints
 from perfmodel.designs import Deployment
 from perfmodel.embedding import Placement, RowCache, TablePlacement
-from perfmodel.explore.planner.anneal import annealed, packed
-from perfmodel.explore.planner.improve import improved
+from perfmodel.explore.planner.anneal import anneal_layout, pack_choices
+from perfmodel.explore.planner.improve import improve_layout
 from perfmodel.explore.planner.linear_programme import Bound, bound, exact
 from perfmodel.explore.planner.problem import NO_KIND, Layout, Problem
 from perfmodel.explore.planner.surrogate import Surrogate
@@ -32,22 +32,22 @@ have to see it that differently."""
 
 def search(problem: Problem) -> list[Layout]:
     """Layouts that fit, the best first; where the problem is small, the proven optimum is."""
-    found = searched(problem)
+    found = search_layouts(problem)
     best = exact(problem, found[0].step_us if found else np.inf)
     return found if best is None else [best, *found]
 
 
-def searched(problem: Problem) -> list[Layout]:
+def search_layouts(problem: Problem) -> list[Layout]:
     """The best found, and the best of each set of exchanges, the best first; nothing proven."""
-    found = _of_sets(problem)
+    found = _best_of_sets(problem)
     if not found:
         return []
     every = frozenset(problem.choices.kind.tolist())
-    better = improved(annealed(improved(found[0], every), every), every)
+    better = improve_layout(anneal_layout(improve_layout(found[0], every), every), every)
     return sorted([better, *found], key=lambda each: each.step_us)
 
 
-def _of_sets(problem: Problem) -> list[Layout]:
+def _best_of_sets(problem: Problem) -> list[Layout]:
     """The best layout found with each set of exchanges, the best first."""
     kinds = sorted(set(problem.choices.kind.tolist()) - {NO_KIND})
     sets = [
@@ -61,7 +61,7 @@ def _of_sets(problem: Problem) -> list[Layout]:
         if bounds[own].step_us > HOPELESS * best_us:
             break
         starts = _starts(problem, own, bounds[own])[:tries]
-        better = [improved(each, own) for each in starts]
+        better = [improve_layout(each, own) for each in starts]
         found += sorted(better, key=lambda each: each.step_us)[:1]
     return sorted(found, key=lambda each: each.step_us)
 
@@ -77,7 +77,7 @@ def _starts(problem: Problem, kinds: frozenset[int], least: Bound) -> list[Layou
         for largest in LARGEST:
             chosen = _chosen(problem, averaged, largest, kinds)
             if chosen.tobytes() not in found:
-                found[chosen.tobytes()] = packed(problem, chosen)
+                found[chosen.tobytes()] = pack_choices(problem, chosen)
     fit = [layout for layout in found.values() if layout is not None]
     return sorted(fit, key=lambda each: each.step_us)
 
@@ -100,7 +100,7 @@ def _over(values: Floats, unit: float) -> Floats:
     return values / unit if unit > 0 else np.zeros_like(values)
 
 
-CACHE = "rows"
+CACHE_NAME = "rows"
 
 
 def placement_of(deployment: Deployment, made: Surrogate, layout: Layout) -> Placement:
@@ -112,17 +112,17 @@ def placement_of(deployment: Deployment, made: Surrogate, layout: Layout) -> Pla
         is_cached = way.tier != "hbm"
         if is_cached:
             cached_bytes[list(ranks)] += way.hbm_bytes
-        names = (CACHE,) if is_cached else ()
+        names = (CACHE_NAME,) if is_cached else ()
         tables.append(TablePlacement(way.sharding, ranks, way.tier, way.dtype, caches=names))
     if not cached_bytes.any():
         return Placement(tuple(tables))
     resident = layout.loads["hbm_bytes"] - cached_bytes
     room = float(made.problem.hbm_bytes - resident.max())
     size = max(min(float(cached_bytes.max()), room), 1.0)
-    return Placement(tuple(tables), (RowCache(CACHE, "hbm", size, "set_associative"),))
+    return Placement(tuple(tables), (RowCache(CACHE_NAME, "hbm", size, "set_associative"),))
 
 
-def of_placement(made: Surrogate, placement: Placement) -> Layout | None:
+def layout_of(made: Surrogate, placement: Placement) -> Layout | None:
     """A placement as a layout of the surrogate's choices, or None where it is none of them."""
     cached = _cached_frac(made, placement)
     known: dict[tuple[int, str, str, int], int] = {}

@@ -12,8 +12,8 @@ from perfmodel.cost.durations import durations_of
 from perfmodel.designs import Deployment
 from perfmodel.embedding import Tier
 from perfmodel.errors import WorkloadError
-from perfmodel.explore.planner.lookup_work import line, lookup_us, missed_us
-from perfmodel.explore.planner.problem import Beside, Choices, Problem, Way, ways
+from perfmodel.explore.planner.lookup_work import exchange_line, lookup_us, missed_us
+from perfmodel.explore.planner.problem import Choices, FixedTimes, Problem, Way, ways
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.storage import item_bytes
 from perfmodel.units import BYTES_PER_GB
@@ -74,7 +74,7 @@ def surrogate(
     if beside:
         here = tuple(ways(deployment, beside))
     work = lookup_us(deployment, here) + missed_us(deployment, here)
-    moved = _Moved.of(deployment)
+    moved = _ExchangeRates.of(deployment)
     sent, shared, summed, handled = moved.times(here)
     kinds = np.array([KIND[way.sharding] for way in here])
     choices = Choices(
@@ -107,7 +107,7 @@ def surrogate(
 
 
 @dataclass(frozen=True)
-class _Moved:
+class _ExchangeRates:
     """Rates of a deployment's exchanges, in microseconds per byte both ways together."""
 
     deployment: Deployment
@@ -119,23 +119,23 @@ class _Moved:
     fixed_us: tuple[float, float, float]
 
     @classmethod
-    def of(cls, deployment: Deployment) -> _Moved:
+    def of(cls, deployment: Deployment) -> _ExchangeRates:
         machine, ranks = deployment.machine, deployment.ranks
         linked = machine.linked_gpus
         groups = max(ranks // linked, 1)
         wire, turns = _wire_bytes(deployment), 2.0 if deployment.train else 1.0
         dims = sum(table.dim for table in deployment.workload.tables)
         usual = deployment.batch * dims * wire / ranks
-        pooled = line(machine, "all_to_all", ranks, usual)
-        scattered = line(machine, "reduce_scatter", ranks, usual)
-        gathered = line(machine, "all_gather", ranks, usual)
-        near = line(machine, "reduce_scatter", linked, usual)
-        near_back = line(machine, "all_gather", linked, usual)
-        across = line(
+        pooled = exchange_line(machine, "all_to_all", ranks, usual)
+        scattered = exchange_line(machine, "reduce_scatter", ranks, usual)
+        gathered = exchange_line(machine, "all_gather", ranks, usual)
+        near = exchange_line(machine, "reduce_scatter", linked, usual)
+        near_back = exchange_line(machine, "all_gather", linked, usual)
+        across = exchange_line(
             machine, "all_to_all", groups, usual / linked, nodes=min(groups, machine.nodes)
         )
         bucket = float(deployment.workload.implementation.ddp_bucket_bytes)
-        summed = line(machine, "all_reduce", ranks, bucket)
+        summed = exchange_line(machine, "all_reduce", ranks, bucket)
         back = turns - 1.0
         return cls(
             deployment,
@@ -182,7 +182,7 @@ def _wire_bytes(deployment: Deployment) -> float:
     return float(item_bytes([deployment.workload.implementation.exchange_precision])[0])
 
 
-def _beside(deployment: Deployment) -> Beside:
+def _beside(deployment: Deployment) -> FixedTimes:
     """Layers of both MLPs forward, twice as long backward, and the sum of their gradients."""
     workload, local = deployment.workload, float(deployment.batch // deployment.ranks)
     dtype = workload.implementation.precision
@@ -198,10 +198,10 @@ def _beside(deployment: Deployment) -> Beside:
     bottom, top = taken
     back = 2.0 if deployment.train else 0.0
     size = counts(workload).dense_parameters * FP32_BYTES
-    reduced = line(deployment.machine, "all_reduce", deployment.ranks, size)
+    reduced = exchange_line(deployment.machine, "all_reduce", deployment.ranks, size)
     reduced_us = (reduced.fixed_us + reduced.us_per_byte * size) if deployment.train else 0.0
     bottom, top, reduced_us = (round(each, DECIMALS) for each in (bottom, top, reduced_us))
-    return Beside((1 + back) * top, (bottom, back * bottom), top, reduced_us)
+    return FixedTimes((1 + back) * top, (bottom, back * bottom), top, reduced_us)
 
 
 def _other_bytes(deployment: Deployment) -> float:

@@ -26,7 +26,7 @@ from perfmodel.explore.planner.problem import (
     GROUP,
     MEMORIES,
     NO_KIND,
-    Beside,
+    FixedTimes,
     Layout,
     Problem,
     Way,
@@ -203,7 +203,7 @@ def with_formulas(problem: Problem, ways: tuple[Way, ...], deployment: Deploymen
         shared_us=nothing,
         summed_us=nothing,
     )
-    return replace(problem, choices=choices, fixed_us=(), beside=Beside())
+    return replace(problem, choices=choices, fixed_us=(), beside=FixedTimes())
 
 
 def greedy(problem: Problem) -> Layout | None:

@@ -18,13 +18,13 @@ from perfmodel.hardware import Cluster, Device, Host, Node, cluster
 from perfmodel.hardware.reads import Read, read_of, reads_of, recorded
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.explain.reason import Reason, Terms
-from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE, HostCosts, Scheduled
+from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE, HostCosts, ScheduledSteps
 from perfmodel.prediction.types import Result
 from perfmodel.trace.columns import NONE
 from perfmodel.units import BYTES_PER_GB, US_PER_S
 
 
-def asked(
+def model_reason(
     rows: Rows, hardware: Device | Node | Cluster
 ) -> tuple[Durations, list[Explanation], tuple[Read, ...]]:
     """What `rows`, all of one family, take on `hardware`, why, and the figures read for that.
@@ -43,7 +43,7 @@ def reason_of_row(rows: Rows, hardware: Device | Node | Cluster, at: int = 0) ->
     Raises `ModelError`.
     """
     one = rows.take(np.array([at], np.int64))
-    found, (why,), figures = asked(one, hardware)
+    found, (why,), figures = model_reason(one, hardware)
     duration_us = float(found.duration_us[0])
     moved_bytes = why.read_bytes + why.written_bytes
     dims = {name: values[0] for name, values in one.dims.items() if not np.isnan(values[0])}
@@ -65,7 +65,7 @@ def reason_of_row(rows: Rows, hardware: Device | Node | Cluster, at: int = 0) ->
     return Reason("model", why.formula, duration_us, terms, figures)
 
 
-def beside(reason: Reason, taken_us: float) -> Reason:
+def contention_reason(reason: Reason, taken_us: float) -> Reason:
     """`reason` of a kernel that takes `taken_us` in its step, beside collectives."""
     if abs(taken_us - reason.duration_us) <= 1e-6 * max(taken_us, 1e-3):
         return reason
@@ -76,10 +76,10 @@ def beside(reason: Reason, taken_us: float) -> Reason:
 
 
 @dataclass(frozen=True)
-class Modelled:
+class ModelGrounds:
     """Pieces timed by models on `machine`, the host by a profile."""
 
-    found: Scheduled
+    found: ScheduledSteps
     machine: Cluster
     costs: HostCosts | None
     host_ratio: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
@@ -129,7 +129,7 @@ class Modelled:
             share_us = why.duration_us / about.launches
             terms: Terms = {"launches": about.launches}
             why = Reason("one of several launches", formula, share_us, terms, (), (why,))
-        return beside(why, taken_us)
+        return contention_reason(why, taken_us)
 
 
 HOST_SPEED = "single_thread_ratio"
@@ -154,7 +154,7 @@ def profile_reason(
     terms: Terms = {
         "overhead": f"{kind}, {DESCRIPTIONS[kind]}",
         "profile": name,
-        "filed_under": _filed_under(profile, kind, op, thread),
+        "filed_under": _profile_row(profile, kind, op, thread),
         "samples": found.count,
         "statistic": costs.statistic,
         costs.statistic: taken_us,
@@ -187,7 +187,7 @@ def speed_reason(measured: Reason, ratio: float, source: Host, target: Host) -> 
     return Reason("host speed", formula, taken_us, terms, figures, (measured,))
 
 
-def _filed_under(profile: Profile, kind: str, op: str, thread: str) -> str:
+def _profile_row(profile: Profile, kind: str, op: str, thread: str) -> str:
     """Which row of the profile answers: of the operator on its thread, of the thread, or of all."""
     if (kind, op, thread) in profile.rows:
         return f"{kind} of {op} on {thread}"
@@ -207,7 +207,7 @@ def with_reads(
     kernels, grounds = result.kernels, result.grounds
     if kernels is not None:
         kernels = replace(kernels, device=machine.node.device)
-    if isinstance(grounds, Modelled):
+    if isinstance(grounds, ModelGrounds):
         grounds = replace(grounds, machine=machine)
     return replace(
         result, reads=figures_read(machine, log, costs), kernels=kernels, grounds=grounds

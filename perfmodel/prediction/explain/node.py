@@ -19,7 +19,7 @@ from perfmodel.trace import RankTrace
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE
 
-NEAR = 4
+MOST_SUGGESTIONS = 4
 """Names that are offered where none fits."""
 SHOWN = 60
 """Characters of a name in a message."""
@@ -91,7 +91,9 @@ def _names(timeline: Timeline, ops: Sequence[str], node: int) -> Iterator[str]:
 def _nearest(text: str, names: Sequence[Sequence[str]]) -> str:
     """The names that look most like `text`."""
     known = sorted({name for name in chain.from_iterable(names) if name})
-    near = get_close_matches(text, known, n=NEAR, cutoff=0.3) or known[:NEAR]
+    near = (
+        get_close_matches(text, known, n=MOST_SUGGESTIONS, cutoff=0.3) or known[:MOST_SUGGESTIONS]
+    )
     return f"nearest: {', '.join(name[:SHOWN] for name in near)}"
 
 
@@ -143,7 +145,7 @@ def _start(timeline: Timeline, grounds: Grounds, node: int) -> Start | None:
     return Start(before, label, edge.name.lower(), lag_us, grounds.lag_source(edge))
 
 
-def around(rank: RankTrace, row: int) -> Ints:
+def enclosing_rows(rank: RankTrace, row: int) -> Ints:
     """Rows of all that encloses the event in `row` on its thread, from the outside."""
     at = rank.start_us[row]
     encloses = (
@@ -157,6 +159,6 @@ def around(rank: RankTrace, row: int) -> Ints:
     return rows[np.lexsort((-rank.duration_us[rows], rank.start_us[rows]))]
 
 
-def stack_of(rank: RankTrace, row: int) -> str:
+def call_stack(rank: RankTrace, row: int) -> str:
     """Their names, with ` / ` between."""
-    return " / ".join(rank.text(one) for one in around(rank, row).tolist())
+    return " / ".join(rank.text(one) for one in enclosing_rows(rank, row).tolist())

@@ -26,7 +26,7 @@ SCALE_TOLERANCE_US = 1e-6
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayGrounds:
     """A measured graph, scheduled again with `duration_us` per node."""
 
     trace: Trace

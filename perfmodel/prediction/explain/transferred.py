@@ -18,11 +18,11 @@ from perfmodel.ops.families import CLASS_OF_FAMILY
 from perfmodel.ops.graph import NO_OP, OpGraph
 from perfmodel.prediction.explain.modelled import reason_of_row, speed_reason
 from perfmodel.prediction.explain.reason import Reason, Terms
-from perfmodel.prediction.explain.replayed import Replayed
+from perfmodel.prediction.explain.replayed import ReplayGrounds
 from perfmodel.prediction.ratio_by_bound import host_ratio, transfer_ratio
-from perfmodel.prediction.ratios import Compared, OpPieces, Source, Taken, compared
-from perfmodel.prediction.scheduled import placed
-from perfmodel.prediction.transferred import Transferred, launches, namesakes
+from perfmodel.prediction.ratios import ComparedOps, OpDurations, OpPieces, Source, compare_ops
+from perfmodel.prediction.scheduled import place_collectives
+from perfmodel.prediction.transferred import TransferredDurations, kernel_keys, launches
 
 MOST_NAMESAKES = 3
 """Kernels of the same name whose ratios are told; the mean is of all."""
@@ -37,15 +37,15 @@ class _Sides:
     """By place among the device's operations: the op that launched it, and its kind."""
     machines: tuple[tuple[Cluster, OpPieces], ...]
     source: Source
-    after: Taken
+    after: OpDurations
 
 
 @dataclass(frozen=True)
-class Moved:
+class TransferGrounds:
     """A measured graph on another machine: `replayed` is what was measured, then what-ifs."""
 
-    replayed: Replayed
-    moved: Transferred
+    replayed: ReplayGrounds
+    moved: TransferredDurations
     _made: dict[int, _Sides] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def lag_source(self, edge: EdgeKind) -> str:
@@ -85,10 +85,10 @@ class Moved:
         """Models of the op's pieces on both machines, summed."""
         sides = self._sides(int(self.replayed.graph.nodes_.rank[self._rows[place]]))
         op, kind = sides.launched[place]
-        chosen = compared(sides.graph, op, kind, sides.source.modelled, sides.after)
+        chosen = compare_ops(sides.graph, op, kind, sides.source.modelled, sides.after)
         assert chosen is not None
         name = sides.graph.ops[chosen.op].name
-        inside = _inside([each.parent for each in sides.graph.ops], chosen)
+        inside = _compared_ops([each.parent for each in sides.graph.ops], chosen)
         parts = [
             _side(machine, pieces, chosen, inside, f"{name} on {machine.name}")
             for machine, pieces in sides.machines
@@ -115,7 +115,7 @@ class Moved:
 
     def _by_name(self, was: Reason, place: int, ratio: float) -> Reason:
         """The mean ratio of kernels of the same name."""
-        key = namesakes(self.replayed.trace, self.replayed.graph, self._rows)
+        key = kernel_keys(self.replayed.trace, self.replayed.graph, self._rows)
         known = ~np.isnan(self.moved.by_op)
         alike = np.flatnonzero(known & (key == key[place]).all(axis=1))
         if not len(alike):
@@ -154,7 +154,7 @@ class Moved:
         return Reason("ratio of rooflines", formula, was.duration_us * ratio, terms, read, (was,))
 
 
-def _sides_of(moved: Moved, rows: Ints, rank: int) -> _Sides:
+def _sides_of(moved: TransferGrounds, rows: Ints, rank: int) -> _Sides:
     """Raises `TraceError` where the trace records no shapes."""
     trace, measured_us = moved.replayed.trace, moved.replayed.graph.nodes_.duration_us[rows]
     tf32_matmul = any(uses_tf32(each) for each in trace.ranks)
@@ -171,11 +171,11 @@ def _sides_of(moved: Moved, rows: Ints, rank: int) -> _Sides:
         {at: (op, kind) for at, op, kind in launched.operations()},
         (before, after),
         launched.on_source(before[1], before[0], measured_us),
-        Taken.of_pieces(graph, after[1], after[1].duration_us(after[0])),
+        OpDurations.of_pieces(graph, after[1], after[1].duration_us(after[0])),
     )
 
 
-def _inside(parents: Sequence[int], chosen: Compared) -> set[int]:
+def _compared_ops(parents: Sequence[int], chosen: ComparedOps) -> set[int]:
     """The op that was compared and, where calls count, all below it."""
     found = {chosen.op}
     if chosen.whole:
@@ -186,7 +186,7 @@ def _inside(parents: Sequence[int], chosen: Compared) -> set[int]:
 
 
 def _side(
-    machine: Cluster, pieces: OpPieces, chosen: Compared, inside: set[int], what: str
+    machine: Cluster, pieces: OpPieces, chosen: ComparedOps, inside: set[int], what: str
 ) -> Reason:
     """What the op's pieces take on one machine."""
     own = [
@@ -196,6 +196,6 @@ def _side(
         )
         if owner in inside and kind in chosen.kinds
     ]
-    rows = placed(pieces.rows, machine)
+    rows = place_collectives(pieces.rows, machine)
     parts = tuple(reason_of_row(rows, machine, at) for at in own)
     return Reason(what, "sum of its pieces", sum(each.duration_us for each in parts), {}, (), parts)

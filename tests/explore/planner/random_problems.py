@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.explore.planner.problem import ANY, EVERY, GROUP, Beside, Choices, Problem
+from perfmodel.explore.planner.problem import ANY, EVERY, GROUP, Choices, FixedTimes, Problem
 
 KINDS = {"table_wise": 0, "column_wise": 0, "row_wise": 1, "table_row_wise": 2, "data_parallel": 3}
 
@@ -49,5 +49,5 @@ def problem(seed: int, tables: int, ranks: int, linked: int, room: float = 1.3) 
         linked,
         hbm_bytes=total / ranks * room,
         fixed_us=(5.0, 6.0, 7.0, 0.0),
-        beside=Beside(50.0, (5.0, 8.0), 20.0, 10.0),
+        beside=FixedTimes(50.0, (5.0, 8.0), 20.0, 10.0),
     )

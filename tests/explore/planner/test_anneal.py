@@ -7,8 +7,8 @@ import pytest
 from explore.planner.random_problems import problem
 from slow import slow_but
 
-from perfmodel.explore.planner.anneal import annealed
-from perfmodel.explore.planner.search import _of_sets
+from perfmodel.explore.planner.anneal import anneal_layout
+from perfmodel.explore.planner.search import _best_of_sets
 
 
 @pytest.mark.parametrize(
@@ -16,9 +16,9 @@ from perfmodel.explore.planner.search import _of_sets
 )
 def test_annealing_never_harms(seed: int, tables: int) -> None:
     it = problem(seed, tables, 8, 4)
-    for start in _of_sets(it):
+    for start in _best_of_sets(it):
         kinds = frozenset(it.choices.kind[start.chosen].tolist())
-        first, second = annealed(start, kinds), annealed(start, kinds)
+        first, second = anneal_layout(start, kinds), anneal_layout(start, kinds)
         assert first.fits
         assert first.step_us <= start.step_us
         assert set(it.choices.kind[first.chosen].tolist()) <= kinds
@@ -32,7 +32,7 @@ def test_annealing_never_harms(seed: int, tables: int) -> None:
 def test_annealing_gets_out_of_what_moves_and_swaps_cannot() -> None:
     gains = []
     for seed in range(20, 24):
-        start = _of_sets(problem(seed, 30, 8, 8))[0]
+        start = _best_of_sets(problem(seed, 30, 8, 8))[0]
         every = frozenset(start.problem.choices.kind.tolist())
-        gains.append(1 - annealed(start, every).step_us / start.step_us)
+        gains.append(1 - anneal_layout(start, every).step_us / start.step_us)
     assert max(gains) > 0.005

@@ -17,7 +17,7 @@ from perfmodel.explore.planner import Plan, plan_deployment
 from perfmodel.explore.planner.bounds import lower_bound
 from perfmodel.explore.planner.document import read_plan, torchrec_document
 from perfmodel.explore.planner.planned import differences
-from perfmodel.explore.planner.search import searched
+from perfmodel.explore.planner.search import search_layouts
 from perfmodel.explore.planner.surrogate import surrogate
 from perfmodel.hardware import Cluster, cluster, load
 from perfmodel.prediction.deployment import predict_deployment
@@ -154,7 +154,7 @@ def test_drives_hold_what_hosts_cannot() -> None:
 def test_dcnv2_is_within_five_percent_of_the_bound(nodes: int) -> None:
     """Of two nodes one holds the largest table by itself: their ranks differ."""
     start = deployment_of(load_workload("dlrm-dcnv2"), cluster(load("dgx-a100-80gb"), nodes))
-    best = searched(surrogate(start).problem)[0]
+    best = search_layouts(surrogate(start).problem)[0]
     assert best.fits
     assert best.step_us <= 1.05 * lower_bound(best)
 

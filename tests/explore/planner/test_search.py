@@ -15,7 +15,7 @@ from slow import slow_but
 from perfmodel.explore.planner.bounds import lower_bound
 from perfmodel.explore.planner.linear_programme import bound, exact
 from perfmodel.explore.planner.problem import ANY, EVERY, Layout, Problem
-from perfmodel.explore.planner.search import search, searched
+from perfmodel.explore.planner.search import search, search_layouts
 
 
 def places(it: Problem, choice: int) -> list[tuple[int, ...]]:
@@ -58,7 +58,7 @@ def test_the_search_alone_is_near_the_optimum(seed: int) -> None:
     it = problem(seed, 5, 4, 2)
     best = exact(it)
     assert best is not None
-    assert best.step_us * (1 - 1e-9) <= searched(it)[0].step_us <= 1.04 * best.step_us
+    assert best.step_us * (1 - 1e-9) <= search_layouts(it)[0].step_us <= 1.04 * best.step_us
 
 
 @pytest.mark.slow
@@ -87,7 +87,7 @@ def test_more_memory_never_hurts(seed: int, more: float) -> None:
 @pytest.mark.slow
 def test_capacity_is_never_exceeded(seed: int, tables: int) -> None:
     it = problem(seed, tables, 8, 4)
-    for layout in searched(it):
+    for layout in search_layouts(it):
         assert layout.fits
         for own, choice in zip(layout.ranks, layout.chosen, strict=True):
             assert len(set(own)) == it.choices.parts[choice]

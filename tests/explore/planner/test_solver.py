@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.explore.planner.linear_programme import RUNTIME, Rows, silent, solved
+from perfmodel.explore.planner.linear_programme import RUNTIME, Rows, silenced_output, solve
 
 
 def test_what_compiled_code_prints_does_not_reach_standard_output(
@@ -18,7 +18,7 @@ def test_what_compiled_code_prints_does_not_reach_standard_output(
     """Also what lies in the C library's buffer, before and after."""
     runtime = ctypes.CDLL(RUNTIME)
     runtime.puts(b"before")
-    with silent():
+    with silenced_output():
         runtime.puts(b"a line of the solver")
         os.write(1, b"and another\n")
     runtime.puts(b"after")
@@ -27,7 +27,7 @@ def test_what_compiled_code_prints_does_not_reach_standard_output(
 
 
 def test_standard_output_comes_back_after_an_error(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ZeroDivisionError), silent():
+    with pytest.raises(ZeroDivisionError), silenced_output():
         os.write(1, bytes(1 // 0))
     os.write(1, b"back\n")
     assert capfd.readouterr().out == "back\n"
@@ -41,7 +41,7 @@ def halves(nodes: int) -> Any:
         values = np.append(2 * sign * size, -1.0)
         rows.add(np.arange(41), values, -np.inf, sign * (size.sum() - 1.0))
     upper, whole = np.append(np.ones(40), np.inf), np.append(np.ones(40), 0.0)
-    return solved(rows, 40, np.zeros(41), upper, whole, nodes=nodes, gap_frac=1e-9)
+    return solve(rows, 40, np.zeros(41), upper, whole, nodes=nodes, gap_frac=1e-9)
 
 
 def test_nodes_end_a_search_and_it_is_the_same_again() -> None:
