@@ -6,8 +6,9 @@ runs where only PyTorch and NumPy are installed.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from perfmodel.lazy import exports
 
 if TYPE_CHECKING:
     from perfmodel.cost.durations import durations
@@ -60,10 +61,7 @@ _PUBLIC = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name in _PUBLIC:
-        return getattr(import_module(_PUBLIC[name]), name)
-    raise AttributeError(f"module 'perfmodel' has no attribute {name!r}")
+__getattr__ = exports(__name__, _PUBLIC)
 
 
 def __dir__() -> list[str]:

@@ -2,53 +2,58 @@
 
 from __future__ import annotations
 
-from perfmodel.embedding.cache import (
-    Cache,
-    CacheUse,
-    Replayed,
-    TableAccess,
-    first_batch_use,
-    replay,
-    steady_use,
-)
-from perfmodel.embedding.hot_rows import HotSet, hot_set, mixed_hot_frac, split_hot
-from perfmodel.embedding.index_streams import (
-    TracedTable,
-    draw_like,
-    draw_lookups,
-    last_lookups,
-    read_stream,
-    stream_popularity,
-    traced_lookups,
-)
-from perfmodel.embedding.placement import (
-    CacheAt,
-    MicroBatch,
-    Pipeline,
-    Placement,
-    RowCache,
-    RowDtype,
-    Sharding,
-    TablePlacement,
-    Tier,
-)
-from perfmodel.embedding.policies import POLICIES, Policy
-from perfmodel.embedding.policies.replacement import (
-    Lfu,
-    Lru,
-    SetAssociativeLru,
-    StaticHotSet,
-    WTinyLfu,
-)
-from perfmodel.embedding.popularity import Popularity, uniform, zipf, zipf_alpha_of
-from perfmodel.embedding.reorder import Queries, reordered
-from perfmodel.embedding.reuse_histogram import (
-    ReuseHistogram,
-    popularity_of_similar,
-    population,
-    read_histograms,
-    reuse_histogram,
-)
+from typing import TYPE_CHECKING
+
+from perfmodel.lazy import exports
+
+if TYPE_CHECKING:
+    from perfmodel.embedding.cache import (
+        Cache,
+        CacheUse,
+        Replayed,
+        TableAccess,
+        first_batch_use,
+        replay,
+        steady_use,
+    )
+    from perfmodel.embedding.hot_rows import HotSet, hot_set, mixed_hot_frac, split_hot
+    from perfmodel.embedding.index_streams import (
+        TracedTable,
+        draw_like,
+        draw_lookups,
+        last_lookups,
+        read_stream,
+        stream_popularity,
+        traced_lookups,
+    )
+    from perfmodel.embedding.placement import (
+        CacheAt,
+        MicroBatch,
+        Pipeline,
+        Placement,
+        RowCache,
+        RowDtype,
+        Sharding,
+        TablePlacement,
+        Tier,
+    )
+    from perfmodel.embedding.policies import POLICIES, Policy
+    from perfmodel.embedding.policies.replacement import (
+        Lfu,
+        Lru,
+        SetAssociativeLru,
+        StaticHotSet,
+        WTinyLfu,
+    )
+    from perfmodel.embedding.popularity import Popularity, uniform, zipf, zipf_alpha_of
+    from perfmodel.embedding.reorder import Queries, reordered
+    from perfmodel.embedding.reuse_histogram import (
+        ReuseHistogram,
+        popularity_of_similar,
+        population,
+        read_histograms,
+        reuse_histogram,
+    )
 
 __all__ = [
     "POLICIES",
@@ -97,3 +102,54 @@ __all__ = [
     "zipf",
     "zipf_alpha_of",
 ]
+
+__getattr__ = exports(
+    __name__,
+    {
+        "Cache": "perfmodel.embedding.cache",
+        "CacheAt": "perfmodel.embedding.placement",
+        "CacheUse": "perfmodel.embedding.cache",
+        "HotSet": "perfmodel.embedding.hot_rows",
+        "Lfu": "perfmodel.embedding.policies.replacement",
+        "Lru": "perfmodel.embedding.policies.replacement",
+        "MicroBatch": "perfmodel.embedding.placement",
+        "POLICIES": "perfmodel.embedding.policies",
+        "Pipeline": "perfmodel.embedding.placement",
+        "Placement": "perfmodel.embedding.placement",
+        "Policy": "perfmodel.embedding.policies",
+        "Popularity": "perfmodel.embedding.popularity",
+        "Queries": "perfmodel.embedding.reorder",
+        "Replayed": "perfmodel.embedding.cache",
+        "ReuseHistogram": "perfmodel.embedding.reuse_histogram",
+        "RowCache": "perfmodel.embedding.placement",
+        "RowDtype": "perfmodel.embedding.placement",
+        "SetAssociativeLru": "perfmodel.embedding.policies.replacement",
+        "Sharding": "perfmodel.embedding.placement",
+        "StaticHotSet": "perfmodel.embedding.policies.replacement",
+        "TableAccess": "perfmodel.embedding.cache",
+        "TablePlacement": "perfmodel.embedding.placement",
+        "Tier": "perfmodel.embedding.placement",
+        "TracedTable": "perfmodel.embedding.index_streams",
+        "WTinyLfu": "perfmodel.embedding.policies.replacement",
+        "draw_like": "perfmodel.embedding.index_streams",
+        "draw_lookups": "perfmodel.embedding.index_streams",
+        "first_batch_use": "perfmodel.embedding.cache",
+        "hot_set": "perfmodel.embedding.hot_rows",
+        "last_lookups": "perfmodel.embedding.index_streams",
+        "mixed_hot_frac": "perfmodel.embedding.hot_rows",
+        "popularity_of_similar": "perfmodel.embedding.reuse_histogram",
+        "population": "perfmodel.embedding.reuse_histogram",
+        "read_histograms": "perfmodel.embedding.reuse_histogram",
+        "read_stream": "perfmodel.embedding.index_streams",
+        "reordered": "perfmodel.embedding.reorder",
+        "replay": "perfmodel.embedding.cache",
+        "reuse_histogram": "perfmodel.embedding.reuse_histogram",
+        "split_hot": "perfmodel.embedding.hot_rows",
+        "steady_use": "perfmodel.embedding.cache",
+        "stream_popularity": "perfmodel.embedding.index_streams",
+        "traced_lookups": "perfmodel.embedding.index_streams",
+        "uniform": "perfmodel.embedding.popularity",
+        "zipf": "perfmodel.embedding.popularity",
+        "zipf_alpha_of": "perfmodel.embedding.popularity",
+    },
+)

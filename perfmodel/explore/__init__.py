@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from perfmodel.explore.result import Sweep
-from perfmodel.explore.run import sweep
-from perfmodel.explore.sensitivities import Sensitivity, sensitivity, sobol
-from perfmodel.explore.spec import Spec, load_spec
-from perfmodel.explore.target import Reach, reach
+from typing import TYPE_CHECKING
+
+from perfmodel.lazy import exports
+
+if TYPE_CHECKING:
+    from perfmodel.explore.result import Sweep
+    from perfmodel.explore.run import sweep
+    from perfmodel.explore.sensitivities import Sensitivity, sensitivity, sobol
+    from perfmodel.explore.spec import Spec, load_spec
+    from perfmodel.explore.target import Reach, reach
 
 __all__ = [
     "Reach",
@@ -19,3 +24,18 @@ __all__ = [
     "sobol",
     "sweep",
 ]
+
+__getattr__ = exports(
+    __name__,
+    {
+        "Reach": "perfmodel.explore.target",
+        "Sensitivity": "perfmodel.explore.sensitivities",
+        "Spec": "perfmodel.explore.spec",
+        "Sweep": "perfmodel.explore.result",
+        "load_spec": "perfmodel.explore.spec",
+        "reach": "perfmodel.explore.target",
+        "sensitivity": "perfmodel.explore.sensitivities",
+        "sobol": "perfmodel.explore.sensitivities",
+        "sweep": "perfmodel.explore.run",
+    },
+)

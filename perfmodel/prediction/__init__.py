@@ -6,8 +6,9 @@ configurations are made of.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from perfmodel.lazy import exports
 
 if TYPE_CHECKING:
     from perfmodel.prediction.configuration import predict_workload
@@ -29,19 +30,16 @@ __all__ = [
 ]
 
 
-_HOMES = {
-    "MODES": "run",
-    "Gain": "gains",
-    "Prediction": "types",
-    "Result": "types",
-    "Scale": "what_if",
-    "predict": "run",
-    "predict_deployment": "deployment",
-    "predict_workload": "configuration",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(import_module(f"perfmodel.prediction.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'perfmodel.prediction' has no attribute {name!r}")
+__getattr__ = exports(
+    __name__,
+    {
+        "MODES": "perfmodel.prediction.run",
+        "Gain": "perfmodel.prediction.gains",
+        "Prediction": "perfmodel.prediction.types",
+        "Result": "perfmodel.prediction.types",
+        "Scale": "perfmodel.prediction.what_if",
+        "predict": "perfmodel.prediction.run",
+        "predict_deployment": "perfmodel.prediction.deployment",
+        "predict_workload": "perfmodel.prediction.configuration",
+    },
+)
