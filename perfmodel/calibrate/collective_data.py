@@ -18,7 +18,7 @@ from perfmodel.cost.collectives.curves import (
     read_points,
     wires_of,
 )
-from perfmodel.cost.collectives.learned import take
+from perfmodel.cost.collectives.learned import take_calls
 from perfmodel.errors import ModelError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Measured:
     def take(self, index: Ints) -> Measured:
         """The rows at `index`."""
         return Measured(
-            take(self.calls, index),
+            take_calls(self.calls, index),
             self.time_us[index],
             self.curve[index],
             self.repo[index],

@@ -52,7 +52,7 @@ FACTORS = ("base_factor", "hop_factor")
 """What a generation that was not measured takes from the others of its maker."""
 
 
-def start() -> Constants:
+def initial_constants() -> Constants:
     """Where the fit starts, and what constants stay near that the data say little of."""
     text = files("perfmodel.cost.collectives").joinpath("prior.toml").read_text(encoding="utf-8")
     values = {
@@ -68,7 +68,7 @@ def fit_constants(calls: Calls, log_us: Floats, weight: Floats) -> Constants:
     """Constants that fit `log_us` `[n]` best, in the sense of a soft absolute error."""
     from scipy.optimize import least_squares
 
-    prior = start()
+    prior = initial_constants()
     names = list(prior.values)
     origin = np.log([prior.values[name] for name in names])
     root = np.sqrt(weight / weight.mean())
@@ -87,10 +87,10 @@ def fit_constants(calls: Calls, log_us: Floats, weight: Floats) -> Constants:
     found = least_squares(
         residuals, origin, bounds=(origin - reach, most), max_nfev=_REWEIGHTINGS, diff_step=_STEP
     )
-    return unseen_like_others(constants(found.x), calls.architecture)
+    return fill_unseen_architectures(constants(found.x), calls.architecture)
 
 
-def unseen_like_others(constants: Constants, architectures: Texts) -> Constants:
+def fill_unseen_architectures(constants: Constants, architectures: Texts) -> Constants:
     """Generations that are not among the measured `architectures` with the mean of those that are.
 
     Means are geometric, over generations of the same maker.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.arrays import Floats
-from perfmodel.calibrate.op_table import is_op_table, operators_of
+from perfmodel.calibrate.op_table import is_op_table, step_operators
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.files import read_bytes
 from perfmodel.frames import MAX_TABLE_BYTES, frame_of
@@ -313,7 +313,7 @@ def _in_step(frame: pd.DataFrame, path: Path) -> Measured:
     probes = frame["phase"] == "probe"
     _require_times(frame[~probes].reset_index(drop=True), "duration_us", path)
     try:
-        found = operators_of(frame)
+        found = step_operators(frame)
     except ModelError as error:
         raise UsageError(f"{path}: {error}") from None
     total_us = found.duration_us * found.count

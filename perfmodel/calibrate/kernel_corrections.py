@@ -17,7 +17,7 @@ from perfmodel.cost.learned.corrections import (
     Extension,
     Gains,
     Growth,
-    carried,
+    extrapolated_log_factors,
     rate_of_growth,
 )
 from perfmodel.cost.learned.devices import COLUMNS, describe
@@ -47,7 +47,9 @@ def growths(data: Samples, among: np.ndarray) -> Growths:
     return found
 
 
-def trusts(data: Samples, answers: Floats, held: np.ndarray, found: Growths) -> dict[str, float]:
+def growth_trusts(
+    data: Samples, answers: Floats, held: np.ndarray, found: Growths
+) -> dict[str, float]:
     """Per op, the trust in `found` under which the rows `held` out are predicted best.
 
     `answers` `[n]` are of trees that saw none of them; each device counts once.
@@ -66,20 +68,22 @@ def _growth_error(
     for (each, device), growth in found.items():
         index = np.flatnonzero(held & (data.devices == device) & (data.ops == op))
         if each == op and len(index):
-            own = carried(answers[index], data.work[index], growth, trust)
+            own = extrapolated_log_factors(answers[index], data.work[index], growth, trust)
             off = np.abs(data.target[index] - own)
             errors.append(float(np.average(off, weights=data.weight[index])))
     return float(np.mean(errors)) if errors else 0.0
 
 
-def carried_on(
+def extrapolate(
     data: Samples, answers: Floats, found: Growths, trust: Mapping[str, float]
 ) -> Floats:
     """`answers` `[n]`, carried on beyond each op's and device's largest row."""
     result = answers.copy()
     for (op, device), growth in found.items():
         index = np.flatnonzero((data.devices == device) & (data.ops == op))
-        result[index] = carried(answers[index], data.work[index], growth, trust[op])
+        result[index] = extrapolated_log_factors(
+            answers[index], data.work[index], growth, trust[op]
+        )
     return result
 
 

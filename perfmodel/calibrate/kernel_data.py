@@ -203,7 +203,7 @@ def floor_columns(frame: pd.DataFrame, floors: dict[FloorKey, Floor]) -> tuple[F
     return pairs[:, 0], pairs[:, 1]
 
 
-def clear_of_floors(frame: pd.DataFrame, floors: dict[FloorKey, Floor]) -> pd.DataFrame:
+def above_launch_floors(frame: pd.DataFrame, floors: dict[FloorKey, Floor]) -> pd.DataFrame:
     """The rows long enough to tell of their kernel, and not only of the host that launched it."""
     floor_us, _ = floor_columns(frame, floors)
     return frame[frame["duration_us"].to_numpy(np.float64) > _CLEAR_FROM * floor_us]

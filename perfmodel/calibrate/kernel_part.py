@@ -25,19 +25,25 @@ from perfmodel.calibrate.estimators import (
 from perfmodel.calibrate.kernel_corrections import (
     BUILDS_THAT_GROW,
     Growths,
-    carried_on,
     extensions,
+    extrapolate,
     fitted_gains,
+    growth_trusts,
     growths,
-    trusts,
 )
 from perfmodel.calibrate.kernel_samples import Samples
-from perfmodel.cost.learned.corrections import Plain, above_bound, has_say, kinds
+from perfmodel.cost.learned.corrections import Plain, kinds, log_base_over_bound, uses_plain_trees
 from perfmodel.cost.learned.devices import COLUMNS, general_figures
 from perfmodel.cost.learned.features import Tiles
 from perfmodel.cost.learned.forest import Ensemble
-from perfmodel.cost.learned.part import Part, Places, Spread, kind_of, own_names
-from perfmodel.cost.learned.store import packed
+from perfmodel.cost.learned.part import (
+    Part,
+    Places,
+    Spread,
+    known_device_columns,
+    same_kernels_dtype,
+)
+from perfmodel.cost.learned.store import pack_estimator
 
 _QUANTILES = (0.05, 0.95)
 _WIDEST = 3.0
@@ -72,8 +78,8 @@ def held_out(
     largest = _largest(data)
     without = _answers_without(largest, data, weight, matrix, known)
     found: Growths = growths(data, ~largest) if grows else {}
-    trust = trusts(data, without, largest, found)
-    without = carried_on(data, without, found, trust)
+    trust = growth_trusts(data, without, largest, found)
+    without = extrapolate(data, without, found, trust)
     return HeldOut(
         _residual(drawn, data, _answers_without(drawn, data, weight, matrix, known)),
         _residual(largest, data, without),
@@ -175,7 +181,7 @@ def fit_part(
 ) -> FittedPart:
     """The part `name` of a family, of boosted trees or of clones of `regressor`."""
     make = trees_or(regressor, build, seed)
-    names = own_names(data.figures)
+    names = known_device_columns(data.figures)
     matrix = data.with_devices(COLUMNS)
     aside = _set_aside(data)
     keys = data.frame[["device", "op", "dtype"]].agg("/".join, axis=1)
@@ -193,7 +199,7 @@ def fit_part(
         dtypes=tuple(sorted(set(data.frame["dtype"]))),
         ops=ops,
         figures=data.figures,
-        own=packed(known.fit(matrix, data.target, sample_weight=weight), name),
+        own=pack_estimator(known.fit(matrix, data.target, sample_weight=weight), name),
         general=general,
         centre=centre,
         shrink=shrink,
@@ -228,7 +234,7 @@ def _general(
             plain, left_out = with_plain(data, weight, left_out, name, build, make)
     trees.fit(matrix, lifted, sample_weight=weight)
     mean.fit(matrix, lifted, sample_weight=weight)
-    return packed(trees, name), plain, left_out, float(mean.constant_.item()), shrink
+    return pack_estimator(trees, name), plain, left_out, float(mean.constant_.item()), shrink
 
 
 def with_plain(
@@ -239,12 +245,12 @@ def with_plain(
 
     `left_out` are those of the trees with physics.
     """
-    says = np.array([has_say(build, op) for op in data.ops], bool)
+    says = np.array([uses_plain_trees(build, op) for op in data.ops], bool)
     if not says.any():
         return None, left_out
     names = data.sizes + kinds(data.figures) + COLUMNS
     matrix = np.hstack([data.size_matrix, _kinds_and_devices(data)])
-    above, root = above_bound(data.base_us, data.bound_us), np.sqrt(weight)
+    above, root = log_base_over_bound(data.base_us, data.bound_us), np.sqrt(weight)
     trees = make(GENERAL_TREES, names, falling=frozenset())
     answer = without_group(trees, matrix, data.target + above, root, data.devices) - above
     plain = np.where(says, answer, left_out)
@@ -257,7 +263,7 @@ def with_plain(
     if not share:
         return None, blended
     trees.fit(matrix, data.target + above, sample_weight=root)
-    return Plain(packed(trees, name), names, share), blended
+    return Plain(pack_estimator(trees, name), names, share), blended
 
 
 def _kinds_and_devices(data: Samples) -> np.ndarray:
@@ -272,7 +278,7 @@ def _measured(data: Samples) -> dict[tuple[str, str], Places]:
 
     Many rows of one op tell of the others too; few do not.
     """
-    kinds = np.array([kind_of(dtype) for dtype in data.frame["dtype"]], object)
+    kinds = np.array([same_kernels_dtype(dtype) for dtype in data.frame["dtype"]], object)
     names = list(data.known)
     alike = np.array([[data.seen_as[a] == data.seen_as[b] for b in names] for a in names])
     found: dict[tuple[str, str], Places] = {}

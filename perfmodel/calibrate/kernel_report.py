@@ -43,13 +43,13 @@ _KINDS = ("op", "dtype")
 _LEAST_US = 1e-3
 
 
-def plain_us(fitted_to: Samples, asked: Samples, seed: int) -> Floats:
+def plain_trees_us(fitted_to: Samples, asked: Samples, seed: int) -> Floats:
     """Microseconds of the rows of `asked`, by trees fitted to all of `fitted_to`."""
     trees = _trees(KNOWN_TREES, seed).fit(_table(fitted_to), _target(fitted_to))
     return np.asarray(_roofline_us(asked) * np.exp(trees.predict(_table(asked))))
 
 
-def plain_left_out_us(data: Samples, seed: int) -> Floats:
+def plain_trees_left_out_us(data: Samples, seed: int) -> Floats:
     """Microseconds of each device's rows, by trees fitted to those of the others."""
     trees = _trees(GENERAL_TREES, seed)
     found = cross_val_predict(
@@ -103,7 +103,7 @@ def left_out_errors(fitted: Fitted, *, seed: int = 0) -> list[Compared]:
     for part in fitted.parts:
         if not np.isfinite(part.left_out).all():
             continue
-        beside_us = plain_left_out_us(part.data, seed)
+        beside_us = plain_trees_left_out_us(part.data, seed)
         for device in sorted(set(part.data.devices)):
             found += _of_device(part, device, fitted.floors, beside_us)
     return found
@@ -186,7 +186,7 @@ def _of_table(
 ) -> list[Compared]:
     devices = {name: known[name] for name in sorted(set(frame["device"]))}
     data = samples(frame, part.part.build, devices, fitted.floors, part.part.tiles)
-    by_plain_us = plain_us(part.data, data, seed)
+    by_plain_us = plain_trees_us(part.data, data, seed)
     found = []
     for device in devices:
         own = np.flatnonzero(data.devices == device)

@@ -30,7 +30,7 @@ _NAMES = (r"MT(\d+)x(\d+)x\d+", r"gemm\w*?_(\d+)x(\d+)")
 """Tensile's and cuBLAS's way to name a tile; the first number runs along n."""
 
 
-def tiles_seen(
+def observed_tiles(
     frame: pd.DataFrame, known: Mapping[str, Device], floors: Mapping[FloorKey, Floor]
 ) -> dict[str, list[list[float]]]:
     """Per op, dtype and generation, the tiles of at least 2 % of the rows: rows, columns, share.

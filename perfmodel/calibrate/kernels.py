@@ -13,7 +13,7 @@ from perfmodel.calibrate.estimators import users_regressor
 from perfmodel.calibrate.kernel_data import (
     FloorKey,
     Table,
-    clear_of_floors,
+    above_launch_floors,
     devices_of,
     family_rows,
     fitted_floors,
@@ -23,7 +23,7 @@ from perfmodel.calibrate.kernel_data import (
     thinned,
 )
 from perfmodel.calibrate.kernel_part import FittedPart, fit_part
-from perfmodel.calibrate.kernel_samples import samples, tiles_seen
+from perfmodel.calibrate.kernel_samples import observed_tiles, samples
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.gpu.heuristic import Floor, Heuristic
 from perfmodel.cost.learned.devices import describe
@@ -105,8 +105,8 @@ def fit_kernels(
                 continue
             begin(f"fitting {name}")
             devices = {each: known[each] for each in sorted(set(part_rows["device"]))}
-            tiles = tiles_seen(part_rows, devices, floors) if family == "matmul" else {}
-            few = thinned(clear_of_floors(part_rows, floors), rows_per_group, seed)
+            tiles = observed_tiles(part_rows, devices, floors) if family == "matmul" else {}
+            few = thinned(above_launch_floors(part_rows, floors), rows_per_group, seed)
             data = samples(few, build, devices, floors, tiles)
             ops = tuple(sorted(set(part_rows["op"]))) if family in _OWN_OPS_ONLY else ()
             with _blamed_on(estimator, name):

@@ -80,7 +80,7 @@ class Sweep:
     alpha: Floats
 
 
-def replayed(
+def replay_capacities(
     popularity: Popularity, queries: int, lookups: int, topics: Topics | None, order: str, seed: int
 ) -> tuple[Floats, Floats, Floats]:
     """Features, exact and closed-form shares of hits, for each capacity of `CACHED_FRAC`."""
@@ -113,7 +113,7 @@ def sweep(alphas: Sequence[float], *, every: int = 1) -> Sweep:
         if number % every:
             continue
         topics = shape and Topics(max(queries // shape[0], 1), shape[1], shape[2])
-        parts.append(replayed(zipf(rows, alpha), queries, lookups, topics, order, number))
+        parts.append(replay_capacities(zipf(rows, alpha), queries, lookups, topics, order, number))
         alpha_of += [alpha] * len(CACHED_FRAC)
     features, hits, closed = (np.concatenate([part[at] for part in parts]) for at in range(3))
     return Sweep(features, hits, closed, np.array(alpha_of))

@@ -52,7 +52,7 @@ def is_op_table(frame: pd.DataFrame) -> bool:
     return set(COLUMNS) <= set(frame.columns)
 
 
-def operators_of(frame: pd.DataFrame) -> Operators:
+def step_operators(frame: pd.DataFrame) -> Operators:
     """Operators of real steps in `frame`; probes, and what ran only to be watched, left out.
 
     Raises `ModelError` that names the row of an operator whose shapes or scalars are damaged.

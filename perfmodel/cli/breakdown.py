@@ -246,7 +246,7 @@ def _draw(whole: Breakdown, found: Breakdown, path: Path) -> None:
 
 def _draw_memory(found: Breakdown, path: Path) -> None:
     from perfmodel.plot import save
-    from perfmodel.timeline.memory import memory_figure, worth_showing
+    from perfmodel.timeline.memory import memory_figure, shown_timelines
 
     rank = found.ranks[0]
     if not rank.memory:
@@ -255,4 +255,4 @@ def _draw_memory(found: Breakdown, path: Path) -> None:
             "profile with profile_memory=True"
         )
     title = f"Memory of rank {rank.rank}"
-    save(memory_figure(worth_showing(rank.memory), rank.hot.links.steps, title), path)
+    save(memory_figure(shown_timelines(rank.memory), rank.hot.links.steps, title), path)

@@ -47,7 +47,7 @@ class TableDetail(NamedTuple):
 
 def summary_lines(rank: RankBreakdown) -> Iterator[str]:
     """A rank in a few lines: step, device, communication, launch queue, memory."""
-    from perfmodel.timeline.memory import worth_showing
+    from perfmodel.timeline.memory import shown_timelines
 
     summary = rank.summary
     step = human_us(summary.step_us)
@@ -74,7 +74,7 @@ def summary_lines(rank: RankBreakdown) -> Iterator[str]:
             f"Launch queue: {mean:,.1f} operations in the mean, at most "
             f"{max(depth.max_count for depth in depths):,}; empty {percent(empty, 1)} of the time"
         )
-    yield from map(_memory, worth_showing(rank.memory))
+    yield from map(_memory, shown_timelines(rank.memory))
 
 
 def _memory(found: MemoryTimeline) -> str:

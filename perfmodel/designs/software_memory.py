@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from perfmodel.cost.tiers.drives import alone_us, reads_per_s
+from perfmodel.cost.tiers.drives import reads_per_s, unloaded_latency_us
 from perfmodel.designs.deployment import DESIGNS, Deployment, Design, halved, named_part
 from perfmodel.embedding import POLICIES, RowCache
 from perfmodel.errors import UsageError, WorkloadError
@@ -48,7 +48,7 @@ class UserSide:
     def read_us(self) -> float:
         """Between reads that the drives complete, when they have as many as the host keeps."""
         fastest_us = US_PER_S / (self.drives * float(reads_per_s(self.drive, self.row_bytes)))
-        return max(fastest_us, alone_us(self.drive) / self.in_flight)
+        return max(fastest_us, unloaded_latency_us(self.drive) / self.in_flight)
 
     @property
     def most_queries_per_s(self) -> float:
@@ -58,7 +58,7 @@ class UserSide:
     def latency(self, queries_per_s: float) -> LoadLatency:
         """Of one query's reads, all handed over at once, beside those of the others."""
         count = max(self.reads, 1.0)
-        one = Service(self.read_us, alone_us(self.drive))
+        one = Service(self.read_us, unloaded_latency_us(self.drive))
         return latency_under(one, queries_per_s, batches_per_query=count)
 
     def warm_up_s(self, queries_per_s: float, cache_bytes: float) -> float:

@@ -103,6 +103,7 @@ __all__ = [
     "zipf_alpha_of",
 ]
 
+
 __getattr__ = exports(
     __name__,
     {

@@ -14,7 +14,7 @@ from perfmodel.cost.collectives.calibrated import CALIBRATED, calibrated
 from perfmodel.cost.collectives.calls import Calls
 from perfmodel.cost.collectives.curves import calls_of_wires, read_curves, read_points, wires_of
 from perfmodel.cost.collectives.heuristic import SPECS
-from perfmodel.cost.collectives.learned import Learned, take
+from perfmodel.cost.collectives.learned import Learned, take_calls
 from perfmodel.cost.collectives.store import shipped
 from perfmodel.errors import ModelError
 
@@ -115,8 +115,8 @@ def evaluate_collectives(
         found, level = estimate, SPECS
         columns = [each[asked] for each in (found.duration_us, found.low_us, found.high_us)]
         if len(known):
-            corrected = calibrated(given, take(calls, known), times[known], given.name)
-            own = corrected.estimate(take(calls, asked))
+            corrected = calibrated(given, take_calls(calls, known), times[known], given.name)
+            own = corrected.estimate(take_calls(calls, asked))
             columns, level = [own.duration_us, own.low_us, own.high_us], CALIBRATED
         rows.append(_errors(str(curve), table[str(curve)], times[asked], columns, level, calls))
     if not rows:

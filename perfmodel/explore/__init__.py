@@ -25,6 +25,7 @@ __all__ = [
     "sweep",
 ]
 
+
 __getattr__ = exports(
     __name__,
     {

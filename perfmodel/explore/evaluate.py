@@ -24,7 +24,7 @@ from perfmodel.explore.spec import (
 )
 from perfmodel.explore.transfers import TransferTables
 from perfmodel.graph import build_graph
-from perfmodel.hardware.reads import Read, reads_of, recorded
+from perfmodel.hardware.reads import Read, reads_of, with_read_log
 from perfmodel.prediction.running_cost import Activity, operating_costs
 from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.timeline.batched import Walk
@@ -134,7 +134,7 @@ class TraceFigures:
     def reads(self, point: Points) -> tuple[Read, ...]:
         """Of both machines of the transfer, and what the running of the target costs."""
         plain = self.machines.at(point.at(0))
-        machine, log = recorded(plain)
+        machine, log = with_read_log(plain)
         transfers = self.steps.transfers
         graph = transfers.graph
         moved = transfer_durations(transfers.trace, graph, graph.nodes_.duration_us, machine)

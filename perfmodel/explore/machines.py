@@ -12,7 +12,7 @@ from perfmodel.arrays import Ints
 from perfmodel.errors import HardwareError, UsageError
 from perfmodel.explore.axes import Points
 from perfmodel.hardware import KINDS, Cluster, Device, cluster, load, node_of, with_settings
-from perfmodel.hardware.reads import recorded, values_of
+from perfmodel.hardware.reads import values_of, with_read_log
 from perfmodel.hardware.schema import TOGETHER
 
 HARDWARE, NODES = "hardware", "nodes"
@@ -153,7 +153,7 @@ class MemoizedFigures(Generic[T]):
         except HardwareError:
             values = points.at(at)
             made = self.machines.remembered(values)
-        machine, log = recorded(made)
+        machine, log = with_read_log(made)
         found = self.evaluate(machine)
         self._reads |= log
         axes = self.machines.axes_of(self._reads)

@@ -16,7 +16,7 @@ from perfmodel.explore.machines import HARDWARE, Machines, is_axis
 from perfmodel.explore.planner.document import read_plan
 from perfmodel.explore.planner.planned import ESTIMATORS, plan_deployment
 from perfmodel.explore.spec import Spec, figures, prices_of
-from perfmodel.hardware.reads import Read, reads_of, recorded
+from perfmodel.hardware.reads import Read, reads_of, with_read_log
 from perfmodel.prediction import predict_workload
 from perfmodel.prediction.compare import activity_of
 from perfmodel.prediction.deployment import fastest, predict_deployment
@@ -68,7 +68,7 @@ class WorkloadFigures:
         """Of the point's prediction, and what the running of its machine costs."""
         values = self._acting(point.at(0))
         result, start = self._predicted(values)
-        machine, log = recorded(start.machine)
+        machine, log = with_read_log(start.machine)
         operating_costs(machine, self.prices)
         return tuple(dict.fromkeys((*result.reads, *reads_of(start.machine, log))))
 

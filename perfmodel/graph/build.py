@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask
-from perfmodel.graph.data import acyclic, released
-from perfmodel.graph.host import ALLOCATOR, ELAPSED, LAUNCH, PIECE, SYNC, Pieces, cut
+from perfmodel.graph.data import acyclic, held_until_measured
+from perfmodel.graph.host import ALLOCATOR, ELAPSED, LAUNCH, PIECE, SYNC, Pieces, cut_threads
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.measured_waits import PLAUSIBLE_US, with_constant_lags
 from perfmodel.graph.streams import CrossEdges, event_waits, occupancy_waits, stream_edges
@@ -60,7 +60,7 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
 
 def _found(rank: RankTrace, links: Links) -> ExecutionGraph:
     """The graph with every edge that was found."""
-    pieces = cut(rank, links)
+    pieces = cut_threads(rank, links)
     waits = find_waits(rank, links, pieces)
     count, devices = len(pieces.thread), links.device_rows
     returns = np.array(sorted(waits.returns), np.int64)
@@ -89,7 +89,7 @@ def _found(rank: RankTrace, links: Links) -> ExecutionGraph:
     whole = links.recorded_frac >= MIN_RECORDED_FRAC
     found = edges.of(nodes)
     return ExecutionGraph(
-        released(nodes, found),
+        held_until_measured(nodes, found),
         found,
         marks,
         resources,

@@ -111,7 +111,7 @@ def acyclic(graph: ExecutionGraph, where: str) -> ExecutionGraph:
     if graph.arrivals is None:
         kept = with_constant_lags(nodes.start_us, nodes.duration_us, kept)
     left_out = graph.left_out + len(edges) - len(keep)
-    mended = replace(graph, nodes_=released(nodes, kept), edges_=kept, left_out=left_out)
+    mended = replace(graph, nodes_=held_until_measured(nodes, kept), edges_=kept, left_out=left_out)
     try:
         mended.order  # noqa: B018
     except GraphError as error:
@@ -119,7 +119,7 @@ def acyclic(graph: ExecutionGraph, where: str) -> ExecutionGraph:
     return mended
 
 
-def released(nodes: Nodes, edges: Edges) -> Nodes:
+def held_until_measured(nodes: Nodes, edges: Edges) -> Nodes:
     """`nodes`, those that nothing precedes held until their measured start."""
     alone = np.bincount(edges.target, minlength=len(nodes)) == 0
     late = np.where(alone, np.maximum(nodes.release_us, nodes.start_us), nodes.release_us)

@@ -52,7 +52,7 @@ class Pieces:
         return int(self.row_piece[row]) if row >= 0 else NONE
 
 
-def cut(rank: RankTrace, links: Links) -> Pieces:
+def cut_threads(rank: RankTrace, links: Links) -> Pieces:
     """Cut every host thread at operators, launches, synchronising and allocator calls, steps."""
     runtime = rank.of(Category.RUNTIME)
     kinds = (

@@ -19,7 +19,7 @@ _PRODUCED = (EdgeKind.EVENT_WAIT_COLLECTIVE, EdgeKind.EVENT_WAIT, EdgeKind.DATA)
 
 
 @dataclass(frozen=True)
-class Around:
+class CollectiveNeighbours:
     """Kernels around one collective: what it waits for, what runs beside it, what follows it."""
 
     arrival: int
@@ -31,7 +31,7 @@ class Around:
     behind: Sequence[Work] = ()
 
 
-def with_kernels(graph: ExecutionGraph, around: Sequence[Around]) -> ExecutionGraph:
+def with_kernels(graph: ExecutionGraph, around: Sequence[CollectiveNeighbours]) -> ExecutionGraph:
     """`graph` with the kernels of `around` in it.
 
     Those before a collective run on the stream that made its input, behind the operation that the
@@ -59,7 +59,7 @@ class _Draft:
         self.first_leaving = np.searchsorted(edges.source[self.leaving], np.arange(len(graph) + 1))
         self.followers = _followers(graph)
 
-    def put(self, one: Around) -> None:
+    def put(self, one: CollectiveNeighbours) -> None:
         nodes = self.of.nodes_
         produced = [e for e in self._into(one.arrival) if self.kind[e] in _PRODUCED]
         made_by = max(
@@ -78,7 +78,7 @@ class _Draft:
                 self.new_edges.append((aside, follower, EdgeKind.STREAM))
         self._behind(one)
 
-    def _behind(self, one: Around) -> None:
+    def _behind(self, one: CollectiveNeighbours) -> None:
         nodes = self.of.nodes_
         handed = [e for e in self._out_of(one.transfer) if self.kind[e] in _HANDS_ON]
         taken = self.of.edges_.target[handed].tolist()

@@ -73,7 +73,7 @@ def with_constant_lags(start_us: Floats, duration_us: Floats, edges: Edges) -> E
     lag = np.zeros(len(EdgeKind))
     for _ in range(_ROUNDS):
         before = lag.copy()
-        decisive = latest(free + lag[kind], target, len(start_us)) & ~fixed
+        decisive = latest_edges(free + lag[kind], target, len(start_us)) & ~fixed
         for code in np.unique(kind[decisive]):
             typical = np.mean if code in SUMMED else np.median
             lag[code] = typical(gap[decisive & (kind == code)])
@@ -82,7 +82,7 @@ def with_constant_lags(start_us: Floats, duration_us: Floats, edges: Edges) -> E
     return replace(edges, lag_us=lag[edges.kind])
 
 
-def latest(ready_us: Floats, target: Ints, count: int) -> Mask:
+def latest_edges(ready_us: Floats, target: Ints, count: int) -> Mask:
     """Which edges ask for the latest start of their target."""
     bound = np.full(count, -np.inf)
     np.maximum.at(bound, target, ready_us)

@@ -102,7 +102,7 @@ def from_driver_name(name: str, memory_bytes: int | None = None) -> Device:
     it, decides between variants that only differ in memory. Raises `HardwareError` when no device
     has that name, when several have, and when its memory is another than the catalogue's.
     """
-    found = called(name, _devices_that_mention(bare_words(name)))
+    found = devices_named(name, _devices_that_mention(bare_words(name)))
     if not found:
         raise unknown(name)
     memory_bytes = memory_bytes or memory_in(name)
@@ -241,13 +241,13 @@ _TOLERANCE_FRAC = 0.15
 """Drivers report up to 8 % less than the datasheet, which mixes GB with GiB (7 %)."""
 
 
-def called(name: str, devices: Iterable[Device]) -> list[Device]:
+def devices_named(name: str, devices: Iterable[Device]) -> list[Device]:
     """The devices that go by `name`, without regard to case and maker.
 
     If there is none, those that go by it without regard to memory size and kind either.
     """
     devices = list(devices)
-    return _matching(name, devices, plain) or _matching(name, devices, _bare)
+    return _matching(name, devices, normalised_name) or _matching(name, devices, _bare)
 
 
 def bare_words(name: str) -> list[str]:
@@ -257,7 +257,7 @@ def bare_words(name: str) -> list[str]:
 
 def memory_in(name: str) -> int | None:
     """The memory in bytes that a name tells (`80GB` is 80 GiB), or None."""
-    size = _SIZE.search(plain(name))
+    size = _SIZE.search(normalised_name(name))
     return int(size[1]) * 2**30 if size else None
 
 
@@ -271,7 +271,7 @@ def nearest(name: str, known: Sequence[str]) -> list[str]:
 
     Alike as a whole, or in as many first words: `h900` is more like `h100-sxm` than like `p100`.
     """
-    words = plain(name)[:80].split()
+    words = normalised_name(name)[:80].split()
     within = [each for each in known if words and all(word in each for word in words)]
     if within:
         return sorted(within, key=lambda each: not each.startswith(words[0]))
@@ -289,14 +289,14 @@ def _matching(name: str, devices: list[Device], form: Callable[[str], str]) -> l
     return [each for each in devices if wanted in map(form, (each.name, *each.aliases))]
 
 
-def plain(name: str) -> str:
+def normalised_name(name: str) -> str:
     """`name` in lower case, with one space between words, without maker and remarks."""
     return " ".join(re.sub(r"[-_ ]+", " ", _CPU.sub(" ", _MAKER.sub(" ", name.lower()))).split())
 
 
 def _bare(name: str) -> str:
     """As `plain`, without memory size and kind."""
-    return " ".join(_MEMORY.sub(" ", plain(name)).split())
+    return " ".join(_MEMORY.sub(" ", normalised_name(name)).split())
 
 
 PLAIN_HOST = "generic-server"

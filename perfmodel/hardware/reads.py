@@ -109,7 +109,7 @@ def _reads(part: Part, kind: str, wanted: set[str]) -> Iterable[Read]:
             yield read_of(part, kind, name)
 
 
-def remembered(make: Callable[[K], T], maxsize: int) -> Callable[[K], T]:
+def cached_per_device(make: Callable[[K], T], maxsize: int) -> Callable[[K], T]:
     """`make`, asked once for all keys whose devices are equal, recorded or not.
 
     What it read of the device the first time is noted whenever its answer is used.
@@ -132,7 +132,7 @@ def remembered(make: Callable[[K], T], maxsize: int) -> Callable[[K], T]:
     return asked
 
 
-def recorded(machine: Cluster) -> tuple[Cluster, set[str]]:
+def with_read_log(machine: Cluster) -> tuple[Cluster, set[str]]:
     """`machine`, and the set that fills with what is read of it and of its parts.
 
     One that is recorded already is recorded by both.

@@ -9,7 +9,7 @@ from itertools import pairwise, zip_longest
 from math import prod
 
 from perfmodel.hardware import Device
-from perfmodel.lowering.piece import Piece, Untold
+from perfmodel.lowering.piece import MissingArguments, Piece
 from perfmodel.ops.graph import Argument, Op, Tensor, tensors_in
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.storage import is_known, item_bytes
@@ -35,7 +35,7 @@ def tensor(op: Op, index: int) -> Tensor:
     """The tensor that is argument `index`; raises `Untold` where it is none."""
     found = argument(op, index)
     if not isinstance(found, Tensor):
-        raise Untold
+        raise MissingArguments
     return found
 
 
@@ -49,28 +49,28 @@ def tensor_list(op: Op, index: int) -> tuple[Tensor, ...]:
     """The tensors of the list that is argument `index`; raises `Untold` where there are none."""
     found = tuple(tensors_in(argument(op, index)))
     if not found:
-        raise Untold
+        raise MissingArguments
     return found
 
 
 def tensors(op: Op, count: int) -> tuple[Tensor, ...]:
     """The first `count` tensors among the arguments; raises `Untold` where there are fewer."""
     if len(op.tensors) < count:
-        raise Untold
+        raise MissingArguments
     return op.tensors[:count]
 
 
 def matrix(tensor_: Tensor) -> tuple[int, int]:
     """Rows and columns; raises `Untold` for what has not two dimensions."""
     if len(tensor_.shape) != 2:
-        raise Untold
+        raise MissingArguments
     return tensor_.shape[0], tensor_.shape[1]
 
 
 def length(tensor_: Tensor, dim: int) -> int:
     """How long dimension `dim` is, which may count from the last; raises `Untold` without it."""
     if not -len(tensor_.shape) <= dim < len(tensor_.shape):
-        raise Untold
+        raise MissingArguments
     return tensor_.shape[dim]
 
 

@@ -15,7 +15,7 @@ from perfmodel.lowering.arguments import output, size
 from perfmodel.lowering.rules.collectives import KNOWN
 from perfmodel.ops.graph import NO_OP, Op, OpGraph, Tensor, tensors_in
 from perfmodel.ops.read.collectives import collective_of
-from perfmodel.ops.read.lookups import with_told_lookups
+from perfmodel.ops.read.lookups import with_recorded_lookups
 
 LOOKUP_BACKWARD = "torch::autograd::CppNode<*Split*Lookup*Function*>"
 LOOKUPS = ("fbgemm::*embedding*lookup*_function*",)
@@ -34,10 +34,10 @@ AHEAD = 60
 def self_contained(graph: OpGraph) -> OpGraph:
     """`graph` whose ops state all that the ops around them tell (see `completed`): an edit of one
     of them then leaves what is known of the others."""
-    return replace(graph, ops=tuple(completed(graph)))
+    return replace(graph, ops=tuple(complete_ops(graph)))
 
 
-def completed(graph: OpGraph) -> list[Op]:
+def complete_ops(graph: OpGraph) -> list[Op]:
     """The ops of a graph, some with more arguments, outputs or attributes than it states.
 
     The backward of a table-batched embedding gets the arguments of its forward behind its
@@ -46,7 +46,7 @@ def completed(graph: OpGraph) -> list[Op]:
     whole; a collective, what its caller says of it; what touches rows that were looked up, how many
     they are. Then come guesses (`guesses.with_guesses`).
     """
-    ops = with_told_lookups(graph.ops)
+    ops = with_recorded_lookups(graph.ops)
     for forward, backward, pooled in _lookups(graph):
         ops[backward] = replace(ops[backward], inputs=(pooled, *ops[forward].inputs))
         if output(ops[forward]) is None:

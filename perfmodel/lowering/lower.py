@@ -12,9 +12,9 @@ import numpy as np
 from perfmodel.arrays import Ints
 from perfmodel.hardware import Device
 from perfmodel.lowering.arguments import in_units
-from perfmodel.lowering.context import completed
+from perfmodel.lowering.context import complete_ops
 from perfmodel.lowering.piece import Piece
-from perfmodel.lowering.walk import Target, own_pieces
+from perfmodel.lowering.walk import Target, pieces_by_op
 from perfmodel.ops.graph import NO_OP, OpGraph
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.vocabulary.host import UNKNOWN
@@ -129,8 +129,8 @@ def lower(
     counted in `unknown`. Ops whose tensors all lie in host memory launch nothing on a GPU.
     `device` decides with the two switches, which are PyTorch's, whether fp32 products run in TF32.
     """
-    ops = completed(graph)
-    kept, answered = own_pieces([*ops, *graph.removed], target)
+    ops = complete_ops(graph)
+    kept, answered = pieces_by_op([*ops, *graph.removed], target)
     undivided = {at for at in answered[len(ops) :] if 0 <= at < len(ops)}
     kept = {index: pieces for index, pieces in kept.items() if index < len(ops)}
     last, outermost = list(range(len(ops))), list(range(len(ops)))

@@ -60,7 +60,7 @@ OF_PROFILE = "recorded::"
 them (`perfmodel.lowering.recorded`)."""
 
 
-class Untold(Exception):
+class MissingArguments(Exception):
     """A rule's answer when the arguments it needs are not in the graph: the fallback stands in."""
 
 

@@ -23,7 +23,7 @@ from perfmodel.lowering.piece import OF_PROFILE
 from perfmodel.lowering.rules.copies import MEMCPY
 from perfmodel.ops.families import COMMUNICATION, family_of_kernel
 from perfmodel.ops.graph import DEVICE_WIDE, NO_OP, Op, OpGraph
-from perfmodel.ops.read.profile import waited_behind
+from perfmodel.ops.read.profile import ops_before_device_waits
 from perfmodel.ops.vocabulary.host import UNKNOWN
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
@@ -98,7 +98,9 @@ def with_recorded(
     )
 
 
-def at_ratios(graph: OpGraph, ratio: Mapping[int, float], spread: Mapping[int, float]) -> OpGraph:
+def scale_recorded(
+    graph: OpGraph, ratio: Mapping[int, float], spread: Mapping[int, float]
+) -> OpGraph:
     """`graph` whose recorded kernels take `ratio` times as long, within a factor `spread`; by the
     rows of the trace that they are."""
     ops = tuple(
@@ -302,7 +304,7 @@ class _Insertion:
         is_device = self.rank.is_device
         of_host = [op for op in ops if op.event >= 0 and not is_device[op.event]]
         events, parents = [op.event for op in of_host], [op.parent for op in of_host]
-        behind = waited_behind(self.rank, events, parents)
+        behind = ops_before_device_waits(self.rank, events, parents)
         found = []
         for op in ops:
             about = {k: v for k, v in op.attributes.items() if k not in DEVICE_WIDE}

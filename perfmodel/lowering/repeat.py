@@ -31,7 +31,7 @@ Link = tuple[int, int, EdgeKind, int]
 """Source, target, kind, and how many steps later the target is."""
 
 
-def repeating(built: Built, lowered: Lowered) -> Built:
+def with_carried_edges(built: Built, lowered: Lowered) -> Built:
     """`built`, of one step, with what it carries to the steps after it; of several, as it is.
 
     The host goes on without waiting for the device, streams keep their order, and what a pipeline
@@ -54,14 +54,14 @@ def repeating(built: Built, lowered: Lowered) -> Built:
     )
 
 
-def one_after_another(built: Built) -> Built:
+def serial_steps(built: Built) -> Built:
     """`built`, of one step, as one that begins where the one before ended."""
     marks = built.graph.marks
     links = [(int(marks.end[0]), int(marks.start[0]), EdgeKind.PROGRAM, 1)]
     return replace(built, graph=replace(built.graph, carried=_carried(links)))
 
 
-def loaded(built: Built, loading_us: float) -> Built:
+def behind_loader(built: Built, loading_us: float) -> Built:
     """`built`, which repeats, behind a loader: one batch after the other, one step ahead."""
     graph, loader = built.graph, len(built.graph)
     assert graph.carried is not None

@@ -9,7 +9,16 @@ from typing import Literal, TypeAlias
 
 from perfmodel.lowering.arguments import all_on_host, bytes_of, is_hosts, on_host, tensor_bytes
 from perfmodel.lowering.context import GUESSED
-from perfmodel.lowering.piece import LEAF, OF_PROFILE, TIER, WHOLE, Lowering, Piece, Untold, rule_of
+from perfmodel.lowering.piece import (
+    LEAF,
+    OF_PROFILE,
+    TIER,
+    WHOLE,
+    Lowering,
+    MissingArguments,
+    Piece,
+    rule_of,
+)
 from perfmodel.ops.graph import NO_OP, Argument, Op, Tensor, tensors_in
 from perfmodel.ops.vocabulary.host import UNKNOWN
 
@@ -36,7 +45,7 @@ _REPEATABLE = ("elementwise", "fill", "copy")
 """Work that an op may do itself and let others do once more; any other is done once."""
 
 
-def own_pieces(ops: Sequence[Op], target: Target) -> tuple[dict[int, Pieces], list[int]]:
+def pieces_by_op(ops: Sequence[Op], target: Target) -> tuple[dict[int, Pieces], list[int]]:
     """Per op that launches something itself its pieces; per op the op that answers for it: itself,
     the caller whose rule stands for all, or `NO_OP`. An op that calls one of its own name (variants
     with an output given) leaves the work to it."""
@@ -140,7 +149,7 @@ def _asked(call: _Call) -> Pieces | None:
         return ()
     try:
         found = tuple(call.rule(op))
-    except Untold:
+    except MissingArguments:
         return None
     if GUESSED in op.attributes:
         found = tuple(replace(piece, guessed=True) for piece in found)

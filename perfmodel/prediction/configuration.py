@@ -10,9 +10,9 @@ from pathlib import Path
 
 from perfmodel.embedding import Pipeline, Placement
 from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
-from perfmodel.hardware.reads import recorded
+from perfmodel.hardware.reads import with_read_log
 from perfmodel.lowering.context import self_contained
-from perfmodel.ops.edits.named import NamedEdit, edited
+from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction.explain.modelled import with_reads
 from perfmodel.prediction.result import as_list
@@ -92,7 +92,7 @@ class Step:
         graphs = [self.graph(each.ranks[0]) for each in shown]
         if edits:
             graphs = list(map(self_contained, graphs))
-        graphs, undone = edited(graphs, edits, must_change=must_change)
+        graphs, undone = apply_edits(graphs, edits, must_change=must_change)
         result, notes = predict_shapes(
             graphs,
             self.machine,
@@ -193,7 +193,7 @@ def predict_workload(
     results, warnings = [], []
     for each in as_list(hardware):
         given = _machine(each, nodes)
-        machine, log = recorded(given)
+        machine, log = with_read_log(given)
         costs = None if machine.node.device.target == "cpu" else host_costs(machine, overheads)
         step = Step(found, machine, total, train)
         result, notes = predict_step(step, costs, edits, every_rank=every_rank)

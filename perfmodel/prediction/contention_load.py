@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
-from perfmodel.cost.collectives.sharing import taken_by
+from perfmodel.cost.collectives.sharing import device_shares_of_rows
 from perfmodel.cost.durations import COLLECTIVE
 from perfmodel.cost.gpu.analysis import groups_of
 from perfmodel.cost.tiers import TIERS
@@ -17,7 +17,7 @@ from perfmodel.lowering.build_cpu import rows_of
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.scheduled import ScheduledSteps, place_collectives
-from perfmodel.timeline.contention import Load, lost_us, settled
+from perfmodel.timeline.contention import Load, contended_schedule, lost_us
 from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.trace.columns import NONE
 
@@ -40,7 +40,7 @@ def with_contention(found: ScheduledSteps, machine: Cluster) -> ScheduledSteps:
         timeline = schedule(graph, duration_us)
         return timeline, lost_us(timeline, load)
 
-    timeline, taken_us = settled(run, graph.nodes_.duration_us)
+    timeline, taken_us = contended_schedule(run, graph.nodes_.duration_us)
     return rescheduled(found, timeline, taken_us)
 
 
@@ -79,7 +79,7 @@ def modelled_load(found: ScheduledSteps, machine: Cluster) -> Load:
     duration_us, families = found.durations.duration_us, np.array(found.families, object)
     sm, hbm, reads = _used_shares(rows, families, duration_us, machine.node.device)
     own = np.flatnonzero(families == COLLECTIVE)
-    taken = taken_by(rows.take(own), machine, duration_us[own])
+    taken = device_shares_of_rows(rows.take(own), machine, duration_us[own])
     of_collectives = []
     shares = (taken.sm_frac, taken.held_frac, taken.hbm_frac, taken.delay_us, taken.wire_frac)
     for values in shares:

@@ -12,7 +12,7 @@ from perfmodel.designs.composed import Composed
 from perfmodel.designs.deployment import Budgeted, changes
 from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import Cluster
-from perfmodel.hardware.reads import Read, recorded
+from perfmodel.hardware.reads import Read, with_read_log
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.edits.named import NamedEdit
 from perfmodel.ops.graph import OpGraph
@@ -133,7 +133,7 @@ def predict_deployment(
     soon seen not to be `faster_than_us`.
     """
     given = deployment.machine
-    machine, log = recorded(given)
+    machine, log = with_read_log(given)
     deployment = replace(deployment, machine=machine)
     workload = deployment.workload
     costs = None if machine.node.device.target == CPU else host_costs(machine, overheads)

@@ -20,7 +20,7 @@ from perfmodel.lowering import lower
 from perfmodel.lowering.measured_host import HostTimes, measured_stretches, with_streams
 from perfmodel.lowering.observed import with_placement
 from perfmodel.lowering.piece import OF_PROFILE
-from perfmodel.lowering.recorded import Recorded, at_ratios, with_recorded, with_waits
+from perfmodel.lowering.recorded import Recorded, scale_recorded, with_recorded, with_waits
 from perfmodel.lowering.walk import CPU, Target
 from perfmodel.ops.families import CLASS_OF_FAMILY, families_of_kernels
 from perfmodel.ops.graph import OpGraph
@@ -151,7 +151,7 @@ def recorded_kernels_on(
     for graph in graphs:
         at = np.flatnonzero(ranks == graph.rank).tolist()
         ratio = {int(events[i]): float(moved.ratio[i]) for i in at}
-        found.append(at_ratios(graph, ratio, {int(events[i]): spread[i] for i in at}))
+        found.append(scale_recorded(graph, ratio, {int(events[i]): spread[i] for i in at}))
     return found, notes
 
 

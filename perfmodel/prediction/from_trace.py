@@ -11,11 +11,11 @@ from perfmodel.cost.host import Profile, measure
 from perfmodel.errors import HardwareError, UsageError
 from perfmodel.graph import build_graph
 from perfmodel.hardware import Cluster, Part, cluster, from_driver_name
-from perfmodel.hardware.reads import recorded
+from perfmodel.hardware.reads import with_read_log
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.observed import uses_tf32
 from perfmodel.ops.edits import rebatch
-from perfmodel.ops.edits.named import NamedEdit, edited
+from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction.explain.modelled import with_reads
 from perfmodel.prediction.from_profile import (
@@ -59,7 +59,7 @@ def predict_ops(
     profile = profile_data(trace, None if own is None else own.node.device)
     graphs = [_rebatched(graph, batch, warnings) for graph in profile.graphs]
     if edits:
-        graphs, undone = edited(map(self_contained, graphs), edits)
+        graphs, undone = apply_edits(map(self_contained, graphs), edits)
         warnings += undone
     if batch is not None and profile.times:
         warnings.append(
@@ -72,7 +72,7 @@ def predict_ops(
         machine = cluster(target, nodes)
         name = machine.name if nodes is None else f"{nodes} x {machine.name}"
         stays = not hardware or (own is not None and machine.node.device == own.node.device)
-        watched, log = recorded(machine)
+        watched, log = with_read_log(machine)
         costs = _costs(trace, watched, overheads, stays=stays)
         placed, lines = recorded_kernels_on(profile, graphs, target, machine, own)
         times, host_lines = host_times(profile, watched, own, costs, stays=stays)

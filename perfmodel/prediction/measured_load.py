@@ -14,7 +14,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints
 from perfmodel.cost.collectives.durations import collective_durations
-from perfmodel.cost.collectives.sharing import taken_by
+from perfmodel.cost.collectives.sharing import device_shares_of_rows
 from perfmodel.errors import HardwareError, TraceError
 from perfmodel.graph.kinds import NodeKind
 from perfmodel.graph.types import ExecutionGraph
@@ -23,7 +23,7 @@ from perfmodel.ops.families import COMPUTE_BOUND, MEMORY_BOUND, classes_of_kerne
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.contention_load import STREAMING_SM_FRAC
 from perfmodel.prediction.transferred import source_device
-from perfmodel.timeline.contention import MOST_LOST_FRAC, Load, lost_us, settled
+from perfmodel.timeline.contention import MOST_LOST_FRAC, Load, contended_schedule, lost_us
 from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.trace import RankTrace, Trace
 from perfmodel.trace.columns import NONE
@@ -58,7 +58,7 @@ class UncontendedDurations:
             timeline = schedule(graph, duration_us)
             return timeline, lost_us(timeline, load)
 
-        return settled(run, alone_us)[1]
+        return contended_schedule(run, alone_us)[1]
 
 
 def without_contention(
@@ -127,7 +127,7 @@ def _transfer_load(
 
     large = rows(np.full(len(nodes), LARGE_BYTES))
     rate = LARGE_BYTES / collective_durations(large, machine).duration_us
-    found = taken_by(rows(np.maximum(rate * taken_us, 1.0)), machine, taken_us)
+    found = device_shares_of_rows(rows(np.maximum(rate * taken_us, 1.0)), machine, taken_us)
     told = _blocks(trace, graph, nodes) / max(machine.node.device.sm_count, 1)
     sm = np.where(told > 0, told, found.sm_frac)
     meets = np.isin(nodes, [] if graph.arrivals is None else graph.arrivals[:, 0])

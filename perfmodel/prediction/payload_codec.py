@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import UsageError
-from perfmodel.graph.insert import Around, with_kernels
+from perfmodel.graph.insert import CollectiveNeighbours, with_kernels
 from perfmodel.graph.kinds import NodeKind
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster
@@ -100,7 +100,7 @@ def with_codecs(
     ranks = {rank.rank: rank for rank in trace.ranks}
     found = _collectives(trace, graph)
     taken = duration_us.copy()
-    added: list[Around] = []
+    added: list[CollectiveNeighbours] = []
     notes = []
     clamped = any(CODECS[codec.dtype].clamps for codec in codecs)
     for codec in codecs:
@@ -126,7 +126,7 @@ def with_codecs(
     return edited, np.append(taken, edited.nodes_.duration_us[len(graph) :]), notes
 
 
-def _work(one: Around) -> list[tuple[str, float]]:
+def _work(one: CollectiveNeighbours) -> list[tuple[str, float]]:
     return [*one.before, *one.beside, *one.behind]
 
 
@@ -183,7 +183,7 @@ def _shrinkage(dtype: str, elements: int, trace: Trace, rank: RankTrace, machine
 
 def _codec_kernels(
     one: _Collective, dtype: str, elements: int, clamped: bool, machine: Cluster
-) -> Around:
+) -> CollectiveNeighbours:
     """Encoding before a collective and decoding behind it; behind an exchange of gradients also
     what the gradient of a clamp takes."""
     item = CODECS[dtype].item_bytes
@@ -200,7 +200,7 @@ def _codec_kernels(
     streams = [stream for part in parts for stream in part]
     times = iter(_times_us(streams, elements, machine))
     before, beside, behind = ([(each.name, next(times)) for each in part] for part in parts)
-    return Around(one.arrival, one.transfer, before, beside, behind)
+    return CollectiveNeighbours(one.arrival, one.transfer, before, beside, behind)
 
 
 def _times_us(streams: Sequence[_Stream], elements: int, machine: Cluster) -> list[float]:

@@ -24,7 +24,7 @@ from perfmodel.lowering.build_cpu import cpu_graph, cpu_steps, rows_of
 from perfmodel.lowering.draft import Built
 from perfmodel.lowering.measured_host import HostTimes
 from perfmodel.lowering.piece import Piece
-from perfmodel.lowering.repeat import loaded, one_after_another, repeating
+from perfmodel.lowering.repeat import behind_loader, serial_steps, with_carried_edges
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.rows import Rows
@@ -172,7 +172,7 @@ def schedule_shapes(
         found = Durations.joined([durations_of(own, machine) for own in asked])
         rows, ops = Rows.joined(asked), ("",) * len(pieces)
         built = cpu_graph(steps, found.duration_us, graph.rank)
-        built = one_after_another(built) if repeats else built
+        built = serial_steps(built) if repeats else built
         notes = graph.notes
     else:
         lowered = lower(graph, device.target, device=device, tf32_matmul=tf32_matmul)
@@ -190,10 +190,10 @@ def schedule_shapes(
             statistic=costs.statistic,
             times=times,
         )
-        built = repeating(built, lowered) if repeats else built
+        built = with_carried_edges(built, lowered) if repeats else built
         notes = (*graph.notes, *lowered.notes)
     if repeats and loading_us:
-        built = loaded(built, loading_us)
+        built = behind_loader(built, loading_us)
     return ScheduledSteps(
         _as_measured(schedule(built.graph)), built, pieces, found, notes, rows, ops
     )

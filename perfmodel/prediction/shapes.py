@@ -38,7 +38,7 @@ from perfmodel.prediction.scheduled import (
     schedule_shapes,
 )
 from perfmodel.prediction.types import RankPrediction, Result
-from perfmodel.timeline.contention import lost_us, settled
+from perfmodel.timeline.contention import contended_schedule, lost_us
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.timeline.steady import STEPS_AHEAD, Recurrence, SteadyState
 from perfmodel.workload.memory import MemoryUse, memory_use, require_fit
@@ -91,7 +91,7 @@ def steady_period(
         lost = lost_us(window, load.tiled(len(window.graph) // len(graph)))
         return window, lost.reshape(-1, len(graph))[STEPS_AHEAD]
 
-    window, taken_us = settled(run, graph.nodes_.duration_us)
+    window, taken_us = contended_schedule(run, graph.nodes_.duration_us)
     copies = len(window.graph) // len(graph)
     one = rescheduled(found, found.timeline, taken_us)
     built = Built(window.graph, np.tile(found.built.piece, copies))

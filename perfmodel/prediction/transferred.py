@@ -18,7 +18,7 @@ from perfmodel.errors import TraceError
 from perfmodel.graph.kinds import NodeKind, Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, Device, Part, cluster
-from perfmodel.hardware.reads import Read, reads_of, recorded
+from perfmodel.hardware.reads import Read, reads_of, with_read_log
 from perfmodel.lowering.observed import launched_by, uses_tf32, with_placement
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.ops.graph import NO_OP, OpGraph
@@ -72,7 +72,7 @@ def transfer_durations(
     """
     before = cluster(source_device(trace, f"so no ratio to {target} is known"))
     after = cluster(target)
-    (source, here), (machine, there) = recorded(before), recorded(after)
+    (source, here), (machine, there) = with_read_log(before), with_read_log(after)
     rows = graph.device_span()[1]
     taken = duration_us[rows]
     notes = []

@@ -22,7 +22,7 @@ from perfmodel.timeline.hotspots import (
     range_rows,
 )
 from perfmodel.timeline.idle import Chains, DeviceWork, account, idle_by_cause, idle_gaps
-from perfmodel.timeline.memory import unpaired
+from perfmodel.timeline.memory import unpaired_allocations
 from perfmodel.timeline.rank import MOST_ROWS, RankBreakdown, StepBreakdown, overlap, rounded
 from perfmodel.timeline.schedule import Timeline, bind, measured
 from perfmodel.timeline.steps import ranks_of, steady_steps, step_bounds, step_roles
@@ -227,7 +227,7 @@ def breakdown(trace: Trace, *, profiler_us_per_event: float = 0.0) -> Breakdown:
         indices = tuple(range(len(steps[number])))
         hot = Hotspots(rank_trace, links, steady)
         ranks.append(RankBreakdown(number, trace.device, steps[number], indices, hot, waited))
-    of_memory = [unpaired(rank).warning(rank.where) for rank in trace.ranks]
+    of_memory = [unpaired_allocations(rank).warning(rank.where) for rank in trace.ranks]
     cautions = unexplained_warnings(unexplained)
     warnings = [*cautions, *trace.warnings, *graph.warnings, *filter(None, of_memory)]
     return Breakdown(trace.source, ranks, timeline, warnings, cautions, found_waiting)

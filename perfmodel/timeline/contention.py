@@ -75,7 +75,7 @@ class _Stretches:
         return _Stretches(*(column[part] for column in vars(self).values()))
 
 
-def settled(
+def contended_schedule(
     run: Callable[[Floats], tuple[Timeline, Floats]],
     alone_us: Floats,
     first_us: Floats | None = None,

@@ -109,7 +109,7 @@ class Unpaired:
         )
 
 
-def worth_showing(timelines: Sequence[MemoryTimeline]) -> list[MemoryTimeline]:
+def shown_timelines(timelines: Sequence[MemoryTimeline]) -> list[MemoryTimeline]:
     """Those of GPUs; of a process without one, the host's."""
     return [each for each in timelines if each.device != "cpu"] or list(timelines)
 
@@ -120,7 +120,7 @@ def memory_timelines(rank: RankTrace, steps: Steps) -> list[MemoryTimeline]:
     return sorted(found, key=lambda each: each.device == "cpu")
 
 
-def unpaired(rank: RankTrace) -> Unpaired:
+def unpaired_allocations(rank: RankTrace) -> Unpaired:
     """What does not fit together of a rank's allocations.
 
     A free of what was allocated before the recording is as it should be.

@@ -36,7 +36,7 @@ from perfmodel.timeline.hotspots import Hotspots
 from perfmodel.trace.categories import COMMUNICATION_KERNEL_NAME, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import by_thread, link
-from perfmodel.trace.window import take
+from perfmodel.trace.window import take_rows
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ def rated_rows(hot: Hotspots, trees: Trees, device: Device | None) -> list[Rate]
     ops = trees.ops[np.isin(trees.tree, examples)]
     shown = launched[tree == example]
     rows = np.unique(np.concatenate([ops, links.device_launch[shown], links.device_rows[shown]]))
-    part = take(rank, rows)
+    part = take_rows(rank, rows)
     part_links = replace(link(part), recorded_frac=1.0)
     graph = with_placement(of_kineto(part, part_links, part.world_size or 1), part, part_links)
     target = device.target if device is not None else _target(part)

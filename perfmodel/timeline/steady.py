@@ -118,7 +118,7 @@ def max_cycle_ratio(ways: Relaxation, weight: Floats, distance: Ints) -> CycleRa
         ratio = float(weight[cycle].sum() / distance[cycle].sum())
 
 
-def earliest(ways: Relaxation, way: Floats, at_least: Floats) -> Floats:
+def earliest_values(ways: Relaxation, way: Floats, at_least: Floats) -> Floats:
     """The smallest value per node, `at_least` and that every edge, of length `way`, allows.
 
     No cycle may be longer than nothing.
@@ -131,7 +131,7 @@ def earliest(ways: Relaxation, way: Floats, at_least: Floats) -> Floats:
     return np.array(value)
 
 
-def critical(source: Ints, target: Ints, way: Floats, value: Floats) -> Mask:
+def critical_nodes(source: Ints, target: Ints, way: Floats, value: Floats) -> Mask:
     """Which nodes lie on a cycle of length 0, given values that all edges allow."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -155,7 +155,7 @@ def edges_of_steps(graph: ExecutionGraph) -> tuple[Edges, Ints]:
     return every, np.concatenate([within, graph.carried.distance])
 
 
-def unrolled(graph: ExecutionGraph, steps: int) -> ExecutionGraph:
+def unroll(graph: ExecutionGraph, steps: int) -> ExecutionGraph:
     """`graph` repeated `steps` times; the copies follow one another, each with all its nodes.
 
     A step after the first begins where the one before ended. What would come from before the first
@@ -253,7 +253,7 @@ class SteadyState:
         later = int(np.ceil((last - first) / self.period_us)) if self.period_us else 0
         before = STEPS_AHEAD
         steps = before + 1 + min(later, STEPS_AHEAD + 1)
-        many = unrolled(graph, steps)
+        many = unroll(graph, steps)
         shift = np.repeat(np.arange(steps) * self.period_us, len(graph))
         start = np.tile(self.start_us, steps) + shift
         end = start + np.tile(self.duration_us, steps)
@@ -300,10 +300,10 @@ class Recurrence:
         graph, edges, weight = self.graph, self.edges, self.weight_us(duration_us)
         found = max_cycle_ratio(self.ways, weight, self.distance)
         way = weight - found.ratio * self.distance
-        together = earliest(self.ways, way, schedule(graph, duration_us).start_us)
-        decides = critical(edges.source, edges.target, way, together)
+        together = earliest_values(self.ways, way, schedule(graph, duration_us).start_us)
+        decides = critical_nodes(edges.source, edges.target, way, together)
         ahead = np.where(decides, 0.0, STEPS_AHEAD * found.ratio)
-        start_us = earliest(self.ways, way, together - ahead)
+        start_us = earliest_values(self.ways, way, together - ahead)
         return SteadyState(graph, found.ratio, start_us, duration_us, found.cycle)
 
 

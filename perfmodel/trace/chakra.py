@@ -26,7 +26,7 @@ from perfmodel.trace.chakra_messages import (
 )
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.execution_trace import json_list
-from perfmodel.trace.execution_trace_build import Header, RawNodes, build, whole
+from perfmodel.trace.execution_trace_build import Header, RawNodes, as_int64, build
 from perfmodel.trace.execution_trace_tensors import RawArguments
 
 if TYPE_CHECKING:
@@ -233,8 +233,8 @@ class _NodeReader:
         raw.kernel_backend = columns["kernel_backend"]
         raw.kernel_file = columns["kernel_file"]
         if any(self._start) or any(self._duration):
-            start = whole(self._start, "start_time_micros", header.where, 0, 2**53)
-            duration = whole(self._duration, "duration_micros", header.where, 0, 2**53)
+            start = as_int64(self._start, "start_time_micros", header.where, 0, 2**53)
+            duration = as_int64(self._duration, "duration_micros", header.where, 0, 2**53)
             without = (start == 0) & (duration == 0)
             raw.start_us = np.where(without, _NaN, start).tolist()
             raw.duration_us = np.where(without, _NaN, duration).tolist()

@@ -71,7 +71,7 @@ def build(raw: RawNodes, header: Header) -> ExecutionTrace:
     """The execution trace of `raw`; raises `TraceError` naming the node and the key."""
     where, warnings = header.where, header.warnings
     strings = Strings()
-    unsorted_id = whole(raw.node_id, "id", where)
+    unsorted_id = as_int64(raw.node_id, "id", where)
     order = np.argsort(unsorted_id, kind="stable")
     position = order.tolist()
     node_id = unsorted_id[order]
@@ -83,7 +83,7 @@ def build(raw: RawNodes, header: Header) -> ExecutionTrace:
         )
 
     def numbers(values: list[Any], key: str, low: int = 0, high: int = _INT64_MAX) -> Ints:
-        return whole(values, key, where, low, high)[order]
+        return as_int64(values, key, where, low, high)[order]
 
     def texts(values: list[Any], key: str) -> Ints:
         return _interned(values, key, where, strings)[order]
@@ -152,7 +152,7 @@ def build(raw: RawNodes, header: Header) -> ExecutionTrace:
     )
 
 
-def whole(
+def as_int64(
     values: Sequence[Any], key: str, where: str, low: int = 0, high: int = _INT64_MAX
 ) -> Ints:
     """`values` as int64; raises `TraceError` at the first that is no integer from low to high."""

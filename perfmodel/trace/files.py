@@ -13,7 +13,7 @@ from perfmodel.errors import TraceError
 from perfmodel.files import content_chunks, read_chunks
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.kineto import decode_kineto
-from perfmodel.trace.window import Window, find_window, trimmed
+from perfmodel.trace.window import Window, find_window, trim_to_window
 
 if TYPE_CHECKING:
     from perfmodel.trace.execution_trace_columns import ExecutionTrace
@@ -34,7 +34,7 @@ class Options(NamedTuple):
     context: int = 0
 
 
-class Found(NamedTuple):
+class FoundDocument(NamedTuple):
     """One document: where it stands, what it holds, and the window of it that was read."""
 
     where: str
@@ -43,14 +43,14 @@ class Found(NamedTuple):
     window: Window | None
 
 
-def decode(path: str | Path, options: Options) -> list[Found]:
+def decode(path: str | Path, options: Options) -> list[FoundDocument]:
     """The documents of one file, or of `-`: standard input.
 
     Raises `TraceError` (or `PerfmodelError` from reading) naming file and place.
     """
     windows = _windows(path, options)
     return [
-        Found(where, _decode(chunks, where, windows.get(where)), windows.get(where))
+        FoundDocument(where, _decode(chunks, where, windows.get(where)), windows.get(where))
         for where, chunks in documents(path, options.max_bytes)
     ]
 
@@ -76,7 +76,7 @@ def _decode(
         head += chunk
         if _KINETO_KEY in head:
             rank = decode_kineto(chain((bytes(head),), chunks), where, window)
-            return rank if window is None else trimmed(rank, window)
+            return rank if window is None else trim_to_window(rank, window)
     content = bytes(head)
     first = content[:_SNIFF_BYTES].lstrip()[:1]
     if not first:

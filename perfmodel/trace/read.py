@@ -12,7 +12,7 @@ from perfmodel.errors import TraceError, UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.consistency import check_rank, check_types, inconsistencies
-from perfmodel.trace.files import Found, Options, decode, files_of
+from perfmodel.trace.files import FoundDocument, Options, decode, files_of
 from perfmodel.trace.link import Links, link
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def read(
     return trace
 
 
-def _found(path: str | Path, options: Options, workers: int | None) -> list[Found]:
+def _found(path: str | Path, options: Options, workers: int | None) -> list[FoundDocument]:
     """The documents behind `path`, in order."""
     files = files_of(path)
     if len(files) > 1 and workers != 1:
@@ -178,7 +178,9 @@ def _found(path: str | Path, options: Options, workers: int | None) -> list[Foun
     return [found for file in files for found in decode(file, options)]
 
 
-def _chosen(ranks: list[RankTrace], found: list[Found], steps: slice | None, context: int) -> slice:
+def _chosen(
+    ranks: list[RankTrace], found: list[FoundDocument], steps: slice | None, context: int
+) -> slice:
     """The steps asked for, among those that were read."""
     windows = {each.where: each.window for each in found if each.window is not None}
     whole = [rank.where for rank in ranks if rank.where not in windows]

@@ -155,7 +155,7 @@ def _steps(chunks: Iterable[bytes]) -> tuple[Ints, Ints]:
     return start_ns[order], (start_ns + duration_ns)[order]
 
 
-def trimmed(rank: RankTrace, window: Window) -> RankTrace:
+def trim_to_window(rank: RankTrace, window: Window) -> RankTrace:
     """`rank` without the device work that runs after the window and was not launched in it.
 
     Raises `TraceError` where the steps in it are not those of the window.
@@ -170,10 +170,10 @@ def trimmed(rank: RankTrace, window: Window) -> RankTrace:
     calls = rank.correlation[rank.of(Category.RUNTIME)]
     is_late = rank.is_device & (rank.start_us >= steps.end_us.max())
     keep = ~is_late | np.isin(rank.correlation, calls[calls > 0])
-    return take(rank, np.flatnonzero(keep))
+    return take_rows(rank, np.flatnonzero(keep))
 
 
-def take(rank: RankTrace, rows: Ints) -> RankTrace:
+def take_rows(rank: RankTrace, rows: Ints) -> RankTrace:
     """These rows of a rank."""
     columns = {f.name: getattr(rank, f.name) for f in fields(rank)}
     chosen: dict[str, Any] = {k: v[rows] for k, v in columns.items() if isinstance(v, np.ndarray)}

@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from perfmodel.errors import PerfmodelError
-from perfmodel.trace.files import Found, Options, decode
+from perfmodel.trace.files import FoundDocument, Options, decode
 
 MIN_BYTES = 40_000_000
 """Of JSON: smaller folders are read about as soon as workers start."""
@@ -59,7 +59,7 @@ def usual_workers(files: Sequence[Path]) -> int:
     return os.cpu_count() or 1
 
 
-def decode_all(files: Sequence[Path], options: Options, workers: int) -> list[Found]:
+def decode_all(files: Sequence[Path], options: Options, workers: int) -> list[FoundDocument]:
     """The documents of all files, in order; `workers` of the files at a time.
 
     Raises what `decode` raises for the first of the files that it does for, and `PerfmodelError`
@@ -70,7 +70,7 @@ def decode_all(files: Sequence[Path], options: Options, workers: int) -> list[Fo
     for worker in started:
         idle.put(worker)
 
-    def ask(file: Path) -> list[Found]:
+    def ask(file: Path) -> list[FoundDocument]:
         worker = idle.get()
         try:
             return worker.ask(file, options)
@@ -105,7 +105,7 @@ class _Worker:
             env=os.environ | {"PYTHONPATH": folders},
         )
 
-    def ask(self, file: Path, options: Options) -> list[Found]:
+    def ask(self, file: Path, options: Options) -> list[FoundDocument]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -117,7 +117,7 @@ class _Worker:
             ) from None
         if isinstance(found, Exception):
             raise found
-        documents: list[Found] = found
+        documents: list[FoundDocument] = found
         return documents
 
     def kill(self) -> None:
@@ -139,7 +139,7 @@ def serve() -> None:
             file, options = _receive(sys.stdin.buffer)
         except EOFError:
             return
-        found: list[Found] | Exception
+        found: list[FoundDocument] | Exception
         try:
             found = decode(file, options)
         except (PerfmodelError, MemoryError) as error:

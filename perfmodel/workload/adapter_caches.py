@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from perfmodel.cost.tiers.nic.cache import NicFound, NicLoad, NicTable, by_bags, found_in
+from perfmodel.cost.tiers.nic.cache import NicHits, NicLoad, NicTable, nic_hits, whole_bag_hits
 from perfmodel.cost.tiers.nic.footprint import AS_THEY_COME, in_order, measured_reuse
 from perfmodel.embedding import Placement, RowCache, draw_lookups
 from perfmodel.embedding.popularity import Popularity
@@ -262,7 +262,7 @@ class _View:
     these tables in it."""
 
     places: Mapping[int, int]
-    found: NicFound
+    found: NicHits
 
     def place_of(self, number: int) -> int:
         """Of a table; of one that lies partly in every group, the one next to it."""
@@ -287,7 +287,7 @@ def _views(
     order = query_order(tables, batch, cache.order)
     cached = [n for n in range(len(tables)) if _has(placement, n, REMOTE)]
     asked = {n: _asked_of(tables[n], placement.tables[n].dtype, n, batch) for n in cached}
-    made: dict[tuple[tuple[Table, str], ...], NicFound] = {}
+    made: dict[tuple[tuple[Table, str], ...], NicHits] = {}
     views = []
     for first in range(0, ranks, linked):
         near = {shard.table for shards in plan.shards[first : first + linked] for shard in shards}
@@ -308,7 +308,7 @@ def _part(table: NicTable, shard: Shard, requesters: int) -> NicTable:
 
 def _found(
     tables: Mapping[int, NicTable], cache: RowCache, queries: int, order: QueryOrder
-) -> NicFound:
+) -> NicHits:
     load = NicLoad(tuple(tables.values()), cache.capacity_bytes, queries, cache.policy, order.reuse)
-    found = found_in(load, cache.hits_by)
-    return by_bags(found) if cache.whole_bags else found
+    found = nic_hits(load, cache.hits_by)
+    return whole_bag_hits(found) if cache.whole_bags else found

@@ -8,20 +8,20 @@ from typing import cast
 import numpy as np
 import pytest
 
-from perfmodel.calibrate.collectives import start, unseen_like_others
+from perfmodel.calibrate.collectives import fill_unseen_architectures, initial_constants
 from perfmodel.cost.collectives.heuristic import Constants
 
 
 def constants(**values: float) -> Constants:
     given = {name.replace("__", "."): value for name, value in values.items()}
-    prior = start()
+    prior = initial_constants()
     return replace(prior, values={**prior.values, **given})
 
 
 def test_an_unseen_generation_has_the_mean_of_its_makers_others() -> None:
     """Of 1 and 4 the geometric mean is 2; AMD's say nothing of NVIDIA's, nor do fills."""
     given = constants(ampere__hop_factor=1.0, hopper__hop_factor=4.0, hopper__fill_factor=0.5)
-    found = unseen_like_others(given, np.array(["ampere", "hopper", "cdna3"]))
+    found = fill_unseen_architectures(given, np.array(["ampere", "hopper", "cdna3"]))
     assert found["blackwell.hop_factor"] == pytest.approx(2.0)
     assert found["hopper.hop_factor"] == 4.0
     assert found["blackwell.fill_factor"] == given["blackwell.fill_factor"]
@@ -31,4 +31,4 @@ def test_an_unseen_generation_has_the_mean_of_its_makers_others() -> None:
 def test_what_was_measured_stays() -> None:
     given = constants(ampere__base_factor=1.5)
     every = np.array(["ampere", "hopper", "blackwell", "cdna3"])
-    assert cast(dict[str, float], unseen_like_others(given, every).values) == given.values
+    assert cast(dict[str, float], fill_unseen_architectures(given, every).values) == given.values

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import AUTOGRAD, MAIN, WORKER, Tiny
 
-from perfmodel.graph.host import ALLOCATOR, ELAPSED, LAUNCH, SYNC, Pieces, cut
+from perfmodel.graph.host import ALLOCATOR, ELAPSED, LAUNCH, SYNC, Pieces, cut_threads
 from perfmodel.graph.kinds import Cause
 
 CALLS = {LAUNCH: "launch", SYNC: "sync", ALLOCATOR: "allocator", ELAPSED: "elapsed"}
@@ -15,7 +15,7 @@ CALLS = {LAUNCH: "launch", SYNC: "sync", ALLOCATOR: "allocator", ELAPSED: "elaps
 
 def pieces_of(t: Tiny, thread: int = MAIN) -> list[tuple[float, float, str]]:
     """(start, end, what) of the pieces of one thread."""
-    pieces = cut(*t.linked())
+    pieces = cut_threads(*t.linked())
     return [
         (
             float(pieces.start_us[i]),
@@ -91,7 +91,7 @@ def test_a_call_within_a_call_is_part_of_it() -> None:
     inner = t.call("cuLaunchKernelEx", 7, 12, category="cuda_driver")
     t.kernel(20, 40, correlation=inner)
     rank, links = t.linked()
-    pieces = cut(rank, links)
+    pieces = cut_threads(rank, links)
     assert pieces_of(t) == [(0, 5, "T2"), (5, 15, "launch"), (15, 30, "T3")]
     calls = np.flatnonzero(pieces.row_piece >= 0)
     rows = dict(zip(rank.correlation[calls], pieces.row_piece[calls], strict=True))
@@ -111,7 +111,7 @@ def test_a_call_of_no_length_belongs_to_the_piece_before_it() -> None:
     t.op("aten::mm", 9, 30)
     t.launch(10, 10, kernel=(20, 30))
     rank, links = t.linked()
-    pieces = cut(rank, links)
+    pieces = cut_threads(rank, links)
     piece = pieces.of_call(int(links.device_launch[0]))
     # No operator or longer call ends at 10, so it is the piece that ends last before.
     assert pieces.end_us[piece] <= 10
@@ -165,7 +165,7 @@ def test_a_gap_is_named_after_the_operator_that_follows() -> None:
     t.op("aten::a", 0, 10)
     t.op("aten::b", 20, 30)
     rank, links = t.linked()
-    pieces = cut(rank, links)
+    pieces = cut_threads(rank, links)
     assert [rank.text(row) for row in pieces.row] == ["aten::a", "aten::b", "aten::b"]
 
 
@@ -177,7 +177,7 @@ def test_the_annotation_of_a_piece_is_the_innermost_around_it() -> None:
     t.op("aten::a", 10, 30)
     t.op("aten::b", 40, 50)
     rank, links = t.linked()
-    pieces = cut(rank, links)
+    pieces = cut_threads(rank, links)
     names = [rank.text(row) for row in pieces.annotation]
     assert names == [
         "## forward ##",
@@ -228,7 +228,7 @@ def test_pieces_cover_a_thread_without_holes(
 ) -> None:
     t = drawn(events, with_step)
     rank, links = t.linked()
-    pieces = cut(rank, links)
+    pieces = cut_threads(rank, links)
     for thread in MAIN, AUTOGRAD:
         assert_covers(t, pieces, thread)
         own = np.flatnonzero(pieces.thread == thread)

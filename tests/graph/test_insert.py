@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tiny import COMMS, NCCL, Tiny
 
-from perfmodel.graph.insert import Around, with_kernels
+from perfmodel.graph.insert import CollectiveNeighbours, with_kernels
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import schedule
 
@@ -36,7 +36,7 @@ def _times(graph: ExecutionGraph, name: str) -> tuple[float, float]:
 def test_before_beside_and_behind() -> None:
     graph = _graph()
     node = graph.labels.index(NCCL)
-    one = Around(node, node, [("encode", 7.0)], [("mask", 30.0)], [("decode", 5.0)])
+    one = CollectiveNeighbours(node, node, [("encode", 7.0)], [("mask", 30.0)], [("decode", 5.0)])
     edited = with_kernels(graph, [one])
     assert len(edited) == len(graph) + 3
     encode, mask, decode = (_times(edited, name) for name in ("encode", "mask", "decode"))
@@ -66,6 +66,6 @@ def test_a_collective_alone_has_them_on_its_own_stream() -> None:
     t.launch(23, 25, kernel=(121, 221), name=NCCL, stream=COMMS)
     graph = t.graph()
     first, second = (at for at, label in enumerate(graph.labels) if label == NCCL)
-    edited = with_kernels(graph, [Around(first, first, (), (), [("decode", 50.0)])])
+    edited = with_kernels(graph, [CollectiveNeighbours(first, first, (), (), [("decode", 50.0)])])
     start = schedule(edited).start_us
     np.testing.assert_allclose(start[second] - schedule(graph).start_us[second], 50, atol=2)

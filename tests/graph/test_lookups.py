@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.ops.graph import Op, Tensor
-from perfmodel.ops.read.lookups import Lookups, with_told_lookups
+from perfmodel.ops.read.lookups import Lookups, with_recorded_lookups
 
 TABLE = st.tuples(
     st.integers(1, 10**12),
@@ -40,7 +40,7 @@ def test_tensors_tell_sizes_but_not_repeats() -> None:
     made = Op(maker, (Tensor((1, 12), "int64"), values, (100, 8)), (gradient,))
     update = Op("aten::add_", (weight, gradient, -0.01), (weight,))
     dense = Op("aten::add_", (weight, weight, -0.01), (weight,))
-    looked_up, _, updated, untouched = with_told_lookups([bag, made, update, dense])
+    looked_up, _, updated, untouched = with_recorded_lookups([bag, made, update, dense])
     assert looked_up.attributes["pooling"] == "3.0"
     assert looked_up.attributes["lookups"] == updated.attributes["lookups"] == "12"
     assert "unique_rows" not in updated.attributes

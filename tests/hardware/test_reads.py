@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import pytest
 
 from perfmodel.hardware import Device, cluster, kind_of
-from perfmodel.hardware.reads import Read, read_of, reads_of, recorded, remembered
+from perfmodel.hardware.reads import Read, cached_per_device, read_of, reads_of, with_read_log
 
 
 def test_a_figure_is_noted_when_it_is_read() -> None:
-    machine, log = recorded(cluster("dgx-h100"))
+    machine, log = with_read_log(cluster("dgx-h100"))
     assert not log
     assert machine.node.device.hbm_gb_per_s == 3350.0
     assert log == {"device.hbm_gb_per_s"}
@@ -21,15 +21,15 @@ def test_a_figure_is_noted_when_it_is_read() -> None:
 
 
 def test_two_records_both_note() -> None:
-    once, outer = recorded(cluster("dgx-h100"))
-    twice, inner = recorded(once)
+    once, outer = with_read_log(cluster("dgx-h100"))
+    twice, inner = with_read_log(once)
     assert not outer
     _ = twice.node.host.single_thread_ratio
     assert outer == inner == {"host.single_thread_ratio"}
 
 
 def test_a_recorded_part_is_still_one() -> None:
-    machine, log = recorded(cluster("dgx-h100"))
+    machine, log = with_read_log(cluster("dgx-h100"))
     assert kind_of(machine.node.device) == "device"
     changed = replace(machine.node, gpus=4)
     assert changed.device is machine.node.device
@@ -73,10 +73,10 @@ def test_what_an_answer_read_is_noted_whenever_it_is_used_again() -> None:
         asked.append(key.times)
         return key.times * key.device.l2_bytes
 
-    known = remembered(make, maxsize=4)
+    known = cached_per_device(make, maxsize=4)
     plain = cluster("dgx-h100")
     for _ in range(2):
-        machine, log = recorded(plain)
+        machine, log = with_read_log(plain)
         assert known(_Key(machine.node.device, 3)) == 3 * plain.node.device.l2_bytes
         assert log == {"device.l2_bytes"}
     assert known(_Key(plain.node.device, 3)) == 3 * plain.node.device.l2_bytes

@@ -25,7 +25,7 @@ from perfmodel.lowering.observed import with_placement
 from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.walk import Target
 from perfmodel.ops.edits import rebatch
-from perfmodel.ops.edits.named import KINDS, NamedEdit, edited
+from perfmodel.ops.edits.named import KINDS, NamedEdit, apply_edits
 from perfmodel.ops.graph import OPTIMIZER, Op, OpGraph, tensors_in
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
@@ -277,7 +277,7 @@ def texts(graph: OpGraph, kind: str, count: int = 4) -> Iterator[str]:
 def applied(graph: OpGraph, text: str) -> OpGraph | None:
     """The graph after an edit; None where it does not apply."""
     try:
-        (found,), _ = edited([graph], [NamedEdit.parse(text)])
+        (found,), _ = apply_edits([graph], [NamedEdit.parse(text)])
     except PerfmodelError:
         return None
     return found

@@ -14,7 +14,7 @@ from perfmodel.lowering.recorded import (
     CALL,
     STAND_IN,
     Recorded,
-    at_ratios,
+    scale_recorded,
     with_recorded,
     with_waits,
 )
@@ -162,7 +162,7 @@ def test_ratios_and_waits_reach_the_ops_that_they_are_of() -> None:
     rank, links = t.linked()
     graph = found(t).graph
     kernel, product_row = (int(row) for row in links.device_rows)
-    moved = at_ratios(graph, {kernel: 0.5}, {kernel: 1.3})
+    moved = scale_recorded(graph, {kernel: 0.5}, {kernel: 1.3})
     pieces = lower(moved, "rocm").pieces
     assert dict(pieces[0].dims) == {"recorded_us": 60.0, "ratio": 0.5, "spread": 1.3}
     waiting = with_waits(graph, rank, links, {product_row: 70.0})

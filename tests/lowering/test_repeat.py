@@ -14,10 +14,10 @@ from perfmodel.graph.types import ExecutionGraph
 from perfmodel.lowering import lower
 from perfmodel.lowering.build import execution_graph
 from perfmodel.lowering.draft import LAG_US
-from perfmodel.lowering.repeat import repeating
+from perfmodel.lowering.repeat import with_carried_edges
 from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.timeline.schedule import schedule
-from perfmodel.timeline.steady import steady_state, unrolled
+from perfmodel.timeline.steady import steady_state, unroll
 
 HOST = {"T1": 1.0, "T2": 2.0, "T3": 3.0, "T4": 4.0, "T5": 5.0, "op_without_launch": 6.0}
 OP_US = 1 + 2 + 4 + 3
@@ -32,7 +32,7 @@ def step(*ops: Op, kernel_us: float) -> ExecutionGraph:
     lowered = lower(OpGraph(ops, np.zeros((0, 2), np.int64)), "cuda")
     profile = Profile({(kind, None, None): of_sorted(np.array([us])) for kind, us in HOST.items()})
     built = execution_graph(lowered, np.full(len(lowered), kernel_us), profile)
-    return repeating(built, lowered).graph
+    return with_carried_edges(built, lowered).graph
 
 
 def period_us(*ops: Op, kernel_us: float) -> float:
@@ -108,7 +108,7 @@ def test_a_batch_is_copied_distributed_and_computed_in_three_steps() -> None:
     }
     assert found == {("copy", "input"): 1, ("input", "compute"): 1, ("copy", "compute"): 2}
     # The computation of the third step ends behind two copies' and distributions' starts.
-    ends = schedule(unrolled(graph, 4))
+    ends = schedule(unroll(graph, 4))
     assert ends.step_us[-1] == pytest.approx(100 + STREAM)
 
 

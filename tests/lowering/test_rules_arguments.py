@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from perfmodel.lowering.piece import LEAF, LOWERINGS, WHOLE, Piece, Untold
+from perfmodel.lowering.piece import LEAF, LOWERINGS, WHOLE, MissingArguments, Piece
 from perfmodel.ops.graph import Argument, Op, Tensor
 
 CALLS = 400
@@ -44,7 +44,7 @@ def call(name: str, draw: random.Random) -> Op:
 def answer(key: str, op: Op) -> list[Piece]:
     try:
         return list(LOWERINGS[key](op))
-    except Untold:
+    except MissingArguments:
         return []
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from perfmodel.arrays import Floats
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
-from perfmodel.timeline.contention import MOST_LOST_FRAC, Load, lost_us, settled
+from perfmodel.timeline.contention import MOST_LOST_FRAC, Load, contended_schedule, lost_us
 from perfmodel.timeline.schedule import Timeline, schedule
 
 KERNEL, COLLECTIVE = 0, 1
@@ -62,7 +62,7 @@ def _settled(graph: ExecutionGraph, load: Load) -> tuple[Timeline, Floats]:
         timeline = schedule(graph, duration_us)
         return timeline, lost_us(timeline, load)
 
-    return settled(run, graph.nodes_.duration_us)
+    return contended_schedule(run, graph.nodes_.duration_us)
 
 
 def test_a_kernel_of_compute_works_with_the_multiprocessors_that_are_left() -> None:

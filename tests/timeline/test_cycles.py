@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.timeline.steady import CycleRatio, Relaxation, critical, earliest, max_cycle_ratio
+from perfmodel.timeline.steady import (
+    CycleRatio,
+    Relaxation,
+    critical_nodes,
+    earliest_values,
+    max_cycle_ratio,
+)
 
 Edge = tuple[int, int, float, int]
 """Source, target, weight, distance."""
@@ -95,11 +101,11 @@ def test_the_earliest_values_are_the_longest_ways() -> None:
     source, target = np.array([0, 0, 1]), np.array([1, 2, 2])
     way, at_least = np.array([2.0, 3.0, 4.0]), np.array([0.0, -9.0, -9.0])
     ways = Relaxation(np.arange(3), source, target)
-    assert earliest(ways, way, at_least).tolist() == [0, 2, 6]
+    assert earliest_values(ways, way, at_least).tolist() == [0, 2, 6]
 
 
 def test_nodes_on_a_tight_cycle_are_critical() -> None:
     # 0 <-> 1 is tight; 2 hangs behind it; 3 has a tight edge to itself, 4 a slack one.
     source, target = np.array([0, 1, 1, 3, 4]), np.array([1, 0, 2, 3, 4])
     way, value = np.array([5.0, -5.0, 1.0, 0.0, -1.0]), np.array([0.0, 5.0, 6.0, 9.0, 9.0])
-    assert critical(source, target, way, value).tolist() == [True, True, False, True, False]
+    assert critical_nodes(source, target, way, value).tolist() == [True, True, False, True, False]

@@ -14,7 +14,7 @@ from tiny import made_graph
 from perfmodel.graph.kinds import EdgeKind, NodeKind
 from perfmodel.graph.types import Carried, Edges, ExecutionGraph
 from perfmodel.timeline.schedule import schedule
-from perfmodel.timeline.steady import STEPS_AHEAD, steady_state, unrolled
+from perfmodel.timeline.steady import STEPS_AHEAD, steady_state, unroll
 
 Link = tuple[str, str, int]
 
@@ -146,7 +146,7 @@ def test_one_period_amid_others() -> None:
 
 
 def test_written_out_steps_begin_where_the_one_before_ended() -> None:
-    timeline = schedule(unrolled(overlapped(5, 20), 4))
+    timeline = schedule(unroll(overlapped(5, 20), 4))
     assert timeline.step_us.tolist() == [25, 20, 20, 20]
 
 
@@ -178,7 +178,7 @@ def any_step(draw: st.DrawFn) -> ExecutionGraph:
 @given(any_step())
 def test_the_period_is_what_many_steps_come_to(graph: ExecutionGraph) -> None:
     steps = 60
-    ends = schedule(unrolled(graph, steps)).end_us[unrolled(graph, steps).marks.end]
+    ends = schedule(unroll(graph, steps)).end_us[unroll(graph, steps).marks.end]
     long_run = (ends[-1] - ends[steps // 2 - 1]) / (steps // 2)
     found = steady_state(graph)
     # Cycles over several steps make the ends of single steps swing by no more than a step.

@@ -11,7 +11,7 @@ from workload.captured import TRACES, step_of, told, workload_of
 from perfmodel.hardware import cluster, device, node_of
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read import op_graph as graph_of_trace
-from perfmodel.ops.read.lookups import with_told_lookups
+from perfmodel.ops.read.lookups import with_recorded_lookups
 from perfmodel.prediction.shapes import predict_shapes
 from perfmodel.trace import read
 from perfmodel.workload import load_workload, op_graph
@@ -89,7 +89,7 @@ def test_predicted_time_is_that_of_the_trace(stem: str, step: int) -> None:
     workload, batch, _ = workload_of(TRACES / f"{stem}.json")
     ours = op_graph(workload, batch, target="cpu", threads=2)
     traced = replace(
-        ours, ops=tuple(with_told_lookups(step_of(TRACES / f"{stem}_et.json.gz", step)))
+        ours, ops=tuple(with_recorded_lookups(step_of(TRACES / f"{stem}_et.json.gz", step)))
     )
     machine = cluster(replace(node_of(device("epyc-7543")), gpus=1), None)
     times = [

@@ -15,9 +15,9 @@ from perfmodel.cost.collectives.learned import (
     Learned,
     Points,
     correct,
-    distinct,
+    distinct_calls,
     estimate_on_knots,
-    take,
+    take_calls,
     with_factor,
 )
 from perfmodel.cost.contract import Estimate, Explanation
@@ -90,9 +90,9 @@ def _curves(measured: Calls, asked: Calls) -> tuple[Ints, Ints]:
 
 def calibrated(base: Learned, calls: Calls, time_us: Floats, name: str) -> Calibrated:
     """`base` with points; repeated ones count once, by their median."""
-    _, kind = distinct(calls)
+    _, kind = distinct_calls(calls)
     keys = np.stack([kind.astype(np.float64), calls.size_bytes])
     _, index, same = np.unique(keys, axis=1, return_index=True, return_inverse=True)
     same = same.reshape(-1)
     median = np.array([np.median(time_us[same == each]) for each in range(len(index))])
-    return Calibrated(name, base, take(calls, index.astype(np.int64)), median)
+    return Calibrated(name, base, take_calls(calls, index.astype(np.int64)), median)

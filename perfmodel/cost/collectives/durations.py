@@ -20,7 +20,7 @@ from perfmodel.cost.collectives.calls import (
     fabric_of,
 )
 from perfmodel.cost.collectives.heuristic import costs_of
-from perfmodel.cost.collectives.sharing import shared
+from perfmodel.cost.collectives.sharing import with_shared_links
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Node
@@ -45,7 +45,7 @@ def collective_durations(
     several nodes without a network adapter.
     """
     calls = calls_of(_with_nodes(rows, nodes), fabric_of(machine))
-    return _model(model).estimate(shared(calls, at_once) if at_once != 1.0 else calls)
+    return _model(model).estimate(with_shared_links(calls, at_once) if at_once != 1.0 else calls)
 
 
 def explain_collectives(

@@ -61,18 +61,18 @@ Answer = Callable[[Calls], tuple[Floats, Floats]]
 """From calls to log(microseconds) and their standard deviation."""
 
 
-def on_knots(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
+def interpolate_sizes(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
     """What `answer` says of `calls`: straight between knots in both logarithms, never falling.
 
     Outside of the knots (8 bytes to 1 TB) the nearest one's value holds, plus the slope at the
     upper end.
     """
-    first, kind = distinct(calls)
+    first, kind = distinct_calls(calls)
     size = np.log2(np.maximum(calls.size_bytes, 1.0))
     below = np.clip(np.floor(size) - FIRST, 0, len(KNOTS) - 2).astype(np.int64)
     part = np.maximum(size - KNOTS[below], 0.0)
     kinds, knots = len(first), int(below.max(initial=0)) + 2
-    each = take(calls, np.repeat(first, knots))
+    each = take_calls(calls, np.repeat(first, knots))
     log_us, spread = answer(replace(each, size_bytes=np.tile(2.0 ** KNOTS[:knots], kinds)))
     log_us = np.maximum.accumulate(log_us.reshape(kinds, knots), axis=1)
     spread = spread.reshape(kinds, knots)
@@ -84,7 +84,7 @@ def on_knots(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
     return between(log_us, part), between(spread, np.minimum(part, 1.0))
 
 
-def on_rates(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
+def interpolate_rates(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
     """What `answer` says of `calls` at `RATES_GB_PER_S`: straight between them in both logarithms,
     never rising with the rate; below the first and above the last, what holds there.
     """
@@ -93,7 +93,7 @@ def on_rates(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
     below = np.minimum(place.astype(np.int64), len(RATES_GB_PER_S) - 2)
     part, row = place - below, np.arange(len(calls))
     count = int(below.max(initial=0)) + 2
-    each = take(calls, np.repeat(row, count))
+    each = take_calls(calls, np.repeat(row, count))
     each = replace(each, link_gb_per_s=np.tile(RATES_GB_PER_S[:count], len(calls)))
     log_us, spread = (values.reshape(-1, count) for values in answer(each))
     log_us = np.minimum.accumulate(log_us, axis=1)
@@ -101,7 +101,7 @@ def on_rates(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
     return np.asarray(low + (high - low) * part, np.float64), spread[:, 0]
 
 
-def distinct(calls: Calls) -> tuple[Ints, Ints]:
+def distinct_calls(calls: Calls) -> tuple[Ints, Ints]:
     """(a row of each kind of call, the kind of each row); kinds differ in all but size."""
     codes = [
         np.unique(getattr(calls, each.name), return_inverse=True)[1].reshape(-1)
@@ -112,7 +112,7 @@ def distinct(calls: Calls) -> tuple[Ints, Ints]:
     return first.astype(np.int64), kind.reshape(-1).astype(np.int64)
 
 
-def take(calls: Calls, index: Ints) -> Calls:
+def take_calls(calls: Calls, index: Ints) -> Calls:
     """The calls at `index`, in that order."""
     return Calls(**{each.name: getattr(calls, each.name)[index] for each in fields(calls)})
 
@@ -225,7 +225,9 @@ class Learned:
     def estimate(self, calls: Calls) -> Estimate:
         """Durations of `calls`, no longer on faster links; raises `ModelError` for an op without an
         algorithm."""
-        return estimate_on_knots(calls, lambda each: on_rates(each, self.log_us), self.name, SPECS)
+        return estimate_on_knots(
+            calls, lambda each: interpolate_rates(each, self.log_us), self.name, SPECS
+        )
 
     def explain(self, calls: Calls) -> list[Explanation]:
         """Why, per call: the heuristic's parts, and the factor that was learned."""
@@ -235,7 +237,7 @@ class Learned:
 
 def estimate_on_knots(calls: Calls, answer: Answer, name: str, source: str) -> Estimate:
     """Durations with their 90 % interval from `answer`, continuous and monotone in size."""
-    log_us, spread = on_knots(calls, answer)
+    log_us, spread = interpolate_sizes(calls, answer)
     reach = Z90 * spread
     return Estimate(np.exp(log_us), np.exp(log_us - reach), np.exp(log_us + reach), name, source)
 

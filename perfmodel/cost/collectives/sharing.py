@@ -40,7 +40,7 @@ _TURNS = {"all_reduce": 2.0}
 _EXCHANGES = ("all_to_all", "send_recv")
 
 
-def shared(calls: Calls, at_once: Floats | float) -> Calls:
+def with_shared_links(calls: Calls, at_once: Floats | float) -> Calls:
     """`calls` with the rates that remain when `at_once` of them share links and adapters evenly.
 
     Latencies stay. Raises `ModelError` for fewer than one.
@@ -57,7 +57,7 @@ def shared(calls: Calls, at_once: Floats | float) -> Calls:
 
 
 @dataclass(frozen=True)
-class Taken:
+class DeviceShares:
     """What collectives take from kernels beside them, per call: shares of the whole device."""
 
     sm_frac: Floats
@@ -75,7 +75,7 @@ class Taken:
     be reached: the rest waits for hops, messages and the filling of buffers."""
 
 
-def taken(calls: Calls, duration_us: Floats, device: Device) -> Taken:
+def device_shares_of_calls(calls: Calls, duration_us: Floats, device: Device) -> DeviceShares:
     """What `calls` that transfer for `duration_us` take on `device`."""
     rate, most = _CHANNELS.get(device.target, (0.0, 0.0))
     by_link = np.clip(calls.link_gb_per_s * rate, _LEAST_CHANNELS, most)
@@ -90,7 +90,7 @@ def taken(calls: Calls, duration_us: Floats, device: Device) -> Taken:
     gb_per_s = sent / np.maximum(duration_us, 1e-9) / 1e3
     reached = device.stream_gb_per_s
     costs = costs_of(calls)
-    return Taken(
+    return DeviceShares(
         sm_frac=np.minimum(sm_frac, 1.0),
         held_frac=np.minimum(sm_frac / late, 1.0),
         hbm_frac=np.minimum(gb_per_s * passes / reached, 1.0),
@@ -99,8 +99,8 @@ def taken(calls: Calls, duration_us: Floats, device: Device) -> Taken:
     )
 
 
-def taken_by(rows: Rows, machine: Node | Cluster, duration_us: Floats) -> Taken:
+def device_shares_of_rows(rows: Rows, machine: Node | Cluster, duration_us: Floats) -> DeviceShares:
     """What `rows` (ops of the family `collective`) of `duration_us` take from a device of
     `machine`; raises `ModelError` as `collective_durations` does."""
     node = machine.node if isinstance(machine, Cluster) else machine
-    return taken(calls_of(rows, fabric_of(machine)), duration_us, node.device)
+    return device_shares_of_calls(calls_of(rows, fabric_of(machine)), duration_us, node.device)

@@ -315,7 +315,7 @@ class Call:
         return np.where(threads > 1, self.values["fork_us"], 0.0)
 
 
-def slower(first: Floats, second: Floats) -> Floats:
+def overlapped_us(first: Floats, second: Floats) -> Floats:
     """About the larger of two costs that overlap; never less than either."""
     return (first**SHARPNESS + second**SHARPNESS) ** (1 / SHARPNESS)
 
@@ -324,6 +324,6 @@ WATCHED = "dispatch_mode"
 """`timing` of operators that `collect ops` timed one by one inside a step."""
 
 
-def is_one_of(timing: tuple[str, ...], *kinds: str) -> Floats:
+def timing_is_one_of(timing: tuple[str, ...], *kinds: str) -> Floats:
     """1 for rows whose `timing` is one of `kinds`."""
     return np.array([float(each in kinds) for each in timing])

@@ -17,8 +17,8 @@ from perfmodel.cost.cpu.call import (
     WATCHED,
     Call,
     Parameter,
-    is_one_of,
     section_of,
+    timing_is_one_of,
     values_of,
 )
 from perfmodel.hardware import Device
@@ -68,8 +68,8 @@ class CpuFamily:
                 dims=rows.dims_of(op, index),
                 item_bytes=rows.item_bytes(index),
                 is_bf16=np.array([float(rows.dtype[i] == "bf16") for i in numbers]),
-                in_step=is_one_of(timing, KERNEL, WATCHED),
-                unwatched=is_one_of(timing, KERNEL),
+                in_step=timing_is_one_of(timing, KERNEL, WATCHED),
+                unwatched=timing_is_one_of(timing, KERNEL),
                 cold=np.zeros(len(index)) if cold is None else np.nan_to_num(cold[index]),
                 direction=direction.removesuffix("_dense"),
                 flags={name: values[index] for name, values in rows.dims.items()},

@@ -49,7 +49,7 @@ Analyse = Callable[[Rows, Device], Analysis]
 explanations tell."""
 
 
-def merged(size: int, parts: list[tuple[Ints, Analysis]]) -> Analysis:
+def merge_analyses(size: int, parts: list[tuple[Ints, Analysis]]) -> Analysis:
     """The analyses of parts of `size` rows, each with the rows that it is of, in one.
 
     What one part lacks (a share, a feature) is 0 there.
@@ -128,12 +128,12 @@ def groups_of(rows: Rows) -> Iterator[Group]:
         )
 
 
-def by_group(of: Callable[[Group, Device], Analysis]) -> Analyse:
+def analyse_by_group(of: Callable[[Group, Device], Analysis]) -> Analyse:
     """The physics of rows of any op and direction, from the physics `of` one group."""
 
     def analyse(rows: Rows, device: Device) -> Analysis:
         parts = [(group.index, of(group, device)) for group in groups_of(rows)]
-        return merged(len(rows), parts)
+        return merge_analyses(len(rows), parts)
 
     analyse.__doc__ = of.__doc__
     return analyse

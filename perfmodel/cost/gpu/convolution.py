@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.arrays import Floats
-from perfmodel.cost.gpu.analysis import Analysis, Group, by_group
+from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.matmul import fastest_of_either
 from perfmodel.cost.gpu.rates import (
     bound_us,
@@ -27,7 +27,7 @@ _HEAD_DIM = 128.0
 _ATTENTION_START_US = 3.0
 
 
-@by_group
+@analyse_by_group
 def analyse_attention(group: Group, device: Device) -> Analysis:
     """Both products at the matrix units' rate, in waves of blocks of queries."""
     dims, flop = group.dims, group.flop
@@ -66,7 +66,7 @@ _IMPLICIT_FRAC = {"rocm": 0.45}
 out)."""
 
 
-@by_group
+@analyse_by_group
 def analyse_convolution(group: Group, device: Device) -> Analysis:
     """The equivalent matrix product against the bytes of input, weights and output."""
     dims, flop = group.dims, group.flop
@@ -137,7 +137,7 @@ and comparisons. Source: ResNet traces on V100 and MI300X (both; held out nowher
 _WINDOW = 9.0
 
 
-@by_group
+@analyse_by_group
 def analyse_pooling(group: Group, device: Device) -> Analysis:
     """The larger of bytes at the memory's rate and work on the windows."""
     dims = group.dims

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
-from perfmodel.cost.gpu.analysis import Analysis, Group, by_group
+from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.rates import (
     cache_bytes,
     hbm_bytes_per_us,
@@ -188,7 +188,7 @@ _GRADIENT_OF_WEIGHT = 1.4
 Source: A100 DLRM trace."""
 
 
-@by_group
+@analyse_by_group
 def analyse(group: Group, device: Device) -> Analysis:
     """Misses of the L2 at the memory's rate, all lookups at the L2's, the longest bag in turn."""
     dims = group.dims

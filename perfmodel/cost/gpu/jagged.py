@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.arrays import Floats
-from perfmodel.cost.gpu.analysis import Analysis, Group, by_group
+from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.rates import bound_us, stream_bytes_per_us, transfer_us
 from perfmodel.hardware import Device
 from perfmodel.ops.spec import Dims
@@ -30,7 +30,7 @@ _LONGEST = 2.5
 """Longest segment over the mean one, where nothing is said of it."""
 
 
-@by_group
+@analyse_by_group
 def analyse(group: Group, device: Device) -> Analysis:
     """Bytes in pieces of sectors, against waves of warps that wait for their loads."""
     dims, op = group.dims, group.op
@@ -79,7 +79,7 @@ _PASSES = {"unique": 2.0, "topk": 2.0}
 """Passes of ops that do more than read and write their keys, apart from a sort's."""
 
 
-@by_group
+@analyse_by_group
 def analyse_sorting(group: Group, device: Device) -> Analysis:
     """Passes over the keys at the memory's rate, each with its kernels' starts."""
     passes = np.full(len(group.index), _PASSES.get(group.op, 1.0))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints
-from perfmodel.cost.gpu.analysis import Analysis, merged
+from perfmodel.cost.gpu.analysis import Analysis, merge_analyses
 from perfmodel.cost.gpu.rates import (
     COMPUTE_DTYPE,
     bound_us,
@@ -185,12 +185,14 @@ def analyse(rows: Rows, device: Device) -> Analysis:
     """Tiles and waves against the peak of the dtype's units, beside the bytes moved."""
     bare = bounds(rows, device)
     parts = [(index, _tiled(rows, op, index, bare, device)) for op, index in rows.groups()]
-    return merged(len(rows), parts)
+    return merge_analyses(len(rows), parts)
 
 
 def bounds(rows: Rows, device: Device) -> Analysis:
     """What needs no tiles: at the peak of the dtype's units, or at the memory's usual rate."""
-    return merged(len(rows), [(index, _of(rows, op, index, device)) for op, index in rows.groups()])
+    return merge_analyses(
+        len(rows), [(index, _of(rows, op, index, device)) for op, index in rows.groups()]
+    )
 
 
 def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfmodel.arrays import Floats
-from perfmodel.cost.gpu.analysis import Analysis, Group, by_group
+from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.rates import (
     bound_us,
     hbm_bytes_per_us,
@@ -68,7 +68,7 @@ def resident_share(op: str, rows: Floats, cols: Floats, item: Floats, device: De
     return np.where(cols > kernel.register_cols, found, 0.0)
 
 
-def read_again(op: str, resident: Floats) -> tuple[Floats, Floats]:
+def repeated_passes(op: str, resident: Floats) -> tuple[Floats, Floats]:
     """Passes over the row after the first: (all of them, those that go to memory), per row."""
     kernel = ROW_KERNELS[op]
     missed = np.clip((resident - _HELD_UP_TO) / (_GONE_FROM - _HELD_UP_TO), 0.0, 1.0)
@@ -168,7 +168,7 @@ _NATIVE_LAUNCH_US = 4.5
 """Running statistics, in a kernel of its own; the normalisation is the other."""
 
 
-@by_group
+@analyse_by_group
 def analyse_channels(group: Group, device: Device) -> Analysis:
     """Passes over the channels at the memory's rate, against blocks that wait for their loads."""
     dims, way = group.dims, group.direction
@@ -216,7 +216,7 @@ _PAGEABLE_GB_PER_S = 6.0
 _TRANSFER_START_US = 1.5
 
 
-@by_group
+@analyse_by_group
 def analyse_transfers(group: Group, device: Device) -> Analysis:
     """Bytes over PCIe or the link to the host or to a peer."""
     written, to_peer = group.written_bytes, group.op == "copy_p2p"
@@ -250,7 +250,7 @@ SPECIAL_PER_ELEMENT = {
 """Exponentials, roots and divisions per element, in units of the special-function pipes."""
 
 
-@by_group
+@analyse_by_group
 def analyse(group: Group, device: Device) -> Analysis:
     """Bytes at the memory's or the cache's rate, beside the vector units'."""
     total = group.read_bytes + group.written_bytes
@@ -278,4 +278,4 @@ def _read_again(group: Group, device: Device) -> tuple[Floats, Floats]:
     if group.op not in ROW_KERNELS:
         return np.zeros(len(group.index)), np.zeros(len(group.index))
     rows, cols = group.dims["rows"], group.dims["cols"]
-    return read_again(group.op, resident_share(group.op, rows, cols, group.item_bytes, device))
+    return repeated_passes(group.op, resident_share(group.op, rows, cols, group.item_bytes, device))

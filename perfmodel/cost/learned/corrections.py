@@ -93,10 +93,10 @@ class Extension:
         """Log factors `[n]` of the op, carried on from where the most similar device's end."""
         own = nearest(device, [each.device for each in self.known])[0]
         growth = next(each for each in self.known if each.device == own)
-        return carried(factors, work, growth, self.trust)
+        return extrapolated_log_factors(factors, work, growth, self.trust)
 
 
-def carried(factors: Floats, work: Floats, growth: Growth, trust: float) -> Floats:
+def extrapolated_log_factors(factors: Floats, work: Floats, growth: Growth, trust: float) -> Floats:
     """Log factors of rows of `work`, carried on by `growth` as far as it is trusted."""
     share = np.minimum(1.0, growth.most_work / np.maximum(work, 1.0))
     grown = np.log(growth.per_base + (np.exp(factors) - growth.per_base) * share)
@@ -108,7 +108,7 @@ _KINDS = ("is_", "has_", "log_", "item_")
 _LEAST_US = 1e-3
 
 
-def has_say(build: str, op: str) -> bool:
+def uses_plain_trees(build: str, op: str) -> bool:
     """Whether trees without physics are asked about `op`.
 
     Not of elementwise ops: those are a matter of bytes, and beyond what was measured trees on dims
@@ -134,7 +134,7 @@ class Plain:
         `holds`, 0 to 1 per row: how far trees that know no physics can be asked.
         """
         answer = self.trees.predict(columns.matrix(self.names, device))
-        own = answer - above_bound(columns.base_us, columns.bound_us)
+        own = answer - log_base_over_bound(columns.base_us, columns.bound_us)
         share = self.share * holds
         return np.asarray((1.0 - share) * factors + share * own)
 
@@ -144,6 +144,6 @@ def kinds(figures: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in figures if name.startswith(_KINDS))
 
 
-def above_bound(base_us: Floats, bound_us: Floats) -> Floats:
+def log_base_over_bound(base_us: Floats, bound_us: Floats) -> Floats:
     """Logarithm of the base over the bound."""
     return np.asarray(np.log(base_us / np.maximum(bound_us, _LEAST_US)))

@@ -23,7 +23,7 @@ from perfmodel.cost.gpu.rates import bound_us, matrix_flop_per_us
 from perfmodel.cost.learned.features import BUILDS, BY_ROW
 from perfmodel.cost.learned.part import Part
 from perfmodel.hardware import Device
-from perfmodel.hardware.reads import remembered
+from perfmodel.hardware.reads import cached_per_device
 from perfmodel.ops.rows import KERNEL, Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.matmul import MATMUL
@@ -33,7 +33,7 @@ _ALIGNED_ELEMENTS = 8.0
 """Elements of 16 bits in the 16 bytes that rows of operands start at multiples of."""
 
 
-def in_question(rows: Rows, device: Device, kernel_us: Floats) -> Ints:
+def may_be_widened(rows: Rows, device: Device, kernel_us: Floats) -> Ints:
     """The rows that may be slower than in fp32: narrow, aligned, slower than fp32 could ever be."""
     fp32 = matrix_flop_per_us(device, [WIDE])[0]
     faster = {dtype for dtype in NARROW if matrix_flop_per_us(device, [dtype])[0] > fp32}
@@ -42,7 +42,7 @@ def in_question(rows: Rows, device: Device, kernel_us: Floats) -> Ints:
         return narrow
     own = rows.take(narrow)
     is_slow = np.zeros(len(narrow), bool)
-    for group in groups_of(widened(own)):
+    for group in groups_of(as_fp32(own)):
         if OPS[group.op].family == MATMUL:
             least = np.maximum(group.flop / fp32, bound_us(group.moved_bytes, device))
             least = np.maximum(least, device.kernel_floor_us)
@@ -53,7 +53,7 @@ def in_question(rows: Rows, device: Device, kernel_us: Floats) -> Ints:
     return narrow[is_slow]
 
 
-def widened(rows: Rows) -> Rows:
+def as_fp32(rows: Rows) -> Rows:
     """The same rows in fp32."""
     return replace(rows, dtype=(WIDE,) * len(rows))
 
@@ -128,7 +128,7 @@ def _curve_of(key: Key) -> Floats:
     return np.asarray(np.maximum.accumulate(log_us))
 
 
-_curve = remembered(_curve_of, maxsize=512)
+_curve = cached_per_device(_curve_of, maxsize=512)
 
 
 LATTICE_BUILD = "matmul"
@@ -172,8 +172,8 @@ class Lattice:
 
     def limits(self, sizes: Floats) -> tuple[Floats, Floats]:
         """Log microseconds (least, most) at `sizes` `[axes, n]` (log2), without limit outside."""
-        is_inside = inside(sizes, self.axes)
-        is_within = is_inside & inside(sizes + _REACH_LOG2, self.axes)
+        is_inside = on_lattice(sizes, self.axes)
+        is_within = is_inside & on_lattice(sizes + _REACH_LOG2, self.axes)
         moves = _REACH_LOG2 * np.eye(len(sizes))
         moved = sizes[:, None] + np.concatenate([-moves, moves]).T[:, :, None]
         around = self.at(moved.reshape(len(sizes), -1)).reshape(2, len(moves), -1)
@@ -182,7 +182,7 @@ class Lattice:
         return np.where(is_inside, least - step, -np.inf), np.where(is_within, most + step, np.inf)
 
 
-def inside(sizes: Floats, axes: tuple[Floats, ...]) -> Mask:
+def on_lattice(sizes: Floats, axes: tuple[Floats, ...]) -> Mask:
     """Whether `sizes` `[axes, n]` (log2) lie on the lattice."""
     begin, end = _edges(axes)
     return np.asarray(((sizes >= begin) & (sizes <= end)).all(axis=0))
@@ -212,7 +212,7 @@ def limits_us(
     keys = np.array([f"{rows.dtype[row]}/{rows.timing[row]}" for row in index.tolist()])
     for key in dict.fromkeys(keys.tolist()):
         dtype, timing = key.split("/")
-        own = np.flatnonzero((keys == key) & is_alone & inside(sizes, _axes(op, dtype)))
+        own = np.flatnonzero((keys == key) & is_alone & on_lattice(sizes, _axes(op, dtype)))
         if not len(own):
             continue
         known = _lattices(kernels)(Key(part, op, dtype, device, timing))
@@ -226,7 +226,7 @@ def limits_us(
 @lru_cache(maxsize=8)
 def _lattices(kernels: Kernels) -> Callable[[Key], Lattice]:
     """The lattice of one op and dtype on one device, made once."""
-    return remembered(partial(_lattice, kernels), maxsize=1024)
+    return cached_per_device(partial(_lattice, kernels), maxsize=1024)
 
 
 def _lattice(kernels: Kernels, key: Key) -> Lattice:
@@ -240,7 +240,7 @@ def _lattice(kernels: Kernels, key: Key) -> Lattice:
     pieces = [np.arange(begin, min(begin + _AT_ONCE, count)) for begin in range(0, count, _AT_ONCE)]
     us = np.concatenate([kernels(key.part, rows.take(piece), key.device) for piece in pieces])
     log_us = np.log(us).reshape([len(each) for each in axes])
-    return Lattice(axes, rising(log_us))
+    return Lattice(axes, monotone_midway(log_us))
 
 
 def _axes(op: str, dtype: str) -> tuple[Floats, ...]:
@@ -254,7 +254,7 @@ def _axes(op: str, dtype: str) -> tuple[Floats, ...]:
     return any_size, sides, sides, sides
 
 
-def rising(values: Floats) -> Floats:
+def monotone_midway(values: Floats) -> Floats:
     """Midway between the least above `values` and the largest below that rise on each axis."""
     above, below = values, values
     for axis in range(values.ndim):

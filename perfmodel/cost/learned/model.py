@@ -13,12 +13,12 @@ from perfmodel.cost.gpu.heuristic import AS_TIMED, Floor, Heuristic, floors_of, 
 from perfmodel.cost.learned.devices import Description, describe, distance
 from perfmodel.cost.learned.features import BUILDS, Columns
 from perfmodel.cost.learned.lattice import (
+    as_fp32,
     has_curve,
     has_lattice,
-    in_question,
     limits_us,
     log_us_of,
-    widened,
+    may_be_widened,
 )
 from perfmodel.cost.learned.part import Groups, Part, Places
 from perfmodel.hardware import Device
@@ -188,7 +188,7 @@ class Learned:
         """`kernel_us` of products, near those of other sizes and no longer than in fp32."""
         held = kernel_us.copy()
         for _, index in rows.groups():
-            limits = limits_us(part, rows, index, device, as_trees_tell)
+            limits = limits_us(part, rows, index, device, unconstrained_us)
             held[index] = np.clip(kernel_us[index], *limits)
         return np.minimum(held, self._in_fp32_us(rows, device, held))
 
@@ -196,16 +196,16 @@ class Learned:
         """What products that take `kernel_us` in 16 bits take in fp32, without a launch floor;
         infinite where that is longer anyway, or has no bearing, or was measured nowhere."""
         found = np.full(len(rows), np.inf)
-        asked = in_question(rows, device, kernel_us)
+        asked = may_be_widened(rows, device, kernel_us)
         if len(asked):
-            wide = widened(rows.take(asked))
+            wide = as_fp32(rows.take(asked))
             for part in self.parts:
                 for index in self._rows_of(part, wide):
                     found[asked[index]] = self._kernels(part, wide.take(index), device)[0]
         return found
 
 
-def as_trees_tell(part: Part, rows: Rows, device: Device) -> Floats:
+def unconstrained_us(part: Part, rows: Rows, device: Device) -> Floats:
     """Microseconds of `rows` without a launch floor, before anything holds them together."""
     columns, factors, _ = _told(part, rows, list(rows.groups()), device)
     return _kernel_us(columns, factors, device)

@@ -9,7 +9,14 @@ from typing import TypeAlias
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask
-from perfmodel.cost.learned.corrections import NONE, Extension, Gains, Plain, has_say, places_of
+from perfmodel.cost.learned.corrections import (
+    NONE,
+    Extension,
+    Gains,
+    Plain,
+    places_of,
+    uses_plain_trees,
+)
 from perfmodel.cost.learned.devices import (
     COLUMNS,
     Description,
@@ -86,7 +93,7 @@ class Part:
 
     def answers_for(self, op: str, dtype: str) -> bool:
         """Whether rows of `op` in `dtype` are the part's."""
-        as_kind = dtype in AS_KIND.get(self.build, ()) and kind_of(dtype) in self.dtypes
+        as_kind = dtype in AS_KIND.get(self.build, ()) and same_kernels_dtype(dtype) in self.dtypes
         return (dtype in self.dtypes or as_kind) and (op in self.ops or not self.ops)
 
     def known_to(self, op: str, dtype: str) -> Places:
@@ -94,7 +101,7 @@ class Part:
 
         An op that was measured nowhere is taken for those that were, in its dtype.
         """
-        kind = kind_of(dtype)
+        kind = same_kernels_dtype(dtype)
         if any(op == each for each, _ in self.measured):
             return self.measured.get((op, kind), ())
         alike = (places for (_, each), places in self.measured.items() if each == kind)
@@ -114,7 +121,7 @@ class Part:
             weight = kinship(away)
         found = np.zeros(len(columns.base_us))
         if weight > 0.0:
-            own = self.own.predict(columns.matrix(own_names(self.figures), near))
+            own = self.own.predict(columns.matrix(known_device_columns(self.figures), near))
             for op, index in groups:
                 if op in self.extensions:
                     extension, work = self.extensions[op], columns.work[index]
@@ -155,7 +162,7 @@ class Part:
         measured, 0 for four times more or less."""
         found = np.zeros(len(work))
         for op, index in groups:
-            if not has_say(self.build, op):
+            if not uses_plain_trees(self.build, op):
                 continue
             least, most = self.spreads.get(op, self.spreads["*"]).domain
             log_work = np.log(np.maximum(work[index], 1.0))
@@ -175,11 +182,11 @@ class Part:
         return ends[0], ends[1]
 
 
-def kind_of(dtype: str) -> str:
+def same_kernels_dtype(dtype: str) -> str:
     """The dtype for which the same kernels are written."""
     return _SAME_KIND.get(dtype, dtype)
 
 
-def own_names(figures: tuple[str, ...]) -> tuple[str, ...]:
+def known_device_columns(figures: tuple[str, ...]) -> tuple[str, ...]:
     """Columns of the ensemble that knows its devices."""
     return figures + COLUMNS

@@ -24,7 +24,7 @@ from perfmodel.cost.learned.forest import Ensemble, Forest
 from perfmodel.cost.learned.model import KnownFloor, Learned
 from perfmodel.cost.learned.part import Part, Spread
 from perfmodel.cost.learned.pickled import Pickled
-from perfmodel.cost.learned.ubjson import decoded
+from perfmodel.cost.learned.ubjson import decode_trees
 from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.files import gunzip, read_bytes, write_text
 
@@ -53,13 +53,13 @@ class Trees:
         """The ensemble's answers; raises `ModelError` for content that is no ensemble."""
         if self._forest is None:
             try:
-                self._forest = decoded(gunzip(self.packed, self._where, max_bytes=_MOST_BYTES))
+                self._forest = decode_trees(gunzip(self.packed, self._where, max_bytes=_MOST_BYTES))
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise ModelError(f"{self._where}: not an ensemble of trees: {error}") from None
         return self._forest.predict(matrix)
 
 
-def packed(fitted: Any, where: str) -> Ensemble:
+def pack_estimator(fitted: Any, where: str) -> Ensemble:
     """A fitted estimator as it is stored: XGBoost's as trees, any other by joblib."""
     if hasattr(fitted, "get_booster"):
         raw = bytes(fitted.get_booster().save_raw(raw_format="ubj"))

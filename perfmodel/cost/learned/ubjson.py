@@ -15,7 +15,7 @@ _SINGLE = {"i": ">b", "U": ">B", "I": ">h", "l": ">i", "L": ">q", "d": ">f", "D"
 _READS = {kind: (Struct(form).unpack_from, Struct(form).size) for kind, form in _SINGLE.items()}
 
 
-def decoded(raw: bytes) -> Forest:
+def decode_trees(raw: bytes) -> Forest:
     """The trees in an XGBoost model; raises `ValueError` or `KeyError` for anything else."""
     learner = _Reader(raw).value()["learner"]
     trees = [

@@ -14,9 +14,9 @@ from perfmodel.cost.cpu.call import (
     Parameter,
     distinct_rows,
     hit_frac,
+    overlapped_us,
     popular_frac,
     skew_of,
-    slower,
 )
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.ops.spec import OPS, Dims
@@ -72,7 +72,7 @@ def _terms(call: Call) -> Mapping[str, Floats]:
         streamed = streamed + (passes > 0) * lookups * row_bytes
         held = streamed + distinct * row_bytes
     memory_us = rows_us + call.moving_us(streamed, held, speed_up)
-    both = slower(compute_us, memory_us)
+    both = overlapped_us(compute_us, memory_us)
     bound = compute_us >= memory_us
     return {
         "fork": call.fork_us(threads),

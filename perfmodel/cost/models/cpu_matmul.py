@@ -8,7 +8,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.contract import KERNELS
-from perfmodel.cost.cpu.call import MEMORY_PARAMETERS, Call, Parameter, slower
+from perfmodel.cost.cpu.call import MEMORY_PARAMETERS, Call, Parameter, overlapped_us
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.hardware import Device
 from perfmodel.ops.spec import OPS, Dims
@@ -87,7 +87,7 @@ def _matmul_terms(call: Call) -> Mapping[str, Floats]:
     rounded_bytes = FP32_BYTES * dims["b"] * dims["m"] * (dims["k"] + dims["n"])
     moved_bytes = moved_bytes + np.where(is_int8, rounded_bytes, 0.0)
     memory_us = call.moving_us(moved_bytes, moved_bytes, cores)
-    both = slower(compute_us, memory_us)
+    both = overlapped_us(compute_us, memory_us)
     bound = compute_us >= memory_us
     return {
         "library": library_us,
@@ -133,7 +133,7 @@ def _attention_terms(call: Call) -> Mapping[str, Floats]:
     moved = spec.read_bytes(call.dims, call.item_bytes) + written
     compute_us = spec.flop(call.dims) / (call.values["core_gflop_per_s"] * cores * 1e3)
     memory_us = call.moving_us(moved, moved, cores)
-    return {"fork": call.fork_us(cores), "compute": slower(compute_us, memory_us)}
+    return {"fork": call.fork_us(cores), "compute": overlapped_us(compute_us, memory_us)}
 
 
 KERNELS.register("cpu/attention/heuristic")(

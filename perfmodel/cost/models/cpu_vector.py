@@ -16,7 +16,7 @@ from perfmodel.cost.cpu.call import (
     PAGE_BYTES,
     Call,
     Parameter,
-    slower,
+    overlapped_us,
 )
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.ops.spec import OPS
@@ -69,7 +69,7 @@ def streaming_terms(call: Call) -> Mapping[str, Floats]:
     moved = spec.read_bytes(dims, call.item_bytes) + written
     compute_us = serial_us / speed_up
     memory_us = values["stream_ratio"] * call.moving_us(moved, moved, speed_up)
-    both = slower(compute_us, memory_us)
+    both = overlapped_us(compute_us, memory_us)
     bound = compute_us >= memory_us
     return {
         "tensors": (tensors - 1) * values["tensor_us"],
@@ -152,7 +152,7 @@ def _optimizer_terms(call: Call) -> Mapping[str, Floats]:
         + by_kind(0.0, values["foreach_us"], values["fused_us"])
         + call.cold * by_kind(values["cold_loop_us"], values["cold_foreach_us"], 0.0),
         "fork": dims["tensors"] * passes * call.fork_us(threads),
-        "memory": slower(compute_us, np.maximum(memory_us, 0.0)),
+        "memory": overlapped_us(compute_us, np.maximum(memory_us, 0.0)),
         "faults": np.where(fused, 0.0, np.where(foreach, listed_us, faults_us)),
     }
 

@@ -56,7 +56,7 @@ def reads_per_s(drive: Storage, row_bytes: ArrayLike) -> Floats:
     return np.asarray(1 / np.maximum(each_s, moved / (drive.read_gb_per_s * 1e9)))
 
 
-def alone_us(drive: Storage) -> float:
+def unloaded_latency_us(drive: Storage) -> float:
     """Latency of one read while no other is there; `HardwareError` where nobody said."""
     if drive.read_latency_us is None:
         raise HardwareError(f"{drive.name}: read_latency_us is missing: expected microseconds")
@@ -67,7 +67,9 @@ def read_latency_us(drive: Storage, in_flight: ArrayLike, row_bytes: ArrayLike) 
     """Latency of a read while `in_flight`, it among them, are there all the time."""
     depth = np.maximum(np.asarray(in_flight, np.float64), 1.0)
     each_us = 1e6 / reads_per_s(drive, row_bytes)
-    return np.asarray(np.maximum(alone_us(drive) + (depth - 1) * each_us / 2, depth * each_us))
+    return np.asarray(
+        np.maximum(unloaded_latency_us(drive) + (depth - 1) * each_us / 2, depth * each_us)
+    )
 
 
 def read_iops(drive: Storage, in_flight: ArrayLike, row_bytes: ArrayLike) -> Floats:

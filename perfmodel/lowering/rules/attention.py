@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.lowering.arguments import flag, matrix, optional_tensor, size, tensor
-from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold, entries
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.ops.graph import Op, Tensor
 
 HEADS_FIRST = {
@@ -34,7 +34,7 @@ def attention_of(
         queries = Tensor((1, *queries.shape), queries.dtype)
         keys = Tensor((1, *keys.shape), keys.dtype)
     if len(queries.shape) != 4 or len(keys.shape) != 4:
-        raise Untold
+        raise MissingArguments
     heads_at, sequence_at = (1, 2) if heads_first else (2, 1)
     dims = {
         "b": float(queries.shape[0]),
@@ -87,7 +87,7 @@ def product(
 ) -> Sequence[Piece]:
     """`left` (m x k) times `right` (k x n), last two dimensions; nothing where one is empty."""
     if len(left.shape) < 2 or len(right.shape) < 2:
-        raise Untold
+        raise MissingArguments
     m, k = left.shape[-2:]
     n = right.shape[-1]
     return _piece(op, left.dtype, batch, m, n, k, bias)
@@ -164,7 +164,7 @@ def matmul(op: Op) -> Sequence[Piece]:
     """`matmul(a, b)` with leading dimensions folded as PyTorch folds them."""
     left, right = tensor(op, 0), tensor(op, 1)
     if len(left.shape) < 2 or len(right.shape) < 2:
-        raise Untold
+        raise MissingArguments
     if len(right.shape) == 2:
         m, k = size(left.shape[:-1]), left.shape[-1]
         return _piece("mm", left.dtype, 1, m, right.shape[-1], k)

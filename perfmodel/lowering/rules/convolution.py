@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from perfmodel.lowering.arguments import argument, integers, optional_tensor, output, size, tensor
-from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold, entries
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.lowering.rules.elementwise import pointwise
 from perfmodel.lowering.rules.reduction import reduced
 from perfmodel.ops.graph import Argument, Op, Tensor
@@ -14,7 +14,7 @@ from perfmodel.ops.graph import Argument, Op, Tensor
 Numbers = tuple[int, ...]
 
 
-def two_sides(numbers: Numbers | None, count: int) -> Numbers | None:
+def per_side(numbers: Numbers | None, count: int) -> Numbers | None:
     """One number per dimension of the image; None where nothing is told."""
     if numbers is None or not numbers:
         return None
@@ -34,20 +34,20 @@ def geometry(
     """Dims of `conv2d`; a third dimension of space is folded into batch and channels."""
     count = len(values.shape) - 2
     if count not in (1, 2, 3) or len(weight.shape) != count + 2 or not size(weight.shape):
-        raise Untold
+        raise MissingArguments
     image, kernel = values.shape[2:], weight.shape[2:]
     made = result.shape[2:] if result is not None and len(result.shape) == count + 2 else None
-    step = two_sides(stride, count)
+    step = per_side(stride, count)
     if (made and not size(made)) or (step and min(step) < 1):
-        raise Untold
+        raise MissingArguments
     if step is None:
         step = (
             tuple(max(round(a / b), 1) for a, b in zip(image, made, strict=True))
             if made
             else (1,) * count
         )
-    pad = two_sides(padding, count) or tuple(k // 2 for k in kernel)
-    spread = two_sides(dilation, count) or (1,) * count
+    pad = per_side(padding, count) or tuple(k // 2 for k in kernel)
+    spread = per_side(dilation, count) or (1,) * count
     batch, depth = values.shape[0], 1
     if count == 3:
         depth = kernel[0]
@@ -229,7 +229,7 @@ def windows(
         return ()
     step = (stride or kernel or (USUAL_STRIDE,))[0]
     if step < 1:
-        raise Untold
+        raise MissingArguments
     dims = {
         "elements": float(total),
         "outputs": float(pooled or max(total // step**2, 1)),

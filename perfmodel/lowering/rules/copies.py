@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.lowering.arguments import HOST, flag, is_strided, output, size, tensor
-from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold, entries
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.lowering.rules.elementwise import pointwise
 from perfmodel.ops.graph import Op, Tensor
 
@@ -13,7 +13,7 @@ CONTIGUOUS, TRANSPOSED, STRIDED = "contiguous", "transposed", "strided"
 MEMCPY = ("memcpy_h2d", "memcpy_d2h")
 
 
-def copied(target: Tensor, source: Tensor, *, non_blocking: bool = False) -> Sequence[Piece]:
+def copy_pieces(target: Tensor, source: Tensor, *, non_blocking: bool = False) -> Sequence[Piece]:
     """What `target.copy_(source)` becomes."""
     elements = size(target.shape)
     if not elements:
@@ -21,7 +21,7 @@ def copied(target: Tensor, source: Tensor, *, non_blocking: bool = False) -> Seq
     to_host, from_host = target.device.startswith(HOST), source.device.startswith(HOST)
     if to_host != from_host and target.device and source.device:
         name = "copy_d2h" if to_host else "copy_h2d"
-        return across(name, target, non_blocking=non_blocking)
+        return host_device_copy(name, target, non_blocking=non_blocking)
     if source.dtype != target.dtype or size(source.shape) != elements:
         return pointwise([source], [target], flop=0.0)
     if TRANSPOSED in (layout(source), layout(target)) and layout(source) != layout(target):
@@ -33,7 +33,7 @@ def copied(target: Tensor, source: Tensor, *, non_blocking: bool = False) -> Seq
     return (Piece("copy", dims, target.dtype),)
 
 
-def across(
+def host_device_copy(
     name: str, moved: Tensor, *, non_blocking: bool = False, pinned: bool = False
 ) -> Sequence[Piece]:
     """A copy between host and device: unless told otherwise, PyTorch waits for it.
@@ -68,8 +68,8 @@ def copy_(op: Op) -> Sequence[Piece]:
     if op.attributes.get("copy") in MEMCPY:
         name = "copy_h2d" if op.attributes["copy"] == "memcpy_h2d" else "copy_d2h"
         pinned = op.attributes.get("pinned") == "1"
-        return across(name, target, non_blocking=bool(flag(op, 2)), pinned=pinned)
-    return copied(target, source, non_blocking=bool(flag(op, 2)))
+        return host_device_copy(name, target, non_blocking=bool(flag(op, 2)), pinned=pinned)
+    return copy_pieces(target, source, non_blocking=bool(flag(op, 2)))
 
 
 @LOWERINGS.register(*entries("clone", "contiguous", scope=LEAF))
@@ -77,7 +77,7 @@ def clone(op: Op) -> Sequence[Piece]:
     """A copy of the first argument."""
     source = tensor(op, 0)
     found = output(op) or Tensor(source.shape, source.dtype, device=source.device)
-    return copied(found, source)
+    return copy_pieces(found, source)
 
 
 @LOWERINGS.register(*entries("_to_copy", scope=LEAF))
@@ -85,8 +85,8 @@ def to_copy(op: Op) -> Sequence[Piece]:
     """To another type or device."""
     found = output(op)
     if found is None:
-        raise Untold
-    return copied(found, tensor(op, 0))
+        raise MissingArguments
+    return copy_pieces(found, tensor(op, 0))
 
 
 @LOWERINGS.register(
@@ -100,11 +100,15 @@ def maybe_copied(op: Op) -> Sequence[Piece]:
         return ()
     if (found.dtype, found.device) == (source[0].dtype, source[0].device):
         return ()
-    return copied(found, source[0])
+    return copy_pieces(found, source[0])
 
 
 @LOWERINGS.register(*entries("_local_scalar_dense"))
 def scalar_to_host(op: Op) -> Sequence[Piece]:
     """One element to the host, which waits for it; nothing where it is there already."""
     values = tensor(op, 0)
-    return () if values.device.startswith(HOST) else across("copy_d2h", Tensor((1,), values.dtype))
+    return (
+        ()
+        if values.device.startswith(HOST)
+        else host_device_copy("copy_d2h", Tensor((1,), values.dtype))
+    )

@@ -11,7 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.lowering.arguments import matrix, result_shape, rows_cols, size, tensor
-from perfmodel.lowering.piece import ANY, LEAF, LOWERINGS, WHOLE, Piece, Untold, entries, rule_of
+from perfmodel.lowering.piece import (
+    ANY,
+    LEAF,
+    LOWERINGS,
+    WHOLE,
+    MissingArguments,
+    Piece,
+    entries,
+    rule_of,
+)
 from perfmodel.lowering.rules.elementwise import named
 from perfmodel.lowering.rules.silent import ALLOCATIONS, VIEWS
 from perfmodel.ops.graph import Op, Tensor
@@ -68,7 +77,7 @@ def add(op: Op) -> Sequence[Piece]:
 def _entries(op: Op) -> int:
     """Rows of gradient of the one table of `op`; raises `Untold`."""
     if op.attributes.get("tables", "1") != "1" or "lookups" not in op.attributes:
-        raise Untold
+        raise MissingArguments
     return round(float(op.attributes["lookups"]))
 
 
@@ -159,7 +168,7 @@ def native(op: Op) -> Sequence[Piece]:
     """As the rule of the op on any target has it, or that of it as a leaf; raises `Untold`."""
     rule = rule_of(op.name, ANY, WHOLE) or rule_of(op.name, ANY) or rule_of(op.name, ANY, LEAF)
     if rule is None:
-        raise Untold
+        raise MissingArguments
     return rule(op)
 
 

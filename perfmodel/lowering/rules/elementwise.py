@@ -15,7 +15,7 @@ from perfmodel.lowering.arguments import (
     tensor,
     tensor_bytes,
 )
-from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold, entries, with_inplace
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries, with_inplace
 from perfmodel.lowering.rules.movement import added
 from perfmodel.ops.graph import Op, Tensor, tensors_in
 
@@ -211,7 +211,7 @@ def comparison(op: Op) -> Sequence[Piece]:
 def _rows_added(op: Op) -> Sequence[Piece]:
     """`add_(table, gradient)`: each row of the gradient is added to its own of the table."""
     if "lookups" not in op.attributes:
-        raise Untold
+        raise MissingArguments
     rows, table = round(float(op.attributes["lookups"])), tensor(op, 0)
     return added(op, rows, size(table.shape) // max(length(table, 0), 1))
 
@@ -222,7 +222,7 @@ def named(op: Op) -> Sequence[Piece]:
     operand, the rows that it holds."""
     tensors, shape = op.tensors, result_shape(op)
     if not tensors:
-        raise Untold
+        raise MissingArguments
     if any(tensor.layout == SPARSE for tensor in tensors):
         return _rows_added(op)
     if not size(shape):

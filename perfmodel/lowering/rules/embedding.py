@@ -17,7 +17,16 @@ from dataclasses import replace
 from typing import cast
 
 from perfmodel.lowering.arguments import REUSE, argument, length, matrix, numbers, size, tensor
-from perfmodel.lowering.piece import LEAF, LOWERINGS, TIER, WHOLE, Kind, Piece, Untold, entries
+from perfmodel.lowering.piece import (
+    LEAF,
+    LOWERINGS,
+    TIER,
+    WHOLE,
+    Kind,
+    MissingArguments,
+    Piece,
+    entries,
+)
 from perfmodel.lowering.rules.fill import fill_of
 from perfmodel.lowering.rules.jagged import over_segments
 from perfmodel.lowering.rules.movement import scan, sorted_rows
@@ -32,7 +41,7 @@ def bag(table: Tensor, lookups: int, bags: int, op: Op) -> Piece:
     """`lookups` rows in `bags` bags; reuse as far as the op's attributes tell it."""
     rows, dim = matrix(table)
     if not bags:
-        raise Untold
+        raise MissingArguments
     dims = {
         "hash_size": float(rows),
         "dim": float(dim),
@@ -113,7 +122,7 @@ def off_device(op: Op) -> Sequence[Piece]:
     name, about = op.name.removeprefix(TIER), op.attributes
     spec = OPS.get(name)
     if spec is None or not all(key in about for key in spec.dims):
-        raise Untold
+        raise MissingArguments
     dims = {key: float(about[key]) for key in (*spec.dims, *spec.defaults) if key in about}
     return (
         Piece(
@@ -134,7 +143,7 @@ USE = ("lookups", "unique_rows", "missed_rows", "row_bytes", "sets", "ways")
 def _indices(op: Op) -> Tensor:
     found = [t for t in op.tensors if t.dtype in ("int64", "int32")] or op.tensors
     if not found:
-        raise Untold
+        raise MissingArguments
     return max(found, key=lambda t: size(t.shape))
 
 

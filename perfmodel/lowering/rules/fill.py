@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from perfmodel.lowering.arguments import integers, output, rows_cols, size, tensor
-from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold, entries
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.lowering.rules.elementwise import pointwise
 from perfmodel.ops.graph import Op, Tensor
 
@@ -30,13 +30,13 @@ def fill(op: Op) -> Sequence[Piece]:
     *entries("zeros", "ones", "full", "new_zeros", "new_full", "new_ones", "arange", scope=LEAF),
     *entries("linspace", "eye", "scalar_tensor", scope=LEAF),
 )
-def made(op: Op) -> Sequence[Piece]:
+def new_tensor(op: Op) -> Sequence[Piece]:
     """Writes a new tensor of the shape that is stated."""
     found = output(op)
     if found is None:
         sizes = integers(op, 0)
         if sizes is None:
-            raise Untold
+            raise MissingArguments
         found = Tensor(sizes)
     return fill_of(found)
 

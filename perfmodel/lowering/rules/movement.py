@@ -22,7 +22,7 @@ from perfmodel.lowering.arguments import (
     tensor_list,
     tensors,
 )
-from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold, entries
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.ops.graph import Op, Tensor, tensors_in
 from perfmodel.ops.read.lookups import PREFIX
 
@@ -57,7 +57,7 @@ def first(op: Op) -> Tensor:
     """The first tensor among the arguments; variants with an output given record it oddly."""
     found = next(iter(op.tensors), None)
     if found is None:
-        raise Untold
+        raise MissingArguments
     return found
 
 
@@ -294,7 +294,7 @@ def _indexed(op: Op) -> tuple[Tensor, int, int, int]:
         return (table, *_places_of(table.shape, op.tensors[-1].shape))
     indices = list(tensors_in(places)) or list(op.tensors[1:2])
     if not indices:
-        raise Untold
+        raise MissingArguments
     tuples = max(size(i.shape) for i in indices)
     skipped = 0
     if isinstance(places, tuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.lowering.arguments import HOST, argument, integers, length, rows_cols, size, tensor
-from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold, entries
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.ops.graph import Op, Tensor
 
 TRAINING = 5
@@ -96,7 +96,7 @@ def per_channel(
 ) -> Sequence[Piece]:
     """Batch normalisation of `values` (batch x channels x …)."""
     if len(values.shape) < 2:
-        raise Untold
+        raise MissingArguments
     total, channels = size(values.shape), values.shape[1]
     if not total:
         return ()

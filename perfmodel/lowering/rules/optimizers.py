@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.lowering.arguments import size, tensor
-from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, Untold, entries
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.lowering.rules.elementwise import pointwise
 from perfmodel.ops.graph import Op, Tensor, tensors_in
 
@@ -46,7 +46,7 @@ def _lists(op: Op) -> list[list[Tensor]]:
     found = [list(tensors_in(item)) for item in op.inputs if isinstance(item, tuple)]
     lists = [tensors for tensors in found if tensors]
     if not lists:
-        raise Untold
+        raise MissingArguments
     return lists
 
 

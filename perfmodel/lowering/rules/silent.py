@@ -11,9 +11,9 @@ from perfmodel.lowering.piece import (
     OF_PROFILE,
     WHOLE,
     Kind,
+    MissingArguments,
     Piece,
     Stream,
-    Untold,
     entries,
 )
 from perfmodel.lowering.rules.elementwise import pointwise
@@ -136,7 +136,7 @@ PASSING_ON = (
     *entries("torch::autograd::CopyBackwards", "torch::autograd::CopySlices", scope=LEAF),
     *entries("autograd::engine::evaluate_function: *", scope=LEAF),
 )
-def passes_on(op: Op) -> Sequence[Piece]:
+def pass_through(op: Op) -> Sequence[Piece]:
     """Launches nothing itself; where it does, what it calls is in the graph."""
     return ()
 
@@ -148,7 +148,7 @@ def inductor_kernel(op: Op) -> Sequence[Piece]:
     """Streams its operands once; the last one is written."""
     tensors: list[Tensor] = [t for t in op.tensors if size(t.shape)]
     if not tensors:
-        raise Untold
+        raise MissingArguments
     return pointwise(tensors[:-1], tensors[-1:])
 
 
@@ -158,7 +158,7 @@ def hugectr_kernel(op: Op) -> Sequence[Piece]:
     inputs, outputs = list(op.tensors), list(tensors_in(op.outputs))
     widest = max([*inputs, *outputs], key=tensor_bytes, default=None)
     if widest is None:
-        raise Untold
+        raise MissingArguments
     full = tensor_bytes(widest)
     if not full:
         return ()
@@ -174,11 +174,11 @@ KINDS: dict[str, Kind] = {"kernel": "kernel", "copy": "copy", "collective": "col
 
 
 @LOWERINGS.register(f"cuda/{WHOLE}{OF_PROFILE}*", f"rocm/{WHOLE}{OF_PROFILE}*")
-def recorded(op: Op) -> Sequence[Piece]:
+def recorded_operation(op: Op) -> Sequence[Piece]:
     """One operation that takes as long as it did."""
     kind = KINDS.get(op.attributes.get("kind", ""))
     if kind is None or "recorded_us" not in op.attributes:
-        raise Untold
+        raise MissingArguments
     dims = numbers(op, "recorded_us", "ratio", "spread")
     stream: Stream = "comm" if kind == "collective" else "compute"
     return (Piece(RECORDED, dims, kind=kind, stream=stream, blocks="blocks" in op.attributes),)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import ceil, log2
 
 from perfmodel.lowering.arguments import HOST, REUSE, bytes_of, numbers, output, size
-from perfmodel.lowering.piece import LOWERINGS, Piece, Untold, entries
+from perfmodel.lowering.piece import LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.lowering.rules.movement import SET_UP, scan, sorted_rows
 from perfmodel.ops.graph import Op, Tensor, tensors_in
 
@@ -85,7 +85,7 @@ def _place(inputs: Sequence[object]) -> tuple[int, int]:
         if bounds is not None:
             found = at, bounds
     if found is None:
-        raise Untold
+        raise MissingArguments
     return found
 
 
@@ -99,7 +99,7 @@ def call_of(inputs: Sequence[object], pooled: Tensor | None, op: Op) -> Call:
     batch = max((size(offsets.shape) - 1) // tables, 1)
     held = [t for t in tensors_in(tuple(inputs[:at])) if t.dtype not in INTEGERS]  # type: ignore[arg-type]
     if not held:
-        raise Untold
+        raise MissingArguments
     weights = max(held, key=lambda t: size(t.shape))
     total_dim = inputs[bounds + 1] if at - bounds == MOST_BETWEEN else inputs[bounds - 2]
     stated = isinstance(total_dim, int) and total_dim > 0
@@ -179,7 +179,7 @@ def lookup_backward(op: Op) -> Sequence[Piece]:
     """
     gradients = [item for item in op.inputs[:1] if isinstance(item, Tensor)]
     if not gradients:
-        raise Untold
+        raise MissingArguments
     call = call_of(op.inputs[1:], gradients[0], op)
     if not call.lookups:
         return ()

@@ -23,7 +23,7 @@ class Edited(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedOp:
     """An op in its new place; `parent` still counts as in the old graph.
 
     `covers`: old indices of the ops that it stands for; their dependencies become its own.
@@ -33,12 +33,12 @@ class Placed:
     covers: tuple[int, ...] = ()
 
 
-def kept(graph: OpGraph, indices: Iterable[int]) -> list[Placed]:
+def keep_ops(graph: OpGraph, indices: Iterable[int]) -> list[PlacedOp]:
     """The ops at `indices` as they are."""
-    return [Placed(graph.ops[index], (index,)) for index in indices]
+    return [PlacedOp(graph.ops[index], (index,)) for index in indices]
 
 
-def assembled(graph: OpGraph, placed: Sequence[Placed], note: str) -> OpGraph:
+def assemble(graph: OpGraph, placed: Sequence[PlacedOp], note: str) -> OpGraph:
     """The graph of `placed`, in that order; what depended on a dropped op depends on its producers.
 
     Calls of an op that stays which are dropped, or placed elsewhere, are remembered (`removed`).
@@ -56,7 +56,9 @@ def assembled(graph: OpGraph, placed: Sequence[Placed], note: str) -> OpGraph:
     )
 
 
-def _removed(graph: OpGraph, placed: Sequence[Placed], new_of: Mapping[int, int]) -> tuple[Op, ...]:
+def _removed(
+    graph: OpGraph, placed: Sequence[PlacedOp], new_of: Mapping[int, int]
+) -> tuple[Op, ...]:
     """What the ops that stay called in `graph`, or before, and call no more."""
     stays = {one.covers[0]: at for at, one in enumerate(placed) if len(one.covers) == 1}
     found: list[Op] = []
@@ -116,7 +118,7 @@ def remove(graph: OpGraph, pattern: str) -> Edited:
         return Edited(graph, (f"no op is called {pattern}",))
     gone = subtrees(graph, roots)
     rest = [at for at in range(len(graph)) if at not in gone]
-    return Edited(assembled(graph, kept(graph, rest), f"{len(gone)} ops removed ({pattern})"))
+    return Edited(assemble(graph, keep_ops(graph, rest), f"{len(gone)} ops removed ({pattern})"))
 
 
 def move(graph: OpGraph, op: int | str, before: int | str) -> Edited:
@@ -148,13 +150,13 @@ def move(graph: OpGraph, op: int | str, before: int | str) -> Edited:
     rest = [at for at in range(len(graph)) if at not in among]
     place = rest.index(target)
     thread, parent = graph.ops[target].thread, graph.ops[target].parent
-    placed = kept(graph, [*rest[:place], *moved, *rest[place:]])
+    placed = keep_ops(graph, [*rest[:place], *moved, *rest[place:]])
     for at, one in enumerate(placed):
         if one.covers[0] in among:
             above = parent if one.covers[0] == source else one.op.parent
             placed[at] = replace(one, op=replace(one.op, thread=thread, parent=above))
     note = f"{graph.ops[source].name} moved before {graph.ops[target].name}"
-    return Edited(assembled(graph, placed, note))
+    return Edited(assemble(graph, placed, note))
 
 
 def _beside(graph: OpGraph, source: int, named: int) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from perfmodel.errors import WorkloadError
-from perfmodel.ops.edits.assemble import Edited, Placed, assembled, kept, subtree, subtrees
+from perfmodel.ops.edits.assemble import Edited, PlacedOp, assemble, keep_ops, subtree, subtrees
 from perfmodel.ops.edits.optimizers import kind_of
 from perfmodel.ops.graph import (
     BACKWARD,
@@ -46,7 +46,7 @@ def fuse_elementwise(graph: OpGraph) -> Edited:
     """
     children = graph.children()
     gone: set[int] = set()
-    made: dict[int, Placed] = {}
+    made: dict[int, PlacedOp] = {}
     readers: defaultdict[int, set[int]] = defaultdict(set)
     for producer, consumer in graph.data.tolist():
         readers[producer].add(consumer)
@@ -55,11 +55,11 @@ def fuse_elementwise(graph: OpGraph) -> Edited:
         covered = [at for index in chain for at in subtree(children, index)]
         gone.update(covered)
         op = _fused(graph, chain, set(covered), readers)
-        made[chain[-1]] = Placed(op, tuple(covered))
+        made[chain[-1]] = PlacedOp(op, tuple(covered))
     if not made:
         return Edited(graph, ("no elementwise ops follow one another",))
     placed = [
-        made[at] if at in made else kept(graph, [at])[0]
+        made[at] if at in made else keep_ops(graph, [at])[0]
         for at in range(len(graph))
         if at in made or at not in gone
     ]
@@ -67,7 +67,7 @@ def fuse_elementwise(graph: OpGraph) -> Edited:
     undone = (f"{apart} elementwise ops of the backward pass stay apart",) if apart else ()
     calls = sum(map(len, chains))
     note = f"{calls} elementwise ops fused into {len(made)}"
-    return Edited(assembled(graph, placed, note), undone)
+    return Edited(assemble(graph, placed, note), undone)
 
 
 def _chains(graph: OpGraph, children: list[list[int]]) -> Iterator[list[int]]:
@@ -146,7 +146,7 @@ def fuse_tables(graph: OpGraph) -> Edited:
     groups = [calls for calls in by_step.values() if len(calls) > 1]
     if not groups:
         return Edited(graph, (f"no step has several calls of {_LOOKUP}",))
-    made: dict[int, list[Placed]] = {}
+    made: dict[int, list[PlacedOp]] = {}
     gone: set[int] = set()
     shrunk: dict[int, Op] = {}
     for calls in groups:
@@ -155,21 +155,21 @@ def fuse_tables(graph: OpGraph) -> Edited:
     for index in range(len(graph)):
         placed += made.get(index, [])
         if index in shrunk:
-            placed.append(Placed(shrunk[index], (index,)))
+            placed.append(PlacedOp(shrunk[index], (index,)))
         elif index not in gone:
-            placed += kept(graph, [index])
+            placed += keep_ops(graph, [index])
     tables = len(groups[0])
     note = f"{tables} embedding lookups per step fused into one"
     undone = ["preparing each table's indices stays", "the lookups' results are still stacked"]
     if not any(graph.ops[at].name == _BACKWARD for at in gone):
         undone.append("no backward of the lookups was found")
-    return Edited(assembled(graph, placed, note), tuple(undone))
+    return Edited(assemble(graph, placed, note), tuple(undone))
 
 
 def _fuse_step(
     graph: OpGraph,
     calls: list[int],
-    made: dict[int, list[Placed]],
+    made: dict[int, list[PlacedOp]],
     gone: set[int],
     shrunk: dict[int, Op],
 ) -> None:
@@ -178,7 +178,7 @@ def _fuse_step(
     optimizer = _FUSED_OPTIMIZERS.get(kind_of(graph, step), "sgd")
     lookup, pooled = _lookup(graph, calls, optimizer)
     forward = subtrees(graph, calls)
-    made[calls[-1]] = [Placed(lookup, tuple(sorted(forward)))]
+    made[calls[-1]] = [PlacedOp(lookup, tuple(sorted(forward)))]
     gone |= forward
     own = [at for at in range(calls[-1], len(ops)) if ops[at].step == step]
     backward = [at for at in own if ops[at].name == _BACKWARD]
@@ -188,8 +188,8 @@ def _fuse_step(
         node = f"torch::autograd::CppNode<SplitLookupFunction_{optimizer}_Op_pt2>"
         covered = tuple(sorted(subtrees(graph, backward)))
         gone |= set(covered)
-        wrapper = Placed(replace(first, name=f"{_WRAPPER}{node}"), covered)
-        inner = Placed(
+        wrapper = PlacedOp(replace(first, name=f"{_WRAPPER}{node}"), covered)
+        inner = PlacedOp(
             replace(first, name=node, inputs=(pooled,), outputs=(), parent=covered[0]), ()
         )
         made[backward[0]] = [wrapper, inner]

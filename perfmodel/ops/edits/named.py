@@ -170,7 +170,7 @@ def _usage(name: str) -> str:
     return f"{name}={value}" if value else name
 
 
-def edited(
+def apply_edits(
     graphs: Iterable[OpGraph], edits: Iterable[NamedEdit], *, must_change: bool = True
 ) -> tuple[list[OpGraph], list[str]]:
     """All ranks' graphs with every edit applied, in turn, and what of them could not be done.

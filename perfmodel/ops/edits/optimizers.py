@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from perfmodel.errors import WorkloadError
-from perfmodel.ops.edits.assemble import Edited, Placed, assembled, kept, subtrees
+from perfmodel.ops.edits.assemble import Edited, PlacedOp, assemble, keep_ops, subtrees
 from perfmodel.ops.graph import NO_OP, OPTIMIZER, Argument, Op, OpGraph, Tensor, tensors_in
 
 MODES = ("loop", "foreach", "fused")
@@ -40,7 +40,7 @@ def optimizer(graph: OpGraph, mode: str) -> Edited:
         is_update = "zero_grad" not in op.attributes.get("annotation", "")
         if op.phase == OPTIMIZER and op.parent == NO_OP and is_update:
             steps.setdefault(op.step, []).append(index)
-    made: dict[int, list[Placed]] = {}
+    made: dict[int, list[PlacedOp]] = {}
     gone: set[int] = set()
     undone: defaultdict[str, list[int]] = defaultdict(list)
     for step, indices in steps.items():
@@ -62,18 +62,18 @@ def optimizer(graph: OpGraph, mode: str) -> Edited:
         gone |= set(covered)
         first = graph.ops[dense[0]]
         made[dense[0]] = [
-            Placed(replace(first, name=f"aten::{name}", inputs=inputs, outputs=()), ())
+            PlacedOp(replace(first, name=f"aten::{name}", inputs=inputs, outputs=()), ())
             for name, inputs in calls
         ]
         made[dense[0]][-1] = replace(made[dense[0]][-1], covers=covered)
     placed = []
     for index in range(len(graph)):
         placed += made.get(index, [])
-        placed += [] if index in gone else kept(graph, [index])
+        placed += [] if index in gone else keep_ops(graph, [index])
     said = tuple(f"{_steps(of)}: {text}" for text, of in undone.items())
     if not made:
         return Edited(graph, said or ("no op belongs to an optimizer",))
-    return Edited(assembled(graph, placed, f"optimizer: {mode}"), said)
+    return Edited(assemble(graph, placed, f"optimizer: {mode}"), said)
 
 
 def _steps(numbers: list[int]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import WorkloadError
-from perfmodel.ops.edits.assemble import Edited, Placed, assembled, kept
+from perfmodel.ops.edits.assemble import Edited, PlacedOp, assemble, keep_ops
 from perfmodel.ops.graph import NO_OP, OPTIMIZER, Argument, Op, OpGraph, Tensor
 
 FLOAT_DTYPES = ("fp64", "fp32", "fp16", "bf16")
@@ -100,17 +100,17 @@ def exchange(graph: OpGraph, dtype: str) -> Edited:
         before[top] += _encoding(graph.ops[top], graph.ops[at], dtype)
         decoding = _decoding(graph.ops[readers.get(top, top)], graph.ops[at], dtype)
         behind[readers.get(top, _last(outermost, top) + 1)].append((decoding, at))
-    placed: list[Placed] = []
+    placed: list[PlacedOp] = []
     decoded: list[tuple[int, int]] = []
     for at in range(len(graph) + 1):
         for op, source in behind.get(at, ()):
             decoded.append((source, len(placed)))
-            placed.append(Placed(op))
+            placed.append(PlacedOp(op))
         if at < len(graph):
-            placed += [Placed(op) for op in before.get(at, ())]
-            placed += _narrowed(kept(graph, [at]), dtype)
+            placed += [PlacedOp(op) for op in before.get(at, ())]
+            placed += _narrowed(keep_ops(graph, [at]), dtype)
     note = f"{len(calls)} all-to-alls of {dtype} instead of {WIDE_DTYPE}"
-    found = assembled(graph, placed, note)
+    found = assemble(graph, placed, note)
     new_of = {one.covers[0]: at for at, one in enumerate(placed) if one.covers}
     edges = np.array([(new_of[source], target) for source, target in decoded], np.int64)
     undone = "no gradient of a clamp" if CLAMPED[dtype] else ""
@@ -184,7 +184,7 @@ def _op(like: Op, name: str, inputs: tuple[Tensor | bool | None, ...], output: T
     return Op(name, inputs, (output,), NO_OP, like.thread, like.phase, like.step, -1, about)
 
 
-def _narrowed(placed: list[Placed], dtype: str) -> list[Placed]:
+def _narrowed(placed: list[PlacedOp], dtype: str) -> list[PlacedOp]:
     return [
         replace(one, op=replace(one.op, attributes={**one.op.attributes, "dtype": dtype}))
         if _is_wide(one.op)

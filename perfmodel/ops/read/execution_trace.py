@@ -14,7 +14,7 @@ from perfmodel.errors import TraceError
 from perfmodel.ops.graph import NO_OP, Argument, Op, OpGraph, dtype_notes
 from perfmodel.ops.read.arguments import ExecutionTraceArguments
 from perfmodel.ops.read.collectives import of_call, of_node
-from perfmodel.ops.read.phases import inherited, phase_of_call, phase_of_label, with_arrivals
+from perfmodel.ops.read.phases import inherit_phases, phase_of_call, phase_of_label, with_arrivals
 from perfmodel.ops.read.profile import graph_of_events, inputs_of_events
 from perfmodel.trace.categories import AUTOGRAD_WRAPPER, STEP_NAME
 from perfmodel.trace.columns import RankTrace
@@ -68,7 +68,7 @@ class CallTree:
             phase_of_call(name) if is_op else phase_of_label(name)
             for name, is_op in zip(self.names, self.is_op, strict=True)
         ]
-        return inherited(own, self._parents, self.threads)
+        return inherit_phases(own, self._parents, self.threads)
 
     def _steps(self) -> list[int]:
         """Per node the number of the last step that was entered before it, from 0."""

@@ -75,7 +75,7 @@ MAKERS = "aten::_sparse_coo_tensor"
 UPDATES = ("aten::add_", "aten::add")
 
 
-def with_told_lookups(ops: Sequence[Op]) -> list[Op]:
+def with_recorded_lookups(ops: Sequence[Op]) -> list[Op]:
     """`ops`, with `tables lookups batch dim hash_size pooling` where shapes tell them.
 
     Of `nn.EmbeddingBag`: rows and dim of the weights, indices and offsets. Of an update by a sparse

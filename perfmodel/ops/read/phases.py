@@ -48,7 +48,7 @@ def phase_of_call(name: str) -> str | None:
     return BACKWARD if _CALLS.match(name) else None
 
 
-def inherited(
+def inherit_phases(
     own: Sequence[str | None], parent: Sequence[int], threads: Sequence[str]
 ) -> list[str]:
     """Per row its own phase, else that of the row around it; parents come first.

@@ -12,14 +12,14 @@ from perfmodel.errors import TraceError
 from perfmodel.ops.graph import DEVICE_WIDE, NO_OP, Argument, Op, OpGraph, dtype_notes
 from perfmodel.ops.read.arguments import ProfileArguments, usual_dtype
 from perfmodel.ops.read.collectives import of_call, of_event
-from perfmodel.ops.read.phases import inherited, phase_of_call, phase_of_label, with_arrivals
+from perfmodel.ops.read.phases import inherit_phases, phase_of_call, phase_of_label, with_arrivals
 from perfmodel.trace.categories import DEVICE_WAIT_CALL, STEP_NAME, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links
 from perfmodel.trace.window import MAIN
 
 
-def enclosing(rank: RankTrace, rows: Ints, is_op: Mask) -> tuple[list[int], list[int]]:
+def enclosing_ops(rank: RankTrace, rows: Ints, is_op: Mask) -> tuple[list[int], list[int]]:
     """Per row of `rows` (in the rank's order): position in `rows` of the innermost op around it,
     and of the innermost event of either kind, or `NO_OP`.
 
@@ -48,7 +48,9 @@ def enclosing(rank: RankTrace, rows: Ints, is_op: Mask) -> tuple[list[int], list
     return ops.tolist(), any_kind.tolist()
 
 
-def waited_behind(rank: RankTrace, events: Sequence[int], parents: Sequence[int]) -> set[int]:
+def ops_before_device_waits(
+    rank: RankTrace, events: Sequence[int], parents: Sequence[int]
+) -> set[int]:
     """Of `events` (rows of ops, with the `parents` of each), the outermost that are the last on
     their thread before a call waits for the device. Calls within an op are the op's own."""
     outermost = np.array([e for e, p in zip(events, parents, strict=True) if p == NO_OP], np.int64)
@@ -93,14 +95,14 @@ def graph_of_events(
     host = rank.of(Category.CPU_OP, Category.ANNOTATION)
     host = host[~rank.name_matches(STEP_NAME)[host]]
     is_op = rank.category[host] == Category.CPU_OP
-    owner, around = enclosing(rank, host, is_op)
+    owner, around = enclosing_ops(rank, host, is_op)
     names = [rank.text(row) for row in host.tolist()]
     threads = [links.roles.get(thread, MAIN) for thread in rank.thread[host].tolist()]
     own = [
         phase_of_call(name) if op else phase_of_label(name)
         for name, op in zip(names, is_op.tolist(), strict=True)
     ]
-    phases = inherited(own, around, threads)
+    phases = inherit_phases(own, around, threads)
     labels = _labels(names, is_op.tolist(), around)
     at = np.flatnonzero(is_op).tolist()
     index_of = {position: index for index, position in enumerate(at)}
@@ -111,7 +113,7 @@ def graph_of_events(
     events = host[is_op].tolist()
     given, notes = inputs
     attributes = _attributes(rank, events, [labels[i] for i in at], op_names, given, world_size)
-    waited = waited_behind(rank, events, parents)
+    waited = ops_before_device_waits(rank, events, parents)
     attributes = [
         MappingProxyType({**known, **DEVICE_WIDE}) if event in waited else known
         for event, known in zip(events, attributes, strict=True)

@@ -15,7 +15,7 @@ from perfmodel.cost.host.samples import DESCRIPTIONS
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, Device, Host, Node, cluster
-from perfmodel.hardware.reads import Read, read_of, reads_of, recorded
+from perfmodel.hardware.reads import Read, read_of, reads_of, with_read_log
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.explain.reason import Reason, Terms
 from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE, HostCosts, ScheduledSteps
@@ -32,7 +32,7 @@ def model_reason(
     Raises `ModelError`.
     """
     machine = cluster(hardware)
-    watched, log = recorded(machine)
+    watched, log = with_read_log(machine)
     found, why = durations_of(rows, watched), explanations_of(rows, watched)
     return found, why, reads_of(machine, log)
 

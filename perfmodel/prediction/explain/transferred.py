@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.arrays import Ints
 from perfmodel.graph.kinds import EdgeKind, Scope
 from perfmodel.hardware import Cluster
-from perfmodel.hardware.reads import reads_of, recorded
+from perfmodel.hardware.reads import reads_of, with_read_log
 from perfmodel.lowering.observed import uses_tf32
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.ops.families import CLASS_OF_FAMILY
@@ -135,7 +135,7 @@ class TransferGrounds:
         """Rates of the class that the kernel's name tells."""
         label = self.replayed.graph.labels[node]
         (family,), (dtype,) = families_of_kernels([label]), dtypes_of_kernels([label])
-        machines = [recorded(each) for each in (self.moved.source, self.moved.target)]
+        machines = [with_read_log(each) for each in (self.moved.source, self.moved.target)]
         (source, here), (target, there) = machines
         devices = source.node.device, target.node.device
         transfer_ratio([family], [dtype], *devices, duration_us=[was.duration_us])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from perfmodel.arrays import Floats
 from perfmodel.cost.collectives.calls import Calls, calls_of, fabric_of
 from perfmodel.cost.collectives.durations import collective_durations
-from perfmodel.cost.collectives.learned import RATES_GB_PER_S, on_rates
+from perfmodel.cost.collectives.learned import RATES_GB_PER_S, interpolate_rates
 from perfmodel.hardware import cluster
 from perfmodel.ops.rows import Rows
 
@@ -31,7 +31,7 @@ def test_between_two_rates_the_answer_is_straight_and_never_rises() -> None:
         return bump - np.log(each.link_gb_per_s), np.full(len(each), 0.2)
 
     def log_us(rate: float) -> float:
-        return float(on_rates(calls(rate), answer)[0][0])
+        return float(interpolate_rates(calls(rate), answer)[0][0])
 
     assert np.isclose(log_us(300.0), -np.log(300.0))
     assert np.isclose(log_us(np.sqrt(150.0 * 225.0)), -np.log(np.sqrt(150.0 * 225.0)))

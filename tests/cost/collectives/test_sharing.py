@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from perfmodel.cost.collectives.durations import collective_durations
-from perfmodel.cost.collectives.sharing import Taken, taken_by
+from perfmodel.cost.collectives.sharing import DeviceShares, device_shares_of_rows
 from perfmodel.errors import ModelError
 from perfmodel.hardware import node
 from perfmodel.ops.rows import Rows
 
 
-def _taken(machine: str, op: str, size_bytes: float, us: float, ranks: int = 8) -> Taken:
+def _taken(machine: str, op: str, size_bytes: float, us: float, ranks: int = 8) -> DeviceShares:
     rows = Rows.of([{"op": op, "size_bytes": size_bytes, "ranks": ranks}])
-    return taken_by(rows, node(machine), np.array([us]))
+    return device_shares_of_rows(rows, node(machine), np.array([us]))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.durations import durations_of, explanations_of
 from perfmodel.cost.learned import lattice
 from perfmodel.cost.learned.features import matmul_features
-from perfmodel.cost.learned.lattice import has_curve, in_question, rising
+from perfmodel.cost.learned.lattice import has_curve, may_be_widened, monotone_midway
 from perfmodel.cost.learned.store import default_models
 from perfmodel.ops.rows import Rows
 
@@ -164,13 +164,13 @@ def test_rows_that_no_narrow_kernel_can_contradict_are_not_asked_about() -> None
         {"op": "linear", "dtype": "bf16", "m": 4096, "n": 4096, "k": 4096},
         {"op": "add", "dtype": "bf16", "rows": 64, "cols": 64},
     ]
-    asked = in_question(Rows.of(sizes), device, np.array([5.0, 5.0, 5.0, 200.0, 5.0]))
+    asked = may_be_widened(Rows.of(sizes), device, np.array([5.0, 5.0, 5.0, 200.0, 5.0]))
     assert asked.tolist() == [0]
 
 
 def test_a_lattice_rises_midway_between_what_lies_above_and_below() -> None:
     values = np.array([[1.0, 5.0], [2.0, 3.0]])
-    assert rising(values).tolist() == [[1.0, 4.0], [2.0, 4.0]]
+    assert monotone_midway(values).tolist() == [[1.0, 4.0], [2.0, 4.0]]
 
 
 def test_a_lattice_is_exact_at_its_points_and_bounds_between_them() -> None:

@@ -12,7 +12,7 @@ from perfmodel.cost.learned.corrections import (
     Extension,
     Gains,
     Growth,
-    carried,
+    extrapolated_log_factors,
     places_of,
     rate_of_growth,
 )
@@ -36,7 +36,9 @@ def test_one_wild_row_does_not_move_the_rate() -> None:
 def test_time_goes_on_along_a_line_beyond_the_largest_row() -> None:
     growth = Growth(ONE, most_work=1000.0, per_base=1.25)
     at_most = math.log(1.25 + 40 / 1000)
-    factors = carried(np.full(3, at_most), np.array([500.0, 1000.0, 4000.0]), growth, 1.0)
+    factors = extrapolated_log_factors(
+        np.full(3, at_most), np.array([500.0, 1000.0, 4000.0]), growth, 1.0
+    )
     assert factors[:2] == pytest.approx([at_most, at_most])
     assert np.exp(factors[2]) * 4000 == pytest.approx(40 + 1.25 * 4000)
 

@@ -15,7 +15,7 @@ import perfmodel
 from perfmodel import hardware
 from perfmodel.calibrate.kernels import fit_kernels
 from perfmodel.cost.learned.devices import describe, distance, kinship
-from perfmodel.cost.learned.part import own_names
+from perfmodel.cost.learned.part import known_device_columns
 from perfmodel.cost.learned.store import Trees, load_models, save
 from perfmodel.errors import ModelError, PerfmodelError
 
@@ -161,7 +161,7 @@ def test_kinship_falls_with_distance() -> None:
 
 def test_trees_without_xgboost_answer_as_with_it(folder: Path) -> None:
     part = load_models(folder)["matmul"].parts[0]
-    names = own_names(part.figures)
+    names = known_device_columns(part.figures)
     matrix = np.random.default_rng(0).normal(0, 3, (600, len(names))).astype(np.float32)
     many = part.own.predict(matrix)
     few = np.concatenate([part.own.predict(matrix[:300]), part.own.predict(matrix[300:])])

@@ -6,7 +6,7 @@ import pytest
 from opgraph_nodes import Et, tensor
 
 from perfmodel.errors import UsageError, WorkloadError
-from perfmodel.ops.edits.named import NamedEdit, edited
+from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
 
 
@@ -20,7 +20,7 @@ def _graph() -> OpGraph:
 
 
 def _edited(*texts: str) -> tuple[list[str], list[str]]:
-    (graph,), undone = edited([_graph()], map(NamedEdit.parse, texts))
+    (graph,), undone = apply_edits([_graph()], map(NamedEdit.parse, texts))
     return [op.name for op in graph.ops], undone
 
 
@@ -31,8 +31,8 @@ def test_edits_act_in_turn() -> None:
 
 
 def test_types_keep_the_optimizers_when_told_to() -> None:
-    (whole,), _ = edited([_graph()], [NamedEdit.parse("cast=bf16")])
-    (kept,), undone = edited([_graph()], [NamedEdit.parse("cast=bf16,keep-optimizer")])
+    (whole,), _ = apply_edits([_graph()], [NamedEdit.parse("cast=bf16")])
+    (kept,), undone = apply_edits([_graph()], [NamedEdit.parse("cast=bf16,keep-optimizer")])
     assert {t.dtype for op in whole.ops for t in op.tensors} == {"bf16"}
     assert kept.ops == whole.ops
     assert undone == [
@@ -45,10 +45,10 @@ def test_ops_are_moved_by_name_or_place() -> None:
     et.add("aten::mm", [tensor(1, 4, 4), tensor(2, 4, 4)], [tensor(3, 4, 4)])
     et.add("aten::exp", [tensor(6, 4, 4)], [tensor(7, 4, 4)])
     for text in ("move=aten::exp,aten::mm", "move=1,0"):
-        (graph,), _ = edited([et.graph()], [NamedEdit.parse(text)])
+        (graph,), _ = apply_edits([et.graph()], [NamedEdit.parse(text)])
         assert [op.name for op in graph.ops] == ["aten::exp", "aten::mm"]
     with pytest.raises(WorkloadError, match="cannot stand before"):
-        edited([_graph()], [NamedEdit.parse("move=aten::relu,aten::mm")])
+        apply_edits([_graph()], [NamedEdit.parse("move=aten::relu,aten::mm")])
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_move_needs_two_ops() -> None:
 def test_an_edit_that_changes_nothing_is_an_error_unless_it_may() -> None:
     edit = NamedEdit.parse("remove=aten::gelu")
     with pytest.raises(WorkloadError, match=r"changes nothing: no op is called aten::gelu"):
-        edited([_graph()], [edit])
-    (same,), undone = edited([_graph()], [edit], must_change=False)
+        apply_edits([_graph()], [edit])
+    (same,), undone = apply_edits([_graph()], [edit], must_change=False)
     assert len(same) == 3
     assert undone == ["remove=aten::gelu: no op is called aten::gelu"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.errors import UsageError, WorkloadError
-from perfmodel.ops.edits.named import NamedEdit, edited
+from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import Op, OpGraph
 
 
@@ -16,7 +16,7 @@ def collective(kind: str, size: int = 8, **about: int) -> Op:
 
 def among(count: int, *ops: Op) -> tuple[OpGraph, list[str]]:
     given = OpGraph(ops, world_size=8)
-    (graph,), undone = edited([given], [NamedEdit.parse(f"ranks={count}")])
+    (graph,), undone = apply_edits([given], [NamedEdit.parse(f"ranks={count}")])
     return graph, undone
 
 
@@ -58,7 +58,7 @@ def test_a_graph_without_collectives_cannot_grow() -> None:
 @pytest.mark.parametrize("count", ["1", "many", "-8", "1.5"])
 def test_counts_that_cannot_be(count: str) -> None:
     with pytest.raises(UsageError, match="ranks=COUNT"):
-        edited(
+        apply_edits(
             [OpGraph((collective("all_reduce"),), world_size=8)],
             [NamedEdit.parse(f"ranks={count}")],
         )

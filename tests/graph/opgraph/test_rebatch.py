@@ -13,7 +13,7 @@ from perfmodel.errors import WorkloadError
 from perfmodel.graph import op_graph
 from perfmodel.ops.edits import rebatch
 from perfmodel.ops.edits.batch.leaves import batch_of
-from perfmodel.ops.edits.batch.sizes import Size, fixed, regrouped
+from perfmodel.ops.edits.batch.sizes import Size, fixed, reshaped_sizes
 from perfmodel.ops.graph import OpGraph, Tensor, tensors_in
 from perfmodel.trace import read
 
@@ -140,14 +140,14 @@ def test_regrouping_keeps_the_number_of_elements(
     dims = (Size(1, 0), *fixed(rest))
     cut = data.draw(st.integers(1, len(old)))
     new = (prod(old[:cut]), *old[cut:])
-    found = regrouped(dims, old, new, batch)
+    found = reshaped_sizes(dims, old, new, batch)
     assert found is not None
     assert prod(size.at(3 * batch) for size in found) == 3 * prod(old)
-    back = regrouped(found, new, old, batch)
+    back = reshaped_sizes(found, new, old, batch)
     assert back is not None
     assert prod(size.at(3 * batch) for size in back) == 3 * prod(old)
 
 
 def test_regrouping_wants_as_many_elements() -> None:
-    assert regrouped((Size(1, 0),), (4,), (5,), 4) is None
+    assert reshaped_sizes((Size(1, 0),), (4,), (5,), 4) is None
     assert Tensor((4,)).elements == 4

@@ -5,19 +5,19 @@ from __future__ import annotations
 from perfmodel.cost.tiers.nic.cache import (
     NIC_CACHES,
     NicCacheModel,
-    NicFound,
+    NicHits,
     NicLoad,
     NicTable,
-    found_in,
+    nic_hits,
 )
 from perfmodel.cost.tiers.nic.engine import NicMemory
 
 __all__ = [
     "NIC_CACHES",
     "NicCacheModel",
-    "NicFound",
+    "NicHits",
     "NicLoad",
     "NicMemory",
     "NicTable",
-    "found_in",
+    "nic_hits",
 ]

@@ -83,7 +83,7 @@ NIC_CACHES: Registry[NicCacheModel] = Registry(
 
 
 @dataclass(frozen=True, eq=False)
-class NicFound:
+class NicHits:
     """Per table `[tables]`: shares of the lookups, and of the bags all of whose lookups, hit.
 
     `missed` are the tables as what goes on sees them: fewer lookups, of less popular rows; None
@@ -106,12 +106,12 @@ class NicFound:
         return float(np.dot(touched, self.residency[number]))
 
 
-def found_in(load: NicLoad, model: str = "learned") -> NicFound:
+def nic_hits(load: NicLoad, model: str = "learned") -> NicHits:
     """What a batch finds in the cache, by a model of `NIC_CACHES`; raises `PerfmodelError`."""
-    return found_by(load, NIC_CACHES[model].residency(load))
+    return hits_by_residency(load, NIC_CACHES[model].residency(load))
 
 
-def found_by(load: NicLoad, residency: Floats) -> NicFound:
+def hits_by_residency(load: NicLoad, residency: Floats) -> NicHits:
     """The same from the residency of each class."""
     _, owner = shared_classes([table.access for table in load.tables])
     hits, bags, missed, held = [], [], [], []
@@ -126,7 +126,7 @@ def found_by(load: NicLoad, residency: Floats) -> NicFound:
     looked_up = np.array([table.lookups for table in load.tables])
     found = np.array(hits)
     overall = float(np.dot(found, looked_up) / looked_up.sum())
-    return NicFound(found, np.array(bags), tuple(missed), overall, load.tables, tuple(held))
+    return NicHits(found, np.array(bags), tuple(missed), overall, load.tables, tuple(held))
 
 
 def _beyond(table: NicTable, share: Floats, hit: float) -> NicTable | None:
@@ -142,7 +142,7 @@ def _beyond(table: NicTable, share: Floats, hit: float) -> NicTable | None:
     )
 
 
-def by_bags(found: NicFound) -> NicFound:
+def whole_bag_hits(found: NicHits) -> NicHits:
     """The same where only bags that are found whole are served; all others go on whole."""
     missed = tuple(
         replace(table, lookups=table.lookups * (1.0 - bags)) if bags < 1.0 - 1e-9 else None
@@ -153,6 +153,6 @@ def by_bags(found: NicFound) -> NicFound:
     return replace(found, hit_frac=found.bags_hit_frac, missed=missed, overall_hit_frac=overall)
 
 
-def accesses(tables: Sequence[NicTable]) -> list[TableAccess]:
+def table_accesses(tables: Sequence[NicTable]) -> list[TableAccess]:
     """All of them for `perfmodel.embedding`."""
     return [table.access for table in tables]

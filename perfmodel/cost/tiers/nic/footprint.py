@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from perfmodel.arrays import Floats
-from perfmodel.cost.tiers.nic.cache import NIC_CACHES, NicLoad, accesses
+from perfmodel.cost.tiers.nic.cache import NIC_CACHES, NicLoad, table_accesses
 from perfmodel.embedding.cache import TableAccess, shared_classes
 from perfmodel.embedding.policies import POLICIES
 from perfmodel.embedding.popularity import Popularity, touched_rows
@@ -93,7 +93,7 @@ class ClosedForm:
     independent lookups would hit as often as the footprint says of these."""
 
     def residency(self, load: NicLoad) -> Floats:
-        tables, capacity = accesses(load.tables), load.capacity_bytes
+        tables, capacity = table_accesses(load.tables), load.capacity_bytes
         if load.reuse and load.policy in BY_RECENCY:
             alone = footprint(tables, load.queries)
             capacity = alone.finding(footprint(tables, load.queries, load.reuse), capacity)

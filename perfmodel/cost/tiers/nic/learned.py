@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
-from perfmodel.cost.tiers.nic.cache import NIC_CACHES, NicLoad, accesses
+from perfmodel.cost.tiers.nic.cache import NIC_CACHES, NicLoad, table_accesses
 from perfmodel.cost.tiers.nic.footprint import ClosedForm, footprint, logit, moved_to, share
 from perfmodel.embedding.cache import shared_classes
 from perfmodel.errors import ModelError, PerfmodelError
@@ -38,7 +38,7 @@ FEATURES = (
 
 def features_of(load: NicLoad, hit_frac: float) -> Floats:
     """`[FEATURES]` of a load that the closed form finds so much of."""
-    tables = accesses(load.tables)
+    tables = table_accesses(load.tables)
     lookups = sum(table.lookups for table in tables)
     curve = footprint(tables, load.queries, load.reuse)
     alone = footprint(tables, load.queries).hit_frac(load.capacity_bytes)
@@ -124,7 +124,7 @@ class Learned:
 
     def residency(self, load: NicLoad) -> Floats:
         closed = ClosedForm().residency(load)
-        classes, _ = shared_classes(accesses(load.tables))
+        classes, _ = shared_classes(table_accesses(load.tables))
         mass = classes.rows * classes.rate
         hit = float(np.dot(closed, mass) / mass.sum())
         if load.policy not in FITTED_POLICIES or not load.reuse or not 0.0 < hit < 1.0:

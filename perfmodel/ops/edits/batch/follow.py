@@ -7,7 +7,15 @@ from collections.abc import Iterator
 
 from perfmodel.ops.edits.batch.leaves import Leaves
 from perfmodel.ops.edits.batch.rules import rule_of
-from perfmodel.ops.edits.batch.sizes import Call, Dims, Size, fixed, product, regrouped, returned_by
+from perfmodel.ops.edits.batch.sizes import (
+    Call,
+    Dims,
+    Size,
+    fixed,
+    product,
+    reshaped_sizes,
+    returned_by,
+)
 from perfmodel.ops.graph import NO_OP, Op, OpGraph, Tensor, tensors_in
 
 _SPARSE_MADE = "_sparse_coo_tensor"
@@ -68,7 +76,7 @@ class Follower:
         for shape, dims in reversed(stored):
             if shape == tensor.shape:
                 return dims
-            other = regrouped(dims, shape, tensor.shape, self._batch)
+            other = reshaped_sizes(dims, shape, tensor.shape, self._batch)
             if other is not None:
                 return other
         if stored:

@@ -25,7 +25,7 @@ _GUESSED = (
 )
 
 
-class Anonymous:
+class AnonymousTensors:
     """What the layers of a profile say of rows and parameters."""
 
     def __init__(self, graph: OpGraph, batch: int) -> None:
@@ -131,7 +131,7 @@ class Leaves:
     def __init__(self, graph: OpGraph, batch: int) -> None:
         self._graph = graph
         self._batch = batch
-        self._anonymous = Anonymous(graph, batch)
+        self._anonymous = AnonymousTensors(graph, batch)
         self._fixed_storages = {
             tensor.storage_id
             for op in graph.ops

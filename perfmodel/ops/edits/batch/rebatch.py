@@ -12,7 +12,7 @@ from types import MappingProxyType
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.edits.assemble import Edited
 from perfmodel.ops.edits.batch.follow import Follower
-from perfmodel.ops.edits.batch.leaves import Anonymous, batch_of
+from perfmodel.ops.edits.batch.leaves import AnonymousTensors, batch_of
 from perfmodel.ops.edits.batch.sizes import Dims, Size
 from perfmodel.ops.graph import Argument, Op, OpGraph, Tensor, tensors_in
 
@@ -227,7 +227,7 @@ def rebatch(graph: OpGraph, batch: int, old: int | None = None) -> Edited:
     unfit = list(conflicts(graph.ops, ops))
     if unfit and len(graph.data):
         raise WorkloadError(f"{graph.source}: batch {old} to {batch}: {unfit[0]}")
-    undone = [*unfit[:_SHOWN], *Anonymous(graph, old).undone()]
+    undone = [*unfit[:_SHOWN], *AnonymousTensors(graph, old).undone()]
     if sizes.guessed:
         guessed = sorted(set(sizes.guessed))
         names = ", ".join(dict.fromkeys(graph.ops[i].name for i in guessed[:_SHOWN]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from perfmodel.ops.edits.batch.sizes import Call, Dims, Size, fixed, regrouped, total
+from perfmodel.ops.edits.batch.sizes import Call, Dims, Size, fixed, reshaped_sizes, total
 from perfmodel.ops.graph import Tensor
 
 Returned = Sequence[Sequence[Size | None] | None]
@@ -94,7 +94,7 @@ def _view(call: Call) -> Returned:
     x, given, (made, *_) = call.sizes(0), call.tensor(0), (*call.returned, None)
     if x is None or given is None or made is None:
         return []
-    return [regrouped(x, given.shape, made.shape, call.batch)]
+    return [reshaped_sizes(x, given.shape, made.shape, call.batch)]
 
 
 @rule("expand", "expand_as", "broadcast_to")

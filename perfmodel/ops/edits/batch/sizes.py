@@ -55,7 +55,7 @@ def total(dims: Iterable[Size]) -> Size:
     return Size(sum(size.per_sample for size in dims), sum(size.fixed for size in dims))
 
 
-def regrouped(dims: Dims, old: Sequence[int], new: Sequence[int], batch: int) -> Dims | None:
+def reshaped_sizes(dims: Dims, old: Sequence[int], new: Sequence[int], batch: int) -> Dims | None:
     """Sizes of a tensor of sizes `dims` (`old` at `batch`) that is seen as `new`.
 
     Neighbours that multiply to the same number stand for each other; of several that one size

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.calibrate.nic_cache import replayed
-from perfmodel.cost.tiers.nic import NIC_CACHES, NicLoad, NicTable, found_in
+from perfmodel.calibrate.nic_cache import replay_capacities
+from perfmodel.cost.tiers.nic import NIC_CACHES, NicLoad, NicTable
+from perfmodel.cost.tiers.nic.cache import nic_hits
 from perfmodel.cost.tiers.nic.footprint import in_order, measured_reuse
 from perfmodel.cost.tiers.nic.learned import Trees, bundled, fitted_hit_frac, read_trees
 from perfmodel.embedding import Popularity, uniform, zipf
@@ -31,7 +32,7 @@ def load(alpha: float = 1.0, rows: int = 10_000, cached: float = 500.0, **more: 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_uniform_table_hits_in_proportion_to_the_cache(model: str) -> None:
     table = NicTable(uniform(10_000), 1e6, 64.0)
-    found = found_in(NicLoad((table,), 2_500 * 64.0, 1e5), model)
+    found = nic_hits(NicLoad((table,), 2_500 * 64.0, 1e5), model)
     assert found.overall_hit_frac == pytest.approx(0.25, abs=0.02)
 
 
@@ -40,7 +41,7 @@ def test_a_uniform_table_hits_in_proportion_to_the_cache(model: str) -> None:
 def test_the_learned_model_agrees_with_replays_of_a_skew_it_has_not_seen(
     topics: Topics | None, order: str
 ) -> None:
-    features, hits, closed = replayed(zipf(6_000, 0.75), 256, 12, topics, order, 77)
+    features, hits, closed = replay_capacities(zipf(6_000, 0.75), 256, 12, topics, order, 77)
     learned = fitted_hit_frac(bundled(), features)
     assert np.median(np.abs(learned - hits)) < 0.04
     if topics is not None:
@@ -49,7 +50,7 @@ def test_the_learned_model_agrees_with_replays_of_a_skew_it_has_not_seen(
 
 def test_both_agree_where_queries_are_independent() -> None:
     found = [
-        found_in(load(alpha), model).overall_hit_frac for alpha in (0.6, 1.2) for model in MODELS
+        nic_hits(load(alpha), model).overall_hit_frac for alpha in (0.6, 1.2) for model in MODELS
     ]
     assert found[0] == pytest.approx(found[1], abs=0.01)
     assert found[2] == pytest.approx(found[3], abs=0.01)
@@ -61,7 +62,7 @@ def test_more_memory_never_finds_less(alpha: float, sizes: list[int]) -> None:
     shared = ((1.0, 1.3), (16.0, 1.5), (64.0, 1.8), (4096.0, 1.8))
     for model, reuse in product(MODELS, ((), shared)):
         hits = [
-            found_in(load(alpha, cached=size, reuse=reuse), model).overall_hit_frac
+            nic_hits(load(alpha, cached=size, reuse=reuse), model).overall_hit_frac
             for size in sorted(sizes)
         ]
         assert all(more >= less - 1e-9 for less, more in pairwise(hits))
@@ -69,7 +70,9 @@ def test_more_memory_never_finds_less(alpha: float, sizes: list[int]) -> None:
 
 def test_repeats_within_a_query_are_found() -> None:
     """Topics of six rows of a uniform table: most lookups of a query repeat one of its own."""
-    features, hits, closed = replayed(uniform(20_000), 200, 60, Topics(4, 6, 0.7), "clustered", 7)
+    features, hits, closed = replay_capacities(
+        uniform(20_000), 200, 60, Topics(4, 6, 0.7), "clustered", 7
+    )
     assert hits.min() > 0.6
     assert closed == pytest.approx(hits, abs=0.05)
     assert fitted_hit_frac(bundled(), features) == pytest.approx(hits, abs=0.15)
@@ -79,7 +82,7 @@ def test_repeats_within_a_query_are_found() -> None:
 @settings(max_examples=15, deadline=None)
 def test_what_is_found_and_what_goes_on_are_all_lookups(alpha: float, cached: int) -> None:
     given_load = load(alpha, cached=cached)
-    found = found_in(given_load)
+    found = nic_hits(given_load)
     missed = found.missed[0]
     beyond = missed.lookups if missed is not None else 0.0
     table = given_load.tables[0]
@@ -89,14 +92,14 @@ def test_what_is_found_and_what_goes_on_are_all_lookups(alpha: float, cached: in
 
 @pytest.mark.parametrize("model", MODELS)
 def test_hits_rise_with_skew(model: str) -> None:
-    hits = [found_in(load(alpha), model).overall_hit_frac for alpha in (0.4, 0.8, 1.0, 1.3)]
+    hits = [nic_hits(load(alpha), model).overall_hit_frac for alpha in (0.4, 0.8, 1.0, 1.3)]
     assert hits == sorted(hits)
 
 
 def test_rows_that_come_together_are_found_together() -> None:
     table = NicTable(zipf(10_000, 1.0), 4096 * 10.0, 1.0, pooling=10.0, together=True)
-    together = found_in(NicLoad((table,), 500.0, 4096.0))
-    apart = found_in(load())
+    together = nic_hits(NicLoad((table,), 500.0, 4096.0))
+    apart = nic_hits(load())
     assert together.bags_hit_frac[0] == pytest.approx(together.hit_frac[0], rel=1e-9)
     assert together.hit_frac[0] == pytest.approx(apart.hit_frac[0], rel=1e-9)
     assert apart.bags_hit_frac[0] == pytest.approx(apart.hit_frac[0] ** 10)
@@ -104,7 +107,7 @@ def test_rows_that_come_together_are_found_together() -> None:
 
 def test_what_misses_is_less_popular() -> None:
     given_load = load()
-    missed = found_in(given_load).missed[0]
+    missed = nic_hits(given_load).missed[0]
     assert missed is not None
     before = float(given_load.tables[0].popularity.covered_frac(100))
     assert float(missed.popularity.covered_frac(100)) < before
@@ -114,12 +117,12 @@ def test_measured_reuse_raises_what_is_found() -> None:
     reuse = ((1.0, 1.0), (16.0, 1.5), (64.0, 1.8), (4096.0, 1.8))
     for model in MODELS:
         assert (
-            found_in(load(reuse=reuse), model).overall_hit_frac
-            > found_in(load(), model).overall_hit_frac + 0.05
+            nic_hits(load(reuse=reuse), model).overall_hit_frac
+            > nic_hits(load(), model).overall_hit_frac + 0.05
         )
     static = load(reuse=reuse, policy="static")
-    without = found_in(load(policy="static"))
-    assert found_in(static).overall_hit_frac == pytest.approx(without.overall_hit_frac, rel=1e-9)
+    without = nic_hits(load(policy="static"))
+    assert nic_hits(static).overall_hit_frac == pytest.approx(without.overall_hit_frac, rel=1e-9)
 
 
 def test_an_order_gathers_queries_with_topics_in_common() -> None:
@@ -182,9 +185,9 @@ def test_zero_popularity_and_unknown_names_are_refused() -> None:
     with pytest.raises(WorkloadError, match="sum to 0"):
         Popularity(np.array([10.0]), np.array([0.0]))
     with pytest.raises(PerfmodelError, match="NIC cache model"):
-        found_in(load(), "psychic")
+        nic_hits(load(), "psychic")
     with pytest.raises(PerfmodelError, match="cache policy"):
-        found_in(load(policy="psychic"))
+        nic_hits(load(policy="psychic"))
     with pytest.raises(WorkloadError, match="order of queries"):
         in_order([draw_queries(uniform(10), 2, 2)], "sorted")
     assert set(NIC_CACHES) >= set(MODELS)
