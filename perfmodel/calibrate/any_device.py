@@ -1,4 +1,4 @@
-"""From files to a device's file: a CPU with its calibration, a GPU with the figures it reached."""
+"""From tables to a device's file: a calibrated CPU, or a GPU with the figures that it reached."""
 
 from __future__ import annotations
 

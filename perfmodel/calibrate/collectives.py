@@ -1,4 +1,4 @@
-"""The heuristic's constants from measured curves: robust least squares of log time.
+"""The collective model from published curves: constants, trees on what they leave, covariance.
 
 Errors, intervals and the covariance of corrections come from repositories that were left out.
 """

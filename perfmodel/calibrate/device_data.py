@@ -1,4 +1,4 @@
-"""Columns of measurement tables that must hold numbers."""
+"""Measurement tables for the calibration of one device: read, checked, sorted by what they hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How ops go on beyond the largest rows measured: from the larger half of them."""
+"""Corrections beside the trees: growth beyond the largest rows, slopes of rare large values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intervals of one part: quantiles of what was predicted without having been seen."""
+"""Fitting one part of a family: two ensembles of trees, their shrinkage and their intervals."""
 
 from __future__ import annotations
 

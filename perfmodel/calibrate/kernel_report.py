@@ -1,4 +1,4 @@
-"""The plain method that fits are compared with: trees on log(measured / roofline) from dims."""
+"""What a fit says of itself: errors on devices left out, beside plain trees and the roofline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tiles a library was seen to use, and what share of the peak each reaches."""
+"""Measurements as what models are fitted to: columns, targets, weights, and tiles that were seen."""
 
 from __future__ import annotations
 

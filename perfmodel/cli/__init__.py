@@ -1,4 +1,4 @@
-"""`perfmodel collect`: the collector, which also runs uninstalled as a module.
+"""The command line: one file per verb, and one line on standard error for whatever goes wrong.
 
 Verbs import the library inside their function, so that `perfmodel --help` loads none of it.
 """

@@ -10,7 +10,7 @@ import platform
 import subprocess
 import time
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ def describe_machine(backend: Backend) -> dict[str, Any]:
     """Everything about this machine that a later fit has to know, as JSON-ready values."""
     torch = backend.torch
     return {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),  # noqa: UP017 (Python 3.10)
         "device": device_name(backend),
         "cpu": describe_cpu(),
         "gpu": _describe_gpu(backend) if backend.is_gpu else None,

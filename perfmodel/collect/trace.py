@@ -1,4 +1,4 @@
-"""CUDA graphs: capture once, replay with one launch."""
+"""`collect trace`: train a reference model for a few steps and keep what the profiler says."""
 
 from __future__ import annotations
 

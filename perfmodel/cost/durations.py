@@ -1,4 +1,4 @@
-"""What measurements of a device tell beside durations: how fast it streams, which ops ran on it."""
+"""Durations of pieces: each row to the registered model of its family, on a device or beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step times of a trace on the machines of many points, block by block."""
+"""What each point of a sweep takes: columns of figures from points, by kind of input."""
 
 from __future__ import annotations
 

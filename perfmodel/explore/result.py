@@ -1,4 +1,4 @@
-"""What a part of a sweep holds: its points with their figures."""
+"""What a sweep found: rows, the best of them, the front, and how they look."""
 
 from __future__ import annotations
 

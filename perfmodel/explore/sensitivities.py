@@ -1,4 +1,4 @@
-"""Points around one: what a sweep's input is at a base point, and with single axes moved."""
+"""How much each axis moves an objective: elasticities around a point, Sobol indices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sweep wants of each point, and which way is better."""
+"""What to sweep and what is wanted of it, as a TOML file says it; every key is checked."""
 
 from __future__ import annotations
 

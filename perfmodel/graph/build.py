@@ -1,4 +1,4 @@
-"""Measured graph of one rank: host pieces, device operations, and every dependency between them."""
+"""Measured graph of one rank: its nodes, step marks, and every dependency between them."""
 
 from __future__ import annotations
 

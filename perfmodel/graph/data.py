@@ -1,4 +1,4 @@
-"""Data dependencies of an execution trace as edges between streams of the measured graph."""
+"""Data dependencies of an execution trace as edges; inferred edges that contradict one another."""
 
 from __future__ import annotations
 

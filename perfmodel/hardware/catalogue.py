@@ -1,4 +1,4 @@
-"""Finding parts: by their name in the catalogue, or in a file of the user."""
+"""Finding parts: by name, by a driver's name, or in a file; whole nodes and clusters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a table of a TOML file to a part, checking every key, type and range on the way."""
+"""From a TOML file to a part: `extends`, names of other parts, and every key checked on the way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading an op's arguments: what graphs made from different files have in common."""
+"""Reading an op's arguments, and the units that products and convolutions of fp32 run in."""
 
 from __future__ import annotations
 

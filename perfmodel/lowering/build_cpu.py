@@ -1,4 +1,4 @@
-"""Pieces of CPU steps to an execution graph: one host thread, one after the other.
+"""A step on a CPU: its pieces in order are its rows, and an execution graph of one host thread.
 
 `step_bytes` is what all of them write, `first_frac` is 1 for the first of its op and direction,
 whose code and whose threads have been idle since the step before.

@@ -1,4 +1,4 @@
-"""What an op's own arguments do not tell, but the ops around it do.
+"""What the ops around an op tell of it: arguments that it does not state, sizes that are guessed.
 
 Old profiles record no shapes of lists of tensors, nor of collectives. What is filled in here is
 marked (`attributes["guessed"]`), and so are the pieces that it becomes.

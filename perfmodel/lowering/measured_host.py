@@ -1,5 +1,4 @@
-"""Host time that no operator stands for, as a profile measured it: Python between operators, data
-loading, what comes before the first operator of a step and behind the last."""
+"""Host time that no operator stands for, and streams of ops, as a profile measured them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an op becomes on a target, and the registries of the functions that say so."""
+"""What an op becomes on a target: pieces, and the registries of rules by an op's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The op graph: what a program does, the same on every machine."""
+"""The op graph: what a program does, the same on every machine; as a frame, HTML or networkx."""
 
 from __future__ import annotations
 

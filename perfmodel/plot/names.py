@@ -1,4 +1,4 @@
-"""Small HTML tables for `_repr_html_`, every text escaped."""
+"""Short names of kernels and operators for little room, and small escaped HTML tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of each small bin of time is covered: what keeps a figure of many pieces true and small.
+"""The timeline of a step: host threads on top, streams below, idle time and critical path.
 
 Pieces narrower than a pixel cannot be drawn one by one without hiding each other. A lane is cut
 into bins instead, and in each bin a colour is as high as its share of the time, so that the

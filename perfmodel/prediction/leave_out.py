@@ -1,4 +1,4 @@
-"""Host costs of one step from the other steps: a replay that cannot echo what it predicts."""
+"""A replay that cannot echo what it predicts: host costs of other steps; naive predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectives on the nodes of a cluster."""
+"""Op graphs lowered to a machine, timed by models, scheduled; ranks meet at their collectives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pieces of the page: sortable tables, cards, figures. Every text from a trace is escaped."""
+"""Pieces of the page: tables, cards, figures, the timeline as JSON; every text is escaped."""
 
 from __future__ import annotations
 

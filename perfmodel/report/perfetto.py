@@ -1,4 +1,4 @@
-"""What is drawn over a timeline: critical paths and idle time.
+"""Timelines for Perfetto and chrome://tracing, predicted next to measured; graphs as GraphML.
 
 Each rank is one process per timeline; its rows are the steps, the critical path, the threads, the
 streams and the idle time of the device by cause. Arrows lead from launch calls to what they put

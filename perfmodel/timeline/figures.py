@@ -1,4 +1,4 @@
-"""Timelines and paths as the columns that figures take."""
+"""Figures of timelines and of where their steps went, and the columns that they take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which predecessor decided when each node could start."""
+"""The traversal: start and end of every node, and which predecessor decided when it could start."""
 
 from __future__ import annotations
 

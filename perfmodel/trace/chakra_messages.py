@@ -1,4 +1,4 @@
-"""Streams of length-delimited messages: a varint length, then that many bytes, repeated.
+"""Chakra's protobuf messages, and streams of them: a varint length, then that many bytes.
 
 Source: field names and numbers of github.com/mlcommons/chakra, schema/protobuf/et_def.proto
 (package ChakraProtoMsg, commit 6dc63e147b9d). Storage details (field 11 of Node) are left out:

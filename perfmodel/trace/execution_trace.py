@@ -1,4 +1,4 @@
-"""Spellings that real files hold although JSON forbids them, rewritten without evaluating them.
+"""PyTorch execution traces (JSON, every published schema) to columns; spellings that JSON forbids.
 
 Older PyTorch writes bare `inf` and `nan` among values; every PyTorch up to 2.13 writes the names
 of user annotations without escaping control characters; Chakra's converter writes the arguments of

@@ -1,4 +1,4 @@
-"""Where the tensors are in a node's arguments, by the types that PyTorch writes beside them.
+"""The tensors among the arguments of nodes, found by the types that PyTorch writes beside them.
 
 A type is `NAME`, `Tensor(DTYPE)`, or `NAME[TYPE,TYPE,...]` for lists and tuples. Schema 1.0.0 has
 tensors of five integers, which only the type tells from a list of five integers.

@@ -1,4 +1,4 @@
-"""The constants of the heuristic: base and hop latencies, and shares of rates that are reached.
+"""Collectives by hardware figures alone: the lower envelope of algorithms and protocols.
 
 Each pair takes base + hops + messages + the longer of links and network + what it takes to fill
 the pipeline, which grows with the root of the bytes (chunks of the best size). Continuous in size

@@ -1,4 +1,4 @@
-"""Collectives from figures of the hardware alone."""
+"""The registered models of collectives: the heuristic, and the shipped fit that corrects it."""
 
 from __future__ import annotations
 

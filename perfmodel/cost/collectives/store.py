@@ -1,4 +1,4 @@
-"""Boosted trees as plain data: read from and written to JSON, made from XGBoost's dumps."""
+"""Model files of collectives: plain JSON, trees too; nothing executes on load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which stretches of host time waited for the device or for another thread.
+"""T1 to T5 and operators without launches, measured on one rank's events, waiting left out.
 
 Recording one costs the host time that a run without the profiler does not spend.
 Source: Lin et al. 2022, section IV-C, and the published code's `CPU_EVENT_OVERHEAD` (2 us).

@@ -1,4 +1,4 @@
-"""Profiles: host overheads of one or several traces, for a trace or workload that has none."""
+"""Profiles: host overheads of traces, for a trace or workload that has none; those that ship."""
 
 from __future__ import annotations
 

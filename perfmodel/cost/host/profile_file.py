@@ -1,4 +1,4 @@
-"""Where a profile's samples come from."""
+"""Overhead profiles as files (`perfmodel.overheads/1`, plain JSON), with where they come from."""
 
 from __future__ import annotations
 

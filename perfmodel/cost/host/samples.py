@@ -1,4 +1,4 @@
-"""The closed list of host-overhead types.
+"""Host-overhead samples of one rank by type and thread, and the statistics kept of many.
 
 Source: Lin et al., "Building a Performance Model for Deep Learning Recommendation Model Training
 on GPUs", 2022, section IV-C; operators that launch nothing are a class of their own here.

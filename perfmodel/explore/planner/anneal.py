@@ -1,4 +1,4 @@
-"""Choices onto ranks: the largest first, each where the fullest measure stays lowest."""
+"""Choices packed onto ranks, and a layout annealed: changed a little at a time while it is hot."""
 
 from __future__ import annotations
 

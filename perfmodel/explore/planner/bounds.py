@@ -1,4 +1,4 @@
-"""Why no layout fits, and by how much."""
+"""A lower bound of all layouts; why none fits, and by how much."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programmes as rows, and their solution: the same one on any machine, and silently."""
+"""The planner's problem as a linear programme, exact or averaged over ranks, and its solution."""
 
 from __future__ import annotations
 

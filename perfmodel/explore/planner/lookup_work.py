@@ -1,4 +1,4 @@
-"""What looking up and updating shards takes, by the kernel models: one shard among others."""
+"""What looking up and updating shards takes, and what exchanging their pooled rows takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layouts by search: choices from the averaged programme, packed onto ranks, then improved."""
+"""Layouts by search: choices from the averaged programme, packed, improved; as placements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions, forward and backward."""
+"""Convolutions and pooling over windows of images, forward and backward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops that compute each element from the elements at its place."""
+"""Ops that compute each element from the elements at its place; quantisation for the network."""
 
 from __future__ import annotations
 

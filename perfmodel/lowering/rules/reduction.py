@@ -1,4 +1,4 @@
-"""Sums, means, extrema and norms of vectors."""
+"""Sums, means, extrema and norms of vectors; losses and their gradients."""
 
 from __future__ import annotations
 

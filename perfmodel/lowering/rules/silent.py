@@ -1,4 +1,4 @@
-"""Ops that put nothing on a stream: views, allocations, queries, bookkeeping of autograd."""
+"""Ops that put nothing on a stream, and kernels that are ops of their own (compiled, recorded)."""
 
 from __future__ import annotations
 

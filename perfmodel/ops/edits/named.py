@@ -1,4 +1,4 @@
-"""Steps launched as one CUDA graph."""
+"""Edits by the text of a what-if, `KIND` or `KIND=VALUE`, as `--edit` has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the learned model of an adapter's cache looks at: all without a unit of size.
+"""The closed form of an adapter's cache, corrected by trees that were fitted to exact replays.
 
 They know what the closed form does not: how queries that share rows are spread over a batch, and
 what small caches lose of them. Independent lookups, and policies other than LRU, keep their closed

@@ -1,4 +1,4 @@
-"""Sizes of tensors that a profile gives no ids: by what layers, matrix products and parameters are.
+"""Sizes of tensors that no op of the graph made: parameters, samples, tensors without ids.
 
 A layer reads rows of samples and a weight. Its backward multiplies the rows of gradients by the
 weight, and the transposed gradients by the rows: there the rows are the inner size.

@@ -1,4 +1,4 @@
-"""Matrix products whose operands no longer fit after a change of the batch."""
+"""`rebatch`: the same program at another batch, and products whose operands no longer fit."""
 
 from __future__ import annotations
 
