@@ -1,4 +1,4 @@
-"""Measurements as what models are fitted to: columns, targets, weights, and tiles that were seen."""
+"""Measurements as what models are fitted to: columns, targets, weights; tiles that were seen."""
 
 from __future__ import annotations
 
