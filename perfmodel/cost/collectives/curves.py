@@ -11,6 +11,7 @@ import numpy as np
 
 from perfmodel import hardware
 from perfmodel.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.calls import (
     BRIDGE,
     INFINIBAND,
@@ -32,10 +33,9 @@ if TYPE_CHECKING:
 OPS = {"sendrecv": "send_recv", "alltoall": "all_to_all"}
 """Names of nccl-tests for ops of the vocabulary."""
 NEEDED = ("curve_id", "collective", "n_gpus", "n_nodes")
-PCIE_GB_PER_S = 64.0
-"""Links up to this rate that no words describe are PCIe."""
-UNKNOWN_NIC_GB_PER_S = 25.0
-"""Per GPU, where nothing is known of the network."""
+_C = coefficients("collectives.curves")
+PCIE_GB_PER_S = _C.number("pcie_gb_per_s")
+UNKNOWN_NIC_GB_PER_S = _C.number("unknown_nic_gb_per_s")
 _MODEL = re.compile(r"[a-z]+\d+[a-z]*")
 _BOX = re.compile(r"(\d+) ?x ?[a-z]*\d*", re.IGNORECASE)
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.algorithms import ALGORITHMS, Plan
 from perfmodel.cost.collectives.calls import INFINIBAND, SWITCH, Calls
 from perfmodel.cost.contract import Estimate, Explanation
@@ -67,6 +68,7 @@ def shipped() -> Constants:
     return Constants({str(name): float(value) for name, value in values.items()}, "fitted.json")
 
 
+_C = coefficients("collectives.heuristic")
 SPECS = "specs"
 FORMULA = (
     "base_us + hops_us + max(links_us, network_us) + filling_us of the cheapest algorithm and "
@@ -161,8 +163,8 @@ class Heuristic:
     """The lower envelope with a fixed relative 90 % interval."""
 
     name: str
-    spread: float = 1.8
-    remote_spread: float = 2.5
+    spread: float = _C.number("spread")
+    remote_spread: float = _C.number("remote_spread")
 
     def estimate(self, calls: Calls) -> Estimate:
         """Durations of `calls`; raises `ModelError` for an op without an algorithm."""

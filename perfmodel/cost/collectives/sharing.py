@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perfmodel.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.algorithms import MOST_RING_RANKS
 from perfmodel.cost.collectives.calls import Calls, calls_of, fabric_of
 from perfmodel.cost.collectives.heuristic import costs_of
@@ -14,29 +15,14 @@ from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Device, Node
 from perfmodel.ops.rows import Rows
 
-_CHANNELS = {"cuda": (2 / 25.0, 24.0), "rocm": (56 / 448.0, 56.0)}
-"""By target: thread blocks per GB/s of a device's links, and the most.
-
-Source: grids of the kernels in the shared traces: 12 (8 and 4 devices) on V100 with 6 links of
-25 GB/s, 24 on A100 with 12, 56 on MI300X; 24 on H100 (forums.developer.nvidia.com, topic 337991).
-"""
-_LEAST_CHANNELS = 2.0
-CHANNEL_BYTES = 32768.0
-"""A channel more only where each has so much to send: 512 threads of 64 bytes.
-Source: github.com/NVIDIA/nccl, issue 1216."""
-_PASSES = {"broadcast": 2.0}
-_RING_PASSES = 3.0
-"""Bytes read or written in a device's memory per byte through its links: what a rank has is read,
-what comes is written, and read or moved on. The copy out of a buffer is taken to find it in the
-cache. From the structure of the algorithms; of an exchange 3, not 4, was chosen with the shared
-TorchRec traces in view."""
-DELAY_US_PER_GB_PER_S = 0.045
-"""How much longer a kernel beside a transfer takes per GB/s through the device's links, however
-short: its reads queue behind what the links wait for. Source: the shared A100 DLRM trace, 8 to 12
-us in the first half of exchanges at some 215 GB/s and none while ranks wait; in the V100 sets 1 to
-4 us at 68, on a rank of 128 whose network carries it 0.4 at some 15."""
-_TURNS = {"all_reduce": 2.0}
-"""How often a ring sends the payload; others once, and where the switch adds up."""
+_C = coefficients("collectives.sharing")
+_CHANNELS = _C.tuples("channels")
+_LEAST_CHANNELS = _C.number("least_channels")
+CHANNEL_BYTES = _C.number("channel_bytes")
+_PASSES = _C.numbers("passes")
+_RING_PASSES = _C.number("ring_passes")
+DELAY_US_PER_GB_PER_S = _C.number("delay_us_per_gb_per_s")
+_TURNS = _C.numbers("turns")
 _EXCHANGES = ("all_to_all", "send_recv")
 
 

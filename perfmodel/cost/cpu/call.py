@@ -18,6 +18,7 @@ from types import MappingProxyType
 import numpy as np
 
 from perfmodel.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.embedding.popularity import touched_per_class, zipf_classes
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
@@ -144,14 +145,10 @@ def popular_frac(top: Floats, rows: Floats, alpha: Floats) -> Floats:
     return np.minimum(found, 1.0)
 
 
-PAGE_BYTES = 4096.0
-GRAIN_ELEMENTS = 32768.0
-"""Elements below which PyTorch keeps an elementwise op on one thread.
-
-Source: `at::internal::GRAIN_SIZE`, ATen/TensorIterator.h.
-"""
-SHARPNESS = 3.0
-"""Of `slower`: how sharply one of two overlapping costs takes over from the other."""
+_C = coefficients("cpu.call")
+PAGE_BYTES = _C.number("page_bytes")
+GRAIN_ELEMENTS = _C.number("grain_elements")
+SHARPNESS = _C.number("sharpness")
 
 CALL_PARAMETERS = (
     Parameter("floor_us", 2.0, 0.05, 200.0, "an op that does next to nothing", per_op=True),
@@ -190,11 +187,7 @@ MEMORY_PARAMETERS = (
     ),
     Parameter("page_us", 0.5, 0.01, 5.0, "first touch of a page"),
 )
-FRESH_BYTES = 32.0 * 2**20
-"""Allocations above this are mapped anew each time, so that every page of them is touched first.
-
-Source: `DEFAULT_MMAP_THRESHOLD_MAX` of glibc's malloc on 64 bits; below it freed memory is reused.
-"""
+FRESH_BYTES = _C.number("fresh_bytes")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.matmul import fastest_of_either
 from perfmodel.cost.gpu.rates import (
@@ -18,13 +19,12 @@ from perfmodel.hardware import Device
 from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.matmul import input_area, kernel_area, output_area
 
-_QUERIES_PER_BLOCK = 128.0
-_REACHED_FRAC = {"rocm": 0.2}
-_USUAL_REACHED_FRAC = 0.62
-"""Share of the peak that long fused attention reaches, softmax between the products. Source: `rocm`
-of one shape on MI300X (Qwen trace, not held out)."""
-_HEAD_DIM = 128.0
-_ATTENTION_START_US = 3.0
+_C = coefficients("gpu.convolution")
+_QUERIES_PER_BLOCK = _C.number("queries_per_block")
+_REACHED_FRAC = _C.numbers("reached_frac")
+_USUAL_REACHED_FRAC = _C.number("usual_reached_frac")
+_HEAD_DIM = _C.number("head_dim")
+_ATTENTION_START_US = _C.number("attention_start_us")
 
 
 @analyse_by_group
@@ -52,18 +52,12 @@ def analyse_attention(group: Group, device: Device) -> Analysis:
     )
 
 
-_WINOGRAD_SAVES = 2.25
-"""Multiplications saved by F(2x2, 3x3). Source: Lavin and Gray 2016, section 4.1."""
-_LARGE_KERNEL_SAVES = 4.0
-"""As much as Fourier transforms have been seen to save for windows above 3 x 3."""
-_WINOGRAD_FRAC = 0.7
-"""What its transforms leave of the saving, against an implicit product at its best."""
-_DEPTHWISE_FRAC = 0.15
-"""Share of the vector units' peak that kernels with one channel per group reach."""
-_USUAL_IMPLICIT_FRAC = 0.9
-_IMPLICIT_FRAC = {"rocm": 0.45}
-"""Of a matrix product's rate. Source: `rocm` of a ResNet trace on MI300X, bf16, batch 10 (not held
-out)."""
+_WINOGRAD_SAVES = _C.number("winograd_saves")
+_LARGE_KERNEL_SAVES = _C.number("large_kernel_saves")
+_WINOGRAD_FRAC = _C.number("winograd_frac")
+_DEPTHWISE_FRAC = _C.number("depthwise_frac")
+_USUAL_IMPLICIT_FRAC = _C.number("usual_implicit_frac")
+_IMPLICIT_FRAC = _C.numbers("implicit_frac")
 
 
 @analyse_by_group
@@ -130,11 +124,9 @@ def _product(dims: Dims, direction: str, flop: Floats) -> tuple[Floats, Floats, 
     return m, n, flop / (2.0 * groups * m * n)
 
 
-_POOLING_START_US = 2.0
-_CLOCKS = {"fwd": 5.0, "bwd": 3.2}
-"""Of a multiprocessor, per output forward and per input backward, for windows of 3 x 3: indices
-and comparisons. Source: ResNet traces on V100 and MI300X (both; held out nowhere)."""
-_WINDOW = 9.0
+_POOLING_START_US = _C.number("pooling_start_us")
+_CLOCKS = _C.numbers("clocks")
+_WINDOW = _C.number("window")
 
 
 @analyse_by_group

@@ -2,8 +2,6 @@
 
 Access probabilities fall as rank to the power -alpha (0: uniform), in classes of ranks as
 `perfmodel.embedding` makes them. The cache keeps the most popular rows; each of those misses once.
-
-Constants, unless said otherwise, are of the A100 DLRM trace (15.8 million and 60,000 lookups).
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.rates import (
     cache_bytes,
@@ -50,30 +49,21 @@ def distinct_rows(lookups: Floats, table_rows: Floats, zipf_alpha: Floats) -> Fl
     return missed_lookups(lookups, table_rows, table_rows, zipf_alpha)
 
 
-START_US, EARLY_START_US = 4.5, 2.0
-"""Arguments that tell where a table lies, one load after another. Source: V100 DLRM trace; nvprof
-times of the kernels before FBGEMM on V100."""
-LOOKUP_FRAC = 0.93
-"""Share of the memory's peak that reads of whole rows at random reach. Source: Lin et al. 2022,
-838 of 900 GB/s for 1.6 million rows of 256 bytes on V100."""
-UPDATE_FRAC = 0.75
-"""The same where each row is read and written. Source: Lin et al. 2022, V100 and TITAN Xp."""
-_SCATTERED_FRAC = 0.54
-"""Share of what the L2 delivers that reads of rows at random get. Source: A100 DLRM trace, 15.8
-million rows of 286 bytes that lie in the L2."""
+_C = coefficients("gpu.embedding")
+START_US = _C.number("start_us")
+EARLY_START_US = _C.number("early_start_us")
+LOOKUP_FRAC = _C.number("lookup_frac")
+UPDATE_FRAC = _C.number("update_frac")
+_SCATTERED_FRAC = _C.number("scattered_frac")
 
 
-NARROW_BYTES = 2.0
-"""Elements of fewer bytes are quantised."""
-_PASS_BYTES, _PASS_LANES = 128.0, 32.0
-"""Stored bytes that a warp adds up at a time, a word a lane; rows take 1, 2, 4, 8, … such passes.
-Source: pytorch/FBGEMM, codegen/inference/embedding_forward_quantized_split_nbit_*: read."""
-_ROW_INSTRUCTIONS, _BYTE_INSTRUCTIONS, _NIBBLE_INSTRUCTIONS = 8.0, 24.0, 38.0
-"""Of a warp, per row and per pass of int8 and int4: asking for the row, masks, halves, scale and
-offset, sums in fp32. Source: a sketch of those kernels as nvcc 13.0 compiles it for sm_80 and
-sm_90: 33, 58 and 102 per row of 1, 2 and 4 passes of int8, 44 and 84 of 1 and 2 of int4."""
-_ISSUED_FRAC = 0.7
-"""Share of the slots in which warps find an instruction to issue. assumed"""
+NARROW_BYTES = _C.number("narrow_bytes")
+_PASS_BYTES = _C.number("pass_bytes")
+_PASS_LANES = _C.number("pass_lanes")
+_ROW_INSTRUCTIONS = _C.number("row_instructions")
+_BYTE_INSTRUCTIONS = _C.number("byte_instructions")
+_NIBBLE_INSTRUCTIONS = _C.number("nibble_instructions")
+_ISSUED_FRAC = _C.number("issued_frac")
 
 
 @dataclass(frozen=True)
@@ -108,18 +98,16 @@ def rows_cache_us(moved_bytes: Floats, device: Device) -> Floats:
     return moved_bytes / (_SCATTERED_FRAC * l2_bytes_per_us(device))
 
 
-_LONG_RUN = 32.0
-"""Lookups of one row from which a block adds them up. Source: FBGEMM, its backward template."""
-_LONG_RUN_US = 7.3
-"""A block on one long run: its lookups in shares, the sum of those, the row and its state."""
-_LANES = 32.0
-_UPDATE_WARPS_PER_SM = 64.0
-_IDLE_WARP_US = 0.525
-"""A warp that loads the number of runs and ends: there is one per lookup, whatever the runs."""
-_FIND_US, _BLOCKS_US, _WARPS_US = 3.5, 4.0, 12.0
-"""The kernels without work: finding long runs, blocks on them, warps on short ones."""
-_ONE_TABLE_US = 6.0
-_GRADIENT_BYTES = 4.0
+_LONG_RUN = _C.number("long_run")
+_LONG_RUN_US = _C.number("long_run_us")
+_LANES = _C.number("lanes")
+_UPDATE_WARPS_PER_SM = _C.number("update_warps_per_sm")
+_IDLE_WARP_US = _C.number("idle_warp_us")
+_FIND_US = _C.number("find_us")
+_BLOCKS_US = _C.number("blocks_us")
+_WARPS_US = _C.number("warps_us")
+_ONE_TABLE_US = _C.number("one_table_us")
+_GRADIENT_BYTES = _C.number("gradient_bytes")
 
 
 def update_terms(dims: Dims, use: RowUse, device: Device) -> dict[str, Floats]:
@@ -169,23 +157,15 @@ def _has_small_table(dims: Dims, use: RowUse) -> NDArray[np.bool_]:
     return found
 
 
-_SECTOR_BYTES = 32.0
-_CACHE_FRAC = 0.9
-_LOOKUP_WARPS_PER_SM = 45.0
-"""Bags in flight. Source: Lin et al. 2022, 0.71 of 64 warps for FBGEMM's kernels."""
-_MISS_US, _HIT_US = 0.6, 0.24
-"""One more row of one bag, whose warp waits for it. Source: V100 DLRM trace (from memory, pages of
-large tables looked up too), and nvprof times of 4,096 bags on V100 (from the L2)."""
-_LONGEST = 2.5
-"""Longest bag over the mean one, where nothing is said of it: tables differ, and so do bags."""
+_SECTOR_BYTES = _C.number("sector_bytes")
+_CACHE_FRAC = _C.number("cache_frac")
+_LOOKUP_WARPS_PER_SM = _C.number("lookup_warps_per_sm")
+_MISS_US = _C.number("miss_us")
+_HIT_US = _C.number("hit_us")
+_LONGEST = _C.number("longest")
 
-_ROWS_AHEAD = 8.0
-"""Rows that a warp has on their way at once where they are quantised. Source: pytorch/FBGEMM,
-codegen/embedding_forward_quantized_split_nbit_template.cu (asynchronous copies) and its launches:
-two bags with 4 rows each, 8 of short ones."""
-_GRADIENT_OF_WEIGHT = 1.4
-"""A lookup whose products are added up over its warp, against one whose row is added to the bag's.
-Source: A100 DLRM trace."""
+_ROWS_AHEAD = _C.number("rows_ahead")
+_GRADIENT_OF_WEIGHT = _C.number("gradient_of_weight")
 
 
 @analyse_by_group

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perfmodel.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.cost.gpu.analysis import Analyse, Analysis
 from perfmodel.errors import ModelError
@@ -26,23 +27,9 @@ class Floor:
     offset_us: float
 
 
-TIMINGS = {
-    "profiler_kernel": Floor(0.0, 0.0),
-    "profiler_repeated": Floor(0.0, 0.0),
-    "trt_layer_profiler": Floor(0.0, 0.0),
-    "cuda_graph_replay": Floor(0.0, 1.0),
-    "host_loop_mean": Floor(6.0, 0.0),
-    "event_single_call": Floor(28.0, 9.0),
-    "event_loop_eager": Floor(60.0, 0.0),
-    "host_wall_sync": Floor(20.0, 15.0),
-}
-"""Typical figures; a fitted model has its own, since the host decides them.
-
-`event_single_call`: events around one call start the clock before the host has launched.
-"""
-
-_CALLS = {"linear": 1.7, "layer_norm": 1.7, "conv2d": 2.2}
-"""Host work of one call against an elementwise op's, for timings that contain it."""
+_C = coefficients("gpu.heuristic")
+TIMINGS = {name: Floor(*floor) for name, floor in _C.tuples("timings").items()}
+_CALLS = _C.numbers("calls")
 
 
 def floors_of(rows: Rows) -> tuple[Floats, Floats]:
@@ -59,7 +46,7 @@ def floors_of(rows: Rows) -> tuple[Floats, Floats]:
     return columns[:, 0], columns[:, 1]
 
 
-_SHARPNESS = 8.0
+_SHARPNESS = _C.number("sharpness")
 
 
 def measured_us(kernel_us: Floats, floor_us: Floats, offset_us: Floats) -> Floats:
@@ -81,7 +68,7 @@ class Heuristic:
 
     name: str
     analyse: Analyse
-    spread: float = 1.6
+    spread: float = _C.number("spread")
     """Factor from the duration to either end of the interval."""
 
     @property

@@ -5,29 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.rates import bound_us, stream_bytes_per_us, transfer_us
 from perfmodel.hardware import Device
 from perfmodel.ops.spec import Dims
 
-_START_US = 2.0
-_WARPS_PER_SM = 64.0
-_LANES = 32.0
-_CHAIN_US = {"jagged_permute": 2.6, "bounds_check": 4.1, "linearize_index": 12.2}
-"""What one warp takes: loads that wait for one another. `linearize_index`: 32 segments in turn.
-
-Source: the A100 DLRM trace, the longest kernel of each; of `linearize_index` the shortest ones
-there and in the V100 trace.
-"""
-_USUAL_CHAIN_US = 2.6
-_SECTOR_BYTES = 32.0
-_STREAMS = {"linearize_index": 5.0, "bounds_check": 1.0, "jagged_permute": 3.0}
-"""Sectors per segment beside its bytes: a segment starts and ends amid a sector, and a sector
-written in part is read first."""
-_USUAL_STREAMS = 3.0
-_SEGMENTS_PER_WARP = {"linearize_index": 32.0}
-_LONGEST = 2.5
-"""Longest segment over the mean one, where nothing is said of it."""
+_C = coefficients("gpu.jagged")
+_START_US = _C.number("start_us")
+_WARPS_PER_SM = _C.number("warps_per_sm")
+_LANES = _C.number("lanes")
+_CHAIN_US = _C.numbers("chain_us")
+_USUAL_CHAIN_US = _C.number("usual_chain_us")
+_SECTOR_BYTES = _C.number("sector_bytes")
+_STREAMS = _C.numbers("streams")
+_USUAL_STREAMS = _C.number("usual_streams")
+_SEGMENTS_PER_WARP = _C.numbers("segments_per_warp")
+_LONGEST = _C.number("longest")
 
 
 @analyse_by_group
@@ -57,26 +51,19 @@ def _rounds(mean_length: Floats) -> Floats:
     return np.maximum(1.0, _LONGEST * mean_length / _LANES)
 
 
-_RADIX_BITS = 8.0
-_ON_CHIP_KEYS = 4096.0
-"""Keys that one thread block orders without going back to memory."""
-_ON_CHIP_US, _ON_CHIP_PASS_US, _ON_CHIP_BITS = 7.8, 0.85, 6.0
-"""A block's sort: its start, and each pass over so many bits. Source: V100 DLRM trace, 32 to 2,304
-keys of 3 to 64 bits."""
-_HISTOGRAM_US, _PASS_US = 8.0, 12.0
-"""Of a radix sort, beside moving its keys: counting the digits, and each pass, whose blocks wait
-for their predecessors' counts. Source: A100 DLRM trace, 61,000 keys."""
-_SCATTERED = 1.74
-"""Bytes that a pass moves, over those of keys and payload: keys land in 256 places. Source: A100
-DLRM trace, 15.8 million keys."""
-_LATENCY_US = {"cumsum": 5.0, "run_length_encode": 6.5}
-"""Of kernels whose blocks wait for the sum of those before. Source: as `_HISTOGRAM_US`."""
-_SHORT_US, _STEP_US = 2.0, 0.5
-"""A kernel's start, and each step of a binary search."""
-_UNIQUE_US = 16.0
-"""Four kernels behind the sort: flags, their sums, and the distinct keys."""
-_PASSES = {"unique": 2.0, "topk": 2.0}
-"""Passes of ops that do more than read and write their keys, apart from a sort's."""
+_RADIX_BITS = _C.number("radix_bits")
+_ON_CHIP_KEYS = _C.number("on_chip_keys")
+_ON_CHIP_US = _C.number("on_chip_us")
+_ON_CHIP_PASS_US = _C.number("on_chip_pass_us")
+_ON_CHIP_BITS = _C.number("on_chip_bits")
+_HISTOGRAM_US = _C.number("histogram_us")
+_PASS_US = _C.number("pass_us")
+_SCATTERED = _C.number("scattered")
+_LATENCY_US = _C.numbers("latency_us")
+_SHORT_US = _C.number("short_us")
+_STEP_US = _C.number("step_us")
+_UNIQUE_US = _C.number("unique_us")
+_PASSES = _C.numbers("passes")
 
 
 @analyse_by_group

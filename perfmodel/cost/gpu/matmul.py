@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, merge_analyses
 from perfmodel.cost.gpu.rates import (
     COMPUTE_DTYPE,
@@ -32,34 +33,19 @@ class Tile:
     peak_frac: float
 
 
-_VECTOR_TILES = (
-    Tile(128, 128, 1.0),
-    Tile(128, 64, 0.92),
-    Tile(64, 128, 0.92),
-    Tile(64, 64, 0.85),
-    Tile(32, 128, 0.75),
-    Tile(128, 32, 0.75),
-    Tile(32, 32, 0.6),
-)
-_MATRIX_TILES = (
-    Tile(256, 128, 1.0),
-    Tile(128, 256, 1.0),
-    Tile(128, 128, 0.93),
-    Tile(128, 64, 0.8),
-    Tile(64, 128, 0.8),
-    Tile(64, 64, 0.62),
-    Tile(64, 32, 0.45),
-    Tile(32, 64, 0.45),
-)
+_C = coefficients("gpu.matmul")
+_VECTOR_TILES = tuple(Tile(*tile) for tile in _C.rows("vector_tiles"))
+_MATRIX_TILES = tuple(Tile(*tile) for tile in _C.rows("matrix_tiles"))
 _SPLITS = (1, 2, 4, 8, 16)
 _K_STEP = 32
 _LEAST_DEPTH = {False: _K_STEP, True: 4 * _K_STEP}
 """Of k per block, without and with a split: a shorter k does not make a split cheaper."""
-_ALONE_FRAC = {False: 0.5, True: 0.7}
-"""What one block alone reaches of what a full multiprocessor does: its loop over k waits for its
-own loads. Source: fp32 on an A100, 0.36 us per element of k against 0.18 at the peak."""
-_SPLIT_US = 2.0
-_PROLOGUE_US = 1.5
+_ALONE_FRAC = {
+    is_matrix: _C.numbers("alone_frac")[unit]
+    for is_matrix, unit in ((False, "vector"), (True, "matrix"))
+}
+_SPLIT_US = _C.number("split_us")
+_PROLOGUE_US = _C.number("prologue_us")
 _AT_ONCE = 8192
 """Rows whose candidates are compared at once: what that takes stays in memory's bounds."""
 
@@ -171,14 +157,13 @@ QUANTISED = frozenset({"fp8", "fp8_static", "fp8_block", "nvfp4", "int8"})
 """Dtypes whose linear layer first rounds 16-bit activations in a kernel of its own."""
 _HALF_ACTIVATIONS = QUANTISED | {"int8_wo", "int4_wo", "int4"}
 _ALIGNED_BYTES = 16
-_MISALIGNED = 2.2
-"""Slowdown on matrix units when rows do not start at multiples of 16 bytes."""
+_MISALIGNED = _C.number("misaligned")
 _ASYNCHRONOUS_BYTES = 4
 """The least that one asynchronous copy moves (NVIDIA, PTX ISA, `cp.async`): where rows start at
 multiples of less, operands come element by element, and moving slows down as much (assumed; such
 products of an H100 trace, 3,137 a side in bf16, take 2.1 to 2.4 times as long as aligned ones). AMD
 GPUs have no such copies: there only multiplying slows down."""
-_QUANTISE_US = 3.0
+_QUANTISE_US = _C.number("quantise_us")
 
 
 def analyse(rows: Rows, device: Device) -> Analysis:

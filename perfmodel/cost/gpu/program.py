@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perfmodel.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import Estimate
 from perfmodel.cost.gpu.analysis import Group, groups_of
 from perfmodel.cost.gpu.rates import stream_bytes_per_us
@@ -28,9 +29,8 @@ from perfmodel.ops.rows import KERNEL, Rows
 from perfmodel.ops.spec import OPS
 
 STREAMING_FAMILIES = ("vector", "optimizer", "matmul", "pooling")
-STRIDED = 1.9
-"""How much longer operands take that do not lie alike: neighbours in one are far apart in another,
-so that of each 32-byte sector a part is used. Source: chosen on the traces that `HABITS` names."""
+_C = coefficients("gpu.program")
+STRIDED = _C.number("strided")
 
 
 @dataclass(frozen=True)
@@ -47,35 +47,35 @@ class CacheState:
     """What its threads take, each waiting for its own loads, however fast bytes move."""
 
 
-_REDUCTION = CacheState(latency_us=4.0)
-_GATHER = CacheState(latency_us=3.0, sectors=True)
-_SELECT = CacheState(latency_us=3.0, sectors=True, waited_us=select_waits_us)
-_ACCUMULATE = CacheState(latency_us=5.0, sectors=True, waited_us=accumulate_waits_us)
+_LATENCY_US, _TRAFFIC = _C.numbers("latency_us"), _C.numbers("traffic")
+_REDUCTION = CacheState(latency_us=_LATENCY_US["reduction"])
+_GATHER = CacheState(latency_us=_LATENCY_US["scatter"], sectors=True)
+_SELECT = CacheState(
+    latency_us=_LATENCY_US["index_select"], sectors=True, waited_us=select_waits_us
+)
+_ACCUMULATE = CacheState(
+    latency_us=_LATENCY_US["accumulate"], sectors=True, waited_us=accumulate_waits_us
+)
 HABITS = {
     **dict.fromkeys(("sum", "mean", "amax", "vector_norm"), _REDUCTION),
-    "sum_rows": CacheState(latency_us=6.0),
-    "layer_norm": CacheState(latency_us=4.0, traffic=1.8),
-    "rms_norm": CacheState(latency_us=4.0, traffic=1.8),
-    "cat": CacheState(latency_us=2.0, traffic=1.3, waited_us=cat_waits_us),
+    "sum_rows": CacheState(latency_us=_LATENCY_US["sum_rows"]),
+    "layer_norm": CacheState(_LATENCY_US["layer_norm"], _TRAFFIC["layer_norm"]),
+    "rms_norm": CacheState(_LATENCY_US["rms_norm"], _TRAFFIC["rms_norm"]),
+    "cat": CacheState(_LATENCY_US["cat"], _TRAFFIC["cat"], waited_us=cat_waits_us),
     **dict.fromkeys(
-        ("softmax", "log_softmax"), CacheState(latency_us=3.0, waited_us=softmax_waits_us)
+        ("softmax", "log_softmax"), CacheState(_LATENCY_US["softmax"], waited_us=softmax_waits_us)
     ),
-    "split": CacheState(traffic=1.3),
+    "split": CacheState(traffic=_TRAFFIC["split"]),
     "transpose_copy": CacheState(traffic=STRIDED),
     **dict.fromkeys(("index_put", "scatter"), _GATHER),
     **dict.fromkeys(("index_add", "scatter_add"), replace(_GATHER, waited_us=atomic_waits_us)),
     **dict.fromkeys(("index_select", "embedding"), _SELECT),
-    "gather": CacheState(latency_us=7.0, sectors=True),
+    "gather": CacheState(latency_us=_LATENCY_US["gather"], sectors=True),
     "index_put_accumulate": _ACCUMULATE,
 }
-"""Of ops that do more than stream; one figure for all devices. Source: chosen on all kernels of the
-traces at hand that record shapes (V100 and A100 DLRM, H100 and MI300X Qwen, H100 TimeSformer,
-MI300X ResNet); none of them was held out, so errors on those traces are of the fit."""
-_LEAST = 1.25
-"""A kernel that does next to nothing inside a program, whose code and arguments are in no cache,
-over the shortest. Source: medians of such kernels on V100, A100 and MI300X are 1.2 to 1.9 times
-the shortest, on H100 1.0 and 1.4 (as `HABITS`)."""
-SECTOR_BYTES = 32.0
+"""Of ops that do more than stream."""
+_LEAST = _C.number("least")
+SECTOR_BYTES = _C.number("sector_bytes")
 _PLAIN = CacheState()
 
 

@@ -7,35 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from perfmodel.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.hardware import Device
 from perfmodel.ops.storage import item_bytes
 
-_FP32_TFLOP_PER_S_PER_W = {
-    "maxwell": 0.05,
-    "pascal": 0.065,
-    "volta": 0.054,
-    "turing": 0.054,
-    "ampere": 0.09,
-    "ada": 0.2,
-    "hopper": 0.2,
-    "blackwell": 0.2,
-    "cdna": 0.12,
-    "cdna2": 0.15,
-    "cdna3": 0.25,
-    "cdna4": 0.3,
-}
-"""Long fp32 products per watt of the limit, by generation.
-
-Pascal to Turing and CDNA from the best products in sitar-lab/NeuSight@6945927d (P4 4.6 TFLOP/s at
-75 W, T4 3.6 at 70 W, V100 13.4 at 250 W); Ampere is a lower bound (17 at 250 W, not limited);
-later ones are assumed from their process.
-"""
-_USUAL = 0.1
+_C = coefficients("gpu.rates")
+_FP32_TFLOP_PER_S_PER_W = _C.numbers("fp32_tflop_per_s_per_w")
+_USUAL = _C.number("usual_fp32_tflop_per_s_per_w")
 
 
-_NARROW_FLOP_PER_S_PER_W = {"ada": 0.58e12}
-"""The same for 16-bit products, twice as much for 8-bit ones, where a limit has been seen:
-ai-dynamo/aiconfigurator@095f58a51c, L40S at 350 W, 0.51 to 0.63 of its peak."""
+_NARROW_FLOP_PER_S_PER_W = _C.numbers("narrow_flop_per_s_per_w")
 
 
 def sustained_flop_per_us(device: Device, dtypes: Sequence[str], peak: Floats) -> Floats:
@@ -62,13 +43,9 @@ COMPUTE_DTYPE = {
 }
 """The type that the matrix units multiply in, where it is not the one that is stored."""
 
-_L2_BYTES_PER_CLOCK_PER_SM = 24.0
-"""What the L2 delivers to one multiprocessor: 64 in the design (32 before Ampere), of which
-kernels reach about 40 %. Source: Lin et al. 2022, V100 2289 GB/s and A100 2270 to 3700 GB/s."""
-_SPECIAL_PER_SM_PER_CLOCK = 16.0
-_ISSUED_PER_SM_PER_CLOCK = {"cuda": 128.0, "rocm": 64.0}
-"""Lanes: an instruction for each of four warps of 32 (NVIDIA since Volta), one for a wave of 64 in
-four clocks on each of four units (CDNA). Source: the makers' descriptions, recalled."""
+_L2_BYTES_PER_CLOCK_PER_SM = _C.number("l2_bytes_per_clock_per_sm")
+_SPECIAL_PER_SM_PER_CLOCK = _C.number("special_per_sm_per_clock")
+_ISSUED_PER_SM_PER_CLOCK = _C.numbers("issued_per_sm_per_clock")
 
 
 def matrix_flop_per_us(device: Device, dtypes: Sequence[str]) -> Floats:
@@ -121,10 +98,8 @@ def cache_bytes(device: Device) -> float:
     return float(device.llc_bytes or device.l2_bytes)
 
 
-_RESIDENT_UP_TO = 0.5
-_GONE_FROM = 1.25
-"""Working sets, as multiples of the cache: below the first all is found there on the next use,
-above the second nothing is."""
+_RESIDENT_UP_TO = _C.number("resident_up_to")
+_GONE_FROM = _C.number("gone_from")
 
 
 def missed_share(working_set_bytes: Floats, device: Device) -> Floats:

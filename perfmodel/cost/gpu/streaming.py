@@ -1,7 +1,4 @@
-"""Physics of kernels that stream operands: bytes, caches, passes over rows, waiting threads.
-
-Constants are of traces on H100 and V100 (`program.HABITS` says which); none was held out.
-"""
+"""Physics of kernels that stream operands: bytes, caches, passes over rows, waiting threads."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfmodel.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.rates import (
     bound_us,
@@ -27,11 +25,7 @@ from perfmodel.ops.spec import Dims
 
 @dataclass(frozen=True)
 class RowKernel:
-    """How often a row is read again, and by how many threads: those decide how many rows at once.
-
-    Source: PyTorch 2.1, `vectorized_layer_norm_kernel` (128 threads) and `cunn_SoftMaxForward`
-    (cols / 4, at most 1024; up to 1024 columns a warp keeps its row in registers).
-    """
+    """How often a row is read again, and by how many threads: they decide how many rows at once."""
 
     again: float
     least_threads: float
@@ -40,22 +34,18 @@ class RowKernel:
     """Longest row that is never read again."""
 
 
-_NORM = RowKernel(again=1.0, least_threads=128.0, most_threads=128.0)
-_SOFTMAX = RowKernel(again=2.0, least_threads=32.0, most_threads=1024.0, register_cols=1024.0)
-_RMS_NORM = RowKernel(again=1.0, least_threads=128.0, most_threads=1024.0)
+_C = coefficients("gpu.streaming")
+_ROW_KERNELS = {op: RowKernel(*figures) for op, figures in _C.tuples("row_kernels").items()}
 ROW_KERNELS = {
-    "layer_norm": _NORM,
-    "rms_norm": _RMS_NORM,
-    "softmax": _SOFTMAX,
-    "log_softmax": _SOFTMAX,
+    "layer_norm": _ROW_KERNELS["layer_norm"],
+    "rms_norm": _ROW_KERNELS["rms_norm"],
+    "softmax": _ROW_KERNELS["softmax"],
+    "log_softmax": _ROW_KERNELS["softmax"],
 }
-_COLS_PER_THREAD = 4.0
-_USUAL_THREADS_PER_SM = 2048.0
-_HELD_UP_TO = 0.1
-_GONE_FROM = 1.2
-"""Bytes of all rows that are worked on at once over the L2's: up to the first the second pass finds
-all of its row there, from the second on nothing. Source: fp32 layer_norm and softmax on P4 to A100
-and MI100 (sitar-lab/NeuSight@6945927d), rows up to 1500 and 2500 columns told those beyond."""
+_COLS_PER_THREAD = _C.number("cols_per_thread")
+_USUAL_THREADS_PER_SM = _C.number("usual_threads_per_sm")
+_HELD_UP_TO = _C.number("held_up_to")
+_GONE_FROM = _C.number("gone_from")
 
 
 def resident_share(op: str, rows: Floats, cols: Floats, item: Floats, device: Device) -> Floats:
@@ -75,32 +65,20 @@ def repeated_passes(op: str, resident: Floats) -> tuple[Floats, Floats]:
     return np.where(resident > 0.0, kernel.again, 0.0), kernel.again * missed
 
 
-_VECTOR_BYTES = 16.0
-_THREADS_PER_SM = 1024.0
-"""Two blocks of 512 per multiprocessor and tensor, or eight of 128, whatever the size. Source:
-PyTorch, aten/src/ATen/native/cuda/Shape.cu and Indexing.cu."""
-_CAT_LOAD_US, _CAT_STRIDED_LOAD_US = 0.6, 1.1
-"""An element read and written, from one stretch or by divisions of its index."""
-_CAT_TENSOR_US = 0.3
-"""The blocks of one more tensor, when each has next to nothing to do."""
-_SELECT_LOAD_US = 0.75
-"""Source: Qwen traces on H100; MI300X agrees to 5 %."""
-_ACCUMULATE_US, _WARPS_PER_SM = 2.2, 64.0
-"""A warp that adds one row of at most `_ROW_PER_WARP` elements, after the row before it. Source:
-Lin et al. 2022, two sizes on V100 (PyTorch of 2021)."""
-_ROW_PER_WARP = 128.0
-_ATOMIC_LINE_US = {"cuda": 0.0064, "rocm": 0.068}
-"""A warp's additions to a line of the L2, behind those of other warps to the same line. Source:
-A100 DLRM trace, 60,000 single elements added to 50, by 1,875 warps to two lines in 12 us; MI300X,
-1,305,301 added to 100 in 1.39 ms (pytorch/pytorch, pull request 146264, before it). Checked with
-rows of 128 fp32 elements on GB200, of which 3.89 million go to one: at least 4.6 ns each, by a
-faster kernel (pull request 182675, read without its unit: ms by its size)."""
-_LANES = {"cuda": 32.0, "rocm": 64.0}
-_LINE_BYTES = 128.0
-_SOFTMAX_WARP_COLS = 1024.0
-"""Longest row that one warp keeps. Source: PyTorch, aten/src/ATen/native/cuda/SoftMax.cu."""
-_SOFTMAX_STEP_US = 1.65
-"""Three passes of a block over its row, a load each."""
+_VECTOR_BYTES = _C.number("vector_bytes")
+_THREADS_PER_SM = _C.number("threads_per_sm")
+_CAT_LOAD_US = _C.number("cat_load_us")
+_CAT_STRIDED_LOAD_US = _C.number("cat_strided_load_us")
+_CAT_TENSOR_US = _C.number("cat_tensor_us")
+_SELECT_LOAD_US = _C.number("select_load_us")
+_ACCUMULATE_US = _C.number("accumulate_us")
+_WARPS_PER_SM = _C.number("warps_per_sm")
+_ROW_PER_WARP = _C.number("row_per_warp")
+_ATOMIC_LINE_US = _C.numbers("atomic_line_us")
+_LANES = _C.numbers("lanes")
+_LINE_BYTES = _C.number("line_bytes")
+_SOFTMAX_WARP_COLS = _C.number("softmax_warp_cols")
+_SOFTMAX_STEP_US = _C.number("softmax_step_us")
 
 
 def cat_waits_us(group: Group, device: Device) -> Floats:
@@ -147,25 +125,15 @@ def softmax_waits_us(group: Group, device: Device) -> Floats:
     return np.where(slow, _SOFTMAX_STEP_US * elements / threads, 0.0)
 
 
-_CHANNEL_START_US = 3.0
-_BLOCKS_PER_SM = 4.0
-"""Blocks of 512 threads at once."""
-_SM_SHARE = 1.1
-"""What a block alone draws from memory, over its multiprocessor's even share. Source: V100
-ResNet-50 trace, 64 channels on 80 multiprocessors."""
-_PASSES = {"fwd": (2.0, 1.0), "bwd": (4.0, 1.0)}
-"""How often a channel's values are read and written; the gradient is as large as the input."""
-_ON_CHIP_PASSES = {"fwd": (1.0, 1.0), "bwd": (2.0, 1.0)}
-_ON_CHIP_BYTES = 8192.0
-"""A channel that one block keeps between its passes. Source: cuDNN's kernels in that trace, 1,568
-values kept, 6,272 not."""
-_BLOCK_US = 10.0
-"""A block's two sums over its threads, and the loads before and after. Source: as above."""
-_NATIVE_US = {"fwd": (5.0, 1.08e-3), "bwd": (4.0, 2.9e-3)}
-"""PyTorch's own kernels: a block, and each value of its channel, load after load. Source: MI300X
-ResNet trace, 490 to 125,000 values per channel (all of them; held out nowhere)."""
-_NATIVE_LAUNCH_US = 4.5
-"""Running statistics, in a kernel of its own; the normalisation is the other."""
+_CHANNEL_START_US = _C.number("channel_start_us")
+_BLOCKS_PER_SM = _C.number("blocks_per_sm")
+_SM_SHARE = _C.number("sm_share")
+_PASSES = _C.tuples("passes")
+_ON_CHIP_PASSES = _C.tuples("on_chip_passes")
+_ON_CHIP_BYTES = _C.number("on_chip_bytes")
+_BLOCK_US = _C.number("block_us")
+_NATIVE_US = _C.tuples("native_us")
+_NATIVE_LAUNCH_US = _C.number("native_launch_us")
 
 
 @analyse_by_group
@@ -208,12 +176,9 @@ def _waves(dims: Dims, device: Device) -> Floats:
     return np.maximum(1.0, dims["cols"] / (_BLOCKS_PER_SM * device.sm_count))
 
 
-_ACHIEVED_FRAC = 0.82
-"""Of the bus's rate, after packet headers. Source: PCIe 3.0 x16 copies of pinned memory, 12.9 of
-15.75 GB/s; Lin et al. 2022 take 8.1 for pageable memory."""
-_PAGEABLE_GB_PER_S = 6.0
-"""One host thread copies through the driver's buffer, whatever the bus."""
-_TRANSFER_START_US = 1.5
+_ACHIEVED_FRAC = _C.number("achieved_frac")
+_PAGEABLE_GB_PER_S = _C.number("pageable_gb_per_s")
+_TRANSFER_START_US = _C.number("transfer_start_us")
 
 
 @analyse_by_group
@@ -236,18 +201,8 @@ def analyse_transfers(group: Group, device: Device) -> Analysis:
     )
 
 
-START_US = 1.0
-"""From a kernel's first block to its last byte, apart from moving them."""
-SPECIAL_PER_ELEMENT = {
-    "gelu": 4.0,
-    "tanh": 3.0,
-    "pow": 8.0,
-    "pow_scalar": 2.0,
-    "softmax": 2.0,
-    "sigmoid": 2.0,
-    "silu_and_mul": 2.0,
-}
-"""Exponentials, roots and divisions per element, in units of the special-function pipes."""
+START_US = _C.number("start_us")
+SPECIAL_PER_ELEMENT = _C.numbers("special_per_element")
 
 
 @analyse_by_group

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from perfmodel.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import TIERS, Estimate, Explanation
 from perfmodel.errors import HardwareError, ModelError
 from perfmodel.hardware import Cluster
@@ -112,13 +113,10 @@ def least_hit_frac(drive: Storage, drives: int, rows_per_s: float, row_bytes: fl
     return float(np.clip(1 - drives * reads_per_s(drive, row_bytes) / rows_per_s, 0.0, 1.0))
 
 
-CALL_US = 10.0
-"""Assumed: a batch of reads handed over and collected."""
-ROW_US = 0.5
-"""Assumed: one core's work per read with io_uring (2 million reads per second and core,
-as its author's benchmarks of 2020 to 2022 show, recalled)."""
-HALF_FACTOR = 1.5
-"""Assumed: the 90 % interval reaches so many times up and down."""
+_C = coefficients("tiers.drives")
+CALL_US = _C.number("call_us")
+ROW_US = _C.number("row_us")
+HALF_FACTOR = _C.number("half_factor")
 NAME = f"{STORAGE}/heuristic"
 
 

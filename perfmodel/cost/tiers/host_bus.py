@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from perfmodel.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import TIERS, Estimate, Explanation
 from perfmodel.cost.tiers.host_memory import random_frac, rank_gb_per_s
 from perfmodel.hardware import Cluster
@@ -20,23 +21,17 @@ from perfmodel.ops.spec import OPS, Dims
 from perfmodel.ops.vocabulary.embedding import stored_row_bytes
 from perfmodel.ops.vocabulary.tiers import HOST_BUS
 
-READ_FRAC = 0.78
-"""Of the bus's rate, what reads of 128 bytes reach. Source: Min et al., EMOGI (VLDB 2020): 12.3 of
-15.75 GB/s on a V100, recalled."""
-WRITE_FRAC = 0.8
-"""Assumed: writes of a kernel to host memory, which need no answer, reach about what copies do."""
-SECTOR_BYTES, REQUEST_BYTES = 32.0, 128.0
-"""What a warp asks for: whole sectors, four of them at most in one request."""
-TAGS, LONG_TAGS, REQUEST_US = 256.0, 768.0, 1.6
-"""Requests on their way at a time, and how long one takes. Source: tags of 8 bits up to PCI Express
-3.0, of 10 bits (768 of them usable) from 4.0; 1.0 to 1.6 us to host memory and back: EMOGI,
-recalled, whose 4.8 to 5.1 GB/s for requests of 32 bytes on a V100 this gives."""
-SHORT_TAGS_GB_PER_S = 16.0
-"""The rate of PCI Express 3.0 with 16 lanes: faster buses have the longer tags."""
-HBM_FRAC = 0.8
-"""Assumed: of device memory's bandwidth, for indices, gradients and pooled rows."""
-HALF_FACTOR = 1.6
-"""Assumed: the 90 % interval reaches so many times up and down."""
+_C = coefficients("tiers.host_bus")
+READ_FRAC = _C.number("read_frac")
+WRITE_FRAC = _C.number("write_frac")
+SECTOR_BYTES = _C.number("sector_bytes")
+REQUEST_BYTES = _C.number("request_bytes")
+TAGS = _C.number("tags")
+LONG_TAGS = _C.number("long_tags")
+REQUEST_US = _C.number("request_us")
+SHORT_TAGS_GB_PER_S = _C.number("short_tags_gb_per_s")
+HBM_FRAC = _C.number("hbm_frac")
+HALF_FACTOR = _C.number("half_factor")
 NAME = f"{HOST_BUS}/heuristic"
 SHOWN = ("floor_us", "bus_us", "memory_us")
 FORMULA = "floor_us + max(bus_us, memory_us)"

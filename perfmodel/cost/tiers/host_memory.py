@@ -21,6 +21,7 @@ from functools import cache
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import KERNELS, TIERS, Estimate, Explanation, KernelModel
 from perfmodel.cost.tiers.nic.footprint import PAIR_US
 from perfmodel.errors import HardwareError
@@ -36,33 +37,18 @@ from perfmodel.ops.vocabulary.tiers import (
     QUERY_ORDER,
 )
 
-STREAM_FRAC = 0.8
-"""Of the peak, what reading gives. Source: STREAM on EPYC 7742, Xeon 8280: 75 to 85 %, recalled."""
-LINE_BYTES = 64.0
-ROW_COST_BYTES = 64.0
-"""Assumed: a random row costs as much bandwidth as one line more than it has: opening a page of
-DRAM, lines that the prefetcher fetched in vain."""
-ROW_US = 0.0083
-"""Per row and core, however short the row. Source: this project's 2-core EPYC (Turin), one thread,
-`embedding_bag` of PyTorch 2.13 on a table of 1.2 GB, 2026-11-20: 8.1 to 10.0 ns for rows of 16 to
-256 bytes (a dozen rows on their way at 100 ns each)."""
-CORE_GB_PER_S = 25.0
-"""Of rows that are added up, by one core. Source: the same, rows of 256 and 512 bytes: 25 to 30."""
-COPYING_GB_PER_S = 4.5
-"""Of rows that are copied, by one core. Source: the same, `index_select` into a buffer, rows of 256
-to 1,024 bytes: 4.0 to 5.0."""
+_C = coefficients("tiers.host_memory")
+STREAM_FRAC = _C.number("stream_frac")
+LINE_BYTES = _C.number("line_bytes")
+ROW_COST_BYTES = _C.number("row_cost_bytes")
+ROW_US = _C.number("row_us")
+CORE_GB_PER_S = _C.number("core_gb_per_s")
+COPYING_GB_PER_S = _C.number("copying_gb_per_s")
 COPIES = ("host_gather", "host_scatter")
-CACHED_GB_PER_S = 45.0
-"""Of rows that are in the last-level cache, by one core. Source: `traces/cpu_kernels`, 51,200
-uniform lookups of 256 bytes, warm: 13.1 MB in 151 us by two cores."""
-LLC_BYTES_PER_CORE = 1.5 * 2**20
-"""Assumed where the catalogue has no device of the host's name: as a Xeon of 2017 to 2021."""
-CALL_US = 10.0
-"""Assumed: a call that wakes a pool of threads and joins them."""
-HALF_FACTOR = 1.6
-"""Assumed: the 90 % interval reaches so many times up and down. 46 lookups with empty caches that
-no figure here saw (`traces/cpu_kernels*`, two cores, tables above 32 MB) are 4 % too fast in the
-median, off by 31 % in the median and 57 % at the 90th percentile."""
+CACHED_GB_PER_S = _C.number("cached_gb_per_s")
+LLC_BYTES_PER_CORE = _C.number("llc_bytes_per_core")
+CALL_US = _C.number("call_us")
+HALF_FACTOR = _C.number("half_factor")
 NAME = f"{HOST_MEMORY}/heuristic"
 
 
@@ -240,8 +226,7 @@ def cpu_share(node: Node, processes: int = 0) -> Device:
 TIERS.register(HOST_OPERATORS)(HostOperators())
 
 
-QUERY_ORDER_HALF_FACTOR = 6.0
-"""The 90 % interval reaches so many times up and down: 0.02 to 0.7 us per pair were seen."""
+QUERY_ORDER_HALF_FACTOR = _C.number("query_order_half_factor")
 QUERY_ORDER_NAME = f"{QUERY_ORDER}/heuristic"
 QUERY_ORDER_FORMULA = "pairs of lookups x a pair's time / host.single_thread_ratio"
 
@@ -284,8 +269,8 @@ def _query_order_us(rows: Rows, machine: Cluster) -> Floats:
 TIERS.register(QUERY_ORDER)(QueryOrder())
 
 
-LOW_FRAC, HIGH_FRAC = 0.1, 1.9
-"""Of the mean, where 90 % of a uniform wait lies."""
+LOW_FRAC = _C.number("low_frac")
+HIGH_FRAC = _C.number("high_frac")
 
 
 class Pause:

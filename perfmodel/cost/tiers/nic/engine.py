@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfmodel.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import TIERS, Estimate, Explanation
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Nic
@@ -18,22 +19,15 @@ from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.tiers import NIC
 
-BURST_BYTES = 64.0
-"""Of the adapter's memory: a DDR burst, or two of HBM."""
-MEMORY_FRAC = 0.7
-"""Of the peak, what rows at random places get: assumed, as of DRAM and HBM in general."""
-BUS_FRAC = 0.85
-"""Of the bus to the device, what large writes of a peer get: assumed, as copies from the host."""
-ROW_US = 0.1
-"""A row that one core waits for: assumed, 100 ns of DRAM."""
-ROWS_IN_FLIGHT = 4.0
-"""Rows that a core waits for at a time: assumed, an out-of-order core with software prefetch."""
-CORE_ADDS_PER_US = 2500.0 * 4 * 0.5
-"""Of one core: 2.5 GHz, four fp32 lanes (NEON), half of the peak: assumed."""
-START_US = 1.0
-"""Until the first row is out: assumed, a lookup of the tag and one of the row."""
-HALF_FACTOR = 1.8
-"""Assumed: the 90 % interval reaches so many times up and down."""
+_C = coefficients("tiers.engine")
+BURST_BYTES = _C.number("burst_bytes")
+MEMORY_FRAC = _C.number("memory_frac")
+BUS_FRAC = _C.number("bus_frac")
+ROW_US = _C.number("row_us")
+ROWS_IN_FLIGHT = _C.number("rows_in_flight")
+CORE_ADDS_PER_US = _C.number("core_adds_per_us")
+START_US = _C.number("start_us")
+HALF_FACTOR = _C.number("half_factor")
 NAME = f"{NIC}/heuristic"
 
 

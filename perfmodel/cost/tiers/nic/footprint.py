@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from perfmodel.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.tiers.nic.cache import NIC_CACHES, NicLoad, table_accesses
 from perfmodel.embedding.cache import TableAccess, shared_classes
 from perfmodel.embedding.policies import POLICIES
@@ -126,10 +127,8 @@ NIC_CACHES.register("heuristic")(ClosedForm())
 
 
 AS_THEY_COME = "as_they_come"
-PAIR_US = 0.1
-"""Of the graph of queries and its order, per pair of lookups, on one core.
-Source: timed where this project was made, 128 to 2,048 queries of 16 to 416 lookups: 0.02 to 0.7
-"""
+_C = coefficients("tiers.footprint")
+PAIR_US = _C.number("pair_us")
 
 
 @dataclass(frozen=True)

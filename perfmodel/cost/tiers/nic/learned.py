@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.tiers.nic.cache import NIC_CACHES, NicLoad, table_accesses
 from perfmodel.cost.tiers.nic.footprint import ClosedForm, footprint, logit, moved_to, share
 from perfmodel.embedding.cache import shared_classes
@@ -114,8 +115,8 @@ class Trees:
 SCHEMA = "perfmodel.nic_cache/1"
 BUNDLED = Path(__file__).with_name("cache.json")
 FITTED_POLICIES = ("lru",)
-CLOSED_FORM_SLOPE = 0.8
-"""Share of the closed form's log odds that the trees are added to."""
+_C = coefficients("tiers.learned")
+CLOSED_FORM_SLOPE = _C.number("closed_form_slope")
 _MOST_BYTES = 64_000_000
 
 
