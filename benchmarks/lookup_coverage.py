@@ -15,7 +15,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.embedding import ReuseHistogram, read_histograms
-from perfmodel.embedding.reuse_histogram import popularity_of_similar
+from perfmodel.embedding.histogram import popularity_of_similar
 
 HOT_FRAC = np.unique(np.concatenate([np.geomspace(1e-6, 1.0, 61), np.linspace(0.01, 1.0, 100)]))
 Files = Sequence[ReuseHistogram]

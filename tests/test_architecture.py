@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -105,3 +106,12 @@ def test_a_verb_is_a_function_whatever_was_imported_before() -> None:
         "import perfmodel, perfmodel.prediction.run, perfmodel.timeline.breakdown\n"
         "assert callable(perfmodel.predict) and callable(perfmodel.breakdown)"
     )
+
+
+def test_no_name_that_loads_late_is_that_of_a_module() -> None:
+    """Importing such a module would replace the name by the module."""
+    for path in sorted(PACKAGE.rglob("__init__.py")):
+        if "= exports(" in path.read_text(encoding="utf-8"):
+            package = ".".join(path.parent.relative_to(PACKAGE.parent).parts)
+            modules = {each.stem for each in path.parent.glob("*.py")}
+            assert not modules & set(importlib.import_module(package).__all__), path

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
         replay,
         steady_use,
     )
+    from perfmodel.embedding.histogram import (
+        ReuseHistogram,
+        popularity_of_similar,
+        population,
+        read_histograms,
+        reuse_histogram,
+    )
     from perfmodel.embedding.hot_rows import HotSet, hot_set, mixed_hot_frac, split_hot
     from perfmodel.embedding.index_streams import (
         TracedTable,
@@ -47,13 +54,6 @@ if TYPE_CHECKING:
     )
     from perfmodel.embedding.popularity import Popularity, uniform, zipf, zipf_alpha_of
     from perfmodel.embedding.reorder import Queries, reordered
-    from perfmodel.embedding.reuse_histogram import (
-        ReuseHistogram,
-        popularity_of_similar,
-        population,
-        read_histograms,
-        reuse_histogram,
-    )
 
 __all__ = [
     "POLICIES",
@@ -121,7 +121,7 @@ __getattr__ = exports(
         "Popularity": "perfmodel.embedding.popularity",
         "Queries": "perfmodel.embedding.reorder",
         "Replayed": "perfmodel.embedding.cache",
-        "ReuseHistogram": "perfmodel.embedding.reuse_histogram",
+        "ReuseHistogram": "perfmodel.embedding.histogram",
         "RowCache": "perfmodel.embedding.placement",
         "RowDtype": "perfmodel.embedding.placement",
         "SetAssociativeLru": "perfmodel.embedding.policies.replacement",
@@ -138,13 +138,13 @@ __getattr__ = exports(
         "hot_set": "perfmodel.embedding.hot_rows",
         "last_lookups": "perfmodel.embedding.index_streams",
         "mixed_hot_frac": "perfmodel.embedding.hot_rows",
-        "popularity_of_similar": "perfmodel.embedding.reuse_histogram",
-        "population": "perfmodel.embedding.reuse_histogram",
-        "read_histograms": "perfmodel.embedding.reuse_histogram",
+        "popularity_of_similar": "perfmodel.embedding.histogram",
+        "population": "perfmodel.embedding.histogram",
+        "read_histograms": "perfmodel.embedding.histogram",
         "read_stream": "perfmodel.embedding.index_streams",
         "reordered": "perfmodel.embedding.reorder",
         "replay": "perfmodel.embedding.cache",
-        "reuse_histogram": "perfmodel.embedding.reuse_histogram",
+        "reuse_histogram": "perfmodel.embedding.histogram",
         "split_hot": "perfmodel.embedding.hot_rows",
         "steady_use": "perfmodel.embedding.cache",
         "stream_popularity": "perfmodel.embedding.index_streams",

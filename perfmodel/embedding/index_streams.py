@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Ints
+from perfmodel.embedding.histogram import ReuseHistogram
 from perfmodel.embedding.popularity import Popularity
 from perfmodel.embedding.reorder import Queries
-from perfmodel.embedding.reuse_histogram import ReuseHistogram
 from perfmodel.errors import WorkloadError
 from perfmodel.files import read_bytes
 from perfmodel.frames import frame_of

@@ -28,7 +28,7 @@ from perfmodel.embedding import (
     steady_use,
 )
 from perfmodel.embedding import reuse_histogram as histogram_of
-from perfmodel.embedding.reuse_histogram import popularity_of_similar
+from perfmodel.embedding.histogram import popularity_of_similar
 from perfmodel.errors import WorkloadError
 
 HOT_FRAC = np.array([1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 0.6])

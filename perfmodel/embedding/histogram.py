@@ -75,7 +75,7 @@ class ReuseHistogram:
         """As if the batch's rows were all there are, each as popular as it was looked up.
 
         Right for the batch itself and for its most used rows. Of rows that it looked up a few
-        times, another batch has others: see `perfmodel.embedding.reuse_histogram`.
+        times, another batch has others: see `perfmodel.embedding.histogram`.
         """
         return Popularity(self.rows, self.bin_lookups / self.lookups)
 
