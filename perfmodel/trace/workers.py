@@ -17,12 +17,15 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from perfmodel.errors import PerfmodelError
+from perfmodel.errors import PerfmodelError, TraceError, UsageError
+from perfmodel.trace.columns import Allocations, DeviceProperties, RankTrace, Strings
 from perfmodel.trace.files import FoundDocument, Options, decode
+from perfmodel.trace.window import Window
 
 MIN_BYTES = 40_000_000
 """Of JSON: smaller folders are read about as soon as workers start."""
@@ -37,15 +40,8 @@ _MADE_OF = {
     "numpy._core.numeric": ("_frombuffer",),
     "pathlib": ("PosixPath", "WindowsPath"),
     "pathlib._local": ("PosixPath", "WindowsPath"),
-    "perfmodel.errors": ("PerfmodelError", "TraceError", "UsageError"),
-    "perfmodel.trace.columns": ("Allocations", "DeviceProperties", "RankTrace", "Strings"),
-    "perfmodel.trace.files": ("Found", "Options"),
-    "perfmodel.trace.execution_trace_columns": (
-        *("Arguments", "Collectives", "ExecutionTrace", "ProcessGroup", "Tensors"),
-    ),
-    "perfmodel.trace.window": ("Window",),
 }
-"""By module, what questions and answers hold."""
+"""By module, what questions and answers hold, beside our own values (`_own_classes`)."""
 
 
 def usual_workers(files: Sequence[Path]) -> int:
@@ -165,11 +161,24 @@ def _receive(file: Any) -> Any:
     return _Unpickler(io.BytesIO(structure), buffers=buffers).load()
 
 
+@cache
+def _own_classes() -> frozenset[tuple[str, str]]:
+    """(module, name) of our classes that a trace, a question or an error is made of."""
+    from perfmodel.trace import execution_trace_columns as et
+
+    own = (
+        *(PerfmodelError, TraceError, UsageError, FoundDocument, Options, Window),
+        *(Allocations, DeviceProperties, RankTrace, Strings),
+        *(et.Arguments, et.Collectives, et.ExecutionTrace, et.ProcessGroup, et.Tensors),
+    )
+    return frozenset((each.__module__, each.__name__) for each in own)
+
+
 class _Unpickler(pickle.Unpickler):
-    """Finds what `_MADE_OF` names and nothing else."""
+    """Finds what `_MADE_OF` names, our own values, and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if name not in _MADE_OF.get(module, ()):
+        if name not in _MADE_OF.get(module, ()) and (module, name) not in _own_classes():
             raise pickle.UnpicklingError(f"{module}.{name} is no part of a trace")
         return super().find_class(module, name)
 
