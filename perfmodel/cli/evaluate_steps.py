@@ -260,7 +260,11 @@ def designs(
     ] = None,
     folder: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(metavar="DIR", help="Published figures, for the checkout's traces/published."),
+        typer.Option(
+            metavar="DIR",
+            help="A package of published figures, for the checkout's traces/published. Its Python "
+            "files are run, as by `python FILE`.",
+        ),
     ] = None,
     format: FormatOption = None,
     output: OutputOption = None,

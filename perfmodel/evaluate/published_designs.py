@@ -182,12 +182,14 @@ def published_folder() -> Path:
 
 
 def cases_in(folder: Path) -> Registry[Case]:
-    """The cases of all modules in `folder`, by name.
+    """The cases of all modules in `folder`, a package of Python files that are run, by name.
 
     Raises `PerfmodelError` that names the file which cannot be loaded.
     """
     if not folder.is_dir():
         raise PerfmodelError(f"{folder}: no such folder")
+    if not (folder / "__init__.py").is_file():
+        raise PerfmodelError(f"{folder}: no published figures in it: it has no __init__.py")
     found: Registry[Case] = Registry("published figure")
     package = _package(folder.resolve())
     for path in sorted(folder.glob("*.py")):

@@ -66,13 +66,21 @@ def found(lab):
 
 
 def test_the_beginning_of_names_is_all_of_them(tmp_path: Path) -> None:
+    (tmp_path / "__init__.py").touch()
     for number, name in enumerate(("V0-a", "V0-b", "V01")):
         (tmp_path / f"case_{number}.py").write_text(SOURCE.format(name=name))
     found = evaluate_designs(only=["V0-b", "V0"], folder=tmp_path).figures
     assert [each.id for each in found] == ["V0-a", "V0-b"]
 
 
+def test_a_folder_that_is_no_package_is_not_run(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("raise SystemExit('was run')\n")
+    with pytest.raises(PerfmodelError, match="it has no __init__.py"):
+        evaluate_designs(folder=tmp_path)
+
+
 def test_a_file_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
+    (tmp_path / "__init__.py").touch()
     with pytest.raises(PerfmodelError, match="no published figures"):
         evaluate_designs(folder=tmp_path)
     (tmp_path / "broken.py").write_text("import nothing_of_that_name\n")
