@@ -75,7 +75,7 @@ def test_the_beginning_of_names_is_all_of_them(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_no_package_is_not_run(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text("raise SystemExit('was run')\n")
-    with pytest.raises(PerfmodelError, match="it has no __init__.py"):
+    with pytest.raises(PerfmodelError, match=r"it has no __init__\.py"):
         evaluate_designs(folder=tmp_path)
 
 
