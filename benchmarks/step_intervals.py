@@ -38,7 +38,7 @@ from perfmodel.prediction.intervals import (
     unseen_step_interval,
 )
 from perfmodel.prediction.types import RankPrediction
-from perfmodel.timeline.steps import Role, by_rank
+from perfmodel.timeline.steps import StepRole, by_rank_and_step
 from perfmodel.trace import read
 
 NULLS = ("null_mean_us", "null_mean_gpu_us", "null_last_us")
@@ -68,7 +68,7 @@ class LeftOutStep:
 
 def left_out_steps(trace: str, rank: RankPrediction, replayed_us: Floats) -> list[LeftOutStep]:
     """Both ways for each steady step of a rank (predictions of steps left out)."""
-    steady = [at for at, step in enumerate(rank.steps) if step.role == Role.STEADY]
+    steady = [at for at, step in enumerate(rank.steps) if step.role == StepRole.STEADY]
     if len(steady) < 2:
         return []
     true = np.array([rank.steps[at].measured_us for at in steady])
@@ -92,7 +92,7 @@ def left_out_steps(trace: str, rank: RankPrediction, replayed_us: Floats) -> lis
 
 def null_errors(ranks: Sequence[RankPrediction]) -> dict[str, Floats]:
     """Absolute errors of the steady steps, by prediction; nan where there is none."""
-    steps = [step for rank in ranks for step in rank.steps if step.role == Role.STEADY]
+    steps = [step for rank in ranks for step in rank.steps if step.role == StepRole.STEADY]
     table: dict[str, list[float | None]] = {"replay": [step.step_us for step in steps]}
     table |= {key: [getattr(step.left_out, key) for step in steps] for key in NULLS}
     true = np.array([step.measured_us for step in steps], float)
@@ -147,7 +147,7 @@ def main(paths: Sequence[str]) -> None:
             found = predict(read(job.path), leave_one_step_out=True).results[0]
         except PerfmodelError:
             continue  # no times, or fewer than two steady steps
-        replayed_us = by_rank(found.timeline.graph, found.timeline.step_us)
+        replayed_us = by_rank_and_step(found.timeline.graph, found.timeline.step_us)
         sizes[job.name], of_null[job.name] = null_errors(found.ranks), []
         for rank, own_us in zip(found.ranks, replayed_us, strict=True):
             of_rank = left_out_steps(job.name, rank, own_us)

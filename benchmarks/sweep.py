@@ -30,7 +30,7 @@ from perfmodel.plot import save
 from perfmodel.plot.figure import new_figure
 from perfmodel.plot.style import FAINT, look
 from perfmodel.prediction.transferred import transfer_durations
-from perfmodel.timeline.batched import Walk
+from perfmodel.timeline.batched import GraphArrays
 from perfmodel.timeline.schedule import schedule
 
 REFERENCE = Path(os.environ.get("PERFMODEL_REFERENCE") or "../shared/data")
@@ -112,7 +112,7 @@ def scheduling_s(graph: ExecutionGraph, configs: int) -> float:
     """Seconds for the schedules of durations that are given, block by block."""
     factor = np.random.default_rng(0).uniform(0.5, 2.0, (len(graph), min(configs, WIDTH)))
     block = (graph.nodes_.duration_us[:, None] * factor).astype(np.float32)
-    walk = Walk.of(graph)
+    walk = GraphArrays.of(graph)
     begun = time.perf_counter()
     for begin in range(0, configs, WIDTH):
         walk.step_us(block[:, : configs - begin])

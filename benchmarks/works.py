@@ -38,14 +38,14 @@ def of_trace(path: Path) -> Iterator[Work]:
     import numpy as np
 
     from perfmodel import breakdown, build_graph, predict, read, schedule
-    from perfmodel.timeline.batched import Walk
+    from perfmodel.timeline.batched import GraphArrays
     from perfmodel.trace import link
 
     trace = read(path)
     graph = build_graph(trace)
     duration_us = graph.nodes_.duration_us
     many_us = np.repeat(duration_us[:, None], CONFIGURATIONS, 1).astype(np.float32)
-    walk = Walk.of(graph)
+    walk = GraphArrays.of(graph)
     yield Work("read a trace", lambda: read(path), "decoding")
     yield Work("link it", lambda: [link(rank) for rank in trace.ranks], "decoding")
     yield Work("build its graph", lambda: build_graph(trace), "decoding")

@@ -99,12 +99,13 @@ def _listed(words: list[str], kind: str | None) -> list[Part]:
 
 def _shown(name: str, settings: list[str], nodes: int | None) -> list[Part]:
     """What goes by `name`; with settings of its node, or a number of nodes, the whole machine."""
-    from perfmodel.hardware import Device, cluster, load, namesakes, node, with_settings
+    from perfmodel.hardware import Device, cluster, load, node, with_settings
+    from perfmodel.hardware.catalogue import parts_named
 
     if nodes is not None:
         return [with_settings(cluster(name, nodes), settings)]
     if not settings:
-        return namesakes(name)
+        return parts_named(name)
     part = load(name)
     of_device = all(setting.strip().startswith("device.") for setting in settings)
     whole = node(part) if isinstance(part, Device) and not of_device else part

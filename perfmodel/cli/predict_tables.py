@@ -206,10 +206,10 @@ def _measured_step_us(result: Result) -> float | None:
     if result.mode == "model":
         return result.rank.measured["step_us"] if result.rank.measured else None
     from perfmodel.timeline.schedule import measured
-    from perfmodel.timeline.steps import by_rank, steady_steps
+    from perfmodel.timeline.steps import by_rank_and_step, steady_steps
 
     truth = measured((result.baseline or result).timeline.graph)
-    steps = by_rank(truth.graph, truth.step_us)[:, steady_steps(truth)]
+    steps = by_rank_and_step(truth.graph, truth.step_us)[:, steady_steps(truth)]
     return max(float(median(rank)) for rank in steps.tolist())
 
 

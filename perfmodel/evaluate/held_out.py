@@ -15,9 +15,9 @@ from perfmodel.ops.families import families_of_kernels
 from perfmodel.prediction.intervals import median_errors, unseen_step_interval
 from perfmodel.prediction.leave_out import left_out_step_us, naive_predictions, step_of_nodes
 from perfmodel.timeline.schedule import Timeline, measured
-from perfmodel.timeline.steps import by_rank, ranks_of
+from perfmodel.timeline.steps import by_rank_and_step, ranks_of
 from perfmodel.trace import Trace
-from perfmodel.trace.columns import codes
+from perfmodel.trace.columns import text_codes
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class DeviceWork:
         inside = (step >= 0) & (graph.nodes_.start_us[node] < end_us[row, step])
         node, step, row = node[inside], step[inside], row[inside]
         labels = [graph.labels[n] for n in node]
-        label = codes(labels)
+        label = text_codes(labels)
         names = families_of_kernels(labels)
         families = tuple(sorted(set(names)))
         family = np.array([families.index(name) for name in names], np.int64)
@@ -187,7 +187,9 @@ def held_out_step_us(graph: ExecutionGraph, work: DeviceWork, steady: Ints, held
         duration = graph.nodes_.duration_us.copy()
         own = work.step == index
         duration[work.node[own]] = work.predicted_us(index, others)
-        step_us[:, at] = by_rank(graph, left_out_step_us(graph, duration, others))[:, index]
+        step_us[:, at] = by_rank_and_step(graph, left_out_step_us(graph, duration, others))[
+            :, index
+        ]
     return step_us
 
 
@@ -197,10 +199,16 @@ def step_rows(
     """The rows of step times."""
     graph = replayed.graph
     truth = measured(graph)
-    true = by_rank(graph, truth.step_us)[:, held]
+    true = by_rank_and_step(graph, truth.step_us)[:, held]
     beside = naive_predictions(truth, steady)
     return [
-        *rows_of(trace, Kind.STEP_REPLAY, "step", by_rank(graph, replayed.step_us)[:, held], true),
+        *rows_of(
+            trace,
+            Kind.STEP_REPLAY,
+            "step",
+            by_rank_and_step(graph, replayed.step_us)[:, held],
+            true,
+        ),
         *rows_of(trace, Kind.STEP_LEFT_OUT, "step", left_out_us, true),
         *rows_of(trace, Kind.NULL, "step", beside.mean_us[:, held], true),
         *rows_of(trace, Kind.NULL_GPU, "step", beside.mean_gpu_us[:, held], true),
@@ -214,7 +222,10 @@ def coverage_frac(replayed: Timeline, steady: Ints, held: Ints) -> float | None:
     if len(steady) < 3:
         return None
     graph = replayed.graph
-    true, predicted = by_rank(graph, measured(graph).step_us), by_rank(graph, replayed.step_us)
+    true, predicted = (
+        by_rank_and_step(graph, measured(graph).step_us),
+        by_rank_and_step(graph, replayed.step_us),
+    )
     inside = []
     for rank_us, true_us in zip(predicted, true, strict=True):
         for step in held:

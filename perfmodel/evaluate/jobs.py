@@ -28,7 +28,7 @@ from perfmodel.evaluate.shapes import model_rows, predicted_in_model_mode, shape
 from perfmodel.files import DEFAULT_MAX_BYTES, read_chunks
 from perfmodel.prediction import predict
 from perfmodel.timeline.schedule import measured
-from perfmodel.timeline.steps import by_rank, steady_steps
+from perfmodel.timeline.steps import by_rank_and_step, steady_steps
 from perfmodel.trace import Trace, read
 from perfmodel.trace.files import SUFFIXES
 from perfmodel.trace.read import rank_in_name
@@ -198,7 +198,7 @@ def evaluate_trace(trace: Trace, name: str | None = None) -> Evaluation:
         *shape_rows(name, shapes),
         *model_rows(name, model),
     ]
-    true_us = by_rank(graph, measured(graph).step_us)[:, held]
+    true_us = by_rank_and_step(graph, measured(graph).step_us)[:, held]
     ranks = found.results[0].ranks
     host = [rank.steps[step].measured_host_frac for rank in ranks for step in held]
     unexplained = [rank.steps[step].unexplained.frac for rank in ranks for step in held]

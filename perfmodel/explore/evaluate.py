@@ -24,10 +24,10 @@ from perfmodel.explore.spec import (
 )
 from perfmodel.explore.transfers import TransferTables
 from perfmodel.graph import build_graph
-from perfmodel.hardware.reads import Read, reads_of, with_read_log
+from perfmodel.hardware.reads import FigureRead, figure_reads, with_read_log
 from perfmodel.prediction.running_cost import Activity, operating_costs
 from perfmodel.prediction.transferred import transfer_durations
-from perfmodel.timeline.batched import Walk
+from perfmodel.timeline.batched import GraphArrays
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import ranks_of, steady_steps
 from perfmodel.trace import Trace, read
@@ -46,7 +46,7 @@ class TraceSteps:
         """Raises `TraceError` where the trace does not name one GPU."""
         graph = build_graph(trace)
         self.transfers = TransferTables(trace, graph, machines)
-        self.walk = Walk.of(graph)
+        self.walk = GraphArrays.of(graph)
         self.ranks = len(ranks_of(graph))
         self.steady = steady_steps(measured(graph))
 
@@ -81,7 +81,7 @@ class Evaluate(Protocol):
         """One value per point and column; raises `PerfmodelError` for points that cannot be."""
         ...
 
-    def reads(self, point: Points) -> tuple[Read, ...]:
+    def reads(self, point: Points) -> tuple[FigureRead, ...]:
         """The figures of hardware that one point's figures follow from."""
         ...
 
@@ -131,7 +131,7 @@ class TraceFigures:
                 found[name][own] = values
         return found
 
-    def reads(self, point: Points) -> tuple[Read, ...]:
+    def reads(self, point: Points) -> tuple[FigureRead, ...]:
         """Of both machines of the transfer, and what the running of the target costs."""
         plain = self.machines.at(point.at(0))
         machine, log = with_read_log(plain)
@@ -139,7 +139,7 @@ class TraceFigures:
         graph = transfers.graph
         moved = transfer_durations(transfers.trace, graph, graph.nodes_.duration_us, machine)
         operating_costs(machine, self.prices)
-        return tuple(dict.fromkeys((*moved.reads, *reads_of(plain, log))))
+        return tuple(dict.fromkeys((*moved.reads, *figure_reads(plain, log))))
 
 
 def _own(trace: Any, spec: Spec) -> str | None:
@@ -178,7 +178,7 @@ class Breakdowns:
             rows.append(row)
         return {name: np.array([row[name] for row in rows], np.float64) for name in self.columns}
 
-    def reads(self, point: Points) -> tuple[Read, ...]:
+    def reads(self, point: Points) -> tuple[FigureRead, ...]:
         """Nothing of it is predicted."""
         return ()
 

@@ -12,8 +12,8 @@ from perfmodel.arrays import Ints
 from perfmodel.errors import HardwareError, UsageError
 from perfmodel.explore.axes import Points
 from perfmodel.hardware import KINDS, Cluster, Device, cluster, load, node_of, with_settings
-from perfmodel.hardware.reads import values_of, with_read_log
-from perfmodel.hardware.schema import TOGETHER
+from perfmodel.hardware.reads import figure_values, with_read_log
+from perfmodel.hardware.schema import CONSISTENCY_RULES
 
 HARDWARE, NODES = "hardware", "nodes"
 _PROBES = 3
@@ -93,11 +93,11 @@ class Machines:
         every: list[dict[str, Any]] = []
         for value in values:
             try:
-                every.append(values_of(self.at({**self.usual, axis: value})))
+                every.append(figure_values(self.at({**self.usual, axis: value})))
             except HardwareError as error:
                 if value == values[-1] and not every:
                     raise
-                if not any(text in str(error) for _, _, text in TOGETHER):
+                if not any(text in str(error) for _, _, text in CONSISTENCY_RULES):
                     raise
         keys = {name for each in every for name in each}
         changed = {n for n in keys if any(each.get(n) != every[0].get(n) for each in every)}
@@ -112,7 +112,7 @@ def is_possible(machine: Cluster) -> bool:
     return all(
         holds(part)
         for part in (node, node.device)
-        for kind, holds, _ in TOGETHER
+        for kind, holds, _ in CONSISTENCY_RULES
         if isinstance(part, kind)
     )
 

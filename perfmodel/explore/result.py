@@ -15,7 +15,7 @@ from perfmodel.explore.axes import Points
 from perfmodel.explore.evaluate import Evaluate
 from perfmodel.explore.spec import OBJECTIVES, TRACES, Spec
 from perfmodel.explore.store import ERROR, POINT, floats_of, packed
-from perfmodel.hardware.reads import SOURCED, Read
+from perfmodel.hardware.reads import SOURCED, FigureRead
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,7 +88,7 @@ class Sweep:
     frame: pd.DataFrame = field(repr=False)
     """One row per point: its number, its axes, its figures, and an error where it has none."""
     folder: str
-    reads: tuple[Read, ...] = ()
+    reads: tuple[FigureRead, ...] = ()
     """The figures of hardware that its best point follows from."""
 
     @property
@@ -129,7 +129,7 @@ class Sweep:
         return found
 
     @property
-    def assumed(self) -> tuple[Read, ...]:
+    def assumed(self) -> tuple[FigureRead, ...]:
         """The figures that its best point follows from and that are assumed or recalled."""
         return tuple(each for each in self.reads if each.grounds != SOURCED)
 

@@ -10,7 +10,7 @@ from perfmodel.explore.evaluate import Evaluate, evaluation_of
 from perfmodel.explore.result import Sweep, part_content
 from perfmodel.explore.spec import Spec
 from perfmodel.explore.store import POINT, Store
-from perfmodel.hardware.reads import Read
+from perfmodel.hardware.reads import FigureRead
 
 Done = Callable[[int], None]
 """Told how many more points are done."""
@@ -49,7 +49,7 @@ def sweep(
     return replace(found, reads=_reads(found, evaluate))
 
 
-def _reads(found: Sweep, evaluate: Evaluate) -> tuple[Read, ...]:
+def _reads(found: Sweep, evaluate: Evaluate) -> tuple[FigureRead, ...]:
     """Of the point that is best in the first objective; none where no point has figures."""
     best = next(iter(found.best().values()), None)
     if best is None:

@@ -15,7 +15,7 @@ from perfmodel.explore.axes import TABLE, Points, Range, Space
 from perfmodel.explore.evaluate import evaluation_of
 from perfmodel.explore.machines import HARDWARE, Machines
 from perfmodel.explore.spec import OBJECTIVES, Spec
-from perfmodel.hardware.reads import values_of
+from perfmodel.hardware.reads import figure_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +35,7 @@ def base_point(spec: Spec) -> dict[str, Any]:
     if spec.hardware is not None or HARDWARE in found:
         named = {axis: found[axis] for axis in (HARDWARE,) if axis in found}
         machines = Machines({axis: [value] for axis, value in named.items()}, base=spec.hardware)
-        own = values_of(machines.at(named))
+        own = figure_values(machines.at(named))
         for axis in spec.space.axes:
             if axis not in spec.at and is_number(own.get(axis)):
                 found[axis] = own[axis]

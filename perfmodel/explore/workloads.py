@@ -16,7 +16,7 @@ from perfmodel.explore.machines import HARDWARE, Machines, is_axis
 from perfmodel.explore.planner.document import read_plan
 from perfmodel.explore.planner.planned import ESTIMATORS, plan_deployment
 from perfmodel.explore.spec import Spec, figures, prices_of
-from perfmodel.hardware.reads import Read, reads_of, with_read_log
+from perfmodel.hardware.reads import FigureRead, figure_reads, with_read_log
 from perfmodel.prediction import predict_workload
 from perfmodel.prediction.compare import activity_of
 from perfmodel.prediction.deployment import fastest, predict_deployment
@@ -64,13 +64,13 @@ class WorkloadFigures:
         idle = {name for name in DESIGNS if name not in [each.strip() for each in names]}
         return {axis: v for axis, v in values.items() if axis.partition(DOT)[0] not in idle}
 
-    def reads(self, point: Points) -> tuple[Read, ...]:
+    def reads(self, point: Points) -> tuple[FigureRead, ...]:
         """Of the point's prediction, and what the running of its machine costs."""
         values = self._acting(point.at(0))
         result, start = self._predicted(values)
         machine, log = with_read_log(start.machine)
         operating_costs(machine, self.prices)
-        return tuple(dict.fromkeys((*result.reads, *reads_of(start.machine, log))))
+        return tuple(dict.fromkeys((*result.reads, *figure_reads(start.machine, log))))
 
     def _figures(self, values: Mapping[str, Any]) -> dict[str, float]:
         result, start = self._predicted(values)

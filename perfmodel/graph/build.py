@@ -7,18 +7,18 @@ from collections.abc import Iterator
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask
-from perfmodel.graph.data import acyclic, held_until_measured
+from perfmodel.graph.data import held_until_measured, without_cycles
 from perfmodel.graph.host import ALLOCATOR, ELAPSED, LAUNCH, PIECE, SYNC, Pieces, cut_threads
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.graph.measured_waits import PLAUSIBLE_US, with_constant_lags
+from perfmodel.graph.measured_waits import PLAUSIBLE_LAG_US, with_constant_lags
 from perfmodel.graph.streams import CrossEdges, event_waits, occupancy_waits, stream_edges
 from perfmodel.graph.threads import Waits
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.graph.waits import find_waits
 from perfmodel.trace.categories import COMMUNICATION_KERNEL_NAME, Category
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.link import Links, runs, stream_keys
-from perfmodel.trace.window import MAIN
+from perfmodel.trace.link import Links, equal_runs, stream_keys
+from perfmodel.trace.window import MAIN_THREAD
 
 MIN_RECORDED_FRAC = 0.5
 """A file that holds less of its operators than this was sampled or filtered."""
@@ -55,10 +55,10 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
 
     Node ids: host pieces, then returns from waits, then device operations, then step marks.
     """
-    return acyclic(_found(rank, links), rank.where)
+    return without_cycles(_graph_with_all_edges(rank, links), rank.where)
 
 
-def _found(rank: RankTrace, links: Links) -> ExecutionGraph:
+def _graph_with_all_edges(rank: RankTrace, links: Links) -> ExecutionGraph:
     """The graph with every edge that was found."""
     pieces = cut_threads(rank, links)
     waits = find_waits(rank, links, pieces)
@@ -77,9 +77,9 @@ def _found(rank: RankTrace, links: Links) -> ExecutionGraph:
     edges.add(*_launch_edges(rank, links, pieces, first_device, is_collective))
     _add_stream_order(edges, rank, links, first_device, is_collective)
     if len(np.unique(stream_keys(rank, devices))) > 1:
-        late = _delays(nodes, edges.of(nodes), first_device)
+        late = _start_delays(nodes, edges.of(nodes), first_device)
         edges.add_cross(event_waits(rank, links, is_collective, late), first_device)
-        late = _delays(nodes, edges.of(nodes), first_device)
+        late = _start_delays(nodes, edges.of(nodes), first_device)
         edges.add_cross(occupancy_waits(rank, links, late), first_device)
     marks, nodes, into_marks = with_marks(rank, links, pieces, last_node, nodes, first_device)
     edges.add(*into_marks, EdgeKind.PROGRAM)
@@ -93,15 +93,15 @@ def _found(rank: RankTrace, links: Links) -> ExecutionGraph:
         found,
         marks,
         resources,
-        _texts(rank, nodes.row),
-        _texts(rank, around),
+        _event_names(rank, nodes.row),
+        _event_names(rank, around),
         Cause.UNEXPLAINED if whole else Cause.RECORDING_MISSING,
         _process_groups(rank, devices, is_collective, first_device),
-        (*_sampled(rank, links), *_overlaps(rank, nodes, found)),
+        (*_sampling_notes(rank, links), *_overlap_notes(rank, nodes, found)),
     )
 
 
-def _sampled(rank: RankTrace, links: Links) -> Iterator[str]:
+def _sampling_notes(rank: RankTrace, links: Links) -> Iterator[str]:
     """That a file holds only a part of what ran."""
     if links.recorded_frac < MIN_RECORDED_FRAC:
         yield (
@@ -110,7 +110,7 @@ def _sampled(rank: RankTrace, links: Links) -> Iterator[str]:
         )
 
 
-def _overlaps(rank: RankTrace, nodes: Nodes, edges: Edges) -> Iterator[str]:
+def _overlap_notes(rank: RankTrace, nodes: Nodes, edges: Edges) -> Iterator[str]:
     """Of operations launched one by one that overlap on their stream: how many, in a line."""
     rows = np.flatnonzero(edges.kind == EdgeKind.STREAM_OVERLAP)
     correlation = rank.correlation[nodes.row]
@@ -205,14 +205,14 @@ def _by_category(
     return np.select([is_collective, is_kernel], [collective, kernel], copy)
 
 
-def _delays(nodes: Nodes, edges: Edges, first_device: int) -> Floats:
+def _start_delays(nodes: Nodes, edges: Edges, first_device: int) -> Floats:
     """Per device operation: how much later it started than its edges so far ask for."""
     ready = nodes.release_us.copy()
     np.maximum.at(ready, edges.target, edges.ready_us(nodes.start_us, nodes.duration_us))
     return (nodes.start_us - ready)[first_device:]
 
 
-def _texts(rank: RankTrace, rows: Ints) -> tuple[str, ...]:
+def _event_names(rank: RankTrace, rows: Ints) -> tuple[str, ...]:
     """The names of trace rows; empty for -1."""
     texts = [*rank.strings.texts, ""]
     return tuple(map(texts.__getitem__, np.append(rank.name, NONE)[rows].tolist()))
@@ -250,7 +250,7 @@ def rank_nodes(
         f"{rank.rank}/gpu{key >> 32}/stream{key & 0xFFFFFFFF}" for key in streams.tolist()
     )
     host_resource = np.zeros(count, np.int32)
-    for low, high in runs(pieces.thread):
+    for low, high in equal_runs(pieces.thread):
         host_resource[low:high] = threads.index(int(pieces.thread[low]))
     call_cause = np.array([_CAUSE_OF_CALL.get(c, NONE) for c in _KIND_OF_CALL])[pieces.call]
     host_cause = np.where(call_cause >= 0, call_cause, waits.cause)
@@ -267,7 +267,7 @@ def rank_nodes(
         Scope.HOST,
     )
     release = np.full(count, -np.inf)
-    for low, _ in runs(pieces.thread):
+    for low, _ in equal_runs(pieces.thread):
         if low not in waits.woken and low + 1 not in waits.woken:
             release[low] = waits.start_us[low]
     back = [waits.returns[p] for p in returns]
@@ -319,7 +319,7 @@ def _follows_closely(rank: RankTrace, links: Links) -> Mask:
     previous, following = stream_neighbours(rank, links)
     close = np.zeros(len(links.device_rows), bool)
     gap = rank.start_us[links.device_rows[following]] - rank.end_us[links.device_rows[previous]]
-    close[following] = gap <= PLAUSIBLE_US[EdgeKind.STREAM][1]
+    close[following] = gap <= PLAUSIBLE_LAG_US[EdgeKind.STREAM][1]
     return close
 
 
@@ -342,8 +342,10 @@ def with_marks(
     follows everything.
     """
     steps = links.steps
-    ends = _ends(links, pieces, last_node, nodes, first_device)
-    main = np.flatnonzero(np.isin(pieces.thread, [t for t, r in links.roles.items() if r == MAIN]))
+    ends = _last_nodes(links, pieces, last_node, nodes, first_device)
+    main = np.flatnonzero(
+        np.isin(pieces.thread, [t for t, r in links.roles.items() if r == MAIN_THREAD])
+    )
     when = np.stack([steps.start_us, steps.end_us], axis=1).reshape(-1)
     first_mark = len(nodes)
     sources: list[Ints] = []
@@ -378,10 +380,12 @@ def with_marks(
     return marks, grown, (source, np.repeat(ids, counts))
 
 
-def _ends(links: Links, pieces: Pieces, last_node: Ints, nodes: Nodes, first_device: int) -> Ints:
+def _last_nodes(
+    links: Links, pieces: Pieces, last_node: Ints, nodes: Nodes, first_device: int
+) -> Ints:
     """The last node of every thread and the latest of every stream."""
-    threads = [last_node[high - 1] for _, high in runs(pieces.thread)]
+    threads = [last_node[high - 1] for _, high in equal_runs(pieces.thread)]
     device = np.arange(first_device, first_device + len(links.device_rows))
     order = device[np.lexsort((nodes.end_us[device], nodes.resource[device]))]
-    streams = [order[high - 1] for _, high in runs(nodes.resource[order])]
+    streams = [order[high - 1] for _, high in equal_runs(nodes.resource[order])]
     return np.array([*threads, *streams], np.int64)

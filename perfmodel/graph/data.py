@@ -69,7 +69,7 @@ def with_data_edges(
             np.concatenate([edges.lag_us, np.full(count, -ROUNDING_US)]),
         ),
     )
-    return acyclic(joined, rank.where)
+    return without_cycles(joined, rank.where)
 
 
 def _device_operations(rank: RankTrace, links: Links, events: Ints) -> tuple[Ints, Ints]:
@@ -94,7 +94,7 @@ def _device_operations(rank: RankTrace, links: Links, events: Ints) -> tuple[Int
     return first, last
 
 
-def acyclic(graph: ExecutionGraph, where: str) -> ExecutionGraph:
+def without_cycles(graph: ExecutionGraph, where: str) -> ExecutionGraph:
     """The graph itself; where inferred dependencies contradict one another (in damaged traces),
     without those that go backwards in measured time.
 

@@ -19,8 +19,15 @@ from perfmodel.trace.categories import (
     Category,
 )
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.link import Links, by_thread, containing, innermost, outermost, runs
-from perfmodel.trace.window import MAIN
+from perfmodel.trace.link import (
+    Links,
+    by_thread,
+    containing_index,
+    equal_runs,
+    innermost,
+    outermost,
+)
+from perfmodel.trace.window import MAIN_THREAD
 
 PIECE, LAUNCH, SYNC, ALLOCATOR, ELAPSED = range(5)
 
@@ -82,7 +89,7 @@ def cut_threads(rank: RankTrace, links: Links) -> Pieces:
     )
     is_collective = np.isin(row, collectives) & (cause != Cause.HOST_T1)
     cause[is_collective] = Cause.COMMUNICATION
-    annotation = _around(rank, thread, start, end, annotations)
+    annotation = _annotation_around(rank, thread, start, end, annotations)
     loading = rank.name_contains(DATA_LOADING_NAME)
     in_loading = (annotation >= 0) & loading[np.maximum(annotation, 0)] & (call == PIECE)
     cause[in_loading] = Cause.DATA_LOADING
@@ -111,11 +118,11 @@ def _pieces_of_calls(
     is_inner[row[own]] = False
     inner = by_thread(rank, np.flatnonzero(is_inner))
     outer = by_thread(rank, calls[rank.duration_us[calls] > 0])
-    at = containing(rank, inner, outer)
+    at = containing_index(rank, inner, outer)
     for r, box in zip(inner[at >= 0].tolist(), outer[at[at >= 0]].tolist(), strict=True):
         if rank.duration_us[r] > 0 and found[box] >= 0:
             found[r] = found[box]
-    spans = {int(thread[low]): (low, high) for low, high in runs(thread)}
+    spans = {int(thread[low]): (low, high) for low, high in equal_runs(thread)}
     for r in inner[rank.duration_us[inner] == 0].tolist():
         low, high = spans.get(int(rank.thread[r]), (0, 0))
         before = int(np.searchsorted(end[low:high], rank.start_us[r], side="right")) - 1
@@ -136,7 +143,7 @@ def _cut_thread(
 ) -> tuple[np.ndarray, ...]:
     ops = ops[rank.thread[ops] == thread]
     calls = calls[rank.thread[calls] == thread]
-    waits = waits[(rank.thread[waits] == thread) & (role == MAIN)]
+    waits = waits[(rank.thread[waits] == thread) & (role == MAIN_THREAD)]
     call_start, call_end = rank.start_us[calls], np.maximum.accumulate(rank.end_us[calls])
     call_start = (
         np.maximum(call_start, np.concatenate([[-np.inf], call_end[:-1]]))
@@ -144,11 +151,11 @@ def _cut_thread(
         else call_start
     )
     marks = [rank.start_us[ops], rank.end_us[ops], rank.start_us[waits], rank.end_us[waits]]
-    if role == MAIN and links.steps.is_window and len(ops):
+    if role == MAIN_THREAD and links.steps.is_window and len(ops):
         events = rank.of(Category.ANNOTATION, Category.PYTHON)
         last = rank.end_us[events[rank.thread[events] == thread]].max(initial=rank.end_us[ops[-1]])
         marks.append(np.array([last]))
-    elif role == MAIN:
+    elif role == MAIN_THREAD:
         marks += [links.steps.start_us, links.steps.end_us]
     edges = np.concatenate(marks)
     if len(calls):
@@ -163,12 +170,12 @@ def _cut_thread(
     edges = edges[np.diff(edges, prepend=-np.inf) > 0]
     start, end = edges[:-1], edges[1:]
     middle = (start + end) / 2
-    op = _at(
+    op = _interval_at(
         middle,
         rank.start_us[ops],
         np.maximum.accumulate(rank.end_us[ops]) if len(ops) else np.zeros(0),
     )
-    call = _at(middle, call_start, call_end)
+    call = _interval_at(middle, call_start, call_end)
     launches = calls[kind_of_row[calls] == LAUNCH]
     first, last = _launch_span(rank, ops, launches)
     has = np.isfinite(first)
@@ -181,7 +188,7 @@ def _cut_thread(
         )
     else:
         cause = np.full(len(start), int(Cause.HOST_T1))
-    waiting = (_at(middle, rank.start_us[waits], rank.end_us[waits]) >= 0) & (op < 0)
+    waiting = (_interval_at(middle, rank.start_us[waits], rank.end_us[waits]) >= 0) & (op < 0)
     cause = np.where(waiting, Cause.WAITING_FOR_INPUT, cause)
     kind = np.zeros(len(start), np.int64)
     row = np.full(len(start), NONE, np.int64)
@@ -200,7 +207,7 @@ def _cut_thread(
     )
 
 
-def _at(time: Floats, start: Floats, end: Floats) -> Ints:
+def _interval_at(time: Floats, start: Floats, end: Floats) -> Ints:
     """Index of the last interval that began at or before each time and still lasts, or -1."""
     if not len(start):
         return np.full(len(time), NONE, np.int64)
@@ -211,18 +218,20 @@ def _at(time: Floats, start: Floats, end: Floats) -> Ints:
 def _launch_span(rank: RankTrace, ops: Ints, launches: Ints) -> tuple[Floats, Floats]:
     """Per operator: start of its first launch call and end of its last, infinite without one."""
     first, last = np.full(len(ops), np.inf), np.full(len(ops), -np.inf)
-    owner = containing(rank, launches, ops)
+    owner = containing_index(rank, launches, ops)
     owned = owner >= 0
     np.minimum.at(first, owner[owned], rank.start_us[launches[owned]])
     np.maximum.at(last, owner[owned], rank.end_us[launches[owned]])
     return first, last
 
 
-def _around(rank: RankTrace, thread: Ints, start: Floats, end: Floats, annotations: Ints) -> Ints:
+def _annotation_around(
+    rank: RankTrace, thread: Ints, start: Floats, end: Floats, annotations: Ints
+) -> Ints:
     """Per piece: the innermost annotation on its thread around its middle, or -1."""
     found = np.full(len(thread), NONE, np.int32)
     middle = (start + end) / 2
-    for low, high in runs(thread):
+    for low, high in equal_runs(thread):
         boxes = annotations[rank.thread[annotations] == thread[low]]
         found[low:high] = innermost(rank, middle[low:high], boxes)
     return found

@@ -11,11 +11,11 @@ from perfmodel.graph.kinds import STREAM_KINDS, Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes
 from perfmodel.trace.columns import NONE
 
-Work = tuple[str, float]
+KernelWork = tuple[str, float]
 """A kernel's name and its microseconds."""
-_HANDS_ON = (EdgeKind.EVENT_WAIT, EdgeKind.DATA)
+_OUTPUT_EDGES = (EdgeKind.EVENT_WAIT, EdgeKind.DATA)
 """Edges by which other streams take what a collective brought."""
-_PRODUCED = (EdgeKind.EVENT_WAIT_COLLECTIVE, EdgeKind.EVENT_WAIT, EdgeKind.DATA)
+_INPUT_EDGES = (EdgeKind.EVENT_WAIT_COLLECTIVE, EdgeKind.EVENT_WAIT, EdgeKind.DATA)
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class CollectiveNeighbours:
     arrival: int
     transfer: int
     """The same node where ranks do not meet."""
-    before: Sequence[Work] = ()
-    beside: Sequence[Work] = ()
+    before: Sequence[KernelWork] = ()
+    beside: Sequence[KernelWork] = ()
     """On the stream of `before`, behind it; the collective does not wait for these."""
-    behind: Sequence[Work] = ()
+    behind: Sequence[KernelWork] = ()
 
 
 def with_kernels(graph: ExecutionGraph, around: Sequence[CollectiveNeighbours]) -> ExecutionGraph:
@@ -61,7 +61,7 @@ class _Draft:
 
     def put(self, one: CollectiveNeighbours) -> None:
         nodes = self.of.nodes_
-        produced = [e for e in self._into(one.arrival) if self.kind[e] in _PRODUCED]
+        produced = [e for e in self._into(one.arrival) if self.kind[e] in _INPUT_EDGES]
         made_by = max(
             self.source[produced].tolist(), key=lambda node: nodes.end_us[node], default=NONE
         )
@@ -80,7 +80,7 @@ class _Draft:
 
     def _behind(self, one: CollectiveNeighbours) -> None:
         nodes = self.of.nodes_
-        handed = [e for e in self._out_of(one.transfer) if self.kind[e] in _HANDS_ON]
+        handed = [e for e in self._out_of(one.transfer) if self.kind[e] in _OUTPUT_EDGES]
         taken = self.of.edges_.target[handed].tolist()
         first = min(taken, key=lambda node: nodes.start_us[node], default=one.transfer)
         end_us = float(nodes.end_us[one.transfer])
@@ -98,7 +98,7 @@ class _Draft:
     def _chain(
         self,
         behind: int,
-        work: Sequence[Work],
+        work: Sequence[KernelWork],
         like: int,
         at_us: float,
         kind: EdgeKind = EdgeKind.STREAM,

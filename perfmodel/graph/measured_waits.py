@@ -36,7 +36,7 @@ NO_LAG = (
     EdgeKind.RENDEZVOUS,
     EdgeKind.STREAM_OVERLAP,
 )
-PLAUSIBLE_US = dict.fromkeys(EdgeKind, (-20.0, 200.0)) | {
+PLAUSIBLE_LAG_US = dict.fromkeys(EdgeKind, (-20.0, 200.0)) | {
     EdgeKind.LAUNCH: (-100.0, 100.0),
     EdgeKind.LAUNCH_COPY: (-100.0, 100.0),
     EdgeKind.LAUNCH_COLLECTIVE: (-100.0, 100.0),
@@ -48,7 +48,7 @@ PLAUSIBLE_US = dict.fromkeys(EdgeKind, (-20.0, 200.0)) | {
     EdgeKind.HOST_COLLECTIVE: (0.0, 2000.0),
 }
 """What can be the doing of an edge of each kind; later starts have a reason that is not seen."""
-SUMMED = STREAM_KINDS
+MEAN_LAG_KINDS = STREAM_KINDS
 """Gaps that add up over thousands of operations: their mean keeps the sum, a median would not."""
 _ROUNDS = 4
 _TOLERANCE_US = 1e-6
@@ -68,14 +68,14 @@ def with_constant_lags(start_us: Floats, duration_us: Floats, edges: Edges) -> E
     target, kind = edges.target[rows], edges.kind[rows]
     free = replace(edges, lag_us=np.zeros(len(edges))).ready_us(start_us, duration_us)[rows]
     gap = start_us[target] - free
-    bounds = np.array([PLAUSIBLE_US[EdgeKind(k)] for k in range(len(EdgeKind))])
+    bounds = np.array([PLAUSIBLE_LAG_US[EdgeKind(k)] for k in range(len(EdgeKind))])
     fixed = np.isin(kind, NO_LAG) | (gap < bounds[kind, 0]) | (gap > bounds[kind, 1])
     lag = np.zeros(len(EdgeKind))
     for _ in range(_ROUNDS):
         before = lag.copy()
         decisive = latest_edges(free + lag[kind], target, len(start_us)) & ~fixed
         for code in np.unique(kind[decisive]):
-            typical = np.mean if code in SUMMED else np.median
+            typical = np.mean if code in MEAN_LAG_KINDS else np.median
             lag[code] = typical(gap[decisive & (kind == code)])
         if np.array_equal(lag, before):
             break
@@ -109,7 +109,7 @@ _CAUSE_ON_THREAD = {
 
 
 @dataclass(frozen=True)
-class _Late:
+class _LateNodes:
     """Nodes that started later than their edges allow."""
 
     node: Ints
@@ -119,15 +119,15 @@ class _Late:
     """`EdgeKind` of the edge from there."""
     wait_us: Floats
 
-    def where(self, chosen: Mask) -> _Late:
-        return _Late(
+    def where(self, chosen: Mask) -> _LateNodes:
+        return _LateNodes(
             self.node[chosen], self.source[chosen], self.kind[chosen], self.wait_us[chosen]
         )
 
 
 def with_measured_waits(graph: ExecutionGraph) -> ExecutionGraph:
     """`graph` (of one rank, as measured) in which each unexplained wait is a node of its own."""
-    late = _late(graph)
+    late = _late_nodes(graph)
     early = _before_window(graph, late)
     nodes, edges = graph.nodes_, graph.edges_
     release = nodes.release_us.copy()
@@ -175,7 +175,7 @@ def _append(column: np.ndarray, values: object, count: int) -> np.ndarray:
     return np.concatenate([column, np.broadcast_to(np.asarray(values, column.dtype), count)])
 
 
-def _late(graph: ExecutionGraph) -> _Late:
+def _late_nodes(graph: ExecutionGraph) -> _LateNodes:
     """Nodes whose last predecessor explains less than the wait before them.
 
     A lag beyond what is plausible for its kind of edge is a wait for something else; on a thread,
@@ -188,14 +188,14 @@ def _late(graph: ExecutionGraph) -> _Late:
     last = order[np.append(np.diff(target) != 0, True)] if len(order) else order
     node, kind = edges.target[last], edges.kind[last]
     wait_us = nodes.start_us[node] - np.maximum(ready[last], nodes.release_us[node])
-    limit_us = np.array([PLAUSIBLE_US[each][1] for each in EdgeKind])
+    limit_us = np.array([PLAUSIBLE_LAG_US[each][1] for each in EdgeKind])
     limit_us[EdgeKind.PROGRAM] = ROUNDING_US
     gap_us = nodes.start_us[node] - ready[last] + edges.lag_us[last]
     chosen = (wait_us > ROUNDING_US) & (gap_us > limit_us[kind])
-    return _Late(node, edges.source[last], kind, wait_us).where(chosen)
+    return _LateNodes(node, edges.source[last], kind, wait_us).where(chosen)
 
 
-def _before_window(graph: ExecutionGraph, late: _Late) -> Mask:
+def _before_window(graph: ExecutionGraph, late: _LateNodes) -> Mask:
     """Which late operations are the first of their stream and wait, on a device that the recording
     shows idle, for work that was launched before it began."""
     nodes, edges = graph.nodes_, graph.edges_
@@ -219,7 +219,7 @@ def _sum_clipped(values: Floats, low: Floats, high: Floats) -> Floats:
     return total
 
 
-def _causes(graph: ExecutionGraph, late: _Late) -> Ints:
+def _causes(graph: ExecutionGraph, late: _LateNodes) -> Ints:
     """Per late node, the cause of its wait."""
     cause = np.full(len(late.node), int(graph.unknown))
     kind = graph.nodes_.kind[late.node]
@@ -229,13 +229,13 @@ def _causes(graph: ExecutionGraph, late: _Late) -> Ints:
     return cause
 
 
-def _repeated_in_graph_launches(graph: ExecutionGraph, late: _Late) -> Mask:
+def _repeated_in_graph_launches(graph: ExecutionGraph, late: _LateNodes) -> Mask:
     """Which waits come back, equally long, at one place of the launches of a graph.
 
     Launches of one graph are those of the same operations, in all steps or at one place of a step.
     """
     found = np.zeros(len(late.node), bool)
-    places = _places(graph, late)
+    places = _graph_launch_places(graph, late)
     for depth in (1, 2):
         groups: dict[tuple[object, ...], list[int]] = {}
         for at, place in enumerate(places):
@@ -255,7 +255,7 @@ def _is_work(wait_us: Floats) -> Mask:
     return np.asarray(off <= REPEATED_FACTOR)
 
 
-def _places(graph: ExecutionGraph, late: _Late) -> list[tuple[object, ...]]:
+def _graph_launch_places(graph: ExecutionGraph, late: _LateNodes) -> list[tuple[object, ...]]:
     """Per late node: its place in the launches of its graph, and which of the step's launches of
     that graph it is; empty where neither it nor the operation before it is of a graph launch."""
     nodes, edges = graph.nodes_, graph.edges_

@@ -12,19 +12,19 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import TraceError
-from perfmodel.graph.data import acyclic
+from perfmodel.graph.data import without_cycles
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.graph.types import Carried, Edges, ExecutionGraph, Nodes, StepMarks
-from perfmodel.trace.columns import NONE, codes
+from perfmodel.graph.types import CarriedEdges, Edges, ExecutionGraph, Nodes, StepMarks
+from perfmodel.trace.columns import NONE, text_codes
 
 SAME_CLOCK_US = 1000.0
 """Clocks that differ by less are one clock: ranks of one host, or hosts kept in time."""
-MEETING_US = 100.0
+MAX_END_SPREAD_US = 100.0
 """Ends of one collective on several ranks spread by up to about this much."""
 
 
 @dataclass(frozen=True)
-class Meeting:
+class MatchedCollectives:
     """The collectives of one process group: `nodes[c, i]` is the node of collective `c` in the
     graph of the rank at index `ranks[i]`."""
 
@@ -32,13 +32,13 @@ class Meeting:
     nodes: Ints
 
 
-def find_meetings(
+def match_collectives(
     graphs: list[ExecutionGraph],
     shift_us: Floats,
     wheres: list[str],
     *,
     whole: bool = False,
-) -> list[Meeting]:
+) -> list[MatchedCollectives]:
     """Match the collectives of every process group that two or more of the ranks recorded.
 
     `shift_us` is what the files say to add to each rank's clock. Ranks begin and end recording at
@@ -56,9 +56,9 @@ def find_meetings(
         sequences = [found[r][group] for r in ranks]
         equal = whole and len({tuple(_labels(graphs[r], found[r][group])) for r in ranks}) == 1
         if equal:
-            meetings.append(Meeting(np.array(ranks), np.stack(sequences, axis=1)))
+            meetings.append(MatchedCollectives(np.array(ranks), np.stack(sequences, axis=1)))
         else:
-            meetings.append(_match(sequences, ranks, graphs, shift_us, wheres))
+            meetings.append(_match_group(sequences, ranks, graphs, shift_us, wheres))
     return [meeting for meeting in meetings if len(meeting.nodes)]
 
 
@@ -78,29 +78,29 @@ def _labels(graph: ExecutionGraph, nodes: Ints) -> list[str]:
     return [graph.labels[node] for node in nodes.tolist()]
 
 
-def _match(
+def _match_group(
     sequences: list[Ints],
     ranks: list[int],
     graphs: list[ExecutionGraph],
     shift_us: Floats,
     wheres: list[str],
-) -> Meeting:
+) -> MatchedCollectives:
     code: dict[str, int] = {}
     names, ends = [], []
     for nodes, rank in zip(sequences, ranks, strict=True):
-        names.append(codes((graphs[rank].labels[node] for node in nodes.tolist()), code))
+        names.append(text_codes((graphs[rank].labels[node] for node in nodes.tolist()), code))
         ends.append(graphs[rank].nodes_.end_us[nodes] + shift_us[rank])
     ahead = [0]
     for other in range(1, len(ranks)):
         lag = _lag(names[0], names[other], ends[0], ends[other])
         if lag is None:
-            raise _never(sequences, ranks, graphs, wheres, other)
+            raise _mismatch_error(sequences, ranks, graphs, wheres, other)
         ahead.append(lag)
     first = max(-lag for lag in ahead)
     last = min(len(nodes) - lag for nodes, lag in zip(sequences, ahead, strict=True))
     last = max(first, last)
     columns = [nodes[first + lag : last + lag] for nodes, lag in zip(sequences, ahead, strict=True)]
-    return Meeting(np.array(ranks), np.stack(columns, axis=1))
+    return MatchedCollectives(np.array(ranks), np.stack(columns, axis=1))
 
 
 def _lag(names: Ints, others: Ints, ends: Floats, other_ends: Floats) -> int | None:
@@ -118,14 +118,16 @@ def _lag(names: Ints, others: Ints, ends: Floats, other_ends: Floats) -> int | N
     if not fits:
         return None
     tightest = min(spread for spread, _ in fits.values())
-    tight = {lag: off for lag, (spread, off) in fits.items() if spread <= tightest + MEETING_US}
+    tight = {
+        lag: off for lag, (spread, off) in fits.items() if spread <= tightest + MAX_END_SPREAD_US
+    }
     closest = min(tight, key=lambda lag: tight[lag])
     if tight[closest] <= SAME_CLOCK_US or from_last not in tight:
         return closest
     return from_last
 
 
-def _never(
+def _mismatch_error(
     sequences: list[Ints],
     ranks: list[int],
     graphs: list[ExecutionGraph],
@@ -169,7 +171,7 @@ def merge(
         )
     offset = np.cumsum([0, *(len(graph) for graph in graphs)])[:-1]
     shift_us = (np.array(origins_ns, np.int64) - min(origins_ns)) / 1e3
-    meetings = find_meetings(graphs, shift_us, wheres, whole=modelled)
+    meetings = match_collectives(graphs, shift_us, wheres, whole=modelled)
     aligned = shift_us if modelled else _aligned(graphs, meetings, shift_us)
     nodes = _stack_nodes(graphs, aligned)
     merged = ExecutionGraph(
@@ -199,11 +201,15 @@ def merge(
         longest = np.broadcast_to(
             merged.nodes_.duration_us[matched].max(axis=1, keepdims=True), matched.shape
         )
-        merged = _meet(merged, matched, longest if modelled else _transfer_us(merged, matched))
-    return acyclic(merged, ", ".join(wheres))
+        merged = _split_at_meeting(
+            merged, matched, longest if modelled else _transfer_us(merged, matched)
+        )
+    return without_cycles(merged, ", ".join(wheres))
 
 
-def _aligned(graphs: list[ExecutionGraph], meetings: list[Meeting], shift_us: Floats) -> Floats:
+def _aligned(
+    graphs: list[ExecutionGraph], meetings: list[MatchedCollectives], shift_us: Floats
+) -> Floats:
     """`shift_us` corrected so that collectives end at one time, in the median over them."""
     behind: list[list[Floats]] = [[] for _ in graphs]
     for meeting in meetings:
@@ -244,13 +250,13 @@ def _stack_edges(edges: list[Edges], offset: Ints) -> Edges:
     return Edges(**columns)
 
 
-def _stack_carried(graphs: list[ExecutionGraph], offset: Ints) -> Carried | None:
+def _stack_carried(graphs: list[ExecutionGraph], offset: Ints) -> CarriedEdges | None:
     """What the ranks carry to later steps; none where one of them does not repeat."""
     carried = [graph.carried for graph in graphs if graph.carried is not None]
     if len(carried) < len(graphs):
         return None
     edges = _stack_edges([each.edges for each in carried], offset)
-    return Carried(edges, np.concatenate([each.distance for each in carried]))
+    return CarriedEdges(edges, np.concatenate([each.distance for each in carried]))
 
 
 def _transfer_us(graph: ExecutionGraph, matched: Ints) -> Floats:
@@ -267,7 +273,7 @@ def _transfer_us(graph: ExecutionGraph, matched: Ints) -> Floats:
     return transfer_us
 
 
-def _meet(graph: ExecutionGraph, matched: Ints, transfer_us: Floats) -> ExecutionGraph:
+def _split_at_meeting(graph: ExecutionGraph, matched: Ints, transfer_us: Floats) -> ExecutionGraph:
     """Split each matched collective in two: its arrival, and its transfer after the meeting."""
     nodes, edges, count = graph.nodes_, graph.edges_, len(graph)
     collectives, ranks = matched.shape

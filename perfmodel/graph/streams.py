@@ -17,9 +17,9 @@ from perfmodel.graph.kinds import EdgeKind
 from perfmodel.graph.threads import ROUNDING_US
 from perfmodel.trace.categories import STREAM_WAIT_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.link import Links, runs, stream_keys
+from perfmodel.trace.link import Links, equal_runs, stream_keys
 
-MOST_AT_ONCE = 16
+MAX_BRANCHES = 16
 """Branches of one graph launch that are told apart; of more, those that end last."""
 
 
@@ -41,8 +41,8 @@ def stream_edges(rank: RankTrace, links: Links) -> StreamEdges:
     order = np.lexsort((rank.end_us[rows], rank.start_us[rows], stream_keys(rank, rows)))
     start_us, end_us = rank.start_us[rows[order]], rank.end_us[rows[order]]
     parts: list[tuple[Ints, Ints]] = []
-    for low, high in runs(stream_keys(rank, rows[order])):
-        source, target = _in_order(start_us[low:high], end_us[low:high])
+    for low, high in equal_runs(stream_keys(rank, rows[order])):
+        source, target = _stream_order(start_us[low:high], end_us[low:high])
         parts.append((source + low, target + low))
     if not parts:
         return StreamEdges(rows[:0], rows[:0], np.zeros(0))
@@ -54,7 +54,7 @@ def stream_edges(rank: RankTrace, links: Links) -> StreamEdges:
     return StreamEdges(order[source], order[target], share.clip(0.0, 1.0))
 
 
-def _in_order(start_us: Floats, end_us: Floats) -> tuple[Ints, Ints]:
+def _stream_order(start_us: Floats, end_us: Floats) -> tuple[Ints, Ints]:
     """Edges among the operations of one stream, in order of their starts."""
     latest = np.maximum.accumulate(end_us)
     at = np.arange(1, len(start_us))
@@ -66,11 +66,11 @@ def _in_order(start_us: Floats, end_us: Floats) -> tuple[Ints, Ints]:
     plain = at[free & alone[:-1]] - 1
     source, target = plain.tolist(), (plain + 1).tolist()
     for begin, count in zip(first[size > 1].tolist(), size[size > 1].tolist(), strict=True):
-        _of_group(start_us, end_us, begin, count, source, target)
+        _overlapping_group_edges(start_us, end_us, begin, count, source, target)
     return np.array(source, np.int64), np.array(target, np.int64)
 
 
-def _of_group(
+def _overlapping_group_edges(
     start_us: Floats, end_us: Floats, begin: int, count: int, source: list[int], target: list[int]
 ) -> None:
     """Edges among `count` operations that overlap in turn, and from them to the one behind."""
@@ -82,13 +82,13 @@ def _of_group(
         over = at == past
         running = [r for r in running if not over and end_us[r] - start_us[at] > ROUNDING_US]
         running.append(at)
-        if len(running) > MOST_AT_ONCE:
+        if len(running) > MAX_BRANCHES:
             running.remove(min(running, key=lambda r: end_us[r]))
 
 
-UNEXPLAINED_US = 4.0
+LATE_START_US = 4.0
 """A start this much later than the known dependencies allow has another reason."""
-BEFORE_US = 25.0
+MAX_WAIT_GAP_US = 25.0
 """A waiting operation starts at most this long after what it waited for."""
 MAX_TAIL_US = 2000.0
 MAX_TAIL_FRAC = 0.5
@@ -110,7 +110,7 @@ class CrossEdges:
     overlap_frac: Floats
 
 
-class _Others:
+class _OtherStreams:
     """Which operations of other streams ended around the start of an operation."""
 
     def __init__(self, rank: RankTrace, links: Links) -> None:
@@ -123,7 +123,7 @@ class _Others:
     def ended_near(self, target: int, after_us: float) -> Ints:
         """Those that began before `target` and ended at most `after_us` after its start."""
         at = self.start[target]
-        low = np.searchsorted(self._sorted_end, at - BEFORE_US, side="left")
+        low = np.searchsorted(self._sorted_end, at - MAX_WAIT_GAP_US, side="left")
         high = np.searchsorted(self._sorted_end, at + after_us, side="right")
         near = self._by_end[low:high]
         other: Ints = near[(self.stream[near] != self.stream[target]) & (self.start[near] < at)]
@@ -136,7 +136,7 @@ class _Others:
         found = np.full(len(targets), NONE, np.int64)
         for _ in range(_LOOK_BACK):
             near = self._by_end[place]
-            open_ = (found < 0) & (place >= 0) & (self.end[near] >= at - BEFORE_US)
+            open_ = (found < 0) & (place >= 0) & (self.end[near] >= at - MAX_WAIT_GAP_US)
             fits = open_ & (self.stream[near] != self.stream[targets]) & (self.start[near] < at)
             found[fits] = near[fits]
             place = np.maximum(place - 1, NONE)
@@ -152,16 +152,16 @@ def event_waits(rank: RankTrace, links: Links, is_collective: Mask, delay_us: Fl
     two streams.
     """
     launches = _Launches.of(rank, links)
-    others = _Others(rank, links)
+    others = _OtherStreams(rank, links)
     calls = rank.of(Category.RUNTIME)
     calls = calls[rank.name_matches(STREAM_WAIT_CALL)[calls]]
-    stated, known = _stated_waits(rank, calls, launches)
-    ordered, named = _named_waits(rank, calls[~known], launches)
-    late = np.flatnonzero(delay_us > UNEXPLAINED_US)
-    after_call = late[np.isin(late, _first_after(rank, calls[~known], launches))]
+    stated, known = _recorded_waits(rank, calls, launches)
+    ordered, named = _launch_order_waits(rank, calls[~known], launches)
+    late = np.flatnonzero(delay_us > LATE_START_US)
+    after_call = late[np.isin(late, _first_after_wait_call(rank, calls[~known], launches))]
     target = np.concatenate([ordered, after_call])
     named = np.concatenate([named, np.full(len(after_call), NONE, np.int64)])
-    near = np.where(delay_us[target] > UNEXPLAINED_US, others.last_ended(target), NONE)
+    near = np.where(delay_us[target] > LATE_START_US, others.last_ended(target), NONE)
     source = np.concatenate([stated[0], np.where(near >= 0, near, named)])
     target = np.concatenate([stated[1], target])
     usable = (source >= 0) & (others.end[source] <= others.start[target] + ROUNDING_US)
@@ -178,19 +178,19 @@ def occupancy_waits(rank: RankTrace, links: Links, delay_us: Floats) -> CrossEdg
     start then. Its first waves take what they take in the median of its like (same name and
     grid): the last one is slower for the company.
     """
-    others = _Others(rank, links)
+    others = _OtherStreams(rank, links)
     is_kernel = rank.category[links.device_rows] == Category.KERNEL
     waves = rank.waves[links.device_rows]
     fills = is_kernel & ((waves >= MIN_WAVES) | (waves == 0))
     edges: list[tuple[int, int]] = []
     needs_sm = rank.category[links.device_rows] != Category.MEMCPY
-    for target in np.flatnonzero((delay_us > UNEXPLAINED_US) & needs_sm).tolist():
+    for target in np.flatnonzero((delay_us > LATE_START_US) & needs_sm).tolist():
         near = others.ended_near(target, MAX_TAIL_US)
         ready = others.start[target] - delay_us[target]
         taken = others.end[near] - others.start[near]
         left = (others.end[near] - others.start[target]) / taken.clip(1)
         held = near[
-            (others.start[near] <= ready + BEFORE_US)
+            (others.start[near] <= ready + MAX_WAIT_GAP_US)
             & (others.end[near] > ready)
             & (left < MAX_TAIL_FRAC)
             & fills[near]
@@ -242,7 +242,7 @@ class _Launches(NamedTuple):
         return cls(device, links.device_launch[device], when_us[order], stream)
 
 
-def _stated_waits(
+def _recorded_waits(
     rank: RankTrace, calls: Ints, launches: _Launches
 ) -> tuple[tuple[Ints, Ints], Mask]:
     """(source, target) device rows of the waits whose streams a `cuda_sync` event names, and which
@@ -262,7 +262,7 @@ def _stated_waits(
     call_of = dict(zip(rank.correlation[runtime].tolist(), runtime.tolist(), strict=True))
     number = launches.stream & 0xFFFFFFFF
     order = np.argsort(number, kind="stable")
-    on = {int(number[order[low]]): order[low:high] for low, high in runs(number[order])}
+    on = {int(number[order[low]]): order[low:high] for low, high in equal_runs(number[order])}
     when_us = {stream: launches.when_us[rows] for stream, rows in on.items()}
     never = np.zeros(0)
     pairs: list[tuple[int, int]] = []
@@ -282,7 +282,7 @@ def _stated_waits(
     return (table[:, 0], table[:, 1]), known
 
 
-def _named_waits(rank: RankTrace, calls: Ints, launches: _Launches) -> tuple[Ints, Ints]:
+def _launch_order_waits(rank: RankTrace, calls: Ints, launches: _Launches) -> tuple[Ints, Ints]:
     """Device rows launched right after a stream-wait call, and per such call the source that the
     order of launches names.
 
@@ -306,7 +306,7 @@ def _named_waits(rank: RankTrace, calls: Ints, launches: _Launches) -> tuple[Int
     return np.concatenate(targets), np.concatenate(sources)
 
 
-def _first_after(rank: RankTrace, calls: Ints, launches: _Launches) -> Ints:
+def _first_after_wait_call(rank: RankTrace, calls: Ints, launches: _Launches) -> Ints:
     """Device rows before whose launch, and after the launch before on their stream, any thread
     called for a wait: a call names no stream, so it may have been for theirs."""
     called_us = np.sort(rank.start_us[calls])

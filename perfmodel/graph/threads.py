@@ -12,7 +12,7 @@ from perfmodel.graph.kinds import Cause, EdgeKind
 from perfmodel.trace.categories import WAITING_NAME
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import Links
-from perfmodel.trace.window import AUTOGRAD, MAIN
+from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 ROUNDING_US = 3.0
 """Neighbouring events of files with whole microseconds overlap by up to this much."""
@@ -39,9 +39,11 @@ class Waits:
     """First pieces after a sleep: another thread's hand-over starts them, not the clock."""
 
 
-def waits_of_threads(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> None:
+def add_thread_waits(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> None:
     """Add to `waits` what the main thread waited for of others, and what woke them."""
-    main = np.flatnonzero(np.isin(pieces.thread, [t for t, r in links.roles.items() if r == MAIN]))
+    main = np.flatnonzero(
+        np.isin(pieces.thread, [t for t, r in links.roles.items() if r == MAIN_THREAD])
+    )
     if not len(main):
         return
     _host_collectives(rank, pieces, waits, main)
@@ -49,7 +51,7 @@ def waits_of_threads(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits
     gaps = main[asleep[main] & ~np.isin(main, list(waits.returns))]
     for thread, role in links.roles.items():
         own = pieces.thread == thread
-        if role != MAIN and not (own & (pieces.cause == Cause.COMMUNICATION)).any():
+        if role != MAIN_THREAD and not (own & (pieces.cause == Cause.COMMUNICATION)).any():
             _hand_overs(pieces, waits, gaps, own, asleep, role)
 
 
@@ -110,7 +112,7 @@ def _hand_overs(
             continue
         was_awake = pieces.start_us[woken] < begun[g] - ROUNDING_US or not sleeps(woken - 1)
         stays_awake = not sleeps(last + 1)
-        if role != AUTOGRAD and (was_awake or stays_awake):
+        if role != AUTOGRAD_THREAD and (was_awake or stays_awake):
             continue
         if was_awake:
             waits.duration_us[piece] = 0.0

@@ -96,16 +96,18 @@ class StepMarks:
 
 
 @dataclass(frozen=True)
-class Carried:
+class CarriedEdges:
     """Edges between steps that repeat: `edges.target` of the step `distance` later than the one of
     `edges.source`."""
 
     edges: Edges
     distance: Ints
 
-    def and_(self, more: Carried) -> Carried:
+    def and_(self, more: CarriedEdges) -> CarriedEdges:
         """These edges and `more`."""
-        return Carried(self.edges.and_(more.edges), np.concatenate([self.distance, more.distance]))
+        return CarriedEdges(
+            self.edges.and_(more.edges), np.concatenate([self.distance, more.distance])
+        )
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ class ExecutionGraph:
     arrivals: Ints | None = None
     """Where ranks meet: rows (transfer, arrival) of collective nodes. The device is taken from the
     arrival on, waiting included."""
-    carried: Carried | None = None
+    carried: CarriedEdges | None = None
     """What a step waits for of the steps before it, in a graph of one step that repeats."""
 
     def __len__(self) -> int:

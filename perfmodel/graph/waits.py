@@ -9,7 +9,7 @@ import numpy as np
 from perfmodel.arrays import Floats, Ints
 from perfmodel.graph.host import ALLOCATOR, ELAPSED, LAUNCH, PIECE, SYNC, Pieces
 from perfmodel.graph.kinds import Cause, EdgeKind
-from perfmodel.graph.threads import ROUNDING_US, Waits, waits_of_threads
+from perfmodel.graph.threads import ROUNDING_US, Waits, add_thread_waits
 from perfmodel.trace.categories import (
     COPY_CALL,
     DEVICE_FREE_CALL,
@@ -75,7 +75,7 @@ def find_waits(rank: RankTrace, links: Links, pieces: Pieces) -> Waits:
     _blocking_copies(rank, links, pieces, waits)
     _launch_queue(rank, links, pieces, waits)
     _early_kernels(rank, links, pieces, waits)
-    waits_of_threads(rank, links, pieces, waits)
+    add_thread_waits(rank, links, pieces, waits)
     return waits
 
 
@@ -103,7 +103,7 @@ def _synchronising_calls(
         before = [
             r for r in state.last(begun) if r >= 0 and pieces.of_call(launched_by[r]) != piece
         ]
-        last = _ended(before, end_us, returned)
+        last = _can_have_ended_call(before, end_us, returned)
         if not frees and (known := stream_of_call.get(int(rank.correlation[row]))) is not None:
             last = [r for r in before if rank.stream[r] == known] or last
         if not last:
@@ -124,7 +124,7 @@ def _synchronising_calls(
             waits.edges.append((~r, int(piece), kind))
 
 
-def _ended(rows: list[int], end_us: Floats, returned_us: float) -> list[int]:
+def _can_have_ended_call(rows: list[int], end_us: Floats, returned_us: float) -> list[int]:
     """Those of `rows` that can have set a call free that returned then.
 
     What ended within the clocks' tolerance after the return counts where nothing ended that

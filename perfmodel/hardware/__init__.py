@@ -17,9 +17,9 @@ from perfmodel.hardware.catalogue import (
     host,
     load,
     names,
-    namesakes,
     node,
     node_of,
+    parts_named,
 )
 from perfmodel.hardware.parts import (
     KINDS,
@@ -58,8 +58,8 @@ __all__ = [
     "kind_of",
     "load",
     "names",
-    "namesakes",
     "node",
     "node_of",
+    "parts_named",
     "with_settings",
 ]

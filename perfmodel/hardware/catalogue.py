@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from perfmodel.errors import HardwareError
 from perfmodel.hardware.parts import KINDS, Cluster, Device, Host, Node, Part, kind_of
-from perfmodel.hardware.schema import Lookup, Table, build, expand, fields_of, read_table
+from perfmodel.hardware.schema import Lookup, Table, build_part, expand, fields_of, read_table
 
 FOLDER = Path(__file__).parent / "catalogue"
 _FOLDER_OF = {
@@ -74,7 +74,7 @@ def load(name_or_path: str | Path, kind: str | None = None) -> Part:
     return _load_named(str(name_or_path), kind)
 
 
-def namesakes(name_or_path: str | Path) -> list[Part]:
+def parts_named(name_or_path: str | Path) -> list[Part]:
     """Every part of that name (a CPU is a device and a host), or the one that `load` finds."""
     kinds = [kind for kind, name in _files() if name == name_or_path]
     return [load(name_or_path, kind) for kind in kinds] or [load(name_or_path)]
@@ -82,12 +82,12 @@ def namesakes(name_or_path: str | Path) -> list[Part]:
 
 def device(name_or_path: str | Path) -> Device:
     """The device of that name or file. Raises `HardwareError`, also when it is another kind."""
-    return expect(load(name_or_path, "device"), Device)
+    return expect_kind(load(name_or_path, "device"), Device)
 
 
 def host(name_or_path: str | Path) -> Host:
     """The host of that name or file. Raises `HardwareError`, also when it is another kind."""
-    return expect(load(name_or_path, "host"), Host)
+    return expect_kind(load(name_or_path, "host"), Host)
 
 
 def devices() -> list[Device]:
@@ -102,9 +102,9 @@ def from_driver_name(name: str, memory_bytes: int | None = None) -> Device:
     it, decides between variants that only differ in memory. Raises `HardwareError` when no device
     has that name, when several have, and when its memory is another than the catalogue's.
     """
-    found = devices_named(name, _devices_that_mention(bare_words(name)))
+    found = devices_named(name, _devices_that_mention(name_words(name)))
     if not found:
-        raise unknown(name)
+        raise unknown_name_error(name)
     memory_bytes = memory_bytes or memory_in(name)
     fitting = [each for each in found if memory_bytes is None or has_memory(each, memory_bytes)]
     if len(fitting) == 1:
@@ -140,15 +140,15 @@ def figures(part: Part) -> list[Figure]:
     return found
 
 
-def unknown(name: str) -> HardwareError:
+def unknown_name_error(name: str) -> HardwareError:
     """The error for a name that is in no file, naming the nearest that are."""
     return HardwareError(
-        f"unknown hardware {name[:80]!r}; nearest: {', '.join(nearest(name, names())[:8])} "
+        f"unknown hardware {name[:80]!r}; nearest: {', '.join(nearest_names(name, names())[:8])} "
         "(or the path of a .toml file of your own)"
     )
 
 
-def expect(part: Part, cls: type[P]) -> P:
+def expect_kind(part: Part, cls: type[P]) -> P:
     """`part`, which must be of type `cls`; raises `HardwareError` where it is another kind."""
     if not isinstance(part, cls):
         raise HardwareError(f"{part.name} is a {kind_of(part)}; expected a {kind_of(cls)}")
@@ -157,7 +157,7 @@ def expect(part: Part, cls: type[P]) -> P:
 
 def lookup_from(folder: Path, depth: int = 0) -> Lookup:
     """How names and paths (relative to `folder`) in a table are found."""
-    return partial(_table, base=folder, depth=depth)
+    return partial(_expanded_table, base=folder, depth=depth)
 
 
 def _known_kind(kind: str | None) -> None:
@@ -196,16 +196,16 @@ def _load_named(name: str, kind: str | None) -> Part:
     its = _kind_of_name(name, kind)
     if its is None:
         return from_driver_name(name)
-    cls, table = _table(name, KINDS[its], base=FOLDER, depth=0)
-    return build(cls, table, _place(its, name))
+    cls, table = _expanded_table(name, KINDS[its], base=FOLDER, depth=0)
+    return build_part(cls, table, _place(its, name))
 
 
 def _read(path: Path) -> Part:
-    cls, table = _table(str(path), None, base=Path(), depth=0)
-    return build(cls, table, str(path))
+    cls, table = _expanded_table(str(path), None, base=Path(), depth=0)
+    return build_part(cls, table, str(path))
 
 
-def _table(
+def _expanded_table(
     name: str, wanted: type[Part] | None, *, base: Path, depth: int
 ) -> tuple[type[Part], Table]:
     """The expanded table of a name, or of a path relative to the folder `base`."""
@@ -220,7 +220,7 @@ def _table(
         where, stem = _place(kind, name), name
         table = {"kind": kind} | read_table(path)
     else:
-        raise unknown(name)
+        raise unknown_name_error(name)
     return expand(table, where, lookup_from(path.parent, depth + 1), name=stem)
 
 
@@ -247,12 +247,14 @@ def devices_named(name: str, devices: Iterable[Device]) -> list[Device]:
     If there is none, those that go by it without regard to memory size and kind either.
     """
     devices = list(devices)
-    return _matching(name, devices, normalised_name) or _matching(name, devices, _bare)
+    return _matching(name, devices, normalised_name) or _matching(
+        name, devices, _name_without_memory
+    )
 
 
-def bare_words(name: str) -> list[str]:
+def name_words(name: str) -> list[str]:
     """The words of `name` that every device holds which goes by it."""
-    return _bare(name).split()
+    return _name_without_memory(name).split()
 
 
 def memory_in(name: str) -> int | None:
@@ -266,7 +268,7 @@ def has_memory(device: Device, memory_bytes: int) -> bool:
     return abs(memory_bytes / device.hbm_bytes - 1) <= _TOLERANCE_FRAC
 
 
-def nearest(name: str, known: Sequence[str]) -> list[str]:
+def nearest_names(name: str, known: Sequence[str]) -> list[str]:
     """Of the catalogue's names, those that hold every word of `name`, else the four most alike.
 
     Alike as a whole, or in as many first words: `h900` is more like `h100-sxm` than like `p100`.
@@ -294,7 +296,7 @@ def normalised_name(name: str) -> str:
     return " ".join(re.sub(r"[-_ ]+", " ", _CPU.sub(" ", _MAKER.sub(" ", name.lower()))).split())
 
 
-def _bare(name: str) -> str:
+def _name_without_memory(name: str) -> str:
     """As `plain`, without memory size and kind."""
     return " ".join(_MEMORY.sub(" ", normalised_name(name)).split())
 
@@ -309,7 +311,7 @@ def node(given: str | Path | Part) -> Node:
     Raises `HardwareError`, also for a part that is neither.
     """
     part = given if isinstance(given, Part) else load(given)
-    return node_of(part) if isinstance(part, Device) else expect(part, Node)
+    return node_of(part) if isinstance(part, Device) else expect_kind(part, Node)
 
 
 def node_of(device: Device) -> Node:
@@ -320,7 +322,7 @@ def node_of(device: Device) -> Node:
     if device.usual_node is None:
         hangs_on = host(device.usual_host or PLAIN_HOST)
         return Node(name=device.name, device=device, gpus=1, host=hangs_on, sockets=1)
-    usual = expect(load(device.usual_node, "node"), Node)
+    usual = expect_kind(load(device.usual_node, "node"), Node)
     link = usual.link and replace(usual.link, gb_per_s=device.peer_gb_per_s)
     return replace(usual, name=device.name, device=device, link=link)
 

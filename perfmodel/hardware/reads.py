@@ -15,7 +15,7 @@ from perfmodel.hardware.schema import fields_of
 from perfmodel.units import unit_of
 
 ASSUMED, RECALLED, SOURCED = "assumed", "recalled", "sourced"
-UNREAD = ("name", "maker", "sources", "aliases")
+NAMING_FIELDS = ("name", "maker", "sources", "aliases")
 """What names a part; no duration depends on it."""
 
 
@@ -25,17 +25,17 @@ def figures_of(kind: str) -> frozenset[str]:
     return frozenset(
         each.name
         for each in fields(KINDS[kind])
-        if each.name not in UNREAD and each.name not in KINDS
+        if each.name not in NAMING_FIELDS and each.name not in KINDS
     )
 
 
-def key(kind: str, name: str) -> str:
+def figure_key(kind: str, name: str) -> str:
     """`device.hbm_gb_per_s` for a figure of a part."""
     return f"{kind}.{name}"
 
 
 @dataclass(frozen=True)
-class Read:
+class FigureRead:
     """A figure of a part that a computation looked at."""
 
     part: str
@@ -65,7 +65,7 @@ class Read:
         }
 
 
-class OfDevice(Hashable, Protocol):
+class DeviceBound(Hashable, Protocol):
     """What an answer is of: a device, and whatever else."""
 
     @property
@@ -78,12 +78,12 @@ class OfDevice(Hashable, Protocol):
         ...
 
 
-K = TypeVar("K", bound=OfDevice)
+K = TypeVar("K", bound=DeviceBound)
 T = TypeVar("T")
 _ASSUMED = (ASSUMED, "not stated")
 
 
-def reads_of(machine: Cluster, log: Iterable[str]) -> tuple[Read, ...]:
+def figure_reads(machine: Cluster, log: Iterable[str]) -> tuple[FigureRead, ...]:
     """The figures whose keys are in `log`, in order of their keys, with their sources.
 
     Figures that a part does not have are left out, and so is what fitted models were given of it.
@@ -92,21 +92,23 @@ def reads_of(machine: Cluster, log: Iterable[str]) -> tuple[Read, ...]:
     return tuple(sorted(_reads(machine, "cluster", wanted), key=lambda each: each.figure))
 
 
-def read_of(part: Part, kind: str, name: str) -> Read:
+def figure_read(part: Part, kind: str, name: str) -> FigureRead:
     """One figure of a part."""
     entry, value = fields_of(KINDS[kind])[name], object.__getattribute__(part, name)
     unit = (unit_of(name) or "count") if entry.is_figure else ""
     source = part.sources.get(name, "not stated" if entry.has_source else "its name")
-    return Read(part.name, key(kind, name), value if entry.is_figure else str(value), unit, source)
+    return FigureRead(
+        part.name, figure_key(kind, name), value if entry.is_figure else str(value), unit, source
+    )
 
 
-def _reads(part: Part, kind: str, wanted: set[str]) -> Iterable[Read]:
+def _reads(part: Part, kind: str, wanted: set[str]) -> Iterable[FigureRead]:
     for name, entry in fields_of(KINDS[kind]).items():
         value = object.__getattribute__(part, name)
         if isinstance(value, Part):
             yield from _reads(value, name, wanted)
-        elif value is not None and key(kind, name) in wanted and not entry.is_table:
-            yield read_of(part, kind, name)
+        elif value is not None and figure_key(kind, name) in wanted and not entry.is_table:
+            yield figure_read(part, kind, name)
 
 
 def cached_per_device(make: Callable[[K], T], maxsize: int) -> Callable[[K], T]:
@@ -153,7 +155,7 @@ def _recording(kind: str) -> type[Part]:
     def read(self: Part, name: str) -> Any:
         if name in known:
             for log in object.__getattribute__(self, _LOGS):
-                log.add(key(kind, name))
+                log.add(figure_key(kind, name))
         return object.__getattribute__(self, name)
 
     def same(self: Part, other: object) -> bool:
@@ -194,13 +196,13 @@ def _logs(part: Part) -> tuple[set[str], ...]:
     return found
 
 
-def values_of(part: Part, kind: str = "cluster") -> dict[str, Any]:
+def figure_values(part: Part, kind: str = "cluster") -> dict[str, Any]:
     """Every figure of a part and of those in it, by key."""
     found: dict[str, Any] = {}
     for each in fields(part):
         value = getattr(part, each.name)
         if isinstance(value, Part):
-            found |= values_of(value, each.name)
+            found |= figure_values(value, each.name)
         elif each.name in figures_of(kind):
-            found[key(kind, each.name)] = value
+            found[figure_key(kind, each.name)] = value
     return found

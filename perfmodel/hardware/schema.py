@@ -36,7 +36,7 @@ LIMITS: tuple[tuple[str, float, float, str], ...] = (
 )
 """Suffix of a key, smallest and largest value that can exist, and what is expected in words."""
 
-TOGETHER: tuple[tuple[type[Part], Callable[[Any], bool], str], ...] = (
+CONSISTENCY_RULES: tuple[tuple[type[Part], Callable[[Any], bool], str], ...] = (
     (Device, lambda it: it.l2_bytes < it.hbm_bytes, "l2_bytes to be smaller than hbm_bytes"),
     (Device, lambda it: (it.base_mhz or 0) <= it.boost_mhz, "base_mhz to be at most boost_mhz"),
     (
@@ -54,7 +54,7 @@ TOGETHER: tuple[tuple[type[Part], Callable[[Any], bool], str], ...] = (
 )
 """Kind of part, what must hold between its figures, and how to say that."""
 
-NAMES = ("name", "maker", "usual_node", "usual_host")
+UNSOURCED_KEYS = ("name", "maker", "usual_node", "usual_host")
 """Texts that name things and so need no source."""
 
 
@@ -81,7 +81,7 @@ class Field:
 
     @property
     def has_source(self) -> bool:
-        return self.is_figure or (self.type is str and self.name not in NAMES)
+        return self.is_figure or (self.type is str and self.name not in UNSOURCED_KEYS)
 
     @property
     def limits(self) -> tuple[float, float, str]:
@@ -128,7 +128,7 @@ def fields_of(cls: type[Part]) -> dict[str, Field]:
     return _FIELDS[kind_of(cls)]
 
 
-def build(cls: type[Part], table: dict[str, Any], where: str) -> Part:
+def build_part(cls: type[Part], table: dict[str, Any], where: str) -> Part:
     """The part that `table` describes; its own parts are already tables, never names.
 
     `where` is the file, and the key within it for a part of a part. Raises `HardwareError` for an
@@ -150,7 +150,7 @@ def build(cls: type[Part], table: dict[str, Any], where: str) -> Part:
                 f'or take it from another {kind_of(cls)} with extends = "NAME"'
             )
     part = cls(**values)
-    for checked, holds, expected in TOGETHER:
+    for checked, holds, expected in CONSISTENCY_RULES:
         if isinstance(part, checked) and not holds(part):
             raise HardwareError(f"{where}: expected {expected}")
     return part
@@ -169,7 +169,7 @@ def _value(entry: Field, value: Any, where: str) -> Any:
     if entry.is_part:
         if not isinstance(value, dict):
             raise bad
-        return build(entry.type, value, f"{where}: {entry.name}")
+        return build_part(entry.type, value, f"{where}: {entry.name}")
     if entry.is_figure:
         return _figure(entry, value, bad)
     if entry.is_table:

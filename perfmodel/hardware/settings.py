@@ -11,9 +11,9 @@ from typing import Any
 from perfmodel.errors import HardwareError
 from perfmodel.hardware.catalogue import P, lookup_from
 from perfmodel.hardware.parts import KINDS, Part, kind_of
-from perfmodel.hardware.schema import Table, build, fields_of, merge
+from perfmodel.hardware.schema import Table, build_part, fields_of, merge
 
-WHERE = "--set"
+OPTION = "--set"
 _WITHIN = {"cluster": "node"}
 """The part of a part whose own parts can be set as well."""
 
@@ -30,8 +30,8 @@ def with_settings(part: P, settings: Sequence[str]) -> P:
         return part
     changes = _changes(part, settings)
     changes["name"] = f"{part.name} ({', '.join(settings)})"
-    table = merge(type(part), _table(part), changes, WHERE, lookup_from(Path()))
-    changed = build(type(part), table, WHERE)
+    table = merge(type(part), _table(part), changes, OPTION, lookup_from(Path()))
+    changed = build_part(type(part), table, OPTION)
     assert isinstance(changed, type(part))
     return changed
 
@@ -42,24 +42,24 @@ def _changes(part: Part, settings: Sequence[str]) -> Table:
         kind, key, value = _parsed(setting)
         inner = changes
         for step in _path_to(kind, part, setting):
-            inner = _stepped(inner, step)
+            inner = _changes_within(inner, step)
         held = inner.get(key)
-        inner[key] = _another(value) | held if isinstance(held, dict) else value
+        inner[key] = _based_on(value) | held if isinstance(held, dict) else value
     node = changes.get("node", {}) if kind_of(part) == "cluster" else changes
     device = node.get("device") if isinstance(node, dict) else None
     if isinstance(device, dict) and "link_gb_per_s" in device and _has_link(part):
-        _stepped(node, "link").setdefault("gb_per_s", device["link_gb_per_s"])
+        _changes_within(node, "link").setdefault("gb_per_s", device["link_gb_per_s"])
     return changes
 
 
-def _stepped(changes: Table, key: str) -> Table:
+def _changes_within(changes: Table, key: str) -> Table:
     """The changes of the part at `key`, which may have been named as another part."""
     inner = changes.get(key, {})
-    changes[key] = inner if isinstance(inner, dict) else _another(inner)
+    changes[key] = inner if isinstance(inner, dict) else _based_on(inner)
     return changes[key]  # type: ignore[no-any-return]
 
 
-def _another(name: str) -> Table:
+def _based_on(name: str) -> Table:
     """Changes that begin with another part in the place of the present one."""
     return {"extends": name, "name": f"{name} (changed)"}
 
@@ -69,7 +69,7 @@ def _parsed(setting: str) -> tuple[str, str, Any]:
     kind, dot, key = (word.strip() for word in name.partition("."))
     if not equals or not dot or not key or kind not in KINDS:
         raise HardwareError(
-            f"{WHERE} {setting!r:.80}: expected KIND.KEY=VALUE, as in device.hbm_gb_per_s=3000; "
+            f"{OPTION} {setting!r:.80}: expected KIND.KEY=VALUE, as in device.hbm_gb_per_s=3000; "
             f"KIND is one of {', '.join(KINDS)}"
         )
     return kind, key, value_of(text)
@@ -93,7 +93,7 @@ def _path_to(kind: str, part: Part, setting: str) -> list[str]:
     inner = _WITHIN.get(its)
     if inner and kind in fields_of(KINDS[inner]):
         return [inner, kind]
-    raise HardwareError(f"{WHERE} {setting!r:.80}: {part.name} is a {its} and has no {kind}")
+    raise HardwareError(f"{OPTION} {setting!r:.80}: {part.name} is a {its} and has no {kind}")
 
 
 def _has_link(part: Part) -> bool:

@@ -20,7 +20,7 @@ from perfmodel.lowering.measured_host import HostTimes, Stretch, loads_data
 from perfmodel.lowering.piece import OF_PROFILE, Piece
 from perfmodel.ops.graph import DEVICE_WIDE, Op
 from perfmodel.ops.vocabulary.host import RECORDED
-from perfmodel.trace.window import MAIN
+from perfmodel.trace.window import MAIN_THREAD
 
 CUDA_GRAPH, _WHOLE = "cuda_graph", "step"
 GROUP, MEMBERS = "process_group", "group_ranks"
@@ -135,7 +135,7 @@ class _Walk:
         """The host's time before an op: what was measured there, else what a profile knows."""
         if op.event >= 0:
             self._until(op.step, op.event)
-        if self.times is None or op.thread != MAIN or op.event < 0:
+        if self.times is None or op.thread != MAIN_THREAD or op.event < 0:
             self._host_of(T1, op)
 
     def _until(self, step: int, row: int, *, captured: bool = False) -> None:
@@ -149,7 +149,12 @@ class _Walk:
         """A stretch of the main thread's time as it was measured."""
         assert self.times is not None
         self._taking(
-            NodeKind.HOST, stretch.cause, MAIN, stretch.label, stretch.duration_us, stretch.row
+            NodeKind.HOST,
+            stretch.cause,
+            MAIN_THREAD,
+            stretch.label,
+            stretch.duration_us,
+            stretch.row,
         )
 
     def _taking(
@@ -205,7 +210,7 @@ class _Walk:
 
     def _host_of(self, kind: str, op: Op) -> None:
         """A stretch of an op's host time; data loading was measured as a whole."""
-        if self.times is None or op.thread != MAIN or not loads_data(op):
+        if self.times is None or op.thread != MAIN_THREAD or not loads_data(op):
             self._host(kind, op.name, op.thread)
 
     def _host(self, kind: str, op: str, thread: str) -> int:

@@ -18,7 +18,7 @@ from perfmodel.ops.graph import NO_OP, Op, OpGraph
 from perfmodel.trace.categories import DATA_LOADING_NAME
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links
-from perfmodel.trace.window import MAIN
+from perfmodel.trace.window import MAIN_THREAD
 
 _LAUNCHES_NOTHING = (NodeKind.HOST, NodeKind.WAIT)
 
@@ -68,7 +68,7 @@ def measured_stretches(
     Of data loading the operators belong to the stretch too, but for their launch calls.
     """
     nodes = measured.nodes_
-    main = [at for at, name in enumerate(measured.resources) if name.endswith(f"/{MAIN}")]
+    main = [at for at, name in enumerate(measured.resources) if name.endswith(f"/{MAIN_THREAD}")]
     chosen = np.flatnonzero(
         np.isin(nodes.resource, main)
         & np.isin(nodes.kind, _LAUNCHES_NOTHING)
@@ -99,7 +99,7 @@ def measured_stretches(
 
 def _main_ops(rank: RankTrace, links: Links) -> Ints:
     """Rows of the main thread's outermost operators, in order of time."""
-    threads = [thread for thread, role in links.roles.items() if role == MAIN]
+    threads = [thread for thread, role in links.roles.items() if role == MAIN_THREAD]
     return np.sort(links.top_ops[np.isin(rank.thread[links.top_ops], threads)])
 
 

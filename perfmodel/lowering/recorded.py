@@ -28,7 +28,7 @@ from perfmodel.ops.vocabulary.host import UNKNOWN
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links
-from perfmodel.trace.window import MAIN
+from perfmodel.trace.window import MAIN_THREAD
 
 STAND_IN = "stand_in"
 """Attribute of an op that stands for a launch call outside of all ops, or for one that is not
@@ -241,8 +241,8 @@ class _Insertion:
         if launch == NONE:
             row = int(self.links.device_rows[at])
             step = self._step_of(int(following)) if following < len(self.rank) else self.last_step
-            return Op(UNLAUNCHED, thread=MAIN, step=step, event=row, attributes=about)
-        thread = self.links.roles.get(int(self.rank.thread[launch]), MAIN)
+            return Op(UNLAUNCHED, thread=MAIN_THREAD, step=step, event=row, attributes=about)
+        thread = self.links.roles.get(int(self.rank.thread[launch]), MAIN_THREAD)
         step = self._step_of(launch)
         return Op(about[CALL], thread=thread, step=step, event=launch, attributes=about)
 

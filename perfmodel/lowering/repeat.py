@@ -8,7 +8,7 @@ import numpy as np
 
 from perfmodel.arrays import Ints
 from perfmodel.graph.kinds import DEVICE_KINDS, Cause, EdgeKind, NodeKind, Scope
-from perfmodel.graph.types import Carried, Edges, ExecutionGraph, Nodes
+from perfmodel.graph.types import CarriedEdges, Edges, ExecutionGraph, Nodes
 from perfmodel.lowering.arguments import OWN_STREAM
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM, FETCH
 from perfmodel.lowering.draft import LAG_US, Built
@@ -91,7 +91,7 @@ def behind_loader(built: Built, loading_us: float) -> Built:
     return replace(built, graph=grown, piece=np.append(built.piece, NONE))
 
 
-def _carried(links: list[Link]) -> Carried:
+def _carried(links: list[Link]) -> CarriedEdges:
     """Carried edges with the lags of built graphs."""
     source, target, kind, distance = (list(column) for column in zip(*links, strict=True))
     edges = Edges(
@@ -101,7 +101,7 @@ def _carried(links: list[Link]) -> Carried:
         np.zeros(len(links)),
         np.array([LAG_US[each] for each in kind]),
     )
-    return Carried(edges, np.array(distance, np.int64))
+    return CarriedEdges(edges, np.array(distance, np.int64))
 
 
 def _stages(built: Built, lowered: Lowered) -> Ints:

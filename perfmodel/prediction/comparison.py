@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.designs import Deployment
 from perfmodel.errors import UsageError
-from perfmodel.hardware.reads import Read
+from perfmodel.hardware.reads import FigureRead
 from perfmodel.prediction.running_cost import Economics
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.offered import LoadLatency, Service, latency_under
@@ -119,7 +119,7 @@ class Comparison:
         return None if mine is None or not base else mine / base
 
     @property
-    def assumed(self) -> tuple[Read, ...]:
+    def assumed(self) -> tuple[FigureRead, ...]:
         """Figures that the predictions follow from and that are assumed or recalled."""
         every = (each for row in self.rows if row.result is not None for each in row.result.assumed)
         return tuple(dict.fromkeys(every))

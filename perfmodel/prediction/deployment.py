@@ -12,7 +12,7 @@ from perfmodel.designs.composed import Composed
 from perfmodel.designs.deployment import Budgeted, changes
 from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import Cluster
-from perfmodel.hardware.reads import Read, with_read_log
+from perfmodel.hardware.reads import FigureRead, with_read_log
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.edits.named import NamedEdit
 from perfmodel.ops.graph import OpGraph
@@ -264,7 +264,7 @@ def _required(
     return found
 
 
-def _figures_read(found: PredictedDeployment | None) -> tuple[Read, ...]:
+def _figures_read(found: PredictedDeployment | None) -> tuple[FigureRead, ...]:
     return () if found is None else found[1].results[0].reads
 
 

@@ -29,7 +29,7 @@ from perfmodel.prediction.ratio_by_bound import RATIO_SPREAD, host_ratio
 from perfmodel.prediction.scheduled import HostCosts
 from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.prediction.types import Result
-from perfmodel.timeline.critical_path import Walker
+from perfmodel.timeline.critical_path import PathWalker
 from perfmodel.timeline.idle import DeviceWork, Gaps, idle_gaps, idle_pieces
 from perfmodel.timeline.schedule import measured
 from perfmodel.trace import Trace
@@ -106,7 +106,7 @@ def unexplained_waits(graph: ExecutionGraph) -> dict[int, float]:
     timeline = measured(graph)
     if not len(graph.marks.start):
         return {}
-    device, walker = DeviceWork.of(timeline), Walker.of(timeline)
+    device, walker = DeviceWork.of(timeline), PathWalker.of(timeline)
     bounds = timeline.end_us[graph.marks.start[0]], timeline.end_us[graph.marks.end[-1]]
     gaps = idle_gaps(device, float(bounds[0]), float(bounds[1]))
     long = (gaps.node != NONE) & (gaps.end_us - gaps.start_us > CLOCKS_US)

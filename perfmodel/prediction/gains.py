@@ -17,10 +17,10 @@ from perfmodel.graph.kinds import SCOPES, Cause
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import CLASS_OF_FAMILY, COMPUTE_BOUND, MEMORY_BOUND, family_of_kernel
 from perfmodel.prediction.what_if import IN_DEVICE, PARTS, Scale, thread_of, what_if
-from perfmodel.timeline.contracted import Contracted
-from perfmodel.timeline.critical_path import Walker, critical_path
+from perfmodel.timeline.contracted import ContractedGraph
+from perfmodel.timeline.critical_path import PathWalker, critical_path
 from perfmodel.timeline.schedule import Timeline, measured
-from perfmodel.timeline.steps import by_rank, ranks_of, steady_steps
+from perfmodel.timeline.steps import by_rank_and_step, ranks_of, steady_steps
 from perfmodel.timeline.straggler import COPIES, DATA_LOADING, HOST, KERNELS, LOOKUPS
 from perfmodel.trace.columns import NONE
 
@@ -201,7 +201,7 @@ def gains(
     *,
     straggler: Mapping[str, Any] | None = None,
     steps: slice = slice(None),
-    walker: Walker | None = None,
+    walker: PathWalker | None = None,
 ) -> list[Gain]:
     """The what-ifs that gain most, largest first, of a graph with `duration_us` per node.
 
@@ -214,8 +214,8 @@ def gains(
     truth = measured(graph)
     steady = np.intersect1d(steady_steps(truth), np.arange(_steps(graph))[steps])
     steady = steady if len(steady) else np.arange(_steps(graph))[steps]
-    path_us = _path_us(truth, walker or Walker.of(truth), steady)
-    ready = Contracted.of(graph)
+    path_us = _path_us(truth, walker or PathWalker.of(truth), steady)
+    ready = ContractedGraph.of(graph)
     base_us = _typical_us(graph, ready.step_us(duration_us), steady)
     found: list[tuple[float, _Candidate]] = []
     for bound_us, candidate, scale in _bounded(graph, path_us, straggler):
@@ -226,7 +226,7 @@ def gains(
             changed, taken_us = what_if(graph, duration_us, [scale])
         except UsageError:  # there is nothing of it
             continue
-        walk = ready if changed is graph else Contracted.of(changed, graph.order)
+        walk = ready if changed is graph else ContractedGraph.of(changed, graph.order)
         gain_us = base_us - _typical_us(graph, walk.step_us(taken_us), steady)
         if gain_us >= LEAST_FRAC * base_us > 0:
             found.append((gain_us, candidate))
@@ -249,10 +249,10 @@ def _steps(graph: ExecutionGraph) -> int:
 
 def _typical_us(graph: ExecutionGraph, step_us: Floats, steady: Ints) -> float:
     """The slowest rank's median step, as `predict` tells it."""
-    return float(np.median(by_rank(graph, step_us)[:, steady], axis=1).max())
+    return float(np.median(by_rank_and_step(graph, step_us)[:, steady], axis=1).max())
 
 
-def _path_us(truth: Timeline, walker: Walker, steady: Ints) -> Floats:
+def _path_us(truth: Timeline, walker: PathWalker, steady: Ints) -> Floats:
     """Per node its mean time on the critical path of the slowest rank's typical steps."""
     graph = truth.graph
     rows = np.arange(len(graph.marks.name)).reshape(len(ranks_of(graph)), -1)[:, steady]

@@ -20,7 +20,7 @@ from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import classes_of_kernels
 from perfmodel.prediction.ratio_by_bound import HOST_SPREAD, RATIO_SPREAD
 from perfmodel.prediction.scheduled import ScheduledSteps
-from perfmodel.timeline.critical_path import Walker, critical_path
+from perfmodel.timeline.critical_path import PathWalker, critical_path
 from perfmodel.timeline.schedule import Timeline, measured, step_us_of_many
 from perfmodel.timeline.steps import steady_steps
 from perfmodel.trace.columns import NONE
@@ -64,7 +64,7 @@ def _path_draws(found: ScheduledSteps, marks: Ints) -> Floats:
     timeline = found.timeline
     step_us = timeline.step_us[marks]
     mark = int(marks[np.argsort(step_us)[len(marks) // 2]])
-    path = critical_path(timeline, mark, Walker.of(timeline))
+    path = critical_path(timeline, mark, PathWalker.of(timeline))
     nodes = np.array([part.node if part.edge == NONE else NONE for part in path])
     taken = np.array([part.end_us - part.start_us for part in path])
     moved: Floats = (taken[:, None] * _factors(found, nodes)).sum(axis=0)
@@ -113,7 +113,7 @@ def transfer_interval(timeline: Timeline, rank: int) -> tuple[float, float]:
     taken = timeline.end_us - timeline.start_us
     if len(graph) > MOST_NODES:
         mark = int(marks[np.argsort(step_us)[len(marks) // 2]])
-        path = critical_path(timeline, mark, Walker.of(timeline))
+        path = critical_path(timeline, mark, PathWalker.of(timeline))
         nodes = np.array([piece.node if piece.edge == NONE else NONE for piece in path])
         pieces_us = np.array([piece.end_us - piece.start_us for piece in path])
         steps = (pieces_us[:, None] * _ratio_factors(graph, nodes)).sum(axis=0)

@@ -12,7 +12,7 @@ from perfmodel.graph.kinds import Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.timeline.idle import DeviceWork, account
 from perfmodel.timeline.schedule import Timeline, schedule
-from perfmodel.timeline.steps import by_rank, ranks_of, step_bounds
+from perfmodel.timeline.steps import by_rank_and_step, ranks_of, step_bounds
 
 
 def left_out_step_us(graph: ExecutionGraph, duration_us: Floats, steady: Ints) -> Floats:
@@ -111,8 +111,8 @@ def _known(value: float) -> float | None:
 def naive_predictions(measured: Timeline, steady: Ints) -> NaivePredictions:
     """The nulls of every step of a measured trace, from its `steady` steps."""
     graph = measured.graph
-    step_us = by_rank(graph, measured.step_us)
-    active_us = by_rank(graph, _active_us(measured))
+    step_us = by_rank_and_step(graph, measured.step_us)
+    active_us = by_rank_and_step(graph, _active_us(measured))
     with_device = active_us.any(axis=1, keepdims=True)
     before = [steady[steady < step] for step in range(step_us.shape[1])]
     last = [step_us[:, own[-1]] if len(own) else np.full(len(step_us), np.nan) for own in before]

@@ -21,11 +21,11 @@ from perfmodel.prediction.types import (
     Result,
     StepPrediction,
 )
-from perfmodel.timeline.critical_path import Path, Walker, critical_path
+from perfmodel.timeline.critical_path import PathWalker, TimelinePath, critical_path
 from perfmodel.timeline.idle import Accounting, DeviceWork, account
 from perfmodel.timeline.schedule import Timeline, measured
-from perfmodel.timeline.steps import by_rank, ranks_of, steady_steps, step_roles
-from perfmodel.timeline.straggler import waiting
+from perfmodel.timeline.steps import by_rank_and_step, ranks_of, steady_steps, step_roles
+from perfmodel.timeline.straggler import rank_waiting
 from perfmodel.timeline.unexplained import Unexplained
 from perfmodel.trace.columns import NONE
 
@@ -60,8 +60,8 @@ def summarise(
     graph = timeline.graph
     truth = measured(graph)
     steady = steady_steps(truth)
-    walker = Walker.of(timeline)
-    step_us = by_rank(graph, timeline.step_us if left_out_us is None else left_out_us)
+    walker = PathWalker.of(timeline)
+    step_us = by_rank_and_step(graph, timeline.step_us if left_out_us is None else left_out_us)
     ranks = [
         _rank(timeline, truth if compare else None, walker, rank, step_us[i], steady)
         for i, rank in enumerate(ranks_of(graph))
@@ -69,7 +69,7 @@ def summarise(
     if left_out_us is not None:
         beside = naive_predictions(truth, steady) if compare else None
         ranks = [_left_out(timeline, rank, i, steady, beside) for i, rank in enumerate(ranks)]
-    meets = waiting(timeline, walker)
+    meets = rank_waiting(timeline, walker)
     if meets is not None:
         ranks = [
             replace(
@@ -82,7 +82,7 @@ def summarise(
     slowest = int(np.argmax([rank.step_us for rank in ranks]))
     low, high = None, None
     if len(steady) > 1:
-        replayed_us = by_rank(graph, timeline.step_us)[slowest, steady]
+        replayed_us = by_rank_and_step(graph, timeline.step_us)[slowest, steady]
         low, high = unseen_step_interval(ranks[slowest].step_us, median_errors(replayed_us))
     device = graph.device_span(ranks[slowest].rank)[1]
     return Result(
@@ -109,7 +109,7 @@ def summarise(
 def _rank(
     timeline: Timeline,
     truth: Timeline | None,
-    walker: Walker,
+    walker: PathWalker,
     rank: int,
     step_us: Floats,
     steady: Ints,
@@ -167,7 +167,7 @@ def _medians(timeline: Timeline, rank: int, marks: Ints) -> dict[str, float]:
     return {key: float(np.median([table[key] for table in tables])) for key in tables[0]}
 
 
-def _host_frac(path: Path) -> float:
+def _host_frac(path: TimelinePath) -> float:
     total = sum(end_us - start_us for *_, start_us, end_us in path.plain)
     host = sum(
         end_us - start_us for _, _, cause, start_us, end_us in path.plain if cause in HOST_CAUSES
@@ -179,7 +179,7 @@ def _left_out(
     timeline: Timeline, rank: RankPrediction, at: int, steady: Ints, beside: NaivePredictions | None
 ) -> RankPrediction:
     """The `at`-th rank, whose steps are left out, with their intervals and nulls."""
-    replayed_us = by_rank(timeline.graph, timeline.step_us)[at]
+    replayed_us = by_rank_and_step(timeline.graph, timeline.step_us)[at]
     seen = unseen_errors(replayed_us, np.array([step.step_us for step in rank.steps]))
     steps = []
     for number, step in enumerate(rank.steps):
@@ -220,7 +220,7 @@ def fallback_frac(labels: list[str], duration_us: Floats) -> float:
 
 
 def _path(
-    timeline: Timeline, walker: Walker, slowest: int, rank: RankPrediction, steady: Ints
+    timeline: Timeline, walker: PathWalker, slowest: int, rank: RankPrediction, steady: Ints
 ) -> list[PathPiece]:
     """The critical path of the step closest to the median."""
     graph = timeline.graph

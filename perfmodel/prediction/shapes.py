@@ -13,7 +13,7 @@ from perfmodel.arrays import Floats
 from perfmodel.errors import PerfmodelError
 from perfmodel.graph.kinds import NodeKind
 from perfmodel.hardware import Cluster, Device
-from perfmodel.hardware.reads import Read
+from perfmodel.hardware.reads import FigureRead
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
 from perfmodel.lowering.draft import Built
 from perfmodel.lowering.measured_host import HostTimes
@@ -57,7 +57,7 @@ RESOURCE_NAMES = {
 class NotFaster(PerfmodelError):
     """A step takes no less than is asked for, whatever else is found of it."""
 
-    def __init__(self, reads: tuple[Read, ...] = ()) -> None:
+    def __init__(self, reads: tuple[FigureRead, ...] = ()) -> None:
         super().__init__("not faster")
         self.reads = reads
         """What says so."""

@@ -18,7 +18,7 @@ from perfmodel.errors import TraceError
 from perfmodel.graph.kinds import NodeKind, Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, Device, Part, cluster
-from perfmodel.hardware.reads import Read, reads_of, with_read_log
+from perfmodel.hardware.reads import FigureRead, figure_reads, with_read_log
 from perfmodel.lowering.observed import launched_by, uses_tf32, with_placement
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.ops.graph import NO_OP, OpGraph
@@ -58,7 +58,7 @@ class TransferredDurations:
     """Likewise, by the models of its op; NaN where none is known."""
     by_name: Floats
     """Likewise, by kernels of its name."""
-    reads: tuple[Read, ...]
+    reads: tuple[FigureRead, ...]
     """The figures of both machines that the ratios follow from."""
 
 
@@ -98,7 +98,7 @@ def transfer_durations(
         f"the kernel models for its op, {name_frac:.1%} by those of kernels of the same "
         f"name, {1 - op_frac - name_frac:.1%} by roofline ratio of its class"
     )
-    reads = (*reads_of(before, here), *reads_of(after, there))
+    reads = (*figure_reads(before, here), *figure_reads(after, there))
     return TransferredDurations(
         moved,
         op_frac + name_frac,

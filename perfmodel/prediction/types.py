@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.errors import UsageError
-from perfmodel.hardware.reads import SOURCED, Read
+from perfmodel.hardware.reads import SOURCED, FigureRead
 from perfmodel.timeline.schedule import Timeline
-from perfmodel.timeline.steps import Role
+from perfmodel.timeline.steps import StepRole
 from perfmodel.timeline.unexplained import Unexplained
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class StepPrediction:
 
     name: str
     step_us: float
-    role: Role
+    role: StepRole
     measured_us: float | None
     measured_host_frac: float
     """Share of the step's critical path that is measured host work: near 1, a replay is an echo."""
@@ -129,7 +129,7 @@ class Result:
     """Microseconds of the period by resource, along the cycle of dependencies that decides it."""
     kernels: KernelTable | None = field(default=None, repr=False)
     """What the slowest rank's device runs, where shapes are known."""
-    reads: tuple[Read, ...] = field(default=(), repr=False)
+    reads: tuple[FigureRead, ...] = field(default=(), repr=False)
     """The figures of the hardware that the prediction follows from."""
     grounds: Grounds | None = field(default=None, repr=False)
     """How its nodes came to their durations."""
@@ -175,7 +175,7 @@ class Result:
         Warm-up does not count where there are other steps.
         """
         steps = self.rank.steps
-        steady = [i for i, step in enumerate(steps) if step.role == Role.STEADY] or list(
+        steady = [i for i, step in enumerate(steps) if step.role == StepRole.STEADY] or list(
             range(len(steps))
         )
         closest = min(steady, key=lambda i: abs(steps[i].step_us - self.step_us))
@@ -188,7 +188,7 @@ class Result:
         return self.kernels.roofline()
 
     @property
-    def assumed(self) -> tuple[Read, ...]:
+    def assumed(self) -> tuple[FigureRead, ...]:
         """The figures it follows from that are assumed, or recalled from a data sheet."""
         return tuple(each for each in self.reads if each.grounds != SOURCED)
 
@@ -355,7 +355,7 @@ def _step_dict(step: StepPrediction) -> dict[str, Any]:
         "name": step.name,
         "step_us": rounded(step.step_us),
         "role": step.role.value,
-        "warmup": step.role == Role.WARM_UP,
+        "warmup": step.role == StepRole.WARM_UP,
         "measured_us": rounded(step.measured_us),
         "error_pct": rounded(step.error_pct),
         "measured_host_frac": rounded(step.measured_host_frac),

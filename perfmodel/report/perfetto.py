@@ -29,7 +29,7 @@ from perfmodel.report.tracks import (
     lead_us,
     tracks_of,
 )
-from perfmodel.timeline.critical_path import Piece, Walker, critical_path
+from perfmodel.timeline.critical_path import PathWalker, Piece, critical_path
 from perfmodel.timeline.idle import DeviceWork, idle_gaps, idle_pieces
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.units import NS_PER_US
@@ -37,7 +37,7 @@ from perfmodel.units import NS_PER_US
 
 def overlay_of(timeline: Timeline) -> Overlay:
     """The critical path of every step, and every rank's idle time."""
-    marks, walker = timeline.graph.marks, Walker.of(timeline)
+    marks, walker = timeline.graph.marks, PathWalker.of(timeline)
     path: list[Piece] = []
     idle: dict[int, list[Piece]] = {}
     devices = {rank: DeviceWork.of(timeline, rank) for rank in set(marks.rank.tolist())}

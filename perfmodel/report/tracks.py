@@ -16,7 +16,7 @@ from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import GraphError
 from perfmodel.graph.kinds import LAUNCH_KINDS, Cause, EdgeKind, NodeKind
 from perfmodel.timeline.critical_path import Piece
-from perfmodel.timeline.figures import WAITING, meeting_waits
+from perfmodel.timeline.figures import WAITING_LABEL, meeting_waits
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.units import NS_PER_US
 
@@ -151,7 +151,7 @@ def _resource_tracks(timeline: Timeline, clock: Clock) -> tuple[list[Track], lis
             box = Slice(name, _KINDS[kind[row]], why, start_ns[row], end_ns[row])
         else:
             why = _CAUSES[Cause.COLLECTIVE_WAIT]
-            box = Slice(WAITING, why, why, start_ns[row], end_ns[row])
+            box = Slice(WAITING_LABEL, why, why, start_ns[row], end_ns[row])
         place[row] = lane, len(lane.slices)
         lane.slices.append(box)
     tracks: list[Track] = []

@@ -22,7 +22,7 @@ Durations = NDArray[np.float32] | Floats
 
 
 @dataclass(frozen=True)
-class Walk:
+class GraphArrays:
     """A graph as the arrays of its traversal: edges sorted by target, `first` of each node."""
 
     graph: ExecutionGraph
@@ -33,7 +33,7 @@ class Walk:
     overlap_frac: Floats
 
     @classmethod
-    def of(cls, graph: ExecutionGraph) -> Walk:
+    def of(cls, graph: ExecutionGraph) -> GraphArrays:
         """Once per graph, for any number of blocks of configurations."""
         first, by_target = graph.predecessors
         edges = graph.edges_
@@ -82,6 +82,6 @@ class Walk:
 
 def step_us_in_blocks(graph: ExecutionGraph, blocks: Iterable[Durations]) -> Iterator[Floats]:
     """`Walk.step_us` of each block in turn: no more than one is held at a time."""
-    walk = Walk.of(graph)
+    walk = GraphArrays.of(graph)
     for block in blocks:
         yield walk.step_us(block)

@@ -12,21 +12,27 @@ from perfmodel.cost.host import measure
 from perfmodel.cost.host.samples import Table
 from perfmodel.errors import UsageError
 from perfmodel.graph import build_graph
-from perfmodel.timeline.critical_path import Walker, critical_path
+from perfmodel.timeline.critical_path import PathWalker, critical_path
 from perfmodel.timeline.hotspots import (
     Hotspots,
+    NamedSums,
     Records,
-    Sums,
     kernel_rows,
     operator_rows,
     range_rows,
 )
-from perfmodel.timeline.idle import Chains, DeviceWork, account, idle_by_cause, idle_gaps
+from perfmodel.timeline.idle import DeviceWork, HostRuns, account, idle_by_cause, idle_gaps
 from perfmodel.timeline.memory import unpaired_allocations
-from perfmodel.timeline.rank import MOST_ROWS, RankBreakdown, StepBreakdown, overlap, rounded
-from perfmodel.timeline.schedule import Timeline, bind, measured
+from perfmodel.timeline.rank import (
+    MOST_ROWS,
+    RankBreakdown,
+    StepBreakdown,
+    communication_overlap,
+    rounded_records,
+)
+from perfmodel.timeline.schedule import Timeline, deciding_edges, measured
 from perfmodel.timeline.steps import ranks_of, steady_steps, step_bounds, step_roles
-from perfmodel.timeline.straggler import Waiting, waiting
+from perfmodel.timeline.straggler import RankWaiting, rank_waiting
 from perfmodel.timeline.unexplained import Unexplained, unexplained_warnings
 from perfmodel.trace import Links, RankTrace, Trace
 
@@ -50,7 +56,7 @@ class Breakdown:
     warnings: list[str] = field(default_factory=list)
     cautions: list[str] = field(default_factory=list)
     """What of it nobody can explain; they are the first of the warnings."""
-    waiting: Waiting | None = None
+    waiting: RankWaiting | None = None
     """What the ranks spend where they meet, per steady step; None where none do."""
 
     @property
@@ -62,15 +68,15 @@ class Breakdown:
 
     def top_kernels(self, most: int | None = None) -> Records:
         """As of one rank, in the mean over ranks."""
-        return kernel_rows(Sums.over([rank.hot.kernels for rank in self.ranks]), most)
+        return kernel_rows(NamedSums.over([rank.hot.kernels for rank in self.ranks]), most)
 
     def top_operators(self, most: int | None = None) -> Records:
         """As of one rank, in the mean over ranks."""
-        return operator_rows(Sums.over([rank.hot.operators for rank in self.ranks]), most)
+        return operator_rows(NamedSums.over([rank.hot.operators for rank in self.ranks]), most)
 
     def annotations(self, most: int | None = None) -> Records:
         """As of one rank, in the mean over ranks."""
-        return range_rows(Sums.over([rank.hot.ranges for rank in self.ranks]), most)
+        return range_rows(NamedSums.over([rank.hot.ranges for rank in self.ranks]), most)
 
     @cached_property
     def rates(self) -> Rates:
@@ -91,15 +97,15 @@ class Breakdown:
         return {
             "schema": SCHEMA,
             "warnings": self.warnings,
-            "summary": rounded([asdict(rank.summary) for rank in self.ranks]),
+            "summary": rounded_records([asdict(rank.summary) for rank in self.ranks]),
             "slowest_rank": self.slowest.rank,
             "ranks": ranks,
             "straggler": straggler,
-            "top_kernels": rounded(self.top_kernels(most)),
-            "top_operators": rounded(self.top_operators(most)),
-            "annotations": rounded(self.annotations(most)),
+            "top_kernels": rounded_records(self.top_kernels(most)),
+            "top_operators": rounded_records(self.top_operators(most)),
+            "annotations": rounded_records(self.annotations(most)),
             "rates": self.rates.to_dict(most),
-            "overlap": overlap(*(rank.summary for rank in self.ranks)),
+            "overlap": communication_overlap(*(rank.summary for rank in self.ranks)),
         }
 
     def table(self, name: str, rank: int | None = None) -> pd.DataFrame:
@@ -194,8 +200,8 @@ def breakdown(trace: Trace, *, profiler_us_per_event: float = 0.0) -> Breakdown:
         rank.rank: _overheads(rank, links, profiler_us_per_event)
         for rank, links in zip(trace.ranks, trace.links, strict=True)
     }
-    binding = bind(timeline)
-    walker, chains = Walker.of(timeline, binding), Chains.of(timeline, binding)
+    binding = deciding_edges(timeline)
+    walker, chains = PathWalker.of(timeline, binding), HostRuns.of(timeline, binding)
     marks, roles = graph.marks, step_roles(timeline)
     steps: dict[int, list[StepBreakdown]] = {rank: [] for rank in ranks_of(graph)}
     devices = {rank: DeviceWork.of(timeline, rank) for rank in steps}
@@ -218,7 +224,7 @@ def breakdown(trace: Trace, *, profiler_us_per_event: float = 0.0) -> Breakdown:
                 walker=walker,
             )
         )
-    found_waiting = waiting(timeline, walker)
+    found_waiting = rank_waiting(timeline, walker)
     steady = tuple(steady_steps(timeline).tolist())
     ranks = []
     for rank_trace, links in zip(trace.ranks, trace.links, strict=True):

@@ -19,9 +19,9 @@ from perfmodel.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.columns import NONE
 
-ROUNDS = 8
+MAX_ROUNDS = 8
 """Schedules at most."""
-SETTLED_FRAC = 1e-3
+CONVERGED_FRAC = 1e-3
 """A round that moves no duration by more than this share of it (of 1 us at least) is the last."""
 DAMPED_FROM = 3
 """From this round on durations go half the way, so that two that lengthen one another settle."""
@@ -59,7 +59,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class _Stretches:
+class _ConstantLoads:
     """When collectives hold what on one rank: stretches of constant load, in order."""
 
     start_us: Floats
@@ -70,9 +70,9 @@ class _Stretches:
     wire_frac: Floats
     """Of the wires, asked for by all that transfer."""
 
-    def of(self, part: slice) -> _Stretches:
+    def of(self, part: slice) -> _ConstantLoads:
         """Those of `part`."""
-        return _Stretches(*(column[part] for column in vars(self).values()))
+        return _ConstantLoads(*(column[part] for column in vars(self).values()))
 
 
 def contended_schedule(
@@ -89,10 +89,10 @@ def contended_schedule(
     """
     taken = alone_us if first_us is None else first_us
     timeline, lost = run(taken)
-    for round_ in range(1, ROUNDS):
+    for round_ in range(1, MAX_ROUNDS):
         share = np.divide(lost, taken, out=np.zeros(len(taken)), where=taken > 0)
         longer = alone_us / (1 - np.minimum(share, MOST_LOST_FRAC))
-        if (np.abs(longer - taken) <= SETTLED_FRAC * np.maximum(taken, 1.0)).all():
+        if (np.abs(longer - taken) <= CONVERGED_FRAC * np.maximum(taken, 1.0)).all():
             break
         taken = longer if round_ < DAMPED_FROM else (longer + taken) / 2
         timeline, lost = run(taken)
@@ -110,7 +110,7 @@ def lost_us(timeline: Timeline, load: Load) -> Floats:
     for rank in np.unique(graph.nodes_.rank[transfers]).tolist():
         own = np.flatnonzero(transfers & (graph.nodes_.rank == rank))
         beside = np.flatnonzero(kernels & (graph.nodes_.rank == rank))
-        stretches = _stretches(timeline, load, own)
+        stretches = _constant_loads(timeline, load, own)
         for held in map(stretches.of, _parts(len(stretches.start_us), len(beside))):
             overlap = _overlap_us(timeline, beside, held.start_us, held.end_us)
             slower = np.maximum(
@@ -128,7 +128,7 @@ def lost_us(timeline: Timeline, load: Load) -> Floats:
             left = np.maximum(load.sm_taken_frac[some][:, None], 1 - load.hbm_used_frac[beside])
             slower = load.hbm_taken_frac[some][:, None] / np.maximum(left, 1e-9)
             found[some] += (overlap * _lost_frac(slower)).sum(axis=1)
-    return _together(graph, np.minimum(found, MOST_LOST_FRAC * duration))
+    return _equal_over_ranks(graph, np.minimum(found, MOST_LOST_FRAC * duration))
 
 
 def _lost_frac(slower: Floats) -> Floats:
@@ -136,7 +136,7 @@ def _lost_frac(slower: Floats) -> Floats:
     return 1 - 1 / np.maximum(slower, 1.0)
 
 
-def _stretches(timeline: Timeline, load: Load, transfers: Ints) -> _Stretches:
+def _constant_loads(timeline: Timeline, load: Load, transfers: Ints) -> _ConstantLoads:
     """Of the transfers of one rank, and of the waits before them."""
     start, end = timeline.start_us[transfers], timeline.end_us[transfers]
     arrival = _arrivals(timeline.graph, transfers)
@@ -158,7 +158,7 @@ def _stretches(timeline: Timeline, load: Load, transfers: Ints) -> _Stretches:
     sm, memory = held(sms).clip(0, MOST_LOST_FRAC), held(hbm).clip(0)
     busy = np.flatnonzero((sm > 1e-9) | (memory > 1e-9))
     columns = (edges[:-1], edges[1:], sm, memory, held(delay), held(wire))
-    return _Stretches(*(column[busy] for column in columns))
+    return _ConstantLoads(*(column[busy] for column in columns))
 
 
 def _arrivals(graph: ExecutionGraph, transfers: Ints) -> Ints:
@@ -182,7 +182,7 @@ def _overlap_us(timeline: Timeline, rows: Ints, start_us: Floats, end_us: Floats
     return overlap.clip(0.0)
 
 
-def _together(graph: ExecutionGraph, lost: Floats) -> Floats:
+def _equal_over_ranks(graph: ExecutionGraph, lost: Floats) -> Floats:
     """`lost` with one value for all ranks of a collective: they end together."""
     edges = graph.edges_
     meets = np.flatnonzero(edges.kind == EdgeKind.RENDEZVOUS)

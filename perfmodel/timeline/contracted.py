@@ -17,7 +17,7 @@ from perfmodel.trace.columns import NONE
 
 
 @dataclass(frozen=True)
-class _Ways:
+class _WaysToHeads:
     """Ways to heads, one row each: an edge, or what is as fixed as the clock."""
 
     target: Ints
@@ -29,12 +29,12 @@ class _Ways:
     fixed_us: Floats
     """What it adds to the start of its source, where it is no edge."""
 
-    def of(self, rows: Ints) -> _Ways:
-        return _Ways(*(column[rows] for column in vars(self).values()))
+    def of(self, rows: Ints) -> _WaysToHeads:
+        return _WaysToHeads(*(column[rows] for column in vars(self).values()))
 
 
 @dataclass(frozen=True)
-class Contracted:
+class ContractedGraph:
     """Runs of a graph, and pairs of ways into their heads in the order in which they are decided.
 
     Rows hold the nodes run by run. Where more than two ways lead to a head, its start so far is
@@ -50,11 +50,11 @@ class Contracted:
     """Per row: the row of its run's head."""
     place: Ints
     """Per row: which run it belongs to."""
-    first: _Ways
-    second: _Ways
+    first: _WaysToHeads
+    second: _WaysToHeads
 
     @classmethod
-    def of(cls, graph: ExecutionGraph, order: Ints | None = None) -> Contracted:
+    def of(cls, graph: ExecutionGraph, order: Ints | None = None) -> ContractedGraph:
         """`order`: one that puts the sources of all edges before their targets, where known."""
         count, nodes, edges = len(graph), graph.nodes_, graph.edges_
         position = np.empty(count, np.int64)
@@ -76,7 +76,7 @@ class Contracted:
 
         released = node[heads][~np.isneginf(nodes.release_us[node[heads]])]
         meeting, clock = np.flatnonzero(~goes_on), np.full(len(released), len(heads))
-        ways = _Ways(
+        ways = _WaysToHeads(
             np.concatenate([place[row[edges.target[meeting]]], place[row[released]]]),
             np.concatenate([meeting, np.full(len(released), NONE)]),
             np.concatenate([place[row[edges.source[meeting]]], clock]),
@@ -96,7 +96,7 @@ class Contracted:
         until = np.cumsum(taken)
         until -= (until - taken)[self.head]
 
-        def length_us(ways: _Ways) -> list[float]:
+        def length_us(ways: _WaysToHeads) -> list[float]:
             edge = np.maximum(ways.edge, 0)
             along = until[self.row[edges.source[edge]]] + lag_us[edge]
             length: list[float] = np.where(ways.edge == NONE, ways.fixed_us, along).tolist()
@@ -120,7 +120,7 @@ class Contracted:
         return found
 
 
-def _in_pairs(ways: _Ways, clock: int) -> tuple[_Ways, _Ways]:
+def _in_pairs(ways: _WaysToHeads, clock: int) -> tuple[_WaysToHeads, _WaysToHeads]:
     """Ways sorted by the head that they lead to, two by two; `clock` is the place of its zero."""
     begins = np.diff(ways.target, prepend=NONE) != 0
     ends = np.diff(ways.target, append=NONE) != 0
@@ -131,7 +131,7 @@ def _in_pairs(ways: _Ways, clock: int) -> tuple[_Ways, _Ways]:
         np.where(begins, np.arange(len(begins)), 0)
     )
     so_far = nth[is_second] > 1
-    first = _Ways(
+    first = _WaysToHeads(
         second.target,
         np.where(alone | so_far, NONE, first.edge),
         np.select([alone, so_far], [clock, second.target], first.source),

@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.graph.kinds import CAUSE_OF_EDGE, LAUNCH_KINDS, Cause, EdgeKind, NodeKind
-from perfmodel.graph.measured_waits import PLAUSIBLE_US
-from perfmodel.timeline.schedule import Binding, Timeline, bind
+from perfmodel.graph.measured_waits import PLAUSIBLE_LAG_US
+from perfmodel.timeline.schedule import DecidingEdges, Timeline, deciding_edges
 from perfmodel.trace.columns import NONE
 
 ROUNDING_US = 1e-7
 """Sums of differences leave up to this much where there is no time."""
 _PROGRAM = int(EdgeKind.PROGRAM)
 _CAUSES = [int(CAUSE_OF_EDGE[kind]) for kind in EdgeKind]
-_PLAUSIBLE_US = [PLAUSIBLE_US[kind][1] for kind in EdgeKind]
+_PLAUSIBLE_US = [PLAUSIBLE_LAG_US[kind][1] for kind in EdgeKind]
 _CAUSE_OF_WAITING_NODE = {
     int(NodeKind.SYNC): int(Cause.BLOCKING_CALL),
     int(NodeKind.WAIT): int(Cause.BLOCKING_CALL),
@@ -44,7 +44,7 @@ PlainPiece: TypeAlias = tuple[int, int, int, float, float]
 """The fields of a `Piece`."""
 
 
-class Path(Sequence[Piece]):
+class TimelinePath(Sequence[Piece]):
     """Pieces in order; kept as plain tuples, since a breakdown walks over a hundred thousand."""
 
     def __init__(self, pieces: list[PlainPiece]) -> None:
@@ -56,10 +56,10 @@ class Path(Sequence[Piece]):
     @overload
     def __getitem__(self, index: int) -> Piece: ...
     @overload
-    def __getitem__(self, index: slice) -> Path: ...
-    def __getitem__(self, index: int | slice) -> Piece | Path:
+    def __getitem__(self, index: slice) -> TimelinePath: ...
+    def __getitem__(self, index: int | slice) -> Piece | TimelinePath:
         if isinstance(index, slice):
-            return Path(self.plain[index])
+            return TimelinePath(self.plain[index])
         return Piece(*self.plain[index])
 
     def by_cause(self) -> dict[str, float]:
@@ -71,7 +71,7 @@ class Path(Sequence[Piece]):
 
 
 @dataclass(frozen=True)
-class Walker:
+class PathWalker:
     """The arrays of a timeline as views whose items are plain numbers, for many walks."""
 
     start: Sequence[float]
@@ -87,8 +87,8 @@ class Walker:
     """Cause of the time before nodes that nothing recorded set free."""
 
     @classmethod
-    def of(cls, timeline: Timeline, binding: Binding | None = None) -> Walker:
-        binding = binding or bind(timeline)
+    def of(cls, timeline: Timeline, binding: DecidingEdges | None = None) -> PathWalker:
+        binding = binding or deciding_edges(timeline)
         nodes = timeline.graph.nodes_
         return cls(
             start=_view(timeline.start_us),
@@ -102,7 +102,7 @@ class Walker:
             release=_causes_of_release(timeline, binding),
         )
 
-    def walk(self, node: int, from_us: float, stop_us: float) -> Path:
+    def walk(self, node: int, from_us: float, stop_us: float) -> TimelinePath:
         """Pieces from `from_us` (at or before the end of `node`) back to `stop_us`, late to early.
 
         They leave no hole and sum to `from_us - stop_us` exactly. Where what decided a start
@@ -132,7 +132,7 @@ class Walker:
                     pieces += self._odd_gap(node, freed, now, stop_us)
                 now = freed
             node = earlier
-        return Path(pieces)
+        return TimelinePath(pieces)
 
     def _odd_gap(
         self, node: int, freed_us: float, now_us: float, stop_us: float
@@ -155,7 +155,7 @@ def _view(column: NDArray[Any]) -> Sequence[Any]:
     return np.ascontiguousarray(column).data
 
 
-def _causes_of_release(timeline: Timeline, binding: Binding) -> dict[int, int]:
+def _causes_of_release(timeline: Timeline, binding: DecidingEdges) -> dict[int, int]:
     """Operations ahead of every launched one of their stream began before the window; a later one
     without a launch call misses its record."""
     graph = timeline.graph
@@ -173,12 +173,12 @@ def _causes_of_release(timeline: Timeline, binding: Binding) -> dict[int, int]:
     }
 
 
-def critical_path(timeline: Timeline, mark: int, walker: Walker | None = None) -> Path:
+def critical_path(timeline: Timeline, mark: int, walker: PathWalker | None = None) -> TimelinePath:
     """The chain that decided when step `mark` (a row of `graph.marks`) ended, early to late.
 
     Its pieces sum to the duration of the step exactly.
     """
-    walker = walker or Walker.of(timeline)
+    walker = walker or PathWalker.of(timeline)
     marks = timeline.graph.marks
     begun, over = timeline.end_us[marks.start[mark]], timeline.end_us[marks.end[mark]]
     return walker.walk(int(marks.end[mark]), float(over), float(begun))[::-1]

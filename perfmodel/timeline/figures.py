@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 Columns = dict[str, Any]
-WAITING = "waiting for other ranks"
+WAITING_LABEL = "waiting for other ranks"
 _KINDS = np.array([kind.name.lower() for kind in NodeKind], dtype=object)
 _CAUSES = [cause.name.lower() for cause in Cause]
 _SCOPES = np.array([scope.name.lower() for scope in Scope], dtype=object)
@@ -50,7 +50,7 @@ def timeline_columns(
     count = int(seen.sum())
     more = {
         "resource": resources[nodes.resource[waits.node[seen]]],
-        "label": np.full(count, WAITING, dtype=object),
+        "label": np.full(count, WAITING_LABEL, dtype=object),
         "kind": np.full(count, "collective_wait", dtype=object),
         "scope": np.full(count, "none", dtype=object),
         "start_us": waits.start_us[seen],

@@ -16,11 +16,11 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.ops.families import family_of_kernel
-from perfmodel.timeline.idle import union
+from perfmodel.timeline.idle import interval_union
 from perfmodel.trace.categories import STEP_NAME, Category
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.link import Links, by_thread, containing, outermost
-from perfmodel.trace.window import AUTOGRAD, MAIN
+from perfmodel.trace.link import Links, by_thread, containing_index, outermost
+from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 _MODULE = re.compile(r"nn\.Module: ")
 _NUMBER_OF_MODULE = re.compile(r"_\d+$")
@@ -28,13 +28,13 @@ Records = list[dict[str, Any]]
 _WRAPPER = re.compile(r"autograd::engine::evaluate_function: ")
 
 
-class Clock:
+class StepClock:
     """The steps of a rank that count: how much of an interval lies in them."""
 
     def __init__(self, links: Links, steps: Sequence[int]) -> None:
         chosen = list(steps)
         self.count = len(chosen)
-        start, end = union(links.steps.start_us[chosen], links.steps.end_us[chosen])
+        start, end = interval_union(links.steps.start_us[chosen], links.steps.end_us[chosen])
         self.total_us = float((end - start).sum())
         self._at_us = np.stack([start, end], axis=1).reshape(-1)
         length = np.stack([np.zeros(len(start)), end - start], axis=1).reshape(-1)
@@ -68,7 +68,7 @@ class Nesting:
         """Per row of the rank: the event around it, one level above, or -1."""
         found = np.full(len(self.rank), NONE, np.int64)
         for above, level in zip(self.levels[:-1], self.levels[1:], strict=True):
-            found[level] = _row_of(above, containing(self.rank, level, above))
+            found[level] = _row_of(above, containing_index(self.rank, level, above))
         return found
 
     def around(self, rows: Ints) -> list[Ints]:
@@ -77,7 +77,7 @@ class Nesting:
         place = np.empty(len(self.rank), np.int64)
         place[order] = np.arange(len(order))
         return [
-            _row_of(level, containing(self.rank, order, level))[place[rows]]
+            _row_of(level, containing_index(self.rank, order, level))[place[rows]]
             for level in self.levels
         ]
 
@@ -87,7 +87,7 @@ def _row_of(rows: Ints, index: Ints) -> Ints:
 
 
 @dataclass(frozen=True)
-class Sums:
+class NamedSums:
     """Per name, columns that add up over steps and ranks, and what they are shares of."""
 
     names: tuple[str, ...]
@@ -123,7 +123,7 @@ class Sums:
         }
 
     @classmethod
-    def over(cls, parts: Sequence[Sums]) -> Sums:
+    def over(cls, parts: Sequence[NamedSums]) -> NamedSums:
         """The sums of several ranks as one."""
         index: dict[str, int] = {}
         places = [[index.setdefault(name, len(index)) for name in part.names] for part in parts]
@@ -150,8 +150,8 @@ class Hotspots:
     """Indices of the steps that count."""
 
     @cached_property
-    def clock(self) -> Clock:
-        return Clock(self.links, self.steps)
+    def clock(self) -> StepClock:
+        return StepClock(self.links, self.steps)
 
     @cached_property
     def device_us(self) -> Floats:
@@ -182,7 +182,7 @@ class Hotspots:
         return found
 
     @cached_property
-    def kernels(self) -> Sums:
+    def kernels(self) -> NamedSums:
         """By kernel, copy and memset: how often it ran and how long."""
         rows, us = self.links.device_rows, self.device_us
         ran = us > 0
@@ -192,7 +192,7 @@ class Hotspots:
         return self._sums(self._texts(codes), {"count": count, "device_us": spent})
 
     @cached_property
-    def operators(self) -> Sums:
+    def operators(self) -> NamedSums:
         """By operator: calls, host time and time of the device operations that it launched.
 
         `device_us` and `host_us` are its own, `device_total_us` and `host_total_us` with those
@@ -226,7 +226,7 @@ class Hotspots:
         return self._sums(self._texts(codes), columns)
 
     @cached_property
-    def ranges(self) -> Sums:
+    def ranges(self) -> NamedSums:
         """By annotation (`record_function`, the profiler's own) and class of module.
 
         Times are those of the ranges; `device_us` that of what was launched in them, on their own
@@ -241,9 +241,9 @@ class Hotspots:
         modules = modules[rank.name_matches(_MODULE)[modules]]
         found = [self._of_ranges(rows) for rows in (notes, modules) if len(rows)]
         none = self._sums((), {"count": np.zeros(0), "host_us": np.zeros(0)} | _NO_DEVICE)
-        return Sums.over([none, *found]) if len(found) != 1 else found[0]
+        return NamedSums.over([none, *found]) if len(found) != 1 else found[0]
 
-    def _of_ranges(self, rows: Ints) -> Sums:
+    def _of_ranges(self, rows: Ints) -> NamedSums:
         rank = self.rank
         codes, of_row = np.unique(rank.name[rows], return_inverse=True)
         names = [_class_of_module(text) for text in self._texts(codes)]
@@ -273,15 +273,15 @@ class Hotspots:
         launched = np.flatnonzero(launch >= 0)
         calls, back = np.unique(launch[launched], return_inverse=True)
         roles = self.links.roles
-        main = [thread for thread, role in roles.items() if role == MAIN]
-        autograd = [thread for thread, role in roles.items() if role == AUTOGRAD]
+        main = [thread for thread, role in roles.items() if role == MAIN_THREAD]
+        autograd = [thread for thread, role in roles.items() if role == AUTOGRAD_THREAD]
         meanwhile = np.isin(self.rank.thread[calls], autograd)
         found = []
         for level, own in zip(nesting.levels, nesting.around(calls), strict=True):
             of_main = level[np.isin(self.rank.thread[level], main)]
             row = own.copy()
             if meanwhile.any() and len(of_main):
-                other = _around_in_time(self.rank, calls, of_main)
+                other = _running_at(self.rank, calls, of_main)
                 row = np.where(meanwhile & (own < 0), other, own)
             per_row = np.full(len(launch), NONE, np.int64)
             per_row[launched] = row[back]
@@ -311,10 +311,10 @@ class Hotspots:
     def _texts(self, codes: Ints) -> tuple[str, ...]:
         return tuple(self.rank.strings.texts[code] for code in codes.tolist())
 
-    def _sums(self, names: Iterable[str], columns: dict[str, Floats]) -> Sums:
+    def _sums(self, names: Iterable[str], columns: dict[str, Floats]) -> NamedSums:
         clock = self.clock
         device_us = float(self.device_us.sum())
-        return Sums(tuple(names), columns, clock.count, clock.total_us, device_us)
+        return NamedSums(tuple(names), columns, clock.count, clock.total_us, device_us)
 
 
 _NO_DEVICE = {"device_us": np.zeros(0)}
@@ -325,7 +325,7 @@ def _summed(key: Ints, values: Floats | None, count: int) -> Floats:
     return np.bincount(key, values, minlength=count).astype(np.float64)
 
 
-def _around_in_time(rank: RankTrace, rows: Ints, boxes: Ints) -> Ints:
+def _running_at(rank: RankTrace, rows: Ints, boxes: Ints) -> Ints:
     """Per row: the one of `boxes` (of one thread, by time) during which it began, or -1."""
     at = np.searchsorted(rank.start_us[boxes], rank.start_us[rows], side="right") - 1
     inside = (at >= 0) & (rank.start_us[rows] < rank.end_us[boxes[np.maximum(at, 0)]])
@@ -336,7 +336,7 @@ def _class_of_module(name: str) -> str:
     return _NUMBER_OF_MODULE.sub("", name) if _MODULE.match(name) else name
 
 
-def kernel_rows(sums: Sums, most: int | None = None) -> Records:
+def kernel_rows(sums: NamedSums, most: int | None = None) -> Records:
     """The kernels, copies and memsets, most time first, with the family of each."""
     from perfmodel.plot.names import readable_name
 
@@ -352,7 +352,7 @@ def kernel_rows(sums: Sums, most: int | None = None) -> Records:
     ]
 
 
-def operator_rows(sums: Sums, most: int | None = None) -> Records:
+def operator_rows(sums: NamedSums, most: int | None = None) -> Records:
     """The operators by the device time that they launched themselves, then by host time."""
     rows = sums.rows(("device_us", "host_us"), most)
     return [
@@ -360,7 +360,7 @@ def operator_rows(sums: Sums, most: int | None = None) -> Records:
     ]
 
 
-def range_rows(sums: Sums, most: int | None = None) -> Records:
+def range_rows(sums: NamedSums, most: int | None = None) -> Records:
     """The ranges, longest on the host first."""
     return [
         {**row, "kind": "module" if _MODULE.match(row["name"]) else "annotation"}

@@ -17,9 +17,9 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.graph.kinds import CAUSE_OF_EDGE, LAUNCH_KINDS, Cause, EdgeKind, NodeKind, Scope
-from perfmodel.graph.measured_waits import PLAUSIBLE_US
-from perfmodel.timeline.critical_path import ROUNDING_US, Path, PlainPiece, Walker
-from perfmodel.timeline.schedule import Binding, Timeline
+from perfmodel.graph.measured_waits import PLAUSIBLE_LAG_US
+from perfmodel.timeline.critical_path import ROUNDING_US, PathWalker, PlainPiece, TimelinePath
+from perfmodel.timeline.schedule import DecidingEdges, Timeline
 from perfmodel.trace.columns import NONE
 
 
@@ -111,7 +111,7 @@ class DeviceWork:
         return node, start_us
 
 
-def union(start_us: Floats, end_us: Floats) -> tuple[Floats, Floats]:
+def interval_union(start_us: Floats, end_us: Floats) -> tuple[Floats, Floats]:
     """Disjoint intervals in order of time that cover exactly the given ones."""
     keep = end_us > start_us
     start_us, end_us = start_us[keep], end_us[keep]
@@ -125,7 +125,9 @@ def union(start_us: Floats, end_us: Floats) -> tuple[Floats, Floats]:
     return start_us[opens], latest[closes]
 
 
-def clip(start_us: Floats, end_us: Floats, low_us: float, high_us: float) -> tuple[Floats, Floats]:
+def clip_intervals(
+    start_us: Floats, end_us: Floats, low_us: float, high_us: float
+) -> tuple[Floats, Floats]:
     """The parts of the intervals within [low_us, high_us], empty ones dropped."""
     start_us, end_us = start_us.clip(low_us, high_us), end_us.clip(low_us, high_us)
     keep = end_us > start_us
@@ -139,10 +141,12 @@ def length_us(intervals: tuple[Floats, Floats]) -> float:
 
 def union_length_us(start_us: Floats, end_us: Floats) -> float:
     """Length of the union of any intervals."""
-    return length_us(union(start_us, end_us))
+    return length_us(interval_union(start_us, end_us))
 
 
-def gaps(busy: tuple[Floats, Floats], low_us: float, high_us: float) -> tuple[Floats, Floats]:
+def uncovered_intervals(
+    busy: tuple[Floats, Floats], low_us: float, high_us: float
+) -> tuple[Floats, Floats]:
     """What disjoint intervals within [low_us, high_us] leave uncovered of it."""
     start = np.concatenate([[low_us], busy[1]])
     end = np.concatenate([busy[0], [high_us]])
@@ -172,13 +176,15 @@ def idle_gaps(device: DeviceWork, low_us: float, high_us: float) -> Gaps:
         return Gaps(np.zeros(0), np.zeros(0), device.first, np.zeros(0))
     first, last = device.within(low_us, high_us)
     start_us, end_us = device.timeline.start_us[first], device.timeline.end_us[last]
-    begun, over = gaps(union(*clip(start_us, end_us, low_us, high_us)), low_us, high_us)
+    begun, over = uncovered_intervals(
+        interval_union(*clip_intervals(start_us, end_us, low_us, high_us)), low_us, high_us
+    )
     following, resumed = device.next(over)
     return Gaps(begun, over, following, np.where(following >= 0, resumed, high_us))
 
 
 def idle_by_cause(
-    found: Gaps, walker: Walker, chains: Chains, binding: Binding
+    found: Gaps, walker: PathWalker, chains: HostRuns, binding: DecidingEdges
 ) -> dict[str, float]:
     """Microseconds of the gaps per cause, by name in lower case."""
     in_step = np.flatnonzero((found.node >= 0) & (found.resumed_us <= found.end_us))
@@ -195,7 +201,7 @@ def idle_by_cause(
     }
 
 
-def idle_pieces(found: Gaps, walker: Walker) -> Path:
+def idle_pieces(found: Gaps, walker: PathWalker) -> TimelinePath:
     """The gaps piece by piece: what a figure shows, and what the sums are made of."""
     pieces: list[PlainPiece] = []
     for low, high, node, resumed in zip(*(column.tolist() for column in found), strict=True):
@@ -206,17 +212,17 @@ def idle_pieces(found: Gaps, walker: Walker) -> Path:
         if resumed > high:
             walked = [(n, e, c, b, min(o, high)) for n, e, c, b, o in walked if b < high]
         pieces += walked
-    return Path(pieces)
+    return TimelinePath(pieces)
 
 
-_LATENCY = np.array([int(CAUSE_OF_EDGE[kind]) for kind in EdgeKind])
-_PLAUSIBLE_US = np.array([PLAUSIBLE_US[kind][1] for kind in EdgeKind])
-_ROUNDING_US = 1e-6
+_CAUSE_OF_KIND = np.array([int(CAUSE_OF_EDGE[kind]) for kind in EdgeKind])
+_PLAUSIBLE_US = np.array([PLAUSIBLE_LAG_US[kind][1] for kind in EdgeKind])
+_RUN_TOLERANCE_US = 1e-6
 _HOST_KINDS = (NodeKind.HOST, NodeKind.LAUNCH, NodeKind.SYNC, NodeKind.ALLOCATOR, NodeKind.WAIT)
 
 
 @dataclass(frozen=True)
-class Chains:
+class HostRuns:
     """Host nodes by thread and time, in runs without a wait, with running totals per cause."""
 
     node: Ints
@@ -233,7 +239,7 @@ class Chains:
     """Per cause: `[places + 1]`, its time before each place."""
 
     @classmethod
-    def of(cls, timeline: Timeline, binding: Binding) -> Chains:
+    def of(cls, timeline: Timeline, binding: DecidingEdges) -> HostRuns:
         nodes = timeline.graph.nodes_
         host = np.flatnonzero(np.isin(nodes.kind, _HOST_KINDS))
         host = host[
@@ -244,7 +250,7 @@ class Chains:
         follows[1:] = (
             (binding.node[host[1:]] == host[:-1])
             & (binding.kind[host[1:]] == EdgeKind.PROGRAM)
-            & (np.abs(end[:-1] - start[1:]) < _ROUNDING_US)
+            & (np.abs(end[:-1] - start[1:]) < _RUN_TOLERANCE_US)
         )
         first = np.maximum.accumulate(np.where(follows, 0, np.arange(len(host))))
         taken = end - start
@@ -257,7 +263,7 @@ class Chains:
         return cls(host, position, start, end, cause, start[first], first, total)
 
     def idle_us(
-        self, binding: Binding, node: Ints, low_us: Floats, high_us: Floats
+        self, binding: DecidingEdges, node: Ints, low_us: Floats, high_us: Floats
     ) -> tuple[Mask, Floats]:
         """Which gaps [low, high] before device operations `node` are explained by one run, and
         the time per cause of those together."""
@@ -278,7 +284,7 @@ class Chains:
         ended = np.minimum(self.end_us[place], high)
         begun = np.minimum(self._place_at(place, low), place)
         waited = high - np.maximum(ended, low)
-        np.add.at(total, _LATENCY[kind[simple]], waited)
+        np.add.at(total, _CAUSE_OF_KIND[kind[simple]], waited)
         worked = ended > low
         place, begun, low, ended = place[worked], begun[worked], low[worked], ended[worked]
         for code, before in self.total_us.items():

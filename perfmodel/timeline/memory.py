@@ -79,7 +79,7 @@ class MemoryTimeline:
 
 
 @dataclass(frozen=True)
-class Unpaired:
+class UnpairedAllocations:
     """Events of the allocators that do not fit together, by how."""
 
     allocated_twice: int = 0
@@ -120,7 +120,7 @@ def memory_timelines(rank: RankTrace, steps: Steps) -> list[MemoryTimeline]:
     return sorted(found, key=lambda each: each.device == "cpu")
 
 
-def unpaired_allocations(rank: RankTrace) -> Unpaired:
+def unpaired_allocations(rank: RankTrace) -> UnpairedAllocations:
     """What does not fit together of a rank's allocations.
 
     A free of what was allocated before the recording is as it should be.
@@ -133,14 +133,14 @@ def unpaired_allocations(rank: RankTrace) -> Unpaired:
         same = address[1:] == address[:-1]
         before, after = size[:-1], size[1:]
         freed = after < 0
-        count["allocated_twice"] += _number(same & (before > 0) & ~freed)
-        count["freed_twice"] += _number(same & (before < 0) & freed)
-        count["other_size"] += _number(same & (before > 0) & freed & (after != -before))
-        count["negative"] += _number((of.allocated_bytes < 0) & (of.allocated_bytes != NONE))
-    return Unpaired(**count)
+        count["allocated_twice"] += _count(same & (before > 0) & ~freed)
+        count["freed_twice"] += _count(same & (before < 0) & freed)
+        count["other_size"] += _count(same & (before > 0) & freed & (after != -before))
+        count["negative"] += _count((of.allocated_bytes < 0) & (of.allocated_bytes != NONE))
+    return UnpairedAllocations(**count)
 
 
-def _number(chosen: Mask) -> int:
+def _count(chosen: Mask) -> int:
     return int(np.count_nonzero(chosen))
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.timeline.critical_path import Path, Walker, critical_path
+from perfmodel.timeline.critical_path import PathWalker, TimelinePath, critical_path
 from perfmodel.timeline.hotspots import Hotspots, Records, kernel_rows, operator_rows, range_rows
 from perfmodel.timeline.idle import Accounting, DeviceWork, idle_gaps, idle_pieces
 from perfmodel.timeline.memory import MemoryTimeline, memory_timelines
-from perfmodel.timeline.steps import Role, step_bounds
+from perfmodel.timeline.steps import StepRole, step_bounds
 from perfmodel.timeline.unexplained import QueueDepth, queue_depths
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class StepBreakdown:
     """One step of one rank. Times in microseconds; what each means is in docs/numbers.md."""
 
     name: str
-    role: Role
+    role: StepRole
     accounting: Accounting
     idle_by_cause: dict[str, float]
     overheads: dict[str, Any]
@@ -37,15 +37,15 @@ class StepBreakdown:
     mark: int = field(repr=False)
     """The row of `graph.marks` that it is."""
     device: DeviceWork = field(repr=False)
-    walker: Walker = field(repr=False)
+    walker: PathWalker = field(repr=False)
 
     @property
-    def critical_path(self) -> Path:
+    def critical_path(self) -> TimelinePath:
         """The chain that decided when the step ended, early to late, walked anew."""
         return critical_path(self.device.timeline, self.mark, self.walker)
 
     @property
-    def idle(self) -> Path:
+    def idle(self) -> TimelinePath:
         """The idle time piece by piece, walked anew."""
         bounds = step_bounds(self.device.timeline, self.mark)
         return idle_pieces(idle_gaps(self.device, *bounds), self.walker)
@@ -156,12 +156,12 @@ class RankBreakdown:
         """Steps and tables, at most so many rows of each."""
         return {
             "steps": [_step_dict(step) for step in self.steps],
-            "top_kernels": rounded(self.top_kernels(most)),
-            "top_operators": rounded(self.top_operators(most)),
-            "annotations": rounded(self.annotations(most)),
+            "top_kernels": rounded_records(self.top_kernels(most)),
+            "top_operators": rounded_records(self.top_operators(most)),
+            "annotations": rounded_records(self.annotations(most)),
             "rates": self.rates.to_dict(most),
-            "overlap": overlap(self.summary),
-            "queue_depth": rounded([depth._asdict() for depth in self.queue_depths]),
+            "overlap": communication_overlap(self.summary),
+            "queue_depth": rounded_records([depth._asdict() for depth in self.queue_depths]),
             "memory": [each.to_dict() for each in self.memory],
         }
 
@@ -178,7 +178,7 @@ def _step_dict(step: StepBreakdown) -> dict[str, Any]:
     }
 
 
-def overlap(*ranks: Summary) -> dict[str, float | None]:
+def communication_overlap(*ranks: Summary) -> dict[str, float | None]:
     """Communication in the mean over ranks, and how much of it other device work hides."""
     comm_us = float(np.mean([rank.comm_us for rank in ranks]))
     exposed_us = float(np.mean([rank.exposed_comm_us for rank in ranks]))
@@ -190,7 +190,7 @@ def overlap(*ranks: Summary) -> dict[str, float | None]:
     }
 
 
-def rounded(records: Records) -> Records:
+def rounded_records(records: Records) -> Records:
     """Floats as they are written: times to the nanosecond."""
     return [
         {

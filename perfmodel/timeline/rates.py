@@ -146,7 +146,7 @@ def rates(hot: Hotspots) -> Rates:
         return Rates((), "", 0.0, "no shapes recorded: profile with record_shapes=True")
 
     device, notes = _device_of(rank)
-    trees = Trees.of(hot)
+    trees = CallTrees.of(hot)
     if trees.unreadable:
         notes.append(f"{trees.unreadable} operators left out whose shapes are no numbers")
     try:
@@ -182,7 +182,7 @@ _MOST_SHAPES = 4
 
 
 @dataclass(frozen=True)
-class Trees:
+class CallTrees:
     """Outermost operators with all that they call, those of equal names and arguments as one kind.
 
     Operators stand by thread, then time, so that each tree is a stretch of them.
@@ -199,7 +199,7 @@ class Trees:
     unreadable: int
 
     @classmethod
-    def of(cls, hot: Hotspots) -> Trees:
+    def of(cls, hot: Hotspots) -> CallTrees:
         """The kinds of tree that took device time, as many as `MOST_OPERATORS` allow."""
         rank = hot.rank
         ops = by_thread(rank, rank.of(Category.CPU_OP))
@@ -232,7 +232,7 @@ class Trees:
         return cls(ops, tree, first, example, int(np.count_nonzero(is_bad)))
 
 
-def rated_rows(hot: Hotspots, trees: Trees, device: Device | None) -> list[Rate]:
+def rated_rows(hot: Hotspots, trees: CallTrees, device: Device | None) -> list[Rate]:
     """One example of each kind of tree lowered, beside the time of all of the kind."""
     rank, links = hot.rank, hot.links
     launched = np.flatnonzero((hot.launched_by >= 0) & (hot.device_us > 0))
@@ -254,7 +254,7 @@ def rated_rows(hot: Hotspots, trees: Trees, device: Device | None) -> list[Rate]
     graph = with_placement(of_kineto(part, part_links, part.world_size or 1), part, part_links)
     target = device.target if device is not None else _target(part)
     lowered = lower(graph, target, device=device, tf32_matmul=uses_tf32(part))
-    work = _Work.of(lowered, device)
+    work = _OperatorWork.of(lowered, device)
     op_of_row = np.full(len(part), NO_OP, np.int64)
     op_of_row[[op.event for op in graph.ops]] = np.arange(len(graph))
     row = trees.ops[trees.first[example] + position - trees.first[tree]]
@@ -264,7 +264,7 @@ def rated_rows(hot: Hotspots, trees: Trees, device: Device | None) -> list[Rate]
     us = np.bincount(owner, hot.device_us[launched], minlength=len(graph)).astype(np.float64)
     pairs = np.unique(np.stack([owner, tree], axis=1), axis=0)
     count = np.bincount(pairs[:, 0], minlength=len(graph))
-    return _grouped(lowered, work, us, count, max(hot.clock.count, 1))
+    return _grouped_rates(lowered, work, us, count, max(hot.clock.count, 1))
 
 
 def _target(rank: RankTrace) -> Target:
@@ -273,7 +273,7 @@ def _target(rank: RankTrace) -> Target:
 
 
 @dataclass(frozen=True)
-class _Work:
+class _OperatorWork:
     """Per op of a graph: what its pieces cannot do without, and how long a device needs for it."""
 
     flop: Floats
@@ -285,7 +285,7 @@ class _Work:
     """Ops all of whose work is known, and is work of the device's cores."""
 
     @classmethod
-    def of(cls, lowered: Lowered, device: Device | None) -> _Work:
+    def of(cls, lowered: Lowered, device: Device | None) -> _OperatorWork:
         pieces, owner = lowered.pieces, lowered.owner
         known = np.zeros(len(lowered.graph), np.bool_)
         known[owner] = True
@@ -298,7 +298,9 @@ class _Work:
             flop[at], moved[at] = group.flop, group.moved_bytes
             if device is not None:
                 family = OPS[group.op].family
-                peak = np.array([_peak(device, family, dtype) for dtype in group.dtypes])
+                peak = np.array(
+                    [_peak_tflop_per_s(device, family, dtype) for dtype in group.dtypes]
+                )
                 compute[at] = group.flop / peak / 1e6
                 memory[at] = group.moved_bytes / device.hbm_gb_per_s / 1e3
         bound = compute >= memory
@@ -324,14 +326,16 @@ def _is_rated(piece: Piece) -> bool:
     )
 
 
-def _peak(device: Device, family: str, dtype: str) -> float:
+def _peak_tflop_per_s(device: Device, family: str, dtype: str) -> float:
     """TFLOP/s of the units that an op of a family runs on."""
     if family not in _MATRIX or dtype not in DTYPES:
         return device.fp32_tflop_per_s
     return device.matrix_tflop_per_s(dtype)
 
 
-def _grouped(lowered: Lowered, work: _Work, us: Floats, count: Ints, steps: int) -> list[Rate]:
+def _grouped_rates(
+    lowered: Lowered, work: _OperatorWork, us: Floats, count: Ints, steps: int
+) -> list[Rate]:
     """The ops of a graph that took time, those of one name and arguments together."""
     groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for at in np.flatnonzero((us > 0) & work.is_known).tolist():

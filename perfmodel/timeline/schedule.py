@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Binding:
+class DecidingEdges:
     """Per node: the predecessor that set it free last, and kind (or -1) and lag of the edge."""
 
     node: Ints
@@ -27,7 +27,7 @@ class Binding:
     lag_us: Floats
 
 
-def bind(timeline: Timeline) -> Binding:
+def deciding_edges(timeline: Timeline) -> DecidingEdges:
     """The latest edge into each node of a timeline.
 
     Where edges tie, one that crosses threads or streams wins over program order, so that a path
@@ -47,7 +47,7 @@ def bind(timeline: Timeline) -> Binding:
     held = np.flatnonzero(node >= 0)
     fixed = held[graph.nodes_.release_us[held] > ready[order][last]]
     node[fixed] = kind[fixed] = NONE
-    return Binding(node, kind, lag_us)
+    return DecidingEdges(node, kind, lag_us)
 
 
 ORDER_TOLERANCE_US = 0.01
@@ -103,9 +103,9 @@ def schedule(graph: ExecutionGraph, duration_us: Floats | None = None) -> Timeli
     """
     duration = graph.nodes_.duration_us if duration_us is None else duration_us
     if duration.ndim == 2:
-        from perfmodel.timeline.batched import Walk
+        from perfmodel.timeline.batched import GraphArrays
 
-        ends = Walk.of(graph).end_us(duration)
+        ends = GraphArrays.of(graph).end_us(duration)
         return Timeline(graph, ends - duration, ends)
     first, by_target = graph.predecessors
     edges = graph.edges_

@@ -12,13 +12,13 @@ from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.trace.columns import NONE
 
-CLOSE = 100.0
+TIGHT_FACTOR = 100.0
 """Values are sums of many lengths: so many times the rounding of one sum they may be off."""
-START = 0.0
+LOWEST_RATIO = 0.0
 """No cycle asks for less than nothing."""
 
 
-def rounding(way: Floats) -> float:
+def rounding_error(way: Floats) -> float:
     """What sums of `way` may be off by."""
     return 1e-12 * float(np.abs(way).sum()) + 1e-9
 
@@ -103,8 +103,8 @@ def max_cycle_ratio(ways: Relaxation, weight: Floats, distance: Ints) -> CycleRa
     Source: Lawler, Combinatorial Optimization (1976), minimum cost-to-time ratio; the rise from
     cycle to cycle as in Dasdan, ACM TODAES 9(4), 2004.
     """
-    count, least = len(ways.order), rounding(weight)
-    ratio, cycle = START, np.zeros(0, np.int64)
+    count, least = len(ways.order), rounding_error(weight)
+    ratio, cycle = LOWEST_RATIO, np.zeros(0, np.int64)
     value = [0.0] * count
     while True:
         way = (weight - ratio * distance)[ways.by_target].tolist()
@@ -124,7 +124,7 @@ def earliest_values(ways: Relaxation, way: Floats, at_least: Floats) -> Floats:
     No cycle may be longer than nothing.
     """
     value, best = at_least.tolist(), [NONE] * len(at_least)
-    lengths, least = way[ways.by_target].tolist(), rounding(way)
+    lengths, least = way[ways.by_target].tolist(), rounding_error(way)
     for _ in range(len(value)):
         if not ways.relax(value, lengths, best, least):
             break
@@ -137,7 +137,7 @@ def critical_nodes(source: Ints, target: Ints, way: Floats, value: Floats) -> Ma
     from scipy.sparse.csgraph import connected_components
 
     count = len(value)
-    tight = value[source] + way >= value[target] - CLOSE * rounding(way)
+    tight = value[source] + way >= value[target] - TIGHT_FACTOR * rounding_error(way)
     ends = source[tight], target[tight]
     links = coo_array((np.ones(len(ends[0]), np.int8), ends), (count, count))
     _, part = connected_components(links, connection="strong")

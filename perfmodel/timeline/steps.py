@@ -21,7 +21,7 @@ ALLOCATOR_FRAC = 1 / 3
 """assumed: a step with a larger share of its time in the allocator tells nothing of the others."""
 
 
-class Role(StrEnum):
+class StepRole(StrEnum):
     """What a step is among the steps of its trace."""
 
     WARM_UP = "warm-up"
@@ -42,12 +42,12 @@ def step_bounds(timeline: Timeline, mark: int) -> tuple[float, float]:
     return float(timeline.end_us[marks.start[mark]]), float(timeline.end_us[marks.end[mark]])
 
 
-def by_rank(graph: ExecutionGraph, per_mark: Floats) -> Floats:
+def by_rank_and_step(graph: ExecutionGraph, per_mark: Floats) -> Floats:
     """`[rank, step]` from one value per row of `graph.marks`."""
     return per_mark.reshape(len(ranks_of(graph)), -1)
 
 
-def step_roles(measured: Timeline) -> list[Role]:
+def step_roles(measured: Timeline) -> list[StepRole]:
     """Per step, from its mean over ranks, so that all ranks agree.
 
     Warm-up are the steps that a trace begins with as long as each is slow beside those after it; an
@@ -56,8 +56,8 @@ def step_roles(measured: Timeline) -> list[Role]:
     first: which of them is the usual one, nothing tells.
     """
     graph = measured.graph
-    step_us = by_rank(graph, measured.step_us).mean(axis=0)
-    allocator_us = by_rank(graph, _allocator_us(measured)).mean(axis=0)
+    step_us = by_rank_and_step(graph, measured.step_us).mean(axis=0)
+    allocator_us = by_rank_and_step(graph, _allocator_us(measured)).mean(axis=0)
     allocates: Mask = allocator_us > ALLOCATOR_FRAC * step_us
     begun = 0
     while begun < len(step_us) and (
@@ -67,7 +67,7 @@ def step_roles(measured: Timeline) -> list[Role]:
     slow = allocates | (step_us > _slow_above_us(step_us[begun:]))
     slow[:begun] = False
     return [
-        Role.WARM_UP if step < begun else Role.OUTLIER if slow[step] else Role.STEADY
+        StepRole.WARM_UP if step < begun else StepRole.OUTLIER if slow[step] else StepRole.STEADY
         for step in range(len(step_us))
     ]
 
@@ -83,7 +83,7 @@ def _slow_above_us(step_us: Floats) -> float:
 
 def steady_steps(measured: Timeline) -> Ints:
     """Indices of the steps that medians are of: the steady ones; all where none is."""
-    steady = np.array([role == Role.STEADY for role in step_roles(measured)])
+    steady = np.array([role == StepRole.STEADY for role in step_roles(measured)])
     return np.flatnonzero(steady) if steady.any() else np.arange(len(steady))
 
 

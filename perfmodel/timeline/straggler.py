@@ -14,10 +14,10 @@ from perfmodel.graph.kinds import Cause, EdgeKind, Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import family_of_kernel
 from perfmodel.ops.spec import OPS
-from perfmodel.timeline.critical_path import Walker
-from perfmodel.timeline.idle import union
+from perfmodel.timeline.critical_path import PathWalker
+from perfmodel.timeline.idle import interval_union
 from perfmodel.timeline.schedule import Timeline, measured
-from perfmodel.timeline.steps import by_rank, steady_steps
+from perfmodel.timeline.steps import by_rank_and_step, steady_steps
 
 HOST, DATA_LOADING, LOOKUPS, KERNELS, COPIES, LINK, STARTS_LATE, OTHER = CAUSES = (
     *("host", "data_loading", "lookups", "kernels", "copies", "link", "starts_late", "other"),
@@ -41,7 +41,7 @@ _CAUSE = {
 
 
 @dataclass(frozen=True)
-class Waiting:
+class RankWaiting:
     """What ranks spend at the collectives where they meet, microseconds per step.
 
     `transfer_us` and `waiting_us` by rank; `held_up_us` by rank: how long all others together wait
@@ -87,7 +87,7 @@ class _Meeting:
     since_us: float
 
 
-def waiting(timeline: Timeline, walker: Walker | None = None) -> Waiting | None:
+def rank_waiting(timeline: Timeline, walker: PathWalker | None = None) -> RankWaiting | None:
     """Transfer, waiting and the straggler over the steady steps; None where no ranks meet.
 
     The straggler is the rank that the others wait for most, all collectives together. Its delay is
@@ -115,9 +115,9 @@ def waiting(timeline: Timeline, walker: Walker | None = None) -> Waiting | None:
         last = int(np.argmax(arrived))
         held_up_us[own[last]] += float((arrived[last] - arrived).sum()) / steps
     straggler = max(ranks, key=lambda rank: held_up_us[rank])
-    late_us = _late_us(timeline, meetings, straggler, walker or Walker.of(timeline))
+    late_us = _late_us(timeline, meetings, straggler, walker or PathWalker.of(timeline))
     late_us = {cause: us / steps for cause, us in late_us.items()}
-    return Waiting(transfer_us, waiting_us, held_up_us, late_us)
+    return RankWaiting(transfer_us, waiting_us, held_up_us, late_us)
 
 
 def _meetings(timeline: Timeline) -> list[_Meeting]:
@@ -143,7 +143,7 @@ def _meetings(timeline: Timeline) -> list[_Meeting]:
     for rows in groups.values():
         own = np.array(rows)
         begun_us = float(timeline.start_us[transfer[own]].min())
-        if _inside(np.array([begun_us]), low_us, high_us)[0]:
+        if _in_intervals(np.array([begun_us]), low_us, high_us)[0]:
             found.append(_Meeting(arrival[own], transfer[own], since_us))
         since_us = max(since_us, float(timeline.end_us[transfer[own]].max()))
     return found
@@ -154,12 +154,12 @@ def _steady_time(timeline: Timeline) -> tuple[Floats, Floats]:
     rank's end."""
     graph = timeline.graph
     steady = steady_steps(measured(graph))
-    begun = by_rank(graph, timeline.end_us[graph.marks.start])[:, steady]
-    over = by_rank(graph, timeline.end_us[graph.marks.end])[:, steady]
-    return union(begun.min(axis=0), over.max(axis=0))
+    begun = by_rank_and_step(graph, timeline.end_us[graph.marks.start])[:, steady]
+    over = by_rank_and_step(graph, timeline.end_us[graph.marks.end])[:, steady]
+    return interval_union(begun.min(axis=0), over.max(axis=0))
 
 
-def _inside(time_us: Floats, low_us: Floats, high_us: Floats) -> Mask:
+def _in_intervals(time_us: Floats, low_us: Floats, high_us: Floats) -> Mask:
     """Which times lie in one of the disjoint intervals [low, high)."""
     at = np.searchsorted(low_us, time_us, side="right") - 1
     found: Mask = (at >= 0) & (time_us < high_us[at])
@@ -167,7 +167,7 @@ def _inside(time_us: Floats, low_us: Floats, high_us: Floats) -> Mask:
 
 
 def _late_us(
-    timeline: Timeline, meetings: list[_Meeting], straggler: int, walker: Walker
+    timeline: Timeline, meetings: list[_Meeting], straggler: int, walker: PathWalker
 ) -> dict[str, float]:
     """By cause, the straggler's delay at the collectives that wait for it, in total."""
     graph = timeline.graph
@@ -195,7 +195,7 @@ def _device_excess_us(timeline: Timeline, straggler: int) -> dict[str, float]:
     mean."""
     graph, nodes = timeline.graph, timeline.graph.nodes_
     taken = timeline.end_us - timeline.start_us
-    inside = _inside(timeline.start_us, *_steady_time(timeline))
+    inside = _in_intervals(timeline.start_us, *_steady_time(timeline))
     others = len(np.unique(graph.marks.rank)) - 1
     weight = np.where(nodes.rank == straggler, 1.0, -1.0 / others)
     chosen = inside & np.isin(nodes.scope, (Scope.COMPUTE, Scope.MEMCPY))

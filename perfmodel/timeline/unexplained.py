@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.graph.kinds import NOT_EXPLAINED, Cause
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.timeline.critical_path import Path, Piece
+from perfmodel.timeline.critical_path import Piece, TimelinePath
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import Links
 from perfmodel.units import human_us
@@ -48,7 +48,7 @@ def queue_depths(rank: RankTrace, links: Links) -> list[QueueDepth]:
     waited = np.concatenate([[0.0], np.cumsum(depth * length)[:-1]])
     empty = np.concatenate([[0.0], np.cumsum((depth == 0) * length)[:-1]])
     return [
-        _within(name, low, high, at_us, depth, waited, empty)
+        _queue_depth_within(name, low, high, at_us, depth, waited, empty)
         for name, low, high in zip(
             links.steps.names,
             links.steps.start_us.tolist(),
@@ -58,7 +58,7 @@ def queue_depths(rank: RankTrace, links: Links) -> list[QueueDepth]:
     ]
 
 
-def _within(
+def _queue_depth_within(
     name: str,
     low: float,
     high: float,
@@ -101,7 +101,7 @@ class Unexplained:
     """The longest of these waits, in words; empty where there is none."""
 
     @classmethod
-    def of(cls, graph: ExecutionGraph, mark: int, path: Path) -> Unexplained:
+    def of(cls, graph: ExecutionGraph, mark: int, path: TimelinePath) -> Unexplained:
         """That of the step in row `mark` of `graph.marks`, whose critical path is `path`."""
         name, rank = graph.marks.name[mark], int(graph.marks.rank[mark])
         waits = [piece for piece in path.plain if piece[2] in NOT_EXPLAINED]

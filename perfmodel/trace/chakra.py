@@ -19,14 +19,14 @@ from perfmodel.trace.chakra_messages import (
     COLLECTIVE_TYPES,
     NODE_TYPES,
     StreamError,
-    delimited,
+    delimited_messages,
     encode_varint,
-    fields,
+    message_fields,
     messages,
 )
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.execution_trace import json_list
-from perfmodel.trace.execution_trace_build import Header, RawNodes, as_int64, build
+from perfmodel.trace.execution_trace_build import Header, RawNodes, as_int64, build_execution_trace
 from perfmodel.trace.execution_trace_tensors import RawArguments
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ _DERIVED = ("comm_type", "comm_size")
 def looks_like_chakra(content: bytes) -> bool:
     """Whether the first two messages of `content` are GlobalMetadata and Node; never raises."""
     try:
-        stream = delimited(content)
+        stream = delimited_messages(content)
         metadata = next(stream, None)
         if metadata is None or not _is_metadata(metadata[1]):
             return False
@@ -89,7 +89,7 @@ def looks_like_chakra(content: bytes) -> bool:
 
 
 def _is_metadata(body: memoryview) -> bool:
-    for field, _, value in fields(body):
+    for field, _, value in message_fields(body):
         if field not in (_VERSION_FIELD, _ATTRIBUTE_FIELD) or value is None:
             return False
         if field == _VERSION_FIELD:
@@ -100,7 +100,9 @@ def _is_metadata(body: memoryview) -> bool:
 
 
 def _is_node(body: memoryview) -> bool:
-    return len(body) > 0 and all(0 < field <= _LAST_NODE_FIELD for field, _, _ in fields(body))
+    return len(body) > 0 and all(
+        0 < field <= _LAST_NODE_FIELD for field, _, _ in message_fields(body)
+    )
 
 
 def decode_chakra(content: bytes, where: str) -> ExecutionTrace:
@@ -116,7 +118,7 @@ def decode_chakra(content: bytes, where: str) -> ExecutionTrace:
     raw = RawNodes()
     reader = _NodeReader(raw, where)
     try:
-        for start, body in delimited(content):
+        for start, body in delimited_messages(content):
             try:
                 if header is None:
                     header = _header(kinds.metadata.FromString(bytes(body)), where)
@@ -131,7 +133,7 @@ def decode_chakra(content: bytes, where: str) -> ExecutionTrace:
     if header is None:
         raise TraceError(f"{where}: empty, not a Chakra trace")
     reader.finish(header)
-    return build(raw, header)
+    return build_execution_trace(raw, header)
 
 
 def encode_chakra(trace: ExecutionTrace) -> bytes:

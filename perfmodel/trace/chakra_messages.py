@@ -42,7 +42,7 @@ def encode_varint(value: int) -> bytes:
     return bytes(out)
 
 
-def fields(body: memoryview) -> Iterator[tuple[int, int, memoryview | None]]:
+def message_fields(body: memoryview) -> Iterator[tuple[int, int, memoryview | None]]:
     """(number, wire type, bytes) of each field of a protobuf message; no bytes for a varint.
 
     Raises `StreamError` for other wire types than varint and length-delimited.
@@ -60,7 +60,7 @@ def fields(body: memoryview) -> Iterator[tuple[int, int, memoryview | None]]:
             raise StreamError(f"no field at byte {at}")
 
 
-def delimited(content: bytes) -> Iterator[tuple[int, memoryview]]:
+def delimited_messages(content: bytes) -> Iterator[tuple[int, memoryview]]:
     """(first byte, body) of each message; raises `StreamError` before reading beyond the end."""
     view = memoryview(content)
     at = 0

@@ -47,7 +47,7 @@ class Strings:
         return len(self.texts)
 
 
-def codes(texts: Iterable[str], known: dict[str, int] | None = None) -> Ints:
+def text_codes(texts: Iterable[str], known: dict[str, int] | None = None) -> Ints:
     """The same number for the same text, in order of first sight; `known` carries it over calls."""
     known = {} if known is None else known
     return np.array([known.setdefault(text, len(known)) for text in texts], np.int64)
@@ -261,12 +261,12 @@ def nanoseconds(tokens: Sequence[Token]) -> tuple[NDArray[np.int64], NDArray[np.
         return np.zeros(0, np.int64), known
     text = b",".join(tokens)
     if not text.translate(None, _PLAIN):
-        value, is_exact = _plain(text)
+        value, is_exact = _parse_plain(text)
         if is_exact:
             return value, known
     value = np.zeros(len(tokens), np.int64)
     for row, token in enumerate(tokens):
-        exact = _exact(bytes(token))
+        exact = _parse_exact(bytes(token))
         if exact is None:
             known[row] = False
         else:
@@ -274,7 +274,7 @@ def nanoseconds(tokens: Sequence[Token]) -> tuple[NDArray[np.int64], NDArray[np.
     return value, known
 
 
-def _plain(text: bytes) -> tuple[NDArray[np.int64], bool]:
+def _parse_plain(text: bytes) -> tuple[NDArray[np.int64], bool]:
     """Comma-separated plain decimals times 1000, cut to integers; False if one is too large."""
     if b"." not in text:
         value = np.fromstring(text, np.int64, sep=",")
@@ -304,7 +304,7 @@ def _is_small(value: NDArray[np.int64], scale: int) -> bool:
     return bool(value.min() > -limit and value.max() < limit)
 
 
-def _exact(token: bytes) -> int | None:
+def _parse_exact(token: bytes) -> int | None:
     try:
         number = Decimal(token.decode())  # exact, whatever its length
     except (InvalidOperation, UnicodeDecodeError):

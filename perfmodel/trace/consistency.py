@@ -15,7 +15,7 @@ from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import LAUNCH_CALL, Category
 from perfmodel.trace.columns import RankTrace
-from perfmodel.trace.link import by_thread, outermost, runs, stream_keys
+from perfmodel.trace.link import by_thread, equal_runs, outermost, stream_keys
 from perfmodel.trace.window import find_steps
 
 OVERLAP_US = 3.0
@@ -68,13 +68,13 @@ def inconsistencies(rank: RankTrace) -> list[str]:
 
 def _nesting(rank: RankTrace) -> Iterator[str]:
     steps = find_steps(rank)
-    yield from _told(
+    yield from _count_beyond(
         steps.end_us[:-1] - steps.start_us[1:],
         OVERLAP_US,
         "steps begin before the one before ended",
     )
     ops = outermost(rank, rank.of(Category.CPU_OP))
-    yield from _told(
+    yield from _count_beyond(
         _overlaps(rank, ops, rank.thread[ops]),
         OVERLAP_US,
         "operators begin within another of their thread and end after it",
@@ -82,7 +82,7 @@ def _nesting(rank: RankTrace) -> Iterator[str]:
     rows = np.flatnonzero(rank.is_device)
     keys = stream_keys(rank, rows)
     order = np.argsort(keys, kind="stable")
-    yield from _told(
+    yield from _count_beyond(
         _overlaps(rank, rows[order], keys[order], apart=rank.correlation[rows[order]]),
         DEVICE_OVERLAP_US,
         "device operations begin before the one before them on their stream ended",
@@ -95,7 +95,7 @@ def _overlaps(rank: RankTrace, rows: Ints, keys: Ints, apart: Ints | None = None
     Where both have one value of `apart`, they may overlap, and nothing is said of them.
     """
     found = [np.zeros(0)]
-    for low, high in runs(keys):
+    for low, high in equal_runs(keys):
         end_us = rank.end_us[rows[low : high - 1]]
         latest = np.maximum.accumulate(end_us)
         overlap_us = latest - rank.start_us[rows[low + 1 : high]]
@@ -118,7 +118,7 @@ def _references(rank: RankTrace) -> Iterator[str]:
     at = np.searchsorted(rank.correlation[calls], rank.correlation[work])
     call = calls[np.minimum(at, len(calls) - 1)]
     is_launched = rank.correlation[call] == rank.correlation[work]
-    yield from _told(
+    yield from _count_beyond(
         rank.start_us[call[is_launched]] - rank.start_us[work[is_launched]],
         MAX_LEAD_US,
         "device operations begin before their launch call",
@@ -146,11 +146,11 @@ def _after_first_launched(keys: Ints, is_launched: np.ndarray) -> int:
                 & np.logical_or.accumulate(is_launched[order[low:high]])
             ).sum()
         )
-        for low, high in runs(keys[order])
+        for low, high in equal_runs(keys[order])
     )
 
 
-def _told(excess_us: Floats, tolerance_us: float, what: str) -> Iterator[str]:
+def _count_beyond(excess_us: Floats, tolerance_us: float, what: str) -> Iterator[str]:
     count = int((excess_us > tolerance_us).sum())
     if count:
         yield f"{count} {what} (by up to {excess_us.max():.1f} us)"

@@ -19,7 +19,7 @@ import msgspec
 
 from perfmodel.errors import TraceError
 from perfmodel.trace.columns import NONE
-from perfmodel.trace.execution_trace_build import Header, RawNodes, build
+from perfmodel.trace.execution_trace_build import Header, RawNodes, build_execution_trace
 from perfmodel.trace.execution_trace_columns import ExecutionTrace
 from perfmodel.trace.execution_trace_tensors import RawArguments
 
@@ -112,7 +112,7 @@ _EMPTY = msgspec.Raw(b"[]")
 _NaN = float("nan")
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-Time = Annotated[float, msgspec.Meta(ge=0, le=2.0**53)]
+TimeUs = Annotated[float, msgspec.Meta(ge=0, le=2.0**53)]
 
 
 class _Header(msgspec.Struct):
@@ -162,8 +162,8 @@ class _NestedNode(msgspec.Struct, gc=False):
     inputs: _Io
     outputs: _Io
     attrs: list[_Attribute]
-    ts: Time | None = None
-    dur: Time | None = None
+    ts: TimeUs | None = None
+    dur: TimeUs | None = None
 
 
 _header = msgspec.json.Decoder(_Header)
@@ -223,7 +223,7 @@ def decode_execution_trace(content: bytes, where: str) -> ExecutionTrace:
         if warnings:
             raise TraceError(f"{error} (bare nan and inf read as texts)") from None
         raise
-    return build(raw, about)
+    return build_execution_trace(raw, about)
 
 
 def _known_schema(schema: str | None, where: str) -> str:

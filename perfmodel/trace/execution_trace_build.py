@@ -19,7 +19,7 @@ from perfmodel.trace.execution_trace_collectives import (
     process_groups,
 )
 from perfmodel.trace.execution_trace_columns import Arguments, ExecutionTrace
-from perfmodel.trace.execution_trace_tensors import RawArguments, Texts, read_tensors
+from perfmodel.trace.execution_trace_tensors import InternedTexts, RawArguments, read_tensors
 
 _INT64_MAX = 2**63 - 1
 _LOWEST_SEQUENCE = -(2**63)
@@ -67,7 +67,7 @@ class Header:
     warnings: list[str] = field(default_factory=list)
 
 
-def build(raw: RawNodes, header: Header) -> ExecutionTrace:
+def build_execution_trace(raw: RawNodes, header: Header) -> ExecutionTrace:
     """The execution trace of `raw`; raises `TraceError` naming the node and the key."""
     where, warnings = header.where, header.warnings
     strings = Strings()
@@ -97,7 +97,7 @@ def build(raw: RawNodes, header: Header) -> ExecutionTrace:
     if lost:
         warnings.append(f"{lost} nodes name a forward parent that is not in the file")
 
-    documents = Texts()
+    documents = InternedTexts()
     inputs = _arguments(raw.inputs, "inputs", position, documents, strings, where)
     outputs = _arguments(raw.outputs, "outputs", position, documents, strings, where)
     reader = CollectiveReader(where, strings, warnings)
@@ -265,7 +265,7 @@ def _arguments(
     raw: RawArguments,
     key: str,
     position: list[int],
-    documents: Texts,
+    documents: InternedTexts,
     strings: Strings,
     where: str,
 ) -> Arguments:

@@ -292,8 +292,8 @@ def data_dependencies(trace: ExecutionTrace) -> tuple[Ints, Ints]:
 
     A node never depends on itself or on a node that called it.
     """
-    reads = _keys(trace, trace.inputs.tensors)
-    returned = _keys(trace, trace.outputs.tensors)
+    reads = _storage_keys(trace, trace.inputs.tensors)
+    returned = _storage_keys(trace, trace.outputs.tensors)
     writes = _writes(trace, reads, returned)
     read_bounds = trace.inputs.tensors.bounds.tolist()
     read_keys = reads.tolist()
@@ -332,7 +332,7 @@ def subtree_last(parent: Ints) -> Ints:
     return np.array(last, np.int64)
 
 
-def _keys(trace: ExecutionTrace, tensors: Tensors) -> Ints:
+def _storage_keys(trace: ExecutionTrace, tensors: Tensors) -> Ints:
     """What each tensor stands for: its storage, minus its id without one, 0 for nothing."""
     undefined = [i for i, text in enumerate(trace.strings.texts) if text.startswith(_UNDEFINED)]
     key = np.where(tensors.storage_id > 0, tensors.storage_id, -tensors.tensor_id)
@@ -343,7 +343,7 @@ def _keys(trace: ExecutionTrace, tensors: Tensors) -> Ints:
 def _writes(trace: ExecutionTrace, reads: Ints, returned: Ints) -> dict[int, set[int]]:
     inputs, outputs = trace.inputs.tensors, trace.outputs.tensors
     written: defaultdict[int, set[int]] = defaultdict(set)
-    schemas = [_effects(trace.strings[i]) for i in range(len(trace.strings))]
+    schemas = [_schema_effects(trace.strings[i]) for i in range(len(trace.strings))]
     schema_of = trace.op_schema.tolist()
     in_bounds = inputs.bounds.tolist()
     read_keys = reads.tolist()
@@ -362,7 +362,7 @@ def _writes(trace: ExecutionTrace, reads: Ints, returned: Ints) -> dict[int, set
 
 
 @lru_cache(maxsize=4096)
-def _effects(schema: str) -> tuple[bool, frozenset[int]]:
+def _schema_effects(schema: str) -> tuple[bool, frozenset[int]]:
     """Whether an op returns a view of an input, and the positions of arguments that it mutates."""
     arguments, arrow, returns = schema.rpartition(" -> ")
     if not arrow:

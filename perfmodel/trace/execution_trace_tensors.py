@@ -20,7 +20,7 @@ from perfmodel.trace.execution_trace_columns import Tensors
 
 MAX_DEPTH = 16
 
-Shape: TypeAlias = "str | tuple[Shape, ...] | None"
+TypeTree: TypeAlias = "str | tuple[TypeTree, ...] | None"
 """A tensor's dtype; the elements of a list or tuple that holds tensors; None without tensors."""
 
 _TENSOR = "Tensor("
@@ -30,7 +30,7 @@ class TypeTextError(ValueError):
     """A type that does not follow the grammar."""
 
 
-def parse_type(text: str) -> Shape:
+def parse_type(text: str) -> TypeTree:
     """The tensors inside one argument type; raises `TypeTextError`."""
     if _TENSOR not in text:
         return None
@@ -40,7 +40,7 @@ def parse_type(text: str) -> Shape:
     return shape
 
 
-def _parse(text: str, start: int, depth: int) -> tuple[Shape, int]:
+def _parse(text: str, start: int, depth: int) -> tuple[TypeTree, int]:
     if depth > MAX_DEPTH:
         raise TypeTextError(f"type {text[:60]!r} is nested deeper than {MAX_DEPTH}")
     if text.startswith(_TENSOR, start):
@@ -55,7 +55,7 @@ def _parse(text: str, start: int, depth: int) -> tuple[Shape, int]:
         return None, _closing(text, end + 1) + 1
     if text.startswith("]", end + 1):
         return None, end + 2
-    elements: list[Shape] = []
+    elements: list[TypeTree] = []
     while True:
         element, end = _parse(text, end + 1, depth + 1)
         elements.append(element)
@@ -79,7 +79,7 @@ def _closing(text: str, start: int) -> int:
 
 _INT64_MAX = 2**63 - 1
 _WITHOUT_DEVICE, _WITH_DEVICE = 5, 6
-_Plan: TypeAlias = "tuple[int, list[tuple[int, Shape]]]"
+_Plan: TypeAlias = "tuple[int, list[tuple[int, TypeTree]]]"
 _values = msgspec.json.Decoder(list[Any])
 _texts = msgspec.json.Decoder(list[str])
 
@@ -96,7 +96,7 @@ class RawArguments(NamedTuple):
         return RawArguments(*([texts[i] for i in order] for texts in self))
 
 
-class Texts:
+class InternedTexts:
     """Interned JSON texts (bytes), each kept once."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class Texts:
         return np.array([index.setdefault(text, len(index)) for text in texts], np.int64)
 
 
-class _Leaves:
+class _TensorValues:
     """The tensor values met so far, still as the file writes them."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class _Leaves:
         self.argument: list[int] = []
         self.dtype: list[str] = []
 
-    def add(self, shape: Shape, value: Any, argument: int) -> None:
+    def add(self, shape: TypeTree, value: Any, argument: int) -> None:
         """The tensors in one argument; raises `ValueError` when it does not fit its type."""
         if isinstance(shape, str):
             self.values.append(value)
@@ -142,7 +142,7 @@ def read_tensors(
     `position` is each node's index in the file, for messages. Raises `TraceError` when values,
     shapes and types do not fit each other, or when a text is no JSON list.
     """
-    leaves = _Leaves()
+    leaves = _TensorValues()
     plans: dict[bytes, _Plan] = {b"[]": (0, [])}
     sizes: dict[bytes, int] = {b"[]": 0}
     bounds = [0]
@@ -175,7 +175,7 @@ def read_tensors(
     try:
         table, devices = _table(leaves.values)
     except (ValueError, TypeError, OverflowError):
-        raise _fault(leaves.values, bounds, key, position, where) from None
+        raise _tensor_error(leaves.values, bounds, key, position, where) from None
     code = {text: strings.intern(text) for text in dict.fromkeys((*leaves.dtype, *devices))}
     tensor_id, storage_id, offset, elements, item_bytes = map(np.ascontiguousarray, table.T)
     return Tensors(
@@ -211,7 +211,7 @@ def _table(values: list[Any]) -> tuple[Ints, list[str]]:
     return table, devices
 
 
-def _fault(
+def _tensor_error(
     values: list[Any], bounds: list[int], key: str, position: list[int], where: str
 ) -> TraceError:
     """The error that names the first tensor at which `_table` stumbled."""

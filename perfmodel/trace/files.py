@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _SNIFF_BYTES = 512
 _KINETO_KEY = b'"traceEvents"'
 _RECORD_KEY = b'"perfmodel.collect.'
-OWN_RECORD = "record"
+COLLECTOR_RECORD = "record"
 """What the collector writes beside its traces: no trace, and nothing to warn of."""
 
 
@@ -39,7 +39,7 @@ class FoundDocument(NamedTuple):
 
     where: str
     part: RankTrace | ExecutionTrace | str | None
-    """`OWN_RECORD` beside our own traces; None for other JSON that is no trace."""
+    """`COLLECTOR_RECORD` beside our own traces; None for other JSON that is no trace."""
     window: Window | None
 
 
@@ -88,7 +88,7 @@ def _decode(
     if execution_trace.looks_like_execution_trace(content):
         return execution_trace.decode_execution_trace(content, where)
     if _RECORD_KEY in content:
-        return OWN_RECORD
+        return COLLECTOR_RECORD
     if first in (b"{", b"["):
         return None
     if chakra.looks_like_chakra(content):

@@ -42,7 +42,7 @@ from perfmodel.trace.kineto_json import (
     Instant,
     Metadata,
 )
-from perfmodel.trace.memory import MemoryRows
+from perfmodel.trace.memory import AllocationRows
 from perfmodel.trace.window import Window
 
 _CHUNK_BYTES = 1 << 18
@@ -68,17 +68,17 @@ _DTYPES = {
 Categories = NDArray[np.uint8]
 
 
-def _among(*categories: Category) -> Mask:
+def _category_mask(*categories: Category) -> Mask:
     return np.isin(np.arange(len(Category)), categories)
 
 
 _CODE_OF_TEXT = {text: int(category) for text, category in CATEGORY_OF_TEXT.items()}
-_IS_KERNEL = _among(Category.KERNEL)
-_IS_DEVICE = _among(*DEVICE_CATEGORIES)
-_IS_SYNC = _among(Category.CUDA_SYNC)
-_IS_LINKED = _IS_DEVICE | _IS_SYNC | _among(Category.RUNTIME)
-_IS_HOST = _among(Category.CPU_OP, Category.ANNOTATION)
-_IS_INDEXED = _IS_HOST | _among(Category.PYTHON)
+_IS_KERNEL = _category_mask(Category.KERNEL)
+_IS_DEVICE = _category_mask(*DEVICE_CATEGORIES)
+_IS_SYNC = _category_mask(Category.CUDA_SYNC)
+_IS_LINKED = _IS_DEVICE | _IS_SYNC | _category_mask(Category.RUNTIME)
+_IS_HOST = _category_mask(Category.CPU_OP, Category.ANNOTATION)
+_IS_INDEXED = _IS_HOST | _category_mask(Category.PYTHON)
 
 
 def decode_kineto(
@@ -92,7 +92,7 @@ def decode_kineto(
     when a time is no number, or when a duration is negative.
     """
     document = Document(_chunks(content) if isinstance(content, bytes) else content, where)
-    rows = _Rows(where, window)
+    rows = _EventRows(where, window)
     for events in document:
         rows.add(events)
     file = document.file
@@ -143,14 +143,14 @@ def _order(start_ns: Ints, duration_ns: Ints, event_index: Ints) -> Ints:
     return order
 
 
-class _Rows:
+class _EventRows:
     """The complete events met so far, as columns."""
 
     def __init__(self, where: str, window: Window | None = None) -> None:
         self._window = window
         self.strings = Strings()
         self.thread_names: dict[int, str] = {}
-        self.memory = MemoryRows(self._times, window)
+        self.memory = AllocationRows(self._times, window)
         self._where = where
         self._names = _TextIndex(self.strings)
         self._raw_texts = _TextIndex(self.strings)

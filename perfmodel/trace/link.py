@@ -53,7 +53,7 @@ def link(rank: RankTrace) -> Links:
         roles=thread_roles(rank),
         top_ops=top_ops,
         launches=launches,
-        launch_op=containing(rank, launches, top_ops),
+        launch_op=containing_index(rank, launches, top_ops),
         device_rows=device_rows,
         device_launch=_device_launches(rank, device_rows, runtime),
         recorded_frac=_recorded_frac(rank),
@@ -93,7 +93,7 @@ def outermost(rank: RankTrace, rows: Ints) -> Ints:
     rows = by_thread(rank, rows)
     keep = np.ones(len(rows), bool)
     start, end, thread = rank.start_us[rows], rank.end_us[rows], rank.thread[rows]
-    for low, high in runs(thread):
+    for low, high in equal_runs(thread):
         latest = np.maximum.accumulate(end[low:high])
         keep[low + 1 : high] = (end[low + 1 : high] > latest[:-1]) | (
             start[low + 1 : high] >= latest[:-1]
@@ -107,7 +107,7 @@ def stream_keys(rank: RankTrace, device_rows: Ints) -> Ints:
     return (device << 32) + (rank.stream[device_rows].astype(np.int64) & 0xFFFFFFFF)
 
 
-def runs(keys: Ints) -> list[tuple[int, int]]:
+def equal_runs(keys: Ints) -> list[tuple[int, int]]:
     """(first, past last) of each run of equal neighbours."""
     if not len(keys):
         return []
@@ -116,7 +116,7 @@ def runs(keys: Ints) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-def containing(rank: RankTrace, rows: Ints, containers: Ints) -> Ints:
+def containing_index(rank: RankTrace, rows: Ints, containers: Ints) -> Ints:
     """Per row: index into `containers` of the one on its thread that it starts and ends in, or -1.
 
     Both are ordered by thread, then time; containers of one thread do not enclose one another.
@@ -124,9 +124,9 @@ def containing(rank: RankTrace, rows: Ints, containers: Ints) -> Ints:
     found = np.full(len(rows), NONE, np.int64)
     spans = {
         int(rank.thread[containers[low]]): (low, high)
-        for low, high in runs(rank.thread[containers])
+        for low, high in equal_runs(rank.thread[containers])
     }
-    for low, high in runs(rank.thread[rows]):
+    for low, high in equal_runs(rank.thread[rows]):
         span = spans.get(int(rank.thread[rows[low]]))
         if span is None:
             continue

@@ -15,23 +15,23 @@ from perfmodel.trace.columns import Allocations
 from perfmodel.trace.kineto_json import Instant, MemoryArgs
 from perfmodel.trace.window import Window
 
-MEMORY = "[memory]"
+MEMORY_EVENT_NAME = "[memory]"
 """Name of the events."""
-_COLUMNS = (
+_ALLOCATION_COLUMNS = (
     *("device_type", "device", "size_bytes", "address", "allocated_bytes", "reserved_bytes"),
 )
 """Those of `Allocations` behind its times."""
-_NO_ARGS = MemoryArgs()
-_values = attrgetter(*_COLUMNS)
+_NO_MEMORY_ARGS = MemoryArgs()
+_allocation_values = attrgetter(*_ALLOCATION_COLUMNS)
 
-Times = Callable[[str, list[msgspec.Raw], Ints], Ints]
+ParseTimes = Callable[[str, list[msgspec.Raw], Ints], Ints]
 """Key, its values and the rows that they stand in to nanoseconds; raises where one is no number."""
 
 
-class MemoryRows:
+class AllocationRows:
     """The allocations met so far."""
 
-    def __init__(self, times: Times, window: Window | None = None) -> None:
+    def __init__(self, times: ParseTimes, window: Window | None = None) -> None:
         self._times, self._window = times, window
         self._parts: list[Ints] = []
         self._unreadable = 0
@@ -39,12 +39,12 @@ class MemoryRows:
     def add(self, events: list[Instant], file_index: Ints) -> None:
         """Take the instant events of a block over; `file_index` says where each stands."""
         at_ns = self._times("ts", [event.ts for event in events], file_index)
-        counts = np.array([event.name == MEMORY for event in events])
+        counts = np.array([event.name == MEMORY_EVENT_NAME for event in events])
         if self._window is not None:
             counts &= self._window.keeps(at_ns, np.zeros(len(at_ns), np.bool_))
-        args = [event.args or _NO_ARGS for event in compress(events, counts.tobytes())]
+        args = [event.args or _NO_MEMORY_ARGS for event in compress(events, counts.tobytes())]
         if args:
-            found, known = _whole_numbers(list(map(_values, args)))
+            found, known = _whole_numbers(list(map(_allocation_values, args)))
             self._unreadable += len(args) - len(known)
             self._parts.append(np.vstack([at_ns[counts][known], found]))
 
@@ -54,7 +54,7 @@ class MemoryRows:
             return Allocations(unreadable=self._unreadable)
         table = np.concatenate(self._parts, axis=1)
         at_ns, *columns = table[:, np.argsort(table[0], kind="stable")]
-        named = dict(zip(_COLUMNS, columns, strict=True))
+        named = dict(zip(_ALLOCATION_COLUMNS, columns, strict=True))
         return Allocations((at_ns - first_ns) / 1e3, **named, unreadable=self._unreadable)
 
 
@@ -67,7 +67,7 @@ def _whole_numbers(values: Sequence[tuple[object, ...]]) -> tuple[Ints, Ints]:
         pass
     known = [at for at, each in enumerate(values) if all(map(_is_whole, each))]
     rows = np.array([values[at] for at in known], np.int64)
-    return rows.reshape(len(known), len(_COLUMNS)).T, np.array(known, np.int64)
+    return rows.reshape(len(known), len(_ALLOCATION_COLUMNS)).T, np.array(known, np.int64)
 
 
 def _is_whole(value: object) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 
 from perfmodel.arrays import Ints
 from perfmodel.trace.categories import STEP_NAME, Category
-from perfmodel.trace.columns import RankTrace, codes
+from perfmodel.trace.columns import RankTrace, text_codes
 from perfmodel.trace.execution_trace_columns import ExecutionTrace
 
 RECORD_FUNCTION_ID, EXTERNAL_ID, ORDINAL = (
@@ -80,14 +80,14 @@ def _by_order(rank: RankTrace, host: Ints, execution_trace: ExecutionTrace) -> P
     entered = host[np.lexsort((rank.event_index[host], rank.start_us[host]))]
     code: dict[str, int] = {}
     nodes = {
-        thread: (rows, codes(execution_trace.names(rows), code))
+        thread: (rows, text_codes(execution_trace.names(rows), code))
         for thread, rows in execution_trace.linkable().items()
     }
     event, node = [], []
     for thread in np.unique(rank.thread[host]):
         rows = entered[rank.thread[entered] == thread]
         rows = rows[np.argsort(rank.event_index[rows], kind="stable")]
-        names = codes([rank.text(row) for row in rows], code)
+        names = text_codes([rank.text(row) for row in rows], code)
         fits = [(_occurrences(names, theirs), their_rows) for their_rows, theirs in nodes.values()]
         starts, their_rows = max(
             fits, key=lambda fit: len(fit[0]) * len(fit[1]), default=([], rows)

@@ -72,7 +72,8 @@ class Trace:
         extra = list(found.execution_traces.values())
         joined = replace(
             self,
-            execution_traces=self.execution_traces | _by_rank(extra, list(self.ranks)),
+            execution_traces=self.execution_traces
+            | _execution_traces_by_rank(extra, list(self.ranks)),
             warnings=[*self.warnings, *found.warnings],
         )
         best = max((p.matched_frac for p in joined.pairings.values()), default=0.0)
@@ -138,7 +139,7 @@ def read(
     Raises `TraceError` (or `PerfmodelError` from reading) naming file and place; with `strict`,
     also for anything that would only be a warning.
     """
-    found = _found(path, Options(max_bytes, steps, context), workers)
+    found = _decode_files(path, Options(max_bytes, steps, context), workers)
     parts = [e.part for e in found if e.part is not None and not isinstance(e.part, str)]
     ignored = [each.where for each in found if each.part is None]
     if not parts:
@@ -149,9 +150,9 @@ def read(
     others = [part for part in parts if not isinstance(part, RankTrace)]
     trace = Trace(
         str(path),
-        _in_order(ranks),
-        _by_rank(others, ranks),
-        chosen=_chosen(ranks, found, steps, context),
+        _ranks_in_order(ranks),
+        _execution_traces_by_rank(others, ranks),
+        chosen=_chosen_steps(ranks, found, steps, context),
     )
     for part in parts:
         trace.warnings.extend(f"{part.where}: {text}" for text in part.warnings)
@@ -160,13 +161,13 @@ def read(
         check_types(rank)
         trace.warnings.extend(f"{rank.where}: {text}" for text in inconsistencies(rank))
     trace.warnings.extend(f"{where}: no trace, ignored" for where in ignored)
-    trace.warnings.extend(_incomplete(trace, several=len(found) > 1 or Path(str(path)).is_dir()))
+    trace.warnings.extend(_missing_ranks(trace, several=len(found) > 1 or Path(str(path)).is_dir()))
     if strict and trace.warnings:
         raise TraceError(trace.warnings[0])
     return trace
 
 
-def _found(path: str | Path, options: Options, workers: int | None) -> list[FoundDocument]:
+def _decode_files(path: str | Path, options: Options, workers: int | None) -> list[FoundDocument]:
     """The documents behind `path`, in order."""
     files = files_of(path)
     if len(files) > 1 and workers != 1:
@@ -178,7 +179,7 @@ def _found(path: str | Path, options: Options, workers: int | None) -> list[Foun
     return [found for file in files for found in decode(file, options)]
 
 
-def _chosen(
+def _chosen_steps(
     ranks: list[RankTrace], found: list[FoundDocument], steps: slice | None, context: int
 ) -> slice:
     """The steps asked for, among those that were read."""
@@ -199,7 +200,7 @@ def rank_in_name(where: str) -> int | None:
     return int(found[-1]) if found else None
 
 
-def _in_order(ranks: list[RankTrace]) -> tuple[RankTrace, ...]:
+def _ranks_in_order(ranks: list[RankTrace]) -> tuple[RankTrace, ...]:
     """The ranks by number; those whose file does not say take it from its name, else 0, 1, …"""
     numbered: dict[int, RankTrace] = {}
     unnamed: dict[str, RankTrace] = {}
@@ -230,7 +231,9 @@ def _in_order(ranks: list[RankTrace]) -> tuple[RankTrace, ...]:
     return tuple(numbered[number] for number in sorted(numbered))
 
 
-def _by_rank(others: list[ExecutionTrace], ranks: list[RankTrace]) -> dict[int, ExecutionTrace]:
+def _execution_traces_by_rank(
+    others: list[ExecutionTrace], ranks: list[RankTrace]
+) -> dict[int, ExecutionTrace]:
     found: dict[int, ExecutionTrace] = {}
     for position, trace in enumerate(others):
         named = rank_in_name(trace.where)
@@ -243,7 +246,7 @@ def _by_rank(others: list[ExecutionTrace], ranks: list[RankTrace]) -> dict[int, 
     return found
 
 
-def _incomplete(trace: Trace, *, several: bool) -> list[str]:
+def _missing_ranks(trace: Trace, *, several: bool) -> list[str]:
     found = []
     sizes = [rank.world_size for rank in trace.ranks if rank.world_size]
     if several and sizes and len(trace.ranks) < sizes[0]:

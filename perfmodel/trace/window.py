@@ -19,8 +19,8 @@ from perfmodel.errors import TraceError, UsageError
 from perfmodel.trace.categories import AUTOGRAD_WRAPPER, STEP_NAME, Category
 from perfmodel.trace.columns import RankTrace, nanoseconds
 
-MAIN = "main"
-AUTOGRAD = "autograd"
+MAIN_THREAD = "main"
+AUTOGRAD_THREAD = "autograd"
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,13 @@ def thread_roles(rank: RankTrace) -> dict[int, str]:
     ops = rank.of(Category.CPU_OP)
     wrapped = ops[rank.name_matches(AUTOGRAD_WRAPPER)[ops]]
     autograd = set(rank.thread[wrapped].tolist())
-    roles: dict[int, str] = {main: MAIN}
+    roles: dict[int, str] = {main: MAIN_THREAD}
     others = 0
     for thread in threads:
         if thread == main:
             continue
         if thread in autograd:
-            roles[thread] = AUTOGRAD
+            roles[thread] = AUTOGRAD_THREAD
         else:
             roles[thread] = f"other:{others}"
             others += 1
@@ -126,7 +126,7 @@ def find_window(chunks: Iterable[bytes], steps: slice, context: int) -> Window |
 
     Raises `UsageError` where the file has no such steps.
     """
-    start_ns, end_ns = _steps(chunks)
+    start_ns, end_ns = _step_times(chunks)
     if not len(start_ns):
         return None
     first, last, _ = steps.indices(len(start_ns))
@@ -139,7 +139,7 @@ def find_window(chunks: Iterable[bytes], steps: slice, context: int) -> Window |
     return Window(from_ns, until_ns, until_ns + longest_ns, before, last - first, after)
 
 
-def _steps(chunks: Iterable[bytes]) -> tuple[Ints, Ints]:
+def _step_times(chunks: Iterable[bytes]) -> tuple[Ints, Ints]:
     """Starts and ends of the step annotations in the text of a trace, by time."""
     found: dict[int, tuple[bytes, bytes]] = {}
     text, offset = b"", 0

@@ -33,7 +33,7 @@ GZIP_FACTOR = 10
 """Bytes of JSON per byte of a compressed trace, about."""
 _COMMAND = "from perfmodel.trace.workers import serve; serve()"
 _INT_BYTES = 8
-_MADE_OF = {
+_ALLOWED_CLASSES = {
     "builtins": ("MemoryError", "slice"),
     "numpy": ("dtype", "ndarray"),
     "numpy.core.numeric": ("_frombuffer",),
@@ -157,7 +157,7 @@ def _send(file: Any, content: object) -> None:
 
 def _receive(file: Any) -> Any:
     """What `_send` sent. Raises `EOFError` where it ends early."""
-    structure, *buffers = [_part(file) for _ in range(_number(file))]
+    structure, *buffers = [_read_part(file) for _ in range(_read_size(file))]
     return _Unpickler(io.BytesIO(structure), buffers=buffers).load()
 
 
@@ -178,20 +178,20 @@ class _Unpickler(pickle.Unpickler):
     """Finds what `_MADE_OF` names, our own values, and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if name not in _MADE_OF.get(module, ()) and (module, name) not in _own_classes():
+        if name not in _ALLOWED_CLASSES.get(module, ()) and (module, name) not in _own_classes():
             raise pickle.UnpicklingError(f"{module}.{name} is no part of a trace")
         return super().find_class(module, name)
 
 
-def _number(file: Any) -> int:
+def _read_size(file: Any) -> int:
     content = file.read(_INT_BYTES)
     if len(content) < _INT_BYTES:
         raise EOFError
     return int.from_bytes(content, "little")
 
 
-def _part(file: Any) -> bytearray:
-    part = bytearray(_number(file))
+def _read_part(file: Any) -> bytearray:
+    part = bytearray(_read_size(file))
     if file.readinto(part) < len(part):
         raise EOFError
     return part

@@ -7,10 +7,10 @@ import io
 from rich.console import Console
 
 from perfmodel.cli.hardware_tables import say_assumed_figures
-from perfmodel.hardware.reads import Read
+from perfmodel.hardware.reads import FigureRead
 
 
-def said(*figures: Read) -> str:
+def said(*figures: FigureRead) -> str:
     out = io.StringIO()
     console = Console(file=out, width=400)
     say_assumed_figures(console, "node", [each.to_dict() for each in figures])
@@ -18,9 +18,9 @@ def said(*figures: Read) -> str:
 
 
 def test_parts_are_named_where_several_have_the_figure() -> None:
-    gpu = Read("h100-sxm", "device.hbm_bytes", 8, "bytes", "a data sheet, recalled")
-    cpu = Read("epyc-7742", "device.hbm_bytes", 9, "bytes", "assumed: eight modules")
-    cores = Read("epyc-7742", "device.sm_count", 64, "", "a data sheet, recalled")
+    gpu = FigureRead("h100-sxm", "device.hbm_bytes", 8, "bytes", "a data sheet, recalled")
+    cpu = FigureRead("epyc-7742", "device.hbm_bytes", 9, "bytes", "assumed: eight modules")
+    cores = FigureRead("epyc-7742", "device.sm_count", 64, "", "a data sheet, recalled")
     assert said(gpu, cpu, cores).startswith(
         "node: figures assumed: epyc-7742 device.hbm_bytes 9; "
         "recalled: h100-sxm device.hbm_bytes 8, device.sm_count 64 (sources"
@@ -28,4 +28,4 @@ def test_parts_are_named_where_several_have_the_figure() -> None:
 
 
 def test_figures_with_a_source_are_not_listed() -> None:
-    assert said(Read("h100-sxm", "device.hbm_bytes", 8, "bytes", "a page")) == ""
+    assert said(FigureRead("h100-sxm", "device.hbm_bytes", 8, "bytes", "a page")) == ""

@@ -10,7 +10,7 @@ from tiny import COMMS, GEMM, NCCL, WORKER, Tiny, graph_of, nodes_named
 
 from perfmodel.errors import TraceError
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.graph.merge import find_meetings
+from perfmodel.graph.merge import match_collectives
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import measured, schedule
 
@@ -224,7 +224,7 @@ def test_recordings_that_overlap_the_first_but_not_each_other_meet_nowhere() -> 
     )
     graphs = [t.graph() for t in ranks]
     shift = np.array([0.0, 0.0, 0.0])
-    found = find_meetings(
+    found = match_collectives(
         [graphs[0], _only(graphs[1], slice(0, 5)), _only(graphs[2], slice(5, 10))],
         shift,
         ["a", "b", "c"],

@@ -10,7 +10,7 @@ from tiny import STREAM, Tiny, edges_of, lags_of, made_graph, nodes_named
 
 from perfmodel.errors import GraphError
 from perfmodel.graph.kinds import STREAM_KINDS, EdgeKind
-from perfmodel.graph.streams import MOST_AT_ONCE
+from perfmodel.graph.streams import MAX_BRANCHES
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import schedule
 
@@ -74,10 +74,10 @@ def test_gaps_within_a_graph_launch_have_a_lag_of_their_own() -> None:
 
 
 def test_more_at_once_than_are_told_apart() -> None:
-    spans = [(10 + at, 1000 + at) for at in range(3 * MOST_AT_ONCE)]
+    spans = [(10 + at, 1000 + at) for at in range(3 * MAX_BRANCHES)]
     graph = queued(*((start + 5 * at, end) for at, (start, end) in enumerate(spans)))
     into = np.bincount(graph.edges_.target[np.isin(graph.edges_.kind, EdgeKind.STREAM_OVERLAP)])
-    assert into.max() <= MOST_AT_ONCE
+    assert into.max() <= MAX_BRANCHES
     schedule(graph)
 
 

@@ -11,7 +11,7 @@ from tiny import GEMM, Tiny, made_graph
 
 from perfmodel.errors import GraphError
 from perfmodel.graph.kinds import CAUSE_OF_EDGE, IDLE_CAUSES, SCOPES, Cause, EdgeKind, Scope
-from perfmodel.graph.measured_waits import PLAUSIBLE_US
+from perfmodel.graph.measured_waits import PLAUSIBLE_LAG_US
 from perfmodel.timeline.schedule import schedule
 
 
@@ -97,7 +97,7 @@ def test_device_span_of_a_rank_that_has_none() -> None:
 
 
 def test_every_kind_of_edge_has_a_cause_and_bounds() -> None:
-    assert set(CAUSE_OF_EDGE) == set(PLAUSIBLE_US) == set(EdgeKind)
+    assert set(CAUSE_OF_EDGE) == set(PLAUSIBLE_LAG_US) == set(EdgeKind)
     assert all(cause in IDLE_CAUSES for cause in CAUSE_OF_EDGE.values())
     assert {scope for scopes in SCOPES.values() for scope in scopes} == set(Scope) - {Scope.NONE}
 

@@ -8,6 +8,7 @@ import pytest
 
 from perfmodel import hardware
 from perfmodel.errors import HardwareError
+from perfmodel.hardware import catalogue
 
 
 def test_a_cpu_is_a_device_and_a_host() -> None:
@@ -19,7 +20,7 @@ def test_a_cpu_is_a_device_and_a_host() -> None:
     assert cpu.hbm_gb_per_s == host.dram_gb_per_s
     assert hardware.load("epyc-7742") == cpu
     assert hardware.load("epyc-7742", "host") == host
-    assert hardware.namesakes("epyc-7742") == [cpu, host]
+    assert catalogue.parts_named("epyc-7742") == [cpu, host]
 
 
 @pytest.mark.parametrize(

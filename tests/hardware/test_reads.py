@@ -7,7 +7,13 @@ from dataclasses import dataclass, replace
 import pytest
 
 from perfmodel.hardware import Device, cluster, kind_of
-from perfmodel.hardware.reads import Read, cached_per_device, read_of, reads_of, with_read_log
+from perfmodel.hardware.reads import (
+    FigureRead,
+    cached_per_device,
+    figure_read,
+    figure_reads,
+    with_read_log,
+)
 
 
 def test_a_figure_is_noted_when_it_is_read() -> None:
@@ -15,7 +21,7 @@ def test_a_figure_is_noted_when_it_is_read() -> None:
     assert not log
     assert machine.node.device.hbm_gb_per_s == 3350.0
     assert log == {"device.hbm_gb_per_s"}
-    (read,) = reads_of(cluster("dgx-h100"), log)
+    (read,) = figure_reads(cluster("dgx-h100"), log)
     assert (read.part, read.value, read.unit) == ("h100-sxm", 3350.0, "GB/s")
     assert read.source == machine.node.device.sources["hbm_gb_per_s"]
 
@@ -47,14 +53,14 @@ def test_a_recorded_part_is_still_one() -> None:
     ],
 )
 def test_what_a_figure_rests_on(source: str, grounds: str) -> None:
-    assert Read("x", "device.l2_bytes", 1.0, "bytes", source).grounds == grounds
+    assert FigureRead("x", "device.l2_bytes", 1.0, "bytes", source).grounds == grounds
 
 
 def test_units_are_those_of_the_names() -> None:
     node = cluster("dgx-h100").node
-    assert read_of(node.device, "device", "hbm_gb_per_s").unit == "GB/s"
-    assert read_of(node, "node", "gpus").unit == "count"
-    assert read_of(node.device, "device", "target").unit == ""
+    assert figure_read(node.device, "device", "hbm_gb_per_s").unit == "GB/s"
+    assert figure_read(node, "node", "gpus").unit == "count"
+    assert figure_read(node.device, "device", "target").unit == ""
 
 
 @dataclass(frozen=True)

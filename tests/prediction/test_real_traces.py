@@ -15,7 +15,7 @@ from perfmodel.ops import families_of_kernels
 from perfmodel.prediction import Prediction, predict
 from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.prediction.types import StepPrediction
-from perfmodel.timeline.steps import Role
+from perfmodel.timeline.steps import StepRole
 from perfmodel.trace import Trace, read
 
 TORCHREC = "torchrec_v100x4/sst_long_a2a_optimizer_3_29220"
@@ -57,7 +57,7 @@ def ratio(path: Path, chosen: slice, **options: list[str]) -> float:
 def test_replay_of_training_steps(reference: Path, name: str) -> None:
     for step in steps(predict(trace(reference / "traces" / name))):
         assert step.error_pct is not None
-        assert abs(step.error_pct) <= (6 if step.role != Role.STEADY else 1), step
+        assert abs(step.error_pct) <= (6 if step.role != StepRole.STEADY else 1), step
 
 
 @pytest.mark.slow
@@ -66,7 +66,7 @@ def test_median_replay_error_where_the_host_alone_does_not_decide(reference: Pat
         abs(step.error_pct or 0)
         for name in TRAINING
         for step in steps(predict(trace(reference / "traces" / name)))
-        if step.role == Role.STEADY and step.measured_host_frac <= 0.95
+        if step.role == StepRole.STEADY and step.measured_host_frac <= 0.95
     ]
     assert len(errors) > 20
     assert np.median(errors) <= 0.25
@@ -78,7 +78,7 @@ def test_ranks_that_meet_follow_without_their_waits_being_given(
 ) -> None:
     for step in steps(predict(trace(reference / "traces" / folder))):
         assert step.error_pct is not None
-        assert abs(step.error_pct) <= (6 if step.role != Role.STEADY else 1.5)
+        assert abs(step.error_pct) <= (6 if step.role != StepRole.STEADY else 1.5)
 
 
 @pytest.mark.slow

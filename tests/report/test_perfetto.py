@@ -12,7 +12,7 @@ from report.handmade import KERNEL, graph, relabelled
 from perfmodel.errors import GraphError
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.report import Overlay, perfetto_json
-from perfmodel.timeline.critical_path import Walker, critical_path
+from perfmodel.timeline.critical_path import PathWalker, critical_path
 from perfmodel.timeline.idle import DeviceWork, idle_gaps, idle_pieces
 from perfmodel.timeline.schedule import Timeline, measured, schedule
 from perfmodel.trace.kineto import decode_kineto
@@ -21,7 +21,7 @@ REFERENCE = Path(os.environ.get("PERFMODEL_REFERENCE", "../shared/data"))
 
 
 def overlay(timeline: Timeline) -> Overlay:
-    marks, walker = timeline.graph.marks, Walker.of(timeline)
+    marks, walker = timeline.graph.marks, PathWalker.of(timeline)
     path, idle = [], []
     for mark in range(len(marks.name)):
         low, high = timeline.end_us[[marks.start[mark], marks.end[mark]]].tolist()

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from tiny import Tiny, graph_of, made_graph
 
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.timeline.contracted import Contracted
+from perfmodel.timeline.contracted import ContractedGraph
 from perfmodel.timeline.schedule import schedule
 
 
 def assert_same(graph: ExecutionGraph, seed: int) -> None:
     factor = np.random.default_rng(seed).uniform(0.0, 3.0, len(graph))
     taken = graph.nodes_.duration_us * factor
-    found = Contracted.of(graph).step_us(taken)
+    found = ContractedGraph.of(graph).step_us(taken)
     np.testing.assert_allclose(found, schedule(graph, taken).step_us, atol=1e-6)
 
 
@@ -37,21 +37,21 @@ def test_a_head_may_wait_for_any_number_of_others() -> None:
     edges = [("start", f"n{at}", 0.0) for at in range(4)]
     edges += [(f"n{at}", "end", 5.0 if at == 1 else 0.0) for at in range(4)]
     graph = made_graph(nodes, edges)
-    assert Contracted.of(graph).step_us(graph.nodes_.duration_us) == [40.0]
+    assert ContractedGraph.of(graph).step_us(graph.nodes_.duration_us) == [40.0]
     slower = graph.nodes_.duration_us.copy()
     slower[2] = 100.0
-    assert Contracted.of(graph).step_us(slower) == [105.0]
+    assert ContractedGraph.of(graph).step_us(slower) == [105.0]
     shared = graph.edges_.overlap_frac.copy()
     shared[5] = 0.5
     graph = replace(graph, edges_=replace(graph.edges_, overlap_frac=shared))
-    assert Contracted.of(graph).step_us(slower) == [55.0]
+    assert ContractedGraph.of(graph).step_us(slower) == [55.0]
 
 
 def test_a_release_holds_a_node_back() -> None:
     nodes = {"start": ("0/main", 0.0, 0.0), "late": ("0/other:0", 30.0, 5.0)}
     nodes |= {"work": ("0/main", 0.0, 10.0), "end": ("0/main", 35.0, 0.0)}
     graph = made_graph(nodes, [("start", "work"), ("work", "end"), ("late", "end")])
-    assert Contracted.of(graph).step_us(graph.nodes_.duration_us) == [35.0]
+    assert ContractedGraph.of(graph).step_us(graph.nodes_.duration_us) == [35.0]
 
 
 def test_ranks_that_meet() -> None:

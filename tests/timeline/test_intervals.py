@@ -8,7 +8,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.timeline.idle import clip, gaps, length_us, union, union_length_us
+from perfmodel.timeline.idle import (
+    clip_intervals,
+    interval_union,
+    length_us,
+    uncovered_intervals,
+    union_length_us,
+)
 
 Pairs = list[tuple[float, float]]
 
@@ -24,20 +30,27 @@ def pairs(intervals: tuple[np.ndarray, np.ndarray]) -> Pairs:
 
 def test_a_union() -> None:
     given_ = [(5, 8), (0, 2), (1, 3), (3, 4), (6, 7), (9, 9)]
-    assert pairs(union(*arrays(given_))) == [(0, 4), (5, 8)]
+    assert pairs(interval_union(*arrays(given_))) == [(0, 4), (5, 8)]
     assert union_length_us(*arrays(given_)) == 7
-    assert pairs(union(*arrays([]))) == []
+    assert pairs(interval_union(*arrays([]))) == []
     assert length_us(arrays([])) == 0
 
 
 def test_a_clip_drops_what_is_outside() -> None:
-    assert pairs(clip(*arrays([(0, 5), (3, 12), (11, 15), (10, 10)]), 4, 10)) == [(4, 5), (4, 10)]
+    assert pairs(clip_intervals(*arrays([(0, 5), (3, 12), (11, 15), (10, 10)]), 4, 10)) == [
+        (4, 5),
+        (4, 10),
+    ]
 
 
 def test_gaps() -> None:
-    assert pairs(gaps(arrays([(2, 3), (5, 10)]), 0, 12)) == [(0, 2), (3, 5), (10, 12)]
-    assert pairs(gaps(arrays([(0, 12)]), 0, 12)) == []
-    assert pairs(gaps(arrays([]), 0, 12)) == [(0, 12)]
+    assert pairs(uncovered_intervals(arrays([(2, 3), (5, 10)]), 0, 12)) == [
+        (0, 2),
+        (3, 5),
+        (10, 12),
+    ]
+    assert pairs(uncovered_intervals(arrays([(0, 12)]), 0, 12)) == []
+    assert pairs(uncovered_intervals(arrays([]), 0, 12)) == [(0, 12)]
 
 
 some = st.lists(
@@ -50,8 +63,8 @@ some = st.lists(
 def test_union_and_gaps_tile_the_range(intervals: Pairs, low: int, span: int) -> None:
     high = low + span
     covered = {u for a, b in intervals for u in range(int(a), int(b)) if low <= u < high}
-    busy = union(*clip(*arrays(intervals), low, high))
-    free = gaps(busy, low, high)
+    busy = interval_union(*clip_intervals(*arrays(intervals), low, high))
+    free = uncovered_intervals(busy, low, high)
     assert length_us(busy) == len(covered)
     assert length_us(free) == span - len(covered)
     both = sorted(pairs(busy) + pairs(free))

@@ -11,7 +11,7 @@ from tiny import GEMM, Tiny, made_graph, nodes_named
 
 from perfmodel.graph.kinds import EdgeKind
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.timeline.schedule import bind, measured, schedule, step_us_of_many
+from perfmodel.timeline.schedule import deciding_edges, measured, schedule, step_us_of_many
 
 SIX = {
     "begin": ("host", 100.0, 0.0),
@@ -96,12 +96,14 @@ def test_a_negative_lag_lets_the_two_overlap() -> None:
 
 def test_the_binding_predecessor_is_the_one_that_came_last() -> None:
     graph = six()
-    names = [graph.labels[n] if n >= 0 else None for n in bind(schedule(graph)).node]
+    names = [graph.labels[n] if n >= 0 else None for n in deciding_edges(schedule(graph)).node]
     assert names == [None, "begin", "launch a", "launch a", "a", "b"]
-    assert bind(schedule(graph)).lag_us.tolist() == [0, 0, 0, 2, 1, 3]
+    assert deciding_edges(schedule(graph)).lag_us.tolist() == [0, 0, 0, 2, 1, 3]
     duration = graph.nodes_.duration_us.copy()
     duration[3] = 1
-    names = [graph.labels[n] if n >= 0 else None for n in bind(schedule(graph, duration)).node]
+    names = [
+        graph.labels[n] if n >= 0 else None for n in deciding_edges(schedule(graph, duration)).node
+    ]
     assert names[4] == "launch b"
 
 
@@ -111,13 +113,13 @@ def test_of_equals_the_one_that_crosses_resources_binds() -> None:
         graph = made_graph(nodes, edges)
         at = [edge[0] for edge in edges].index("kernel")
         graph.edges_.kind[at] = EdgeKind.HOST_SYNC
-        assert graph.labels[bind(schedule(graph)).node[2]] == "kernel"
+        assert graph.labels[deciding_edges(schedule(graph)).node[2]] == "kernel"
 
 
 def test_a_release_that_comes_last_binds_nothing() -> None:
     graph = six()
     graph.nodes_.release_us[4] = 500
-    binding = bind(schedule(graph))
+    binding = deciding_edges(schedule(graph))
     assert (binding.node[4], binding.kind[4]) == (-1, -1)
 
 
@@ -182,7 +184,7 @@ def test_a_node_may_take_longer_by_its_slack_and_no_more(t: Tiny, data: st.DataO
 def test_every_binding_predecessor_explains_the_start(t: Tiny) -> None:
     graph = t.graph()
     timeline = schedule(graph)
-    binding = bind(timeline)
+    binding = deciding_edges(timeline)
     free = binding.node < 0
     assert timeline.start_us[free] == pytest.approx(graph.nodes_.release_us[free])
     held = np.flatnonzero(~free)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tiny import made_graph
 
 from perfmodel.graph.kinds import EdgeKind, NodeKind
-from perfmodel.graph.types import Carried, Edges, ExecutionGraph
+from perfmodel.graph.types import CarriedEdges, Edges, ExecutionGraph
 from perfmodel.timeline.schedule import schedule
 from perfmodel.timeline.steady import STEPS_AHEAD, steady_state, unroll
 
@@ -42,7 +42,7 @@ def repeating(
         zeros,
     )
     distance = np.array([link[2] for link in carried], np.int64)
-    return replace(graph, nodes_=nodes_, carried=Carried(edges, distance))
+    return replace(graph, nodes_=nodes_, carried=CarriedEdges(edges, distance))
 
 
 def overlapped(host_us: float, kernel_us: float, *, reads_back: bool = False) -> ExecutionGraph:
@@ -214,5 +214,5 @@ def test_steps_that_wait_for_the_one_before_take_a_step_alone(graph: ExecutionGr
     edges = Edges(
         graph.marks.end, graph.marks.start, np.zeros(1, np.int64), np.zeros(1), np.zeros(1)
     )
-    serial = replace(graph, carried=Carried(edges, np.ones(1, np.int64)))
+    serial = replace(graph, carried=CarriedEdges(edges, np.ones(1, np.int64)))
     assert steady_state(serial).period_us == pytest.approx(schedule(graph).step_us[0])

@@ -7,7 +7,7 @@ from tiny import Tiny, graph_of, trace_of
 
 from perfmodel.graph import build_graph
 from perfmodel.timeline.schedule import measured
-from perfmodel.timeline.steps import Role, by_rank, ranks_of, steady_steps, step_roles
+from perfmodel.timeline.steps import StepRole, by_rank_and_step, ranks_of, steady_steps, step_roles
 
 
 def steps(*step_us: float, malloc_us: tuple[float, ...] = (), rank: int | None = None) -> Tiny:
@@ -76,14 +76,14 @@ def test_medians_are_of_steady_steps() -> None:
 
 def test_where_no_step_is_steady_all_of_them_count() -> None:
     timeline = measured(steps(100, 100, malloc_us=(50, 50)).graph())
-    assert set(step_roles(timeline)) == {Role.WARM_UP}
+    assert set(step_roles(timeline)) == {StepRole.WARM_UP}
     assert steady_steps(timeline).tolist() == [0, 1]
 
 
 def test_figures_by_rank_and_step() -> None:
     graph = graph_of(steps(10, 20, rank=0), steps(30, 40, rank=1))
     assert ranks_of(graph) == [0, 1]
-    assert by_rank(graph, measured(graph).step_us).tolist() == [[10, 20], [30, 40]]
+    assert by_rank_and_step(graph, measured(graph).step_us).tolist() == [[10, 20], [30, 40]]
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

@@ -11,7 +11,14 @@ from tiny import COMMS, NCCL, Tiny, graph_of
 from perfmodel.graph import build_graph
 from perfmodel.timeline.breakdown import breakdown
 from perfmodel.timeline.schedule import measured, schedule
-from perfmodel.timeline.straggler import DATA_LOADING, HOST, KERNELS, LOOKUPS, STARTS_LATE, waiting
+from perfmodel.timeline.straggler import (
+    DATA_LOADING,
+    HOST,
+    KERNELS,
+    LOOKUPS,
+    STARTS_LATE,
+    rank_waiting,
+)
 from perfmodel.trace import read
 
 
@@ -43,14 +50,14 @@ def _rank(
 )
 def test_the_late_rank_is_named_with_what_made_it_late(late: dict[str, float], cause: str) -> None:
     graph = graph_of(_rank(0), _rank(1, **late))
-    found = waiting(measured(graph))
+    found = rank_waiting(measured(graph))
     assert found is not None
     assert (found.straggler, found.cause) == (1, cause)
     assert found.late_us[cause] == pytest.approx(100)
     assert found.waiting_us == {0: pytest.approx(100), 1: pytest.approx(0)}
     assert found.transfer_us[0] == found.transfer_us[1]
     assert found.held_up_us == {0: 0.0, 1: pytest.approx(100)}
-    replayed = waiting(schedule(graph))
+    replayed = rank_waiting(schedule(graph))
     assert replayed is not None
     assert replayed.waiting_us[0] == pytest.approx(100, abs=1)
 
@@ -61,13 +68,13 @@ def test_lookups_are_told_from_other_kernels_measured_or_modelled(name: str) -> 
     for event in (event for rank in ranks for event in rank.events):
         if event["name"] == "volta_sgemm":
             event["name"] = name
-    found = waiting(measured(graph_of(*ranks)))
+    found = rank_waiting(measured(graph_of(*ranks)))
     assert found is not None
     assert (found.straggler, found.cause) == (1, LOOKUPS)
 
 
 def test_a_rank_alone_waits_for_nobody() -> None:
-    assert waiting(measured(_rank(0).graph())) is None
+    assert rank_waiting(measured(_rank(0).graph())) is None
 
 
 def test_dlrm_ranks_as_the_golden_accounting(reference: Path) -> None:
@@ -75,7 +82,7 @@ def test_dlrm_ranks_as_the_golden_accounting(reference: Path) -> None:
     text = (reference / "golden" / "multirank_accounting.json").read_text()
     golden = json.loads(text)["dlrm_v100x8"]["collectives_aligned"]
     folder = reference / "traces" / "dlrm_v100x8"
-    found = waiting(measured(build_graph(read(folder))))
+    found = rank_waiting(measured(build_graph(read(folder))))
     assert found is not None
     for rank, whole_us in enumerate(golden["sum_dur_per_rank_us"]):
         assert found.transfer_us[rank] == pytest.approx(golden["sum_min_us"], abs=1)
@@ -95,7 +102,7 @@ def test_torchrecs_straggler_is_a_host(reference: Path, folder: str) -> None:
     golden = json.loads(text)[f"torchrec_v100x4/{folder}"]["collectives_aligned"]
     graph = build_graph(read(reference / "traces" / "torchrec_v100x4" / folder))
     for timeline in (measured(graph), schedule(graph)):
-        found = waiting(timeline)
+        found = rank_waiting(timeline)
         assert found is not None
         assert (found.straggler, found.cause) == (2, HOST)
         assert found.late_us[HOST] == pytest.approx(18_000, rel=0.1)

@@ -13,7 +13,7 @@ from tiny import AUTOGRAD, COPIES, MAIN, Tiny
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import LAUNCH_CALL, Category
 from perfmodel.trace.columns import RankTrace
-from perfmodel.trace.link import by_thread, containing, innermost, outermost, runs
+from perfmodel.trace.link import by_thread, containing_index, equal_runs, innermost, outermost
 
 
 def ops_of(rank: RankTrace) -> np.ndarray:
@@ -146,7 +146,7 @@ def test_outermost_containing_and_innermost_agree_with_their_definitions(
         before = [r for r in rows[:at] if thread[r] == thread[row]]
         latest = max((end[r] for r in before), default=-1)
         assert (row in top) == (end[row] > latest or start[row] >= latest)
-    for row, found in zip(rows, containing(rank, rows, top), strict=True):
+    for row, found in zip(rows, containing_index(rank, rows, top), strict=True):
         if found >= 0:
             box = top[found]
             assert thread[box] == thread[row]
@@ -162,8 +162,8 @@ def test_outermost_containing_and_innermost_agree_with_their_definitions(
 
 
 def test_runs() -> None:
-    assert runs(np.array([], np.int64)) == []
-    assert runs(np.array([3, 3, 1, 3])) == [(0, 2), (2, 3), (3, 4)]
+    assert equal_runs(np.array([], np.int64)) == []
+    assert equal_runs(np.array([3, 3, 1, 3])) == [(0, 2), (2, 3), (3, 4)]
 
 
 def launched(t: Tiny) -> list[tuple[float, str]]:

@@ -17,8 +17,8 @@ from perfmodel.cost.host.samples import CODE, OP_WITHOUT_LAUNCH, T1, T2, T3, T4,
 from perfmodel.errors import UsageError
 from perfmodel.trace.categories import BACKWARD_OP, COPY_CALL, SYNC_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.link import Links, by_thread, runs
-from perfmodel.trace.window import AUTOGRAD, MAIN
+from perfmodel.trace.link import Links, by_thread, equal_runs
+from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 LONG_COPY_US = 50.0
 """A copy call longer than this waited; no call that only enqueues takes as long."""
@@ -50,7 +50,7 @@ def waits_in_thread(rank: RankTrace, thread: Ints, start_us: Floats, end_us: Flo
     """Which intervals of host time overlap a blocking call of their own thread (by its id)."""
     calls = blocking_calls(rank)
     found = np.zeros(len(start_us), bool)
-    for low, high in runs(rank.thread[calls]):
+    for low, high in equal_runs(rank.thread[calls]):
         rows = calls[low:high]
         mine = np.flatnonzero(thread == rank.thread[rows[0]])
         found[mine] = overlaps(start_us[mine], end_us[mine], rank.start_us[rows], rank.end_us[rows])
@@ -74,8 +74,10 @@ class SubEvents:
     def _first_after(self, rank: RankTrace, rows: Ints) -> Ints:
         """Per operator: position of the first event that begins after it, or with the next."""
         past = np.zeros(len(self._ops), np.int64)
-        spans = {int(rank.thread[rows[low]]): (low, high) for low, high in runs(rank.thread[rows])}
-        for low, high in runs(rank.thread[self._ops]):
+        spans = {
+            int(rank.thread[rows[low]]): (low, high) for low, high in equal_runs(rank.thread[rows])
+        }
+        for low, high in equal_runs(rank.thread[self._ops]):
             ops = self._ops[low:high]
             first, last = spans[int(rank.thread[ops[0]])]
             starts = rank.start_us[rows[first:last]]
@@ -161,11 +163,11 @@ def measure(rank: RankTrace, links: Links, *, profiler_us_per_event: float = 0.0
     thread = role_of_op[op]
     blocking = waits_in_thread(rank, rank.thread[ops[op]], start, end)
     handed_over = np.zeros(len(op), bool)
-    if MAIN in roles:
-        gap = np.flatnonzero((kind == CODE[T1]) & (thread == roles.index(MAIN)))
-        apart = inside & (role_of_op != roles.index(MAIN))
+    if MAIN_THREAD in roles:
+        gap = np.flatnonzero((kind == CODE[T1]) & (thread == roles.index(MAIN_THREAD)))
+        apart = inside & (role_of_op != roles.index(MAIN_THREAD))
         backward = apart & rank.name_matches(BACKWARD_OP)[ops]
-        named = apart & (np.array(roles)[role_of_op] == AUTOGRAD)
+        named = apart & (np.array(roles)[role_of_op] == AUTOGRAD_THREAD)
         handed_over[gap] = _beside(rank, start[gap], end[gap], ops[backward | named])
         blocking[gap] |= _beside(rank, start[gap], end[gap], ops[named])
     return Samples(

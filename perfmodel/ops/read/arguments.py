@@ -12,7 +12,7 @@ import msgspec
 from perfmodel.errors import TraceError
 from perfmodel.ops.dtypes import dtype_of_torch
 from perfmodel.ops.graph import Argument, Tensor
-from perfmodel.trace.execution_trace_tensors import Shape, parse_type
+from perfmodel.trace.execution_trace_tensors import TypeTree, parse_type
 
 _decode = msgspec.json.decode
 _UNDEFINED = "nullptr"
@@ -26,7 +26,7 @@ class ExecutionTraceArguments:
 
     def __init__(self, documents: tuple[bytes, ...]) -> None:
         self._documents = documents
-        self._types: dict[int, list[Shape]] = {}
+        self._types: dict[int, list[TypeTree]] = {}
         self._lists: dict[int, list[Any]] = {}
         self._found: dict[tuple[int, int, int, int], tuple[Argument, ...]] = {}
         self.unknown_dtypes: Counter[str] = Counter()
@@ -54,7 +54,7 @@ class ExecutionTraceArguments:
             found = self._lists[document] = _decode(self._documents[document])
         return found
 
-    def _argument(self, plan: Shape, value: Any, shape: Any, strides: Any) -> Argument:
+    def _argument(self, plan: TypeTree, value: Any, shape: Any, strides: Any) -> Argument:
         if plan is None:
             return _plain(value)
         if isinstance(plan, str):

@@ -21,7 +21,7 @@ from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.execution_trace_columns import Arguments, ExecutionTrace
 from perfmodel.trace.link import Links
 from perfmodel.trace.pair import Pairing
-from perfmodel.trace.window import AUTOGRAD, MAIN
+from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 _USER_SCOPE = 7
 """PyTorch's `RecordScope` of annotations; the process and thread nodes carry it too."""
@@ -40,7 +40,7 @@ class CallTree:
         before = trace.parent < np.arange(len(trace))
         self._parents: list[int] = np.where(before, trace.parent, NO_OP).tolist()
         self.roles = _thread_roles(trace, self.names, self._parents)
-        self.threads = [self.roles.get(thread, MAIN) for thread in trace.thread.tolist()]
+        self.threads = [self.roles.get(thread, MAIN_THREAD) for thread in trace.thread.tolist()]
         self.owner, self.label = self._owners()
         self.phases = self._phases()
         self.steps = self._steps()
@@ -102,11 +102,11 @@ def _thread_roles(trace: ExecutionTrace, names: list[str], parents: list[int]) -
         elif STEP_NAME.match(name):
             stepped.add(thread)
     main = max(stepped or own, key=own.__getitem__, default=0)
-    roles = {main: MAIN}
+    roles = {main: MAIN_THREAD}
     others = 0
     for thread in own:
         if thread not in roles:
-            roles[thread] = AUTOGRAD if thread in engine else f"other:{others}"
+            roles[thread] = AUTOGRAD_THREAD if thread in engine else f"other:{others}"
             others += thread not in engine
     return roles
 

@@ -70,8 +70,12 @@ def _short(value: float) -> str:
 
 
 SPARSE = "sparse"
-FORWARD = ("aten::embedding_bag", "aten::_embedding_bag", "aten::_embedding_bag_forward_only")
-MAKERS = "aten::_sparse_coo_tensor"
+EMBEDDING_BAGS = (
+    "aten::embedding_bag",
+    "aten::_embedding_bag",
+    "aten::_embedding_bag_forward_only",
+)
+SPARSE_CONSTRUCTOR = "aten::_sparse_coo_tensor"
 UPDATES = ("aten::add_", "aten::add")
 
 
@@ -84,15 +88,15 @@ def with_recorded_lookups(ops: Sequence[Op]) -> list[Op]:
     entries: dict[int, int] = {}
     found = []
     for op in ops:
-        if op.name.startswith(MAKERS):
-            _remember(op, entries)
-        told = _told(op, entries) if "lookups" not in op.attributes else {}
+        if op.name.startswith(SPARSE_CONSTRUCTOR):
+            _note_sparse_entries(op, entries)
+        told = _lookup_attributes(op, entries) if "lookups" not in op.attributes else {}
         found.append(replace(op, attributes={**op.attributes, **told}) if told else op)
     return found
 
 
-def _told(op: Op, entries: Mapping[int, int]) -> dict[str, str]:
-    if op.name in FORWARD and len(op.tensors) >= 3:
+def _lookup_attributes(op: Op, entries: Mapping[int, int]) -> dict[str, str]:
+    if op.name in EMBEDDING_BAGS and len(op.tensors) >= 3:
         weight, indices, offsets = op.tensors[:3]
         return _attributes(weight, indices.elements, offsets.elements)
     if op.name in UPDATES and len(op.tensors) >= 2:
@@ -110,7 +114,7 @@ def _attributes(weight: Tensor, lookups: int, bags: int) -> dict[str, str]:
     return {**{key: str(value) for key, value in numbers.items()}, "pooling": f"{lookups / bags}"}
 
 
-def _remember(op: Op, entries: dict[int, int]) -> None:
+def _note_sparse_entries(op: Op, entries: dict[int, int]) -> None:
     """How many entries the sparse tensors have that `op` makes of indices and values."""
     values = [tensor for tensor in op.tensors if len(tensor.shape) > 1]
     for made in tensors_in(op.outputs):

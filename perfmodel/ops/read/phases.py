@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from perfmodel.ops.graph import BACKWARD, FORWARD, INPUT, NO_OP, OPTIMIZER
-from perfmodel.trace.window import MAIN
+from perfmodel.trace.window import MAIN_THREAD
 
 _CALLS = re.compile(
     r"autograd::engine::evaluate_function|torch::autograd::AccumulateGrad|\w+Backward\d*$"
@@ -55,7 +55,7 @@ def inherit_phases(
 
     What stands alone is backward on threads that the autograd engine uses but `main`.
     """
-    engine = {t for t, phase in zip(threads, own, strict=True) if phase == BACKWARD} - {MAIN}
+    engine = {t for t, phase in zip(threads, own, strict=True) if phase == BACKWARD} - {MAIN_THREAD}
     found: list[str] = []
     for phase, above, thread in zip(own, parent, threads, strict=True):
         around = found[above] if above != NO_OP and threads[above] == thread else None

@@ -16,7 +16,7 @@ from perfmodel.ops.read.phases import inherit_phases, phase_of_call, phase_of_la
 from perfmodel.trace.categories import DEVICE_WAIT_CALL, STEP_NAME, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links
-from perfmodel.trace.window import MAIN
+from perfmodel.trace.window import MAIN_THREAD
 
 
 def enclosing_ops(rank: RankTrace, rows: Ints, is_op: Mask) -> tuple[list[int], list[int]]:
@@ -97,7 +97,7 @@ def graph_of_events(
     is_op = rank.category[host] == Category.CPU_OP
     owner, around = enclosing_ops(rank, host, is_op)
     names = [rank.text(row) for row in host.tolist()]
-    threads = [links.roles.get(thread, MAIN) for thread in rank.thread[host].tolist()]
+    threads = [links.roles.get(thread, MAIN_THREAD) for thread in rank.thread[host].tolist()]
     own = [
         phase_of_call(name) if op else phase_of_label(name)
         for name, op in zip(names, is_op.tolist(), strict=True)

@@ -15,7 +15,7 @@ from perfmodel.cost.host.samples import DESCRIPTIONS
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, Device, Host, Node, cluster
-from perfmodel.hardware.reads import Read, read_of, reads_of, with_read_log
+from perfmodel.hardware.reads import FigureRead, figure_read, figure_reads, with_read_log
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.explain.reason import Reason, Terms
 from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE, HostCosts, ScheduledSteps
@@ -26,7 +26,7 @@ from perfmodel.units import BYTES_PER_GB, US_PER_S
 
 def model_reason(
     rows: Rows, hardware: Device | Node | Cluster
-) -> tuple[Durations, list[Explanation], tuple[Read, ...]]:
+) -> tuple[Durations, list[Explanation], tuple[FigureRead, ...]]:
     """What `rows`, all of one family, take on `hardware`, why, and the figures read for that.
 
     Raises `ModelError`.
@@ -34,7 +34,7 @@ def model_reason(
     machine = cluster(hardware)
     watched, log = with_read_log(machine)
     found, why = durations_of(rows, watched), explanations_of(rows, watched)
-    return found, why, reads_of(machine, log)
+    return found, why, figure_reads(machine, log)
 
 
 def reason_of_row(rows: Rows, hardware: Device | Node | Cluster, at: int = 0) -> Reason:
@@ -171,17 +171,17 @@ def profile_reason(
     return Reason("host overheads", formula, taken_us * costs.ratio, terms, host_figures(costs))
 
 
-def host_figures(costs: HostCosts) -> tuple[Read, ...]:
+def host_figures(costs: HostCosts) -> tuple[FigureRead, ...]:
     """What was read of the profile's host and of the target's."""
     hosts = (costs.recorded_on, costs.host)
-    found = (read_of(each, "host", HOST_SPEED) for each in hosts if each is not None)
+    found = (figure_read(each, "host", HOST_SPEED) for each in hosts if each is not None)
     return tuple(dict.fromkeys(found))
 
 
 def speed_reason(measured: Reason, ratio: float, source: Host, target: Host) -> Reason:
     """Measured host time on another host."""
     formula = f"measured time x host_ratio ({HOST_SPEED} of {source.name} over {target.name}'s)"
-    figures = tuple(read_of(each, "host", HOST_SPEED) for each in (source, target))
+    figures = tuple(figure_read(each, "host", HOST_SPEED) for each in (source, target))
     taken_us = measured.duration_us * ratio
     terms: Terms = {"measured_us": measured.duration_us, "host_ratio": ratio}
     return Reason("host speed", formula, taken_us, terms, figures, (measured,))
@@ -194,10 +194,12 @@ def _profile_row(profile: Profile, kind: str, op: str, thread: str) -> str:
     return f"{kind} on {thread}" if (kind, None, thread) in profile.rows else f"any {kind}"
 
 
-def figures_read(machine: Cluster, log: Iterable[str], costs: HostCosts | None) -> tuple[Read, ...]:
+def figures_read(
+    machine: Cluster, log: Iterable[str], costs: HostCosts | None
+) -> tuple[FigureRead, ...]:
     """What was read of `machine`, and of the hosts whose `costs` were."""
     of_hosts = () if costs is None else host_figures(costs)
-    return tuple(dict.fromkeys((*reads_of(machine, log), *of_hosts)))
+    return tuple(dict.fromkeys((*figure_reads(machine, log), *of_hosts)))
 
 
 def with_reads(

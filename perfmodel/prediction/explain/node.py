@@ -14,7 +14,7 @@ from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind
 from perfmodel.prediction.explain.reason import Explained, Grounds, Start
 from perfmodel.prediction.what_if import node_text
 from perfmodel.timeline.critical_path import critical_path
-from perfmodel.timeline.schedule import Timeline, bind
+from perfmodel.timeline.schedule import Timeline, deciding_edges
 from perfmodel.trace import RankTrace
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE
@@ -135,7 +135,7 @@ def explain(
 
 def _start(timeline: Timeline, grounds: Grounds, node: int) -> Start | None:
     """The edge that decided; None where nothing did."""
-    found = bind(timeline)
+    found = deciding_edges(timeline)
     before = int(found.node[node])
     if before == NONE:
         return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from perfmodel.graph.kinds import EdgeKind
-from perfmodel.hardware.reads import Read
+from perfmodel.hardware.reads import FigureRead
 
 DECIMALS = 4
 Terms: TypeAlias = dict[str, float | int | str | None]
@@ -24,7 +24,7 @@ class Reason:
     """How the duration follows from the terms, in words."""
     duration_us: float
     terms: Terms = field(default_factory=dict)
-    figures: tuple[Read, ...] = ()
+    figures: tuple[FigureRead, ...] = ()
     """What was read of the machine for this duration."""
     parts: tuple[Reason, ...] = ()
 

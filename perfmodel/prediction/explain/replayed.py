@@ -11,13 +11,13 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.cost.host import Profile
 from perfmodel.graph.kinds import EdgeKind, NodeKind, Scope
-from perfmodel.graph.measured_waits import NO_LAG, SUMMED
+from perfmodel.graph.measured_waits import MEAN_LAG_KINDS, NO_LAG
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.prediction.explain.modelled import overhead_of, profile_reason
 from perfmodel.prediction.explain.reason import Reason, Terms
 from perfmodel.prediction.scheduled import HostCosts
 from perfmodel.prediction.what_if import Scale
-from perfmodel.timeline.schedule import bind, measured
+from perfmodel.timeline.schedule import deciding_edges, measured
 from perfmodel.trace import RankTrace, Trace
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.link import launching_op
@@ -41,12 +41,12 @@ class ReplayGrounds:
         if edge in NO_LAG:
             return "fixed: edges of this kind have no lag, or that of rounding alone"
         count = int((self._deciding == edge).sum())
-        what = "mean" if edge in SUMMED else "median"
+        what = "mean" if edge in MEAN_LAG_KINDS else "median"
         return f"{what} over the trace's edges of this kind that decided a start ({count} do)"
 
     @cached_property
     def _deciding(self) -> np.ndarray:
-        return bind(measured(self.graph)).kind
+        return deciding_edges(measured(self.graph)).kind
 
     def ops(self) -> Sequence[str]:
         """Of device work the operator that launched it."""

@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.arrays import Ints
 from perfmodel.graph.kinds import EdgeKind, Scope
 from perfmodel.hardware import Cluster
-from perfmodel.hardware.reads import reads_of, with_read_log
+from perfmodel.hardware.reads import figure_reads, with_read_log
 from perfmodel.lowering.observed import uses_tf32
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.ops.families import CLASS_OF_FAMILY
@@ -139,7 +139,7 @@ class TransferGrounds:
         (source, here), (target, there) = machines
         devices = source.node.device, target.node.device
         transfer_ratio([family], [dtype], *devices, duration_us=[was.duration_us])
-        read = (*reads_of(self.moved.source, here), *reads_of(self.moved.target, there))
+        read = (*figure_reads(self.moved.source, here), *figure_reads(self.moved.target, there))
         terms: Terms = {
             "measured_us": was.duration_us,
             "ratio": ratio,
