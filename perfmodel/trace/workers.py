@@ -175,7 +175,7 @@ def _own_classes() -> frozenset[tuple[str, str]]:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Finds what `_MADE_OF` names, our own values, and nothing else."""
+    """Finds what `_ALLOWED_CLASSES` names, our own values, and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
         if name not in _ALLOWED_CLASSES.get(module, ()) and (module, name) not in _own_classes():
