@@ -214,7 +214,7 @@ def _table(values: list[Any]) -> tuple[Ints, list[str]]:
 def _tensor_error(
     values: list[Any], bounds: list[int], key: str, position: list[int], where: str
 ) -> TraceError:
-    """The error that names the first tensor at which `_tensor_table` stumbled."""
+    """The error that names the first tensor at which `_table` stumbled."""
     index = next(i for i, value in enumerate(values) if not _fits(value, values[0]))
     at = position[bisect_right(bounds, index) - 1]
     wanted = f"{_WITHOUT_DEVICE} integers from 0 up and a device"
