@@ -38,7 +38,12 @@ class Piece:
 
 
 Lowering: TypeAlias = Callable[[Op], Sequence[Piece]]
-"""From one op to its pieces in launch order; none for an op that launches nothing."""
+"""From one op to its pieces in launch order; none for an op that launches nothing.
+
+A pure function of the call: its name, its arguments (shapes, dtypes, devices, layouts, values) and
+any of its attributes. Calls that differ in none of those that it reads share one answer; the op
+that it gets has no place in a program (`parent`, `step`, `thread`, `event`), its tensors no ids.
+"""
 
 LOWERINGS: Registry[Lowering] = Registry(
     "lowering", "perfmodel.lowerings", "perfmodel.lowering.rules"

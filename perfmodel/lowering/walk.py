@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
@@ -26,18 +26,8 @@ Target = Literal["cuda", "rocm", "cpu"]
 CPU: Target = "cpu"
 Pieces: TypeAlias = tuple[Piece, ...]
 
-_READ_BY_RULES = (
-    *("hash_size", "zipf_alpha", "unique_rows", "longest_bag", "lookups"),
-    *("row_bytes", "weights_dtype", "missed_rows", "sets", "ways"),
-    *("tables", "table_hash_size", "table_batch", "table_pooling", "table_alpha"),
-    *("copy", "pinned", "device"),
-    *("collective", "group_size", "nodes", "in_network", "dtype"),
-    *("in_elements", "out_elements", GUESSED),
-    *("recorded_us", "ratio", "spread", "kind", "blocks"),
-)
-"""Attributes of an op that a rule may read."""
-_UNTOLD = frozenset(("annotation", "module"))
-"""Attributes that no rule reads."""
+_MAX_ANSWERS = 1 << 12
+"""Of one rule and signature: then they are forgotten."""
 INDEX_DTYPES = ("int32", "int64")
 """Types of indices; operands of such types that are none (packed weights) are long, and bound
 nothing."""
@@ -92,7 +82,7 @@ def _kind(piece: Piece) -> tuple[str, str]:
 
 
 class _Rules:
-    """The answers of the rules of one target, each asked once per kind of call.
+    """The rules of one target, each asked once about calls that it cannot tell apart.
 
     A program `stays` where it ran, what it did on the host too; one that ran on a CPU alone moves
     to a GPU as a whole.
@@ -100,8 +90,8 @@ class _Rules:
 
     def __init__(self, target: Target, *, stays: bool) -> None:
         self._target, self._stays = target, stays
-        self._answers: dict[Hashable, tuple[Pieces | None, bool]] = {}
-        self._leaves: dict[Hashable, Pieces | None] = {}
+        self._answers: dict[Hashable, _Answers] = {}
+        self._fallbacks: dict[Hashable, Pieces] = {}
 
     def of(self, op: Op) -> tuple[Pieces | None, bool]:
         """What an op launches itself, None without a rule; whether that is all it becomes."""
@@ -109,51 +99,108 @@ class _Rules:
         rule = whole or rule_of(op.name, self._target)
         if rule is None:
             return None, False
-        key = _signature(op)
-        answer = self._answers.get(key)
-        if answer is None:
-            found = _asked(_Call(rule, key, self._target, self._stays, op))
-            answer = self._answers[key] = found, whole is not None and found is not None
-        return answer
+        found = self._ask(rule, op, _signature(op))
+        return found, whole is not None and found is not None
 
     def of_leaf(self, op: Op, calls: bool) -> Pieces | None:
         """What an op becomes none of whose calls become anything."""
         signature = _signature(op)
-        key = (calls, signature)
-        if key not in self._leaves:
-            rule = rule_of(op.name, self._target, LEAF)
-            call = rule and _Call(rule, signature, self._target, self._stays, op)
-            found = _asked(call) if call else None
-            composite = calls and rule is None and rule_of(op.name, self._target) is None
-            self._leaves[key] = fallback(op) if found is None and not composite else found
-        return self._leaves[key]
+        rule = rule_of(op.name, self._target, LEAF)
+        if rule is not None:
+            found = self._ask(rule, op, signature)
+            if found is not None:
+                return found
+        elif calls and rule_of(op.name, self._target) is None:
+            return None
+        if signature not in self._fallbacks:
+            self._fallbacks[signature] = fallback(op)
+        return self._fallbacks[signature]
 
-
-@dataclass(frozen=True)
-class _Call:
-    """What `rule` is asked about: `op` as it stands for all of its signature."""
-
-    rule: Lowering
-    signature: Hashable
-    target: Target
-    stays: bool
-    op: Op = field(compare=False)
+    def _ask(self, rule: Lowering, op: Op, signature: Hashable) -> Pieces | None:
+        key = rule, signature
+        answers = self._answers.get(key)
+        if answers is None:
+            answers = _answers_of(rule, signature, self._target, self._stays)
+            self._answers[key] = answers
+        return answers.of(op)
 
 
 @lru_cache(maxsize=1 << 13)
-def _asked(call: _Call) -> Pieces | None:
-    """What the rule says; programs that are predicted one after the other share most calls."""
-    op, target = call.op, call.target
-    is_left = on_host if call.stays else is_hosts
-    if target != CPU and not op.name.startswith(TIER) and is_left(op):
-        return ()
-    try:
-        found = tuple(call.rule(op))
-    except MissingArguments:
-        return None
-    if GUESSED in op.attributes:
-        found = tuple(replace(piece, guessed=True) for piece in found)
-    return found
+def _answers_of(rule: Lowering, signature: Hashable, target: Target, stays: bool) -> _Answers:
+    """Programs that are predicted one after the other share most calls."""
+    return _Answers(rule, target, stays)
+
+
+class _Answers:
+    """What `rule` says of calls of one name and signature, by the attributes that it reads.
+
+    A rule is a pure function of what it reads: calls whose attributes are equal where it has ever
+    looked have one answer.
+    """
+
+    def __init__(self, rule: Lowering, target: Target, stays: bool) -> None:
+        self._rule, self._target = rule, target
+        self._is_left = on_host if stays else is_hosts
+        self._reads: tuple[str, ...] | None = ()
+        self._answers: dict[Hashable, Pieces | None] = {}
+
+    def of(self, op: Op) -> Pieces | None:
+        """The pieces of `op`; None where the rule misses arguments."""
+        key = self._key(op.attributes)
+        try:
+            return self._answers[key]
+        except KeyError:
+            pass
+        attributes = _ReadAttributes(op.attributes)
+        inputs, outputs = map(_without_ids, op.inputs), map(_without_ids, op.outputs)
+        call = Op(op.name, tuple(inputs), tuple(outputs), attributes=attributes)
+        pieces = self._lower(call)
+        if self._reads is None or attributes.read is None:
+            reads = None
+        else:
+            reads = tuple(sorted({*self._reads, *attributes.read}))
+        if reads != self._reads or len(self._answers) >= _MAX_ANSWERS:
+            self._reads = reads
+            self._answers.clear()
+        self._answers[self._key(op.attributes)] = pieces
+        return pieces
+
+    def _key(self, attributes: Mapping[str, str]) -> Hashable:
+        if self._reads is None:
+            return frozenset(attributes.items())
+        return tuple(map(attributes.get, self._reads))
+
+    def _lower(self, op: Op) -> Pieces | None:
+        if self._target != CPU and not op.name.startswith(TIER) and self._is_left(op):
+            return ()
+        try:
+            pieces = tuple(self._rule(op))
+        except MissingArguments:
+            return None
+        if GUESSED in op.attributes:
+            return tuple(replace(piece, guessed=True) for piece in pieces)
+        return pieces
+
+
+class _ReadAttributes(Mapping[str, str]):
+    """Attributes that note which of them were read: `read`, None after all of them were."""
+
+    def __init__(self, attributes: Mapping[str, str]) -> None:
+        self._attributes = attributes
+        self.read: set[str] | None = set()
+
+    def __getitem__(self, name: str) -> str:
+        if self.read is not None:
+            self.read.add(name)
+        return self._attributes[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self.read = None
+        return iter(self._attributes)
+
+    def __len__(self) -> int:
+        self.read = None
+        return len(self._attributes)
 
 
 def fallback(op: Op) -> Pieces:
@@ -209,15 +256,8 @@ def _reached_bytes(held: Sequence[Tensor]) -> list[float]:
 
 
 def _signature(op: Op) -> Hashable:
-    about = op.attributes
-    if op.name.startswith(TIER):
-        return op.name, tuple(sorted(about.items()))
-    told = (
-        tuple(map(about.get, _READ_BY_RULES))
-        if len(about) > 1 or not _UNTOLD.issuperset(about)
-        else None
-    )
-    return op.name, tuple(map(_one, op.inputs)), tuple(map(_one, op.outputs)), told
+    """What a rule sees of a call beside its attributes: no identities, no place in the program."""
+    return op.name, tuple(map(_one, op.inputs)), tuple(map(_one, op.outputs))
 
 
 def _one(argument: Argument) -> Hashable:
@@ -226,3 +266,9 @@ def _one(argument: Argument) -> Hashable:
     if isinstance(argument, tuple):
         return tuple(map(_one, argument))
     return type(argument), argument
+
+
+def _without_ids(argument: Argument) -> Argument:
+    if isinstance(argument, Tensor):
+        return replace(argument, tensor_id=-1, storage_id=-1)
+    return tuple(map(_without_ids, argument)) if isinstance(argument, tuple) else argument

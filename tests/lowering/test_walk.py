@@ -52,6 +52,56 @@ def test_another_rule_is_asked_about_the_same_call(monkeypatch: pytest.MonkeyPat
         assert ops_of(lower(graph(Op("my::own", (X,))), "cuda")) == [("my::own", work)]
 
 
+def test_a_rule_may_read_any_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls that differ in what the rule reads have answers of their own, the others share one."""
+    asked = []
+
+    def rule(op: Op) -> list[Piece]:
+        asked.append(op)
+        heads = float(op.attributes.get("heads", "1"))
+        if heads > 2:
+            heads *= float(op.attributes["width"])
+        return [Piece("copy", {"elements": heads}, "fp32")]
+
+    monkeypatch.setattr(walk, "rule_of", lambda *_: rule)
+    about = [
+        {"heads": "2"},
+        {"heads": "2", "module": "another"},
+        {"heads": "4", "width": "8"},
+        {"heads": "4", "width": "16", "module": "another"},
+        {},
+        {"heads": "2"},
+    ]
+    calls = graph(*(Op("my::attention", (X,), attributes=each) for each in about))
+    for _ in range(2):
+        found = lower(calls, "cuda")
+        assert [piece.dims["elements"] for piece in found.pieces] == [2, 2, 32, 64, 1, 2]
+    assert len(asked) == 5  # one more than there are answers: what it reads grew
+
+
+def test_a_rule_that_reads_all_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rule(op: Op) -> list[Piece]:
+        return [Piece("copy", {"elements": float(len(op.attributes))}, "fp32")]
+
+    monkeypatch.setattr(walk, "rule_of", lambda *_: rule)
+    calls = [{"a": "1"}, {"a": "1", "b": "1"}, {}]
+    found = lower(graph(*(Op("my::own", (X,), attributes=each) for each in calls)), "cuda")
+    assert [piece.dims["elements"] for piece in found.pieces] == [1, 2, 0]
+
+
+def test_a_rule_sees_no_identities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not part of what answers are kept by."""
+    seen = []
+
+    def rule(op: Op) -> list[Piece]:
+        seen.append((op.parent, op.step, [each.tensor_id for each in op.tensors]))
+        return []
+
+    monkeypatch.setattr(walk, "rule_of", lambda *_: rule)
+    lower(graph(Op("my::own", ((T((3,), tensor_id=7),), T((2,), tensor_id=8)), step=4)), "cuda")
+    assert seen == [(NO_OP, 0, [-1, -1])]
+
+
 def test_a_composite_becomes_what_it_calls() -> None:
     linear = Op("aten::linear", (X, T((4, 32)), T((4,))))
     addmm = Op("aten::addmm", (T((4,)), X, T((32, 4))), parent=0)
