@@ -38,6 +38,7 @@ from perfmodel.cost.collectives.learned import (
 )
 from perfmodel.cost.collectives.store import NAME, of_dumps
 from perfmodel.errors import ModelError
+from perfmodel.hardware.generations import GENERATIONS, nearest_known
 
 PRIOR_WEIGHT = 0.5
 """What a constant costs that is e times its start, in units of the residuals."""
@@ -47,7 +48,6 @@ _REWEIGHTINGS = 15
 _REACH = 5.0
 """A constant stays within this factor of its start; shares of a rate stay below 1."""
 _STEP = 1e-3
-MAKERS = (("ampere", "hopper", "blackwell"), ("cdna",))
 FACTORS = ("base_factor", "hop_factor")
 """What a generation that was not measured takes from the others of its maker."""
 
@@ -95,13 +95,15 @@ def fill_unseen_architectures(constants: Constants, architectures: Texts) -> Con
 
     Means are geometric, over generations of the same maker.
     """
-    seen = set(architectures.tolist())
     values = dict(constants.values)
-    for maker in MAKERS:
-        known = [word for word in maker if any(each.startswith(word) for each in seen)]
+    words = {key.partition(".")[0] for key in values if key.endswith(FACTORS)}
+    seen = {nearest_known(each, words) for each in set(architectures.tolist())}
+    for maker in {GENERATIONS[word].maker for word in words}:
+        words_of_maker = sorted(word for word in words if GENERATIONS[word].maker == maker)
+        known = [word for word in words_of_maker if word in seen]
         for name in FACTORS if known else ():
             mean = float(np.exp(np.mean([np.log(values[f"{word}.{name}"]) for word in known])))
-            values |= {f"{word}.{name}": mean for word in maker if word not in known}
+            values |= {f"{word}.{name}": mean for word in words_of_maker if word not in known}
     return Constants(values, constants.source)
 
 

@@ -202,7 +202,7 @@ class SmartNic:
         caches = tuple(
             RowCache(
                 at,
-                at,  # type: ignore[arg-type]
+                at,
                 size,
                 policies[at],
                 order=self.order,

@@ -11,6 +11,7 @@ import numpy as np
 from perfmodel.designs.deployment import Deployment
 from perfmodel.designs.smartnic import adapter_shares
 from perfmodel.embedding import POLICIES, Cache, RowCache, TableAccess, steady_use
+from perfmodel.embedding.memories import CACHE_PLACES, NIC, all_memories
 from perfmodel.errors import WorkloadError
 from perfmodel.workload import Table
 from perfmodel.workload.sharding import plan_of_placement
@@ -18,10 +19,6 @@ from perfmodel.workload.tables import row_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-NIC = "nic"
-TIERS = ("hbm", "host", "storage", NIC)
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,7 @@ class Hits:
         total = sum(table.lookups for table in self.tables)
         return {
             tier: sum(table.lookups * table.share.get(tier, 0.0) for table in self.tables) / total
-            for tier in TIERS
+            for tier in all_memories()
             if any(table.share.get(tier) for table in self.tables)
         }
 
@@ -83,7 +80,7 @@ def tier_hits(deployment: Deployment) -> Hits:
     workload, placement = deployment.workload, deployment.placement
     found: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
     in_adapters = adapter_shares(deployment)
-    for cache in (each for each in placement.caches if not each.at.startswith(NIC)):
+    for cache in (each for each in placement.caches if CACHE_PLACES[each.at] != NIC):
         for number, lookups, missed, fetched in _tier_uses(deployment, cache):
             found.setdefault((cache.name, number), []).append((lookups, missed, fetched))
     tables = []
@@ -96,12 +93,12 @@ def tier_hits(deployment: Deployment) -> Hits:
         if in_adapters[number]:
             share[NIC] = in_adapters[number]
             left -= share[NIC]
-        behind = [n for n in where.caches if not placement.cache(n).at.startswith(NIC)]
+        behind = [n for n in where.caches if CACHE_PLACES[placement.cache(n).at] != NIC]
         for at, name in enumerate(behind):
             parts = found.get((name, number), [])
             looked = sum(part[0] for part in parts)
             missed = min(sum(part[1] for part in parts) / looked if looked else 1.0, left)
-            tier = placement.cache(name).at
+            tier = CACHE_PLACES[placement.cache(name).at]
             share[tier] = share.get(tier, 0.0) + left - missed
             left = missed
             if at == 0:

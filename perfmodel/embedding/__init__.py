@@ -33,8 +33,8 @@ if TYPE_CHECKING:
         stream_popularity,
         traced_lookups,
     )
+    from perfmodel.embedding.memories import CACHE_PLACES, MEMORIES, Memory
     from perfmodel.embedding.placement import (
-        CacheAt,
         MicroBatch,
         Pipeline,
         Placement,
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
         RowDtype,
         Sharding,
         TablePlacement,
-        Tier,
     )
     from perfmodel.embedding.policies import POLICIES, Policy
     from perfmodel.embedding.policies.replacement import (
@@ -56,13 +55,15 @@ if TYPE_CHECKING:
     from perfmodel.embedding.reorder import Queries, reordered
 
 __all__ = [
+    "CACHE_PLACES",
+    "MEMORIES",
     "POLICIES",
     "Cache",
-    "CacheAt",
     "CacheUse",
     "HotSet",
     "Lfu",
     "Lru",
+    "Memory",
     "MicroBatch",
     "Pipeline",
     "Placement",
@@ -78,7 +79,6 @@ __all__ = [
     "StaticHotSet",
     "TableAccess",
     "TablePlacement",
-    "Tier",
     "TracedTable",
     "WTinyLfu",
     "draw_like",
@@ -107,8 +107,10 @@ __all__ = [
 __getattr__ = exports(
     __name__,
     {
+        "CACHE_PLACES": "perfmodel.embedding.memories",
+        "MEMORIES": "perfmodel.embedding.memories",
+        "Memory": "perfmodel.embedding.memories",
         "Cache": "perfmodel.embedding.cache",
-        "CacheAt": "perfmodel.embedding.placement",
         "CacheUse": "perfmodel.embedding.cache",
         "HotSet": "perfmodel.embedding.hot_rows",
         "Lfu": "perfmodel.embedding.policies.replacement",
@@ -129,7 +131,6 @@ __getattr__ = exports(
         "StaticHotSet": "perfmodel.embedding.policies.replacement",
         "TableAccess": "perfmodel.embedding.cache",
         "TablePlacement": "perfmodel.embedding.placement",
-        "Tier": "perfmodel.embedding.placement",
         "TracedTable": "perfmodel.embedding.index_streams",
         "WTinyLfu": "perfmodel.embedding.policies.replacement",
         "draw_like": "perfmodel.embedding.index_streams",

@@ -7,14 +7,10 @@ from dataclasses import dataclass, replace
 from math import isclose
 from typing import Any, Literal
 
+from perfmodel.embedding.memories import CACHE_PLACES, HBM, MEMORIES
 from perfmodel.errors import WorkloadError
 
 Sharding = Literal["data_parallel", "table_wise", "column_wise", "row_wise", "table_row_wise"]
-Tier = Literal["hbm", "host", "storage"]
-"""The memory that holds all rows: the device's, the host's, or a drive."""
-CacheAt = Literal["hbm", "host", "nic_local", "nic_remote"]
-"""Where a cache lies: device memory, host memory, or an adapter, which holds rows of its own rank's
-tables (`nic_local`) or of other ranks' (`nic_remote`)."""
 PooledOn = Literal["device", "host", "operators", "one_process"]
 """The device, over its bus; the host, all tables at once; PyTorch's operators on the host, table by
 table, in a process per device or in one for all devices of a node."""
@@ -25,6 +21,9 @@ RowDtype = Literal["fp32", "fp16", "bf16", "fp8", "int8", "int4"]
 class RowCache:
     """A cache of rows, one on each rank, shared by all tables that name it.
 
+    `at` is a name of `perfmodel.embedding.memories.CACHE_PLACES`: device memory (`hbm`), host
+    memory (`host`), or an adapter, which holds rows of its own rank's tables (`nic_local`) or of
+    other ranks' (`nic_remote`).
     `policy` is a name of `perfmodel.embedding.POLICIES`. `kept_by`: what finds, evicts and fetches
     rows in device memory: kernels of its own (`kernels`, FBGEMM), or `operators` of PyTorch. Rows
     of `batches_ahead` batches are fetched at once. Of an adapter's: the `order` of a batch's
@@ -34,7 +33,7 @@ class RowCache:
     """
 
     name: str
-    at: CacheAt
+    at: str
     capacity_bytes: float
     policy: str = "lru"
     kept_by: Literal["kernels", "operators"] = "kernels"
@@ -44,6 +43,7 @@ class RowCache:
     whole_bags: bool = False
 
     def __post_init__(self) -> None:
+        CACHE_PLACES[self.at]
         if not self.capacity_bytes > 0:
             raise WorkloadError(f"cache {self.name!r}: a capacity of {self.capacity_bytes:g} bytes")
         if self.batches_ahead < 1:
@@ -54,6 +54,7 @@ class RowCache:
 class TablePlacement:
     """One table: its shards are on `ranks`, one on each and in this order.
 
+    `tier` names the memory that holds all rows (`perfmodel.embedding.memories.MEMORIES`).
     `data_parallel`: the whole table on every one of them; `table_wise`: one rank; `column_wise` and
     `row_wise`: equal parts; `table_row_wise`: equal row-wise parts on the ranks of one node. The
     `hot_rows` most popular rows are replicated in every rank's device memory as well (or, with a
@@ -64,7 +65,7 @@ class TablePlacement:
 
     sharding: Sharding
     ranks: tuple[int, ...]
-    tier: Tier = "hbm"
+    tier: str = HBM
     dtype: RowDtype = "fp32"
     hot_rows: int = 0
     caches: tuple[str, ...] = ()
@@ -75,7 +76,9 @@ class TablePlacement:
             raise WorkloadError(f"placement: ranks {self.ranks} cannot hold one shard each")
         if self.sharding == "table_wise" and len(self.ranks) != 1:
             raise WorkloadError(f"placement: table_wise on {len(self.ranks)} ranks: expected one")
-        if self.pooled_on != "device" and self.tier == "hbm":
+        if not MEMORIES[self.tier].holds_tables:
+            raise WorkloadError(f"placement: {MEMORIES[self.tier].label} holds caches, no tables")
+        if self.pooled_on != "device" and self.tier == HBM:
             raise WorkloadError("placement: the host cannot pool rows in device memory")
         if self.hot_rows < 0:
             raise WorkloadError(f"placement: {self.hot_rows} hot rows")

@@ -156,11 +156,11 @@ def merge(
 ) -> ExecutionGraph:
     """One graph of all ranks on one clock.
 
-    Collectives are matched as `match_collectives` says, and clocks aligned by the ends of those that
-    are. Where durations are `modelled`, no clock is moved, and a transfer takes the longest of its
-    ranks' durations, which hold no waiting. Raises `TraceError` when two ranks disagree on which
-    collective comes next, and when their steps differ in number; `GraphError` when they wait for
-    one another in a circle.
+    Collectives are matched as `match_collectives` says, and clocks aligned by the ends of those
+    that are. Where durations are `modelled`, no clock is moved, and a transfer takes the longest of
+    its ranks' durations, which hold no waiting. Raises `TraceError` when two ranks disagree on
+    which collective comes next, and when their steps differ in number; `GraphError` when they wait
+    for one another in a circle.
     """
     counts = [len(graph.marks.name) for graph in graphs]
     if len(set(counts)) > 1:

@@ -21,7 +21,6 @@ from perfmodel.prediction.shapes import predict_shapes
 from perfmodel.prediction.types import PathPiece, Prediction, Result
 from perfmodel.workload import Workload, load_workload, op_graph
 from perfmodel.workload.rank_work import (
-    ALL_RANKS_DIFFER,
     RankClass,
     deciding_classes,
     loading_us,
@@ -53,14 +52,12 @@ class Step:
         machine = self.machine
         return machine.name if machine.nodes == 1 else f"{machine.nodes} x {machine.name}"
 
-    def classes(self, *, every_rank: bool) -> tuple[list[RankClass], bool]:
-        """The ranks that stand for all, and whether each class of ranks is among them."""
+    def classes(self, *, every_rank: bool) -> list[RankClass]:
+        """The ranks that stand for all."""
         found = rank_classes(
             self.workload, self.machine.gpus, self.machine.linked_gpus, self.placement, self.batch
         )
-        unlike = self.placement is None and self.workload.implementation.name in ALL_RANKS_DIFFER
-        every_rank = every_rank or unlike
-        return found if every_rank else deciding_classes(found), every_rank
+        return found if every_rank else deciding_classes(found)
 
     def graph(self, rank: int) -> OpGraph:
         """What `rank` runs."""
@@ -120,7 +117,7 @@ def predict_step(
     Raises `WorkloadError` for what does not fit into device memory, `NotFaster` for what is soon
     seen not to be `faster_than_us`.
     """
-    shown, every_rank = step.classes(every_rank=every_rank)
+    shown = step.classes(every_rank=every_rank)
     result, notes = step.alone(costs, shown, edits, faster_than_us=faster_than_us)
     if every_rank:
         notes += [f"rank {each.ranks[0]} stands for {len(each.ranks)}" for each in shown]

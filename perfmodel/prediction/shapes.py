@@ -13,6 +13,7 @@ from perfmodel.arrays import Floats
 from perfmodel.errors import PerfmodelError
 from perfmodel.graph.kinds import NodeKind
 from perfmodel.hardware import Cluster, Device
+from perfmodel.hardware.generations import unknown_generations
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
 from perfmodel.lowering.draft import Built
@@ -168,7 +169,8 @@ def predict_shapes(
     use = memory_use(graph, in_host_memory=device.target == CPU)
     if must_fit and use is not None:
         require_fit(use, device, graph.rank)
-    return replace(_with_models(result, found, use, device), grounds=grounds), list(found.notes)
+    notes = [*found.notes, *unknown_generations([device])]
+    return replace(_with_models(result, found, use, device), grounds=grounds), notes
 
 
 def _with_models(

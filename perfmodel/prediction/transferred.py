@@ -18,6 +18,7 @@ from perfmodel.errors import TraceError
 from perfmodel.graph.kinds import NodeKind, Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, Device, Part, cluster
+from perfmodel.hardware.generations import unknown_generations
 from perfmodel.hardware.reads import FigureRead, figure_reads, with_read_log
 from perfmodel.lowering.observed import launched_by, uses_tf32, with_placement
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
@@ -75,7 +76,7 @@ def transfer_durations(
     (source, here), (machine, there) = with_read_log(before), with_read_log(after)
     rows = graph.device_span()[1]
     taken = duration_us[rows]
-    notes = []
+    notes = unknown_generations([before.node.device, after.node.device])
     ratio = np.ones(len(rows))
     by_op = by_name = np.full(len(rows), np.nan)
     if before.node.device != after.node.device:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from perfmodel.embedding import Placement, TablePlacement
+from perfmodel.embedding.memories import CACHE_PLACES, HBM, MEMORIES, all_memories
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, Device, Node
 from perfmodel.ops.storage import CPU_ALIGNMENT_BYTES, GPU_ALIGNMENT_BYTES, row_bytes
@@ -16,16 +17,9 @@ from perfmodel.workload.memory import CONTEXT_BYTES
 from perfmodel.workload.model import Workload
 from perfmodel.workload.tables import Table, state_bytes
 
-HBM, DRAM, HOST, STORAGE, NIC = "hbm", "dram", "host", "storage", "nic"
-"""`dram`: what a CPU that is a device has in the place of `hbm`."""
-_RANKS_OWN = (HBM, DRAM)
-_TIER_NAMES = {
-    HBM: "device memory",
-    DRAM: "its socket's memory",
-    HOST: "host memory",
-    STORAGE: "drives",
-    NIC: "memory of adapters",
-}
+DRAM = "dram"
+"""What a CPU that is a device has in the place of `hbm`."""
+OF_SOCKET = "its socket's memory"
 
 
 @dataclass(frozen=True)
@@ -102,10 +96,11 @@ def tier_use(
             max(_tables(workload, placement, ranks, tier)),
             _caches(placement, node, tier),
             0.0,
-            _capacity(node, tier),
-            node.name,
+            MEMORIES[tier].capacity_bytes(node),
+            node.device.name if MEMORIES[tier].is_of_rank else node.name,
         )
-        for tier in (HOST, STORAGE, NIC)
+        for tier in all_memories()
+        if tier != HBM
     )
     return (device, *(use for use in others if use.total_bytes))
 
@@ -119,7 +114,7 @@ def device_use(tables_bytes: float, other_bytes: float, device: Device) -> TierU
 def with_activations(uses: Sequence[TierUse], other_bytes: float) -> tuple[TierUse, ...]:
     """`uses`, device memory with what a step has there beside tables and caches."""
     return tuple(
-        replace(use, other_bytes=CONTEXT_BYTES + other_bytes) if use.tier in _RANKS_OWN else use
+        replace(use, other_bytes=CONTEXT_BYTES + other_bytes) if use.tier in (HBM, DRAM) else use
         for use in uses
     )
 
@@ -136,10 +131,13 @@ def require_tiers(uses: Sequence[TierUse]) -> None:
             "parameters, activations and gradients": use.other_bytes,
         }
         largest = max(parts, key=lambda name: parts[name])
+        memory = None if use.tier == DRAM else MEMORIES[use.tier]
+        more_bytes = use.total_bytes - use.capacity_bytes
         raise WorkloadError(
-            f"a {'rank' if use.tier in _RANKS_OWN else 'node'} needs {_gb(use.total_bytes)} of "
-            f"{_TIER_NAMES[use.tier]}, {_gb(use.total_bytes - use.capacity_bytes)} more than the "
-            f"{_gb(use.capacity_bytes)} of {use.of}; most of it: {largest}, {_gb(parts[largest])}"
+            f"a {'rank' if memory is None or memory.is_of_rank else 'node'} needs "
+            f"{_gb(use.total_bytes)} of {memory.label if memory else OF_SOCKET}, "
+            f"{_gb(more_bytes)} more than the {_gb(use.capacity_bytes)} of {use.of}; "
+            f"most of it: {largest}, {_gb(parts[largest])}"
         )
 
 
@@ -162,7 +160,7 @@ def _require_one_copy(placement: Placement, nodes: int) -> None:
     for number, placed in enumerate(placement.tables):
         if placed.tier != HBM and placed.sharding == "data_parallel":
             raise WorkloadError(
-                f"placement: tables[{number}]: trained in the {_TIER_NAMES[placed.tier]} of "
+                f"placement: tables[{number}]: trained in the {MEMORIES[placed.tier].label} of "
                 f"{nodes} nodes at once: shard it over their ranks"
             )
 
@@ -180,7 +178,7 @@ def _stored_bytes(dtype: str, dim: int, alignment_bytes: int) -> float:
 
 def _tables(workload: Workload, placement: Placement, ranks: _Ranks, tier: str) -> list[float]:
     """Bytes per rank of device memory, per node of others."""
-    shared_by = 1 if tier == HBM else ranks.per_node
+    shared_by = 1 if MEMORIES[tier].is_of_rank else ranks.per_node
     found = [0.0] * -(-ranks.count // shared_by)
     for table, placed in zip(workload.tables, placement.tables, strict=True):
         if placed.tier != tier:
@@ -206,27 +204,9 @@ def _caches(placement: Placement, node: Node, tier: str) -> float:
     here = [
         cache
         for cache in placement.caches
-        if cache.name in named and _tier_of_place(cache.at) == tier
+        if cache.name in named and CACHE_PLACES[cache.at] == tier
     ]
-    owners = {HBM: 1, HOST: node.gpus}.get(tier, node.nics or 1)
-    return sum(cache.capacity_bytes for cache in here) * owners
-
-
-def _tier_of_place(at: str) -> str:
-    return NIC if at.startswith(NIC) else at
-
-
-def _capacity(node: Node, tier: str) -> float | None:
-    if tier == HOST:
-        return node.host_memory_bytes
-    if tier == STORAGE:
-        drive = node.storage
-        if drive is None:
-            return 0.0
-        return None if drive.capacity_bytes is None else drive.capacity_bytes * (node.drives or 1)
-    if node.nic is None:
-        return 0.0
-    return None if node.nic.memory_bytes is None else node.nic.memory_bytes * (node.nics or 1)
+    return sum(cache.capacity_bytes for cache in here) * MEMORIES[tier].caches(node)
 
 
 def _gb(size_bytes: float) -> str:

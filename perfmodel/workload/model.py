@@ -22,6 +22,7 @@ from perfmodel.workload.settings import (
     Training,
     value_of,
 )
+from perfmodel.workload.software import IMPLEMENTATIONS, implementation_names
 from perfmodel.workload.tables import Table, lookups
 
 if TYPE_CHECKING:
@@ -102,13 +103,19 @@ class Workload:
         return workload_html(self)
 
 
-FIXED_LAYERS = ("hugectr",)
 MOST_INT32 = 2**31
 _FUSED_ONLY = ("rowwise_adagrad", "adam", "adagrad")
 
 
 def check_workload(workload: Workload, where: str) -> None:
     """Raise `WorkloadError`, naming the key, where the parts of `workload` do not fit together."""
+    known = implementation_names()
+    if workload.implementation.name not in known:
+        choices = ", ".join(f'"{each}"' for each in known)
+        name = workload.implementation.name[:80]
+        raise WorkloadError(
+            f"{where}: implementation: name: expected one of {choices}, got {name!r}"
+        )
     _widths(workload, where)
     _tables(workload, where)
     _software(workload, where)
@@ -131,7 +138,7 @@ def _tables(workload: Workload, where: str) -> None:
         raise WorkloadError(
             f"{where}: tables: dims {dims[0]} to {dims[-1]}: a dot interaction needs them equal"
         )
-    if len(dims) > 1 and workload.implementation.name != "torchrec":
+    if len(dims) > 1 and not IMPLEMENTATIONS[workload.implementation.name].mixed_dims:
         raise WorkloadError(
             f"{where}: tables: dims {dims[0]} to {dims[-1]}: implementation.name "
             f'"{workload.implementation.name}" needs them equal'
@@ -140,13 +147,14 @@ def _tables(workload: Workload, where: str) -> None:
 
 def _software(workload: Workload, where: str) -> None:
     software, training = workload.implementation, workload.training
+    limits = IMPLEMENTATIONS[software.name]
     layers = len(workload.model.bottom_mlp) + len(workload.model.top_mlp)
     if software.layer_precisions and len(software.layer_precisions) != layers:
         raise WorkloadError(
             f"{where}: implementation: layer_precisions has {len(software.layer_precisions)} "
             f"entries for {layers} layers, those of the bottom MLP and then of the top MLP"
         )
-    if software.layer_precisions and software.name in FIXED_LAYERS:
+    if software.layer_precisions and not limits.layer_precisions:
         raise WorkloadError(
             f"{where}: implementation: layer_precisions: {software.name!r} has one precision for "
             "all layers"
@@ -161,7 +169,7 @@ def _software(workload: Workload, where: str) -> None:
             f'{where}: implementation: indices_ahead: only of sharding "hybrid", not '
             f'"{software.sharding}"'
         )
-    if software.name in ("pytorch", "reference") and training.table_optimizer in _FUSED_ONLY:
+    if not limits.fused_optimizers and training.table_optimizer in _FUSED_ONLY:
         raise WorkloadError(
             f"{where}: training: table_optimizer {training.table_optimizer!r} is fused into the "
             f'backward pass: implementation.name "{software.name}" has only "sgd"'
@@ -174,7 +182,7 @@ def _software(workload: Workload, where: str) -> None:
 
 def _narrow_keys(workload: Workload, where: str) -> None:
     software, most = workload.implementation, max(table.rows for table in workload.tables)
-    if software.name != "torchrec":
+    if not IMPLEMENTATIONS[software.name].int32_keys:
         raise WorkloadError(
             f"{where}: implementation: key_dtype {software.key_dtype!r}: implementation.name "
             f'"{software.name}" sends int64 keys'

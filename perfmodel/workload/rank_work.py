@@ -21,9 +21,6 @@ from perfmodel.workload.model import Workload, counts
 from perfmodel.workload.sharding import plan, plan_of_placement
 from perfmodel.workload.tables import Table
 
-ALL_RANKS_DIFFER = ("nvidia",)
-"""Implementations whose ranks differ in more than their tables: none stands for all."""
-
 
 @dataclass(frozen=True)
 class RankClass:

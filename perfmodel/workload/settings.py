@@ -48,6 +48,7 @@ class Training:
 class Implementation:
     """Which software a prediction stands for, and its settings.
 
+    `name` is one of `perfmodel.workload.software.implementation_names()`.
     `optimizer_style` `default` is what PyTorch picks: `loop` on a CPU, `foreach` on a GPU.
     `layer_precisions`: one for each layer of the bottom and then of the top MLP, in place of
     `precision` (fp8 and int8: inference only). `table_precision` is that of stored rows (fp8 and
@@ -63,13 +64,7 @@ class Implementation:
     beyond what is modelled: fitted, its source names the rows that it saw.
     """
 
-    name: Literal[
-        "pytorch",
-        "reference",
-        "fbgemm",
-        "torchrec",
-        "hugectr",
-    ] = "pytorch"
+    name: str = "pytorch"
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     layer_precisions: tuple[LayerPrecision, ...] = ()
     table_precision: Literal["fp32", "fp16", "bf16", "fp8", "int8", "int4"] = "fp32"

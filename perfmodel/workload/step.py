@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from perfmodel.embedding import MicroBatch, Pipeline, Placement
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import NO_OP, Argument, Op, OpGraph, Tensor, tensors_in
-from perfmodel.registry import Registry
 from perfmodel.workload.eager.recorder import Recorder, Tape
 from perfmodel.workload.model import Workload
 from perfmodel.workload.sharding import Plan, plan, plan_of_placement
+from perfmodel.workload.software import IMPLEMENTATIONS
 from perfmodel.workload.tables import Table, lookups
 
 Target = Literal["cuda", "rocm", "cpu"]
@@ -80,15 +80,6 @@ class Run:
         if asked != "default":
             return asked
         return "loop" if self.target == "cpu" else "foreach"
-
-
-Strategy: TypeAlias = Callable[[Recorder, Run], None]
-"""Records the ops of one step."""
-
-IMPLEMENTATIONS: Registry[Strategy] = Registry(
-    "implementation", "perfmodel.implementations", "perfmodel.workload.implementations"
-)
-"""By `implementation.name` of a workload."""
 
 
 COLLECTIVE = "c10d::"
@@ -193,7 +184,7 @@ def op_graph(
     check_ranks(workload, total, ranks, rank)
     near = linked if linked and ranks % linked == 0 else ranks
     if placement is None:
-        name, layout = str(workload.implementation.name), plan(workload, ranks, near)
+        name, layout = workload.implementation.name, plan(workload, ranks, near)
     else:
         name, layout = TIERED, plan_of_placement(workload, placement, ranks, near)
     own = total // ranks
@@ -201,7 +192,7 @@ def op_graph(
     recorder = Recorder("cpu" if target == "cpu" else "cuda", threads=threads)
     recorder.tape = Tape() if train else None
     with _without_collector():
-        IMPLEMENTATIONS[name](recorder, run)
+        IMPLEMENTATIONS[name].record(recorder, run)
         ops = recorder.ops()
         data = data_edges(ops, recorder.views)
     return OpGraph(ops, data, rank=rank, world_size=ranks, source=workload.name)

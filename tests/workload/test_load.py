@@ -76,7 +76,7 @@ BAD = [
     (
         "[model]",
         '[implementation]\nname = "hugctr"\n[model]',
-        'implementation: name: expected one of "pytorch"',
+        'implementation: name: expected one of "fbgemm", "hugectr"',
     ),
     (
         "[model]",

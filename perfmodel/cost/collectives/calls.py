@@ -13,12 +13,12 @@ from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Node
+from perfmodel.hardware.generations import reduces_in_switch
 from perfmodel.ops.rows import Rows
 from perfmodel.registry import Registry
 
 SWITCH, MESH, BRIDGE, PCIE = "switch", "mesh", "bridge", "pcie"
 INFINIBAND = "infiniband"
-MULTICAST = ("hopper", "blackwell")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ def fabric_of(machine: Node | Cluster) -> Fabric:
         domain_ranks=node.link_domain_gpus or node.gpus,
         node_ranks=node.gpus,
         architecture=architecture,
-        has_multicast=link == SWITCH and architecture in MULTICAST,
+        has_multicast=link == SWITCH and reduces_in_switch(architecture),
         network=node.nic.network if node.nic else None,
         node_nic_gb_per_s=nics * node.nic.gb_per_s if node.nic else 0.0,
         nics=nics,
@@ -127,7 +127,8 @@ class Calls:
     @cached_property
     def has_two_way_tree(self) -> Mask:
         """Whether two domains exchange halves, so that a tree sends each byte once (Hopper on)."""
-        return np.isin(self.architecture, MULTICAST)
+        kinds, kind = self.architectures
+        return np.array([reduces_in_switch(each) for each in kinds.tolist()])[kind]
 
     @property
     def is_remote(self) -> Mask:

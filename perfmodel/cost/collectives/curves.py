@@ -16,7 +16,6 @@ from perfmodel.cost.collectives.calls import (
     BRIDGE,
     INFINIBAND,
     MESH,
-    MULTICAST,
     PCIE,
     SWITCH,
     Calls,
@@ -24,6 +23,7 @@ from perfmodel.cost.collectives.calls import (
 )
 from perfmodel.errors import ModelError
 from perfmodel.frames import read_frame
+from perfmodel.hardware.generations import reduces_in_switch
 from perfmodel.ops.rows import MOST
 
 if TYPE_CHECKING:
@@ -108,7 +108,8 @@ def calls_of_wires(wires: list[Wires], size_bytes: Floats) -> Calls:
         link_gb_per_s=rate,
         link_peers=peers,
         architecture=architecture,
-        has_multicast=(link == SWITCH) & np.isin(architecture, MULTICAST),
+        has_multicast=(link == SWITCH)
+        & np.array([reduces_in_switch(each) for each in architecture], bool),
         network=texts("network"),
         nic_gb_per_s=nic,
         rank_nic_gb_per_s=nic * nodes / ranks,

@@ -22,6 +22,7 @@ from perfmodel.cost.collectives.algorithms import ALGORITHMS, Plan
 from perfmodel.cost.collectives.calls import INFINIBAND, SWITCH, Calls
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.errors import ModelError
+from perfmodel.hardware.generations import nearest_known
 
 
 @dataclass(frozen=True)
@@ -41,18 +42,15 @@ class Constants:
         return np.array([self.values.get(f"{each}.{name}", usual) for each in kinds])[kind]
 
     def of_generation(self, calls: Calls, name: str) -> Floats:
-        """The factor `name` of the devices' generation, by the word that it begins with; or 1."""
+        """The factor `name` of the devices' generation, or of the nearest that has one; else 1."""
         kinds, kind = calls.architectures
         factors = {
             word: value
             for word, _, ending in (key.partition(".") for key in self.values)
             if ending == name and (value := self.values[f"{word}.{name}"])
         }
-        found = [
-            next((value for word, value in factors.items() if each.startswith(word)), 1.0)
-            for each in kinds.tolist()
-        ]
-        return np.array(found)[kind]
+        found = [nearest_known(each, factors) for each in kinds.tolist()]
+        return np.array([1.0 if each is None else factors[each] for each in found])[kind]
 
     def of_link(self, calls: Calls) -> Floats:
         """Share of the links' rate that plain transfers reach."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.hardware import Device
+from perfmodel.hardware.generations import nearest_known
 from perfmodel.ops.storage import item_bytes
+
+T = TypeVar("T")
 
 _C = coefficients("gpu.rates")
 _FP32_TFLOP_PER_S_PER_W = _C.numbers("fp32_tflop_per_s_per_w")
@@ -21,9 +25,8 @@ _NARROW_FLOP_PER_S_PER_W = _C.numbers("narrow_flop_per_s_per_w")
 
 def sustained_flop_per_us(device: Device, dtypes: Sequence[str], peak: Floats) -> Floats:
     """`peak` `[n]` (FLOP per microsecond), or what the power limit leaves of it."""
-    architecture = device.architecture or ""
-    limits = {"fp32": _FP32_TFLOP_PER_S_PER_W.get(architecture, _USUAL) * 1e12}
-    narrow = _NARROW_FLOP_PER_S_PER_W.get(architecture)
+    limits = {"fp32": _of_generation(device, _FP32_TFLOP_PER_S_PER_W, _USUAL) * 1e12}
+    narrow = _of_generation(device, _NARROW_FLOP_PER_S_PER_W, None)
     if narrow is not None:
         sizes = dict(zip(set(dtypes), item_bytes(list(set(dtypes))), strict=True))
         limits |= {
@@ -31,6 +34,11 @@ def sustained_flop_per_us(device: Device, dtypes: Sequence[str], peak: Floats) -
         }
     per_w = np.array([limits.get(dtype, np.inf) for dtype in dtypes])
     return np.minimum(peak, per_w * device.tdp_w * 1e-6)
+
+
+def _of_generation(device: Device, figures: Mapping[str, float], usual: T) -> float | T:
+    known = nearest_known(device.architecture, figures)
+    return usual if known is None else figures[known]
 
 
 COMPUTE_DTYPE = {

@@ -24,6 +24,7 @@ from perfmodel.cost.host.samples import (
 )
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.hardware import Device
+from perfmodel.hardware.generations import lineage
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -257,5 +258,8 @@ SHIPPED = (
 def shipped_for(device: Device) -> Shipped:
     """The profile whose traces ran on devices of the same years; else the newest of its target."""
     own = [profile for profile in SHIPPED if profile.target == device.target]
-    fitting = [profile for profile in own if device.architecture in profile.architectures]
-    return (fitting or own[-1:])[0]
+    for generation in lineage(device.architecture):
+        for profile in own:
+            if generation in profile.architectures:
+                return profile
+    return own[-1]

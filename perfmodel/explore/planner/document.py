@@ -16,7 +16,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
-from perfmodel.embedding import Placement, RowCache, Sharding, TablePlacement, Tier
+from perfmodel.embedding import Placement, RowCache, Sharding, TablePlacement
 from perfmodel.errors import PerfmodelError, WorkloadError
 from perfmodel.explore.planner.planned import SCHEMA
 from perfmodel.files import read_bytes
@@ -26,7 +26,7 @@ from perfmodel.workload.sharding import plan_of_placement
 from perfmodel.workload.tables import Table
 
 MODULE = "sparse.embedding_bags"
-KERNELS: dict[str, Tier] = {"fused": "hbm", "dense": "hbm", "quant": "hbm"}
+KERNELS: dict[str, str] = {"fused": "hbm", "dense": "hbm", "quant": "hbm"}
 KERNELS |= {"fused_uvm": "host", "fused_uvm_caching": "host", "quant_uvm_caching": "host"}
 CACHED = ("fused_uvm_caching", "quant_uvm_caching")
 CACHE, CACHED_FRAC = "uvm", 0.2
@@ -91,7 +91,7 @@ def torchrec_document(placement: Placement, workload: Workload, linked: int) -> 
     tables on drives and hot rows, which it does not know."""
     tables = {}
     for number, (about, table) in enumerate(zip(placement.tables, workload.tables, strict=True)):
-        if about.tier == "storage" or about.hot_rows:
+        if about.tier not in KERNELS.values() or about.hot_rows:
             raise WorkloadError(f"tables[{number}]: TorchRec's plans have no drives and hot rows")
         kernel = "dense" if about.sharding == "data_parallel" else "fused"
         if about.tier == "host":

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.designs import Deployment
-from perfmodel.embedding import RowDtype, Sharding, TablePlacement, Tier
+from perfmodel.embedding import RowDtype, Sharding, TablePlacement
 from perfmodel.workload.memory_tiers import shard_bytes
 from perfmodel.workload.tables import Table
 
@@ -39,7 +39,7 @@ class Way:
 
     number: int
     sharding: Sharding
-    tier: Tier
+    tier: str
     parts: int
     reach: int
     shard: Table
@@ -51,7 +51,7 @@ class Way:
     """Of a shard beside device memory, what that caches."""
 
 
-def ways(deployment: Deployment, beside: Sequence[Tier] = ()) -> Iterator[Way]:
+def ways(deployment: Deployment, beside: Sequence[str] = ()) -> Iterator[Way]:
     """Every way that the deployment's machine allows, table by table; also in the memories `beside`
     the device's, behind caches of `CACHED_FRACS` of the shard there."""
     optimizer = deployment.workload.training.table_optimizer if deployment.train else None

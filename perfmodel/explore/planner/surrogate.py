@@ -10,7 +10,6 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.cost.durations import durations_of
 from perfmodel.designs import Deployment
-from perfmodel.embedding import Tier
 from perfmodel.errors import WorkloadError
 from perfmodel.explore.planner.lookup_work import exchange_line, lookup_us, missed_us
 from perfmodel.explore.planner.problem import Choices, FixedTimes, Problem, Way, ways
@@ -66,7 +65,7 @@ def surrogate(
         room["storage"] = (node.storage.capacity_bytes or 0) * (node.drives or 1) / node.gpus
     here = tuple(ways(deployment))
     whole = sum(way.hbm_bytes for way in here if way.sharding == "table_wise")
-    beside: list[Tier] = []
+    beside: list[str] = []
     if whole > FILLED * hbm_bytes * ranks and room["host"]:
         beside.append("host")
     if whole > FILLED * (hbm_bytes + room["host"]) * ranks and room["storage"]:

@@ -37,7 +37,8 @@ from perfmodel.workload.fused_layers import (
 )
 from perfmodel.workload.hugectr_hybrid import Embeddings, hybrid
 from perfmodel.workload.jagged import PREFETCHED
-from perfmodel.workload.step import IMPLEMENTATIONS, Run
+from perfmodel.workload.software import implementation
+from perfmodel.workload.step import Run
 
 
 class Collection:
@@ -140,7 +141,7 @@ GRAPH = {"cuda_graph": "step"}
 """Attribute of what one graph launch runs."""
 
 
-@IMPLEMENTATIONS.register("hugectr")
+@implementation("hugectr", mixed_dims=False, layer_precisions=False, int32_keys=False)
 def hugectr(r: Recorder, run: Run) -> None:
     """One step of one rank."""
     software = run.workload.implementation

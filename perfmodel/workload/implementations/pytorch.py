@@ -33,11 +33,12 @@ from perfmodel.workload.embedding_tables import (
     total_lookups,
     weights,
 )
-from perfmodel.workload.step import IMPLEMENTATIONS, Run
+from perfmodel.workload.software import implementation
+from perfmodel.workload.step import Run
 from perfmodel.workload.training import LABEL, LAST, backward_and_update
 
 
-@IMPLEMENTATIONS.register("pytorch")
+@implementation("pytorch", mixed_dims=False, fused_optimizers=False, int32_keys=False)
 def pytorch(r: Recorder, run: Run) -> None:
     """One step of one rank."""
     workload = run.workload
@@ -95,7 +96,7 @@ def exchange(r: Recorder, run: Run, pooled: Sequence[Tensor]) -> Tensor:
     return transpose(r, tables, 0, 1)
 
 
-@IMPLEMENTATIONS.register("reference")
+@implementation("reference", mixed_dims=False, fused_optimizers=False, int32_keys=False)
 def reference(r: Recorder, run: Run) -> None:
     """One step of one rank."""
     workload = run.workload
@@ -139,7 +140,7 @@ def _together(r: Recorder, pooled: list[Tensor]) -> Tensor:
     return reshape(r, cat(r, pooled, 1), (batch, len(pooled), dim))
 
 
-@IMPLEMENTATIONS.register("fbgemm")
+@implementation("fbgemm", mixed_dims=False, int32_keys=False)
 def fbgemm(r: Recorder, run: Run) -> None:
     """One step of one rank."""
     workload = run.workload

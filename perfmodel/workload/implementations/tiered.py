@@ -35,7 +35,8 @@ from perfmodel.workload.jagged import (
     received_keys,
     start_key_exchange,
 )
-from perfmodel.workload.step import IMPLEMENTATIONS, Run
+from perfmodel.workload.software import implementation
+from perfmodel.workload.step import Run
 from perfmodel.workload.tiered.output_distribution import distribute_pooled, output_routes
 from perfmodel.workload.tiered.source import (
     TIERED,
@@ -62,7 +63,7 @@ class _Model:
         return [*self.layers.parameters, *(x for each in self.sources for x in each.parameters)]
 
 
-@IMPLEMENTATIONS.register("tiered")
+@implementation("tiered", placements=True)
 def tiered(r: Recorder, run: Run) -> None:
     """One step of one rank."""
     model = _Model(
