@@ -30,7 +30,7 @@ from perfmodel.prediction import predict
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import by_rank_and_step, steady_steps
 from perfmodel.trace import Trace, read
-from perfmodel.trace.files import SUFFIXES
+from perfmodel.trace.formats import file_suffixes
 from perfmodel.trace.read import rank_in_name
 
 DEMO = "bundled demo"
@@ -89,7 +89,7 @@ def _jobs(path: Path, max_bytes: int) -> list[Job]:
     for folder, folders, files in os.walk(root, onerror=_refuse):
         folders.sort()
         below = (Path(root.name) / Path(folder).relative_to(root)).as_posix()
-        names = sorted(file for file in files if file.lower().endswith(SUFFIXES))
+        names = sorted(file for file in files if file.lower().endswith(file_suffixes()))
         at = path / Path(folder).relative_to(root)
         jobs += _of_folder(at, below, names, max_bytes)
     if not jobs:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from perfmodel.errors import TraceError
 from perfmodel.files import content_chunks, read_chunks
-from perfmodel.trace.columns import RankTrace
+from perfmodel.trace.formats import FORMATS, TracePart, file_suffixes, member_suffixes
 from perfmodel.trace.kineto import decode_kineto
 from perfmodel.trace.window import Window, find_window, trim_to_window
 
 if TYPE_CHECKING:
-    from perfmodel.trace.execution_trace_columns import ExecutionTrace
+    pass
 
 
 _SNIFF_BYTES = 512
@@ -38,7 +38,7 @@ class FoundDocument(NamedTuple):
     """One document: where it stands, what it holds, and the window of it that was read."""
 
     where: str
-    part: RankTrace | ExecutionTrace | str | None
+    part: TracePart | str | None
     """`COLLECTOR_RECORD` beside our own traces; None for other JSON that is no trace."""
     window: Window | None
 
@@ -69,8 +69,8 @@ def _windows(path: str | Path, options: Options) -> dict[str, Window]:
 
 def _decode(
     chunks: Iterator[bytes], where: str, window: Window | None = None
-) -> RankTrace | ExecutionTrace | str | None:
-    """What a document holds. Readers load when they are needed."""
+) -> TracePart | str | None:
+    """What a document holds."""
     head = bytearray()
     for chunk in chunks:
         head += chunk
@@ -81,23 +81,18 @@ def _decode(
     first = content[:_SNIFF_BYTES].lstrip()[:1]
     if not first:
         raise TraceError(f"{where}: the file is empty")
+    for name in FORMATS:
+        if FORMATS[name].recognises(content):
+            return FORMATS[name].decode(content, where)
     if first == b"<":
         raise TraceError(f"{where}: this is a web page or XML, not a trace; download the raw file")
-    from perfmodel.trace import chakra, execution_trace
-
-    if execution_trace.looks_like_execution_trace(content):
-        return execution_trace.decode_execution_trace(content, where)
     if _RECORD_KEY in content:
         return COLLECTOR_RECORD
     if first in (b"{", b"["):
         return None
-    if chakra.looks_like_chakra(content):
-        return chakra.decode_chakra(content, where)
     raise TraceError(f"{where}: neither a Kineto trace nor an execution trace")
 
 
-SUFFIXES = (".json", ".json.gz", ".et", ".tar.gz", ".tgz")
-_MEMBER_SUFFIXES = SUFFIXES[:3]
 _TAR_MAGIC_AT = 257
 _TAR_HEADER_BYTES = 512
 
@@ -126,9 +121,10 @@ def files_of(path: str | Path) -> list[Path]:
     path = Path(path)
     if not path.is_dir():
         return [path]
-    files = sorted(f for f in path.iterdir() if f.name.lower().endswith(SUFFIXES))
+    suffixes = file_suffixes()
+    files = sorted(f for f in path.iterdir() if f.name.lower().endswith(suffixes))
     if not files:
-        raise TraceError(f"{path}: no trace in this folder (looked for {', '.join(SUFFIXES)})")
+        raise TraceError(f"{path}: no trace in this folder (looked for {', '.join(suffixes)})")
     return files
 
 
@@ -153,12 +149,12 @@ def _members(
 ) -> Iterator[tuple[str, Iterator[bytes]]]:
     import tarfile
 
-    found = False
+    found, suffixes = False, member_suffixes()
     try:
         with tarfile.open(fileobj=io.BytesIO(b"".join(content))) as archive:
             for member in sorted(archive.getmembers(), key=lambda m: m.name):
                 file = archive.extractfile(member) if member.isfile() else None
-                if file is None or not member.name.lower().endswith(_MEMBER_SUFFIXES):
+                if file is None or not member.name.lower().endswith(suffixes):
                     continue
                 found = True
                 name = f"{where}:{member.name}"

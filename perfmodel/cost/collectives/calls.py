@@ -128,7 +128,7 @@ class Calls:
     def has_two_way_tree(self) -> Mask:
         """Whether two domains exchange halves, so that a tree sends each byte once (Hopper on)."""
         kinds, kind = self.architectures
-        return np.array([reduces_in_switch(each) for each in kinds.tolist()])[kind]
+        return np.array([reduces_in_switch(each) for each in kinds.tolist()], bool)[kind]
 
     @property
     def is_remote(self) -> Mask:

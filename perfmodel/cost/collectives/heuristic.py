@@ -50,7 +50,8 @@ class Constants:
             if ending == name and (value := self.values[f"{word}.{name}"])
         }
         found = [nearest_known(each, factors) for each in kinds.tolist()]
-        return np.array([1.0 if each is None else factors[each] for each in found])[kind]
+        of_kind = [1.0 if each is None else factors[each] for each in found]
+        return np.array(of_kind, np.float64)[kind]
 
     def of_link(self, calls: Calls) -> Floats:
         """Share of the links' rate that plain transfers reach."""
