@@ -7,9 +7,12 @@ from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from perfmodel.errors import PerfmodelError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
 
@@ -19,7 +22,8 @@ class Registry(Generic[T]):
 
     `kind` names them in errors. On first use the module `home`, or every module of that package, is
     imported, so that each registers what it holds, and the installed plug-ins of the entry-point
-    group `group` (such as `perfmodel.kernels`) are added.
+    group `group` (such as `perfmodel.kernels`) are added; each is loaded when it is asked for,
+    since it may itself import what asks for it.
     """
 
     def __init__(self, kind: str, group: str | None = None, home: str | None = None) -> None:
@@ -27,6 +31,7 @@ class Registry(Generic[T]):
         self._group = group
         self._home = home
         self._items: dict[str, T] = {}
+        self._plug_ins: dict[str, EntryPoint] = {}
 
     def register(self, *names: str) -> Callable[[T], T]:
         """A decorator that files its function or class under `names`."""
@@ -41,27 +46,38 @@ class Registry(Generic[T]):
         return add
 
     def __getitem__(self, name: str) -> T:
-        self._load()
-        try:
-            return self._items[name]
-        except KeyError:
-            near = get_close_matches(name, self._items, n=3, cutoff=0.4) or sorted(self._items)
-            raise PerfmodelError(
-                f"unknown {self.kind} {name!r}; nearest: {', '.join(near)}"
-            ) from None
+        found = self.get(name)
+        if found is None:
+            known = list(self)
+            near = get_close_matches(name, known, n=3, cutoff=0.4) or known
+            raise PerfmodelError(f"unknown {self.kind} {name!r}; nearest: {', '.join(near)}")
+        return found
 
     def __contains__(self, name: str) -> bool:
         self._load()
-        return name in self._items
+        return name in self._items or name in self._plug_ins
 
     def __iter__(self) -> Iterator[str]:
         self._load()
-        return iter(sorted(self._items))
+        return iter(sorted({**self._items, **self._plug_ins}))
 
     def get(self, name: str) -> T | None:
-        """The thing filed under `name`, or None."""
+        """The thing filed under `name`, or None.
+
+        Raises `PerfmodelError` for that of a plug-in which cannot be loaded.
+        """
         self._load()
-        return self._items.get(name)
+        found = self._items.get(name)
+        if found is None and name in self._plug_ins:
+            point = self._plug_ins[name]
+            try:
+                found = self._items[name] = point.load()
+            except Exception as error:
+                raise PerfmodelError(
+                    f"{self.kind} {name!r}: the plug-in {point.value} does not load: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+        return found
 
     def _load(self) -> None:
         if self._home is not None:
@@ -71,7 +87,9 @@ class Registry(Generic[T]):
         if self._group is not None:
             group, self._group = self._group, None
             for point in _installed().select(group=group):
-                self.register(point.name)(point.load())
+                if point.name in self._items or point.name in self._plug_ins:
+                    raise PerfmodelError(f"{self.kind} {point.name!r} is registered twice")
+                self._plug_ins[point.name] = point
 
 
 @cache

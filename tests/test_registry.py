@@ -65,3 +65,20 @@ def test_plug_ins_load_on_first_use_only(monkeypatch: pytest.MonkeyPatch) -> Non
     assert list(found) == ["joined", "own"]
     assert callable(found["joined"])
     assert asked == ["perfmodel.test"]
+
+
+def test_a_plug_in_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Installed:
+        def select(self, group: str) -> list[EntryPoint]:
+            return [EntryPoint("broken", "nowhere_at_all:thing", group)]
+
+    monkeypatch.setattr("perfmodel.registry._installed", Installed)
+    found: Registry[object] = Registry("function", "perfmodel.test")
+    found.register("own")(1)
+    assert found["own"] == 1
+    assert "broken" in found
+    with pytest.raises(
+        PerfmodelError,
+        match=r"^function 'broken': the plug-in nowhere_at_all:thing does not load: Module",
+    ):
+        found["broken"]

@@ -1,4 +1,4 @@
-"""The contracts of kernel and memory-tier models, and where they register."""
+"""The contract of everything that says what a piece takes, and where models register."""
 
 from __future__ import annotations
 
@@ -44,8 +44,26 @@ class Explanation:
     """How the duration follows from the terms, in words."""
 
 
+class CostModel(Protocol):
+    """Answers for the rows of one family on a machine; whole columns at once. The one contract of
+    `cost`: what one rank's op takes while all ranks of its node do the same."""
+
+    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
+        """Durations of `rows`, all of the family; `ModelError` on impossible rows."""
+        ...
+
+    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
+        """Why each row takes what it takes."""
+        ...
+
+
+TIERS: Registry[CostModel] = Registry("memory tier", "perfmodel.tiers", "perfmodel.cost.tiers")
+"""By the family of their ops: `host_memory`, …"""
+
+
 class KernelModel(Protocol):
-    """Answers for the rows of its family on one kind of device; whole columns at once."""
+    """Answers for kernels of its family on one device, called over and over; what a program and a
+    machine add is `perfmodel.cost.durations`'."""
 
     def estimate(self, rows: Rows, device: Device) -> Estimate:
         """Durations of `rows`, all of the model's family; `ModelError` on impossible rows."""
@@ -60,18 +78,3 @@ KERNELS: Registry[KernelModel] = Registry(
     "kernel model", "perfmodel.kernels", "perfmodel.cost.models"
 )
 """By `TARGET/FAMILY/NAME`: `gpu/matmul/heuristic`, `cpu/embedding/heuristic`, …"""
-
-
-class TierModel(Protocol):
-    """Answers for every op of one family, vectorised over rows: what one rank's op takes while all
-    ranks of its node do the same."""
-
-    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
-        """Durations of `rows` on a node of `machine`. Raises `ModelError` on impossible rows."""
-
-    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
-        """Why each row takes what it takes."""
-
-
-TIERS: Registry[TierModel] = Registry("memory tier", "perfmodel.tiers", "perfmodel.cost.tiers")
-"""By the family of their ops: `host_memory`, …"""

@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.collectives.durations import collective_durations, explain_collectives
-from perfmodel.cost.contract import KERNELS, TIERS, Estimate, Explanation, KernelModel
+from perfmodel.cost.contract import KERNELS, TIERS, CostModel, Estimate, Explanation, KernelModel
 from perfmodel.cost.gpu.program import in_program
 from perfmodel.cost.learned.devices import describe, kinship, nearest
 from perfmodel.cost.learned.model import Learned
@@ -25,54 +25,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-STREAM = "add"
-"""The op whose largest rows tell a device's bandwidth."""
-_LEAST, _MOST = 0.9, 2.0
-
-
-def streaming_pace(model: KernelModel, device: Device) -> float:
-    """Time of long streams on `device` over that at the usual share of the peak; 1 if not known."""
-    description = describe(device)
-    for part in model.parts if isinstance(model, Learned) else ():
-        extension = part.extensions.get(STREAM)
-        if extension is None:
-            continue
-        near, away = nearest(description, [each.device for each in extension.known])
-        weight = kinship(away)
-        if weight > 0.0:
-            growth = next(each for each in extension.known if each.device == near)
-            return float(np.clip(growth.per_base**weight, _LEAST, _MOST))
-    return 1.0
-
-
-def measured_share(model: KernelModel, rows: Rows, device: Device) -> Floats:
-    """Per row, how much measurements of its op in its dtype tell of `device`, 0 to 1."""
-    description = describe(device)
-    keys = list(zip(rows.op, rows.dtype, strict=True))
-    shares = dict.fromkeys(keys, 0.0)
-    for part in model.parts if isinstance(model, Learned) else ():
-        for op, dtype in shares:
-            if op in part.ops and dtype in part.dtypes:
-                known = [part.devices[place] for place in part.known_to(op, dtype)]
-                away = nearest(description, known)[1] if known else np.inf
-                shares[op, dtype] = max(shares[op, dtype], kinship(away))
-    return np.array([shares[key] for key in keys], np.float64)
-
-
 HEURISTIC = "heuristic"
 COLLECTIVE = "collective"
 GPU, CPU = "gpu", "cpu"
 _KIND = {"cuda": GPU, "rocm": GPU, "cpu": CPU}
-COLD = "memory (cold cache)"
-"""What bounds a kernel that would be faster if it were called over and over (`repeated_us`)."""
-NETWORK = "network"
-"""What bounds a collective of CPUs that also crosses from host to host."""
-_REST = {COLD: "repeated_us", NETWORK: "within_host_us"}
-_MORE = {
-    COLD: "what moving every operand from and to memory once takes, which is longer than",
-    NETWORK: "the way between hosts, on top of",
-}
-ROUNDING_FRAC = 1e-9
 Models = Mapping[str, KernelModel]
 """Family to the model that answers for it; families that are not in it have their default."""
 
@@ -112,6 +68,45 @@ class Durations:
         return pd.DataFrame(columns, index, copy=False)
 
 
+def durations_of(
+    rows: Rows, hardware: Device | Node | Cluster, models: Models | None = None
+) -> Durations:
+    """Durations of `rows`, family by family; collectives among the ranks of `hardware`.
+
+    Of a device alone, collectives take the node that it usually sits in. Raises `ModelError`.
+    """
+    machine = cluster(hardware)
+    duration, low, high = (np.empty(len(rows)) for _ in range(3))
+    model, source = np.empty(len(rows), object), np.empty(len(rows), object)
+    families = np.array([OPS[op].family for op in rows.op], object)
+    for family in dict.fromkeys(families.tolist()):
+        index = np.flatnonzero(families == family)
+        found = cost_model(family, machine, models).estimate(rows.take(index), machine)
+        duration[index], low[index], high[index] = found.duration_us, found.low_us, found.high_us
+        model[index], source[index] = found.model, found.source
+    return Durations(duration, low, high, tuple(model), tuple(source))
+
+
+def explanations_of(
+    rows: Rows, hardware: Device | Node | Cluster, models: Models | None = None
+) -> list[Explanation]:
+    """Why `rows`, all of one family, take what they take. Raises `ModelError`."""
+    machine = cluster(hardware)
+    return cost_model(OPS[rows.op[0]].family, machine, models).explain(rows, machine)
+
+
+def cost_model(family: str, machine: Cluster, models: Models | None = None) -> CostModel:
+    """What answers for `family` on `machine`; `ModelError` where nothing does."""
+    if family in TIERS:
+        return TIERS[family]
+    device = machine.node.device
+    is_gpu = _KIND[device.target] == GPU
+    if family == COLLECTIVE:
+        return OverLinks() if is_gpu else OfHosts(model_of(family, device, models))
+    model = model_of(family, device, models)
+    return InProgram(model, model_of(VECTOR, device, models)) if is_gpu else OnDevice(model)
+
+
 def model_of(family: str, device: Device, models: Models | None = None) -> KernelModel:
     """The model that answers for `family` on `device`; `ModelError` where there is none."""
     if models and family in models:
@@ -125,89 +120,156 @@ def model_of(family: str, device: Device, models: Models | None = None) -> Kerne
     return KERNELS[name]
 
 
-def durations_of(
-    rows: Rows, hardware: Device | Node | Cluster, models: Models | None = None
-) -> Durations:
-    """Durations of `rows`, family by family; collectives among the ranks of `hardware`.
+@dataclass(frozen=True)
+class OnDevice:
+    """A kernel model, of each device of a machine."""
 
-    Of a device alone, collectives take the node that it usually sits in. Raises `ModelError`.
-    """
-    device = device_of(hardware)
-    duration, low, high = (np.empty(len(rows)) for _ in range(3))
-    model, source = np.empty(len(rows), object), np.empty(len(rows), object)
-    families = np.array([OPS[op].family for op in rows.op], object)
-    for family in dict.fromkeys(families.tolist()):
-        index = np.flatnonzero(families == family)
-        own = rows.take(index)
-        if family == COLLECTIVE and _is_gpu(device):
-            found = collective_durations(own, cluster(hardware))
-        elif family in TIERS:
-            found = TIERS[family].estimate(own, cluster(hardware))
-        else:
-            found = model_of(family, device, models).estimate(own, device)
-            if family == COLLECTIVE:
-                found = _across_nodes(own, cluster(hardware), found)
-            if _is_gpu(device):
-                streams = model_of(VECTOR, device, models)
-                pace = streaming_pace(streams, device)
-                share = measured_share(streams, own, device)
-                found = in_program(own, device, found, pace=pace, measured_share=share)
-        duration[index], low[index], high[index] = found.duration_us, found.low_us, found.high_us
-        model[index], source[index] = found.model, found.source
-    return Durations(duration, low, high, tuple(model), tuple(source))
+    model: KernelModel
+
+    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
+        """Durations of `rows`."""
+        return self.model.estimate(rows, machine.node.device)
+
+    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
+        """Why, per row."""
+        return self.model.explain(rows, machine.node.device)
 
 
-def _across_nodes(rows: Rows, machine: Cluster, within: Estimate) -> Estimate:
-    """Collectives of CPUs: `within` a host's memory, and between nodes through the network too."""
-    nodes = rows.dims.get("nodes", np.ones(len(rows)))
-    index = np.flatnonzero(np.nan_to_num(nodes, nan=1.0) > 1)
-    if machine.nodes == 1 or not len(index):
-        return within
-    beyond = collective_durations(rows.take(index), machine)
-    more = np.zeros((3, len(rows)))
-    more[:, index] = beyond.duration_us, beyond.low_us, beyond.high_us
-    return replace(
-        within,
-        duration_us=within.duration_us + more[0],
-        low_us=within.low_us + more[1],
-        high_us=within.high_us + more[2],
-    )
+STREAM = "add"
+"""The op whose largest rows tell a device's bandwidth."""
+_LEAST, _MOST = 0.9, 2.0
+COLD = "memory (cold cache)"
+"""What bounds a kernel that would be faster if it were called over and over (`repeated_us`)."""
 
 
-def explanations_of(
-    rows: Rows, hardware: Device | Node | Cluster, models: Models | None = None
-) -> list[Explanation]:
-    """Why `rows`, all of one family, take what they take. Raises `ModelError`."""
-    family = OPS[rows.op[0]].family
-    device = device_of(hardware)
-    if family == COLLECTIVE and _is_gpu(device):
-        return explain_collectives(rows, cluster(hardware))
-    if family in TIERS:
-        return TIERS[family].explain(rows, cluster(hardware))
-    why = model_of(family, device, models).explain(rows, device)
-    taken = durations_of(rows, hardware, models).duration_us.tolist()
-    beyond = NETWORK if family == COLLECTIVE else COLD
-    return [_as_taken(each, us, beyond) for each, us in zip(why, taken, strict=True)]
+@dataclass(frozen=True)
+class InProgram:
+    """A kernel model of a GPU, and what a program adds to kernels called over and over: caches are
+    cold. `streams` is the model that knows the device's bandwidth."""
+
+    model: KernelModel
+    streams: KernelModel
+
+    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
+        """Durations of `rows`."""
+        device = machine.node.device
+        return in_program(
+            rows,
+            device,
+            self.model.estimate(rows, device),
+            pace=streaming_pace(self.streams, device),
+            measured_share=measured_share(self.streams, rows, device),
+        )
+
+    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
+        """Why, per row."""
+        why = self.model.explain(rows, machine.node.device)
+        taken = self.estimate(rows, machine).duration_us.tolist()
+        words = "what moving every operand from and to memory once takes, which is longer than"
+        return [
+            _raised(each, us, COLD, "repeated_us", words)
+            for each, us in zip(why, taken, strict=True)
+        ]
 
 
-def _as_taken(why: Explanation, duration_us: float, beyond: str) -> Explanation:
-    """The model's explanation of a duration that a program's cold cache, or the way `beyond` the
-    host, may have raised."""
+def streaming_pace(model: KernelModel, device: Device) -> float:
+    """Time of long streams on `device` over that at the usual share of the peak; 1 if not known."""
+    description = describe(device)
+    for part in model.parts if isinstance(model, Learned) else ():
+        extension = part.extensions.get(STREAM)
+        if extension is None:
+            continue
+        near, away = nearest(description, [each.device for each in extension.known])
+        weight = kinship(away)
+        if weight > 0.0:
+            growth = next(each for each in extension.known if each.device == near)
+            return float(np.clip(growth.per_base**weight, _LEAST, _MOST))
+    return 1.0
+
+
+def measured_share(model: KernelModel, rows: Rows, device: Device) -> Floats:
+    """Per row, how much measurements of its op in its dtype tell of `device`, 0 to 1."""
+    description = describe(device)
+    keys = list(zip(rows.op, rows.dtype, strict=True))
+    shares = dict.fromkeys(keys, 0.0)
+    for part in model.parts if isinstance(model, Learned) else ():
+        for op, dtype in shares:
+            if op in part.ops and dtype in part.dtypes:
+                known = [part.devices[place] for place in part.known_to(op, dtype)]
+                away = nearest(description, known)[1] if known else np.inf
+                shares[op, dtype] = max(shares[op, dtype], kinship(away))
+    return np.array([shares[key] for key in keys], np.float64)
+
+
+@dataclass(frozen=True)
+class OverLinks:
+    """Collectives of GPUs, whose ranks meet over links and adapters."""
+
+    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
+        """Durations of `rows`."""
+        return collective_durations(rows, machine)
+
+    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
+        """Why, per row."""
+        return explain_collectives(rows, machine)
+
+
+NETWORK = "network"
+"""What bounds a collective of CPUs that also crosses from host to host."""
+
+
+@dataclass(frozen=True)
+class OfHosts:
+    """Collectives of CPUs: ranks meet in a host's memory (`model`), hosts over the network."""
+
+    model: KernelModel
+
+    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
+        """Durations of `rows`."""
+        within = self.model.estimate(rows, machine.node.device)
+        nodes = rows.dims.get("nodes", np.ones(len(rows)))
+        index = np.flatnonzero(np.nan_to_num(nodes, nan=1.0) > 1)
+        if machine.nodes == 1 or not len(index):
+            return within
+        beyond = collective_durations(rows.take(index), machine)
+        more = np.zeros((3, len(rows)))
+        more[:, index] = beyond.duration_us, beyond.low_us, beyond.high_us
+        return replace(
+            within,
+            duration_us=within.duration_us + more[0],
+            low_us=within.low_us + more[1],
+            high_us=within.high_us + more[2],
+        )
+
+    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
+        """Why, per row."""
+        why = self.model.explain(rows, machine.node.device)
+        taken = self.estimate(rows, machine).duration_us.tolist()
+        words = "the way between hosts, on top of"
+        return [
+            _raised(each, us, NETWORK, "within_host_us", words)
+            for each, us in zip(why, taken, strict=True)
+        ]
+
+
+ROUNDING_FRAC = 1e-9
+
+
+def _raised(
+    why: Explanation, duration_us: float, bound_by: str, rest: str, words: str
+) -> Explanation:
+    """A kernel's explanation where `bound_by` raised its duration to `duration_us`; what it took
+    before is its term `rest`."""
     if duration_us <= why.duration_us * (1 + ROUNDING_FRAC):
         return why
     return replace(
         why,
         duration_us=duration_us,
-        bound_by=beyond,
+        bound_by=bound_by,
         utilisation_frac=why.utilisation_frac * why.duration_us / duration_us,
-        terms={**why.terms, _REST[beyond]: why.duration_us},
-        formula=f"{_MORE[beyond]}: {why.formula}",
+        terms={**why.terms, rest: why.duration_us},
+        formula=f"{words}: {why.formula}",
     )
-
-
-def _is_gpu(device: Device) -> bool:
-    """Whether ranks meet over links and adapters; those of one CPU do in its memory."""
-    return _KIND[device.target] == GPU
 
 
 def device_of(hardware: Device | Node | Cluster) -> Device:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from perfmodel.cost.contract import TIERS, TierModel
+from perfmodel.cost.contract import TIERS, CostModel
 
 __all__ = [
     "TIERS",
-    "TierModel",
+    "CostModel",
 ]
