@@ -1,6 +1,7 @@
 """A user's package (`tests/plugin`), installed beside perfmodel in fresh processes.
 
-It adds a memory tier, a place of caches, software, a lowering rule, a generation and a trace format.
+It adds a memory tier, a place of caches, software, a lowering rule, a generation of GPUs and a
+trace format.
 """
 
 from __future__ import annotations

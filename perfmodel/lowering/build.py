@@ -147,15 +147,8 @@ class _Walk:
 
     def _measured(self, stretch: Stretch) -> None:
         """A stretch of the main thread's time as it was measured."""
-        assert self.times is not None
-        self._taking(
-            NodeKind.HOST,
-            stretch.cause,
-            MAIN_THREAD,
-            stretch.label,
-            stretch.duration_us,
-            stretch.row,
-        )
+        work = stretch.cause, MAIN_THREAD, stretch.label, stretch.duration_us, stretch.row
+        self._taking(NodeKind.HOST, *work)
 
     def _taking(
         self, kind: NodeKind, cause: Cause, thread: str, label: str, taken_us: float, row: int
