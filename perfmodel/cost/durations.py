@@ -272,13 +272,6 @@ def _raised(
     )
 
 
-def device_of(hardware: Device | Node | Cluster) -> Device:
-    """The device that kernels run on."""
-    if isinstance(hardware, Cluster):
-        return hardware.node.device
-    return hardware.device if isinstance(hardware, Node) else hardware
-
-
 def durations(
     ops: pd.DataFrame,
     hardware: str | Path | Device | Node | Cluster,

@@ -33,8 +33,6 @@ class HotRowChoice:
     popular_frac: float
     kept_bytes: float
     """What the kept rows take: where they were learned, more than the most popular ones."""
-    kept_rows: float
-    """How many they are."""
 
     @property
     def note(self) -> str:

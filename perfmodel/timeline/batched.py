@@ -7,7 +7,6 @@ step is a sum of thousands of them. Edges within a step only: what a step carrie
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,10 +77,3 @@ class GraphArrays:
         ends = self.end_us(duration_us, np.concatenate([marks.end, marks.start]))
         found: Floats = ends[:count] - ends[count:]
         return found
-
-
-def step_us_in_blocks(graph: ExecutionGraph, blocks: Iterable[Durations]) -> Iterator[Floats]:
-    """`Walk.step_us` of each block in turn: no more than one is held at a time."""
-    walk = GraphArrays.of(graph)
-    for block in blocks:
-        yield walk.step_us(block)

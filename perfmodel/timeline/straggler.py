@@ -19,7 +19,7 @@ from perfmodel.timeline.idle import interval_union
 from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.timeline.steps import by_rank_and_step, steady_steps
 
-HOST, DATA_LOADING, LOOKUPS, KERNELS, COPIES, LINK, STARTS_LATE, OTHER = CAUSES = (
+HOST, DATA_LOADING, LOOKUPS, KERNELS, COPIES, LINK, STARTS_LATE, OTHER = (
     *("host", "data_loading", "lookups", "kernels", "copies", "link", "starts_late", "other"),
 )
 """Why a rank comes late; `link`: exchanges that not all ranks take part in."""

@@ -226,10 +226,6 @@ class ExecutionTrace:
         """Types of the outputs of one node."""
         return self._document(self.outputs.types[row])
 
-    def output_values(self, row: int) -> list[Any]:
-        """Values of the outputs of one node."""
-        return self._document(self.outputs.values[row])
-
     def attribute(self, row: int, name: str) -> Any:
         """One attribute that has no column, such as `tensor_range`; None without."""
         return msgspec.json.decode(self.documents[self.attributes[row]]).get(name)

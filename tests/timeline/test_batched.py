@@ -11,7 +11,7 @@ from tiny import Tiny, made_graph
 
 from perfmodel.errors import UsageError
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.timeline.batched import GraphArrays, step_us_in_blocks
+from perfmodel.timeline.batched import GraphArrays
 from perfmodel.timeline.schedule import schedule
 
 NODES = {
@@ -54,9 +54,6 @@ def test_as_one_by_one(tiny: Tiny, count: int, seed: int) -> None:
     np.testing.assert_allclose(
         GraphArrays.of(graph).step_us(taken), np.stack(each, axis=1), atol=1e-6
     )
-    blocks = [taken[:, begin : begin + 50] for begin in range(0, count, 50)]
-    found = np.concatenate(list(step_us_in_blocks(graph, blocks)), axis=1)
-    np.testing.assert_allclose(found, np.stack(each, axis=1), atol=1e-6)
 
 
 def test_overlap_is_a_share_of_each_configurations_own_duration() -> None:

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from exchange_volumes import volumes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.embedding import Placement, TablePlacement
 from perfmodel.errors import WorkloadError
 from perfmodel.workload import load_workload
-from perfmodel.workload.rank_work import volumes
 from perfmodel.workload.sharding import Plan, Shard, plan_of_placement
 from perfmodel.workload.tables import Table
 

@@ -35,7 +35,6 @@ _TEST = re.compile(
     r"_(?:perf|bench)\b|#\s*collective\s+test\s+starting\s*:\s*(\w+?)_perf",
     re.IGNORECASE,
 )
-_NTHREADS = re.compile(r"nGpus\s+(\d+)", re.IGNORECASE)
 _DATA_ROW = re.compile(
     r"\s*[1-9]\d*\s+\d+\s+(?:u?int(?:8|32|64)|half|float|double|bfloat16|f8e[45]m[23])\s"
 )

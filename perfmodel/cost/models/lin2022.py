@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.contract import KERNELS, Estimate, Explanation
@@ -97,15 +96,6 @@ A100 = Gpu(
     l2_gb_per_s=2270.919,
     gflop_per_s=15026.615,
 )
-GV100 = Gpu(
-    Curve(15, 28, 601.045715, 6.963206, (2.56635526, 18.54562595, 0.4196577, 0.27275451)),
-    sms=80,
-    l2_bytes=6_291_456,
-    shared_bytes=65_536,
-    dram_gb_per_s=601.045,
-    l2_gb_per_s=2466.657,
-    gflop_per_s=13035.91,
-)
 FBGEMM_WARPS = 45.0
 """Warps in flight per multiprocessor in FBGEMM's forward kernel: 0.71 of 64."""
 
@@ -131,12 +121,6 @@ class Lookup:
         return _sectors(4 * self.pooling)
 
 
-def forward_simple_us(lookup: Lookup, gpu: Gpu) -> float:
-    """Every row from memory."""
-    bag = 96 + lookup.index_bytes + (lookup.pooling + 1) * lookup.row_bytes
-    return float(gpu.dram.time_us(np.array(lookup.batch * lookup.tables * bag, np.float64)))
-
-
 def cached_rows(lookup: Lookup, gpu: Gpu, warps: float = FBGEMM_WARPS) -> int:
     """Rows of one table that the L2 holds while `warps` bags per multiprocessor are in flight."""
     tables = np.ceil(gpu.sms * warps / lookup.batch)
@@ -159,13 +143,6 @@ def forward_us(lookup: Lookup, gpu: Gpu, warps: float = FBGEMM_WARPS) -> float:
     l2 = lookup.tables * hit * rows_bytes
     cache_us = float(L2_CURVE.time_us(np.array(l2, np.float64))) if l2 > 0 else 0.0
     return max(float(gpu.dram.time_us(np.array(dram, np.float64))), cache_us) * _narrow(lookup.dim)
-
-
-def backward_simple_us(lookup: Lookup, gpu: Gpu) -> float:
-    """SGD on every looked-up row, read and written in memory."""
-    bag = 96 + lookup.index_bytes + (2 * lookup.pooling + 1) * lookup.row_bytes
-    moved = float(gpu.dram.time_us(np.array(lookup.batch * lookup.tables * bag, np.float64)))
-    return max(moved, _flop_us(lookup, gpu))
 
 
 def backward_us(lookup: Lookup, gpu: Gpu, warps: float | None = None) -> float:
@@ -264,42 +241,3 @@ KERNELS.register(NAME)(Lin2022())
 
 
 _TURNS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
-
-
-@dataclass(frozen=True)
-class BandwidthCurve:
-    """The constants of one collective on one machine."""
-
-    latency_log2_bytes: float
-    """Up to here the call takes `overhead_us`."""
-    full_log2_bytes: float
-    """From here on it runs at `full_gb_per_s`."""
-    full_gb_per_s: float
-    """Bus bandwidth."""
-    overhead_us: float
-    height: float
-    middle: float
-    slope: float
-    offset: float
-    """Of the sigmoid of log10(bus bandwidth in GB/s) over log2(bytes)."""
-
-    def duration_us(self, size_bytes: ArrayLike, op: str, ranks: int) -> Floats:
-        """Microseconds of `op` among `ranks` ranks at `size_bytes`."""
-        size = np.asarray(size_bytes, np.float64)
-        power = np.log2(size)
-        factor = _TURNS[op] * (ranks - 1) / ranks if op in _TURNS else 1.0
-        exponent = self.height / (1.0 + np.exp(-self.slope * (power - self.middle))) + self.offset
-        rising = size / 10.0**exponent * factor / 1e3
-        full = size / self.full_gb_per_s * factor / 1e3 + self.overhead_us
-        found = np.where(power <= self.full_log2_bytes, rising, full)
-        return np.asarray(np.where(power <= self.latency_log2_bytes, self.overhead_us, found))
-
-
-def effective_bytes(sends_bytes: ArrayLike) -> float:
-    """Size of an uneven all-to-all whose rank i sends `sends_bytes[i]` to every other rank.
-
-    The largest, over the ranks, of what it receives and what it sends ("max of max").
-    """
-    sends = np.asarray(sends_bytes, np.float64)
-    received = sends.sum() - sends
-    return float(np.maximum(received, sends * (len(sends) - 1)).max())

@@ -162,7 +162,6 @@ TO_BOOL = (
         "isin",
     ),
 )
-INPLACE_SUFFIX = "_"
 SPARSE = "sparse"
 
 

@@ -14,7 +14,6 @@ from perfmodel.cost.collectives.calibrated import calibrated
 from perfmodel.cost.collectives.calls import calls_of, codec, fabric_of
 from perfmodel.cost.collectives.durations import collective_durations, load_of, uneven_all_to_all
 from perfmodel.cost.collectives.store import shipped
-from perfmodel.cost.models.lin2022 import BandwidthCurve, effective_bytes
 from perfmodel.errors import ModelError
 from perfmodel.hardware import node
 from perfmodel.ops.rows import Rows
@@ -73,36 +72,6 @@ def test_payload_of_rowwise_int8_carries_scale_and_bias() -> None:
     assert codec("fp16").kernel_bytes(elements, 128) == pytest.approx(1280 * 6)
     with pytest.raises(ModelError, match="codec 'fp7'"):
         codec("fp7")
-
-
-def test_effective_size_of_lin_et_al() -> None:
-    assert effective_bytes([1, 1, 1, 1]) == 3
-    assert effective_bytes([10, 1, 1, 1]) == 30
-    assert effective_bytes([10, 10, 10, 1]) == 30
-
-
-def test_curve_of_lin_et_al_against_the_original() -> None:
-    folder = REFERENCE / "lin2022"
-    if not folder.is_dir():
-        pytest.skip(f"reference data not found: {folder} (set PERFMODEL_REFERENCE)")
-    with open(folder / "collective_curve_params.csv") as file:
-        curves = {
-            (row["collective"], int(row["system"][0])): BandwidthCurve(
-                float(row["latency_knee_log2B"]),
-                float(row["saturation_log2B"]),
-                float(row["max_bus_bw_GBps"]),
-                float(row["overhead_us"]),
-                *(float(row[f"sig_{name}"]) for name in ("L", "x0", "k", "b")),
-            )
-            for row in csv.DictReader(file)
-        }
-    ops = {"a2a": "all_to_all", "ar": "all_reduce"}
-    with open(folder / "golden_collective_curves.csv") as file:
-        for row in csv.DictReader(file):
-            short, system = row["model"].split()
-            op, ranks = ops[short], int(system[0])
-            found = curves[op, ranks].duration_us(2.0 ** float(row["log2_size_B"]), op, ranks)
-            assert found == pytest.approx(float(row["time_us"]), rel=1e-4)
 
 
 def test_uneven_samples_of_lin_after_an_even_sweep() -> None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from exchange_volumes import volumes
 
 from perfmodel.embedding import Placement, TablePlacement
 from perfmodel.ops.graph import OpGraph
 from perfmodel.workload import load_workload, op_graph
-from perfmodel.workload.rank_work import volumes
 from perfmodel.workload.tables import Table
 
 RANKS, LINKED, BATCH, DIM = 8, 4, 512, 64
