@@ -111,7 +111,7 @@ def choose_hot_rows(
         }
 
     placement = deployment.placement.edited(edit)
-    return HotRowChoice(found, placement, share, kept.used_bytes, float(kept.rows.sum()))
+    return HotRowChoice(found, placement, share, kept.used_bytes)
 
 
 def _whole_rows(found: HotSet, tables: Sequence[TableAccess]) -> HotSet:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from exchange_volumes import volumes
+from workload.exchange_volumes import volumes
 
 from perfmodel.embedding import Placement, TablePlacement
 from perfmodel.ops.graph import OpGraph

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from exchange_volumes import volumes
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from workload.exchange_volumes import volumes
 
 from perfmodel.embedding import Placement, TablePlacement
 from perfmodel.errors import WorkloadError
