@@ -163,7 +163,7 @@ def _record(tables: Sequence[Path]) -> dict[str, Any] | None:
             try:
                 machine = json.loads(read_bytes(beside, max_bytes=MAX_RECORD_BYTES))["machine"]
             except (ValueError, KeyError, TypeError, PerfmodelError):
-                raise UsageError(f"{beside}: is no record of the collector") from None
+                raise UsageError(f"{beside}: is not a record of the collector") from None
             return dict(machine)
     return None
 

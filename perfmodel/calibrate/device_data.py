@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def numbers_of(frame: pd.DataFrame, *more: str) -> dict[str, Floats]:
     """The columns that are dims of an op that occurs, and those of `more` that there are.
 
-    Raises `ModelError` that names row and column where one is no number.
+    Raises `ModelError` that names row and column where one is not a number.
     """
     specs = [OPS[op] for op in frame["op"].unique() if op in OPS]
     dims = {name for spec in specs for name in (*spec.dims, *spec.defaults)}
@@ -245,7 +245,7 @@ def _frame(path: Path) -> tuple[bytes, pd.DataFrame]:
     wanted = {"device", "op", "duration_us"}
     if not wanted <= set(frame.columns) and not set(STEP_COLUMNS) <= set(frame.columns):
         missing = ", ".join(sorted(wanted - set(frame.columns)))
-        raise UsageError(f"{path}: is no measurement table: it has no column {missing}")
+        raise UsageError(f"{path}: is not a measurement table: it has no column {missing}")
     if "op" in frame:
         try:
             numbers_of(frame, "duration_us", "median_us", "count", "unique_rows")

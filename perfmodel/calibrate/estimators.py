@@ -110,7 +110,7 @@ def users_regressor(name: str, seed: int) -> Bounded:
     try:
         regressor = getattr(importlib.import_module(module), attribute)()
         if not (hasattr(regressor, "get_params") and is_regressor(regressor)):
-            raise TypeError("is no regressor of scikit-learn (RegressorMixin, fit and predict)")
+            raise TypeError("is not a scikit-learn regressor (RegressorMixin, fit and predict)")
         states = [each for each in regressor.get_params() if each.endswith("random_state")]
         regressor = clone(regressor).set_params(**dict.fromkeys(states, seed))
         pickle.dumps(regressor)

@@ -62,7 +62,7 @@ def read_steps(path: Path) -> list[MeasuredStep]:
     frame = read_frame(path, max_bytes=MAX_BYTES, error=UsageError)
     if not is_step_table(frame):
         missing = ", ".join(sorted(set(COLUMNS) - set(frame.columns)))
-        raise UsageError(f"{path}: is no table of step times: it has no column {missing}")
+        raise UsageError(f"{path}: is not a table of step times: it has no column {missing}")
     found = steps_of(frame, str(path))
     if not found:
         raise UsageError(f"{path}: no row is a DLRM configuration with a step time")
@@ -78,7 +78,7 @@ def steps_of(frame: pd.DataFrame, where: str) -> list[MeasuredStep]:
         try:
             found.append(_step(record, f"{where}: row {number}"))
         except (ValueError, TypeError) as error:
-            raise UsageError(f"{where}: row {number}: is no configuration: {error}") from None
+            raise UsageError(f"{where}: row {number}: is not a configuration: {error}") from None
     return found
 
 

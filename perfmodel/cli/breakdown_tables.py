@@ -71,7 +71,7 @@ def summary_lines(rank: RankBreakdown) -> Iterator[str]:
         mean = sum(depth.mean_count for depth in depths) / len(depths)
         empty = sum(depth.empty_frac for depth in depths) / len(depths)
         yield (
-            f"Launch queue: {mean:,.1f} operations in the mean, at most "
+            f"Launch queue: {mean:,.1f} operations on average, at most "
             f"{max(depth.max_count for depth in depths):,}; empty {percent(empty, 1)} of the time"
         )
     yield from map(_memory, shown_timelines(rank.memory))

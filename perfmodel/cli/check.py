@@ -76,7 +76,9 @@ def check(
       perfmodel check --baseline traces/baseline.json --update
     """
     if baseline is None:
-        raise UsageError("check against what? --baseline FILE; with --update it is written")
+        raise UsageError(
+            "nothing to check against: give --baseline FILE; with --update it is written"
+        )
     target = Output(format, output, source=str(baseline))
     _check_places(baseline, update, [junit, markdown, output])
 
@@ -112,7 +114,7 @@ def _check_places(baseline: Path, update: bool, reports: list[Path | None]) -> N
     for path in given:
         check_writable(path, str(baseline))
     if len({path.absolute() for path in [baseline, *given]}) <= len(given):
-        raise UsageError("two of the files to write, or one and the baseline, are the same")
+        raise UsageError("two of the output files, or one and the baseline, are the same file")
 
 
 def _summarise(found: Comparison, junit: Path | None, markdown: Path | None) -> None:

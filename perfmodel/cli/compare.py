@@ -118,15 +118,15 @@ def compare(
     check_figure(latency, workload)
     files = [path.resolve() for path in (plot, latency, output) if path]
     if len(set(files)) < len(files):
-        raise UsageError("--plot, --latency, --output: one file for two of them")
+        raise UsageError("--plot, --latency, --output: two of them name the same file")
     target = Output(format, output, sources=[workload] if workload else [])
     if designs == LIST:
         _list(target)
         return
     if workload is None:
-        raise UsageError("--designs: say what they run: --workload criteo-terabyte")
+        raise UsageError("--designs: name the workload: --workload criteo-terabyte")
     if hardware is None:
-        raise UsageError("--designs: say where they run: --hardware dgx-a100-80gb")
+        raise UsageError("--designs: name the machine: --hardware dgx-a100-80gb")
     from perfmodel.designs.composed import composed
     from perfmodel.prediction.compare import compare_designs, with_default
 
@@ -174,7 +174,7 @@ def _names(designs: str) -> list[str]:
         return list(DESIGNS)
     names = [name.strip() for name in designs.split(",") if name.strip()]
     if not names:
-        raise UsageError("--designs: which? `--designs list` lists them")
+        raise UsageError("--designs: name one or more (`--designs list` lists them)")
     for number, name in enumerate(names):
         if name in names[:number]:
             raise UsageError(f"--designs: {name} comes twice")

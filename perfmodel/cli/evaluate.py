@@ -219,7 +219,7 @@ def ops(
         str, typer.Option(metavar="PATTERN", help="Operators whose name matches, as in '*ookup*'.")
     ] = "*",
     alone: Annotated[
-        bool, typer.Option("--alone", help="Only ops beside which no other stream ran anything.")
+        bool, typer.Option("--alone", help="Only ops during which no other stream was busy.")
     ] = False,
     format: FormatOption = None,
     output: OutputOption = None,

@@ -103,7 +103,7 @@ def _show_steps(console: Console, found: StepErrors) -> None:
 def pairs(
     traces: Annotated[
         list[str],
-        typer.Argument(metavar="ONE OTHER...", help="Traces by twos: one program on two GPUs."),
+        typer.Argument(metavar="ONE OTHER...", help="Pairs of traces: one program on two GPUs."),
     ],
     format: FormatOption = None,
     output: OutputOption = None,

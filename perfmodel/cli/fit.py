@@ -197,7 +197,7 @@ def collectives(
     nodes: NodesOption = None,
     curves: Annotated[
         Optional[list[Path]],  # noqa: UP045
-        typer.Option(metavar="CURVES.csv", help="Fit the model anew, to tables of curves …"),
+        typer.Option(metavar="CURVES.csv", help="Refit the model to tables of curves …"),
     ] = None,
     data: Annotated[
         Optional[list[Path]],  # noqa: UP045

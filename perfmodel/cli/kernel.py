@@ -64,7 +64,7 @@ def kernel(
         _list(target)
         return
     if not hardware:
-        raise UsageError(f"kernel {op}: say on which device: --hardware h100-sxm")
+        raise UsageError(f"kernel {op}: name the device: --hardware h100-sxm")
 
     from perfmodel.hardware import load
     from perfmodel.ops.rows import Rows

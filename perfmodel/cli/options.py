@@ -49,7 +49,7 @@ ExplainOption = Annotated[
         metavar="NODE",
         help="Instead of the prediction, why one node takes what it takes: its number in the "
         "execution graph, or the name of an operator, a kernel or an overhead (T1 aten::linear), "
-        "of which the longest is told.",
+        "of which the longest is explained.",
     ),
 ]
 FormatOption = Annotated[
@@ -68,7 +68,7 @@ OutputOption = Annotated[
 StrictOption = Annotated[
     bool,
     typer.Option(
-        "--strict", help="Fail where anything in the input had to be dropped, repaired or guessed."
+        "--strict", help="Fail if anything in the input was dropped, repaired or guessed."
     ),
 ]
 MaxMemoryOption = Annotated[

@@ -80,7 +80,7 @@ def plan(
     if torchrec is not None:
         check_writable(torchrec, workload)
         if output is not None and torchrec.resolve() == output.resolve():
-            raise UsageError("--torchrec, --output: one file for two of them")
+            raise UsageError("--torchrec, --output: both name the same file")
 
     from perfmodel.designs import deployment_of
     from perfmodel.explore.planner import plan_deployment

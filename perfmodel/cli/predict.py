@@ -98,7 +98,7 @@ def configuration_prediction(
     from perfmodel.workload import load_workload
 
     if not options.hardware:
-        raise UsageError(f"--workload {name}: say where it runs: --hardware dgx-h100")
+        raise UsageError(f"--workload {name}: name the machine: --hardware dgx-h100")
     settings, edit = options.settings or (), options.edit or ()
     own = [text for text in settings if text.startswith(WORKLOAD_PREFIX)]
     found = load_workload(name)
@@ -126,7 +126,7 @@ def configuration_prediction(
     if len(parts) > 1:
         raise UsageError("--plan is for one machine: expected one --hardware")
     if not isinstance(parts[0], (Node, Cluster)):
-        raise UsageError(f"--plan: {parts[0].name} is no node or cluster")
+        raise UsageError(f"--plan: {parts[0].name} is not a node or a cluster")
     machine = cluster(parts[0], options.nodes)
     deployment = deployment_of(found, machine, options.batch, train=not inference)
     deployment = deployment.with_(placement=read_plan(plan, found, machine))

@@ -228,7 +228,9 @@ class PredictionOptions:
             keep_contention=self.keep_contention,
         )
         if self.models and all(each.mode == Mode.REPLAY for each in found.results):
-            raise UsageError("--models does not go with a replay, whose kernels were measured")
+            raise UsageError(
+                "--models cannot be combined with a replay, whose kernels were measured"
+            )
         return found
 
     def refuse_beside(self, what: str, but: Sequence[str]) -> None:
@@ -238,7 +240,7 @@ class PredictionOptions:
             if each.name not in but and getattr(self, each.name) != each.default:
                 name = _OPTION_NAMES.get(each.name, each.name.replace("_", "-"))
                 value = f" {self.mode}" if each.name == "mode" else ""
-                raise UsageError(f"--{name}{value} does not go with {what}")
+                raise UsageError(f"--{name}{value} cannot be combined with {what}")
 
     def refuse_beside_workload(self) -> None:
         """Raise `UsageError` for what a model's configuration cannot be asked."""
@@ -260,7 +262,7 @@ def refuse_conflicting(what: str, others: Mapping[str, object]) -> None:
     """Raise `UsageError` for the first of `others` that was given: it means nothing here."""
     for name, given in others.items():
         if given:
-            raise UsageError(f"{name} does not go with {what}")
+            raise UsageError(f"{name} cannot be combined with {what}")
 
 
 def takes_prediction_options(command: Callable[..., None]) -> Callable[..., None]:

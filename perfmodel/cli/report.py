@@ -57,7 +57,7 @@ def report(
     for each in (workload, *options.sources):
         check_writable(output, str(each) if each else None)
     if workload and trace:
-        raise UsageError("--workload does not go with a trace")
+        raise UsageError("--workload cannot be combined with a trace")
     from perfmodel.files import write_text
     from perfmodel.hardware import load
     from perfmodel.report.page import page_html

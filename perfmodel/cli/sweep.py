@@ -32,7 +32,7 @@ def sweep(
             "-o",
             "--output",
             metavar="DIR",
-            help="Folder of the results (Parquet). A sweep that was stopped goes on where it was. "
+            help="Folder of the results (Parquet). A stopped sweep resumes where it was. "
             "[default: SPEC's name with -results, here]",
         ),
     ] = None,

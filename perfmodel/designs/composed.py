@@ -49,7 +49,7 @@ def without_drives(machine: Cluster, placement: Placement) -> Cluster:
 def _used_pipeline(deployment: Deployment) -> Deployment:
     placement, pipeline = deployment.placement, deployment.pipeline
     if any(part.popular for part in pipeline.micro_batches) and not _has_hot_rows(placement):
-        raise WorkloadError("designs: samples stay parted by hot rows of which none are left")
+        raise WorkloadError("designs: samples are split by hot rows, and no hot rows are left")
     return replace(deployment, placement=_used(placement), pipeline=_needed(pipeline, placement))
 
 
@@ -170,7 +170,7 @@ def composed(text: str, settings: Settings | None = None) -> Composed:
         raise UsageError(f"designs {text!r}: expected a design on both sides of each {PLUS}")
     for name in UNDESIGNED:
         if name in names and len(names) > 1:
-            raise UsageError(f"designs {text!r}: {name} is no design to combine with others")
+            raise UsageError(f"designs {text!r}: {name} cannot be combined with other designs")
     chosen = [name for name in names if name not in UNDESIGNED]
     made = tuple(_made(name, (settings or {}).get(name, {})) for name in chosen)
     return Composed(text, made)

@@ -150,7 +150,7 @@ def deployment_of(
         parted = workload.with_(implementation__sharding=PARTED)
         layout = plan(parted, ranks, machine.linked_gpus)
         notes = (
-            f"{len(workload.tables)} tables cannot be shared out whole among {ranks} devices: "
+            f"{len(workload.tables)} tables cannot be distributed whole among {ranks} devices: "
             f"implementation.sharding {PARTED!r} in the place of "
             f"{workload.implementation.sharding!r}",
         )

@@ -245,7 +245,9 @@ def draw_like(histogram: ReuseHistogram, rows_frac: float = 1.0, *, seed: int = 
     generator = np.random.default_rng(seed)
     counts = np.concatenate([_counts(histogram, place, rows_frac) for place in _bins(histogram)])
     if not len(counts):
-        raise WorkloadError(f"index stream: {rows_frac:g} of {histogram.name!r} are no rows")
+        raise WorkloadError(
+            f"index stream: {rows_frac:g} of {histogram.name!r} are not row numbers"
+        )
     generator.shuffle(counts)
     stream = np.repeat(np.arange(len(counts)), counts)
     generator.shuffle(stream)

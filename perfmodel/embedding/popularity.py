@@ -144,7 +144,7 @@ def zipf(rows: int, alpha: float, shift: float = 0.0, *, smooth: bool = False) -
     an integral (as this project's do): in proportion to that of `x ** -alpha` from r to r + 1. The
     most popular rows are summed one by one, the others integrated: within 1e-4 of the full sums.
 
-    Raises `WorkloadError` where there are no rows, or `alpha` is not within 0 to 10.
+    Raises `WorkloadError` where there are not row numbers, or `alpha` is not within 0 to 10.
     """
     _require_rows(rows)
     if not 0.0 <= alpha <= _STEEPEST or not 0.0 <= shift < rows:

@@ -41,7 +41,7 @@ MLPERF_COLUMNS = (
     *("round", "submitter", "system", "benchmark", "n_nodes", "accel_per_node", "accelerator"),
     *("global_batch", "ttt_min_median", *RATE_COLUMN.values()),
 )
-NO_LINKS = "no links between its GPUs: the layout of PCIe root complexes is not told"
+NO_LINKS = "no links between its GPUs: the layout of PCIe root complexes is not known"
 
 
 @dataclass(frozen=True)

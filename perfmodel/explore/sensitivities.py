@@ -247,7 +247,7 @@ def sobol(spec: Spec, samples: int, seed: int = 0) -> list[dict[str, Any]]:
         found = []
         for name, values in figures_at(spec, rows).items():
             if np.ptp(values) == 0 or np.isnan(values).any():
-                raise UsageError(f"{name} does not vary, or is not known: it has no indices")
+                raise UsageError(f"{name} is constant or unknown: it has no indices")
             told = analysis.analyze(problem, values, calc_second_order=False, seed=seed)
             found += [
                 {

@@ -150,7 +150,7 @@ class WorkloadFigures:
             if not dot or (first != DESIGN and first not in DESIGNS):
                 continue
             if text is None:
-                raise UsageError(f"axis {axis}: of which design? Say design, as a key or an axis")
+                raise UsageError(f"axis {axis}: of which design? Give `design` as a key or an axis")
             for name in names if first == DESIGN else [first]:
                 settings.setdefault(name, {})[key] = value
         return None if text is None else composed(text, settings)

@@ -75,7 +75,7 @@ class Rows:
     def from_frame(cls, frame: pd.DataFrame) -> Rows:
         """From a frame in the measurement-table schema; columns that are no dims are ignored.
 
-        Raises `ModelError` for a frame without ops and for a dim that is no number.
+        Raises `ModelError` for a frame without ops and for a dim that is not a number.
         """
         op = _texts(frame, "op", "")
         known = {name for each in set(op) if each in OPS for name in _dims_of(OPS[each])}

@@ -172,7 +172,7 @@ class Comparison:
 
         feasible = [(row, row.samples_per_s) for row in self.rows if row.samples_per_s]
         if not feasible:
-            raise UsageError("latency: no design can be, so that there is no curve to draw")
+            raise UsageError("latency: no design is feasible, so there is no curve to draw")
         most = max(rate for _, rate in feasible)
         rows = [
             (rate_per_s / 1e6, load.p99_us / US_PER_MS, row.design)

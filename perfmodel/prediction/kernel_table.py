@@ -62,7 +62,7 @@ class KernelTable:
             "time_us": busy_us[counts],
         }
         without_pct = 100 * float(busy_us[~counts].sum() / busy_us.sum()) if len(self) else 0.0
-        title = f"{self.device.name}; {without_pct:.0f} % of the kernel time is no arithmetic"
+        title = f"{self.device.name}; {without_pct:.0f} % of the kernel time does no arithmetic"
         return roofline_figure(
             frame, peaks=self._peaks(), gb_per_s=self.device.hbm_gb_per_s, title=title
         )

@@ -86,7 +86,7 @@ def first_step_us(timeline: Timeline) -> float:
 def lead_us(timeline: Timeline) -> float:
     """How long before the first step the first node starts.
 
-    Raises `GraphError` naming the first node whose time is no number.
+    Raises `GraphError` naming the first node whose time is not a number.
     """
     finite = np.isfinite(timeline.start_us) & np.isfinite(timeline.end_us)
     if not finite.all():

@@ -98,7 +98,7 @@ class UnpairedAllocations:
             "freed_twice": "free what was free",
             "other_size": "free another size than was allocated",
             "negative": "leave less than nothing allocated",
-            "unreadable": "have a size or total that is no number",
+            "unreadable": "have a size or total that is not a number",
         }
         found = [f"{count} {words[name]}" for name, count in asdict(self).items() if count]
         if not found:

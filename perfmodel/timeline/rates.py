@@ -148,7 +148,7 @@ def rates(hot: Hotspots) -> Rates:
     device, notes = _device_of(rank)
     trees = CallTrees.of(hot)
     if trees.unreadable:
-        notes.append(f"{trees.unreadable} operators left out whose shapes are no numbers")
+        notes.append(f"{trees.unreadable} operators left out whose shapes are not numbers")
     try:
         rows = rated_rows(hot, trees, device)
     except PerfmodelError as error:

@@ -280,7 +280,7 @@ def _attributes(message: Any, place: str) -> dict[str, Any]:
         elif kind.startswith(("double", "float")):
             numbers = value if isinstance(value, list) else [value]
             if not all(map(math.isfinite, numbers)):
-                raise TraceError(f"{place}.attr.{attribute.name}: {value} is no finite number")
+                raise TraceError(f"{place}.attr.{attribute.name}: {value} is not a finite number")
         found[attribute.name] = value
     return found
 

@@ -69,7 +69,7 @@ def delimited_messages(content: bytes) -> Iterator[tuple[int, memoryview]]:
         if size > len(view) - start:
             raise StreamError(
                 f"the message at byte {start} says {size} bytes, {len(view) - start} are left: "
-                "the file was cut or is no Chakra trace"
+                "the file was cut or is not a Chakra trace"
             )
         yield start, view[start : start + size]
         at = start + size

@@ -89,7 +89,7 @@ def decode_kineto(
     With a `window`, only the events in it; all are checked.
 
     Raises `TraceError`, naming the place, when it is no JSON, when a field has the wrong type,
-    when a time is no number, or when a duration is negative.
+    when a time is not a number, or when a duration is negative.
     """
     document = Document(_chunks(content) if isinstance(content, bytes) else content, where)
     rows = _EventRows(where, window)

@@ -25,7 +25,7 @@ _NO_MEMORY_ARGS = MemoryArgs()
 _allocation_values = attrgetter(*_ALLOCATION_COLUMNS)
 
 ParseTimes = Callable[[str, list[msgspec.Raw], Ints], Ints]
-"""Key, its values and the rows that they stand in to nanoseconds; raises where one is no number."""
+"""Key, its values and their rows to nanoseconds; raises where one is not a number."""
 
 
 class AllocationRows:

@@ -179,7 +179,7 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if name not in _ALLOWED_CLASSES.get(module, ()) and (module, name) not in _own_classes():
-            raise pickle.UnpicklingError(f"{module}.{name} is no part of a trace")
+            raise pickle.UnpicklingError(f"{module}.{name} is not part of a trace")
         return super().find_class(module, name)
 
 

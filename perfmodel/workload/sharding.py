@@ -84,7 +84,8 @@ def plan(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
         shards = _in_parts(workload, split, ranks)
     elif len(split) < ranks:
         raise WorkloadError(
-            f"{workload.name}: {len(split)} tables cannot be shared out whole among {ranks} ranks: "
+            f"{workload.name}: {len(split)} whole tables cannot be distributed among {ranks} "
+            "ranks: "
             'set implementation.sharding to "row_wise" or "balanced"'
         )
     if software.name in ROUND_ROBIN:

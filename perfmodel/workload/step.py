@@ -204,9 +204,9 @@ def inference(workload: Workload, batch: int | None = None, **settings: int | st
 
 
 def check_ranks(workload: Workload, batch: int, ranks: int, rank: int) -> None:
-    """Raise `WorkloadError` for a batch, or a number of ranks, that cannot be."""
+    """Raise `WorkloadError` for an impossible batch, rank or number of ranks."""
     if ranks < 1 or not 0 <= rank < ranks:
-        raise WorkloadError(f"{workload.name}: rank {rank} of {ranks} ranks cannot be")
+        raise WorkloadError(f"{workload.name}: there is no rank {rank} among {ranks} ranks")
     if batch < 1 or batch % ranks:
         near = max(ranks, round(batch / ranks) * ranks)
         raise WorkloadError(

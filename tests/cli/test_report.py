@@ -51,7 +51,10 @@ def test_from_shapes_nothing_is_scaled_and_nothing_listed(tmp_path: Path) -> Non
         (["--scale", "gpu=half"], "FACTOR a number >= 0"),
         (["--remove", "memcpy"], "'memcpy' matches nothing in this trace"),
         (["--mode", "replay", "--hardware", "h100-sxm"], "mode replay is for the trace's own"),
-        (["--workload", "lin-dlrm-ddp", "--scale", "gpu=1"], "--scale does not go with --workload"),
+        (
+            ["--workload", "lin-dlrm-ddp", "--scale", "gpu=1"],
+            "--scale cannot be combined with --workload",
+        ),
         (["--workload", "lin-dlrm-ddp", "--mode", "replay"], "--mode replay does not go with"),
         (["--hardware", "h1000"], "unknown hardware 'h1000'"),
         (["no-such-file.json"], "no-such-file.json"),

@@ -60,7 +60,7 @@ def test_too_few_tables_are_in_parts() -> None:
     few = workload().with_(batch=2048 * 4)
     found = deployment_of(few, cluster("dgx-a100-80gb", 4))
     assert len({table.ranks for table in found.placement.tables}) == 26
-    assert "cannot be shared out whole among 32 devices" in found.notes[0]
+    assert "cannot be distributed whole among 32 devices" in found.notes[0]
 
 
 def test_a_batch_that_devices_cannot_share() -> None:

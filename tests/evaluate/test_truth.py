@@ -128,11 +128,11 @@ def test_a_bad_row_is_named(tmp_path: Path, good: str, bad: str, message: str) -
 def test_a_table_of_something_else_is_named(tmp_path: Path) -> None:
     path = tmp_path / "other.csv"
     path.write_text("a,b\n1,2\n")
-    with pytest.raises(UsageError, match=r"other\.csv: is no table of step times"):
+    with pytest.raises(UsageError, match=r"other\.csv: is not a table of step times"):
         read_steps(path)
 
 
 def test_tables_that_cannot_be_shared_out_name_the_row(tmp_path: Path) -> None:
     steps = read_steps(_table(tmp_path / "t.csv", ROW.replace("cpu,1,2", "cpu,9,2")))
-    with pytest.raises(UsageError, match=r"t\.csv: row 1: small: 3 tables cannot be shared"):
+    with pytest.raises(UsageError, match=r"t\.csv: row 1: small: 3 whole tables cannot be distributed"):
         evaluate_steps(steps, MACHINE)

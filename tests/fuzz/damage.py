@@ -96,7 +96,7 @@ def at_path(document: Any, path: tuple[Any, ...]) -> Any:
 
 
 def json_types(content: bytes, at: random.Random) -> Damaged:
-    """A document of which all but `about` is read: one value has another type, or is no number."""
+    """One value, not below `about`, gets another type, or is not a number."""
     document = json.loads(content)
     path = at.choice([each for each in places(document) if each[0] != "about"])
     old = at_path(document, path)

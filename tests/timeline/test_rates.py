@@ -77,7 +77,7 @@ def test_shapes_that_are_no_numbers_are_left_out_and_said() -> None:
     product(t, 300, 300, [["many", 512], [512, 2048]])
     rates = found(t)
     assert [row.device_us for row in rates.rows] == [200]
-    assert "1 operators left out whose shapes are no numbers" in rates.note
+    assert "1 operators left out whose shapes are not numbers" in rates.note
     assert rates.rated_frac == pytest.approx(0.4)
 
 

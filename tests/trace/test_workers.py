@@ -101,7 +101,7 @@ def test_answers_can_call_nothing(tmp_path: Path) -> None:
     sent = io.BytesIO()
     workers._send(sent, Command())
     sent.seek(0)
-    with pytest.raises(pickle.UnpicklingError, match="system is no part of a trace"):
+    with pytest.raises(pickle.UnpicklingError, match="system is not part of a trace"):
         workers._receive(sent)
     assert not (tmp_path / "ran").exists()
 

@@ -161,7 +161,7 @@ def calls_of(rows: Rows, fabric: Fabric) -> Calls:
     if len(bad):
         row = bad[0]
         raise ModelError(
-            f"{rows.op[row]} (row {row}): {ranks[row]:g} ranks cannot be on {nodes[row]:g} nodes"
+            f"{rows.op[row]} (row {row}): {ranks[row]:g} ranks do not fit on {nodes[row]:g} nodes"
         )
     per_node = ranks / nodes
     nodes_per_domain = max(1.0, fabric.domain_ranks / fabric.node_ranks)

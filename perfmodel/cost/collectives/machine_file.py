@@ -101,9 +101,9 @@ def parse(
             continue
         among = ranks or len(seen)
         if current is None:
-            raise ModelError(f"{where}:{number}: which collective is it? name it with --collective")
+            raise ModelError(f"{where}:{number}: no collective is named: give --collective")
         if among < 2:
-            raise ModelError(f"{where}:{number}: among how many ranks? name them with --ranks")
+            raise ModelError(f"{where}:{number}: the number of ranks is not stated: give --ranks")
         found.append(Point(current, among, nodes or len(set(seen.values())), *pair))
     if not found:
         raise ModelError(f"{where}: no rows of nccl-tests or PARAM in it")
@@ -233,7 +233,9 @@ def load_machine(path: Path, base: Learned | None = None) -> Calibrated:
     try:
         found = json.loads(read_bytes(path, max_bytes=_MOST_BYTES))
         if found["schema"] != SCHEMA:
-            raise ModelError(f"{path}: no points of collectives (schema {found['schema']!r})")
+            raise ModelError(
+                f"{path}: not a file of collective measurements (schema {found['schema']!r})"
+            )
         known = {each.name for each in fields(Fabric)}
         fabric = Fabric(
             **{name: found["fabric"][name] for name in found["fabric"] if name in known}
@@ -243,7 +245,7 @@ def load_machine(path: Path, base: Learned | None = None) -> Calibrated:
         for point in points:
             _check(point, _POINT)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ModelError(f"{path}: no points of collectives: {error!r}") from None
+        raise ModelError(f"{path}: not a file of collective measurements: {error!r}") from None
     times = np.array([point.time_us for point in points])
     if not len(times):
         raise ModelError(f"{path}: holds no point")

@@ -130,7 +130,7 @@ def model_to_dict(model: Learned) -> dict[str, Any]:
 def model_from_dict(found: Mapping[str, Any], where: str) -> Learned:
     """From `to_dict`; raises `ModelError` that names `where`."""
     if found.get("schema") != SCHEMA:
-        raise ModelError(f"{where}: no collective model (its schema is {found.get('schema')!r})")
+        raise ModelError(f"{where}: not a collective model (its schema is {found.get('schema')!r})")
     try:
         columns = tuple(str(name) for name in found["columns"])
         return Learned(

@@ -165,8 +165,8 @@ CROWDING_PARAMETERS = (
 """Between two runs of an op its code and what describes its tensors leave the caches, by how much
 the rest of the step touches."""
 UNWATCHED_PARAMETERS = (
-    Parameter("overhead_ratio", 1.0, 0.05, 3.0, "an op's overhead where nobody times it"),
-    Parameter("work_ratio", 1.0, 0.3, 3.0, "an op's work where nobody times it", per_op=True),
+    Parameter("overhead_ratio", 1.0, 0.05, 3.0, "an op's overhead when it is not timed"),
+    Parameter("work_ratio", 1.0, 0.3, 3.0, "an op's work when it is not timed", per_op=True),
 )
 """What timing each operator of a step costs it: fitted to whole steps that were not watched."""
 MEMORY_PARAMETERS = (

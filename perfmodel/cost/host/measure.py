@@ -145,7 +145,7 @@ def measure(rank: RankTrace, links: Links, *, profiler_us_per_event: float = 0.0
     """
     if not (math.isfinite(profiler_us_per_event) and profiler_us_per_event >= 0):
         raise UsageError(
-            f"profiler_us_per_event: {profiler_us_per_event} is no duration: give 0 or more"
+            f"profiler_us_per_event: {profiler_us_per_event} is not a duration: expected 0 or more"
         )
     ops = links.top_ops
     step = links.steps.of_time(rank.start_us[ops])

@@ -122,7 +122,7 @@ def read_profile(path: Path) -> tuple[Rows, Provenance]:
     except msgspec.ValidationError as error:
         raise ModelError(f"{path}: no overhead profile: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ModelError(f"{path}: no overhead profile: not valid JSON: {error}") from None
+        raise ModelError(f"{path}: not an overhead profile: invalid JSON: {error}") from None
     if content.schema != SCHEMA:
         raise ModelError(
             f"{path}: $.schema: expected {SCHEMA!r}, got {content.schema[:60]!r}: "

@@ -254,10 +254,10 @@ def differences(ours: Plan, theirs: Plan) -> Iterator[str]:
             yield (
                 f"table {ours_row['table']} ({ours_row['rows']:,} rows of {ours_row['dim']}, "
                 f"{ours_row['pooling']:g} lookups): {_way(theirs_row)} there, {_way(ours_row)} "
-                f"here, which adds {gained:.3g} us less"
+                f"here, which saves {gained:.3g} us"
             )
     if len(moved) > NAMED:
-        yield f"{len(moved)} tables lie in another way"
+        yield f"{len(moved)} tables are laid out differently"
 
 
 def _way(row: dict[str, object]) -> str:

@@ -87,7 +87,7 @@ def test_a_rack_of_one_link_domain_needs_no_network() -> None:
 
 
 def test_impossible_rows_are_one_line() -> None:
-    with pytest.raises(ModelError, match=r"row 0.*2 ranks cannot be on 4 nodes"):
+    with pytest.raises(ModelError, match=r"row 0.*2 ranks do not fit on 4 nodes"):
         collective_durations(rows("all_reduce", np.array([1e6]), 2, 4), node("dgx-h100"))
     with pytest.raises(ModelError, match="need a network adapter"):
         collective_durations(rows("all_reduce", np.array([1e6]), 8, 2), node("dgx-station-v100"))

@@ -61,7 +61,7 @@ def test_param() -> None:
 
 
 def test_what_a_log_does_not_say_must_be_named() -> None:
-    with pytest.raises(ModelError, match=r"a\.log:11: which collective"):
+    with pytest.raises(ModelError, match=r"a\.log:11: no collective"):
         parse(NCCL, "a.log")
     bare = "\n".join(NCCL.splitlines()[6:])
     with pytest.raises(ModelError, match="how many ranks"):
@@ -98,7 +98,7 @@ def test_points_correct_their_curve_and_others_a_little(tmp_path: Path) -> None:
 def test_another_file_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text('{"schema": "x"}')
-    with pytest.raises(ModelError, match=r"other\.json: no points of collectives"):
+    with pytest.raises(ModelError, match=r"other\.json: not a file of collective measurements"):
         load_machine(path)
 
 
