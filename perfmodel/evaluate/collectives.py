@@ -169,6 +169,6 @@ def _errors(
         bias_pct=float(np.median(error)),
         within_frac=float(np.mean((time_us >= low) & (time_us <= high))),
         level=level,
-        nodes=int(float(row.get("n_nodes") or 1)),
+        nodes=int(wires_of(dict(row)).nodes),
         note="; ".join(notes),
     )

@@ -158,7 +158,7 @@ def _number(row: dict[str, Any], name: str) -> float:
         value = float(row.get(name) or 0.0)
     except (TypeError, ValueError):
         raise ModelError(
-            f"curve {row.get('curve_id')}: {name} is {row.get(name)!r}, no number"
+            f"curve {row.get('curve_id')}: {name} is {row.get(name)!r}: expected a number"
         ) from None
     return value if np.isfinite(value) else 0.0
 

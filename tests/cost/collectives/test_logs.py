@@ -64,7 +64,7 @@ def test_what_a_log_does_not_say_must_be_named() -> None:
     with pytest.raises(ModelError, match=r"a\.log:11: no collective"):
         parse(NCCL, "a.log")
     bare = "\n".join(NCCL.splitlines()[6:])
-    with pytest.raises(ModelError, match="how many ranks"):
+    with pytest.raises(ModelError, match="the number of ranks is not stated"):
         parse(bare, "a.log", op="all_reduce")
     with pytest.raises(ModelError, match="no rows of nccl-tests"):
         parse("hello\n", "a.log")
