@@ -65,7 +65,17 @@ DIMENSIONLESS = {
 """Names without a unit, and what they are."""
 OF_ANOTHER = {
     *("value", "values", "measured", "predicted", "rounded", "baseline", "present"),
-    *("by_rank_and_step", "per_mark", "most", "low", "high", "base", "at_base", "at_low", "at_high"),
+    *(
+        "by_rank_and_step",
+        "per_mark",
+        "most",
+        "low",
+        "high",
+        "base",
+        "at_base",
+        "at_low",
+        "at_high",
+    ),
     *("wanted", "closest", "objective_there", "first", "first_pm", "total", "total_pm"),
     *("step_us_of_many", "durations", "lookup"),
 }

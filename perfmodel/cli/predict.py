@@ -153,12 +153,12 @@ def _list(found: Sequence[Workload], target: Output) -> None:
 
 def workload_change(text: str) -> tuple[str, object]:
     """`workload.implementation.precision=bf16` as a keyword of `Workload.with_`."""
-    from perfmodel.hardware.settings import value_of
+    from perfmodel.schema import parse_value
 
     name, equals, value = text.removeprefix(WORKLOAD_PREFIX).partition("=")
     if not equals:
         raise UsageError(f"--set {text!r}: expected workload.KEY=VALUE")
-    return name.strip().replace(".", "__"), value_of(value)
+    return name.strip().replace(".", "__"), parse_value(value)
 
 
 def hardware_part(name: str, settings: Sequence[str]) -> Part:

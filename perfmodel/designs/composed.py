@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from itertools import islice, product
-from math import isfinite
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
 from perfmodel.designs.deployment import DESIGNS, Budgeted, Deployment, Design
 from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.hardware import Cluster
+from perfmodel.schema import convert, parse_value, unknown_key
 
 
 def without_unused(deployment: Deployment) -> Deployment:
@@ -181,8 +180,6 @@ def settings_of(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
 
     Raises `UsageError` for an unknown design or field.
     """
-    from perfmodel.hardware.settings import value_of
-
     found: dict[str, dict[str, Any]] = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -190,7 +187,7 @@ def settings_of(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
         if not (equals and dot):
             raise UsageError(f"--set {text!r}: expected DESIGN.FIELD=VALUE")
         _known_field(_class(name), name, field)
-        found.setdefault(name, {})[field] = value_of(value.strip())
+        found.setdefault(name, {})[field] = parse_value(value.strip())
     return found
 
 
@@ -207,49 +204,23 @@ def _made(name: str, values: Mapping[str, Any]) -> Design:
     checked = {}
     for field, value in values.items():
         _known_field(kind, name, field)
-        checked[field] = _converted(hints[field], value, f"{name}.{field}")
+        hint = hints[field]
+        if get_origin(hint) is tuple:
+            value = _listed(value)
+        checked[field] = convert(hint, value, f"{name}.{field}", UsageError)
     return kind(**checked)
 
 
 def _known_field(kind: type[Design], name: str, field: str) -> None:
     known = [each.name for each in fields(kind)]  # type: ignore[arg-type]
     if field not in known:
-        near = get_close_matches(field, known, n=2, cutoff=0.5) or known
-        raise UsageError(f"{name} has no setting {field!r}; expected: {', '.join(near)}")
-
-
-def _converted(hint: Any, value: Any, where: str) -> Any:
-    """`value` as a field of type `hint`."""
-    origin = get_origin(hint)
-    if origin in (Union, UnionType):
-        if value is None or value == "none":
-            return None
-        hint = next(each for each in get_args(hint) if each is not type(None))
-        origin = get_origin(hint)
-    if origin is Literal:
-        if value not in get_args(hint):
-            raise UsageError(f"{where}: {value!r}: one of {', '.join(map(str, get_args(hint)))}")
-        return value
-    if origin is tuple:
-        items = _listed(value)
-        return tuple(_converted(get_args(hint)[0], item, where) for item in items)
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
-    if hint is float and is_number:
-        return float(value)
-    if hint is int and is_number and int(value) == value:
-        return int(value)
-    if hint in (bool, str) and isinstance(value, hint):
-        return value
-    expected = {float: "a number", int: "a whole number", bool: "true or false", str: "a text"}
-    raise UsageError(f"{where}: expected {expected.get(hint, hint)}, got {value!r}")
+        raise UsageError(f"{name}: {unknown_key(field, known)}")
 
 
 def _listed(value: Any) -> Sequence[Any]:
     """The items of a list, of a text as `fp16,int8`, or of one value."""
-    from perfmodel.hardware.settings import value_of
-
     if isinstance(value, str):
-        return [value_of(part) for part in value.split(",")]
+        return [parse_value(part) for part in value.split(",")]
     return value if isinstance(value, (list, tuple)) else [value]
 
 

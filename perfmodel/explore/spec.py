@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -24,10 +23,10 @@ from perfmodel.explore.axes import (
     Range,
     Space,
 )
-from perfmodel.files import read_bytes
 from perfmodel.frames import read_frame
 from perfmodel.prediction.power_and_cost import Prices
 from perfmodel.prediction.running_cost import Activity, OperatingCosts
+from perfmodel.schema import Limits, convert, read_toml, require_keys, unknown_key
 
 
 @dataclass(frozen=True)
@@ -141,10 +140,7 @@ def load_spec(path: str | Path, objectives: str | None = None) -> Spec:
     `objectives`, separated by commas, replace its own. Raises `UsageError` that names file and key.
     """
     path = Path(path)
-    try:
-        document = tomllib.loads(read_bytes(path, max_bytes=MAX_BYTES).decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: not valid TOML: {error}") from None
+    document = read_toml(path, MAX_BYTES, UsageError)
     try:
         return _spec(document, path, objectives)
     except UsageError as error:
@@ -154,7 +150,7 @@ def load_spec(path: str | Path, objectives: str | None = None) -> Spec:
 def _spec(document: Mapping[str, Any], path: Path, objectives: str | None) -> Spec:
     for name in document:
         if name not in KEYS:
-            raise UsageError(f"unknown key {name}; expected one of {', '.join(KEYS)}")
+            raise UsageError(unknown_key(name, KEYS))
     kinds = [kind for kind in INPUTS if kind in document]
     if len(kinds) != 1:
         raise UsageError("expected one of trace, workload (a name or a file) and traces (a glob)")
@@ -181,7 +177,7 @@ def _spec(document: Mapping[str, Any], path: Path, objectives: str | None) -> Sp
         design=_text(document, "design") if "design" in document else None,
         objectives=objectives_of([str(name).strip() for name in names]),
         batch=_whole(document, "batch", 1) if "batch" in document else None,
-        training=bool(document.get("training", True)),
+        training=convert(bool, document.get("training", True), "training", UsageError),
         at=_table(document, "at"),
         prices=_table(document, "prices"),
         chunk=chunk,
@@ -213,9 +209,7 @@ def _axis(name: str, value: Any, sample: str) -> Axis:
         return tuple(tuple(each) if isinstance(each, list) else each for each in value)
     if not isinstance(value, dict):
         raise UsageError(f"axes.{name}: expected a list of values, or low and high")
-    for each in value:
-        if each not in RANGE_KEYS:
-            raise UsageError(f"axes.{name}: unknown key {each}; expected {', '.join(RANGE_KEYS)}")
+    require_keys(value, RANGE_KEYS, f"axes.{name}", UsageError)
     low, high = value.get("low", 0), value.get("high", 0)
     if not _is_number(low) or not _is_number(high) or not low < high:
         raise UsageError(f"axes.{name}: expected numbers low and high, low the smaller one")
@@ -246,10 +240,7 @@ def _traces(pattern: str) -> Space:
 
 
 def _text(table: Mapping[str, Any], key: str) -> str:
-    value = table[key]
-    if not isinstance(value, str) or not value:
-        raise UsageError(f"{key}: expected a text in quotes, got {value!r:.60}")
-    return value
+    return str(convert(str, table[key], key, UsageError))
 
 
 def _table(document: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -271,12 +262,7 @@ def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 
 def _whole(table: Mapping[str, Any], key: str, usual: int | None, least: int = 1) -> int:
-    value = table.get(key, usual)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST:
-        raise UsageError(
-            f"{key}: expected a whole number from {least} to {MOST}, got {value!r:.60}"
-        )
-    return value
+    return int(convert(int, table.get(key, usual), key, UsageError, Limits(least, MOST)))
 
 
 def _is_number(value: Any) -> bool:

@@ -13,7 +13,8 @@ from typing import TypeVar
 
 from perfmodel.errors import HardwareError
 from perfmodel.hardware.parts import KINDS, Cluster, Device, Host, Node, Part, kind_of
-from perfmodel.hardware.schema import Lookup, Table, build_part, expand, fields_of, read_table
+from perfmodel.hardware.schema import MAX_BYTES, Lookup, build_part, expand, fields_of
+from perfmodel.schema import Table, read_toml
 
 FOLDER = Path(__file__).parent / "catalogue"
 _FOLDER_OF = {
@@ -214,11 +215,11 @@ def _expanded_table(
     if _is_path(name):
         path = base / name
         where, stem = str(path), path.stem
-        table = read_table(path)
+        table = read_toml(path, MAX_BYTES, HardwareError)
     elif kind := _kind_of_name(name, kind_of(wanted) if wanted else None):
         path = _files()[kind, name]
         where, stem = _place(kind, name), name
-        table = {"kind": kind} | read_table(path)
+        table = {"kind": kind} | read_toml(path, MAX_BYTES, HardwareError)
     else:
         raise unknown_name_error(name)
     return expand(table, where, lookup_from(path.parent, depth + 1), name=stem)

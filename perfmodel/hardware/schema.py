@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
-from math import isfinite
-from pathlib import Path
 from types import MappingProxyType, UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
-from perfmodel.errors import HardwareError, PerfmodelError
-from perfmodel.files import read_bytes
+from perfmodel.errors import HardwareError
 from perfmodel.hardware.parts import KINDS, Device, Node, Part, kind_of
+from perfmodel.schema import Limits, Table, convert, describe, short, unknown_key
 
-LIMITS: tuple[tuple[str, float, float, str], ...] = (
-    ("_gb_per_s", 1e-3, 1e6, "GB/s (10**9 bytes per second, one direction)"),
-    ("gb_per_s", 1e-3, 1e6, "GB/s (10**9 bytes per second, one direction)"),
-    ("_tflop_per_s", 1e-3, 1e6, "TFLOP/s (dense)"),
-    ("_bytes", 1e5, 1e15, "bytes"),
-    ("sector_bytes", 64, 1e6, "bytes"),
-    ("_bytes_per_sm", 1e3, 1e8, "bytes"),
-    ("_mhz", 10, 1e5, "MHz"),
-    ("_w", 1, 1e5, "watts"),
-    ("_us", 1e-3, 1e5, "microseconds"),
-    ("_per_us", 1e-3, 1e5, "per microsecond"),
-    ("_iops", 1, 1e9, "operations per second"),
-    ("_writes_per_day", 1e-2, 1e4, "times per day"),
-    ("_frac", 1e-3, 1, "a fraction"),
-    ("_ratio", 1e-2, 100, "a ratio"),
-    ("_usd", 1, 1e10, "US dollars"),
-    ("_usd_per_hour", 1e-3, 1e6, "US dollars per hour"),
-    ("", 1, 1e7, "a count"),
-)
-"""Suffix of a key, smallest and largest value that can exist, and what is expected in words."""
+LIMITS = {
+    "_gb_per_s": Limits(1e-3, 1e6, "GB/s (10**9 bytes per second, one direction)"),
+    "gb_per_s": Limits(1e-3, 1e6, "GB/s (10**9 bytes per second, one direction)"),
+    "_tflop_per_s": Limits(1e-3, 1e6, "TFLOP/s (dense)"),
+    "_bytes": Limits(1e5, 1e15, "bytes"),
+    "sector_bytes": Limits(64, 1e6, "bytes"),
+    "_bytes_per_sm": Limits(1e3, 1e8, "bytes"),
+    "_mhz": Limits(10, 1e5, "MHz"),
+    "_w": Limits(1, 1e5, "watts"),
+    "_us": Limits(1e-3, 1e5, "microseconds"),
+    "_per_us": Limits(1e-3, 1e5, "per microsecond"),
+    "_iops": Limits(1, 1e9, "operations per second"),
+    "_writes_per_day": Limits(1e-2, 1e4, "times per day"),
+    "_frac": Limits(1e-3, 1, "a fraction"),
+    "_ratio": Limits(1e-2, 100, "a ratio"),
+    "_usd": Limits(1, 1e10, "US dollars"),
+    "_usd_per_hour": Limits(1e-3, 1e6, "US dollars per hour"),
+    "": Limits(1, 1e7, "a count"),
+}
+"""By the suffix of a key."""
 
 CONSISTENCY_RULES: tuple[tuple[type[Part], Callable[[Any], bool], str], ...] = (
     (Device, lambda it: it.l2_bytes < it.hbm_bytes, "l2_bytes to be smaller than hbm_bytes"),
@@ -84,26 +81,18 @@ class Field:
         return self.is_figure or (self.type is str and self.name not in UNSOURCED_KEYS)
 
     @property
-    def limits(self) -> tuple[float, float, str]:
-        suffixed = (row for row in LIMITS if self.name.endswith(row[0]))
-        _, low, high, unit = max(suffixed, key=lambda row: len(row[0]))
-        return low, high, unit
+    def limits(self) -> Limits | None:
+        """Of a figure, by the longest suffix of its name."""
+        if not self.is_figure:
+            return None
+        return LIMITS[max((end for end in LIMITS if self.name.endswith(end)), key=len)]
 
     @property
     def expected(self) -> str:
         """What the value must be, in words."""
-        if self.is_figure:
-            low, high, unit = self.limits
-            number = "whole number" if self.type is int else "number"
-            return f"a {number} from {low:g} to {high:g}, {unit}"
-        if get_origin(self.type) is Literal:
-            return "one of " + ", ".join(f'"{choice}"' for choice in get_args(self.type))
         if self.is_part:
-            kind = kind_of(self.type)
-            return f"the name of a {kind}, or a table that describes one"
-        if self.is_table:
-            return "tables of numbers"
-        return "a list of strings" if get_origin(self.type) is tuple else "a text in quotes"
+            return f"the name of a {kind_of(self.type)}, or a table that describes one"
+        return describe(self.type, self.limits)
 
 
 def _fields(cls: type[Part]) -> dict[str, Field]:
@@ -142,7 +131,7 @@ def build_part(cls: type[Part], table: dict[str, Any], where: str) -> Part:
         elif key in known:
             values[key] = _value(known[key], value, where)
         else:
-            raise HardwareError(unknown_key(cls, key, where))
+            raise unknown_part_key(cls, key, where)
     for entry in known.values():
         if entry.required and entry.name not in values:
             raise HardwareError(
@@ -156,112 +145,47 @@ def build_part(cls: type[Part], table: dict[str, Any], where: str) -> Part:
     return part
 
 
-def unknown_key(cls: type[Part], key: str, where: str) -> str:
-    """The message for a key that `cls` has not, naming the nearest that it has."""
-    known = fields_of(cls)
-    within = [name for name in known if key and key in name]
-    near = within[:4] or get_close_matches(key, known, n=2, cutoff=0.6) or list(known)
-    return f"{where}: unknown key {key} of a {kind_of(cls)}; expected: {', '.join(near)}"
+def unknown_part_key(cls: type[Part], key: str, where: str) -> HardwareError:
+    """The error for a key that `cls` has not, naming the nearest that it has."""
+    return HardwareError(f"{where}: {unknown_key(key, fields_of(cls), f' of a {kind_of(cls)}')}")
 
 
 def _value(entry: Field, value: Any, where: str) -> Any:
-    bad = HardwareError(f"{where}: {entry.name}: expected {entry.expected}, got {_short(value)}")
     if entry.is_part:
         if not isinstance(value, dict):
-            raise bad
+            raise HardwareError(
+                f"{where}: {entry.name}: expected {entry.expected}, got {short(value)}"
+            )
         return build_part(entry.type, value, f"{where}: {entry.name}")
-    if entry.is_figure:
-        return _figure(entry, value, bad)
-    if entry.is_table:
-        return _tables(value, bad)
-    if get_origin(entry.type) is tuple:
-        if not isinstance(value, list) or not all(_is_text(item) for item in value):
-            raise bad
-        return tuple(value)
-    choices = get_args(entry.type)
-    if not _is_text(value) or (choices and value not in choices):
-        raise bad
-    return value
-
-
-def _figure(entry: Field, value: Any, bad: HardwareError) -> int | float:
-    low, high, _ = entry.limits
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise bad
-    if entry.type is float:
-        return float(value)
-    if int(value) != value:
-        raise bad
-    return int(value)
-
-
-def _tables(value: Any, bad: HardwareError) -> Mapping[str, Mapping[str, float]]:
-    if not isinstance(value, Mapping) or not all(isinstance(v, Mapping) for v in value.values()):
-        raise bad
-    for numbers in value.values():
-        for number in numbers.values():
-            if isinstance(number, bool) or not isinstance(number, int | float):
-                raise bad
-            if not isfinite(number):
-                raise bad
-    return MappingProxyType(
-        {
-            section: MappingProxyType({key: float(number) for key, number in numbers.items()})
-            for section, numbers in value.items()
-        }
-    )
+    found = convert(entry.type, value, f"{where}: {entry.name}", HardwareError, entry.limits)
+    if not entry.is_table:
+        return found
+    return MappingProxyType({key: MappingProxyType(each) for key, each in found.items()})
 
 
 def _sources(cls: type[Part], table: Any, where: str) -> dict[str, str]:
     stated = [name for name, entry in fields_of(cls).items() if entry.has_source]
     if not isinstance(table, dict):
         raise HardwareError(
-            f"{where}: source: expected a table of figure = text, got {_short(table)}"
+            f"{where}: source: expected a table of figure = text, got {short(table)}"
         )
-    for key, text in table.items():
+    for key in table:
         if key not in stated:
             near = get_close_matches(key, stated, n=2) or stated
             raise HardwareError(
                 f"{where}: source.{key}: no such figure; expected: {', '.join(near)}"
             )
-        if not _is_text(text):
-            raise HardwareError(
-                f"{where}: source.{key}: expected a text in quotes, got {_short(text)}"
-            )
-    return dict(table)
+    return {
+        key: convert(str, text, f"{where}: source.{key}", HardwareError)
+        for key, text in table.items()
+    }
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and len(value.strip()) > 0 and value.isprintable()
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-Table = dict[str, Any]
 Lookup = Callable[[str, type[Part] | None], tuple[type[Part], Table]]
 """A name and the type wanted, to the type and the expanded table of the part it names."""
 
 MAX_BYTES = 1_000_000
 _NOT_INHERITED = ("name", "aliases")
-
-
-def read_table(path: Path) -> Table:
-    """The table of a TOML file. Raises `HardwareError` when it cannot be read or is no TOML."""
-    try:
-        return tomllib.loads(read_bytes(path, max_bytes=MAX_BYTES).decode())
-    except tomllib.TOMLDecodeError as error:
-        raise HardwareError(f"{path}: not valid TOML: {error}") from None
-    except UnicodeDecodeError:
-        raise HardwareError(f"{path}: not a text file in UTF-8") from None
-    except RecursionError:
-        raise HardwareError(f"{path}: not valid TOML: nested too deeply") from None
-    except HardwareError:
-        raise
-    except PerfmodelError as error:
-        raise HardwareError(str(error)) from None
 
 
 def expand(table: Table, where: str, lookup: Lookup, *, name: str) -> tuple[type[Part], Table]:
@@ -297,7 +221,7 @@ def merge(cls: type[Part], base: Table, table: Table, where: str, lookup: Lookup
     for key, value in table.items():
         entry = known.get(key)
         if entry is None and key != "source":
-            raise HardwareError(unknown_key(cls, key, where))
+            raise unknown_part_key(cls, key, where)
         if entry is not None and entry.is_part:
             value = _part(entry.type, base.get(key), value, f"{where}: {key}", lookup)
         elif entry is not None and entry.is_figure:

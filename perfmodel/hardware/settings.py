@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 from perfmodel.errors import HardwareError
 from perfmodel.hardware.catalogue import P, lookup_from
 from perfmodel.hardware.parts import KINDS, Part, kind_of
-from perfmodel.hardware.schema import Table, build_part, fields_of, merge
+from perfmodel.hardware.schema import build_part, fields_of, merge
+from perfmodel.schema import Table, parse_value
 
 OPTION = "--set"
 _WITHIN = {"cluster": "node"}
@@ -72,15 +72,7 @@ def _parsed(setting: str) -> tuple[str, str, Any]:
             f"{OPTION} {setting!r:.80}: expected KIND.KEY=VALUE, as in device.hbm_gb_per_s=3000; "
             f"KIND is one of {', '.join(KINDS)}"
         )
-    return kind, key, value_of(text)
-
-
-def value_of(text: str) -> Any:
-    """The value that `text` is in a TOML file; what is none there is a text, without quotes."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
-        return text.strip()
+    return kind, key, parse_value(text)
 
 
 def _path_to(kind: str, part: Part, setting: str) -> list[str]:

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import tomllib
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from perfmodel.errors import PerfmodelError, WorkloadError
-from perfmodel.files import read_bytes
+from perfmodel.errors import WorkloadError
+from perfmodel.schema import convert, read_toml, require_keys, short
 from perfmodel.workload.model import SCHEMA, Workload, check_workload
 from perfmodel.workload.settings import (
     SECTIONS,
     Section,
-    _histogram,
-    _known,
-    _number,
-    _short,
-    _table,
-    _text,
-    section,
+    workload_section,
+    workload_value,
 )
-from perfmodel.workload.tables import Table
+from perfmodel.workload.tables import Histogram, Table
 
 TOP_KEYS = ("schema", "title", "batch", "source", *SECTIONS, "tables")
 TABLE_KEYS = (
     *("count", "rows", "dim", "pooling", "distribution", "alpha", "histogram", "bags", "source"),
 )
+_TYPES: dict[str, type] = {"rows": int, "dim": int, "alpha": float, "pooling": float}
 INDEPENDENT, BY_KEY = "independent", "by_key"
 """Rows of a bag are drawn one by one; or one key is, and with it always come the same rows."""
 
@@ -38,7 +33,7 @@ def workload_from_document(document: Section, name: str, where: str) -> Workload
 
     Raises `WorkloadError` that names file and key.
     """
-    _known(document, TOP_KEYS, where)
+    require_keys(document, TOP_KEYS, where, WorkloadError)
     if document.get("schema", SCHEMA) != SCHEMA:
         raise WorkloadError(f"{where}: schema: expected {SCHEMA!r}, got {document['schema']!r}")
     if "model" not in document:
@@ -46,19 +41,24 @@ def workload_from_document(document: Section, name: str, where: str) -> Workload
     sources = {}
     parts: dict[str, Any] = {}
     for key, kind in SECTIONS.items():
-        table = dict(_table(document.get(key, {}), f"{where}: {key}"))
-        if "source" in table:
-            sources[key] = _text(table.pop("source"), f"{where}: {key}: source")
-        parts[key] = section(kind, table, f"{where}: {key}")
+        table = document.get(key, {})
+        if isinstance(table, dict) and "source" in table:
+            sources[key] = _text(table["source"], f"{where}: {key}: source")
+            table = {name: value for name, value in table.items() if name != "source"}
+        parts[key] = workload_section(kind, table, f"{where}: {key}")
     parts["tables"] = _tables(document.get("tables"), sources, where)
     if "source" in document:
         sources["file"] = _text(document["source"], f"{where}: source")
     if "batch" in document:
-        parts["batch"] = _number("batch", document["batch"], f"{where}: batch", whole=True)
+        parts["batch"] = workload_value("batch", int, document["batch"], f"{where}: batch")
     title = _text(document["title"], f"{where}: title") if "title" in document else ""
     workload = Workload(name=name, title=title, sources=MappingProxyType(sources), **parts)
     check_workload(workload, where)
     return workload
+
+
+def _text(value: Any, where: str) -> str:
+    return str(convert(str, value, where, WorkloadError))
 
 
 def _tables(groups: Any, sources: dict[str, str], where: str) -> tuple[Table, ...]:
@@ -67,11 +67,10 @@ def _tables(groups: Any, sources: dict[str, str], where: str) -> tuple[Table, ..
     found: list[Table] = []
     for number, group in enumerate(groups, 1):
         place = f"{where}: tables[{number}]"
-        table = _table(group, place)
-        _known(table, TABLE_KEYS, place)
-        if "source" in table:
-            sources[f"tables[{number}]"] = _text(table["source"], f"{place}: source")
-        found += _group(table, place)
+        require_keys(group, TABLE_KEYS, place, WorkloadError)
+        if "source" in group:
+            sources[f"tables[{number}]"] = _text(group["source"], f"{place}: source")
+        found += _group(group, place)
     return tuple(found)
 
 
@@ -81,13 +80,16 @@ def _group(table: Section, where: str) -> list[Table]:
         if key not in table:
             raise WorkloadError(f"{where}: {key} is missing")
     alpha = table.get("alpha", 0.0)
-    histogram = _histogram(table.get("histogram"), f"{where}: histogram")
+    histogram: Histogram = ()
+    if "histogram" in table:
+        given = table["histogram"]
+        histogram = workload_value("histogram", Histogram, given, f"{where}: histogram")
     usual = "histogram" if histogram else "zipf" if alpha else "uniform"
     distribution = table.get("distribution", usual)
     if distribution not in ("uniform", "zipf", "histogram"):
         raise WorkloadError(
             f'{where}: distribution: expected "uniform", "zipf" or "histogram", '
-            f"got {_short(distribution)}"
+            f"got {short(distribution)}"
         )
     if (distribution == "histogram") != bool(histogram):
         raise WorkloadError(
@@ -98,24 +100,24 @@ def _group(table: Section, where: str) -> list[Table]:
         raise WorkloadError(f"{where}: alpha is missing: a zipf distribution needs its exponent")
     if distribution != "zipf" and alpha != 0:
         raise WorkloadError(
-            f"{where}: alpha: a {distribution} distribution has none, got {_short(alpha)}"
+            f"{where}: alpha: a {distribution} distribution has none, got {short(alpha)}"
         )
     bags = table.get("bags", INDEPENDENT)
     if bags not in (INDEPENDENT, BY_KEY):
         raise WorkloadError(
-            f'{where}: bags: expected "{INDEPENDENT}" or "{BY_KEY}", got {_short(bags)}'
+            f'{where}: bags: expected "{INDEPENDENT}" or "{BY_KEY}", got {short(bags)}'
         )
     columns = {"rows": table["rows"], "dim": table["dim"], "alpha": alpha}
     columns["pooling"] = table.get("pooling", 1.0)
     lengths = {key: len(value) for key, value in columns.items() if isinstance(value, list)}
     count = table.get("count", max(lengths.values(), default=1))
-    count = int(_number("count", count, f"{where}: count", whole=True))
+    count = workload_value("count", int, count, f"{where}: count")
     for key, length in lengths.items():
         if length != count:
             raise WorkloadError(f"{where}: {key} has {length} entries for {count} tables")
     checked = {
         key: [
-            _number(key, item, f"{where}: {key}", whole=key in ("rows", "dim"))
+            workload_value(key, _TYPES[key], item, f"{where}: {key}")
             for item in (value if isinstance(value, list) else [value])
         ]
         for key, value in columns.items()
@@ -170,12 +172,5 @@ def _named(name: str) -> Workload:
 
 
 def _read(path: Path, name: str, where: str) -> Workload:
-    try:
-        document = tomllib.loads(read_bytes(path, max_bytes=MAX_FILE_BYTES).decode())
-    except PerfmodelError as error:
-        raise WorkloadError(str(error)) from None
-    except UnicodeDecodeError as error:
-        raise WorkloadError(f"{where}: byte {error.start} is not UTF-8 text") from None
-    except tomllib.TOMLDecodeError as error:
-        raise WorkloadError(f"{where}: {error}") from None
+    document = read_toml(path, MAX_FILE_BYTES, WorkloadError, where)
     return workload_from_document(document, name, where)

@@ -20,7 +20,7 @@ from perfmodel.workload.settings import (
     Loader,
     Model,
     Training,
-    value_of,
+    workload_value,
 )
 from perfmodel.workload.software import IMPLEMENTATIONS, implementation_names
 from perfmodel.workload.tables import Table, lookups
@@ -209,17 +209,6 @@ def with_settings(workload: Workload, changes: Mapping[str, Any]) -> Workload:
     return edited
 
 
-def parse_settings(texts: list[str]) -> dict[str, Any]:
-    """`KEY=VALUE` texts as changes; values are written as in TOML, words without quotes too."""
-    found = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise WorkloadError(f"expected KEY=VALUE, got {text!r}")
-        found[key.strip()] = _parsed_value(value.strip())
-    return found
-
-
 def setting_keys() -> list[str]:
     """Every key that `changed` knows."""
     return [
@@ -235,28 +224,21 @@ def setting_keys() -> list[str]:
 def _with_setting(workload: Workload, key: str, value: Any) -> Workload:
     where = f"{workload.name}: {key}"
     if key == "batch":
-        return replace(workload, batch=value_of("batch", int, value, where))
+        return replace(workload, batch=workload_value("batch", int, value, where))
     section, _, field = key.partition(".")
     if section not in _SECTIONS_AND_TABLE or field not in get_type_hints(
         _SECTIONS_AND_TABLE[section]
     ):
         near = get_close_matches(key, setting_keys(), n=3, cutoff=0.5) or setting_keys()
         raise WorkloadError(f"{workload.name}: unknown key {key}; expected: {', '.join(near)}")
-    checked = value_of(field, get_type_hints(_SECTIONS_AND_TABLE[section])[field], value, where)
+    checked = workload_value(
+        field, get_type_hints(_SECTIONS_AND_TABLE[section])[field], value, where
+    )
     if section == "table":
         tables = tuple(replace(table, **{field: checked}) for table in workload.tables)
         return replace(workload, tables=tables)
     part = replace(getattr(workload, section), **{field: checked})
     return replace(workload, **{section: part})
-
-
-def _parsed_value(text: str) -> Any:
-    import tomllib
-
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 TRAINING_FACTOR = 3

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
-from difflib import get_close_matches
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
 
 from perfmodel.errors import WorkloadError
-from perfmodel.workload.tables import Histogram
+from perfmodel.schema import Limits, convert, section
 
 LayerPrecision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
 
@@ -138,118 +137,40 @@ SECTIONS: dict[str, type] = {
 }
 
 MAX_TABLES = 100_000
-LIMITS: dict[str, tuple[float, float]] = {
-    "rows": (1, 1e13),
-    "dim": (1, 1e5),
-    "pooling": (1e-3, 1e6),
-    "alpha": (0, 10),
-    "key_rows": (0, 1e13),
-    "share": (1e-15, 1e9),
-    "count": (1, MAX_TABLES),
-    "batch": (1, 1e9),
-    "layers": (1, 100),
-    "rank": (1, 1e5),
-    "pad_to": (1, 4096),
-    "dense_features": (1, 1e6),
-    "bottom_mlp": (1, 1e6),
-    "top_mlp": (1, 1e6),
-    "data_parallel_max_bytes": (0, 1e15),
-    "unmodelled_sample_bytes": (0, 1e9),
-    "every_samples": (0, 1e15),
-    "samples": (0, 1e15),
-    "batch_factor": (1, 1e6),
-    "beyond_us": (0, 1e12),
-    "ddp_bucket_bytes": (1, 1e12),
-    "samples_per_s": (0, 1e12),
-    "gb_per_s": (0, 1e6),
-    "bytes_per_sample": (0, 1e12),
+LIMITS = {
+    "rows": Limits(1, 1e13),
+    "dim": Limits(1, 1e5),
+    "pooling": Limits(1e-3, 1e6),
+    "alpha": Limits(0, 10),
+    "key_rows": Limits(0, 1e13),
+    "histogram": Limits(1e-15, 1e9),
+    "count": Limits(1, MAX_TABLES),
+    "batch": Limits(1, 1e9),
+    "layers": Limits(1, 100),
+    "rank": Limits(1, 1e5),
+    "pad_to": Limits(1, 4096),
+    "dense_features": Limits(1, 1e6),
+    "bottom_mlp": Limits(1, 1e6),
+    "top_mlp": Limits(1, 1e6),
+    "data_parallel_max_bytes": Limits(0, 1e15),
+    "unmodelled_sample_bytes": Limits(0, 1e9),
+    "every_samples": Limits(0, 1e15),
+    "samples": Limits(0, 1e15),
+    "batch_factor": Limits(1, 1e6),
+    "beyond_us": Limits(0, 1e12),
+    "ddp_bucket_bytes": Limits(1, 1e12),
+    "samples_per_s": Limits(0, 1e12),
+    "gb_per_s": Limits(0, 1e6),
+    "bytes_per_sample": Limits(0, 1e12),
 }
-"""Key to the smallest and the largest value that can exist."""
+"""Of the numbers of a key."""
 
 
-def section(kind: type[T], table: Section, where: str) -> T:
-    """One section as its dataclass."""
-    hints = get_type_hints(kind)
-    _known(table, list(hints), where)
-    for entry in fields(kind):  # type: ignore[arg-type]
-        if entry.default is MISSING and entry.name not in table:
-            raise WorkloadError(f"{where}: {entry.name} is missing")
-    return kind(
-        **{key: value_of(key, hints[key], value, f"{where}: {key}") for key, value in table.items()}
-    )
+def workload_section(kind: type[T], table: Section, where: str) -> T:
+    """One section as its dataclass. Raises `WorkloadError` that names the key."""
+    return section(kind, table, where, WorkloadError, LIMITS.get)
 
 
-def value_of(key: str, kind: Any, value: Any, where: str) -> Any:
-    """`value` as a field of type `kind`; raises `WorkloadError` for another type or range."""
-    if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            choices = ", ".join(f'"{choice}"' for choice in get_args(kind))
-            raise WorkloadError(f"{where}: expected one of {choices}, got {_short(value)}")
-        return value
-    if kind is bool:
-        if not isinstance(value, bool):
-            raise WorkloadError(f"{where}: expected true or false, got {_short(value)}")
-        return value
-    if kind is str:
-        return _text(value, where)
-    if kind == Histogram:
-        return _histogram(value, where)
-    if get_origin(kind) is tuple and get_origin(get_args(kind)[0]) is Literal:
-        if not isinstance(value, (list, tuple)):
-            raise WorkloadError(f"{where}: expected a list of precisions, got {_short(value)}")
-        return tuple(value_of(key, get_args(kind)[0], item, where) for item in value)
-    if get_origin(kind) is tuple:
-        if not isinstance(value, (list, tuple)) or not value:
-            raise WorkloadError(f"{where}: expected a list of widths, got {_short(value)}")
-        return tuple(_number(key, item, where, whole=True) for item in value)
-    return _number(key, value, where, whole=kind is int)
-
-
-def _histogram(pairs: Any, where: str) -> Histogram:
-    """Pairs of shares, each above 0."""
-    if pairs is None:
-        return ()
-    if not isinstance(pairs, (list, tuple)) or not pairs:
-        raise WorkloadError(f"{where}: expected a list of pairs, got {_short(pairs)}")
-    for number, pair in enumerate(pairs, 1):
-        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
-            raise WorkloadError(f"{where}[{number}]: expected a pair, got {_short(pair)}")
-    return tuple(
-        (_number("share", lookups, where, whole=False), _number("share", rows, where, whole=False))
-        for lookups, rows in pairs
-    )
-
-
-def _number(key: str, value: Any, where: str, *, whole: bool) -> Any:
-    low, high = LIMITS[key]
-    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high
-    if not fits or (whole and int(value) != value):
-        kind = "a whole number" if whole else "a number"
-        raise WorkloadError(
-            f"{where}: expected {kind} from {low:g} to {high:g}, got {_short(value)}"
-        )
-    return int(value) if whole else float(value)
-
-
-def _known(table: Section, known: Any, where: str) -> None:
-    for key in table:
-        if key not in known:
-            near = get_close_matches(key, known, n=2, cutoff=0.6) or list(known)
-            raise WorkloadError(f"{where}: unknown key {key}; expected: {', '.join(near)}")
-
-
-def _table(value: Any, where: str) -> Section:
-    if not isinstance(value, dict):
-        raise WorkloadError(f"{where}: expected a section, got {_short(value)}")
-    return value
-
-
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise WorkloadError(f"{where}: expected a text in quotes, got {_short(value)}")
-    return " ".join(value.split())
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+def workload_value(key: str, kind: Any, value: Any, where: str) -> Any:
+    """`value` as the key's type; raises `WorkloadError` for another type or range."""
+    return convert(kind, value, where, WorkloadError, LIMITS.get(key))

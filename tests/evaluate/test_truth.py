@@ -134,5 +134,7 @@ def test_a_table_of_something_else_is_named(tmp_path: Path) -> None:
 
 def test_tables_that_cannot_be_shared_out_name_the_row(tmp_path: Path) -> None:
     steps = read_steps(_table(tmp_path / "t.csv", ROW.replace("cpu,1,2", "cpu,9,2")))
-    with pytest.raises(UsageError, match=r"t\.csv: row 1: small: 3 whole tables cannot be distributed"):
+    with pytest.raises(
+        UsageError, match=r"t\.csv: row 1: small: 3 whole tables cannot be distributed"
+    ):
         evaluate_steps(steps, MACHINE)

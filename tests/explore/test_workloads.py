@@ -104,7 +104,7 @@ def test_sharding_plans(tmp_path: Path) -> None:
         ('[axes]\nworkload = ["nothing"]', "unknown workload 'nothing'"),
         ('[axes]\ndesign = ["nothing"]', "unknown design 'nothing'"),
         ("[axes]\nhotline.hot_mib = [1]", "not among the sweep's designs"),
-        ('design = "hotline"\n[axes]\nhotline.speed = [1]', "hotline has no setting 'speed'"),
+        ('design = "hotline"\n[axes]\nhotline.speed = [1]', "hotline: unknown key speed"),
         ("[axes]\ndesign.hot_mib = [1]", "of which design"),
         ('[axes]\nplan = ["by hand"]', "sharding: expected one of"),
     ],

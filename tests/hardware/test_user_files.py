@@ -102,7 +102,10 @@ def test_a_cluster(tmp_path: Path) -> None:
             'target: expected one of "cuda", "rocm", "cpu", got',
         ),
         ('extends = "h100-sxm"\nname = ""', "name: expected a text in quotes, got ''"),
-        ('extends = "h100-sxm"\naliases = "x"', "aliases: expected a list of strings, got 'x'"),
+        (
+            'extends = "h100-sxm"\naliases = "x"',
+            "aliases: expected a list of texts",
+        ),
         ('extends = "h100-sxm"\nsource = "me"', "source: expected a table of figure = text"),
         ('extends = "h100-sxm"\nsource.hbm = "me"', "source.hbm: no such figure; expected: "),
         (
