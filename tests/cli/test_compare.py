@@ -106,7 +106,7 @@ def test_designs_are_listed(run: Run) -> None:
         (("--designs", "neo", "--set", "neo.rows=fp1"), 'one of "fp32", "fp16"'),
         (
             ("--designs", "low_precision", "--set", "low_precision.exchange=fp1"),
-            'one of "fp32", "fp16"',
+            "one of fp32, fp16",
         ),
         (
             ("--designs", "software_memory", "--set", "software_memory.drive=pm9"),

@@ -100,7 +100,7 @@ def test_a_regressor_of_the_users_is_fitted_stored_and_predicts_where_it_is_trus
     assert steps[0] != steps[1]
     replayed = run("predict", "--models", "models", "--trust-models")
     assert replayed.status == 2
-    assert "does not go with a replay" in replayed.err
+    assert "cannot be combined with a replay" in replayed.err
 
 
 def test_a_regressor_that_is_none_or_fails_is_one_line_and_leaves_nothing(
@@ -115,7 +115,7 @@ def test_a_regressor_that_is_none_or_fails_is_one_line_and_leaves_nothing(
     )
     for name, said in (
         ("no_such_module_anywhere:X", "No module named"),
-        ("sklearn.linear_model:LogisticRegression", "is no regressor"),
+        ("sklearn.linear_model:LogisticRegression", "is not a scikit-learn regressor"),
         ("failing_regressors:Fails", "fitting matmul_fp32: no luck"),
     ):
         ran = run("fit", "kernels", "--data", table, "--estimator", name, "-o", "models")

@@ -49,7 +49,7 @@ def test_csv_has_a_row_per_device(run: Run) -> None:
     ("arguments", "message"),
     [
         (("linaer", "m=1", "--hardware", "h100-sxm"), "unknown op 'linaer'; nearest: linear"),
-        (("linear", "m=1", "n=2"), "say on which device"),
+        (("linear", "m=1", "n=2"), "name the device"),
         (("linear", "m=1", "n=2", "--hardware", "h100-sxm"), "k is missing; it needs m, n, k"),
         (("linear", "m=1", "q=2", "--hardware", "h100-sxm"), "'q=2': expected NAME=VALUE of m, n"),
         (("linear", "m=1", "m=2", "--hardware", "h100-sxm"), "m is given twice"),

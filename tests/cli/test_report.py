@@ -44,8 +44,8 @@ def test_from_shapes_nothing_is_scaled_and_nothing_listed(tmp_path: Path) -> Non
     [
         (["-o", "page.pdf"], "a page is written as .html"),
         (["-o", "nowhere/page.html"], "there is no folder nowhere"),
-        (["--workload", "lin-dlrm-ddp"], "say where it runs"),
-        (["trace.json", "--workload", "lin-dlrm-ddp"], "does not go with a trace"),
+        (["--workload", "lin-dlrm-ddp"], "name the machine"),
+        (["trace.json", "--workload", "lin-dlrm-ddp"], "cannot be combined with a trace"),
         (["--batch", "8"], "say where to predict it with --hardware"),
         (["--scale", "gpu"], "expected SCOPE"),
         (["--scale", "gpu=half"], "FACTOR a number >= 0"),
@@ -55,7 +55,10 @@ def test_from_shapes_nothing_is_scaled_and_nothing_listed(tmp_path: Path) -> Non
             ["--workload", "lin-dlrm-ddp", "--scale", "gpu=1"],
             "--scale cannot be combined with --workload",
         ),
-        (["--workload", "lin-dlrm-ddp", "--mode", "replay"], "--mode replay does not go with"),
+        (
+            ["--workload", "lin-dlrm-ddp", "--mode", "replay"],
+            "--mode replay cannot be combined with",
+        ),
         (["--hardware", "h1000"], "unknown hardware 'h1000'"),
         (["no-such-file.json"], "no-such-file.json"),
     ],
