@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import Parameter, signature
+from math import isfinite
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, get_type_hints
@@ -176,15 +177,10 @@ class Study:
         """The step of that name. Raises `PerfmodelError` for another name."""
         return entry(self.document.steps, name, "step")
 
-    def workload(self, name: str) -> Workload:
-        """The workload of a step, with its settings."""
-        step = self.step(name)
-        changes = {key.replace(".", "__"): value for key, value in step.settings.items()}
-        return load_workload(step.workload).with_(**changes)
-
-    def deployment(self, name: str) -> Deployment:
-        """A step as designs edit it."""
-        return deployment_of(self.workload(name), self._machine(name), self.step(name).batch)
+    def deployment(self, name: str, machine: str = "") -> Deployment:
+        """A step as designs edit it, on its own machine or another."""
+        workload, cluster_ = self._workload(name), self._machine(name, machine)
+        return deployment_of(workload, cluster_, self.step(name).batch)
 
     def result(self, name: str, variant: str = "") -> Result:
         """The prediction of a step under a variant; under none, of its workload."""
@@ -194,29 +190,45 @@ class Study:
 
     def _predicted(self, name: str, variant: str) -> Result:
         chosen = entry(self.document.variants, variant, "variant") if variant else Variant()
-        if not chosen.design:
-            machine = self.lab.machine(chosen.machine) if chosen.machine else self._machine(name)
-            batch = self.step(name).batch
-            return predict_workload(self.workload(name), hardware=[machine], batch=batch).results[0]
-        settings = chosen.settings | self.step(name).designs.get(variant, {})
-        design = composed(chosen.design, {chosen.design: settings})
-        return predict_deployment(design.apply(self.deployment(name))).results[0]
+        if chosen.design:
+            settings = chosen.settings | self.step(name).designs.get(variant, {})
+            design = composed(chosen.design, {chosen.design: settings})
+            edited = design.apply(self.deployment(name, chosen.machine))
+            return predict_deployment(edited).results[0]
+        machine, batch = self._machine(name, chosen.machine), self.step(name).batch
+        return predict_workload(self._workload(name), hardware=[machine], batch=batch).results[0]
 
-    def _machine(self, name: str) -> Cluster:
+    def _workload(self, name: str) -> Workload:
         step = self.step(name)
-        return self.lab.machine(
-            step.machine, nodes=step.nodes, gpus=step.gpus, hardware=step.hardware
-        )
+        return load_workload(self._in_folder(step.workload)).with_(**step.settings)
+
+    def _machine(self, name: str, other: str) -> Cluster:
+        if other:
+            return self.lab.machine(self._in_folder(other))
+        step = self.step(name)
+        machine = self._in_folder(step.machine)
+        return self.lab.machine(machine, nodes=step.nodes, gpus=step.gpus, hardware=step.hardware)
+
+    def _in_folder(self, name: str) -> str:
+        """A name of the catalogue, or the path of a file, which is given from the study's."""
+        return str(self.path.parent / name) if name.endswith(".toml") else name
 
     def figure(self, row: Row) -> Figure:
         """A row predicted. Raises `PerfmodelError` that names the file and the row."""
+        where = f"{self.path}: {row.id}"
         try:
             quantity = _quantity(row.quantity, self.path.parent)
             value = quantity(self, **_arguments(quantity, row.settings))
+            predicted, detail = value if isinstance(value, tuple) else (value, "")
+            figure = Figure(row, float(predicted), detail)
         except PerfmodelError as error:
-            raise PerfmodelError(f"{self.path}: {row.id}: {error}") from None
-        predicted, detail = value if isinstance(value, tuple) else (value, "")
-        return Figure(row, float(predicted), detail)
+            raise PerfmodelError(f"{where}: {error}") from None
+        except Exception as error:
+            message = f"{where}: {row.quantity}: {type(error).__name__}: {error}"
+            raise PerfmodelError(message) from error
+        if not isfinite(figure.predicted):
+            raise PerfmodelError(f"{where}: {row.quantity} is {figure.predicted}, not a number")
+        return figure
 
 
 def _quantity(name: str, folder: Path) -> Quantity:
@@ -255,14 +267,14 @@ def _module(path: Path) -> ModuleType:
 
 def _arguments(quantity: Quantity, settings: Settings) -> Settings:
     """`settings` as the quantity's parameters, each of its type."""
-    hints = get_type_hints(quantity)
+    hints = get_type_hints(quantity, include_extras=True)
     _, *parameters = signature(quantity).parameters.values()
     for name in settings:
         entry({each.name: each for each in parameters}, name, "setting")
     for each in parameters:
         if each.default is Parameter.empty and each.name not in settings:
             raise PerfmodelError(f"settings: {each.name} is missing")
-    return {name: converted(value, hints[name], name) for name, value in settings.items()}
+    return {name: converted(value, hints.get(name, Any), name) for name, value in settings.items()}
 
 
 def read_studies(folder: Path, lab: Lab | None = None) -> list[Study]:

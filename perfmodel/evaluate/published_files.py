@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
@@ -33,8 +34,9 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Step(_Table):
-    """A workload on a machine. `settings` are the workload's, `hardware` is `KIND.KEY=VALUE`, and
-    `designs` holds settings that a variant has on this step only."""
+    """A workload on a machine, each of the catalogue or a `.toml` file beside this one. `settings`
+    are the workload's, `hardware` is `KIND.KEY=VALUE`, and `designs` holds settings that a variant
+    has on this step only."""
 
     workload: Text
     machine: Text
@@ -47,7 +49,7 @@ class Step(_Table):
 
 
 class Variant(_Table):
-    """A design with its settings, or the same step on another machine."""
+    """A design with its settings, another machine, or both."""
 
     design: str = ""
     machine: str = ""
@@ -69,6 +71,13 @@ class Row(_Table):
     tolerance_pct: Percent = 0.0
     known: str = ""
     assumed: list[str] = []
+
+    def __post_init__(self) -> None:
+        ends = self.target if isinstance(self.target, tuple) else (self.target,)
+        if not all(map(isfinite, (*ends, self.tolerance_pct))) or list(ends) != sorted(ends):
+            raise ValueError("target: expected a number, or a band from low to high")
+        if self.evidence != "exact" and not self.known:
+            raise ValueError(f"evidence {self.evidence!r} needs `known`: what was known beforehand")
 
 
 class Defaults(_Table):
@@ -120,8 +129,7 @@ def _with_defaults(document: Any) -> Any:
 
 
 def merged(shared: Any, own: Any) -> Any:
-    """Two tables as one: what both have is `own`'s, but tables are merged, and `assumed`
-    is both."""
+    """Two tables as one: of what both have `own`'s, but tables are merged and `assumed` joined."""
     match shared, own:
         case dict(), dict():
             both = {key: merged(shared[key], own[key]) for key in shared.keys() & own.keys()}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from statistics import fmean
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
 
 from perfmodel.cost.collectives.durations import collective_durations
 from perfmodel.cost.tiers.drives import (
@@ -11,6 +14,7 @@ from perfmodel.cost.tiers.drives import (
     read_iops,
     read_latency_us,
 )
+from perfmodel.errors import PerfmodelError
 from perfmodel.evaluate.published_designs import QUANTITIES, Study
 from perfmodel.evaluate.published_files import Count
 from perfmodel.explore.planner.torchrec import Topology, shard_cost
@@ -18,6 +22,9 @@ from perfmodel.ops.rows import Rows
 from perfmodel.ops.storage import row_bytes
 from perfmodel.units import BYTES_PER_GB, US_PER_MS, US_PER_S
 from perfmodel.workload import load_workload
+
+Names: TypeAlias = Annotated[list[str], Meta(min_length=1)]
+Measured: TypeAlias = Annotated[dict[str, Annotated[float, Meta(gt=0)]], Meta(min_length=1)]
 
 
 @QUANTITIES.register("step_ms")
@@ -44,12 +51,14 @@ def kernel_sum_ms(study: Study, step: str, variant: str = "") -> float:
 def exposed_comm_pct(study: Study, step: str, variant: str = "") -> float:
     """Share of the time of collectives in which nothing else runs."""
     rank = study.result(step, variant).rank
+    if not rank.comm_us:
+        raise PerfmodelError(f"step {step!r} has no collectives")
     return 100 * rank.exposed_comm_us / rank.comm_us
 
 
 @QUANTITIES.register("speed_up")
 def speed_up(
-    study: Study, steps: list[str], of: str, over: str, also_over: str = ""
+    study: Study, steps: Names, of: str, over: str, also_over: str = ""
 ) -> tuple[float, str]:
     """How many times as fast one variant is as another, in the mean over the steps."""
 
@@ -65,7 +74,7 @@ def speed_up(
 
 @QUANTITIES.register("mean_error_pct")
 def mean_error_pct(
-    study: Study, measured_ms: dict[str, float], kernels_only: bool, absolute: bool
+    study: Study, measured_ms: Measured, kernels_only: bool, absolute: bool
 ) -> float:
     """Mean error of steps that were measured, of the kernels alone or of the whole step."""
     errors = []
