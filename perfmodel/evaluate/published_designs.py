@@ -158,10 +158,12 @@ class Lab:
     def drive(self, name: str) -> Storage:
         """The catalogue's drive, in a node as `change` makes it."""
         machine = self.machine("dgx-a100-80gb")
-        node = replace(machine.node, storage=load(name, "storage"))
-        drive = self.change(replace(machine, node=node)).node.storage
-        assert drive is not None
-        return drive
+        part = load(name, "storage")
+        if not isinstance(part, Storage):
+            raise HardwareError(f"{name}: not a drive")
+        changed = self.change(replace(machine, node=replace(machine.node, storage=part)))
+        assert changed.node.storage is not None
+        return changed.node.storage
 
 
 @dataclass(frozen=True)

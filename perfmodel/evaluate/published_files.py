@@ -33,10 +33,10 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table of a file, of which every key is known."""
 
 
-class Step(_Table):
-    """A workload on a machine, each of the catalogue or a `.toml` file beside this one. `settings`
-    are the workload's, `hardware` is `KIND.KEY=VALUE`, and `designs` holds settings that a variant
-    has on this step only."""
+class Step(_Table, frozen=True):
+    """A workload on a machine, each of the catalogue or a `.toml` file in a folder below this
+    file's. `settings` are the workload's, `hardware` is `KIND.KEY=VALUE`, and `designs` holds
+    settings that a variant has on this step only."""
 
     workload: Text
     machine: Text
@@ -48,7 +48,7 @@ class Step(_Table):
     designs: dict[str, Settings] = {}
 
 
-class Variant(_Table):
+class Variant(_Table, frozen=True):
     """A design with its settings, another machine, or both."""
 
     design: str = ""
@@ -56,7 +56,7 @@ class Variant(_Table):
     settings: Settings = {}
 
 
-class Row(_Table):
+class Row(_Table, frozen=True):
     """A published figure, as its file has it. `known`: what had been seen of the figure when its
     settings or its mechanism were chosen."""
 
@@ -80,7 +80,7 @@ class Row(_Table):
             raise ValueError(f"evidence {self.evidence!r} needs `known`: what was known beforehand")
 
 
-class Defaults(_Table):
+class Defaults(_Table, frozen=True):
     """Keys that all figures, and all steps, share: each may have its own in their place, `assumed`
     and tables are added to its own."""
 
@@ -88,7 +88,7 @@ class Defaults(_Table):
     step: Settings = {}
 
 
-class Document(_Table):
+class Document(_Table, frozen=True):
     """A file. A figure's `provenance`, `known` or item of `assumed` that is a key of `notes` stands
     for that note."""
 
@@ -106,9 +106,10 @@ def read_document(path: Path) -> Document:
     """
     try:
         document = tomllib.loads(read_bytes(path, max_bytes=MAX_BYTES).decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise PerfmodelError(f"{path}: not valid TOML: {error}") from None
-    return converted(_with_defaults(document), Document, str(path))
+    figures: Document = converted(_with_defaults(document), Document, str(path))
+    return figures
 
 
 def _with_defaults(document: Any) -> Any:

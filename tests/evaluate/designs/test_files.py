@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import perfmodel
 from perfmodel.errors import PerfmodelError
 from perfmodel.evaluate.published_designs import evaluate_designs, read_studies
 
@@ -48,6 +49,7 @@ def refused(folder: Path, text: str, match: str) -> None:
         ('"exact"', '"seen"', r"figures\[0\].*`known`"),
         ("paper-table", "A figure", r"figures\[0\]\.id: Expected `str` matching regex"),
         ("[[figures]]", "[[figures", "not valid TOML"),
+        ("48", "9" * 5000, "not valid TOML"),
         ("[[figures]]", "[figures]", r"figures: Expected `array`, got `object`"),
         ("row_bytes", "row_byte", "paper-table: unknown quantity 'row_byte'; nearest: row_bytes"),
         ("dim = 32", 'dim = "a"', "paper-table: dim: Expected `int`, got `str`"),
@@ -90,6 +92,23 @@ settings = { nothing = 1 }
 def test_steps_are_refused_by_name(tmp_path: Path, before: str, after: str, match: str) -> None:
     text = row(quantity="step_ms", settings='step = "one"') + STEPS
     refused(tmp_path, text.replace(before, after, 1), match)
+
+
+def test_workloads_and_machines_may_lie_below(tmp_path: Path) -> None:
+    below = tmp_path / "below"
+    below.mkdir()
+    catalogue = Path(perfmodel.__file__).parent / "workload" / "catalogue" / "criteo-kaggle.toml"
+    (below / "mine.toml").write_text(catalogue.read_text())
+    (below / "machine.toml").write_text('extends = "a100-sxm-80gb"\nname = "mine"\n')
+    text = row(quantity="step_ms", settings='step = "one"') + STEPS
+    (tmp_path / "paper.toml").write_text(text)
+    (usual,) = evaluate_designs(folder=tmp_path).figures
+    text = text.replace("criteo-kaggle", "below/mine.toml").replace(
+        "a100-sxm-80gb", "below/machine.toml"
+    )
+    (tmp_path / "paper.toml").write_text(text)
+    (found,) = evaluate_designs(folder=tmp_path).figures
+    assert found.predicted == pytest.approx(usual.predicted)
 
 
 DEFAULTS = """
