@@ -301,7 +301,7 @@ def _show_designs(console: Console, found: DesignFigures) -> None:
     for figure in found.figures:
         row, target = figure.row, figure.row.target
         ends = target if isinstance(target, tuple) else (target,)
-        tolerance = f" (of {row.tolerance_pct:g})" if row.tolerance_pct else ""
+        tolerance = f" (±{row.tolerance_pct:g})" if row.tolerance_pct else ""
         add(
             table,
             row.id,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
+import jsonschema
 import pytest
 from slow import slow_but
 
@@ -75,9 +77,10 @@ def test_the_lookups_of_dcnv2_are_counted_by_hand() -> None:
     assert found.predicted == pytest.approx(214 / 26)
 
 
-def test_answers_are_json() -> None:
+def test_answers_follow_their_schema() -> None:
     document = evaluate_designs(only=["fbgemm-rows-int8"]).to_dict()
-    assert json.loads(json.dumps(document)) == document
+    schema = Path(__file__).parents[3] / "docs" / "schemas" / "evaluation.designs.json"
+    jsonschema.validate(json.loads(json.dumps(document)), json.loads(schema.read_text()))
     assert [row["target"] for row in document["rows"]] == [48, 80, 144]
 
 
@@ -124,6 +127,7 @@ def with_half_the_host(machine: Cluster) -> Cluster:
 
 @pytest.mark.parametrize("name", slow_but(1, list(STUDIES)))
 def test_predicted_figures_follow_the_devices_bandwidth(name: str) -> None:
+    """Ratios of steps that one rate bounds hardly do: a prediction without the machine not at all."""
     rows = [row.id for row in STUDIES[name].document.figures]
     usual = evaluate_designs(only=rows).figures
     slower = evaluate_designs(Lab(halved), only=rows).figures
@@ -131,7 +135,7 @@ def test_predicted_figures_follow_the_devices_bandwidth(name: str) -> None:
     for before, after in zip(usual, slower, strict=True):
         row = before.row
         if not row.provenance.startswith("exact") and row.id not in HOST_BOUND:
-            assert after.predicted != pytest.approx(before.predicted, rel=1e-4), row.id
+            assert after.predicted != pytest.approx(before.predicted, rel=1e-6), row.id
 
 
 @pytest.mark.slow
