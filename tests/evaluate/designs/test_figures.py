@@ -127,7 +127,7 @@ def with_half_the_host(machine: Cluster) -> Cluster:
 
 @pytest.mark.parametrize("name", slow_but(1, list(STUDIES)))
 def test_predicted_figures_follow_the_devices_bandwidth(name: str) -> None:
-    """Ratios of steps that one rate bounds hardly do: a prediction without the machine not at all."""
+    """Ratios of steps that one rate bounds hardly do; predictions without a machine not at all."""
     rows = [row.id for row in STUDIES[name].document.figures]
     usual = evaluate_designs(only=rows).figures
     slower = evaluate_designs(Lab(halved), only=rows).figures
