@@ -17,7 +17,7 @@ KERNEL_ROWS = 10_000
 FIT_ROWS = 200
 TABLES = 26
 BUDGETED = ("fae", "hotline", "recshard", "software_cache")
-PUBLISHED = ("V5",)
+PUBLISHED = ("cachedembedding",)
 SEED = 2026
 
 

@@ -256,14 +256,17 @@ def _by_generation(summary: dict[str, Any]) -> str:
 def designs(
     only: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option(metavar="NAME", help="This one alone (V12); may be given more than once."),
+        typer.Option(
+            metavar="NAME",
+            help="Figures that the name begins (hotline), or those of a file (neo). Repeatable.",
+        ),
     ] = None,
     folder: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(
             metavar="DIR",
-            help="A package of published figures, for the checkout's traces/published. Its Python "
-            "files are run, as by `python FILE`.",
+            help="TOML files of published figures, for the checkout's traces/published. Python "
+            "files that they name are run, as by `python FILE`.",
         ),
     ] = None,
     format: FormatOption = None,
@@ -271,13 +274,14 @@ def designs(
 ) -> None:
     """Recompute the figures that papers published about co-designs, each beside its tolerance.
 
-    What cannot be read as a number is a band. `assumed` lists what no source says, and which
-    constants saw the figure.
+    What cannot be read as a number is a band. `evidence` says what a row shows: exact (an
+    identity), blind (predicted before the figure was read), seen, or input (the figure, or one that
+    it follows from, is an input). `assumed` lists what no source says.
 
     \b
     Examples:
       perfmodel evaluate designs
-      perfmodel evaluate designs --only V5 --format json
+      perfmodel evaluate designs --only cachedembedding --format json
     """
     target = Output(format, output)
 
@@ -291,23 +295,26 @@ def designs(
 def _show_designs(console: Console, found: DesignFigures) -> None:
     from perfmodel.cli.tables import add, new_table, say, show
 
-    titles = ("predicted", "published", "unit", "error %", "tolerance %", "holds")
+    titles = ("predicted", "published", "error %", "holds", "evidence")
     table = new_table("Published designs", "figure", *titles, texts=1)
+    table.columns[0].overflow = "fold"
     for figure in found.figures:
-        target = figure.target
-        band = (
-            f"{target[0]:.4g} to {target[1]:.4g}" if isinstance(target, tuple) else f"{target:.4g}"
-        )
+        row, target = figure.row, figure.row.target
+        ends = target if isinstance(target, tuple) else (target,)
+        tolerance = f" (±{row.tolerance_pct:g})" if row.tolerance_pct else ""
         add(
             table,
-            figure.id,
-            f"{figure.predicted:.4g}",
-            band,
-            figure.unit,
-            f"{figure.error_pct:+.1f}",
-            f"{figure.tolerance_pct:g}",
+            row.id,
+            _four_digits(figure.predicted),
+            f"{' to '.join(map(_four_digits, ends))} {row.unit}",
+            f"{figure.error_pct:+.1f}{tolerance}",
             "yes" if figure.holds else "no",
+            row.evidence,
         )
     show(console, table)
-    hold = sum(figure.holds for figure in found.figures)
-    say(console, f"{hold} of {len(found.figures)} hold")
+    counts = found.holding().items()
+    say(console, "hold: " + ", ".join(f"{n} of {of} {kind}" for kind, (n, of) in counts))
+
+
+def _four_digits(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"

@@ -1,147 +1,109 @@
-"""What papers published about their designs, beside predictions: the runner.
+"""Published figures of co-designs, predicted again: the runner of `perfmodel evaluate designs`.
 
-The figures are no part of the package: a folder of modules holds them, `traces/published` in a
-checkout. A function marked `@case("V12")` yields `Figure`s, whose ids begin with that name. What is
-not exact goes through predictions on machines that a `Lab` gives, so that a change of the hardware
-moves it.
+The figures are data and no part of the package: a folder of TOML files, one per source,
+`traces/published` in a checkout. A file names steps (a workload on a machine) and variants (a
+design with its settings), and lists figures, each with the quantity that predicts it. Quantities
+are registered in `evaluate/published_quantities.py`; `MODULE.py:FUNCTION` is a function in a file
+beside the TOML.
 """
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from hashlib import sha256
-from importlib import import_module
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.util import module_from_spec, spec_from_file_location
+from inspect import Parameter, signature
+from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias, get_type_hints
 
+from perfmodel.designs import Deployment, deployment_of
+from perfmodel.designs.composed import composed
 from perfmodel.errors import HardwareError, PerfmodelError
-from perfmodel.hardware import Cluster, Device, Node, cluster, load, node_of
+from perfmodel.evaluate.published_files import (
+    EVIDENCE,
+    Document,
+    Row,
+    Settings,
+    Step,
+    Variant,
+    converted,
+    entry,
+    published_folder,
+    read_document,
+)
+from perfmodel.hardware import Cluster, Device, Node, Storage, cluster, load, node_of
+from perfmodel.hardware.settings import with_settings
 from perfmodel.prediction import predict_workload
+from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.prediction.types import Result
 from perfmodel.registry import Registry
-from perfmodel.workload import Workload
+from perfmodel.workload import Workload, load_workload
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-FOLDER = Path("traces") / "published"
 SCHEMA = "perfmodel.evaluation.designs/1"
 EXACT_FRAC = 1e-9
-_NUMBER = re.compile(r"V(\d+)")
+Value: TypeAlias = float | tuple[float, str]
+"""What a quantity returns: the predicted figure, and where it helps what that is made of."""
+Quantity: TypeAlias = Callable[..., Value]
+
+QUANTITIES: Registry[Quantity] = Registry("quantity")
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One published figure in its own `unit`: a number that holds within `tolerance_pct`, or a band
-    from low to high.
+    """A published figure beside its prediction: a number that holds within its tolerance, or a band
+    from low to high. `detail`: what the predicted figure is made of."""
 
-    `provenance`: where it was read, and how sure that is; it begins with `exact` where no machine
-    has a part in the figure. `assumed`: what the prediction rests on
-    that no source says, and which constants saw the target.
-    """
-
-    id: str
-    title: str
-    unit: str
-    target: float | tuple[float, float]
+    row: Row
     predicted: float
-    tolerance_pct: float
-    provenance: str
-    assumed: tuple[str, ...] = ()
+    detail: str = ""
 
     @property
     def error_pct(self) -> float:
         """Of a number, the signed error; of a band, how far outside it is, 0 inside."""
-        if isinstance(self.target, tuple):
-            low, high = self.target
-            near = min(max(self.predicted, low), high)
-        else:
-            near = self.target
+        near = self.row.target
+        if isinstance(near, tuple):
+            near = min(max(self.predicted, near[0]), near[1])
         return (self.predicted - near) / abs(near) * 100 if near else self.predicted * 100
 
     @property
     def holds(self) -> bool:
         """Whether the error is within the tolerance; of a band, whether it is inside."""
-        if isinstance(self.target, tuple):
-            return self.target[0] <= self.predicted <= self.target[1]
-        limit = max(self.tolerance_pct / 100, EXACT_FRAC) * abs(self.target)
-        return abs(self.predicted - self.target) <= limit
+        target = self.row.target
+        if isinstance(target, tuple):
+            return target[0] <= self.predicted <= target[1]
+        limit = max(self.row.tolerance_pct / 100, EXACT_FRAC) * abs(target)
+        return abs(self.predicted - target) <= limit
 
     def to_dict(self) -> dict[str, Any]:
         """As a row of `perfmodel evaluate designs`."""
-        target = list(self.target) if isinstance(self.target, tuple) else self.target
+        row, target = self.row, self.row.target
         return {
-            "id": self.id,
-            "title": self.title,
-            "unit": self.unit,
-            "target": target,
+            "id": row.id,
+            "title": row.title,
+            "unit": row.unit,
+            "target": list(target) if isinstance(target, tuple) else target,
             "predicted": self.predicted,
             "error_pct": self.error_pct,
-            "tolerance_pct": self.tolerance_pct,
-            "provenance": self.provenance,
+            "tolerance_pct": row.tolerance_pct,
+            "provenance": row.provenance,
             "pass": self.holds,
-            "assumed": list(self.assumed),
+            "evidence": row.evidence,
+            "known": row.known,
+            "detail": self.detail,
+            "assumed": row.assumed,
         }
-
-
-def unchanged(machine: Cluster) -> Cluster:
-    """The machine itself."""
-    return machine
-
-
-@dataclass(frozen=True)
-class Lab:
-    """Machines of the catalogue, each as `change` makes it."""
-
-    change: Callable[[Cluster], Cluster] = unchanged
-
-    def machine(self, name: str, *, nodes: int | None = None, gpus: int | None = None) -> Cluster:
-        """`nodes` of the catalogue's `name` with `gpus` in each; of a device, one in its node."""
-        part = load(name)
-        if isinstance(part, Device):
-            part = replace(node_of(part), gpus=gpus or 1)
-        if not isinstance(part, (Node, Cluster)):
-            raise HardwareError(f"{name}: not a machine")
-        found = cluster(part, nodes)
-        if gpus:
-            found = replace(found, node=replace(found.node, gpus=gpus))
-        return self.change(found)
-
-    def step(
-        self,
-        workload: Workload | str,
-        machine: Cluster,
-        *,
-        batch: int | None = None,
-        train: bool = True,
-    ) -> Result:
-        """A workload predicted from its configuration."""
-        found = predict_workload(workload, hardware=[machine], batch=batch, train=train)
-        return found.results[0]
-
-
-Case: TypeAlias = Callable[[Lab], Iterable[Figure]]
-_CASE = "published_case"
-
-
-def case(name: str) -> Callable[[Case], Case]:
-    """Marks what yields the figures whose ids begin with `name`."""
-
-    def mark(function: Case) -> Case:
-        setattr(function, _CASE, name)
-        return function
-
-    return mark
 
 
 @dataclass(frozen=True)
 class DesignFigures:
-    """All published figures, in order of their ids' numbers."""
+    """All published figures, in order of their files."""
 
     figures: tuple[Figure, ...]
 
@@ -155,80 +117,208 @@ class DesignFigures:
 
         return pd.DataFrame(self.to_dict()["rows"])
 
+    def holding(self) -> dict[str, tuple[int, int]]:
+        """Per kind of evidence, how many figures hold, of how many."""
+        kinds = {
+            kind: [f.holds for f in self.figures if f.row.evidence == kind] for kind in EVIDENCE
+        }
+        return {kind: (sum(holds), len(holds)) for kind, holds in kinds.items() if holds}
+
+
+def unchanged(machine: Cluster) -> Cluster:
+    """The machine itself."""
+    return machine
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Machines of the catalogue, each as `change` makes it."""
+
+    change: Callable[[Cluster], Cluster] = unchanged
+
+    def machine(
+        self,
+        name: str,
+        *,
+        nodes: int | None = None,
+        gpus: int | None = None,
+        hardware: Sequence[str] = (),
+    ) -> Cluster:
+        """`nodes` of the catalogue's `name` with `gpus` in each; of a device, one in its node."""
+        part = load(name)
+        if isinstance(part, Device):
+            part = replace(node_of(part), gpus=gpus or 1)
+        if not isinstance(part, (Node, Cluster)):
+            raise HardwareError(f"{name}: not a machine")
+        machine = cluster(part, nodes)
+        if gpus:
+            machine = replace(machine, node=replace(machine.node, gpus=gpus))
+        return self.change(with_settings(machine, hardware))
+
+    def drive(self, name: str) -> Storage:
+        """The catalogue's drive, in a node as `change` makes it."""
+        machine = self.machine("dgx-a100-80gb")
+        part = load(name, "storage")
+        if not isinstance(part, Storage):
+            raise HardwareError(f"{name}: not a drive")
+        changed = self.change(replace(machine, node=replace(machine.node, storage=part)))
+        assert changed.node.storage is not None
+        return changed.node.storage
+
+
+@dataclass(frozen=True)
+class Study:
+    """A file of published figures, and predictions of its steps on the machines of a lab."""
+
+    path: Path
+    document: Document
+    lab: Lab = field(default_factory=Lab)
+    _results: dict[tuple[str, str], Result] = field(default_factory=dict)
+
+    def step(self, name: str) -> Step:
+        """The step of that name. Raises `PerfmodelError` for another name."""
+        return entry(self.document.steps, name, "step")
+
+    def deployment(self, name: str, machine: str = "") -> Deployment:
+        """A step as designs edit it, on its own machine or another."""
+        workload, cluster_ = self._workload(name), self._machine(name, machine)
+        return deployment_of(workload, cluster_, self.step(name).batch)
+
+    def result(self, name: str, variant: str = "") -> Result:
+        """The prediction of a step under a variant; under none, of its workload."""
+        if (name, variant) not in self._results:
+            self._results[name, variant] = self._predicted(name, variant)
+        return self._results[name, variant]
+
+    def _predicted(self, name: str, variant: str) -> Result:
+        chosen = entry(self.document.variants, variant, "variant") if variant else Variant()
+        if chosen.design:
+            settings = chosen.settings | self.step(name).designs.get(variant, {})
+            design = composed(chosen.design, {chosen.design: settings})
+            edited = design.apply(self.deployment(name, chosen.machine))
+            return predict_deployment(edited).results[0]
+        machine, batch = self._machine(name, chosen.machine), self.step(name).batch
+        return predict_workload(self._workload(name), hardware=[machine], batch=batch).results[0]
+
+    def _workload(self, name: str) -> Workload:
+        step = self.step(name)
+        return load_workload(self._in_folder(step.workload)).with_(**step.settings)
+
+    def _machine(self, name: str, other: str) -> Cluster:
+        if other:
+            return self.lab.machine(self._in_folder(other))
+        step = self.step(name)
+        machine = self._in_folder(step.machine)
+        return self.lab.machine(machine, nodes=step.nodes, gpus=step.gpus, hardware=step.hardware)
+
+    def _in_folder(self, name: str) -> str:
+        """A name of the catalogue, or the path of a file, which is given from the study's."""
+        return str(self.path.parent / name) if name.endswith(".toml") else name
+
+    def figure(self, row: Row) -> Figure:
+        """A row predicted. Raises `PerfmodelError` that names the file and the row."""
+        where = f"{self.path}: {row.id}"
+        try:
+            quantity = _quantity(row.quantity, self.path.parent)
+            value = quantity(self, **_arguments(quantity, row.settings))
+            predicted, detail = value if isinstance(value, tuple) else (value, "")
+            figure = Figure(row, float(predicted), detail)
+        except PerfmodelError as error:
+            raise PerfmodelError(f"{where}: {error}") from None
+        except Exception as error:
+            message = f"{where}: {row.quantity}: {type(error).__name__}: {error}"
+            raise PerfmodelError(message) from error
+        if not isfinite(figure.predicted):
+            raise PerfmodelError(f"{where}: {row.quantity} is {figure.predicted}, not a number")
+        return figure
+
+
+def _quantity(name: str, folder: Path) -> Quantity:
+    """The registered quantity, or the function of a module in `folder`."""
+    import perfmodel.evaluate.published_quantities  # noqa: F401  (it registers quantities)
+
+    file, colon, function = name.partition(":")
+    if not colon:
+        return QUANTITIES[name]
+    path = folder / file
+    if Path(file).name != file or not path.is_file():
+        raise PerfmodelError(f"quantity {name!r}: no file {path}")
+    quantity = getattr(_module(path.resolve()), function, None)
+    if not callable(quantity):
+        raise PerfmodelError(f"quantity {name!r}: no function {function!r} in {path}")
+    return quantity  # type: ignore[no-any-return]
+
+
+_MODULES: dict[Path, ModuleType] = {}
+
+
+def _module(path: Path) -> ModuleType:
+    if path not in _MODULES:
+        spec = spec_from_file_location(f"published_{path.stem}_{len(_MODULES)}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[spec.name] = module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[spec.name]
+            raise PerfmodelError(f"{path}: {type(error).__name__}: {error}") from error
+        _MODULES[path] = module
+    return _MODULES[path]
+
+
+def _arguments(quantity: Quantity, settings: Settings) -> Settings:
+    """`settings` as the quantity's parameters, each of its type."""
+    hints = get_type_hints(quantity, include_extras=True)
+    _, *parameters = signature(quantity).parameters.values()
+    for name in settings:
+        entry({each.name: each for each in parameters}, name, "setting")
+    for each in parameters:
+        if each.default is Parameter.empty and each.name not in settings:
+            raise PerfmodelError(f"settings: {each.name} is missing")
+    return {name: converted(value, hints.get(name, Any), name) for name, value in settings.items()}
+
+
+def read_studies(folder: Path, lab: Lab | None = None) -> list[Study]:
+    """All files of `folder`, by name. Raises `PerfmodelError` for an id that comes twice."""
+    if not folder.is_dir():
+        raise PerfmodelError(f"{folder}: no such folder")
+    studies = [
+        Study(path, read_document(path), lab or Lab()) for path in sorted(folder.glob("*.toml"))
+    ]
+    if not studies:
+        raise PerfmodelError(f"{folder}: no published figures in it: it has no .toml file")
+    first: dict[str, Path] = {}
+    for study in studies:
+        for row in study.document.figures:
+            if row.id in first:
+                raise PerfmodelError(f"{study.path}: {row.id}: it is in {first[row.id]} already")
+            first[row.id] = study.path
+    return studies
+
 
 def evaluate_designs(
     lab: Lab | None = None, only: Sequence[str] = (), folder: Path | None = None
 ) -> DesignFigures:
-    """Every published figure in `folder`, or those of the cases named in `only`, on `lab`.
+    """Every published figure in `folder`, or those that `only` names, on `lab`.
 
-    `V14` names all cases that begin with `V14-`. Raises `PerfmodelError` for a case that there is
-    none of, and for a folder without cases.
+    A name is a figure's, a file's without `.toml`, or the beginning of names up to a hyphen. Raises
+    `PerfmodelError` for a name that there is none of.
     """
-    cases = cases_in(folder or published_folder())
-    names = {name: None for asked in only for name in _named(asked, cases)} or cases
-    ordered = sorted(names, key=_order)
-    return DesignFigures(tuple(_figures(lab or Lab(), [cases[name] for name in ordered])))
+    studies = read_studies(folder or published_folder(), lab)
+    rows = [(study, row) for study in studies for row in study.document.figures]
+    for name in only:
+        if not any(_is_named(study, row, name) for study, row in rows):
+            known = dict.fromkeys(key for study, row in rows for key in (study.path.stem, row.id))
+            entry(known, name, "published figure")
+    return DesignFigures(tuple(_figures(rows, only)))
 
 
-def published_folder() -> Path:
-    """`traces/published` of the working directory, else of the checkout that the package is in.
-
-    Raises `PerfmodelError` where there is none.
-    """
-    for root in (Path.cwd(), Path(__file__).resolve().parents[2]):
-        if (root / FOLDER).is_dir():
-            return root / FOLDER
-    raise PerfmodelError(f"no folder {FOLDER}: stand in a checkout, or name a folder")
+def _figures(rows: Sequence[tuple[Study, Row]], only: Sequence[str]) -> Iterator[Figure]:
+    for study, row in rows:
+        if not only or any(_is_named(study, row, name) for name in only):
+            yield study.figure(row)
 
 
-def cases_in(folder: Path) -> Registry[Case]:
-    """The cases of all modules in `folder`, a package of Python files that are run, by name.
-
-    Raises `PerfmodelError` that names the file which cannot be loaded.
-    """
-    if not folder.is_dir():
-        raise PerfmodelError(f"{folder}: no such folder")
-    if not (folder / "__init__.py").is_file():
-        raise PerfmodelError(f"{folder}: no published figures in it: it has no __init__.py")
-    found: Registry[Case] = Registry("published figure")
-    package = _package(folder.resolve())
-    for path in sorted(folder.glob("*.py")):
-        if path.stem == "__init__":
-            continue
-        try:
-            module = import_module(f"{package}.{path.stem}")
-        except Exception as error:
-            raise PerfmodelError(f"{path}: {type(error).__name__}: {error}") from error
-        for each in vars(module).values():
-            if getattr(each, "__module__", None) == module.__name__ and hasattr(each, _CASE):
-                found.register(getattr(each, _CASE))(each)
-    if not list(found):
-        raise PerfmodelError(f"{folder}: no published figures in it")
-    return found
-
-
-def _package(folder: Path) -> str:
-    """The folder as a package, so that its modules can import one another."""
-    name = f"published_{sha256(str(folder).encode()).hexdigest()[:12]}"
-    if name not in sys.modules:
-        spec = spec_from_file_location(
-            name, folder / "__init__.py", submodule_search_locations=[str(folder)]
-        )
-        assert spec is not None
-        sys.modules[name] = module_from_spec(spec)
-    return name
-
-
-def _named(name: str, cases: Iterable[str]) -> list[str]:
-    """The cases that `name` begins, or itself."""
-    return [each for each in cases if each.startswith(f"{name}-")] or [name]
-
-
-def _figures(lab: Lab, cases: Iterable[Case]) -> Iterator[Figure]:
-    for each in cases:
-        yield from each(lab)
-
-
-def _order(name: str) -> tuple[int, str]:
-    found = _NUMBER.match(name)
-    return (int(found.group(1)) if found else 0, name)
+def _is_named(study: Study, row: Row, name: str) -> bool:
+    return name in (study.path.stem, row.id) or row.id.startswith(f"{name}-")

@@ -1,35 +1,66 @@
-"""RecShard's split of tables by popularity beside whole tables, on a synthetic model."""
+"""Whole tables, the largest first, over RecShard's split by popularity, on synthetic models."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.device_caches import RecShard, hot_fracs
 from perfmodel.embedding import Placement, TablePlacement
-from perfmodel.evaluate.published_designs import Figure, Lab, case
+from perfmodel.evaluate.published_designs import Lab, Study
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.prediction.types import Result
 from perfmodel.units import BYTES_PER_GB
 from perfmodel.workload import Workload, load_workload
 from perfmodel.workload.tables import Table
 
-from . import neo_box as box
-
 FP32_BYTES = 4
-COUNTED = "exact, rows are counted and no machine has a part; "
 SMALL = {
     "implementation__table_precision": "fp32",
     "implementation__sharding": "table_wise",
     "model__bottom_mlp": [64],
     "model__top_mlp": [1],
 }
-"""Next to nothing beside the tables, and TorchRec's software."""
+"""Layers that take next to nothing beside the tables."""
 Floats = NDArray[np.float64]
+
+
+class Models(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Synthetic models that differ in `total_rows`: rows and pooling lognormal, exponents even."""
+
+    machine: str
+    nodes: int
+    total_rows: tuple[float, ...]
+    tables: int
+    dim: int
+    batch: int
+    mean_pooling: float
+    rows_sigma: float
+    pooling_sigma: float
+    alpha: tuple[float, float]
+    hbm_gb_per_rank: float
+    seed: int
+
+    def workload(self, total_rows: float) -> Workload:
+        """One of the models."""
+        draw = np.random.default_rng(self.seed)
+        rows = draw.lognormal(0, self.rows_sigma, self.tables)
+        pooling = draw.lognormal(0, self.pooling_sigma, self.tables)
+        alpha = draw.uniform(*self.alpha, self.tables)
+        rows = np.maximum(rows / rows.sum() * total_rows, 2)
+        pooling = np.maximum(pooling / pooling.mean() * self.mean_pooling, 1)
+        tables = tuple(
+            Table(int(count), self.dim, round(float(each), 3), round(float(skew), 3))
+            for count, each, skew in zip(rows, pooling, alpha, strict=True)
+        )
+        base = replace(load_workload("neo-i"), name="recshard-rm", tables=tables, batch=self.batch)
+        return base.with_(**SMALL)
 
 
 @dataclass(frozen=True)
@@ -41,57 +72,45 @@ class Compared:
     slow_frac: tuple[float, float]
 
 
-@case("V14-recshard")
-def recshard(lab: Lab) -> Iterator[Figure]:
-    """The three models of the box."""
-    found = [_compared(lab, about) for about in box.RECSHARD.values()]
-    slow = [sum(each.slow_frac[way] for each in found) for way in (0, 1)]
-    spread = [float(np.mean([each.imbalance[way] for each in found])) for way in (0, 1)]
-    figures = {
-        "time": ("step of the tables", float(np.mean([each.time for each in found]))),
-        "balance": ("kernels of the busiest rank above the mean", spread[0] / spread[1]),
-        "slow-accesses": ("lookups of host memory", slow[0] / slow[1]),
-    }
-    for name, (title, predicted) in figures.items():
-        yield Figure(
-            f"V14-recshard-{name}",
-            f"RecShard, whole tables over split ones: {title}",
-            "ratio",
-            box.RECSHARD_BANDS[name],
-            predicted,
-            0.0,
-            COUNTED + box.RECSHARD_SOURCE if name == "slow-accesses" else box.RECSHARD_SOURCE,
-            box.RECSHARD_ASSUMED,
-        )
+def time(study: Study, models: Models) -> float:
+    """Mean ratio of steps."""
+    return float(np.mean([each.time for each in _compared(study.lab, models)]))
 
 
-def synthetic(about: box.SkewedTables) -> Workload:
-    """A model of the box."""
-    draw = np.random.default_rng(about.seed)
-    rows = draw.lognormal(0, about.rows_sigma, about.tables)
-    pooling = draw.lognormal(0, about.pooling_sigma, about.tables)
-    alpha = draw.uniform(*about.alpha, about.tables)
-    rows = np.maximum(rows / rows.sum() * about.total_rows, 2)
-    pooling = np.maximum(pooling / pooling.mean() * about.mean_pooling, 1)
-    tables = tuple(
-        Table(int(count), about.dim, round(float(each), 3), round(float(skew), 3))
-        for count, each, skew in zip(rows, pooling, alpha, strict=True)
+def balance(study: Study, models: Models) -> float:
+    """Ratio of how far the busiest rank's kernels are above the mean."""
+    pairs = np.array([each.imbalance for each in _compared(study.lab, models)])
+    whole, split = pairs.mean(axis=0)
+    return float(whole / split)
+
+
+def slow_accesses(study: Study, models: Models) -> float:
+    """Ratio of lookups of host memory."""
+    whole, split = np.sum([each.slow_frac for each in _compared(study.lab, models)], axis=0)
+    return float(whole / split)
+
+
+@cache
+def _compared(lab: Lab, models: Models) -> tuple[Compared, ...]:
+    machine = lab.machine(models.machine, nodes=models.nodes)
+    hbm_gb = models.hbm_gb_per_rank
+    return tuple(
+        _compare(deployment_of(models.workload(rows), machine), hbm_gb)
+        for rows in models.total_rows
     )
-    plain = replace(load_workload("neo-i"), name="recshard-rm", tables=tables, batch=about.batch)
-    return plain.with_(**SMALL)
 
 
-def _compared(lab: Lab, about: box.SkewedTables) -> Compared:
-    name, nodes = box.RECSHARD_MACHINE
-    start = deployment_of(synthetic(about), lab.machine(name, nodes=nodes))
-    whole, hosted = size_greedy(start, about.hbm_gb_per_rank * BYTES_PER_GB)
-    split = RecShard(about.hbm_gb_per_rank).apply(start)
-    found = [predict_deployment(each, every_rank=True).results[0] for each in (whole, split)]
-    hot = hot_fracs(start, about.hbm_gb_per_rank * BYTES_PER_GB * start.ranks)
+def _compare(start: Deployment, hbm_gb: float) -> Compared:
+    whole, hosted = size_greedy(start, hbm_gb * BYTES_PER_GB)
+    split = RecShard(hbm_gb).apply(start)
+    first, second = (
+        predict_deployment(each, every_rank=True).results[0] for each in (whole, split)
+    )
+    hot = hot_fracs(start, hbm_gb * BYTES_PER_GB * start.ranks)
     pooling = np.array([table.pooling for table in start.workload.tables])
-    slow = [float((pooling * cold).sum() / pooling.sum()) for cold in (hosted, 1 - hot)]
-    spread = _above_mean(found[0]), _above_mean(found[1])
-    return Compared(found[0].step_us / found[1].step_us, spread, (slow[0], slow[1]))
+    slow: Any = [float((pooling * cold).sum() / pooling.sum()) for cold in (hosted, 1 - hot)]
+    imbalance = (_above_mean(first), _above_mean(second))
+    return Compared(first.step_us / second.step_us, imbalance, tuple(slow))
 
 
 def size_greedy(deployment: Deployment, hbm_bytes: float) -> tuple[Deployment, Floats]:

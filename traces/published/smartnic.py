@@ -1,158 +1,125 @@
-"""SmartNIC (Guo et al. 2023): which speed-ups the registered box of settings reaches."""
+"""SmartNIC: which speed-ups a box of settings reaches, searched axis by axis from its centre."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
 
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.smartnic import SmartNic
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError
-from perfmodel.evaluate.published_designs import Figure, Lab, case
-from perfmodel.hardware import Cluster, Nic, load
+from perfmodel.evaluate.published_designs import Lab, Study
 from perfmodel.prediction.deployment import predict_deployment
-from perfmodel.workload import Workload, load_workload
-
-from .smartnic_box import (
-    ASSUMED,
-    AXES,
-    CENTRE,
-    LATENCY,
-    SOURCE,
-    THROUGHPUT,
-    Setting,
-    settings,
-)
+from perfmodel.workload import load_workload
 
 GIB, FP32_BYTES = 2.0**30, 4.0
-SPEED_UP = "times as fast"
 ROUNDS = 2
-ASIDE = "beside the box, and tried after it: the centre with tables in rows, as too large ones are"
+"""The first round moves little before it comes to the pooling factor, the second knows it."""
 
 
-@dataclass(frozen=True)
-class Gain:
-    """Step time without and with the design, microseconds; equal where it finds nothing to hold."""
+class Axes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Values of every setting, the centre first; cache bytes per adapter, batches per rank."""
 
-    plain_us: float
-    design_us: float
-    note: str = ""
-
-    @property
-    def speed_up(self) -> float:
-        return self.plain_us / self.design_us
-
-
-def machine_of(setting: Setting, lab: Lab) -> Cluster:
-    """One device and one adapter per node."""
-    nic = load(setting.adapter)
-    assert isinstance(nic, Nic)
-    whole = lab.machine(setting.device, nodes=setting.ranks, gpus=1)
-    return replace(whole, node=replace(whole.node, nic=nic, nics=1))
+    adapter: tuple[str, ...]
+    ranks: tuple[int, ...]
+    cache_gib: tuple[float, ...]
+    remote_frac: tuple[float, ...]
+    pooling: tuple[float, ...]
+    alpha: tuple[float, ...]
+    batch: tuple[int, ...]
 
 
-def workload_of(setting: Setting, sharding: str = "table_wise") -> Workload:
-    """The box's workload with the setting's lookups."""
-    return load_workload("smartnic-rm").with_(
-        table__pooling=setting.pooling,
-        table__alpha=setting.alpha,
-        implementation__sharding=sharding,
+class Point(msgspec.Struct, frozen=True):
+    """One point of the box."""
+
+    adapter: str
+    ranks: int
+    cache_gib: float
+    remote_frac: float
+    pooling: float
+    alpha: float
+    batch: int
+
+
+def most_reached(
+    study: Study, workload: str, device: str, axes: Axes, train: bool
+) -> tuple[float, str]:
+    """The largest speed-up; what the centre gives, and with tables in rows on all devices."""
+    box = _Box(study.lab, workload, device, train)
+    values = msgspec.structs.asdict(axes)
+    centre = best = Point(**{axis: options[0] for axis, options in values.items()})
+    gains: dict[Point, float] = {}
+    for axis, options in [*values.items()] * ROUNDS:
+        line = [msgspec.structs.replace(best, **{axis: value}) for value in options]
+        for point in line:
+            if point not in gains:
+                gains[point] = box.speed_up(point)
+        best = max(line, key=gains.__getitem__)
+    most = max(gains, key=gains.__getitem__)
+    detail = (
+        f"centre of the box: {gains[centre]:.2f}; in it {min(gains.values()):.2f} to "
+        f"{gains[most]:.2f}, most at {msgspec.structs.asdict(most)}; the centre with tables in "
+        f"rows, as too large ones are (tried after the box): {box.speed_up_in_rows(centre):.2f}"
     )
+    return gains[most], detail
 
 
-def plain(setting: Setting, lab: Lab, *, train: bool, sharding: str = "table_wise") -> Deployment:
-    """Without the design: in training steps follow one another, in inference one batch is alone."""
-    each = setting.training_batch if train else setting.inference_batch
-    batch = each * setting.ranks
-    workload, machine = workload_of(setting, sharding), machine_of(setting, lab)
-    found = deployment_of(workload, machine, batch, train=train)
-    return found if train else found.with_(pipeline=Pipeline())
+class _Box:
+    """Speed-ups over the machine without caches in adapters, one device and adapter per node."""
+
+    def __init__(self, lab: Lab, workload: str, device: str, train: bool) -> None:
+        self.lab, self.workload, self.device, self.train = lab, workload, device, train
+        self._plain_us: dict[tuple[Any, ...], float] = {}
+
+    def speed_up(self, point: Point) -> float:
+        """1 where no row is worth a place in an adapter."""
+        plain = self._plain(point, "table_wise")
+        alike = (point.adapter, point.ranks, point.pooling, point.alpha, point.batch)
+        if alike not in self._plain_us:
+            self._plain_us[alike] = predict_deployment(plain).results[0].step_us
+        try:
+            within = _design_of(point, plain).apply(plain)
+            return self._plain_us[alike] / predict_deployment(within).results[0].step_us
+        except WorkloadError:
+            return 1.0
+
+    def speed_up_in_rows(self, point: Point) -> float:
+        """With tables in rows on all devices."""
+        plain = self._plain(point, "row_wise")
+        design = SmartNic(cache_gib=point.cache_gib, remote_frac=point.remote_frac)
+        try:
+            within = design.apply(plain)
+        except WorkloadError:
+            return 1.0
+        before, after = (predict_deployment(each).results[0].step_us for each in (plain, within))
+        return before / after
+
+    def _plain(self, point: Point, sharding: str) -> Deployment:
+        """In training steps follow one another, in inference one batch is alone."""
+        adapter = [f"node.nic={point.adapter}", "node.nics=1"]
+        machine = self.lab.machine(self.device, nodes=point.ranks, gpus=1, hardware=adapter)
+        workload = load_workload(self.workload).with_(
+            table__pooling=point.pooling,
+            table__alpha=point.alpha,
+            implementation__sharding=sharding,
+        )
+        batch = point.batch * point.ranks
+        deployment = deployment_of(workload, machine, batch, train=self.train)
+        return deployment if self.train else deployment.with_(pipeline=Pipeline())
 
 
-def design_of(setting: Setting, deployment: Deployment) -> SmartNic:
-    """The setting's caches, no larger than the tables that they are for."""
+def _design_of(point: Point, deployment: Deployment) -> SmartNic:
+    """The point's caches, no larger than the tables that they are for."""
     placement, tables = deployment.placement, deployment.workload.tables
     held = [0.0] * deployment.ranks
     for table, placed in zip(tables, placement.tables, strict=True):
         for rank in placed.ranks:
             held[rank] += table.rows * table.dim * FP32_BYTES / len(placed.ranks)
-    local = min(held)
     nic = deployment.machine.node.nic
     assert nic is not None
-    most = min(setting.cache_gib, (nic.memory_bytes or 0) / GIB)
-    if setting.remote_frac < 1:
-        most = min(most, local / GIB / (1 - setting.remote_frac))
-    return SmartNic(cache_gib=most, remote_frac=setting.remote_frac)
-
-
-def gain(
-    setting: Setting, lab: Lab, *, train: bool, plain_us: dict[Setting, float] | None = None
-) -> Gain:
-    """Both predictions of one setting; `plain_us` keeps those without the design."""
-    known = {} if plain_us is None else plain_us
-    without = plain(setting, lab, train=train)
-    alike = replace(setting, cache_gib=CENTRE.cache_gib, remote_frac=CENTRE.remote_frac)
-    if alike not in known:
-        known[alike] = predict_deployment(without).results[0].step_us
-    before = known[alike]
-    try:
-        after = predict_deployment(design_of(setting, without).apply(without)).results[0].step_us
-    except WorkloadError as error:
-        return Gain(before, before, str(error))
-    return Gain(before, after)
-
-
-def reach(lab: Lab, *, train: bool) -> tuple[dict[Setting, Gain], Setting]:
-    """Axis by axis to the best value, from the centre and `ROUNDS` times; what was tried, the best.
-
-    The first round moves little before it comes to the pooling factor, the second knows it.
-    """
-    axes = [axis for axis in AXES if axis != ("inference_batch" if train else "training_batch")]
-    seen: dict[Setting, Gain] = {}
-    plain_us: dict[Setting, float] = {}
-    best = CENTRE
-    for axis in axes * ROUNDS:
-        for setting in settings(axis, best):
-            if setting not in seen:
-                seen[setting] = gain(setting, lab, train=train, plain_us=plain_us)
-        best = max(settings(axis, best), key=lambda each: seen[each].speed_up)
-    return seen, max(seen, key=lambda each: seen[each].speed_up)
-
-
-def in_rows(lab: Lab, *, train: bool) -> float:
-    """Speed-up at the centre with tables in rows on all devices (1 where no row is worth a place
-    in an adapter): not in the box."""
-    without = plain(CENTRE, lab, train=train, sharding="row_wise")
-    design = SmartNic(cache_gib=CENTRE.cache_gib, remote_frac=CENTRE.remote_frac)
-    try:
-        within = design.apply(without)
-    except WorkloadError:
-        return 1.0
-    before, after = (predict_deployment(each).results[0].step_us for each in (without, within))
-    return before / after
-
-
-@case("V14-smartnic")
-def smartnic(lab: Lab) -> Iterator[Figure]:
-    """Reachability: the figure, or as near to it as the box comes."""
-    for name, target, train in (("latency", LATENCY, False), ("throughput", THROUGHPUT, True)):
-        seen, best = reach(lab, train=train)
-        gains = [each.speed_up for each in seen.values()]
-        centre = seen[CENTRE].speed_up
-        yield Figure(
-            f"V14-smartnic-{name}",
-            f"SmartNIC, {name}: over the machine without caches in adapters, within the box",
-            SPEED_UP,
-            target,
-            min(max(target, min(gains)), max(gains)),
-            0.0,
-            SOURCE,
-            (
-                f"centre of the box, registered in 6a8a85e: {centre:.2f} times "
-                f"({(centre / target - 1) * 100:+.0f} %)",
-                f"the box reaches {min(gains):.2f} to {max(gains):.2f} times; most at {best}",
-                f"{ASIDE}: {in_rows(lab, train=train):.2f} times",
-                *ASSUMED,
-            ),
-        )
+    most = min(point.cache_gib, (nic.memory_bytes or 0) / GIB)
+    if point.remote_frac < 1:
+        most = min(most, min(held) / GIB / (1 - point.remote_frac))
+    return SmartNic(cache_gib=most, remote_frac=point.remote_frac)

@@ -1,1 +1,0 @@
-"""Published figures, recomputed: a module per source, run by `perfmodel evaluate designs`."""

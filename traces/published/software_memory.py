@@ -1,0 +1,41 @@
+"""Power of a fleet of hosts before and after tables move to drives."""
+
+from __future__ import annotations
+
+from perfmodel.designs.software_memory import FleetHost, UserSide, saving_frac
+from perfmodel.embedding import Cache, Lru, TableAccess, steady_use, zipf
+from perfmodel.evaluate.published_designs import Study
+
+
+def power_saved_pct(
+    study: Study,
+    drive: str,
+    drives: int,
+    user_tables: int,
+    user_pooling: float,
+    model_gb: float,
+    row_bytes: int,
+    dram_cache_frac: float,
+    alpha: float,
+    old_queries_per_s: float,
+    new_power: float,
+    new_rate: float,
+    remote_hosts: float = 0.0,
+    remote_power: float = 0.0,
+    old_used_frac: float = 1.0,
+    new_used_frac: float = 1.0,
+) -> float:
+    """Share of the old fleet's power, in whole per cent; a new host serves no more than its drives.
+
+    Powers, rates and remote hosts are relative to one old host.
+    """
+    rows = round(model_gb * 1e9 / row_bytes / user_tables)
+    table = TableAccess(popularity=zipf(rows, alpha), lookups=user_pooling, row_bytes=row_bytes)
+    cache = Cache(dram_cache_frac * rows * row_bytes, Lru())
+    hit_frac = steady_use([table], cache).overall_hit_frac
+    lookups = user_tables * user_pooling
+    user = UserSide(study.lab.drive(drive), drives, lookups, row_bytes, hit_frac)
+    rate = min(new_rate, user.most_queries_per_s / old_queries_per_s)
+    old = FleetHost(1.0 + remote_hosts * remote_power, 1.0, used_frac=old_used_frac)
+    new = FleetHost(new_power, rate, used_frac=new_used_frac)
+    return round(100 * saving_frac(old.fleet_w(1.0), new.fleet_w(1.0)))
