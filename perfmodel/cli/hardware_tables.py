@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -48,6 +49,30 @@ def show_figures(console: Console, figures: Sequence[Mapping[str, Any]]) -> None
     table.columns[-1].no_wrap, table.columns[-1].overflow = False, "fold"
     for each in figures:
         add(table, *(_text(each[name]) for name in FIGURE_COLUMNS))
+    show(console, table)
+
+
+def say_assumed_coefficients(
+    console: Console, name: str, coefficients: Sequence[Mapping[str, Any]]
+) -> None:
+    """Which of the coefficients that a cost model read are assumed."""
+    assumed = [each["name"] for each in coefficients if each["grounds"] == ASSUMED]
+    if assumed:
+        words = f"{name}: coefficients assumed: {', '.join(assumed)}"
+        say(console, f"{words}, of {len(coefficients)} read (values: --format json)")
+
+
+def show_coefficients(console: Console, coefficients: Sequence[Mapping[str, Any]]) -> None:
+    """A row for each coefficient of the cost models, with its source."""
+    if not coefficients:
+        return
+    names = ("name", "value", "unit", "source")
+    table = new_table("Coefficients read", *names, texts=len(names))
+    for column in table.columns[1:]:
+        column.no_wrap, column.overflow = False, "fold"
+    for each in coefficients:
+        value = each["value"] if isinstance(each["value"], float) else json.dumps(each["value"])
+        add(table, each["name"], _text(value), each["unit"], each["source"])
     show(console, table)
 
 
@@ -239,6 +264,7 @@ def show_kernel(console: Console, title: str, answers: list[dict[str, Any]]) -> 
         say(console, f"{why}: {terms}" if terms else why)
         say(console, f"{answer['hardware']}: {answer['formula']}")
         say_assumed_figures(console, answer["hardware"], answer["figures"])
+        say_assumed_coefficients(console, answer["hardware"], answer["coefficients"])
 
 
 def show_ops(console: Console, ops: list[dict[str, Any]]) -> None:

@@ -8,16 +8,34 @@ from __future__ import annotations
 import ast
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from perfmodel.cost.coefficients import (
+    Group,
+    cached_with_reads,
+    coefficient_reads,
+    coefficients,
+    reading,
+)
+from perfmodel.hardware import device
+from perfmodel.ops.rows import Rows
+from perfmodel.prediction.explain.modelled import model_reason
 
 ROOT = Path(__file__).parents[2]
 COST = ROOT / "perfmodel" / "cost"
 FILES = sorted((COST / "coefficients").glob("*.toml"))
 PAGE = ROOT / "docs" / "coefficients.md"
 KEYS = {"value", "unit", "meaning", "source", "fitted_on", "range"}
+METHODS = ("table", "tuples", "rows")
+COMPUTED = {
+    "name": ("passes", "on_chip_passes"),
+    "f'{unit}_tiles'": ("vector_tiles", "matrix_tiles"),
+}
+"""Arguments of methods that are no texts, and what they can be."""
 ROOMS = ("gpu", "collectives")
 DEFINITIONS = {
     "BYTES_PER_US": "1 GB/s in bytes per microsecond",
@@ -49,29 +67,50 @@ def entries() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def used() -> set[str]:
-    """`ROOM.MODULE.NAME` of every figure that a module of `perfmodel/cost` asks for."""
+    """`PACKAGE.MODULE.NAME` of every coefficient that a module of the package asks for."""
     found = set()
-    for path in COST.rglob("*.py"):
-        calls = [
-            node
-            for node in ast.walk(ast.parse(path.read_text("utf-8")))
-            if isinstance(node, ast.Call) and len(node.args) == 1
-            if isinstance(node.args[0], ast.Constant)
-        ]
-        groups = {
-            str(call.args[0].value)
-            for call in calls
-            if isinstance(call.func, ast.Name) and call.func.id == "coefficients"
-        }
-        names = [
-            call.args[0].value
-            for call in calls
-            if isinstance(call.func, ast.Attribute)
-            and isinstance(call.func.value, ast.Name)
-            and call.func.value.id == "_C"
-        ]
-        found |= {f"{group}.{name}" for group in groups for name in names}
+    for path in (ROOT / "perfmodel").rglob("*.py"):
+        text = path.read_text("utf-8")
+        if "coefficients(" in text or "parameters(" in text:
+            found |= asked_for(text)
     return found
+
+
+def asked_for(source: str) -> set[str]:
+    """Attributes and tables of groups that are bound to a name, or asked for on the spot."""
+    tree, groups, found = ast.parse(source), {}, set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            targets = node.targets[0]
+            names = targets.elts if isinstance(targets, ast.Tuple) else [targets]
+            values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+            for name, value in zip(names, values, strict=False):
+                if isinstance(name, ast.Name) and group_of(value):
+                    groups[name.id] = group_of(value)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            group = groups.get(getattr(node.value, "id", None)) or group_of(node.value)
+            if group and node.attr not in METHODS:
+                found.add(f"{group}.{node.attr}")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            group = groups.get(getattr(node.func.value, "id", None))
+            if group and node.func.attr in METHODS:
+                found |= {f"{group}.{name}" for name in texts(node.args[0])}
+    return found
+
+
+def group_of(node: ast.AST) -> str | None:
+    """`gpu.matmul` of `coefficients("gpu.matmul")`."""
+    if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "coefficients":
+        return str(ast.literal_eval(node.args[0]))
+    return None
+
+
+def texts(node: ast.expr) -> set[str]:
+    """The names that an argument stands for: itself, or those of `COMPUTED`."""
+    if isinstance(node, ast.Constant):
+        return {str(node.value)}
+    return set(COMPUTED[ast.unparse(node)])
 
 
 def hidden(source: str) -> list[str]:
@@ -118,6 +157,38 @@ def test_each_has_value_unit_and_source(name: str, entry: dict[str, Any]) -> Non
     assert entry["value"] is not None
     assert entry["unit"].strip()
     assert entry["source"].strip()
+
+
+def test_reads_are_logged_while_someone_reads() -> None:
+    group = coefficients("gpu.program")
+    before = group.strided
+    with reading() as outer:
+        with reading() as inner:
+            assert group.strided == before
+        assert group.table("traffic")["cat"] > 1.0
+    assert inner == {"gpu.program.strided"}
+    assert outer == {"gpu.program.strided", "gpu.program.traffic"}
+    assert type(group) is Group
+    (first, second) = coefficient_reads(outer)
+    assert (first.name, first.value, first.unit) == ("gpu.program.strided", before, "ratio")
+    assert second.source.startswith("as `latency_us`")
+
+
+def test_what_a_cached_answer_read_is_logged_again() -> None:
+    group = coefficients("gpu.program")
+    known = cached_with_reads(cache, lambda key: key * group.least)
+    assert known(2.0) == 2.0 * group.least
+    with reading() as log:
+        known(2.0)
+    assert log == {"gpu.program.least"}
+
+
+@pytest.mark.parametrize("hardware", ["a100-sxm-80gb", "epyc-7742"])
+def test_an_explanation_names_the_same_each_time(hardware: str) -> None:
+    rows = Rows.of([{"op": "linear", "m": 512, "n": 512, "k": 512}])
+    first, second = (model_reason(rows, device(hardware)).coefficients for _ in range(2))
+    assert first == second
+    assert first
 
 
 def test_each_is_read_and_no_other_asked_for() -> None:

@@ -146,9 +146,6 @@ def popular_frac(top: Floats, rows: Floats, alpha: Floats) -> Floats:
 
 
 _C = coefficients("cpu.call")
-PAGE_BYTES = _C.number("page_bytes")
-GRAIN_ELEMENTS = _C.number("grain_elements")
-SHARPNESS = _C.number("sharpness")
 
 CALL_PARAMETERS = (
     Parameter("floor_us", 2.0, 0.05, 200.0, "an op that does next to nothing", per_op=True),
@@ -187,7 +184,6 @@ MEMORY_PARAMETERS = (
     ),
     Parameter("page_us", 0.5, 0.01, 5.0, "first touch of a page"),
 )
-FRESH_BYTES = _C.number("fresh_bytes")
 
 
 @dataclass(frozen=True)
@@ -296,11 +292,12 @@ class Call:
 
     def faults_us(self, fresh_bytes: Floats) -> Floats:
         """First touches of the pages of a result so large that it is mapped anew."""
-        pages = np.where(fresh_bytes > FRESH_BYTES, fresh_bytes / PAGE_BYTES, 0.0)
+        pages = np.where(fresh_bytes > _C.fresh_bytes, fresh_bytes / _C.page_bytes, 0.0)
         return pages * self.values["page_us"]
 
-    def threads(self, elements: Floats, grain: float = GRAIN_ELEMENTS) -> Floats:
+    def threads(self, elements: Floats, grain: float | None = None) -> Floats:
         """Threads that an op over so many elements is split over."""
+        grain = _C.grain_elements if grain is None else grain
         return np.clip(np.ceil(elements / grain), 1.0, float(self.device.sm_count))
 
     def fork_us(self, threads: Floats) -> Floats:
@@ -310,7 +307,7 @@ class Call:
 
 def overlapped_us(first: Floats, second: Floats) -> Floats:
     """About the larger of two costs that overlap; never less than either."""
-    return (first**SHARPNESS + second**SHARPNESS) ** (1 / SHARPNESS)
+    return (first**_C.sharpness + second**_C.sharpness) ** (1 / _C.sharpness)
 
 
 WATCHED = "dispatch_mode"

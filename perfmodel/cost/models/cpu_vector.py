@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.cpu.call import (
-    GRAIN_ELEMENTS,
     MEMORY_PARAMETERS,
-    PAGE_BYTES,
     Call,
     Parameter,
     overlapped_us,
@@ -22,6 +21,7 @@ from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import BUCKET, VIEWS
 
+_CALL = coefficients("cpu.call")
 VECTOR_ELEMENTS = 16.0
 """fp32 elements of the widest vectors."""
 KNOWN_PAGES = 4096.0
@@ -85,7 +85,7 @@ def _walks(call: Call) -> Floats:
     dims = call.dims
     if "hash_size" not in dims or "rows" not in dims:
         return np.zeros(len(call))
-    table_pages = np.ceil(dims["hash_size"] * dims["cols"] * call.item_bytes / PAGE_BYTES)
+    table_pages = np.ceil(dims["hash_size"] * dims["cols"] * call.item_bytes / _CALL.page_bytes)
     pages = np.maximum(np.minimum(dims["rows"], table_pages), 1.0)
     return dims["rows"] * np.maximum(1 - KNOWN_PAGES / pages, 0.0)
 
@@ -191,11 +191,11 @@ def _sort_terms(call: Call) -> Mapping[str, Floats]:
     values, dims, spec = call.values, call.dims, OPS[call.op]
     keys = dims["rows"] * dims["cols"]
     cores = float(call.device.sm_count)
-    is_radix = np.full(len(call), call.op in RADIX) & (keys >= GRAIN_ELEMENTS)
+    is_radix = np.full(len(call), call.op in RADIX) & (keys >= _CALL.grain_elements)
     foreseen = np.where(_is_learnt(call, keys), values["learnt_ratio"], 1.0)
     compared_ns = values["compare_ns"] * foreseen * _doublings(call, keys)
     key_ns = values["key_ns"] + np.where(is_radix, values["radix_ns"], compared_ns)
-    threads = np.where(keys >= GRAIN_ELEMENTS, np.minimum(dims["rows"], cores), 1.0)
+    threads = np.where(keys >= _CALL.grain_elements, np.minimum(dims["rows"], cores), 1.0)
     longest = np.ceil(dims["rows"] / threads) / dims["rows"]
     share = values["parallel_frac"]
     split = np.where(is_radix, 1 - share + share / cores, 1 - share + share * longest)
