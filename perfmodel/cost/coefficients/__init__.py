@@ -26,7 +26,7 @@ class Group:
     """The coefficients of one module: a single figure is an attribute, others go by method."""
 
     def __init__(self, name: str, tables: Mapping[str, Mapping[str, Any]]) -> None:
-        self._name, self._tables = name, tables
+        self._name, self.entries = name, tables
         vars(self).update({key: _converted(entry["value"]) for key, entry in tables.items()})
 
     if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class _LoggedGroup(Group):
     """What a group is while someone logs reads."""
 
     def __getattribute__(self, name: str) -> Any:
-        if name in object.__getattribute__(self, "_tables"):
+        if name in object.__getattribute__(self, "entries"):
             key = f"{object.__getattribute__(self, '_name')}.{name}"
             for log in _LOGS.get():
                 log.add(key)

@@ -71,7 +71,7 @@ def wires_of(row: dict[str, Any]) -> Wires:
         ranks=ranks,
         nodes=nodes,
         link=link,
-        link_gb_per_s=rate or 32.0,
+        link_gb_per_s=rate or _C.unknown_link_gb_per_s,
         domain_ranks=2.0 if link == BRIDGE else max(ranks / nodes, float(box[1]) if box else 1.0),
         architecture=architecture,
         network=INFINIBAND if network in ("", "none", "unknown", "nan") else network,

@@ -53,10 +53,10 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     dims, flop = group.dims, group.flop
     peak = matrix_flop_per_us(device, group.dtypes)
     vector = vector_flop_per_us(device)
-    on_matrix = peak > 2.5 * vector
+    on_matrix = peak > coefficients("gpu.matmul").matrix_units_from * vector
     area = kernel_area(dims)
     saves = np.where(
-        area > 9.0, _C.large_kernel_saves, np.where(area == 9.0, _C.winograd_saves, 1.0)
+        area > _C.window, _C.large_kernel_saves, np.where(area == _C.window, _C.winograd_saves, 1.0)
     )
     winograd = (
         (area == _C.window)

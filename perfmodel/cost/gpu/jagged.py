@@ -57,7 +57,7 @@ def analyse_sorting(group: Group, device: Device) -> Analysis:
     elif group.op == "bucketize":
         latency = latency + _C.step_us * np.log2(group.dims["boundaries"] + 1.0)
     elif group.op == "topk":
-        latency = _C.short_us * (1.0 + 1.5 * passes)
+        latency = _C.short_us * (1.0 + _C.pass_shorts * passes)
     memory = transfer_us(passes * group.moved_bytes, device)
     bound = bound_us(group.moved_bytes, device)
     return Analysis(
@@ -80,6 +80,6 @@ def _sort(dims: Dims, item: Floats, device: Device) -> tuple[Floats, Floats]:
     blocks = np.maximum(1.0, dims["rows"] * dims["cols"] / (_C.on_chip_keys * device.sm_count))
     block_us = _C.on_chip_us + _C.on_chip_pass_us * np.ceil(bits / _C.on_chip_bits)
     return (
-        np.where(on_chip, 1.0, 0.4 + _C.scattered * radix),
+        np.where(on_chip, 1.0, _C.histogram_passes + _C.scattered * radix),
         np.where(on_chip, blocks * block_us, _C.histogram_us + _C.pass_us * radix),
     )

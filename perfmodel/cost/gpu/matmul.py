@@ -91,7 +91,7 @@ def _fastest(
     serial = depth * step_us / alone_frac
     compute = np.maximum(serial, rounds * depth * step_us)
     loads = across * splits * depth * (rows + columns) * item_bytes / l2
-    joining = np.where(is_split, _C.split_us + 8.0 * splits * b * m * n / l2, 0.0)
+    joining = np.where(is_split, _C.split_us + _C.joined_bytes * splits * b * m * n / l2, 0.0)
     time = np.maximum(compute, loads) + _C.prologue_us + joining
     best = time.argmin(axis=0)
     at = np.arange(len(m))
@@ -207,7 +207,9 @@ def _tiled(rows: Rows, op: str, index: Ints, bare: Analysis, device: Device) -> 
     b, m, n, k = (dims[name] for name in ("b", "m", "n", "k"))
     peak = matrix_flop_per_us(device, dtypes)
     is_matrix_unit = _on_matrix_units(device, dtypes)
-    reached = np.where(is_matrix_unit, device.gemm_peak_frac, max(device.gemm_peak_frac, 0.85))
+    reached = np.where(
+        is_matrix_unit, device.gemm_peak_frac, max(device.gemm_peak_frac, _C.vector_reached_frac)
+    )
     item = _multiplied_bytes(dtypes)
     tiling = fastest_of_either(b, m, n, k, item, peak * reached, device, is_matrix_unit)
     known = {name: each[index] for name, each in bare.features.items()}
@@ -232,7 +234,9 @@ def _tiled(rows: Rows, op: str, index: Ints, bare: Analysis, device: Device) -> 
 
 
 def _on_matrix_units(device: Device, dtypes: list[str]) -> NDArray[np.bool_]:
-    return np.asarray(matrix_flop_per_us(device, dtypes) > 2.5 * vector_flop_per_us(device))
+    return np.asarray(
+        matrix_flop_per_us(device, dtypes) > _C.matrix_units_from * vector_flop_per_us(device)
+    )
 
 
 def _multiplied_bytes(dtypes: list[str]) -> Floats:

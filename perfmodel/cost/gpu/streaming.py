@@ -176,7 +176,7 @@ def analyse(group: Group, device: Device) -> Analysis:
         missed * group.read_bytes * missed_share(total, device)
     ) / stream_bytes_per_us(device)
     cache = (total + passes * group.read_bytes) / l2_bytes_per_us(device)
-    elements = group.written_bytes / 4.0
+    elements = group.written_bytes / _C.element_bytes
     special = _C.table("special_per_element").get(group.op, 0.0) * elements / special_per_us(device)
     compute = np.maximum(group.flop / vector_flop_per_us(device), special)
     bound = np.maximum(bound_us(total, device), group.flop / (2.0 * vector_flop_per_us(device)))

@@ -146,7 +146,7 @@ class StorageTier:
         work = _work(rows, machine)
         taken = work.duration_us
         drives = work.drive_us >= work.core_us
-        full = work.least_us >= 0.9 * work.drive_us
+        full = work.least_us >= _C.full_from * work.drive_us
         return [
             Explanation(
                 duration_us=float(taken[at]),
