@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -63,16 +62,18 @@ def say_assumed_coefficients(
 
 
 def show_coefficients(console: Console, coefficients: Sequence[Mapping[str, Any]]) -> None:
-    """A row for each coefficient of the cost models, with its source."""
+    """A row for each coefficient of the cost models, with its source; tables of them are counted."""
     if not coefficients:
         return
     names = ("name", "value", "unit", "source")
     table = new_table("Coefficients read", *names, texts=len(names))
-    for column in table.columns[1:]:
+    for column in table.columns[2:]:
         column.no_wrap, column.overflow = False, "fold"
+    table.columns[0].min_width = max(len(each["name"]) for each in coefficients)
     for each in coefficients:
-        value = each["value"] if isinstance(each["value"], float) else json.dumps(each["value"])
-        add(table, each["name"], _text(value), each["unit"], each["source"])
+        is_one = isinstance(each["value"], int | float)
+        value = _text(each["value"]) if is_one else f"{len(each['value'])} values"
+        add(table, each["name"], value, each["unit"], each["source"])
     show(console, table)
 
 

@@ -61,10 +61,11 @@ def parameters(name: str, scales: Mapping[str, Scale] | None = None) -> tuple[Pa
         Parameter(
             key,
             group,
-            *map(float, entry["range"]),
-            entry.get("per_op", False),
-            entry.get("by_op", {}),
-            scales.get(key),
+            low=float(entry["range"][0]),
+            high=float(entry["range"][1]),
+            per_op=entry.get("per_op", False),
+            by_op=entry.get("by_op", {}),
+            scale=scales.get(key),
         )
         for key, entry in group.entries.items()
         if isinstance(entry.get("range"), list)
