@@ -17,6 +17,7 @@ from perfmodel.hardware.parts import parts_of, texts_of
 from perfmodel.hardware.reads import ASSUMED, RECALLED
 
 FIGURE_COLUMNS = ("part", "figure", "value", "unit", "source")
+_MOST_NAMED = 6
 SOURCES_HINT = "sources: perfmodel hardware NAME, or --format json"
 
 
@@ -57,19 +58,20 @@ def say_assumed_coefficients(
     """Which of the coefficients that a cost model read are assumed."""
     assumed = [each["name"] for each in coefficients if each["grounds"] == ASSUMED]
     if assumed:
-        words = f"{name}: coefficients assumed: {', '.join(assumed)}"
-        say(console, f"{words}, of {len(coefficients)} read (values: --format json)")
+        more = len(assumed) - _MOST_NAMED
+        named = ", ".join(assumed[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        words = f"{name}: coefficients assumed: {named}, of {len(coefficients)} read"
+        say(console, f"{words} (values: --format json)")
 
 
 def show_coefficients(console: Console, coefficients: Sequence[Mapping[str, Any]]) -> None:
-    """A row for each coefficient of the cost models, with its source; tables of them are counted."""
+    """A row for each coefficient that a cost model read; of several values, how many."""
     if not coefficients:
         return
     names = ("name", "value", "unit", "source")
     table = new_table("Coefficients read", *names, texts=len(names))
-    for column in table.columns[2:]:
+    for column in table.columns:
         column.no_wrap, column.overflow = False, "fold"
-    table.columns[0].min_width = max(len(each["name"]) for each in coefficients)
     for each in coefficients:
         is_one = isinstance(each["value"], int | float)
         value = _text(each["value"]) if is_one else f"{len(each['value'])} values"
