@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from xgboost import XGBRegressor
 
 from perfmodel.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.tiers.nic.cache import NicLoad, NicTable
 from perfmodel.cost.tiers.nic.footprint import (
     AS_THEY_COME,
@@ -31,7 +32,6 @@ from perfmodel.cost.tiers.nic.footprint import (
     measured_reuse,
 )
 from perfmodel.cost.tiers.nic.learned import (
-    CLOSED_FORM_SLOPE,
     FEATURES,
     ROOMS,
     SCHEMA,
@@ -127,7 +127,7 @@ class HitRateRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Floats, y: Floats) -> HitRateRegressor:
         """`y` are shares of lookups that hit, 0 to 1."""
-        offset = CLOSED_FORM_SLOPE * X[:, FEATURES.index("hit_logit")]
+        offset = coefficients("tiers.learned").closed_form_slope * X[:, FEATURES.index("hit_logit")]
         weight = np.maximum(y * (1.0 - y), 0.01)
         self.trees_ = clone(self.trees).fit(X, logit(y), base_margin=offset, sample_weight=weight)
         return self

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from perfmodel.cli.hardware_tables import show_figures
+from perfmodel.cli.hardware_tables import show_coefficients, show_figures
 from perfmodel.cli.output import Output, rows_csv
 from perfmodel.cli.tables import add, counted, new_table, say, show
 from perfmodel.units import human_us
@@ -77,10 +77,13 @@ def show_explained(console: Console, answer: Mapping[str, Any]) -> None:
         )
         say(console, f"{after}, lag {human_us(waits['lag_us'])}: {waits['lag_source']}")
     figures: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    coefficients: dict[str, Mapping[str, Any]] = {}
     for name, reason in nested_reasons(answer["reason"]):
         _show_reason(console, name, reason)
         figures |= {tuple(each.values()): each for each in reason["figures"]}
+        coefficients |= {each["name"]: each for each in reason["coefficients"]}
     show_figures(console, list(figures.values()))
+    show_coefficients(console, [coefficients[name] for name in sorted(coefficients)])
 
 
 def _importance(node: Mapping[str, Any]) -> str:

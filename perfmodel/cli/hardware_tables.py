@@ -17,6 +17,7 @@ from perfmodel.hardware.parts import parts_of, texts_of
 from perfmodel.hardware.reads import ASSUMED, RECALLED
 
 FIGURE_COLUMNS = ("part", "figure", "value", "unit", "source")
+_MOST_NAMED = 6
 SOURCES_HINT = "sources: perfmodel hardware NAME, or --format json"
 
 
@@ -48,6 +49,33 @@ def show_figures(console: Console, figures: Sequence[Mapping[str, Any]]) -> None
     table.columns[-1].no_wrap, table.columns[-1].overflow = False, "fold"
     for each in figures:
         add(table, *(_text(each[name]) for name in FIGURE_COLUMNS))
+    show(console, table)
+
+
+def say_assumed_coefficients(
+    console: Console, name: str, coefficients: Sequence[Mapping[str, Any]]
+) -> None:
+    """Which of the coefficients that a cost model read are assumed."""
+    assumed = [each["name"] for each in coefficients if each["grounds"] == ASSUMED]
+    if assumed:
+        more = len(assumed) - _MOST_NAMED
+        named = ", ".join(assumed[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        words = f"{name}: coefficients assumed: {named}, of {len(coefficients)} read"
+        say(console, f"{words} (values: --format json)")
+
+
+def show_coefficients(console: Console, coefficients: Sequence[Mapping[str, Any]]) -> None:
+    """A row for each coefficient that a cost model read; of several values, how many."""
+    if not coefficients:
+        return
+    names = ("name", "value", "unit", "source")
+    table = new_table("Coefficients read", *names, texts=len(names))
+    for column in table.columns:
+        column.no_wrap, column.overflow = False, "fold"
+    for each in coefficients:
+        is_one = isinstance(each["value"], int | float)
+        value = _text(each["value"]) if is_one else f"{len(each['value'])} values"
+        add(table, each["name"], value, each["unit"], each["source"])
     show(console, table)
 
 
@@ -239,6 +267,7 @@ def show_kernel(console: Console, title: str, answers: list[dict[str, Any]]) -> 
         say(console, f"{why}: {terms}" if terms else why)
         say(console, f"{answer['hardware']}: {answer['formula']}")
         say_assumed_figures(console, answer["hardware"], answer["figures"])
+        say_assumed_coefficients(console, answer["hardware"], answer["coefficients"])
 
 
 def show_ops(console: Console, ops: list[dict[str, Any]]) -> None:

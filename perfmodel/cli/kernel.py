@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "perfmodel.kernel/1"
 DECIMALS = 4
-NESTED = ("terms", "figures")
+NESTED = ("terms", "figures", "coefficients")
 _TEXTS = ("dtype", "direction", "timing")
 
 
@@ -120,7 +120,8 @@ def _answer(rows: Rows, part: Part) -> dict[str, Any]:
 
     if not isinstance(part, (Device, Node, Cluster)):
         raise UsageError(f"--hardware {part.name}: expected a device, a node or a cluster")
-    found, (why,), figures = model_reason(rows, part)
+    reason = model_reason(rows, part)
+    found, (why,) = reason.durations, reason.why
     return {
         "hardware": part.name,
         "duration_us": round(float(found.duration_us[0]), DECIMALS),
@@ -135,7 +136,8 @@ def _answer(rows: Rows, part: Part) -> dict[str, Any]:
         "utilisation_frac": round(why.utilisation_frac, DECIMALS),
         "formula": why.formula,
         "terms": {name: round(float(value), DECIMALS) for name, value in why.terms.items()},
-        "figures": [each.to_dict() for each in figures],
+        "figures": [each.to_dict() for each in reason.figures],
+        "coefficients": [each.to_dict() for each in reason.coefficients],
     }
 
 

@@ -7,15 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.calls import codec
 from perfmodel.cost.tiers.nic import NIC_CACHES
-from perfmodel.cost.tiers.nic.engine import (
-    BURST_BYTES,
-    BUS_FRAC,
-    MEMORY_FRAC,
-    adapter,
-    adapters_per_rank,
-)
+from perfmodel.cost.tiers.nic.engine import adapter, adapters_per_rank
 from perfmodel.cost.tiers.nic.footprint import AS_THEY_COME
 from perfmodel.designs.deployment import DESIGNS, Deployment, Design, halved, named_part
 from perfmodel.embedding import POLICIES, RowCache
@@ -27,20 +22,22 @@ from perfmodel.workload.adapter_caches import adapter_use
 from perfmodel.workload.sharding import plan_of_placement
 from perfmodel.workload.step import Run
 
+_ENGINE = coefficients("tiers.engine")
+
 
 def worth_asking(deployment: Deployment) -> list[bool]:
     """Per table whether an adapter reads and adds up the rows of one bag, and brings their sum over
     the bus to the device, sooner than the sum comes over the wire."""
     nic, share = adapter(deployment.machine), adapters_per_rank(deployment.machine)
     assert nic.memory_gb_per_s is not None
-    reading, wire = MEMORY_FRAC * nic.memory_gb_per_s * share, nic.gb_per_s * share
-    bus = BUS_FRAC * deployment.machine.node.device.host_gb_per_s
+    reading, wire = _ENGINE.memory_frac * nic.memory_gb_per_s * share, nic.gb_per_s * share
+    bus = _ENGINE.bus_frac * deployment.machine.node.device.host_gb_per_s
     sent = codec(deployment.workload.implementation.exchange_precision)
-    found = []
+    found, burst = [], _ENGINE.burst_bytes
     for table, where in zip(deployment.workload.tables, deployment.placement.tables, strict=True):
         size = float(row_bytes(where.dtype, table.dim))
         parts = len(where.ranks) if where.sharding == "row_wise" else 1
-        read = max(table.pooling / parts, 1.0) * np.ceil(size / BURST_BYTES) * BURST_BYTES
+        read = max(table.pooling / parts, 1.0) * np.ceil(size / burst) * burst
         vector = float(sent.wire_bytes(np.array([float(table.dim)]), table.dim)[0])
         found.append(bool(max(read / reading, vector / bus) < vector / wire))
     return found

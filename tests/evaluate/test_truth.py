@@ -104,7 +104,7 @@ def test_blind_predictions_tell_nothing_measured(tmp_path: Path) -> None:
     ("good", "bad", "message"),
     [
         ("13-16-8", "13-x", "bottom_mlp is 13-x; expected widths"),
-        ("13-16-8", "13", "bottom_mlp: expected a list of widths"),
+        ("13-16-8", "13", "bottom_mlp: expected a list of one or more"),
         (",1500,", ",-1,", "expected a time above 0"),
         (",1500,", ",inf,", "expected a time above 0"),
         ("cpu,1,2", "cpu,0,2", "ranks is 0; expected a whole number from 1"),

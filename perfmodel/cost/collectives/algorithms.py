@@ -15,8 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfmodel.arrays import Floats, Mask
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.calls import MESH, Calls
 from perfmodel.registry import Registry
+
+_C = coefficients("collectives.algorithms")
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ def tree(calls: Calls) -> Plan:
         net_hops=ways * depth,
         link_bytes=ways * size,
         net_bytes=np.where(calls.is_remote, crossings * size, 0.0),
-        message_bytes=size / 8.0,
+        message_bytes=size / _C.message_parts,
         messages=none,
         applies=both & calls.is_remote | _is(calls, "barrier", *_ROOTED),
         is_alone=none > 0,
@@ -119,7 +122,7 @@ def multicast(calls: Calls) -> Plan:
         net_hops=2.0 * depth,
         link_bytes=calls.size_bytes,
         net_bytes=np.where(calls.is_remote, crossings * calls.size_bytes, 0.0),
-        message_bytes=calls.size_bytes / 8.0,
+        message_bytes=calls.size_bytes / _C.message_parts,
         messages=none,
         applies=_is(calls, "all_reduce") & calls.has_multicast & (calls.local > MOST_RING_RANKS),
         is_alone=none > 0,

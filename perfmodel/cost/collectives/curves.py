@@ -34,8 +34,6 @@ OPS = {"sendrecv": "send_recv", "alltoall": "all_to_all"}
 """Names of nccl-tests for ops of the vocabulary."""
 NEEDED = ("curve_id", "collective", "n_gpus", "n_nodes")
 _C = coefficients("collectives.curves")
-PCIE_GB_PER_S = _C.number("pcie_gb_per_s")
-UNKNOWN_NIC_GB_PER_S = _C.number("unknown_nic_gb_per_s")
 _MODEL = re.compile(r"[a-z]+\d+[a-z]*")
 _BOX = re.compile(r"(\d+) ?x ?[a-z]*\d*", re.IGNORECASE)
 
@@ -73,11 +71,11 @@ def wires_of(row: dict[str, Any]) -> Wires:
         ranks=ranks,
         nodes=nodes,
         link=link,
-        link_gb_per_s=rate or 32.0,
+        link_gb_per_s=rate or _C.unknown_link_gb_per_s,
         domain_ranks=2.0 if link == BRIDGE else max(ranks / nodes, float(box[1]) if box else 1.0),
         architecture=architecture,
         network=INFINIBAND if network in ("", "none", "unknown", "nan") else network,
-        node_nic_gb_per_s=nic or UNKNOWN_NIC_GB_PER_S * ranks / nodes,
+        node_nic_gb_per_s=nic or _C.unknown_nic_gb_per_s * ranks / nodes,
     )
 
 
@@ -142,7 +140,7 @@ def _link(words: str, gb_per_s: float, architecture: str) -> str:
         return BRIDGE
     if "xgmi" in lower or "infinity" in lower or "direct" in lower or architecture[:4] == "cdna":
         return MESH
-    if "pcie" in lower or (gb_per_s and gb_per_s <= PCIE_GB_PER_S):
+    if "pcie" in lower or (gb_per_s and gb_per_s <= _C.pcie_gb_per_s):
         return PCIE
     return MESH if re.search(r"\b4 ?x", lower) else SWITCH
 

@@ -162,13 +162,11 @@ class Heuristic:
     """The lower envelope with a fixed relative 90 % interval."""
 
     name: str
-    spread: float = _C.number("spread")
-    remote_spread: float = _C.number("remote_spread")
 
     def estimate(self, calls: Calls) -> Estimate:
         """Durations of `calls`; raises `ModelError` for an op without an algorithm."""
         total = costs_of(calls).total_us
-        spread = np.where(calls.is_remote, self.remote_spread, self.spread)
+        spread = np.where(calls.is_remote, _C.remote_spread, _C.spread)
         return Estimate(total, total / spread, total * spread, self.name, SPECS)
 
     def explain(self, calls: Calls) -> list[Explanation]:

@@ -16,13 +16,6 @@ from perfmodel.hardware import Cluster, Device, Node
 from perfmodel.ops.rows import Rows
 
 _C = coefficients("collectives.sharing")
-_CHANNELS = _C.tuples("channels")
-_LEAST_CHANNELS = _C.number("least_channels")
-CHANNEL_BYTES = _C.number("channel_bytes")
-_PASSES = _C.numbers("passes")
-_RING_PASSES = _C.number("ring_passes")
-DELAY_US_PER_GB_PER_S = _C.number("delay_us_per_gb_per_s")
-_TURNS = _C.numbers("turns")
 _EXCHANGES = ("all_to_all", "send_recv")
 
 
@@ -63,15 +56,15 @@ class DeviceShares:
 
 def device_shares_of_calls(calls: Calls, duration_us: Floats, device: Device) -> DeviceShares:
     """What `calls` that transfer for `duration_us` take on `device`."""
-    rate, most = _CHANNELS.get(device.target, (0.0, 0.0))
-    by_link = np.clip(calls.link_gb_per_s * rate, _LEAST_CHANNELS, most)
-    by_size = np.maximum(np.ceil(calls.size_bytes / CHANNEL_BYTES), 1.0)
+    rate, most = _C.tuples("channels").get(device.target, (0.0, 0.0))
+    by_link = np.clip(calls.link_gb_per_s * rate, _C.least_channels, most)
+    by_size = np.maximum(np.ceil(calls.size_bytes / _C.channel_bytes), 1.0)
     sm_frac = np.minimum(by_link, by_size) / device.sm_count
     late = np.where(np.isin(calls.op, _EXCHANGES), np.maximum(calls.ranks - 1, 1.0), 1.0)
     ops = calls.op.tolist()
-    passes = np.array([_PASSES.get(op, _RING_PASSES) for op in ops])
+    passes = np.array([_C.table("passes").get(op, _C.ring_passes) for op in ops])
     in_switch = calls.has_multicast & (calls.local > MOST_RING_RANKS)
-    turns = np.where(in_switch, 1.0, np.array([_TURNS.get(op, 1.0) for op in ops]))
+    turns = np.where(in_switch, 1.0, np.array([_C.table("turns").get(op, 1.0) for op in ops]))
     sent = calls.size_bytes * (calls.ranks - 1) / calls.ranks * turns
     gb_per_s = sent / np.maximum(duration_us, 1e-9) / 1e3
     reached = device.stream_gb_per_s
@@ -80,7 +73,7 @@ def device_shares_of_calls(calls: Calls, duration_us: Floats, device: Device) ->
         sm_frac=np.minimum(sm_frac, 1.0),
         held_frac=np.minimum(sm_frac / late, 1.0),
         hbm_frac=np.minimum(gb_per_s * passes / reached, 1.0),
-        delay_us=np.minimum(gb_per_s, calls.link_gb_per_s) * DELAY_US_PER_GB_PER_S,
+        delay_us=np.minimum(gb_per_s, calls.link_gb_per_s) * _C.delay_us_per_gb_per_s,
         wire_frac=np.maximum(costs.link_us, costs.net_us) / costs.total_us,
     )
 

@@ -10,45 +10,66 @@ are in another state. Either stands in for the other where it is all there is.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
-from types import MappingProxyType
 
 import numpy as np
 
 from perfmodel.arrays import Floats
-from perfmodel.cost.coefficients import coefficients
+from perfmodel.cost.coefficients import Group, coefficients
 from perfmodel.embedding.popularity import touched_per_class, zipf_classes
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
 from perfmodel.ops.spec import Dims
 
 ALONE = "alone."
-Default = float | Callable[[Device], float]
+Scale = Callable[[Device, float], float]
+"""From a device and a value per core, or a share of a figure, to a parameter's value on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One number of a model, above 0: its default, the range a fit may choose from, its meaning.
+    """One number of a model, above 0: its default, the range a fit may choose from.
 
-    `per_op` says that each op of the family may have a value of its own; `usual` are defaults of
+    `per_op` says that each op of the family may have a value of its own; `by_op` are defaults of
     single ops, by section.
     """
 
     name: str
-    default: Default
+    group: Group
     low: float
     high: float
-    meaning: str
-    per_op: bool = False
-    usual: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    per_op: bool
+    by_op: Mapping[str, float]
+    scale: Scale | None
 
     def default_on(self, device: Device, section: str = "") -> float:
         """The default on `device` of the op `section`, within the range."""
-        value = self.usual.get(section, self.default)
-        value = value(device) if callable(value) else value
+        value: float = getattr(self.group, self.name)
+        if section in self.by_op:
+            value = self.by_op[section]
+        elif self.scale is not None:
+            value = self.scale(device, value)
         return min(max(value, self.low), self.high)
+
+
+def parameters(name: str, scales: Mapping[str, Scale] | None = None) -> tuple[Parameter, ...]:
+    """The coefficients of a group, `cpu.memory`, that fits may choose: those with a range."""
+    group, scales = coefficients(name), scales or {}
+    return tuple(
+        Parameter(
+            key,
+            group,
+            low=float(entry["range"][0]),
+            high=float(entry["range"][1]),
+            per_op=entry.get("per_op", False),
+            by_op=entry.get("by_op", {}),
+            scale=scales.get(key),
+        )
+        for key, entry in group.entries.items()
+        if isinstance(entry.get("range"), list)
+    )
 
 
 def section_of(family: str, op: str, direction: str = "fwd") -> str:
@@ -74,12 +95,17 @@ def values_of(
     Raises `ModelError` where the device's calibration holds a name that there is not, or a value
     that cannot be.
     """
-    found = {each.name: each.default_on(device, section) for each in parameters}
+    calibrated: dict[str, float] = {}
     for table in tables_of(family, section, alone):
         given = device.calibration.get(table, {})
         _check(given, parameters, f"{device.name}: calibration.{table}")
-        found |= given
-    return found
+        calibrated |= given
+    return {
+        each.name: calibrated[each.name]
+        if each.name in calibrated
+        else each.default_on(device, section)
+        for each in parameters
+    }
 
 
 def _check(given: Mapping[str, float], parameters: Sequence[Parameter], where: str) -> None:
@@ -146,48 +172,22 @@ def popular_frac(top: Floats, rows: Floats, alpha: Floats) -> Floats:
 
 
 _C = coefficients("cpu.call")
-PAGE_BYTES = _C.number("page_bytes")
-GRAIN_ELEMENTS = _C.number("grain_elements")
-SHARPNESS = _C.number("sharpness")
 
-CALL_PARAMETERS = (
-    Parameter("floor_us", 2.0, 0.05, 200.0, "an op that does next to nothing", per_op=True),
-    Parameter("call_us", 0.4, 0.01, 5.0, "the call from Python in an isolated measurement"),
-    Parameter("cold_us", 5.0, 0.1, 500.0, "code that is in no cache", per_op=True),
-    Parameter("first_us", 5.0, 0.05, 200.0, "the first of its kind in a step", per_op=True),
-    Parameter("fork_us", 4.0, 0.1, 60.0, "starting and joining the threads"),
-)
-CROWDING_PARAMETERS = (
-    Parameter("crowded_ratio", 0.1, 0.001, 5.0, "overhead that a step beyond L2 adds"),
-    Parameter("evicted_ratio", 0.1, 0.001, 5.0, "overhead that a step beyond L3 adds"),
-    Parameter("first_evicted_ratio", 0.5, 0.001, 10.0, "the same, of the first of its kind"),
-)
+CALL_PARAMETERS = parameters("cpu.overhead")
+CROWDING_PARAMETERS = parameters("cpu.crowding")
 """Between two runs of an op its code and what describes its tensors leave the caches, by how much
 the rest of the step touches."""
-UNWATCHED_PARAMETERS = (
-    Parameter("overhead_ratio", 1.0, 0.05, 3.0, "an op's overhead when it is not timed"),
-    Parameter("work_ratio", 1.0, 0.3, 3.0, "an op's work when it is not timed", per_op=True),
-)
+UNWATCHED_PARAMETERS = parameters("cpu.unwatched")
 """What timing each operator of a step costs it: fitted to whole steps that were not watched."""
-MEMORY_PARAMETERS = (
-    Parameter("l2_gb_per_s", lambda d: d.l2_gb_per_s or 40.0 * d.sm_count, 5.0, 2000.0, "from L2"),
-    Parameter(
-        "llc_gb_per_s", lambda d: d.llc_gb_per_s or 0.6 * 40.0 * d.sm_count, 2.0, 1500.0, "from L3"
-    ),
-    Parameter("dram_gb_per_s", lambda d: 0.6 * d.hbm_gb_per_s, 0.5, 600.0, "from memory"),
-    Parameter(
-        "cold_gb_per_s",
-        lambda d: 0.6 * d.hbm_gb_per_s,
-        *(0.5, 600.0),
-        "from memory, in place of what others changed in the caches",
-    ),
-    Parameter("resident_frac", 0.7, 0.01, 1.0, "of an op's bytes in a step, just touched"),
-    Parameter(
-        "reuse_ratio", 0.8, 0.05, 4.0, "of the last-level cache that serves reuse across steps"
-    ),
-    Parameter("page_us", 0.5, 0.01, 5.0, "first touch of a page"),
+MEMORY_PARAMETERS = parameters(
+    "cpu.memory",
+    {
+        "l2_gb_per_s": lambda device, each: device.l2_gb_per_s or each * device.sm_count,
+        "llc_gb_per_s": lambda device, each: device.llc_gb_per_s or each * device.sm_count,
+        "dram_gb_per_s": lambda device, share: share * device.hbm_gb_per_s,
+        "cold_gb_per_s": lambda device, share: share * device.hbm_gb_per_s,
+    },
 )
-FRESH_BYTES = _C.number("fresh_bytes")
 
 
 @dataclass(frozen=True)
@@ -296,11 +296,12 @@ class Call:
 
     def faults_us(self, fresh_bytes: Floats) -> Floats:
         """First touches of the pages of a result so large that it is mapped anew."""
-        pages = np.where(fresh_bytes > FRESH_BYTES, fresh_bytes / PAGE_BYTES, 0.0)
+        pages = np.where(fresh_bytes > _C.fresh_bytes, fresh_bytes / _C.page_bytes, 0.0)
         return pages * self.values["page_us"]
 
-    def threads(self, elements: Floats, grain: float = GRAIN_ELEMENTS) -> Floats:
+    def threads(self, elements: Floats, grain: float | None = None) -> Floats:
         """Threads that an op over so many elements is split over."""
+        grain = _C.grain_elements if grain is None else grain
         return np.clip(np.ceil(elements / grain), 1.0, float(self.device.sm_count))
 
     def fork_us(self, threads: Floats) -> Floats:
@@ -310,7 +311,7 @@ class Call:
 
 def overlapped_us(first: Floats, second: Floats) -> Floats:
     """About the larger of two costs that overlap; never less than either."""
-    return (first**SHARPNESS + second**SHARPNESS) ** (1 / SHARPNESS)
+    return (first**_C.sharpness + second**_C.sharpness) ** (1 / _C.sharpness)
 
 
 WATCHED = "dispatch_mode"

@@ -17,6 +17,7 @@ from perfmodel.cost.cpu.call import (
     WATCHED,
     Call,
     Parameter,
+    parameters,
     section_of,
     timing_is_one_of,
     values_of,
@@ -28,7 +29,7 @@ from perfmodel.ops.spec import OPS
 Terms = Callable[[Call], Mapping[str, Floats]]
 """From the rows of one op to the terms of their duration, microseconds each."""
 
-SPREAD = Parameter("spread_frac", 0.35, 0.005, 3.0, "90 % of residuals lie within", per_op=True)
+(SPREAD,) = parameters("cpu.interval")
 _BOUND = {"overhead": "latency", "compute": "compute", "memory": "memory", "faults": "memory"}
 
 

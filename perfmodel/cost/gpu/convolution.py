@@ -20,11 +20,6 @@ from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.matmul import input_area, kernel_area, output_area
 
 _C = coefficients("gpu.convolution")
-_QUERIES_PER_BLOCK = _C.number("queries_per_block")
-_REACHED_FRAC = _C.numbers("reached_frac")
-_USUAL_REACHED_FRAC = _C.number("usual_reached_frac")
-_HEAD_DIM = _C.number("head_dim")
-_ATTENTION_START_US = _C.number("attention_start_us")
 
 
 @analyse_by_group
@@ -32,18 +27,18 @@ def analyse_attention(group: Group, device: Device) -> Analysis:
     """Both products at the matrix units' rate, in waves of blocks of queries."""
     dims, flop = group.dims, group.flop
     peak = matrix_flop_per_us(device, group.dtypes)
-    blocks = dims["b"] * dims["heads"] * np.ceil(dims["s"] / _QUERIES_PER_BLOCK)
+    blocks = dims["b"] * dims["heads"] * np.ceil(dims["s"] / _C.queries_per_block)
     waves = np.ceil(blocks / device.sm_count)
     wave_frac = blocks / (waves * device.sm_count)
-    narrow = np.minimum(1.0, dims["head_dim"] / _HEAD_DIM) ** 0.5
-    filled = np.minimum(1.0, dims["s"] / _QUERIES_PER_BLOCK)
-    reached = _REACHED_FRAC.get(device.target, _USUAL_REACHED_FRAC)
+    narrow = np.minimum(1.0, dims["head_dim"] / _C.head_dim) ** 0.5
+    filled = np.minimum(1.0, dims["s"] / _C.queries_per_block)
+    reached = _C.table("reached_frac").get(device.target, _C.usual_reached_frac)
     compute = flop / (peak * reached * narrow * filled * np.sqrt(wave_frac))
     memory = transfer_us(group.moved_bytes, device)
     bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
     return Analysis(
         bound_us=bound,
-        kernel_us=_ATTENTION_START_US + np.maximum(np.maximum(compute, memory), bound),
+        kernel_us=_C.attention_start_us + np.maximum(np.maximum(compute, memory), bound),
         shares={"compute": compute, "memory": memory},
         flop=flop,
         read_bytes=group.read_bytes,
@@ -52,27 +47,24 @@ def analyse_attention(group: Group, device: Device) -> Analysis:
     )
 
 
-_WINOGRAD_SAVES = _C.number("winograd_saves")
-_LARGE_KERNEL_SAVES = _C.number("large_kernel_saves")
-_WINOGRAD_FRAC = _C.number("winograd_frac")
-_DEPTHWISE_FRAC = _C.number("depthwise_frac")
-_USUAL_IMPLICIT_FRAC = _C.number("usual_implicit_frac")
-_IMPLICIT_FRAC = _C.numbers("implicit_frac")
-
-
 @analyse_by_group
 def analyse_convolution(group: Group, device: Device) -> Analysis:
     """The equivalent matrix product against the bytes of input, weights and output."""
     dims, flop = group.dims, group.flop
     peak = matrix_flop_per_us(device, group.dtypes)
     vector = vector_flop_per_us(device)
-    on_matrix = peak > 2.5 * vector
+    on_matrix = peak > coefficients("gpu.matmul").matrix_units_from * vector
     area = kernel_area(dims)
-    saves = np.where(area > 9.0, _LARGE_KERNEL_SAVES, np.where(area == 9.0, _WINOGRAD_SAVES, 1.0))
-    winograd = (
-        (area == 9.0) & (_stride(dims) == 1.0) & ~on_matrix & (group.direction != "bwd_weight")
+    saves = np.where(
+        area > _C.window, _C.large_kernel_saves, np.where(area == _C.window, _C.winograd_saves, 1.0)
     )
-    implicit = _IMPLICIT_FRAC.get(device.target, _USUAL_IMPLICIT_FRAC)
+    winograd = (
+        (area == _C.window)
+        & (_stride(dims) == 1.0)
+        & ~on_matrix
+        & (group.direction != "bwd_weight")
+    )
+    implicit = _C.table("implicit_frac").get(device.target, _C.usual_implicit_frac)
     m, n, k = _product(dims, group.direction, flop)
     tiling = fastest_of_either(
         dims["groups"],
@@ -84,9 +76,9 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
         device,
         on_matrix,
     )
-    usual = tiling.time_us / np.where(winograd, _WINOGRAD_SAVES * _WINOGRAD_FRAC, 1.0)
+    usual = tiling.time_us / np.where(winograd, _C.winograd_saves * _C.winograd_frac, 1.0)
     is_depthwise = (dims["groups"] > 1.0) & (dims["groups"] == dims["in_channels"])
-    compute = np.where(is_depthwise, flop / (_DEPTHWISE_FRAC * vector), usual)
+    compute = np.where(is_depthwise, flop / (_C.depthwise_frac * vector), usual)
     memory = transfer_us(group.moved_bytes, device)
     bound = np.maximum(flop / (saves * peak), bound_us(group.moved_bytes, device))
     return Analysis(
@@ -124,24 +116,23 @@ def _product(dims: Dims, direction: str, flop: Floats) -> tuple[Floats, Floats, 
     return m, n, flop / (2.0 * groups * m * n)
 
 
-_POOLING_START_US = _C.number("pooling_start_us")
-_CLOCKS = _C.numbers("clocks")
-_WINDOW = _C.number("window")
-
-
 @analyse_by_group
 def analyse_pooling(group: Group, device: Device) -> Analysis:
     """The larger of bytes at the memory's rate and work on the windows."""
     dims = group.dims
     memory = group.moved_bytes / stream_bytes_per_us(device)
     threads = dims["outputs"] if group.direction == "fwd" else dims["elements"]
-    windows = np.maximum(1.0, dims["kernel_size"] ** 2) / _WINDOW
-    clocks = _CLOCKS[group.direction] * threads * (windows if group.direction == "fwd" else 1.0)
+    windows = np.maximum(1.0, dims["kernel_size"] ** 2) / _C.window
+    clocks = (
+        _C.table("clocks")[group.direction]
+        * threads
+        * (windows if group.direction == "fwd" else 1.0)
+    )
     compute = clocks / (device.sm_count * device.boost_mhz)
     bound = bound_us(group.moved_bytes, device)
     return Analysis(
         bound_us=bound,
-        kernel_us=np.maximum.reduce([memory, compute, bound]) + _POOLING_START_US,
+        kernel_us=np.maximum.reduce([memory, compute, bound]) + _C.pooling_start_us,
         shares={"memory": memory, "compute": compute},
         flop=group.flop,
         read_bytes=group.read_bytes,

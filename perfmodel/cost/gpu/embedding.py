@@ -50,20 +50,6 @@ def distinct_rows(lookups: Floats, table_rows: Floats, zipf_alpha: Floats) -> Fl
 
 
 _C = coefficients("gpu.embedding")
-START_US = _C.number("start_us")
-EARLY_START_US = _C.number("early_start_us")
-LOOKUP_FRAC = _C.number("lookup_frac")
-UPDATE_FRAC = _C.number("update_frac")
-_SCATTERED_FRAC = _C.number("scattered_frac")
-
-
-NARROW_BYTES = _C.number("narrow_bytes")
-_PASS_BYTES = _C.number("pass_bytes")
-_PASS_LANES = _C.number("pass_lanes")
-_ROW_INSTRUCTIONS = _C.number("row_instructions")
-_BYTE_INSTRUCTIONS = _C.number("byte_instructions")
-_NIBBLE_INSTRUCTIONS = _C.number("nibble_instructions")
-_ISSUED_FRAC = _C.number("issued_frac")
 
 
 @dataclass(frozen=True)
@@ -87,27 +73,15 @@ def rows_memory_us(moved_bytes: Floats, reached_frac: float, device: Device) -> 
 
 def unpack_us(item_bytes: Floats, lookups: Floats, row_bytes: Floats, device: Device) -> Floats:
     """Time to issue what turns so many rows of elements of one byte or less into fp32 sums."""
-    of_pass = np.where(item_bytes < 1.0, _NIBBLE_INSTRUCTIONS, _BYTE_INSTRUCTIONS)
-    passes = np.exp2(np.ceil(np.log2(np.maximum(row_bytes / _PASS_BYTES, 1.0))))
-    each = np.where(item_bytes < NARROW_BYTES, _ROW_INSTRUCTIONS + of_pass * passes, 0.0)
-    return np.asarray(lookups * each * _PASS_LANES / (_ISSUED_FRAC * issued_per_us(device)))
+    of_pass = np.where(item_bytes < 1.0, _C.nibble_instructions, _C.byte_instructions)
+    passes = np.exp2(np.ceil(np.log2(np.maximum(row_bytes / _C.pass_bytes, 1.0))))
+    each = np.where(item_bytes < _C.narrow_bytes, _C.row_instructions + of_pass * passes, 0.0)
+    return np.asarray(lookups * each * _C.pass_lanes / (_C.issued_frac * issued_per_us(device)))
 
 
 def rows_cache_us(moved_bytes: Floats, device: Device) -> Floats:
     """Time of `moved_bytes` through the L2, row by row."""
-    return moved_bytes / (_SCATTERED_FRAC * l2_bytes_per_us(device))
-
-
-_LONG_RUN = _C.number("long_run")
-_LONG_RUN_US = _C.number("long_run_us")
-_LANES = _C.number("lanes")
-_UPDATE_WARPS_PER_SM = _C.number("update_warps_per_sm")
-_IDLE_WARP_US = _C.number("idle_warp_us")
-_FIND_US = _C.number("find_us")
-_BLOCKS_US = _C.number("blocks_us")
-_WARPS_US = _C.number("warps_us")
-_ONE_TABLE_US = _C.number("one_table_us")
-_GRADIENT_BYTES = _C.number("gradient_bytes")
+    return moved_bytes / (_C.scattered_frac * l2_bytes_per_us(device))
 
 
 def update_terms(dims: Dims, use: RowUse, device: Device) -> dict[str, Floats]:
@@ -115,57 +89,46 @@ def update_terms(dims: Dims, use: RowUse, device: Device) -> dict[str, Floats]:
     early = dims.get("early", np.zeros_like(use.lookups)) > 0
     state = dims.get("state_bytes", np.zeros_like(use.lookups))
     moved = np.where(early, use.missed, use.distinct) * 2.0 * (use.row_bytes + state)
-    gradients = use.lookups * _GRADIENT_BYTES * dims["dim"]
-    pooled = use.bags * _GRADIENT_BYTES * dims["dim"]
+    gradients = use.lookups * _C.gradient_bytes * dims["dim"]
+    pooled = use.bags * _C.gradient_bytes * dims["dim"]
     again = np.where(pooled / use.tables > cache_bytes(device), gradients, pooled)
     memory = moved + np.where(early, pooled, again)
     through_cache = gradients + np.where(early, 2.0 * use.lookups * use.row_bytes, moved)
-    lanes = device.sm_count * _UPDATE_WARPS_PER_SM
-    idle = use.lookups / lanes * (_IDLE_WARP_US + _IDLE_WARP_US / _LANES)
+    lanes = device.sm_count * _C.update_warps_per_sm
+    idle = use.lookups / lanes * (_C.idle_warp_us + _C.idle_warp_us / _C.lanes)
     if "tables" not in dims:
         return _one_table(memory, through_cache, device)
-    blocks = _LONG_RUN_US * _long_runs(use) / device.sm_count
-    one_block = np.where(_has_small_table(dims, use), _LONG_RUN_US, 0.0)
-    around = _FIND_US + _BLOCKS_US + _WARPS_US + idle
+    blocks = _C.long_run_us * _long_runs(use) / device.sm_count
+    one_block = np.where(_has_small_table(dims, use), _C.long_run_us, 0.0)
+    around = _C.find_us + _C.blocks_us + _C.warps_us + idle
     return {
-        "memory": rows_memory_us(memory, UPDATE_FRAC, device),
+        "memory": rows_memory_us(memory, _C.update_frac, device),
         "cache": rows_cache_us(through_cache, device),
         "latency": np.where(early, 0.0, np.maximum(blocks, one_block)),
-        "start": np.where(early, EARLY_START_US, around),
+        "start": np.where(early, _C.early_start_us, around),
     }
 
 
 def _one_table(memory: Floats, through_cache: Floats, device: Device) -> dict[str, Floats]:
     """Of PyTorch's own kernels, whose sort is a piece of its own."""
     return {
-        "memory": rows_memory_us(memory, UPDATE_FRAC, device),
+        "memory": rows_memory_us(memory, _C.update_frac, device),
         "cache": rows_cache_us(through_cache, device),
         "latency": np.zeros_like(memory),
-        "start": np.full_like(memory, _ONE_TABLE_US),
+        "start": np.full_like(memory, _C.one_table_us),
     }
 
 
 def _long_runs(use: RowUse) -> Floats:
     """Rows with more lookups than a warp adds up; run lengths fall off exponentially."""
-    return use.distinct * np.exp(-_LONG_RUN * use.distinct / np.maximum(use.lookups, 1.0))
+    return use.distinct * np.exp(-_C.long_run * use.distinct / np.maximum(use.lookups, 1.0))
 
 
 def _has_small_table(dims: Dims, use: RowUse) -> NDArray[np.bool_]:
     """Whether one table of several may have a row with a long run, for all that is said of it."""
-    several = (use.tables > 1.0) & (use.lookups / use.tables > _LONG_RUN)
+    several = (use.tables > 1.0) & (use.lookups / use.tables > _C.long_run)
     found: NDArray[np.bool_] = several & (dims["unique_rows"] == 0.0)
     return found
-
-
-_SECTOR_BYTES = _C.number("sector_bytes")
-_CACHE_FRAC = _C.number("cache_frac")
-_LOOKUP_WARPS_PER_SM = _C.number("lookup_warps_per_sm")
-_MISS_US = _C.number("miss_us")
-_HIT_US = _C.number("hit_us")
-_LONGEST = _C.number("longest")
-
-_ROWS_AHEAD = _C.number("rows_ahead")
-_GRADIENT_OF_WEIGHT = _C.number("gradient_of_weight")
 
 
 @analyse_by_group
@@ -202,19 +165,19 @@ def _lookup_terms(group: Group, use: RowUse, device: Device) -> dict[str, Floats
     stored = stored_row_bytes(group.dims, group.item_bytes)
     others = np.maximum(group.moved_bytes - use.lookups * stored, 0.0)
     missed_frac = use.missed / np.maximum(use.lookups, 1.0)
-    each_us = missed_frac * _MISS_US + (1.0 - missed_frac) * _HIT_US
+    each_us = missed_frac * _C.miss_us + (1.0 - missed_frac) * _C.hit_us
     told = group.dims["longest_bag"]
-    longest = np.where(told > 0, told, np.maximum(1.0, _LONGEST * use.lookups / use.bags))
-    in_flight = np.minimum(use.bags, device.sm_count * _LOOKUP_WARPS_PER_SM)
+    longest = np.where(told > 0, told, np.maximum(1.0, _C.longest * use.lookups / use.bags))
+    in_flight = np.minimum(use.bags, device.sm_count * _C.lookup_warps_per_sm)
     early = group.dims.get("early", np.zeros_like(longest)) > 0
-    ahead = np.where(group.item_bytes < NARROW_BYTES, _ROWS_AHEAD, 1.0)
-    summed = _GRADIENT_OF_WEIGHT if group.direction == "bwd_indice_weights" else 1.0
+    ahead = np.where(group.item_bytes < _C.narrow_bytes, _C.rows_ahead, 1.0)
+    summed = _C.gradient_of_weight if group.direction == "bwd_indice_weights" else 1.0
     return {
-        "memory": rows_memory_us(use.missed * use.row_bytes + others, LOOKUP_FRAC, device),
+        "memory": rows_memory_us(use.missed * use.row_bytes + others, _C.lookup_frac, device),
         "cache": summed * rows_cache_us(looked_up + others, device),
         "latency": summed * np.maximum(longest, use.lookups / in_flight) * each_us / ahead,
         "dequantise": unpack_us(group.item_bytes, use.lookups, use.row_bytes, device),
-        "start": np.where(early, EARLY_START_US, START_US),
+        "start": np.where(early, _C.early_start_us, _C.start_us),
     }
 
 
@@ -224,10 +187,10 @@ def _use(dims: Dims, item: Floats, in_program: NDArray[np.bool_], device: Device
     Looked up over and over, rows that fit in the cache do not come from memory even once.
     """
     tables, lookups, bags = _counts(dims)
-    row_bytes = np.ceil(stored_row_bytes(dims, item) / _SECTOR_BYTES) * _SECTOR_BYTES
+    row_bytes = np.ceil(stored_row_bytes(dims, item) / _C.sector_bytes) * _C.sector_bytes
     table_rows = np.maximum(dims["hash_size"], 1.0)
-    in_flight = np.clip(device.sm_count * _LOOKUP_WARPS_PER_SM / dims["batch"], 1.0, tables)
-    cached = _CACHE_FRAC * cache_bytes(device) / (in_flight * row_bytes)
+    in_flight = np.clip(device.sm_count * _C.lookup_warps_per_sm / dims["batch"], 1.0, tables)
+    cached = _C.cache_frac * cache_bytes(device) / (in_flight * row_bytes)
     per_table = lookups / tables
     known = dims["unique_rows"] / tables
     repeated = per_table - (per_table - known) * cached / np.maximum(known, 1.0)

@@ -29,7 +29,6 @@ class Floor:
 
 _C = coefficients("gpu.heuristic")
 TIMINGS = {name: Floor(*floor) for name, floor in _C.tuples("timings").items()}
-_CALLS = _C.numbers("calls")
 
 
 def floors_of(rows: Rows) -> tuple[Floats, Floats]:
@@ -39,14 +38,11 @@ def floors_of(rows: Rows) -> tuple[Floats, Floats]:
         timing, op = key
         if timing not in TIMINGS:
             raise ModelError(f"unknown timing {timing!r}; one of {', '.join(sorted(TIMINGS))}")
-        usual = TIMINGS[timing]
-        known[key] = (usual.floor_us * _CALLS.get(op, 1.0), usual.offset_us)
+        floor_us, offset_us = _C.tuples("timings")[timing]
+        known[key] = (floor_us * _C.table("calls").get(op, 1.0), offset_us)
     pairs = [known[key] for key in zip(rows.timing, rows.op, strict=True)]
     columns = np.array(pairs, np.float64).reshape(len(rows), 2)
     return columns[:, 0], columns[:, 1]
-
-
-_SHARPNESS = _C.number("sharpness")
 
 
 def measured_us(kernel_us: Floats, floor_us: Floats, offset_us: Floats) -> Floats:
@@ -54,7 +50,7 @@ def measured_us(kernel_us: Floats, floor_us: Floats, offset_us: Floats) -> Float
     long = offset_us + kernel_us
     larger = np.maximum(long, floor_us)
     smaller = np.minimum(long, floor_us)
-    return larger * (1.0 + (smaller / larger) ** _SHARPNESS) ** (1.0 / _SHARPNESS)
+    return larger * (1.0 + (smaller / larger) ** _C.sharpness) ** (1.0 / _C.sharpness)
 
 
 DATASHEET = "datasheet figures"
@@ -66,10 +62,13 @@ AS_TIMED = "as timed: max(launch_floor_us, offset_us + kernel)"
 class Heuristic:
     """Durations from `analyse` with a fixed relative 90 % interval, never below the bound."""
 
-    name: str
+    family: str
     analyse: Analyse
-    spread: float = _C.number("spread")
-    """Factor from the duration to either end of the interval."""
+
+    @property
+    def name(self) -> str:
+        """As it is registered."""
+        return f"gpu/{self.family}/heuristic"
 
     @property
     def formula(self) -> str:
@@ -81,14 +80,15 @@ class Heuristic:
         """Durations of `rows`; raises `ModelError` on impossible rows."""
         analysis = self.analyse(rows, device)
         floor_us, offset_us = floors_of(rows)
+        spread = _C.table("spread")[self.family]
 
         def shown(kernel_us: Floats) -> Floats:
             return measured_us(at_least(kernel_us, analysis, device), floor_us, offset_us)
 
         return Estimate(
             shown(analysis.kernel_us),
-            shown(analysis.kernel_us / self.spread),
-            shown(analysis.kernel_us * self.spread),
+            shown(analysis.kernel_us / spread),
+            shown(analysis.kernel_us * spread),
             self.name,
             DATASHEET,
         )

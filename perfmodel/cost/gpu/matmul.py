@@ -23,29 +23,11 @@ from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.storage import item_bytes
 
-
-@dataclass(frozen=True)
-class Tile:
-    """One kernel's block of the output, and the share of a multiprocessor's peak it reaches."""
-
-    rows: int
-    columns: int
-    peak_frac: float
-
-
 _C = coefficients("gpu.matmul")
-_VECTOR_TILES = tuple(Tile(*tile) for tile in _C.rows("vector_tiles"))
-_MATRIX_TILES = tuple(Tile(*tile) for tile in _C.rows("matrix_tiles"))
 _SPLITS = (1, 2, 4, 8, 16)
 _K_STEP = 32
 _LEAST_DEPTH = {False: _K_STEP, True: 4 * _K_STEP}
 """Of k per block, without and with a split: a shorter k does not make a split cheaper."""
-_ALONE_FRAC = {
-    is_matrix: _C.numbers("alone_frac")[unit]
-    for is_matrix, unit in ((False, "vector"), (True, "matrix"))
-}
-_SPLIT_US = _C.number("split_us")
-_PROLOGUE_US = _C.number("prologue_us")
 _AT_ONCE = 8192
 """Rows whose candidates are compared at once: what that takes stays in memory's bounds."""
 
@@ -78,22 +60,26 @@ def fastest(
     is_matrix_unit: bool,
 ) -> Tiling:
     """The tile and split of k that take least time, per row, as a library would choose."""
-    tiles = _MATRIX_TILES if is_matrix_unit else _VECTOR_TILES
+    unit = "matrix" if is_matrix_unit else "vector"
+    tiles, alone_frac = _C.rows(f"{unit}_tiles"), _C.table("alone_frac")[unit]
     sizes = np.stack([b, m, n, k, item_bytes, rate_flop_per_us / device.sm_count])
     parts = [
-        _fastest(sizes[:, begin : begin + _AT_ONCE], device, tiles, _ALONE_FRAC[is_matrix_unit])
+        _fastest(sizes[:, begin : begin + _AT_ONCE], device, tiles, alone_frac)
         for begin in range(0, len(m), _AT_ONCE)
     ]
     return Tiling(*(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)))
 
 
 def _fastest(
-    sizes: NDArray[np.float64], device: Device, tiles: tuple[Tile, ...], alone_frac: float
+    sizes: NDArray[np.float64],
+    device: Device,
+    tiles: tuple[tuple[float, ...], ...],
+    alone_frac: float,
 ) -> NDArray[np.float64]:
     """The columns of `Tiling` `[columns, n]`, from all candidates `[candidates, n]`."""
     b, m, n, k, item_bytes, per_sm = sizes
     rows, columns, frac, splits = np.array(
-        [(each.rows, each.columns, each.peak_frac, splits) for each in tiles for splits in _SPLITS]
+        [(*tile, splits) for tile in tiles for splits in _SPLITS]
     ).T[:, :, None]
     sms, l2 = float(device.sm_count), l2_bytes_per_us(device)
     across = np.ceil(m / rows) * np.ceil(n / columns) * b
@@ -105,8 +91,8 @@ def _fastest(
     serial = depth * step_us / alone_frac
     compute = np.maximum(serial, rounds * depth * step_us)
     loads = across * splits * depth * (rows + columns) * item_bytes / l2
-    joining = np.where(is_split, _SPLIT_US + 8.0 * splits * b * m * n / l2, 0.0)
-    time = np.maximum(compute, loads) + _PROLOGUE_US + joining
+    joining = np.where(is_split, _C.split_us + _C.joined_bytes * splits * b * m * n / l2, 0.0)
+    time = np.maximum(compute, loads) + _C.prologue_us + joining
     best = time.argmin(axis=0)
     at = np.arange(len(m))
     chosen, wide, tall = across[best, at], columns[best, 0], rows[best, 0]
@@ -157,13 +143,11 @@ QUANTISED = frozenset({"fp8", "fp8_static", "fp8_block", "nvfp4", "int8"})
 """Dtypes whose linear layer first rounds 16-bit activations in a kernel of its own."""
 _HALF_ACTIVATIONS = QUANTISED | {"int8_wo", "int4_wo", "int4"}
 _ALIGNED_BYTES = 16
-_MISALIGNED = _C.number("misaligned")
 _ASYNCHRONOUS_BYTES = 4
 """The least that one asynchronous copy moves (NVIDIA, PTX ISA, `cp.async`): where rows start at
 multiples of less, operands come element by element, and moving slows down as much (assumed; such
 products of an H100 trace, 3,137 a side in bf16, take 2.1 to 2.4 times as long as aligned ones). AMD
 GPUs have no such copies: there only multiplying slows down."""
-_QUANTISE_US = _C.number("quantise_us")
 
 
 def analyse(rows: Rows, device: Device) -> Analysis:
@@ -193,11 +177,11 @@ def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
     total = read_bytes + written_bytes
     quantised = np.isin(dtypes, list(QUANTISED)) & (activations != stored)
     quantise_us = np.where(
-        quantised, _QUANTISE_US + transfer_us(m * k * (activations + stored), device), 0.0
+        quantised, _C.quantise_us + transfer_us(m * k * (activations + stored), device), 0.0
     )
     item, on_units = _multiplied_bytes(dtypes), _on_matrix_units(device, dtypes)
     by_element = ~_aligned(n, k, item, _ASYNCHRONOUS_BYTES) & on_units & (device.target == "cuda")
-    memory = transfer_us(total, device) * np.where(by_element, _MISALIGNED, 1.0)
+    memory = transfer_us(total, device) * np.where(by_element, _C.misaligned, 1.0)
     peak = matrix_flop_per_us(device, dtypes)
     peak_us = flop / peak
     aligned = _aligned(n, k, item, _ALIGNED_BYTES) | ~on_units
@@ -212,8 +196,8 @@ def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
         features={
             "peak_us": peak_us,
             "quantise_us": quantise_us,
-            "misaligned_factor": np.where(aligned, 1.0, _MISALIGNED),
-            "by_element_factor": np.where(by_element, _MISALIGNED, 1.0),
+            "misaligned_factor": np.where(aligned, 1.0, _C.misaligned),
+            "by_element_factor": np.where(by_element, _C.misaligned, 1.0),
         },
     )
 
@@ -223,7 +207,9 @@ def _tiled(rows: Rows, op: str, index: Ints, bare: Analysis, device: Device) -> 
     b, m, n, k = (dims[name] for name in ("b", "m", "n", "k"))
     peak = matrix_flop_per_us(device, dtypes)
     is_matrix_unit = _on_matrix_units(device, dtypes)
-    reached = np.where(is_matrix_unit, device.gemm_peak_frac, max(device.gemm_peak_frac, 0.85))
+    reached = np.where(
+        is_matrix_unit, device.gemm_peak_frac, max(device.gemm_peak_frac, _C.vector_reached_frac)
+    )
     item = _multiplied_bytes(dtypes)
     tiling = fastest_of_either(b, m, n, k, item, peak * reached, device, is_matrix_unit)
     known = {name: each[index] for name, each in bare.features.items()}
@@ -248,7 +234,9 @@ def _tiled(rows: Rows, op: str, index: Ints, bare: Analysis, device: Device) -> 
 
 
 def _on_matrix_units(device: Device, dtypes: list[str]) -> NDArray[np.bool_]:
-    return np.asarray(matrix_flop_per_us(device, dtypes) > 2.5 * vector_flop_per_us(device))
+    return np.asarray(
+        matrix_flop_per_us(device, dtypes) > _C.matrix_units_from * vector_flop_per_us(device)
+    )
 
 
 def _multiplied_bytes(dtypes: list[str]) -> Floats:

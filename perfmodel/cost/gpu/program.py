@@ -17,7 +17,6 @@ from perfmodel.cost.contract import Estimate
 from perfmodel.cost.gpu.analysis import Group, groups_of
 from perfmodel.cost.gpu.rates import stream_bytes_per_us
 from perfmodel.cost.gpu.streaming import (
-    START_US,
     accumulate_waits_us,
     atomic_waits_us,
     cat_waits_us,
@@ -29,53 +28,51 @@ from perfmodel.ops.rows import KERNEL, Rows
 from perfmodel.ops.spec import OPS
 
 STREAMING_FAMILIES = ("vector", "optimizer", "matmul", "pooling")
-_C = coefficients("gpu.program")
-STRIDED = _C.number("strided")
+_C, _STREAMING = coefficients("gpu.program"), coefficients("gpu.streaming")
 
 
 @dataclass(frozen=True)
 class CacheState:
     """What kernels of an op take beside moving each operand once."""
 
-    latency_us: float = 0.0
-    """Of steps that wait for one another, such as the tree of a reduction."""
-    traffic: float = 1.0
-    """How often the operands move, or how badly they use what moves."""
+    like: str = ""
+    """Under which name its coefficients are filed."""
     sectors: bool = False
     """Rows of a table lie anywhere: each takes whole sectors of 32 bytes."""
     waited_us: Callable[[Group, Device], Floats] | None = None
     """What its threads take, each waiting for its own loads, however fast bytes move."""
 
+    @property
+    def latency_us(self) -> float:
+        """Of steps that wait for one another, such as the tree of a reduction."""
+        return _C.table("latency_us").get(self.like, 0.0)
 
-_LATENCY_US, _TRAFFIC = _C.numbers("latency_us"), _C.numbers("traffic")
-_REDUCTION = CacheState(latency_us=_LATENCY_US["reduction"])
-_GATHER = CacheState(latency_us=_LATENCY_US["scatter"], sectors=True)
-_SELECT = CacheState(
-    latency_us=_LATENCY_US["index_select"], sectors=True, waited_us=select_waits_us
-)
-_ACCUMULATE = CacheState(
-    latency_us=_LATENCY_US["accumulate"], sectors=True, waited_us=accumulate_waits_us
-)
+    @property
+    def traffic(self) -> float:
+        """How often the operands move, or how badly they use what moves."""
+        return _C.table("traffic").get(self.like, 1.0)
+
+
+_SOFTMAX = CacheState("softmax", waited_us=softmax_waits_us)
+_SCATTER = CacheState("scatter", sectors=True)
+_SCATTER_ADD = replace(_SCATTER, waited_us=atomic_waits_us)
+_SELECT = CacheState("index_select", sectors=True, waited_us=select_waits_us)
+_ACCUMULATE = CacheState("accumulate", sectors=True, waited_us=accumulate_waits_us)
 HABITS = {
-    **dict.fromkeys(("sum", "mean", "amax", "vector_norm"), _REDUCTION),
-    "sum_rows": CacheState(latency_us=_LATENCY_US["sum_rows"]),
-    "layer_norm": CacheState(_LATENCY_US["layer_norm"], _TRAFFIC["layer_norm"]),
-    "rms_norm": CacheState(_LATENCY_US["rms_norm"], _TRAFFIC["rms_norm"]),
-    "cat": CacheState(_LATENCY_US["cat"], _TRAFFIC["cat"], waited_us=cat_waits_us),
-    **dict.fromkeys(
-        ("softmax", "log_softmax"), CacheState(_LATENCY_US["softmax"], waited_us=softmax_waits_us)
-    ),
-    "split": CacheState(traffic=_TRAFFIC["split"]),
-    "transpose_copy": CacheState(traffic=STRIDED),
-    **dict.fromkeys(("index_put", "scatter"), _GATHER),
-    **dict.fromkeys(("index_add", "scatter_add"), replace(_GATHER, waited_us=atomic_waits_us)),
+    **dict.fromkeys(("sum", "mean", "amax", "vector_norm"), CacheState("reduction")),
+    **{
+        op: CacheState(op)
+        for op in ("sum_rows", "layer_norm", "rms_norm", "split", "transpose_copy")
+    },
+    "cat": CacheState("cat", waited_us=cat_waits_us),
+    **dict.fromkeys(("softmax", "log_softmax"), _SOFTMAX),
+    **dict.fromkeys(("index_put", "scatter"), _SCATTER),
+    **dict.fromkeys(("index_add", "scatter_add"), _SCATTER_ADD),
     **dict.fromkeys(("index_select", "embedding"), _SELECT),
-    "gather": CacheState(latency_us=_LATENCY_US["gather"], sectors=True),
+    "gather": CacheState("gather", sectors=True),
     "index_put_accumulate": _ACCUMULATE,
 }
 """Of ops that do more than stream."""
-_LEAST = _C.number("least")
-SECTOR_BYTES = _C.number("sector_bytes")
 _PLAIN = CacheState()
 
 
@@ -118,11 +115,11 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_share: Floats) ->
         is_strided = group.dims.get("strided", np.zeros(len(moved))) > 0
         unknown = 1.0 - measured_share[group.index]
         traffic, latency_us = 1.0 + unknown * (habit.traffic - 1.0), unknown * habit.latency_us
-        factor = traffic * np.where(is_strided, STRIDED, 1.0)
+        factor = traffic * np.where(is_strided, _C.strided, 1.0)
         waited = habit.waited_us(group, device) if habit.waited_us else 0.0
         moving = np.maximum(factor * moved / rate, waited)
-        least = _LEAST * device.kernel_floor_us
-        cold[group.index] = np.maximum(START_US + latency_us + moving, least)
+        least = _C.least * device.kernel_floor_us
+        cold[group.index] = np.maximum(_STREAMING.start_us + latency_us + moving, least)
     timed = np.array([timing == KERNEL for timing in rows.timing], bool)
     return np.where(timed, cold, 0.0)
 
@@ -133,6 +130,6 @@ def _wasted_bytes(group: Group) -> Floats:
     passes = group.moved_bytes // (rows * row_bytes) - 1.0
     known = group.dims["hash_size"] > 0
     table_bytes = np.where(known, group.dims["hash_size"] * row_bytes, np.inf)
-    sectors = rows * np.maximum(row_bytes, SECTOR_BYTES)
+    sectors = rows * np.maximum(row_bytes, _C.sector_bytes)
     taken = np.minimum(sectors, np.maximum(table_bytes, rows * row_bytes))
     return np.clip(passes, 0.0, 2.0) * (taken - rows * row_bytes)

@@ -16,17 +16,13 @@ from perfmodel.ops.storage import item_bytes
 T = TypeVar("T")
 
 _C = coefficients("gpu.rates")
-_FP32_TFLOP_PER_S_PER_W = _C.numbers("fp32_tflop_per_s_per_w")
-_USUAL = _C.number("usual_fp32_tflop_per_s_per_w")
-
-
-_NARROW_FLOP_PER_S_PER_W = _C.numbers("narrow_flop_per_s_per_w")
 
 
 def sustained_flop_per_us(device: Device, dtypes: Sequence[str], peak: Floats) -> Floats:
     """`peak` `[n]` (FLOP per microsecond), or what the power limit leaves of it."""
-    limits = {"fp32": _of_generation(device, _FP32_TFLOP_PER_S_PER_W, _USUAL) * 1e12}
-    narrow = _of_generation(device, _NARROW_FLOP_PER_S_PER_W, None)
+    usual = _C.usual_fp32_tflop_per_s_per_w
+    limits = {"fp32": _of_generation(device, _C.table("fp32_tflop_per_s_per_w"), usual) * 1e12}
+    narrow = _of_generation(device, _C.table("narrow_flop_per_s_per_w"), None)
     if narrow is not None:
         sizes = dict(zip(set(dtypes), item_bytes(list(set(dtypes))), strict=True))
         limits |= {
@@ -51,10 +47,6 @@ COMPUTE_DTYPE = {
 }
 """The type that the matrix units multiply in, where it is not the one that is stored."""
 
-_L2_BYTES_PER_CLOCK_PER_SM = _C.number("l2_bytes_per_clock_per_sm")
-_SPECIAL_PER_SM_PER_CLOCK = _C.number("special_per_sm_per_clock")
-_ISSUED_PER_SM_PER_CLOCK = _C.numbers("issued_per_sm_per_clock")
-
 
 def matrix_flop_per_us(device: Device, dtypes: Sequence[str]) -> Floats:
     """Peak of matrix products per row, FLOP per microsecond."""
@@ -77,12 +69,12 @@ def vector_flop_per_us(device: Device) -> float:
 
 def special_per_us(device: Device) -> float:
     """Exponentials, roots and divisions per microsecond."""
-    return device.sm_count * _SPECIAL_PER_SM_PER_CLOCK * device.boost_mhz
+    return device.sm_count * _C.special_per_sm_per_clock * device.boost_mhz
 
 
 def issued_per_us(device: Device) -> float:
     """Instructions of a lane that are issued per microsecond, whatever they do."""
-    return device.sm_count * _ISSUED_PER_SM_PER_CLOCK[device.target] * device.boost_mhz
+    return device.sm_count * _C.table("issued_per_sm_per_clock")[device.target] * device.boost_mhz
 
 
 def hbm_bytes_per_us(device: Device) -> float:
@@ -97,7 +89,7 @@ def stream_bytes_per_us(device: Device) -> float:
 
 def l2_bytes_per_us(device: Device) -> float:
     """What the L2 delivers, bytes per microsecond; at least twice the memory's peak."""
-    designed = device.sm_count * _L2_BYTES_PER_CLOCK_PER_SM * device.boost_mhz
+    designed = device.sm_count * _C.l2_bytes_per_clock_per_sm * device.boost_mhz
     return max(designed, 2.0 * hbm_bytes_per_us(device))
 
 
@@ -106,14 +98,10 @@ def cache_bytes(device: Device) -> float:
     return float(device.llc_bytes or device.l2_bytes)
 
 
-_RESIDENT_UP_TO = _C.number("resident_up_to")
-_GONE_FROM = _C.number("gone_from")
-
-
 def missed_share(working_set_bytes: Floats, device: Device) -> Floats:
     """Share of the bytes that the cache does not hold from their last use, 0 to 1."""
     fill = working_set_bytes / cache_bytes(device)
-    return np.clip((fill - _RESIDENT_UP_TO) / (_GONE_FROM - _RESIDENT_UP_TO), 0.0, 1.0)
+    return np.clip((fill - _C.resident_up_to) / (_C.gone_from - _C.resident_up_to), 0.0, 1.0)
 
 
 def bound_us(total_bytes: Floats, device: Device) -> Floats:

@@ -18,6 +18,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.cost.coefficients import cached_with_reads
 from perfmodel.cost.gpu.analysis import groups_of
 from perfmodel.cost.gpu.rates import bound_us, matrix_flop_per_us
 from perfmodel.cost.learned.features import BUILDS, BY_ROW
@@ -128,7 +129,7 @@ def _curve_of(key: Key) -> Floats:
     return np.asarray(np.maximum.accumulate(log_us))
 
 
-_curve = cached_per_device(_curve_of, maxsize=512)
+_curve = cached_with_reads(partial(cached_per_device, maxsize=512), _curve_of)
 
 
 LATTICE_BUILD = "matmul"
@@ -226,7 +227,7 @@ def limits_us(
 @lru_cache(maxsize=8)
 def _lattices(kernels: Kernels) -> Callable[[Key], Lattice]:
     """The lattice of one op and dtype on one device, made once."""
-    return cached_per_device(partial(_lattice, kernels), maxsize=1024)
+    return cached_with_reads(partial(cached_per_device, maxsize=1024), partial(_lattice, kernels))
 
 
 def _lattice(kernels: Kernels, key: Key) -> Lattice:

@@ -7,14 +7,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from perfmodel.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.cpu.call import (
     MEMORY_PARAMETERS,
     Call,
-    Parameter,
     distinct_rows,
     hit_frac,
     overlapped_us,
+    parameters,
     popular_frac,
     skew_of,
 )
@@ -22,26 +23,8 @@ from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.ops.spec import OPS, Dims
 from perfmodel.ops.vocabulary.embedding import stored_row_bytes
 
-LINE_BYTES = 64.0
-UPDATE = "embedding.embedding_bag_update"
-"""PyTorch adds a sparse gradient lookup by lookup, each by a call of BLAS. Threads have equal parts
-of the table and go through all indices for their own; popular rows lie side by side, as in tables
-numbered by first appearance (assumed), so that one of them does most.
-
-Source: `add_dense_sparse_worker_non_coalesced_cpu`, ATen/native/sparse/SparseTensorMath.cpp; what
-it costs, measured: this project's EPYC (Turin), busy, one thread's CPU time, PyTorch 2.13,
-2026-11-22: 29 to 32 ns a lookup of 16 elements, 35 to 42 of 128, in caches; 70 to 170 more in none.
-"""
-PARAMETERS = (
-    *MEMORY_PARAMETERS,
-    Parameter("bag_ns", 5.0, 0.01, 500.0, "each bag, one thread", True, {UPDATE: 0.01}),
-    Parameter("lookup_ns", 4.0, 0.05, 500.0, "each lookup, one thread", True, {UPDATE: 28.0}),
-    Parameter("element_ns", 0.05, 1e-4, 20.0, "each element, one thread", True, {UPDATE: 0.05}),
-    Parameter("miss_ns", 20.0, 0.5, 500.0, "a row that is in no cache", True, {UPDATE: 100.0}),
-    Parameter("near_ns", 5.0, 0.05, 500.0, "a row from the last-level cache", per_op=True),
-    Parameter("row_ratio", 1.0, 0.05, 20.0, "time of a row's bytes over streaming", per_op=True),
-    Parameter("parallel_frac", 0.9, 0.01, 1.0, "of the work, split over threads", per_op=True),
-)
+_C = coefficients("cpu.embedding")
+PARAMETERS = (*MEMORY_PARAMETERS, *parameters("cpu.embedding"))
 
 
 def _terms(call: Call) -> Mapping[str, Floats]:
@@ -83,7 +66,13 @@ def _terms(call: Call) -> Mapping[str, Floats]:
 
 
 def _busiest_frac(rows: Floats, lookups: Floats, distinct: Floats, threads: Floats) -> Floats:
-    """Share of the lookups of the thread whose rows are the most popular."""
+    """Share of the lookups of the thread whose rows are the most popular.
+
+    PyTorch adds a sparse gradient lookup by lookup, each by a call of BLAS. Threads have equal
+    parts of the table and go through all indices for their own; popular rows lie side by side, as
+    in tables numbered by first appearance (assumed), so that one of them does most. Source:
+    `add_dense_sparse_worker_non_coalesced_cpu`, ATen/native/sparse/SparseTensorMath.cpp.
+    """
     part = np.maximum(rows / threads, 1.0)
     return popular_frac(part, rows, skew_of(rows, lookups, distinct))
 
@@ -102,7 +91,7 @@ def _rows_us(
     values, device = call.values, call.device
     rows = call.dims["hash_size"]
     alpha = skew_of(rows, lookups / tables, distinct / tables)
-    line_bytes = np.maximum(row_bytes, LINE_BYTES) * tables
+    line_bytes = np.maximum(row_bytes, _C.line_bytes) * tables
     levels = (device.l2_bytes / device.sm_count, float(device.llc_bytes or device.l2_bytes))
     l2, llc = (hit_frac(level / line_bytes, rows, distinct / tables, alpha) for level in levels)
     first = np.minimum(distinct / lookups, 1.0)

@@ -9,41 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.cpu.call import (
-    GRAIN_ELEMENTS,
     MEMORY_PARAMETERS,
-    PAGE_BYTES,
     Call,
-    Parameter,
     overlapped_us,
+    parameters,
 )
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import BUCKET, VIEWS
 
-VECTOR_ELEMENTS = 16.0
-"""fp32 elements of the widest vectors."""
-KNOWN_PAGES = 4096.0
-"""Pages whose address a core remembers (second-level TLB of Zen 4 and 5, to a power of two).
-
-Source: Software Optimization Guide for the AMD Zen4 Microarchitecture, 2.5 (3072 entries).
-"""
-STREAMING = (
-    *MEMORY_PARAMETERS,
-    Parameter("element_ns", 0.1, 1e-4, 500.0, "each element, one thread", per_op=True),
-    Parameter("chunk_ns", 1.0, 1e-3, 1000.0, "each row or tensor, one thread", per_op=True),
-    Parameter("tail_ns", 1.0, 1e-3, 200.0, "each row that ends within a vector", per_op=True),
-    Parameter("tensor_us", 0.05, 1e-3, 20.0, "each further tensor of a list", per_op=True),
-    Parameter("walk_ns", 20.0, 0.1, 500.0, "a row of a table whose page is not known", per_op=True),
-    Parameter(
-        "bf16_ratio", 1.0, 0.05, 20.0, "time of a bf16 element over that of fp32", per_op=True
-    ),
-    Parameter("parallel_frac", 0.9, 0.01, 1.0, "of the work, split over threads", per_op=True),
-    Parameter(
-        "stream_ratio", 1.0, 0.05, 20.0, "time of its bytes over plain streaming", per_op=True
-    ),
-)
+_CALL = coefficients("cpu.call")
+_C, _SORT = coefficients("cpu.vector"), coefficients("cpu.sort")
+STREAMING = (*MEMORY_PARAMETERS, *parameters("cpu.vector"))
 
 
 def streaming_terms(call: Call) -> Mapping[str, Floats]:
@@ -58,7 +38,7 @@ def streaming_terms(call: Call) -> Mapping[str, Floats]:
     ratio = np.where(call.is_bf16 > 0, values["bf16_ratio"], 1.0)
     tensors = dims.get("tensors", np.ones(len(call)))
     chunks = dims.get("rows", np.zeros(len(call))) * tensors
-    tails = chunks * (dims.get("cols", np.zeros(len(call))) % VECTOR_ELEMENTS > 0)
+    tails = chunks * (dims.get("cols", np.zeros(len(call))) % _C.vector_elements > 0)
     serial_us = 1e-3 * (
         elements * values["element_ns"] * ratio
         + chunks * values["chunk_ns"]
@@ -85,9 +65,9 @@ def _walks(call: Call) -> Floats:
     dims = call.dims
     if "hash_size" not in dims or "rows" not in dims:
         return np.zeros(len(call))
-    table_pages = np.ceil(dims["hash_size"] * dims["cols"] * call.item_bytes / PAGE_BYTES)
+    table_pages = np.ceil(dims["hash_size"] * dims["cols"] * call.item_bytes / _CALL.page_bytes)
     pages = np.maximum(np.minimum(dims["rows"], table_pages), 1.0)
-    return dims["rows"] * np.maximum(1 - KNOWN_PAGES / pages, 0.0)
+    return dims["rows"] * np.maximum(1 - _C.known_pages / pages, 0.0)
 
 
 KERNELS.register("cpu/vector/heuristic")(CpuFamily("vector", STREAMING, streaming_terms))
@@ -100,23 +80,7 @@ USUAL_TEMPORARIES = (1, 1)
 
 Source: torch/optim/{sgd,adagrad,adam}.py (roots of the states; scaled gradients of Adagrad).
 """
-OPTIMIZER_PARAMETERS = (
-    *MEMORY_PARAMETERS,
-    Parameter("foreach_us", 5.0, 0.01, 100.0, "a step by foreach, beyond a loop's", per_op=True),
-    Parameter("fused_us", 5.0, 0.01, 100.0, "a fused step, beyond a loop's", per_op=True),
-    Parameter("tensor_us", 5.0, 0.1, 300.0, "each tensor, in a loop in Python", per_op=True),
-    Parameter("foreach_ratio", 1.0, 0.05, 20.0, "of that, by foreach", per_op=True),
-    Parameter("fused_ratio", 0.3, 0.01, 20.0, "of that, fused", per_op=True),
-    Parameter("cold_loop_us", 5.0, 0.01, 200.0, "cold code of a loop, beyond fused", per_op=True),
-    Parameter("cold_foreach_us", 5.0, 0.01, 200.0, "cold code of foreach beyond it", per_op=True),
-    Parameter("cold_tensor_us", 1.0, 0.01, 50.0, "each tensor that is in no cache", per_op=True),
-    Parameter("element_ns", 0.3, 1e-3, 50.0, "each element, one thread", per_op=True),
-    Parameter("fused_element_ratio", 0.5, 0.02, 5.0, "of that, fused", per_op=True),
-    Parameter(
-        "passes_ratio", 2.0, 1.0, 20.0, "bytes moved over those needed, not fused", per_op=True
-    ),
-    Parameter("parallel_frac", 0.9, 0.01, 1.0, "of the work, split over threads", per_op=True),
-)
+OPTIMIZER_PARAMETERS = (*MEMORY_PARAMETERS, *parameters("cpu.optimizer"))
 
 
 def _optimizer_terms(call: Call) -> Mapping[str, Floats]:
@@ -174,28 +138,18 @@ Source: `unique_cpu_sorted_template`, aten/src/ATen/native/Unique.cpp; `batched_
 """
 LINEAR = ("topk", "cumsum", "run_length_encode")
 """Ops that pass over their keys without sorting them."""
-LEARNT_KEYS = 8192.0
-"""Keys, sorted over and over, whose comparisons a branch predictor has learnt (measured: of 5,000
-keys it has, of 11,000 it has not)."""
-SORT_PARAMETERS = (
-    *MEMORY_PARAMETERS,
-    Parameter("key_ns", 1.0, 0.01, 500.0, "each key", per_op=True),
-    Parameter("compare_ns", 3.0, 1e-4, 100.0, "each key and doubling of keys", per_op=True),
-    Parameter("learnt_ratio", 0.2, 0.01, 1.0, "of that, where every branch is foreseen"),
-    Parameter("radix_ns", 10.0, 0.1, 200.0, "each key, all passes of a radix sort", per_op=True),
-    Parameter("parallel_frac", 0.9, 0.01, 1.0, "of the work, split over threads", per_op=True),
-)
+SORT_PARAMETERS = (*MEMORY_PARAMETERS, *parameters("cpu.sort"))
 
 
 def _sort_terms(call: Call) -> Mapping[str, Floats]:
     values, dims, spec = call.values, call.dims, OPS[call.op]
     keys = dims["rows"] * dims["cols"]
     cores = float(call.device.sm_count)
-    is_radix = np.full(len(call), call.op in RADIX) & (keys >= GRAIN_ELEMENTS)
+    is_radix = np.full(len(call), call.op in RADIX) & (keys >= _CALL.grain_elements)
     foreseen = np.where(_is_learnt(call, keys), values["learnt_ratio"], 1.0)
     compared_ns = values["compare_ns"] * foreseen * _doublings(call, keys)
     key_ns = values["key_ns"] + np.where(is_radix, values["radix_ns"], compared_ns)
-    threads = np.where(keys >= GRAIN_ELEMENTS, np.minimum(dims["rows"], cores), 1.0)
+    threads = np.where(keys >= _CALL.grain_elements, np.minimum(dims["rows"], cores), 1.0)
     longest = np.ceil(dims["rows"] / threads) / dims["rows"]
     share = values["parallel_frac"]
     split = np.where(is_radix, 1 - share + share / cores, 1 - share + share * longest)
@@ -220,26 +174,14 @@ def _doublings(call: Call, keys: Floats) -> Floats:
 
 def _is_learnt(call: Call, keys: Floats) -> NDArray[np.bool_]:
     """Whether the branches of a sort are known: of the same few keys sorted over and over."""
-    learnt: NDArray[np.bool_] = (keys <= LEARNT_KEYS) & (call.in_step == 0)
+    learnt: NDArray[np.bool_] = (keys <= _SORT.learnt_keys) & (call.in_step == 0)
     return learnt
 
 
 KERNELS.register("cpu/sort/heuristic")(CpuFamily("sort", SORT_PARAMETERS, _sort_terms))
 
 
-BUCKET_US = 29.0
-"""What `DistributedDataParallel` adds to a step per module of one bucket, beside the ops that move
-gradients: hooks before and after the forward pass, the work of an all-reduce and its end.
-
-Source: `benchmarks/ddp.py`, AMD EPYC, PyTorch 2.13, 2026-11-20: one rank's CPU time with DDP less
-that without, modules of 1 to 16 narrow layers: 9 us, 25 us a module, and 2.6 us a parameter, which
-the ops of its gradient hold; of two modules, 29 us each.
-"""
-HOST_PARAMETERS = (
-    Parameter("each_us", 1.0, 1e-3, 5000.0, "one of them", per_op=True),
-    Parameter("bucket_us", BUCKET_US, 1e-3, 5000.0, "a bucket of gradients"),
-    Parameter("first_us", 1.0, 0.01, 200.0, "the first view of its kind in a step", per_op=True),
-)
+HOST_PARAMETERS = parameters("cpu.host")
 
 
 def _host_terms(call: Call) -> Mapping[str, Floats]:

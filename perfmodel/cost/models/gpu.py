@@ -12,51 +12,39 @@ from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.vocabulary.host import RECORDED
 
-KERNELS.register("gpu/attention/heuristic")(
-    Heuristic("gpu/attention/heuristic", convolution.analyse_attention, 1.7)
-)
+KERNELS.register("gpu/attention/heuristic")(Heuristic("attention", convolution.analyse_attention))
 
 
-KERNELS.register("gpu/channel/heuristic")(
-    Heuristic("gpu/channel/heuristic", streaming.analyse_channels, 1.6)
-)
+KERNELS.register("gpu/channel/heuristic")(Heuristic("channel", streaming.analyse_channels))
 
 
 KERNELS.register("gpu/convolution/heuristic")(
-    Heuristic("gpu/convolution/heuristic", convolution.analyse_convolution, 2.0)
+    Heuristic("convolution", convolution.analyse_convolution)
 )
 
 
-KERNELS.register("gpu/embedding/heuristic")(
-    Heuristic("gpu/embedding/heuristic", embedding.analyse, 1.6)
-)
+KERNELS.register("gpu/embedding/heuristic")(Heuristic("embedding", embedding.analyse))
 
 
-KERNELS.register("gpu/jagged/heuristic")(Heuristic("gpu/jagged/heuristic", jagged.analyse, 1.6))
+KERNELS.register("gpu/jagged/heuristic")(Heuristic("jagged", jagged.analyse))
 
 
-KERNELS.register("gpu/matmul/heuristic")(Heuristic("gpu/matmul/heuristic", matmul.analyse, 1.7))
+KERNELS.register("gpu/matmul/heuristic")(Heuristic("matmul", matmul.analyse))
 
 
-KERNELS.register("gpu/optimizer/heuristic")(
-    Heuristic("gpu/optimizer/heuristic", streaming.analyse, 1.4)
-)
+KERNELS.register("gpu/optimizer/heuristic")(Heuristic("optimizer", streaming.analyse))
 
 
-KERNELS.register("gpu/pooling/heuristic")(
-    Heuristic("gpu/pooling/heuristic", convolution.analyse_pooling, 1.6)
-)
+KERNELS.register("gpu/pooling/heuristic")(Heuristic("pooling", convolution.analyse_pooling))
 
 
-KERNELS.register("gpu/sort/heuristic")(Heuristic("gpu/sort/heuristic", jagged.analyse_sorting, 1.8))
+KERNELS.register("gpu/sort/heuristic")(Heuristic("sort", jagged.analyse_sorting))
 
 
-KERNELS.register("gpu/transfer/heuristic")(
-    Heuristic("gpu/transfer/heuristic", streaming.analyse_transfers, 1.5)
-)
+KERNELS.register("gpu/transfer/heuristic")(Heuristic("transfer", streaming.analyse_transfers))
 
 
-KERNELS.register("gpu/vector/heuristic")(Heuristic("gpu/vector/heuristic", streaming.analyse, 1.4))
+KERNELS.register("gpu/vector/heuristic")(Heuristic("vector", streaming.analyse))
 
 
 NAME = f"gpu/{RECORDED}/heuristic"

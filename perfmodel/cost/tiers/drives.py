@@ -114,9 +114,6 @@ def least_hit_frac(drive: Storage, drives: int, rows_per_s: float, row_bytes: fl
 
 
 _C = coefficients("tiers.drives")
-CALL_US = _C.number("call_us")
-ROW_US = _C.number("row_us")
-HALF_FACTOR = _C.number("half_factor")
 NAME = f"{STORAGE}/heuristic"
 
 
@@ -133,7 +130,7 @@ class _Work:
 
     @property
     def duration_us(self) -> Floats:
-        return CALL_US + np.maximum(self.drive_us, self.core_us)
+        return _C.call_us + np.maximum(self.drive_us, self.core_us)
 
 
 class StorageTier:
@@ -143,13 +140,13 @@ class StorageTier:
         taken = _work(rows, machine).duration_us
         drive, count = drives_of(machine)
         source = f"figures of {count} {drive.name}"
-        return Estimate(taken, taken / HALF_FACTOR, taken * HALF_FACTOR, NAME, source)
+        return Estimate(taken, taken / _C.half_factor, taken * _C.half_factor, NAME, source)
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         work = _work(rows, machine)
         taken = work.duration_us
         drives = work.drive_us >= work.core_us
-        full = work.least_us >= 0.9 * work.drive_us
+        full = work.least_us >= _C.full_from * work.drive_us
         return [
             Explanation(
                 duration_us=float(taken[at]),
@@ -161,7 +158,7 @@ class StorageTier:
                 terms={
                     "drive_us": float(work.drive_us[at]),
                     "core_us": float(work.core_us[at]),
-                    "call_us": CALL_US,
+                    "call_us": _C.call_us,
                 },
                 formula="call_us + max(drive_us, core_us); drive_us by the drive's queue, "
                 "t0 + (Q - 1) / 2X of a read with Q in flight",
@@ -202,7 +199,7 @@ def _work(rows: Rows, machine: Cluster) -> _Work:
             together = np.maximum(dims["page_rows"], 1.0)
             moved = moved_bytes(drive, size * together) / together
             found["moved_bytes"][index] = dims["rows"] * moved
-        found["core_us"][index] = dims["rows"] * ROW_US / cores
+        found["core_us"][index] = dims["rows"] * _C.row_us / cores
     return _Work(**found)
 
 

@@ -22,16 +22,6 @@ from perfmodel.ops.vocabulary.embedding import stored_row_bytes
 from perfmodel.ops.vocabulary.tiers import HOST_BUS
 
 _C = coefficients("tiers.host_bus")
-READ_FRAC = _C.number("read_frac")
-WRITE_FRAC = _C.number("write_frac")
-SECTOR_BYTES = _C.number("sector_bytes")
-REQUEST_BYTES = _C.number("request_bytes")
-TAGS = _C.number("tags")
-LONG_TAGS = _C.number("long_tags")
-REQUEST_US = _C.number("request_us")
-SHORT_TAGS_GB_PER_S = _C.number("short_tags_gb_per_s")
-HBM_FRAC = _C.number("hbm_frac")
-HALF_FACTOR = _C.number("half_factor")
 NAME = f"{HOST_BUS}/heuristic"
 SHOWN = ("floor_us", "bus_us", "memory_us")
 FORMULA = "floor_us + max(bus_us, memory_us)"
@@ -44,7 +34,7 @@ class HostBus:
         terms = _terms(rows, machine)
         taken = _taken(terms)
         source = f"figures of {machine.node.device.name}: bus; assumed: requests in flight"
-        return Estimate(taken, taken / HALF_FACTOR, taken * HALF_FACTOR, NAME, source)
+        return Estimate(taken, taken / _C.half_factor, taken * _C.half_factor, NAME, source)
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         terms = _terms(rows, machine)
@@ -66,17 +56,17 @@ class HostBus:
 
 def read_gb_per_s(row_bytes: Floats, machine: Cluster) -> Floats:
     """What a device reads of rows of so many bytes at random places of its host's memory."""
-    bus = READ_FRAC * machine.node.device.host_gb_per_s
-    sectors = np.ceil(row_bytes / SECTOR_BYTES) * SECTOR_BYTES
-    tags = TAGS if machine.node.device.host_gb_per_s <= SHORT_TAGS_GB_PER_S else LONG_TAGS
-    waiting = tags * np.minimum(sectors, REQUEST_BYTES) / REQUEST_US * 1e-3
+    bus = _C.read_frac * machine.node.device.host_gb_per_s
+    sectors = np.ceil(row_bytes / _C.sector_bytes) * _C.sector_bytes
+    tags = _C.tags if machine.node.device.host_gb_per_s <= _C.short_tags_gb_per_s else _C.long_tags
+    waiting = tags * np.minimum(sectors, _C.request_bytes) / _C.request_us * 1e-3
     over_bus = np.minimum(bus, waiting) * row_bytes / sectors
     return np.asarray(np.minimum(over_bus, _dram(row_bytes, machine)))
 
 
 def write_gb_per_s(row_bytes: Floats, machine: Cluster) -> Floats:
     """The same, written."""
-    bus = WRITE_FRAC * machine.node.device.host_gb_per_s
+    bus = _C.write_frac * machine.node.device.host_gb_per_s
     return np.minimum(bus, _dram(row_bytes, machine))
 
 
@@ -110,7 +100,7 @@ def _terms(rows: Rows, machine: Cluster) -> dict[str, Floats]:
                 + over_written / write_gb_per_s(row, machine)
             ) / 1e3
             beside = np.maximum(read + written - over_read - over_written, 0.0)
-            terms["memory_us"][at] = beside / (HBM_FRAC * device.hbm_gb_per_s) / 1e3
+            terms["memory_us"][at] = beside / (_C.hbm_frac * device.hbm_gb_per_s) / 1e3
             terms["bus_bytes"][at] = over_read + over_written
             terms["flop"][at] = spec.flop(own)
             terms["read_bytes"][at], terms["written_bytes"][at] = read, written

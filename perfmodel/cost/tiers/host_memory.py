@@ -21,9 +21,8 @@ from functools import cache
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints
-from perfmodel.cost.coefficients import coefficients
+from perfmodel.cost.coefficients import cached_with_reads, coefficients
 from perfmodel.cost.contract import KERNELS, TIERS, Estimate, Explanation, KernelModel
-from perfmodel.cost.tiers.nic.footprint import PAIR_US
 from perfmodel.errors import HardwareError
 from perfmodel.hardware import Cluster, Device, Host, Node, device
 from perfmodel.ops.rows import Rows
@@ -38,17 +37,7 @@ from perfmodel.ops.vocabulary.tiers import (
 )
 
 _C = coefficients("tiers.host_memory")
-STREAM_FRAC = _C.number("stream_frac")
-LINE_BYTES = _C.number("line_bytes")
-ROW_COST_BYTES = _C.number("row_cost_bytes")
-ROW_US = _C.number("row_us")
-CORE_GB_PER_S = _C.number("core_gb_per_s")
-COPYING_GB_PER_S = _C.number("copying_gb_per_s")
 COPIES = ("host_gather", "host_scatter")
-CACHED_GB_PER_S = _C.number("cached_gb_per_s")
-LLC_BYTES_PER_CORE = _C.number("llc_bytes_per_core")
-CALL_US = _C.number("call_us")
-HALF_FACTOR = _C.number("half_factor")
 NAME = f"{HOST_MEMORY}/heuristic"
 
 
@@ -64,19 +53,19 @@ class _Work:
 
     @property
     def duration_us(self) -> Floats:
-        return CALL_US + np.maximum(self.memory_us, self.cores_us)
+        return _C.call_us + np.maximum(self.memory_us, self.cores_us)
 
 
 def rank_gb_per_s(machine: Cluster) -> float:
     """One rank's share of its node's DRAM bandwidth, as reading reaches it."""
     node = machine.node
-    return STREAM_FRAC * node.sockets * node.host.dram_gb_per_s / node.gpus
+    return _C.stream_frac * node.sockets * node.host.dram_gb_per_s / node.gpus
 
 
 def random_frac(row_bytes: Floats) -> Floats:
     """Share of the bandwidth that rows at random places get."""
-    lines = np.ceil(row_bytes / LINE_BYTES) * LINE_BYTES
-    return np.asarray(row_bytes / (lines + ROW_COST_BYTES))
+    lines = np.ceil(row_bytes / _C.line_bytes) * _C.line_bytes
+    return np.asarray(row_bytes / (lines + _C.row_cost_bytes))
 
 
 class HostMemory:
@@ -86,11 +75,11 @@ class HostMemory:
         work = _work(rows, machine)
         taken = work.duration_us
         source = f"figures of {machine.node.host.name}; assumed: rows at random places"
-        return Estimate(taken, taken / HALF_FACTOR, taken * HALF_FACTOR, NAME, source)
+        return Estimate(taken, taken / _C.half_factor, taken * _C.half_factor, NAME, source)
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         work = _work(rows, machine)
-        peak = rank_gb_per_s(machine) / STREAM_FRAC * 1e3
+        peak = rank_gb_per_s(machine) / _C.stream_frac * 1e3
         taken = work.duration_us.tolist()
         return [
             Explanation(
@@ -103,7 +92,7 @@ class HostMemory:
                 terms={
                     "memory_us": float(work.memory_us[at]),
                     "cores_us": float(work.cores_us[at]),
-                    "call_us": CALL_US,
+                    "call_us": _C.call_us,
                 },
                 formula="call_us + max(memory_us, cores_us)",
             )
@@ -122,10 +111,10 @@ def _work(rows: Rows, machine: Cluster) -> _Work:
         cached = 0.0 if op == "host_apply" else _cached_bytes(dims, llc_bytes(machine))
         columns["random"][index] = (found - cached) / random_frac(dims["row_bytes"])
         columns["even"][index] = read + written - found
-        rate, near = CORE_GB_PER_S, CACHED_GB_PER_S
+        rate, near = _C.core_gb_per_s, _C.cached_gb_per_s
         if op in COPIES:
-            rate = near = COPYING_GB_PER_S
-        per_byte = np.maximum(ROW_US / dims["row_bytes"], 1e-3 / rate)
+            rate = near = _C.copying_gb_per_s
+        per_byte = np.maximum(_C.row_us / dims["row_bytes"], 1e-3 / rate)
         columns["core"][index] = (found - cached) * per_byte + cached * 1e-3 / near
         columns["flop"][index] = spec.flop(dims)
         columns["r"][index], columns["w"][index] = read, written
@@ -140,13 +129,15 @@ def llc_bytes(machine: Cluster) -> float:
     return node.sockets * _llc_bytes(node.host) / node.gpus
 
 
-@cache
-def _llc_bytes(host: Host) -> float:
+def _llc_bytes_of(host: Host) -> float:
     try:
         known = device(host.name).llc_bytes
     except HardwareError:
         known = None
-    return known or host.cores * LLC_BYTES_PER_CORE
+    return known or host.cores * _C.llc_bytes_per_core
+
+
+_llc_bytes = cached_with_reads(cache, _llc_bytes_of)
 
 
 def _cached_bytes(dims: Dims, cache_bytes: float) -> Floats:
@@ -226,7 +217,6 @@ def cpu_share(node: Node, processes: int = 0) -> Device:
 TIERS.register(HOST_OPERATORS)(HostOperators())
 
 
-QUERY_ORDER_HALF_FACTOR = _C.number("query_order_half_factor")
 QUERY_ORDER_NAME = f"{QUERY_ORDER}/heuristic"
 QUERY_ORDER_FORMULA = "pairs of lookups x a pair's time / host.single_thread_ratio"
 
@@ -239,8 +229,8 @@ class QueryOrder:
         source = "timed where this project was made, one core"
         return Estimate(
             taken,
-            taken / QUERY_ORDER_HALF_FACTOR,
-            taken * QUERY_ORDER_HALF_FACTOR,
+            taken / _C.query_order_half_factor,
+            taken * _C.query_order_half_factor,
             QUERY_ORDER_NAME,
             source,
         )
@@ -263,14 +253,10 @@ class QueryOrder:
 
 def _query_order_us(rows: Rows, machine: Cluster) -> Floats:
     pairs = rows.dims["pairs"]
-    return pairs * PAIR_US / machine.node.host.single_thread_ratio
+    return pairs * coefficients("tiers.footprint").pair_us / machine.node.host.single_thread_ratio
 
 
 TIERS.register(QUERY_ORDER)(QueryOrder())
-
-
-LOW_FRAC = _C.number("low_frac")
-HIGH_FRAC = _C.number("high_frac")
 
 
 class Pause:
@@ -279,7 +265,7 @@ class Pause:
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         wait_us = _wait_us(rows)
         source = "the software's period"
-        return Estimate(wait_us, LOW_FRAC * wait_us, HIGH_FRAC * wait_us, PAUSE, source)
+        return Estimate(wait_us, _C.low_frac * wait_us, _C.high_frac * wait_us, PAUSE, source)
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         return [

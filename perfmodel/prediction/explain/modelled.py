@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from perfmodel.cost.coefficients import CoefficientRead, coefficient_reads, reading
 from perfmodel.cost.contract import Explanation
 from perfmodel.cost.durations import Durations, durations_of, explanations_of
 from perfmodel.cost.host import Profile
@@ -24,17 +25,23 @@ from perfmodel.trace.columns import NONE
 from perfmodel.units import BYTES_PER_GB, US_PER_S
 
 
-def model_reason(
-    rows: Rows, hardware: Device | Node | Cluster
-) -> tuple[Durations, list[Explanation], tuple[FigureRead, ...]]:
-    """What `rows`, all of one family, take on `hardware`, why, and the figures read for that.
+@dataclass(frozen=True)
+class ModelReason:
+    """What rows of one family take, why, and the figures and coefficients read for that."""
 
-    Raises `ModelError`.
-    """
+    durations: Durations
+    why: list[Explanation]
+    figures: tuple[FigureRead, ...]
+    coefficients: tuple[CoefficientRead, ...]
+
+
+def model_reason(rows: Rows, hardware: Device | Node | Cluster) -> ModelReason:
+    """Why `rows`, all of one family, take what they take on `hardware`. Raises `ModelError`."""
     machine = cluster(hardware)
     watched, log = with_read_log(machine)
-    found, why = durations_of(rows, watched), explanations_of(rows, watched)
-    return found, why, figure_reads(machine, log)
+    with reading() as names:
+        found, why = durations_of(rows, watched), explanations_of(rows, watched)
+    return ModelReason(found, why, figure_reads(machine, log), coefficient_reads(names))
 
 
 def reason_of_row(rows: Rows, hardware: Device | Node | Cluster, at: int = 0) -> Reason:
@@ -43,7 +50,8 @@ def reason_of_row(rows: Rows, hardware: Device | Node | Cluster, at: int = 0) ->
     Raises `ModelError`.
     """
     one = rows.take(np.array([at], np.int64))
-    found, (why,), figures = model_reason(one, hardware)
+    reason = model_reason(one, hardware)
+    found, (why,) = reason.durations, reason.why
     duration_us = float(found.duration_us[0])
     moved_bytes = why.read_bytes + why.written_bytes
     dims = {name: values[0] for name, values in one.dims.items() if not np.isnan(values[0])}
@@ -62,7 +70,14 @@ def reason_of_row(rows: Rows, hardware: Device | Node | Cluster, at: int = 0) ->
         "utilisation_frac": why.utilisation_frac,
     }
     terms |= why.terms
-    return Reason("model", why.formula, duration_us, terms, figures)
+    return Reason(
+        "model",
+        why.formula,
+        duration_us,
+        terms,
+        reason.figures,
+        coefficients=reason.coefficients,
+    )
 
 
 def contention_reason(reason: Reason, taken_us: float) -> Reason:

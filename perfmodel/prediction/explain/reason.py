@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+from perfmodel.cost.coefficients import CoefficientRead
 from perfmodel.graph.kinds import EdgeKind
 from perfmodel.hardware.reads import FigureRead
 
@@ -27,6 +28,8 @@ class Reason:
     figures: tuple[FigureRead, ...] = ()
     """What was read of the machine for this duration."""
     parts: tuple[Reason, ...] = ()
+    coefficients: tuple[CoefficientRead, ...] = ()
+    """What was read of the cost models' fitted and assumed figures for it."""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
@@ -36,6 +39,7 @@ class Reason:
             "duration_us": round(self.duration_us, DECIMALS),
             "terms": {name: _rounded(value) for name, value in self.terms.items()},
             "figures": [each.to_dict() for each in self.figures],
+            "coefficients": [each.to_dict() for each in self.coefficients],
             "parts": [part.to_dict() for part in self.parts],
         }
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import Estimate
 from perfmodel.cost.durations import durations_of
-from perfmodel.cost.gpu.program import STRIDED, in_program
-from perfmodel.cost.gpu.streaming import START_US
+from perfmodel.cost.gpu.program import in_program
 from perfmodel.hardware import device
 from perfmodel.ops.rows import Rows
 
+START_US, STRIDED = coefficients("gpu.streaming").start_us, coefficients("gpu.program").strided
 H100 = device("h100-sxm")
 ADD = {"op": "add", "rows": 2048, "cols": 1024, "dtype": "bf16"}
 MOVED_US = 3 * 2048 * 1024 * 2 / (H100.stream_gb_per_s * 1e3)

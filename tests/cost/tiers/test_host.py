@@ -6,19 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.durations import durations_of, explanations_of
 from perfmodel.cost.tiers.host_bus import read_gb_per_s
 from perfmodel.cost.tiers.host_memory import (
-    CALL_US,
-    LLC_BYTES_PER_CORE,
-    ROW_US,
-    STREAM_FRAC,
     llc_bytes,
     rank_gb_per_s,
 )
 from perfmodel.hardware import Cluster, cluster, device
 from perfmodel.ops.rows import Rows
 
+MEMORY = coefficients("tiers.host_memory")
 MILLION = 1e6
 POOL = {"op": "host_pool", "lookups": MILLION, "row_bytes": 256.0, "bags": 1e5, "dim": 64.0}
 GATHER = {"op": "host_gather", "lookups": MILLION, "row_bytes": 256.0}
@@ -47,18 +45,18 @@ def with_host(**changes: Any) -> Cluster:
 
 
 def test_a_rank_has_its_share_of_the_sockets() -> None:
-    assert rank_gb_per_s(machine()) == pytest.approx(STREAM_FRAC * 2 * 204.8 / 8)
+    assert rank_gb_per_s(machine()) == pytest.approx(MEMORY.stream_frac * 2 * 204.8 / 8)
 
 
 def test_gathering_takes_its_bytes() -> None:
     # Rows read at random (256 of 320 bytes fetched), keys read and rows written in order.
     moved = MILLION * (256 * 320 / 256 + 8 + 256)
-    assert us(GATHER) == pytest.approx(CALL_US + moved / rank_gb_per_s(machine()) / 1e3)
+    assert us(GATHER) == pytest.approx(MEMORY.call_us + moved / rank_gb_per_s(machine()) / 1e3)
 
 
 @pytest.mark.parametrize("row", [POOL, GATHER, APPLY], ids=lambda row: str(row["op"]))
 def test_half_the_memory_bandwidth_is_half_as_fast(row: dict[str, object]) -> None:
-    whole, half = us(row) - CALL_US, us(row, with_host(dram_gb_per_s=102.4)) - CALL_US
+    whole, half = us(row) - MEMORY.call_us, us(row, with_host(dram_gb_per_s=102.4)) - MEMORY.call_us
     assert half == pytest.approx(2 * whole)
 
 
@@ -73,7 +71,7 @@ def test_short_rows_cost_a_core_as_much_as_longer_ones() -> None:
     one = with_host(cores=4)
     short, longer = us({**POOL, "row_bytes": 16.0}, one), us({**POOL, "row_bytes": 128.0}, one)
     assert short == pytest.approx(longer)
-    assert short - CALL_US == pytest.approx(MILLION * ROW_US)
+    assert short - MEMORY.call_us == pytest.approx(MILLION * MEMORY.row_us)
 
 
 def test_repeated_rows_are_updated_once() -> None:
@@ -89,7 +87,7 @@ def test_rows_that_come_again_may_still_be_cached() -> None:
 
 def test_unknown_hosts_have_a_cache_by_their_cores() -> None:
     assert llc_bytes(machine()) == 2 * 256 * 2**20 / 8
-    assert llc_bytes(with_host(name="mine", cores=32)) == 2 * 32 * LLC_BYTES_PER_CORE / 8
+    assert llc_bytes(with_host(name="mine", cores=32)) == 2 * 32 * MEMORY.llc_bytes_per_core / 8
 
 
 def test_narrow_rows_waste_bandwidth() -> None:

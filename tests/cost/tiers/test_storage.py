@@ -7,12 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.tiers import TIERS
-from perfmodel.cost.tiers.drives import CALL_US
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, cluster, load
 from perfmodel.hardware.parts import Storage
 from perfmodel.ops.rows import Rows
+
+CALL_US = coefficients("tiers.drives").call_us
 
 
 def machine(drives: int = 2, gpus: int = 1) -> Cluster:

@@ -20,14 +20,6 @@ from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.tiers import NIC
 
 _C = coefficients("tiers.engine")
-BURST_BYTES = _C.number("burst_bytes")
-MEMORY_FRAC = _C.number("memory_frac")
-BUS_FRAC = _C.number("bus_frac")
-ROW_US = _C.number("row_us")
-ROWS_IN_FLIGHT = _C.number("rows_in_flight")
-CORE_ADDS_PER_US = _C.number("core_adds_per_us")
-START_US = _C.number("start_us")
-HALF_FACTOR = _C.number("half_factor")
 NAME = f"{NIC}/heuristic"
 
 
@@ -42,7 +34,7 @@ class _Work:
 
     @property
     def duration_us(self) -> Floats:
-        return np.asarray(START_US + np.maximum.reduce(list(self.terms.values())))
+        return np.asarray(_C.start_us + np.maximum.reduce(list(self.terms.values())))
 
 
 class NicMemory:
@@ -51,7 +43,7 @@ class NicMemory:
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         taken = _work(rows, machine).duration_us
         source = f"figures of {adapter(machine).name}; assumed: rows at random places"
-        return Estimate(taken, taken / HALF_FACTOR, taken * HALF_FACTOR, NAME, source)
+        return Estimate(taken, taken / _C.half_factor, taken * _C.half_factor, NAME, source)
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         work = _work(rows, machine)
@@ -66,7 +58,7 @@ class NicMemory:
                 written_bytes=float(work.written_bytes[at]),
                 utilisation_frac=float(terms[slowest[at], at] / taken[at]),
                 terms={f"{name}_us": float(work.terms[name][at]) for name in names}
-                | {"start_us": START_US},
+                | {"start_us": _C.start_us},
                 formula="start_us + the longest of the other terms",
             )
             for at in range(len(rows))
@@ -97,20 +89,20 @@ def _work(rows: Rows, machine: Cluster) -> _Work:
     for op, index in rows.groups():
         spec, dims, item = OPS[op], rows.dims_of(op, index), rows.item_bytes(index)
         read, written = spec.read_bytes(dims, item), spec.written_bytes(dims, item)
-        padding = np.ceil(dims["row_bytes"] / BURST_BYTES) * BURST_BYTES - dims["row_bytes"]
+        padding = np.ceil(dims["row_bytes"] / _C.burst_bytes) * _C.burst_bytes - dims["row_bytes"]
         columns["moved"][index] = read + written + dims["lookups"] * padding
         columns["rows"][index] = dims.get("probes", dims["lookups"]) + dims["lookups"]
         columns["flop"][index] = spec.flop(dims)
         columns["sent"][index] = dims["messages"]
         columns["delivered"][index] = dims["delivered_bytes"]
         columns["r"][index], columns["w"][index] = read, written
-    memory_us = columns["moved"] / (MEMORY_FRAC * nic.memory_gb_per_s * share * 1e3)
+    memory_us = columns["moved"] / (_C.memory_frac * nic.memory_gb_per_s * share * 1e3)
     cores = (nic.cores or 0) * share
-    bus_us = columns["delivered"] / (BUS_FRAC * machine.node.device.host_gb_per_s * 1e3)
+    bus_us = columns["delivered"] / (_C.bus_frac * machine.node.device.host_gb_per_s * 1e3)
     terms = {"memory": memory_us, "bus": bus_us}
     if cores:
-        terms["cores"] = columns["rows"] * ROW_US / ROWS_IN_FLIGHT / cores
-        terms["adders"] = columns["flop"] / (CORE_ADDS_PER_US * cores)
+        terms["cores"] = columns["rows"] * _C.row_us / _C.rows_in_flight / cores
+        terms["adders"] = columns["flop"] / (_C.core_adds_per_us * cores)
     if nic.messages_per_us:
         terms["messages"] = columns["sent"] / (nic.messages_per_us * share)
     return _Work(terms, columns["flop"], columns["r"], columns["w"])

@@ -128,7 +128,6 @@ NIC_CACHES.register("heuristic")(ClosedForm())
 
 AS_THEY_COME = "as_they_come"
 _C = coefficients("tiers.footprint")
-PAIR_US = _C.number("pair_us")
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ class Ordered:
     @property
     def cpu_us(self) -> float:
         """On one core, per batch."""
-        return self.pairs * PAIR_US
+        return self.pairs * _C.pair_us
 
 
 def in_order(batches: Sequence[Queries], order: str) -> Ordered:

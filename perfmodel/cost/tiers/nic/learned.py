@@ -116,7 +116,6 @@ SCHEMA = "perfmodel.nic_cache/1"
 BUNDLED = Path(__file__).with_name("cache.json")
 FITTED_POLICIES = ("lru",)
 _C = coefficients("tiers.learned")
-CLOSED_FORM_SLOPE = _C.number("closed_form_slope")
 _MOST_BYTES = 64_000_000
 
 
@@ -141,7 +140,7 @@ def fitted_hit_frac(trees: Trees, features: Floats) -> Floats:
     larger cache never finds less.
     """
     closed = features[:, FEATURES.index("hit_logit")]
-    return share(CLOSED_FORM_SLOPE * closed + trees(features))
+    return share(_C.closed_form_slope * closed + trees(features))
 
 
 def read_trees(path: Path) -> Trees:

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.durations import durations_of, explanations_of
-from perfmodel.cost.tiers.nic.engine import MEMORY_FRAC, START_US
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Nic, cluster, node
 from perfmodel.ops.rows import Rows
+
+ENGINE = coefficients("tiers.engine")
 
 
 def machine(**nic: float | None) -> Cluster:
@@ -26,10 +28,10 @@ def test_an_fpga_is_bound_by_its_memory() -> None:
     rows = Rows.of([LOOKUP])
     moved = 1e5 * 16 + 1e4 * 512
     found = float(durations_of(rows, machine()).duration_us[0])
-    assert found == pytest.approx(START_US + moved / (MEMORY_FRAC * 400e3))
+    assert found == pytest.approx(ENGINE.start_us + moved / (ENGINE.memory_frac * 400e3))
     assert explanations_of(rows, machine())[0].bound_by == "memory"
     slower = float(durations_of(rows, machine(memory_gb_per_s=200.0)).duration_us[0])
-    assert slower - START_US == pytest.approx(2 * (found - START_US))
+    assert slower - ENGINE.start_us == pytest.approx(2 * (found - ENGINE.start_us))
 
 
 def test_arm_cores_and_messages_bind_where_they_are_slower() -> None:
@@ -37,7 +39,7 @@ def test_arm_cores_and_messages_bind_where_they_are_slower() -> None:
     why = explanations_of(rows, machine(cores=1, messages_per_us=100.0))
     assert [each.bound_by for each in why] == ["cores", "messages"]
     assert why[0].terms["cores_us"] == pytest.approx(1.1e5 * 0.1 / 4)
-    assert why[1].duration_us == pytest.approx(START_US + 1e4)
+    assert why[1].duration_us == pytest.approx(ENGINE.start_us + 1e4)
 
 
 def test_rows_are_read_and_written_in_whole_bursts() -> None:
