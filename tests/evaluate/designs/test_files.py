@@ -82,7 +82,7 @@ settings = { nothing = 1 }
     [
         ('step = "one"', 'step = "two"', "paper-table: unknown step 'two'; nearest: one"),
         ('step = "one"', 'step = "one", variant = "x"', "unknown variant 'x'; nearest: other"),
-        ('step = "one"', 'step = "one", variant = "other"', "hybrid: unknown key nothing'"),
+        ('step = "one"', 'step = "one", variant = "other"', "hybrid: unknown key nothing"),
         ("criteo-kaggle", "nowhere", "paper-table: unknown workload 'nowhere'"),
         ("criteo-kaggle", "mine.toml", r"paper-table: .*mine\.toml"),
         ("a100-sxm-80gb", "nowhere", "paper-table: unknown"),
