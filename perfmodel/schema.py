@@ -136,7 +136,9 @@ def _is_mapping(origin: Any) -> bool:
 
 
 def _whole_as_int(value: Any) -> Any:
-    """1e9 is a whole number."""
+    """1e9 is a whole number; numbers of NumPy are plain ones."""
+    if hasattr(value, "dtype") and not value.shape:
+        value = value.item()
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, (list, tuple)):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +32,8 @@ class Part:
         (int, 3, None, 3),
         (int, 1e9, None, 10**9),
         (float, 3, TEN, 3.0),
+        (float, np.float64(0.5), None, 0.5),
+        (int, np.int32(4), TEN, 4),
         (bool, True, None, True),
         (str, " two  words\n", None, "two words"),
         (tuple[int, ...], [1, 2.0], TEN, (1, 2)),
