@@ -116,15 +116,18 @@ def nearest_left(device: str, others: set[str], known: dict[str, Device]) -> str
     return f"{name.removeprefix('NVIDIA ').removeprefix('Tesla ')} ({away:.2f})"
 
 
-def cells(errors: pd.DataFrame) -> pd.DataFrame:
-    """One row per op and device."""
+SIMPLER = ("shared", "physics", "roofline")
+
+
+def cells(errors: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Errors in percent, one row per group of `by`."""
     found = []
-    for (part, op, device, near), own in errors.groupby(["part", "op", "device", "near"]):
+    for key, own in errors.groupby(by):
         off = own["model"].abs()
-        simpler = {name: own[name].abs().median() for name in ("shared", "physics", "roofline")}
         figures = {"median": off.median(), "p90": off.quantile(0.9), "inside": own["inside"].mean()}
-        percent = {name: round(100.0 * each, 1) for name, each in {**figures, **simpler}.items()}
-        found.append({"part": part, "op": op, "device": device, "near": near, "n": len(own)} | percent)
+        figures |= {name: own[name].abs().median() for name in SIMPLER}
+        percent = {name: round(100.0 * float(each), 1) for name, each in figures.items()}
+        found.append(dict(zip(by, key, strict=True)) | {"n": len(own)} | percent)
     return pd.DataFrame(found)
 
 
@@ -136,7 +139,9 @@ def measure(names: list[str], count: int) -> pd.DataFrame:
         if names and name not in names:
             continue
         beyond = family_rows(far, family)
-        beyond = beyond[beyond["op"].isin(set(rows["op"])) & beyond["dtype"].isin(set(rows["dtype"]))]
+        beyond = beyond[
+            beyond["op"].isin(set(rows["op"])) & beyond["dtype"].isin(set(rows["dtype"]))
+        ]
         for device in sorted(set(rows["device"])):
             asked = [thinned(rows[rows["device"] == device], count, 1)]
             asked = pd.concat([*asked, beyond[beyond["device"] == device]])
@@ -159,13 +164,14 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=ROWS)
     asked = parser.parse_args()
     errors = measure(asked.part, asked.rows)
-    table_of_cells = cells(errors)
-    print(table_of_cells.to_string(index=False))
-    held = table_of_cells["inside"].between(80, 97).mean()
-    best = table_of_cells[["shared", "physics", "roofline"]].min(axis=1)
+    each = cells(errors, ["part", "op", "device", "near"])
+    print(each.to_string(index=False))
+    print(cells(errors, ["part", "device"]).to_string(index=False))
+    print(each.groupby("part")[["median", *SIMPLER, "inside"]].mean().round(1).to_string())
     print(f"rows inside their interval: {errors['inside'].mean():.3f}")
-    print(f"cells with 80 to 97 % inside: {held:.2f}")
-    print(f"cells no worse than each simpler one: {(table_of_cells['median'] <= best).mean():.2f}")
+    print(f"cells with 80 to 97 % inside: {each['inside'].between(80, 97).mean():.2f}")
+    best = each[list(SIMPLER)].min(axis=1)
+    print(f"cells no worse than each simpler one: {(each['median'] <= best).mean():.2f}")
 
 
 if __name__ == "__main__":

@@ -113,7 +113,9 @@ def fit_kernels(
             parts.append(found)
             own.append(found.part)
         if own:
-            models[family] = model_of_parts(family, own, floors_by_key(set(rows["op"]), floors, known))
+            models[family] = model_of_parts(
+                family, own, floors_by_key(set(rows["op"]), floors, known)
+            )
     if not models:
         raise ModelError(
             f"{', '.join(map(str, paths))}: no family has {FEWEST_ROWS} rows of GPU kernels; "
@@ -227,8 +229,7 @@ def _about(
                 "devices": sorted(each.data.known),
                 "ops": sorted(set(each.data.frame["op"])),
                 "dtypes": list(each.part.dtypes),
-                "shrink": each.part.shrink,
-                "set_aside": list(each.aside),
+                "carries": each.part.carries,
             }
             for each in parts
         },
