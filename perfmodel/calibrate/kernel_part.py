@@ -83,7 +83,8 @@ def spreads(
     found = {}
     of_all = [ends_left_out(data.target - each, chips) for each in (taught, physics)]
     for op in ["*", *sorted(set(data.ops))]:
-        own = (data.ops == op) | (op == "*")
+        own = ((data.ops == op) | (op == "*")) & (data.weight > 0.0)
+        own = own if own.any() else data.weight > 0.0
         log_work = np.log(np.maximum(data.work[own], 1.0))
         drawn, largest = (_ends(each[own]) for each in (held.drawn, held.largest))
         few = len(set(chips[own & np.isfinite(physics)])) < _FEWEST_CHIPS
@@ -145,6 +146,9 @@ def _union(one: tuple[float, float], other: tuple[float, float]) -> tuple[float,
 
 
 _FEWEST_ROWS, _MANY_ROWS = 100, 1000
+_OUTLIER = np.log(2.0)
+_FEWEST_ALIKE = 3
+"""Chips of a maker, more of which can outvote one of them."""
 _FEW = 500
 """Rows per device, op and dtype that trees are fitted to when devices are left out."""
 _LEFT_OUT_TREES = {"n_estimators": 100, "num_parallel_tree": 1}
@@ -165,6 +169,8 @@ class FittedPart:
     left_out: Floats
     """Log factors `[n]` by a part that saw nothing of the row's chip; NaN of rows not asked
     about."""
+    aside: tuple[str, ...]
+    """`device/op/dtype` that were not learned from."""
 
 
 def fit_part(
@@ -181,7 +187,10 @@ def fit_part(
     """The part `name` of a family, of boosted trees or of clones of `regressor`."""
     make = trees_or(regressor, build, seed)
     names = known_device_columns(data.figures)
-    matrix, weight = data.with_devices(COLUMNS), data.weight
+    aside = set_aside(data)
+    keys = data.frame[["device", "op", "dtype"]].agg("/".join, axis=1)
+    weight = np.where(keys.isin(aside), 0.0, data.weight)
+    matrix, data = data.with_devices(COLUMNS), replace(data, weight=weight)
     gains = fitted_gains(data, build, weight, seed)
     measured, data = data, replace(data, target=data.target - gains.own)
     shape = KNOWN_TREES_OF_PART.get(name, KNOWN_TREES)
@@ -189,7 +198,7 @@ def fit_part(
     grows = build in BUILDS_THAT_GROW
     held = held_out(data, weight, matrix, trees, seed=seed, grows=grows)
     chips = chips_of(data)
-    asked = _few_of_each(data, seed)
+    asked = _few_of_each(data, seed) & (weight > 0.0)
     taught = chips_left_out(data, asked, chips, make(shape | _LEFT_OUT_TREES, names))
     physics = np.where(asked, data.lift, np.nan)
     taught = taught + gains.of_others
@@ -210,7 +219,27 @@ def fit_part(
         extensions=extensions(growths(data, weight > 0.0), held.trust) if grows else {},
         gains=gains.gains,
     )
-    return FittedPart(family, part, measured, left_out)
+    return FittedPart(family, part, measured, left_out, aside)
+
+
+def set_aside(data: Samples) -> tuple[str, ...]:
+    """`device/op/dtype` of groups twice off what the maker's other devices show: other kernels ran
+    there, which the rows do not say."""
+    groups = data.frame.groupby(["device", "op", "dtype"], sort=True).indices
+    lifted = data.target - data.lift
+    medians = {key: float(np.median(lifted[index])) for key, index in groups.items()}
+    chips, found = dict(zip(data.devices, chips_of(data), strict=True)), []
+    for device, *kind in medians:
+        alike = {
+            other: each
+            for (other, *its_kind), each in medians.items()
+            if its_kind == kind and same_maker(data.seen_as[other], data.seen_as[device])
+        }
+        off = np.abs(np.array(list(alike.values())) - np.median(list(alike.values()))) > _OUTLIER
+        agreed = len({chips[other] for other in alike}) > _FEWEST_ALIKE and off.mean() < 0.5
+        if agreed and off[list(alike).index(device)]:
+            found.append("/".join((device, *kind)))
+    return tuple(found)
 
 
 def chips_of(data: Samples) -> np.ndarray:

@@ -230,6 +230,7 @@ def _about(
                 "ops": sorted(set(each.data.frame["op"])),
                 "dtypes": list(each.part.dtypes),
                 "carries": each.part.carries,
+                "set_aside": list(each.aside),
             }
             for each in parts
         },

@@ -7,7 +7,13 @@ import pandas as pd
 import pytest
 
 from perfmodel.calibrate.estimators import KNOWN_TREES, trees_or
-from perfmodel.calibrate.kernel_part import chips_left_out, chips_of, ends_left_out, fit_part
+from perfmodel.calibrate.kernel_part import (
+    chips_left_out,
+    chips_of,
+    ends_left_out,
+    fit_part,
+    set_aside,
+)
 from perfmodel.calibrate.kernel_samples import Samples, samples
 from perfmodel.cost.learned.devices import COLUMNS
 from perfmodel.cost.learned.part import known_device_columns
@@ -100,3 +106,14 @@ def test_rows_that_nobody_asked_about_do_not_count() -> None:
     residual = np.concatenate([np.full(100, np.nan), np.linspace(-0.2, 0.2, 100)])
     low, high = ends_left_out(residual, np.repeat([0, 1], 100))
     assert (low, high) == pytest.approx((-0.18, 0.18), abs=0.01)
+
+
+def test_a_table_that_contradicts_all_others_of_its_maker_is_set_aside() -> None:
+    data = made(0.0)
+    wrong = data.frame["device"] == "t4"
+    slow = data.frame.assign(duration_us=data.frame["duration_us"] * np.where(wrong, 3.0, 1.0))
+    found = samples(slow, "matmul", data.known, {}, {})
+    assert set_aside(found) == ("t4/linear/fp32",)
+    other_maker = data.frame["device"] == "mi100"
+    slow = data.frame.assign(duration_us=data.frame["duration_us"] * np.where(other_maker, 3.0, 1))
+    assert set_aside(samples(slow, "matmul", data.known, {}, {})) == ()
