@@ -1,4 +1,4 @@
-"""The scikit-learn estimators of fits: boosted trees, a user's regressor, mixtures of two models.
+"""The scikit-learn estimators of fits: boosted trees, a user's regressor.
 
 Scikit-learn and XGBoost take seconds to import: only modules that fit import this one, and late.
 """
@@ -14,10 +14,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn import config_context
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone, is_regressor
-from sklearn.metrics import make_scorer
-from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_val_predict
 from sklearn.utils.validation import (
     _check_sample_weight,
     check_is_fitted,
@@ -26,7 +23,6 @@ from sklearn.utils.validation import (
 )
 from xgboost import XGBRegressor
 
-from perfmodel.arrays import Floats
 from perfmodel.cost.learned.features import FALLING
 from perfmodel.errors import UsageError
 
@@ -35,8 +31,6 @@ _FOREST = KNOWN_TREES | {"max_depth": 10, "n_estimators": 100, "num_parallel_tre
 KNOWN_TREES_OF_PART = {"matmul_fp32": _FOREST, "vector_rows": _FOREST}
 """Several trees per round where single ones answer by chance: at the edge of the domain."""
 GENERAL_TREES = {"max_depth": 5, "learning_rate": 0.08, "min_child_weight": 20, "n_estimators": 150}
-_MOST_ERROR = 2.0
-"""Errors of a log factor count up to here when a share is chosen."""
 Make = Callable[..., Any]
 """From the shape of trees and the names of columns to an estimator that was not fitted yet."""
 
@@ -126,75 +120,3 @@ def trees_or(given: Bounded | None, build: str, seed: int) -> Make:
         falling = frozenset(FALLING.get(build, ()))
         return partial(boosted, seed=seed, falling=falling)
     return lambda shape, names, **_: clone(given)
-
-
-def without_group(
-    estimator: Any, matrix: Any, target: Floats, weight: Floats, groups: Any
-) -> Floats:
-    """What is predicted `[n]` for each of `groups` by the `estimator` fitted to the others."""
-    found = cross_val_predict(
-        estimator,
-        matrix,
-        target,
-        groups=groups,
-        cv=LeaveOneGroupOut(),
-        params={"sample_weight": weight},
-    )
-    return np.asarray(found, np.float64)
-
-
-class Mixture(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """What two models say together: `share` of the last column, the rest of the first."""
-
-    def __init__(self, share: float = 0.0) -> None:
-        self.share = share
-
-    def fit(self, X: Any, y: Any) -> Mixture:
-        """Nothing is learned; the share is chosen by `best_share`."""
-        validate_data(self, X, y, y_numeric=True)
-        return self
-
-    def predict(self, X: Any) -> Any:
-        """The weighted mean of both columns."""
-        check_is_fitted(self, "n_features_in_")
-        X = validate_data(self, X, reset=False)
-        return (1.0 - self.share) * X[:, 0] + self.share * X[:, -1]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.regressor_tags.poor_score = True  # of columns that are no predictions
-        return tags
-
-
-def best_share(
-    shares: Sequence[float], one: Floats, other: Floats, y: Floats, weight: Floats, groups: Any
-) -> float:
-    """How much of `other` beside `one` predicts whole `groups` best, each counted once.
-
-    All arrays `[n]`; ties go to the smaller share.
-    """
-    everything = np.arange(len(y))  # a mixture learns nothing, so nothing is kept from it
-    by_group = [(everything, np.flatnonzero(groups == each)) for each in np.unique(groups)]
-    with config_context(enable_metadata_routing=True):
-        error = make_scorer(_capped_error, greater_is_better=False)
-        search = GridSearchCV(
-            Mixture(),
-            {"share": list(shares)},
-            scoring=error.set_score_request(sample_weight=True),
-            cv=by_group,
-            refit=_best_of_groups,
-        )
-        search.fit(np.column_stack([one, other]), y, sample_weight=weight)
-    return float(search.best_params_["share"])
-
-
-def _capped_error(y: Any, predicted: Any, sample_weight: Any = None) -> float:
-    off = np.minimum(np.abs(y - predicted), _MOST_ERROR)
-    return float(np.average(off, weights=sample_weight))
-
-
-def _best_of_groups(results: Mapping[str, Any]) -> int:
-    """The place of the least sum of median and mean error over groups."""
-    scores = [results[name] for name in results if name.startswith("split")]
-    errors = -np.array(scores)
-    return int(np.argmin(np.median(errors, axis=0) + errors.mean(axis=0)))

@@ -1,4 +1,4 @@
-"""Fitting one part of a family: two ensembles of trees, their shrinkage and their intervals."""
+"""Fitting one part of a family: trees, whether they carry to devices left out, and intervals."""
 
 from __future__ import annotations
 
@@ -8,20 +8,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.dummy import DummyRegressor
 from sklearn.model_selection import LeaveOneGroupOut, ShuffleSplit
 
 from perfmodel.arrays import Floats
-from perfmodel.calibrate.estimators import (
-    GENERAL_TREES,
-    KNOWN_TREES,
-    KNOWN_TREES_OF_PART,
-    Bounded,
-    Make,
-    best_share,
-    trees_or,
-    without_group,
-)
+from perfmodel.calibrate.estimators import KNOWN_TREES, KNOWN_TREES_OF_PART, Bounded, trees_or
 from perfmodel.calibrate.kernel_corrections import (
     BUILDS_THAT_GROW,
     Growths,
@@ -32,10 +22,8 @@ from perfmodel.calibrate.kernel_corrections import (
     growths,
 )
 from perfmodel.calibrate.kernel_samples import Samples
-from perfmodel.cost.learned.corrections import Plain, kinds, log_base_over_bound, uses_plain_trees
-from perfmodel.cost.learned.devices import COLUMNS, general_figures
+from perfmodel.cost.learned.devices import COLUMNS, distance, kinship, nearest, same_maker
 from perfmodel.cost.learned.features import Tiles
-from perfmodel.cost.learned.forest import Ensemble
 from perfmodel.cost.learned.part import (
     Part,
     Places,
@@ -87,18 +75,28 @@ def held_out(
     )
 
 
-def spreads(data: Samples, weight: Floats, held: HeldOut, left_out: Floats) -> dict[str, Spread]:
-    """Per op and in all; `left_out` are log factors `[n]` predicted for devices left out."""
-    unseen = data.target - left_out
-    told, found = weight > 0.0, {}
+def spreads(
+    data: Samples, held: HeldOut, taught: Floats, physics: Floats, chips: np.ndarray
+) -> dict[str, Spread]:
+    """Per op and in all; `taught` are log factors `[n]` of trees that saw nothing of the chip,
+    `physics` those of physics alone, NaN of rows not asked about."""
+    found = {}
+    of_all = [ends_left_out(data.target - each, chips) for each in (taught, physics)]
     for op in ["*", *sorted(set(data.ops))]:
-        own = ((data.ops == op) | (op == "*")) & told
-        log_work = np.log(np.maximum(data.work[own] if own.any() else data.work, 1.0))
-        drawn, largest, other = (_ends(each[own]) for each in (held.drawn, held.largest, unseen))
+        own = ((data.ops == op) | (op == "*")) & (data.weight > 0.0)
+        own = own if own.any() else data.weight > 0.0
+        log_work = np.log(np.maximum(data.work[own], 1.0))
+        drawn, largest = (_ends(each[own]) for each in (held.drawn, held.largest))
+        few = len(set(chips[own & np.isfinite(physics)])) < _FEWEST_CHIPS
+        unseen, alone = (
+            ends if few else ends_left_out((data.target - each)[own], chips[own])
+            for ends, each in zip(of_all, (taught, physics), strict=True)
+        )
         found[op] = Spread(
             drawn,
             _union(drawn, (_FARTHER * largest[0], _FARTHER * largest[1])),
-            _union(drawn, other),
+            _union(drawn, unseen),
+            _union(drawn, alone),
             (float(log_work.min()), float(log_work.max())),
             _least_us(data, own),
         )
@@ -147,11 +145,18 @@ def _union(one: tuple[float, float], other: tuple[float, float]) -> tuple[float,
     return min(one[0], other[0]), max(one[1], other[1])
 
 
-_SHRINKS = (0.0, 0.25, 0.5, 0.75, 1.0)
-_SHARES = (0.0, 0.25, 0.5, 0.75)
+_FEWEST_ROWS, _MANY_ROWS = 100, 1000
 _OUTLIER = np.log(2.0)
 _FEWEST_ALIKE = 3
-_FEWEST_ROWS, _MANY_ROWS = 100, 1000
+"""Chips of a maker, more of which can outvote one of them."""
+_FEW = 500
+"""Rows per device, op and dtype that trees are fitted to when devices are left out."""
+_LEFT_OUT_TREES = {"n_estimators": 100, "num_parallel_tree": 1}
+_MOST_ERROR = 2.0
+_COVERED_FRAC = 0.9
+_FEWEST_CHIPS = 4
+"""From which an op has an interval of its own for devices left out; below, that of all ops."""
+_WIDENINGS = np.arange(1.0, 4.01, 0.1)
 
 
 @dataclass(frozen=True)
@@ -162,10 +167,10 @@ class FittedPart:
     part: Part
     data: Samples
     left_out: Floats
-    """Log factors `[n]` by a part that saw nothing of the row's device; NaN where there is only
-    one device."""
+    """Log factors `[n]` by a part that saw nothing of the row's chip; NaN of rows not asked
+    about."""
     aside: tuple[str, ...]
-    """`device/op/dtype` whose rows contradict all other devices', and were not learned from."""
+    """`device/op/dtype` that were not learned from."""
 
 
 def fit_part(
@@ -182,95 +187,152 @@ def fit_part(
     """The part `name` of a family, of boosted trees or of clones of `regressor`."""
     make = trees_or(regressor, build, seed)
     names = known_device_columns(data.figures)
-    matrix = data.with_devices(COLUMNS)
-    aside = _set_aside(data)
+    aside = set_aside(data)
     keys = data.frame[["device", "op", "dtype"]].agg("/".join, axis=1)
     weight = np.where(keys.isin(aside), 0.0, data.weight)
+    matrix, data = data.with_devices(COLUMNS), replace(data, weight=weight)
     gains = fitted_gains(data, build, weight, seed)
     measured, data = data, replace(data, target=data.target - gains.own)
-    general, plain, left_out, centre, shrink = _general(data, weight, name, build, make)
-    known = make(KNOWN_TREES_OF_PART.get(name, KNOWN_TREES), names)
+    shape = KNOWN_TREES_OF_PART.get(name, KNOWN_TREES)
+    trees = make(shape, names)
     grows = build in BUILDS_THAT_GROW
-    held = held_out(data, weight, matrix, known, seed=seed, grows=grows)
-    left_out = left_out + gains.of_others
+    held = held_out(data, weight, matrix, trees, seed=seed, grows=grows)
+    chips = chips_of(data)
+    asked = _few_of_each(data, seed) & (weight > 0.0)
+    taught = chips_left_out(data, asked, chips, make(shape | _LEFT_OUT_TREES, names))
+    physics = np.where(asked, data.lift, np.nan)
+    taught = taught + gains.of_others
+    carries = _carries(measured.target, taught, physics, chips)
+    left_out = np.where(np.isfinite(taught) & carries, taught, physics)
     part = Part(
         name=name,
         build=build,
         dtypes=tuple(sorted(set(data.frame["dtype"]))),
         ops=ops,
         figures=data.figures,
-        own=pack_estimator(known.fit(matrix, data.target, sample_weight=weight), name),
-        general=general,
-        centre=centre,
-        shrink=shrink,
+        trees=pack_estimator(trees.fit(matrix, data.target, sample_weight=weight), name),
+        carries=carries,
         devices=tuple(data.seen_as[name] for name in data.known),
-        spreads=spreads(measured, weight, held, left_out),
+        spreads=spreads(measured, held, taught, physics, chips),
         tiles=tiles,
         measured=_measured(measured),
         extensions=extensions(growths(data, weight > 0.0), held.trust) if grows else {},
         gains=gains.gains,
-        plain=plain,
     )
     return FittedPart(family, part, measured, left_out, aside)
 
 
-def _general(
-    data: Samples, weight: Floats, name: str, build: str, make: Make
-) -> tuple[Ensemble, Plain | None, Floats, float, float]:
-    """(trees for devices never seen, trees without physics that have a say beside them, log factors
-    `[n]` of both for devices left out, the mean factor, how far trees are trusted beyond it)."""
-    figures = general_figures(name)
-    matrix, lifted = data.with_devices(figures), data.target - data.lift
-    trees = make(GENERAL_TREES, data.figures + figures)
-    mean = DummyRegressor()
-    left_out, shrink = np.full(len(lifted), np.nan), 0.5
-    plain = None
-    if len(set(data.devices)) > 1:
-        raw = without_group(trees, matrix, lifted, weight, data.devices)
-        usual = without_group(mean, matrix, lifted, weight, data.devices)
-        shrink = best_share(_SHRINKS, usual, raw, lifted, data.weight, data.devices)
-        left_out = data.lift + usual + shrink * (raw - usual)
-        if shrink > 0.0:  # else nothing carries over from device to device
-            plain, left_out = with_plain(data, weight, left_out, name, build, make)
-    trees.fit(matrix, lifted, sample_weight=weight)
-    mean.fit(matrix, lifted, sample_weight=weight)
-    return pack_estimator(trees, name), plain, left_out, float(mean.constant_.item()), shrink
+def set_aside(data: Samples) -> tuple[str, ...]:
+    """`device/op/dtype` of groups twice off what the maker's other devices show: other kernels ran
+    there, which the rows do not say."""
+    groups = data.frame.groupby(["device", "op", "dtype"], sort=True).indices
+    lifted = data.target - data.lift
+    medians = {key: float(np.median(lifted[index])) for key, index in groups.items()}
+    chips, found = dict(zip(data.devices, chips_of(data), strict=True)), []
+    for device, *kind in medians:
+        alike = {
+            other: each
+            for (other, *its_kind), each in medians.items()
+            if its_kind == kind and same_maker(data.seen_as[other], data.seen_as[device])
+        }
+        off = np.abs(np.array(list(alike.values())) - np.median(list(alike.values()))) > _OUTLIER
+        agreed = len({chips[other] for other in alike}) > _FEWEST_ALIKE and off.mean() < 0.5
+        if agreed and off[list(alike).index(device)]:
+            found.append("/".join((device, *kind)))
+    return tuple(found)
 
 
-def with_plain(
-    data: Samples, weight: Floats, left_out: Floats, name: str, build: str, make: Make
-) -> tuple[Plain | None, Floats]:
-    """Trees without physics, as much as devices left out show that they help, or None; and log
-    factors `[n]` of both for devices left out, of each with the share that the others chose.
+def chips_of(data: Samples) -> np.ndarray:
+    """`[n]`: devices that are alike have one number, since they are left out together."""
+    descriptions = [data.seen_as[name] for name in data.known]
+    numbers = list(range(len(descriptions)))
+    for i, one in enumerate(descriptions):
+        for j, other in enumerate(descriptions[:i]):
+            if kinship(distance(one, other)) > 0.0:
+                numbers = [numbers[j] if each == numbers[i] else each for each in numbers]
+    chip = dict(zip(data.known, numbers, strict=True))
+    return np.array([chip[name] for name in data.devices])
 
-    `left_out` are those of the trees with physics.
+
+def _few_of_each(data: Samples, seed: int) -> np.ndarray:
+    asked = np.zeros(len(data.target), bool)
+    generator = np.random.default_rng(seed)
+    for index in data.frame.groupby(["device", "op", "dtype"], sort=True).indices.values():
+        few = generator.choice(index, _FEW, replace=False) if len(index) > _FEW else index
+        asked[few] = True
+    return asked
+
+
+def chips_left_out(data: Samples, asked: np.ndarray, chips: np.ndarray, trees: Any) -> Floats:
+    """Log factors of the rows `asked` `[n]` about, by clones of `trees` fitted to other chips.
+
+    Each device is asked about as the nearest of its maker among those where its op was measured;
+    NaN where there is none.
     """
-    says = np.array([uses_plain_trees(build, op) for op in data.ops], bool)
-    if not says.any():
-        return None, left_out
-    names = data.sizes + kinds(data.figures) + COLUMNS
-    matrix = np.hstack([data.size_matrix, _kinds_and_devices(data)])
-    above, root = log_base_over_bound(data.base_us, data.bound_us), np.sqrt(weight)
-    trees = make(GENERAL_TREES, names, falling=frozenset())
-    answer = without_group(trees, matrix, data.target + above, root, data.devices) - above
-    plain = np.where(says, answer, left_out)
-    columns = (left_out, plain, data.target, data.weight, data.devices)
-    blended = np.empty(len(plain))
-    for others, held in LeaveOneGroupOut().split(matrix, groups=data.devices):
-        share = best_share(_SHARES, *(each[others] for each in columns))
-        blended[held] = (1.0 - share) * left_out[held] + share * plain[held]
-    share = best_share(_SHARES, *columns)
-    if not share:
-        return None, blended
-    trees.fit(matrix, data.target + above, sample_weight=root)
-    return Plain(pack_estimator(trees, name), names, share), blended
+    found = np.full(len(data.target), np.nan)
+    if len(set(chips)) < 2:
+        return found
+    matrix, places = data.with_devices(COLUMNS), np.flatnonzero(asked)
+    kinds = data.frame["op"] + "/" + data.frame["dtype"].map(same_kernels_dtype)
+    for taught, left_out in LeaveOneGroupOut().split(places, groups=chips[places]):
+        taught, left_out = places[taught], places[left_out]
+        fitted = clone(trees).fit(
+            matrix[taught], data.target[taught], sample_weight=data.weight[taught]
+        )
+        rows = data.frame.iloc[left_out].assign(kind=kinds.to_numpy()[left_out])
+        for (device, kind), own in rows.groupby(["device", "kind"], sort=True).indices.items():
+            index, own_kind = left_out[own], kinds.to_numpy()[taught] == kind
+            description = data.seen_as[device]
+            near = [data.seen_as[name] for name in sorted(set(data.devices[taught[own_kind]]))]
+            near = [each for each in near if same_maker(each, description)]
+            if near:
+                like = nearest(description, near)[0]
+                as_like = matrix[index].copy()
+                as_like[:, len(data.figures) :] = [like[name] for name in COLUMNS]
+                found[index] = fitted.predict(as_like)
+    return found
 
 
-def _kinds_and_devices(data: Samples) -> np.ndarray:
-    kept = [data.figures.index(name) for name in kinds(data.figures)]
-    figures = len(data.figures)
-    whole = data.with_devices(COLUMNS)
-    return whole[:, [*kept, *range(figures, whole.shape[1])]]
+def _carries(target: Floats, taught: Floats, physics: Floats, chips: np.ndarray) -> bool:
+    """Whether chips left out are nearer by what was `taught` than by `physics`, each counted once:
+    by the sum of the median and the mean over chips."""
+
+    known = np.isfinite(taught)
+
+    def error(answer: Floats) -> float:
+        off = np.minimum(np.abs(target - answer), _MOST_ERROR)
+        each = [off[known & (chips == chip)].mean() for chip in sorted(set(chips[known]))]
+        return float(np.median(each) + np.mean(each))
+
+    return not known.any() or error(taught) <= error(physics)
+
+
+def ends_left_out(residual: Floats, chips: np.ndarray) -> tuple[float, float]:
+    """5 and 95 % of `residual` `[n]` (NaN: not known), each chip counted once, widened around their
+    middle until nine of ten rows of a chip lie within what the others show, on average."""
+    known = np.isfinite(residual)
+    by_chip = [np.sort(residual[known & (chips == chip)]) for chip in sorted(set(chips[known]))]
+    by_chip = [each for each in by_chip if len(each) >= _FEWEST]
+    if len(by_chip) < 2:
+        return _ends(residual)
+
+    def ends(among: list[Floats], widening: float = 1.0) -> tuple[float, float]:
+        count = min(len(each) for each in among)
+        alike = [np.quantile(each, np.linspace(0.0, 1.0, count)) for each in among]
+        low, high = np.quantile(np.concatenate(alike), _QUANTILES)
+        middle, half = 0.5 * (low + high), 0.5 * (high - low)
+        ends = middle - widening * half, middle + widening * half
+        return float(max(ends[0], -_WIDEST)), float(min(ends[1], _WIDEST))
+
+    def covered(widening: float) -> float:
+        found = []
+        for place, own in enumerate(by_chip):
+            low, high = ends(by_chip[:place] + by_chip[place + 1 :], widening)
+            found.append(float(((low <= own) & (own <= high)).mean()))
+        return float(np.mean(found))
+
+    enough = (each for each in _WIDENINGS if covered(each) >= _COVERED_FRAC)
+    return ends(by_chip, float(next(enough, _WIDENINGS[-1])))
 
 
 def _measured(data: Samples) -> dict[tuple[str, str], Places]:
@@ -291,16 +353,3 @@ def _measured(data: Samples) -> dict[tuple[str, str], Places]:
         enough = (rows >= _FEWEST_ROWS) | (of_any >= _MANY_ROWS)
         found[op, kind] = tuple(np.flatnonzero(enough).tolist())
     return found
-
-
-def _set_aside(data: Samples) -> tuple[str, ...]:
-    """`device/op/dtype` of groups twice off what the other devices show: other kernels ran."""
-    groups = data.frame.groupby(["device", "op", "dtype"], sort=True).indices
-    lifted = data.target - data.lift
-    medians = {key: float(np.median(lifted[index])) for key, index in groups.items()}
-    found = []
-    for key, own in medians.items():
-        alike = [each for other, each in medians.items() if other[1:] == key[1:]]
-        if len(alike) > _FEWEST_ALIKE and abs(own - float(np.median(alike))) > _OUTLIER:
-            found.append("/".join(key))
-    return tuple(found)

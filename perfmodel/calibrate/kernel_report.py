@@ -30,6 +30,7 @@ from perfmodel.calibrate.kernels import Fitted
 from perfmodel.cost.durations import durations_of
 from perfmodel.cost.gpu.heuristic import TIMINGS, Floor, measured_us
 from perfmodel.cost.learned.devices import COLUMNS
+from perfmodel.cost.learned.part import Answer
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
 
@@ -101,7 +102,7 @@ def left_out_errors(fitted: Fitted, *, seed: int = 0) -> list[Compared]:
     """Errors per op, device and dtype; floors are those of the other devices."""
     found = []
     for part in fitted.parts:
-        if not np.isfinite(part.left_out).all():
+        if not np.isfinite(part.left_out).any():
             continue
         beside_us = plain_trees_left_out_us(part.data, seed)
         for device in sorted(set(part.data.devices)):
@@ -116,8 +117,9 @@ def _of_device(
     beside_us: Floats,
 ) -> list[Compared]:
     data = part.data
-    own = np.flatnonzero(data.devices == device)
+    own = np.flatnonzero((data.devices == device) & np.isfinite(part.left_out))
     frame, factors = data.frame.iloc[own], part.left_out[own]
+    answer = Answer(factors, 0.0, 1.0, part.part.carries)
     floor_us, offset_us = _foreign_floors(frame, device, floors)
     least = np.maximum(data.bound_us[own], data.known[device].kernel_floor_us)
 
@@ -127,7 +129,7 @@ def _of_device(
 
     low, high = np.zeros((2, len(own)))
     for op, index in Rows.from_frame(frame).groups():
-        low[index], high[index] = part.part.ends(op, data.work[own][index], 0.0)
+        low[index], high[index] = part.part.ends(op, data.work[own][index], answer)
     predicted = (shown(factors), shown(factors + low), shown(factors + high))
     return _compared(device, frame, predicted, data.bound_us[own], beside_us[own])
 

@@ -123,8 +123,6 @@ class Samples:
     lift: Floats
     floor_us: Floats
     offset_us: Floats
-    sizes: tuple[str, ...]
-    size_matrix: np.ndarray
 
     @property
     def ops(self) -> np.ndarray:
@@ -170,7 +168,7 @@ def samples(
         found.append(BUILDS[build](Rows.from_frame(group), known[name], tiles))
         frames.append(group)
     whole = pd.concat(frames)
-    figures, sizes = tuple(found[0].figures), tuple(found[0].sizes)
+    figures = tuple(found[0].figures)
     base = np.concatenate([each.base_us for each in found])
     extra = np.concatenate([each.extra_us for each in found])
     work = np.concatenate([each.work for each in found])
@@ -193,6 +191,4 @@ def samples(
         lift=np.concatenate([each.lift for each in found]),
         floor_us=floor_us,
         offset_us=offset_us,
-        sizes=sizes,
-        size_matrix=np.vstack([each.matrix(sizes, {}) for each in found]),
     )

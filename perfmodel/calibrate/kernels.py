@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.calibrate.estimators import users_regressor
+from perfmodel.calibrate.estimators import Bounded, users_regressor
 from perfmodel.calibrate.kernel_data import (
     FloorKey,
     Table,
@@ -29,14 +29,16 @@ from perfmodel.cost.gpu.heuristic import Floor, Heuristic
 from perfmodel.cost.learned.devices import describe
 from perfmodel.cost.learned.features import BUILD_OF_FAMILY, BY_ROW
 from perfmodel.cost.learned.model import KnownFloor, Learned
+from perfmodel.cost.learned.part import Part
 from perfmodel.errors import ModelError, PerfmodelError
+from perfmodel.hardware import Device
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 ROWS_PER_GROUP = 8000
-_FEWEST_ROWS = 200
+FEWEST_ROWS = 200
 
 
 @dataclass(frozen=True)
@@ -97,36 +99,59 @@ def fit_kernels(
     frame = frame[frame["device"].map({name: each.target != "cpu" for name, each in known.items()})]
     floors = fitted_floors(frame)
     models, parts, ignored = {}, [], _ignored(frame)
-    for family, build in BUILD_OF_FAMILY.items():
+    for family in BUILD_OF_FAMILY:
         rows = family_rows(frame, family)
         own = []
-        for name, part_rows in _sliced(family, rows):
-            if len(part_rows) < _FEWEST_ROWS:
+        for name, part_rows in sliced(family, rows):
+            if len(part_rows) < FEWEST_ROWS:
                 continue
             begin(f"fitting {name}")
-            devices = {each: known[each] for each in sorted(set(part_rows["device"]))}
-            tiles = observed_tiles(part_rows, devices, floors) if family == "matmul" else {}
-            few = thinned(above_launch_floors(part_rows, floors), rows_per_group, seed)
-            data = samples(few, build, devices, floors, tiles)
-            ops = tuple(sorted(set(part_rows["op"]))) if family in _OWN_OPS_ONLY else ()
             with _blamed_on(estimator, name):
-                found = fit_part(
-                    family, name, build, ops, data, tiles, seed=seed, regressor=regressor
+                found = fit_rows(
+                    (family, name), part_rows, known, floors, rows_per_group, seed, regressor
                 )
             parts.append(found)
             own.append(found.part)
         if own:
-            heuristic = KERNELS[f"gpu/{family}/heuristic"]
-            assert isinstance(heuristic, Heuristic)
-            known_floors = _floors_of(set(rows["op"]), floors, known)
-            models[family] = Learned(f"gpu/{family}/learned", heuristic, tuple(own), known_floors)
+            models[family] = model_of_parts(
+                family, own, floors_by_key(set(rows["op"]), floors, known)
+            )
     if not models:
         raise ModelError(
-            f"{', '.join(map(str, paths))}: no family has {_FEWEST_ROWS} rows of GPU kernels; "
+            f"{', '.join(map(str, paths))}: no family has {FEWEST_ROWS} rows of GPU kernels; "
             f"families that can be fitted: {', '.join(BUILD_OF_FAMILY)}"
         )
     about = _about(tables, parts, ignored, seed) | {"estimator": estimator}
     return Fitted(models, about, tuple(parts), floors)
+
+
+def fit_rows(
+    what: tuple[str, str],
+    rows: pd.DataFrame,
+    known: Mapping[str, Device],
+    floors: dict[FloorKey, Floor],
+    rows_per_group: int,
+    seed: int,
+    regressor: Bounded | None = None,
+) -> FittedPart:
+    """The part `what` (family, name) fitted to at most `rows_per_group` of its `rows` each."""
+    family, name = what
+    build = BUILD_OF_FAMILY[family]
+    devices = {each: known[each] for each in sorted(set(rows["device"]))}
+    tiles = observed_tiles(rows, devices, floors) if family == "matmul" else {}
+    few = thinned(above_launch_floors(rows, floors), rows_per_group, seed)
+    data = samples(few, build, devices, floors, tiles)
+    ops = tuple(sorted(set(rows["op"]))) if family in _OWN_OPS_ONLY else ()
+    return fit_part(family, name, build, ops, data, tiles, seed=seed, regressor=regressor)
+
+
+def model_of_parts(
+    family: str, parts: Sequence[Part], floors: Mapping[str, tuple[KnownFloor, ...]]
+) -> Learned:
+    """The fitted `parts` of one family as a kernel model."""
+    heuristic = KERNELS[f"gpu/{family}/heuristic"]
+    assert isinstance(heuristic, Heuristic)
+    return Learned(f"gpu/{family}/learned", heuristic, tuple(parts), floors)
 
 
 @contextmanager
@@ -143,7 +168,7 @@ def _blamed_on(estimator: str | None, part: str) -> Iterator[None]:
         raise ModelError(f"--estimator {estimator}: fitting {part}: {what}") from error
 
 
-def _sliced(family: str, rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+def sliced(family: str, rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """(name, rows) of every part of a family."""
     if family not in _SLICES:
         return [(family, rows)]
@@ -166,9 +191,10 @@ def _ignored(frame: pd.DataFrame) -> dict[str, int]:
     return {str(op): int(count) for op, count in left.items()}
 
 
-def _floors_of(
-    ops: set[str], floors: dict[FloorKey, Floor], known: dict[str, Any]
+def floors_by_key(
+    ops: set[str], floors: dict[FloorKey, Floor], known: Mapping[str, Device]
 ) -> dict[str, tuple[KnownFloor, ...]]:
+    """By `timing/op/dtype`, the floors of every device that has them."""
     found: dict[str, tuple[KnownFloor, ...]] = {}
     for (device, timing, op, dtype), floor in floors.items():
         if op in ops:
@@ -203,7 +229,7 @@ def _about(
                 "devices": sorted(each.data.known),
                 "ops": sorted(set(each.data.frame["op"])),
                 "dtypes": list(each.part.dtypes),
-                "shrink": each.part.shrink,
+                "carries": each.part.carries,
                 "set_aside": list(each.aside),
             }
             for each in parts

@@ -1,4 +1,4 @@
-"""Estimators of fits: scikit-learn's own checks, shares by hand, regressors that are none."""
+"""Estimators of fits: scikit-learn's own checks, monotone trees, regressors that are none."""
 
 from __future__ import annotations
 
@@ -16,12 +16,9 @@ from perfmodel.calibrate.collectives import CollectiveRegressor
 from perfmodel.calibrate.estimators import (
     GENERAL_TREES,
     Bounded,
-    Mixture,
-    best_share,
     boosted,
     trees_or,
     users_regressor,
-    without_group,
 )
 from perfmodel.calibrate.nic_cache import HitRateRegressor
 from perfmodel.errors import UsageError
@@ -35,7 +32,7 @@ def cannot_pass(estimator: BaseEstimator) -> dict[str, str]:
 
 @pytest.mark.filterwarnings("ignore")
 @parametrize_with_checks(
-    [Bounded(Ridge()), Bounded(KNeighborsRegressor()), Mixture()],
+    [Bounded(Ridge()), Bounded(KNeighborsRegressor())],
     expected_failed_checks=cannot_pass,
 )
 def test_they_are_estimators(estimator: object, check: Callable[[object], None]) -> None:
@@ -79,38 +76,6 @@ def test_weights_reach_a_regressor_that_takes_them() -> None:
     flat = np.zeros((2, 1))
     found = Bounded(Ridge()).fit(flat, np.array([0.0, 4.0]), sample_weight=np.array([3.0, 1.0]))
     assert found.predict(flat) == pytest.approx([1.0, 1.0])
-
-
-def test_a_share_is_the_one_that_predicts_groups_best() -> None:
-    generator = np.random.default_rng(0)
-    one, other = generator.normal(size=(2, 60))
-    groups, weight = np.repeat(["a", "b", "c"], 20), generator.uniform(0.1, 1.0, 60)
-    shares = (0.0, 0.25, 0.5, 0.75)
-    for true in shares:
-        y = (1.0 - true) * one + true * other
-        assert best_share(shares, one, other, y, weight, groups) == true
-
-
-def test_each_group_counts_once_however_many_rows_it_has() -> None:
-    groups = np.repeat(["large", "small", "tiny"], [90, 5, 5])
-    one, other = np.zeros(100), np.ones(100)
-    y = np.where(groups == "large", 1.0, 0.0)  # by rows `other` is better, by groups `one`
-    assert best_share((0.0, 1.0), one, other, y, np.ones(100), groups) == 0.0
-
-
-def test_large_errors_count_no_more_than_a_factor_that_is_far_off() -> None:
-    groups = np.array(["a"] * 4 + ["b"] * 4)
-    one = np.zeros(8)
-    other = np.tile([1.0, 1.0, 1.0, 99.0], 2)
-    y = np.ones(8)
-    assert best_share((0.0, 1.0), one, other, y, np.ones(8), groups) == 1.0
-
-
-def test_a_group_is_predicted_by_the_others_alone() -> None:
-    matrix, groups = np.zeros((6, 1)), np.array(["a", "a", "b", "b", "c", "c"])
-    y = np.array([0.0, 0.0, 3.0, 3.0, 6.0, 6.0])
-    found = without_group(Bounded(Ridge()), matrix, y, np.ones(6), groups)
-    assert found == pytest.approx([4.5, 4.5, 3.0, 3.0, 1.5, 1.5])
 
 
 def test_trees_never_rise_with_a_falling_column() -> None:

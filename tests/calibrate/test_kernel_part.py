@@ -1,4 +1,4 @@
-"""Trees without physics: they are asked as far as devices left out show, and no further."""
+"""Whole chips are left out: whether trees carry, and how wide intervals of others are."""
 
 from __future__ import annotations
 
@@ -6,18 +6,27 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from perfmodel.calibrate.estimators import trees_or
-from perfmodel.calibrate.kernel_part import with_plain
+from perfmodel.calibrate.estimators import KNOWN_TREES, trees_or
+from perfmodel.calibrate.kernel_part import (
+    chips_left_out,
+    chips_of,
+    ends_left_out,
+    fit_part,
+    set_aside,
+)
 from perfmodel.calibrate.kernel_samples import Samples, samples
-from perfmodel.cost.learned.corrections import Plain, kinds, log_base_over_bound, uses_plain_trees
-from perfmodel.cost.learned.features import Columns
+from perfmodel.cost.learned.devices import COLUMNS
+from perfmodel.cost.learned.part import known_device_columns
 from perfmodel.hardware import device
 
-DEVICES = ("t4", "v100-pcie-32gb", "a100-pcie-40gb", "h100-sxm")
+DEVICES = ("t4", "v100-pcie-32gb", "v100-sxm2-16gb", "a100-pcie-40gb", "h100-sxm", "mi100")
 
 
-def made(by_k: float, devices: tuple[str, ...] = DEVICES) -> Samples:
-    """Products that take the base on every device, times k to the power `by_k` over 1,000."""
+def made(by_k: float, devices: tuple[str, ...] = DEVICES, sign: int = 0) -> Samples:
+    """Products that take the base on every device, times k to the power `by_k`.
+
+    With `sign` +1 or -1 the power's sign alternates between devices.
+    """
     generator = np.random.default_rng(0)
     rows = []
     for name in devices:
@@ -26,72 +35,85 @@ def made(by_k: float, devices: tuple[str, ...] = DEVICES) -> Samples:
     frame = pd.DataFrame(rows).assign(op="linear", dtype="fp32", direction="fwd", flag="")
     frame = frame.assign(timing="profiler_kernel", duration_us=1e9)
     known = {name: device(name) for name in devices}
-    base = samples(frame, "matmul", known, {}, {}).base_us
-    order = samples(frame, "matmul", known, {}, {}).frame
-    longer = np.maximum((order["k"].to_numpy() / 256.0) ** by_k, 1.0)
-    return samples(order.assign(duration_us=base * longer), "matmul", known, {}, {})
+    first = samples(frame, "matmul", known, {}, {})
+    power = np.full(len(frame), by_k)
+    if sign:
+        places = {name: place for place, name in enumerate(devices)}
+        power *= np.array([(-1.0) ** places[name] for name in first.devices])
+    longer = (first.frame["k"].to_numpy() / 256.0) ** power
+    return samples(
+        first.frame.assign(duration_us=4.0 * first.base_us * longer), "matmul", known, {}, {}
+    )
 
 
-def blended(
-    data: Samples, physics: np.ndarray, build: str = "matmul"
-) -> tuple[Plain | None, np.ndarray]:
-    make = trees_or(None, build, seed=0)
-    return with_plain(data, data.weight, physics, f"{build}_fp32", build, make)
+def test_boards_of_one_chip_are_left_out_together() -> None:
+    data = made(0.0)
+    chip = {name: set(chips_of(data)[data.devices == name]) for name in DEVICES}
+    assert chip["v100-pcie-32gb"] == chip["v100-sxm2-16gb"]
+    assert len(set().union(*chip.values())) == len(DEVICES) - 1
 
 
-def test_trees_without_physics_are_not_asked_where_physics_is_right() -> None:
-    data = made(by_k=0.0)
-    plain, left_out = blended(data, data.target)
-    assert plain is None
-    assert left_out == pytest.approx(data.target)
+def test_a_device_left_out_is_asked_about_as_the_nearest_of_its_maker() -> None:
+    data = made(0.5)
+    trees = trees_or(None, "matmul", 0)(KNOWN_TREES, known_device_columns(data.figures))
+    asked = np.ones(len(data.target), bool)
+    found = chips_left_out(data, asked, chips_of(data), trees)
+    others = data.devices != "mi100"
+    assert np.isnan(found[~others]).all()
+    assert np.abs(found - data.target)[others].mean() < 0.25
+    assert np.abs(data.lift - data.target)[others].mean() > 1.0
 
 
-def test_trees_without_physics_help_where_physics_is_off() -> None:
-    data = made(by_k=0.5)
-    plain, left_out = blended(data, data.target + 0.6)
-    assert plain is not None
-    for name in DEVICES:
-        of = data.devices == name
-        assert np.abs(left_out[of] - data.target[of]).mean() < 0.6
+def test_one_chip_alone_says_nothing_of_others() -> None:
+    data = made(0.5, ("v100-pcie-32gb", "v100-sxm2-16gb"))
+    trees = trees_or(None, "matmul", 0)(KNOWN_TREES, known_device_columns(data.figures))
+    asked = np.ones(len(data.target), bool)
+    assert np.isnan(chips_left_out(data, asked, chips_of(data), trees)).all()
 
 
-def test_two_devices_choose_for_one_another() -> None:
-    data = made(by_k=0.5, devices=DEVICES[:2])
-    plain, left_out = blended(data, data.target + 0.6)
-    assert plain is not None
-    assert np.abs(left_out - data.target).mean() < 0.5
+@pytest.mark.parametrize(("sign", "carries"), [(0, True), (1, False)])
+def test_trees_carry_where_devices_left_out_are_nearer_by_them(sign: int, carries: bool) -> None:
+    data = made(0.9, ("t4", "v100-pcie-32gb", "a100-pcie-40gb", "h100-sxm"), sign)
+    data = samples(
+        data.frame.assign(duration_us=data.frame["duration_us"] / (4.0 if sign else 1.0)),
+        "matmul",
+        data.known,
+        {},
+        {},
+    )
+    assert fit_part("matmul", "matmul_fp32", "matmul", (), data, {}, seed=0).part.carries is carries
+    assert data.with_devices(COLUMNS).shape[1] == len(data.figures) + len(COLUMNS)
 
 
-def test_elementwise_ops_are_a_matter_of_physics() -> None:
-    data = made(by_k=0.5)
-    wrong = data.target + 0.6
-    plain, left_out = blended(data, wrong, "stream")
-    assert plain is None
-    assert left_out is wrong
-    assert not uses_plain_trees("stream", "add")
-    assert uses_plain_trees("stream", "softmax")
-    assert uses_plain_trees("matmul", "bmm")
+def test_intervals_hold_chips_that_the_others_do_not_show() -> None:
+    """Four chips, each off by its own constant: what three show is too narrow for the fourth."""
+    generator = np.random.default_rng(0)
+    chips = np.repeat(np.arange(4), 500)
+    residual = np.array([-0.3, -0.1, 0.1, 0.3])[chips] + generator.normal(0, 0.01, 2000)
+    low, high = ends_left_out(residual, chips)
+    plain = np.quantile(residual, (0.05, 0.95))
+    assert low < 1.3 * plain[0]
+    assert high > 1.3 * plain[1]
 
 
-class Always:
-    """An ensemble that answers the same."""
-
-    packed = b""
-    suffix = ""
-
-    def predict(self, matrix: np.ndarray) -> np.ndarray:
-        return np.full(len(matrix), np.log(3.0))
+def test_each_chip_counts_once_however_many_rows_it_has() -> None:
+    residual = np.concatenate([np.zeros(5000), np.linspace(0.5, 1.0, 50), np.linspace(0.5, 1, 50)])
+    chips = np.repeat([0, 1, 2], [5000, 50, 50])
+    assert ends_left_out(residual, chips)[1] >= 0.9
 
 
-def test_a_blend_is_the_weighted_mean_of_logarithms() -> None:
-    one = np.ones(1)
-    columns = Columns(base_us=2.0 * one, bound_us=one, extra_us=one, work=one, figures={}, lift=one)
-    plain = Plain(Always(), (), share=0.25)
-    found = plain.blended(np.log(np.array([4.0])), columns, {})
-    assert found[0] == pytest.approx(0.75 * np.log(4.0) + 0.25 * np.log(3.0 / 2.0))
-    assert plain.blended(np.log(np.array([4.0])), columns, {}, 0.0)[0] == pytest.approx(np.log(4.0))
-    assert log_base_over_bound(columns.base_us, columns.bound_us)[0] == pytest.approx(np.log(2.0))
+def test_rows_that_nobody_asked_about_do_not_count() -> None:
+    residual = np.concatenate([np.full(100, np.nan), np.linspace(-0.2, 0.2, 100)])
+    low, high = ends_left_out(residual, np.repeat([0, 1], 100))
+    assert (low, high) == pytest.approx((-0.18, 0.18), abs=0.01)
 
 
-def test_kinds_say_what_a_row_is_and_not_how_it_runs() -> None:
-    assert kinds(("depth", "is_batched", "log_b", "loads")) == ("is_batched", "log_b")
+def test_a_table_that_contradicts_all_others_of_its_maker_is_set_aside() -> None:
+    data = made(0.0)
+    wrong = data.frame["device"] == "t4"
+    slow = data.frame.assign(duration_us=data.frame["duration_us"] * np.where(wrong, 3.0, 1.0))
+    found = samples(slow, "matmul", data.known, {}, {})
+    assert set_aside(found) == ("t4/linear/fp32",)
+    other_maker = data.frame["device"] == "mi100"
+    slow = data.frame.assign(duration_us=data.frame["duration_us"] * np.where(other_maker, 3.0, 1))
+    assert set_aside(samples(slow, "matmul", data.known, {}, {})) == ()

@@ -142,7 +142,7 @@ def model_manifest() -> bytes:
 @cache
 def model_trees() -> bytes:
     """One of its ensembles of trees."""
-    return (PACKAGE / "cost" / "bundled" / "attention_own.ubj.gz").read_bytes()
+    return (PACKAGE / "cost" / "bundled" / "attention.ubj.gz").read_bytes()
 
 
 @cache

@@ -106,7 +106,7 @@ def read_manifest(path: Path) -> tuple[Any, list[str]]:
 
 def read_trees(path: Path) -> tuple[Any, list[str]]:
     """One ensemble in a copy of the bundled models."""
-    return _models(path, "attention_own.ubj.gz")
+    return _models(path, "attention.ubj.gz")
 
 
 def _models(path: Path, name: str) -> tuple[Any, list[str]]:

@@ -1,4 +1,4 @@
-"""What keeps the trees' answers safe between and beyond measured rows: slopes, growth, plain trees.
+"""What keeps the trees' answers safe between and beyond measured rows: slopes and growth.
 
 Trees answer with a constant there, although what a kernel takes beside its work, whatever that
 is, becomes an ever smaller share of it.
@@ -6,15 +6,13 @@ is, becomes an ever smaller share of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints
 from perfmodel.cost.learned.devices import Description, nearest
-from perfmodel.cost.learned.features import BY_ROW, Columns
-from perfmodel.cost.learned.forest import Ensemble
 
 
 @dataclass(frozen=True)
@@ -101,49 +99,3 @@ def extrapolated_log_factors(factors: Floats, work: Floats, growth: Growth, trus
     share = np.minimum(1.0, growth.most_work / np.maximum(work, 1.0))
     grown = np.log(growth.per_base + (np.exp(factors) - growth.per_base) * share)
     return np.asarray(factors + trust * (grown - factors))
-
-
-_KINDS = ("is_", "has_", "log_", "item_")
-"""Beginnings of figures that say what a row is, and nothing of how it would run."""
-_LEAST_US = 1e-3
-
-
-def uses_plain_trees(build: str, op: str) -> bool:
-    """Whether trees without physics are asked about `op`.
-
-    Not of elementwise ops: those are a matter of bytes, and beyond what was measured trees on dims
-    go on with the share of the last row that they saw.
-    """
-    return build != "stream" or op in BY_ROW
-
-
-@dataclass(frozen=True)
-class Plain:
-    """Trees on dims, kinds and the device's figures: log of the time over the bound."""
-
-    trees: Ensemble
-    names: tuple[str, ...]
-    share: float
-    """Of their answer in the blend, 0 to 1."""
-
-    def blended(
-        self, factors: Floats, columns: Columns, device: Description, holds: Floats | float = 1.0
-    ) -> Floats:
-        """Log factors over the base, of which `factors` are those of the trees with physics.
-
-        `holds`, 0 to 1 per row: how far trees that know no physics can be asked.
-        """
-        answer = self.trees.predict(columns.matrix(self.names, device))
-        own = answer - log_base_over_bound(columns.base_us, columns.bound_us)
-        share = self.share * holds
-        return np.asarray((1.0 - share) * factors + share * own)
-
-
-def kinds(figures: Iterable[str]) -> tuple[str, ...]:
-    """The figures that trees without physics may see."""
-    return tuple(name for name in figures if name.startswith(_KINDS))
-
-
-def log_base_over_bound(base_us: Floats, bound_us: Floats) -> Floats:
-    """Logarithm of the base over the bound."""
-    return np.asarray(np.log(base_us / np.maximum(bound_us, _LEAST_US)))

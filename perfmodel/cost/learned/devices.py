@@ -12,18 +12,6 @@ Description = Mapping[str, float]
 _USUAL_SHARED_BYTES = 65_536
 _USUAL_THREADS = 2048
 
-GENERAL = ("w_per_tflop", "peak_frac")
-"""Figures that may tell devices apart which no measurement was seen of."""
-GENERAL_OF_PART = {
-    "matmul_half": ("is_asynchronous",),
-    "matmul_quantised": ("is_asynchronous",),
-}
-"""The same for single parts. Narrow products rest on four chips: by continuous figures trees would
-tell each from the others, while which instructions load and multiply is a matter of generation."""
-_ASYNCHRONOUS = (9.0, 12.0)
-"""Compute capabilities, from and below, whose matrix units work by themselves on tiles that bulk
-copies bring. Source: NVIDIA, PTX ISA: `wgmma` (9.0), `tcgen05` (10.0 to 11.0); 12.0 has neither."""
-
 
 def describe(device: Device) -> dict[str, float]:
     """Logarithms of rates per clock and multiprocessor, of cache, power and limits."""
@@ -31,7 +19,6 @@ def describe(device: Device) -> dict[str, float]:
     capability = float(device.compute_capability or 0.0)
     return {
         "capability": capability,
-        "is_asynchronous": float(_ASYNCHRONOUS[0] <= capability < _ASYNCHRONOUS[1]),
         "is_rocm": float(device.target == "rocm"),
         "sms": math.log(device.sm_count),
         "flop_per_clock": math.log(device.fp32_tflop_per_s * 1e6 / clocks),
@@ -43,11 +30,6 @@ def describe(device: Device) -> dict[str, float]:
         "shared_per_sm": math.log(device.shared_bytes_per_sm or _USUAL_SHARED_BYTES),
         "threads_per_sm": math.log(device.max_threads_per_sm or _USUAL_THREADS),
     }
-
-
-def general_figures(part: str) -> tuple[str, ...]:
-    """Of a device, what the trees of the part may see that answer for devices never seen."""
-    return GENERAL_OF_PART.get(part, GENERAL)
 
 
 COLUMNS = (
@@ -80,6 +62,11 @@ def nearest(description: Description, known: Sequence[Description]) -> tuple[Des
     return known[place], away
 
 
+def same_maker(one: Description, other: Description) -> bool:
+    """Whether both devices run the libraries of one maker."""
+    return one["is_rocm"] == other["is_rocm"]
+
+
 _SAME = 0.15
 _STRANGE = 0.45
 
@@ -87,3 +74,17 @@ _STRANGE = 0.45
 def kinship(away: float) -> float:
     """How much of a known device's own behaviour holds at that distance: 1 to 0."""
     return min(1.0, max(0.0, (_STRANGE - away) / (_STRANGE - _SAME)))
+
+
+_MEASURED = 1e-3
+_LEAST_UNLIKE = 0.5
+
+
+def unlikeness(away: float) -> float:
+    """How far an interval is that of a device left out: 0 where the device itself was measured.
+
+    Boards of one chip are half way (assumed), devices that are not alike all of it.
+    """
+    if away < _MEASURED:
+        return 0.0
+    return _LEAST_UNLIKE + (1.0 - _LEAST_UNLIKE) * (1.0 - kinship(away))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,18 +38,14 @@ class Columns:
     work: Floats
     figures: Mapping[str, Floats]
     lift: Floats
-    """Logarithm by which physics that differs between devices (power limits) lengthens the base:
-    known devices show it in their measurements, of others it is taken for granted."""
-    sizes: Mapping[str, Floats] = field(default_factory=lambda: MappingProxyType({}))
-    """Logarithms of the dims themselves, for trees without physics."""
-    library: Floats | float = 0.0
-    """Logarithm by which a maker's library lengthens what trees of other makers' boards say."""
+    """Logarithm by which a power limit lengthens the base: measured devices show it in their
+    times, and where physics answers alone it is added."""
 
     def matrix(self, names: tuple[str, ...], constants: Mapping[str, float]) -> np.ndarray:
-        """`[rows, names]` float32: figures, sizes, else constants of the device, or 0."""
+        """`[rows, names]` float32: figures, else constants of the device, or 0."""
         found = np.zeros((len(self.base_us), len(names)), np.float32)
         for column, name in enumerate(names):
-            value = self.figures.get(name, self.sizes.get(name))
+            value = self.figures.get(name)
             found[:, column] = constants.get(name, 0.0) if value is None else value
         return found
 
@@ -118,8 +113,7 @@ def streaming_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     }
     figures |= {f"is_{op}": (ops == op).astype(np.float64) for op in _SEEN}
     nothing = np.zeros(len(rows))
-    sizes = {f"log_{name}": log(_dim(rows, name)) for name in ("rows", "cols")}
-    return Columns(base, analysis.bound_us, nothing, total, figures, nothing, sizes)
+    return Columns(base, analysis.bound_us, nothing, total, figures, nothing)
 
 
 def _resident(rows: Rows, device: Device) -> np.ndarray:
@@ -224,14 +218,6 @@ MATMUL_FALLING = ("per_sm", "depth")
 _KINDS = ("fp8_static", "fp8_block", "nvfp4", "int8", "int8_wo", "int4_wo", "bf16")
 
 
-_LIBRARY = {"rocm": (1.45, 1.2)}
-"""How much longer batched and single products take in a maker's library than trees say that were
-taught by others' boards. Source: tables whose devices were left out of the fits, in fp32, mean
-logarithms: MI100 0.39 (768 batched) and 0.22 (374 single ones), MI25 and Vega Frontier 0.12 and
-0.21 (160 single ones each); of NVIDIA boards left out -0.3 to 0.3, about 0 on average. assumed: 16
-bits alike."""
-
-
 def matmul_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     """Columns of matrix products of any op and dtype."""
     analysis = matmul.bounds(rows, device)
@@ -289,10 +275,8 @@ def matmul_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     }
     dtypes = np.array(rows.dtype)
     figures |= {f"is_{kind}": (dtypes == kind).astype(np.float64) for kind in _KINDS}
-    sizes = {f"log_{name}": log(each) for name, each in zip("bmnk", (b, m, n, k), strict=True)}
     lift = log(limited / base)
-    library = np.log(np.where(b > 1.0, *_LIBRARY.get(device.target, (1.0, 1.0))))
-    return Columns(base, analysis.bound_us, quantise, analysis.flop, figures, lift, sizes, library)
+    return Columns(base, analysis.bound_us, quantise, analysis.flop, figures, lift)
 
 
 def _misaligned(analysis: Analysis, device: Device) -> tuple[Floats, Floats]:

@@ -97,12 +97,12 @@ class Key:
         return replace(self, device=device)
 
     def __hash__(self) -> int:
-        return hash((id(self.part.own), self.op, self.dtype, self.timing, self.device.name))
+        return hash((id(self.part.trees), self.op, self.dtype, self.timing, self.device.name))
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Key)
-            and self.part.own is other.part.own
+            and self.part.trees is other.part.trees
             and (self.op, self.dtype, self.timing) == (other.op, other.dtype, other.timing)
             and self.device == other.device
         )
@@ -121,9 +121,8 @@ def _curve_of(key: Key) -> Floats:
     rows = Rows((key.op,) * count, (key.dtype,) * count, ("fwd",) * count, (KERNEL,) * count, dims)
     columns = BUILDS[key.part.build](rows, key.device, key.part.tiles)
     groups = list(rows.groups())
-    factors, _ = key.part.log_factors(
-        columns, groups, key.device, key.part.known_to(key.op, key.dtype)
-    )
+    known = key.part.known_to(key.op, key.dtype)
+    factors = key.part.log_factors(columns, groups, key.device, known).factors
     factors *= key.part.told(key.op, columns.base_us)
     log_us = np.log(np.maximum(columns.base_us * np.exp(factors), columns.bound_us))
     return np.asarray(np.maximum.accumulate(log_us))

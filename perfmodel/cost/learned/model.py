@@ -9,7 +9,14 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints
 from perfmodel.cost.contract import Estimate, Explanation
-from perfmodel.cost.gpu.heuristic import AS_TIMED, Floor, Heuristic, floors_of, measured_us
+from perfmodel.cost.gpu.heuristic import (
+    AS_TIMED,
+    DATASHEET,
+    Floor,
+    Heuristic,
+    floors_of,
+    measured_us,
+)
 from perfmodel.cost.learned.devices import Description, describe, distance
 from perfmodel.cost.learned.features import BUILDS, Columns
 from perfmodel.cost.learned.lattice import (
@@ -20,7 +27,7 @@ from perfmodel.cost.learned.lattice import (
     log_us_of,
     may_be_widened,
 )
-from perfmodel.cost.learned.part import Groups, Part, Places
+from perfmodel.cost.learned.part import Answer, Groups, Part, Places
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
 
@@ -29,6 +36,9 @@ FORMULA = (
     f"device.kernel_floor_us), products in 16 bits at most fp32_us; {AS_TIMED}"
 )
 _EXACT = 1e-3
+_LONE_HOST = 2.0
+"""Factor around a floor that only one host was measured for (assumed)."""
+_NORMAL_5_PCT = 1.645
 _WARMER = 0.5
 """A board against its power limit may be cool and run up to its peak, for which measurements of
 one session are no guide; or warmer than theirs, by half as much (assumed)."""
@@ -56,24 +66,24 @@ class Learned:
         """Durations of `rows`; raises `ModelError` on impossible rows."""
         duration, low, high = np.zeros((3, len(rows)))
         left = np.ones(len(rows), bool)
-        floor_us, offset_us = self.floors_of(rows, device)
+        usual, *ends_of_floors = self.floors_of(rows, device)
         grounds = set()
         for part in self.parts:
             for index in self._rows_of(part, rows):
-                kernel, ends, weight = self._kernels(part, rows.take(index), device)
-                shown = [
-                    measured_us(each, floor_us[index], offset_us[index]) for each in (kernel, *ends)
-                ]
-                duration[index], low[index], high[index] = shown
-                grounds.add(_grounds(weight))
+                kernel, ends, answer = self._kernels(part, rows.take(index), device)
+                kernels, floors = (kernel, *ends), (usual, *ends_of_floors)
+                duration[index], low[index], high[index] = (
+                    measured_us(us, *floor[:, index])
+                    for us, floor in zip(kernels, floors, strict=True)
+                )
+                grounds.add(_grounds(answer))
                 left[index] = False
         if left.any():
             index = np.flatnonzero(left)
-            usual = self.heuristic.estimate(rows.take(index), device)
-            for column, found in ((duration, usual.duration_us), (low, usual.low_us)):
-                column[index] = found
-            high[index] = usual.high_us
-            grounds.add(usual.source)
+            found = self.heuristic.estimate(rows.take(index), device)
+            duration[index], low[index] = found.duration_us, found.low_us
+            high[index] = found.high_us
+            grounds.add(found.source)
         name = self.heuristic.name if left.all() else self.name
         return Estimate(duration, low, high, name, ", ".join(sorted(grounds)))
 
@@ -112,15 +122,17 @@ class Learned:
             for index in self._rows_of(part, rows):
                 own = rows.take(index)
                 groups = list(own.groups())
-                columns, _, weight = _told(part, own, groups, device)
-                near[index] = weight
+                columns, answer = _told(part, own, groups, device)
+                near[index] = answer.weight
                 for op, at in groups:
                     inside[index[at]] = part.is_inside(op, columns.work[at])
         return near, inside
 
-    def floors_of(self, rows: Rows, device: Device) -> tuple[Floats, Floats]:
-        """(floor_us, offset_us) per row: of this device's host where known, else the median."""
-        floor_us, offset_us = floors_of(rows)
+    def floors_of(self, rows: Rows, device: Device) -> tuple[Floats, Floats, Floats]:
+        """(usual, least, most) floors and offsets `[2, n]`: those of this device's host where it
+        was measured; else the median of other hosts, and where 90 % of hosts would lie."""
+        usual = np.stack(floors_of(rows))
+        found = np.stack([usual, usual, usual])
         description = describe(device)
         keys = np.array(
             ["/".join(key) for key in zip(rows.timing, rows.op, rows.dtype, strict=True)]
@@ -129,12 +141,12 @@ class Learned:
             known = self.floors.get(key)
             if known is None:
                 continue
-            here = [each.floor for each in known if distance(each.device, description) < _EXACT]
-            among = here or [each.floor for each in known]
-            index = np.flatnonzero(keys == key)
-            floor_us[index] = float(np.median([each.floor_us for each in among]))
-            offset_us[index] = float(np.median([each.offset_us for each in among]))
-        return floor_us, offset_us
+            here = [each for each in known if distance(each.device, description) < _EXACT]
+            times = [[each.floor.floor_us, each.floor.offset_us] for each in here or known]
+            middle, factor = np.median(times, axis=0), 1.0 if here else _factor_of_hosts(times)
+            ends = np.stack([middle, middle / factor, middle * factor])
+            found[:, :, keys == key] = ends[:, :, None]
+        return found[0], found[1], found[2]
 
     def _rows_of(self, part: Part, rows: Rows) -> list[Ints]:
         """The rows that `part` answers for, by the devices that tell of them."""
@@ -162,15 +174,16 @@ class Learned:
 
     def _kernels(
         self, part: Part, rows: Rows, device: Device
-    ) -> tuple[Floats, tuple[Floats, Floats], float]:
-        """(kernel, (low, high), kinship) in microseconds without a launch floor."""
+    ) -> tuple[Floats, tuple[Floats, Floats], Answer]:
+        """(kernel, (low, high)) in microseconds without a launch floor, and what it rests on."""
         groups = list(rows.groups())
-        columns, factors, weight = _told(part, rows, groups, device)
+        columns, answer = _told(part, rows, groups, device)
+        factors = answer.factors
         low, high = np.zeros((2, len(rows)))
         for op, index in groups:
-            low[index], high[index] = part.ends(op, columns.work[index], weight)
-            low[index] -= weight * columns.lift[index]
-            high[index] += _WARMER * weight * columns.lift[index]
+            low[index], high[index] = part.ends(op, columns.work[index], answer)
+            low[index] -= answer.weight * columns.lift[index]
+            high[index] += _WARMER * answer.weight * columns.lift[index]
             if has_curve(part, op):
                 log_us = self._on_curve(part, rows, index, device)
                 factors[index] = log_us - np.log(columns.base_us[index])
@@ -182,7 +195,7 @@ class Learned:
             us = _kernel_us(columns, factors + logarithm, device)
             return np.maximum(us * moved, least_us)
 
-        return held, (end(low), end(high)), weight
+        return held, (end(low), end(high)), answer
 
     def _held(self, part: Part, rows: Rows, device: Device, kernel_us: Floats) -> Floats:
         """`kernel_us` of products, near those of other sizes and no longer than in fp32."""
@@ -207,21 +220,30 @@ class Learned:
 
 def unconstrained_us(part: Part, rows: Rows, device: Device) -> Floats:
     """Microseconds of `rows` without a launch floor, before anything holds them together."""
-    columns, factors, _ = _told(part, rows, list(rows.groups()), device)
-    return _kernel_us(columns, factors, device)
+    columns, answer = _told(part, rows, list(rows.groups()), device)
+    return _kernel_us(columns, answer.factors, device)
 
 
-def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Columns, Floats, float]:
-    """(columns, log factors as far as measurements told them, kinship) of `rows`.
+def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Columns, Answer]:
+    """The columns of `rows`, and the part's answer as far as measurements told of such times.
 
     The same devices tell of them all.
     """
     columns = BUILDS[part.build](rows, device, part.tiles)
     known = part.known_to(rows.op[0], rows.dtype[0])
-    factors, weight = part.log_factors(columns, groups, device, known)
+    answer = part.log_factors(columns, groups, device, known)
     for op, index in groups:
-        factors[index] *= part.told(op, columns.base_us[index])
-    return columns, factors, weight
+        answer.factors[index] *= part.told(op, columns.base_us[index])
+    return columns, answer
+
+
+def _factor_of_hosts(times: list[list[float]]) -> Floats:
+    """`[2]`: the factor around the median of hosts' `times` within which 90 % of hosts lie, if
+    their logarithms are normal."""
+    if len(times) == 1:
+        return np.full(2, _LONE_HOST)
+    spread = np.log(np.maximum(times, 1e-3)).std(axis=0, ddof=1)
+    return np.asarray(np.exp(_NORMAL_5_PCT * spread))
 
 
 def _kernel_us(columns: Columns, factors: Floats, device: Device) -> Floats:
@@ -233,9 +255,9 @@ def _least_us(columns: Columns, device: Device) -> Floats:
     return np.maximum(columns.bound_us, device.kernel_floor_us)
 
 
-def _grounds(weight: float) -> str:
-    if weight >= 1.0:
+def _grounds(answer: Answer) -> str:
+    if answer.weight >= 1.0:
         return "measurements of this device or one like it"
-    if weight > 0.0:
+    if answer.weight > 0.0:
         return "measurements of similar devices"
-    return "measurements of other devices"
+    return "measurements of other devices" if answer.by_trees else DATASHEET

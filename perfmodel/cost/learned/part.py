@@ -1,4 +1,4 @@
-"""One fitted part of a family: two ensembles of trees and what makes their answers safe."""
+"""One fitted part of a family: trees over figures, and what makes their answers safe."""
 
 from __future__ import annotations
 
@@ -9,21 +9,15 @@ from typing import TypeAlias
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask
-from perfmodel.cost.learned.corrections import (
-    NONE,
-    Extension,
-    Gains,
-    Plain,
-    places_of,
-    uses_plain_trees,
-)
+from perfmodel.cost.learned.corrections import NONE, Extension, Gains, places_of
 from perfmodel.cost.learned.devices import (
     COLUMNS,
     Description,
     describe,
-    general_figures,
     kinship,
     nearest,
+    same_maker,
+    unlikeness,
 )
 from perfmodel.cost.learned.features import Columns, Tiles
 from perfmodel.cost.learned.forest import Ensemble
@@ -36,6 +30,8 @@ _SAME_KIND = {"bf16": "fp16", "tf32": "fp16"}
 AS_KIND = {"matmul": ("tf32",)}
 """Per build, dtypes that were measured nowhere, for which kernels are those of their kind: matrix
 units, the same tiles and loads, at a rate of their own."""
+_WIDER_BEYOND = 1.3
+"""Intervals of unmeasured devices outside the domain against those within it (assumed)."""
 _FADES_OVER = np.log(4.0)
 """Logarithm of time below the shortest kernels told over which what was learned is left behind."""
 
@@ -44,13 +40,14 @@ _FADES_OVER = np.log(4.0)
 class Spread:
     """90 % intervals as logarithms of measured over predicted: `low` to `high`, by situation.
 
-    `seen` within the training domain on a training device, `beyond` outside the domain, `unseen`
-    on a device left out.
+    `seen` within the training domain on a measured device, `beyond` outside the domain, `unseen`
+    on a device left out that the trees answer for, `physics` where physics answers alone.
     """
 
     seen: tuple[float, float]
     beyond: tuple[float, float]
     unseen: tuple[float, float]
+    physics: tuple[float, float]
     domain: tuple[float, float]
     """Least and largest log(work) of training."""
     least_us: float
@@ -58,11 +55,26 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Part:
-    """Trees over figures (`own` with all of a device's, `general` with few), for some dtypes.
+class Answer:
+    """Log factors `[n]` over the base, and what they rest on.
 
-    `own` answers near devices that it was trained on, `general` elsewhere, shrunk by `shrink`
-    towards its mean `centre`: as much as leaving devices out showed to be best.
+    `weight` is how near the device is to a measured one (0 to 1), `unlike` how far its interval is
+    that of a device left out, `by_trees` whether trees had a say.
+    """
+
+    factors: Floats
+    weight: float
+    unlike: float
+    by_trees: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """Trees over the figures of rows and of their device, for some dtypes.
+
+    A device that was not measured is asked about as the most similar measured one of its maker,
+    where `carries` says that devices left out are nearer so than by physics; else physics answers,
+    but for devices of one chip.
     """
 
     name: str
@@ -73,11 +85,9 @@ class Part:
     ops: tuple[str, ...]
     """The ops that it answers for; none means all of its family."""
     figures: tuple[str, ...]
-    own: Ensemble
-    general: Ensemble
-    """Ensembles; anything with `predict` of a matrix."""
-    centre: float
-    shrink: float
+    trees: Ensemble
+    """Anything with `predict` of a matrix."""
+    carries: bool
     devices: tuple[Description, ...]
     spreads: dict[str, Spread]
     """Per op, and `*` for others."""
@@ -87,9 +97,6 @@ class Part:
     extensions: Mapping[str, Extension]
     """Per op, where the largest rows told how it goes on."""
     gains: Gains = NONE
-    plain: Plain | None = None
-    """Trees without physics that have a say beside `general`, where devices left out showed that
-    the two together are nearer."""
 
     def answers_for(self, op: str, dtype: str) -> bool:
         """Whether rows of `op` in `dtype` are the part's."""
@@ -109,38 +116,30 @@ class Part:
 
     def log_factors(
         self, columns: Columns, groups: Groups, device: Device, known: Places
-    ) -> tuple[Floats, float]:
-        """(log of kernel time over base, per row; how near the device is to known ones, 0 to 1).
+    ) -> Answer:
+        """Logarithms of kernel time over base, per row.
 
         `groups` are the rows of each op, `known` the places of the devices that tell of them all.
         """
-        description: Description = describe(device)
-        near, weight = description, 0.0
-        if known:
-            near, away = nearest(description, [self.devices[place] for place in known])
-            weight = kinship(away)
-        found = np.zeros(len(columns.base_us))
-        if weight > 0.0:
-            own = self.own.predict(columns.matrix(known_device_columns(self.figures), near))
+        description = describe(device)
+        alike = [self.devices[place] for place in known]
+        alike = [each for each in alike if same_maker(each, description)]
+        if not alike:
+            return Answer(np.array(columns.lift), 0.0, 1.0, False)
+        near, away = nearest(description, alike)
+        weight = kinship(away)
+        share = 1.0 if self.carries else weight
+        found = (1.0 - share) * columns.lift
+        if share > 0.0:
+            taught = self.trees.predict(columns.matrix(known_device_columns(self.figures), near))
             for op, index in groups:
                 if op in self.extensions:
                     extension, work = self.extensions[op], columns.work[index]
-                    own[index] = extension.carried(own[index], work, near)
-            found += weight * own
-        if weight < 1.0:
-            raw = self.general.predict(
-                columns.matrix(self.figures + general_figures(self.name), description)
-            )
-            shrunk = self.centre + self.shrink * (raw - self.centre)
-            general = columns.lift + shrunk
-            if self.plain is not None:
-                holds = self._within(groups, columns.work)
-                general = self.plain.blended(general, columns, description, holds)
-            found += (1.0 - weight) * (general + columns.library)
-        if self.gains.slopes:
-            places = places_of(near, self.devices) if weight > 0.0 else ()
-            found += self.gains.of(columns.figures, groups, places)
-        return found, weight
+                    taught[index] = extension.carried(taught[index], work, near)
+            if self.gains.slopes:
+                taught += self.gains.of(columns.figures, groups, places_of(near, self.devices))
+            found = found + share * taught
+        return Answer(found, weight, unlikeness(away), share > 0.0)
 
     def told(self, op: str, base_us: Floats) -> Floats:
         """How much of the factors holds for rows of `op`: less below what was measured.
@@ -157,28 +156,16 @@ class Part:
         log_work = np.log(np.maximum(work, 1.0))
         return np.asarray((log_work >= least) & (log_work <= most))
 
-    def _within(self, groups: Groups, work: Floats) -> Floats:
-        """How far trees without physics hold: 1 for rows with as much work as some that were
-        measured, 0 for four times more or less."""
-        found = np.zeros(len(work))
-        for op, index in groups:
-            if not uses_plain_trees(self.build, op):
-                continue
-            least, most = self.spreads.get(op, self.spreads["*"]).domain
-            log_work = np.log(np.maximum(work[index], 1.0))
-            beyond = np.maximum(log_work - most, least - log_work)
-            found[index] = np.clip(1.0 - beyond / _FADES_OVER, 0.0, 1.0)
-        return found
-
-    def ends(self, op: str, work: Floats, weight: float) -> tuple[Floats, Floats]:
+    def ends(self, op: str, work: Floats, answer: Answer) -> tuple[Floats, Floats]:
         """Logarithms (low, high) of the interval around a prediction, per row of one op."""
         spread = self.spreads.get(op, self.spreads["*"])
         outside = ~self.is_inside(op, work)
+        left_out = spread.unseen if answer.by_trees else spread.physics
         ends = []
         for side in (0, 1):
             seen = np.where(outside, spread.beyond[side], spread.seen[side])
-            wider = np.where(outside, 1.3, 1.0) * spread.unseen[side]
-            ends.append(weight * seen + (1.0 - weight) * wider)
+            wider = np.where(outside, _WIDER_BEYOND, 1.0) * left_out[side]
+            ends.append((1.0 - answer.unlike) * seen + answer.unlike * wider)
         return ends[0], ends[1]
 
 

@@ -1,4 +1,4 @@
-"""Model directories: a manifest and one file of trees per ensemble; plain data, checked by hash."""
+"""Model directories: a manifest and one file of trees per part; plain data, checked by hash."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.gpu.heuristic import Floor, Heuristic
-from perfmodel.cost.learned.corrections import Extension, Gains, Growth, Plain
+from perfmodel.cost.learned.corrections import Extension, Gains, Growth
 from perfmodel.cost.learned.forest import Ensemble, Forest
 from perfmodel.cost.learned.model import KnownFloor, Learned
 from perfmodel.cost.learned.part import Part, Spread
@@ -30,12 +30,12 @@ from perfmodel.files import gunzip, read_bytes, write_text
 
 MANIFEST = "manifest.json"
 BUNDLED = Path(__file__).parents[1] / "bundled"
-SCHEMA = "perfmodel.kernel-models/3"
+SCHEMA = "perfmodel.kernel-models/4"
 _MOST_BYTES = 64_000_000
 _CHOSEN: ContextVar[Mapping[str, Learned] | None] = ContextVar("kernel models", default=None)
 _CLASS = "class"
 """Key of a file that is a user's regressor: whether it is there decides how the file is read."""
-_SPREAD = ("seen", "beyond", "unseen", "domain")
+_SPREAD = ("seen", "beyond", "unseen", "physics", "domain")
 _REMEDY = "fit it again with perfmodel fit kernels"
 
 
@@ -158,11 +158,10 @@ def _loaded(folder: str, shown: str, trusted: bool) -> tuple[tuple[str, Learned]
 def _pickled_classes(manifest: Mapping[str, Any]) -> list[str]:
     """What the manifest says the regressors are that would run code when they are loaded."""
     return [
-        each[_CLASS]
+        part["trees"][_CLASS]
         for family in manifest["families"].values()
         for part in family["parts"]
-        for each in part["trees"].values()
-        if _CLASS in each
+        if _CLASS in part["trees"]
     ]
 
 
@@ -200,25 +199,19 @@ def _family(family: str, content: Mapping[str, Any], folder: Path) -> Learned:
 
 
 def _part_to_json(part: Part, folder: Path) -> dict[str, Any]:
-    files = {}
-    ensembles = {"own": part.own, "general": part.general}
-    if part.plain is not None:
-        ensembles["plain"] = part.plain.trees
-    for kind, trees in ensembles.items():
-        name = f"{part.name}_{kind}{trees.suffix}"
-        (folder / name).write_bytes(trees.packed)
-        files[kind] = {"file": name, "sha256": hashlib.sha256(trees.packed).hexdigest()}
-        if isinstance(trees, Pickled):
-            files[kind] |= trees.about
+    name = f"{part.name}{part.trees.suffix}"
+    (folder / name).write_bytes(part.trees.packed)
+    trees = {"file": name, "sha256": hashlib.sha256(part.trees.packed).hexdigest()}
+    if isinstance(part.trees, Pickled):
+        trees |= part.trees.about
     return {
         "name": part.name,
         "build": part.build,
         "dtypes": list(part.dtypes),
         "ops": list(part.ops),
         "figures": list(part.figures),
-        "trees": files,
-        "centre": part.centre,
-        "shrink": part.shrink,
+        "trees": trees,
+        "carries": part.carries,
         "devices": [dict(each) for each in part.devices],
         "spreads": {
             op: {kind: list(getattr(each, kind)) for kind in _SPREAD} | {"least_us": each.least_us}
@@ -238,9 +231,11 @@ def _part_to_json(part: Part, folder: Path) -> dict[str, Any]:
         },
         "gains": {
             "figure": part.gains.figure,
-            "slopes": {op: dict(known) for op, known in part.gains.slopes.items()},
+            "slopes": {
+                op: {str(place): slope for place, slope in known.items()}
+                for op, known in part.gains.slopes.items()
+            },
         },
-        "plain": part.plain and {"names": list(part.plain.names), "share": part.plain.share},
     }
 
 
@@ -251,10 +246,8 @@ def _part_from_json(content: Mapping[str, Any], folder: Path) -> Part:
         dtypes=tuple(content["dtypes"]),
         ops=tuple(content["ops"]),
         figures=tuple(content["figures"]),
-        own=_trees(content["trees"]["own"], folder),
-        general=_trees(content["trees"]["general"], folder),
-        centre=float(content["centre"]),
-        shrink=float(content["shrink"]),
+        trees=_trees(content["trees"], folder),
+        carries=bool(content["carries"]),
         devices=tuple(content["devices"]),
         spreads={op: _spread_from_json(each) for op, each in content["spreads"].items()},
         tiles=content["tiles"],
@@ -276,21 +269,12 @@ def _part_from_json(content: Mapping[str, Any], folder: Path) -> Part:
                 for op, known in content["gains"]["slopes"].items()
             },
         ),
-        plain=_plain_from_json(content, folder),
     )
 
 
-def _plain_from_json(content: Mapping[str, Any], folder: Path) -> Plain | None:
-    known = content["plain"]
-    if known is None:
-        return None
-    trees = _trees(content["trees"]["plain"], folder)
-    return Plain(trees, tuple(known["names"]), float(known["share"]))
-
-
 def _spread_from_json(content: Mapping[str, Any]) -> Spread:
-    seen, beyond, unseen, domain = (tuple(content[kind]) for kind in _SPREAD)
-    return Spread(seen, beyond, unseen, domain, float(content["least_us"]))
+    seen, beyond, unseen, physics, domain = (tuple(content[kind]) for kind in _SPREAD)
+    return Spread(seen, beyond, unseen, physics, domain, float(content["least_us"]))
 
 
 def _trees(content: Mapping[str, Any], folder: Path) -> Ensemble:

@@ -14,7 +14,7 @@ import pytest
 import perfmodel
 from perfmodel import hardware
 from perfmodel.calibrate.kernels import fit_kernels
-from perfmodel.cost.learned.devices import describe, distance, kinship
+from perfmodel.cost.learned.devices import describe, distance, kinship, unlikeness
 from perfmodel.cost.learned.part import known_device_columns
 from perfmodel.cost.learned.store import Trees, load_models, save
 from perfmodel.errors import ModelError, PerfmodelError
@@ -23,7 +23,7 @@ DEVICES = ("v100-sxm2-16gb", "a100-sxm-40gb", "h100-sxm", "t4")
 
 
 def measured(rows: int = 150) -> pd.DataFrame:
-    """Adds that run at 0.8 of the bandwidth, products at 0.7 of the peak, on four devices."""
+    """Adds that run at 0.4 of the bandwidth, products at 0.7 of the peak, on four devices."""
     generator = np.random.default_rng(1)
     parts = []
     for name in DEVICES:
@@ -31,7 +31,7 @@ def measured(rows: int = 150) -> pd.DataFrame:
         size = 2.0 ** generator.uniform(10, 14, (rows, 2))
         add = pd.DataFrame(np.floor(size), columns=["rows", "cols"])
         moved = 12.0 * add["rows"] * add["cols"]
-        add["duration_us"] = 3.0 + moved / (0.8e3 * device.hbm_gb_per_s)
+        add["duration_us"] = 3.0 + moved / (0.4e3 * device.hbm_gb_per_s)
         sides = np.floor(2.0 ** generator.uniform(9, 13, (rows, 3)))
         mm = pd.DataFrame(sides, columns=["m", "n", "k"])
         flop = 2.0 * mm["m"] * mm["n"] * mm["k"]
@@ -64,9 +64,20 @@ def test_fitted_models_predict_what_they_were_fitted_on(folder: Path) -> None:
 def test_the_source_says_whether_the_device_was_seen(folder: Path) -> None:
     one = measured().head(1)
     seen = perfmodel.durations(one, "t4", models=folder)["source"].iloc[0]
-    unseen = perfmodel.durations(one, "mi300x", models=folder)["source"].iloc[0]
+    unseen = perfmodel.durations(one, "l4", models=folder)["source"].iloc[0]
     assert seen == "measurements of this device or one like it"
     assert unseen == "measurements of other devices"
+
+
+def test_what_the_trees_say_of_one_makers_devices_is_not_said_of_anothers(folder: Path) -> None:
+    one = measured().head(1)
+    assert load_models(folder)["vector"].parts[0].carries
+    l4, mi300x = (perfmodel.durations(one, name, models=folder) for name in ("l4", "mi300x"))
+    assert l4["source"].iloc[0] == "measurements of other devices"
+    assert mi300x["source"].iloc[0] == "datasheet figures"
+    width = (l4["high_us"] / l4["low_us"]).iloc[0]
+    own = perfmodel.durations(one, "t4", models=folder)
+    assert width > (own["high_us"] / own["low_us"]).iloc[0]
 
 
 @pytest.mark.slow
@@ -99,7 +110,7 @@ def edited(path: Path) -> None:
 
 
 def of_another_version(path: Path) -> None:
-    path.write_text(path.read_text().replace("kernel-models/3", "kernel-models/9"))
+    path.write_text(path.read_text().replace("kernel-models/4", "kernel-models/9"))
 
 
 @pytest.mark.parametrize(
@@ -109,9 +120,9 @@ def of_another_version(path: Path) -> None:
         ("manifest.json", edited),
         ("manifest.json", of_another_version),
         ("manifest.json", Path.unlink),
-        ("vector_flat_own.ubj.gz", cut),
-        ("vector_flat_own.ubj.gz", turned),
-        ("vector_flat_own.ubj.gz", Path.unlink),
+        ("vector_flat.ubj.gz", cut),
+        ("vector_flat.ubj.gz", turned),
+        ("vector_flat.ubj.gz", Path.unlink),
     ],
 )
 def test_damaged_directories_are_errors_that_name_the_file(
@@ -159,12 +170,20 @@ def test_kinship_falls_with_distance() -> None:
     assert kinship(distance(a100, h100)) == 0
 
 
+def test_intervals_widen_with_distance() -> None:
+    assert unlikeness(0.0) == 0.0
+    ways = [unlikeness(away) for away in (0.05, 0.2, 0.4, 0.9)]
+    assert ways == sorted(ways)
+    assert ways[0] == 0.5
+    assert ways[-1] == 1.0
+
+
 def test_trees_without_xgboost_answer_as_with_it(folder: Path) -> None:
     part = load_models(folder)["matmul"].parts[0]
     names = known_device_columns(part.figures)
     matrix = np.random.default_rng(0).normal(0, 3, (600, len(names))).astype(np.float32)
-    many = part.own.predict(matrix)
-    few = np.concatenate([part.own.predict(matrix[:300]), part.own.predict(matrix[300:])])
+    many = part.trees.predict(matrix)
+    few = np.concatenate([part.trees.predict(matrix[:300]), part.trees.predict(matrix[300:])])
     assert few == pytest.approx(many, abs=1e-4)
 
 

@@ -94,13 +94,3 @@ def test_on_amd_gpus_too_rows_that_start_amid_a_vector_slow_down_multiplying() -
     base = matmul_features(rows, device, {}).base_us
     assert base[1] / base[0] == pytest.approx(2.2, rel=0.05)
     assert base[2] == pytest.approx(base[1], rel=0.01)
-
-
-def test_libraries_of_another_maker_lengthen_what_trees_say_of_boards_never_measured() -> None:
-    rows = Rows.of([LONG, WIDE])
-    by_device = {
-        name: matmul_features(rows, hardware.device(name), {}).library
-        for name in ("h200-sxm", "mi300x")
-    }
-    assert np.exp(by_device["mi300x"]) == pytest.approx([1.2, 1.45])
-    assert np.exp(by_device["h200-sxm"]) == pytest.approx([1.0, 1.0])
