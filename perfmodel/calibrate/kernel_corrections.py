@@ -66,7 +66,8 @@ def _growth_error(
 ) -> float:
     errors = []
     for (each, device), growth in found.items():
-        index = np.flatnonzero(held & (data.devices == device) & (data.ops == op))
+        asked = held & (data.weight > 0.0)
+        index = np.flatnonzero(asked & (data.devices == device) & (data.ops == op))
         if each == op and len(index):
             own = extrapolated_log_factors(answers[index], data.work[index], growth, trust)
             off = np.abs(data.target[index] - own)
