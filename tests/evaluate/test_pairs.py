@@ -97,4 +97,4 @@ def test_between_vendors_device_time_is_nearer_than_that_of_the_source(reference
         assert ours is not None
         assert same is not None
         assert abs(ours) < abs(same), each.trace
-    assert found.summary()["gpu_active_pct"] < 10
+    assert found.summary()["gpu_active_pct"] < 15

@@ -66,6 +66,8 @@ class Answer:
     weight: float
     unlike: float
     by_trees: bool
+    by_other_makers: bool = False
+    """Whether physics stands at the middle of what it is off on chips of other makers."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ class Part:
 
     A device that was not measured is asked about as the most similar measured one of its maker,
     where `carries` says that devices left out are nearer so than by physics; else physics answers,
-    but for devices of one chip.
+    but for devices of one chip. Of a maker of whom nothing was measured physics answers as well, in
+    the middle of what it is off on chips of others.
     """
 
     name: str
@@ -125,7 +128,10 @@ class Part:
         alike = [self.devices[place] for place in known]
         alike = [each for each in alike if same_maker(each, description)]
         if not alike:
-            return Answer(np.array(columns.lift), 0.0, 1.0, False)
+            factors = np.array(columns.lift)
+            for op, index in groups:
+                factors[index] += self._middle_of_physics(op)
+            return Answer(factors, 0.0, 1.0, by_trees=False, by_other_makers=True)
         near, away = nearest(description, alike)
         weight = kinship(away)
         share = 1.0 if self.carries else weight
@@ -156,11 +162,18 @@ class Part:
         log_work = np.log(np.maximum(work, 1.0))
         return np.asarray((log_work >= least) & (log_work <= most))
 
+    def _middle_of_physics(self, op: str) -> float:
+        """Logarithm of what physics is off on chips left out, in the middle of its interval."""
+        return sum(self.spreads.get(op, self.spreads["*"]).physics) / 2
+
     def ends(self, op: str, work: Floats, answer: Answer) -> tuple[Floats, Floats]:
         """Logarithms (low, high) of the interval around a prediction, per row of one op."""
         spread = self.spreads.get(op, self.spreads["*"])
         outside = ~self.is_inside(op, work)
         left_out = spread.unseen if answer.by_trees else spread.physics
+        if answer.by_other_makers:
+            middle = self._middle_of_physics(op)
+            left_out = (left_out[0] - middle, left_out[1] - middle)
         ends = []
         for side in (0, 1):
             seen = np.where(outside, spread.beyond[side], spread.seen[side])
