@@ -76,10 +76,16 @@ def held_out(
 
 
 def spreads(
-    data: Samples, held: HeldOut, taught: Floats, physics: Floats, chips: np.ndarray
+    data: Samples,
+    held: HeldOut,
+    taught: Floats,
+    physics: Floats,
+    centre: Mapping[str, float],
+    chips: np.ndarray,
 ) -> dict[str, Spread]:
     """Per op and in all; `taught` are log factors `[n]` of trees that saw nothing of the chip,
-    `physics` those of physics alone, NaN of rows not asked about."""
+    `physics` those of physics with what it is off on other chips, NaN of rows not asked about;
+    `centre` is what it is off on all."""
     found = {}
     of_all = [ends_left_out(data.target - each, chips) for each in (taught, physics)]
     for op in ["*", *sorted(set(data.ops))]:
@@ -98,6 +104,7 @@ def spreads(
             _union(drawn, unseen),
             _union(drawn, alone),
             (float(log_work.min()), float(log_work.max())),
+            centre.get(op, 0.0),
             _least_us(data, own),
         )
     return found
@@ -156,6 +163,8 @@ _MOST_ERROR = 2.0
 _COVERED_FRAC = 0.9
 _FEWEST_CHIPS = 4
 """From which an op has an interval of its own for devices left out; below, that of all ops."""
+_CENTRE_EARNS = 0.95
+"""Error with a correction against that without, below which it is made."""
 _WIDENINGS = np.arange(1.0, 4.01, 0.1)
 
 
@@ -200,7 +209,7 @@ def fit_part(
     chips = chips_of(data)
     asked = _few_of_each(data, seed) & (weight > 0.0)
     taught = chips_left_out(data, asked, chips, make(shape | _LEFT_OUT_TREES, names))
-    physics = np.where(asked, data.lift, np.nan)
+    physics, centre = centred_physics(measured, asked, chips)
     taught = taught + gains.of_others
     carries = _carries(measured.target, taught, physics, chips)
     left_out = np.where(np.isfinite(taught) & carries, taught, physics)
@@ -213,7 +222,7 @@ def fit_part(
         trees=pack_estimator(trees.fit(matrix, data.target, sample_weight=weight), name),
         carries=carries,
         devices=tuple(data.seen_as[name] for name in data.known),
-        spreads=spreads(measured, held, taught, physics, chips),
+        spreads=spreads(measured, held, taught, physics, centre, chips),
         tiles=tiles,
         measured=_measured(measured),
         extensions=extensions(growths(data, weight > 0.0), held.trust) if grows else {},
@@ -293,18 +302,55 @@ def chips_left_out(data: Samples, asked: np.ndarray, chips: np.ndarray, trees: A
     return found
 
 
+def centred_physics(
+    data: Samples, asked: np.ndarray, chips: np.ndarray
+) -> tuple[Floats, dict[str, float]]:
+    """(log factors `[n]` of physics with what it is off on the other chips, what it is off on all).
+
+    Of physics alone, and nothing, where that brings chips left out nearer by less than a twentieth.
+    NaN of rows not `asked` about.
+    """
+    alone, off = np.where(asked, data.lift, np.nan), data.target - data.lift
+    centred = alone.copy()
+    for chip in sorted(set(chips[asked])):
+        elsewhere = centres(off, data.ops, chips, asked & (chips != chip))
+        for row in np.flatnonzero(asked & (chips == chip)):
+            centred[row] += elsewhere.get(data.ops[row], elsewhere.get("*", 0.0))
+    errors = (
+        error_left_out(data.target[asked], each[asked], chips[asked]) for each in (centred, alone)
+    )
+    if not asked.any() or next(errors) > _CENTRE_EARNS * next(errors):
+        return alone, {}
+    return centred, centres(off, data.ops, chips, asked)
+
+
+def centres(off: Floats, ops: np.ndarray, chips: np.ndarray, among: np.ndarray) -> dict[str, float]:
+    """Per op, and `*` for all: the median over chips of the medians of `off` `[n]`."""
+
+    def median(own: np.ndarray) -> float:
+        each = [np.median(off[own & (chips == chip)]) for chip in sorted(set(chips[own]))]
+        return float(np.median(each))
+
+    found = {op: median(among & (ops == op)) for op in sorted(set(ops[among]))}
+    return found | {"*": median(among)} if found else {}
+
+
 def _carries(target: Floats, taught: Floats, physics: Floats, chips: np.ndarray) -> bool:
-    """Whether chips left out are nearer by what was `taught` than by `physics`, each counted once:
-    by the sum of the median and the mean over chips."""
-
+    """Whether chips left out are nearer by what was `taught` than by `physics`."""
     known = np.isfinite(taught)
+    if not known.any():
+        return True
+    errors = (
+        error_left_out(target[known], each[known], chips[known]) for each in (taught, physics)
+    )
+    return next(errors) <= next(errors)
 
-    def error(answer: Floats) -> float:
-        off = np.minimum(np.abs(target - answer), _MOST_ERROR)
-        each = [off[known & (chips == chip)].mean() for chip in sorted(set(chips[known]))]
-        return float(np.median(each) + np.mean(each))
 
-    return not known.any() or error(taught) <= error(physics)
+def error_left_out(target: Floats, answer: Floats, chips: np.ndarray) -> float:
+    """Median and mean over chips, added, of their mean absolute error; outliers count as 2."""
+    off = np.minimum(np.abs(target - answer), _MOST_ERROR)
+    by_chip = [off[chips == chip].mean() for chip in sorted(set(chips))]
+    return float(np.median(by_chip) + np.mean(by_chip))
 
 
 def ends_left_out(residual: Floats, chips: np.ndarray) -> tuple[float, float]:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-ROWS_PER_GROUP = 8000
+ROWS_PER_GROUP = 18_000
 FEWEST_ROWS = 200
 
 

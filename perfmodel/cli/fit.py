@@ -131,7 +131,7 @@ def kernels(
     seed: Annotated[int, typer.Option(help="The same seed gives the same models.")] = 0,
     rows: Annotated[
         int, typer.Option(min=200, help="The most rows used per device, op and dtype.")
-    ] = 8000,
+    ] = 18_000,
 ) -> None:
     """Fit every kernel family that the tables hold; print the errors on each device left out.
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from perfmodel.calibrate.estimators import KNOWN_TREES, trees_or
 from perfmodel.calibrate.kernel_part import (
+    centred_physics,
+    centres,
     chips_left_out,
     chips_of,
     ends_left_out,
@@ -23,7 +27,9 @@ DEVICES = ("t4", "v100-pcie-32gb", "v100-sxm2-16gb", "a100-pcie-40gb", "h100-sxm
 
 
 def made(by_k: float, devices: tuple[str, ...] = DEVICES, sign: int = 0) -> Samples:
-    """Products that take the base on every device, times k to the power `by_k`.
+    """Products that take the base on every device, times (k / 1448) to the power `by_k`.
+
+    1448 is the median of k.
 
     With `sign` +1 or -1 the power's sign alternates between devices.
     """
@@ -40,7 +46,7 @@ def made(by_k: float, devices: tuple[str, ...] = DEVICES, sign: int = 0) -> Samp
     if sign:
         places = {name: place for place, name in enumerate(devices)}
         power *= np.array([(-1.0) ** places[name] for name in first.devices])
-    longer = (first.frame["k"].to_numpy() / 256.0) ** power
+    longer = (first.frame["k"].to_numpy() / 1448.0) ** power
     return samples(
         first.frame.assign(duration_us=4.0 * first.base_us * longer), "matmul", known, {}, {}
     )
@@ -83,6 +89,32 @@ def test_trees_carry_where_devices_left_out_are_nearer_by_them(sign: int, carrie
     )
     assert fit_part("matmul", "matmul_fp32", "matmul", (), data, {}, seed=0).part.carries is carries
     assert data.with_devices(COLUMNS).shape[1] == len(data.figures) + len(COLUMNS)
+
+
+def test_physics_has_what_it_is_off_on_other_chips() -> None:
+    """All chips are slower than physics says by one factor: each learns it of the others."""
+    data = made(0.0)
+    chips, asked = chips_of(data), np.ones(len(data.target), bool)
+    slower = replace(data, target=data.lift + np.log(2.0))
+    centred, centre = centred_physics(slower, asked, chips)
+    assert centred == pytest.approx(slower.target)
+    assert centre["*"] == pytest.approx(np.log(2.0))
+    assert centre["linear"] == pytest.approx(np.log(2.0))
+
+
+def test_physics_that_is_right_on_average_stays_as_it_is() -> None:
+    data = made(0.9)
+    data = replace(data, target=data.target - np.log(4.0))
+    centred, centre = centred_physics(data, np.ones(len(data.target), bool), chips_of(data))
+    assert centre == {}
+    assert centred == pytest.approx(data.lift)
+
+
+def test_each_chip_counts_once_in_what_physics_is_off() -> None:
+    off, ops = np.array([0.0, 0.0, 0.0, 1.0, 3.0]), np.array(["mm"] * 4 + ["add"])
+    chips, among = np.array([0, 0, 0, 1, 1]), np.ones(5, bool)
+    found = centres(off, ops, chips, among)
+    assert found == pytest.approx({"mm": 0.5, "add": 3.0, "*": 1.0})
 
 
 def test_intervals_hold_chips_that_the_others_do_not_show() -> None:

@@ -153,7 +153,7 @@ def test_a_trace_whose_gpu_nobody_knows_goes_to_one_that_is_known() -> None:
 REAL: dict[str, tuple[float, float, float]] = {
     "traces/inference/h100_timesformer.json.gz": (5, 5, 1.0),
     "traces/inference/h100_qwen1.5-0.5b.json.gz": (8, 8, 0.703),
-    "traces/inference/mi300x_qwen1.5-0.5b.json.gz": (12, 14, 0.694),
+    "traces/inference/mi300x_qwen1.5-0.5b.json.gz": (10, 12, 0.694),
     "traces/train/v100_resnet50_workers0_a.json.gz": (5, 8, 1.0),
     "traces/train/v100_resnet50_workers4_a.json.gz": (5, 5, 1.0),
     "traces_2/dlrm_meta/v100x2_trace_diff_test.json.gz": (10, 8, 0.651),

@@ -255,14 +255,9 @@ def _least_us(columns: Columns, device: Device) -> Floats:
     return np.maximum(columns.bound_us, device.kernel_floor_us)
 
 
-OTHER_MAKERS = "datasheet figures, and what they are off on other makers' devices"
-
-
 def _grounds(answer: Answer) -> str:
     if answer.weight >= 1.0:
         return "measurements of this device or one like it"
     if answer.weight > 0.0:
         return "measurements of similar devices"
-    if answer.by_other_makers:
-        return OTHER_MAKERS
     return "measurements of other devices" if answer.by_trees else DATASHEET

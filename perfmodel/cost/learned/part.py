@@ -50,6 +50,8 @@ class Spread:
     physics: tuple[float, float]
     domain: tuple[float, float]
     """Least and largest log(work) of training."""
+    centre: float
+    """Logarithm by which physics is off: the median over chips of their medians."""
     least_us: float
     """Base of the shortest kernels that measurements told: their floors hide shorter ones."""
 
@@ -66,8 +68,6 @@ class Answer:
     weight: float
     unlike: float
     by_trees: bool
-    by_other_makers: bool = False
-    """Whether physics stands at the middle of what it is off on chips of other makers."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ class Part:
 
     A device that was not measured is asked about as the most similar measured one of its maker,
     where `carries` says that devices left out are nearer so than by physics; else physics answers,
-    but for devices of one chip. Of a maker of whom nothing was measured physics answers as well, in
-    the middle of what it is off on chips of others.
+    but for devices of one chip, and always for makers of whom nothing was measured. Physics
+    includes what it is off on the chips that were measured, where that pays (`Spread.centre`).
     """
 
     name: str
@@ -127,15 +127,15 @@ class Part:
         description = describe(device)
         alike = [self.devices[place] for place in known]
         alike = [each for each in alike if same_maker(each, description)]
+        physics = np.array(columns.lift)
+        for op, index in groups:
+            physics[index] += self.spreads.get(op, self.spreads["*"]).centre
         if not alike:
-            factors = np.array(columns.lift)
-            for op, index in groups:
-                factors[index] += self._middle_of_physics(op)
-            return Answer(factors, 0.0, 1.0, by_trees=False, by_other_makers=True)
+            return Answer(physics, 0.0, 1.0, by_trees=False)
         near, away = nearest(description, alike)
         weight = kinship(away)
         share = 1.0 if self.carries else weight
-        found = (1.0 - share) * columns.lift
+        found = (1.0 - share) * physics
         if share > 0.0:
             taught = self.trees.predict(columns.matrix(known_device_columns(self.figures), near))
             for op, index in groups:
@@ -162,18 +162,11 @@ class Part:
         log_work = np.log(np.maximum(work, 1.0))
         return np.asarray((log_work >= least) & (log_work <= most))
 
-    def _middle_of_physics(self, op: str) -> float:
-        """Logarithm of what physics is off on chips left out, in the middle of its interval."""
-        return sum(self.spreads.get(op, self.spreads["*"]).physics) / 2
-
     def ends(self, op: str, work: Floats, answer: Answer) -> tuple[Floats, Floats]:
         """Logarithms (low, high) of the interval around a prediction, per row of one op."""
         spread = self.spreads.get(op, self.spreads["*"])
         outside = ~self.is_inside(op, work)
         left_out = spread.unseen if answer.by_trees else spread.physics
-        if answer.by_other_makers:
-            middle = self._middle_of_physics(op)
-            left_out = (left_out[0] - middle, left_out[1] - middle)
         ends = []
         for side in (0, 1):
             seen = np.where(outside, spread.beyond[side], spread.seen[side])

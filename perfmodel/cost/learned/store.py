@@ -30,7 +30,7 @@ from perfmodel.files import gunzip, read_bytes, write_text
 
 MANIFEST = "manifest.json"
 BUNDLED = Path(__file__).parents[1] / "bundled"
-SCHEMA = "perfmodel.kernel-models/4"
+SCHEMA = "perfmodel.kernel-models/5"
 _MOST_BYTES = 64_000_000
 _CHOSEN: ContextVar[Mapping[str, Learned] | None] = ContextVar("kernel models", default=None)
 _CLASS = "class"
@@ -214,7 +214,8 @@ def _part_to_json(part: Part, folder: Path) -> dict[str, Any]:
         "carries": part.carries,
         "devices": [dict(each) for each in part.devices],
         "spreads": {
-            op: {kind: list(getattr(each, kind)) for kind in _SPREAD} | {"least_us": each.least_us}
+            op: {kind: list(getattr(each, kind)) for kind in _SPREAD}
+            | {"centre": each.centre, "least_us": each.least_us}
             for op, each in part.spreads.items()
         },
         "tiles": {key: [list(tile) for tile in tiles] for key, tiles in part.tiles.items()},
@@ -274,7 +275,8 @@ def _part_from_json(content: Mapping[str, Any], folder: Path) -> Part:
 
 def _spread_from_json(content: Mapping[str, Any]) -> Spread:
     seen, beyond, unseen, physics, domain = (tuple(content[kind]) for kind in _SPREAD)
-    return Spread(seen, beyond, unseen, physics, domain, float(content["least_us"]))
+    centre, least_us = float(content["centre"]), float(content["least_us"])
+    return Spread(seen, beyond, unseen, physics, domain, centre, least_us)
 
 
 def _trees(content: Mapping[str, Any], folder: Path) -> Ensemble:
