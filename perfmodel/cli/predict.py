@@ -94,7 +94,7 @@ def configuration_prediction(
     Settings beginning with `workload.` change it, all others the hardware. Tables lie as the file
     `plan` says.
     """
-    from perfmodel.prediction import predict_workload
+    from perfmodel.prediction import predict
     from perfmodel.workload import load_workload
 
     if not options.hardware:
@@ -106,7 +106,7 @@ def configuration_prediction(
         found = found.with_(**dict(workload_change(text) for text in own))
     parts = [hardware_part(each, settings) for each in options.hardware]
     if plan is None:
-        answer = predict_workload(
+        answer = predict(
             found,
             hardware=parts,
             batch=options.batch,
@@ -121,7 +121,6 @@ def configuration_prediction(
     from perfmodel.designs import deployment_of
     from perfmodel.explore.planner.document import read_plan
     from perfmodel.hardware import Cluster, Node, cluster
-    from perfmodel.prediction.deployment import predict_deployment
 
     if len(parts) > 1:
         raise UsageError("--plan is for one machine: expected one --hardware")
@@ -130,9 +129,7 @@ def configuration_prediction(
     machine = cluster(parts[0], options.nodes)
     deployment = deployment_of(found, machine, options.batch, train=not inference)
     deployment = deployment.with_(placement=read_plan(plan, found, machine))
-    answer = predict_deployment(
-        deployment, overheads=options.overheads, edit=edit, every_rank=every_rank
-    )
+    answer = predict(deployment, overheads=options.overheads, edit=edit, every_rank=every_rank)
     return answer, parts
 
 

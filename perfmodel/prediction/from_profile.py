@@ -1,5 +1,5 @@
-"""What a prediction from shapes takes over of a profile: kernels that no shape tells, host time
-that no operator stands for."""
+"""Mode `model` for a trace: its ops' shapes, and what else its profile tells: kernels that no shape
+tells, host time that no operator stands for."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.errors import TraceError
+from perfmodel.cost.host import Profile, measure
+from perfmodel.errors import HardwareError, TraceError, UsageError
 from perfmodel.graph import build_graph
 from perfmodel.graph.build import build_rank
 from perfmodel.graph.kinds import Cause
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.hardware import Cluster, Device, Part
+from perfmodel.hardware import Cluster, Part, cluster, from_driver_name
 from perfmodel.lowering import lower
 from perfmodel.lowering.measured_host import HostTimes, measured_stretches, with_streams
-from perfmodel.lowering.observed import with_placement
+from perfmodel.lowering.observed import uses_tf32, with_placement
 from perfmodel.lowering.piece import OF_PROFILE
 from perfmodel.lowering.recorded import Recorded, scale_recorded, with_recorded, with_waits
 from perfmodel.lowering.walk import CPU, Target
@@ -26,7 +27,9 @@ from perfmodel.ops.families import CLASS_OF_FAMILY, families_of_kernels
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read import op_graph
 from perfmodel.prediction.ratio_by_bound import RATIO_SPREAD, host_ratio
-from perfmodel.prediction.scheduled import HostCosts
+from perfmodel.prediction.result import summarise
+from perfmodel.prediction.scheduled import HostCosts, host_costs
+from perfmodel.prediction.shapes import MODEL, Noted, predict_on, predict_shapes
 from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.critical_path import PathWalker
@@ -57,6 +60,8 @@ class ProfileData:
     """The ranks' ops with what was recorded beside them, and the host's measured time."""
 
     trace: Trace
+    own: Cluster | None
+    """The machine that it was recorded on, where the trace names its GPU."""
     graphs: tuple[OpGraph, ...]
     recorded: dict[int, Recorded] = field(default_factory=dict)
     """By rank; none of a rank without device work."""
@@ -64,6 +69,10 @@ class ProfileData:
     """By rank, of all of the main thread's gaps."""
     waits: dict[int, dict[int, float]] = field(default_factory=dict)
     """By rank and device row, idle time that nothing explains."""
+
+    def stays_on(self, machine: Cluster) -> bool:
+        """Whether `machine` has the device of the trace."""
+        return self.own is not None and self.own.node.device == machine.node.device
 
     def waits_step_us(self, rank: int) -> float:
         """Mean per step of that idle time."""
@@ -74,13 +83,36 @@ class ProfileData:
         return sum(self.waits.get(rank, {}).values()) / max(steps.get(rank, 1), 1)
 
 
-def profile_data(trace: Trace, device: Device | None) -> ProfileData:
+def own_machine(trace: Trace, *, needed: bool) -> Cluster | None:
+    """The machine of a trace that names its GPU.
+
+    Raises `UsageError` where it names none and `HardwareError` where the catalogue does not know
+    it, if it is `needed`.
+    """
+    firsts = (device for rank in trace.ranks for device in rank.devices[:1] if device.name)
+    named = next(firsts, None)
+    if named is None:
+        if needed:
+            raise UsageError(
+                f"{trace.source}: does not name its GPU: say where to predict it with --hardware"
+            )
+        return None
+    try:
+        return cluster(from_driver_name(named.name, named.memory_bytes or None))
+    except HardwareError:
+        if needed:
+            raise
+        return None
+
+
+def profile_data(trace: Trace, own: Cluster | None) -> ProfileData:
     """The ranks' op graphs with what their profiles tell: where tensors lay, on which streams ops
-    ran, the kernels that no rule stands for on `device` (the trace's own, where it is known).
+    ran, the kernels that no rule stands for on the device of `own`, its machine.
 
     Raises `TraceError` for a rank without shapes.
     """
     timed = {rank.rank: (rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)}
+    device = None if own is None else own.node.device
     target: Target = "cuda" if device is None or device.target == CPU else device.target
     graphs, recorded, times = [], {}, {}
     waits: dict[int, dict[int, float]] = {}
@@ -97,7 +129,7 @@ def profile_data(trace: Trace, device: Device | None) -> ProfileData:
             waits[graph.rank] = unexplained_waits(truth)
             graph = with_waits(graph, rank, links, waits[graph.rank])
         graphs.append(graph)
-    return ProfileData(trace, tuple(graphs), recorded, times, waits)
+    return ProfileData(trace, own, tuple(graphs), recorded, times, waits)
 
 
 def unexplained_waits(graph: ExecutionGraph) -> dict[int, float]:
@@ -128,15 +160,13 @@ def recorded_kernels_on(
     graphs: Sequence[OpGraph],
     target: str | Path | Part,
     machine: Cluster,
-    own: Cluster | None,
 ) -> tuple[list[OpGraph], list[str]]:
     """`graphs` with their recorded kernels as on `machine`, and what to say of them."""
     notes = _recorded_notes(profile, machine)
-    moves = own is None or own.node.device != machine.node.device
     kept = any(op.name.startswith(OF_PROFILE) for graph in graphs for op in graph.ops)
-    if not (moves and kept) or machine.node.device.target == CPU:
+    if profile.stays_on(machine) or not kept or machine.node.device.target == CPU:
         return list(graphs), notes
-    if own is None:
+    if profile.own is None:
         return list(graphs), [*notes, "recorded kernels: as they are, their GPU is not known"]
     truth = build_graph(profile.trace)
     try:
@@ -188,11 +218,7 @@ def _kernel_notes(profile: ProfileData, machine: Cluster) -> list[str]:
 
 
 def host_times(
-    profile: ProfileData,
-    machine: Cluster,
-    own: Cluster | None,
-    costs: HostCosts | None,
-    stays: bool,
+    profile: ProfileData, machine: Cluster, costs: HostCosts | None, *, stays: bool
 ) -> tuple[dict[int, HostTimes], list[str]]:
     """Per rank, the host's measured time that `machine` is predicted with, and what to say of it.
 
@@ -204,7 +230,7 @@ def host_times(
         if loading < LEAST_NOTED_US:
             return {}, []
         return {}, [f"{loading / 1e3:.2f} ms of data loading per step are missing"]
-    ratio = 1.0
+    ratio, own = 1.0, profile.own
     if not stays and own is not None:
         ratio = host_ratio(own.node.host, machine.node.host)
     found = {rank: replace(times, ratio=ratio) for rank, times in profile.times.items()}
@@ -248,7 +274,63 @@ def with_coverage(result: Result, profile: ProfileData, times: dict[int, HostTim
     return replace(result, coverage=coverage)
 
 
-def named_device(trace: Trace) -> Any:
-    """The device that the first rank names; None where none does."""
-    named = (device for rank in trace.ranks for device in rank.devices[:1] if device.name)
-    return next(named, None)
+def shapes_on(
+    profile: ProfileData,
+    graphs: Sequence[OpGraph],
+    target: str | Path | Part,
+    *,
+    nodes: int | None,
+    overheads: str | None,
+) -> Noted:
+    """`graphs`, those of `profile` or edits of them, on `target`, collectives among `nodes` nodes.
+
+    Host costs are the trace's where it has times and stays on its machine, else a profile's.
+    """
+    machine = cluster(target, nodes)
+    stays = profile.stays_on(machine)
+
+    def steps(watched: Cluster, costs: HostCosts | None) -> Noted:
+        moved, lines = recorded_kernels_on(profile, graphs, target, machine)
+        times, host_lines = host_times(profile, watched, costs, stays=stays)
+        result, notes = predict_shapes(
+            moved,
+            watched,
+            name=machine.name if nodes is None else f"{nodes} x {machine.name}",
+            costs=costs,
+            tf32_matmul=any(uses_tf32(rank) for rank in profile.trace.ranks),
+            times=times,
+        )
+        return with_coverage(result, profile, times), [*host_lines, *lines, *notes]
+
+    def costs_on(watched: Cluster) -> HostCosts:
+        if overheads is None and stays and profile.trace.ranks:
+            return own_costs(profile.trace, watched)
+        return host_costs(watched, overheads)
+
+    result, notes = predict_on(machine, costs_on, steps)
+    return result, [f"{machine.name}: {note}" for note in dict.fromkeys(notes)]
+
+
+def own_costs(trace: Trace, machine: Cluster) -> HostCosts:
+    """The trace's own host costs, rank by rank; what it has none of as usual on `machine`."""
+    samples = {
+        rank.rank: measure(rank, links)
+        for rank, links in zip(trace.ranks, trace.links, strict=True)
+    }
+    usual = host_costs(machine).profile
+    return HostCosts(
+        Profile.from_samples(*samples.values()).completed(usual),
+        1.0,
+        "host overheads: the trace's own, per operator",
+        {rank: Profile.from_samples(found).completed(usual) for rank, found in samples.items()},
+    )
+
+
+def with_measured(result: Result, trace: Trace) -> Result:
+    """The trace's own figures beside the prediction on its own machine."""
+    if not trace.ranks:
+        return result
+    true = summarise(measured(build_graph(trace)), hardware=trace.device, mode=MODEL)
+    of_rank = {rank.rank: rank.measured for rank in true.ranks}
+    ranks = [replace(rank, measured=of_rank.get(rank.rank)) for rank in result.ranks]
+    return replace(result, ranks=ranks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +14,7 @@ from perfmodel.errors import PerfmodelError
 from perfmodel.graph.kinds import NodeKind
 from perfmodel.hardware import Cluster, Device
 from perfmodel.hardware.generations import unknown_generations
-from perfmodel.hardware.reads import FigureRead
+from perfmodel.hardware.reads import FigureRead, with_read_log
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
 from perfmodel.lowering.draft import Built
 from perfmodel.lowering.measured_host import HostTimes
@@ -28,7 +28,7 @@ from perfmodel.prediction.contention_load import (
     rescheduled,
     with_contention,
 )
-from perfmodel.prediction.explain.modelled import ModelGrounds
+from perfmodel.prediction.explain.modelled import ModelGrounds, figures_read, with_reads
 from perfmodel.prediction.intervals import step_interval
 from perfmodel.prediction.kernel_table import kernel_table
 from perfmodel.prediction.result import summarise
@@ -115,6 +115,26 @@ def bound_by(steady: SteadyState) -> dict[str, float]:
 
 
 MODEL = "model"
+Noted = tuple[Result, list[str]]
+"""A result, and what a user should know of it."""
+
+
+def predict_on(
+    machine: Cluster,
+    costs_on: Callable[[Cluster], HostCosts],
+    steps: Callable[[Cluster, HostCosts | None], Noted],
+) -> Noted:
+    """What `steps` gives on `machine` with the costs of its host, and the figures that it reads.
+
+    A CPU's models count the host in: there are no costs then.
+    """
+    watched, log = with_read_log(machine)
+    costs = None if watched.node.device.target == CPU else costs_on(watched)
+    try:
+        result, notes = steps(watched, costs)
+    except NotFaster:
+        raise NotFaster(figures_read(machine, log, costs)) from None
+    return with_reads(result, machine, log, costs), [*([costs.note] if costs else []), *notes]
 
 
 def predict_shapes(
@@ -129,7 +149,7 @@ def predict_shapes(
     loading_us: float = 0.0,
     faster_than_us: float = np.inf,
     times: Mapping[int, HostTimes] = MappingProxyType({}),
-) -> tuple[Result, list[str]]:
+) -> Noted:
     """The step of `graphs` (one per rank) on `machine`, and what a user should know of it.
 
     Ranks meet at their collectives. `repeats`: the graphs hold one step that goes on for ever, each
