@@ -44,6 +44,7 @@ from perfmodel.workload import Workload, load_workload
 REPLAY, TRANSFER = "replay", "transfer"
 MODES = (REPLAY, TRANSFER, MODEL)
 Hardware = str | Path | Part
+Source = Trace | Deployment | Workload | str | Path
 Options = ParamSpec("Options")
 TIERED = "tiered"
 """The software that deployments stand for."""
@@ -56,7 +57,7 @@ class Request:
     Raises `UsageError` where what-ifs are asked for that mean nothing.
     """
 
-    source: Trace | Deployment | Workload | str | Path
+    source: Source
     """A trace; a workload (by its name in the catalogue, its TOML file, or itself), which runs in
     its own software; or a workload as it is deployed."""
     _: KW_ONLY
