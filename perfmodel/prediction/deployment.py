@@ -255,54 +255,39 @@ def weighted_result(results: Sequence[Result], phases: Sequence[Phase], switch_u
         name: sum(share * getattr(result.rank, name) for result, share in weighed)
         for name in _SUMMED
     }
-    rank = replace(
-        main.rank,
-        step_us=step_us,
-        **summed,
-        steps=[replace(step, step_us=step_us) for step in main.rank.steps],
-    )
+    steps = [replace(step, step_us=step_us) for step in main.rank.steps]
+    bounds: dict[str, float] = {}
+    families: dict[str, dict[str, Any]] = {}
+    for result, share in weighed:
+        for resource, us in (result.bound_by or {}).items():
+            bounds[resource] = bounds.get(resource, 0.0) + share * us
+        for row in result.families:
+            usual = {"family": row["family"], "time_us": 0.0, "count": 0.0}
+            own = families.setdefault(row["family"], usual)
+            for key in ("time_us", "count"):
+                own[key] = round(own[key] + share * row[key], 4)
+    if switch_us:
+        bounds[SWITCH] = switch_us
     path, start_us = [], 0.0
     names = (*(phase.name for phase in phases), SWITCH)
     for name, duration_us in zip(names, (*taken, switch_us), strict=True):
         path.append(PathPiece(name, "phase", start_us, duration_us))
         start_us += duration_us
+
+    def total_us(name: str) -> float | None:
+        found = [(getattr(result, name), share) for result, share in weighed]
+        known = [share * float(us) for us, share in found if us is not None]
+        return sum(known) + switch_us if len(known) == len(found) else None
+
     return replace(
         main,
-        ranks=[rank],
+        ranks=[replace(main.rank, step_us=step_us, steps=steps, **summed)],
         slowest=0,
-        low_us=_sum([(result.low_us, share) for result, share in weighed], switch_us),
-        high_us=_sum([(result.high_us, share) for result, share in weighed], switch_us),
-        latency_us=_sum([(result.latency_us, share) for result, share in weighed], switch_us),
-        families=_families(weighed),
+        low_us=total_us("low_us"),
+        high_us=total_us("high_us"),
+        latency_us=total_us("latency_us"),
+        families=sorted(families.values(), key=lambda row: -row["time_us"]),
         critical_path=path,
-        bound_by=_bounds(weighed, switch_us),
+        bound_by=bounds or None,
         straggler=None,
     )
-
-
-def _sum(values: Sequence[tuple[float | None, float]], more: float) -> float | None:
-    known = [share * value for value, share in values if value is not None]
-    return sum(known) + more if len(known) == len(values) else None
-
-
-def _families(weighed: Sequence[tuple[Result, float]]) -> list[dict[str, Any]]:
-    """Time and pieces per family and step, largest first."""
-    found: dict[str, dict[str, Any]] = {}
-    for result, share in weighed:
-        for row in result.families:
-            own = found.setdefault(
-                row["family"], {"family": row["family"], "time_us": 0.0, "count": 0.0}
-            )
-            for key in ("time_us", "count"):
-                own[key] = round(own[key] + share * row[key], 4)
-    return sorted(found.values(), key=lambda row: -row["time_us"])
-
-
-def _bounds(weighed: Sequence[tuple[Result, float]], switch_us: float) -> dict[str, float] | None:
-    found: dict[str, float] = {}
-    for result, share in weighed:
-        for resource, value in (result.bound_by or {}).items():
-            found[resource] = found.get(resource, 0.0) + share * value
-    if switch_us:
-        found[SWITCH] = switch_us
-    return found or None
