@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf
+from pathlib import Path
 from typing import Any
 
 from perfmodel.designs import Deployment, Phase
 from perfmodel.embedding import Pipeline, Placement
-from perfmodel.hardware import Cluster
+from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
 from perfmodel.lowering.context import self_contained
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
@@ -31,6 +32,14 @@ HOST_RESOURCE = "cpu"
 _SUMMED = ("gpu_active_us", "gpu_idle_us", "kernel_sum_us", "comm_us", "exposed_comm_us")
 _cached_op_graph = lru_cache(maxsize=8)(op_graph)
 """Of a sweep's points many run the same ops."""
+
+
+def cluster_of(given: str | Path | Part, nodes: int | None) -> Cluster:
+    """The cluster that `nodes` of what is `given` make; of a device by itself, one rank in each."""
+    part = given if isinstance(given, Part) else load(given)
+    if isinstance(part, Device):
+        part = replace(node_of(part), gpus=1)
+    return cluster(part, nodes)
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,12 @@ from perfmodel.cost.host import load_profile
 from perfmodel.designs import Deployment
 from perfmodel.errors import TraceError, UsageError
 from perfmodel.graph import build_graph
-from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
+from perfmodel.hardware import Cluster, Part, cluster
 from perfmodel.lowering.context import self_contained
 from perfmodel.ops.edits import rebatch
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
-from perfmodel.prediction.deployment import Step, deployment_period, step_period
+from perfmodel.prediction.deployment import Step, cluster_of, deployment_period, step_period
 from perfmodel.prediction.explain.replayed import ReplayGrounds
 from perfmodel.prediction.explain.transferred import TransferGrounds
 from perfmodel.prediction.from_profile import own_machine, profile_data, shapes_on, with_measured
@@ -132,7 +132,7 @@ class Request:
 def predicted(request: Request) -> Prediction:
     """The answer to `request`. Raises `PerfmodelError` with one line where something does not
     fit: `WorkloadError` for what does not fit into memory."""
-    return _predicted(request.source, request)
+    return _answer(request.source, request)
 
 
 def _answering(ask: Callable[Options, Request]) -> Callable[Options, Prediction]:
@@ -148,12 +148,12 @@ predict = _answering(Request)
 
 
 @singledispatch
-def _predicted(source: object, request: Request) -> Prediction:
+def _answer(source: object, request: Request) -> Prediction:
     """The way of each type of source; one registers for each."""
     raise UsageError(f"nothing is predicted of a {type(source).__name__}: give a trace, a workload")
 
 
-@_predicted.register
+@_answer.register
 def _of_trace(trace: Trace, request: Request) -> Prediction:
     request.refuse("a trace", ("train", "every_rank"))
     mode = request.mode or _usual_mode(trace, request)
@@ -315,27 +315,29 @@ def _facts(trace: Trace) -> dict[str, Any]:
     }
 
 
-_OF_TRACES = ("mode", "scale", "remove", "codec", "keep_contention", "leave_one_step_out")
+def _require_configuration(request: Request, what: str, *names: str) -> None:
+    """Raise `UsageError` for what needs measured times, and for these options."""
+    of_times = ("scale", "remove", "codec", "keep_contention", "leave_one_step_out")
+    of_traces = () if request.mode == MODEL else ("mode",)
+    request.refuse(what, (*names, *of_traces, *of_times))
 
 
-@_predicted.register
+@_answer.register
 def _of_workload(workload: Workload | str | Path, request: Request) -> Prediction:
     """The period of a workload's step in its own software, on each machine."""
-    request.refuse("a workload", _OF_TRACES)
+    _require_configuration(request, "a workload")
     if not isinstance(workload, Workload):
         workload = load_workload(workload)
     if not request.targets:
         raise UsageError(f"{workload.name}: say on which hardware to predict it")
     batch = workload.batch if request.batch is None else request.batch
-    steps = [
-        Step(workload, _machine(each, request.nodes), batch, request.train)
-        for each in request.targets
-    ]
+    machines = [cluster_of(each, request.nodes) for each in request.targets]
+    steps = [Step(workload, machine, batch, request.train) for machine in machines]
     software = workload.implementation
     return _of_configuration(request, steps, step_period, software.name, software.stands_for)
 
 
-@_predicted.register
+@_answer.register
 def _of_deployment(deployment: Deployment, request: Request) -> Prediction:
     """The period of a deployment's steps, on its machine."""
     return predict_deployed(deployment, request)
@@ -346,7 +348,7 @@ def predict_deployed(
 ) -> Prediction:
     """`request` of a `deployment`. Raises `NotFaster` where its steps are soon seen not to be
     `faster_than_us`."""
-    request.refuse("a deployment", ("hardware", "nodes", "batch", "train", *_OF_TRACES))
+    _require_configuration(request, "a deployment", "hardware", "nodes", "batch", "train")
     period = partial(deployment_period, faster_than_us=faster_than_us)
     return _of_configuration(request, [deployment], period, TIERED)
 
@@ -359,13 +361,18 @@ def _of_configuration(
     stands_for: str = "",
 ) -> Prediction:
     """Each case on its machine: its ops' pieces timed by models, `period` after period."""
-    first, edits, warnings, results = cases[0], request.edits(), dict[str, None](), []
-    for case in cases:
-        steps = partial(_period_on, period, case, edits, every_rank=request.every_rank)
-        costs_on = partial(host_costs, overheads=request.profile)
-        result, notes = predict_on(case.machine, costs_on, steps)
-        results.append(result)
-        warnings |= dict.fromkeys(f"{result.hardware}: {note}" for note in notes)
+    first, edits = cases[0], request.edits()
+
+    def on_machine(case: Step | Deployment) -> Noted:
+        def steps(machine: Cluster, costs: HostCosts | None) -> Noted:
+            again = replace(case, machine=machine)
+            return period(again, costs, edits, every_rank=request.every_rank)
+
+        return predict_on(case.machine, partial(host_costs, overheads=request.profile), steps)
+
+    answers = list(map(on_machine, cases))
+    results = [result for result, _ in answers]
+    notes = [f"{result.hardware}: {note}" for result, notes in answers for note in notes]
     source = {
         "trace": first.workload.name,
         "workload": first.workload.name,
@@ -378,26 +385,7 @@ def _of_configuration(
         "ranks": [rank.rank for rank in results[0].ranks],
         "events": 0,
     }
-    return Prediction(source, results, list(warnings))
-
-
-def _period_on(
-    period: Callable[..., Noted],
-    case: Step | Deployment,
-    edits: Sequence[NamedEdit],
-    machine: Cluster,
-    costs: HostCosts | None,
-    **options: bool,
-) -> Noted:
-    return period(replace(case, machine=machine), costs, edits, **options)
-
-
-def _machine(given: Hardware, nodes: int | None) -> Cluster:
-    """The cluster that `nodes` of what is `given` make; of a device by itself, one rank in each."""
-    part = given if isinstance(given, Part) else load(given)
-    if isinstance(part, Device):
-        part = replace(node_of(part), gpus=1)
-    return cluster(part, nodes)
+    return Prediction(source, results, list(dict.fromkeys(notes)))
 
 
 def _as_list(given: Any) -> list[Any]:
