@@ -3,7 +3,8 @@ tells, host time that no operator stands for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -162,7 +163,7 @@ def recorded_kernels_on(
     machine: Cluster,
 ) -> tuple[list[OpGraph], list[str]]:
     """`graphs` with their recorded kernels as on `machine`, and what to say of them."""
-    notes = _recorded_notes(profile, machine)
+    notes = list(_recorded_notes(profile, machine))
     kept = any(op.name.startswith(OF_PROFILE) for graph in graphs for op in graph.ops)
     if profile.stays_on(machine) or not kept or machine.node.device.target == CPU:
         return list(graphs), notes
@@ -185,36 +186,31 @@ def recorded_kernels_on(
     return found, notes
 
 
-def _recorded_notes(profile: ProfileData, machine: Cluster) -> list[str]:
+def _recorded_notes(profile: ProfileData, machine: Cluster) -> Iterator[str]:
     """The share of recorded kernels and what launched most of them; waits that nothing explains."""
+    on_cpu = machine.node.device.target == CPU
     waited_us = max((profile.waits_step_us(rank) for rank in profile.waits), default=0.0)
-    taken = "missing" if machine.node.device.target == CPU else "as long as recorded"
-    if waited_us < LEAST_NOTED_US:
-        return _kernel_notes(profile, machine)
-    return [
-        f"{waited_us / 1e3:.2f} ms per step in which the device waited for what the trace does not "
-        f"tell: {taken}",
-        *_kernel_notes(profile, machine),
-    ]
-
-
-def _kernel_notes(profile: ProfileData, machine: Cluster) -> list[str]:
+    if waited_us >= LEAST_NOTED_US:
+        yield (
+            f"{waited_us / 1e3:.2f} ms per step in which the device waited for what the trace does "
+            f"not tell: {'missing' if on_cpu else 'as long as recorded'}"
+        )
     total = sum(each.total_us for each in profile.recorded.values())
-    by: dict[str, float] = {}
+    by = Counter[str]()
     for each in profile.recorded.values():
-        for name, us in each.by_launcher_us.items():
-            by[name] = by.get(name, 0.0) + us
+        by.update(each.by_launcher_us)
     if not total or not by:
-        return []
-    most = sorted(by.items(), key=lambda item: -item[1])[:MOST_LAUNCHERS]
+        return
+    most = by.most_common(MOST_LAUNCHERS)
     named = ", ".join(f"{name or 'launch not recorded'} {us / total:.1%}" for name, us in most)
     share = f"{sum(by.values()) / total:.1%} of the trace's device time"
-    if machine.node.device.target == CPU:
-        return [f"{share} is missing: kernels that no operator with shapes launched ({named})"]
-    return [
+    if on_cpu:
+        yield f"{share} is missing: kernels that no operator with shapes launched ({named})"
+        return
+    yield (
         f"{share} is in kernels that no operator with shapes and a rule stands for ({named}): "
         "they take as long as recorded, on another device by the ratios of mode transfer"
-    ]
+    )
 
 
 def host_times(

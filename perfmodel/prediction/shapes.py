@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.errors import PerfmodelError
 from perfmodel.graph.kinds import NodeKind
-from perfmodel.hardware import Cluster, Device
+from perfmodel.hardware import Cluster
 from perfmodel.hardware.generations import unknown_generations
 from perfmodel.hardware.reads import FigureRead, with_read_log
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
@@ -42,7 +42,7 @@ from perfmodel.prediction.types import RankPrediction, Result
 from perfmodel.timeline.contention import contended_schedule, lost_us
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.timeline.steady import STEPS_AHEAD, Recurrence, SteadyState
-from perfmodel.workload.memory import MemoryUse, memory_use, require_fit
+from perfmodel.workload.memory import memory_use, require_fit
 
 HOST_NAME = "host"
 RESOURCE_NAMES = {
@@ -62,14 +62,6 @@ class NotFaster(PerfmodelError):
         super().__init__("not faster")
         self.reads = reads
         """What says so."""
-
-
-def require_faster(found: ScheduledSteps, than_us: float) -> None:
-    """Raise `NotFaster` where a period of `found`, whose graph carries edges to later steps, is
-    `than_us` or more even without what its kernels lose to collectives."""
-    graph = found.timeline.graph
-    if np.isfinite(than_us) and Recurrence.of(graph).period_us(graph.nodes_.duration_us) >= than_us:
-        raise NotFaster
 
 
 def steady_period(
@@ -173,41 +165,34 @@ def predict_shapes(
     alone = (
         ranks[0] if len(ranks) == 1 else schedule_jointly(ranks, [graph.source for graph in graphs])
     )
-    if repeats:
-        require_faster(alone, faster_than_us)
-    found = with_contention(alone, machine)
-    latency_us = float(np.max(found.timeline.step_us))
-    bound_by = None
+    if repeats and np.isfinite(faster_than_us):
+        nodes = alone.timeline.graph.nodes_
+        if Recurrence.of(alone.timeline.graph).period_us(nodes.duration_us) >= faster_than_us:
+            raise NotFaster  # even without what its kernels lose to collectives
+    found, bounds = with_contention(alone, machine), None
+    latency_us = float(np.max(found.timeline.step_us)) if repeats else None
     if alone.timeline.graph.carried is not None:
-        found, bound_by = steady_period(alone, machine)
-    ratios = {rank: each.ratio for rank, each in times.items()}
-    grounds = ModelGrounds(found, machine, costs, ratios)
+        found, bounds = steady_period(alone, machine)
     result = summarise(found.timeline, hardware=name, mode=MODEL, compare=False)
-    result = replace(result, latency_us=latency_us if repeats else None, bound_by=bound_by)
-    device = machine.node.device
-    graph = graphs[result.slowest]
+    rank, device, graph = result.rank.rank, machine.node.device, graphs[result.slowest]
     use = memory_use(graph, in_host_memory=device.target == CPU)
     if must_fit and use is not None:
         require_fit(use, device, graph.rank)
-    notes = [*found.notes, *unknown_generations([device])]
-    return replace(_with_models(result, found, use, device), grounds=grounds), notes
-
-
-def _with_models(
-    result: Result, found: ScheduledSteps, use: MemoryUse | None, device: Device
-) -> Result:
-    rank = result.rank.rank
-    low, high = step_interval(found, rank)
-    return replace(
+    low_us, high_us = step_interval(found, rank)
+    result = replace(
         result,
         ranks=[_unmeasured(rank) for rank in result.ranks],
-        low_us=low,
-        high_us=high,
+        low_us=low_us,
+        high_us=high_us,
+        latency_us=latency_us,
+        bound_by=bounds,
         families=_family_table(found, rank),
         coverage=_coverage(found, rank),
         memory=None if use is None else use.to_dict(device),
         kernels=kernel_table(found, rank, device),
+        grounds=ModelGrounds(found, machine, costs, {at: each.ratio for at, each in times.items()}),
     )
+    return result, [*found.notes, *unknown_generations([device])]
 
 
 def _unmeasured(rank: RankPrediction) -> RankPrediction:
