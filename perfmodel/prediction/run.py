@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
-from functools import partial, singledispatch, wraps
+from functools import partial, singledispatch
+from inspect import signature
 from math import inf
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -54,45 +55,46 @@ TIERED = "tiered"
 class Request:
     """What is to be predicted, where, and under which what-ifs.
 
-    Raises `UsageError` where what-ifs are asked for that mean nothing.
+    `source` is a trace; a workload (by its name in the catalogue, its TOML file, or itself), which
+    runs in its own software; or a workload as it is deployed.
+
+    `hardware` are devices, nodes or clusters: names of the catalogue, TOML files, or themselves;
+    without any a trace stays on its own machine. All devices of a node or cluster are ranks of a
+    workload, a device by itself is one rank. Collectives are among `nodes` equal nodes. `batch`
+    counts the samples of all ranks of a workload; it rescales every shape of a trace that depends
+    on it. `overheads` names a saved profile, whose means replace measured host costs; where shapes
+    alone count, one is chosen and named among the warnings.
+
+    The `mode` of a trace is `replay`, `transfer` (measured times to other devices), or `model`
+    (shapes alone: the default of what has no times, and under an edit, a batch or nodes). What-ifs
+    are `scale` (`Scale.parse`), `remove` (`Scale.parse_removal`) and `codec` (what collectives of a
+    replay send in a narrower type: `Codec.parse`); of shapes `edit` (`NamedEdit.parse`). Under one
+    of a trace's schedule each result has what is predicted without as its `baseline`.
+    `keep_contention` leaves kernels as slow beside collectives as they were measured.
+    `leave_one_step_out` takes the host costs of each step of a replay from the other steps.
+
+    A workload's step is the whole step unless `train` is false, then its forward pass. The rank
+    that looks up most and the one that sends most stand for all; with `every_rank`, one of each
+    class of ranks with equal work. Its prediction is the period of steps that follow one another.
+
+    Raises `UsageError` for a what-if that means nothing.
     """
 
     source: Source
-    """A trace; a workload (by its name in the catalogue, its TOML file, or itself), which runs in
-    its own software; or a workload as it is deployed."""
     _: KW_ONLY
     hardware: Hardware | Sequence[Hardware] = ()
-    """Devices, nodes or clusters: names of the catalogue, TOML files, or themselves. Without any a
-    trace is predicted on its own machine. All devices of a node or cluster are ranks of a workload;
-    a device by itself is one rank."""
     nodes: int | None = None
-    """How many equal nodes: collectives are among them; of a workload, all are ranks."""
     batch: int | None = None
-    """Samples per step: of a workload, of all ranks together; every shape of a trace that depends
-    on it is rescaled."""
-    mode: str | None = None
-    """Of a trace: `replay`, `transfer` (measured times to other devices), or `model` (from shapes
-    alone; the default of what has no times, and under an edit, a batch or nodes)."""
-    scale: str | Sequence[str] = ()
-    """Parts of a trace's schedule that take longer or shorter: `Scale.parse`."""
-    remove: str | Sequence[str] = ()
-    """Parts that are taken out of it: `Scale.parse_removal`."""
-    codec: str | Sequence[str] = ()
-    """What the collectives of a replay send in a narrower type: `Codec.parse`."""
-    edit: str | Sequence[str] = ()
-    """Edits of the ops, where shapes alone count: `NamedEdit.parse`."""
     overheads: str | Path | None = None
-    """A saved profile of host costs; its means replace measured ones. From shapes one is chosen
-    where none is given, and named among the warnings."""
+    mode: str | None = None
+    scale: str | Sequence[str] = ()
+    remove: str | Sequence[str] = ()
+    codec: str | Sequence[str] = ()
+    edit: str | Sequence[str] = ()
     keep_contention: bool = False
-    """Leave kernels as slow beside collectives as they were measured."""
     leave_one_step_out: bool = False
-    """Take the host costs of each step of a replay from its other steps."""
     train: bool = True
-    """Of a workload: the whole step, not the forward pass alone."""
     every_rank: bool = False
-    """Of a configuration: one rank of each class with equal work. Else the rank that looks up most
-    and the one that sends most stand for all."""
 
     def __post_init__(self) -> None:
         for parse in (self.scales, self.codecs, self.edits):
@@ -136,10 +138,12 @@ def predicted(request: Request) -> Prediction:
 
 
 def _answering(ask: Callable[Options, Request]) -> Callable[Options, Prediction]:
-    @wraps(ask, assigned=("__doc__",))
     def predict(*given: Options.args, **options: Options.kwargs) -> Prediction:
         return predicted(ask(*given, **options))
 
+    asked = signature(ask).replace(return_annotation=Prediction.__name__)
+    predict.__signature__ = asked  # type: ignore[attr-defined]
+    predict.__doc__ = f"Per-batch time of a source.\n\n{ask.__doc__}"
     return predict
 
 
