@@ -104,7 +104,7 @@ def of_workloads() -> Iterator[Work]:
     from perfmodel.designs import deployment_of
     from perfmodel.explore.planner import plan_deployment
     from perfmodel.hardware import cluster, load
-    from perfmodel.prediction import predict_workload
+    from perfmodel.prediction import predict
     from perfmodel.workload import Table, Workload, load_workload, op_graph
     from perfmodel.workload.settings import Model
 
@@ -117,7 +117,7 @@ def of_workloads() -> Iterator[Work]:
     )
     yield Work(
         "predict a configuration",
-        lambda: predict_workload("criteo-kaggle", hardware=[node]),
+        lambda: predict("criteo-kaggle", hardware=[node]),
         "python",
     )
     yield Work("plan its tables", lambda: plan_deployment(deployment), "python")

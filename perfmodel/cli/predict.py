@@ -26,59 +26,11 @@ if TYPE_CHECKING:
     from perfmodel.hardware import Part
     from perfmodel.prediction.types import Prediction
     from perfmodel.trace import Trace
-    from perfmodel.workload import Workload
 
 
 WORKLOADS = "perfmodel.workloads/1"
 LIST = "list"
 WORKLOAD_PREFIX = "workload."
-
-
-def predict_configuration(
-    name: str,
-    options: PredictionOptions,
-    target: Output,
-    *,
-    inference: bool = False,
-    every_rank: bool = False,
-    plan: Path | None = None,
-    roofline: Path | None = None,
-    explain: str | None = None,
-) -> None:
-    """Predict the workload `name`, or list the catalogue, and write the answer to `target`.
-
-    `roofline` is drawn. With `explain` only that node is told.
-    """
-    from perfmodel.workload import load_workload, workloads
-
-    if name == LIST:
-        _list([load_workload(each) for each in workloads()], target)
-        return
-    with working("predicting"):
-        answer, _ = configuration_prediction(
-            name, options, inference=inference, every_rank=every_rank, plan=plan
-        )
-    if roofline:
-        from perfmodel.plot import save
-
-        save(answer.results[0].roofline(), roofline)
-    if explain is not None:
-        from perfmodel.cli.explanation import write_explanation
-
-        write_explanation(answer, explain, target)
-        return
-
-    def table(console: Console) -> None:
-        from perfmodel.cli.predict_tables import show_prediction
-
-        show_prediction(console, answer)
-
-    target.write(
-        answer=answer.to_dict,
-        csv=lambda: answer.to_frame().to_csv(index=False),
-        table=table,
-        warnings=answer.warnings,
-    )
 
 
 def configuration_prediction(
@@ -94,34 +46,25 @@ def configuration_prediction(
     Settings beginning with `workload.` change it, all others the hardware. Tables lie as the file
     `plan` says.
     """
-    from perfmodel.prediction import predict_workload
+    from perfmodel.prediction import predict, predicted
     from perfmodel.workload import load_workload
 
     if not options.hardware:
         raise UsageError(f"--workload {name}: name the machine: --hardware dgx-h100")
-    settings, edit = options.settings or (), options.edit or ()
+    settings = options.settings or ()
     own = [text for text in settings if text.startswith(WORKLOAD_PREFIX)]
     found = load_workload(name)
     if own:
         found = found.with_(**dict(workload_change(text) for text in own))
     parts = [hardware_part(each, settings) for each in options.hardware]
     if plan is None:
-        answer = predict_workload(
-            found,
-            hardware=parts,
-            batch=options.batch,
-            nodes=options.nodes,
-            train=not inference,
-            overheads=options.overheads,
-            edit=edit,
-            every_rank=every_rank,
-        )
-        return answer, parts
+        train = not inference
+        request = options.request(found, hardware=parts, train=train, every_rank=every_rank)
+        return predicted(request), parts
 
     from perfmodel.designs import deployment_of
     from perfmodel.explore.planner.document import read_plan
     from perfmodel.hardware import Cluster, Node, cluster
-    from perfmodel.prediction.deployment import predict_deployment
 
     if len(parts) > 1:
         raise UsageError("--plan is for one machine: expected one --hardware")
@@ -130,14 +73,14 @@ def configuration_prediction(
     machine = cluster(parts[0], options.nodes)
     deployment = deployment_of(found, machine, options.batch, train=not inference)
     deployment = deployment.with_(placement=read_plan(plan, found, machine))
-    answer = predict_deployment(
-        deployment, overheads=options.overheads, edit=edit, every_rank=every_rank
-    )
-    return answer, parts
+    edit, overheads = options.edit or (), options.overheads
+    return predict(deployment, edit=edit, overheads=overheads, every_rank=every_rank), parts
 
 
-def _list(found: Sequence[Workload], target: Output) -> None:
+def _list(target: Output) -> None:
     """The catalogue: what each is, and which software it stands for."""
+    from perfmodel.workload import load_workload, workloads
+
     rows = [
         {
             "name": each.name,
@@ -146,7 +89,7 @@ def _list(found: Sequence[Workload], target: Output) -> None:
             "tables": len(each.tables),
             "batch": each.batch,
         }
-        for each in found
+        for each in map(load_workload, workloads())
     ]
     target.write_list("Workloads", WORKLOADS, rows)
 
@@ -250,35 +193,34 @@ def predict(
         others = {"a trace": trace, "--save-overheads": save_overheads, "--figure": figure}
         refuse_conflicting("--workload", others)
         options.refuse_beside_workload()
-
-        predict_configuration(
-            workload,
-            options,
-            target,
-            inference=inference,
-            every_rank=every_rank,
-            plan=plan,
-            roofline=roofline,
-            explain=explain,
-        )
-        return
-    of_workloads = {"--inference": inference, "--every-rank": every_rank, "--plan": plan}
-    refuse_conflicting("a trace", of_workloads)
-    options.check()
-    content, demo = options.read(trace)
-    with working("predicting"):
-        found = options.predict(content)
-        if demo and found.results[0].mode == Mode.REPLAY:
-            demo = demo.with_left_out(options.predict(content, leave_out=True))
-            found = replace(found, source=found.source | {"demo": demo.to_dict()})
-    if options.strict:
-        refuse_cautions(content.source, found.cautions)
-    if save_overheads:
-        _save_profile(content, save_overheads)
+        if workload == LIST:
+            _list(target)
+            return
+        demo = None
+        with working("predicting"):
+            found, _ = configuration_prediction(
+                workload, options, inference=inference, every_rank=every_rank, plan=plan
+            )
+    else:
+        of_workloads = {"--inference": inference, "--every-rank": every_rank, "--plan": plan}
+        refuse_conflicting("a trace", of_workloads)
+        options.check()
+        content, demo = options.read(trace)
+        with working("predicting"):
+            found = options.predict(content)
+            if demo and found.results[0].mode == Mode.REPLAY:
+                demo = demo.with_left_out(options.predict(content, leave_one_step_out=True))
+                found = replace(found, source=found.source | {"demo": demo.to_dict()})
+        if options.strict:
+            refuse_cautions(content.source, found.cautions)
+        if save_overheads:
+            _save_profile(content, save_overheads)
     if figure:
         _draw(found, figure)
     if roofline:
-        _draw_roofline(found, roofline)
+        from perfmodel.plot import save
+
+        save(found.results[0].roofline(), roofline)
     if explain is not None:
         from perfmodel.cli.explanation import write_explanation
 
@@ -290,13 +232,7 @@ def predict(
 
         show_prediction(console, found, demo)
 
-    target.write(
-        answer=found.to_dict,
-        csv=lambda: found.to_frame().to_csv(index=False),
-        table=table,
-        warnings=found.warnings,
-        cautions=found.cautions,
-    )
+    target.write_result(found, table, found.warnings, found.cautions)
 
 
 def _save_profile(trace: Trace, path: Path) -> None:
@@ -304,12 +240,6 @@ def _save_profile(trace: Trace, path: Path) -> None:
 
     samples = [measure(rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)]
     Profile.from_samples(*samples).save(path)
-
-
-def _draw_roofline(found: Prediction, path: Path) -> None:
-    from perfmodel.plot import save
-
-    save(found.results[0].roofline(), path)
 
 
 def _draw(found: Prediction, path: Path) -> None:

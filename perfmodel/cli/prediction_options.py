@@ -37,7 +37,8 @@ from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
     from perfmodel.hardware import Node
-    from perfmodel.prediction import Prediction
+    from perfmodel.prediction import Prediction, Request
+    from perfmodel.prediction.run import Source
     from perfmodel.trace import Trace
 
 
@@ -161,24 +162,13 @@ class PredictionOptions:
     def check(self) -> None:
         """Raise `PerfmodelError` for what is wrong by itself, before a large trace is read."""
         from perfmodel.cost.host import load_profile
-        from perfmodel.ops.edits.named import NamedEdit
-        from perfmodel.prediction.payload_codec import Codec
-        from perfmodel.prediction.what_if import Scale
 
         if self.replay and self.mode not in (None, Mode.REPLAY):
             raise UsageError(f"--replay is --mode replay, but --mode {self.mode} was given as well")
         max_bytes(self.max_memory)
         if self.steps:
             steps_slice(self.steps)
-        self.targets()
-        for parse, texts in (
-            (Scale.parse, self.scale),
-            (Scale.parse_removal, self.remove),
-            (NamedEdit.parse, self.edit),
-            (Codec.parse, self.codec),
-        ):
-            for text in texts or ():
-                parse(text)
+        self.request("")
         if self.overheads:
             load_profile(self.overheads)
 
@@ -209,24 +199,24 @@ class PredictionOptions:
                 content = content.with_execution_trace(self.et, strict=self.strict, max_bytes=limit)
         return content, demo
 
-    def predict(self, content: Trace, *, leave_out: bool | None = None) -> Prediction:
-        """The prediction of a trace that was read; `leave_out` in the place of the option's."""
-        from perfmodel.prediction import predict
+    def request(self, source: Source, **changes: Any) -> Request:
+        """What is asked of `source`: the options that have a value, under `changes`."""
+        from perfmodel.prediction import Request
 
-        found = predict(
-            content,
-            hardware=self.targets(),
-            mode=Mode.REPLAY if self.replay else self.mode,
-            scale=self.scale or (),
-            remove=self.remove or (),
-            overheads=self.overheads,
-            leave_one_step_out=self.leave_one_step_out if leave_out is None else leave_out,
-            batch=self.batch,
-            edit=self.edit or (),
-            nodes=self.nodes,
-            codec=self.codec or (),
-            keep_contention=self.keep_contention,
-        )
+        names = [each.name for each in fields(Request)]
+        given = {name: getattr(self, name, None) for name in names} | changes
+        if self.replay:
+            given["mode"] = Mode.REPLAY
+        if "hardware" not in changes:
+            given["hardware"] = self.targets()
+        kept = {name: value for name, value in given.items() if value is not None}
+        return Request(source, **kept)
+
+    def predict(self, content: Trace, **changes: Any) -> Prediction:
+        """The prediction of a trace that was read, under `changes` of the options."""
+        from perfmodel.prediction import predicted
+
+        found = predicted(self.request(content, **changes))
         if self.models and all(each.mode == Mode.REPLAY for each in found.results):
             raise UsageError(
                 "--models cannot be combined with a replay, whose kernels were measured"

@@ -36,8 +36,7 @@ from perfmodel.evaluate.published_files import (
 )
 from perfmodel.hardware import Cluster, Device, Node, Storage, cluster, load, node_of
 from perfmodel.hardware.settings import with_settings
-from perfmodel.prediction import predict_workload
-from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.prediction import predict
 from perfmodel.prediction.types import Result
 from perfmodel.registry import Registry
 from perfmodel.workload import Workload, load_workload
@@ -196,9 +195,9 @@ class Study:
             settings = chosen.settings | self.step(name).designs.get(variant, {})
             design = composed(chosen.design, {chosen.design: settings})
             edited = design.apply(self.deployment(name, chosen.machine))
-            return predict_deployment(edited).results[0]
+            return predict(edited).results[0]
         machine, batch = self._machine(name, chosen.machine), self.step(name).batch
-        return predict_workload(self._workload(name), hardware=[machine], batch=batch).results[0]
+        return predict(self._workload(name), hardware=[machine], batch=batch).results[0]
 
     def _workload(self, name: str) -> Workload:
         step = self.step(name)

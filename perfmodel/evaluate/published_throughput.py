@@ -20,7 +20,7 @@ from perfmodel.errors import HardwareError, PerfmodelError
 from perfmodel.files import read_bytes
 from perfmodel.frames import MAX_TABLE_BYTES
 from perfmodel.hardware import Cluster, from_driver_name, node_of
-from perfmodel.prediction import predict_workload
+from perfmodel.prediction import predict
 from perfmodel.workload import load_workload
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ def evaluate_published(
 
 def _samples_per_s(published: Published) -> float:
     workload = load_workload(published.workload).with_(**published.settings)
-    found = predict_workload(workload, hardware=[published.machine], batch=published.batch)
+    found = predict(workload, hardware=[published.machine], batch=published.batch)
     return published.batch / found.results[0].step_us * MICROSECONDS
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import coo_array, csr_array, hstack
 
 from perfmodel.arrays import Floats, Ints
 from perfmodel.cost.durations import durations_of
@@ -23,13 +24,10 @@ from perfmodel.explore.machines import Machines, MemoizedFigures, table_of
 from perfmodel.graph.kinds import Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, cluster, node_of
-from perfmodel.lowering.observed import uses_tf32
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
-from perfmodel.ops.graph import NO_OP, OpGraph
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.prediction.ratio_by_bound import carried_frac, host_ratio, transfer_ratio
-from perfmodel.prediction.ratios import ComparedOps, OpDurations, OpPieces, compare_ops
 from perfmodel.prediction.scheduled import place_collectives
 from perfmodel.prediction.transferred import kernel_keys, launches, mean_of_same_key, source_device
 from perfmodel.trace import Trace
@@ -74,7 +72,6 @@ class TransferTables:
         self.taken = graph.nodes_.duration_us[self.rows]
         self.labels = [graph.labels[row] for row in self.rows.tolist()]
         self.on_host = np.isin(graph.nodes_.scope, (Scope.HOST, Scope.ALLOCATOR))
-        self.tf32 = any(uses_tf32(rank) for rank in trace.ranks)
         own_host = node_of(self.source).host
         self._host = MemoizedFigures(machines, lambda m: host_ratio(own_host, m.node.host))
         self._carried = MemoizedFigures(
@@ -85,13 +82,7 @@ class TransferTables:
             self._launches = list(launches(trace, graph, self.rows))
         except TraceError:
             self._launches = []
-        before = [
-            OpPieces.on(each.ops, self.home, tf32_matmul=self.tf32) for each in self._launches
-        ]
-        self._before = [
-            each.on_source(pieces, self.home, self.taken)
-            for each, pieces in zip(self._launches, before, strict=True)
-        ]
+        self._before = [each.on_source(self.home, self.taken) for each in self._launches]
 
     def blocks(self, points: Points, width: int) -> Iterator[tuple[Ints, Block]]:
         """(places among `points`, durations `[nodes, points]` in microseconds) of at most `width`
@@ -123,21 +114,19 @@ class TransferTables:
         rows: list[Rows] = []
         unexplained = np.full(len(self.rows), np.nan)
         for launched, before in zip(self._launches, self._before, strict=True):
-            ops = launched.ops
-            pieces = OpPieces.on(ops, machine, tf32_matmul=self.tf32)
-            there = OpDurations.of_pieces(ops, pieces, np.ones(len(pieces.owner)))
-            inside = _callers(ops, pieces)
+            pieces = launched.pieces_on(machine)
+            there = pieces.by_op(np.ones(len(pieces.owner)))
             data, at, column = [], [], []
             for row, op, kind in launched.operations():
-                chosen = None if op == NO_OP else compare_ops(ops, op, kind, before.modelled, there)
+                chosen = before.compared(op, kind, there)
                 if chosen is not None:
-                    counted = _counted(chosen, pieces, inside)
+                    counted = pieces.counted(chosen)
                     column += counted.tolist()
                     at += [row] * len(counted)
                     data += [1.0 / chosen.of(before.modelled)] * len(counted)
                     unexplained[row] = before.unexplained(chosen)
             shape = (len(self.rows), len(pieces.owner))
-            weights = _side_by_side(weights, coo_array((data, (at, column)), shape).tocsr())
+            weights = hstack([weights, coo_array((data, (at, column)), shape)], format="csr")
             rows.append(pieces.rows)
         known = np.diff(weights.indptr) > 0
         weights = _with_same_key_means(self, weights, known)
@@ -164,10 +153,8 @@ class TransferTables:
             own = merged.tocsc()[:, places].tocsr()
             used = np.flatnonzero(np.diff(own.indptr) > 0)
             if len(used):
-                asked = Rows.of([keys[place] for place in places])
-                yield _Term(
-                    self.rows[used], own[used], MemoizedFigures(self.machines, _timed(asked))
-                )
+                asked = partial(_timed, Rows.of([keys[place] for place in places]))
+                yield _Term(self.rows[used], own[used], MemoizedFigures(self.machines, asked))
 
     def _roofline(self, at: Ints) -> _Term:
         """Operations that no model knows: the ratio of their class, by their names."""
@@ -183,42 +170,9 @@ class TransferTables:
         return _Term(self.rows[at], weights, MemoizedFigures(self.machines, ratio))
 
 
-class _Timed:
-    """What pieces take on a machine; a class so that it may travel to other processes."""
-
-    def __init__(self, rows: Rows) -> None:
-        self.rows = rows
-
-    def __call__(self, machine: Cluster) -> Floats:
-        return durations_of(place_collectives(self.rows, machine), machine).duration_us
-
-
-def _timed(rows: Rows) -> _Timed:
-    return _Timed(rows)
-
-
-def _callers(graph: OpGraph, pieces: OpPieces) -> list[set[int]]:
-    """Per piece, its owner and all ops that call it."""
-    around: list[set[int]] = []
-    for index, op in enumerate(graph.ops):
-        around.append({index} | (around[op.parent] if op.parent != NO_OP else set()))
-    return [around[owner] for owner in pieces.owner.tolist()]
-
-
-def _counted(chosen: ComparedOps, pieces: OpPieces, inside: list[set[int]]) -> Ints:
-    """The pieces that `chosen` sums up."""
-    fits = np.isin(pieces.kind, chosen.kinds)
-    if chosen.whole:
-        fits &= np.array([chosen.op in around for around in inside], bool)
-    else:
-        fits &= pieces.owner == chosen.op
-    return np.flatnonzero(fits)
-
-
-def _side_by_side(left: csr_array, right: csr_array) -> csr_array:
-    from scipy.sparse import hstack
-
-    return csr_array(hstack([left, right]))
+def _timed(rows: Rows, machine: Cluster) -> Floats:
+    """What pieces take on a machine."""
+    return durations_of(place_collectives(rows, machine), machine).duration_us
 
 
 def _with_same_key_means(

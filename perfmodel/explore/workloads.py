@@ -17,9 +17,8 @@ from perfmodel.explore.planner.document import read_plan
 from perfmodel.explore.planner.planned import ESTIMATORS, plan_deployment
 from perfmodel.explore.spec import Spec, figures, prices_of
 from perfmodel.hardware.reads import FigureRead, figure_reads, with_read_log
-from perfmodel.prediction import predict_workload
-from perfmodel.prediction.compare import activity_of
-from perfmodel.prediction.deployment import fastest, predict_deployment
+from perfmodel.prediction import predict
+from perfmodel.prediction.compare import activity_of, fastest
 from perfmodel.prediction.running_cost import operating_costs
 from perfmodel.prediction.types import Result
 from perfmodel.workload import Workload, load_workload
@@ -92,11 +91,11 @@ class WorkloadFigures:
         start = deployment_of(workload, machine, batch, train=train)
         plan = _planner(values.get(PLAN))
         if design is None and plan is None:
-            found = predict_workload(workload, hardware=[machine], batch=batch, train=train)
+            found = predict(workload, hardware=[machine], batch=batch, train=train)
         else:
             start = start if plan is None else _planned(start, plan)
             if design is None:
-                found = predict_deployment(start)
+                found = predict(start)
             else:
                 start, found = fastest(design, start)
         return found.results[0], start

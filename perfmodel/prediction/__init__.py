@@ -1,7 +1,6 @@
 """Predictions: of a trace (replayed, edited, on other hardware) and of a configuration.
 
-The names load on first use: a breakdown asks for what-ifs alone, a trace needs nothing of what
-configurations are made of.
+The names load on first use: a breakdown asks for what-ifs alone.
 """
 
 from __future__ import annotations
@@ -11,23 +10,12 @@ from typing import TYPE_CHECKING
 from perfmodel.lazy import exports
 
 if TYPE_CHECKING:
-    from perfmodel.prediction.configuration import predict_workload
-    from perfmodel.prediction.deployment import predict_deployment
     from perfmodel.prediction.gains import Gain
-    from perfmodel.prediction.run import MODES, predict
+    from perfmodel.prediction.run import MODES, Request, predict, predicted
     from perfmodel.prediction.types import Prediction, Result
     from perfmodel.prediction.what_if import Scale
 
-__all__ = [
-    "MODES",
-    "Gain",
-    "Prediction",
-    "Result",
-    "Scale",
-    "predict",
-    "predict_deployment",
-    "predict_workload",
-]
+__all__ = ["MODES", "Gain", "Prediction", "Request", "Result", "Scale", "predict", "predicted"]
 
 
 __getattr__ = exports(
@@ -36,10 +24,10 @@ __getattr__ = exports(
         "MODES": "perfmodel.prediction.run",
         "Gain": "perfmodel.prediction.gains",
         "Prediction": "perfmodel.prediction.types",
+        "Request": "perfmodel.prediction.run",
         "Result": "perfmodel.prediction.types",
         "Scale": "perfmodel.prediction.what_if",
         "predict": "perfmodel.prediction.run",
-        "predict_deployment": "perfmodel.prediction.deployment",
-        "predict_workload": "perfmodel.prediction.configuration",
+        "predicted": "perfmodel.prediction.run",
     },
 )

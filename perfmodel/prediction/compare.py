@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
 
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.composed import DEFAULT, OWN_SETTINGS, Composed
+from perfmodel.designs.deployment import Budgeted, Design, changes
 from perfmodel.embedding import Placement
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.hardware import Cluster
+from perfmodel.hardware.reads import FigureRead
 from perfmodel.prediction.comparison import Comparison, DesignResult
-from perfmodel.prediction.configuration import predict_workload
-from perfmodel.prediction.deployment import PredictedDeployment, fastest, predict_deployment
 from perfmodel.prediction.power_and_cost import Prices
+from perfmodel.prediction.run import Request, predict, predict_deployed
 from perfmodel.prediction.running_cost import Activity, operating_costs
-from perfmodel.prediction.types import Result
+from perfmodel.prediction.shapes import NotFaster
+from perfmodel.prediction.types import Prediction, Result
 from perfmodel.timeline.offered import require_rate
 from perfmodel.units import US_PER_S
 from perfmodel.workload import Workload
@@ -36,10 +39,10 @@ def break_even_frac(
     """
     if not _LEAST_FRAC <= most_frac <= 1.0:
         raise UsageError(f"break-even: at most {most_frac:g} of the samples popular")
-    limit_us = predict_deployment(baseline).results[0].step_us
+    limit_us = predict(baseline).results[0].step_us
 
     def is_enough(share: float) -> bool:
-        return predict_deployment(with_share(share)).results[0].step_us <= limit_us
+        return predict(with_share(share)).results[0].step_us <= limit_us
 
     if is_enough(_LEAST_FRAC):
         return _LEAST_FRAC
@@ -52,6 +55,63 @@ def break_even_frac(
         if high - low < _LEAST_FRAC:
             break
     return high
+
+
+PredictedDeployment = tuple[Deployment, Prediction]
+ROUNDING_FRAC = 1e-12
+"""Steps that differ by no more take as long."""
+
+
+def fastest(
+    design: Design, start: Deployment, *, overheads: str | None = None
+) -> PredictedDeployment:
+    """`start` under `design`, and its prediction: with all of a budget, or with half of it, a
+    quarter, and so on, whichever fits and is fastest; a note says so. Twice a budget is never
+    slower.
+
+    Raises what applying the design as it is set raises, and what predicting it does where less of
+    its budget does not fit either.
+    """
+    whole = design.apply(start)
+    budgets = design.within(start) if isinstance(design, Budgeted) else ()
+    seen, reads = [], dict[FigureRead, None]()
+    best: PredictedDeployment | None = None
+    refused: PerfmodelError | None = None
+    for less in (design, *budgets):
+        try:
+            deployment = whole if less is design else less.apply(start)
+        except PerfmodelError:
+            continue
+        if replace(deployment, notes=()) in seen:
+            continue
+        seen.append(replace(deployment, notes=()))
+        if less is not design:
+            why = "more does not fit" if refused else "more is no faster"
+            deployment = deployment.with_(f"{_changes(design, less)}: {why}")
+        limit_us = inf if best is None else best[1].results[0].step_us * (1 - ROUNDING_FRAC)
+        try:
+            request = Request(deployment, overheads=overheads)
+            found = predict_deployed(deployment, request, faster_than_us=limit_us)
+        except PerfmodelError as error:
+            if less is design:
+                refused = error
+            reads |= dict.fromkeys(error.reads if isinstance(error, NotFaster) else ())
+            continue
+        reads |= dict.fromkeys(found.results[0].reads)
+        if found.results[0].step_us < limit_us:
+            best = deployment, found
+    if best is None:
+        assert refused is not None
+        raise refused
+    result = replace(best[1].results[0], reads=tuple(reads))
+    return best[0], replace(best[1], results=[result])
+
+
+def _changes(before: Design, after: Design) -> str:
+    if not isinstance(before, Composed) or not isinstance(after, Composed):
+        return changes(before, after)
+    pairs = zip(before.designs, after.designs, strict=True)
+    return ", ".join(told for told in (changes(*pair) for pair in pairs) if told)
 
 
 BUSY_HOST_FRAC = 0.5
@@ -122,7 +182,7 @@ def _in_native_software(
     design: Composed, start: Deployment, *, overheads: str | None
 ) -> PredictedDeployment:
     deployment = design.apply(start)
-    found = predict_workload(
+    found = predict(
         deployment.workload,
         hardware=[deployment.machine],
         batch=deployment.batch,

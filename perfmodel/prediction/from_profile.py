@@ -1,24 +1,26 @@
-"""What a prediction from shapes takes over of a profile: kernels that no shape tells, host time
-that no operator stands for."""
+"""Mode `model` for a trace: its ops' shapes, and what else its profile tells: kernels that no shape
+tells, host time that no operator stands for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from perfmodel.errors import TraceError
+from perfmodel.cost.host import Profile, measure
+from perfmodel.errors import HardwareError, TraceError, UsageError
 from perfmodel.graph import build_graph
 from perfmodel.graph.build import build_rank
 from perfmodel.graph.kinds import Cause
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.hardware import Cluster, Device, Part
+from perfmodel.hardware import Cluster, Part, cluster, from_driver_name
 from perfmodel.lowering import lower
 from perfmodel.lowering.measured_host import HostTimes, measured_stretches, with_streams
-from perfmodel.lowering.observed import with_placement
+from perfmodel.lowering.observed import uses_tf32, with_placement
 from perfmodel.lowering.piece import OF_PROFILE
 from perfmodel.lowering.recorded import Recorded, scale_recorded, with_recorded, with_waits
 from perfmodel.lowering.walk import CPU, Target
@@ -26,7 +28,9 @@ from perfmodel.ops.families import CLASS_OF_FAMILY, families_of_kernels
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read import op_graph
 from perfmodel.prediction.ratio_by_bound import RATIO_SPREAD, host_ratio
-from perfmodel.prediction.scheduled import HostCosts
+from perfmodel.prediction.result import summarise
+from perfmodel.prediction.scheduled import HostCosts, host_costs
+from perfmodel.prediction.shapes import MODEL, Noted, predict_on, predict_shapes
 from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.critical_path import PathWalker
@@ -57,6 +61,8 @@ class ProfileData:
     """The ranks' ops with what was recorded beside them, and the host's measured time."""
 
     trace: Trace
+    own: Cluster | None
+    """The machine that it was recorded on, where the trace names its GPU."""
     graphs: tuple[OpGraph, ...]
     recorded: dict[int, Recorded] = field(default_factory=dict)
     """By rank; none of a rank without device work."""
@@ -64,6 +70,10 @@ class ProfileData:
     """By rank, of all of the main thread's gaps."""
     waits: dict[int, dict[int, float]] = field(default_factory=dict)
     """By rank and device row, idle time that nothing explains."""
+
+    def stays_on(self, machine: Cluster) -> bool:
+        """Whether `machine` has the device of the trace."""
+        return self.own is not None and self.own.node.device == machine.node.device
 
     def waits_step_us(self, rank: int) -> float:
         """Mean per step of that idle time."""
@@ -74,13 +84,36 @@ class ProfileData:
         return sum(self.waits.get(rank, {}).values()) / max(steps.get(rank, 1), 1)
 
 
-def profile_data(trace: Trace, device: Device | None) -> ProfileData:
+def own_machine(trace: Trace, *, needed: bool) -> Cluster | None:
+    """The machine of a trace that names its GPU.
+
+    Raises `UsageError` where it names none and `HardwareError` where the catalogue does not know
+    it, if it is `needed`.
+    """
+    firsts = (device for rank in trace.ranks for device in rank.devices[:1] if device.name)
+    named = next(firsts, None)
+    if named is None:
+        if needed:
+            raise UsageError(
+                f"{trace.source}: does not name its GPU: say where to predict it with --hardware"
+            )
+        return None
+    try:
+        return cluster(from_driver_name(named.name, named.memory_bytes or None))
+    except HardwareError:
+        if needed:
+            raise
+        return None
+
+
+def profile_data(trace: Trace, own: Cluster | None) -> ProfileData:
     """The ranks' op graphs with what their profiles tell: where tensors lay, on which streams ops
-    ran, the kernels that no rule stands for on `device` (the trace's own, where it is known).
+    ran, the kernels that no rule stands for on the device of `own`, its machine.
 
     Raises `TraceError` for a rank without shapes.
     """
     timed = {rank.rank: (rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)}
+    device = None if own is None else own.node.device
     target: Target = "cuda" if device is None or device.target == CPU else device.target
     graphs, recorded, times = [], {}, {}
     waits: dict[int, dict[int, float]] = {}
@@ -97,7 +130,7 @@ def profile_data(trace: Trace, device: Device | None) -> ProfileData:
             waits[graph.rank] = unexplained_waits(truth)
             graph = with_waits(graph, rank, links, waits[graph.rank])
         graphs.append(graph)
-    return ProfileData(trace, tuple(graphs), recorded, times, waits)
+    return ProfileData(trace, own, tuple(graphs), recorded, times, waits)
 
 
 def unexplained_waits(graph: ExecutionGraph) -> dict[int, float]:
@@ -128,15 +161,13 @@ def recorded_kernels_on(
     graphs: Sequence[OpGraph],
     target: str | Path | Part,
     machine: Cluster,
-    own: Cluster | None,
 ) -> tuple[list[OpGraph], list[str]]:
     """`graphs` with their recorded kernels as on `machine`, and what to say of them."""
-    notes = _recorded_notes(profile, machine)
-    moves = own is None or own.node.device != machine.node.device
+    notes = list(_recorded_notes(profile, machine))
     kept = any(op.name.startswith(OF_PROFILE) for graph in graphs for op in graph.ops)
-    if not (moves and kept) or machine.node.device.target == CPU:
+    if profile.stays_on(machine) or not kept or machine.node.device.target == CPU:
         return list(graphs), notes
-    if own is None:
+    if profile.own is None:
         return list(graphs), [*notes, "recorded kernels: as they are, their GPU is not known"]
     truth = build_graph(profile.trace)
     try:
@@ -155,44 +186,35 @@ def recorded_kernels_on(
     return found, notes
 
 
-def _recorded_notes(profile: ProfileData, machine: Cluster) -> list[str]:
+def _recorded_notes(profile: ProfileData, machine: Cluster) -> Iterator[str]:
     """The share of recorded kernels and what launched most of them; waits that nothing explains."""
+    on_cpu = machine.node.device.target == CPU
     waited_us = max((profile.waits_step_us(rank) for rank in profile.waits), default=0.0)
-    taken = "missing" if machine.node.device.target == CPU else "as long as recorded"
-    if waited_us < LEAST_NOTED_US:
-        return _kernel_notes(profile, machine)
-    return [
-        f"{waited_us / 1e3:.2f} ms per step in which the device waited for what the trace does not "
-        f"tell: {taken}",
-        *_kernel_notes(profile, machine),
-    ]
-
-
-def _kernel_notes(profile: ProfileData, machine: Cluster) -> list[str]:
+    if waited_us >= LEAST_NOTED_US:
+        yield (
+            f"{waited_us / 1e3:.2f} ms per step in which the device waited for what the trace does "
+            f"not tell: {'missing' if on_cpu else 'as long as recorded'}"
+        )
     total = sum(each.total_us for each in profile.recorded.values())
-    by: dict[str, float] = {}
+    by = Counter[str]()
     for each in profile.recorded.values():
-        for name, us in each.by_launcher_us.items():
-            by[name] = by.get(name, 0.0) + us
+        by.update(each.by_launcher_us)
     if not total or not by:
-        return []
-    most = sorted(by.items(), key=lambda item: -item[1])[:MOST_LAUNCHERS]
+        return
+    most = by.most_common(MOST_LAUNCHERS)
     named = ", ".join(f"{name or 'launch not recorded'} {us / total:.1%}" for name, us in most)
     share = f"{sum(by.values()) / total:.1%} of the trace's device time"
-    if machine.node.device.target == CPU:
-        return [f"{share} is missing: kernels that no operator with shapes launched ({named})"]
-    return [
+    if on_cpu:
+        yield f"{share} is missing: kernels that no operator with shapes launched ({named})"
+        return
+    yield (
         f"{share} is in kernels that no operator with shapes and a rule stands for ({named}): "
         "they take as long as recorded, on another device by the ratios of mode transfer"
-    ]
+    )
 
 
 def host_times(
-    profile: ProfileData,
-    machine: Cluster,
-    own: Cluster | None,
-    costs: HostCosts | None,
-    stays: bool,
+    profile: ProfileData, machine: Cluster, costs: HostCosts | None, *, stays: bool
 ) -> tuple[dict[int, HostTimes], list[str]]:
     """Per rank, the host's measured time that `machine` is predicted with, and what to say of it.
 
@@ -204,7 +226,7 @@ def host_times(
         if loading < LEAST_NOTED_US:
             return {}, []
         return {}, [f"{loading / 1e3:.2f} ms of data loading per step are missing"]
-    ratio = 1.0
+    ratio, own = 1.0, profile.own
     if not stays and own is not None:
         ratio = host_ratio(own.node.host, machine.node.host)
     found = {rank: replace(times, ratio=ratio) for rank, times in profile.times.items()}
@@ -248,7 +270,63 @@ def with_coverage(result: Result, profile: ProfileData, times: dict[int, HostTim
     return replace(result, coverage=coverage)
 
 
-def named_device(trace: Trace) -> Any:
-    """The device that the first rank names; None where none does."""
-    named = (device for rank in trace.ranks for device in rank.devices[:1] if device.name)
-    return next(named, None)
+def shapes_on(
+    profile: ProfileData,
+    graphs: Sequence[OpGraph],
+    target: str | Path | Part,
+    *,
+    nodes: int | None,
+    overheads: str | None,
+) -> Noted:
+    """`graphs`, those of `profile` or edits of them, on `target`, collectives among `nodes` nodes.
+
+    Host costs are the trace's where it has times and stays on its machine, else a profile's.
+    """
+    machine = cluster(target, nodes)
+    stays = profile.stays_on(machine)
+
+    def steps(watched: Cluster, costs: HostCosts | None) -> Noted:
+        moved, lines = recorded_kernels_on(profile, graphs, target, machine)
+        times, host_lines = host_times(profile, watched, costs, stays=stays)
+        result, notes = predict_shapes(
+            moved,
+            watched,
+            name=machine.name if nodes is None else f"{nodes} x {machine.name}",
+            costs=costs,
+            tf32_matmul=any(uses_tf32(rank) for rank in profile.trace.ranks),
+            times=times,
+        )
+        return with_coverage(result, profile, times), [*host_lines, *lines, *notes]
+
+    def costs_on(watched: Cluster) -> HostCosts:
+        if overheads is None and stays and profile.trace.ranks:
+            return own_costs(profile.trace, watched)
+        return host_costs(watched, overheads)
+
+    result, notes = predict_on(machine, costs_on, steps)
+    return result, [f"{machine.name}: {note}" for note in dict.fromkeys(notes)]
+
+
+def own_costs(trace: Trace, machine: Cluster) -> HostCosts:
+    """The trace's own host costs, rank by rank; what it has none of as usual on `machine`."""
+    samples = {
+        rank.rank: measure(rank, links)
+        for rank, links in zip(trace.ranks, trace.links, strict=True)
+    }
+    usual = host_costs(machine).profile
+    return HostCosts(
+        Profile.from_samples(*samples.values()).completed(usual),
+        1.0,
+        "host overheads: the trace's own, per operator",
+        {rank: Profile.from_samples(found).completed(usual) for rank, found in samples.items()},
+    )
+
+
+def with_measured(result: Result, trace: Trace) -> Result:
+    """The trace's own figures beside the prediction on its own machine."""
+    if not trace.ranks:
+        return result
+    true = summarise(measured(build_graph(trace)), hardware=trace.device, mode=MODEL)
+    of_rank = {rank.rank: rank.measured for rank in true.ranks}
+    ranks = [replace(rank, measured=of_rank.get(rank.rank)) for rank in result.ranks]
+    return replace(result, ranks=ranks)

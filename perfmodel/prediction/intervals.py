@@ -8,7 +8,9 @@ it were some more errors; their number decides the quantile of Student's t distr
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import exp, pi, sqrt, tan
 from statistics import NormalDist
 
@@ -48,27 +50,33 @@ def step_interval(found: ScheduledSteps, rank: int) -> tuple[float, float]:
     """
     timeline = found.timeline
     marks = np.flatnonzero(timeline.graph.marks.rank == rank)
-    if found.copies > 1 or len(timeline.graph) > MOST_NODES:
-        steps = _path_draws(found, marks)
+    is_long = found.copies > 1 or len(timeline.graph) > MOST_NODES
+    return _interval(timeline, marks, partial(_factors, found), path_alone=is_long)
+
+
+def _interval(
+    timeline: Timeline, marks: Ints, factors: Callable[[Ints], Floats], *, path_alone: bool
+) -> tuple[float, float]:
+    """Quantiles, over draws, of the median step among `marks`, its median between them.
+
+    `factors` of nodes are `[nodes, draws]`; those of -1, which is no node, are asked for as well.
+    With `path_alone`, the critical path of the step in the middle is drawn, not scheduled anew.
+    """
+    step_us = timeline.step_us[marks]
+    if path_alone:
+        mark = int(marks[np.argsort(step_us)[len(marks) // 2]])
+        path = critical_path(timeline, mark, PathWalker.of(timeline))
+        nodes = np.array([part.node if part.edge == NONE else NONE for part in path])
+        taken = np.array([part.end_us - part.start_us for part in path])
+        steps = (taken[:, None] * factors(nodes)).sum(axis=0)
     else:
         taken = timeline.end_us - timeline.start_us
-        factor = _factors(found, np.arange(len(timeline.graph)))
-        steps = np.median(step_us_of_many(timeline.graph, taken[:, None] * factor)[marks], axis=0)
-    middle_us = float(np.median(timeline.step_us[marks]))
+        factor = factors(np.arange(len(timeline.graph)))
+        drawn = step_us_of_many(timeline.graph, taken[:, None] * factor)
+        steps = np.median(drawn[marks], axis=0)
+    middle_us = float(np.median(step_us))
     low, high = np.quantile(steps, [(1 - COVERED_FRAC) / 2, (1 + COVERED_FRAC) / 2])
     return min(float(low), middle_us), max(float(high), middle_us)
-
-
-def _path_draws(found: ScheduledSteps, marks: Ints) -> Floats:
-    """Per draw the median step, what is on its critical path moved alone."""
-    timeline = found.timeline
-    step_us = timeline.step_us[marks]
-    mark = int(marks[np.argsort(step_us)[len(marks) // 2]])
-    path = critical_path(timeline, mark, PathWalker.of(timeline))
-    nodes = np.array([part.node if part.edge == NONE else NONE for part in path])
-    taken = np.array([part.end_us - part.start_us for part in path])
-    moved: Floats = (taken[:, None] * _factors(found, nodes)).sum(axis=0)
-    return moved
 
 
 def _factors(found: ScheduledSteps, nodes: Ints) -> Floats:
@@ -108,20 +116,8 @@ def transfer_interval(timeline: Timeline, rank: int) -> tuple[float, float]:
     """
     graph = timeline.graph
     marks = np.flatnonzero(graph.marks.rank == rank)[steady_steps(measured(graph))]
-    step_us = timeline.step_us[marks]
-    middle_us = float(np.median(step_us))
-    taken = timeline.end_us - timeline.start_us
-    if len(graph) > MOST_NODES:
-        mark = int(marks[np.argsort(step_us)[len(marks) // 2]])
-        path = critical_path(timeline, mark, PathWalker.of(timeline))
-        nodes = np.array([piece.node if piece.edge == NONE else NONE for piece in path])
-        pieces_us = np.array([piece.end_us - piece.start_us for piece in path])
-        steps = (pieces_us[:, None] * _ratio_factors(graph, nodes)).sum(axis=0)
-    else:
-        factor = _ratio_factors(graph, np.arange(len(graph)))
-        steps = np.median(step_us_of_many(graph, taken[:, None] * factor)[marks], axis=0)
-    low, high = np.quantile(steps, [(1 - COVERED_FRAC) / 2, (1 + COVERED_FRAC) / 2])
-    return min(float(low), middle_us), max(float(high), middle_us)
+    is_long = len(graph) > MOST_NODES
+    return _interval(timeline, marks, partial(_ratio_factors, graph), path_alone=is_long)
 
 
 def _ratio_factors(graph: ExecutionGraph, nodes: Ints) -> Floats:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -238,8 +237,3 @@ def _path(
         )
         for piece in critical_path(timeline, mark, walker)
     ]
-
-
-def as_list(given: Any) -> list[Any]:
-    """The items of `given`; a text, or what has no items, is the only one."""
-    return [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)

@@ -1,308 +1,397 @@
-"""The orchestration, in one page: trace, graph, durations, schedule, result."""
+"""What a prediction does, on one page: a request, the way that its source takes, one result per
+machine.
+
+A trace is replayed or transferred: graph, measured durations, what-ifs, schedule, result. Or its
+ops' shapes alone count, as they do of a configuration: op graphs, pieces, durations of models,
+schedule, period. Configurations are workloads in their own software, and deployments.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass, fields, replace
+from functools import partial, singledispatch
+from inspect import signature
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
-import numpy as np
-
-from perfmodel.arrays import Floats
 from perfmodel.cost.host import load_profile
+from perfmodel.designs import Deployment
 from perfmodel.errors import TraceError, UsageError
 from perfmodel.graph import build_graph
-from perfmodel.graph.kinds import Cause, Scope
-from perfmodel.graph.types import ExecutionGraph
-from perfmodel.hardware import Node, cluster
-from perfmodel.ops.edits.named import NamedEdit
-from perfmodel.prediction.explain.reason import Grounds
+from perfmodel.hardware import Cluster, Part, cluster
+from perfmodel.lowering.context import self_contained
+from perfmodel.ops.edits import rebatch
+from perfmodel.ops.edits.named import NamedEdit, apply_edits
+from perfmodel.ops.graph import OpGraph
+from perfmodel.prediction.deployment import Step, cluster_of, deployment_period, step_period
 from perfmodel.prediction.explain.replayed import ReplayGrounds
 from perfmodel.prediction.explain.transferred import TransferGrounds
-from perfmodel.prediction.from_trace import predict_ops, require_model_options
-from perfmodel.prediction.intervals import transfer_interval
-from perfmodel.prediction.leave_out import left_out_step_us
-from perfmodel.prediction.measured_load import UncontendedDurations, without_contention
+from perfmodel.prediction.from_profile import own_machine, profile_data, shapes_on, with_measured
+from perfmodel.prediction.measured_load import without_contention
+from perfmodel.prediction.measured_steps import Durations, comm_warnings, steps_result
 from perfmodel.prediction.payload_codec import Codec, with_codecs
-from perfmodel.prediction.result import as_list, fallback_frac, summarise
-from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE
-from perfmodel.prediction.transferred import TransferredDurations, source_device, transfer_durations
-from perfmodel.prediction.types import Prediction, Result
-from perfmodel.prediction.what_if import Scale, what_if
-from perfmodel.timeline.schedule import measured, schedule
-from perfmodel.timeline.steps import ranks_of, steady_steps
-from perfmodel.timeline.unexplained import error_warnings, unexplained_warnings
+from perfmodel.prediction.scheduled import HostCosts, host_costs
+from perfmodel.prediction.shapes import MODEL, Noted, predict_on
+from perfmodel.prediction.transferred import source_device, transfer_durations
+from perfmodel.prediction.types import Prediction
+from perfmodel.prediction.what_if import Scale
+from perfmodel.timeline.schedule import measured
+from perfmodel.timeline.steps import steady_steps
 from perfmodel.trace import Trace
-from perfmodel.trace.link import launching_op
+from perfmodel.workload import Workload, load_workload
 
-REPLAY, TRANSFER, MODEL = MODES = ("replay", "transfer", "model")
-
-
-def predict(
-    trace: Trace,
-    *,
-    hardware: str | Path | Node | Sequence[str | Path | Node] = (),
-    mode: str | None = None,
-    scale: str | Sequence[str] = (),
-    remove: str | Sequence[str] = (),
-    overheads: str | Path | None = None,
-    leave_one_step_out: bool = False,
-    batch: int | None = None,
-    edit: str | Sequence[str] = (),
-    nodes: int | None = None,
-    codec: str | Sequence[str] = (),
-    keep_contention: bool = False,
-) -> Prediction:
-    """Per-batch time of a trace: replayed on its own machine, or on others.
-
-    `hardware` names devices or nodes of the catalogue, or TOML files, or is nodes; without it the
-    trace is replayed. `scale` and `remove` are what-ifs (`Scale.parse`), and so is `codec`, which
-    narrows what collectives send in a replay (`Codec.parse`). `overheads` names a saved
-    profile whose means replace the measured host costs. With any of these a result has what is
-    predicted without them as its `baseline`. `keep_contention` leaves kernels as slow beside
-    collectives as they were measured. `leave_one_step_out` takes each step's host costs from the
-    other steps. In mode `model`, the default of what has no times, shapes alone
-    count, `batch` rescales them, `edit` changes the ops (`NamedEdit.parse`), collectives are among
-    `nodes` nodes, and without `hardware` the trace's own GPU is the target. Raises `PerfmodelError`
-    with one line where something does not fit.
-    """
-    hardware = as_list(hardware)
-    named_edits = [NamedEdit.parse(text) for text in as_list(edit)]
-    codecs = [Codec.parse(text) for text in as_list(codec)]
-    mode = mode or _usual_mode(
-        trace, bool(hardware), batch is not None or bool(edit) or nodes is not None
-    )
-    if mode == MODEL:
-        require_model_options(trace, bool(scale or remove or codec), leave_one_step_out)
-        named = str(overheads) if overheads is not None else None
-        return predict_ops(
-            trace,
-            hardware=hardware,
-            batch=batch,
-            edits=named_edits,
-            overheads=named,
-            nodes=nodes,
-            source=_source(trace),
-        )
-    if batch is not None or edit or nodes is not None:
-        option = "--nodes puts collectives elsewhere"
-        if batch is not None or edit:
-            option = "--edit changes ops" if edit else "--batch changes shapes"
-        raise UsageError(f"{option}: it needs mode model")
-    _check(trace, mode, hardware, leave_one_step_out)
-    graph = build_graph(trace)
-    edits = [*map(Scale.parse, as_list(scale)), *map(Scale.parse_removal, as_list(remove))]
-    warnings = [*trace.warnings, *graph.warnings, *_comm_warnings(graph, edits)]
-    if leave_one_step_out and len(steady_steps(measured(graph))) < 2:
-        raise UsageError(f"{trace.source}: leaving a step out takes two steady steps")
-    plain = _Durations(graph, graph.nodes_.duration_us)
-    given = plain
-    if overheads is not None:
-        given = _Durations(graph, _profiled(graph, plain.duration_us, overheads))
-    edited = bool(edits or codecs) or overheads is not None
-    apart = None
-    if mode == REPLAY and edited and not keep_contention:
-        apart = without_contention(trace, graph, given.duration_us)
-    if apart is not None:
-        given = _Durations(graph, apart.alone_us)
-    if codecs:
-        if mode != REPLAY:
-            raise UsageError("--codec is for mode replay, on the trace's own machine")
-        machine = cluster(source_device(trace, "and a codec's kernels take what they take on it"))
-        coded, taken_us, notes = with_codecs(trace, graph, given.duration_us, codecs, machine)
-        given = _Durations(coded, taken_us)
-        warnings += notes
-    results = []
-    for target in hardware or (None,):
-        moved = None if target is None else transfer_durations(trace, *given.columns, target)
-        taken = given if moved is None else _Durations(given.graph, moved.duration_us)
-        taken = taken.under(edits, apart)
-        result = _result(trace, taken, target, mode, edited, leave_one_step_out)
-        if edited:
-            before = plain
-            if target is not None:
-                is_same = given is plain and moved is not None
-                again = moved if is_same else transfer_durations(trace, *plain.columns, target)
-                assert again is not None
-                before = _Durations(graph, again.duration_us)
-            baseline = _result(trace, before, target, mode, False, leave_one_step_out)
-            result = replace(result, baseline=baseline)
-        if moved is not None:
-            warnings += [f"{target}: {note}" for note in moved.notes]
-            coverage = result.coverage | {"modelled_frac": round(moved.modelled_frac, 6)}
-            result = replace(result, coverage=coverage, reads=moved.reads)
-        grounds = _grounds(trace, given.graph, taken.duration_us, edits, overheads, moved)
-        results.append(replace(result, grounds=grounds))
-    cautions = dict.fromkeys(line for result in results for line in result.cautions)
-    return Prediction(_source(trace), results, [*cautions, *warnings])
+REPLAY, TRANSFER = "replay", "transfer"
+MODES = (REPLAY, TRANSFER, MODEL)
+Hardware = str | Path | Part
+Source = Trace | Deployment | Workload | str | Path
+Options = ParamSpec("Options")
+TIERED = "tiered"
+"""The software that deployments stand for."""
 
 
 @dataclass(frozen=True)
-class _Durations:
-    """A graph and what its nodes take."""
+class Request:
+    """What is to be predicted, where, and under which what-ifs.
 
-    graph: ExecutionGraph
-    duration_us: Floats
+    `source` is a trace; a workload (by its name in the catalogue, its TOML file, or itself), which
+    runs in its own software; or a workload as it is deployed.
+
+    `hardware` are devices, nodes or clusters: names of the catalogue, TOML files, or themselves;
+    without any a trace stays on its own machine. All devices of a node or cluster are ranks of a
+    workload, a device by itself is one rank. Collectives are among `nodes` equal nodes. `batch`
+    counts the samples of all ranks of a workload; it rescales every shape of a trace that depends
+    on it. `overheads` names a saved profile, whose means replace measured host costs; where shapes
+    alone count, one is chosen and named among the warnings.
+
+    The `mode` of a trace is `replay`, `transfer` (measured times to other devices), or `model`
+    (shapes alone: the default of what has no times, and under an edit, a batch or nodes). What-ifs
+    are `scale` (`Scale.parse`), `remove` (`Scale.parse_removal`) and `codec` (what collectives of a
+    replay send in a narrower type: `Codec.parse`); of shapes `edit` (`NamedEdit.parse`). Under one
+    of a trace's schedule each result has what is predicted without as its `baseline`.
+    `keep_contention` leaves kernels as slow beside collectives as they were measured.
+    `leave_one_step_out` takes the host costs of each step of a replay from the other steps.
+
+    A workload's step is the whole step unless `train` is false, then its forward pass. The rank
+    that looks up most and the one that sends most stand for all; with `every_rank`, one of each
+    class of ranks with equal work. Its prediction is the period of steps that follow one another.
+
+    Raises `UsageError` for a what-if that means nothing.
+    """
+
+    source: Source
+    _: KW_ONLY
+    hardware: Hardware | Sequence[Hardware] = ()
+    nodes: int | None = None
+    batch: int | None = None
+    overheads: str | Path | None = None
+    mode: str | None = None
+    scale: str | Sequence[str] = ()
+    remove: str | Sequence[str] = ()
+    codec: str | Sequence[str] = ()
+    edit: str | Sequence[str] = ()
+    keep_contention: bool = False
+    leave_one_step_out: bool = False
+    train: bool = True
+    every_rank: bool = False
+
+    def __post_init__(self) -> None:
+        for parse in (self.scales, self.codecs, self.edits):
+            parse()
 
     @property
-    def columns(self) -> tuple[ExecutionGraph, Floats]:
-        return self.graph, self.duration_us
+    def targets(self) -> list[Hardware]:
+        """The machines asked for."""
+        return _as_list(self.hardware)
 
-    def under(self, edits: Sequence[Scale], apart: UncontendedDurations | None) -> _Durations:
-        """With these what-ifs, and with what nodes lose to others beside them in the schedule that
-        follows, where they are without it."""
-        graph, taken_us = what_if(*self.columns, edits)
-        return _Durations(graph, taken_us if apart is None else apart.together(graph, taken_us))
+    def scales(self) -> list[Scale]:
+        """What is scaled, and what is taken out."""
+        removed = map(Scale.parse_removal, _as_list(self.remove))
+        return [*map(Scale.parse, _as_list(self.scale)), *removed]
 
+    def codecs(self) -> list[Codec]:
+        """How payloads are narrowed."""
+        return [Codec.parse(text) for text in _as_list(self.codec)]
 
-def _grounds(
-    trace: Trace,
-    graph: ExecutionGraph,
-    duration_us: Floats,
-    edits: Sequence[Scale],
-    overheads: str | Path | None,
-    moved: TransferredDurations | None,
-) -> Grounds:
-    """How the nodes came to their durations."""
-    given = None if overheads is None else (str(overheads), load_profile(overheads))
-    replayed = ReplayGrounds(trace, graph, duration_us, edits, given)
-    return replayed if moved is None else TransferGrounds(replayed, moved)
+    def edits(self) -> list[NamedEdit]:
+        """How ops are edited."""
+        return [NamedEdit.parse(text) for text in _as_list(self.edit)]
 
+    @property
+    def profile(self) -> str | None:
+        """Of host costs, by name or file."""
+        return None if self.overheads is None else str(self.overheads)
 
-def _result(
-    trace: Trace,
-    taken: _Durations,
-    target: str | Path | Node | None,
-    mode: str,
-    edited: bool,
-    leave_one_step_out: bool,
-) -> Result:
-    graph, duration_us = taken.columns
-    timeline = schedule(graph, duration_us)
-    left = None
-    if leave_one_step_out:
-        left = left_out_step_us(graph, duration_us, steady_steps(measured(graph)))
-        left = np.where(np.isnan(left), timeline.step_us, left)
-    result = summarise(
-        timeline,
-        hardware=str(target) if target is not None else trace.device,
-        mode=mode,
-        left_out_us=left,
-        compare=target is None and not edited,
-    )
-    if target is not None:
-        low_us, high_us = transfer_interval(timeline, result.rank.rank)
-        result = replace(result, low_us=low_us, high_us=high_us)
-    coverage = result.coverage | {"no_shapes_frac": round(_no_shapes_frac(trace), 6)}
-    if target is not None:
-        rows = graph.device_span()[1]
-        share = fallback_frac([graph.labels[row] for row in rows], duration_us[rows])
-        coverage["fallback_frac"] = round(share, 6)
-    echoes = target is None and not edited and not leave_one_step_out
-    cautions = tuple(_cautions(result, is_replay=echoes))
-    return replace(result, coverage=coverage, cautions=cautions)
+    def refuse(self, what: str, names: Iterable[str]) -> None:
+        """Raise `UsageError` where one of these options is given: they mean nothing for `what`."""
+        usual = {each.name: each.default for each in fields(self)}
+        for name in names:
+            if getattr(self, name) != usual[name]:
+                raise UsageError(f"{name} cannot be combined with {what}")
 
 
-def _cautions(result: Result, *, is_replay: bool) -> Iterator[str]:
-    """What makes a result doubtful; of a plain replay, also what it is off."""
-    yield from unexplained_warnings([s.unexplained for rank in result.ranks for s in rank.steps])
-    for rank in result.ranks if is_replay else ():
-        pairs = [(s.name, s.step_us, s.measured_us) for s in rank.steps if s.measured_us]
-        yield from error_warnings(rank.rank, pairs)
+def predicted(request: Request) -> Prediction:
+    """The answer to `request`. Raises `PerfmodelError` with one line where something does not
+    fit: `WorkloadError` for what does not fit into memory."""
+    return _answer(request.source, request)
 
 
-def _no_shapes_frac(trace: Trace) -> float:
-    """Share of device time launched by operators whose input shapes neither file records."""
-    without, total = 0.0, 0.0
-    for rank, links in zip(trace.ranks, trace.links, strict=True):
-        op = launching_op(rank, links)
-        known = (op >= 0) & (rank.input_shapes[op] >= 0)
-        if rank.rank in trace.pairings:
-            known |= np.isin(op, trace.pairings[rank.rank].event)
-        duration = rank.duration_us[links.device_rows]
-        without += float(duration[~known].sum())
-        total += float(duration.sum())
-    return without / total if total else 0.0
+def _answering(ask: Callable[Options, Request]) -> Callable[Options, Prediction]:
+    def predict(*given: Options.args, **options: Options.kwargs) -> Prediction:
+        return predicted(ask(*given, **options))
+
+    asked = signature(ask).replace(return_annotation=Prediction.__name__)
+    predict.__signature__ = asked  # type: ignore[attr-defined]
+    predict.__doc__ = f"Per-batch time of a source.\n\n{ask.__doc__}"
+    return predict
 
 
-def _usual_mode(trace: Trace, moves: bool, is_edited: bool) -> str:
-    if not trace.ranks or is_edited:
-        return MODEL
-    if moves and trace.device == "cpu":
-        return MODEL
-    return TRANSFER if moves else REPLAY
+predict = _answering(Request)
+"""Per-batch time of a source: `predicted` of the `Request` that has these arguments."""
 
 
-def _check(trace: Trace, mode: str, hardware: Sequence[str | Path | Node], leave_out: bool) -> None:
+@singledispatch
+def _answer(source: object, request: Request) -> Prediction:
+    """The way of each type of source; one registers for each."""
+    raise UsageError(f"nothing is predicted of a {type(source).__name__}: give a trace, a workload")
+
+
+@_answer.register
+def _of_trace(trace: Trace, request: Request) -> Prediction:
+    request.refuse("a trace", ("train", "every_rank"))
+    mode = request.mode or _usual_mode(trace, request)
     if mode not in MODES:
         raise UsageError(f"unknown mode {mode!r}; one of {', '.join(MODES)}")
+    return _of_shapes(trace, request) if mode == MODEL else _of_times(trace, request, mode)
+
+
+def _usual_mode(trace: Trace, request: Request) -> str:
+    is_edited = request.batch is not None or bool(request.edit) or request.nodes is not None
+    if not trace.ranks or is_edited or (request.targets and trace.device == "cpu"):
+        return MODEL
+    return TRANSFER if request.targets else REPLAY
+
+
+def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
+    """Replay and transfer: measured durations under what-ifs, scheduled again on each machine.
+
+    Under a what-if each result has what is predicted without as its baseline.
+    """
+    _require_times(trace, request, mode)
+    graph, scales, codecs = build_graph(trace), request.scales(), request.codecs()
+    warnings = [*trace.warnings, *graph.warnings, *comm_warnings(graph, scales)]
+    left_out = request.leave_one_step_out
+    if left_out and len(steady_steps(measured(graph))) < 2:
+        raise UsageError(f"{trace.source}: leaving a step out takes two steady steps")
+    given = plain = Durations(graph, graph.nodes_.duration_us)
+    host = None if request.profile is None else (request.profile, load_profile(request.profile))
+    if host is not None:
+        given = given.profiled(host[1])
+    edited = bool(scales or codecs or host)
+    apart = None
+    if mode == REPLAY and edited and not request.keep_contention:
+        apart = without_contention(trace, *given.columns)
+    if apart is not None:
+        given = Durations(graph, apart.alone_us)
+    if codecs:
+        machine = cluster(source_device(trace, "and a codec's kernels take what they take on it"))
+        coded, taken_us, notes = with_codecs(trace, *given.columns, codecs, machine)
+        given = Durations(coded, taken_us)
+        warnings += notes
+    results = []
+    for target in request.targets or (None,):
+        hardware = None if target is None else str(target)
+        moved = None if target is None else transfer_durations(trace, *given.columns, target)
+        taken = given if moved is None else replace(given, duration_us=moved.duration_us)
+        taken = taken.under(scales, apart)
+        result = steps_result(trace, taken, mode, hardware, edited=edited, left_out=left_out)
+        if edited:
+            before = plain
+            if target is not None:
+                same = moved if given is plain else None
+                again = same or transfer_durations(trace, *plain.columns, target)
+                before = replace(plain, duration_us=again.duration_us)
+            baseline = steps_result(trace, before, mode, hardware, edited=False, left_out=left_out)
+            result = replace(result, baseline=baseline)
+        replayed = ReplayGrounds(trace, given.graph, taken.duration_us, scales, host)
+        result = replace(result, grounds=replayed)
+        if moved is not None:
+            warnings += [f"{target}: {note}" for note in moved.notes]
+            coverage = result.coverage | {"modelled_frac": round(moved.modelled_frac, 6)}
+            grounds = TransferGrounds(replayed, moved)
+            result = replace(result, coverage=coverage, reads=moved.reads, grounds=grounds)
+        results.append(result)
+    cautions = dict.fromkeys(line for result in results for line in result.cautions)
+    return Prediction(_facts(trace), results, [*cautions, *warnings])
+
+
+def _require_times(trace: Trace, request: Request, mode: str) -> None:
+    """Raise `PerfmodelError` for what replay or transfer cannot answer."""
+    for name, does in _NEEDS_SHAPES.items():
+        if getattr(request, name) not in (None, (), []):
+            raise UsageError(f"--{name} {does}: it needs mode model")
     if not trace.ranks:
         raise TraceError(
             f"{trace.source}: an execution trace has no times for mode {mode}: use mode model"
         )
-    if mode == REPLAY and hardware:
+    if mode == REPLAY and request.targets:
         raise UsageError(
             "mode replay is for the trace's own machine: leave --hardware out, or use transfer"
         )
-    if mode == TRANSFER and not hardware:
+    if mode == TRANSFER and not request.targets:
         raise UsageError("mode transfer needs --hardware")
     if mode == TRANSFER and trace.device == "cpu":
         raise TraceError(
             f"{trace.source}: a trace of a process without a GPU has no kernels to transfer to "
-            f"{hardware[0]}: use mode model"
+            f"{request.targets[0]}: use mode model"
         )
-    if leave_out and mode != REPLAY:
+    if mode != REPLAY and request.leave_one_step_out:
         raise UsageError("--leave-one-step-out is for mode replay")
+    if mode != REPLAY and request.codec:
+        raise UsageError("--codec is for mode replay, on the trace's own machine")
 
 
-def _profiled(graph: ExecutionGraph, duration_us: Floats, overheads: str | Path) -> Floats:
-    """Host costs from a saved profile: its mean per overhead type, operator and thread."""
-    profile = load_profile(overheads)
-    causes = graph.nodes_.cause.tolist()
-    rows = [
-        row
-        for row in np.flatnonzero(graph.nodes_.scope == Scope.HOST).tolist()
-        if causes[row] in OVERHEAD_OF_CAUSE
-    ]
-    threads = [graph.resources[graph.nodes_.resource[row]].split("/", 1)[1] for row in rows]
-    replaced = duration_us.copy()
-    replaced[rows] = profile.durations(
-        [OVERHEAD_OF_CAUSE[Cause(causes[row])] for row in rows],
-        [graph.labels[row] for row in rows],
-        threads,
-    )
-    return replaced
+_NEEDS_SHAPES = {
+    "edit": "changes ops",
+    "batch": "changes shapes",
+    "nodes": "puts collectives elsewhere",
+}
+"""Options of mode `model`, and what they do."""
 
 
-def _comm_warnings(graph: ExecutionGraph, edits: list[Scale]) -> list[str]:
-    scopes = {edit.scope for edit in edits}
-    alone = len(ranks_of(graph)) == 1 and bool((graph.nodes_.scope == Scope.COMM).any())
-    if alone and scopes & {"gpu", "comm"}:
-        return [
-            "one rank alone: a collective's measured duration contains waiting for other ranks, "
-            "and is scaled as one piece; give the folder of all ranks to let them meet"
-        ]
-    return []
+def _of_shapes(trace: Trace, request: Request) -> Prediction:
+    """Mode `model`: the ops' shapes alone, rescaled and edited, on each machine or the trace's."""
+    if request.scale or request.remove or request.codec:
+        raise UsageError(
+            f"{trace.source}: --scale, --remove and --codec change a schedule of measured times; "
+            "in mode model use --edit, --set or another --hardware"
+        )
+    if request.leave_one_step_out:
+        raise UsageError("--leave-one-step-out is for mode replay")
+    batch, edits = request.batch, request.edits()
+    own = own_machine(trace, needed=not request.targets)
+    profile = profile_data(trace, own)
+    graphs: Sequence[OpGraph] = profile.graphs
+    warnings = list(trace.warnings)
+    if batch is not None:
+        rescaled = [rebatch(graph, batch) for graph in graphs]
+        graphs = [each.graph for each in rescaled]
+        undone = dict.fromkeys(line for each in rescaled for line in each.undone)
+        warnings += [f"batch {batch}: {line}" for line in undone]
+    if edits:
+        graphs, lines = apply_edits(map(self_contained, graphs), edits)
+        warnings += lines
+    if batch is not None and profile.times:
+        warnings.append(
+            f"batch {batch}: recorded kernels and host time between operators stay as traced"
+        )
+    results = []
+    for target in request.targets or (own,):
+        assert target is not None
+        result, notes = shapes_on(
+            profile, graphs, target, nodes=request.nodes, overheads=request.profile
+        )
+        results.append(result)
+        warnings += notes
+    if not (request.targets or edits) and batch is None:
+        results = [with_measured(result, trace) for result in results]
+    source = _facts(trace) | {"batch": batch, "edits": [edit.text for edit in edits]}
+    return Prediction(source, results, warnings)
 
 
-def _source(trace: Trace) -> dict[str, Any]:
+def _facts(trace: Trace) -> dict[str, Any]:
+    """Who a trace is, and how its execution traces fit its profiles."""
+    paired = {
+        rank: {"regime": each.regime, "matched_frac": round(each.matched_frac, 6)}
+        for rank, each in trace.pairings.items()
+    }
     return {
         "trace": trace.source,
         "device": trace.device,
         "ranks": [rank.rank for rank in trace.ranks],
         "events": sum(len(rank) for rank in trace.ranks),
         "execution_traces": [
-            {"rank": rank, "schema": found.schema} | _paired(trace, rank)
-            for rank, found in trace.execution_traces.items()
-            if rank in trace.pairings or not trace.ranks
+            {"rank": rank, "schema": each.schema} | paired.get(rank, {})
+            for rank, each in trace.execution_traces.items()
+            if rank in paired or not trace.ranks
         ],
     }
 
 
-def _paired(trace: Trace, rank: int) -> dict[str, Any]:
-    """How a rank's execution trace fits its profile; nothing without a profile."""
-    pairing = trace.pairings.get(rank)
-    if pairing is None:
-        return {}
-    return {"regime": pairing.regime, "matched_frac": round(pairing.matched_frac, 6)}
+def _require_configuration(request: Request, what: str, *names: str) -> None:
+    """Raise `UsageError` for what needs measured times, and for these options."""
+    of_times = ("scale", "remove", "codec", "keep_contention", "leave_one_step_out")
+    of_traces = () if request.mode == MODEL else ("mode",)
+    request.refuse(what, (*names, *of_traces, *of_times))
+
+
+@_answer.register
+def _of_workload(workload: Workload | str | Path, request: Request) -> Prediction:
+    """The period of a workload's step in its own software, on each machine."""
+    _require_configuration(request, "a workload")
+    if not isinstance(workload, Workload):
+        workload = load_workload(workload)
+    if not request.targets:
+        raise UsageError(f"{workload.name}: say on which hardware to predict it")
+    batch = workload.batch if request.batch is None else request.batch
+    machines = [cluster_of(each, request.nodes) for each in request.targets]
+    steps = [Step(workload, machine, batch, request.train) for machine in machines]
+    software = workload.implementation
+    return _of_configuration(request, steps, step_period, software.name, software.stands_for)
+
+
+@_answer.register
+def _of_deployment(deployment: Deployment, request: Request) -> Prediction:
+    """The period of a deployment's steps, on its machine."""
+    return predict_deployed(deployment, request)
+
+
+def predict_deployed(
+    deployment: Deployment, request: Request, *, faster_than_us: float = inf
+) -> Prediction:
+    """`request` of a `deployment`. Raises `NotFaster` where its steps are soon seen not to be
+    `faster_than_us`."""
+    _require_configuration(request, "a deployment", "hardware", "nodes", "batch", "train")
+    period = partial(deployment_period, faster_than_us=faster_than_us)
+    return _of_configuration(request, [deployment], period, TIERED)
+
+
+def _of_configuration(
+    request: Request,
+    cases: Sequence[Step | Deployment],
+    period: Callable[..., Noted],
+    software: str,
+    stands_for: str = "",
+) -> Prediction:
+    """Each case on its machine: its ops' pieces timed by models, `period` after period."""
+    first, edits = cases[0], request.edits()
+
+    def on_machine(case: Step | Deployment) -> Noted:
+        def steps(machine: Cluster, costs: HostCosts | None) -> Noted:
+            again = replace(case, machine=machine)
+            return period(again, costs, edits, every_rank=request.every_rank)
+
+        return predict_on(case.machine, partial(host_costs, overheads=request.profile), steps)
+
+    answers = list(map(on_machine, cases))
+    results = [result for result, _ in answers]
+    notes = [f"{result.hardware}: {note}" for result, notes in answers for note in notes]
+    source = {
+        "trace": first.workload.name,
+        "workload": first.workload.name,
+        "implementation": software,
+        "stands_for": stands_for,
+        "device": ", ".join(result.hardware for result in results),
+        "batch": first.batch,
+        "training": first.train,
+        "edits": [edit.text for edit in edits],
+        "ranks": [rank.rank for rank in results[0].ranks],
+        "events": 0,
+    }
+    return Prediction(source, results, list(dict.fromkeys(notes)))
+
+
+def _as_list(given: Any) -> list[Any]:
+    """The items of `given`; a text, or what has no items, is the only one."""
+    return [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -12,9 +12,9 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.errors import PerfmodelError
 from perfmodel.graph.kinds import NodeKind
-from perfmodel.hardware import Cluster, Device
+from perfmodel.hardware import Cluster
 from perfmodel.hardware.generations import unknown_generations
-from perfmodel.hardware.reads import FigureRead
+from perfmodel.hardware.reads import FigureRead, with_read_log
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
 from perfmodel.lowering.draft import Built
 from perfmodel.lowering.measured_host import HostTimes
@@ -28,7 +28,7 @@ from perfmodel.prediction.contention_load import (
     rescheduled,
     with_contention,
 )
-from perfmodel.prediction.explain.modelled import ModelGrounds
+from perfmodel.prediction.explain.modelled import ModelGrounds, figures_read, with_reads
 from perfmodel.prediction.intervals import step_interval
 from perfmodel.prediction.kernel_table import kernel_table
 from perfmodel.prediction.result import summarise
@@ -42,7 +42,7 @@ from perfmodel.prediction.types import RankPrediction, Result
 from perfmodel.timeline.contention import contended_schedule, lost_us
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.timeline.steady import STEPS_AHEAD, Recurrence, SteadyState
-from perfmodel.workload.memory import MemoryUse, memory_use, require_fit
+from perfmodel.workload.memory import memory_use, require_fit
 
 HOST_NAME = "host"
 RESOURCE_NAMES = {
@@ -62,14 +62,6 @@ class NotFaster(PerfmodelError):
         super().__init__("not faster")
         self.reads = reads
         """What says so."""
-
-
-def require_faster(found: ScheduledSteps, than_us: float) -> None:
-    """Raise `NotFaster` where a period of `found`, whose graph carries edges to later steps, is
-    `than_us` or more even without what its kernels lose to collectives."""
-    graph = found.timeline.graph
-    if np.isfinite(than_us) and Recurrence.of(graph).period_us(graph.nodes_.duration_us) >= than_us:
-        raise NotFaster
 
 
 def steady_period(
@@ -115,6 +107,26 @@ def bound_by(steady: SteadyState) -> dict[str, float]:
 
 
 MODEL = "model"
+Noted = tuple[Result, list[str]]
+"""A result, and what a user should know of it."""
+
+
+def predict_on(
+    machine: Cluster,
+    costs_on: Callable[[Cluster], HostCosts],
+    steps: Callable[[Cluster, HostCosts | None], Noted],
+) -> Noted:
+    """What `steps` gives on `machine` with the costs of its host, and the figures that it reads.
+
+    A CPU's models count the host in: there are no costs then.
+    """
+    watched, log = with_read_log(machine)
+    costs = None if watched.node.device.target == CPU else costs_on(watched)
+    try:
+        result, notes = steps(watched, costs)
+    except NotFaster:
+        raise NotFaster(figures_read(machine, log, costs)) from None
+    return with_reads(result, machine, log, costs), [*([costs.note] if costs else []), *notes]
 
 
 def predict_shapes(
@@ -129,7 +141,7 @@ def predict_shapes(
     loading_us: float = 0.0,
     faster_than_us: float = np.inf,
     times: Mapping[int, HostTimes] = MappingProxyType({}),
-) -> tuple[Result, list[str]]:
+) -> Noted:
     """The step of `graphs` (one per rank) on `machine`, and what a user should know of it.
 
     Ranks meet at their collectives. `repeats`: the graphs hold one step that goes on for ever, each
@@ -153,41 +165,34 @@ def predict_shapes(
     alone = (
         ranks[0] if len(ranks) == 1 else schedule_jointly(ranks, [graph.source for graph in graphs])
     )
-    if repeats:
-        require_faster(alone, faster_than_us)
-    found = with_contention(alone, machine)
-    latency_us = float(np.max(found.timeline.step_us))
-    bound_by = None
+    if repeats and np.isfinite(faster_than_us):
+        nodes = alone.timeline.graph.nodes_
+        if Recurrence.of(alone.timeline.graph).period_us(nodes.duration_us) >= faster_than_us:
+            raise NotFaster  # even without what its kernels lose to collectives
+    found, bounds = with_contention(alone, machine), None
+    latency_us = float(np.max(found.timeline.step_us)) if repeats else None
     if alone.timeline.graph.carried is not None:
-        found, bound_by = steady_period(alone, machine)
-    ratios = {rank: each.ratio for rank, each in times.items()}
-    grounds = ModelGrounds(found, machine, costs, ratios)
+        found, bounds = steady_period(alone, machine)
     result = summarise(found.timeline, hardware=name, mode=MODEL, compare=False)
-    result = replace(result, latency_us=latency_us if repeats else None, bound_by=bound_by)
-    device = machine.node.device
-    graph = graphs[result.slowest]
+    rank, device, graph = result.rank.rank, machine.node.device, graphs[result.slowest]
     use = memory_use(graph, in_host_memory=device.target == CPU)
     if must_fit and use is not None:
         require_fit(use, device, graph.rank)
-    notes = [*found.notes, *unknown_generations([device])]
-    return replace(_with_models(result, found, use, device), grounds=grounds), notes
-
-
-def _with_models(
-    result: Result, found: ScheduledSteps, use: MemoryUse | None, device: Device
-) -> Result:
-    rank = result.rank.rank
-    low, high = step_interval(found, rank)
-    return replace(
+    low_us, high_us = step_interval(found, rank)
+    result = replace(
         result,
         ranks=[_unmeasured(rank) for rank in result.ranks],
-        low_us=low,
-        high_us=high,
+        low_us=low_us,
+        high_us=high_us,
+        latency_us=latency_us,
+        bound_by=bounds,
         families=_family_table(found, rank),
         coverage=_coverage(found, rank),
         memory=None if use is None else use.to_dict(device),
         kernels=kernel_table(found, rank, device),
+        grounds=ModelGrounds(found, machine, costs, {at: each.ratio for at, each in times.items()}),
     )
+    return result, [*found.notes, *unknown_generations([device])]
 
 
 def _unmeasured(rank: RankPrediction) -> RankPrediction:

@@ -33,7 +33,6 @@ from perfmodel.prediction.ratios import (
     OpDurations,
     OpPieces,
     Source,
-    op_ratios,
 )
 from perfmodel.trace import Trace
 
@@ -168,19 +167,15 @@ def _modelled(
     Kernels that were launched before the recording began have no op; later ones like them have.
     Raises `TraceError` where the trace records no shapes.
     """
-    tf32_matmul = any(uses_tf32(rank) for rank in trace.ranks)
     modelled, unexplained = np.full((2, len(rows)), np.nan)
     for launched in launches(trace, graph, rows):
-        before, after = (
-            OpPieces.on(launched.ops, machine, tf32_matmul=tf32_matmul)
-            for machine in (source, target)
-        )
-        there = OpDurations.of_pieces(launched.ops, after, after.duration_us(target))
-        ratio = op_ratios(launched.on_source(before, source, taken), there)
+        before, after = launched.on_source(source, taken), launched.pieces_on(target)
+        there = after.by_op(after.duration_us(target))
         for at, op, kind in launched.operations():
-            known = None if op == NO_OP else ratio(op, kind)
-            if known is not None:
-                modelled[at], unexplained[at] = known
+            chosen = before.compared(op, kind, there)
+            if chosen is not None:
+                modelled[at] = chosen.of(there) / chosen.of(before.modelled)
+                unexplained[at] = before.unexplained(chosen)
     left = 1.0 - carried_frac(source.node.device, target.node.device)
     key = kernel_keys(trace, graph, rows)
     by_op, by_name = (
@@ -220,17 +215,22 @@ class Launches:
     op: Ints
     """Per operation of `own`, the op that launched it, or `NO_OP`."""
     kinds: list[str]
+    tf32_matmul: bool
 
     def operations(self) -> Iterator[tuple[int, int, str]]:
         """(place among those asked about, op, kind) of each."""
         return zip(self.own.tolist(), self.op.tolist(), self.kinds, strict=True)
 
-    def on_source(self, pieces: OpPieces, machine: Cluster, taken: Floats) -> Source:
-        """`pieces` of the ops on the trace's `machine`, beside what all operations have `taken`."""
+    def pieces_on(self, machine: Cluster) -> OpPieces:
+        """What the ops become on a machine."""
+        return OpPieces.on(self.ops, machine, tf32_matmul=self.tf32_matmul)
+
+    def on_source(self, machine: Cluster, taken: Floats) -> Source:
+        """The ops on the trace's `machine`, beside what all operations have `taken`."""
         known = self.op != NO_OP
         kind = np.array([KINDS.index(kind) for kind in self.kinds], np.int64)
         measured = OpDurations.of(self.ops, kind[known], self.op[known], taken[self.own[known]])
-        return Source.of(self.ops, pieces, machine, measured)
+        return Source.of(self.pieces_on(machine), machine, measured)
 
 
 def launches(trace: Trace, graph: ExecutionGraph, rows: Ints) -> Iterator[Launches]:
@@ -240,10 +240,11 @@ def launches(trace: Trace, graph: ExecutionGraph, rows: Ints) -> Iterator[Launch
     """
     graphs = {found.rank: found for found in op_graph(trace)}
     ranks = graph.nodes_.rank[rows]
+    tf32_matmul = any(uses_tf32(rank) for rank in trace.ranks)
     for rank, links in zip(trace.ranks, trace.links, strict=True):
         ops = with_placement(graphs[rank.rank], rank, links)
         op_of_row = np.full(len(rank), NO_OP, np.int64)
         op_of_row[links.device_rows] = launched_by(ops, rank, links)
         own = np.flatnonzero(ranks == rank.rank)
         kinds = [_KIND[NodeKind(kind)] for kind in graph.nodes_.kind[rows[own]].tolist()]
-        yield Launches(ops, own, op_of_row[graph.nodes_.row[rows[own]]], kinds)
+        yield Launches(ops, own, op_of_row[graph.nodes_.row[rows[own]]], kinds, tf32_matmul)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +96,9 @@ class RankPrediction:
     """For the last rank to come to them, per step."""
 
 
+_Timed = StepPrediction | RankPrediction
+
+
 @dataclass(frozen=True)
 class PathPiece:
     """A stretch of the critical path; times after the start of its step."""
@@ -147,17 +150,12 @@ class Result:
 
     def gains_of_ranks(self) -> list[Change | None]:
         """The same for each of `ranks`."""
-        if self.baseline is None:
-            return [None] * len(self.ranks)
-        pairs = zip(self.baseline.ranks, self.ranks, strict=True)
-        return [Change(before.step_us, after.step_us) for before, after in pairs]
+        return _changes(None if self.baseline is None else self.baseline.ranks, self.ranks)
 
     def gains_of_steps(self) -> list[Change | None]:
         """The same for each step of the slowest rank."""
-        if self.baseline is None:
-            return [None] * len(self.rank.steps)
-        pairs = zip(self.baseline.ranks[self.slowest].steps, self.rank.steps, strict=True)
-        return [Change(before.step_us, after.step_us) for before, after in pairs]
+        before = None if self.baseline is None else self.baseline.ranks[self.slowest].steps
+        return _changes(before, self.rank.steps)
 
     @property
     def rank(self) -> RankPrediction:
@@ -202,7 +200,7 @@ class Result:
         return explain(self.timeline, self.grounds, self.hardware, self.mode, str(node))
 
     def to_dict(self) -> dict[str, Any]:
-        rank = self.rank
+        rank, before = self.rank, self.baseline
         measured = rank.measured
         errors = None
         if measured:
@@ -213,15 +211,13 @@ class Result:
         return {
             "hardware": self.hardware,
             "mode": self.mode,
-            "step_us": rounded(rank.step_us),
-            "low_us": rounded(self.low_us),
-            "high_us": rounded(self.high_us),
+            **self._interval_dict(),
             "latency_us": rounded(self.latency_us),
             "bound_by": _rounded(self.bound_by),
-            **{key: rounded(getattr(rank, key)) for key in (*DEVICE_FIGURES, "kernel_sum_us")},
+            **_device_dict(rank),
             "measured": _rounded(measured),
             "error_pct": errors,
-            "baseline": self._baseline_dict(),
+            "baseline": before and {**before._interval_dict(), **_device_dict(before.rank)},
             **_gain_dict(self.gain),
             "steps": [
                 _step_dict(step) | _change_dict(change)
@@ -234,30 +230,14 @@ class Result:
             "assumed": [each.to_dict() for each in self.assumed],
             "straggler": self.straggler,
             "critical_path": [
-                {
-                    "name": p.name,
-                    "kind": p.kind,
-                    "start_us": rounded(p.start_us),
-                    "duration_us": rounded(p.duration_us),
-                }
+                vars(p) | {"start_us": rounded(p.start_us), "duration_us": rounded(p.duration_us)}
                 for p in self.critical_path
             ],
         }
 
-    def _baseline_dict(self) -> dict[str, Any] | None:
-        """What is predicted without the what-if."""
-        before = self.baseline
-        if before is None:
-            return None
-        interval = {"low_us": rounded(before.low_us), "high_us": rounded(before.high_us)}
-        return {
-            "step_us": rounded(before.step_us),
-            **interval,
-            **{
-                key: rounded(getattr(before.rank, key))
-                for key in (*DEVICE_FIGURES, "kernel_sum_us")
-            },
-        }
+    def _interval_dict(self) -> dict[str, float | None]:
+        step_us, low_us, high_us = map(rounded, (self.step_us, self.low_us, self.high_us))
+        return {"step_us": step_us, "low_us": low_us, "high_us": high_us}
 
     def _rank_dicts(self) -> list[dict[str, Any]]:
         pairs = zip(self.ranks, self.gains_of_ranks(), strict=True)
@@ -337,6 +317,17 @@ def _rounded(values: Mapping[str, float | None] | None) -> dict[str, float | Non
     return {key: rounded(value) for key, value in values.items()} if values else None
 
 
+def _device_dict(rank: RankPrediction) -> dict[str, float | None]:
+    return {key: rounded(getattr(rank, key)) for key in (*DEVICE_FIGURES, "kernel_sum_us")}
+
+
+def _changes(before: Sequence[_Timed] | None, after: Sequence[_Timed]) -> list[Change | None]:
+    """From each one's step to the other's; None where there is nothing `before`."""
+    if before is None:
+        return [None] * len(after)
+    return [Change(a.step_us, b.step_us) for a, b in zip(before, after, strict=True)]
+
+
 def _gain_dict(change: Change | None) -> dict[str, float | None]:
     return {
         "gain_us": None if change is None else rounded(change.gain_us),
@@ -369,7 +360,7 @@ def _rank_dict(rank: RankPrediction) -> dict[str, Any]:
         "rank": rank.rank,
         "step_us": rounded(rank.step_us),
         "measured_us": rounded(rank.measured["step_us"]) if rank.measured else None,
-        **{key: rounded(getattr(rank, key)) for key in (*DEVICE_FIGURES, "kernel_sum_us")},
+        **_device_dict(rank),
         "transfer_us": rounded(rank.transfer_us),
         "waiting_us": rounded(rank.waiting_us),
     }

@@ -21,8 +21,8 @@ from perfmodel.graph.kinds import NodeKind
 from perfmodel.hardware import cluster
 from perfmodel.lowering import lower
 from perfmodel.lowering.piece import Piece
+from perfmodel.prediction import predict
 from perfmodel.prediction.compare import break_even_frac
-from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.prediction.types import Result
 from perfmodel.workload import load_workload, op_graph
 from perfmodel.workload.memory_tiers import tier_use
@@ -45,7 +45,7 @@ def start(alpha: float = 1.05, batch: int = BATCH, top: int = 64, tables: int = 
 
 
 def predicted(design: Design, deployment: Deployment) -> Result:
-    return predict_deployment(design.apply(deployment)).results[0]
+    return predict(design.apply(deployment)).results[0]
 
 
 def pieces(deployment: Deployment) -> list[Piece]:
@@ -88,8 +88,8 @@ def test_popular_samples_alone_leave_host_memory_alone() -> None:
 def test_gathering_is_beside_the_step_and_no_work_of_the_device() -> None:
     found = Hotline(hot_mib=100).apply(start())
     alone = replace(found.pipeline, rows_beside=False, writes_behind=False)
-    waits = predict_deployment(found.with_(pipeline=alone)).results[0]
-    beside = predict_deployment(found).results[0]
+    waits = predict(found.with_(pipeline=alone)).results[0]
+    beside = predict(found).results[0]
     assert beside.step_us < waits.step_us
     graph = beside.timeline.graph
     offloads = graph.nodes_.kind == NodeKind.OFFLOAD
@@ -105,7 +105,7 @@ def test_without_reuse_nothing_is_gained() -> None:
     assert predicted(Fae(hot_mib=10), plain).step_us == pytest.approx(hybrid.step_us, rel=1e-3)
     found = Hotline(hot_mib=10).apply(plain)
     in_turn = replace(found.pipeline, input_ahead=False, rows_beside=False, writes_behind=False)
-    alone = predict_deployment(found.with_(pipeline=in_turn)).results[0]
+    alone = predict(found.with_(pipeline=in_turn)).results[0]
     assert alone.step_us > 0.9 * predicted(Hybrid(pooled_on="host"), plain).step_us
     assert choose_hot_rows(plain, 10 * MIB).popular_frac < 1e-6
 
@@ -158,8 +158,8 @@ def test_popular_samples_keep_products_on_the_matrix_units() -> None:
     assert [each % 8 for each in samples] == [0, 0]
     odd = (MicroBatch((samples[0] + 3) / per_rank, True), MicroBatch((samples[1] - 3) / per_rank))
     pipeline = replace(found.pipeline, micro_batches=odd)
-    slower = predict_deployment(found.with_(pipeline=pipeline)).results[0]
-    assert predict_deployment(found).results[0].step_us < 0.95 * slower.step_us
+    slower = predict(found.with_(pipeline=pipeline)).results[0]
+    assert predict(found).results[0].step_us < 0.95 * slower.step_us
 
 
 @pytest.mark.parametrize(("popular_frac", "samples"), [(0.0, []), (0.0001, [1.6]), (0.3, [4912])])
@@ -194,9 +194,9 @@ def test_steps_of_both_kinds_and_what_moves_between_them() -> None:
     both = predicted(fae, start())
     hot, cold = found.phases
     single = [
-        predict_deployment(
-            found.with_(placement=phase.placement, pipeline=phase.pipeline, phases=())
-        ).results[0]
+        predict(found.with_(placement=phase.placement, pipeline=phase.pipeline, phases=())).results[
+            0
+        ]
         for phase in found.phases
     ]
     weighed = sum(
@@ -243,8 +243,8 @@ def test_break_even_is_where_both_take_as_long() -> None:
 
     found = break_even_frac(fae, baseline, 0.5)
     assert found is not None
-    limit_us = predict_deployment(baseline).results[0].step_us
-    before, at = (predict_deployment(fae(share)).results[0].step_us for share in (found / 2, found))
+    limit_us = predict(baseline).results[0].step_us
+    before, at = (predict(fae(share)).results[0].step_us for share in (found / 2, found))
     assert at <= limit_us < before
     assert break_even_frac(fae, baseline, found / 2) is None
     with pytest.raises(UsageError):
@@ -253,7 +253,7 @@ def test_break_even_is_where_both_take_as_long() -> None:
 
 def test_inference_gathers_and_writes_nothing_back() -> None:
     found = Hotline(hot_mib=100).apply(replace(start(), train=False))
-    assert predict_deployment(found).results[0].step_us < predicted(Hotline(100), start()).step_us
+    assert predict(found).results[0].step_us < predicted(Hotline(100), start()).step_us
 
 
 def test_counting_takes_as_long_as_there_are_inputs() -> None:
@@ -349,4 +349,4 @@ def test_hot_rows_beyond_device_memory_are_refused() -> None:
     whole = load_workload("hotline-rm3")
     large = deployment_of(whole, cluster("hotline-server"), 4096)
     with pytest.raises(WorkloadError, match="hot rows"):
-        predict_deployment(Hotline(hot_mib=40_000).apply(large))
+        predict(Hotline(hot_mib=40_000).apply(large))

@@ -15,7 +15,7 @@ from perfmodel.designs.smartnic import SmartNic
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, device, load, node
 from perfmodel.ops.rows import Rows
-from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.prediction import predict
 from perfmodel.workload import load_workload, op_graph
 
 MINE = load_workload("smartnic-rm").with_(interaction__pad_to=16)
@@ -28,7 +28,7 @@ def deployed(*, train: bool = False, batch: int = 16_384) -> Deployment:
 
 
 def step_us(deployment: Deployment) -> float:
-    return predict_deployment(deployment).results[0].step_us
+    return predict(deployment).results[0].step_us
 
 
 def test_rounding_errors_by_hand() -> None:
@@ -97,10 +97,7 @@ def test_it_buys_time_memory_and_hosts() -> None:
     plain = deployed()
     low = LowPrecision(row_dtypes=("fp16", "int8", "int4"), table_errors=(0.07,)).apply(plain)
     assert step_us(low) < step_us(plain)
-    memory = [
-        predict_deployment(each).results[0].to_dict()["memory"]["tables_bytes"]
-        for each in (plain, low)
-    ]
+    memory = [predict(each).results[0].to_dict()["memory"]["tables_bytes"] for each in (plain, low)]
     assert memory[0] / memory[1] == pytest.approx(512 / 80)
     large = replace(plain, machine=cluster("v100-dgxs-32gb"))
     assert hosts_needed(plain) == 1

@@ -11,7 +11,7 @@ from perfmodel.designs.baselines import CpuOnly
 from perfmodel.designs.neo import Neo
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load
-from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.prediction import predict
 from perfmodel.workload import load_workload
 from perfmodel.workload.memory_tiers import require_tiers, tier_use
 from perfmodel.workload.tables import Table
@@ -74,8 +74,7 @@ def test_sixteen_bits_on_the_wire_are_faster() -> None:
     """Half as wide an exchange makes model A 1.1 to 1.6 times as fast."""
     start = deployment_of(load_workload("neo-a"), cluster(load("zionex-16")))
     wide, narrow = (
-        predict_deployment(Neo(wire=wire).apply(start)).results[0].step_us
-        for wire in ("fp32", "fp16")
+        predict(Neo(wire=wire).apply(start)).results[0].step_us for wire in ("fp32", "fp16")
     )
     assert 1.1 < wide / narrow < 1.6
 

@@ -10,7 +10,7 @@ from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.neo import Neo
 from perfmodel.embedding import Placement, RowCache
 from perfmodel.hardware import cluster, load
-from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.prediction import predict
 from perfmodel.workload import load_workload
 from perfmodel.workload.memory_tiers import shard_bytes
 from perfmodel.workload.tables import Table
@@ -47,7 +47,7 @@ def test_a_larger_share_in_host_memory_is_never_faster(alpha: float, rows_ahead:
     start = Neo().apply(deployment_of(made, machine, 65_536))
     assert {placed.sharding for placed in start.placement.tables} == {"table_wise"}
     steps = [
-        predict_deployment(hosted(start, number, rows_ahead=rows_ahead)).results[0].step_us
+        predict(hosted(start, number, rows_ahead=rows_ahead)).results[0].step_us
         for number in range(PER_RANK + 1)
     ]
     assert steps == sorted(steps)

@@ -11,7 +11,7 @@ from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.device_caches import RecShard, hot_fracs, ranks_by_load
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load
-from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.prediction import predict
 from perfmodel.workload import load_workload
 from perfmodel.workload.tables import Table
 
@@ -50,8 +50,7 @@ def test_cost_is_shared_out_evenly() -> None:
 def test_more_device_memory_never_hurts() -> None:
     start = deployment()
     steps = [
-        predict_deployment(RecShard(hbm_gb=size).apply(start)).results[0].step_us
-        for size in (0.3, 0.6, 1.2)
+        predict(RecShard(hbm_gb=size).apply(start)).results[0].step_us for size in (0.3, 0.6, 1.2)
     ]
     assert steps == sorted(steps, reverse=True)
 

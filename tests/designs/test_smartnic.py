@@ -14,7 +14,7 @@ from perfmodel.embedding import Pipeline
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.hardware import Cluster, cluster, load, node
 from perfmodel.ops.graph import Op
-from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.prediction import predict
 from perfmodel.workload import Workload, load_workload, op_graph
 
 MINE = load_workload("smartnic-rm").with_(table__pooling=1)
@@ -33,9 +33,7 @@ def deployed(workload: Workload = MINE, ranks: int = 16, *, train: bool = False)
 
 
 def gain(design: SmartNic, plain: Deployment) -> float:
-    before, after = (
-        predict_deployment(each).results[0].step_us for each in (plain, design.apply(plain))
-    )
+    before, after = (predict(each).results[0].step_us for each in (plain, design.apply(plain)))
     return before / after
 
 
@@ -180,7 +178,7 @@ def test_an_order_costs_the_host_time_and_changes_what_is_found() -> None:
     ordering = [op for op in graph.ops if op.name == "tier::query_order"]
     assert len(ordering) == 1
     assert float(ordering[0].attributes["pairs"]) > 1e5
-    steps = [predict_deployment(each).results[0].step_us for each in (plain, found)]
+    steps = [predict(each).results[0].step_us for each in (plain, found)]
     assert steps[1] > steps[0]
 
 
@@ -201,7 +199,7 @@ def test_tables_in_rows_send_vectors_only_of_bags_with_a_row_to_answer() -> None
         sent.append(own[1] / dense)
     assert sent[0] < 1 / 16
     assert sent[1] < 0.6 * sent[0]
-    steps = [predict_deployment(each).results[0].step_us for each in (plain, few, found)]
+    steps = [predict(each).results[0].step_us for each in (plain, few, found)]
     assert steps[0] > 2 * steps[1] > steps[2]
 
 
@@ -283,4 +281,4 @@ def test_deployments_that_make_no_sense_say_why() -> None:
         SmartNic().apply(deployed().with_(placement=on_host))
     small = MINE.with_(table__rows=1000)
     with pytest.raises(WorkloadError, match="larger than its tables"):
-        predict_deployment(SmartNic(cache_gib=4).apply(deployed(small)))
+        predict(SmartNic(cache_gib=4).apply(deployed(small)))

@@ -16,7 +16,7 @@ from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load, node_of
 from perfmodel.hardware.parts import Device
 from perfmodel.lowering import lower
-from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.prediction import predict
 from perfmodel.workload import load_workload, op_graph
 from perfmodel.workload.sharding import plan
 from perfmodel.workload.step import Run
@@ -61,7 +61,7 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def step_us(found: Deployment) -> float:
-    return predict_deployment(found).results[0].step_us
+    return predict(found).results[0].step_us
 
 
 def bus_elements(found: Deployment) -> float:
@@ -106,8 +106,8 @@ def test_memory_of_the_frequency_aware_cache() -> None:
     """CachedEmbedding's 177,944,275 rows of 128 elements, one in a hundred cached: 3.77 GB."""
     assert frequency_aware_bytes(177_944_275, 128, 1_779_442) == pytest.approx(3.7724e9, rel=1e-4)
     plain, cached = deployment(), frequency_aware(0.1).apply(deployment())
-    memory = predict_deployment(cached).results[0].memory
-    before = predict_deployment(plain).results[0].memory
+    memory = predict(cached).results[0].memory
+    before = predict(plain).results[0].memory
     assert memory is not None
     assert before is not None
     rows = 8_000_000
@@ -131,10 +131,10 @@ def test_rows_of_several_batches_must_fit() -> None:
     with pytest.raises(
         WorkloadError, match=r"64 batches take .* over the bus, which is not modelled"
     ):
-        predict_deployment(many)
+        predict(many)
     by_operators = SoftwareCache("operators", 0.0001, "static").apply(deployment(0.0))
     with pytest.raises(WorkloadError, match=r"one batch take .* or a smaller batch$"):
-        predict_deployment(by_operators)
+        predict(by_operators)
 
 
 def test_fetching_beside_the_step_before_hides_it() -> None:

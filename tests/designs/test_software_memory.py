@@ -13,7 +13,7 @@ from perfmodel.designs.tier_hits import tier_hits
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load, node_of
 from perfmodel.hardware.parts import Device, Storage
-from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.prediction import predict
 from perfmodel.workload import load_workload, op_graph
 
 WORKLOAD = """
@@ -49,7 +49,7 @@ def plain(tmp_path: Path) -> Deployment:
 
 
 def step_us(found: Deployment) -> float:
-    return predict_deployment(found).results[0].step_us
+    return predict(found).results[0].step_us
 
 
 def test_large_tables_move_and_small_ones_stay(plain: Deployment) -> None:
@@ -77,7 +77,7 @@ def test_prefetch_hides_reads(plain: Deployment) -> None:
 def test_a_step_takes_no_less_than_its_reads(plain: Deployment) -> None:
     slow = load("p3700")
     assert isinstance(slow, Storage)
-    found = predict_deployment(SoftwareMemory("p3700", 1, cache_gib=1.0).apply(plain)).results[0]
+    found = predict(SoftwareMemory("p3700", 1, cache_gib=1.0).apply(plain)).results[0]
     reads_us = next(row["time_us"] for row in found.families if row["family"] == "storage")
     assert found.step_us >= reads_us
 
@@ -100,7 +100,7 @@ def test_as_many_rows_are_written_as_are_read(plain: Deployment) -> None:
     )
     rows = {op.name: op.attributes["rows"] for op in graph.ops if "tier::storage" in op.name}
     assert rows["tier::storage_read"] == rows["tier::storage_write"]
-    slower = predict_deployment(found).results[0].step_us
+    slower = predict(found).results[0].step_us
     assert slower > step_us(SoftwareMemory("p3700", 1, cache_gib=1.0).apply(plain))
 
 
@@ -164,7 +164,5 @@ def test_the_rank_whose_tables_miss_most_is_not_left_out() -> None:
     """The rank that looks up most holds small tables, all of which its cache has."""
     unlike = deployment_of(load_workload("criteo-kaggle"), cluster("dgx-a100-80gb"), 16_384)
     found = SoftwareMemory(cache_gib=0.05).apply(unlike)
-    few, every = (
-        predict_deployment(found, every_rank=each).results[0].step_us for each in (False, True)
-    )
+    few, every = (predict(found, every_rank=each).results[0].step_us for each in (False, True))
     assert few == pytest.approx(every, rel=0.01)

@@ -14,8 +14,8 @@ from perfmodel.explore import load_spec, sweep
 from perfmodel.explore.machines import Machines
 from perfmodel.explore.planner import plan_deployment
 from perfmodel.explore.store import ERROR
-from perfmodel.prediction import predict_workload
-from perfmodel.prediction.deployment import fastest
+from perfmodel.prediction import predict
+from perfmodel.prediction.compare import fastest
 from perfmodel.workload import load_workload
 
 SMALL = "criteo-kaggle"
@@ -43,7 +43,7 @@ def test_settings_batch_nodes_and_figures(tmp_path: Path) -> None:
         workload = load_workload(SMALL).with_(table__pooling=pooling)
         machines = Machines({"device.hbm_gb_per_s": [900]}, base="dgx-1", alone=True)
         machine = machines.at({"device.hbm_gb_per_s": row["device.hbm_gb_per_s"]})
-        alone = predict_workload(
+        alone = predict(
             workload, hardware=[machine], nodes=int(row["nodes"]), batch=int(row["batch"])
         )
         assert row["step_us"] == pytest.approx(alone.results[0].step_us, rel=1e-9)

@@ -6,7 +6,7 @@ import pytest
 
 from perfmodel.designs.composed import composed
 from perfmodel.hardware import cluster
-from perfmodel.prediction import predict_workload
+from perfmodel.prediction import predict
 from perfmodel.prediction.compare import compare_designs, with_default
 from perfmodel.prediction.comparison import Comparison
 from perfmodel.workload import load_workload
@@ -55,7 +55,7 @@ def test_software_that_designs_do_not_edit_has_a_row_of_its_own() -> None:
     default, own = (row.result for row in rows)
     assert own is not None
     assert default is not None
-    alone_us = predict_workload(workload, hardware=[machine]).results[0].step_us
+    alone_us = predict(workload, hardware=[machine]).results[0].step_us
     assert own.step_us == pytest.approx(alone_us, rel=1e-9)
     assert own.step_us < default.step_us / 2
     assert 13.0 < rows[1].memory_gb["hbm"] < 20.0

@@ -15,7 +15,7 @@ from perfmodel.embedding import Pipeline, Placement, TablePlacement
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, cluster
 from perfmodel.lowering import lower
-from perfmodel.prediction import Result, predict_deployment, predict_workload
+from perfmodel.prediction import Result, predict
 from perfmodel.workload import Workload, load_workload, op_graph
 from perfmodel.workload.memory_tiers import greedy_placement
 
@@ -39,7 +39,7 @@ def deployed(pooling: float = 1.0, batch: int = 2048, **placed: object) -> Deplo
 
 
 def result(deployment: Deployment) -> Result:
-    return predict_deployment(deployment).results[0]
+    return predict(deployment).results[0]
 
 
 def families(found: Result) -> dict[str, float]:
@@ -48,7 +48,7 @@ def families(found: Result) -> dict[str, float]:
 
 def test_a_workload_is_the_special_case() -> None:
     found = deployment_of(workload(), machine())
-    alone = predict_workload(workload(), hardware=[machine()]).results[0]
+    alone = predict(workload(), hardware=[machine()]).results[0]
     assert result(found).step_us == pytest.approx(alone.step_us, rel=1e-12)
 
 
@@ -143,7 +143,7 @@ def test_more_memory_never_hurts() -> None:
     assert result(there).step_us == pytest.approx(result(deployment).step_us)
     tiny = replace(node, device=replace(node.device, hbm_bytes=50_000_000))
     with pytest.raises(WorkloadError, match="of device memory"):
-        predict_deployment(replace(there, machine=replace(there.machine, node=tiny)))
+        predict(replace(there, machine=replace(there.machine, node=tiny)))
 
 
 def test_tables_that_are_trained_have_one_copy() -> None:
@@ -153,15 +153,15 @@ def test_tables_that_are_trained_have_one_copy() -> None:
         lambda _n, _t: {"sharding": "data_parallel", "ranks": ranks, "tier": "host"}
     )
     with pytest.raises(WorkloadError, match=r"tables\[0\].* of 2 nodes"):
-        predict_deployment(found.with_(placement=shared))
-    assert predict_deployment(found.with_(placement=shared, train=False)).results[0].step_us > 0
+        predict(found.with_(placement=shared))
+    assert predict(found.with_(placement=shared, train=False)).results[0].step_us > 0
 
 
 def test_a_placement_of_other_tables_is_refused() -> None:
     deployment = deployed()
     fewer = Placement(deployment.placement.tables[:-1])
     with pytest.raises(WorkloadError, match="it is of 25 tables, criteo-kaggle has 26"):
-        predict_deployment(replace(deployment, placement=fewer))
+        predict(replace(deployment, placement=fewer))
 
 
 def test_what_the_host_costs_fades_beside_dense_work() -> None:
@@ -193,7 +193,7 @@ def test_pooled_rows_go_to_the_device_and_their_gradients_come_back() -> None:
 
 
 def test_its_json_is_what_the_schema_says() -> None:
-    answer = predict_deployment(deployed(tier="host")).to_dict()
+    answer = predict(deployed(tier="host")).to_dict()
     schema = Path(__file__).parents[2] / "docs" / "schemas" / "prediction.json"
     jsonschema.validate(json.loads(json.dumps(answer)), json.loads(schema.read_text()))
     assert [each["tier"] for each in answer["results"][0]["memory"]["tiers"]] == ["hbm", "host"]

@@ -11,7 +11,7 @@ from perfmodel.cost.durations import durations_of
 from perfmodel.errors import UsageError
 from perfmodel.hardware import cluster
 from perfmodel.lowering import lower
-from perfmodel.prediction import Result, predict, predict_workload
+from perfmodel.prediction import Result, predict
 from perfmodel.prediction.explain.modelled import reason_of_row
 from perfmodel.prediction.shapes import predict_shapes
 from perfmodel.workload import load_workload
@@ -49,7 +49,7 @@ def test_a_piece_of_the_host_is_its_profiles() -> None:
 
 def test_every_node_of_a_step_has_a_reason_for_just_its_duration() -> None:
     workload = load_workload("dlrm-mlperf").with_(batch=2048)
-    result = predict_workload(workload, hardware=["dgx-a100-40gb"]).results[0]
+    result = predict(workload, hardware=["dgx-a100-40gb"]).results[0]
     nodes = result.timeline.graph.nodes_
     for node in range(0, len(nodes), 7):
         found = result.explain(node)
@@ -114,8 +114,8 @@ def test_what_is_not_there_names_what_is(asked: str) -> None:
 
 
 def test_only_figures_that_are_read_are_listed() -> None:
-    alone = predict_workload("lin-dlrm-default", hardware=["h100-sxm"]).results[0]
-    together = predict_workload("dlrm-mlperf", hardware=["dgx-h100"], batch=2048).results[0]
+    alone = predict("lin-dlrm-default", hardware=["h100-sxm"]).results[0]
+    together = predict("dlrm-mlperf", hardware=["dgx-h100"], batch=2048).results[0]
     assert {"device.hbm_gb_per_s"} < {each.figure for each in alone.reads}
     assert not any(each.figure.startswith("link.") for each in alone.reads)
     assert any(each.figure.startswith("link.") for each in together.reads)

@@ -19,7 +19,9 @@ from perfmodel.designs.popular_samples import Hotline
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load, node
 from perfmodel.hardware.parts import Nic
-from perfmodel.prediction.deployment import fastest, predict_deployment
+from perfmodel.prediction import Request, predict
+from perfmodel.prediction.compare import fastest
+from perfmodel.prediction.run import predict_deployed
 from perfmodel.prediction.shapes import NotFaster
 from perfmodel.workload import load_workload
 from perfmodel.workload.tables import Table
@@ -121,7 +123,7 @@ def test_more_cache_never_hurts_neo() -> None:
     start = deployment_of(workload, machine, 131_072)
     steps = steps_of("neo", {}, "cache_frac", (0.025, 0.05, 0.1), start)
     assert all(more <= STEP * less for less, more in pairwise(steps)), steps
-    plain = predict_deployment(Neo(cache_frac=0.1).apply(start)).results[0]
+    plain = predict(Neo(cache_frac=0.1).apply(start)).results[0]
     assert steps[-1] < plain.step_us
 
 
@@ -129,22 +131,22 @@ def test_less_is_taken_only_where_it_is_faster_and_a_note_says_so() -> None:
     start = on_one_node(*SMALL)
     design = Hotline(hot_mib=256)
     deployment, found = fastest(design, start)
-    whole = predict_deployment(design.apply(start))
+    whole = predict(design.apply(start))
     told = [note for note in deployment.notes if "in the place of 256" in note]
     assert bool(told) == (found.results[0].step_us < whole.results[0].step_us)
     assert found.results[0].step_us <= whole.results[0].step_us
-    again = predict_deployment(deployment).results[0]
+    again = predict(deployment).results[0]
     assert again.step_us == found.results[0].step_us
     assert set(found.results[0].reads) >= set(again.reads)
 
 
 def test_what_is_not_faster_is_left_as_soon_as_that_is_seen() -> None:
     whole = Hotline(hot_mib=256).apply(on_one_node(*SMALL))
-    found = predict_deployment(whole).results[0]
+    found = predict(whole).results[0]
     with pytest.raises(NotFaster) as left:
-        predict_deployment(whole, faster_than_us=0.99 * found.step_us)
+        predict_deployed(whole, Request(whole), faster_than_us=0.99 * found.step_us)
     assert set(left.value.reads) <= set(found.reads)
-    same = predict_deployment(whole, faster_than_us=1.01 * found.step_us).results[0]
+    same = predict_deployed(whole, Request(whole), faster_than_us=1.01 * found.step_us).results[0]
     assert same.step_us == pytest.approx(found.step_us, rel=1e-9)
 
 
@@ -154,7 +156,7 @@ def test_of_a_budget_that_does_not_fit_a_part_is_taken() -> None:
     node_ = replace(base.machine.node, device=device)
     start = replace(base, machine=replace(base.machine, node=node_))
     with pytest.raises(WorkloadError, match="device memory"):
-        predict_deployment(Hotline(hot_mib=1_200).apply(start))
+        predict(Hotline(hot_mib=1_200).apply(start))
     deployment, found = fastest(Hotline(hot_mib=1_200), start)
     assert "in the place of 1200: more does not fit" in deployment.notes[-1]
     assert found.results[0].step_us <= STEP * _step_us(Hotline(hot_mib=600), start)
@@ -176,7 +178,7 @@ def test_designs_without_a_budget_are_as_they_are() -> None:
     start = on_one_node(*SMALL)
     deployment, found = fastest(GpuOnly(), start)
     assert deployment == GpuOnly().apply(start)
-    again_us = predict_deployment(deployment).results[0].step_us
+    again_us = predict(deployment).results[0].step_us
     assert found.results[0].step_us == pytest.approx(again_us, rel=1e-9)
 
 

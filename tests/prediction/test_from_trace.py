@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tiny import NCCL, Tiny, trace_of
 
+from perfmodel import read
 from perfmodel.errors import TraceError, UsageError, WorkloadError
 from perfmodel.prediction import predict
 from perfmodel.trace import Trace
@@ -115,3 +117,11 @@ def test_a_trace_without_shapes_says_how_many_ops_lack_them() -> None:
     tiny.launch(15, 20, kernel=(40, 80))
     with pytest.raises(TraceError, match=r"tiny\.json: 1 of 1 ops lack shapes"):
         predict(tiny.trace(), mode="model")
+
+
+@pytest.mark.slow
+def test_what_a_new_batch_leaves_is_said_once_for_all_ranks(reference: Path) -> None:
+    found = predict(read(reference / "traces/dlrm_v100x8"), batch=4096)
+    said = [line for line in found.warnings if line.startswith("batch 4096: ")]
+    assert len(said) > 1
+    assert len(set(said)) == len(said)

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import UsageError
-from perfmodel.prediction import Prediction, predict_workload
+from perfmodel.prediction import Prediction, predict
 from perfmodel.prediction.kernel_table import KernelTable
 
 
 @pytest.fixture(scope="module")
 def prediction() -> Prediction:
-    return predict_workload("lin-dlrm-mlperf", hardware=["v100-sxm2-16gb"], batch=2048)
+    return predict("lin-dlrm-mlperf", hardware=["v100-sxm2-16gb"], batch=2048)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from perfmodel.hardware import cluster
-from perfmodel.prediction import predict_workload
+from perfmodel.prediction import predict
 
 RATES_GB_PER_S = (50.0, 150.0, 300.0, 600.0, 1200.0)
 MOST_SLOWER = 1.01
@@ -20,7 +20,7 @@ def test_faster_links_slow_no_step_by_more_than_a_percent(workload: str, nodes: 
     link = machine.node.link
     assert link is not None
     steps_us = [
-        predict_workload(
+        predict(
             workload,
             hardware=[
                 replace(machine, node=replace(machine.node, link=replace(link, gb_per_s=rate)))

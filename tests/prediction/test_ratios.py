@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -18,14 +19,17 @@ from perfmodel.prediction.ratios import (
     KINDS,
     OpDurations,
     OpPieces,
-    OpRatio,
     Source,
-    op_ratios,
 )
 
 V100, MI300X = cluster("v100-sxm2-16gb"), cluster("mi300x")
 X = Tensor((4096, 4096), device="cuda:0")
 RELU, MM = Op("aten::relu", (X,)), Op("aten::mm", (X, X))
+
+
+class OpRatio(NamedTuple):
+    modelled: float
+    unexplained: float
 
 
 def _taken_us(graph: OpGraph, machine: Cluster) -> float:
@@ -42,8 +46,17 @@ def _ratios(
     taken = np.array(measured_us or [0.0] * len(graph))
     kind = np.full(len(graph), KINDS.index(KERNEL))
     measured = OpDurations.of(graph, kind, np.arange(len(graph)), taken)
-    there = OpDurations.of_pieces(graph, after, after.duration_us(target))
-    return op_ratios(Source.of(graph, before, V100, measured), there)
+    there = after.by_op(after.duration_us(target))
+    source = Source.of(before, V100, measured)
+
+    def ratio(op: int, kind: str) -> OpRatio | None:
+        chosen = source.compared(op, kind, there)
+        if chosen is None:
+            return None
+        modelled = chosen.of(there) / chosen.of(source.modelled)
+        return OpRatio(modelled, source.unexplained(chosen))
+
+    return ratio
 
 
 def _modelled(found: OpRatio | None) -> float:

@@ -10,7 +10,7 @@ from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.hardware import cluster
 from perfmodel.lowering import lower
 from perfmodel.ops.graph import Op, OpGraph, Tensor
-from perfmodel.prediction import Result, predict_workload
+from perfmodel.prediction import Result, predict
 from perfmodel.prediction.scheduled import HostCosts, schedule_shapes
 from perfmodel.prediction.shapes import predict_shapes
 
@@ -73,7 +73,7 @@ def test_a_result_says_what_it_is_made_of() -> None:
 
 
 def _workload(hardware: str, **settings: int) -> Result:
-    return predict_workload("lin-dlrm-ddp", hardware=[hardware], **settings).results[0]
+    return predict("lin-dlrm-ddp", hardware=[hardware], **settings).results[0]
 
 
 def test_a_device_alone_is_one_rank_and_a_node_all_of_them() -> None:
@@ -86,20 +86,20 @@ def test_a_device_alone_is_one_rank_and_a_node_all_of_them() -> None:
 def test_a_larger_batch_takes_longer_and_inference_less() -> None:
     small, large = (_workload("v100-sxm2-16gb", batch=batch) for batch in (512, 8192))
     assert small.step_us < large.step_us
-    trained = predict_workload("lin-dlrm-ddp", hardware=["v100-sxm2-16gb"], batch=8192)
-    forward = predict_workload("lin-dlrm-ddp", hardware=["v100-sxm2-16gb"], batch=8192, train=False)
+    trained = predict("lin-dlrm-ddp", hardware=["v100-sxm2-16gb"], batch=8192)
+    forward = predict("lin-dlrm-ddp", hardware=["v100-sxm2-16gb"], batch=8192, train=False)
     assert forward.results[0].step_us < trained.results[0].step_us / 2
 
 
 def test_evaluations_count_where_the_benchmark_counts_them() -> None:
-    found = predict_workload("dlrm-mlperf", hardware=["dgx-a100-80gb"], batch=55296)
+    found = predict("dlrm-mlperf", hardware=["dgx-a100-80gb"], batch=55296)
     assert any("evaluation included" in line for line in found.warnings)
     assert found.results[0].critical_path[-1].kind == "evaluation"
 
 
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(WorkloadError, match=r"more than .* of v100-sxm2-16gb.*tables"):
-        predict_workload("nvidia-dlrm-extra-large", hardware=["v100-sxm2-16gb"])
+        predict("nvidia-dlrm-extra-large", hardware=["v100-sxm2-16gb"])
 
 
 def test_a_cpu_runs_it_too() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.prediction import Result, predict_workload
+from perfmodel.prediction import Result, predict
 from perfmodel.workload import Table, Workload
 from perfmodel.workload.rank_work import loading_us
 from perfmodel.workload.settings import Model
@@ -16,7 +16,7 @@ ON = ["dgx-a100-80gb"]
 
 
 def predicted(workload: Workload, batch: int = 4096, **options: object) -> Result:
-    return predict_workload(workload, hardware=ON, batch=batch, **options).results[0]  # type: ignore[arg-type]
+    return predict(workload, hardware=ON, batch=batch, **options).results[0]  # type: ignore[arg-type]
 
 
 def test_the_result_is_the_period_and_says_what_it_is_bound_by() -> None:
@@ -55,7 +55,7 @@ def test_data_loading_decides_where_it_takes_longest() -> None:
 
 def test_every_host_of_a_cluster_loads_its_part() -> None:
     slow = SMALL.with_(loader__samples_per_s=1e5, implementation__sharding="row_wise")
-    found = predict_workload(slow, hardware=ON, nodes=4, batch=65536).results[0]
+    found = predict(slow, hardware=ON, nodes=4, batch=65536).results[0]
     assert found.step_us == pytest.approx(65536 / 4 / 1e5 * 1e6)
 
 
@@ -81,6 +81,6 @@ def test_one_rank_of_each_class() -> None:
 
 
 def test_a_cpu_takes_one_step_after_the_other() -> None:
-    found = predict_workload(SMALL, hardware=["epyc-7742"], batch=256).results[0]
+    found = predict(SMALL, hardware=["epyc-7742"], batch=256).results[0]
     assert found.step_us == pytest.approx(found.latency_us)
     assert found.bound_by == {"host": pytest.approx(found.step_us)}

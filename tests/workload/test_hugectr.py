@@ -9,7 +9,7 @@ import pytest
 from perfmodel.hardware import cluster, load
 from perfmodel.lowering import lower
 from perfmodel.ops.graph import OpGraph
-from perfmodel.prediction import predict_workload
+from perfmodel.prediction import predict
 from perfmodel.workload import Table, load_workload, op_graph
 from perfmodel.workload.hugectr_hybrid import split_of
 from perfmodel.workload.sharding import plan
@@ -87,7 +87,7 @@ def test_indices_within_the_step_make_it_longer() -> None:
     machine = cluster(load("dgx-a100-80gb"), 2)
     workload = load_workload("dlrm-mlperf")
     ahead, within = (
-        predict_workload(workload.with_(implementation__indices_ahead=is_ahead), hardware=[machine])
+        predict(workload.with_(implementation__indices_ahead=is_ahead), hardware=[machine])
         for is_ahead in (True, False)
     )
     assert within.results[0].step_us > 1.1 * ahead.results[0].step_us
@@ -125,5 +125,5 @@ def test_kernels_wait_for_what_comes_from_other_ranks(name: str) -> None:
 def test_a_step_takes_longer_on_fewer_devices() -> None:
     node = cluster(load("dgx-h100")).node
     parts = [replace(node, gpus=gpus) for gpus in (4, 8)]
-    four, eight = predict_workload("dlrm-dcnv2", hardware=parts, batch=32768).results
+    four, eight = predict("dlrm-dcnv2", hardware=parts, batch=32768).results
     assert four.step_us > eight.step_us

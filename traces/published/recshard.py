@@ -14,7 +14,7 @@ from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.device_caches import RecShard, hot_fracs
 from perfmodel.embedding import Placement, TablePlacement
 from perfmodel.evaluate.published_designs import Lab, Study
-from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.prediction import predict
 from perfmodel.prediction.types import Result
 from perfmodel.units import BYTES_PER_GB
 from perfmodel.workload import Workload, load_workload
@@ -103,9 +103,7 @@ def _compared(lab: Lab, models: Models) -> tuple[Compared, ...]:
 def _compare(start: Deployment, hbm_gb: float) -> Compared:
     whole, hosted = size_greedy(start, hbm_gb * BYTES_PER_GB)
     split = RecShard(hbm_gb).apply(start)
-    first, second = (
-        predict_deployment(each, every_rank=True).results[0] for each in (whole, split)
-    )
+    first, second = (predict(each, every_rank=True).results[0] for each in (whole, split))
     hot = hot_fracs(start, hbm_gb * BYTES_PER_GB * start.ranks)
     pooling = np.array([table.pooling for table in start.workload.tables])
     slow: Any = [float((pooling * cold).sum() / pooling.sum()) for cold in (hosted, 1 - hot)]

@@ -11,7 +11,7 @@ from perfmodel.designs.smartnic import SmartNic
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError
 from perfmodel.evaluate.published_designs import Lab, Study
-from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.prediction import predict
 from perfmodel.workload import load_workload
 
 GIB, FP32_BYTES = 2.0**30, 4.0
@@ -78,10 +78,10 @@ class _Box:
         plain = self._plain(point, "table_wise")
         alike = (point.adapter, point.ranks, point.pooling, point.alpha, point.batch)
         if alike not in self._plain_us:
-            self._plain_us[alike] = predict_deployment(plain).results[0].step_us
+            self._plain_us[alike] = predict(plain).results[0].step_us
         try:
             within = _design_of(point, plain).apply(plain)
-            return self._plain_us[alike] / predict_deployment(within).results[0].step_us
+            return self._plain_us[alike] / predict(within).results[0].step_us
         except WorkloadError:
             return 1.0
 
@@ -93,7 +93,7 @@ class _Box:
             within = design.apply(plain)
         except WorkloadError:
             return 1.0
-        before, after = (predict_deployment(each).results[0].step_us for each in (plain, within))
+        before, after = (predict(each).results[0].step_us for each in (plain, within))
         return before / after
 
     def _plain(self, point: Point, sharding: str) -> Deployment:

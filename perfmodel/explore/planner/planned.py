@@ -16,7 +16,7 @@ from perfmodel.explore.planner.problem import Layout
 from perfmodel.explore.planner.search import layout_of, placement_of, search
 from perfmodel.explore.planner.surrogate import Surrogate, surrogate
 from perfmodel.explore.planner.torchrec import greedy, with_formulas
-from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.prediction import predict
 from perfmodel.prediction.types import Result
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def _trial(
 ) -> _Trial | None:
     placed = deployment.with_(placement=placement_of(deployment, made, layout))
     try:
-        found = predict_deployment(placed, overheads=overheads)
+        found = predict(placed, overheads=overheads)
     except WorkloadError:
         return None
     return _Trial(made, layout, placed, found.results[0])

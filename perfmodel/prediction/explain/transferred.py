@@ -12,15 +12,13 @@ from perfmodel.arrays import Ints
 from perfmodel.graph.kinds import EdgeKind, Scope
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.reads import figure_reads, with_read_log
-from perfmodel.lowering.observed import uses_tf32
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.ops.families import CLASS_OF_FAMILY
-from perfmodel.ops.graph import NO_OP, OpGraph
 from perfmodel.prediction.explain.modelled import reason_of_row, speed_reason
 from perfmodel.prediction.explain.reason import Reason, Terms
 from perfmodel.prediction.explain.replayed import ReplayGrounds
 from perfmodel.prediction.ratio_by_bound import host_ratio, transfer_ratio
-from perfmodel.prediction.ratios import ComparedOps, OpDurations, OpPieces, Source, compare_ops
+from perfmodel.prediction.ratios import OpDurations, OpPieces, Source
 from perfmodel.prediction.scheduled import place_collectives
 from perfmodel.prediction.transferred import TransferredDurations, kernel_keys, launches
 
@@ -32,11 +30,10 @@ MOST_NAMESAKES = 3
 class _Sides:
     """The ops of one rank as they are on the source and on the target."""
 
-    graph: OpGraph
     launched: dict[int, tuple[int, str]]
     """By place among the device's operations: the op that launched it, and its kind."""
-    machines: tuple[tuple[Cluster, OpPieces], ...]
     source: Source
+    target: OpPieces
     after: OpDurations
 
 
@@ -85,13 +82,15 @@ class TransferGrounds:
         """Models of the op's pieces on both machines, summed."""
         sides = self._sides(int(self.replayed.graph.nodes_.rank[self._rows[place]]))
         op, kind = sides.launched[place]
-        chosen = compare_ops(sides.graph, op, kind, sides.source.modelled, sides.after)
+        chosen = sides.source.compared(op, kind, sides.after)
         assert chosen is not None
-        name = sides.graph.ops[chosen.op].name
-        inside = _compared_ops([each.parent for each in sides.graph.ops], chosen)
+        name = sides.target.graph.ops[chosen.op].name
         parts = [
-            _side(machine, pieces, chosen, inside, f"{name} on {machine.name}")
-            for machine, pieces in sides.machines
+            _side(machine, pieces, pieces.counted(chosen), f"{name} on {machine.name}")
+            for machine, pieces in (
+                (self.moved.source, sides.source.pieces),
+                (self.moved.target, sides.target),
+            )
         ]
         terms: Terms = {
             "measured_us": was.duration_us,
@@ -157,45 +156,21 @@ class TransferGrounds:
 def _sides_of(moved: TransferGrounds, rows: Ints, rank: int) -> _Sides:
     """Raises `TraceError` where the trace records no shapes."""
     trace, measured_us = moved.replayed.trace, moved.replayed.graph.nodes_.duration_us[rows]
-    tf32_matmul = any(uses_tf32(each) for each in trace.ranks)
     launched = next(
         found for found in launches(trace, moved.replayed.graph, rows) if found.ops.rank == rank
     )
-    graph = launched.ops
-    before, after = (
-        (machine, OpPieces.on(graph, machine, tf32_matmul=tf32_matmul))
-        for machine in (moved.moved.source, moved.moved.target)
-    )
+    source, target = moved.moved.source, moved.moved.target
+    pieces = launched.pieces_on(target)
     return _Sides(
-        graph,
         {at: (op, kind) for at, op, kind in launched.operations()},
-        (before, after),
-        launched.on_source(before[1], before[0], measured_us),
-        OpDurations.of_pieces(graph, after[1], after[1].duration_us(after[0])),
+        launched.on_source(source, measured_us),
+        pieces,
+        pieces.by_op(pieces.duration_us(target)),
     )
 
 
-def _compared_ops(parents: Sequence[int], chosen: ComparedOps) -> set[int]:
-    """The op that was compared and, where calls count, all below it."""
-    found = {chosen.op}
-    if chosen.whole:
-        for op, parent in enumerate(parents):
-            if parent != NO_OP and parent in found:
-                found.add(op)
-    return found
-
-
-def _side(
-    machine: Cluster, pieces: OpPieces, chosen: ComparedOps, inside: set[int], what: str
-) -> Reason:
+def _side(machine: Cluster, pieces: OpPieces, counted: Ints, what: str) -> Reason:
     """What the op's pieces take on one machine."""
-    own = [
-        at
-        for at, (owner, kind) in enumerate(
-            zip(pieces.owner.tolist(), pieces.kind.tolist(), strict=True)
-        )
-        if owner in inside and kind in chosen.kinds
-    ]
     rows = place_collectives(pieces.rows, machine)
-    parts = tuple(reason_of_row(rows, machine, at) for at in own)
+    parts = tuple(reason_of_row(rows, machine, at) for at in counted.tolist())
     return Reason(what, "sum of its pieces", sum(each.duration_us for each in parts), {}, (), parts)

@@ -20,7 +20,7 @@ from perfmodel.explore.planner.planned import differences
 from perfmodel.explore.planner.search import search_layouts
 from perfmodel.explore.planner.surrogate import surrogate
 from perfmodel.hardware import Cluster, cluster, load
-from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.prediction import predict
 from perfmodel.workload import Workload, load_workload
 from perfmodel.workload.tables import Table
 
@@ -53,7 +53,7 @@ def planned(deployment: Deployment) -> Plan:
 
 @pytest.mark.slow
 def test_the_plan_is_no_slower_than_what_was_there(deployment: Deployment, planned: Plan) -> None:
-    assert planned.result.step_us <= predict_deployment(deployment).results[0].step_us * (1 + 1e-9)
+    assert planned.result.step_us <= predict(deployment).results[0].step_us * (1 + 1e-9)
     assert planned.result.step_us == min(each["step_us"] for each in planned.tried)
     assert planned.best_us >= planned.bound_us * (1 - 1e-9)
 

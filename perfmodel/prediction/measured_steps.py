@@ -1,0 +1,133 @@
+"""Modes `replay` and `transfer`: a graph's measured durations, edited and scheduled again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from perfmodel.arrays import Floats
+from perfmodel.cost.host import Profile
+from perfmodel.graph.kinds import Cause, Scope
+from perfmodel.graph.types import ExecutionGraph
+from perfmodel.prediction.intervals import transfer_interval
+from perfmodel.prediction.leave_out import left_out_step_us
+from perfmodel.prediction.measured_load import UncontendedDurations
+from perfmodel.prediction.result import fallback_frac, summarise
+from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE
+from perfmodel.prediction.types import Result
+from perfmodel.prediction.what_if import Scale, what_if
+from perfmodel.timeline.schedule import measured, schedule
+from perfmodel.timeline.steps import ranks_of, steady_steps
+from perfmodel.timeline.unexplained import error_warnings, unexplained_warnings
+from perfmodel.trace import Trace
+from perfmodel.trace.link import launching_op
+
+
+@dataclass(frozen=True)
+class Durations:
+    """A graph and what its nodes take."""
+
+    graph: ExecutionGraph
+    duration_us: Floats
+
+    @property
+    def columns(self) -> tuple[ExecutionGraph, Floats]:
+        """Both."""
+        return self.graph, self.duration_us
+
+    def profiled(self, profile: Profile) -> Durations:
+        """With the host costs of a saved profile: its mean per overhead type, operator, thread."""
+        graph, replaced = self.graph, self.duration_us.copy()
+        causes = graph.nodes_.cause.tolist()
+        rows = [
+            row
+            for row in np.flatnonzero(graph.nodes_.scope == Scope.HOST).tolist()
+            if causes[row] in OVERHEAD_OF_CAUSE
+        ]
+        threads = [graph.resources[graph.nodes_.resource[row]].split("/", 1)[1] for row in rows]
+        replaced[rows] = profile.durations(
+            [OVERHEAD_OF_CAUSE[Cause(causes[row])] for row in rows],
+            [graph.labels[row] for row in rows],
+            threads,
+        )
+        return replace(self, duration_us=replaced)
+
+    def under(self, scales: Sequence[Scale], apart: UncontendedDurations | None) -> Durations:
+        """With these what-ifs, and with what nodes lose to others beside them in the schedule that
+        follows, where they are without it."""
+        graph, taken_us = what_if(*self.columns, scales)
+        return Durations(graph, taken_us if apart is None else apart.together(graph, taken_us))
+
+
+def steps_result(
+    trace: Trace,
+    taken: Durations,
+    mode: str,
+    hardware: str | None,
+    *,
+    edited: bool,
+    left_out: bool,
+) -> Result:
+    """What the schedule of `taken` says; `hardware` names another machine than the trace's.
+
+    Where nothing is `edited`, the result of the trace's own machine has what was measured beside.
+    With `left_out`, each step's host costs are those of the other steps.
+    """
+    graph, duration_us = taken.columns
+    timeline = schedule(graph, duration_us)
+    left = None
+    if left_out:
+        left = left_out_step_us(graph, duration_us, steady_steps(measured(graph)))
+        left = np.where(np.isnan(left), timeline.step_us, left)
+    result = summarise(
+        timeline,
+        hardware=hardware or trace.device,
+        mode=mode,
+        left_out_us=left,
+        compare=hardware is None and not edited,
+    )
+    coverage = result.coverage | {"no_shapes_frac": round(_no_shapes_frac(trace), 6)}
+    if hardware is not None:
+        low_us, high_us = transfer_interval(timeline, result.rank.rank)
+        result = replace(result, low_us=low_us, high_us=high_us)
+        rows = graph.device_span()[1]
+        share = fallback_frac([graph.labels[row] for row in rows], duration_us[rows])
+        coverage["fallback_frac"] = round(share, 6)
+    echoes = hardware is None and not edited and not left_out
+    cautions = tuple(_cautions(result, is_replay=echoes))
+    return replace(result, coverage=coverage, cautions=cautions)
+
+
+def _cautions(result: Result, *, is_replay: bool) -> Iterator[str]:
+    """What makes a result doubtful; of a plain replay, also what it is off."""
+    yield from unexplained_warnings([s.unexplained for rank in result.ranks for s in rank.steps])
+    for rank in result.ranks if is_replay else ():
+        pairs = [(s.name, s.step_us, s.measured_us) for s in rank.steps if s.measured_us]
+        yield from error_warnings(rank.rank, pairs)
+
+
+def _no_shapes_frac(trace: Trace) -> float:
+    """Share of device time launched by operators whose input shapes neither file records."""
+    without, total = 0.0, 0.0
+    for rank, links in zip(trace.ranks, trace.links, strict=True):
+        op = launching_op(rank, links)
+        known = (op >= 0) & (rank.input_shapes[op] >= 0)
+        if rank.rank in trace.pairings:
+            known |= np.isin(op, trace.pairings[rank.rank].event)
+        duration = rank.duration_us[links.device_rows]
+        without += float(duration[~known].sum())
+        total += float(duration.sum())
+    return without / total if total else 0.0
+
+
+def comm_warnings(graph: ExecutionGraph, scales: Sequence[Scale]) -> list[str]:
+    """Where the collectives of a rank alone are scaled."""
+    alone = len(ranks_of(graph)) == 1 and bool((graph.nodes_.scope == Scope.COMM).any())
+    if alone and {each.scope for each in scales} & {"gpu", "comm"}:
+        return [
+            "one rank alone: a collective's measured duration contains waiting for other ranks, "
+            "and is scaled as one piece; give the folder of all ranks to let them meet"
+        ]
+    return []
