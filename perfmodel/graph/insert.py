@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.graph.kinds import STREAM_KINDS, Cause, EdgeKind, NodeKind, Scope
+from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes
 from perfmodel.trace.columns import NONE
 
@@ -39,14 +39,21 @@ def with_kernels(graph: ExecutionGraph, around: Sequence[CollectiveNeighbours]) 
     which now waits for them. Lags between them are those of a stream. Where nothing of another
     stream is known to come before or behind a collective, they run on the collective's own.
     """
-    draft = _Draft(graph)
-    for one in around:
-        draft.put(one)
+    draft, nodes = _Draft(graph), graph.nodes_
+    for one in sorted(around, key=lambda one: nodes.start_us[one.arrival]):
+        draft.put_before(one)
+    for one in sorted(around, key=lambda one: nodes.end_us[one.transfer]):
+        draft.put_behind(one)
+    draft.close_gaps()
     return draft.graph()
 
 
 class _Draft:
-    """The graph's edges as lists, and the nodes that are new."""
+    """The graph's edges as lists, and the nodes that are new.
+
+    `gaps` has the last new node between an operation and the next one of its stream, by the former;
+    by the latter, less the number of nodes, where it is the first of its stream.
+    """
 
     def __init__(self, graph: ExecutionGraph) -> None:
         self.of = graph
@@ -54,65 +61,66 @@ class _Draft:
         self.source, self.kind = edges.source.copy(), edges.kind
         self.new_nodes: list[tuple[str, float, int, int, float]] = []
         self.new_edges: list[tuple[int, int, int]] = []
+        self.gaps: dict[int, int] = {}
         self.by_target = graph.predecessors
         self.leaving = np.argsort(edges.source, kind="stable")
         self.first_leaving = np.searchsorted(edges.source[self.leaving], np.arange(len(graph) + 1))
-        self.followers = _followers(graph)
+        pairs = graph.neighbours
+        self.next = dict(zip(pairs.source.tolist(), pairs.target.tolist(), strict=True))
+        self.previous = {after: before for before, after in self.next.items()}
 
-    def put(self, one: CollectiveNeighbours) -> None:
+    def put_before(self, one: CollectiveNeighbours) -> None:
+        """What the collective waits for, and what runs beside it."""
         nodes = self.of.nodes_
         produced = [e for e in self._into(one.arrival) if self.kind[e] in _INPUT_EDGES]
         made_by = max(
-            self.source[produced].tolist(), key=lambda node: nodes.end_us[node], default=NONE
+            self.of.edges_.source[produced].tolist(),
+            key=lambda node: nodes.end_us[node],
+            default=self.previous.get(one.arrival, NONE),
         )
-        at_us = float(nodes.start_us[one.arrival])
         if made_by == NONE:
-            made_by = self._before_on_stream(one.arrival)
-        if made_by != NONE:
-            last = self._chain(made_by, one.before, one.arrival, at_us)
-            if last != made_by:
-                self.new_edges.append((last, one.arrival, EdgeKind.EVENT_WAIT_COLLECTIVE))
-            aside = self._chain(last, one.beside, made_by, at_us)
-            follower = self.followers.get(made_by)
-            if aside != made_by and follower is not None and follower != one.arrival:
-                self.new_edges.append((aside, follower, EdgeKind.STREAM))
-        self._behind(one)
-
-    def _behind(self, one: CollectiveNeighbours) -> None:
-        nodes = self.of.nodes_
-        handed = [e for e in self._out_of(one.transfer) if self.kind[e] in _OUTPUT_EDGES]
-        taken = self.of.edges_.target[handed].tolist()
-        first = min(taken, key=lambda node: nodes.start_us[node], default=one.transfer)
-        end_us = float(nodes.end_us[one.transfer])
-        last = self._chain(one.transfer, one.behind, first, end_us, EdgeKind.EVENT_WAIT)
-        if last == one.transfer:
             return
-        chain = len(self.of) + len(self.new_nodes) - len(one.behind)
-        before = self._before_on_stream(first) if first != one.transfer else NONE
-        if before not in (NONE, one.transfer):
-            self.new_edges.append((before, chain, EdgeKind.STREAM))
-        if not handed:
-            handed = [e for e in self._out_of(one.transfer) if self.kind[e] != EdgeKind.RENDEZVOUS]
+        at_us = float(nodes.start_us[one.arrival])
+        last = self._chain(made_by, made_by, one.before, at_us)
+        if one.before:
+            self.new_edges.append((last, one.arrival, EdgeKind.EVENT_WAIT_COLLECTIVE))
+        self._chain(made_by, made_by, one.beside, at_us)
+
+    def put_behind(self, one: CollectiveNeighbours) -> None:
+        """What those who waited for the collective now wait for."""
+        if not one.behind:
+            return
+        nodes, transfer = self.of.nodes_, one.transfer
+        handed = [e for e in self._out_of(transfer) if self.kind[e] in _OUTPUT_EDGES]
+        taken = self.of.edges_.target[handed].tolist()
+        first = min(taken, key=lambda node: nodes.start_us[node], default=NONE)
+        gap = transfer if first == NONE else self.previous.get(first, first - len(self.of))
+        begin = len(self.of) + len(self.new_nodes)
+        like = transfer if first == NONE else first
+        last = self._chain(gap, like, one.behind, float(nodes.end_us[transfer]))
+        self.new_edges.append((transfer, begin, EdgeKind.EVENT_WAIT))
+        if first == NONE:
+            handed = [e for e in self._out_of(transfer) if self.kind[e] != EdgeKind.RENDEZVOUS]
         self.source[handed] = last
 
-    def _chain(
-        self,
-        behind: int,
-        work: Sequence[KernelWork],
-        like: int,
-        at_us: float,
-        kind: EdgeKind = EdgeKind.STREAM,
-    ) -> int:
-        """Kernels one after another; the last of them, or `behind` where there are none."""
+    def close_gaps(self) -> None:
+        """Let the next operation of each stream wait for what was put in before it."""
+        for gap, last in self.gaps.items():
+            follower = self.next.get(gap) if gap >= 0 else gap + len(self.of)
+            if follower is not None:
+                self.new_edges.append((last, follower, EdgeKind.STREAM))
+
+    def _chain(self, gap: int, like: int, work: Sequence[KernelWork], at_us: float) -> int:
+        """Kernels one after another in `gap`, on the stream of `like`; the last one in the gap."""
         nodes = self.of.nodes_
-        of_stream = behind if kind == EdgeKind.STREAM and behind < len(self.of) else like
+        rank, resource = int(nodes.rank[like]), int(nodes.resource[like])
         for label, duration_us in work:
-            node = len(self.of) + len(self.new_nodes)
-            rank, resource = int(nodes.rank[of_stream]), int(nodes.resource[of_stream])
+            node, behind = len(self.of) + len(self.new_nodes), self.gaps.get(gap, gap)
             self.new_nodes.append((label, duration_us, rank, resource, at_us))
-            self.new_edges.append((behind, node, kind))
-            behind, kind = node, EdgeKind.STREAM
-        return behind
+            if behind >= 0:
+                self.new_edges.append((behind, node, EdgeKind.STREAM))
+            self.gaps[gap] = node
+        return self.gaps.get(gap, gap)
 
     def _into(self, node: int) -> list[int]:
         first, by_target = self.by_target
@@ -124,11 +132,6 @@ class _Draft:
             self.first_leaving[node] : self.first_leaving[node + 1]
         ].tolist()
         return found
-
-    def _before_on_stream(self, node: int) -> int:
-        """The operation before `node` on its own stream, or -1."""
-        sources = [int(self.source[e]) for e in self._into(node) if self.kind[e] in STREAM_KINDS]
-        return sources[0] if sources else NONE
 
     def graph(self) -> ExecutionGraph:
         of, count = self.of, len(self.new_nodes)
@@ -171,13 +174,6 @@ class _Draft:
             labels=(*of.labels, *labels),
             annotations=(*of.annotations, *("",) * count),
         )
-
-
-def _followers(graph: ExecutionGraph) -> dict[int, int]:
-    """Device operation to the next one on its stream."""
-    edges = graph.edges_
-    chosen = np.flatnonzero(np.isin(edges.kind, STREAM_KINDS) & graph.on_device[edges.target])
-    return dict(zip(edges.source[chosen].tolist(), edges.target[chosen].tolist(), strict=True))
 
 
 def _lag_us(graph: ExecutionGraph) -> dict[int, float]:

@@ -105,3 +105,14 @@ def test_torchrecs_codecs(reference: Path) -> None:
     shrunk = taken[: len(graph)] < graph.nodes_.duration_us
     ratio = taken[: len(graph)][shrunk] / graph.nodes_.duration_us[shrunk]
     np.testing.assert_allclose(ratio, 0.5, atol=0.05)
+
+
+@pytest.mark.parametrize("name", ["dlrm_v100x8", "torchrec_v100x4/sst_long_a2a_optimizer_3_29220"])
+def test_codecs_of_collectives_that_share_a_producer_follow_one_another(
+    reference: Path, name: str
+) -> None:
+    """`schedule` refuses what would run at the same time on one stream."""
+    found = predict(read(reference / "traces" / name), codec=[".=bf16,elements=100000"])
+    for result in found.results:
+        assert result.baseline is not None
+        assert result.step_us < 1.1 * result.baseline.step_us

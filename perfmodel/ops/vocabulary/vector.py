@@ -131,6 +131,7 @@ def _pooling(index_bytes: float) -> OpSpec:
         family=POOLING,
         dims=DIMS,
         defaults=defaults,
+        size=_window,
         flop=_window,
         read_bytes=lambda d, item: item * d["elements"],
         written_bytes=lambda d, item: (item + index_bytes) * d["outputs"],
