@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from itertools import islice, product
-from typing import Any, get_origin, get_type_hints
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 from perfmodel.designs.deployment import DESIGNS, Budgeted, Deployment, Design
 from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.hardware import Cluster
-from perfmodel.schema import convert, parse_value, unknown_key
+from perfmodel.schema import convert, is_list, parse_value, unknown_key
 
 
 def without_unused(deployment: Deployment) -> Deployment:
@@ -205,9 +206,7 @@ def _made(name: str, values: Mapping[str, Any]) -> Design:
     for field, value in values.items():
         _known_field(kind, name, field)
         hint = hints[field]
-        if get_origin(hint) is tuple:
-            value = _listed(value)
-        checked[field] = convert(hint, value, f"{name}.{field}", UsageError)
+        checked[field] = convert(hint, _listed(hint, value), f"{name}.{field}", UsageError)
     return kind(**checked)
 
 
@@ -217,8 +216,10 @@ def _known_field(kind: type[Design], name: str, field: str) -> None:
         raise UsageError(f"{name}: {unknown_key(field, known)}")
 
 
-def _listed(value: Any) -> Sequence[Any]:
-    """The items of a list, of a text as `fp16,int8`, or of one value."""
+def _listed(kind: Any, value: Any) -> Any:
+    """For a list, the items of a text as `fp16,int8` or one value; anything else as it is."""
+    if not is_list(kind) or (NoneType in get_args(kind) and value in (None, "none")):
+        return value
     if isinstance(value, str):
         return [parse_value(part) for part in value.split(",")]
     return value if isinstance(value, (list, tuple)) else [value]

@@ -23,6 +23,7 @@ class _Ahead:
     kind: Literal["a", "b"] = "a"
     sizes: tuple[int, ...] = (1,)
     limit: float | None = None
+    widths: tuple[int, ...] | None = None
 
     def apply(self, deployment: Deployment) -> Deployment:
         return deployment.with_(pipeline=Pipeline(input_ahead=self.on))
@@ -54,6 +55,14 @@ def test_settings_reach_their_design() -> None:
 @pytest.mark.parametrize(("text", "sizes"), [("ahead.sizes=2,3", (2, 3)), ("ahead.sizes=4", (4,))])
 def test_lists_need_no_brackets(text: str, sizes: tuple[int, ...]) -> None:
     assert composed("ahead", settings_of([text])).designs[0] == _Ahead(sizes=sizes)
+
+
+@pytest.mark.parametrize(
+    ("text", "widths"), [("8,16", (8, 16)), ("8", (8,)), ("[8, 16]", (8, 16)), ("none", None)]
+)
+def test_a_list_may_be_optional(text: str, widths: tuple[int, ...] | None) -> None:
+    found = composed("ahead", settings_of([f"ahead.widths={text}"])).designs[0]
+    assert found == _Ahead(widths=widths)
 
 
 @pytest.mark.parametrize(
