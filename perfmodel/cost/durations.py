@@ -163,13 +163,8 @@ class InProgram:
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         """Why, per row."""
-        why = self.model.explain(rows, machine.node.device)
-        taken = self.estimate(rows, machine).duration_us.tolist()
         words = "what moving every operand from and to memory once takes, which is longer than"
-        return [
-            _raised(each, us, COLD, "repeated_us", words)
-            for each, us in zip(why, taken, strict=True)
-        ]
+        return _explained(self, rows, machine, COLD, "repeated_us", words)
 
 
 def streaming_pace(model: KernelModel, device: Device) -> float:
@@ -243,16 +238,22 @@ class OfHosts:
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         """Why, per row."""
-        why = self.model.explain(rows, machine.node.device)
-        taken = self.estimate(rows, machine).duration_us.tolist()
         words = "the way between hosts, on top of"
-        return [
-            _raised(each, us, NETWORK, "within_host_us", words)
-            for each, us in zip(why, taken, strict=True)
-        ]
+        return _explained(self, rows, machine, NETWORK, "within_host_us", words)
 
 
 ROUNDING_FRAC = 1e-9
+
+
+def _explained(
+    by: InProgram | OfHosts, rows: Rows, machine: Cluster, bound_by: str, rest: str, words: str
+) -> list[Explanation]:
+    """Explanations of the kernel model in `by`, raised to the durations that `by` estimates."""
+    why = by.model.explain(rows, machine.node.device)
+    duration_us = by.estimate(rows, machine).duration_us.tolist()
+    return [
+        _raised(each, us, bound_by, rest, words) for each, us in zip(why, duration_us, strict=True)
+    ]
 
 
 def _raised(
