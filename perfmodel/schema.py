@@ -1,8 +1,8 @@
 """Settings from files and command lines: values of the right type and range, or one line that says
 what is wrong and where.
 
-Types are those of dataclass fields; msgspec checks the values that have no items. An error names the
-place, what was expected there, what was given, and for a name the nearest known ones.
+Types are those of dataclass fields; msgspec checks the values that have no items. An error names
+the place, what was expected there, what was given, and for a name the nearest known ones.
 """
 
 from __future__ import annotations
@@ -235,10 +235,10 @@ def read_toml(path: Path, max_bytes: int, error: Error, where: str = "") -> Tabl
     where = where or str(path)
     try:
         return tomllib.loads(read_bytes(path, max_bytes=max_bytes).decode())
-    except tomllib.TOMLDecodeError as problem:
-        raise error(f"{where}: not valid TOML: {problem}") from None
     except UnicodeDecodeError as problem:
         raise error(f"{where}: not a text file in UTF-8 (byte {problem.start})") from None
+    except ValueError as problem:  # syntax, or a number of thousands of digits
+        raise error(f"{where}: not valid TOML: {problem}") from None
     except RecursionError:
         raise error(f"{where}: not valid TOML: nested too deeply") from None
     except PerfmodelError as problem:
@@ -249,5 +249,5 @@ def parse_value(text: str) -> Any:
     """The value that `text` is in a TOML file; what is none there is a text, without quotes."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return text.strip()

@@ -141,6 +141,7 @@ def test_a_file_that_is_not_toml(tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
     for content, message in (
         (b"a = ", "not valid TOML"),
+        (b"a = " + b"9" * 5000, "not valid TOML"),
         (b"\xff", r"not a text file in UTF-8 \(byte 0\)"),
         (b"a = " + b"[" * 5000, "nested too deeply"),
     ):
@@ -149,4 +150,5 @@ def test_a_file_that_is_not_toml(tmp_path: Path) -> None:
             read_toml(path, 100_000, UsageError)
     assert parse_value("[1, 2]") == [1, 2]
     assert parse_value("dgx-h100 ") == "dgx-h100"
+    assert parse_value("9" * 5000) == "9" * 5000
     assert describe(float | None, TEN) == "a number from 1 to 10, GB"

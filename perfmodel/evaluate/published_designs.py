@@ -29,7 +29,6 @@ from perfmodel.evaluate.published_files import (
     Settings,
     Step,
     Variant,
-    converted,
     entry,
     published_folder,
     read_document,
@@ -40,6 +39,7 @@ from perfmodel.prediction import predict_workload
 from perfmodel.prediction.deployment import predict_deployment
 from perfmodel.prediction.types import Result
 from perfmodel.registry import Registry
+from perfmodel.schema import convert
 from perfmodel.workload import Workload, load_workload
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Figure:
             "evidence": row.evidence,
             "known": row.known,
             "detail": self.detail,
-            "assumed": row.assumed,
+            "assumed": list(row.assumed),
         }
 
 
@@ -276,7 +276,10 @@ def _arguments(quantity: Quantity, settings: Settings) -> Settings:
     for each in parameters:
         if each.default is Parameter.empty and each.name not in settings:
             raise PerfmodelError(f"settings: {each.name} is missing")
-    return {name: converted(value, hints.get(name, Any), name) for name, value in settings.items()}
+    return {
+        name: convert(hints.get(name, Any), value, name, PerfmodelError)
+        for name, value in settings.items()
+    }
 
 
 def read_studies(folder: Path, lab: Lab | None = None) -> list[Study]:
