@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -106,9 +107,8 @@ def fitted(
 ) -> Table:
     """A table that fits: texts of the column `name` are cut in their middle, numbers never.
 
-    `whole` names take several lines instead.
-
-    Where there is no room for names at all, the last columns are left out.
+    With `whole`, texts take several lines instead, broken at `-`, `_`, `.` and `/`. Where there is
+    no room for names at all, the last columns are left out.
     """
     from perfmodel.plot.names import shortened
 
@@ -132,9 +132,22 @@ def fitted(
         table.columns[name].no_wrap, table.columns[name].overflow = False, "fold"
     for row in cells:
         shown = row[: len(columns)]
-        shown[name] = shown[name] if whole else shortened(shown[name], width)
+        shown[name] = broken(shown[name], width) if whole else shortened(shown[name], width)
         table.add_row(*map(Text, shown))
     return table
+
+
+_WORD = re.compile(r"[^-_./\s]*(?:[-_./\s]+|$)")
+
+
+def broken(name: str, width: int) -> str:
+    """`name` in lines of at most `width` characters, between its words where that is possible."""
+    lines = [""]
+    for word in _WORD.findall(name):
+        if lines[-1] and len(lines[-1]) + len(word.rstrip()) > width:
+            lines.append("")
+        lines[-1] += word
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def add(table: Table, *cells: str) -> None:
