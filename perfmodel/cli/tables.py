@@ -225,7 +225,7 @@ def say_excluded_steps(console: Console, steps: Sequence[tuple[str, str, float]]
 
 
 def say_straggler(console: Console, found: Mapping[str, Any] | None) -> None:
-    """Who it is, for how long, and why (`Waiting.to_dict()`); nothing where none waits."""
+    """Who it is, for how long, and why (`RankWaiting.to_dict()`); nothing where none waits."""
     if not found or not found["held_up_us"]:
         return
     cause = found["cause"]
