@@ -87,7 +87,7 @@ def fit_device(
     if len(steps) >= MIN_STEPS:
         tables = _with_steps(tables, steps, replace(base, calibration=tables))
     elif steps:
-        notes.append(f"{len(steps)} step times are too few for the host's own work")
+        notes.append(f"{len(steps)} step times are too few to fit the host's work")
     for section, values in spreads.items():
         tables.setdefault(section, {}).update(values)
     return DeviceFit(

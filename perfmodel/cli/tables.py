@@ -44,9 +44,10 @@ def console_of(*, to_terminal: bool) -> tuple[Console, io.StringIO | None]:
 
 def file_width() -> int:
     """Columns of what goes to no terminal."""
-    told = os.environ.get("COLUMNS", "")
-    known = told.isascii() and told.isdigit() and _LEAST_WIDTH <= int(told) <= _MOST_WIDTH
-    return int(told) if known else FILE_WIDTH
+    columns = os.environ.get("COLUMNS", "")
+    known = columns.isascii() and columns.isdigit()
+    known = known and _LEAST_WIDTH <= int(columns) <= _MOST_WIDTH
+    return int(columns) if known else FILE_WIDTH
 
 
 class Times:

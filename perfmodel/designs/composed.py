@@ -120,7 +120,7 @@ class Composed:
                 continue
             if _is_same_step(without, found):
                 raise WorkloadError(
-                    f"{self.text} makes no sense: {name.strip()} changes nothing beside the other"
+                    f"{self.text}: {name.strip()} has no effect in this combination"
                 )
 
 
@@ -234,6 +234,6 @@ def _one_memory(deployment: Deployment) -> None:
         cache.at == "hbm" for cache in placement.caches
     ):
         raise WorkloadError(
-            f"{deployment.machine.name}: CPUs alone: host memory is their own, and no design can "
-            "place tables or caches on one side of it"
+            f"{deployment.machine.name}: without GPUs there is one memory, so no design can "
+            "place tables or caches outside of it"
         )

@@ -74,10 +74,11 @@ def choose_hot_rows(
     """
     if deployment.machine.nodes > 1:
         raise WorkloadError(
-            f"hot rows: {deployment.machine.nodes} nodes: the other rows lie in one host's memory"
+            f"hot rows: {deployment.machine.nodes} nodes, but the other rows must be in the memory "
+            "of one host"
         )
     if any(part.popular for part in deployment.pipeline.micro_batches):
-        raise WorkloadError("hot rows: samples that are parted by them are not parted again")
+        raise WorkloadError("hot rows: the samples are already split by hot rows")
     tables, dtypes = deployment.workload.tables, [t.dtype for t in deployment.placement.tables]
     accesses = [
         TableAccess(

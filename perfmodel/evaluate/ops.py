@@ -183,8 +183,10 @@ def _kernel_times(rows: Iterable[TableRow]) -> Iterator[PublishedTime]:
         preset = next(name for part, name in _PRESETS.items() if part in row["trace"])
         about = lookups(load_workload(preset).tables, load_workload(preset).batch)
         direction = "fwd" if "forward" in row["kernel"] else "bwd"
-        told = {name: float(value) for name, value in _lookup_dims(about.to_attributes()).items()}
-        record = {"op": "tbe", "direction": direction, "early": 1.0, **told}
+        lookup_dims = {
+            name: float(value) for name, value in _lookup_dims(about.to_attributes()).items()
+        }
+        record = {"op": "tbe", "direction": direction, "early": 1.0, **lookup_dims}
         yield f"{preset} {direction}", where, record, float(row["total_us"]) / float(row["count"])
 
 

@@ -167,4 +167,4 @@ def published_folder() -> Path:
     for root in (Path.cwd(), Path(__file__).resolve().parents[2]):
         if (root / FOLDER).is_dir():
             return root / FOLDER
-    raise PerfmodelError(f"no folder {FOLDER}: stand in a checkout, or name a folder")
+    raise PerfmodelError(f"no folder {FOLDER}: run it in a checkout, or name a folder")

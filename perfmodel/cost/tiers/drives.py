@@ -172,7 +172,7 @@ def drives_of(machine: Cluster) -> tuple[Storage, int]:
     node = machine.node
     if node.storage is None:
         raise ModelError(
-            f"{machine.name}: rows lie on drives, but the node has no storage: name one in its file"
+            f"{machine.name}: tables are on drives, but the node has no storage: add it to its file"
         )
     return node.storage, node.drives or 1
 

@@ -126,8 +126,10 @@ def exchange(graph: OpGraph, dtype: str) -> Edited:
 
 def _is_wide(op: Op) -> bool:
     about = op.attributes
-    told = "in_elements" in about and "out_elements" in about
-    return about.get("collective") == "all_to_all" and about.get("dtype") == WIDE_DTYPE and told
+    has_sizes = "in_elements" in about and "out_elements" in about
+    return (
+        about.get("collective") == "all_to_all" and about.get("dtype") == WIDE_DTYPE and has_sizes
+    )
 
 
 def _outermost(graph: OpGraph) -> list[int]:
