@@ -136,7 +136,7 @@ _ASSUMED_MHZ = 2500.0
 
 
 def base_device(name: str, tables: Sequence[Path], given: str | None, stem: str) -> Device:
-    """The device to fit: `given` by name or file, else as the records beside `tables` describe it.
+    """The device to fit: `given` by name or file, else as the records with `tables` describe it.
 
     A GPU is looked up in the catalogue by its driver's `name`. Raises `UsageError`.
     """
@@ -155,7 +155,7 @@ def base_device(name: str, tables: Sequence[Path], given: str | None, stem: str)
 
 
 def _record(tables: Sequence[Path]) -> dict[str, Any] | None:
-    """What the collector wrote of the machine beside the first table that has such a file."""
+    """The collector's record of the machine, from the folder of the first table that has one."""
     for table in tables:
         stem = table.name.split(".")[0].removesuffix("_steps")
         record = table.with_name(f"{stem}_meta.json")

@@ -27,7 +27,7 @@ COVERED_FRAC = 0.9
 
 @dataclass(frozen=True)
 class Errors:
-    """Held-out errors of one family in one kind of measurement, beside the measurement's spread.
+    """Held-out errors of one family in one kind of measurement, with the measurement's spread.
 
     `bias_pct` is that of the summed time; `spread_pct` how far medians lie above the robust times.
     """

@@ -62,7 +62,7 @@ NOT_SHAPE = frozenset(
 )
 VARIANTS = ("fused", "foreach", "dense")
 OTHER_ALGORITHMS = ("index_add",)
-"""Variants of an op that are another algorithm, which no dim of the vocabulary tells."""
+"""Variants of an op that are another algorithm, which no dim of the vocabulary shows."""
 ALONE, IN_STEP = "alone", "in step"
 
 

@@ -17,8 +17,8 @@ from perfmodel.schema import convert, is_list, parse_value, unknown_key
 
 
 def without_unused(deployment: Deployment) -> Deployment:
-    """`deployment` without caches that no table has, and without work beside a step that no table
-    needs; of steps of several kinds that have become alike, one kind.
+    """`deployment` without caches that no table has, and without work in parallel with a step that
+    no table needs; of several kinds of steps that have become equal, one kind.
 
     Raises `WorkloadError` where samples are parted by hot rows that there are no longer.
     """
@@ -40,7 +40,7 @@ def without_unused(deployment: Deployment) -> Deployment:
 
 
 def without_drives(machine: Cluster, placement: Placement) -> Cluster:
-    """`machine` as `placement` sees it: drives are nothing to it where no table lies there."""
+    """`machine` as `placement` sees it: without drives where they hold no table."""
     if any(table.tier == "storage" for table in placement.tables):
         return machine
     return replace(machine, node=replace(machine.node, storage=None, drives=None))
@@ -125,7 +125,7 @@ class Composed:
 
 
 def _is_same_step(one: Deployment, other: Deployment) -> bool:
-    """Whether a step is the same, whatever was noted, and whatever drives it leaves alone."""
+    """Whether a step is the same, notes and unused drives aside."""
     left, right = (
         replace(each, notes=(), machine=without_drives(each.machine, each.placement))
         for each in (one, other)
@@ -226,7 +226,7 @@ def _listed(kind: Any, value: Any) -> Any:
 
 
 def _one_memory(deployment: Deployment) -> None:
-    """A machine of CPUs has one memory: nothing can lie beside its devices' but drives."""
+    """A machine of CPUs has one memory: only drives can hold rows outside it."""
     if deployment.machine.node.device.target != "cpu":
         return
     placement = deployment.placement

@@ -41,7 +41,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Deployment:
-    """A workload with a global `batch` on `machine`: where its tables lie, how its step runs.
+    """A workload with a global `batch` on `machine`: where its tables are, how its step runs.
 
     `phases`: where steps are of several kinds, one for each; else all have `placement` and
     `pipeline`. `notes`: what a user should know of how it came about, assumptions first.

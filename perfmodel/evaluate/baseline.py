@@ -108,7 +108,7 @@ def _schema(content: bytes, path: Path) -> str:
 
 CHECK_SCHEMA = "perfmodel.check/1"
 FLOOR_PCT = 0.02
-"""Percentage points that a figure may grow whatever it was: errors near 0 have no relative size."""
+"""Percentage points that any figure may grow: errors near 0 have no relative size."""
 COUNT = "n"
 
 

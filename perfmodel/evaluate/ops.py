@@ -226,7 +226,7 @@ def _lookup_timings(rows: Iterable[TableRow]) -> Iterator[PublishedTime]:
 
 ANY_NAME = "*"
 _ALONE_UP_TO = 0.05
-"""Share of its device time that an op may have run beside other streams' kernels."""
+"""Share of its device time that an op may have overlapped with other streams' kernels."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ The figures are data and no part of the package: a folder of TOML files, one per
 `traces/published` in a checkout. A file names steps (a workload on a machine) and variants (a
 design with its settings), and lists figures, each with the quantity that predicts it. Quantities
 are registered in `evaluate/published_quantities.py`; `MODULE.py:FUNCTION` is a function in a file
-beside the TOML.
+in the TOML's folder.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ QUANTITIES: Registry[Quantity] = Registry("quantity")
 
 @dataclass(frozen=True)
 class Figure:
-    """A published figure beside its prediction: a number that holds within its tolerance, or a band
+    """A published figure and its prediction: a number that holds within its tolerance, or a band
     from low to high. `detail`: what the predicted figure is made of."""
 
     row: Row

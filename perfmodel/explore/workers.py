@@ -97,7 +97,7 @@ def _client(distributed: Any, stack: ExitStack, workers: int, scheduler: str | N
 
 
 def remote_part_content(spec: Spec, told: str, part: int) -> bytes:
-    """`content_of` in another process, perhaps on another host: the same files must lie there."""
+    """`content_of` in another process, perhaps on another host: the same files must exist there."""
     return part_content(spec, part, _evaluation(spec, told))
 
 
@@ -105,7 +105,7 @@ _held: dict[str, Evaluate] = {}
 
 
 def _evaluation(spec: Spec, told: str) -> Evaluate:
-    """The evaluation of the sweep that is `told` of, made once per process."""
+    """The evaluation of the sweep that `told` describes, made once per process."""
     if told not in _held:
         if identity(spec) != told:
             raise UsageError(

@@ -58,7 +58,7 @@ def reads_per_s(drive: Storage, row_bytes: ArrayLike) -> Floats:
 
 
 def unloaded_latency_us(drive: Storage) -> float:
-    """Latency of one read while no other is there; `HardwareError` where nobody said."""
+    """Latency of one read without other reads; `HardwareError` where it is unknown."""
     if drive.read_latency_us is None:
         raise HardwareError(f"{drive.name}: read_latency_us is missing: expected microseconds")
     return drive.read_latency_us

@@ -82,7 +82,7 @@ WIDE_DTYPE = "fp32"
 
 def exchange(graph: OpGraph, dtype: str) -> Edited:
     """`graph` whose all-to-alls of fp32 send `dtype`: encoded before the call, and decoded before
-    the first op that reads or waits for what came (where nothing tells, behind the call).
+    the first op that reads or waits for what came (where that is unknown, after the call).
 
     Raises `WorkloadError` for another type.
     """
