@@ -103,7 +103,7 @@ def _gunzipped(pieces: Iterable[bytes], where: str) -> Iterator[bytes]:
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """A binary file that appears at `path` whole, or not at all.
 
-    Written beside `path`, flushed to disk, then renamed over it. On any exception the temporary
+    Written in its folder, flushed to disk, then renamed over it. On any exception the temporary
     file is removed and an older file at `path` stays as it was.
     """
     path = Path(path)

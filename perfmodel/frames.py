@@ -59,9 +59,11 @@ def _parquet(content: bytes, max_bytes: int) -> pd.DataFrame:
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(io.BytesIO(content))
-    told = file.metadata
-    cells_bytes = told.num_rows * told.num_columns * _CELL_BYTES
-    stated_bytes = sum(told.row_group(at).total_byte_size for at in range(told.num_row_groups))
+    metadata = file.metadata
+    cells_bytes = metadata.num_rows * metadata.num_columns * _CELL_BYTES
+    stated_bytes = sum(
+        metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups)
+    )
     if max(cells_bytes, stated_bytes) > max_bytes:
         raise ValueError(f"its content is above the limit of {max_bytes} bytes")
     return file.read().to_pandas()

@@ -1,16 +1,16 @@
 """Settings from files and command lines: values of the right type and range, or one line that says
 what is wrong and where.
 
-Types are those of dataclass fields; msgspec checks them. What it finds wrong is said in our words,
-with the place, what was expected, what was got and the nearest names.
+Types are those of dataclass fields; msgspec checks the values that have no items. An error names
+the place, what was expected there, what was given, and for a name the nearest known ones.
 """
 
 from __future__ import annotations
 
-import re
+import sys
 import tomllib
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -31,8 +31,8 @@ Table = dict[str, Any]
 class Limits:
     """The smallest and the largest number that can exist, and what it counts, in words."""
 
-    low: float
-    high: float
+    low: float = -sys.float_info.max
+    high: float = sys.float_info.max
     unit: str = ""
 
 
@@ -46,21 +46,23 @@ def section(
     """`table` as the dataclass `cls`; `limits` of a key's numbers.
 
     Raises `error` that begins with `where`: no table, an unknown key (with the nearest), a missing
-    one, a value of another type or out of range.
+    one, a value of another type or out of range, values that `cls` refuses with a `ValueError`.
     """
-    hints = get_type_hints(cls)
-    known = [each.name for each in fields(cls)]  # type: ignore[arg-type]
+    hints = get_type_hints(cls, include_extras=True)
+    known = [field.name for field in fields(cls)]  # type: ignore[arg-type]
     require_keys(table, known, where, error)
-    for each in fields(cls):  # type: ignore[arg-type]
-        required = each.default is MISSING and each.default_factory is MISSING
-        if required and each.name not in table:
-            raise error(f"{where}: {each.name} is missing")
-    return cls(
-        **{
-            key: convert(hints[key], value, f"{where}: {key}", error, limits(key))
-            for key, value in table.items()
-        }
-    )
+    for field in fields(cls):  # type: ignore[arg-type]
+        required = field.default is MISSING and field.default_factory is MISSING
+        if required and field.name not in table:
+            raise error(f"{where}: {field.name} is missing")
+    values = {
+        key: convert(hints[key], value, f"{where}: {key}", error, limits(key))
+        for key, value in table.items()
+    }
+    try:
+        return cls(**values)
+    except ValueError as problem:
+        raise error(f"{where}: {problem}") from None
 
 
 def require_keys(
@@ -83,51 +85,92 @@ def unknown_key(key: str, known: Collection[str], of: str = "") -> str:
 
 def convert(kind: Any, value: Any, where: str, error: Error, limits: Limits | None = None) -> Any:
     """`value` as `kind`: a number (finite, within `limits`; whole for `int`), bool, text, one of a
-    `Literal`, a tuple or a mapping of such, or None where it may be.
+    `Literal`, a dataclass, a list or a mapping of such, one of several such, or None.
 
-    A list of numbers with `limits` is not empty. Raises `error` as `section` does.
+    `Annotated[KIND, Limits(...)]` brings its limits along. A list with limits is not empty. Raises
+    `error` as `section` does.
     """
-    if NoneType in get_args(kind):
-        if value is None or value == "none":
-            return None
-        kind = next(each for each in get_args(kind) if each is not NoneType)
+    kind, limits = _unpacked(kind, limits)
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
+    if is_dataclass(kind):
+        return section(kind, value, where, error)  # type: ignore[arg-type]
+    if origin in _UNIONS:
+        return _one_of(inner, value, where, error, limits)
+
+    def wrong() -> PerfmodelError:
+        return error(f"{where}: expected {describe(kind, limits)}, got {short(value)}")
+
+    if origin in (tuple, list):
+        if not isinstance(value, (list, tuple)):
+            raise wrong()
+        kinds = (inner[0],) * len(value) if inner[-1] is ... or origin is list else inner
+        if len(value) != len(kinds) or (limits and not value):
+            raise wrong()
+        places = [f"{where}[{number}]" for number in range(1, len(value) + 1)]
+        return origin(
+            convert(*item, error, limits) for item in zip(kinds, value, places, strict=True)
+        )
+    if _is_mapping(origin):
+        if not isinstance(value, Mapping):
+            raise wrong()
+        table = {}
+        for key, item in value.items():
+            name = convert(inner[0], key, where, error)
+            table[name] = convert(inner[1], item, f"{where}.{name}", error, limits)
+        return table
     try:
-        found = msgspec.convert(_whole_as_int(value), _checked(kind, limits))
-    except msgspec.ValidationError as problem:
-        place, inner, item = _place(str(problem), kind, value)
-        expected = describe(inner, limits)
-        raise error(f"{where}{place}: expected {expected}, got {short(item)}") from None
+        converted = msgspec.convert(_plain(kind, value), _checked(kind, limits))
+    except msgspec.ValidationError:
+        raise wrong() from None
     if kind is str:
-        found = " ".join(found.split())
-        if not found.isprintable():
-            raise error(f"{where}: expected {describe(str)}, got {short(value)}")
-    return found
+        converted = " ".join(converted.split())
+        if not converted.isprintable():
+            raise wrong()
+    return converted
 
 
-_MOST = 1.7976931348623157e308
+_UNIONS = (Union, UnionType)
 _INT_BITS = 2**63 - 1
+
+
+def _unpacked(kind: Any, limits: Limits | None) -> tuple[Any, Limits | None]:
+    """An annotated type and the limits in its annotation; another type as it is."""
+    if get_origin(kind) is not Annotated:
+        return kind, limits
+    kind, *notes = get_args(kind)
+    return kind, next((note for note in notes if isinstance(note, Limits)), limits)
+
+
+def _one_of(
+    kinds: Sequence[Any], value: Any, where: str, error: Error, limits: Limits | None
+) -> Any:
+    """`value` as the first of several types that takes it."""
+    if NoneType in kinds and (value is None or value == "none"):
+        return None
+    kinds = [kind for kind in kinds if kind is not NoneType]
+    if len(kinds) == 1:
+        return convert(kinds[0], value, where, error, limits)
+    for kind in kinds:
+        try:
+            return convert(kind, value, where, error, limits)
+        except error:
+            continue
+    expected = describe(Union.__getitem__(tuple(kinds)), limits)
+    raise error(f"{where}: expected {expected}, got {short(value)}")
 
 
 @cache
 def _checked(kind: Any, limits: Limits | None) -> Any:
-    """`kind` with its range, as msgspec checks it."""
-    origin, inner = get_origin(kind), get_args(kind)
+    """A type without items, with its range, as msgspec checks it."""
     if kind is float:
-        low, high = (limits.low, limits.high) if limits else (-_MOST, _MOST)
-        return Annotated[float, msgspec.Meta(ge=low, le=high)]
+        limits = limits or Limits()
+        return Annotated[float, msgspec.Meta(ge=limits.low, le=limits.high)]
     if kind is int and limits:
         low, high = int(limits.low), min(int(limits.high), _INT_BITS)
         return Annotated[int, msgspec.Meta(ge=low, le=high)]
-    if kind is str:
-        return Annotated[str, msgspec.Meta(pattern=r"\S")]
-    if origin is tuple:
-        checked = tuple(each if each is ... else _checked(each, limits) for each in inner)
-        if limits and inner[-1] is ...:
-            return Annotated[tuple.__class_getitem__(checked), msgspec.Meta(min_length=1)]
-        return tuple.__class_getitem__(checked)
-    if origin is not None and _is_mapping(origin):
-        return dict.__class_getitem__((inner[0], _checked(inner[1], limits)))
-    return kind
+    return Annotated[str, msgspec.Meta(pattern=r"\S")] if kind is str else kind
 
 
 def _is_mapping(origin: Any) -> bool:
@@ -135,41 +178,29 @@ def _is_mapping(origin: Any) -> bool:
     return isinstance(origin, type) and issubclass(origin, Mapping)
 
 
-def _whole_as_int(value: Any) -> Any:
+def _plain(kind: Any, value: Any) -> Any:
     """1e9 is a whole number; numbers of NumPy are plain ones."""
     if hasattr(value, "dtype") and not value.shape:
         value = value.item()
-    if isinstance(value, float) and value.is_integer():
+    if kind in (int, float) and isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, (list, tuple)):
-        return [_whole_as_int(each) for each in value]
     return value
 
 
-_PATH = re.compile(r" - at `\$(.*)`$")
-_STEP = re.compile(r"\[(\d+)\]|\.(\w+)")
-
-
-def _place(problem: str, kind: Any, value: Any) -> tuple[str, Any, Any]:
-    """Where in `value` msgspec found the problem (counted from 1), the type there and what is."""
-    path = _PATH.search(problem)
-    place = ""
-    for index, name in _STEP.findall(path[1]) if path else ():
-        inner = get_args(kind)
-        if index:
-            number = int(index)
-            kind = inner[0] if inner[-1] is ... else inner[number]
-            value, place = value[number], f"{place}[{number + 1}]"
-        else:
-            kind, value, place = inner[1], value[name], f"{place}.{name}"
-    return place, kind, value
+def is_list(kind: Any) -> bool:
+    """Whether a value of `kind` is, or may be, a list."""
+    kind = _unpacked(kind, None)[0]
+    if get_origin(kind) in _UNIONS:
+        return any(map(is_list, get_args(kind)))
+    return get_origin(kind) in (tuple, list)
 
 
 def describe(kind: Any, limits: Limits | None = None) -> str:
     """What a value of `kind` is, in words."""
+    kind, limits = _unpacked(kind, limits)
     origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, UnionType):
-        return describe(next(each for each in inner if each is not NoneType), limits)
+    if origin in _UNIONS:
+        return " or ".join(describe(each, limits) for each in inner if each is not NoneType)
     if kind in (int, float):
         words = "a whole number" if kind is int else "a number"
         if limits is None:
@@ -178,12 +209,12 @@ def describe(kind: Any, limits: Limits | None = None) -> str:
         return f"{words} from {limits.low:g} to {limits.high:g}{unit}"
     if origin is Literal:
         return "one of " + ", ".join(f'"{choice}"' for choice in inner)
-    if origin is tuple:
-        if inner[-1] is not ...:
-            return "a pair" if len(inner) == 2 else f"a list of {len(inner)}"
+    if origin is tuple and inner[-1] is not ...:
+        return "a pair" if len(inner) == 2 else f"a list of {len(inner)}"
+    if origin in (tuple, list):
         return f"a list of {'one or more ' * bool(limits)}{_PLURAL.get(inner[0], 'values')}"
-    if origin is not None and _is_mapping(origin):
-        return "tables of numbers"
+    if _is_mapping(origin):
+        return "tables of numbers" if _is_mapping(get_origin(inner[1])) else "a table"
     return {bool: "true or false", str: "a text in quotes"}.get(kind, str(kind))
 
 
@@ -204,10 +235,10 @@ def read_toml(path: Path, max_bytes: int, error: Error, where: str = "") -> Tabl
     where = where or str(path)
     try:
         return tomllib.loads(read_bytes(path, max_bytes=max_bytes).decode())
-    except tomllib.TOMLDecodeError as problem:
-        raise error(f"{where}: not valid TOML: {problem}") from None
     except UnicodeDecodeError as problem:
         raise error(f"{where}: not a text file in UTF-8 (byte {problem.start})") from None
+    except ValueError as problem:  # syntax, or a number of thousands of digits
+        raise error(f"{where}: not valid TOML: {problem}") from None
     except RecursionError:
         raise error(f"{where}: not valid TOML: nested too deeply") from None
     except PerfmodelError as problem:
@@ -218,5 +249,5 @@ def parse_value(text: str) -> Any:
     """The value that `text` is in a TOML file; what is none there is a text, without quotes."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return text.strip()

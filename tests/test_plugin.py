@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 PACKAGE = Path(__file__).parent / "plugin"
+CRITEO_ROWS = 33_762_577
+"""Of all 26 tables, in vectors of 16 fp32."""
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +71,54 @@ def test_a_memory_tier(installed: Path) -> None:
     by_name = {row["design"]: row for row in found["designs"]}
     (tier,) = [each for each in by_name["rack"]["memory"] if each["tier"] == "rack"]
     assert tier["capacity_bytes"] == 4e12
-    assert tier["tables_bytes"] > 2e9
-    read_us = 4096 * 26 * 64 / 50e3  # samples, tables, bytes of a row, bytes per microsecond
-    assert by_name["rack"]["step_us"] > read_us
+    assert tier["tables_bytes"] == pytest.approx(CRITEO_ROWS * 64)
+    assert rack_time_us(installed, '{"tier": "rack"}') == pytest.approx(READ_US)
+
+
+READ_US = 4096 * 26 * 64 / 50e3
+"""Samples, tables, bytes of a row, bytes per microsecond: all lookups on one GPU."""
+
+
+def rack_time_us(installed: Path, edit: str) -> float:
+    """Time of a step's ops of the rack, with every table's placement edited so; one GPU."""
+    code = f"""
+from dataclasses import replace
+from perfmodel.designs import deployment_of
+from perfmodel.embedding import RowCache
+from perfmodel.hardware import cluster, device, node_of
+from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.workload import load_workload
+machine = cluster(replace(node_of(device("a100-sxm-80gb")), gpus=1))
+start = deployment_of(load_workload("criteo-kaggle"), machine, 4096, train=False)
+caches = (RowCache("near", "rack", 1e9),)
+placement = start.placement.edited(lambda *_: {edit}, caches=caches)
+(result,) = predict_deployment(start.with_(placement=placement)).results
+print(json.dumps([row["time_us"] for row in result.families if row["family"] == "rack"]))
+"""
+    (time_us,) = in_python(installed, code)
+    return float(time_us)
+
+
+def test_a_place_of_caches(installed: Path) -> None:
+    """A node's rack holds the caches that tables name; lookups of those tables go through it."""
+    code = """
+from perfmodel.embedding import Placement, RowCache, TablePlacement
+from perfmodel.hardware import cluster
+from perfmodel.workload import load_workload
+from perfmodel.workload.memory_tiers import tier_use
+caches = [RowCache(*about) for about in CACHES]
+names = ["a"] * 20 + ["b"] * 6
+tables = [TablePlacement("table_wise", (0,), "host", caches=(name,)) for name in names]
+placement = Placement(tuple(tables), tuple(caches))
+uses = tier_use(load_workload("criteo-kaggle"), placement, cluster("dgx-a100-80gb"), train=False)
+print(json.dumps({u.tier: [u.tables_bytes, u.caches_bytes, u.capacity_bytes] for u in uses}))
+"""
+    caches = [("a", "rack", 1e9), ("b", "rack", 3e9), ("unused", "rack", 7e9)]
+    uses = in_python(installed, code.replace("CACHES", repr(caches)))
+    assert uses["rack"] == [0.0, 1e9 + 3e9, 4e12]
+    assert uses["host"][:2] == [pytest.approx(CRITEO_ROWS * 64), 0.0]
+    edit = '{"tier": "host", "caches": ("near",)}'
+    assert rack_time_us(installed, edit) == pytest.approx(READ_US)
 
 
 def test_an_unknown_memory_is_refused_and_a_registered_place_is_not(installed: Path) -> None:
@@ -128,4 +175,6 @@ def test_a_trace_format(installed: Path, tmp_path: Path) -> None:
     """Found in a folder by its suffix, read by its content."""
     (tmp_path / "mine.spans").write_text("spans\naten::mm 10 5\naten::add 20 3\n")
     found = document(installed, "breakdown", str(tmp_path))
-    assert found
+    assert [row["step_us"] for row in found["summary"]] == [20 + 3 - 10]
+    operators = {row["name"]: (row["count"], row["host_us"]) for row in found["top_operators"]}
+    assert operators == {"aten::mm": (1, 5), "aten::add": (1, 3)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
@@ -25,6 +25,10 @@ class Part:
     widths: tuple[int, ...] = ()
     room_gb: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.gb < 0:
+            raise ValueError("gb: expected 0 or more")
+
 
 @pytest.mark.parametrize(
     ("kind", "value", "limits", "expected"),
@@ -42,6 +46,13 @@ class Part:
         (float | None, "none", None, None),
         (Literal["a", "b"], "b", None, "b"),
         (Mapping[str, Mapping[str, float]], {"a": {"b": 1}}, None, {"a": {"b": 1.0}}),
+        (tuple[str, ...], [" two  words", "b"], None, ("two words", "b")),
+        (tuple[int, ...] | None, [1, 2], None, (1, 2)),
+        (float | tuple[float, float], [1, 2], None, (1.0, 2.0)),
+        (dict[str, Any], {"a": 2.0}, None, {"a": 2.0}),
+        (Annotated[list[int], TEN], [1, 2], None, [1, 2]),
+        (tuple[Part, ...], [{"gb": 1}], None, (Part(1.0),)),
+        (Mapping[str, Part], {"a": {"gb": 1}}, None, {"a": Part(1.0)}),
     ],
 )
 def test_values(kind: Any, value: Any, limits: Limits | None, expected: object) -> None:
@@ -68,6 +79,26 @@ def test_values(kind: Any, value: Any, limits: Limits | None, expected: object) 
         (tuple[int, ...], [1, "x"], None, "here[2]: expected a whole number, got 'x'"),
         (tuple[tuple[float, float], ...], [[1, 2], [3]], None, "here[2]: expected a pair, got [3]"),
         (float | None, "x", None, "here: expected a number, got 'x'"),
+        (
+            tuple[str, ...],
+            ["a", "\x1b[2J"],
+            None,
+            r"here[2]: expected a text in quotes, got '\x1b[2J'",
+        ),
+        (tuple[str, ...] | None, ["\x07"], None, r"here[1]: expected a text in quotes, got '\x07'"),
+        (Mapping[str, str], {"a": "\x07"}, None, r"here.a: expected a text in quotes, got '\x07'"),
+        (Mapping[str, str], {"\x07": "a"}, None, r"here: expected a text in quotes, got '\x07'"),
+        (float | tuple[float, float], "x", None, "here: expected a number or a pair, got 'x'"),
+        (Annotated[int, TEN], 0, None, "here: expected a whole number from 1 to 10, GB, got 0"),
+        (
+            tuple[Part, ...],
+            [{"gb": 1}, {"mod": 1}],
+            None,
+            "here[2]: unknown key mod; expected: mode",
+        ),
+        (Mapping[str, Part], {"a": {}}, None, "here.a: gb is missing"),
+        (Mapping[str, Part], {"a": {"gb": -1}}, None, "here.a: gb: expected 0 or more"),
+        (Mapping[str, Any], [1], None, "here: expected a table, got [1]"),
     ],
 )
 def test_one_line_says_what_is_wrong(
@@ -110,6 +141,7 @@ def test_a_file_that_is_not_toml(tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
     for content, message in (
         (b"a = ", "not valid TOML"),
+        (b"a = " + b"9" * 5000, "not valid TOML"),
         (b"\xff", r"not a text file in UTF-8 \(byte 0\)"),
         (b"a = " + b"[" * 5000, "nested too deeply"),
     ):
@@ -118,4 +150,5 @@ def test_a_file_that_is_not_toml(tmp_path: Path) -> None:
             read_toml(path, 100_000, UsageError)
     assert parse_value("[1, 2]") == [1, 2]
     assert parse_value("dgx-h100 ") == "dgx-h100"
+    assert parse_value("9" * 5000) == "9" * 5000
     assert describe(float | None, TEN) == "a number from 1 to 10, GB"

@@ -136,7 +136,7 @@ _ASSUMED_MHZ = 2500.0
 
 
 def base_device(name: str, tables: Sequence[Path], given: str | None, stem: str) -> Device:
-    """The device to fit: `given` by name or file, else as the records beside `tables` describe it.
+    """The device to fit: `given` by name or file, else as the records with `tables` describe it.
 
     A GPU is looked up in the catalogue by its driver's `name`. Raises `UsageError`.
     """
@@ -149,21 +149,21 @@ def base_device(name: str, tables: Sequence[Path], given: str | None, stem: str)
         return device(name)
     except HardwareError as error:
         raise UsageError(
-            f"{tables[0]}: nothing beside it describes the machine ({error}): name a similar "
+            f"{tables[0]}: no record of the machine in its folder ({error}): name a similar "
             "device with --hardware"
         ) from None
 
 
 def _record(tables: Sequence[Path]) -> dict[str, Any] | None:
-    """What the collector wrote of the machine beside the first table that has such a file."""
+    """The collector's record of the machine, from the folder of the first table that has one."""
     for table in tables:
         stem = table.name.split(".")[0].removesuffix("_steps")
-        beside = table.with_name(f"{stem}_meta.json")
-        if beside.is_file():
+        record = table.with_name(f"{stem}_meta.json")
+        if record.is_file():
             try:
-                machine = json.loads(read_bytes(beside, max_bytes=MAX_RECORD_BYTES))["machine"]
+                machine = json.loads(read_bytes(record, max_bytes=MAX_RECORD_BYTES))["machine"]
             except (ValueError, KeyError, TypeError, PerfmodelError):
-                raise UsageError(f"{beside}: is not a record of the collector") from None
+                raise UsageError(f"{record}: not a record of the collector") from None
             return dict(machine)
     return None
 

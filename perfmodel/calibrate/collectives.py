@@ -125,14 +125,14 @@ def fit_covariance(measured: Measured, log_ratio: Floats, seed: int = 0) -> Cova
     generator = np.random.default_rng(seed)
     count = min(_MOST_CURVES, len(names))
     drawn = generator.choice(len(names), count, replace=False, p=share / share.sum())
-    told = np.isin(number, drawn)
-    points = np.column_stack([number[told], np.log2(measured.calls.size_bytes[told])])
+    weighted = np.isin(number, drawn)
+    points = np.column_stack([number[weighted], np.log2(measured.calls.size_bytes[weighted])])
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", ConvergenceWarning
         )  # a part that is not there is at its end
         process = GaussianProcessRegressor(_kernel())
-        process.fit(points, np.clip(log_ratio[told], -_CLIP, _CLIP))
+        process.fit(points, np.clip(log_ratio[weighted], -_CLIP, _CLIP))
     level, shape, step, noise = (round(float(sd), 4) for sd in np.exp(process.kernel_.theta / 2))
     return Covariance(
         machine_sd=round(float(shape * np.sqrt(_MACHINE_SHARE)), 4),
@@ -230,8 +230,12 @@ class CollectiveRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: pd.DataFrame, y: Floats, sample_weight: Floats) -> CollectiveRegressor:
         """Intervals of `model_` are placeholders until repositories were left out."""
-        told = np.flatnonzero(sample_weight)
-        calls, y, weight = _calls(X.iloc[told]), np.asarray(y)[told], sample_weight[told]
+        weighted = np.flatnonzero(sample_weight)
+        calls, y, weight = (
+            _calls(X.iloc[weighted]),
+            np.asarray(y)[weighted],
+            sample_weight[weighted],
+        )
         constants = fit_constants(calls, y, weight)
         costs = costs_of(calls, constants)
         features = pd.DataFrame(features_of(calls, costs))

@@ -27,7 +27,7 @@ COVERED_FRAC = 0.9
 
 @dataclass(frozen=True)
 class Errors:
-    """Held-out errors of one family in one kind of measurement, beside the measurement's spread.
+    """Held-out errors of one family in one kind of measurement, with the measurement's spread.
 
     `bias_pct` is that of the summed time; `spread_pct` how far medians lie above the robust times.
     """
@@ -87,7 +87,7 @@ def fit_device(
     if len(steps) >= MIN_STEPS:
         tables = _with_steps(tables, steps, replace(base, calibration=tables))
     elif steps:
-        notes.append(f"{len(steps)} step times are too few for the host's own work")
+        notes.append(f"{len(steps)} step times are too few to fit the host's work")
     for section, values in spreads.items():
         tables.setdefault(section, {}).update(values)
     return DeviceFit(

@@ -62,7 +62,7 @@ NOT_SHAPE = frozenset(
 )
 VARIANTS = ("fused", "foreach", "dense")
 OTHER_ALGORITHMS = ("index_add",)
-"""Variants of an op that are another algorithm, which no dim of the vocabulary tells."""
+"""Variants of an op that are another algorithm, which no dim of the vocabulary shows."""
 ALONE, IN_STEP = "alone", "in step"
 
 
@@ -143,8 +143,7 @@ def read_tables(paths: Sequence[Path], only: str | None = None) -> DeviceData:
         if len(devices) > 1:
             (first, one), (second, other) = list(devices.items())[:2]
             raise UsageError(
-                f"{other}: is of the device {second!r}, and {one} of {first!r}: "
-                "a device is fitted on its own tables: choose one with --device"
+                f"{other}: measured on {second!r}, but {one} on {first!r}: choose one with --device"
             )
         rows = 0
         if set(STEP_COLUMNS) <= set(frame.columns):
@@ -300,8 +299,8 @@ def _with_message_sizes(frame: pd.DataFrame) -> pd.DataFrame:
     of_collective = frame["op"].map(lambda op: OPS[op].family == COLLECTIVE).to_numpy(bool)
     if "elements" not in frame or not of_collective.any():
         return frame
-    told = frame["size_bytes"] if "size_bytes" in frame else np.full(len(frame), np.nan)
-    size = np.array(told, np.float64)
+    recorded = frame["size_bytes"] if "size_bytes" in frame else np.full(len(frame), np.nan)
+    size = np.array(recorded, np.float64)
     unknown = of_collective & np.isnan(size)
     item = item_bytes(frame["dtype"][unknown].astype(str).tolist())
     size[unknown] = frame["elements"].to_numpy(np.float64)[unknown] * item

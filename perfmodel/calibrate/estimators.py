@@ -72,15 +72,15 @@ class Bounded(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # type: ignor
         """Fit a clone of `regressor` to the rows whose weight is above 0."""
         X, y = validate_data(self, X, y, y_numeric=True)
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        told = weight > 0.0
-        if not told.any():
+        weighted = weight > 0.0
+        if not weighted.any():
             raise ValueError("all weights are zero")
         takes_weights = sample_weight is not None and has_fit_parameter(
             self.regressor, "sample_weight"
         )
-        weights = {"sample_weight": weight[told]} if takes_weights else {}
-        self.regressor_ = clone(self.regressor).fit(X[told], y[told], **weights)
-        self.low_, self.high_ = float(y[told].min()), float(y[told].max())
+        weights = {"sample_weight": weight[weighted]} if takes_weights else {}
+        self.regressor_ = clone(self.regressor).fit(X[weighted], y[weighted], **weights)
+        self.low_, self.high_ = float(y[weighted].min()), float(y[weighted].max())
         return self
 
     def predict(self, X: Any) -> Any:

@@ -63,7 +63,7 @@ _SLICES = {
     ),
 }
 _OWN_OPS_ONLY = frozenset({"vector"})
-"""Families of which an op tells nothing of another: unseen ones keep the heuristic."""
+"""Families whose ops do not inform each other: unseen ones keep the heuristic."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def fit_kernels(
     """Fit every learned family that the tables at `paths` hold.
 
     `rows_per_group` is the most rows used per device, op and dtype; `estimator` names a regressor
-    (`MODULE:CLASS`) in place of boosted trees; `begin` is told what starts. Raises `UsageError` for
+    (`MODULE:CLASS`) in place of boosted trees; `begin` gets what starts. Raises `UsageError` for
     an estimator that is none, `ModelError` for tables that cannot be used and `HardwareError` for
     unknown devices.
     """
@@ -156,7 +156,7 @@ def model_of_parts(
 
 @contextmanager
 def _blamed_on(estimator: str | None, part: str) -> Iterator[None]:
-    """Whatever a user's regressor raises becomes one line."""
+    """Errors of a user's regressor become one line."""
     try:
         yield
     except PerfmodelError:

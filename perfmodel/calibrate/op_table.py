@@ -79,9 +79,9 @@ def step_operators(frame: pd.DataFrame) -> Operators:
     names = tuple(part["configuration"].astype(str))
     count = part["count"].to_numpy(np.float64) if "count" in part else np.ones(len(part))
     step_bytes = _per_configuration(names, written_bytes(rows) * count)
-    told = {STEP_BYTES: step_bytes, FIRST_FRAC: _first(rows, names) / count}
+    step_dims = {STEP_BYTES: step_bytes, FIRST_FRAC: _first(rows, names) / count}
     return Operators(
-        rows=replace(rows, dims={**rows.dims, **told}),
+        rows=replace(rows, dims={**rows.dims, **step_dims}),
         duration_us=duration,
         spread_frac=median / duration - 1,
         configuration=names,

@@ -33,7 +33,7 @@ class MeasuredStep:
     """One configuration: its workload, ranks and threads, and its step time.
 
     `halves_frac` is by how much the robust times of two halves of the rounds differ: the
-    measurement's own spread; NaN where it is not told.
+    measurement's own spread; NaN where it is unknown.
     """
 
     name: str

@@ -78,17 +78,17 @@ def summary_lines(rank: RankBreakdown) -> Iterator[str]:
 
 
 def _memory(found: MemoryTimeline) -> str:
-    told = found.to_dict()
+    figures = found.to_dict()
 
     def gb(key: str) -> str:
-        return f"{told[key] / BYTES_PER_GB:,.2f} GB"
+        return f"{figures[key] / BYTES_PER_GB:,.2f} GB"
 
-    where = f" ({told['peak_step']})" if told["peak_step"] else ""
+    where = f" ({figures['peak_step']})" if figures["peak_step"] else ""
     reserved = "" if found.is_relative else f", {gb('peak_reserved_bytes')} reserved"
     least = "above what the recording began with, " if found.is_relative else ""
     return (
         f"Memory of {found.device}: {least}peak {gb('peak_allocated_bytes')} allocated{reserved}, "
-        f"at {told['peak_at_us'] / US_PER_MS:,.1f} ms{where}; "
+        f"at {figures['peak_at_us'] / US_PER_MS:,.1f} ms{where}; "
         f"first {gb('first_allocated_bytes')}, last {gb('last_allocated_bytes')}"
     )
 

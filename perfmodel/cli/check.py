@@ -49,7 +49,7 @@ def check(
     tolerance: Annotated[
         float,
         typer.Option(
-            metavar="FRAC", help="Share of itself that a figure may grow, beside 0.02 points."
+            metavar="FRAC", help="Relative increase that a figure may have, on top of 0.02 points."
         ),
     ] = TOLERANCE_FRAC,
     junit: Annotated[

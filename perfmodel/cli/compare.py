@@ -41,8 +41,7 @@ def compare(
         str,
         typer.Option(
             metavar="A,B,A+B|all",
-            help="Designs, joined by + where one comes on top of another, or all; `list` lists "
-            "them.",
+            help="Designs, combined with + (A+B), or all; `list` lists them.",
         ),
     ] = LIST,
     batch: Annotated[

@@ -132,17 +132,19 @@ def _means(found: Sweep) -> list[dict[str, Any]]:
     ]
 
 
-def _say_target(console: Console, told: Mapping[str, Any]) -> None:
-    where = f"{told['axis']} ({told['base'][told['axis']]:,.6g} gives {told['at_base']:,.6g})"
-    wanted = f"{told['objective']} = {told['wanted']:,.6g}"
-    if told["value"] is None:
+def _say_target(console: Console, target: Mapping[str, Any]) -> None:
+    where = (
+        f"{target['axis']} ({target['base'][target['axis']]:,.6g} gives {target['at_base']:,.6g})"
+    )
+    wanted = f"{target['objective']} = {target['wanted']:,.6g}"
+    if target["value"] is None:
         say(
             console,
-            f"{wanted} is out of reach: nearest is {told['objective_there']:,.6g}, with {where} at "
-            f"{told['closest']:,.6g}",
+            f"{wanted} is out of reach: nearest is {target['objective_there']:,.6g}, with {where} "
+            f"at {target['closest']:,.6g}",
         )
     else:
-        say(console, f"{wanted} needs {where} at {told['value']:,.6g}")
+        say(console, f"{wanted} needs {where} at {target['value']:,.6g}")
 
 
 def _rows(

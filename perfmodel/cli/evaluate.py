@@ -38,9 +38,9 @@ def traces(
         Optional[list[str]],  # noqa: UP045
         typer.Argument(
             metavar="[FOLDER|TRACE...]",
-            help="Single files, or folders with whatever lies below them, each folder of ranks as "
-            "one job, and measurement tables beside a device's file (.toml); without any, the "
-            "folder `traces` here and the bundled demo.",
+            help="Files, or folders, which are searched recursively: each folder of ranks is one "
+            "job, and a device's file (.toml) goes with the measurement tables in its folder. "
+            "[default: the folder `traces` here, and the bundled demo]",
         ),
     ] = None,
     format: FormatOption = None,
@@ -202,7 +202,7 @@ def ops(
         Optional[list[str]],  # noqa: UP045
         typer.Argument(
             metavar="[FOLDER|TRACE...]",
-            help="Traces that record shapes: single files, or folders with what lies below them.",
+            help="Traces that record shapes: files, or folders, which are searched recursively.",
         ),
     ] = None,
     lookups: Annotated[
@@ -236,7 +236,7 @@ def ops(
     """
     target = Output(format, output, sources=[*(traces or []), *(lookups or [])])
     if not traces and not lookups:
-        raise UsageError("say what is evaluated: a trace or a folder, or --lookups FILE")
+        raise UsageError("nothing to evaluate: give a trace, a folder or --lookups FILE")
 
     from perfmodel.evaluate.ops import OpSelection, evaluate_ops
 

@@ -293,24 +293,25 @@ def designs(
 
 
 def _show_designs(console: Console, found: DesignFigures) -> None:
-    from perfmodel.cli.tables import add, new_table, say, show
+    from perfmodel.cli.tables import fitted, say, show
 
-    titles = ("predicted", "published", "error %", "holds", "evidence")
-    table = new_table("Published designs", "figure", *titles, texts=1)
-    table.columns[0].overflow = "fold"
+    rows = []
     for figure in found.figures:
         row, target = figure.row, figure.row.target
         ends = target if isinstance(target, tuple) else (target,)
         tolerance = f" (±{row.tolerance_pct:g})" if row.tolerance_pct else ""
-        add(
-            table,
-            row.id,
-            _four_digits(figure.predicted),
-            f"{' to '.join(map(_four_digits, ends))} {row.unit}",
-            f"{figure.error_pct:+.1f}{tolerance}",
-            "yes" if figure.holds else "no",
-            row.evidence,
+        rows.append(
+            (
+                row.id,
+                _four_digits(figure.predicted),
+                f"{' to '.join(map(_four_digits, ends))} {row.unit}",
+                f"{figure.error_pct:+.1f}{tolerance}",
+                "yes" if figure.holds else "no",
+                row.evidence,
+            )
         )
+    titles = ("figure", "predicted", "published", "error %", "holds", "evidence")
+    table = fitted(console, "Published designs", titles, rows, whole=True)
     show(console, table)
     counts = found.holding().items()
     say(console, "hold: " + ", ".join(f"{n} of {of} {kind}" for kind, (n, of) in counts))

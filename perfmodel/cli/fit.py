@@ -37,8 +37,8 @@ def device(
         list[Path],
         typer.Option(
             metavar="FILE",
-            help="Tables of `collect kernels` and `collect ops`, and the step times beside the "
-            "latter; CSV, also compressed, or Parquet. Repeatable.",
+            help="Tables of `collect kernels` and `collect ops` (with step times in its folder); "
+            "CSV, also compressed, or Parquet. Repeatable.",
         ),
     ],
     output: Annotated[
@@ -48,7 +48,7 @@ def device(
         Optional[str],  # noqa: UP045
         typer.Option(
             metavar="NAME|FILE",
-            help="Start from this device. [default: as the records beside the tables say]",
+            help="Start from this device. [default: from the records in the tables' folders]",
         ),
     ] = None,
     only: Annotated[

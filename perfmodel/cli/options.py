@@ -171,7 +171,7 @@ def kernel_models(folder: Path | None, *, trusted: bool) -> AbstractContextManag
     """Within it, kernels are timed by the models of `--models`. Raises `PerfmodelError`."""
     if folder is None:
         if trusted:
-            raise UsageError("--trust-models says that --models DIR may run code: name one")
+            raise UsageError("--trust-models needs --models DIR, whose code it allows to run")
         return nullcontext()
 
     from perfmodel.cost.learned.store import using_models

@@ -90,9 +90,9 @@ def sweep(
       perfmodel sweep gpus.toml --workers 8
     """
     if workers and scheduler:
-        raise UsageError("--workers starts a cluster of its own: leave one of it and --scheduler")
+        raise UsageError("--workers starts its own cluster: give --workers or --scheduler")
     if reach and not along:
-        raise UsageError("--reach: say along which axis: --along AXIS")
+        raise UsageError("--reach needs the axis to vary: --along AXIS")
     if along and not (reach or figure):
         raise UsageError("--along AXIS is for --reach, or for --figure")
     check_figure(figure, str(spec))

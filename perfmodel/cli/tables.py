@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -43,9 +44,10 @@ def console_of(*, to_terminal: bool) -> tuple[Console, io.StringIO | None]:
 
 def file_width() -> int:
     """Columns of what goes to no terminal."""
-    told = os.environ.get("COLUMNS", "")
-    known = told.isascii() and told.isdigit() and _LEAST_WIDTH <= int(told) <= _MOST_WIDTH
-    return int(told) if known else FILE_WIDTH
+    columns = os.environ.get("COLUMNS", "")
+    known = columns.isascii() and columns.isdigit()
+    known = known and _LEAST_WIDTH <= int(columns) <= _MOST_WIDTH
+    return int(columns) if known else FILE_WIDTH
 
 
 class Times:
@@ -106,9 +108,8 @@ def fitted(
 ) -> Table:
     """A table that fits: texts of the column `name` are cut in their middle, numbers never.
 
-    `whole` names take several lines instead.
-
-    Where there is no room for names at all, the last columns are left out.
+    With `whole`, texts take several lines instead, broken at `-`, `_`, `.` and `/`. Where there is
+    no room for names at all, the last columns are left out.
     """
     from perfmodel.plot.names import shortened
 
@@ -132,9 +133,22 @@ def fitted(
         table.columns[name].no_wrap, table.columns[name].overflow = False, "fold"
     for row in cells:
         shown = row[: len(columns)]
-        shown[name] = shown[name] if whole else shortened(shown[name], width)
+        shown[name] = broken(shown[name], width) if whole else shortened(shown[name], width)
         table.add_row(*map(Text, shown))
     return table
+
+
+_WORD = re.compile(r"[^-_./\s]*(?:[-_./\s]+|$)")
+
+
+def broken(name: str, width: int) -> str:
+    """`name` in lines of at most `width` characters, between its words where that is possible."""
+    lines = [""]
+    for word in _WORD.findall(name):
+        if lines[-1] and len(lines[-1]) + len(word.rstrip()) > width:
+            lines.append("")
+        lines[-1] += word
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def add(table: Table, *cells: str) -> None:
@@ -212,7 +226,7 @@ def say_excluded_steps(console: Console, steps: Sequence[tuple[str, str, float]]
 
 
 def say_straggler(console: Console, found: Mapping[str, Any] | None) -> None:
-    """Who it is, for how long, and why (`Waiting.to_dict()`); nothing where none waits."""
+    """Who it is, for how long, and why (`RankWaiting.to_dict()`); nothing where none waits."""
     if not found or not found["held_up_us"]:
         return
     cause = found["cause"]

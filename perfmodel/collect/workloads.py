@@ -1,6 +1,6 @@
 """What `collect ops` trains: DLRMs that fill their space, and a few models of other kinds.
 
-A prediction fitted to these is held against `truths.py`, so the two lists share nothing.
+A prediction fitted to these is held against `models/truths.py`, so the two lists share nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Durations of pieces: each row to the registered model of its family, on a device or beside it."""
+"""Durations of pieces, from the registered model of each row's family."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def explanations_of(
 
 
 def cost_model(family: str, machine: Cluster, models: Models | None = None) -> CostModel:
-    """What answers for `family` on `machine`; `ModelError` where nothing does."""
+    """The model for `family` on `machine`; `ModelError` where there is none."""
     if family in TIERS:
         return TIERS[family]
     device = machine.node.device
@@ -136,7 +136,7 @@ class OnDevice:
 
 
 STREAM = "add"
-"""The op whose largest rows tell a device's bandwidth."""
+"""The op whose largest rows show a device's bandwidth."""
 _LEAST, _MOST = 0.9, 2.0
 COLD = "memory (cold cache)"
 """What bounds a kernel that would be faster if it were called over and over (`repeated_us`)."""
@@ -163,13 +163,8 @@ class InProgram:
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         """Why, per row."""
-        why = self.model.explain(rows, machine.node.device)
-        taken = self.estimate(rows, machine).duration_us.tolist()
         words = "what moving every operand from and to memory once takes, which is longer than"
-        return [
-            _raised(each, us, COLD, "repeated_us", words)
-            for each, us in zip(why, taken, strict=True)
-        ]
+        return _explained(self, rows, machine, COLD, "repeated_us", words)
 
 
 def streaming_pace(model: KernelModel, device: Device) -> float:
@@ -188,7 +183,7 @@ def streaming_pace(model: KernelModel, device: Device) -> float:
 
 
 def measured_share(model: KernelModel, rows: Rows, device: Device) -> Floats:
-    """Per row, how much measurements of its op in its dtype tell of `device`, 0 to 1."""
+    """Per row, how much measurements of its op in its dtype inform about `device`, 0 to 1."""
     description = describe(device)
     keys = list(zip(rows.op, rows.dtype, strict=True))
     shares = dict.fromkeys(keys, 0.0)
@@ -243,16 +238,22 @@ class OfHosts:
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         """Why, per row."""
-        why = self.model.explain(rows, machine.node.device)
-        taken = self.estimate(rows, machine).duration_us.tolist()
         words = "the way between hosts, on top of"
-        return [
-            _raised(each, us, NETWORK, "within_host_us", words)
-            for each, us in zip(why, taken, strict=True)
-        ]
+        return _explained(self, rows, machine, NETWORK, "within_host_us", words)
 
 
 ROUNDING_FRAC = 1e-9
+
+
+def _explained(
+    by: InProgram | OfHosts, rows: Rows, machine: Cluster, bound_by: str, rest: str, words: str
+) -> list[Explanation]:
+    """Explanations of the kernel model in `by`, raised to the durations that `by` estimates."""
+    why = by.model.explain(rows, machine.node.device)
+    duration_us = by.estimate(rows, machine).duration_us.tolist()
+    return [
+        _raised(each, us, bound_by, rest, words) for each, us in zip(why, duration_us, strict=True)
+    ]
 
 
 def _raised(

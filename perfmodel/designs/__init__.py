@@ -1,4 +1,4 @@
-"""Published co-designs, one file each: edits of where tables lie and how a step is laid out."""
+"""Published co-designs, one file each: edits of where tables are and how a step is laid out."""
 
 from __future__ import annotations
 

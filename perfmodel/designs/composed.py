@@ -6,18 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from itertools import islice, product
-from typing import Any, get_origin, get_type_hints
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 from perfmodel.designs.deployment import DESIGNS, Budgeted, Deployment, Design
 from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.hardware import Cluster
-from perfmodel.schema import convert, parse_value, unknown_key
+from perfmodel.schema import convert, is_list, parse_value, unknown_key
 
 
 def without_unused(deployment: Deployment) -> Deployment:
-    """`deployment` without caches that no table has, and without work beside a step that no table
-    needs; of steps of several kinds that have become alike, one kind.
+    """`deployment` without caches that no table has, and without work in parallel with a step that
+    no table needs; of several kinds of steps that have become equal, one kind.
 
     Raises `WorkloadError` where samples are parted by hot rows that there are no longer.
     """
@@ -39,7 +40,7 @@ def without_unused(deployment: Deployment) -> Deployment:
 
 
 def without_drives(machine: Cluster, placement: Placement) -> Cluster:
-    """`machine` as `placement` sees it: drives are nothing to it where no table lies there."""
+    """`machine` as `placement` sees it: without drives where they hold no table."""
     if any(table.tier == "storage" for table in placement.tables):
         return machine
     return replace(machine, node=replace(machine.node, storage=None, drives=None))
@@ -119,12 +120,12 @@ class Composed:
                 continue
             if _is_same_step(without, found):
                 raise WorkloadError(
-                    f"{self.text} makes no sense: {name.strip()} changes nothing beside the other"
+                    f"{self.text}: {name.strip()} has no effect in this combination"
                 )
 
 
 def _is_same_step(one: Deployment, other: Deployment) -> bool:
-    """Whether a step is the same, whatever was noted, and whatever drives it leaves alone."""
+    """Whether a step is the same, notes and unused drives aside."""
     left, right = (
         replace(each, notes=(), machine=without_drives(each.machine, each.placement))
         for each in (one, other)
@@ -205,9 +206,7 @@ def _made(name: str, values: Mapping[str, Any]) -> Design:
     for field, value in values.items():
         _known_field(kind, name, field)
         hint = hints[field]
-        if get_origin(hint) is tuple:
-            value = _listed(value)
-        checked[field] = convert(hint, value, f"{name}.{field}", UsageError)
+        checked[field] = convert(hint, _listed(hint, value), f"{name}.{field}", UsageError)
     return kind(**checked)
 
 
@@ -217,15 +216,17 @@ def _known_field(kind: type[Design], name: str, field: str) -> None:
         raise UsageError(f"{name}: {unknown_key(field, known)}")
 
 
-def _listed(value: Any) -> Sequence[Any]:
-    """The items of a list, of a text as `fp16,int8`, or of one value."""
+def _listed(kind: Any, value: Any) -> Any:
+    """For a list, the items of a text as `fp16,int8` or one value; anything else as it is."""
+    if not is_list(kind) or (NoneType in get_args(kind) and value in (None, "none")):
+        return value
     if isinstance(value, str):
         return [parse_value(part) for part in value.split(",")]
     return value if isinstance(value, (list, tuple)) else [value]
 
 
 def _one_memory(deployment: Deployment) -> None:
-    """A machine of CPUs has one memory: nothing can lie beside its devices' but drives."""
+    """A machine of CPUs has one memory: only drives can hold rows outside it."""
     if deployment.machine.node.device.target != "cpu":
         return
     placement = deployment.placement
@@ -233,6 +234,6 @@ def _one_memory(deployment: Deployment) -> None:
         cache.at == "hbm" for cache in placement.caches
     ):
         raise WorkloadError(
-            f"{deployment.machine.name}: CPUs alone: host memory is their own, and no design can "
-            "place tables or caches on one side of it"
+            f"{deployment.machine.name}: without GPUs there is one memory, so no design can "
+            "place tables or caches outside of it"
         )

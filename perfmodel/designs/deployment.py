@@ -41,7 +41,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Deployment:
-    """A workload with a global `batch` on `machine`: where its tables lie, how its step runs.
+    """A workload with a global `batch` on `machine`: where its tables are, how its step runs.
 
     `phases`: where steps are of several kinds, one for each; else all have `placement` and
     `pipeline`. `notes`: what a user should know of how it came about, assumptions first.
@@ -98,13 +98,13 @@ def halved(most: float, least: float) -> list[float]:
 
 
 def changes(before: Design, after: Design) -> str:
-    """What `after` has in the place of what `before` has, for a user."""
+    """The settings in which `after` differs from `before`, in words."""
     pairs = [
         (field.name, getattr(before, field.name), getattr(after, field.name))
         for field in fields(before)  # type: ignore[arg-type]
     ]
-    told = [f"{name} {new:g} in the place of {old:g}" for name, old, new in pairs if new != old]
-    return ", ".join(told)
+    texts = [f"{name} {new:g} in the place of {old:g}" for name, old, new in pairs if new != old]
+    return ", ".join(texts)
 
 
 P = TypeVar("P", bound=Part)

@@ -30,7 +30,7 @@ class SoftwareCache:
     `kept_by` `kernels` is FBGEMM's UVM caching (sets of 32 rows), `operators` the frequency-aware
     cache of CachedEmbedding, which keeps the most popular rows. `cache_frac` of each rank's rows
     fit into its cache (FBGEMM's default: 0.2; CachedEmbedding's benchmark: 0.01). Rows of
-    `batches_ahead` batches are fetched at once; `rows_ahead`: beside the step before. Tables of at
+    `batches_ahead` batches are fetched at once; `rows_ahead`: during the step before. Tables of at
     most `keep_bytes`, and those that every rank has, stay in device memory.
     """
 

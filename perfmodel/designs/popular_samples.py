@@ -74,10 +74,11 @@ def choose_hot_rows(
     """
     if deployment.machine.nodes > 1:
         raise WorkloadError(
-            f"hot rows: {deployment.machine.nodes} nodes: the other rows lie in one host's memory"
+            f"hot rows: {deployment.machine.nodes} nodes, but the other rows must be in the memory "
+            "of one host"
         )
     if any(part.popular for part in deployment.pipeline.micro_batches):
-        raise WorkloadError("hot rows: samples that are parted by them are not parted again")
+        raise WorkloadError("hot rows: the samples are already split by hot rows")
     tables, dtypes = deployment.workload.tables, [t.dtype for t in deployment.placement.tables]
     accesses = [
         TableAccess(
@@ -224,10 +225,10 @@ User's Guide). assumed of the accelerator."""
 class Hotline:
     """Popular samples run from hot rows on every GPU while an accelerator gathers others' rows.
 
-    The accelerator is beside the host's memory. `hot_mib` of every GPU hold the most popular rows
+    The accelerator is at the host's memory. `hot_mib` of every GPU hold the most popular rows
     of all tables. `popular_frac` is a measured share of the samples that need no other; without it,
     lookups are taken as independent. Learning the rows and parting the batch happen in the
-    accelerator, beside the step before.
+    accelerator, during the step before.
 
     Source: Adnan et al., Heterogeneous Acceleration Pipeline for Recommendation System Training
     (ISCA 2024, arXiv 2204.05436), abstract; the mechanism and 512 MB recalled.

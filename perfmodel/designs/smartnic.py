@@ -211,9 +211,9 @@ class SmartNic:
         )
         if not caches:
             raise WorkloadError(
-                "smartnic: no row is worth a place in the adapters: their memory is no faster than "
-                "what it would spare, or rows are written as often as they are looked up "
-                "(smartnic.only_if_worth=false holds them all the same)"
+                "smartnic: caching rows in the adapters saves no time: their memory is no faster "
+                "than the path it replaces, or rows are written as often as they are looked up "
+                "(smartnic.only_if_worth=false caches them anyway)"
             )
         names = tuple(cache.name for cache in caches)
         own = tuple(name for name in names if name != "nic_remote")

@@ -68,7 +68,7 @@ class UserSide:
 
 
 def query_us(user: LoadLatency, item_us: float, top_us: float) -> float | None:
-    """The 99th percentile of a query whose user side is read beside its items' lookups; None where
+    """The 99th percentile of a query whose user side is read during its items' lookups; None where
     the drives cannot keep up."""
     return None if user.p99_us is None else max(user.p99_us, item_us) + top_us
 
@@ -116,7 +116,7 @@ class SoftwareMemory:
     `drive` and `drives` per node replace what the node has (`""`: its own). Tables with the fewest
     lookups per byte move first, until those that stay take at most `keep_gib` per rank; `cache_gib`
     of each rank's host memory holds rows of those on drives. `rows_ahead`: the next batch's rows
-    are read beside this step; `writes_behind`: rows go back beside the next. In inference, moved
+    are read during this step; `writes_behind`: rows go back during the next. In inference, moved
     tables are looked up once per `items_per_query` samples (a user's features are those of all
     items that are ranked for him; pooled rows are still sent per item), and `pooled_frac` of what
     they pool is found pooled.

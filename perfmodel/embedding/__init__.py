@@ -1,4 +1,4 @@
-"""Embedding tables: which rows are read, what caches of them find, and where tables lie."""
+"""Embedding tables: which rows are read, what caches of them find, and where tables are."""
 
 from __future__ import annotations
 

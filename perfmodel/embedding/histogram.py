@@ -180,7 +180,7 @@ def popularity_of_similar(
 
 _PER_OCTAVE = 3
 _RAREST = 2.0**-4
-"""Rows expected this often in a batch are the rarest that its histogram can tell of."""
+"""Rows expected this often in a batch are the rarest that its histogram can show."""
 _FREQUENT = 512.0
 """Rows looked up more often than this are as popular as they look: chance moves them by 4 %."""
 

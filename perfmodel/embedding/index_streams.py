@@ -148,7 +148,7 @@ def traced_lookups(path: str | Path) -> list[TracedTable]:
     PyTorch saves integer tensors as raw files `nid_NODE_tid_INPUT.dat` in the folder
     `NAME_resources` beside `NAME.json`, if that folder exists when it records and
     `ENABLE_PYTORCH_EXECUTION_TRACE_SAVE_INTEGRAL_TENSOR_DATA=aten::embedding_bag,aten::embedding`
-    is set. Tables are told apart by the storage of their weights.
+    is set. Tables are distinguished by the storage of their weights.
 
     Raises `WorkloadError` where no indices were saved, or a file does not fit its tensor.
     """

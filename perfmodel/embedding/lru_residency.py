@@ -148,7 +148,7 @@ class LruSets:
 
     A row is found again after a gap if fewer than `places` others of its set came in it. How many
     came is a sum of independent chances, taken as binomial of the same mean and variance: exact
-    for rows that are looked up alike. Che's approximation takes their mean for their number.
+    for rows of equal popularity. Che's approximation takes their mean for their number.
 
     Source: King 1971, Analysis of demand paging algorithms; Fill and Holst 1996, On the
     distribution of search cost for the move-to-front rule (Poisson lookups); Smith 1978, A

@@ -21,7 +21,7 @@ HBM, HOST, STORAGE, NIC = "hbm", "host", "storage", "nic"
 
 @dataclass(frozen=True)
 class Memory:
-    """A memory that rows lie in.
+    """A memory that holds rows.
 
     `label` names it in messages. `capacity_bytes` of a node's (of a rank's, if `is_of_rank`): None
     where the catalogue does not say, 0 where a machine has none. `caches` are how many of one name
@@ -38,7 +38,7 @@ class Memory:
 MEMORIES: Registry[Memory] = Registry("memory of rows", "perfmodel.memories")
 """By `tier` of a table's placement."""
 CACHE_PLACES: Registry[str] = Registry("place of a cache", "perfmodel.cache_places")
-"""By `at` of a cache: the memory that it lies in."""
+"""By `at` of a cache: the memory that holds it."""
 
 
 def _drives_bytes(node: Node) -> float | None:

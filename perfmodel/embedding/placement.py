@@ -1,4 +1,4 @@
-"""Where each embedding table lies, and how a step is laid out in time: values that designs edit."""
+"""Where each embedding table is, and how a step is laid out in time: values that designs edit."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TablePlacement:
     `row_wise`: equal parts; `table_row_wise`: equal row-wise parts on the ranks of one node. The
     `hot_rows` most popular rows are replicated in every rank's device memory as well (or, with a
     host tier, live there while a step needs them); lookups of these go there. `caches` are names of
-    the placement's. `pooled_on`: who gathers and adds up rows of a tier beside the device's memory
+    the placement's. `pooled_on`: who gathers and adds up rows of a tier outside the device's memory
     that no cache there holds: the device, over its bus, or the host, which sends pooled rows.
     """
 
@@ -114,7 +114,7 @@ class Placement:
         caches: tuple[RowCache, ...] = (),
     ) -> Placement:
         """Each table with the fields that `edit` (its number, its placement) gives it, and
-        `caches` beside those that there are."""
+        `caches` added to the existing ones."""
         tables = [replace(table, **edit(number, table)) for number, table in enumerate(self.tables)]
         return Placement(tuple(tables), self.caches + caches)
 
@@ -137,7 +137,7 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What a step does beside what.
+    """What a step overlaps with what.
 
     `micro_batches` one after the other, their gradients added up. `input_ahead`: the next batch is
     brought and distributed beside the step. `rows_ahead`: rows that the next step needs from a

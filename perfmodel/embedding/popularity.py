@@ -1,4 +1,4 @@
-"""How popular the rows of a table are: classes of rows looked up alike, uniform and Zipf."""
+"""How popular the rows of a table are: classes of rows of equal popularity, uniform and Zipf."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ _HALVINGS = 24
 
 
 def uniform(rows: int) -> Popularity:
-    """Every one of `rows` rows is looked up alike."""
+    """Every one of `rows` rows is looked up equally often."""
     _require_rows(rows)
     return Popularity(np.array([float(rows)]), np.ones(1))
 

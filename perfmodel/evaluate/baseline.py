@@ -68,14 +68,14 @@ def read_baseline(path: Path) -> list[Row]:
     try:
         file = msgspec.json.decode(content, type=_File)
     except _DAMAGES as error:
-        raise UsageError(f"{path}: not a sound baseline: {error}") from None
+        raise UsageError(f"{path}: not a valid baseline: {error}") from None
     rows = [
         Row(r.trace, r.kind, r.name, r.n, *(float(getattr(r, key)) for key in FIGURES))
         for r in file.rows
     ]
     for key, count in Counter(row.key for row in rows).items():
         if count > 1:
-            raise UsageError(f"{path}: not a sound baseline: {' '.join(key)} stands there twice")
+            raise UsageError(f"{path}: not a valid baseline: {' '.join(key)} appears twice")
     return rows
 
 
@@ -108,7 +108,7 @@ def _schema(content: bytes, path: Path) -> str:
 
 CHECK_SCHEMA = "perfmodel.check/1"
 FLOOR_PCT = 0.02
-"""Percentage points that a figure may grow whatever it was: errors near 0 have no relative size."""
+"""Percentage points that any figure may grow: errors near 0 have no relative size."""
 COUNT = "n"
 
 
@@ -171,14 +171,14 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """The answer as `docs/schemas/check.json` describes it; figures that are as they were are
         counted only."""
-        told = [c for c in self.changes if c.status is not Status.SAME]
+        changed = [c for c in self.changes if c.status is not Status.SAME]
         return {
             "schema": CHECK_SCHEMA,
             "passed": self.passed,
             "tolerance_frac": self.tolerance_frac,
             "floor_pct": FLOOR_PCT,
             "figures": len(self.changes),
-            "changes": [change.to_dict() for change in told],
+            "changes": [change.to_dict() for change in changed],
             "warnings": self.warnings,
         }
 
@@ -291,10 +291,10 @@ def junit(found: Comparison) -> str:
 def markdown(found: Comparison) -> str:
     """Markdown: one sentence, and a table of what got worse, better or is new."""
     lines = [f"### {_SUITE}: {'passed' if found.passed else 'failed'}", "", verdict(found), ""]
-    told = [*found.failing, *found.of(Status.BETTER, Status.NEW)]
-    if told:
+    listed = [*found.failing, *found.of(Status.BETTER, Status.NEW)]
+    if listed:
         lines += ["| trace | kind | name | figure | baseline | now | |", "|---" * 7 + "|"]
-        for change in told:
+        for change in listed:
             sizes = (figure_text(change, change.baseline), figure_text(change, change.present))
             cells = (change.trace, change.kind, change.name, change.figure, *sizes, change.status)
             lines.append("| " + " | ".join(map(_cell, cells)) + " |")

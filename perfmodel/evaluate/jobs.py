@@ -54,7 +54,7 @@ class Job:
     """One training or inference job: a file, or a folder with a file per rank."""
 
     name: str
-    """The same wherever the folder lies: its own name and the way below it."""
+    """The same wherever the folder is: its own name and the path below it."""
     path: Path
     asked: bool = True
     """Named by the user, and not come upon in a folder."""
@@ -148,7 +148,7 @@ def evaluate_jobs(
     max_bytes: int = DEFAULT_MAX_BYTES,
     begin: Callable[[str, int], object] = lambda name, position: None,
 ) -> Evaluation:
-    """The errors of every job, then of every table; `begin` is told name and position of each job.
+    """The errors of every job, then of every table; `begin` gets name and position of each job.
 
     A job that cannot be used is an error where it was asked for, or with `strict`; one that was
     come upon in a folder is left out with a warning. Raises `PerfmodelError` where none is left.

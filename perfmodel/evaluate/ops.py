@@ -183,8 +183,10 @@ def _kernel_times(rows: Iterable[TableRow]) -> Iterator[PublishedTime]:
         preset = next(name for part, name in _PRESETS.items() if part in row["trace"])
         about = lookups(load_workload(preset).tables, load_workload(preset).batch)
         direction = "fwd" if "forward" in row["kernel"] else "bwd"
-        told = {name: float(value) for name, value in _lookup_dims(about.to_attributes()).items()}
-        record = {"op": "tbe", "direction": direction, "early": 1.0, **told}
+        lookup_dims = {
+            name: float(value) for name, value in _lookup_dims(about.to_attributes()).items()
+        }
+        record = {"op": "tbe", "direction": direction, "early": 1.0, **lookup_dims}
         yield f"{preset} {direction}", where, record, float(row["total_us"]) / float(row["count"])
 
 
@@ -224,7 +226,7 @@ def _lookup_timings(rows: Iterable[TableRow]) -> Iterator[PublishedTime]:
 
 ANY_NAME = "*"
 _ALONE_UP_TO = 0.05
-"""Share of its device time that an op may have run beside other streams' kernels."""
+"""Share of its device time that an op may have overlapped with other streams' kernels."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ The figures are data and no part of the package: a folder of TOML files, one per
 `traces/published` in a checkout. A file names steps (a workload on a machine) and variants (a
 design with its settings), and lists figures, each with the quantity that predicts it. Quantities
 are registered in `evaluate/published_quantities.py`; `MODULE.py:FUNCTION` is a function in a file
-beside the TOML.
+in the TOML's folder.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from perfmodel.evaluate.published_files import (
     Settings,
     Step,
     Variant,
-    converted,
     entry,
     published_folder,
     read_document,
@@ -39,6 +38,7 @@ from perfmodel.hardware.settings import with_settings
 from perfmodel.prediction import predict
 from perfmodel.prediction.types import Result
 from perfmodel.registry import Registry
+from perfmodel.schema import convert
 from perfmodel.workload import Workload, load_workload
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ QUANTITIES: Registry[Quantity] = Registry("quantity")
 
 @dataclass(frozen=True)
 class Figure:
-    """A published figure beside its prediction: a number that holds within its tolerance, or a band
+    """A published figure and its prediction: a number that holds within its tolerance, or a band
     from low to high. `detail`: what the predicted figure is made of."""
 
     row: Row
@@ -96,7 +96,7 @@ class Figure:
             "evidence": row.evidence,
             "known": row.known,
             "detail": self.detail,
-            "assumed": row.assumed,
+            "assumed": list(row.assumed),
         }
 
 
@@ -275,7 +275,10 @@ def _arguments(quantity: Quantity, settings: Settings) -> Settings:
     for each in parameters:
         if each.default is Parameter.empty and each.name not in settings:
             raise PerfmodelError(f"settings: {each.name} is missing")
-    return {name: converted(value, hints.get(name, Any), name) for name, value in settings.items()}
+    return {
+        name: convert(hints.get(name, Any), value, name, PerfmodelError)
+        for name, value in settings.items()
+    }
 
 
 def read_studies(folder: Path, lab: Lab | None = None) -> list[Study]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
-from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-import msgspec
-
 from perfmodel.errors import PerfmodelError
-from perfmodel.files import read_bytes
+from perfmodel.schema import Limits, convert, read_toml
 
 FOLDER = Path("traces") / "published"
 MAX_BYTES = 1_000_000
@@ -21,82 +19,83 @@ EVIDENCE = ("exact", "blind", "seen", "input")
 fixed before its figure was read, and nothing was changed since. `seen`: any other prediction.
 `input`: its figure, or one that it follows from, is an input."""
 
-Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
-Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
-Percent: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
-Id: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
+Count: TypeAlias = Annotated[int, Limits(1, 1e12)]
+Percent: TypeAlias = Annotated[float, Limits(0, 1e6)]
 Settings: TypeAlias = dict[str, Any]
 T = TypeVar("T")
+_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
 
 
-class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A table of a file, of which every key is known."""
-
-
-class Step(_Table, frozen=True):
+@dataclass(frozen=True)
+class Step:
     """A workload on a machine, each of the catalogue or a `.toml` file in a folder below this
     file's. `settings` are the workload's, `hardware` is `KIND.KEY=VALUE`, and `designs` holds
     settings that a variant has on this step only."""
 
-    workload: Text
-    machine: Text
+    workload: str
+    machine: str
     nodes: Count | None = None
     gpus: Count | None = None
     batch: Count | None = None
-    settings: Settings = {}
-    hardware: list[str] = []
-    designs: dict[str, Settings] = {}
+    settings: Settings = field(default_factory=dict)
+    hardware: tuple[str, ...] = ()
+    designs: dict[str, Settings] = field(default_factory=dict)
 
 
-class Variant(_Table, frozen=True):
+@dataclass(frozen=True)
+class Variant:
     """A design with its settings, another machine, or both."""
 
     design: str = ""
     machine: str = ""
-    settings: Settings = {}
+    settings: Settings = field(default_factory=dict)
 
 
-class Row(_Table, frozen=True):
+@dataclass(frozen=True)
+class Row:
     """A published figure, as its file has it. `known`: what had been seen of the figure when its
     settings or its mechanism were chosen."""
 
-    id: Id
-    title: Text
-    unit: Text
+    id: str
+    title: str
+    unit: str
     target: float | tuple[float, float]
-    provenance: Text
+    provenance: str
     evidence: Literal["exact", "blind", "seen", "input"]
-    quantity: Text
-    settings: Settings = {}
+    quantity: str
+    settings: Settings = field(default_factory=dict)
     tolerance_pct: Percent = 0.0
     known: str = ""
-    assumed: list[str] = []
+    assumed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        ends = self.target if isinstance(self.target, tuple) else (self.target,)
-        if not all(map(isfinite, (*ends, self.tolerance_pct))) or list(ends) != sorted(ends):
+        if not _ID.fullmatch(self.id):
+            raise ValueError(f"id: expected a-z, 0-9, hyphens and dots, got {self.id!r}")
+        if isinstance(self.target, tuple) and self.target[0] > self.target[1]:
             raise ValueError("target: expected a number, or a band from low to high")
         if self.evidence != "exact" and not self.known:
             raise ValueError(f"evidence {self.evidence!r} needs `known`: what was known beforehand")
 
 
-class Defaults(_Table, frozen=True):
+@dataclass(frozen=True)
+class Defaults:
     """Keys that all figures, and all steps, share: each may have its own in their place, `assumed`
     and tables are added to its own."""
 
-    figure: Settings = {}
-    step: Settings = {}
+    figure: Settings = field(default_factory=dict)
+    step: Settings = field(default_factory=dict)
 
 
-class Document(_Table, frozen=True):
+@dataclass(frozen=True)
+class Document:
     """A file. A figure's `provenance`, `known` or item of `assumed` that is a key of `notes` stands
     for that note."""
 
-    figures: Annotated[list[Row], msgspec.Meta(min_length=1)]
-    steps: dict[str, Step] = {}
-    variants: dict[str, Variant] = {}
-    defaults: Defaults = Defaults()
-    notes: dict[str, str] = {}
+    figures: Annotated[tuple[Row, ...], Limits()]
+    steps: dict[str, Step] = field(default_factory=dict)
+    variants: dict[str, Variant] = field(default_factory=dict)
+    defaults: Defaults = field(default_factory=Defaults)
+    notes: dict[str, str] = field(default_factory=dict)
 
 
 def read_document(path: Path) -> Document:
@@ -104,12 +103,9 @@ def read_document(path: Path) -> Document:
 
     Raises `PerfmodelError` that names the file and the place.
     """
-    try:
-        document = tomllib.loads(read_bytes(path, max_bytes=MAX_BYTES).decode())
-    except (ValueError, RecursionError) as error:
-        raise PerfmodelError(f"{path}: not valid TOML: {error}") from None
-    figures: Document = converted(_with_defaults(document), Document, str(path))
-    return figures
+    table = _with_defaults(read_toml(path, MAX_BYTES, PerfmodelError))
+    document: Document = convert(Document, table, str(path), PerfmodelError)
+    return document
 
 
 def _with_defaults(document: Any) -> Any:
@@ -155,16 +151,6 @@ def _with_notes(row: Any, notes: Mapping[str, Any]) -> Any:
     return row | texts
 
 
-def converted(value: Any, kind: Any, where: str) -> Any:
-    """`value` as a `kind`. Raises `PerfmodelError` that begins with `where` and the key."""
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        what, _, place = str(error).partition(" - at ")
-        inside = place.strip("`").removeprefix("$").lstrip(".")
-        raise PerfmodelError(f"{where}: {f'{inside}: ' if inside else ''}{what}") from None
-
-
 def entry(table: Mapping[str, T], name: str, kind: str) -> T:
     """The entry of that name. Raises `PerfmodelError` for another name, with the nearest."""
     if name not in table:
@@ -181,4 +167,4 @@ def published_folder() -> Path:
     for root in (Path.cwd(), Path(__file__).resolve().parents[2]):
         if (root / FOLDER).is_dir():
             return root / FOLDER
-    raise PerfmodelError(f"no folder {FOLDER}: stand in a checkout, or name a folder")
+    raise PerfmodelError(f"no folder {FOLDER}: run it in a checkout, or name a folder")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from statistics import fmean
 from typing import Annotated, TypeAlias
 
-from msgspec import Meta
-
 from perfmodel.cost.collectives.durations import collective_durations
 from perfmodel.cost.tiers.drives import (
     BLOCK_BYTES,
@@ -20,11 +18,12 @@ from perfmodel.evaluate.published_files import Count
 from perfmodel.explore.planner.torchrec import Topology, shard_cost
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.storage import row_bytes
+from perfmodel.schema import Limits
 from perfmodel.units import BYTES_PER_GB, US_PER_MS, US_PER_S
 from perfmodel.workload import load_workload
 
-Names: TypeAlias = Annotated[list[str], Meta(min_length=1)]
-Measured: TypeAlias = Annotated[dict[str, Annotated[float, Meta(gt=0)]], Meta(min_length=1)]
+Names: TypeAlias = Annotated[tuple[str, ...], Limits()]
+Measured: TypeAlias = dict[str, Annotated[float, Limits(1e-6, 1e9, "ms")]]
 
 
 @QUANTITIES.register("step_ms")

@@ -57,7 +57,7 @@ class Published:
     names: tuple[str, ...] = ()
 
     @property
-    def told(self) -> str:
+    def precisions_text(self) -> str:
         """Precisions that differ from the workload's own."""
         precisions = [value for key, value in self.settings.items() if key.endswith("precision")]
         return "".join(f", {value}" for value in dict.fromkeys(precisions))
@@ -67,7 +67,9 @@ class Published:
         """`8 x 8 a100-sxm-80gb, batch 71,680`, and its settings."""
         node_, nodes = self.machine.node, self.machine.nodes
         several = f"{nodes} x " if nodes > 1 else ""
-        return f"{several}{node_.gpus} {node_.device.name}, batch {self.batch:,}{self.told}"
+        return (
+            f"{several}{node_.gpus} {node_.device.name}, batch {self.batch:,}{self.precisions_text}"
+        )
 
 
 @dataclass(frozen=True)
@@ -257,7 +259,7 @@ class PublishedErrors:
         frame = {
             "group": [row.published.group for row in self.rows],
             "device": [
-                machine.node.device.name + row.published.told
+                machine.node.device.name + row.published.precisions_text
                 for machine, row in zip(machines, self.rows, strict=True)
             ],
             "devices": [machine.gpus for machine in machines],

@@ -138,7 +138,7 @@ class Evaluation:
 
 
 def rows_of(trace: str, kind: Kind, name: str, predicted: Floats, measured: Floats) -> list[Row]:
-    """The row of predictions beside measurements (equal shapes, one unit), or none.
+    """The row of predictions against measurements (equal shapes, one unit), or none.
 
     What is not a number on either side, or was measured as 0, has no error and does not count.
     """

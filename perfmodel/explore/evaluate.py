@@ -200,7 +200,7 @@ def evaluation_of(spec: Spec) -> Evaluate:
     try:
         return kinds[spec.kind](spec)
     except PerfmodelError as error:
-        told = str(error)
-        if told.startswith(spec.where):
+        message = str(error)
+        if message.startswith(spec.where):
             raise
-        raise type(error)(f"{spec.where}: {told}") from None
+        raise type(error)(f"{spec.where}: {message}") from None

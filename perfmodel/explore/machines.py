@@ -145,7 +145,7 @@ class MemoizedFigures(Generic[T]):
 
     def _ask(self, key: tuple[Any, ...], points: Points, at: int) -> bool:
         """Whether the answer is remembered under `key`: not where it read what other axes change,
-        which all groups must tell apart from now on. Those have their first values here, or those
+        which all groups must distinguish from now on. Those have their first values here, or those
         of a point of the group, where the first values make no machine."""
         values = self.machines.usual | dict(zip(self._axes, key, strict=True))
         try:

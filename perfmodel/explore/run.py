@@ -13,7 +13,7 @@ from perfmodel.explore.store import POINT, Store
 from perfmodel.hardware.reads import FigureRead
 
 Done = Callable[[int], None]
-"""Told how many more points are done."""
+"""Called with how many more points are done."""
 
 
 def sweep(

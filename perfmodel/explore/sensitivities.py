@@ -143,7 +143,7 @@ class Sensitivity:
 
 
 def sensitivity(spec: Spec, step_frac: float = STEP_FRAC) -> Sensitivity:
-    """Elasticities of all objectives at the base point of a sweep (`around.base_of`).
+    """Elasticities of all objectives at the base point of a sweep (`base_point`).
 
     Each numeric axis moves to `1 / (1 + step_frac)` and `1 + step_frac` times its base; whole
     numbers by at least one, those of `HALVED` to half and double. Raises `UsageError` where no

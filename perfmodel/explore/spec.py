@@ -66,7 +66,7 @@ def figures(
     running: OperatingCosts,
     activity: Activity,
 ) -> dict[str, Floats]:
-    """`names` of one machine at steps of `samples` each; a cost nobody knows a price for is NaN."""
+    """`names` of one machine at steps of `samples` each; a cost without a known price is NaN."""
     found = {STEP: step_us}
     found["power_w"] = np.broadcast_to(running.power_w(activity), step_us.shape)
     if samples is not None:
@@ -116,7 +116,7 @@ class Spec:
     """Of a workload: designs joined by `+`, where no axis says so."""
     objectives: tuple[str, ...] = ("step_us",)
     batch: int | None = None
-    """Samples per step of a trace: what it records no shape can tell for all ranks."""
+    """Samples per step of a trace: no recorded shape shows it for all ranks."""
     training: bool = True
     at: Mapping[str, Any] = field(default_factory=dict)
     """The point of a sensitivity, where it is not the hardware as it is."""

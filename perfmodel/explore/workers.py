@@ -43,7 +43,7 @@ def run_on_workers(
 
     distributed: Any = dask
 
-    told = identity(spec)
+    identifier = identity(spec)
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with ExitStack() as stack:
         client = stack.enter_context(_client(distributed, stack, workers, scheduler))
@@ -55,7 +55,7 @@ def run_on_workers(
             part = next(waiting, None)
             if part is None:
                 return None
-            future = client.submit(remote_part_content, spec, told, part, pure=False)
+            future = client.submit(remote_part_content, spec, identifier, part, pure=False)
             number[future.key] = part
             return future
 
@@ -96,22 +96,22 @@ def _client(distributed: Any, stack: ExitStack, workers: int, scheduler: str | N
         raise UsageError(f"--scheduler {scheduler}: no scheduler answers: {text}") from None
 
 
-def remote_part_content(spec: Spec, told: str, part: int) -> bytes:
-    """`content_of` in another process, perhaps on another host: the same files must lie there."""
-    return part_content(spec, part, _evaluation(spec, told))
+def remote_part_content(spec: Spec, identifier: str, part: int) -> bytes:
+    """`content_of` in another process, perhaps on another host: the same files must exist there."""
+    return part_content(spec, part, _evaluation(spec, identifier))
 
 
 _held: dict[str, Evaluate] = {}
 
 
-def _evaluation(spec: Spec, told: str) -> Evaluate:
-    """The evaluation of the sweep that is `told` of, made once per process."""
-    if told not in _held:
-        if identity(spec) != told:
+def _evaluation(spec: Spec, identifier: str) -> Evaluate:
+    """The evaluation of the sweep that `identifier` describes, made once per process."""
+    if identifier not in _held:
+        if identity(spec) != identifier:
             raise UsageError(
                 f"{spec.where}: the input, or the version of perfmodel, is not the same on every "
                 "worker"
             )
         _held.clear()
-        _held[told] = evaluation_of(spec)
-    return _held[told]
+        _held[identifier] = evaluation_of(spec)
+    return _held[identifier]

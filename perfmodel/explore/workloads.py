@@ -37,7 +37,7 @@ class WorkloadFigures:
         values = spec.space.values
         own = {axis: each for axis, each in values.items() if is_axis(axis)}
         if spec.hardware is None and HARDWARE not in own:
-            raise UsageError(f"{spec.where}: say where it runs: hardware, as a key or an axis")
+            raise UsageError(f"{spec.where}: hardware is missing: give it as a key or an axis")
         self.machines = Machines(own, base=spec.hardware, alone=True)
         self.prices = prices_of(spec)
         usual = {axis: each[0] for axis, each in values.items()}
@@ -149,7 +149,9 @@ class WorkloadFigures:
             if not dot or (first != DESIGN and first not in DESIGNS):
                 continue
             if text is None:
-                raise UsageError(f"axis {axis}: of which design? Give `design` as a key or an axis")
+                raise UsageError(
+                    f"axis {axis}: its design is missing: give `design` as a key or an axis"
+                )
             for name in names if first == DESIGN else [first]:
                 settings.setdefault(name, {})[key] = value
         return None if text is None else composed(text, settings)

@@ -20,7 +20,7 @@ _INPUT_EDGES = (EdgeKind.EVENT_WAIT_COLLECTIVE, EdgeKind.EVENT_WAIT, EdgeKind.DA
 
 @dataclass(frozen=True)
 class CollectiveNeighbours:
-    """Kernels around one collective: what it waits for, what runs beside it, what follows it."""
+    """Kernels around one collective: what it waits for, what overlaps it, what follows it."""
 
     arrival: int
     transfer: int

@@ -21,7 +21,7 @@ class NodeKind(IntEnum):
     COPY = 7
     COLLECTIVE = 8
     OFFLOAD = 9
-    """Work on rows beside the device: in host memory, on a drive, in an adapter."""
+    """Work on rows outside the device: in host memory, on a drive, in an adapter."""
 
 
 DEVICE_KINDS = (NodeKind.KERNEL, NodeKind.COPY, NodeKind.COLLECTIVE)
@@ -108,7 +108,7 @@ class Cause(IntEnum):
 WORK_CAUSES = (Cause.COMPUTE, Cause.COMMUNICATION, Cause.MEMCPY)
 IDLE_CAUSES = tuple(cause for cause in Cause if cause not in WORK_CAUSES)
 NOT_EXPLAINED = (Cause.UNEXPLAINED, Cause.RECORDING_MISSING)
-"""Time whose reason the recording does not tell."""
+"""Time whose reason the recording does not show."""
 
 CAUSE_OF_EDGE: dict[EdgeKind, Cause] = {
     EdgeKind.PROGRAM: Cause.UNEXPLAINED,

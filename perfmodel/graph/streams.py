@@ -20,7 +20,7 @@ from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, equal_runs, stream_keys
 
 MAX_BRANCHES = 16
-"""Branches of one graph launch that are told apart; of more, those that end last."""
+"""Branches of one graph launch that are distinguished; of more, those that end last."""
 
 
 class StreamEdges(NamedTuple):

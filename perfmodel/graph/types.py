@@ -275,10 +275,10 @@ class ExecutionGraph:
         by_pair = np.argsort(pair)
         key = lenient.source.astype(np.int64) * len(self) + lenient.target
         at = np.searchsorted(pair[by_pair], key).clip(max=max(len(pair) - 1, 0))
-        met = pair[by_pair][at] == key if len(pair) else np.zeros(len(key), bool)
-        at = by_pair[at[met]]
-        np.maximum.at(overlap_frac, at, lenient.overlap_frac[met])
-        np.minimum.at(lag_us, at, lenient.lag_us[met])
+        matched = pair[by_pair][at] == key if len(pair) else np.zeros(len(key), bool)
+        at = by_pair[at[matched]]
+        np.maximum.at(overlap_frac, at, lenient.overlap_frac[matched])
+        np.minimum.at(lag_us, at, lenient.lag_us[matched])
         kind = np.full(len(pair), EdgeKind.PROGRAM, np.int8)
         return Edges(before, after, kind, overlap_frac, lag_us)
 

@@ -75,13 +75,13 @@ def length(tensor_: Tensor, dim: int) -> int:
 
 
 def integer(op: Op, index: int) -> int | None:
-    """The integer that is argument `index`, or None where it is not told."""
+    """The integer that is argument `index`, or None where it is unknown."""
     found = argument(op, index)
     return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
 def integers(op: Op, index: int) -> tuple[int, ...] | None:
-    """The list of integers that is argument `index`, or None where it is not told."""
+    """The list of integers that is argument `index`, or None where it is unknown."""
     found = argument(op, index)
     if isinstance(found, int) and not isinstance(found, bool):
         return (found,)
@@ -91,7 +91,7 @@ def integers(op: Op, index: int) -> tuple[int, ...] | None:
 
 
 def flag(op: Op, index: int) -> bool | None:
-    """The boolean that is argument `index`, or None where it is not told."""
+    """The boolean that is argument `index`, or None where it is unknown."""
     found = argument(op, index)
     return bool(found) if isinstance(found, (bool, int)) else None
 

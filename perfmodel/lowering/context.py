@@ -44,7 +44,7 @@ def complete_ops(graph: OpGraph) -> list[Op]:
     gradient, and the forward its output; a convolution whose output is not recorded, the first
     tensor that fits of those that later ops read; the parts of its backward, the arguments of the
     whole; a collective, what its caller says of it; what touches rows that were looked up, how many
-    they are. Then come guesses (`guesses.with_guesses`).
+    they are. Then come guesses (`with_guesses`).
     """
     ops = with_recorded_lookups(graph.ops)
     for forward, backward, pooled in _lookups(graph):

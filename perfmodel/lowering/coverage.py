@@ -138,10 +138,10 @@ def coverage(lowered: Lowered, rank: RankTrace, links: Links) -> Coverage:
         spent = sum(us for _, us in names)
         known = bool(pieces) and pieces[0].op != UNKNOWN
         matched = sum(us for name, us in names if family_of_kernel(name) in families)
-        told = known and not any(piece.guessed for piece in pieces)
+        stated = known and not any(piece.guessed for piece in pieces)
         totals["linked"] += spent
         totals["lowered"] += spent * known
-        totals["told"] += spent * told
+        totals["stated"] += spent * stated
         totals["matched"] += matched * known
         by_name[ops[owner].name].add(
             spent,
@@ -149,13 +149,13 @@ def coverage(lowered: Lowered, rank: RankTrace, links: Links) -> Coverage:
             sum(family_of_kernel(name) != "memset" for name, _ in names),
             sum(piece.launches for piece in pieces),
             known,
-            not told,
+            not stated,
         )
     found = [sums.row(name) for name, sums in by_name.items()]
     return Coverage(
         totals["linked"],
         totals["lowered"],
-        totals["told"],
+        totals["stated"],
         totals["matched"],
         unlinked_us,
         tuple(sorted(found, key=lambda row: -row.measured_us)),

@@ -59,7 +59,7 @@ say what it calls). An op that has no rule and calls nothing becomes the fallbac
 
 LEAF, WHOLE = "leaf:", "whole:"
 TIER = "tier::"
-"""What names of ops on rows beside the device begin with; all their dims are attributes."""
+"""What names of ops on rows outside the device begin with; all their dims are attributes."""
 OF_PROFILE = "recorded::"
 """What names of a profile's kernels begin with that are ops of their own, since no rule stands for
 them (`perfmodel.lowering.recorded`)."""

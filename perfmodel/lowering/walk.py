@@ -82,7 +82,7 @@ def _kind(piece: Piece) -> tuple[str, str]:
 
 
 class _Rules:
-    """The rules of one target, each asked once about calls that it cannot tell apart.
+    """The rules of one target, each asked once about calls that it cannot distinguish.
 
     A program `stays` where it ran, what it did on the host too; one that ran on a CPU alone moves
     to a GPU as a whole.

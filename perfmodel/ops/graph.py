@@ -28,7 +28,7 @@ DEVICE_WIDE: Mapping[str, str] = MappingProxyType({"waits_for": "device"})
 class Tensor:
     """A tensor as an argument: shape, dtype (words of `perfmodel.ops.dtypes`), and identity.
 
-    `tensor_id` and `storage_id` are -1 where nothing tells which tensor it is. `layout` is `""`,
+    `tensor_id` and `storage_id` are -1 where it is unknown which tensor it is. `layout` is `""`,
     `"sparse"` or `"jagged"`; `strides` is empty where unknown (then contiguous is taken).
     """
 
@@ -88,7 +88,7 @@ class OpGraph:
     source: str = ""
     """Where it came from: a file, or a workload's name."""
     notes: tuple[str, ...] = ()
-    """What was dropped, guessed or could not be told."""
+    """What was dropped, guessed or could not be determined."""
     removed: tuple[Op, ...] = ()
     """What an edit took out of the calls of ops that stay: nothing stands in for that work. A
     `parent` counts through `ops`, then through these."""

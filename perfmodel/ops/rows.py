@@ -259,15 +259,15 @@ def _before(graph: Ints, size: Floats, counts: NDArray[np.bool_]) -> Floats:
     """Rows before each of its graph and of its size that count."""
     import pandas as pd
 
-    told = pd.DataFrame({"graph": graph, "size": size, "counts": counts.astype(np.float64)})
-    so_far = told.groupby(["graph", "size"])["counts"].cumsum()
-    return np.asarray(so_far - told["counts"], np.float64)
+    sizes = pd.DataFrame({"graph": graph, "size": size, "counts": counts.astype(np.float64)})
+    so_far = sizes.groupby(["graph", "size"])["counts"].cumsum()
+    return np.asarray(so_far - sizes["counts"], np.float64)
 
 
 def _largest_before(graph: Ints, size: Floats) -> Floats:
     """The largest size among the rows before each of its graph; 0 for the first."""
     import pandas as pd
 
-    told = pd.DataFrame({"graph": graph, "size": size})
-    so_far = told.groupby("graph")["size"].cummax()
-    return np.asarray(so_far.groupby(told["graph"]).shift(fill_value=0.0), np.float64)
+    sizes = pd.DataFrame({"graph": graph, "size": size})
+    so_far = sizes.groupby("graph")["size"].cummax()
+    return np.asarray(so_far.groupby(sizes["graph"]).shift(fill_value=0.0), np.float64)

@@ -1,6 +1,6 @@
 """One colour per thing and one look for all figures; nothing global is changed.
 
-The strong colours are those of Okabe and Ito, which people with colour-blindness can tell apart:
+The strong colours are those of Okabe and Ito, which people with colour-blindness can distinguish:
 work of the device stands out, the host is pale, waiting is pink to brown, what has no reason is
 black.
 

@@ -191,7 +191,7 @@ _LATE = {
     KERNELS: ("compute", "kernels", "balance the work; look at the device's clock"),
     COPIES: ("memcpy", "copies", "balance the work; look at the device's link"),
 }
-"""Why the others wait for a rank (`attribution.straggler`): scope, words, advice."""
+"""Why the others wait for a rank (`timeline.straggler`): scope, words, advice."""
 
 
 def gains(
@@ -208,7 +208,7 @@ def gains(
     A gain is what the step of the slowest rank gets shorter by, in the median over the steps that
     are not warm-up; what kernels and collectives cost one another stays as it is in `duration_us`.
     `command` is the one that predicts these durations; a gain's has the what-if behind it.
-    `straggler` is the rank that others wait for (`Waiting.to_dict`), `steps` which steps count,
+    `straggler` is the rank that others wait for (`RankWaiting.to_dict`), `steps` which steps count,
     `walker` one of the measured timeline, where there is one.
     """
     truth = measured(graph)

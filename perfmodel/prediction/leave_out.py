@@ -109,7 +109,7 @@ def _known(value: float) -> float | None:
 
 
 def naive_predictions(measured: Timeline, steady: Ints) -> NaivePredictions:
-    """The nulls of every step of a measured trace, from its `steady` steps."""
+    """Naive predictions of every step of a measured trace, from its `steady` steps."""
     graph = measured.graph
     step_us = by_rank_and_step(graph, measured.step_us)
     active_us = by_rank_and_step(graph, _active_us(measured))

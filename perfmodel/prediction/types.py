@@ -34,7 +34,9 @@ class LeftOut:
     """90 % interval of the step, from the errors of leaving the others out."""
     high_us: float
     null_mean_us: float | None
-    """The nulls (`prediction.nulls`); None where nothing can be said."""
+    """Predictions without a model (`prediction.leave_out.NaivePredictions`): the mean of the other
+    steps, that mean with the difference in device time added, the last step before; None where
+    there are no other steps."""
     null_mean_gpu_us: float | None
     null_last_us: float | None
 
@@ -137,7 +139,7 @@ class Result:
     grounds: Grounds | None = field(default=None, repr=False)
     """How its nodes came to their durations."""
     straggler: dict[str, Any] | None = None
-    """The rank that the others wait for most, and why (`attribution.straggler`); None for one."""
+    """The rank that the others wait for most, and why (`timeline.straggler`); None for one."""
     cautions: tuple[str, ...] = ()
     """What makes the answer doubtful: much that nobody can explain, a replay that is off."""
     baseline: Result | None = field(default=None, repr=False)

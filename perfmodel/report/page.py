@@ -39,7 +39,7 @@ MODEL = "model"
 PATH_ROWS = 60
 """Pieces of the critical path that the table shows."""
 EXPLAINED = 10
-"""Its longest nodes, of which is told why."""
+"""Of its longest nodes, how many are explained."""
 ASSETS = "perfmodel.report.assets"
 TITLES = {
     "gains": "What would help most",
@@ -131,13 +131,13 @@ def _gain_text(gain: Gain) -> str:
 
 def _about(prediction: Prediction) -> str:
     source = prediction.source
-    told = [str(source["trace"])]
+    facts = [str(source["trace"])]
     for key in ("stands_for", "device"):
         if source.get(key):
-            told.append(str(source[key]))
+            facts.append(str(source[key]))
     if source.get("batch"):
-        told.append(f"batch {source['batch']:,}")
-    return paragraph(", ".join(told))
+        facts.append(f"batch {source['batch']:,}")
+    return paragraph(", ".join(facts))
 
 
 def _summary(result: Result) -> str:
@@ -268,8 +268,8 @@ def _grounds(result: Result) -> Iterator[str]:
         rows.append((node, labels[node], taken[node], reason.what, bound, source, reason.formula))
     if rows:
         columns = ("node", "piece", "time_us", "by", "bound by", "source", "formula")
-        told = "why its longest nodes take what they take; predict --explain NODE tells all"
-        yield sortable(columns, rows, f"Critical path, {told}, {result.hardware}")
+        title = "Critical path: its longest nodes and their bounds (more: predict --explain NODE)"
+        yield sortable(columns, rows, f"{title}, {result.hardware}")
 
 
 def _summed(result: Result) -> list[tuple[str, str, int, float]]:
@@ -320,5 +320,5 @@ def _notes(prediction: Prediction) -> Iterator[str]:
     for result in prediction.results:
         shares = ", ".join(f"{key} {value:g}" for key, value in result.coverage.items())
         yield paragraph(f"{result.hardware}, coverage: {shares or 'measured kernels'}")
-    told = ", ".join(f"{key} {value}" for key, value in prediction.source.items() if value)
-    yield paragraph(f"perfmodel {__version__}; {told}")
+    source = ", ".join(f"{key} {value}" for key, value in prediction.source.items() if value)
+    yield paragraph(f"perfmodel {__version__}; {source}")

@@ -2,7 +2,7 @@
 
 Durations may be float32, so that a block of them is small; ends are summed in float64, since a
 step is a sum of thousands of them. Edges within a step only: what a step carries to later ones is
-`timeline.periods`.
+`timeline.steady`.
 """
 
 from __future__ import annotations

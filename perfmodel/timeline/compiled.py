@@ -23,7 +23,7 @@ def end_us_of_marks(
     duration_us: Floats,
     kept: Ints,
 ) -> Floats:
-    """End of the nodes `kept` `[kept, configurations]`; arguments as in `batched.Walk`."""
+    """End of the nodes `kept` `[kept, configurations]`; arguments as in `batched.GraphArrays`."""
     nodes, configurations = duration_us.shape
     found = np.empty((len(kept), configurations), np.float64)
     for chunk in prange((configurations + AT_ONCE - 1) // AT_ONCE):

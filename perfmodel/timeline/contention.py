@@ -140,13 +140,13 @@ def _constant_loads(timeline: Timeline, load: Load, transfers: Ints) -> _Constan
     """Of the transfers of one rank, and of the waits before them."""
     start, end = timeline.start_us[transfers], timeline.end_us[transfers]
     arrival = _arrivals(timeline.graph, transfers)
-    met = np.flatnonzero(arrival != NONE)
-    since = timeline.start_us[arrival[met]]
-    begin, stop = np.concatenate([start, since]), np.concatenate([end, start[met]])
-    sms = np.concatenate([load.sm_taken_frac[transfers], load.sm_held_frac[transfers[met]]])
-    hbm = np.concatenate([load.hbm_taken_frac[transfers], np.zeros(len(met))])
-    delay = np.concatenate([load.delay_us[transfers], np.zeros(len(met))])
-    wire = np.concatenate([load.wire_used_frac[transfers], np.zeros(len(met))])
+    awaited = np.flatnonzero(arrival != NONE)
+    since = timeline.start_us[arrival[awaited]]
+    begin, stop = np.concatenate([start, since]), np.concatenate([end, start[awaited]])
+    sms = np.concatenate([load.sm_taken_frac[transfers], load.sm_held_frac[transfers[awaited]]])
+    hbm = np.concatenate([load.hbm_taken_frac[transfers], np.zeros(len(awaited))])
+    delay = np.concatenate([load.delay_us[transfers], np.zeros(len(awaited))])
+    wire = np.concatenate([load.wire_used_frac[transfers], np.zeros(len(awaited))])
     edges = np.unique(np.concatenate([begin, stop]))
 
     def held(values: Floats) -> Floats:

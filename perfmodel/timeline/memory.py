@@ -97,7 +97,7 @@ class UnpairedAllocations:
             "allocated_twice": "at an address still allocated",
             "freed_twice": "free what was free",
             "other_size": "free another size than was allocated",
-            "negative": "leave less than nothing allocated",
+            "negative": "free more than was allocated",
             "unreadable": "have a size or total that is not a number",
         }
         found = [f"{count} {words[name]}" for name, count in asdict(self).items() if count]

@@ -99,7 +99,7 @@ def schedule(graph: ExecutionGraph, duration_us: Floats | None = None) -> Timeli
     """Schedule `graph` with a duration per node (default: as measured).
 
     `duration_us` may be `[nodes, configurations]`: all are scheduled in one compiled pass, and so
-    are the timeline's columns. Where only steps matter, `batched.Walk` holds less.
+    are the timeline's columns. Where only steps matter, `batched.GraphArrays` holds less.
     """
     duration = graph.nodes_.duration_us if duration_us is None else duration_us
     if duration.ndim == 2:

@@ -18,7 +18,7 @@ SLOW_DEVIATIONS = 3.5 * 1.4826
 standard deviation of normal values; the bound of 3.5 is Iglewicz and Hoaglin's, How to Detect and
 Handle Outliers, 1993."""
 ALLOCATOR_FRAC = 1 / 3
-"""assumed: a step with a larger share of its time in the allocator tells nothing of the others."""
+"""assumed: a step with a larger share of its time in the allocator is no guide to the others."""
 
 
 class StepRole(StrEnum):
@@ -53,7 +53,7 @@ def step_roles(measured: Timeline) -> list[StepRole]:
     Warm-up are the steps that a trace begins with as long as each is slow beside those after it; an
     outlier is any later step that is slow beside all that are not warm-up. A step is also slow with
     more than a third of its time in the allocator. Of two steps the second is never slow beside the
-    first: which of them is the usual one, nothing tells.
+    first: which of them is the usual one is unknown.
     """
     graph = measured.graph
     step_us = by_rank_and_step(graph, measured.step_us).mean(axis=0)

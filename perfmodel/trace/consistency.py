@@ -62,7 +62,7 @@ def check_rank(rank: RankTrace) -> None:
 
 
 def inconsistencies(rank: RankTrace) -> list[str]:
-    """What in the events of one rank cannot have happened as it is told; one line per rule."""
+    """What in the events of one rank cannot have happened as recorded; one line per rule."""
     return [*_nesting(rank), *_references(rank)]
 
 

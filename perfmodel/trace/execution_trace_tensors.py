@@ -113,7 +113,7 @@ class InternedTexts:
 
 
 class _TensorValues:
-    """The tensor values met so far, still as the file writes them."""
+    """The tensor values read so far, still as the file writes them."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []

@@ -1,4 +1,4 @@
-"""The documents behind a path, and what each holds: told apart by their content."""
+"""The documents behind a path, and what each holds: distinguished by their content."""
 
 from __future__ import annotations
 

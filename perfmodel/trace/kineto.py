@@ -144,7 +144,7 @@ def _order(start_ns: Ints, duration_ns: Ints, event_index: Ints) -> Ints:
 
 
 class _EventRows:
-    """The complete events met so far, as columns."""
+    """The complete events read so far, as columns."""
 
     def __init__(self, where: str, window: Window | None = None) -> None:
         self._window = window

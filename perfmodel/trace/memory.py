@@ -29,7 +29,7 @@ ParseTimes = Callable[[str, list[msgspec.Raw], Ints], Ints]
 
 
 class AllocationRows:
-    """The allocations met so far."""
+    """The allocations read so far."""
 
     def __init__(self, times: ParseTimes, window: Window | None = None) -> None:
         self._times, self._window = times, window

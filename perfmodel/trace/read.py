@@ -215,7 +215,7 @@ def _ranks_in_order(ranks: list[RankTrace]) -> tuple[RankTrace, ...]:
         if number in numbered:
             raise TraceError(
                 f"{rank.where}: is rank {number}, and so is {numbered[number].where}: "
-                "a folder holds one job, one file a rank"
+                "a folder must hold one job, one file per rank"
             )
         numbered[number] = rank
     sizes = {rank.world_size: rank.where for rank in ranks if rank.world_size}
@@ -225,8 +225,8 @@ def _ranks_in_order(ranks: list[RankTrace]) -> tuple[RankTrace, ...]:
     if len(unnamed) > 1:
         (device, one), (another, other) = list(unnamed.items())[:2]
         raise TraceError(
-            f"{other.where}: ran on {another}, but {one.where} on {device}, and neither says its "
-            "rank: a folder holds one job, one file a rank"
+            f"{other.where}: ran on {another}, but {one.where} on {device}, and neither states "
+            "its rank: a folder must hold one job, one file per rank"
         )
     return tuple(numbered[number] for number in sorted(numbered))
 

@@ -164,8 +164,8 @@ def trim_to_window(rank: RankTrace, window: Window) -> RankTrace:
     expected = window.before + window.asked + window.after
     if steps.is_window or len(steps) != expected:
         raise TraceError(
-            f"{rank.where}: --steps: its step annotations cannot be told apart ({len(steps)} where "
-            f"{expected} are expected): read it without --steps"
+            f"{rank.where}: --steps: its step annotations cannot be distinguished ("
+            f"{len(steps)} where {expected} are expected): read it without --steps"
         )
     calls = rank.correlation[rank.of(Category.RUNTIME)]
     is_late = rank.is_device & (rank.start_us >= steps.end_us.max())

@@ -161,8 +161,8 @@ def _software(workload: Workload, where: str) -> None:
         )
     if software.sharding == "hybrid" and any(table.histogram for table in workload.tables):
         raise WorkloadError(
-            f'{where}: tables: histogram: implementation.sharding "hybrid" knows zipf and uniform '
-            "distributions only"
+            f'{where}: tables: histogram: implementation.sharding "hybrid" supports zipf and '
+            "uniform distributions only"
         )
     if not software.indices_ahead and software.sharding != "hybrid":
         raise WorkloadError(

@@ -78,7 +78,7 @@ def deciding_classes(classes: list[RankClass]) -> list[RankClass]:
 def _missed_bytes(
     held: tuple[tuple[Table, TablePlacement | None], ...], placement: Placement, batch: int
 ) -> float:
-    """Distinct rows of a batch in tables beside device memory, less the part that their largest
+    """Distinct rows of a batch in tables outside device memory, less the part that their largest
     cache could hold of all their rows."""
     slow = [
         (table, way, float(row_bytes(way.dtype, table.dim)))

@@ -125,4 +125,4 @@ def test_a_regressor_that_is_none_or_fails_is_one_line_and_leaves_nothing(
         assert not Path("models").exists()
     alone = run("kernel", "mm", "m=8", "n=8", "k=8", "--hardware", "t4", "--trust-models")
     assert alone.status == 2
-    assert "name one" in alone.err
+    assert "needs --models DIR" in alone.err

@@ -100,7 +100,7 @@ def test_the_table_and_figures(run: Run, spec: Path, tmp_path: Path) -> None:
         (["--reach", "power_w=1", "--along", "nodes"], "none of the sweep's objectives"),
         (["--reach", "step_us=8", "--along", "nodes"], "no axis nodes"),
         (["--sobol", "3"], "expected a power of two"),
-        (["--workers", "2", "--scheduler", "tcp://h:1"], "starts a cluster of its own"),
+        (["--workers", "2", "--scheduler", "tcp://h:1"], "starts its own cluster"),
         (["--figure", "front.gif"], "by its suffix"),
     ],
 )

@@ -23,6 +23,7 @@ class _Ahead:
     kind: Literal["a", "b"] = "a"
     sizes: tuple[int, ...] = (1,)
     limit: float | None = None
+    widths: tuple[int, ...] | None = None
 
     def apply(self, deployment: Deployment) -> Deployment:
         return deployment.with_(pipeline=Pipeline(input_ahead=self.on))
@@ -57,6 +58,14 @@ def test_lists_need_no_brackets(text: str, sizes: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "widths"), [("8,16", (8, 16)), ("8", (8,)), ("[8, 16]", (8, 16)), ("none", None)]
+)
+def test_a_list_may_be_optional(text: str, widths: tuple[int, ...] | None) -> None:
+    found = composed("ahead", settings_of([f"ahead.widths={text}"])).designs[0]
+    assert found == _Ahead(widths=widths)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "ahead.on=1",
@@ -88,7 +97,7 @@ def test_unknown_settings_are_refused(text: str) -> None:
 
 
 def test_designs_that_undo_one_another_make_no_sense() -> None:
-    with pytest.raises(WorkloadError, match="ahead changes nothing"):
+    with pytest.raises(WorkloadError, match="ahead has no effect"):
         composed("ahead+cpu_only").apply(start())
     both = composed("cpu_only+ahead").apply(start())
     assert both.pipeline.input_ahead
@@ -98,7 +107,7 @@ def test_designs_that_undo_one_another_make_no_sense() -> None:
 def test_nothing_lies_beside_the_memory_of_cpus() -> None:
     there = composed("cpu_only").apply(start())
     aside = there.with_(placement=there.placement.edited(lambda _n, _t: {"tier": "host"}))
-    with pytest.raises(WorkloadError, match="CPUs alone"):
+    with pytest.raises(WorkloadError, match="without GPUs there is one memory"):
         Composed("default", ()).apply(aside)
 
 

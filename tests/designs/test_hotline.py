@@ -341,7 +341,7 @@ def test_designs_on_top_of_steps_of_two_kinds_apply_to_both() -> None:
     dtypes = {table.dtype for phase in found.phases for table in phase.placement.tables}
     assert dtypes == {"fp16"}
     for text in ("hotline+fae", "fae+hotline"):
-        with pytest.raises(WorkloadError, match="not parted again"):
+        with pytest.raises(WorkloadError, match="already split by hot rows"):
             composed(text).apply(start())
 
 

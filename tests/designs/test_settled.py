@@ -43,7 +43,7 @@ UNDONE = [
 
 @pytest.mark.parametrize("text", UNDONE)
 def test_what_the_second_undoes_makes_no_sense(text: str) -> None:
-    with pytest.raises(WorkloadError, match=f"{text.split('+')[0]} changes nothing beside"):
+    with pytest.raises(WorkloadError, match=f"{text.split('+')[0]} has no effect"):
         applied(text)
 
 

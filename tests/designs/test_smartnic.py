@@ -90,7 +90,7 @@ def test_more_memory_never_hurts(pooling: float) -> None:
 
 def test_bags_of_many_rows_are_not_worth_asking_for() -> None:
     plain = deployed(MINE.with_(table__pooling=15.8))
-    with pytest.raises(WorkloadError, match="no row is worth a place"):
+    with pytest.raises(WorkloadError, match="caching rows in the adapters saves no time"):
         SmartNic().apply(plain)
     assert gain(SmartNic(cache_gib=8, only_if_worth=False), plain) < 1
 

@@ -102,7 +102,7 @@ def test_damaged_rows(tmp_path: Path, change: dict[str, Any], said: str) -> None
     good = row().to_dict()
     content = {"schema": "perfmodel.baseline/1", "rows": [good, good | change]}
     path.write_text(json.dumps(content))
-    with pytest.raises(UsageError, match=rf"b\.json: not a sound baseline: .*{said}"):
+    with pytest.raises(UsageError, match=rf"b\.json: not a valid baseline: .*{said}"):
         read_baseline(path)
 
 
@@ -110,5 +110,5 @@ def test_damaged_rows(tmp_path: Path, change: dict[str, Any], said: str) -> None
 def test_damaged_files(tmp_path: Path, rest: dict[str, Any]) -> None:
     path = tmp_path / "b.json"
     path.write_text(json.dumps({"schema": "perfmodel.baseline/1"} | rest))
-    with pytest.raises(UsageError, match="not a sound baseline"):
+    with pytest.raises(UsageError, match="not a valid baseline"):
         read_baseline(path)

@@ -98,19 +98,19 @@ def test_sharding_plans(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("[axes]\nbatch = [1]", "say where it runs"),
+        ("[axes]\nbatch = [1]", "hardware is missing"),
         ("[axes]\nspeed = [1]", "axis speed names nothing"),
         ("[axes]\nworkload.speed = [1]", "unknown key speed"),
         ('[axes]\nworkload = ["nothing"]', "unknown workload 'nothing'"),
         ('[axes]\ndesign = ["nothing"]', "unknown design 'nothing'"),
         ("[axes]\nhotline.hot_mib = [1]", "not among the sweep's designs"),
         ('design = "hotline"\n[axes]\nhotline.speed = [1]', "hotline: unknown key speed"),
-        ("[axes]\ndesign.hot_mib = [1]", "of which design"),
+        ("[axes]\ndesign.hot_mib = [1]", "its design is missing"),
         ('[axes]\nplan = ["by hand"]', "sharding: expected one of"),
     ],
 )
 def test_axes_that_name_nothing(tmp_path: Path, text: str, expected: str) -> None:
-    hardware = "" if "where it runs" in expected else 'hardware = "dgx-1"\n'
+    hardware = "" if "hardware is missing" in expected else 'hardware = "dgx-1"\n'
     path = written(tmp_path, hardware + text)
     with pytest.raises(PerfmodelError, match=expected) as error:
         sweep(load_spec(path), tmp_path / "results")

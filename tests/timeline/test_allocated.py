@@ -93,7 +93,7 @@ def test_allocations_that_do_not_pair_are_counted_in_a_warning() -> None:
     assert unpaired_allocations(rank).warning("here") == (
         "here: allocations do not fit together: 1 at an address still allocated, "
         "1 free what was free, 1 free another size than was allocated, "
-        "1 leave less than nothing allocated, 1 have a size or total that is not a number; "
+        "1 free more than was allocated, 1 have a size or total that is not a number; "
         "the memory timeline may be off"
     )
     assert any("allocations do not fit together" in text for text in breakdown(t.trace()).warnings)

@@ -100,7 +100,7 @@ def test_ranks_that_nothing_says_are_counted(tmp_path: Path) -> None:
 def test_files_that_say_no_rank_and_ran_on_different_devices_are_no_job(tmp_path: Path) -> None:
     other = Tiny(device="NVIDIA H100 80GB HBM3")
     other.events = tiny().events
-    with pytest.raises(TraceError, match=r"ran on .*, and neither says its rank"):
+    with pytest.raises(TraceError, match=r"ran on .*, and neither states its rank"):
         read(folder(tmp_path, a=tiny(), b=other))
 
 

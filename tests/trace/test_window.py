@@ -73,5 +73,5 @@ def test_steps_that_cannot_be_told_apart(tmp_path: Path) -> None:
     text = json.dumps(content).replace('"ProfilerStep#1", "pid"', '"ProfilerStep#1", "q": 1, "pid"')
     path = tmp_path / "odd.json"
     path.write_text(text)
-    with pytest.raises(TraceError, match="cannot be told apart"):
+    with pytest.raises(TraceError, match="cannot be distinguished"):
         perfmodel.read(path, steps=slice(0, 2))

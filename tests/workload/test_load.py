@@ -141,7 +141,7 @@ def test_settings_are_changed_by_their_key() -> None:
         ({"model__top_mlp": [4]}, "expected 1"),
         ({"implementation__key_dtype": "int32"}, '"hugectr" sends int64 keys'),
         ({"table__histogram": [[0.9]]}, r"table.histogram\[1\]: expected a pair"),
-        ({"table__histogram": [[0.9, 0.1]]}, '"hybrid" knows zipf and uniform'),
+        ({"table__histogram": [[0.9, 0.1]]}, '"hybrid" supports zipf and uniform'),
         (
             {"implementation__indices_ahead": False, "implementation__sharding": "planned"},
             'only of sharding "hybrid", not "planned"',

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,7 +30,8 @@ SMALL = {
 Floats = NDArray[np.float64]
 
 
-class Models(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+@dataclass(frozen=True)
+class Models:
     """Synthetic models that differ in `total_rows`: rows and pooling lognormal, exponents even."""
 
     machine: str

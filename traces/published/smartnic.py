@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass, replace
 from typing import Any
-
-import msgspec
 
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.smartnic import SmartNic
@@ -19,7 +18,8 @@ ROUNDS = 2
 """The first round moves little before it comes to the pooling factor, the second knows it."""
 
 
-class Axes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+@dataclass(frozen=True)
+class Axes:
     """Values of every setting, the centre first; cache bytes per adapter, batches per rank."""
 
     adapter: tuple[str, ...]
@@ -31,7 +31,8 @@ class Axes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch: tuple[int, ...]
 
 
-class Point(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Point:
     """One point of the box."""
 
     adapter: str
@@ -48,11 +49,11 @@ def most_reached(
 ) -> tuple[float, str]:
     """The largest speed-up; what the centre gives, and with tables in rows on all devices."""
     box = _Box(study.lab, workload, device, train)
-    values = msgspec.structs.asdict(axes)
+    values = asdict(axes)
     centre = best = Point(**{axis: options[0] for axis, options in values.items()})
     gains: dict[Point, float] = {}
     for axis, options in [*values.items()] * ROUNDS:
-        line = [msgspec.structs.replace(best, **{axis: value}) for value in options]
+        line = [replace(best, **{axis: value}) for value in options]
         for point in line:
             if point not in gains:
                 gains[point] = box.speed_up(point)
@@ -60,7 +61,7 @@ def most_reached(
     most = max(gains, key=gains.__getitem__)
     detail = (
         f"centre of the box: {gains[centre]:.2f}; in it {min(gains.values()):.2f} to "
-        f"{gains[most]:.2f}, most at {msgspec.structs.asdict(most)}; the centre with tables in "
+        f"{gains[most]:.2f}, most at {asdict(most)}; the centre with tables in "
         f"rows, as too large ones are (tried after the box): {box.speed_up_in_rows(centre):.2f}"
     )
     return gains[most], detail

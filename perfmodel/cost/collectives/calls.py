@@ -205,7 +205,7 @@ def wired(
 ) -> tuple[Floats, Floats]:
     """What `local` ranks of a domain have of each other's links, and over how many that is split.
 
-    In a mesh of `peers` per rank, links to ranks that take no part lie idle.
+    In a mesh of `peers` per rank, links to ranks that take no part are idle.
     """
     taking_part = np.clip(local - 1, 1.0, peers)
     share = np.where(is_mesh, taking_part / peers, 1.0)

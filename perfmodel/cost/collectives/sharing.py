@@ -37,7 +37,7 @@ def with_shared_links(calls: Calls, at_once: Floats | float) -> Calls:
 
 @dataclass(frozen=True)
 class DeviceShares:
-    """What collectives take from kernels beside them, per call: shares of the whole device."""
+    """What collectives take from concurrent kernels, per call: shares of the whole device."""
 
     sm_frac: Floats
     """Multiprocessors that their thread blocks hold. Kernels of compute do not share those.
@@ -48,7 +48,7 @@ class DeviceShares:
     hbm_frac: Floats
     """Device memory's bandwidth as far as it can be reached, while bytes move."""
     delay_us: Floats
-    """By which a kernel that reads is longer beside the transfer."""
+    """By which a kernel that reads is longer during the transfer."""
     wire_frac: Floats
     """Of the transfer's time alone, what its bytes take on links or adapters, as far as these can
     be reached: the rest waits for hops, messages and the filling of buffers."""

@@ -147,7 +147,7 @@ def read_profile(path: Path) -> tuple[Rows, Provenance]:
 
 
 def _problem(row: _Row, rows: Rows) -> str | None:
-    """What is wrong with one row beside its types, after the key it stands at."""
+    """What is wrong with one row apart from its types, after its key."""
     if row.type not in TYPES:
         return f".type: expected one of {', '.join(TYPES)}, got {row.type[:60]!r}"
     if row.op is not None and row.thread is None:

@@ -1,4 +1,4 @@
-"""What reading and writing rows beside the device takes: in host memory, on drives, in adapters."""
+"""Times of reading and writing rows outside the device: host memory, drives, adapters."""
 
 from __future__ import annotations
 

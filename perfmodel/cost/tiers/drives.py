@@ -58,7 +58,7 @@ def reads_per_s(drive: Storage, row_bytes: ArrayLike) -> Floats:
 
 
 def unloaded_latency_us(drive: Storage) -> float:
-    """Latency of one read while no other is there; `HardwareError` where nobody said."""
+    """Latency of one read without other reads; `HardwareError` where it is unknown."""
     if drive.read_latency_us is None:
         raise HardwareError(f"{drive.name}: read_latency_us is missing: expected microseconds")
     return drive.read_latency_us
@@ -172,7 +172,7 @@ def drives_of(machine: Cluster) -> tuple[Storage, int]:
     node = machine.node
     if node.storage is None:
         raise ModelError(
-            f"{machine.name}: rows lie on drives, but the node has no storage: name one in its file"
+            f"{machine.name}: tables are on drives, but the node has no storage: add it to its file"
         )
     return node.storage, node.drives or 1
 

@@ -2,7 +2,7 @@
 
 Every lookup is a read over the bus: rows of host memory are not kept in the device's caches. The
 device waits for so many requests at a time; short rows make short requests, which then bound the
-rate below the bus's. All else that the kernel moves is in device memory, beside the rows.
+rate below the bus's. All that the kernel moves except the rows is in device memory.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from perfmodel.registry import Registry
 
 @dataclass(frozen=True, eq=False)
 class RowClasses:
-    """Rows of all tables that share a cache, in classes of rows that are looked up alike.
+    """Rows of all tables that share a cache, in classes of equally popular rows.
 
     All `[classes]`: `rows` of the class, `rate` the chance that one of the cache's lookups goes to
     a given one of them, `row_bytes` what each takes of the cache.

@@ -1,4 +1,4 @@
-"""Sharding plans: where each table lies so that a step takes least time, and why."""
+"""Sharding plans: where each table goes so that a step takes least time, and why."""
 
 from __future__ import annotations
 

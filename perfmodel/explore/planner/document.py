@@ -137,7 +137,7 @@ def _number(name: str, workload: Workload, where: str) -> int:
 
 
 def _require_size(about: dict[str, Any], table: Table, where: str) -> None:
-    """Shards, where the plan tells them, together have the table's rows and columns."""
+    """Shards, where the plan states them, together have the table's rows and columns."""
     spec = about.get("sharding_spec")
     if spec is None:
         return

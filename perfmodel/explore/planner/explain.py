@@ -1,4 +1,4 @@
-"""Why each table lies where it does: what its next best way would add to the step, and as what."""
+"""Why each table is where it is: what its next best way would add to the step, and as what."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def lookup_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
 
 
 def missed_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
-    """Per way beside device memory, what rows take that its cache misses: over the bus, from drives
+    """Per way outside device memory, time of rows that its cache misses: over the bus, from drives
     as well, and in training as many back; else 0. `[ways]`."""
     bus = (deployment.machine.node.device.pcie_gb_per_s or 1.0) * 1e3
     turns = 2.0 if deployment.train else 1.0

@@ -54,7 +54,7 @@ class Plan:
 
     @property
     def placement(self) -> Placement:
-        """Where each table lies."""
+        """Where each table is."""
         return self.deployment.placement
 
     @property

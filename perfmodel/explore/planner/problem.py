@@ -29,7 +29,7 @@ LEAST_COLUMNS = 32
 MOST_REPLICATED_BYTES = 1e9
 """Larger tables are not considered on every rank: their gradients alone take longer than rows."""
 CACHED_FRACS = (0.5, 0.2, 0.05, 0.01)
-"""Of a table beside device memory, what its cache there may hold: FBGEMM's 0.2, more and less."""
+"""Of a table outside device memory, what its cache there may hold: FBGEMM's 0.2, more and less."""
 GRADIENT_BYTES = 4.0
 
 
@@ -48,7 +48,7 @@ class Way:
     host_bytes: float = 0.0
     storage_bytes: float = 0.0
     cached_frac: float = 0.0
-    """Of a shard beside device memory, what that caches."""
+    """Of a shard outside device memory, what that caches."""
 
 
 def ways(deployment: Deployment, beside: Sequence[str] = ()) -> Iterator[Way]:

@@ -104,7 +104,7 @@ CACHE_NAME = "rows"
 
 
 def placement_of(deployment: Deployment, made: Surrogate, layout: Layout) -> Placement:
-    """The layout as a placement; tables beside device memory share one cache there."""
+    """The layout as a placement; tables outside device memory share one cache there."""
     cached_bytes = np.zeros(deployment.ranks)
     tables = []
     for choice, ranks in zip(layout.chosen.tolist(), layout.ranks, strict=True):
@@ -143,7 +143,7 @@ def layout_of(made: Surrogate, placement: Placement) -> Layout | None:
 
 
 def _cached_frac(made: Surrogate, placement: Placement) -> float:
-    """Of the fullest rank's tables beside device memory, what its caches there hold."""
+    """Of the fullest rank's tables outside device memory, what its caches there hold."""
     sizes = {way.number: way.hbm_bytes * way.parts for way in made.ways if way.tier == "hbm"}
     held = np.zeros(made.problem.ranks)
     for number, placed in enumerate(placement.tables):

@@ -1,4 +1,4 @@
-"""`nn.EmbeddingBag`, rows beside the device, and FBGEMM's cache over tables in host memory.
+"""`nn.EmbeddingBag`, rows outside the device, and FBGEMM's cache over tables in host memory.
 
 `tier::OP` is the op `OP` of the vocabulary; its dims are attributes of the same names, beside
 `dtype` and `direction`. `stream` names the resource that does it. `kind` is `offload` unless the

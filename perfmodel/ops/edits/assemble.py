@@ -125,7 +125,7 @@ def move(graph: OpGraph, op: int | str, before: int | str) -> Edited:
     """`graph` with an op, and what it calls, directly before another; on that one's thread.
 
     Ops are named by index or by a pattern, of which the first fit counts. Before an op that another
-    calls it stands before that other, unless that calls both. Raises `WorkloadError` where there is
+    calls it moves before that other, unless that calls both. Raises `WorkloadError` where there is
     none, and where the op would precede what makes its inputs, or follow what reads its outputs.
     """
     source, named = _index(graph, op), _index(graph, before)
@@ -137,13 +137,13 @@ def move(graph: OpGraph, op: int | str, before: int | str) -> Edited:
     its, beside = graph.ops[source], graph.ops[target]
     stays = set(range(source, target)) <= among and source < target
     if stays and (its.thread, its.parent) == (beside.thread, beside.parent):
-        return Edited(graph, (f"{its.name} stands before {beside.name} already",))
+        return Edited(graph, (f"{its.name} already runs before {beside.name}",))
     for producer, consumer in graph.data.tolist():
         late = consumer in among and target <= producer < source and producer not in among
         early = producer in among and source < consumer < target and consumer not in among
         if late or early:
             raise WorkloadError(
-                f"{graph.ops[source].name} (op {source}) cannot stand before "
+                f"{graph.ops[source].name} (op {source}) cannot move before "
                 f"{graph.ops[target].name} (op {target}): {graph.ops[consumer].name} (op "
                 f"{consumer}) reads what {graph.ops[producer].name} (op {producer}) makes"
             )

@@ -82,7 +82,7 @@ WIDE_DTYPE = "fp32"
 
 def exchange(graph: OpGraph, dtype: str) -> Edited:
     """`graph` whose all-to-alls of fp32 send `dtype`: encoded before the call, and decoded before
-    the first op that reads or waits for what came (where nothing tells, behind the call).
+    the first op that reads or waits for what came (where that is unknown, after the call).
 
     Raises `WorkloadError` for another type.
     """
@@ -126,8 +126,10 @@ def exchange(graph: OpGraph, dtype: str) -> Edited:
 
 def _is_wide(op: Op) -> bool:
     about = op.attributes
-    told = "in_elements" in about and "out_elements" in about
-    return about.get("collective") == "all_to_all" and about.get("dtype") == WIDE_DTYPE and told
+    has_sizes = "in_elements" in about and "out_elements" in about
+    return (
+        about.get("collective") == "all_to_all" and about.get("dtype") == WIDE_DTYPE and has_sizes
+    )
 
 
 def _outermost(graph: OpGraph) -> list[int]:

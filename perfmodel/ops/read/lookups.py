@@ -90,8 +90,8 @@ def with_recorded_lookups(ops: Sequence[Op]) -> list[Op]:
     for op in ops:
         if op.name.startswith(SPARSE_CONSTRUCTOR):
             _note_sparse_entries(op, entries)
-        told = _lookup_attributes(op, entries) if "lookups" not in op.attributes else {}
-        found.append(replace(op, attributes={**op.attributes, **told}) if told else op)
+        added = _lookup_attributes(op, entries) if "lookups" not in op.attributes else {}
+        found.append(replace(op, attributes={**op.attributes, **added}) if added else op)
     return found
 
 

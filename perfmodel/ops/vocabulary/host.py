@@ -1,4 +1,4 @@
-"""What a host thread spends around kernels, and work that no shape tells.
+"""What a host thread spends around kernels, and work that no shape shows.
 
 `count` of them at a time; there is no work to count.
 """

@@ -2,7 +2,7 @@
 
 Micro-batch after micro-batch: keys to the ranks that look them up, lookups tier by tier, pooled
 rows exchanged, the dense part forward and backward; dense gradients are added up, and summed over
-ranks with the last. Without tables beside device memory, and with one micro-batch, it is the step
+ranks with the last. Without tables outside device memory, and with one micro-batch, it is the step
 of the implementation `torchrec`.
 """
 

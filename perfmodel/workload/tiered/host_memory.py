@@ -1,13 +1,12 @@
 """Tables in host memory that the host pools and updates: at once, or by an operator per table.
 
-What it stands for: `nn.EmbeddingBag` on the CPU in a model whose dense part is on GPUs. The thread
-that trains waits for the lookup, sends the pooled rows, and backward waits for their gradients.
+At once: an `nn.EmbeddingBag` on the CPU in a model whose dense part is on GPUs. The training thread
+waits for the lookup and sends the pooled rows; backward waits for their gradients.
 
-What it stands for: one `nn.EmbeddingBag(sparse=True)` per table and `torch.optim.SGD` on the CPU,
-in a model whose dense part is on GPUs: the thread that trains runs an operator per table, forward,
-for the sparse gradient and for the update, and sends pooled rows and their gradients from and to
-pageable memory, all tables' at once. Other optimizers than SGD cost more than this. Tables are
-updated as `implementation.sparse_update` says.
+By operators: one `nn.EmbeddingBag(sparse=True)` per table and `torch.optim.SGD` on the CPU. The
+training thread runs an operator per table in forward, for the sparse gradient and for the update;
+pooled rows and their gradients are copied from and to pageable memory, all tables at once.
+Optimizers other than SGD cost more than this.
 
 Either every GPU has a process, and a share of the cores, or one process on all cores serves all
 GPUs of a node: it looks up the whole batch, sends it to the first GPU, and copies each GPU's part

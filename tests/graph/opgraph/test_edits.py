@@ -61,11 +61,11 @@ def test_move_keeps_callees_and_refuses_to_break_dependencies() -> None:
     graph = et.graph()
     assert names(move(graph, "aten::mm", before="aten::exp").graph) == ["mm", "exp", "sum"]
     assert names(move(graph, 0, before=2).graph) == ["mm", "exp", "sum"]
-    with pytest.raises(WorkloadError, match=r"aten::sum \(op 2\) cannot stand before aten::mm"):
+    with pytest.raises(WorkloadError, match=r"aten::sum \(op 2\) cannot move before aten::mm"):
         move(graph, "aten::sum", before="aten::mm")
     et.add("aten::neg", [tensor(6)], [tensor(7)])
     longer = et.graph()
-    with pytest.raises(WorkloadError, match=r"aten::mm \(op 1\) cannot stand before"):
+    with pytest.raises(WorkloadError, match=r"aten::mm \(op 1\) cannot move before"):
         move(longer, "aten::mm", before="aten::neg")
     with pytest.raises(WorkloadError, match="no op aten::nothing"):
         move(graph, "aten::nothing", before=0)

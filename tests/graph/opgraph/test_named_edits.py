@@ -47,7 +47,7 @@ def test_ops_are_moved_by_name_or_place() -> None:
     for text in ("move=aten::exp,aten::mm", "move=1,0"):
         (graph,), _ = apply_edits([et.graph()], [NamedEdit.parse(text)])
         assert [op.name for op in graph.ops] == ["aten::exp", "aten::mm"]
-    with pytest.raises(WorkloadError, match="cannot stand before"):
+    with pytest.raises(WorkloadError, match="cannot move before"):
         apply_edits([_graph()], [NamedEdit.parse("move=aten::relu,aten::mm")])
 
 

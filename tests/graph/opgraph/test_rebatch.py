@@ -102,7 +102,7 @@ def test_impossible_batches_are_refused(batch: int) -> None:
 def test_a_graph_without_inputs_names_no_batch() -> None:
     et = Et()
     et.add("aten::rand", outputs=[tensor(1, 3)])
-    with pytest.raises(WorkloadError, match="no input tells the batch"):
+    with pytest.raises(WorkloadError, match="no input shows the batch"):
         rebatch(et.graph(), 4)
 
 
@@ -121,7 +121,7 @@ def test_a_profile_alone_is_told_by_its_layers() -> None:
         [(20, 8)],
         [(3, 8)],
     ]
-    assert "an execution trace tells it exactly" in undone[0]
+    assert "an execution trace shows them exactly" in undone[0]
 
 
 def test_collectives_scale_with_their_tensors() -> None:

@@ -159,7 +159,7 @@ def in_order(batches: Sequence[Queries], order: str) -> Ordered:
 def measured_reuse(
     batches: Sequence[Queries], popularity: Popularity
 ) -> tuple[tuple[float, float], ...]:
-    """For `NicLoad.reuse`: of `batches` of equal size whose rows are as popular as told.
+    """For `NicLoad.reuse`: of `batches` of equal size whose rows are as popular as stated.
 
     Lookups per distinct row within the windows that a batch has, over those of independent ones.
     """

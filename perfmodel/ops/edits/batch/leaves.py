@@ -20,8 +20,8 @@ _CONVOLUTIONS = ("aten::conv1d", "aten::conv2d", "aten::conv3d")
 _MATRIX = 2
 _SHOWN = 5
 _GUESSED = (
-    "tensors have no ids: which sizes are the batch's is told by layers and values alone; "
-    "an execution trace tells it exactly"
+    "tensors have no ids: the sizes that depend on the batch are inferred from layers and values; "
+    "an execution trace shows them exactly"
 )
 
 
@@ -206,7 +206,7 @@ def batch_of(graph: OpGraph) -> int:
 
     It is the first size of what the first convolution reads; of what the first linear layer reads,
     the number of rows, or that divisor of it, or size, which leads most of the graph's inputs.
-    Raises `WorkloadError` where nothing tells.
+    Raises `WorkloadError` where no input shows it.
     """
     given = _first_layer(graph)
     if given is not None and given[0].startswith("aten::conv") and given[1][0] > 1:
@@ -220,7 +220,7 @@ def batch_of(graph: OpGraph) -> int:
         votes = Counter({s: n for s, n in votes.items() if rows % s == 0 and rows not in votes})
     found = max(votes, key=lambda size: (votes[size], size), default=rows)
     if found < 1 or (found == 1 and not leading):
-        raise WorkloadError(f"{graph.source}: no input tells the batch: name it (`old=`)")
+        raise WorkloadError(f"{graph.source}: no input shows the batch size: pass `old=`")
     return found
 
 
