@@ -23,6 +23,7 @@ from perfmodel.cost.gpu.rates import (
 )
 from perfmodel.embedding.popularity import touched_per_class, zipf_classes
 from perfmodel.hardware import Device
+from perfmodel.hardware.generations import nearest_known
 from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.embedding import stored_row_bytes
 
@@ -79,9 +80,11 @@ def unpack_us(item_bytes: Floats, lookups: Floats, row_bytes: Floats, device: De
     return np.asarray(lookups * each * _C.pass_lanes / (_C.issued_frac * issued_per_us(device)))
 
 
-def rows_cache_us(moved_bytes: Floats, device: Device) -> Floats:
-    """Time of `moved_bytes` through the L2, row by row."""
-    return moved_bytes / (_C.scattered_frac * l2_bytes_per_us(device))
+def rows_cache_us(moved_bytes: Floats, early: NDArray[np.bool_], device: Device) -> Floats:
+    """Time of `moved_bytes` through the L2, row by row; `early` as in the dims."""
+    known = nearest_known(device.architecture, _C.table("tbe_scattered_frac"))
+    frac = _C.scattered_frac if known is None else _C.table("tbe_scattered_frac")[known]
+    return moved_bytes / (np.where(early, _C.scattered_frac, frac) * l2_bytes_per_us(device))
 
 
 def update_terms(dims: Dims, use: RowUse, device: Device) -> dict[str, Floats]:
@@ -103,7 +106,7 @@ def update_terms(dims: Dims, use: RowUse, device: Device) -> dict[str, Floats]:
     around = _C.find_us + _C.blocks_us + _C.warps_us + idle
     return {
         "memory": rows_memory_us(memory, _C.update_frac, device),
-        "cache": rows_cache_us(through_cache, device),
+        "cache": rows_cache_us(through_cache, early, device),
         "latency": np.where(early, 0.0, np.maximum(blocks, one_block)),
         "start": np.where(early, _C.early_start_us, around),
     }
@@ -113,7 +116,7 @@ def _one_table(memory: Floats, through_cache: Floats, device: Device) -> dict[st
     """Of PyTorch's own kernels, whose sort is a piece of its own."""
     return {
         "memory": rows_memory_us(memory, _C.update_frac, device),
-        "cache": rows_cache_us(through_cache, device),
+        "cache": rows_cache_us(through_cache, np.ones(len(memory), bool), device),
         "latency": np.zeros_like(memory),
         "start": np.full_like(memory, _C.one_table_us),
     }
@@ -168,16 +171,19 @@ def _lookup_terms(group: Group, use: RowUse, device: Device) -> dict[str, Floats
     each_us = missed_frac * _C.miss_us + (1.0 - missed_frac) * _C.hit_us
     told = group.dims["longest_bag"]
     longest = np.where(told > 0, told, np.maximum(1.0, _C.longest * use.lookups / use.bags))
-    in_flight = np.minimum(use.bags, device.sm_count * _C.lookup_warps_per_sm)
-    early = group.dims.get("early", np.zeros_like(longest)) > 0
+    at_once = device.sm_count * _C.lookup_warps_per_sm
+    in_turn = np.maximum(longest, use.lookups / np.minimum(use.bags, at_once))
+    one_table = "tables" not in group.dims
+    early = group.dims.get("early", np.full_like(longest, one_table)) > 0
+    more_waves = np.where(early, 0.0, np.maximum(use.bags / at_once - 1.0, 0.0))
     ahead = np.where(group.item_bytes < _C.narrow_bytes, _C.rows_ahead, 1.0)
     summed = _C.gradient_of_weight if group.direction == "bwd_indice_weights" else 1.0
     return {
         "memory": rows_memory_us(use.missed * use.row_bytes + others, _C.lookup_frac, device),
-        "cache": summed * rows_cache_us(looked_up + others, device),
-        "latency": summed * np.maximum(longest, use.lookups / in_flight) * each_us / ahead,
+        "cache": summed * rows_cache_us(looked_up + others, early, device),
+        "latency": summed * in_turn * each_us / ahead + _C.bag_us * more_waves,
         "dequantise": unpack_us(group.item_bytes, use.lookups, use.row_bytes, device),
-        "start": np.where(early, _C.early_start_us, _C.start_us),
+        "start": np.where(early & (not one_table), _C.early_start_us, _C.start_us),
     }
 
 
