@@ -106,14 +106,17 @@ def _terms(rows: Rows, machine: Cluster) -> dict[str, Floats]:
             row = stored_row_bytes(own, item[chosen])
             over_read, over_written = _ROWS[each](own, row, written)
             asked = over_read / _request_bytes(row) * _C.request_header_bytes
-            terms["bus_us"][at] = np.maximum.reduce(
-                [
-                    over_read / read_gb_per_s(row, machine),
-                    np.where(over_written > 0.0, over_written + asked, 0.0)
-                    / write_gb_per_s(row, machine),
-                    (over_read + over_written) / _dram(row, machine),
-                ]
-            ) / 1e3
+            terms["bus_us"][at] = (
+                np.maximum.reduce(
+                    [
+                        over_read / read_gb_per_s(row, machine),
+                        np.where(over_written > 0.0, over_written + asked, 0.0)
+                        / write_gb_per_s(row, machine),
+                        (over_read + over_written) / _dram(row, machine),
+                    ]
+                )
+                / 1e3
+            )
             beside = np.maximum(read + written - over_read - over_written, 0.0)
             terms["memory_us"][at] = beside / (_C.hbm_frac * device.hbm_gb_per_s) / 1e3
             terms["bus_bytes"][at] = over_read + over_written
