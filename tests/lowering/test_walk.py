@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from perfmodel.hardware import device
@@ -193,6 +195,22 @@ def test_a_lookup_and_its_backward_know_each_other() -> None:
     sorts = [p.dims["cols"] for p in found.pieces if p.op == "sort_pairs"]
     assert sorts == [30, 10]
     assert not any(p.guessed for p in found.pieces)
+
+
+@pytest.mark.parametrize("mode", [2, None])
+def test_rows_that_are_not_pooled_are_bags_of_their_own(mode: int | None) -> None:
+    """By the pooling mode, or by an output with a row for each of 30 lookups."""
+    call = lookup(3, 4, 30, 16)
+    at = [isinstance(item, Tensor) and item.shape == (30,) for item in call.inputs].index(True) + 2
+    inputs = (*call.inputs[:at], mode, *call.inputs[at + 1 :])
+    unpooled = replace(call, inputs=inputs, outputs=(T((30, 16)),))
+    found = lower(graph(unpooled, Op(BACKWARD, (T((30, 16)),))), "cuda")
+    tables = [p for p in found.pieces if p.op == "tbe"]
+    assert [(p.direction, p.dims["batch"], p.dims["dim"]) for p in tables] == [
+        ("fwd", 10, 16),
+        ("bwd", 10, 16),
+    ]
+    assert {p.dims["longest_bag"] for p in tables} == {1}
 
 
 def test_a_convolution_finds_its_output_in_what_is_read_next() -> None:

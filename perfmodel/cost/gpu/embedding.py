@@ -23,6 +23,7 @@ from perfmodel.cost.gpu.rates import (
 )
 from perfmodel.embedding.popularity import touched_per_class, zipf_classes
 from perfmodel.hardware import Device
+from perfmodel.hardware.generations import nearest_known
 from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.embedding import stored_row_bytes
 
@@ -79,9 +80,11 @@ def unpack_us(item_bytes: Floats, lookups: Floats, row_bytes: Floats, device: De
     return np.asarray(lookups * each * _C.pass_lanes / (_C.issued_frac * issued_per_us(device)))
 
 
-def rows_cache_us(moved_bytes: Floats, device: Device) -> Floats:
-    """Time of `moved_bytes` through the L2, row by row."""
-    return moved_bytes / (_C.scattered_frac * l2_bytes_per_us(device))
+def rows_cache_us(moved_bytes: Floats, early: NDArray[np.bool_], device: Device) -> Floats:
+    """Time of `moved_bytes` through the L2, row by row; `early` as in the dims."""
+    known = nearest_known(device.architecture, _C.table("tbe_scattered_frac"))
+    frac = _C.scattered_frac if known is None else _C.table("tbe_scattered_frac")[known]
+    return moved_bytes / (np.where(early, _C.scattered_frac, frac) * l2_bytes_per_us(device))
 
 
 def update_terms(dims: Dims, use: RowUse, device: Device) -> dict[str, Floats]:
@@ -91,20 +94,21 @@ def update_terms(dims: Dims, use: RowUse, device: Device) -> dict[str, Floats]:
     moved = np.where(early, use.missed, use.distinct) * 2.0 * (use.row_bytes + state)
     gradients = use.lookups * _C.gradient_bytes * dims["dim"]
     pooled = use.bags * _C.gradient_bytes * dims["dim"]
-    again = np.where(pooled / use.tables > cache_bytes(device), gradients, pooled)
+    once = np.minimum(pooled, gradients)
+    again = np.where(pooled / use.tables > cache_bytes(device), gradients, once)
     memory = moved + np.where(early, pooled, again)
     through_cache = gradients + np.where(early, 2.0 * use.lookups * use.row_bytes, moved)
     lanes = device.sm_count * _C.update_warps_per_sm
     idle = use.lookups / lanes * (_C.idle_warp_us + _C.idle_warp_us / _C.lanes)
     if "tables" not in dims:
         return _one_table(memory, through_cache, device)
-    blocks = _C.long_run_us * _long_runs(use) / device.sm_count
-    one_block = np.where(_has_small_table(dims, use), _C.long_run_us, 0.0)
+    in_long_runs = gradients * _in_long_runs(use)
+    blocks = in_long_runs * (1.0 / _C.run_frac - 1.0)
     around = _C.find_us + _C.blocks_us + _C.warps_us + idle
     return {
         "memory": rows_memory_us(memory, _C.update_frac, device),
-        "cache": rows_cache_us(through_cache, device),
-        "latency": np.where(early, 0.0, np.maximum(blocks, one_block)),
+        "cache": rows_cache_us(through_cache + np.where(early, 0.0, blocks), early, device),
+        "latency": np.where(early, 0.0, _longest_run_us(dims, use) + _short_runs_us(use, device)),
         "start": np.where(early, _C.early_start_us, around),
     }
 
@@ -113,22 +117,32 @@ def _one_table(memory: Floats, through_cache: Floats, device: Device) -> dict[st
     """Of PyTorch's own kernels, whose sort is a piece of its own."""
     return {
         "memory": rows_memory_us(memory, _C.update_frac, device),
-        "cache": rows_cache_us(through_cache, device),
+        "cache": rows_cache_us(through_cache, np.ones(len(memory), bool), device),
         "latency": np.zeros_like(memory),
         "start": np.full_like(memory, _C.one_table_us),
     }
 
 
-def _long_runs(use: RowUse) -> Floats:
-    """Rows with more lookups than a warp adds up; run lengths fall off exponentially."""
-    return use.distinct * np.exp(-_C.long_run * use.distinct / np.maximum(use.lookups, 1.0))
+def _in_long_runs(use: RowUse) -> Floats:
+    """Share of the lookups whose row has more than a warp adds up; run lengths fall off
+    exponentially."""
+    shortest = _C.long_run * use.distinct / np.maximum(use.lookups, 1.0)
+    return np.asarray((1.0 + shortest) * np.exp(-shortest))
 
 
-def _has_small_table(dims: Dims, use: RowUse) -> NDArray[np.bool_]:
-    """Whether one table of several may have a row with a long run, for all that is said of it."""
-    several = (use.tables > 1.0) & (use.lookups / use.tables > _C.long_run)
-    found: NDArray[np.bool_] = several & (dims["unique_rows"] == 0.0)
-    return found
+def _longest_run_us(dims: Dims, use: RowUse) -> Floats:
+    """The block on the row that is looked up most, as far as one may be: every warp waits for
+    where a gradient lies, then for that."""
+    mean = use.lookups / use.tables
+    most = np.minimum(_C.most_popular_frac * mean, _C.longest_run)
+    taken = np.maximum(_C.long_run_us, _C.run_loads * _C.miss_us * most / _C.block_warps)
+    return np.where((dims["unique_rows"] == 0.0) & (mean > _C.long_run), taken, 0.0)
+
+
+def _short_runs_us(use: RowUse, device: Device) -> Floats:
+    """The kernel of warps: each waits for a row's run, its gradients, the row and its state."""
+    waves = use.distinct / (device.sm_count * _C.update_warps_per_sm)
+    return _C.short_run_loads * _C.miss_us * waves
 
 
 @analyse_by_group
@@ -164,21 +178,33 @@ def _lookup_terms(group: Group, use: RowUse, device: Device) -> dict[str, Floats
     looked_up = use.lookups * use.row_bytes
     stored = stored_row_bytes(group.dims, group.item_bytes)
     others = np.maximum(group.moved_bytes - use.lookups * stored, 0.0)
-    missed_frac = use.missed / np.maximum(use.lookups, 1.0)
-    each_us = missed_frac * _C.miss_us + (1.0 - missed_frac) * _C.hit_us
     told = group.dims["longest_bag"]
     longest = np.where(told > 0, told, np.maximum(1.0, _C.longest * use.lookups / use.bags))
-    in_flight = np.minimum(use.bags, device.sm_count * _C.lookup_warps_per_sm)
-    early = group.dims.get("early", np.zeros_like(longest)) > 0
+    at_once = device.sm_count * _C.lookup_warps_per_sm
+    waited = use.missed * _C.miss_us + (use.lookups - use.missed) * _C.hit_us
+    one_bag = longest * _C.hit_us + _missed_alone(group, use, longest, device) * (
+        _C.miss_us - _C.hit_us
+    )
+    in_turn_us = np.maximum(one_bag, waited / np.minimum(use.bags, at_once))
+    one_table = "tables" not in group.dims
+    early = group.dims.get("early", np.full_like(longest, one_table)) > 0
+    more_waves = np.where(early, 0.0, np.maximum(use.bags / at_once - 1.0, 0.0))
     ahead = np.where(group.item_bytes < _C.narrow_bytes, _C.rows_ahead, 1.0)
     summed = _C.gradient_of_weight if group.direction == "bwd_indice_weights" else 1.0
     return {
         "memory": rows_memory_us(use.missed * use.row_bytes + others, _C.lookup_frac, device),
-        "cache": summed * rows_cache_us(looked_up + others, device),
-        "latency": summed * np.maximum(longest, use.lookups / in_flight) * each_us / ahead,
+        "cache": summed * rows_cache_us(looked_up + others, early, device),
+        "latency": summed * in_turn_us / ahead + _C.bag_us * more_waves,
         "dequantise": unpack_us(group.item_bytes, use.lookups, use.row_bytes, device),
-        "start": np.where(early, _C.early_start_us, _C.start_us),
+        "start": np.where(early & (not one_table), _C.early_start_us, _C.start_us),
     }
+
+
+def _missed_alone(group: Group, use: RowUse, longest: Floats, device: Device) -> Floats:
+    """Lookups of the longest bag that find nothing in the cache, whatever the other bags do."""
+    different = np.minimum(longest, group.dims["hash_size"])
+    gone = missed_share(use.distinct * use.row_bytes, device)
+    return np.where(group.in_program, different, different * gone)
 
 
 def _use(dims: Dims, item: Floats, in_program: NDArray[np.bool_], device: Device) -> RowUse:

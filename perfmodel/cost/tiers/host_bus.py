@@ -2,7 +2,8 @@
 
 Every lookup is a read over the bus: rows of host memory are not kept in the device's caches. The
 device waits for so many requests at a time; short rows make short requests, which then bound the
-rate below the bus's. All that the kernel moves except the rows is in device memory.
+rate below the bus's. The bus carries both ways at once: what is written shares its way with the
+requests of what is read. All that the kernel moves except the rows is in device memory.
 """
 
 from __future__ import annotations
@@ -57,11 +58,20 @@ class HostBus:
 def read_gb_per_s(row_bytes: Floats, machine: Cluster) -> Floats:
     """What a device reads of rows of so many bytes at random places of its host's memory."""
     bus = _C.read_frac * machine.node.device.host_gb_per_s
-    sectors = np.ceil(row_bytes / _C.sector_bytes) * _C.sector_bytes
+    sectors = _sectors_bytes(row_bytes)
     tags = _C.tags if machine.node.device.host_gb_per_s <= _C.short_tags_gb_per_s else _C.long_tags
-    waiting = tags * np.minimum(sectors, _C.request_bytes) / _C.request_us * 1e-3
+    waiting = tags * _request_bytes(row_bytes) / _C.request_us * 1e-3
     over_bus = np.minimum(bus, waiting) * row_bytes / sectors
     return np.asarray(np.minimum(over_bus, _dram(row_bytes, machine)))
+
+
+def _sectors_bytes(row_bytes: Floats) -> Floats:
+    return np.ceil(row_bytes / _C.sector_bytes) * _C.sector_bytes
+
+
+def _request_bytes(row_bytes: Floats) -> Floats:
+    """What one request of a row asks for."""
+    return np.minimum(_sectors_bytes(row_bytes), _C.request_bytes)
 
 
 def write_gb_per_s(row_bytes: Floats, machine: Cluster) -> Floats:
@@ -95,10 +105,18 @@ def _terms(rows: Rows, machine: Cluster) -> dict[str, Floats]:
             )
             row = stored_row_bytes(own, item[chosen])
             over_read, over_written = _ROWS[each](own, row, written)
+            asked = over_read / _request_bytes(row) * _C.request_header_bytes
             terms["bus_us"][at] = (
-                over_read / read_gb_per_s(row, machine)
-                + over_written / write_gb_per_s(row, machine)
-            ) / 1e3
+                np.maximum.reduce(
+                    [
+                        over_read / read_gb_per_s(row, machine),
+                        np.where(over_written > 0.0, over_written + asked, 0.0)
+                        / write_gb_per_s(row, machine),
+                        (over_read + over_written) / _dram(row, machine),
+                    ]
+                )
+                / 1e3
+            )
             beside = np.maximum(read + written - over_read - over_written, 0.0)
             terms["memory_us"][at] = beside / (_C.hbm_frac * device.hbm_gb_per_s) / 1e3
             terms["bus_bytes"][at] = over_read + over_written

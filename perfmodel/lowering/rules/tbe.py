@@ -33,6 +33,8 @@ STATE_BYTES = {
 BACKWARD_LAUNCHES = 3
 """Long segments found; a kernel for them, one for the others."""
 NARROW_KEY_BYTES = 4.0
+UNPOOLED = 2
+"""`PoolingMode.NONE`: a row out for every lookup."""
 BITS_BETWEEN, MOST_BETWEEN = 2, 3
 """Steps to `indices` from `hash_size_cumsum` with the bits after it, and from `D_offsets` with
 `total_D` and `max_D` after it."""
@@ -58,6 +60,8 @@ class Call:
     """Whether the mean dim comes from stated sizes; else it is a guess."""
     narrow_keys: bool = False
     """Whether quantised rows are looked up, whose indices are int32."""
+    unpooled: bool = False
+    """Whether every lookup's row is an output (sequences), whatever bag it is in."""
 
 
 def _is_keys(item: object) -> bool:
@@ -103,8 +107,11 @@ def call_of(inputs: Sequence[object], pooled: Tensor | None, op: Op) -> Call:
     weights = max(held, key=lambda t: size(t.shape))
     total_dim = inputs[bounds + 1] if at - bounds == MOST_BETWEEN else inputs[bounds - 2]
     stated = isinstance(total_dim, int) and total_dim > 0
-    if pooled is not None and len(pooled.shape) == 2 and size(pooled.shape):
-        dim, stated = size(pooled.shape) / (batch * tables), True
+    lookups = size(indices.shape)
+    mode, shape = inputs[at + 2] if at + 2 < len(inputs) else None, _shape(pooled)
+    unpooled = mode == UNPOOLED or (len(shape) == 2 and shape[0] == lookups != batch)
+    if len(shape) == 2 and size(shape):
+        dim, stated = float(shape[1]) if unpooled else size(shape) / (batch * tables), True
     else:
         dim = total_dim / tables if isinstance(total_dim, int) and stated else 64.0
     rows = max(size(weights.shape) / dim, float(tables))
@@ -113,7 +120,7 @@ def call_of(inputs: Sequence[object], pooled: Tensor | None, op: Op) -> Call:
     return Call(
         tables=tables,
         batch=batch,
-        lookups=size(indices.shape),
+        lookups=lookups,
         dim=dim,
         rows=rows,
         key_bits=bits if isinstance(bits, int) and bits > 0 else ceil(log2(rows + 1)),
@@ -123,11 +130,15 @@ def call_of(inputs: Sequence[object], pooled: Tensor | None, op: Op) -> Call:
         over_bus=_on_host(weights) and not _on_host(indices),
         wide=stated,
         narrow_keys="int_nbit" in op.name and indices.dtype == "int32",
+        unpooled=unpooled,
     )
 
 
 def piece_of(call: Call, op: Op, direction: str = "fwd") -> Piece:
-    """The row of the measurement table for a call; rows in host memory come over the bus."""
+    """The row of the measurement table for a call; rows in host memory come over the bus.
+
+    Unpooled, every lookup is a bag of its own.
+    """
     dims = {
         "tables": float(call.tables),
         "batch": float(call.batch),
@@ -140,6 +151,8 @@ def piece_of(call: Call, op: Op, direction: str = "fwd") -> Piece:
     if call.narrow_keys:
         dims["index_bytes"] = NARROW_KEY_BYTES
     dims |= numbers(op, "hash_size", "row_bytes", *REUSE)
+    if call.unpooled:
+        dims |= {"batch": call.lookups / call.tables, "longest_bag": 1.0}
     dtype = call.weights.dtype
     if dtype == "uint8":
         dtype = op.attributes.get("weights_dtype", dtype)

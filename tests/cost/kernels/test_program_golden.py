@@ -14,6 +14,8 @@ from perfmodel.evaluate.ops import OpErrors, OpSelection, evaluate_ops
 
 V100 = "traces/dlrm_v100x8"
 A100 = "traces/dlrm_meta/a100x8_trace_diff_control.json.gz"
+V100_SKEWED = "traces_2/dlrm_meta/v100x2_trace_diff_test.json.gz"
+A100_EMPTY_BAGS = "traces_2/dlrm_meta/a100x16_negative_queue_rank0.json.gz"
 V100_RESNET = "traces/train/v100_resnet50_workers0_a.json.gz"
 MI300X_RESNET = "traces/train/mi300x8_resnet_act_checkpoint.json.gz"
 H100_TIMESFORMER = "traces/inference/h100_timesformer.json.gz"
@@ -34,6 +36,8 @@ def errors(path: Path, only: str = "*") -> OpErrors:
     [
         (V100, 16, 11),  # longest bag, start of a lookup, sort of few keys
         (A100, 24, 7),  # runs, jagged work, sort of many keys
+        (V100_SKEWED, 24, 8),  # rate of rows in Volta's L2; its backward is held out
+        (A100_EMPTY_BAGS, 10, 15),  # a bag beside its rows; its backward is held out
         (LIN, 80, 5),  # rates of rows at random; the MLPerf half is held out
         (TIMINGS, 20, 18),  # rate of rows in the L2; ten rows move as on a TITAN Xp, not a V100
     ],
