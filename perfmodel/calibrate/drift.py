@@ -1,0 +1,162 @@
+"""Tables in units of the reference work beside them: what changed on the machine is taken out.
+
+Collectors read the reference work (`perfmodel/collect/reference.py`) beside what they measure. Two
+tables that hold the same configurations, measured at two times, are a reference of the same kind:
+how their ratios depend on what the configurations are made of says how much each part changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from perfmodel.arrays import Floats
+from perfmodel.calibrate.cpu_step import steps_us
+from perfmodel.calibrate.step_table import MeasuredStep
+from perfmodel.collect.records import PARTS
+from perfmodel.cost.cpu.drift import Drift, drift_since, drifted
+from perfmodel.errors import UsageError
+from perfmodel.hardware import Device
+
+PROBE = 1.1
+"""By how much a part is slowed to see what it decides."""
+MIN_PAIRS = 8
+RIDGE = tuple(10.0**power for power in range(-4, 4))
+
+
+def level_of(readings: Floats) -> Floats | None:
+    """What each part takes over a whole table: the median of its rows; None without readings."""
+    known = readings[np.isfinite(readings).all(axis=1)]
+    return np.median(known, axis=0) if len(known) else None
+
+
+def unlike(log_ratios: Floats) -> float:
+    """Root mean square over rows of how far the reference was off, all parts of a row together."""
+    known = log_ratios[np.isfinite(log_ratios).all(axis=1)]
+    return float(np.sqrt(np.mean(known.mean(axis=1) ** 2))) if len(known) else 0.0
+
+
+def shares_of(times: Callable[[Device], Floats], device: Device) -> Floats:
+    """Which share of what `times` answers each part of the reference decides, `[rows, parts]`."""
+    usual = times(device)
+    slowed = [
+        times(drifted(device, Drift(dict.fromkeys(PARTS, 1.0) | {part: PROBE}, 0.0)))
+        for part in PARTS
+    ]
+    found: Floats = np.log(np.stack(slowed, axis=1) / usual[:, None]) / np.log(PROBE)
+    return found
+
+
+def ratio_of(shares: Floats, log_ratios: Floats) -> Floats:
+    """How much longer each row took than at the level; 1 where there is no reading."""
+    found: Floats = np.exp((shares * np.nan_to_num(log_ratios)).sum(axis=1))
+    return found
+
+
+@dataclass(frozen=True)
+class StepDrifts:
+    """How far a machine moved between its calibration and steps: over all, and for each of them.
+
+    None where nothing is known of it; `line` says it to people.
+    """
+
+    whole: Drift | None
+    each: tuple[Drift | None, ...]
+    line: str
+
+
+def drift_of_steps(steps: Sequence[MeasuredStep], device: Device) -> StepDrifts:
+    """From the readings beside `steps`, against those that `device` was calibrated at.
+
+    The spread is how the readings beside single steps scatter, and how the parts differ. Readings
+    by fewer threads than the calibration's do not compare.
+    """
+    readings = np.array([step.reference_us for step in steps])
+    alike = np.array([step.ranks == 1 and step.threads == device.sm_count for step in steps])
+    readings[~alike] = np.nan
+    level, unknown = level_of(readings), (None,) * len(steps)
+    if level is None:
+        names = dict.fromkeys(step.where.rpartition(": row")[0] for step in steps)
+        return StepDrifts(None, unknown, without_reference([Path(name).name for name in names]))
+    whole = drift_since(device, _by_part(level))
+    if whole is None:
+        line = f"{device.name} was calibrated without reference work: {UNKNOWN}"
+        return StepDrifts(None, unknown, line)
+    between = float(np.std(np.log([*whole.ratios.values()])))
+    whole = replace(whole, spread=float(np.hypot(unlike(np.log(readings / level)), between)))
+    each = [drift_since(device, _by_part(row), whole.spread) for row in readings]
+    known = np.isfinite(readings).all(axis=1).tolist()
+    return StepDrifts(
+        whole,
+        tuple(drift if is_known else None for drift, is_known in zip(each, known, strict=True)),
+        f"{device.name} {whole} as when it was calibrated, by the reference work",
+    )
+
+
+def drift_of_repeats(
+    before: Sequence[MeasuredStep],
+    again: Sequence[MeasuredStep],
+    steps: Sequence[MeasuredStep],
+    device: Device,
+) -> StepDrifts:
+    """Of `steps` measured when `again` was, on a `device` calibrated when `before` was."""
+    whole = drift_of_pairs(before, again, device)
+    count = len(pairs_of(before, again))
+    return StepDrifts(
+        whole,
+        tuple(whole if step.ranks == 1 else None for step in steps),
+        f"{device.name} {whole} as when it was calibrated, by {count} configurations that were "
+        "measured again",
+    )
+
+
+def pairs_of(
+    before: Sequence[MeasuredStep], again: Sequence[MeasuredStep]
+) -> list[tuple[MeasuredStep, MeasuredStep]]:
+    """The steps of the same configuration at two times."""
+    first = {(step.workload, step.ranks, step.threads): step for step in before}
+    keys = [(step.workload, step.ranks, step.threads) for step in again]
+    return [(first[key], step) for key, step in zip(keys, again, strict=True) if key in first]
+
+
+def drift_of_pairs(
+    before: Sequence[MeasuredStep], again: Sequence[MeasuredStep], device: Device
+) -> Drift:
+    """From steps of the same configurations at two times; `UsageError` for too few.
+
+    The logarithms of their ratios are fitted by the shares that the parts have in each, drawn
+    towards one ratio for all parts as much as leaving configurations out says; the spread is what
+    those left out are off.
+    """
+    from sklearn.linear_model import RidgeCV
+
+    pairs = pairs_of(before, again)
+    if len(pairs) < MIN_PAIRS:
+        raise UsageError(
+            f"{again[0].where if again else 'the table measured again'}: its table and the one "
+            f"before share {len(pairs)} configurations; at least {MIN_PAIRS} tell how far the "
+            "machine moved"
+        )
+    shares = shares_of(partial(steps_us, [step for step, _ in pairs]), device)
+    logs = np.log([now.step_us / then.step_us for then, now in pairs])
+    fit = RidgeCV(RIDGE, scoring="neg_mean_squared_error").fit(shares, logs)
+    return Drift(
+        _by_part(np.exp(fit.intercept_ + fit.coef_)), spread=float(np.sqrt(-fit.best_score_))
+    )
+
+
+def _by_part(values: Floats) -> dict[str, float]:
+    return dict(zip(PARTS, values.tolist(), strict=True))
+
+
+UNKNOWN = "whether it has moved is not known"
+
+
+def without_reference(names: Sequence[str]) -> str:
+    """What is said of tables that hold no reference."""
+    listed = ", ".join(names)
+    return f"{listed}: no reference work beside what was measured: {UNKNOWN}"
