@@ -7,6 +7,7 @@ how their ratios depend on what the configurations are made of says how much eac
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,13 +19,17 @@ from perfmodel.arrays import Floats
 from perfmodel.calibrate.cpu_step import steps_us
 from perfmodel.calibrate.step_table import MeasuredStep
 from perfmodel.collect.records import PARTS
-from perfmodel.cost.cpu.drift import Drift, drift_since, drifted
+from perfmodel.cost.cpu.drift import UNKNOWN, Drift, drift_since, drifted
 from perfmodel.errors import UsageError
+from perfmodel.files import read_bytes
 from perfmodel.hardware import Device
 
-PROBE = 1.1
+PROBE = 1.01
 """By how much a part is slowed to see what it decides."""
 MIN_PAIRS = 8
+MAX_RECORD_BYTES = 10_000_000
+WIDTH_80 = 2.563
+"""Standard deviations between the 10th and the 90th percentile of a normal distribution."""
 RIDGE = tuple(10.0**power for power in range(-4, 4))
 
 
@@ -86,8 +91,8 @@ def drift_of_steps(steps: Sequence[MeasuredStep], device: Device) -> StepDrifts:
     if whole is None:
         line = f"{device.name} was calibrated without reference work: {UNKNOWN}"
         return StepDrifts(None, unknown, line)
-    between = float(np.std(np.log([*whole.ratios.values()])))
-    whole = replace(whole, spread=float(np.hypot(unlike(np.log(readings / level)), between)))
+    scatter = unlike(np.log(readings / level))
+    whole = replace(whole, spread=float(np.hypot(scatter, _between(whole))))
     each = [drift_since(device, _by_part(row), whole.spread) for row in readings]
     known = np.isfinite(readings).all(axis=1).tolist()
     return StepDrifts(
@@ -153,10 +158,33 @@ def _by_part(values: Floats) -> dict[str, float]:
     return dict(zip(PARTS, values.tolist(), strict=True))
 
 
-UNKNOWN = "whether it has moved is not known"
-
-
 def without_reference(names: Sequence[str]) -> str:
     """What is said of tables that hold no reference."""
     listed = ", ".join(names)
-    return f"{listed}: no reference work beside what was measured: {UNKNOWN}"
+    return f"{listed}: holds no reference work: {UNKNOWN}"
+
+
+def drift_of_record(path: Path, device: Device) -> Drift:
+    """From the reference work in a record of the collector; `UsageError` where there is none.
+
+    The spread is that of the readings, and how the parts differ.
+    """
+    try:
+        record = json.loads(read_bytes(path, max_bytes=MAX_RECORD_BYTES))["reference"]
+        low, high = (
+            np.array([float(record[part][name]) for part in PARTS]) for name in ("p10_us", "p90_us")
+        )
+    except (ValueError, KeyError, TypeError):
+        raise UsageError(f"{path}: is no record of the collector with reference work") from None
+    if not (np.isfinite(high).all() and (low > 0).all() and (high >= low).all()):
+        raise UsageError(f"{path}: reference: expected times above 0")
+    drift = drift_since(device, _by_part(low))
+    if drift is None:
+        raise UsageError(f"{device.name}: was calibrated without reference work: {UNKNOWN}")
+    scatter = float(np.mean(np.log(high / low))) / WIDTH_80
+    return replace(drift, spread=float(np.hypot(scatter, _between(drift))))
+
+
+def _between(drift: Drift) -> float:
+    """How much the parts differ: the standard deviation of their logarithms."""
+    return float(np.std(np.log([*drift.ratios.values()])))

@@ -91,7 +91,9 @@ def in_reference_units(data: DeviceData, base: Device) -> Referenced:
     for run, each in logs.items():
         drift = Drift(dict(zip(PARTS, np.exp(np.nanmedian(each, axis=0)), strict=True)), spread)
         notes += [f"{run.name}: the machine {drift} as for {first}"] if run.name != first else []
-    notes.append(f"the machine moved by {100 * np.expm1(spread):.1f} % while it was calibrated")
+    notes.append(
+        f"the reference work moved by {100 * np.expm1(spread):.1f} % while it was calibrated"
+    )
     longer = [it.ratio(level, base) for it in tables]
     rows = zip(data.measured, longer, strict=False)
     timed = zip(lists, longer[len(data.measured) :], strict=True)

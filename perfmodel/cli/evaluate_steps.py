@@ -15,7 +15,6 @@ from perfmodel.cli.options import (
     max_bytes,
 )
 from perfmodel.cli.output import Output, check_figure, working
-
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.arrays import Floats
+from perfmodel.cost.cpu.drift import remarks
 from perfmodel.errors import PerfmodelError
 from perfmodel.graph.kinds import NodeKind
 from perfmodel.hardware import Cluster, Device
@@ -169,7 +170,7 @@ def predict_shapes(
     use = memory_use(graph, in_host_memory=device.target == CPU)
     if must_fit and use is not None:
         require_fit(use, device, graph.rank)
-    notes = [*found.notes, *unknown_generations([device])]
+    notes = [*found.notes, *unknown_generations([device]), *remarks(device)]
     return replace(_with_models(result, found, use, device), grounds=grounds), notes
 
 

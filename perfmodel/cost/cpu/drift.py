@@ -22,6 +22,7 @@ REFERENCE, DRIFT = "reference", "drift"
 LEVELS = tuple(f"{part}_us" for part in PARTS)
 """Tables of `Device.calibration`: microseconds of each part then, its ratio now to then."""
 SPREAD = "spread_frac"
+UNKNOWN = "whether the machine has moved since its calibration is not known"
 Z90 = 1.645
 """From a standard deviation to half a 90 % interval, of a normal distribution."""
 _PART_OF_RATE = {
@@ -87,6 +88,17 @@ def drifted(device: Device, drift: Drift) -> Device:
     """`device` as it is after `drift`; its intervals are wider by the spread."""
     table = MappingProxyType({**drift.ratios, SPREAD: math.expm1(drift.spread)})
     return replace(device, calibration=MappingProxyType({**device.calibration, DRIFT: table}))
+
+
+def remarks(device: Device) -> list[str]:
+    """How far `device` has moved since its calibration, or how to find out; for predictions."""
+    table = device.calibration.get(DRIFT)
+    if table is not None:
+        drift = Drift({part: table[part] for part in PARTS}, math.log1p(table[SPREAD]))
+        return [f"{drift} as when it was calibrated"]
+    if set(LEVELS) <= set(device.calibration.get(REFERENCE, ())):
+        return [f"{UNKNOWN}: `python -m perfmodel.collect reference`, then `perfmodel fit drift`"]
+    return []
 
 
 def drifted_values(values: dict[str, float], device: Device) -> dict[str, float]:
