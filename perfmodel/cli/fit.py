@@ -142,6 +142,7 @@ def drift(
         answer=lambda: {"schema": DRIFT_SCHEMA, "device": base.name, **found.to_dict()},
         csv=lambda: rows_csv([row], tuple(row)),
         table=table,
+        warnings=[],
     )
 
 
