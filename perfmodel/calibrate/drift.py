@@ -19,7 +19,7 @@ from perfmodel.arrays import Floats
 from perfmodel.calibrate.cpu_step import steps_us
 from perfmodel.calibrate.step_table import MeasuredStep
 from perfmodel.collect.records import PARTS
-from perfmodel.cost.cpu.drift import UNKNOWN, Drift, drift_since, drifted
+from perfmodel.cost.cpu.drift import UNKNOWN, Z90, Drift, drift_since, drifted
 from perfmodel.errors import UsageError
 from perfmodel.files import read_bytes
 from perfmodel.hardware import Device
@@ -28,8 +28,8 @@ PROBE = 1.01
 """By how much a part is slowed to see what it decides."""
 MIN_PAIRS = 8
 MAX_RECORD_BYTES = 10_000_000
-WIDTH_80 = 2.563
-"""Standard deviations between the 10th and the 90th percentile of a normal distribution."""
+Z10 = 1.282
+"""Standard deviations between the 10th percentile and the median of a normal distribution."""
 RIDGE = tuple(10.0**power for power in range(-4, 4))
 
 
@@ -40,9 +40,9 @@ def level_of(readings: Floats) -> Floats | None:
 
 
 def unlike(log_ratios: Floats) -> float:
-    """Root mean square over rows of how far the reference was off, all parts of a row together."""
-    known = log_ratios[np.isfinite(log_ratios).all(axis=1)]
-    return float(np.sqrt(np.mean(known.mean(axis=1) ** 2))) if len(known) else 0.0
+    """How far nine of ten rows were off, all parts of a row together, as a standard deviation."""
+    known = log_ratios[np.isfinite(log_ratios).all(axis=1)].mean(axis=1)
+    return float(np.quantile(np.abs(known), 0.9)) / Z90 if len(known) else 0.0
 
 
 def shares_of(times: Callable[[Device], Floats], device: Device) -> Floats:
@@ -66,40 +66,48 @@ def ratio_of(shares: Floats, log_ratios: Floats) -> Floats:
 class StepDrifts:
     """How far a machine moved between its calibration and steps: over all, and for each of them.
 
-    None where nothing is known of it; `line` says it to people.
+    None where nothing is known of it; `lines` say it to people.
     """
 
     whole: Drift | None
     each: tuple[Drift | None, ...]
-    line: str
+    lines: tuple[str, ...]
 
 
 def drift_of_steps(steps: Sequence[MeasuredStep], device: Device) -> StepDrifts:
     """From the readings beside `steps`, against those that `device` was calibrated at.
 
-    The spread is how the readings beside single steps scatter, and how the parts differ. Readings
-    by fewer threads than the calibration's do not compare.
+    The rounds of a table go over all of its configurations, so that one drift holds for all of
+    them; its spread is how the readings beside single steps scatter, and how the parts differ.
+    Readings by other threads than the calibration's do not compare.
     """
+    tables = np.array([step.where.rpartition(": row")[0] for step in steps], object)
     readings = np.array([step.reference_us for step in steps])
     alike = np.array([step.ranks == 1 and step.threads == device.sm_count for step in steps])
     readings[~alike] = np.nan
-    level, unknown = level_of(readings), (None,) * len(steps)
-    if level is None:
-        names = dict.fromkeys(step.where.rpartition(": row")[0] for step in steps)
-        return StepDrifts(None, unknown, without_reference([Path(name).name for name in names]))
-    whole = drift_since(device, _by_part(level))
-    if whole is None:
-        line = f"{device.name} was calibrated without reference work: {UNKNOWN}"
-        return StepDrifts(None, unknown, line)
+    each: list[Drift | None] = [None] * len(steps)
+    lines = []
+    for table in dict.fromkeys(tables.tolist()):
+        index = np.flatnonzero(tables == table)
+        found, name = _drift_of(readings[index], device), Path(table).name
+        if found is not None:
+            lines.append(f"{name}: {device.name} {found} as when it was calibrated")
+            for row in np.flatnonzero(alike & (tables == table)).tolist():
+                each[row] = found
+        elif level_of(readings[index]) is None:
+            lines.append(without_reference([name]))
+        else:
+            lines.append(f"{device.name} was calibrated without reference work: {UNKNOWN}")
+    return StepDrifts(_drift_of(readings, device), tuple(each), tuple(dict.fromkeys(lines)))
+
+
+def _drift_of(readings: Floats, device: Device) -> Drift | None:
+    level = level_of(readings)
+    drift = None if level is None else drift_since(device, _by_part(level))
+    if level is None or drift is None:
+        return None
     scatter = unlike(np.log(readings / level))
-    whole = replace(whole, spread=float(np.hypot(scatter, _between(whole))))
-    each = [drift_since(device, _by_part(row), whole.spread) for row in readings]
-    known = np.isfinite(readings).all(axis=1).tolist()
-    return StepDrifts(
-        whole,
-        tuple(drift if is_known else None for drift, is_known in zip(each, known, strict=True)),
-        f"{device.name} {whole} as when it was calibrated, by the reference work",
-    )
+    return replace(drift, spread=float(np.hypot(scatter, _between(drift))))
 
 
 def drift_of_repeats(
@@ -114,8 +122,10 @@ def drift_of_repeats(
     return StepDrifts(
         whole,
         tuple(whole if step.ranks == 1 else None for step in steps),
-        f"{device.name} {whole} as when it was calibrated, by {count} configurations that were "
-        "measured again",
+        (
+            f"{device.name} {whole} as when it was calibrated, by {count} configurations that were "
+            "measured again",
+        ),
     )
 
 
@@ -171,17 +181,18 @@ def drift_of_record(path: Path, device: Device) -> Drift:
     """
     try:
         record = json.loads(read_bytes(path, max_bytes=MAX_RECORD_BYTES))["reference"]
-        low, high = (
-            np.array([float(record[part][name]) for part in PARTS]) for name in ("p10_us", "p90_us")
+        low, middle = (
+            np.array([float(record[part][name]) for part in PARTS])
+            for name in ("p10_us", "median_us")
         )
     except (ValueError, KeyError, TypeError):
         raise UsageError(f"{path}: is no record of the collector with reference work") from None
-    if not (np.isfinite(high).all() and (low > 0).all() and (high >= low).all()):
+    if not (np.isfinite(middle).all() and (low > 0).all() and (middle >= low).all()):
         raise UsageError(f"{path}: reference: expected times above 0")
     drift = drift_since(device, _by_part(low))
     if drift is None:
         raise UsageError(f"{device.name}: was calibrated without reference work: {UNKNOWN}")
-    scatter = float(np.mean(np.log(high / low))) / WIDTH_80
+    scatter = float(np.mean(np.log(middle / low))) / Z10
     return replace(drift, spread=float(np.hypot(scatter, _between(drift))))
 
 

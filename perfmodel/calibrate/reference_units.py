@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.cpu_step import steps_us
-from perfmodel.calibrate.device_data import DeviceData, Measured, joined
+from perfmodel.calibrate.device_data import IN_STEP, DeviceData, Measured, joined
 from perfmodel.calibrate.drift import (
     MIN_PAIRS,
     drift_of_pairs,
@@ -42,17 +42,24 @@ class Referenced:
 
 @dataclass(frozen=True)
 class _Table:
-    """The reference's readings beside each row of a table, and what predicts its rows."""
+    """The reference's readings beside each row of a table, and what predicts its rows.
+
+    Rounds over all configurations of steps leave one reading to all rows; kernels, which are
+    measured block after block, have each their own.
+    """
 
     run: Path
     readings: Floats
     times: Callable[[Device], Floats]
+    in_rounds: bool
 
     def ratio(self, level: Floats, base: Device) -> Floats:
         """By how much longer each row took than it would have at `level`."""
-        if level_of(self.readings) is None:
+        usual = level_of(self.readings)
+        if usual is None:
             return np.ones(len(self.readings))
-        return ratio_of(shares_of(self.times, base), np.log(self.readings / level))
+        readings = np.tile(usual, (len(self.readings), 1)) if self.in_rounds else self.readings
+        return ratio_of(shares_of(self.times, base), np.log(readings / level))
 
 
 def in_reference_units(data: DeviceData, base: Device) -> Referenced:
@@ -66,11 +73,11 @@ def in_reference_units(data: DeviceData, base: Device) -> Referenced:
     ]
     tables = [
         *(
-            _Table(run, it.reference_us, partial(row_times_us, it))
+            _Table(run, it.reference_us, partial(row_times_us, it), IN_STEP in it.kind)
             for run, it in zip(data.measured_runs, data.measured, strict=True)
         ),
         *(
-            _Table(run, np.array([step.reference_us for step in steps]), partial(steps_us, steps))
+            _Table(run, np.array([it.reference_us for it in steps]), partial(steps_us, steps), True)
             for run, steps in zip(data.step_runs, lists, strict=True)
         ),
     ]
@@ -86,7 +93,7 @@ def in_reference_units(data: DeviceData, base: Device) -> Referenced:
     }
     if not logs:
         return Referenced(data.all, [it for steps in lists for it in steps], {}, tuple(notes))
-    spread = float(np.sqrt(np.mean([unlike(each) ** 2 for each in logs.values()])))
+    spread = max(unlike(each) for each in logs.values())
     first = next(iter(logs)).name
     for run, each in logs.items():
         drift = Drift(dict(zip(PARTS, np.exp(np.nanmedian(each, axis=0)), strict=True)), spread)

@@ -100,24 +100,29 @@ def _show_steps(console: Console, found: StepErrors) -> None:
     from perfmodel.cli.tables import add, new_table, say, show
     from perfmodel.units import human_us
 
+    is_referenced = found.referenced()["n"] > 0
     titles = ("ranks", "predicted", "90 % interval", "measured", "error %", "spread %")
-    referenced = ("moved", "referenced %") if found.referenced()["n"] else ()
-    table = new_table(f"Steps on {found.device}", "configuration", *titles, *referenced)
+    referenced = ("predicted", "measured", "raw %", "moved", "90 % interval", "error %")
+    columns = referenced if is_referenced else titles
+    table = new_table(f"Steps on {found.device}", "configuration", *columns)
     for row in found.rows:
-        units = (_fixed(row.drift_ratio, ".2f"), _fixed(row.referenced_error_pct, "+.1f"))
-        add(
-            table,
-            row.name,
-            str(row.ranks),
-            human_us(row.predicted_us),
-            f"{human_us(row.low_us)} to {human_us(row.high_us)}",
-            "" if row.measured_us is None else human_us(row.measured_us),
-            _fixed(row.error_pct, "+.1f"),
-            _fixed(row.spread_pct, ".1f"),
-            *(units if referenced else ()),
-        )
+        measured = "" if row.measured_us is None else human_us(row.measured_us)
+        if is_referenced:
+            cells = [
+                *(human_us(row.predicted_us), measured, _fixed(row.error_pct, "+.1f")),
+                _fixed(row.drift_ratio, ".2f"),
+                _interval(row.referenced_low_us, row.referenced_high_us),
+                _fixed(row.referenced_error_pct, "+.1f"),
+            ]
+        else:
+            cells = [
+                *(str(row.ranks), human_us(row.predicted_us), _interval(row.low_us, row.high_us)),
+                *(measured, _fixed(row.error_pct, "+.1f"), _fixed(row.spread_pct, ".1f")),
+            ]
+        add(table, row.name, *cells)
     show(console, table)
-    for what, figures in (("", found.summary()), ("referenced: ", found.referenced())):
+    raw = "raw: " if is_referenced else ""
+    for what, figures in ((raw, found.summary()), ("by reference: ", found.referenced())):
         if figures["n"]:
             say(
                 console,
@@ -125,6 +130,14 @@ def _show_steps(console: Console, found: StepErrors) -> None:
                 f"90th percentile {figures['p90_pct']:.1f} %, worst {figures['worst_pct']:.1f} %, "
                 f"bias {figures['bias_pct']:+.1f} %, intervals hold {figures['coverage_frac']:.0%}",
             )
+
+
+def _interval(low_us: float | None, high_us: float | None) -> str:
+    from perfmodel.units import human_us
+
+    if low_us is None or high_us is None:
+        return ""
+    return f"{human_us(low_us)} to {human_us(high_us)}"
 
 
 def _fixed(value: float | None, form: str) -> str:

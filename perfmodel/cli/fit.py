@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 
 SCHEMA = "perfmodel.fit.device/1"
+VERDICTS = {
+    True: "the calibration holds",
+    False: "the calibration does not hold",
+    None: "whether the calibration holds is not known: the machine is too unsteady",
+}
 DRIFT_SCHEMA = "perfmodel.fit.drift/1"
 COLUMNS = ("family", "kind", "n", "median_pct", "p90_pct", "bias_pct", "spread_pct")
 
@@ -134,8 +139,7 @@ def drift(
     def table(console: Console) -> None:
         from perfmodel.cli.tables import say
 
-        verdict = "the calibration holds" if not found.changed else "the calibration does not hold"
-        say(console, f"{base.name} {found} as when it was calibrated: {verdict}")
+        say(console, f"{base.name} {found} as when it was calibrated: {VERDICTS[found.holds]}")
 
     row = {"device": base.name, "ratio": found.ratio, **found.ratios}
     target.write(

@@ -11,6 +11,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,9 @@ CACHE_VALUES, CACHE_PASSES = 1 << 20, 2
 MEMORY_VALUES, MEMORY_WINDOWS = 1 << 25, 16
 """fp32 values, 128 MiB, of which each reading sums the next window: in no cache any more."""
 PYTHON_CALLS = 3_000
+REPEATS = 5
+"""Of each part per reading, of which the shortest counts: a thread that was interrupted in the
+middle of 0.2 ms says nothing of the machine's speed."""
 
 
 class Reference:
@@ -37,25 +41,19 @@ class Reference:
     def __init__(self, backend: Backend) -> None:
         torch = backend.torch
         self._memory = torch.full((MEMORY_VALUES,), 0.5)
-        self._windows = self._memory.chunk(MEMORY_WINDOWS)
+        self._next = cycle(self._memory.chunk(MEMORY_WINDOWS))
         cached, factor = torch.full((CACHE_VALUES,), 0.5), torch.full((SIDE, SIDE), 0.5)
         product = torch.empty(SIDE, SIDE)
-        self._warm: dict[str, Callable[[], Any]] = {
+        self._work: dict[str, Callable[[], Any]] = {
             "compute": lambda: torch.mm(factor, factor, out=product),
             "cache": lambda: [cached.mul_(1.0) for _ in range(CACHE_PASSES)],
+            "memory": lambda: next(self._next).sum(),
             "python": _interpret,
         }
-        self._taken = 0
 
     def read_us(self) -> list[float]:
-        """Microseconds of each of `PARTS` now; all but memory are warmed up by an untimed run."""
-        self._taken += 1
-        window = self._windows[self._taken % MEMORY_WINDOWS]
-        found = {"memory": _time_us(window.sum)}
-        for part, run in self._warm.items():
-            run()
-            found[part] = _time_us(run)
-        return [round(found[part], 2) for part in PARTS]
+        """Microseconds of each of `PARTS` now: the shortest of `REPEATS`, all but memory warm."""
+        return [round(min(_time_us(self._work[part]) for _ in range(REPEATS)), 2) for part in PARTS]
 
     def evict(self) -> None:
         """Read all of the memory, as a step in between would empty the caches."""

@@ -149,7 +149,7 @@ class StepErrors:
             return []
         compared = [row.is_error for row in self.rows if row.is_error is not None]
         doubtful = compared.count(False)
-        lines = [self.drift.line]
+        lines = list(self.drift.lines)
         if doubtful:
             lines.append(
                 f"{doubtful} of {len(compared)} comparisons are not called errors: the reference "

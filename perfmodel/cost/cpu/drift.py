@@ -25,6 +25,8 @@ SPREAD = "spread_frac"
 UNKNOWN = "whether the machine has moved since its calibration is not known"
 Z90 = 1.645
 """From a standard deviation to half a 90 % interval, of a normal distribution."""
+STEADY = 0.1
+"""assumed: the largest spread at which a reference that did not change says that nothing did."""
 _PART_OF_RATE = {
     "core_gflop_per_s": "compute",
     "l2_gb_per_s": "cache",
@@ -59,6 +61,13 @@ class Drift:
             part for part, ratio in self.ratios.items() if abs(math.log(ratio)) > Z90 * self.spread
         ]
 
+    @property
+    def holds(self) -> bool | None:
+        """Whether the calibration holds; None where nothing changed, but too little is known."""
+        if self.changed:
+            return False
+        return True if self.spread <= STEADY else None
+
     def __str__(self) -> str:
         parts = ", ".join(f"{part} {ratio:.2f}" for part, ratio in self.ratios.items())
         changed = f"changed: {', '.join(self.changed)}" if self.changed else "none changed"
@@ -66,12 +75,12 @@ class Drift:
         return f"takes {self.ratio:.2f} times as long ({parts}; {changed}; {within})"
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON; `holds`: whether no part changed by more than the spread allows."""
+        """As JSON."""
         return {
             "ratio": self.ratio,
             "parts": dict(self.ratios),
             "changed": self.changed,
-            "holds": not self.changed,
+            "holds": self.holds,
             "spread_frac": math.expm1(self.spread),
         }
 
