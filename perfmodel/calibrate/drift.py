@@ -181,15 +181,17 @@ def drift_of_record(path: Path, device: Device) -> Drift:
     """
     try:
         record = json.loads(read_bytes(path, max_bytes=MAX_RECORD_BYTES))["reference"]
+        longer = float(record["interrupted_ratio"])
         low, middle = (
             np.array([float(record[part][name]) for part in PARTS])
             for name in ("p10_us", "median_us")
         )
     except (ValueError, KeyError, TypeError):
         raise UsageError(f"{path}: is no record of the collector with reference work") from None
-    if not (np.isfinite(middle).all() and (low > 0).all() and (middle >= low).all()):
+    times = np.array([longer, *low, *middle])
+    if not (np.isfinite(times).all() and (times > 0).all() and (middle >= low).all()):
         raise UsageError(f"{path}: reference: expected times above 0")
-    drift = drift_since(device, _by_part(low))
+    drift = drift_since(device, _by_part(longer * low))
     if drift is None:
         raise UsageError(f"{device.name}: was calibrated without reference work: {UNKNOWN}")
     scatter = float(np.mean(np.log(middle / low))) / Z10

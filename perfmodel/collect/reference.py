@@ -31,8 +31,8 @@ MEMORY_VALUES, MEMORY_WINDOWS = 1 << 25, 16
 """fp32 values, 128 MiB, of which each reading sums the next window: in no cache any more."""
 PYTHON_CALLS = 3_000
 REPEATS = 5
-"""Of each part per reading, of which the shortest counts: a thread that was interrupted in the
-middle of 0.2 ms says nothing of the machine's speed."""
+"""Of each part per reading, of which the shortest says how fast the machine is, and all together
+how often it is interrupted."""
 
 
 class Reference:
@@ -52,8 +52,9 @@ class Reference:
         }
 
     def read_us(self) -> list[float]:
-        """Microseconds of each of `PARTS` now: the shortest of `REPEATS`, all but memory warm."""
-        return [round(min(_time_us(self._work[part]) for _ in range(REPEATS)), 2) for part in PARTS]
+        """Microseconds now: of each of `PARTS` the shortest of `REPEATS`, then all of them."""
+        taken = [[_time_us(self._work[part]) for _ in range(REPEATS)] for part in PARTS]
+        return [round(value, 2) for value in (*map(min, taken), sum(map(sum, taken)))]
 
     def evict(self) -> None:
         """Read all of the memory, as a step in between would empty the caches."""
@@ -76,21 +77,34 @@ def _interpret() -> int:
 
 
 def reference_columns(readings_us: Sequence[Sequence[float]]) -> dict[str, float]:
-    """The columns of a table: per part the robust time of the readings; none without readings."""
-    by_part = np.asarray(readings_us, np.float64).reshape(-1, len(PARTS)).T
-    if not by_part.size:
+    """The columns of a table: what each part takes in the long run; none without readings.
+
+    That is its robust time, as often interrupted as the work as a whole: a step lasts long enough
+    to be interrupted each time, a part of the reference does not.
+    """
+    if not readings_us:
         return {}
+    parts_us, longer = _split(readings_us)
     return {
-        name: round(robust_us(part), 2)
-        for name, part in zip(REFERENCE_COLUMNS, by_part, strict=True)
+        name: round(longer * robust_us(part), 2)
+        for name, part in zip(REFERENCE_COLUMNS, parts_us, strict=True)
     }
 
 
 def reference_record(readings_us: Sequence[Sequence[float]]) -> dict[str, Any]:
     """The reference in a record: how many readings, and what each part took."""
-    by_part = np.asarray(readings_us, np.float64).reshape(-1, len(PARTS)).T
-    figures = {p: summarize(own) for p, own in zip(PARTS, by_part, strict=True) if own.size}
-    return {"readings": by_part.shape[1], **figures}
+    if not readings_us:
+        return {"readings": 0}
+    parts_us, longer = _split(readings_us)
+    figures = {part: summarize(own) for part, own in zip(PARTS, parts_us, strict=True)}
+    return {"readings": len(readings_us), "interrupted_ratio": round(longer, 4), **figures}
+
+
+def _split(readings_us: Sequence[Sequence[float]]) -> tuple[Any, float]:
+    """The parts of all readings, and how much longer all took than the shortest (the median)."""
+    *parts_us, whole_us = np.asarray(readings_us, np.float64).T
+    shortest_us = REPEATS * np.sum(parts_us, axis=0)
+    return parts_us, float(np.median(whole_us / shortest_us))
 
 
 HELP = "time the reference work alone: has this machine changed its speed since a calibration?"

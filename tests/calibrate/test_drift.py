@@ -190,7 +190,7 @@ def test_a_record_of_the_collector_says_how_fast_the_machine_is_now(tmp_path: Pa
         part: {"p10_us": us, "median_us": 1.1 * us}
         for part, us in zip(PARTS, (THEN * 1.2).tolist(), strict=True)
     }
-    path.write_text(json.dumps({"reference": figures}))
+    path.write_text(json.dumps({"reference": figures | {"interrupted_ratio": 1.0}}))
     found = drift_of_record(path, CALIBRATED)
     assert found.ratios == pytest.approx(dict.fromkeys(PARTS, 1.2))
     assert found.changed == list(PARTS)

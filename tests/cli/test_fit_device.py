@@ -53,7 +53,7 @@ def test_a_calibration_says_whether_it_still_holds(run: Run, tmp_path: Path) -> 
     assert "the reference work moved by 0.0 % while it was calibrated" in ran.out
     figures = {part: {"p10_us": 130.0, "median_us": 135.0} for part in PARTS}
     now, later = tmp_path / "reference.json", tmp_path / "now.toml"
-    now.write_text(json.dumps({"reference": figures}))
+    now.write_text(json.dumps({"reference": figures | {"interrupted_ratio": 1.0}}))
     words = ("fit", "drift", "--reference", now, "--hardware", machine)
     ran = run(*words, "-o", later, "--format", "json")
     assert ran.status == 0, ran.err

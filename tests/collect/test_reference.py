@@ -14,13 +14,21 @@ from perfmodel.collect.reference import Reference, reference_columns, reference_
 
 
 def test_the_columns_are_robust_times() -> None:
-    readings = [[1.0, 2.0, 3.0, 4.0]] * 9 + [[50.0, 60.0, 70.0, 80.0]]
+    readings = [[1.0, 2.0, 3.0, 4.0, 50.0]] * 9 + [[50.0, 60.0, 70.0, 80.0, 9000.0]]
     assert reference_columns(readings) == dict(zip(REFERENCE_COLUMNS, (1, 2, 3, 4), strict=True))
     found = reference_record(readings)
     assert found["readings"] == 10
     assert found["memory"]["median_us"] == 3.0
+    assert found["interrupted_ratio"] == 1.0
     assert reference_columns([]) == {}
     assert reference_record([]) == {"readings": 0}
+
+
+def test_what_is_interrupted_takes_longer_in_the_long_run() -> None:
+    readings = [[1.0, 2.0, 3.0, 4.0, 75.0]] * 10
+    found = reference_columns(readings)
+    assert found == dict(zip(REFERENCE_COLUMNS, (1.5, 3.0, 4.5, 6.0), strict=True))
+    assert reference_record(readings)["interrupted_ratio"] == 1.5
 
 
 def test_a_reading_has_every_part() -> None:
@@ -29,7 +37,7 @@ def test_a_reading_has_every_part() -> None:
 
     reference = Reference(open_backend("cpu"))
     readings = [reference.read_us() for _ in range(5)]
-    assert all(len(reading) == len(PARTS) and min(reading) > 0 for reading in readings)
+    assert all(len(reading) == len(PARTS) + 1 and min(reading) > 0 for reading in readings)
 
 
 def test_it_is_measured_alone_and_beside_others(tmp_path: Path) -> None:

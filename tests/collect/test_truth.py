@@ -126,7 +126,7 @@ def test_the_table_has_every_column_and_goes_on(tmp_path: Path) -> None:
     other = replace(config, name="other")
     ledger = Ledger(tmp_path / "t", (config, other), SETTING)
     ledger.samples["tiny"].rounds_us.append([3.0, 4.0])
-    ledger.samples["tiny"].reference_us.append([1.0, 2.0, 3.0, 4.0])
+    ledger.samples["tiny"].reference_us.append([1.0, 2.0, 3.0, 4.0, 50.0])
     ledger.save()
     (row,) = rows_of(tmp_path / "t.csv")
     assert tuple(row) == COLUMNS
