@@ -101,10 +101,10 @@ def reference_record(readings_us: Sequence[Sequence[float]]) -> dict[str, Any]:
 
 
 def _split(readings_us: Sequence[Sequence[float]]) -> tuple[Any, float]:
-    """The parts of all readings, and how much longer all took than the shortest (the median)."""
+    """The parts of all readings, and how much longer all took than the shortest, robustly too."""
     *parts_us, whole_us = np.asarray(readings_us, np.float64).T
     shortest_us = REPEATS * np.sum(parts_us, axis=0)
-    return parts_us, float(np.median(whole_us / shortest_us))
+    return parts_us, robust_us(whole_us / shortest_us)
 
 
 HELP = "time the reference work alone: has this machine changed its speed since a calibration?"
