@@ -89,8 +89,8 @@ def steps(
             say(f"predicting {name} ({position + 1} of {len(listed)})")
 
         drifts = None
-        if repeats:
-            drifts = drift_of_repeats(*(read_steps(path) for path in repeats), listed, on)
+        if before is not None and again is not None:
+            drifts = drift_of_repeats(read_steps(before), read_steps(again), listed, on)
         found = evaluate_steps(listed, on, drifts=drifts, blind=blind, begin=begin)
 
     target.write_result(found, lambda console: _show_steps(console, found), found.warnings)
@@ -100,7 +100,7 @@ def _show_steps(console: Console, found: StepErrors) -> None:
     from perfmodel.cli.tables import add, new_table, say, show
     from perfmodel.units import human_us
 
-    is_referenced = found.referenced()["n"] > 0
+    is_referenced = any(row.referenced_us is not None for row in found.rows)
     titles = ("ranks", "predicted", "90 % interval", "measured", "error %", "spread %")
     referenced = ("predicted", "measured", "raw %", "moved", "90 % interval", "error %")
     columns = referenced if is_referenced else titles

@@ -126,13 +126,14 @@ def run(arguments: argparse.Namespace) -> None:
     while not readings or not budget.is_over:
         reference.evict()
         readings.append(reference.read_us())
+    found = reference_record(readings)
     record = {
         "schema": SCHEMA,
         "command": restore_command("reference", arguments),
         "machine": describe_machine(backend),
-        "reference": reference_record(readings),
+        "reference": found,
     }
     path = folder / f"{arguments.name}.json"
     write_record(path, record)
-    parts = (f"{part} {human_us(record['reference'][part]['p10_us'])}" for part in PARTS)
+    parts = (f"{part} {human_us(found[part]['p10_us'])}" for part in PARTS)
     print(f"{path}: {', '.join(parts)}, {len(readings)} readings", file=sys.stderr)
