@@ -29,11 +29,6 @@ if TYPE_CHECKING:
 
 
 SCHEMA = "perfmodel.fit.device/1"
-VERDICTS = {
-    True: "the calibration holds",
-    False: "the calibration does not hold",
-    None: "whether the calibration holds is not known: the machine is too unsteady",
-}
 DRIFT_SCHEMA = "perfmodel.fit.drift/1"
 COLUMNS = ("family", "kind", "n", "median_pct", "p90_pct", "bias_pct", "spread_pct")
 
@@ -118,12 +113,11 @@ def drift(
     \b
     Examples:
       python -m perfmodel.collect reference -o measured
-      perfmodel fit drift --reference measured/reference.json --hardware mine.toml
-      perfmodel fit drift --reference measured/reference.json --hardware mine.toml -o mine-now.toml
+      perfmodel fit drift --reference measured/reference.json --hardware mine.toml -o now.toml
     """
     target = Output(format or Format.TABLE, None)
-    for path in (str(reference), hardware):
-        if output is not None:
+    if output is not None:
+        for path in (str(reference), hardware):
             check_writable(output, path)
 
     from perfmodel.calibrate.any_device import drifted_toml
@@ -139,7 +133,7 @@ def drift(
     def table(console: Console) -> None:
         from perfmodel.cli.tables import say
 
-        say(console, f"{base.name} {found} as when it was calibrated: {VERDICTS[found.holds]}")
+        say(console, f"{base.name} {found} as when it was calibrated: {found.verdict}")
 
     row = {"device": base.name, "ratio": found.ratio, **found.ratios}
     target.write(

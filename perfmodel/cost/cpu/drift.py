@@ -68,6 +68,13 @@ class Drift:
             return False
         return True if self.spread <= STEADY else None
 
+    @property
+    def verdict(self) -> str:
+        """`holds` in words."""
+        if self.holds is None:
+            return "whether the calibration holds is not known: the machine is too unsteady"
+        return "the calibration holds" if self.holds else "the calibration does not hold"
+
     def __str__(self) -> str:
         parts = ", ".join(f"{part} {ratio:.2f}" for part, ratio in self.ratios.items())
         changed = f"changed: {', '.join(self.changed)}" if self.changed else "none changed"
@@ -131,6 +138,8 @@ def interval_ratio(device: Device, spread_frac: float) -> float:
     It is wider by what the reference work saw: since the calibration, else during it.
     """
     calibration = device.calibration
-    seen = calibration.get(DRIFT) or calibration.get(REFERENCE) or {}
+    seen = calibration.get(DRIFT) or calibration.get(REFERENCE)
+    if seen is None:
+        return 1 + spread_frac
     more = Z90 * math.log1p(seen.get(SPREAD, 0.0))
     return math.exp(math.hypot(math.log1p(spread_frac), more))
