@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.cpu_step import steps_us
-from perfmodel.calibrate.device_data import IN_STEP, DeviceData, Measured, joined
+from perfmodel.calibrate.device_data import IN_STEP, RAW, DeviceData, Measured, joined
 from perfmodel.calibrate.drift import (
     MIN_PAIRS,
     drift_of_pairs,
@@ -86,7 +86,7 @@ def in_reference_units(data: DeviceData, base: Device) -> Referenced:
     notes = [without_reference(list(silent))] if silent else []
     kept = {} if level is None else dict(zip(LEVELS, level.tolist(), strict=True))
     if level is None:
-        level, again = np.ones(len(PARTS)), _measured_again(data.step_runs, lists, base)
+        level, again = np.ones(len(PARTS)), _measured_again(data, base)
         tables = [replace(it, readings=_tiled(again.get(it.run), it.readings)) for it in tables]
     logs = {
         it.run: np.log(it.readings / level) for it in tables if level_of(it.readings) is not None
@@ -116,10 +116,13 @@ def in_reference_units(data: DeviceData, base: Device) -> Referenced:
     )
 
 
-def _measured_again(
-    runs: Sequence[Path], lists: Sequence[Sequence[MeasuredStep]], base: Device
-) -> dict[Path, Floats]:
+def _measured_again(data: DeviceData, base: Device) -> dict[Path, Floats]:
     """How the parts changed since the first run of steps, of those that hold enough of it again."""
+    runs = data.step_runs
+    lists = [
+        steps_of(frame.assign(p10_us=frame.get(RAW, frame["p10_us"])), run.name)
+        for frame, run in zip(data.steps, runs, strict=True)
+    ]
     found = {
         run: np.array([*drift_of_pairs(lists[0], steps, base).ratios.values()])
         for run, steps in zip(runs[1:], lists[1:], strict=True)
