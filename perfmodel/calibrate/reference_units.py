@@ -96,7 +96,8 @@ def in_reference_units(data: DeviceData, base: Device) -> Referenced:
     spread = max(unlike(each) for each in logs.values())
     first = next(iter(logs)).name
     for run, each in logs.items():
-        drift = Drift(dict(zip(PARTS, np.exp(np.nanmedian(each, axis=0)), strict=True)), spread)
+        usual = np.nanmedian(each, axis=0)
+        drift = Drift(dict(zip(PARTS, np.exp(usual), strict=True)), unlike(each - usual))
         notes += [f"{run.name}: the machine {drift} as for {first}"] if run.name != first else []
     notes.append(
         f"the reference work moved by {100 * np.expm1(spread):.1f} % while it was calibrated"
