@@ -17,6 +17,7 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.device import DeviceFit, fit_device
 from perfmodel.calibrate.device_data import DeviceData, Measured, Source, read_tables
+from perfmodel.cost.cpu.drift import Drift, drifted
 from perfmodel.errors import HardwareError, PerfmodelError, UsageError
 from perfmodel.files import read_bytes
 from perfmodel.hardware import Device, device
@@ -200,6 +201,12 @@ def _cpu(name: str, record: dict[str, Any], stem: str) -> Device:
 
 PLACES = 5
 """Significant digits of a fitted number."""
+
+
+def drifted_toml(base: Device, drift: Drift, record: Path) -> str:
+    """The file of `base` as fast as it was when `record` was taken."""
+    head = f"# {base.name} with its drift since its calibration, by `perfmodel fit drift`: "
+    return "\n".join([f"{head}{record.name}.", *_device(drifted(base, drift)), ""])
 
 
 def device_toml(fit: DeviceFit, sources: Sequence[Source], made: Mapping[str, str]) -> str:

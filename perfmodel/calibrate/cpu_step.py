@@ -14,6 +14,7 @@ from perfmodel.calibrate.calibrate import Tables
 from perfmodel.calibrate.step_table import MeasuredStep
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.cpu.call import WATCHED, section_of
+from perfmodel.cost.cpu.drift import interval_ratio
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.cost.durations import HEURISTIC, durations_of
 from perfmodel.cost.host import Profile, Provenance, measure
@@ -49,6 +50,11 @@ def predict_step(step: MeasuredStep, device: Device) -> PredictedStep:
     """The slowest of the ranks' steps; a rank runs on as many cores as it has threads."""
     ranks = [_rank(step, rank, device) for rank in range(step.ranks)]
     return max(ranks, key=lambda found: found.duration_us)
+
+
+def steps_us(steps: Sequence[MeasuredStep], device: Device) -> Floats:
+    """Predicted times of `steps`, microseconds."""
+    return np.array([predict_step(step, device).duration_us for step in steps])
 
 
 def step_rows(step: MeasuredStep, rank: int = 0) -> Rows:
@@ -101,7 +107,7 @@ def _rank(step: MeasuredStep, rank: int, device: Device) -> PredictedStep:
         parts[WAITING] = waiting_frac(device, step.ranks) * float(times[alone].sum())
     total = sum(parts.values())
     host_step = device.calibration.get(section_of(HOST, STEP), {})
-    spread = 1 + host_step.get("spread_frac", UNCALIBRATED_FRAC)
+    spread = interval_ratio(device, host_step.get("spread_frac", UNCALIBRATED_FRAC))
     return PredictedStep(total, total / spread, total * spread, parts)
 
 

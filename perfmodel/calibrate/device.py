@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.calibrate import Samples, Tables, calibrate
-from perfmodel.calibrate.cpu_step import fit_host, parts_of, predict_step, step_rows, with_host
+from perfmodel.calibrate.cpu_step import fit_host, parts_of, step_rows, steps_us, with_host
 from perfmodel.calibrate.device_data import DeviceData, Measured
-from perfmodel.calibrate.step_table import MeasuredStep, steps_of
+from perfmodel.calibrate.reference_units import in_reference_units
+from perfmodel.calibrate.step_table import MeasuredStep
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.cpu.call import ALONE, section_of
+from perfmodel.cost.cpu.drift import REFERENCE
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Device
@@ -63,11 +65,14 @@ def fit_device(
 
     Halves are of shapes, and of whole configurations for operators in steps. Raises `UsageError`.
     """
-    measured = data.all
-    steps = [step for frame in data.steps for step in steps_of(frame, data.sources[0].name)]
+    progress("reading the reference work")
+    seen = in_reference_units(data, base)
+    measured, steps = seen.measured, seen.steps
     held = _held_out(measured, [step.name for step in steps], seed)
     is_held = np.array([group in held for group in measured.group])
-    notes = [] if held else ["too few shapes to hold any out: no errors are known"]
+    notes = list(seen.notes)
+    if not held:
+        notes.append("too few shapes to hold any out: no errors are known")
     progress("fitting one half")
     errors: list[Errors] = []
     step_errors = None
@@ -90,6 +95,8 @@ def fit_device(
         notes.append(f"{len(steps)} step times are too few to fit the host's work")
     for section, values in spreads.items():
         tables.setdefault(section, {}).update(values)
+    if seen.reference:
+        tables[REFERENCE] = dict(seen.reference)
     return DeviceFit(
         replace(base, calibration=tables), tuple(errors), step_errors, seed, tuple(notes)
     )
@@ -169,7 +176,7 @@ def _spread(residual: Floats) -> float:
 
 def _step_errors(steps: Sequence[MeasuredStep], device: Device) -> tuple[Errors, float]:
     """Errors of whole steps, and what nine of ten of them are within."""
-    predicted = np.array([predict_step(step, device).duration_us for step in steps])
+    predicted = steps_us(steps, device)
     measured = np.array([step.step_us for step in steps])
     spread = np.array([step.halves_frac for step in steps])
     within = _spread(np.abs(np.log(predicted / measured)))

@@ -12,6 +12,8 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.op_table import is_op_table, step_operators
+from perfmodel.calibrate.step_table import readings_of
+from perfmodel.collect.records import REFERENCE_COLUMNS
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.files import read_bytes
 from perfmodel.frames import MAX_TABLE_BYTES, frame_of
@@ -58,7 +60,10 @@ def require_dims(frame: pd.DataFrame, dims: Mapping[str, Floats]) -> None:
 
 STEP_COLUMNS = ("name", "tables", "rows_per_table", "dim", "pooling", "p10_us", "bottom_mlp")
 NOT_SHAPE = frozenset(
-    ("cache", "duration_us", "median_us", "p90_us", "spread_frac", "repeats", "host_us")
+    (
+        *("cache", "duration_us", "median_us", "p90_us", "spread_frac", "repeats", "host_us"),
+        *REFERENCE_COLUMNS,
+    )
 )
 VARIANTS = ("fused", "foreach", "dense")
 OTHER_ALGORITHMS = ("index_add",)
@@ -78,7 +83,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Measured:
-    """Rows with what they took; `group` is what a held-out half takes or leaves as a whole."""
+    """Rows with what they took; `group` is what a held-out half takes or leaves as a whole.
+
+    `reference_us` is what the parts of the reference work took beside each row, or nan.
+    """
 
     rows: Rows
     duration_us: Floats
@@ -86,6 +94,7 @@ class Measured:
     weight: Floats
     group: tuple[str, ...]
     kind: tuple[str, ...]
+    reference_us: Floats
 
     def __len__(self) -> int:
         return len(self.group)
@@ -100,6 +109,7 @@ class Measured:
             self.weight[index],
             tuple(self.group[i] for i in numbers),
             tuple(self.kind[i] for i in numbers),
+            self.reference_us[index],
         )
 
     def families(self) -> dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]]:
@@ -117,6 +127,9 @@ class DeviceData:
     steps: list[pd.DataFrame] = field(default_factory=list)
     """Tables of whole steps; `p10_us` of those beside a table of operators is freed of noise."""
     sources: list[Source] = field(default_factory=list)
+    measured_runs: list[Path] = field(default_factory=list)
+    step_runs: list[Path] = field(default_factory=list)
+    """Of each table of `measured` and of `steps`, the run of the collector that it is of."""
 
     @property
     def all(self) -> Measured:
@@ -133,7 +146,6 @@ def read_tables(paths: Sequence[Path], only: str | None = None) -> DeviceData:
     found = DeviceData()
     devices: dict[str, Path] = {}
     sums: dict[Path, pd.Series] = {}
-    step_paths: list[Path] = []
     for path in paths:
         data, frame = _frame(path)
         if only is not None:
@@ -149,7 +161,7 @@ def read_tables(paths: Sequence[Path], only: str | None = None) -> DeviceData:
         if set(STEP_COLUMNS) <= set(frame.columns):
             _require_times(frame, "p10_us", path)
             found.steps.append(frame)
-            step_paths.append(path)
+            found.step_runs.append(_stem(path))
             rows = len(frame)
         else:
             if is_op_table(frame):
@@ -158,14 +170,15 @@ def read_tables(paths: Sequence[Path], only: str | None = None) -> DeviceData:
             else:
                 measured = _alone(frame, path)
             found.measured.append(measured)
+            found.measured_runs.append(_stem(path))
             rows = len(measured)
         digest = hashlib.sha256(data).hexdigest()
         name = f"{path.absolute().parent.name}/{path.name}"
         found.sources.append(Source(name, digest, rows, len(frame) - rows))
     found.device = next(iter(devices), "")
     found.steps = [
-        _without_noise(frame, sums.get(_stem(path)))
-        for frame, path in zip(found.steps, step_paths, strict=True)
+        _without_noise(frame, sums.get(run))
+        for frame, run in zip(found.steps, found.step_runs, strict=True)
     ]
     if not found.measured or not any(len(it) for it in found.measured):
         raise UsageError(f"{paths[0]}: no row of an operator that is known: nothing to fit")
@@ -195,6 +208,7 @@ def joined(parts: Sequence[Measured]) -> Measured:
         np.concatenate([part.weight for part in parts]),
         tuple(group for part in parts for group in part.group),
         tuple(kind for part in parts for kind in part.kind),
+        np.concatenate([part.reference_us for part in parts]),
     )
 
 
@@ -227,10 +241,12 @@ def _without_noise(frame: pd.DataFrame, sums: pd.Series | None) -> pd.DataFrame:
         return frame
     quiet = frame["name"].map(sums) / frame["ops_sum_p10_us"]
     quiet = quiet.clip(LEAST_QUIET_FRAC, 1.0).fillna(quiet.median())
-    return frame.assign(p10_us=frame["p10_us"] * quiet)
+    return frame.assign(p10_us=frame["p10_us"] * quiet, **{RAW: frame["p10_us"]})
 
 
 LEAST_QUIET_FRAC = 0.7
+RAW = "raw_p10_us"
+"""The column of step times as they were measured, where they have been freed of noise."""
 
 
 def _frame(path: Path) -> tuple[bytes, pd.DataFrame]:
@@ -271,6 +287,7 @@ def _alone(frame: pd.DataFrame, path: Path) -> Measured:
     known = frame["op"].isin(list(OPS)).to_numpy()
     if "variant" in frame:
         known = known & ~frame["variant"].isin(OTHER_ALGORITHMS).to_numpy()
+    readings = readings_of(frame, str(path))[known]
     frame = _with_message_sizes(frame[known].reset_index(drop=True))
     try:
         require_dims(frame, numbers_of(frame))
@@ -291,6 +308,7 @@ def _alone(frame: pd.DataFrame, path: Path) -> Measured:
         np.ones(len(frame)),
         tuple(map("|".join, zip(*texts, strict=True))),
         (ALONE,) * len(frame),
+        readings,
     )
 
 
@@ -315,6 +333,10 @@ def _in_step(frame: pd.DataFrame, path: Path) -> Measured:
         found = step_operators(frame)
     except ModelError as error:
         raise UsageError(f"{path}: {error}") from None
+    readings = readings_of(frame, str(path))
+    first = {
+        name: row for row, name in reversed(list(enumerate(frame["configuration"].astype(str))))
+    }
     total_us = found.duration_us * found.count
     weight = np.empty(len(total_us))
     names = np.array(found.configuration, object)
@@ -328,6 +350,7 @@ def _in_step(frame: pd.DataFrame, path: Path) -> Measured:
         weight,
         found.configuration,
         (IN_STEP,) * len(total_us),
+        readings[[first[name] for name in found.configuration]],
     )
 
 

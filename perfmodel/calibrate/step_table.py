@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.arrays import Floats
+from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS
 from perfmodel.errors import UsageError
 from perfmodel.frames import read_frame
 from perfmodel.workload import Workload
@@ -45,6 +47,8 @@ class MeasuredStep:
     halves_frac: float
     where: str = ""
     """File and row."""
+    reference_us: tuple[float, ...] = (float("nan"),) * len(PARTS)
+    """What the parts of the reference work took beside it; nan where there was none."""
 
     @property
     def batch(self) -> int:
@@ -72,11 +76,13 @@ def read_steps(path: Path) -> list[MeasuredStep]:
 def steps_of(frame: pd.DataFrame, where: str) -> list[MeasuredStep]:
     """The rows that are DLRM configurations; `UsageError` names `where` and the row."""
     found = []
+    readings = readings_of(frame, where).tolist()
     for number, record in enumerate(frame.to_dict("records"), start=1):
         if not isinstance(record["rows_per_table"], str):
             continue
         try:
-            found.append(_step(record, f"{where}: row {number}"))
+            step = _step(record, f"{where}: row {number}")
+            found.append(replace(step, reference_us=tuple(readings[number - 1])))
         except (ValueError, TypeError) as error:
             raise UsageError(f"{where}: row {number}: is not a configuration: {error}") from None
     return found
@@ -143,3 +149,21 @@ def _repeated(text: str) -> tuple[int, int]:
         return int(count) if times else 1, int(rows)
     except ValueError:
         raise ValueError(f"rows_per_table: {text}: expected rows, or 8x1000") from None
+
+
+def readings_of(frame: pd.DataFrame, where: str) -> Floats:
+    """The reference columns of a table, microseconds, `[rows, parts]`; nan in a table without."""
+    import pandas as pd
+
+    if not set(REFERENCE_COLUMNS) <= set(frame.columns):
+        return np.full((len(frame), len(PARTS)), np.nan)
+    columns = [pd.to_numeric(frame[name], errors="coerce") for name in REFERENCE_COLUMNS]
+    found: Floats = np.stack([column.to_numpy(np.float64) for column in columns], axis=1)
+    given = frame[list(REFERENCE_COLUMNS)].notna().to_numpy()
+    bad = np.argwhere(given & ~(np.isfinite(found) & (found > 0)))
+    if len(bad):
+        row, part = bad[0].tolist()
+        name = REFERENCE_COLUMNS[part]
+        value = str(frame[name].iloc[row])[:40]
+        raise UsageError(f"{where}: row {row + 1}: {name} is {value}; expected a time above 0")
+    return found

@@ -15,6 +15,7 @@ from perfmodel.cli.options import (
     max_bytes,
 )
 from perfmodel.cli.output import Output, check_figure, working
+from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,20 +42,40 @@ def steps(
         bool,
         typer.Option(help="Predict only: leave out what was measured, and the errors."),
     ] = False,
+    before: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="FILE", help="Steps that the CPU was calibrated on …"),
+    ] = None,
+    again: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            metavar="FILE",
+            help="… and the same configurations measured again when the truth was: how far the "
+            "machine moved, where the tables hold no reference work.",
+        ),
+    ] = None,
     format: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
     """Predict un-profiled DLRM steps on a CPU from their shapes, and compare.
 
+    Where the collector's reference work stands beside them, also in units of it: as if the machine
+    had been as fast as when it was calibrated.
+
     \b
     Examples:
       perfmodel evaluate steps --truth traces/cpu_dlrm_truth/one_rank.csv --hardware mine.toml
       perfmodel evaluate steps --truth truth.csv --hardware mine.toml --blind -o predicted.json
+      perfmodel evaluate steps --truth truth.csv --hardware mine.toml --before ops_steps.csv \\
+        --again ops_again_steps.csv
     """
-    target = Output(format, output, sources=[*truth, hardware])
+    repeats = [path for path in (before, again) if path is not None]
+    target = Output(format, output, sources=[*truth, hardware, *repeats])
+    if len(repeats) == 1:
+        raise UsageError("--before and --again: give both, or none")
 
+    from perfmodel.calibrate.drift import drift_of_repeats
     from perfmodel.calibrate.step_table import read_steps
-    from perfmodel.errors import UsageError
     from perfmodel.evaluate.step_times import evaluate_steps
     from perfmodel.hardware import device
 
@@ -67,37 +88,60 @@ def steps(
         def begin(name: str, position: int) -> None:
             say(f"predicting {name} ({position + 1} of {len(listed)})")
 
-        found = evaluate_steps(listed, on, blind=blind, begin=begin)
+        drifts = None
+        if before is not None and again is not None:
+            drifts = drift_of_repeats(read_steps(before), read_steps(again), listed, on)
+        found = evaluate_steps(listed, on, drifts=drifts, blind=blind, begin=begin)
 
-    target.write_result(found, lambda console: _show_steps(console, found))
+    target.write_result(found, lambda console: _show_steps(console, found), found.warnings)
 
 
 def _show_steps(console: Console, found: StepErrors) -> None:
     from perfmodel.cli.tables import add, new_table, say, show
     from perfmodel.units import human_us
 
+    is_referenced = any(row.referenced_us is not None for row in found.rows)
     titles = ("ranks", "predicted", "90 % interval", "measured", "error %", "spread %")
-    table = new_table(f"Steps on {found.device}", "configuration", *titles)
+    referenced = ("predicted", "measured", "raw %", "moved", "90 % interval", "error %")
+    columns = referenced if is_referenced else titles
+    table = new_table(f"Steps on {found.device}", "configuration", *columns)
     for row in found.rows:
-        add(
-            table,
-            row.name,
-            str(row.ranks),
-            human_us(row.predicted_us),
-            f"{human_us(row.low_us)} to {human_us(row.high_us)}",
-            "" if row.measured_us is None else human_us(row.measured_us),
-            "" if row.error_pct is None else f"{row.error_pct:+.1f}",
-            "" if row.spread_pct is None else f"{row.spread_pct:.1f}",
-        )
+        measured = "" if row.measured_us is None else human_us(row.measured_us)
+        if is_referenced:
+            cells = [
+                *(human_us(row.predicted_us), measured, _fixed(row.error_pct, "+.1f")),
+                _fixed(row.drift_ratio, ".2f"),
+                _interval(row.referenced_low_us, row.referenced_high_us),
+                _fixed(row.referenced_error_pct, "+.1f"),
+            ]
+        else:
+            cells = [
+                *(str(row.ranks), human_us(row.predicted_us), _interval(row.low_us, row.high_us)),
+                *(measured, _fixed(row.error_pct, "+.1f"), _fixed(row.spread_pct, ".1f")),
+            ]
+        add(table, row.name, *cells)
     show(console, table)
-    summary = found.summary()
-    if summary["n"]:
-        say(
-            console,
-            f"n {summary['n']}, median {summary['median_pct']:.1f} %, "
-            f"90th percentile {summary['p90_pct']:.1f} %, worst {summary['worst_pct']:.1f} %, "
-            f"bias {summary['bias_pct']:+.1f} %, intervals hold {summary['coverage_frac']:.0%}",
-        )
+    raw = "raw: " if is_referenced else ""
+    for what, figures in ((raw, found.summary()), ("by reference: ", found.referenced())):
+        if figures["n"]:
+            say(
+                console,
+                f"{what}n {figures['n']}, median {figures['median_pct']:.1f} %, "
+                f"90th percentile {figures['p90_pct']:.1f} %, worst {figures['worst_pct']:.1f} %, "
+                f"bias {figures['bias_pct']:+.1f} %, intervals hold {figures['coverage_frac']:.0%}",
+            )
+
+
+def _interval(low_us: float | None, high_us: float | None) -> str:
+    from perfmodel.units import human_us
+
+    if low_us is None or high_us is None:
+        return ""
+    return f"{human_us(low_us)} to {human_us(high_us)}"
+
+
+def _fixed(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
 
 
 def pairs(

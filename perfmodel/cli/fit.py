@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 SCHEMA = "perfmodel.fit.device/1"
+DRIFT_SCHEMA = "perfmodel.fit.drift/1"
 COLUMNS = ("family", "kind", "n", "median_pct", "p90_pct", "bias_pct", "spread_pct")
 
 
@@ -88,6 +89,58 @@ def device(
         csv=lambda: rows_csv(_rows(fit), COLUMNS),
         table=table,
         warnings=list(fit.notes),
+    )
+
+
+def drift(
+    reference: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", help="Record of `collect reference`, or another of the collector, now."
+        ),
+    ],
+    hardware: Annotated[
+        str, typer.Option(metavar="FILE", help="The machine, as `fit device` calibrated it.")
+    ],
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("-o", "--output", metavar="FILE", help="The machine as it is now (TOML)."),
+    ] = None,
+    format: FormatOption = None,
+) -> None:
+    """Whether a calibration still holds: how far the machine has moved since.
+
+    \b
+    Examples:
+      python -m perfmodel.collect reference -o measured
+      perfmodel fit drift --reference measured/reference.json --hardware mine.toml -o now.toml
+    """
+    target = Output(format or Format.TABLE, None)
+    if output is not None:
+        for path in (str(reference), hardware):
+            check_writable(output, path)
+
+    from perfmodel.calibrate.any_device import drifted_toml
+    from perfmodel.calibrate.drift import drift_of_record
+    from perfmodel.files import write_text
+    from perfmodel.hardware import device as load_device
+
+    base = load_device(hardware)
+    found = drift_of_record(reference, base)
+    if output is not None:
+        write_text(output, drifted_toml(base, found, reference))
+
+    def table(console: Console) -> None:
+        from perfmodel.cli.tables import say
+
+        say(console, f"{base.name} {found} as when it was calibrated: {found.verdict}")
+
+    row = {"device": base.name, "ratio": found.ratio, **found.ratios}
+    target.write(
+        answer=lambda: {"schema": DRIFT_SCHEMA, "device": base.name, **found.to_dict()},
+        csv=lambda: rows_csv([row], tuple(row)),
+        table=table,
+        warnings=[],
     )
 
 
@@ -332,6 +385,7 @@ HELP = """Fit kernels, collectives, devices or overheads to measurements.
 Examples:
   perfmodel fit collectives --log all_reduce.log --hardware dgx-h100 -o mine.json
   perfmodel fit device --data kernels.csv -o my-machine.toml
+  perfmodel fit drift --reference reference.json --hardware my-machine.toml
   perfmodel fit kernels --data kernels.parquet -o my-models
   perfmodel fit overheads trace.json.gz -o mine.json
   perfmodel fit NOUN --help                   more, with examples
@@ -340,6 +394,7 @@ fit = verb_of(
     HELP,
     collectives,
     device,
+    drift,
     kernels,
     overheads,
 )

@@ -23,6 +23,7 @@ from perfmodel.collect.backend import Backend
 from perfmodel.collect.machine import describe_machine
 from perfmodel.collect.models import Ranks, Training
 from perfmodel.collect.records import write_record
+from perfmodel.collect.reference import Reference, reference_record
 from perfmodel.collect.timing import robust_us, summarize, time_loop, time_step, time_steps
 from perfmodel.files import atomic_write, read_bytes
 
@@ -81,6 +82,7 @@ def scrub_file(source: Path, target: Path) -> int:
 
 
 PROFILER_WARMUP = 2
+REFERENCE_READINGS = 10
 SCHEMA = "perfmodel.collect.trace/1"
 
 
@@ -107,12 +109,14 @@ def capture(
     """
     suffix = f"_rank{ranks.rank}" if ranks.world > 1 else ""
     time_steps(backend, training.step, plan.warmup)
-    half = max(1, plan.unprofiled // 2)
+    half, reference = max(1, plan.unprofiled // 2), Reference(backend)
+    readings_us = [reference.read_us() for _ in range(REFERENCE_READINGS)]
     before_us = time_steps(backend, training.step, half)
     profiled_us, sizes = profile_block(
         backend, training.step, plan.active, stem.with_name(f"{stem.name}{suffix}")
     )
     after_us = time_steps(backend, training.step, half)
+    readings_us += [reference.read_us() for _ in range(REFERENCE_READINGS)]
     pipelined_us = round(time_loop(backend, training.step, half), 3)
     record = {
         "schema": SCHEMA,
@@ -122,6 +126,7 @@ def capture(
         "machine": describe_machine(backend),
         "workload": training.description,
         **step_record(before_us, profiled_us, after_us),
+        "reference": reference_record(readings_us),
         "files_bytes": sizes,
     }
     record["unprofiled"]["pipelined_us"] = pipelined_us

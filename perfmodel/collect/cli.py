@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from perfmodel.collect import collectives, kernels, ops, overheads, trace, truth
+from perfmodel.collect import collectives, kernels, ops, overheads, reference, trace, truth
 from perfmodel.errors import PerfmodelError
 
 VERBS = {
@@ -15,6 +15,7 @@ VERBS = {
     "kernels": kernels,
     "ops": ops,
     "overheads": overheads,
+    "reference": reference,
     "trace": trace,
     "truth": truth,
 }

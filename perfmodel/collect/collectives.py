@@ -17,6 +17,7 @@ from perfmodel.collect.machine import describe_machine, device_name
 from perfmodel.collect.models import Ranks
 from perfmodel.collect.ranks import broadcast_from_first, run_ranks
 from perfmodel.collect.records import Table, write_record
+from perfmodel.collect.reference import Reference, reference_columns
 from perfmodel.collect.timing import Budget, summarize
 from perfmodel.errors import UsageError
 from perfmodel.units import NS_PER_US, US_PER_MS
@@ -106,6 +107,7 @@ def _measure(
     """All ranks run the same calls; rank 0 decides, and keeps the table."""
     budget = Budget(limit_minutes)
     table = Table(path) if ranks.rank == 0 else None
+    reference = Reference(backend)
     skipped: dict[str, str] = {}
     base = {
         "device": device_name(backend),
@@ -126,11 +128,11 @@ def _measure(
             call = _prepared(backend, ranks, op, elements, skipped)
             block += [(row, call)] if call is not None else []
             if len(block) == BLOCK:
-                _run_block(backend, ranks, block, table)
+                _run_block(backend, ranks, block, table, reference)
                 block = []
                 if broadcast_from_first(backend, ranks, budget.is_over):
                     return
-        _run_block(backend, ranks, block, table)
+        _run_block(backend, ranks, block, table, reference)
     finally:
         if table is not None:
             record = {
@@ -167,6 +169,7 @@ def _run_block(
     ranks: Ranks,
     block: list[tuple[dict[str, Any], Call]],
     table: Table | None,
+    reference: Reference,
 ) -> None:
     """Rounds over the calls of `block`; a sample is the mean of a loop, and that over the ranks."""
     if not block:
@@ -176,7 +179,9 @@ def _run_block(
         fitting = int(ROUND_US / max(_loop_us(backend, call, 2), 1.0))
         calls.append(broadcast_from_first(backend, ranks, min(max(fitting, 2), MAX_CALLS)))
     samples: list[list[float]] = [[] for _ in block]
+    readings_us = []
     for _ in range(ROUNDS):
+        readings_us.append(reference.read_us())
         for (_, call), repeats, taken_us in zip(block, calls, samples, strict=True):
             taken_us.append(_loop_us(backend, call, repeats))
     means = backend.torch.tensor(samples, dtype=backend.torch.float64, device=backend.device)
@@ -187,7 +192,8 @@ def _run_block(
             figures = summarize([value / ranks.world for value in summed])
             duration_us = figures.pop("p10_us")
             rows.append({**row, "duration_us": duration_us, **figures, "repeats": repeats * ROUNDS})
-        table.add(rows)
+        beside = reference_columns(readings_us)
+        table.add(row | beside for row in rows)
 
 
 def _loop_us(backend: Backend, call: Call, repeats: int) -> float:

@@ -26,6 +26,7 @@ from perfmodel.collect.families import (
 from perfmodel.collect.machine import BusyElsewhere, describe_machine, device_name, gpu_state
 from perfmodel.collect.models.configuration import parse_histogram
 from perfmodel.collect.records import Table, write_record
+from perfmodel.collect.reference import Reference, reference_columns, reference_record
 from perfmodel.collect.timing import CACHES, Budget, Sample, Stopwatch, summarize
 from perfmodel.errors import UsageError
 from perfmodel.units import NS_PER_US
@@ -59,6 +60,8 @@ class Bench:
         self.backend, self.table, self.budget, self.caches = backend, table, budget, caches
         self.stopwatch = Stopwatch(backend)
         self.device = device_name(backend)
+        self.reference = Reference(backend)
+        self.readings_us: list[list[float]] = []
         self.skipped: dict[str, int] = {}
 
     def measure(self, cases: Iterable[tuple[str, Case]], memory_bytes: float) -> int:
@@ -158,14 +161,17 @@ class Bench:
 
     def _run(self, jobs: list[_Job]) -> None:
         """Take the repeats of `jobs` in turns; an interruption keeps what has been taken."""
+        before = len(self.readings_us)
         try:
             for number in range(ROUNDS):
                 if number and self.budget.is_over:
                     break
+                self.readings_us.append(self.reference.read_us())
                 for job in jobs:
                     job.taken += self.stopwatch.samples(job.prepared.run, job.cache, job.per_round)
         finally:
-            self.table.add(_finish(job) for job in jobs if job.taken)
+            beside = reference_columns(self.readings_us[before:])
+            self.table.add(_finish(job) | beside for job in jobs if job.taken)
 
 
 def _finish(job: _Job) -> dict[str, Any]:
@@ -232,6 +238,7 @@ def run(arguments: argparse.Namespace) -> None:
         bench.measure(cases, scope.max_bytes * BLOCK_MEMORY_SHARE)
     finally:
         record["gpu_state_at_end"] = gpu_state(backend)
+        record["reference"] = reference_record(bench.readings_us)
         record["busy_elsewhere_frac"] = busy.frac()
         record["rows"] = len(table)
         record["rows_resumed"] = resumed

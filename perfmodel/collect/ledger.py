@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.collect.models.truths import TruthConfig
-from perfmodel.collect.records import dump_record
+from perfmodel.collect.records import REFERENCE_COLUMNS, dump_record
+from perfmodel.collect.reference import reference_columns
 from perfmodel.collect.timing import halves_frac, summarize
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.files import read_bytes, write_text
 
-SCHEMA = "perfmodel.collect.truth.steps/1"
+SCHEMA = "perfmodel.collect.truth.steps/2"
 DIMS = (
     *("name", "device", "ranks", "threads_per_rank", "tables", "rows_per_table", "table_bytes"),
     *("dim", "pooling", "batch_per_rank", "zipf_alpha", "bottom_mlp", "top_mlp"),
@@ -24,16 +25,19 @@ DIMS = (
 FIGURES = (
     *("rounds", "steps", "p10_us", "median_us", "p90_us", "spread_frac", "halves_frac"),
     *("profiled_steps", "profiled_p10_us", "profiled_median_us", "profiler_cost_frac"),
+    *REFERENCE_COLUMNS,
 )
 COLUMNS = DIMS + FIGURES
 
 
 @dataclass
 class Samples:
-    """Un-profiled step times of each round, and those of the profiled block, in microseconds."""
+    """Step times of each round, those of the profiled block, and the reference, microseconds."""
 
     rounds_us: list[list[float]] = field(default_factory=list)
     profiled_us: list[float] = field(default_factory=list)
+    reference_us: list[list[float]] = field(default_factory=list)
+    """Before each round, what each part of the reference work took."""
 
     def figures(self) -> dict[str, Any]:
         """The robust step time, its spread, and what the profiler costs."""
@@ -53,7 +57,7 @@ class Samples:
             figures["profiled_p10_us"] = seen["p10_us"]
             figures["profiled_median_us"] = seen["median_us"]
             figures["profiler_cost_frac"] = round(seen["p10_us"] / summary["p10_us"] - 1, 4)
-        return figures
+        return figures | reference_columns(self.reference_us)
 
 
 class Ledger:
@@ -87,6 +91,7 @@ class Ledger:
                     "dims": dims_of(config),
                     "rounds_us": self.samples[config.name].rounds_us,
                     "profiled_us": self.samples[config.name].profiled_us,
+                    "reference_us": self.samples[config.name].reference_us,
                 }
                 for config in measured
             },
@@ -122,7 +127,8 @@ class Ledger:
                         f"{self._steps}: configuration {config.name} had other dims; name another "
                         "--name"
                     )
-                samples = Samples(list(found["rounds_us"]), list(found["profiled_us"]))
+                kept = ("rounds_us", "profiled_us", "reference_us")
+                samples = Samples(*(list(found[name]) for name in kept))
                 samples.figures()
                 self.samples[config.name] = samples
         except (ValueError, KeyError, TypeError, AttributeError):

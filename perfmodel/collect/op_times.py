@@ -16,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.collect.ledger import DIMS
+from perfmodel.collect.records import REFERENCE_COLUMNS
+from perfmodel.collect.reference import reference_columns
 from perfmodel.collect.timing import LOW_QUANTILE, halves_frac, summarize
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.files import atomic_write, read_bytes
 
-SCHEMA = "perfmodel.collect.ops.samples/1"
+SCHEMA = "perfmodel.collect.ops.samples/2"
 ARRAYS = ("op_us", "gap_us", "op_faults", "metered_us", "step_faults")
 """Per metered step and operator: duration, time since the operator before it, page faults; per
 metered step its time, per un-metered step its page faults."""
@@ -32,6 +34,8 @@ class OpSamples:
 
     signature: list[dict[str, Any]] = field(default_factory=list)
     rounds_us: list[list[float]] = field(default_factory=list)
+    reference_us: list[list[float]] = field(default_factory=list)
+    """Before each round, what each part of the reference work took."""
     arrays: dict[str, list[NDArray[np.float32]]] = field(
         default_factory=lambda: {name: [] for name in ARRAYS}
     )
@@ -60,7 +64,7 @@ class OpSamples:
             figures["metered_median_us"] = metered["median_us"]
             figures["ops_sum_p10_us"] = sums["p10_us"]
             figures["ops_sum_median_us"] = sums["median_us"]
-        return figures
+        return figures | reference_columns(self.reference_us)
 
 
 def save_samples(path: Path, samples: dict[str, OpSamples], setting: dict[str, Any]) -> None:
@@ -70,7 +74,11 @@ def save_samples(path: Path, samples: dict[str, OpSamples], setting: dict[str, A
         "schema": SCHEMA,
         "setting": setting,
         "configurations": {
-            name: {"signature": taken.signature, "rounds_us": taken.rounds_us}
+            name: {
+                "signature": taken.signature,
+                "rounds_us": taken.rounds_us,
+                "reference_us": taken.reference_us,
+            }
             for name, taken in kept.items()
         },
     }
@@ -105,6 +113,7 @@ def load_samples(path: Path, setting: dict[str, Any]) -> dict[str, OpSamples]:
                 name: OpSamples(
                     found["signature"],
                     found["rounds_us"],
+                    found["reference_us"],
                     {array: list(stored[f"{name}/{array}"]) for array in ARRAYS},
                 )
                 for name, found in header["configurations"].items()
@@ -121,13 +130,14 @@ IDENTITY = (
 )
 MEASURED = (
     *("count", "unique_rows", "page_faults", "device", "timing", "duration_us", "median_us"),
-    *("p90_us", "gap_us", "repeats"),
+    *("p90_us", "gap_us", "repeats", *REFERENCE_COLUMNS),
 )
 COLUMNS = IDENTITY + MEASURED
 STEP_COLUMNS = (
     *("model", "description", *DIMS, "rounds", "steps", "p10_us", "median_us", "p90_us"),
     *("spread_frac", "halves_frac", "page_faults_per_step", "ops_per_step", "metered_steps"),
     *("metered_p10_us", "metered_median_us", "ops_sum_p10_us", "ops_sum_median_us"),
+    *REFERENCE_COLUMNS,
 )
 DIGITS = 7
 
@@ -142,6 +152,7 @@ def op_rows(name: str, taken: OpSamples, device: str, timing: str) -> list[dict[
     quantiles = np.quantile(taken.stacked("op_us"), [LOW_QUANTILE, 0.5, 0.9], axis=0)
     gaps = np.quantile(taken.stacked("gap_us"), LOW_QUANTILE, axis=0)
     faults = np.mean(taken.stacked("op_faults"), axis=0)
+    reference = reference_columns(taken.reference_us)
     groups: dict[tuple[str, ...], list[int]] = {}
     rows: dict[tuple[str, ...], dict[str, Any]] = {}
     for place, op in enumerate(taken.signature):
@@ -163,6 +174,7 @@ def op_rows(name: str, taken: OpSamples, device: str, timing: str) -> list[dict[
             "p90_us": high,
             "gap_us": gaps[places].mean(),
             "repeats": len(taken.arrays["op_us"]),
+            **reference,
         }
     return list(rows.values())
 

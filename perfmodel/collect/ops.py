@@ -27,6 +27,7 @@ from perfmodel.collect.op_times import (
     write_table,
 )
 from perfmodel.collect.records import deferred_interrupts, write_record
+from perfmodel.collect.reference import Reference, reference_record
 from perfmodel.collect.timing import Budget, time_step
 from perfmodel.collect.workloads import Workload, calibration_workloads, workloads_of_file
 from perfmodel.errors import UsageError
@@ -47,6 +48,7 @@ class MeteredTraining:
     ) -> None:
         self.backend, self.workloads, self.samples = backend, workloads, samples
         self.skipped: dict[str, str] = {}
+        self._reference = Reference(backend)
         self._trainings: dict[str, tuple[Training, list[Any]]] = {}
         self._number = 0
 
@@ -71,6 +73,7 @@ class MeteredTraining:
 
     def _measure(self, training: Training, leaves: list[Any], taken: OpSamples) -> None:
         """One round of a workload whose model is built and warm."""
+        reference_us = self._reference.read_us()
         warm_us = [self._step(training) for _ in range(WARM_UP)]
         count = min(max(int(TARGET_US / max(warm_us[-1], 1.0)), MIN_PER_ROUND), MAX_PER_ROUND)
         faults = page_faults()
@@ -84,6 +87,7 @@ class MeteredTraining:
                 self._counted_step(training, taken, found)
         with deferred_interrupts():
             taken.rounds_us.append(plain_us)
+            taken.reference_us.append(reference_us)
             for name, readings in found.items():
                 for reading in readings:
                     taken.add(name, reading)
@@ -223,6 +227,8 @@ def run(arguments: argparse.Namespace) -> None:
         save_samples(store, metered.samples, setting)
         steps = _write_tables(stem, metered, probes, setting, TIMINGS[backend.kind])
         record |= {"configurations": steps, "rounds": metered.rounds, "skipped": metered.skipped}
+        readings = [each for it in metered.samples.values() for each in it.reference_us]
+        record["reference"] = reference_record(readings)
         record["busy_elsewhere_frac"] = busy.frac()
         record["elapsed_s"] = round(time.monotonic() - began_s, 1)
         write_record(stem.with_name(f"{stem.name}_meta.json"), record)

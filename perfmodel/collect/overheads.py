@@ -12,6 +12,7 @@ from perfmodel.collect.arguments import add_device, count, minutes, output_folde
 from perfmodel.collect.backend import Backend, capture_graph, open_backend
 from perfmodel.collect.machine import describe_machine
 from perfmodel.collect.records import write_record
+from perfmodel.collect.reference import Reference, reference_record
 from perfmodel.collect.timing import Budget, summarize
 from perfmodel.registry import Registry
 from perfmodel.units import NS_PER_US, human_us
@@ -172,13 +173,15 @@ def run(arguments: argparse.Namespace) -> None:
     folder = output_folder(arguments.output)
     probes = {name: PROBES[name] for name in PROBES if backend.is_gpu or not PROBES[name].gpu_only}
     calls = {name: probe.make(backend) for name, probe in probes.items()}
-    budget = Budget(arguments.minutes)
+    budget, reference = Budget(arguments.minutes), Reference(backend)
+    readings_us: list[list[float]] = []
     host_us: dict[str, list[float]] = {name: [] for name in probes}
     total_us: dict[str, list[float]] = {name: [] for name in probes}
     try:
         for number in range(arguments.repeats):
             if number >= LEAST_REPEATS and budget.is_over:
                 break
+            readings_us.append(reference.read_us())
             for name, call in calls.items():
                 host, total = _time_calls(backend, probes[name], call)
                 host_us[name].append(host)
@@ -188,6 +191,7 @@ def run(arguments: argparse.Namespace) -> None:
             "schema": SCHEMA,
             "command": restore_command("overheads", arguments),
             "machine": describe_machine(backend),
+            "reference": reference_record(readings_us),
             "probes": {
                 name: {
                     "what": probe.what,

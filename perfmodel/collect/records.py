@@ -53,6 +53,10 @@ def write_record(path: Path, record: dict[str, Any]) -> None:
     write_text(path, dump_record(record))
 
 
+PARTS = ("compute", "cache", "memory", "python")
+"""Of the reference work (`reference.py`), which is timed beside whatever is measured."""
+REFERENCE_COLUMNS = tuple(f"reference_{part}_us" for part in PARTS)
+
 IDENTITY = (
     *("op", "device", "dtype", "direction", "timing", "cache", "variant"),
     *("b", "m", "n", "k", "layout", "bias", "rows", "cols", "elements", "tensors"),
@@ -63,6 +67,7 @@ IDENTITY = (
 
 MEASURED = (
     *("duration_us", "median_us", "p90_us", "spread_frac", "repeats", "host_us", "unique_rows"),
+    *REFERENCE_COLUMNS,
 )
 """`duration_us` is the robust estimate (10th percentile of interleaved repeats)."""
 

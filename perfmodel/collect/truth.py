@@ -19,6 +19,7 @@ from perfmodel.collect.models.dlrm import DISTINCT_BATCHES, train_dlrm
 from perfmodel.collect.models.truths import TruthConfig, bundled_configs, read_configs
 from perfmodel.collect.ranks import broadcast_from_first, run_ranks
 from perfmodel.collect.records import write_record
+from perfmodel.collect.reference import Reference, reference_record
 from perfmodel.collect.timing import Budget, summarize, time_steps
 from perfmodel.units import BYTES_PER_GB, US_PER_S, human_us
 
@@ -41,6 +42,7 @@ class InterleavedTraining:
     ) -> None:
         self.backend, self.ranks, self.ledger = backend, ranks, ledger
         self.skipped: dict[str, str] = {}
+        self._reference = Reference(backend)
         self._provenance = provenance
         self._trainings: dict[str, Training] = {}
         self._steps_done: dict[str, int] = {}
@@ -53,8 +55,10 @@ class InterleavedTraining:
                 return
             training = self._training(config)
             if training is not None:
+                reference_us = self._reference.read_us()
                 taken_us = self._time(config, training, FIRST_WARM_UP if first else WARM_UP)
                 self.ledger.samples[config.name].rounds_us.append(taken_us)
+                self.ledger.samples[config.name].reference_us.append(reference_us)
 
     def profile_estimate_s(self) -> float:
         """About how long `profile` would take now."""
@@ -220,6 +224,8 @@ def _measure(
         if ranks.rank == 0:
             ledger.save()
             record["skipped"] = measured.skipped
+            readings = [each for it in ledger.samples.values() for each in it.reference_us]
+            record["reference"] = reference_record(readings)
             record["elapsed_s"] = round(time.monotonic() - began_s, 1)
             write_record(stem.with_name(f"{stem.name}_meta.json"), record)
     if ranks.rank == 0:

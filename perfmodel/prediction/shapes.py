@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.arrays import Floats
+from perfmodel.cost.cpu.drift import remarks
 from perfmodel.errors import PerfmodelError
 from perfmodel.graph.kinds import NodeKind
 from perfmodel.hardware import Cluster
@@ -192,7 +193,7 @@ def predict_shapes(
         kernels=kernel_table(found, rank, device),
         grounds=ModelGrounds(found, machine, costs, {at: each.ratio for at, each in times.items()}),
     )
-    return result, [*found.notes, *unknown_generations([device])]
+    return result, [*found.notes, *unknown_generations([device]), *remarks(device)]
 
 
 def _unmeasured(rank: RankPrediction) -> RankPrediction:

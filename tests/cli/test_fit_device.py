@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from calibrate.test_device import _frame, _write
 from cli.conftest import Run
 from cli.samples import check_schema
 from evaluate.test_truth import ROW, _table
+
+from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS
 
 
 def test_a_machine_is_fitted_and_predicts_steps(run: Run, tmp_path: Path) -> None:
@@ -39,3 +42,37 @@ def test_bad_input_is_one_line(run: Run, tmp_path: Path) -> None:
     ran = run("evaluate", "steps", "--truth", truth, "--hardware", "h100-sxm")
     assert ran.status == 2
     assert "is a cuda device; expected a CPU" in ran.err
+
+
+def test_a_calibration_says_whether_it_still_holds(run: Run, tmp_path: Path) -> None:
+    readings = dict.fromkeys(REFERENCE_COLUMNS, 100.0)
+    table, machine = tmp_path / "kernels.csv", tmp_path / "mine.toml"
+    _write(table, _frame().assign(**readings))
+    ran = run("fit", "device", "--data", table, "--hardware", "generic-cpu", "-o", machine)
+    assert ran.status == 0, ran.err
+    assert "the reference work moved by 0.0 % while it was calibrated" in ran.out
+    figures = {part: {"p10_us": 130.0, "median_us": 135.0} for part in PARTS}
+    now, later = tmp_path / "reference.json", tmp_path / "now.toml"
+    now.write_text(json.dumps({"reference": figures | {"interrupted_ratio": 1.0}}))
+    words = ("fit", "drift", "--reference", now, "--hardware", machine)
+    ran = run(*words, "-o", later, "--format", "json")
+    assert ran.status == 0, ran.err
+    answer = json.loads(ran.out)
+    check_schema("fit.drift", answer)
+    assert (answer["ratio"], answer["holds"]) == (pytest.approx(1.3), False)
+    assert "the calibration does not hold" in run(*words).out
+    predicted = {}
+    for file, said in ((machine, "not known"), (later, "takes 1.30 times as long")):
+        ran = run("predict", "--mode", "model", "--hardware", file, "--format", "json")
+        assert ran.status == 0, ran.err
+        answer = json.loads(ran.out)
+        assert any(said in line for line in answer["warnings"])
+        predicted[file] = answer["results"][0]["step_us"]
+    assert predicted[later] == pytest.approx(1.3 * predicted[machine], rel=0.02)
+
+
+def test_repeats_come_in_pairs(run: Run, tmp_path: Path) -> None:
+    truth = _table(tmp_path / "truth.csv", ROW)
+    words = ("evaluate", "steps", "--truth", truth, "--hardware", "generic-cpu")
+    assert "give both" in run(*words, "--before", truth).err
+    assert "share 1 configurations" in run(*words, "--before", truth, "--again", truth).err

@@ -15,6 +15,7 @@ from perfmodel.collect.cli import main
 from perfmodel.collect.dispatch import describe_mode, hidden_accumulation, meter_mode, page_faults
 from perfmodel.collect.models import Options, Ranks, load_models
 from perfmodel.collect.ops import MeteredTraining
+from perfmodel.collect.records import REFERENCE_COLUMNS
 from perfmodel.collect.timing import Budget
 from perfmodel.collect.workloads import Workload
 
@@ -128,6 +129,8 @@ def test_a_tiny_measurement_that_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
         rows, steps = tables(tmp_path)
         assert [step["name"] for step in steps] == ["tiny", "two"]
         assert {step["rounds"] for step in steps} == {str(rounds)}
+    for row in (*steps, *(row for row in rows if row["configuration"] != "probe")):
+        assert all(float(row[name]) > 0 for name in REFERENCE_COLUMNS)
     for step in steps:
         total = sum(
             float(row["duration_us"]) * int(row["count"])
@@ -150,4 +153,5 @@ def test_a_tiny_measurement_that_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
     assert float(touched[0]["page_faults"]) == 16
     meta = json.loads((tmp_path / "t_meta.json").read_text())
     assert meta["rounds_resumed"] == 4
+    assert meta["reference"]["readings"] == 8
     assert meta["command"].endswith("--configs c.json --device cpu --minutes 5.0 --name t")

@@ -19,6 +19,7 @@ from perfmodel.collect.models.truths import (
     bundled_configs,
     read_configs,
 )
+from perfmodel.collect.records import REFERENCE_COLUMNS
 from perfmodel.errors import UsageError
 
 SETTING = {"device": "X", "ranks": 1, "threads_per_rank": 2, "torch": "2.13.0"}
@@ -125,12 +126,14 @@ def test_the_table_has_every_column_and_goes_on(tmp_path: Path) -> None:
     other = replace(config, name="other")
     ledger = Ledger(tmp_path / "t", (config, other), SETTING)
     ledger.samples["tiny"].rounds_us.append([3.0, 4.0])
+    ledger.samples["tiny"].reference_us.append([1.0, 2.0, 3.0, 4.0, 50.0])
     ledger.save()
     (row,) = rows_of(tmp_path / "t.csv")
     assert tuple(row) == COLUMNS
     assert len(set(COLUMNS)) == len(COLUMNS)
     assert row["profiled_p10_us"] == ""
     assert all(row[name] for name in DIMS)
+    assert [row[name] for name in REFERENCE_COLUMNS] == ["1.0", "2.0", "3.0", "4.0"]
 
     again = Ledger(tmp_path / "t", (config, other), SETTING)
     assert again.rounds_resumed == 1
@@ -165,12 +168,14 @@ def test_a_tiny_measurement(ranks: int, tmp_path: Path) -> None:
     first, second = rows_of(tmp_path / "t.csv")
     for row in (first, second):
         assert int(row["rounds"]) == 2
+        assert all(float(row[name]) > 0 for name in REFERENCE_COLUMNS)
         assert 0 < float(row["p10_us"]) <= float(row["median_us"]) <= float(row["p90_us"])
     assert int(first["profiled_steps"]) == 8
     meta = json.loads((tmp_path / "t_meta.json").read_text())
     assert meta["command"].endswith(
         f"--configs c.json --device cpu --minutes 5.0 --name t --ranks {ranks} --rounds 2"
     )
+    assert meta["reference"]["readings"] == 4
     suffixes = ["_rank0", "_rank1"] if ranks == 2 else [""]
     for suffix in suffixes:
         for kind in (".json", "_kineto.json.gz", "_et.json.gz"):

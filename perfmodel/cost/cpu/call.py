@@ -18,6 +18,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import Group, coefficients
+from perfmodel.cost.cpu.drift import drifted_values
 from perfmodel.embedding.popularity import touched_per_class, zipf_classes
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
@@ -90,7 +91,7 @@ def values_of(
     device: Device,
     alone: bool = False,
 ) -> dict[str, float]:
-    """Every parameter of `section`, an op of `family`, on `device`.
+    """Every parameter of `section`, an op of `family`, on `device` as fast as it is now.
 
     Raises `ModelError` where the device's calibration holds a name that there is not, or a value
     that cannot be.
@@ -100,12 +101,13 @@ def values_of(
         given = device.calibration.get(table, {})
         _check(given, parameters, f"{device.name}: calibration.{table}")
         calibrated |= given
-    return {
+    values = {
         each.name: calibrated[each.name]
         if each.name in calibrated
         else each.default_on(device, section)
         for each in parameters
     }
+    return drifted_values(values, device)
 
 
 def _check(given: Mapping[str, float], parameters: Sequence[Parameter], where: str) -> None:

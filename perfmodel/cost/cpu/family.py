@@ -22,6 +22,7 @@ from perfmodel.cost.cpu.call import (
     timing_is_one_of,
     values_of,
 )
+from perfmodel.cost.cpu.drift import interval_ratio
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import KERNEL, Rows
 from perfmodel.ops.spec import OPS
@@ -92,7 +93,7 @@ class CpuFamily:
         duration, spread = np.empty(len(rows)), np.empty(len(rows))
         for index, call in self.calls(rows, device):
             duration[index] = sum(self.breakdown(call).values())
-            spread[index] = 1 + call.values["spread_frac"]
+            spread[index] = interval_ratio(device, call.values["spread_frac"])
         calibrated = {self.family, f"{ALONE}{self.family}"} & set(device.calibration)
         return Estimate(
             duration_us=duration,
