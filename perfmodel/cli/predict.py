@@ -300,7 +300,8 @@ def predict(
 
 
 def _save_profile(trace: Trace, path: Path) -> None:
-    from perfmodel.cost.host import Profile, measure
+    from perfmodel.cost.host import Profile
+    from perfmodel.cost.host.measure import measure
 
     samples = [measure(rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)]
     Profile.from_samples(*samples).save(path)

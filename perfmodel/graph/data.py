@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import fields, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,9 +15,11 @@ from perfmodel.graph.measured_waits import with_constant_lags
 from perfmodel.graph.threads import ROUNDING_US
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.execution_trace_columns import ExecutionTrace
 from perfmodel.trace.link import Links, stream_keys
-from perfmodel.trace.pair import Pairing
+
+if TYPE_CHECKING:
+    from perfmodel.trace.execution_trace_columns import ExecutionTrace
+    from perfmodel.trace.pair import Pairing
 
 
 def with_data_edges(

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perfmodel.cost.host import Profile, measure
+from perfmodel.cost.host import Profile
+from perfmodel.cost.host.measure import measure
 from perfmodel.errors import HardwareError, UsageError
 from perfmodel.graph import build_graph
 from perfmodel.hardware import Cluster, Part, cluster, from_driver_name
