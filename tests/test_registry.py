@@ -53,26 +53,23 @@ def test_a_name_is_registered_once(designs: Registry[str]) -> None:
 def test_plug_ins_load_on_first_use_only(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    class Installed:
-        def select(self, group: str) -> list[EntryPoint]:
-            asked.append(group)
-            return [EntryPoint("joined", "os.path:join", group)]
+    def installed() -> list[EntryPoint]:
+        asked.append("once")
+        groups = ("perfmodel.other", "perfmodel.test")
+        return [EntryPoint(f"joined{at}", "os.path:join", group) for at, group in enumerate(groups)]
 
-    monkeypatch.setattr("perfmodel.registry._installed", Installed)
+    monkeypatch.setattr("perfmodel.registry._installed", installed)
     found: Registry[object] = Registry("function", "perfmodel.test")
     found.register("own")(1)
     assert asked == []
-    assert list(found) == ["joined", "own"]
-    assert callable(found["joined"])
-    assert asked == ["perfmodel.test"]
+    assert list(found) == ["joined1", "own"]
+    assert callable(found["joined1"])
+    assert asked == ["once"]
 
 
 def test_a_plug_in_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Installed:
-        def select(self, group: str) -> list[EntryPoint]:
-            return [EntryPoint("broken", "nowhere_at_all:thing", group)]
-
-    monkeypatch.setattr("perfmodel.registry._installed", Installed)
+    broken = EntryPoint("broken", "nowhere_at_all:thing", "perfmodel.test")
+    monkeypatch.setattr("perfmodel.registry._installed", lambda: [broken])
     found: Registry[object] = Registry("function", "perfmodel.test")
     found.register("own")(1)
     assert found["own"] == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -187,8 +186,16 @@ STEADY = "steady"
 def median_step(steps: Sequence[StepBreakdown]) -> StepBreakdown:
     """The step whose duration is closest to the median of the steady ones; the first of equals."""
     steady = [step for step in steps if step.role == STEADY] or steps
-    middle = median(step.accounting.step_us for step in steady)
+    middle = _median(step.accounting.step_us for step in steady)
     return min(steady, key=lambda step: abs(step.accounting.step_us - middle))
+
+
+def _median(values: Iterable[float]) -> float:
+    import numpy as np
+
+    from perfmodel.arrays import median
+
+    return median(np.array([*values]))
 
 
 def with_role(name: str, role: str) -> str:
@@ -201,7 +208,7 @@ def say_excluded_steps(console: Console, steps: Sequence[tuple[str, str, float]]
     steady_us = [step_us for _, role, step_us in steps if role == STEADY]
     if not steady_us or len(steady_us) == len(steps):
         return
-    middle_us = median(steady_us)
+    middle_us = _median(steady_us)
     left_out = ", ".join(
         f"{name} ({role}, {step_us / middle_us:.1f} times the median)"
         for name, role, step_us in steps
