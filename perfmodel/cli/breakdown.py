@@ -28,7 +28,7 @@ from perfmodel.cli.prediction_options import PredictionOptions
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from perfmodel.cli.console import Console
 
     from perfmodel.graph.types import ExecutionGraph
     from perfmodel.prediction.gains import Gain
@@ -69,8 +69,6 @@ def _may_contend(graph: ExecutionGraph) -> bool:
 
 def show_gains(console: Console, found: Sequence[Gain]) -> None:
     """The list, each line with its command below."""
-    from rich.text import Text
-
     from perfmodel.cli.failures import one_line
     from perfmodel.cli.tables import Times, percent, say
 
@@ -82,8 +80,8 @@ def show_gains(console: Console, found: Sequence[Gain]) -> None:
     times = Times(gain.gain_us for gain in found)
     for gain in found:
         saved = f"-{times(gain.gain_us)} {times.unit}, {percent(gain.gain_frac, 1)}"
-        console.print(Text(one_line(f"{gain.name}: {saved}: {gain.advice}")))
-        console.print(Text(f"    {one_line(gain.command)}"), soft_wrap=True)
+        console.print(one_line(f"{gain.name}: {saved}: {gain.advice}"))
+        console.print(f"    {one_line(gain.command)}", soft_wrap=True)
 
 
 MOST_SHOWN = 10

@@ -17,7 +17,7 @@ from perfmodel.cli.options import (
 from perfmodel.cli.output import Output, check_figure, working
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from perfmodel.cli.console import Console
 
     from perfmodel.evaluate.pairs import PairErrors
     from perfmodel.evaluate.published_designs import DesignFigures

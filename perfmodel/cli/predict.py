@@ -21,7 +21,7 @@ from perfmodel.cli.prediction_options import (
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from perfmodel.cli.console import Console
 
     from perfmodel.hardware import Part
     from perfmodel.prediction.types import Prediction
