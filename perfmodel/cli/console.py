@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from math import ceil
+from textwrap import wrap
 from typing import TYPE_CHECKING, Literal
 
 from perfmodel.cli.failures import one_line
@@ -139,10 +140,16 @@ class Console:
         return "".join(f"{line.rstrip()}\n" for line in self._file.getvalue().splitlines())
 
     def print(self, text: str = "", *, style: str = "", soft_wrap: bool = False) -> None:
-        """Lines of text; with `soft_wrap`, none is broken."""
-        if self._terminal is None and (soft_wrap or width_of(text) <= self.width):
-            self._file.write(f"{text}\n")
-            return
+        """Text; unless `soft_wrap`, in lines no longer than the page is wide."""
+        if self._terminal is None:
+            if soft_wrap or width_of(text) <= self.width:
+                self._file.write(f"{text}\n")
+                return
+            words = text.split(" ")
+            if text.isascii() and "" not in words and max(map(len, words)) <= self.width:
+                lines = wrap(text, self.width, break_long_words=False, break_on_hyphens=False)
+                self._file.write("\n".join(lines) + "\n")
+                return
         from rich.text import Text
 
         self._by_rich(Text(text, style=style), soft_wrap=soft_wrap)

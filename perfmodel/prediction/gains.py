@@ -227,7 +227,7 @@ def gains(
             changed, taken_us = what_if(graph, duration_us, [scale])
         except UsageError:  # there is nothing of it
             continue
-        walk = ready if changed is graph else ContractedGraph.of(changed, graph.order)
+        walk = ready if changed is graph else ready.with_edges_of(changed)
         gain_us = base_us - _typical_us(graph, walk.step_us(taken_us), steady)
         if gain_us >= LEAST_FRAC * base_us > 0:
             found.append((gain_us, candidate))
