@@ -29,7 +29,6 @@ from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
-
     from perfmodel.graph.types import ExecutionGraph
     from perfmodel.prediction.gains import Gain
     from perfmodel.timeline.breakdown import Breakdown

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfmodel.cli.console import Console, Table
-
 from perfmodel.cli.tables import (
     NOTHING,
     Times,

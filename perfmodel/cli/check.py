@@ -22,7 +22,6 @@ from perfmodel.files import write_text
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
-
     from perfmodel.evaluate import Comparison
 
 

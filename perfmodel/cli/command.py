@@ -43,9 +43,9 @@ def _converted(option: Any, by_typer: Callable[[Any, Any], Any], context: Any, v
     kind = getattr(getattr(option, "type_descriptor", None), "annotation", None)
     if source is not None and source.name == "DEFAULT" and not option.required:
         found = () if value is None and (option.multiple or option.nargs == -1) else value
-    elif isinstance(value, str) and kind in _PLAIN:
-        found = kind(value)
-    elif isinstance(value, str) and value in _members(kind):
+    elif (isinstance(value, str) and kind in _PLAIN) or (
+        isinstance(value, str) and value in _members(kind)
+    ):
         found = kind(value)
     elif kind == list[str] and isinstance(value, tuple | list):
         found = list(value)

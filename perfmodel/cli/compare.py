@@ -15,7 +15,6 @@ from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
-
     from perfmodel.designs.composed import Settings
     from perfmodel.hardware import Cluster
     from perfmodel.prediction.power_and_cost import Prices

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.console import Console, Table
-
 from perfmodel.cli.hardware_tables import say_assumed_figures
 from perfmodel.cli.tables import NOTHING, Times, add, counted, new_table, say, show
 from perfmodel.prediction.comparison import Comparison, DesignResult

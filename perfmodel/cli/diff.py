@@ -17,7 +17,6 @@ from perfmodel.cli.output import Output, working
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
-
     from perfmodel.report.difference import Difference
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfmodel.cli.console import Console
-
 from perfmodel.cli.tables import NOTHING, Times, add, counted, new_table, percent, say, show
 
 if TYPE_CHECKING:

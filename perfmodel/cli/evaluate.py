@@ -26,7 +26,6 @@ from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
-
     from perfmodel.evaluate import Evaluation
 
 

@@ -18,7 +18,6 @@ from perfmodel.cli.output import Output, check_figure, working
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
-
     from perfmodel.evaluate.pairs import PairErrors
     from perfmodel.evaluate.published_designs import DesignFigures
     from perfmodel.evaluate.published_throughput import PublishedErrors

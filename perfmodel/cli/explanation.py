@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.console import Console
-
 from perfmodel.cli.hardware_tables import show_coefficients, show_figures
 from perfmodel.cli.output import Output, rows_csv
 from perfmodel.cli.tables import add, counted, new_table, say, show

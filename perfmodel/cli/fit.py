@@ -22,9 +22,8 @@ from perfmodel.cli.output import Output, check_writable, rows_csv, working
 from perfmodel.errors import PerfmodelError, UsageError
 
 if TYPE_CHECKING:
-    from perfmodel.cli.console import Console
-
     from perfmodel.calibrate.device import DeviceFit
+    from perfmodel.cli.console import Console
     from perfmodel.cost.host import Profile
 
 
@@ -151,8 +150,8 @@ def kernels(
 
     from perfmodel.calibrate.kernel_report import holdout_errors, left_out_errors
     from perfmodel.calibrate.kernels import fit_kernels
-    from perfmodel.cli.error_tables import show_kernel_comparison
     from perfmodel.cli.console import Console
+    from perfmodel.cli.error_tables import show_kernel_comparison
     from perfmodel.cost.learned.store import save
 
     with working("fitting") as say:

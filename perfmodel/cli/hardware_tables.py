@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from perfmodel.cli.console import Console
-
 from perfmodel.cli.failures import one_line
 from perfmodel.cli.tables import NOTHING, Times, add, new_table, say, show
 from perfmodel.hardware import KINDS, Figure, Part, figures, kind_of

@@ -14,7 +14,6 @@ from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
-
     from perfmodel.explore.planner import Plan
 
 

@@ -22,7 +22,6 @@ from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
-
     from perfmodel.hardware import Part
     from perfmodel.prediction.types import Prediction
     from perfmodel.trace import Trace

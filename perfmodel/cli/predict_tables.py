@@ -9,7 +9,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.console import Console, Table
-
 from perfmodel.cli.hardware_tables import say_assumed_figures
 from perfmodel.cli.prediction_options import Demo
 from perfmodel.cli.tables import (

@@ -113,7 +113,9 @@ def test_another_table_is_named(tmp_path: Path) -> None:
 def test_reference_rows_keep_their_order(reference: Path) -> None:
     """Every configuration of linked GPUs is predicted, in the order of their rates."""
     path = reference / "dlrm/mlperf_dlrm.csv"
-    done = CliRunner().invoke(application(), ["evaluate", "published", "--mlperf", str(path), "-f", "json"])
+    done = CliRunner().invoke(
+        application(), ["evaluate", "published", "--mlperf", str(path), "-f", "json"]
+    )
     answer = json.loads(done.stdout)
     assert {each["group"]: each["n"] for each in answer["summary"]} == {
         "dlrm v1.0": 4,
