@@ -40,12 +40,11 @@ class Group(_WithoutPydantic, TyperGroup):
 def _converted(option: Any, by_typer: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
     """The value of an option: checked, of its type, and seen by the option's callback."""
     source = context.get_parameter_source(option.name)
-    kind = getattr(getattr(option, "type_descriptor", None), "annotation", None)
+    kind: Any = getattr(getattr(option, "type_descriptor", None), "annotation", None)
+    found: Any
     if source is not None and source.name == "DEFAULT" and not option.required:
         found = () if value is None and (option.multiple or option.nargs == -1) else value
-    elif (isinstance(value, str) and kind in _PLAIN) or (
-        isinstance(value, str) and value in _members(kind)
-    ):
+    elif isinstance(value, str) and (kind in _PLAIN or value in _words(kind)):
         found = kind(value)
     elif kind == list[str] and isinstance(value, tuple | list):
         found = list(value)
@@ -54,6 +53,6 @@ def _converted(option: Any, by_typer: Callable[[Any, Any], Any], context: Any, v
     return option.callback(context, option, found) if option.callback else found
 
 
-def _members(kind: Any) -> Collection[str]:
+def _words(kind: Any) -> Collection[str]:
     """The words that an enumeration has; none of another type."""
     return [each.value for each in kind] if isinstance(kind, type(Enum)) else ()

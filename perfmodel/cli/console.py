@@ -176,15 +176,19 @@ class Console:
         else:
             from rich.table import Table as RichTable
 
-            row = RichTable.grid(padding=(0, _BETWEEN_TABLES))
-            row.add_row(*(table.as_rich() for table in tables))
-            self._by_rich(row)
+            side_by_side = RichTable.grid(padding=(0, _BETWEEN_TABLES))
+            side_by_side.add_row(*(table.as_rich() for table in tables))
+            self._by_rich(side_by_side)
 
     def _by_rich(self, what: object, *, soft_wrap: bool = False) -> None:
         from rich.console import Console
 
-        plain = {"highlight": False, "markup": False, "emoji": False}
         console = self._terminal or Console(
-            file=self._file, width=self.width, color_system=None, **plain
+            file=self._file,
+            width=self.width,
+            color_system=None,
+            highlight=False,
+            markup=False,
+            emoji=False,
         )
         console.print(what, soft_wrap=soft_wrap)

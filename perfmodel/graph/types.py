@@ -254,7 +254,8 @@ class ExecutionGraph:
                 waiting[each] -= 1
                 if not waiting[each]:
                     heappush(ready, each)
-        return place[order].tolist()
+        found: list[int] = place[order].tolist()
+        return found
 
     def _cycle(self, sorted_nodes: set[int]) -> str:
         before = {

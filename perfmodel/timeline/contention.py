@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, distinct
+from perfmodel.arrays import Floats, Ints
 from perfmodel.graph.kinds import EdgeKind
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline
@@ -107,7 +107,7 @@ def lost_us(timeline: Timeline, load: Load) -> Floats:
     transfers = (load.sm_taken_frac > 0) & (duration > 0)
     kernels = graph.on_device & ~transfers & (duration > 0)
     kernels &= np.maximum(np.maximum(load.sm_used_frac, load.hbm_used_frac), load.reads) > 0
-    for rank in distinct(graph.nodes_.rank[transfers]).tolist():
+    for rank in np.unique(graph.nodes_.rank[transfers]).tolist():
         own = np.flatnonzero(transfers & (graph.nodes_.rank == rank))
         beside = np.flatnonzero(kernels & (graph.nodes_.rank == rank))
         stretches = _constant_loads(timeline, load, own)
@@ -147,7 +147,7 @@ def _constant_loads(timeline: Timeline, load: Load, transfers: Ints) -> _Constan
     hbm = np.concatenate([load.hbm_taken_frac[transfers], np.zeros(len(met))])
     delay = np.concatenate([load.delay_us[transfers], np.zeros(len(met))])
     wire = np.concatenate([load.wire_used_frac[transfers], np.zeros(len(met))])
-    edges = distinct(np.concatenate([begin, stop]))
+    edges = np.unique(np.concatenate([begin, stop]))
 
     def held(values: Floats) -> Floats:
         change = np.zeros(len(edges))
