@@ -28,6 +28,8 @@ _LEAST_WIDTH, _MOST_WIDTH = 40, 1000
 GAP = 2
 """Blanks between two columns."""
 _BETWEEN_TABLES = 4
+_NARROW = str.maketrans("", "", "…–─µ×")
+"""Characters of our texts that take one column."""
 
 
 def file_width() -> int:
@@ -39,7 +41,7 @@ def file_width() -> int:
 
 def width_of(text: str) -> int:
     """Columns that a text takes on a screen."""
-    if text.isascii():
+    if text.isascii() or text.translate(_NARROW).isascii():
         return len(text)
     from rich.cells import cell_len
 
@@ -168,9 +170,9 @@ class Console:
         if self._terminal is None and fits and is_plain:
             columns = [table.lines(each) for table, each in zip(tables, widths, strict=True)]
             for row in zip_longest(*columns, fillvalue=""):
-                cells = zip(row, whole, strict=True)
-                padded = (cell + " " * (width - width_of(cell)) for cell, width in cells)
-                self._file.write((" " * _BETWEEN_TABLES).join(padded) + "\n")
+                before = zip(row[:-1], whole[:-1], strict=True)
+                padded = [cell + " " * (width - width_of(cell)) for cell, width in before]
+                self._file.write((" " * _BETWEEN_TABLES).join([*padded, row[-1]]) + "\n")
         elif len(tables) == 1:
             self._by_rich(tables[0].as_rich())
         else:
