@@ -17,7 +17,7 @@ from perfmodel.arrays import Floats, Ints, Mask, distinct
 from perfmodel.errors import UsageError
 from perfmodel.graph.kinds import CAUSE_OF_EDGE, SCOPES, Cause, EdgeKind, Scope
 from perfmodel.graph.types import Edges, ExecutionGraph
-from perfmodel.ops.families import FAMILIES, families_of_kernels
+from perfmodel.ops.families import FAMILIES, family_of_kernel
 from perfmodel.trace.columns import NONE
 
 FORM = "SCOPE[/THREAD][:REGEX][@RANK]"
@@ -140,8 +140,9 @@ class Scale:
         if part.causes:
             rows = rows[np.isin(nodes.cause[rows], part.causes)]
         if part.family:
-            families = families_of_kernels(map(graph.labels.__getitem__, rows.tolist()))
-            rows = rows[np.array([each == part.family for each in families], bool)]
+            labels = [graph.labels[row] for row in rows.tolist()]
+            hit = {label: family_of_kernel(label) == part.family for label in set(labels)}
+            rows = rows[np.array([hit[label] for label in labels], bool)]
         return self._fitting(graph, rows)
 
     def on_edges(self, graph: ExecutionGraph, edges: Edges) -> Edges:
