@@ -13,6 +13,8 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started as a file
@@ -27,6 +29,7 @@ from benchmarks.tables import markdown
 def stages(path: Path) -> Iterator[Work]:
     """From the file to the breakdown, each with all before it."""
     from perfmodel import breakdown, build_graph, read
+    from perfmodel.cli import main
     from perfmodel.files import read_bytes, read_chunks
     from perfmodel.trace import link
     from perfmodel.trace.kineto import decode_kineto
@@ -44,6 +47,12 @@ def stages(path: Path) -> Iterator[Work]:
     yield Work("links", lambda: [link(rank) for rank in read(path).ranks], name)
     yield Work("graph", lambda: build_graph(read(path)), name)
     yield Work("`breakdown`", lambda: breakdown(read(path)), name)
+
+    def command() -> int:
+        with redirect_stdout(StringIO()):
+            return main(["breakdown", name])
+
+    yield Work("its tables, rates and gains: `perfmodel breakdown`", command, name)
 
 
 def main() -> None:

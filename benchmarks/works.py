@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -29,7 +30,14 @@ def works(trace: Path, folder: Path) -> list[Work]:
     """
     import numba  # noqa: F401
 
-    every = of_trace(trace), of_kernels(), of_fits(folder), of_workloads(), of_designs(), of_start()
+    every = (
+        of_trace(trace),
+        of_kernels(),
+        of_fits(folder),
+        of_workloads(),
+        of_designs(),
+        of_commands(),
+    )
     return list(chain.from_iterable(every))
 
 
@@ -141,11 +149,14 @@ def of_designs() -> Iterator[Work]:
     yield Work("published figures of designs", lambda: evaluate_designs(only=PUBLISHED), "python")
 
 
-def of_start() -> Iterator[Work]:
-    """What the command line takes before it does anything."""
-    command = [sys.executable, "-m", "perfmodel", "--help"]
+def of_commands() -> Iterator[Work]:
+    """Whole processes: what the command line takes before it does anything, and a breakdown of the
+    demo with its tables, rates and gains, of which half is what it loads."""
 
-    def help() -> object:
-        return subprocess.run(command, check=True, capture_output=True)
+    def command(*words: str) -> Work:
+        line = [sys.executable, "-m", "perfmodel", *words]
+        run = partial(subprocess.run, line, check=True, capture_output=True)
+        return Work(f"perfmodel {' '.join(words)}", run, "interpreter")
 
-    yield Work("perfmodel --help", help, "interpreter")
+    yield command("--help")
+    yield command("breakdown")

@@ -7,7 +7,6 @@ images.
 from __future__ import annotations
 
 import os
-import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -106,6 +105,8 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     Written in its folder, flushed to disk, then renamed over it. On any exception the temporary
     file is removed and an older file at `path` stays as it was.
     """
+    import tempfile  # with random numbers and hashes: only who writes needs it
+
     path = Path(path)
     if path.exists() and not path.is_file():
         raise PerfmodelError(f"{path}: cannot be written: it is not a file")

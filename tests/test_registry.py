@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
+from perfmodel import registry
 from perfmodel.errors import PerfmodelError
 from perfmodel.registry import Registry
 
@@ -53,26 +55,41 @@ def test_a_name_is_registered_once(designs: Registry[str]) -> None:
 def test_plug_ins_load_on_first_use_only(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    class Installed:
-        def select(self, group: str) -> list[EntryPoint]:
-            asked.append(group)
-            return [EntryPoint("joined", "os.path:join", group)]
+    def installed() -> list[EntryPoint]:
+        asked.append("once")
+        groups = ("perfmodel.other", "perfmodel.test")
+        return [EntryPoint(f"joined{at}", "os.path:join", group) for at, group in enumerate(groups)]
 
-    monkeypatch.setattr("perfmodel.registry._installed", Installed)
+    monkeypatch.setattr("perfmodel.registry._installed", installed)
     found: Registry[object] = Registry("function", "perfmodel.test")
     found.register("own")(1)
     assert asked == []
-    assert list(found) == ["joined", "own"]
-    assert callable(found["joined"])
-    assert asked == ["perfmodel.test"]
+    assert list(found) == ["joined1", "own"]
+    assert callable(found["joined1"])
+    assert asked == ["once"]
+
+
+def test_packages_are_read_where_one_mentions_a_group_of_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    about = tmp_path / "thing-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Name: thing\nVersion: 1\n")
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    points = about / "entry_points.txt"
+    for text, names in (
+        ("[console_scripts]\nmine = os.path:join\n", []),
+        ("[console_scripts]\nx = os:x\n[perfmodel.test]\nmine = os.path:join\n", ["mine"]),
+    ):
+        points.write_text(text)
+        registry._installed.cache_clear()
+        assert list(Registry("function", "perfmodel.test")) == names
+    registry._installed.cache_clear()
 
 
 def test_a_plug_in_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Installed:
-        def select(self, group: str) -> list[EntryPoint]:
-            return [EntryPoint("broken", "nowhere_at_all:thing", group)]
-
-    monkeypatch.setattr("perfmodel.registry._installed", Installed)
+    broken = EntryPoint("broken", "nowhere_at_all:thing", "perfmodel.test")
+    monkeypatch.setattr("perfmodel.registry._installed", lambda: [broken])
     found: Registry[object] = Registry("function", "perfmodel.test")
     found.register("own")(1)
     assert found["own"] == 1

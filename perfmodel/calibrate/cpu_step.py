@@ -17,7 +17,8 @@ from perfmodel.cost.cpu.call import WATCHED, section_of
 from perfmodel.cost.cpu.drift import interval_ratio
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.cost.durations import HEURISTIC, durations_of
-from perfmodel.cost.host import Profile, Provenance, measure
+from perfmodel.cost.host import Profile, Provenance
+from perfmodel.cost.host.measure import measure
 from perfmodel.cost.models.cpu_collective import waiting_frac
 from perfmodel.errors import TraceError
 from perfmodel.files import DEFAULT_MAX_BYTES

@@ -1,33 +1,28 @@
 """The command line: one file per verb, and one line on standard error for whatever goes wrong.
 
-Verbs import the library inside their function, so that `perfmodel --help` loads none of it.
+Verbs import the library inside their function, so that `perfmodel --help` loads none of it, and a
+command line loads no other verb than its own.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from perfmodel import __version__
-from perfmodel.cli import (
-    breakdown,
-    check,
-    compare,
-    diff,
-    evaluate,
-    export,
-    fit,
-    hardware,
-    kernel,
-    plan,
-    predict,
-    report,
-    sweep,
-)
+from perfmodel.cli.command import Command, Group
 from perfmodel.cli.failures import report_failure
+
+VERBS = (
+    *("predict", "breakdown", "diff", "compare", "plan", "check", "export", "report"),
+    *("hardware", "kernel", "sweep", "collect"),
+)
+GROUPS = ("evaluate", "fit")
+"""Verbs of several nouns."""
 
 COLLECTOR = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 
@@ -53,29 +48,28 @@ def collect(context: typer.Context) -> None:
 
 DEBUG = "--debug"
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-for verb in (
-    predict.predict,
-    breakdown.breakdown,
-    diff.diff,
-    compare.compare,
-    plan.plan,
-    check.check,
-    export.export,
-    report.report,
-    hardware.hardware,
-    kernel.kernel,
-    sweep.sweep,
-):
-    app.command()(verb)
-app.command(context_settings=COLLECTOR)(collect)
-app.add_typer(evaluate.evaluate, name="evaluate")
-app.add_typer(fit.fit, name="fit")
+
+def application(word: str | None = None) -> typer.Typer:
+    """The command line's verbs; only one of them where `word` names it."""
+    app = typer.Typer(
+        cls=Group,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback(no_args_is_help=True)(perfmodel)
+    every = (*VERBS, *GROUPS)
+    for name in (word,) if word in every else every:
+        if name == "collect":
+            app.command(context_settings=COLLECTOR)(collect)
+            continue
+        verb = getattr(import_module(f"perfmodel.cli.{name}"), name)
+        if name in GROUPS:
+            app.add_typer(verb, name=name)
+        else:
+            app.command(cls=Command)(verb)
+    return app
 
 
 def _version(wanted: bool) -> None:
@@ -84,7 +78,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(no_args_is_help=True)
 def perfmodel(
     debug: Annotated[
         bool, typer.Option(DEBUG, help="Show tracebacks; may stand anywhere on the line.")
@@ -111,7 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     words = [word for word in given if word != DEBUG]
     try:
-        command = typer.main.get_command(app)
+        first = next((word for word in words if not word.startswith("-")), None)
+        command = typer.main.get_command(application(first))
         with command.make_context("perfmodel", words) as context:
             command.invoke(context)
         sys.stdout.flush()

@@ -28,8 +28,7 @@ from perfmodel.cli.prediction_options import PredictionOptions
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from perfmodel.cli.console import Console
     from perfmodel.graph.types import ExecutionGraph
     from perfmodel.prediction.gains import Gain
     from perfmodel.timeline.breakdown import Breakdown
@@ -69,8 +68,6 @@ def _may_contend(graph: ExecutionGraph) -> bool:
 
 def show_gains(console: Console, found: Sequence[Gain]) -> None:
     """The list, each line with its command below."""
-    from rich.text import Text
-
     from perfmodel.cli.failures import one_line
     from perfmodel.cli.tables import Times, percent, say
 
@@ -82,14 +79,27 @@ def show_gains(console: Console, found: Sequence[Gain]) -> None:
     times = Times(gain.gain_us for gain in found)
     for gain in found:
         saved = f"-{times(gain.gain_us)} {times.unit}, {percent(gain.gain_frac, 1)}"
-        console.print(Text(one_line(f"{gain.name}: {saved}: {gain.advice}")))
-        console.print(Text(f"    {one_line(gain.command)}"), soft_wrap=True)
+        console.print(one_line(f"{gain.name}: {saved}: {gain.advice}"))
+        console.print(f"    {one_line(gain.command)}", soft_wrap=True)
 
 
 MOST_SHOWN = 10
 """Rows of a table for people."""
 
 
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Without the search for cycles: few are made here, and it takes a tenth of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+@_without_garbage_collection()
 def breakdown(
     trace: TraceOrDemoArgument = None,
     steps: StepsOption = None,
@@ -156,12 +166,12 @@ def breakdown(
     from perfmodel.timeline.rank import MOST_ROWS
     from perfmodel.trace import read
 
-    with _without_garbage_collection(), working(f"reading {trace or DEMO_SOURCE}"):
+    with working(f"reading {trace or DEMO_SOURCE}"):
         if trace is None:
             content, _ = read_demo(kept, context=1)
         else:
             content = read(trace, strict=strict, max_bytes=limit, steps=kept, context=1)
-    with _without_garbage_collection(), working(f"breaking {trace or DEMO_SOURCE} down"):
+    with working(f"breaking {trace or DEMO_SOURCE} down"):
         whole = break_down(content, profiler_us_per_event=profiler_overhead)
         helps = _gains(whole, content, trace, steps, max_memory)
     if strict:
@@ -178,16 +188,15 @@ def breakdown(
         show_breakdown(console, found, TableDetail(top or MOST_SHOWN, full_names, bool(rank)))
         show_gains(console, helps)
 
-    with _without_garbage_collection():
-        target.write(
-            answer=lambda: (
-                found.to_dict(top or MOST_ROWS) | {"gains": [gain.to_dict() for gain in helps]}
-            ),
-            csv=lambda: found.to_frame().to_csv(index=False),
-            table=table,
-            warnings=list(found.warnings),
-            cautions=found.cautions,
-        )
+    target.write(
+        answer=lambda: (
+            found.to_dict(top or MOST_ROWS) | {"gains": [gain.to_dict() for gain in helps]}
+        ),
+        csv=lambda: found.to_frame().to_csv(index=False),
+        table=table,
+        warnings=list(found.warnings),
+        cautions=found.cautions,
+    )
 
 
 def _gains(
@@ -207,18 +216,6 @@ def _gains(
         steps=content.chosen,
         walker=found.ranks[0].steps[0].walker,
     )
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Without the search for cycles: few are made here, and it takes a tenth of the time."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def _selected(found: Breakdown, steps: slice, ranks: list[int] | None) -> Breakdown:

@@ -6,9 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rich.console import Console
-from rich.table import Table
-
+from perfmodel.cli.console import Console, Table
 from perfmodel.cli.tables import (
     NOTHING,
     Times,

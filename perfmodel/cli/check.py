@@ -21,8 +21,7 @@ from perfmodel.errors import UsageError
 from perfmodel.files import write_text
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from perfmodel.cli.console import Console
     from perfmodel.evaluate import Comparison
 
 

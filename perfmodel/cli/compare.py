@@ -14,8 +14,7 @@ from perfmodel.cli.output import Output, check_figure, working
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from perfmodel.cli.console import Console
     from perfmodel.designs.composed import Settings
     from perfmodel.hardware import Cluster
     from perfmodel.prediction.power_and_cost import Prices

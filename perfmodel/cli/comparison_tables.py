@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-
+from perfmodel.cli.console import Console, Table
 from perfmodel.cli.hardware_tables import say_assumed_figures
 from perfmodel.cli.tables import NOTHING, Times, add, counted, new_table, say, show
 from perfmodel.prediction.comparison import Comparison, DesignResult

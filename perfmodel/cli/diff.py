@@ -16,8 +16,7 @@ from perfmodel.cli.options import (
 from perfmodel.cli.output import Output, working
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from perfmodel.cli.console import Console
     from perfmodel.report.difference import Difference
 
 

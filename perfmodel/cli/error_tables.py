@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
+from perfmodel.cli.console import Console
 from perfmodel.cli.tables import NOTHING, Times, add, counted, new_table, percent, say, show
 
 if TYPE_CHECKING:

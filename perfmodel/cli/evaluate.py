@@ -25,8 +25,7 @@ from perfmodel.cli.output import Output, check_figure, working
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from perfmodel.cli.console import Console
     from perfmodel.evaluate import Evaluation
 
 

@@ -18,8 +18,7 @@ from perfmodel.cli.output import Output, check_figure, working
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from perfmodel.cli.console import Console
     from perfmodel.evaluate.pairs import PairErrors
     from perfmodel.evaluate.published_designs import DesignFigures
     from perfmodel.evaluate.published_throughput import PublishedErrors

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
+from perfmodel.cli.console import Console
 from perfmodel.cli.hardware_tables import show_coefficients, show_figures
 from perfmodel.cli.output import Output, rows_csv
 from perfmodel.cli.tables import add, counted, new_table, say, show
@@ -102,7 +101,7 @@ def _show_reason(console: Console, name: str, reason: Mapping[str, Any]) -> None
     if not terms:
         return
     table = new_table("", "term", "value", texts=2)
-    table.title = None
+    table.title = ""
     table.columns[1].no_wrap, table.columns[1].overflow = False, "fold"
     for key, value in terms.items():
         add(table, key, value if isinstance(value, str) else f"{value:,.10g}")

@@ -22,9 +22,8 @@ from perfmodel.cli.output import Output, check_writable, rows_csv, working
 from perfmodel.errors import PerfmodelError, UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from perfmodel.calibrate.device import DeviceFit
+    from perfmodel.cli.console import Console
     from perfmodel.cost.host import Profile
 
 
@@ -204,8 +203,8 @@ def kernels(
 
     from perfmodel.calibrate.kernel_report import holdout_errors, left_out_errors
     from perfmodel.calibrate.kernels import fit_kernels
+    from perfmodel.cli.console import Console
     from perfmodel.cli.error_tables import show_kernel_comparison
-    from perfmodel.cli.tables import console_of
     from perfmodel.cost.learned.store import save
 
     with working("fitting") as say:
@@ -214,12 +213,11 @@ def kernels(
         errors = left_out_errors(fitted, seed=seed)
         tested = holdout_errors(fitted, test, seed=seed) if test else []
     save(output, fitted.models, fitted.about)
-    console, text = console_of(to_terminal=False)
+    console = Console()
     show_kernel_comparison(console, errors, "Each device left out in turn, errors in percent")
     if tested:
         show_kernel_comparison(console, tested, "On the tables to test on, errors in percent")
-    if text is not None:
-        typer.echo(text.getvalue().rstrip())
+    typer.echo(console.text.rstrip())
     sizes = ", ".join(f"{name} {part['rows']:,}" for name, part in fitted.about["parts"].items())
     typer.echo(f"{output}: fitted on rows: {sizes}")
 

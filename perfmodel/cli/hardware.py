@@ -11,8 +11,7 @@ from perfmodel.cli.output import Output, rows_csv
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from perfmodel.cli.console import Console
     from perfmodel.hardware import Part
 
 

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rich.console import Console
-from rich.text import Text
-
+from perfmodel.cli.console import Console
 from perfmodel.cli.failures import one_line
 from perfmodel.cli.tables import NOTHING, Times, add, new_table, say, show
 from perfmodel.hardware import KINDS, Figure, Part, figures, kind_of
@@ -38,7 +36,7 @@ def say_assumed_figures(console: Console, name: str, figures: Iterable[Mapping[s
         )
     ]
     if parts:
-        console.print(Text(one_line(f"{name}: figures {'; '.join(parts)} ({SOURCES_HINT})")))
+        console.print(one_line(f"{name}: figures {'; '.join(parts)} ({SOURCES_HINT})"))
 
 
 def show_figures(console: Console, figures: Sequence[Mapping[str, Any]]) -> None:
@@ -153,7 +151,7 @@ def show_parts(console: Console, parts: Sequence[Part]) -> None:
         ]
         say(console, f"{part.name}: {'; '.join([kind_of(part), *held, *words])}")
         table = new_table("", "figure", "value", "source")
-        table.title = None
+        table.title = ""
         table.columns[2].justify = "left"
         table.columns[2].no_wrap = False
         for key, text in texts.items():

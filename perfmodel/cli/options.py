@@ -11,6 +11,7 @@ from typing import Annotated, Optional
 
 import typer
 
+from perfmodel.cli.command import Command, Group
 from perfmodel.errors import UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES
 from perfmodel.units import BYTES_PER_GB
@@ -200,7 +201,7 @@ def max_bytes(limit_gb: float) -> int:
 
 def verb_of(text: str, *nouns: Callable[..., None]) -> typer.Typer:
     """The verb with help `text`, each noun one function; without a noun its help is shown."""
-    verb = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=text)
+    verb = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode=None, help=text)
     for noun in nouns:
-        verb.command()(noun)
+        verb.command(cls=Command)(noun)
     return verb

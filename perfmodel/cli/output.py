@@ -15,7 +15,8 @@ from perfmodel.files import write_text
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import Console
+
+    from perfmodel.cli.console import Console
 
 
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
@@ -124,15 +125,16 @@ class Output:
     def _table(
         self, table: Callable[[Console], None], warnings: list[str], cautions: Sequence[str]
     ) -> None:
-        from perfmodel.cli.tables import console_of, show_warnings
+        from perfmodel.cli.console import Console
+        from perfmodel.cli.tables import show_warnings
 
-        console, text = console_of(to_terminal=not self.path and sys.stdout.isatty())
+        to_terminal = not self.path and sys.stdout.isatty()
+        console = Console(to_terminal=to_terminal)
         show_warnings(console, cautions)
         table(console)
         show_warnings(console, [line for line in warnings if line not in cautions])
-        if text is not None:
-            lines = [line.rstrip() for line in text.getvalue().splitlines()]
-            self.text("\n".join(lines) + "\n")
+        if not to_terminal:
+            self.text(console.text or "\n")
 
 
 def json_text(answer: dict[str, Any]) -> str:

@@ -13,8 +13,7 @@ from perfmodel.cli.output import Output, check_writable, working
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from perfmodel.cli.console import Console
     from perfmodel.explore.planner import Plan
 
 

@@ -21,8 +21,7 @@ from perfmodel.cli.prediction_options import (
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from perfmodel.cli.console import Console
     from perfmodel.hardware import Part
     from perfmodel.prediction.types import Prediction
     from perfmodel.trace import Trace
@@ -236,7 +235,8 @@ def predict(
 
 
 def _save_profile(trace: Trace, path: Path) -> None:
-    from perfmodel.cost.host import Profile, measure
+    from perfmodel.cost.host import Profile
+    from perfmodel.cost.host.measure import measure
 
     samples = [measure(rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)]
     Profile.from_samples(*samples).save(path)

@@ -8,9 +8,7 @@ from pathlib import PurePath
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-
+from perfmodel.cli.console import Console, Table
 from perfmodel.cli.hardware_tables import say_assumed_figures
 from perfmodel.cli.prediction_options import Demo
 from perfmodel.cli.tables import (

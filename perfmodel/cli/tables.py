@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
+from perfmodel.cli.console import GAP, Column, Console, Table
 from perfmodel.cli.failures import one_line
 from perfmodel.units import US_PER_MS, human_us
 
@@ -21,33 +14,8 @@ if TYPE_CHECKING:
     from perfmodel.timeline.rank import StepBreakdown
 
 
-FILE_WIDTH = 100
-"""Columns of a table that goes to no terminal, unless `COLUMNS` says otherwise."""
-_LEAST_WIDTH, _MOST_WIDTH = 40, 1000
 _LEAST_NAME = 12
 NOTHING = "-"
-_INDENT = 2
-_GAP = 2
-"""Blanks between two columns."""
-
-
-def console_of(*, to_terminal: bool) -> tuple[Console, io.StringIO | None]:
-    """A console for the terminal, or one that writes to the text beside it."""
-    if to_terminal:
-        return Console(highlight=False, markup=False, emoji=False), None
-    text = io.StringIO()
-    plain = Console(
-        file=text, width=file_width(), highlight=False, markup=False, emoji=False, color_system=None
-    )
-    return plain, text
-
-
-def file_width() -> int:
-    """Columns of what goes to no terminal."""
-    columns = os.environ.get("COLUMNS", "")
-    known = columns.isascii() and columns.isdigit()
-    known = known and _LEAST_WIDTH <= int(columns) <= _MOST_WIDTH
-    return int(columns) if known else FILE_WIDTH
 
 
 class Times:
@@ -76,26 +44,13 @@ def signed_pct(value: float | None) -> str:
 
 def new_table(title: str, *columns: str, texts: int = 1) -> Table:
     """An empty table; its first `texts` columns are texts, the others numbers."""
-    table = Table(
-        title=Text(one_line(title)),
-        min_width=len(title),
-        title_style="bold",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        header_style="",
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-        show_edge=False,
-    )
-    for at, column in enumerate(columns):
-        is_text = at < texts
-        table.add_column(
-            column,
-            justify="left" if is_text else "right",
-            no_wrap=not is_text,
-            overflow="ellipsis" if is_text else "fold",
-        )
-    return table
+    made = [
+        Column(head, "left", no_wrap=False, overflow="ellipsis")
+        if at < texts
+        else Column(head, "right", no_wrap=True, overflow="fold")
+        for at, head in enumerate(columns)
+    ]
+    return Table(title, made)
 
 
 def fitted(
@@ -122,7 +77,7 @@ def fitted(
             for at in range(len(columns))
             if at != name
         ]
-        return console.width - sum(others) - _GAP * len(others)
+        return console.width - sum(others) - GAP * len(others)
 
     while room() < _LEAST_NAME and len(columns) > name + 2:
         columns.pop()
@@ -134,7 +89,7 @@ def fitted(
     for row in cells:
         shown = row[: len(columns)]
         shown[name] = broken(shown[name], width) if whole else shortened(shown[name], width)
-        table.add_row(*map(Text, shown))
+        table.rows.append(tuple(shown))
     return table
 
 
@@ -152,27 +107,19 @@ def broken(name: str, width: int) -> str:
 
 
 def add(table: Table, *cells: str) -> None:
-    """A row whose cells may hold anything that a trace says."""
-    table.add_row(*(Text(one_line(cell)) for cell in cells))
+    """A row whose cells may hold anything that a trace says; those behind the last are empty."""
+    missing = [""] * (len(table.columns) - len(cells))
+    table.rows.append((*map(one_line, cells), *missing))
 
 
 def show(console: Console, *tables: Table) -> None:
     """Tables side by side where they fit whole, else one below the other."""
-    widths = [console.measure(table).maximum for table in tables]
-    if len(tables) == 1 or sum(widths) + 2 * _INDENT * (len(tables) - 1) > console.width:
-        for table in tables:
-            console.print()
-            console.print(table)
-        return
-    console.print()
-    row = Table.grid(padding=(0, 2 * _INDENT))
-    row.add_row(*tables)
-    console.print(row)
+    console.show(*tables)
 
 
 def say(console: Console, text: str) -> None:
     """A line of text above or below a table."""
-    console.print(Text(one_line(text)), soft_wrap=True)
+    console.print(one_line(text), soft_wrap=True)
 
 
 def counted(number: int, thing: str) -> str:
@@ -191,8 +138,7 @@ def show_warnings(console: Console, warnings: Sequence[str]) -> None:
         return
     console.print()
     for warning in warnings:
-        text = Text(f"warning: {one_line(warning)}", style="yellow")
-        console.print(text, soft_wrap=True)
+        console.print(f"warning: {one_line(warning)}", style="yellow", soft_wrap=True)
 
 
 STEADY = "steady"
@@ -201,8 +147,16 @@ STEADY = "steady"
 def median_step(steps: Sequence[StepBreakdown]) -> StepBreakdown:
     """The step whose duration is closest to the median of the steady ones; the first of equals."""
     steady = [step for step in steps if step.role == STEADY] or steps
-    middle = median(step.accounting.step_us for step in steady)
+    middle = _median(step.accounting.step_us for step in steady)
     return min(steady, key=lambda step: abs(step.accounting.step_us - middle))
+
+
+def _median(values: Iterable[float]) -> float:
+    import numpy as np
+
+    from perfmodel.arrays import median
+
+    return median(np.array([*values]))
 
 
 def with_role(name: str, role: str) -> str:
@@ -215,7 +169,7 @@ def say_excluded_steps(console: Console, steps: Sequence[tuple[str, str, float]]
     steady_us = [step_us for _, role, step_us in steps if role == STEADY]
     if not steady_us or len(steady_us) == len(steps):
         return
-    middle_us = median(steady_us)
+    middle_us = _median(steady_us)
     left_out = ", ".join(
         f"{name} ({role}, {step_us / middle_us:.1f} times the median)"
         for name, role, step_us in steps

@@ -8,7 +8,8 @@ from functools import reduce
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints
-from perfmodel.cost.host import TYPES, Profile, Samples, measure
+from perfmodel.cost.host import TYPES, Profile, Samples
+from perfmodel.cost.host.measure import measure
 from perfmodel.evaluate.results import Kind, Row, rows_of
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import families_of_kernels

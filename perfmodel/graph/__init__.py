@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from perfmodel.errors import TraceError
 from perfmodel.graph.build import build_rank
 from perfmodel.graph.measured_waits import with_measured_waits
 from perfmodel.graph.merge import merge
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.ops.read.op_graph import op_graph
+from perfmodel.lazy import exports
 from perfmodel.trace import Links, RankTrace, Trace
+
+if TYPE_CHECKING:
+    from perfmodel.ops.read.op_graph import op_graph
 
 __all__ = [
     "ExecutionGraph",
@@ -16,6 +21,9 @@ __all__ = [
     "build_rank",
     "op_graph",
 ]
+
+
+__getattr__ = exports(__name__, {"op_graph": "perfmodel.ops.read.op_graph"})
 
 
 def build_graph(trace: Trace) -> ExecutionGraph:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.arrays import Floats, Ints, Mask, distinct
 from perfmodel.graph.data import held_until_measured, without_cycles
 from perfmodel.graph.host import ALLOCATOR, ELAPSED, LAUNCH, PIECE, SYNC, Pieces, cut_threads
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
@@ -76,7 +76,7 @@ def _graph_with_all_edges(rank: RankTrace, links: Links) -> ExecutionGraph:
     edges.add(*_wait_edges(waits.edges, links, count, last_node, first_device))
     edges.add(*_launch_edges(rank, links, pieces, first_device, is_collective))
     _add_stream_order(edges, rank, links, first_device, is_collective)
-    if len(np.unique(stream_keys(rank, devices))) > 1:
+    if len(distinct(stream_keys(rank, devices))) > 1:
         late = _start_delays(nodes, edges.of(nodes), first_device)
         edges.add_cross(event_waits(rank, links, is_collective, late), first_device)
         late = _start_delays(nodes, edges.of(nodes), first_device)

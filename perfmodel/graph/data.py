@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import fields, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.arrays import Ints
+from perfmodel.arrays import Ints, distinct, distinct_pairs
 from perfmodel.errors import GraphError
 from perfmodel.graph.kinds import CERTAIN_KINDS, EdgeKind
 from perfmodel.graph.measured_waits import with_constant_lags
 from perfmodel.graph.threads import ROUNDING_US
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.execution_trace_columns import ExecutionTrace
 from perfmodel.trace.link import Links, stream_keys
-from perfmodel.trace.pair import Pairing
+
+if TYPE_CHECKING:
+    from perfmodel.trace.execution_trace_columns import ExecutionTrace
+    from perfmodel.trace.pair import Pairing
 
 
 def with_data_edges(
@@ -45,12 +48,12 @@ def with_data_edges(
     if not pairs:
         return graph
     table = np.array(pairs, np.int64)
-    rows = np.unique(table)
+    rows = distinct(table.reshape(-1))
     first, last = _device_operations(rank, links, rows)
     source = last[np.searchsorted(rows, table[:, 0])]
     target = first[np.searchsorted(rows, table[:, 1])]
     known = (source >= 0) & (target >= 0)
-    found = np.unique(np.stack([source[known], target[known]], axis=1), axis=0)
+    found = np.stack(distinct_pairs(source[known], target[known]), axis=1)
     devices = links.device_rows
     stream, start, end = stream_keys(rank, devices), rank.start_us[devices], rank.end_us[devices]
     found = found[
@@ -80,7 +83,7 @@ def _device_operations(rank: RankTrace, links: Links, events: Ints) -> tuple[Int
     launched, launch = launched[order], launch[order]
     first = np.full(len(events), NONE, np.int64)
     last = np.full(len(events), NONE, np.int64)
-    for thread in np.unique(rank.thread[events]):
+    for thread in distinct(rank.thread[events]):
         own = np.flatnonzero(rank.thread[launch] == thread)
         mine = np.flatnonzero(rank.thread[events] == thread)
         if not len(own):

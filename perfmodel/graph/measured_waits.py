@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.arrays import Floats, Ints, Mask, distinct, median
 from perfmodel.graph.kinds import (
     LAUNCH_KINDS,
     NOT_EXPLAINED,
@@ -74,8 +74,8 @@ def with_constant_lags(start_us: Floats, duration_us: Floats, edges: Edges) -> E
     for _ in range(_ROUNDS):
         before = lag.copy()
         decisive = latest_edges(free + lag[kind], target, len(start_us)) & ~fixed
-        for code in np.unique(kind[decisive]):
-            typical = np.mean if code in MEAN_LAG_KINDS else np.median
+        for code in distinct(kind[decisive]):
+            typical = np.mean if code in MEAN_LAG_KINDS else median
             lag[code] = typical(gap[decisive & (kind == code)])
         if np.array_equal(lag, before):
             break
@@ -248,9 +248,9 @@ def _repeated_in_graph_launches(graph: ExecutionGraph, late: _LateNodes) -> Mask
 
 def _is_work(wait_us: Floats) -> Mask:
     """Which of the waits at one place are as long as most of them are."""
-    middle_us = np.median(wait_us)
+    middle_us = median(wait_us)
     off = np.abs(wait_us - middle_us) / middle_us
-    if len(wait_us) < MIN_REPEATS or np.median(off) > REPEATED_SPREAD:
+    if len(wait_us) < MIN_REPEATS or median(off) > REPEATED_SPREAD:
         return np.zeros(len(wait_us), bool)
     return np.asarray(off <= REPEATED_FACTOR)
 
@@ -260,7 +260,7 @@ def _graph_launch_places(graph: ExecutionGraph, late: _LateNodes) -> list[tuple[
     that graph it is; empty where neither it nor the operation before it is of a graph launch."""
     nodes, edges = graph.nodes_, graph.edges_
     launches = np.flatnonzero(np.isin(edges.kind, LAUNCH_KINDS))
-    calls = np.unique(edges.source[launches])
+    calls = distinct(edges.source[launches])
     calls = calls[[bool(GRAPH_LAUNCH_CALL.match(graph.labels[call])) for call in calls.tolist()]]
     launches = launches[np.isin(edges.source[launches], calls)]
     launch = np.full(len(graph), NONE, np.int64)

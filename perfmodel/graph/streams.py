@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.arrays import Floats, Ints, Mask, distinct, distinct_pairs
 from perfmodel.graph.kinds import EdgeKind
 from perfmodel.graph.threads import ROUNDING_US
 from perfmodel.trace.categories import STREAM_WAIT_CALL, Category
@@ -158,17 +158,18 @@ def event_waits(rank: RankTrace, links: Links, is_collective: Mask, delay_us: Fl
     stated, known = _recorded_waits(rank, calls, launches)
     ordered, named = _launch_order_waits(rank, calls[~known], launches)
     late = np.flatnonzero(delay_us > LATE_START_US)
-    after_call = late[np.isin(late, _first_after_wait_call(rank, calls[~known], launches))]
+    is_first = np.zeros(len(delay_us), np.bool_)
+    is_first[_first_after_wait_call(rank, calls[~known], launches)] = True
+    after_call = late[is_first[late]]
     target = np.concatenate([ordered, after_call])
     named = np.concatenate([named, np.full(len(after_call), NONE, np.int64)])
     near = np.where(delay_us[target] > LATE_START_US, others.last_ended(target), NONE)
     source = np.concatenate([stated[0], np.where(near >= 0, near, named)])
     target = np.concatenate([stated[1], target])
     usable = (source >= 0) & (others.end[source] <= others.start[target] + ROUNDING_US)
-    pairs = np.unique(np.stack([source[usable], target[usable]], axis=1), axis=0)
-    source, target = pairs[:, 0], pairs[:, 1]
+    source, target = distinct_pairs(source[usable], target[usable])
     kind = np.where(is_collective[target], EdgeKind.EVENT_WAIT_COLLECTIVE, EdgeKind.EVENT_WAIT)
-    return CrossEdges(source, target, kind, np.zeros(len(pairs)))
+    return CrossEdges(source, target, kind, np.zeros(len(source)))
 
 
 def occupancy_waits(rank: RankTrace, links: Links, delay_us: Floats) -> CrossEdges:
@@ -292,7 +293,7 @@ def _launch_order_waits(rank: RankTrace, calls: Ints, launches: _Launches) -> tu
     on = launches.stream
     run = np.maximum.accumulate(np.where(np.diff(on, prepend=NONE) != 0, np.arange(len(on)), 0))
     targets, sources = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for thread in np.unique(rank.thread[calls]):
+    for thread in distinct(rank.thread[calls]):
         own = np.flatnonzero(rank.thread[launches.call] == thread)
         called_us = rank.start_us[calls[rank.thread[calls] == thread]]
         at = np.searchsorted(launches.when_us[own], called_us, side="right")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.errors import GraphError
 from perfmodel.graph.kinds import DEVICE_KINDS, Cause, EdgeKind, NodeKind, Scope
 
@@ -215,31 +215,47 @@ class ExecutionGraph:
         order = np.lexsort((self.nodes_.end_us, self.nodes_.start_us))
         position = np.empty(len(order), np.int64)
         position[order] = np.arange(len(order))
-        if (position[self.edges_.source] < position[self.edges_.target]).all():
+        source, target = position[self.edges_.source], position[self.edges_.target]
+        backwards = source >= target
+        if not backwards.any():
             return order
-        return self._topological(position)
+        # What no edge goes back across is in order: only the stretches between are sorted.
+        depth = np.bincount(target[backwards], minlength=len(order) + 1)
+        depth -= np.bincount(source[backwards] + 1, minlength=len(order) + 1)
+        mixed = np.cumsum(depth)[:-1] > 0
+        places = np.flatnonzero(mixed)
+        found = self._topological(source, target, mixed)
+        if len(found) < len(places):
+            found = self._topological(source, target, np.ones(len(order), np.bool_))
+            raise GraphError(f"the graph has a cycle: {self._cycle(set(order[found].tolist()))}")
+        order[places] = order[found]
+        return order
 
-    def _topological(self, position: Ints) -> Ints:
+    @staticmethod
+    def _topological(source: Ints, target: Ints, chosen: Mask) -> list[int]:
+        """Those of the chosen places that are in no cycle and behind none, lowest first where
+        edges (from the places `source` to `target`) allow it."""
         from heapq import heappop, heappush
 
-        waiting = np.bincount(self.edges_.target, minlength=len(self)).tolist()
-        by_source = np.argsort(self.edges_.source, kind="stable")
-        targets = self.edges_.target[by_source].tolist()
-        first = np.searchsorted(self.edges_.source[by_source], np.arange(len(self) + 1)).tolist()
-        rank_of = position.tolist()
-        node_at = np.argsort(position).tolist()
-        ready = sorted(rank_of[n] for n, w in enumerate(waiting) if not w)
+        place = np.flatnonzero(chosen)
+        number = np.cumsum(chosen) - 1
+        inside = np.flatnonzero(chosen[source] & chosen[target])
+        inside = inside[np.argsort(source[inside], kind="stable")]
+        source, target = number[source[inside]], number[target[inside]]
+        waiting = np.bincount(target, minlength=len(place)).tolist()
+        first = np.searchsorted(source, np.arange(len(place) + 1)).tolist()
+        targets = target.tolist()
+        ready = [at for at, count in enumerate(waiting) if not count]
         order = []
         while ready:
-            node = node_at[heappop(ready)]
-            order.append(node)
-            for target in targets[first[node] : first[node + 1]]:
-                waiting[target] -= 1
-                if not waiting[target]:
-                    heappush(ready, rank_of[target])
-        if len(order) < len(self):
-            raise GraphError(f"the graph has a cycle: {self._cycle(set(order))}")
-        return np.array(order, np.int64)
+            at = heappop(ready)
+            order.append(at)
+            for each in targets[first[at] : first[at + 1]]:
+                waiting[each] -= 1
+                if not waiting[each]:
+                    heappush(ready, each)
+        found: list[int] = place[order].tolist()
+        return found
 
     def _cycle(self, sorted_nodes: set[int]) -> str:
         before = {

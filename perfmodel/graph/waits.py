@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Floats, Ints, distinct, quantile
 from perfmodel.graph.host import ALLOCATOR, ELAPSED, LAUNCH, PIECE, SYNC, Pieces
 from perfmodel.graph.kinds import Cause, EdgeKind
 from perfmodel.graph.threads import ROUNDING_US, Waits, add_thread_waits
@@ -44,7 +44,7 @@ class StreamState:
     def __init__(self, rank: RankTrace, links: Links) -> None:
         launched = np.where(links.device_launch >= 0, rank.start_us[links.device_launch], -np.inf)
         stream = stream_keys(rank, links.device_rows)
-        self.streams = np.unique(stream).tolist()
+        self.streams = distinct(stream).tolist()
         self.launched: list[Floats] = []
         self.rows: list[Ints] = []
         for key in self.streams:
@@ -242,4 +242,4 @@ def _early_kernels(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) 
 def _unblocked_us(pieces: Pieces, waits: Waits) -> float:
     """What a launch call takes that waits for nothing: a low quantile, since most may wait."""
     launches = waits.duration_us[pieces.call == LAUNCH]
-    return float(np.quantile(launches, _UNBLOCKED_QUANTILE)) if len(launches) else 0.0
+    return quantile(launches, _UNBLOCKED_QUANTILE) if len(launches) else 0.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.arrays import Ints
+from perfmodel.arrays import Ints, distinct, distinct_pairs
 from perfmodel.graph.build import build_rank
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind
 from perfmodel.graph.types import ExecutionGraph
@@ -136,7 +136,7 @@ def _streams(graph: OpGraph, rank: RankTrace, links: Links, op: Ints) -> list[st
     main = main_stream(rank, links)
     names = {
         number: COMPUTE if number == main else f"stream{number}"
-        for number in np.unique(rank.stream[links.device_rows]).tolist()
+        for number in distinct(rank.stream[links.device_rows]).tolist()
     }
     counts: dict[int, Counter[str]] = {}
     for index, number in zip(op.tolist(), rank.stream[links.device_rows].tolist(), strict=True):
@@ -168,4 +168,4 @@ def _waits(rank: RankTrace, links: Links, op: Ints) -> Ints:
     rows = measured.nodes_.row[np.stack([edges.source[crossing], edges.target[crossing]], axis=1)]
     pairs = op_of_row[rows]
     known = (pairs != NO_OP).all(axis=1) & (pairs[:, 0] != pairs[:, 1])
-    return np.unique(pairs[known], axis=0)
+    return np.stack(distinct_pairs(*pairs[known].T), axis=1)

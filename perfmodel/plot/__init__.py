@@ -6,13 +6,18 @@ first figure is drawn, not on import.
 
 from __future__ import annotations
 
-from perfmodel.plot.bars import breakdown_figure
-from perfmodel.plot.curves import shares_figure, steps_figure
-from perfmodel.plot.figure import save
-from perfmodel.plot.names import table_html
-from perfmodel.plot.scatter import errors_figure, rates_figure, roofline_figure
-from perfmodel.plot.style import colours_of
-from perfmodel.plot.timeline import timeline_figure
+from typing import TYPE_CHECKING
+
+from perfmodel.lazy import exports
+
+if TYPE_CHECKING:
+    from perfmodel.plot.bars import breakdown_figure
+    from perfmodel.plot.curves import shares_figure, steps_figure
+    from perfmodel.plot.figure import save
+    from perfmodel.plot.names import table_html
+    from perfmodel.plot.scatter import errors_figure, rates_figure, roofline_figure
+    from perfmodel.plot.style import colours_of
+    from perfmodel.plot.timeline import timeline_figure
 
 __all__ = [
     "breakdown_figure",
@@ -26,3 +31,20 @@ __all__ = [
     "table_html",
     "timeline_figure",
 ]
+
+
+__getattr__ = exports(
+    __name__,
+    {
+        "breakdown_figure": "perfmodel.plot.bars",
+        "colours_of": "perfmodel.plot.style",
+        "errors_figure": "perfmodel.plot.scatter",
+        "rates_figure": "perfmodel.plot.scatter",
+        "roofline_figure": "perfmodel.plot.scatter",
+        "save": "perfmodel.plot.figure",
+        "shares_figure": "perfmodel.plot.curves",
+        "steps_figure": "perfmodel.plot.curves",
+        "table_html": "perfmodel.plot.names",
+        "timeline_figure": "perfmodel.plot.timeline",
+    },
+)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from html import escape
 from math import isfinite
 from numbers import Integral, Real
 
@@ -20,6 +19,8 @@ def table_html(rows: Iterable[Row], columns: Sequence[str], caption: str = "") -
     Numbers stand right with thousands separated: whole ones as they are, others with one decimal,
     small ones with three figures. None and NaN show as a dash.
     """
+    from html import escape  # with all names of characters: only notebooks need it
+
     head = "".join(f"<th{_right(name)}>{escape(name)}</th>" for name in columns)
     body = "".join(
         f"<tr>{''.join(_cell(value) for value in _values(row, columns))}</tr>" for row in rows
@@ -64,6 +65,8 @@ def _right(name: str) -> str:
 
 
 def _cell(value: object) -> str:
+    from html import escape
+
     is_number = value is None or (isinstance(value, Real) and not isinstance(value, bool))
     return f"<td{_RIGHT if is_number else _LEFT}>{escape(text_of(value))}</td>"
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.cost.host import Profile, measure
+from perfmodel.cost.host import Profile
+from perfmodel.cost.host.measure import measure
 from perfmodel.errors import HardwareError, TraceError, UsageError
 from perfmodel.graph import build_graph
 from perfmodel.graph.build import build_rank

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Floats, Ints, median
 from perfmodel.errors import UsageError
 from perfmodel.graph.kinds import SCOPES, Cause
 from perfmodel.graph.types import ExecutionGraph
@@ -212,8 +212,9 @@ def gains(
     `walker` one of the measured timeline, where there is one.
     """
     truth = measured(graph)
-    steady = np.intersect1d(steady_steps(truth), np.arange(_steps(graph))[steps])
-    steady = steady if len(steady) else np.arange(_steps(graph))[steps]
+    chosen = np.arange(_steps(graph))[steps]
+    steady = chosen[np.isin(chosen, steady_steps(truth))]
+    steady = steady if len(steady) else chosen
     path_us = _path_us(truth, walker or PathWalker.of(truth), steady)
     ready = ContractedGraph.of(graph)
     base_us = _typical_us(graph, ready.step_us(duration_us), steady)
@@ -226,7 +227,7 @@ def gains(
             changed, taken_us = what_if(graph, duration_us, [scale])
         except UsageError:  # there is nothing of it
             continue
-        walk = ready if changed is graph else ContractedGraph.of(changed, graph.order)
+        walk = ready if changed is graph else ready.with_edges_of(changed)
         gain_us = base_us - _typical_us(graph, walk.step_us(taken_us), steady)
         if gain_us >= LEAST_FRAC * base_us > 0:
             found.append((gain_us, candidate))
@@ -249,14 +250,14 @@ def _steps(graph: ExecutionGraph) -> int:
 
 def _typical_us(graph: ExecutionGraph, step_us: Floats, steady: Ints) -> float:
     """The slowest rank's median step, as `predict` tells it."""
-    return float(np.median(by_rank_and_step(graph, step_us)[:, steady], axis=1).max())
+    return max(map(median, by_rank_and_step(graph, step_us)[:, steady]))
 
 
 def _path_us(truth: Timeline, walker: PathWalker, steady: Ints) -> Floats:
     """Per node its mean time on the critical path of the slowest rank's typical steps."""
     graph = truth.graph
     rows = np.arange(len(graph.marks.name)).reshape(len(ranks_of(graph)), -1)[:, steady]
-    median_us = np.median(truth.step_us[rows], axis=1)
+    median_us = np.array([median(truth.step_us[row]) for row in rows])
     slowest = rows[np.argmax(median_us)]
     typical = np.argsort(np.abs(truth.step_us[slowest] - median_us.max()), kind="stable")
     walked = slowest[typical[:MOST_WALKED]].tolist()

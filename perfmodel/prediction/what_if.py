@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.arrays import Floats, Ints, Mask, distinct
 from perfmodel.errors import UsageError
 from perfmodel.graph.kinds import CAUSE_OF_EDGE, SCOPES, Cause, EdgeKind, Scope
 from perfmodel.graph.types import Edges, ExecutionGraph
-from perfmodel.ops.families import FAMILIES, families_of_kernels
+from perfmodel.ops.families import FAMILIES, family_of_kernel
 from perfmodel.trace.columns import NONE
 
 FORM = "SCOPE[/THREAD][:REGEX][@RANK]"
@@ -140,8 +140,9 @@ class Scale:
         if part.causes:
             rows = rows[np.isin(nodes.cause[rows], part.causes)]
         if part.family:
-            families = families_of_kernels(map(graph.labels.__getitem__, rows.tolist()))
-            rows = rows[np.array([each == part.family for each in families], bool)]
+            labels = [graph.labels[row] for row in rows.tolist()]
+            hit = {label: family_of_kernel(label) == part.family for label in set(labels)}
+            rows = rows[np.array([hit[label] for label in labels], bool)]
         return self._fitting(graph, rows)
 
     def on_edges(self, graph: ExecutionGraph, edges: Edges) -> Edges:
@@ -164,7 +165,7 @@ class Scale:
             found &= edges.lag_us > 0
         rows = np.flatnonzero(found)
         fits = np.zeros(len(graph), bool)
-        fits[self._fitting(graph, np.unique(edges.target[rows]))] = True
+        fits[self._fitting(graph, distinct(edges.target[rows]))] = True
         return rows[fits[edges.target[rows]]]
 
     def _fitting(self, graph: ExecutionGraph, rows: Ints) -> Ints:
@@ -240,7 +241,7 @@ def _until_step_end(graph: ExecutionGraph, edges: Edges, rows: Ints) -> Edges:
     position[graph.order] = np.arange(len(graph))
     target, lag_us = edges.target.copy(), edges.lag_us.copy()
     overlap_frac = edges.overlap_frac.copy()
-    for rank in np.unique(marks.rank).tolist():
+    for rank in distinct(marks.rank).tolist():
         ends = marks.end[marks.rank == rank]
         ends = ends[np.argsort(nodes.start_us[ends], kind="stable")]
         own = rows[nodes.rank[edges.target[rows]] == rank]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.cost.host import measure
+from perfmodel.cost.host.measure import measure
 from perfmodel.cost.host.samples import Table
 from perfmodel.errors import UsageError
 from perfmodel.graph import build_graph

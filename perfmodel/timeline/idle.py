@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.arrays import Floats, Ints, Mask, distinct
 from perfmodel.graph.kinds import CAUSE_OF_EDGE, LAUNCH_KINDS, Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.measured_waits import PLAUSIBLE_LAG_US
 from perfmodel.timeline.critical_path import ROUNDING_US, PathWalker, PlainPiece, TimelinePath
@@ -256,7 +256,7 @@ class HostRuns:
         taken = end - start
         total = {
             int(code): np.concatenate([[0.0], np.cumsum(np.where(cause == code, taken, 0.0))])
-            for code in np.unique(cause)
+            for code in distinct(cause)
         }
         position = np.full(len(nodes), NONE, np.int32)
         position[host] = np.arange(len(host))

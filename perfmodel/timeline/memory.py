@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.arrays import Floats, Ints, Mask, distinct
 from perfmodel.errors import UsageError
 from perfmodel.trace.columns import NONE, Allocations, RankTrace
 from perfmodel.trace.window import Steps
@@ -163,7 +163,7 @@ def _largest_of_stretches(values: Ints) -> Ints:
         low + int(np.argmax(values[low:high]))
         for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
     ]
-    return np.unique(np.array([0, *largest, len(values) - 1], np.int64))
+    return distinct(np.array([0, *largest, len(values) - 1], np.int64))
 
 
 def memory_figure(timelines: Sequence[MemoryTimeline], steps: Steps, title: str = "") -> Figure:

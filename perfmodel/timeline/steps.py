@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.arrays import Floats, Ints, Mask, median
 from perfmodel.graph.kinds import NodeKind
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline
@@ -76,8 +76,8 @@ def _slow_above_us(step_us: Floats) -> float:
     """The bound above which a step is slow beside these; without any, none is."""
     if not len(step_us):
         return np.inf
-    middle_us = np.median(step_us)
-    deviation_us = np.median(np.abs(step_us - middle_us))
+    middle_us = median(step_us)
+    deviation_us = median(np.abs(step_us - middle_us))
     return float(max(SLOW_FACTOR * middle_us, middle_us + SLOW_DEVIATIONS * deviation_us))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.arrays import Floats, Ints, Mask, distinct
 from perfmodel.graph.kinds import Cause, EdgeKind, Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import family_of_kernel
@@ -196,7 +196,7 @@ def _device_excess_us(timeline: Timeline, straggler: int) -> dict[str, float]:
     graph, nodes = timeline.graph, timeline.graph.nodes_
     taken = timeline.end_us - timeline.start_us
     inside = _in_intervals(timeline.start_us, *_steady_time(timeline))
-    others = len(np.unique(graph.marks.rank)) - 1
+    others = len(distinct(graph.marks.rank)) - 1
     weight = np.where(nodes.rank == straggler, 1.0, -1.0 / others)
     chosen = inside & np.isin(nodes.scope, (Scope.COMPUTE, Scope.MEMCPY))
     found = dict.fromkeys((KERNELS, LOOKUPS, COPIES), 0.0)

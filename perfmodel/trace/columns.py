@@ -93,14 +93,16 @@ class Allocations:
 
     def by_device(self) -> dict[str, Allocations]:
         """Per device (`cuda:0`, `cpu`) its events, devices in order of their first one."""
-        keys = np.stack([self.device_type, self.device], axis=1)
-        found, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        types, type_of = np.unique(self.device_type, return_inverse=True)
+        devices, device_of = np.unique(self.device, return_inverse=True)
+        pair_of = type_of * len(devices) + device_of
+        pairs, first = np.unique(pair_of, return_index=True)
         columns = [getattr(self, each.name) for each in fields(self)[:-1]]
         return {
-            _device_name(*found[at].tolist()): Allocations(
-                *(column[inverse.reshape(-1) == at] for column in columns)
+            _device_name(int(types[pair // len(devices)]), int(devices[pair % len(devices)])): (
+                Allocations(*(column[pair_of == pair] for column in columns))
             )
-            for at in np.argsort(first).tolist()
+            for pair in pairs[np.argsort(first)].tolist()
         }
 
 

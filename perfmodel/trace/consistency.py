@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Floats, Ints, distinct
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import LAUNCH_CALL, Category
 from perfmodel.trace.columns import RankTrace
@@ -125,7 +125,7 @@ def _references(rank: RankTrace) -> Iterator[str]:
     )
     alone = is_launched & rank.name_matches(_ONE_KERNEL)[call]
     alone &= rank.category[work] == Category.KERNEL
-    repeated = int(alone.sum()) - len(np.unique(call[alone]))
+    repeated = int(alone.sum()) - len(distinct(call[alone]))
     if repeated:
         yield f"{repeated} kernels share the launch call of another"
     missing = _after_first_launched(stream_keys(rank, work), is_launched)

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.arrays import Floats, Ints, Mask, distinct
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import LAUNCH_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
@@ -72,7 +72,7 @@ def launching_op(rank: RankTrace, links: Links) -> Ints:
     ops = rank.of(Category.CPU_OP)
     launched = np.flatnonzero(links.device_launch >= 0)
     launch = links.device_launch[launched]
-    for thread in np.unique(rank.thread[launch]):
+    for thread in distinct(rank.thread[launch]):
         own = rank.thread[launch] == thread
         boxes = ops[rank.thread[ops] == thread]
         found[launched[own]] = innermost(rank, rank.start_us[launch[own]], boxes)

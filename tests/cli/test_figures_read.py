@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import io
-
-from rich.console import Console
-
+from perfmodel.cli.console import Console
 from perfmodel.cli.hardware_tables import say_assumed_figures
 from perfmodel.hardware.reads import FigureRead
 
 
 def said(*figures: FigureRead) -> str:
-    out = io.StringIO()
-    console = Console(file=out, width=400)
+    console = Console(width=400)
     say_assumed_figures(console, "node", [each.to_dict() for each in figures])
-    return out.getvalue().strip()
+    return console.text.strip()
 
 
 def test_parts_are_named_where_several_have_the_figure() -> None:

@@ -9,6 +9,8 @@ from dataclasses import fields
 import pytest
 from cli.conftest import Run
 
+from perfmodel.cli import GROUPS, application
+from perfmodel.cli import VERBS as COMMANDS
 from perfmodel.cli.prediction_options import PredictionOptions
 
 VERBS = ("predict", "breakdown", "diff", "kernel", "export", "hardware", "evaluate", "check")
@@ -76,6 +78,19 @@ def test_help_loads_nothing_heavy() -> None:
 
 def test_json_loads_neither_frames_nor_tables() -> None:
     assert not loaded_by("predict", "--format", "json") & LIGHT_ANSWER
+
+
+def test_plain_words_and_tables_load_neither_pydantic_nor_rich() -> None:
+    found = loaded_by("breakdown", "--steps", "1:3", "--format", "table")
+    assert not found & {"pydantic", "rich"}
+    assert "pydantic" in loaded_by("breakdown", "--top", "3"), "numbers are checked by Typer"
+
+
+def test_only_the_verb_that_is_asked_for_is_there() -> None:
+    assert {each.callback.__name__ for each in application("diff").registered_commands} == {"diff"}
+    every = application("no such verb")
+    assert {each.callback.__name__ for each in every.registered_commands} == set(COMMANDS)
+    assert {each.name for each in every.registered_groups} == set(GROUPS)
 
 
 def test_the_module_is_the_command() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from perfmodel.cli import app
+from perfmodel.cli import application
 from perfmodel.errors import PerfmodelError
 from perfmodel.evaluate.published_throughput import (
     MLPERF_COLUMNS,
@@ -113,7 +113,9 @@ def test_another_table_is_named(tmp_path: Path) -> None:
 def test_reference_rows_keep_their_order(reference: Path) -> None:
     """Every configuration of linked GPUs is predicted, in the order of their rates."""
     path = reference / "dlrm/mlperf_dlrm.csv"
-    done = CliRunner().invoke(app, ["evaluate", "published", "--mlperf", str(path), "-f", "json"])
+    done = CliRunner().invoke(
+        application(), ["evaluate", "published", "--mlperf", str(path), "-f", "json"]
+    )
     answer = json.loads(done.stdout)
     assert {each["group"]: each["n"] for each in answer["summary"]} == {
         "dlrm v1.0": 4,

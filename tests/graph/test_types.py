@@ -40,6 +40,23 @@ def test_where_the_clocks_contradict_the_edges_the_edges_decide() -> None:
     assert schedule(graph).end_us.tolist() == [51, 52, 53]
 
 
+def test_only_what_clocks_mix_up_is_sorted_as_the_whole_would_be() -> None:
+    """The earliest node that is ready comes next, wherever edges go back in measured time."""
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        count = int(random.integers(2, 40))
+        back_us = random.choice([0, 3, 100])
+        starts = {f"n{at}": ("t", at + random.uniform(0, back_us), 0.1) for at in range(count)}
+        pairs = {tuple(sorted(random.choice(count, 2, False).tolist())) for _ in range(2 * count)}
+        graph = made_graph(starts, [(f"n{a}", f"n{b}") for a, b in pairs])
+        waiting, expected = set(range(count)), []
+        while waiting:
+            blocked = {b for a, b in pairs if a in waiting}
+            expected.append(min(waiting - blocked, key=lambda n: graph.nodes_.start_us[n]))
+            waiting.remove(expected[-1])
+        assert graph.order.tolist() == expected, seed
+
+
 def test_a_cycle_is_an_error_that_names_it() -> None:
     graph = made_graph(
         {"a": ("t", 0, 1), "b": ("t", 1, 1), "c": ("u", 2, 1), "d": ("u", 3, 1), "e": ("u", 4, 1)},

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from perfmodel.cost.host.measure import measure
-from perfmodel.cost.host.profile import Profile, load_profile
-from perfmodel.cost.host.profile_file import Provenance
-from perfmodel.cost.host.samples import DESCRIPTIONS, TYPES, Samples, Statistic
+from typing import TYPE_CHECKING
+
+from perfmodel.lazy import exports
+
+if TYPE_CHECKING:
+    from perfmodel.cost.host.profile import Profile, load_profile
+    from perfmodel.cost.host.profile_file import Provenance
+    from perfmodel.cost.host.samples import DESCRIPTIONS, TYPES, Samples, Statistic
 
 __all__ = [
     "DESCRIPTIONS",
@@ -15,5 +19,17 @@ __all__ = [
     "Samples",
     "Statistic",
     "load_profile",
-    "measure",
 ]
+
+
+_SAMPLES = ("DESCRIPTIONS", "TYPES", "Samples", "Statistic")
+
+__getattr__ = exports(
+    __name__,
+    {
+        "Profile": "perfmodel.cost.host.profile",
+        "Provenance": "perfmodel.cost.host.profile_file",
+        "load_profile": "perfmodel.cost.host.profile",
+        **dict.fromkeys(_SAMPLES, "perfmodel.cost.host.samples"),
+    },
+)

@@ -10,11 +10,14 @@ the `record_param_comms` in it what the file says: where there is one, it is the
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from perfmodel.ops.dtypes import dtype_of_torch
 from perfmodel.ops.graph import Argument, tensors_in
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.execution_trace_columns import ExecutionTrace
+
+if TYPE_CHECKING:
+    from perfmodel.trace.execution_trace_columns import ExecutionTrace
 
 _WORDS = (
     ("reduce_scatter", "reducescatter"),

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from perfmodel.arrays import Ints, Mask
+from perfmodel.arrays import Ints, Mask, distinct
 from perfmodel.errors import TraceError
 from perfmodel.ops.graph import DEVICE_WIDE, NO_OP, Argument, Op, OpGraph, dtype_notes
 from perfmodel.ops.read.arguments import ProfileArguments, usual_dtype
@@ -29,7 +29,7 @@ def enclosing_ops(rank: RankTrace, rows: Ints, is_op: Mask) -> tuple[list[int], 
     ops = np.full(len(rows), NO_OP, np.int64)
     any_kind = np.full(len(rows), NO_OP, np.int64)
     threads = rank.thread[rows]
-    for thread in np.unique(threads):
+    for thread in distinct(threads):
         own = np.flatnonzero(threads == thread)
         starts, ends = rank.start_us[rows[own]].tolist(), rank.end_us[rows[own]].tolist()
         open_events: list[tuple[float, int, bool]] = []
@@ -148,7 +148,7 @@ def inputs_of_events(rank: RankTrace) -> tuple[list[tuple[Argument, ...]], list[
     """What each op of a profile was given, as far as it was recorded, and notes on that."""
     ops = rank.of(Category.CPU_OP)
     texts = rank.strings.texts
-    usual = usual_dtype([texts[i] for i in np.unique(rank.input_dtypes[ops]).tolist() if i >= 0])
+    usual = usual_dtype([texts[i] for i in distinct(rank.input_dtypes[ops]).tolist() if i >= 0])
     read = ProfileArguments(rank.strings.__getitem__, rank.where, usual)
     columns = (rank.input_shapes, rank.input_dtypes, rank.input_values, rank.input_strides)
     found = list(map(read.of, *(column[ops].tolist() for column in columns)))

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from cost.host.handmade import REFERENCE, reference
 
-from perfmodel.cost.host import TYPES, measure
+from perfmodel.cost.host import TYPES
+from perfmodel.cost.host.measure import measure
 from perfmodel.files import read_bytes
 from perfmodel.trace import link
 from perfmodel.trace.kineto import decode_kineto

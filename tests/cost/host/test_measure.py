@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from cost.host.handmade import AUTOGRAD, call, event, rank_of, step, values
 
-from perfmodel.cost.host import TYPES, measure
+from perfmodel.cost.host import TYPES
+from perfmodel.cost.host.measure import measure
 from perfmodel.errors import UsageError
 
 OPS = [
@@ -224,7 +225,7 @@ def test_the_frame_has_names() -> None:
 
 def test_measuring_imports_no_pandas() -> None:
     code = (
-        "import sys; from perfmodel.cost.host import measure; "
+        "import sys; from perfmodel.cost.host.measure import measure; "
         "sys.exit(any(m in sys.modules for m in ('pandas', 'matplotlib', 'pyarrow')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
