@@ -86,13 +86,13 @@ from dataclasses import replace
 from perfmodel.designs import deployment_of
 from perfmodel.embedding import RowCache
 from perfmodel.hardware import cluster, device, node_of
-from perfmodel.prediction.deployment import predict_deployment
+from perfmodel.prediction import predict
 from perfmodel.workload import load_workload
 machine = cluster(replace(node_of(device("a100-sxm-80gb")), gpus=1))
 start = deployment_of(load_workload("criteo-kaggle"), machine, 4096, train=False)
 caches = (RowCache("near", "rack", 1e9),)
 placement = start.placement.edited(lambda *_: {edit}, caches=caches)
-(result,) = predict_deployment(start.with_(placement=placement)).results
+(result,) = predict(start.with_(placement=placement)).results
 print(json.dumps([row["time_us"] for row in result.families if row["family"] == "rack"]))
 """
     (time_us,) = in_python(installed, code)

@@ -278,10 +278,10 @@ def chips_left_out(data: Samples, asked: np.ndarray, chips: np.ndarray, trees: A
     Each device is asked about as the nearest of its maker among those where its op was measured;
     NaN where there is none.
     """
-    found = np.full(len(data.target), np.nan)
+    found, matrix = np.full(len(data.target), np.nan), data.with_devices(COLUMNS)
     if len(set(chips)) < 2:
         return found
-    matrix, places = data.with_devices(COLUMNS), np.flatnonzero(asked)
+    places = np.flatnonzero(asked)
     kinds = data.frame["op"] + "/" + data.frame["dtype"].map(same_kernels_dtype)
     for taught, left_out in LeaveOneGroupOut().split(places, groups=chips[places]):
         taught, left_out = places[taught], places[left_out]
@@ -338,18 +338,16 @@ def centres(off: Floats, ops: np.ndarray, chips: np.ndarray, among: np.ndarray) 
 def _carries(target: Floats, taught: Floats, physics: Floats, chips: np.ndarray) -> bool:
     """Whether chips left out are nearer by what was `taught` than by `physics`."""
     known = np.isfinite(taught)
-    if not known.any():
-        return True
-    errors = (
-        error_left_out(target[known], each[known], chips[known]) for each in (taught, physics)
+    by_trees, by_physics = (
+        error_left_out(target[known], answer[known], chips[known]) for answer in (taught, physics)
     )
-    return next(errors) <= next(errors)
+    return by_trees <= by_physics
 
 
 def error_left_out(target: Floats, answer: Floats, chips: np.ndarray) -> float:
     """Median and mean over chips, added, of their mean absolute error; outliers count as 2."""
     off = np.minimum(np.abs(target - answer), _MOST_ERROR)
-    by_chip = [off[chips == chip].mean() for chip in sorted(set(chips))]
+    by_chip = [off[chips == chip].mean() for chip in sorted(set(chips))] or [0.0]
     return float(np.median(by_chip) + np.mean(by_chip))
 
 

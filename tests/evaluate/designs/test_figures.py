@@ -11,7 +11,7 @@ import pytest
 from slow import slow_but
 from typer.testing import CliRunner
 
-from perfmodel.cli import app
+from perfmodel.cli import application
 from perfmodel.cli.tables import broken
 from perfmodel.evaluate.published_designs import (
     DesignFigures,
@@ -89,7 +89,7 @@ def test_answers_follow_their_schema() -> None:
 
 def test_long_names_break_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    done = CliRunner().invoke(app, ["evaluate", "designs", "--only", "torchrec-planner"])
+    done = CliRunner().invoke(application(), ["evaluate", "designs", "--only", "torchrec-planner"])
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 80
