@@ -120,4 +120,8 @@ def _installed() -> Sequence[EntryPoint]:
 def _may_hold_plug_ins(place: Path) -> bool:
     if place.suffix == ".egg" or place.is_file():
         return True
-    return any(_OUR_GROUPS in file.read_bytes() for file in place.glob("*-info/entry_points.txt"))
+    try:
+        files = place.glob("*-info/entry_points.txt")
+        return any(_OUR_GROUPS in file.read_bytes() for file in files)
+    except OSError:
+        return True

@@ -316,10 +316,10 @@ def centred_physics(
         elsewhere = centres(off, data.ops, chips, asked & (chips != chip))
         for row in np.flatnonzero(asked & (chips == chip)):
             centred[row] += elsewhere.get(data.ops[row], elsewhere.get("*", 0.0))
-    errors = (
+    error, error_alone = (
         error_left_out(data.target[asked], each[asked], chips[asked]) for each in (centred, alone)
     )
-    if not asked.any() or next(errors) > _CENTRE_EARNS * next(errors):
+    if not asked.any() or error > _CENTRE_EARNS * error_alone:
         return alone, {}
     return centred, centres(off, data.ops, chips, asked)
 

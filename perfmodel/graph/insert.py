@@ -36,8 +36,9 @@ def with_kernels(graph: ExecutionGraph, around: Sequence[CollectiveNeighbours]) 
 
     Those before a collective run on the stream that made its input, behind the operation that the
     collective waited for; those behind it on the stream of the first operation that waited for it,
-    which now waits for them. Lags between them are those of a stream. Where nothing of another
-    stream is known to come before or behind a collective, they run on the collective's own.
+    which now waits for them. Those between the same two operations of a stream follow one another.
+    Lags between them are those of a stream. Where nothing of another stream is known to come before
+    or behind a collective, they run on the collective's own.
     """
     draft, nodes = _Draft(graph), graph.nodes_
     for one in sorted(around, key=lambda one: nodes.start_us[one.arrival]):
