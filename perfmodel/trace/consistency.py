@@ -23,6 +23,7 @@ OVERLAP_US = 3.0
 DEVICE_OVERLAP_US = 25.0
 """What operations of one stream may overlap by, as timestamps are off; real files: up to 13. Those
 of one graph launch may run at the same time."""
+MAX_RANK = 2**31 - 1
 MAX_LEAD_US = 100.0
 """What an operation may start before its launch call: clocks differ. Real files: up to 50."""
 _ONE_KERNEL = re.compile(r"^(?!.*(Graph|MultiDevice))\w*LaunchKernel")
@@ -59,6 +60,8 @@ def check_rank(rank: RankTrace) -> None:
         raise TraceError(f"{rank.where}: distributedInfo: world_size {size}: below 1")
     if rank.rank < 0 or (size is not None and rank.rank >= size):
         raise TraceError(f"{rank.where}: distributedInfo: rank {rank.rank} of {size} ranks")
+    if rank.rank > MAX_RANK:
+        raise TraceError(f"{rank.where}: distributedInfo: rank {rank.rank}: above {MAX_RANK}")
 
 
 def inconsistencies(rank: RankTrace) -> list[str]:

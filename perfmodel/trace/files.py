@@ -73,8 +73,9 @@ def _decode(
     """What a document holds."""
     head = bytearray()
     for chunk in chunks:
+        searched = max(0, len(head) - len(_KINETO_KEY))
         head += chunk
-        if _KINETO_KEY in head:
+        if head.find(_KINETO_KEY, searched) >= 0:
             rank = decode_kineto(chain((bytes(head),), chunks), where, window)
             return rank if window is None else trim_to_window(rank, window)
     content = bytes(head)

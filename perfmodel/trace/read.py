@@ -14,6 +14,7 @@ from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.consistency import check_rank, check_types, inconsistencies
 from perfmodel.trace.files import FoundDocument, Options, decode, files_of
 from perfmodel.trace.link import Links, link
+from perfmodel.trace.recording import checked_recording
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,17 +149,19 @@ def read(
         )
     ranks = [part for part in parts if isinstance(part, RankTrace)]
     others = [part for part in parts if not isinstance(part, RankTrace)]
+    checked = [checked_recording(rank) for rank in _ranks_in_order(ranks)]
     trace = Trace(
         str(path),
-        _ranks_in_order(ranks),
+        tuple(rank for rank, _ in checked),
         _execution_traces_by_rank(others, ranks),
         chosen=_chosen_steps(ranks, found, steps, context),
     )
     for part in parts:
         trace.warnings.extend(f"{part.where}: {text}" for text in part.warnings)
-    for rank in trace.ranks:
+    for rank, faults in checked:
         check_rank(rank)
         check_types(rank)
+        trace.warnings.extend(f"{rank.where}: {text}" for text in faults)
         trace.warnings.extend(f"{rank.where}: {text}" for text in inconsistencies(rank))
     trace.warnings.extend(f"{where}: no trace, ignored" for where in ignored)
     trace.warnings.extend(_missing_ranks(trace, several=len(found) > 1 or Path(str(path)).is_dir()))

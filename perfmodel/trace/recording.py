@@ -1,0 +1,177 @@
+"""Is a recording whole, and do the clocks of host and device agree?
+
+A profiler that loses buffers, or whose device clock is off, writes events that are each plausible.
+It shows in when operations begin after their launch calls, and when calls that wait for the device
+return. In the 31 recordings of GPUs at hand no operation begins more than 50 us before its launch
+call or ends more than 12 us after a call that waited for it, and of the launches before the last
+one whose kernel was recorded, none lacks its kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.trace.categories import (
+    DEVICE_WAIT_CALL,
+    LAUNCH_CALL,
+    SYNC_CALL,
+    Category,
+)
+from perfmodel.trace.columns import RankTrace
+from perfmodel.trace.window import take_rows
+
+CLOCK_TOLERANCE_US = 100.0
+"""How far the clocks of host and device may be apart before it is said."""
+LONGEST_LAUNCH_US = 1e5
+"""Where every operation begins later than this after its launch call, it is said."""
+USUAL_LAUNCH_US = 10.0
+"""From a launch call to its kernel where the device is idle; what a repaired clock is set to."""
+LOST_FRAC = 0.01
+_ONE_KERNEL = re.compile(r"^(?!.*(Graph|MultiDevice))\w*LaunchKernel")
+_TO_HOST = re.compile(r"DtoH|DeviceToHost|Device -> Host", re.I)
+
+
+@dataclass(frozen=True)
+class _Launched:
+    """Operations of the device and the calls that launched them, a pair per row."""
+
+    calls: Ints
+    """All launch calls with a correlation, by correlation."""
+    work: Ints
+    call: Ints
+
+
+def checked_recording(rank: RankTrace) -> tuple[RankTrace, list[str]]:
+    """`rank` and a line per fault; its device's clock is set right where one shift explains it all.
+
+    Where no shift does, nothing is changed and the fault is only said.
+    """
+    is_endless = _is_endless(rank)
+    faults = [
+        f"{rank.text(row)[:60]} takes {rank.duration_us[row] / 1e6:.3g} s, more than ten times "
+        "the time in which all events begin: a damaged duration?"
+        for row in np.flatnonzero(is_endless)[:1]
+    ]
+    launched = _launched(rank, ~is_endless)
+    if not len(launched.work):
+        return rank, faults
+    late_us, clock_faults = _device_clock_late_us(rank, launched)
+    if late_us:
+        rank = _with_earlier_device(rank, late_us)
+    return rank, [*faults, *clock_faults, *_lost_kernels(rank, launched)]
+
+
+def _is_endless(rank: RankTrace) -> Mask:
+    if not len(rank):
+        return np.zeros(0, np.bool_)
+    return rank.duration_us > 10 * (rank.start_us[-1] - rank.start_us[0]) + 1e6
+
+
+def _launched(rank: RankTrace, among: Mask) -> _Launched:
+    runtime = rank.of(Category.RUNTIME)
+    calls = runtime[rank.name_matches(LAUNCH_CALL)[runtime]]
+    calls = calls[rank.correlation[calls] > 0]
+    calls = calls[np.argsort(rank.correlation[calls], kind="stable")]
+    work = np.flatnonzero(rank.is_device & (rank.correlation > 0) & among)
+    if not len(calls):
+        return _Launched(calls, calls, calls)
+    at = np.searchsorted(rank.correlation[calls], rank.correlation[work])
+    call = calls[np.minimum(at, len(calls) - 1)]
+    is_launched = rank.correlation[call] == rank.correlation[work]
+    return _Launched(calls, work[is_launched], call[is_launched])
+
+
+def _lost_kernels(rank: RankTrace, launched: _Launched) -> list[str]:
+    """Launches without a kernel, before the last one that has its own."""
+    has_work = np.zeros(len(rank), np.bool_)
+    has_work[launched.call] = True
+    one_kernel = launched.calls[rank.name_matches(_ONE_KERNEL)[launched.calls]]
+    earlier = one_kernel[rank.start_us[one_kernel] < rank.start_us[launched.call].max()]
+    lost = int((~has_work[earlier]).sum())
+    if lost <= LOST_FRAC * len(earlier):
+        return []
+    return [
+        f"{lost} of {len(earlier)} kernel launches have no kernel in the file (lost buffers?): "
+        "device time is missing"
+    ]
+
+
+def _device_clock_late_us(rank: RankTrace, launched: _Launched) -> tuple[float, list[str]]:
+    """What to take from the device's times (negative: it is early); 0 where that is not certain.
+
+    A shift is possible while no operation begins before its launch call and none ends after a call
+    that waited for it, within the tolerance.
+    """
+    delay_us = float((rank.start_us[launched.work] - rank.start_us[launched.call]).min())
+    overrun_us = _overruns_us(rank, launched)
+    is_broken = overrun_us > CLOCK_TOLERANCE_US
+    worst_us = float(overrun_us.max()) if len(overrun_us) else -np.inf
+    if -CLOCK_TOLERANCE_US <= delay_us < LONGEST_LAUNCH_US and not is_broken.any():
+        return 0.0, []
+    shift_us = max(delay_us - USUAL_LAUNCH_US, worst_us)
+    fits = len(overrun_us) > 0 and worst_us <= delay_us + CLOCK_TOLERANCE_US
+    if fits and (delay_us < 0 or 2 * is_broken.sum() >= len(overrun_us)):
+        side = "late" if shift_us > 0 else "early"
+        return shift_us, [
+            f"the device's clock is {abs(shift_us) / 1e3:.3f} ms {side} against the host's: "
+            "its operations were shifted"
+        ]
+    if is_broken.any():
+        return 0.0, [
+            f"{int(is_broken.sum())} of {len(overrun_us)} calls that wait for the device return "
+            f"before what they wait for ends (by up to {worst_us:.1f} us): do the clocks of host "
+            "and device drift apart?"
+        ]
+    if delay_us >= LONGEST_LAUNCH_US:
+        return 0.0, [
+            f"every device operation begins {delay_us / 1e3:.1f} ms or more after its launch call: "
+            "is the device's clock late?"
+        ]
+    return 0.0, []  # too early: the rule of launch calls says how many are
+
+
+def _overruns_us(rank: RankTrace, launched: _Launched) -> Floats:
+    """Per call that waits for the device: how much later than its return the awaited work ends.
+
+    Of calls that wait for a stream, those right after a copy to the host on the same thread. Calls
+    that wait for a device count where the rank uses one device only.
+    """
+    runtime = rank.of(Category.RUNTIME)
+    waits = runtime[rank.name_matches(SYNC_CALL)[runtime]]
+    is_device_wide = rank.name_matches(DEVICE_WAIT_CALL)[waits]
+    call, end_us = launched.call, rank.end_us[launched.work]
+    overruns: list[Floats] = []
+    if rank.device[launched.work].min() == rank.device[launched.work].max():
+        order = np.argsort(rank.end_us[call], kind="stable")
+        latest_us = np.maximum.accumulate(end_us[order])
+        device_wide = waits[is_device_wide]
+        last = np.searchsorted(rank.end_us[call][order], rank.start_us[device_wide]) - 1
+        overruns.append(latest_us[last[last >= 0]] - rank.end_us[device_wide[last >= 0]])
+    of_stream = waits[~is_device_wide]
+    is_copy = rank.name_contains(_TO_HOST)[launched.work]
+    for thread in np.unique(rank.thread[of_stream]).tolist():
+        on_thread = np.flatnonzero(rank.thread[call] == thread)
+        if not len(on_thread):
+            continue
+        on_thread = on_thread[np.argsort(rank.start_us[call[on_thread]], kind="stable")]
+        here = of_stream[rank.thread[of_stream] == thread]
+        last = np.searchsorted(rank.start_us[call[on_thread]], rank.start_us[here]) - 1
+        here, pair = here[last >= 0], on_thread[last[last >= 0]]
+        waited = is_copy[pair]
+        overruns.append(end_us[pair[waited]] - rank.end_us[here[waited]])
+    return np.concatenate(overruns) if overruns else np.zeros(0)
+
+
+def _with_earlier_device(rank: RankTrace, shift_us: float) -> RankTrace:
+    is_moved = rank.is_device | (rank.category == Category.GPU_ANNOTATION)
+    start_us = np.where(is_moved, rank.start_us - shift_us, rank.start_us)
+    first_us = min(float(start_us.min()), 0.0)
+    shifted = replace(
+        rank, start_us=start_us - first_us, origin_ns=rank.origin_ns + round(first_us * 1e3)
+    )
+    order = np.lexsort((-shifted.duration_us, shifted.start_us))
+    return take_rows(shifted, order)
