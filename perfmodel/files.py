@@ -10,6 +10,7 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,6 +19,7 @@ from perfmodel.errors import PerfmodelError
 GZIP_MAGIC = b"\x1f\x8b"
 DEFAULT_MAX_BYTES = 4_000_000_000
 _CHUNK_BYTES = 1 << 18
+_MAX_NESTED_GZIP = 3
 
 
 def read_bytes(path: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
@@ -41,12 +43,19 @@ def read_chunks(path: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[b
 def content_chunks(
     file: BinaryIO, where: str, *, max_bytes: int = DEFAULT_MAX_BYTES
 ) -> Iterator[bytes]:
-    """The rest of an open file in pieces, gunzipped when it is gzip; `where` names it in errors."""
+    """The rest of an open file in pieces; `where` names it in errors.
+
+    Gzip is decompressed, also where what was compressed is gzip again (downloads often are).
+    """
     first = file.read(_CHUNK_BYTES)
-    pieces = _pieces(file, first)
-    if first.startswith(GZIP_MAGIC):
-        pieces = _gunzipped(pieces, where)
-    return _limited(pieces, where, max_bytes)
+    pieces = _limited(_pieces(file, first), where, max_bytes)
+    for _ in range(_MAX_NESTED_GZIP):
+        if not first.startswith(GZIP_MAGIC):
+            break
+        pieces = _limited(_gunzipped(pieces, where), where, max_bytes)
+        first = next(pieces, b"")
+        pieces = chain((first,) if first else (), pieces)
+    return pieces
 
 
 def gunzip(raw: bytes, where: str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import io
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 _SNIFF_BYTES = 512
 _KINETO_KEY = b'"traceEvents"'
+_EVENT_LIST = re.compile(rb'\s*\[\s*\{[^{}\[\]]{0,400}"ph"\s*:')
+"""How a file begins that is a list of events alone."""
 _RECORD_KEY = b'"perfmodel.collect.'
 COLLECTOR_RECORD = "record"
 """What the collector writes beside its traces: no trace, and nothing to warn of."""
@@ -55,6 +59,17 @@ def decode(path: str | Path, options: Options) -> list[FoundDocument]:
     ]
 
 
+def _in_object(events: Iterator[bytes]) -> Iterator[bytes]:
+    """A list of events alone, whose end Chrome's format lets a writer leave out, as a document."""
+    yield b"{" + _KINETO_KEY + b":"
+    held = b""
+    for chunk in events:
+        yield held
+        held = chunk
+    held = held.rstrip()
+    yield (held if held.endswith(b"]") else held.removesuffix(b",") + b"]") + b"}"
+
+
 def _windows(path: str | Path, options: Options) -> dict[str, Window]:
     """The window of a file of ranks with steps; none for standard input and archives."""
     if options.steps is None or str(path) == "-":
@@ -75,8 +90,10 @@ def _decode(
     for chunk in chunks:
         searched = max(0, len(head) - len(_KINETO_KEY))
         head += chunk
-        if head.find(_KINETO_KEY, searched) >= 0:
-            rank = decode_kineto(chain((bytes(head),), chunks), where, window)
+        is_bare_list = not searched and _EVENT_LIST.match(head) is not None
+        if is_bare_list or head.find(_KINETO_KEY, searched) >= 0:
+            document = chain((bytes(head),), chunks)
+            rank = decode_kineto(_in_object(document) if is_bare_list else document, where, window)
             return rank if window is None else trim_to_window(rank, window)
     content = bytes(head)
     first = content[:_SNIFF_BYTES].lstrip()[:1]
@@ -94,6 +111,7 @@ def _decode(
     raise TraceError(f"{where}: neither a Kineto trace nor an execution trace")
 
 
+_BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _TAR_MAGIC_AT = 257
 _TAR_HEADER_BYTES = 512
 
@@ -142,7 +160,26 @@ def _unpacked(
     if head[_TAR_MAGIC_AT : _TAR_MAGIC_AT + 5] == b"ustar":
         yield from _members(content, where, max_bytes)
     else:
-        yield where, content
+        yield where, _as_utf8(content, where)
+
+
+def _as_utf8(content: Iterator[bytes], where: str) -> Iterator[bytes]:
+    """Text with a byte order mark (UTF-8 or UTF-16, as Windows writes it) as plain UTF-8."""
+    first = next(content, b"")
+    if not first.startswith(_BYTE_ORDER_MARKS):
+        return chain((first,), content)
+    name = "utf-8-sig" if first.startswith(codecs.BOM_UTF8) else "utf-16"
+    decoder = codecs.getincrementaldecoder(name)()
+
+    def encoded() -> Iterator[bytes]:
+        try:
+            for chunk in chain((first,), content):
+                yield decoder.decode(chunk).encode()
+            decoder.decode(b"", final=True)
+        except UnicodeError as error:
+            raise TraceError(f"{where}: damaged {name} text: {error}") from None
+
+    return encoded()
 
 
 def _members(
@@ -160,7 +197,7 @@ def _members(
                 found = True
                 name = f"{where}:{member.name}"
                 inner = content_chunks(io.BytesIO(file.read()), name, max_bytes=max_bytes)
-                yield name, inner
+                yield name, _as_utf8(inner, name)
     except (tarfile.TarError, EOFError, OSError) as error:
         raise TraceError(f"{where}: damaged archive: {error}") from None
     if not found:

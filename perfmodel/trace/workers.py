@@ -46,7 +46,7 @@ _ALLOWED_CLASSES = {
 
 def usual_workers(files: Sequence[Path]) -> int:
     """How many workers these files are worth: one for each processor, or 1 for small ones."""
-    sizes = [file.stat().st_size for file in files]
+    sizes = [file.stat().st_size if file.is_file() else 0 for file in files]
     factors = [GZIP_FACTOR if file.suffix in (".gz", ".tgz") else 1 for file in files]
     if sum(size * factor for size, factor in zip(sizes, factors, strict=True)) < MIN_BYTES:
         return 1

@@ -1,0 +1,75 @@
+"""The same events in the wrappings that files have: encodings, bare lists, gzip in gzip."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from tiny import Tiny
+
+from perfmodel.errors import PerfmodelError
+from perfmodel.trace.read import read
+
+
+def content() -> bytes:
+    t = Tiny(rank=0)
+    t.step(1, 0, 100)
+    t.launch(10, 15, kernel=(20, 90))
+    return t.content()
+
+
+def bare(**changes: str) -> bytes:
+    events = json.dumps(json.loads(content())["traceEvents"])
+    return (changes.get("before", "") + events[:-1] + changes.get("end", "]")).encode()
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        codecs.BOM_UTF8 + content(),
+        content().decode().encode("utf-16"),
+        codecs.BOM_UTF16_BE + content().decode().encode("utf-16-be"),
+        gzip.compress(gzip.compress(content())),
+        gzip.compress(codecs.BOM_UTF8 + content()),
+        bare(),
+        bare(end=""),
+        bare(end=",\n"),
+        bare(before=" \n", end="]\n"),
+    ],
+    ids=["bom", "utf-16", "utf-16-be", "gzip-twice", "gzip-bom", "list", "cut", "comma", "space"],
+)
+def test_the_same_events_in_another_wrapping(tmp_path: Path, written: bytes) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(written)
+    (rank,) = read(path).ranks
+    assert [rank.text(row) for row in range(len(rank))] == [
+        "ProfilerStep#1",
+        "cudaLaunchKernel",
+        "volta_sgemm_128x64",
+    ]
+    assert rank.start_us.tolist() == [0, 10, 20]
+
+
+@pytest.mark.parametrize(
+    ("written", "word"),
+    [
+        (content().decode().encode("utf-16")[:-1], "damaged utf-16 text"),
+        (gzip.compress(gzip.compress(content())[:-9]), "gzip ends early"),
+        (b'[{"ph": "X", "ts": tru', "damaged trace"),
+    ],
+)
+def test_a_damaged_wrapping_is_one_line(tmp_path: Path, written: bytes, word: str) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(written)
+    with pytest.raises(PerfmodelError, match=f"trace.json: {word}"):
+        read(path)
+
+
+def test_a_link_to_itself_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(content())
+    (tmp_path / "loop.json").symlink_to("loop.json")
+    with pytest.raises(PerfmodelError, match=r"loop\.json: cannot be read"):
+        read(tmp_path)
