@@ -30,7 +30,7 @@ LONGEST_LAUNCH_US = 1e5
 """Where every operation begins later than this after its launch call, it is said."""
 USUAL_LAUNCH_US = 10.0
 """From a launch call to its kernel where the device is idle; what a repaired clock is set to."""
-LOST_FRAC = 0.01
+LOST_FRAC = 0.001
 _ONE_KERNEL = re.compile(r"^(?!.*(Graph|MultiDevice))\w*LaunchKernel")
 _TO_HOST = re.compile(r"DtoH|DeviceToHost|Device -> Host", re.I)
 
@@ -68,7 +68,8 @@ def checked_recording(rank: RankTrace) -> tuple[RankTrace, list[str]]:
 def _is_endless(rank: RankTrace) -> Mask:
     if not len(rank):
         return np.zeros(0, np.bool_)
-    return rank.duration_us > 10 * (rank.start_us[-1] - rank.start_us[0]) + 1e6
+    span_us = float(rank.start_us[-1] - rank.start_us[0])
+    return np.greater(rank.duration_us, 10 * span_us + 1e6)
 
 
 def _launched(rank: RankTrace, among: Mask) -> _Launched:
