@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _DIMS = ("b", "m", "n", "k", "rows", "cols", "batch", "in_channels", "out_channels", "kernel_size")
 _MORE_DIMS = ("input_size", "stride", "s", "heads", "kv_heads", "head_dim")
-_KINDS = ("op", "dtype")
+_KINDS = ("op", "dtype", "framework")
 _LEAST_US = 1e-3
 
 
@@ -70,13 +70,14 @@ def _trees(shape: dict[str, float], seed: int) -> Any:
 
 
 def _table(data: Samples) -> pd.DataFrame:
-    """Dims (0 where an op has none such), kinds and the device's figures."""
+    """Dims (0 where an op has none such), kinds (none: empty) and the device's figures."""
     import pandas as pd
 
     rows = data.frame.reset_index(drop=True)
     dims = rows.reindex(columns=[*_DIMS, *_MORE_DIMS]).astype("float64").fillna(0.0)
     devices = data.with_devices(COLUMNS)[:, -len(COLUMNS) :]
-    return dims.join(rows[[*_KINDS]]).join(pd.DataFrame(devices, columns=[*COLUMNS]))
+    kinds = rows.reindex(columns=[*_KINDS]).fillna("").astype(str)
+    return dims.join(kinds).join(pd.DataFrame(devices, columns=[*COLUMNS]))
 
 
 def _target(data: Samples) -> Floats:
