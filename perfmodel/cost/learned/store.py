@@ -24,7 +24,7 @@ from perfmodel.cost.learned.forest import Ensemble, Forest
 from perfmodel.cost.learned.model import KnownFloor, Learned
 from perfmodel.cost.learned.part import Part, Spread
 from perfmodel.cost.learned.pickled import Pickled
-from perfmodel.cost.learned.ubjson import decode_trees
+from perfmodel.cost.learned.ubjson import decode_trees, without_unused
 from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.files import gunzip, read_bytes, write_text
 
@@ -63,7 +63,7 @@ def pack_estimator(fitted: Any, where: str) -> Ensemble:
     """A fitted estimator as it is stored: XGBoost's as trees, any other by joblib."""
     if hasattr(fitted, "get_booster"):
         raw = bytes(fitted.get_booster().save_raw(raw_format="ubj"))
-        return Trees(gzip.compress(raw, 9, mtime=0), where)
+        return Trees(gzip.compress(without_unused(raw), 9, mtime=0), where)
     return Pickled.of(fitted.regressor_, where, (fitted.low_, fitted.high_))
 
 
