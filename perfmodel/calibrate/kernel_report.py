@@ -120,7 +120,7 @@ def _of_device(
     data = part.data
     own = np.flatnonzero((data.devices == device) & np.isfinite(part.left_out))
     frame, factors = data.frame.iloc[own], part.left_out[own]
-    answer = Answer(factors, 0.0, 1.0, part.part.carries)
+    answer = Answer(factors, 0.0, 1.0, part.part.share > 0.0)
     floor_us, offset_us = _foreign_floors(frame, device, floors)
     least = np.maximum(data.bound_us[own], data.known[device].kernel_floor_us)
 

@@ -229,7 +229,8 @@ def _about(
                 "devices": sorted(each.data.known),
                 "ops": sorted(set(each.data.frame["op"])),
                 "dtypes": list(each.part.dtypes),
-                "carries": each.part.carries,
+                "share": each.part.share,
+                "as_nearest": each.part.as_nearest,
                 "set_aside": list(each.aside),
             }
             for each in parts

@@ -14,10 +14,18 @@ from perfmodel.cost.gpu.heuristic import (
     DATASHEET,
     Floor,
     Heuristic,
+    at_least,
     floors_of,
     measured_us,
 )
-from perfmodel.cost.learned.devices import Description, describe, distance
+from perfmodel.cost.learned.devices import (
+    Description,
+    describe,
+    distance,
+    kinship,
+    original,
+    unlikeness,
+)
 from perfmodel.cost.learned.features import BUILDS, Columns
 from perfmodel.cost.learned.lattice import (
     as_fp32,
@@ -122,8 +130,8 @@ class Learned:
             for index in self._rows_of(part, rows):
                 own = rows.take(index)
                 groups = list(own.groups())
-                columns, answer = _told(part, own, groups, device)
-                near[index] = answer.weight
+                columns, answer = _told(part, own, groups, original(device))
+                near[index] = answer.weight * _kinship_of_change(device)
                 for op, at in groups:
                     inside[index[at]] = part.is_inside(op, columns.work[at])
         return near, inside
@@ -133,7 +141,7 @@ class Learned:
         was measured; else the median of other hosts, and where 90 % of hosts would lie."""
         usual = np.stack(floors_of(rows))
         found = np.stack([usual, usual, usual])
-        description = describe(device)
+        description = describe(original(device))
         keys = np.array(
             ["/".join(key) for key in zip(rows.timing, rows.op, rows.dtype, strict=True)]
         )
@@ -175,9 +183,34 @@ class Learned:
     def _kernels(
         self, part: Part, rows: Rows, device: Device
     ) -> tuple[Floats, tuple[Floats, Floats], Answer]:
-        """(kernel, (low, high)) in microseconds without a launch floor, and what it rests on."""
+        """(kernel, (low, high)) in microseconds without a launch floor, and what it rests on.
+
+        Of a device whose figures were changed: the original's, times what physics makes of that.
+        """
+        known = original(device)
+        if known is device:
+            return self._of_known(part, rows, device, 0.0)
+        changed, before = self.heuristic.analyse(rows, device), self.heuristic.analyse(rows, known)
+        ratio = at_least(changed.kernel_us, changed, device) / at_least(
+            before.kernel_us, before, known
+        )
+        away = distance(describe(device), describe(known))
+        kernel, (low, high), answer = self._of_known(part, rows, known, away)
+        own = (at_least(us * ratio, changed, device) for us in (kernel, low, high))
+        kernel, low, high = own
+        return kernel, (low, high), answer
+
+    def _of_known(
+        self, part: Part, rows: Rows, device: Device, changed: float
+    ) -> tuple[Floats, tuple[Floats, Floats], Answer]:
+        """The same, for intervals of a device that was `changed` by so much."""
         groups = list(rows.groups())
         columns, answer = _told(part, rows, groups, device)
+        answer = replace(
+            answer,
+            weight=answer.weight * kinship(changed),
+            unlike=max(answer.unlike, unlikeness(changed)),
+        )
         factors = answer.factors
         low, high = np.zeros((2, len(rows)))
         for op, index in groups:
@@ -216,6 +249,10 @@ class Learned:
                 for index in self._rows_of(part, wide):
                     found[asked[index]] = self._kernels(part, wide.take(index), device)[0]
         return found
+
+
+def _kinship_of_change(device: Device) -> float:
+    return kinship(distance(describe(device), describe(original(device))))
 
 
 def unconstrained_us(part: Part, rows: Rows, device: Device) -> Floats:

@@ -30,7 +30,7 @@ from perfmodel.files import gunzip, read_bytes, write_text
 
 MANIFEST = "manifest.json"
 BUNDLED = Path(__file__).parents[1] / "bundled"
-SCHEMA = "perfmodel.kernel-models/5"
+SCHEMA = "perfmodel.kernel-models/6"
 _MOST_BYTES = 64_000_000
 _CHOSEN: ContextVar[Mapping[str, Learned] | None] = ContextVar("kernel models", default=None)
 _CLASS = "class"
@@ -211,7 +211,8 @@ def _part_to_json(part: Part, folder: Path) -> dict[str, Any]:
         "ops": list(part.ops),
         "figures": list(part.figures),
         "trees": trees,
-        "carries": part.carries,
+        "share": part.share,
+        "as_nearest": part.as_nearest,
         "devices": [dict(each) for each in part.devices],
         "spreads": {
             op: {kind: list(getattr(each, kind)) for kind in _SPREAD}
@@ -248,7 +249,8 @@ def _part_from_json(content: Mapping[str, Any], folder: Path) -> Part:
         ops=tuple(content["ops"]),
         figures=tuple(content["figures"]),
         trees=_trees(content["trees"], folder),
-        carries=bool(content["carries"]),
+        share=float(content["share"]),
+        as_nearest=bool(content["as_nearest"]),
         devices=tuple(content["devices"]),
         spreads={op: _spread_from_json(each) for op, each in content["spreads"].items()},
         tiles=content["tiles"],
