@@ -200,9 +200,9 @@ def cells(errors: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 def verdict(each: pd.DataFrame) -> None:
     """Print in how many cells the model is as good as the best of the simpler ones."""
-    best = each[list(SIMPLER)].min(axis=1)
-    as_good = each["median"] <= best + SLACK_PCT
-    twice = each[each["median"] > TWICE * best + SLACK_PCT].assign(best=best)
+    each = each.assign(best=each[list(SIMPLER)].min(axis=1))
+    as_good = each["median"] <= each["best"] + SLACK_PCT
+    twice = each[each["median"] > TWICE * each["best"] + SLACK_PCT]
     held = each["inside"].between(*COVERED_PCT)
     print(f"as good as the best of {', '.join(SIMPLER)}: {as_good.sum()} of {len(each)} cells")
     print(f"twice as bad as the best: {len(twice)}")

@@ -18,6 +18,7 @@ from perfmodel.errors import ModelError
 from perfmodel.files import read_bytes
 from perfmodel.frames import MAX_TABLE_BYTES, frame_of
 from perfmodel.hardware import Device
+from perfmodel.ops.rows import FRAMEWORK
 from perfmodel.ops.spec import OPS
 
 if TYPE_CHECKING:
@@ -176,6 +177,18 @@ def thinned(frame: pd.DataFrame, most: int, seed: int) -> pd.DataFrame:
     import pandas as pd
 
     return pd.concat(parts).sort_index()
+
+
+_UNNAMED_FRAC = 0.5
+
+
+def some_unnamed(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """`frame` without the framework of half of the rows: what is asked about often has none, and
+    then has the mean of all, and the spread."""
+    if FRAMEWORK not in frame:
+        return frame
+    drawn = np.random.default_rng(seed).random(len(frame)) < _UNNAMED_FRAC
+    return frame.assign(framework=frame[FRAMEWORK].mask(drawn))
 
 
 FloorKey = tuple[str, str, str, str]

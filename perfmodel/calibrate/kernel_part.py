@@ -25,6 +25,7 @@ from perfmodel.calibrate.kernel_samples import Samples
 from perfmodel.cost.learned.devices import COLUMNS, distance, kinship, nearest, same_maker
 from perfmodel.cost.learned.features import Tiles
 from perfmodel.cost.learned.part import (
+    NAMED,
     Part,
     Places,
     Spread,
@@ -32,6 +33,7 @@ from perfmodel.cost.learned.part import (
     same_kernels_dtype,
 )
 from perfmodel.cost.learned.store import pack_estimator
+from perfmodel.ops.rows import Rows
 
 _QUANTILES = (0.05, 0.95)
 _WIDEST = 3.0
@@ -95,8 +97,12 @@ def spreads(data: Samples, held: HeldOut, mixture: Mixture, chips: np.ndarray) -
     found = {}
     taught, physics, centre = mixture.answer, mixture.physics, mixture.centre
     of_all = [ends_left_out(data.target - each, chips) for each in (taught, physics)]
-    for op in ["*", *sorted(set(data.ops))]:
+    named = Rows.from_frame(data.frame).in_framework() > 0.0
+    ops = sorted(set(data.ops))
+    for key in ["*", *ops, *(f"{op}{NAMED}" for op in ops if (named & (data.ops == op)).any())]:
+        op = key.removesuffix(NAMED)
         own = ((data.ops == op) | (op == "*")) & (data.weight > 0.0)
+        own = own & (named if key != op else ~named)
         own = own if own.any() else data.weight > 0.0
         log_work = np.log(np.maximum(data.work[own], 1.0))
         drawn, largest = (_ends(each[own]) for each in (held.drawn, held.largest))
@@ -105,7 +111,7 @@ def spreads(data: Samples, held: HeldOut, mixture: Mixture, chips: np.ndarray) -
             ends if few else ends_left_out((data.target - each)[own], chips[own])
             for ends, each in zip(of_all, (taught, physics), strict=True)
         )
-        found[op] = Spread(
+        found[key] = Spread(
             drawn,
             _union(drawn, (_FARTHER * largest[0], _FARTHER * largest[1])),
             _union(drawn, unseen),
@@ -171,7 +177,7 @@ _COVERED_FRAC = 0.9
 _FEWEST_CHIPS = 4
 """From which an op has an interval of its own for devices left out; below, that of all ops."""
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
-_WIDENINGS = np.arange(1.0, 4.01, 0.1)
+_WIDENINGS = np.arange(0.5, 4.01, 0.1)
 
 
 @dataclass(frozen=True)

@@ -128,9 +128,11 @@ def _of_device(
         kernel = data.base_us[own] * np.exp(logarithm) + data.extra_us[own]
         return measured_us(np.maximum(kernel, least), floor_us, offset_us)
 
-    low, high = np.zeros((2, len(own)))
-    for op, index in Rows.from_frame(frame).groups():
-        low[index], high[index] = part.part.ends(op, data.work[own][index], answer)
+    rows, (low, high) = Rows.from_frame(frame), np.zeros((2, len(own)))
+    is_named = rows.in_framework() > 0.0
+    for op, index in rows.groups():
+        work = data.work[own][index]
+        low[index], high[index] = part.part.ends(op, work, answer, is_named[index])
     predicted = (shown(factors), shown(factors + low), shown(factors + high))
     return _compared(device, frame, predicted, data.bound_us[own], beside_us[own])
 

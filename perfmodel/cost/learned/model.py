@@ -138,7 +138,8 @@ class Learned:
 
     def floors_of(self, rows: Rows, device: Device) -> tuple[Floats, Floats, Floats]:
         """(usual, least, most) floors and offsets `[2, n]`: those of this device's host where it
-        was measured; else the median of other hosts, and where 90 % of hosts would lie."""
+        was measured; else the median of the hosts of devices like it, of all where there is none,
+        and where 90 % of hosts would lie."""
         usual = np.stack(floors_of(rows))
         found = np.stack([usual, usual, usual])
         description = describe(original(device))
@@ -149,9 +150,11 @@ class Learned:
             known = self.floors.get(key)
             if known is None:
                 continue
-            here = [each for each in known if distance(each.device, description) < _EXACT]
-            times = [[each.floor.floor_us, each.floor.offset_us] for each in here or known]
-            middle, factor = np.median(times, axis=0), 1.0 if here else _factor_of_hosts(times)
+            away = np.array([distance(each.device, description) for each in known])
+            times = np.array([[each.floor.floor_us, each.floor.offset_us] for each in known])
+            is_like = away <= away.min() if kinship(away.min()) > 0.0 else away < np.inf
+            middle = np.median(times[is_like], axis=0)
+            factor = 1.0 if away.min() < _EXACT else _factor_of_hosts(times)
             ends = np.stack([middle, middle / factor, middle * factor])
             found[:, :, keys == key] = ends[:, :, None]
         return found[0], found[1], found[2]
@@ -213,8 +216,9 @@ class Learned:
         )
         factors = answer.factors
         low, high = np.zeros((2, len(rows)))
+        is_named = rows.in_framework() > 0.0
         for op, index in groups:
-            low[index], high[index] = part.ends(op, columns.work[index], answer)
+            low[index], high[index] = part.ends(op, columns.work[index], answer, is_named[index])
             low[index] -= answer.weight * columns.lift[index]
             high[index] += _WARMER * answer.weight * columns.lift[index]
             if has_curve(part, op):
@@ -274,7 +278,7 @@ def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Colum
     return columns, answer
 
 
-def _factor_of_hosts(times: list[list[float]]) -> Floats:
+def _factor_of_hosts(times: Floats) -> Floats:
     """`[2]`: the factor around the median of hosts' `times` within which 90 % of hosts lie, if
     their logarithms are normal."""
     if len(times) == 1:

@@ -27,6 +27,8 @@ Groups: TypeAlias = Sequence[tuple[str, Ints]]
 Places: TypeAlias = tuple[int, ...]
 
 _SAME_KIND = {"bf16": "fp16", "tf32": "fp16"}
+NAMED = "/named"
+"""What follows an op's name where spreads are those of rows whose framework is known."""
 AS_KIND = {"matmul": ("tf32",)}
 """Per build, dtypes that were measured nowhere, for which kernels are those of their kind: matrix
 units, the same tiles and loads, at a rate of their own."""
@@ -168,9 +170,19 @@ class Part:
         log_work = np.log(np.maximum(work, 1.0))
         return np.asarray((log_work >= least) & (log_work <= most))
 
-    def ends(self, op: str, work: Floats, answer: Answer) -> tuple[Floats, Floats]:
-        """Logarithms (low, high) of the interval around a prediction, per row of one op."""
-        spread = self.spreads.get(op, self.spreads["*"])
+    def ends(self, op: str, work: Floats, answer: Answer, is_named: Mask) -> tuple[Floats, Floats]:
+        """Logarithms (low, high) of the interval around a prediction, per row of one op.
+
+        `is_named` says of which rows the framework is known: others may be of any.
+        """
+        usual = self.spreads.get(op, self.spreads["*"])
+        named = self.spreads.get(f"{op}{NAMED}", usual)
+        (low, high), (of_named_low, of_named_high) = (
+            self._ends(spread, op, work, answer) for spread in (usual, named)
+        )
+        return np.where(is_named, of_named_low, low), np.where(is_named, of_named_high, high)
+
+    def _ends(self, spread: Spread, op: str, work: Floats, answer: Answer) -> tuple[Floats, Floats]:
         outside = ~self.is_inside(op, work)
         left_out = spread.unseen if answer.by_trees else spread.physics
         ends = []
