@@ -50,6 +50,8 @@ class Drawn:
     given: Mapping[str, float] | None = None
     aligned: float = ALIGNED
     directions: tuple[str, ...] = ("fwd",)
+    also: Mapping[str, str] | None = None
+    """Dims that are totals, and grow with another: as many lookups per bag, of more bags."""
 
 
 _SIDES = {"m": (6.0, 13.0), "n": (6.0, 13.0), "k": (6.0, 13.0)}
@@ -60,7 +62,7 @@ DRAWN: Mapping[str, tuple[Drawn, ...]] = {
     "products": (
         Drawn("linear", _SIDES, ("fp32", "tf32", "fp16", "bf16")),
         Drawn("mm", _SIDES, ("fp32", "bf16")),
-        Drawn("bmm", {"b": (2.0, 8.0), **dict.fromkeys("mnk", (5.0, 10.0))}),
+        Drawn("bmm", {"b": (2.0, 8.0), **dict.fromkeys("mnk", (5.0, 10.0))}, aligned=32.0),
     ),
     "products, fewer bits": (Drawn("linear", _SIDES, _QUANTISED),),
     "elementwise": (Drawn("add", _PLAIN), Drawn("gelu", _PLAIN), Drawn("mul_scalar", _PLAIN)),
@@ -85,7 +87,12 @@ DRAWN: Mapping[str, tuple[Drawn, ...]] = {
         ),
     ),
     "lookups": (
-        Drawn("tbe", {**_TABLES, "lookups": (12.0, 20.0)}, aligned=4.0),
+        Drawn(
+            "tbe",
+            {**_TABLES, "lookups": (12.0, 20.0)},
+            aligned=4.0,
+            also={"tables": "lookups", "batch": "lookups"},
+        ),
         Drawn(
             "embedding_bag",
             {name: _TABLES[name] for name in ("batch", "dim", "hash_size")}
@@ -101,7 +108,12 @@ DRAWN: Mapping[str, tuple[Drawn, ...]] = {
     ),
     "sorts, jagged": (
         Drawn("sort", {"rows": (0.0, 4.0), "cols": (8.0, 20.0)}, ("int32",)),
-        Drawn("jagged_permute", {"elements": (12.0, 22.0), "segments": (6.0, 12.0)}, ("fp32",)),
+        Drawn(
+            "jagged_permute",
+            {"elements": (12.0, 22.0), "segments": (6.0, 12.0)},
+            ("fp32",),
+            also={"segments": "elements"},
+        ),
     ),
 }
 """By family, as it is printed."""
@@ -133,9 +145,14 @@ def changes(
         if halved:
             yield f"half: {name}", frame, replace(device, **halved)
     for name in what.log2:
-        yield "twice a dim", frame.assign(**{name: 2.0 * frame[name]}), device
         more = frame[name] * 4.0 ** generator.uniform(0.0, 1.0, len(frame))
-        yield "a larger dim", frame.assign(**{name: _aligned(more, what, name)}), device
+        sizes = {"twice a dim": 2.0 * frame[name], "a larger dim": _aligned(more, what, name)}
+        for change, larger in sizes.items():
+            grown = frame.assign(**{name: larger})
+            if what.also and name in what.also:
+                total = what.also[name]
+                grown[total] = np.ceil(frame[total] * larger / frame[name])
+            yield change, grown, device
 
 
 Predict = Callable[[pd.DataFrame, Device], np.ndarray]

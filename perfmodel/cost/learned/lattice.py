@@ -136,7 +136,7 @@ _curve = cached_with_reads(partial(cached_per_device, maxsize=512), _curve_of)
 
 
 LATTICE_BUILD = "matmul"
-STEP_FRAC = 0.15
+STEP_FRAC = 0.01
 _USUAL_ALIGNED = 8.0
 _ALIGNED = {"fp8_block": 128.0}
 """Elements that rows of operands start at multiples of, so that the same kernels run: points of
