@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from perfmodel import hardware
 from perfmodel.hardware import Device
+from perfmodel.hardware.reads import unrecorded
 
 Description = Mapping[str, float]
 
@@ -94,7 +95,9 @@ def original(device: Device) -> Device:
 
     alike = _boards().get(tuple(getattr(device, name) for name in _OF_A_CHIP), ())
     found = max(alike, key=in_common, default=None)
-    return device if found is None or in_common(found) < _FEWEST_EQUAL else found
+    if found is None or in_common(found) < _FEWEST_EQUAL or unrecorded(device) == found:
+        return device
+    return found
 
 
 @lru_cache(maxsize=1)
