@@ -210,7 +210,7 @@ def fit_part(
     names = known_device_columns(data.figures)
     aside = set_aside(data)
     keys = data.frame[["device", "op", "dtype"]].agg("/".join, axis=1)
-    weight = np.where(keys.isin(aside), 0.0, data.weight)
+    weight = np.where(keys.isin(aside) | ~_is_told(data, _measured(data)), 0.0, data.weight)
     matrix, data = data.with_devices(COLUMNS), replace(data, weight=weight)
     gains = fitted_gains(data, build, weight, seed)
     measured, data = data, replace(data, target=data.target - gains.own)
@@ -394,6 +394,16 @@ def ends_left_out(residual: Floats, chips: np.ndarray) -> tuple[float, float]:
 
     enough = (each for each in _WIDENINGS if covered(each) >= _COVERED_FRAC)
     return ends(by_chip, float(next(enough, _WIDENINGS[-1])))
+
+
+def _is_told(data: Samples, measured: Mapping[tuple[str, str], Places]) -> np.ndarray:
+    """`[n]`: whether the row's device has rows enough of its op; few of a device that is treated as
+    never seen would only pull at its neighbours."""
+    names = list(data.known)
+    kinds = [same_kernels_dtype(dtype) for dtype in data.frame["dtype"]]
+    rows = zip(data.ops, kinds, data.devices, strict=True)
+    told = {(*key, names[place]) for key, places in measured.items() for place in places}
+    return np.array([row in told for row in rows], bool)
 
 
 def _measured(data: Samples) -> dict[tuple[str, str], Places]:
