@@ -176,7 +176,8 @@ _MOST_ERROR = 2.0
 _COVERED_FRAC = 0.9
 _FEWEST_CHIPS = 4
 """From which an op has an interval of its own for devices left out; below, that of all ops."""
-_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+_SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
+"""Of equal ones the first is taken: all trees, where too few chips were measured to tell."""
 _WIDENINGS = np.arange(0.5, 4.01, 0.1)
 
 

@@ -36,7 +36,7 @@ KERNEL = "profiler_kernel"
 """`timing` of a kernel as it runs inside a program: without a launch floor."""
 
 
-FRAMEWORKS = ("trtllm", "vllm", "sglang", "cublas")
+FRAMEWORKS = ("trtllm", "vllm", "sglang")
 """Libraries whose kernels tables tell apart; the dim `framework` is a place here, from 1 on."""
 FRAMEWORK = "framework"
 
@@ -216,9 +216,8 @@ def _cold(frame: pd.DataFrame) -> dict[str, Floats]:
 
 
 def framework_code(name: object) -> int:
-    """The place of `name` in `FRAMEWORKS` from 1 on (`cublas/cudnn` is cublas); 0 for others."""
-    first = name.split("/")[0] if isinstance(name, str) else ""
-    return FRAMEWORKS.index(first) + 1 if first in FRAMEWORKS else 0
+    """The place of `name` in `FRAMEWORKS` from 1 on; 0 for others."""
+    return FRAMEWORKS.index(name) + 1 if name in FRAMEWORKS else 0
 
 
 def _framework(frame: pd.DataFrame) -> dict[str, Floats]:
