@@ -18,6 +18,7 @@ from perfmodel.errors import ModelError
 from perfmodel.files import read_bytes
 from perfmodel.frames import MAX_TABLE_BYTES, frame_of
 from perfmodel.hardware import Device
+from perfmodel.ops.rows import FRAMEWORK
 from perfmodel.ops.spec import OPS
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ _FLOOR_QUANTILE = 0.03
 _OFFSET_FRAC = 0.45
 """Of the floor of `event_single_call`, what a long kernel shows beside itself: the launch, of
 which the host's part runs before the kernel starts. Source: intercepts of long elementwise ops."""
+_AT_FLOOR, _AT_FLOOR_FRAC = 1.1, 0.12
+"""Short kernels pile up at a floor: so many of the rows take at most a tenth longer."""
 _FEWEST = 20
 _FLAG_WEIGHT = 0.2
 _CLEAR_FROM = 1.25
@@ -176,18 +179,33 @@ def thinned(frame: pd.DataFrame, most: int, seed: int) -> pd.DataFrame:
     return pd.concat(parts).sort_index()
 
 
+_UNNAMED_FRAC = 0.5
+
+
+def some_unnamed(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """`frame` without the framework of half of the rows: what is asked about often has none, and
+    then has the mean of all, and the spread."""
+    if FRAMEWORK not in frame:
+        return frame
+    drawn = np.random.default_rng(seed).random(len(frame)) < _UNNAMED_FRAC
+    return frame.assign(framework=frame[FRAMEWORK].mask(drawn))
+
+
 FloorKey = tuple[str, str, str, str]
 """Device, timing, op, dtype."""
 
 
 def fitted_floors(frame: pd.DataFrame) -> dict[FloorKey, Floor]:
-    """The floor of every group whose timing contains the host's work."""
+    """The floor of every group whose timing contains the host's work, and that was measured down to
+    it: the shortest of large kernels are no floor."""
     host = frame[frame["timing"].isin(_HOST_TIMINGS)]
     found = {}
     for key, group in host.groupby(["device", "timing", "op", "dtype"], sort=True):
         if len(group) < _FEWEST:
             continue
         floor = float(group["duration_us"].quantile(_FLOOR_QUANTILE))
+        if (group["duration_us"] <= _AT_FLOOR * floor).mean() < _AT_FLOOR_FRAC:
+            continue
         offset = (
             _OFFSET_FRAC * floor if key[1] == "event_single_call" else TIMINGS[key[1]].offset_us
         )

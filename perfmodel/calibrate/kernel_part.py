@@ -1,4 +1,4 @@
-"""Fitting one part of a family: trees, whether they carry to devices left out, and intervals."""
+"""Fitting one part of a family: trees, how much they say of devices left out, and intervals."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from perfmodel.calibrate.kernel_samples import Samples
 from perfmodel.cost.learned.devices import COLUMNS, distance, kinship, nearest, same_maker
 from perfmodel.cost.learned.features import Tiles
 from perfmodel.cost.learned.part import (
+    NAMED,
     Part,
     Places,
     Spread,
@@ -32,6 +33,7 @@ from perfmodel.cost.learned.part import (
     same_kernels_dtype,
 )
 from perfmodel.cost.learned.store import pack_estimator
+from perfmodel.ops.rows import Rows
 
 _QUANTILES = (0.05, 0.95)
 _WIDEST = 3.0
@@ -75,21 +77,32 @@ def held_out(
     )
 
 
-def spreads(
-    data: Samples,
-    held: HeldOut,
-    taught: Floats,
-    physics: Floats,
-    centre: Mapping[str, float],
-    chips: np.ndarray,
-) -> dict[str, Spread]:
-    """Per op and in all; `taught` are log factors `[n]` of trees that saw nothing of the chip,
-    `physics` those of physics with what it is off on other chips, NaN of rows not asked about;
-    `centre` is what it is off on all."""
+@dataclass(frozen=True)
+class Mixture:
+    """How chips left out are answered nearest, and those answers.
+
+    `answer` and `physics` are log factors `[n]` of fits that saw nothing of the row's chip: of the
+    mixture and of its physics alone, NaN of rows not asked about. `centre` is what physics is off.
+    """
+
+    share: float
+    as_nearest: bool
+    centre: Mapping[str, float]
+    answer: Floats
+    physics: Floats
+
+
+def spreads(data: Samples, held: HeldOut, mixture: Mixture, chips: np.ndarray) -> dict[str, Spread]:
+    """Per op and in all."""
     found = {}
+    taught, physics, centre = mixture.answer, mixture.physics, mixture.centre
     of_all = [ends_left_out(data.target - each, chips) for each in (taught, physics)]
-    for op in ["*", *sorted(set(data.ops))]:
+    named = Rows.from_frame(data.frame).in_framework() > 0.0
+    ops = sorted(set(data.ops))
+    for key in ["*", *ops, *(f"{op}{NAMED}" for op in ops if (named & (data.ops == op)).any())]:
+        op = key.removesuffix(NAMED)
         own = ((data.ops == op) | (op == "*")) & (data.weight > 0.0)
+        own = own & (named if key != op else ~named)
         own = own if own.any() else data.weight > 0.0
         log_work = np.log(np.maximum(data.work[own], 1.0))
         drawn, largest = (_ends(each[own]) for each in (held.drawn, held.largest))
@@ -98,7 +111,7 @@ def spreads(
             ends if few else ends_left_out((data.target - each)[own], chips[own])
             for ends, each in zip(of_all, (taught, physics), strict=True)
         )
-        found[op] = Spread(
+        found[key] = Spread(
             drawn,
             _union(drawn, (_FARTHER * largest[0], _FARTHER * largest[1])),
             _union(drawn, unseen),
@@ -163,9 +176,9 @@ _MOST_ERROR = 2.0
 _COVERED_FRAC = 0.9
 _FEWEST_CHIPS = 4
 """From which an op has an interval of its own for devices left out; below, that of all ops."""
-_CENTRE_EARNS = 0.95
-"""Error with a correction against that without, below which it is made."""
-_WIDENINGS = np.arange(1.0, 4.01, 0.1)
+_SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
+"""Of equal ones the first is taken: all trees, where too few chips were measured to tell."""
+_WIDENINGS = np.arange(0.5, 4.01, 0.1)
 
 
 @dataclass(frozen=True)
@@ -198,7 +211,7 @@ def fit_part(
     names = known_device_columns(data.figures)
     aside = set_aside(data)
     keys = data.frame[["device", "op", "dtype"]].agg("/".join, axis=1)
-    weight = np.where(keys.isin(aside), 0.0, data.weight)
+    weight = np.where(keys.isin(aside) | ~_is_told(data, _measured(data)), 0.0, data.weight)
     matrix, data = data.with_devices(COLUMNS), replace(data, weight=weight)
     gains = fitted_gains(data, build, weight, seed)
     measured, data = data, replace(data, target=data.target - gains.own)
@@ -209,10 +222,8 @@ def fit_part(
     chips = chips_of(data)
     asked = _few_of_each(data, seed) & (weight > 0.0)
     taught = chips_left_out(data, asked, chips, make(shape | _LEFT_OUT_TREES, names))
-    physics, centre = centred_physics(measured, asked, chips)
-    taught = taught + gains.of_others
-    carries = _carries(measured.target, taught, physics, chips)
-    left_out = np.where(np.isfinite(taught) & carries, taught, physics)
+    taught = {seen_as: each + gains.of_others for seen_as, each in taught.items()}
+    mixture = nearest_mixture(measured, asked, chips, taught)
     part = Part(
         name=name,
         build=build,
@@ -220,15 +231,16 @@ def fit_part(
         ops=ops,
         figures=data.figures,
         trees=pack_estimator(trees.fit(matrix, data.target, sample_weight=weight), name),
-        carries=carries,
+        share=mixture.share,
+        as_nearest=mixture.as_nearest,
         devices=tuple(data.seen_as[name] for name in data.known),
-        spreads=spreads(measured, held, taught, physics, centre, chips),
+        spreads=spreads(measured, held, mixture, chips),
         tiles=tiles,
         measured=_measured(measured),
         extensions=extensions(growths(data, weight > 0.0), held.trust) if grows else {},
         gains=gains.gains,
     )
-    return FittedPart(family, part, measured, left_out, aside)
+    return FittedPart(family, part, measured, mixture.answer, aside)
 
 
 def set_aside(data: Samples) -> tuple[str, ...]:
@@ -272,56 +284,71 @@ def _few_of_each(data: Samples, seed: int) -> np.ndarray:
     return asked
 
 
-def chips_left_out(data: Samples, asked: np.ndarray, chips: np.ndarray, trees: Any) -> Floats:
+def chips_left_out(
+    data: Samples, asked: np.ndarray, chips: np.ndarray, trees: Any
+) -> dict[bool, Floats]:
     """Log factors of the rows `asked` `[n]` about, by clones of `trees` fitted to other chips.
 
-    Each device is asked about as the nearest of its maker among those where its op was measured;
-    NaN where there is none.
+    True: each device is asked about as the nearest of its maker among those where its op was
+    measured; False: with its own figures. NaN where nothing was measured of its maker.
     """
-    found, matrix = np.full(len(data.target), np.nan), data.with_devices(COLUMNS)
+    matrix = data.with_devices(COLUMNS)
+    found = {seen_as: np.full(len(data.target), np.nan) for seen_as in (True, False)}
     if len(set(chips)) < 2:
         return found
     places = np.flatnonzero(asked)
-    kinds = data.frame["op"] + "/" + data.frame["dtype"].map(same_kernels_dtype)
+    kinds = (data.frame["op"] + "/" + data.frame["dtype"].map(same_kernels_dtype)).to_numpy()
     for taught, left_out in LeaveOneGroupOut().split(places, groups=chips[places]):
         taught, left_out = places[taught], places[left_out]
         fitted = clone(trees).fit(
             matrix[taught], data.target[taught], sample_weight=data.weight[taught]
         )
-        rows = data.frame.iloc[left_out].assign(kind=kinds.to_numpy()[left_out])
+        rows = data.frame.iloc[left_out].assign(kind=kinds[left_out])
         for (device, kind), own in rows.groupby(["device", "kind"], sort=True).indices.items():
-            index, own_kind = left_out[own], kinds.to_numpy()[taught] == kind
+            index, own_kind = left_out[own], kinds[taught] == kind
             description = data.seen_as[device]
             near = [data.seen_as[name] for name in sorted(set(data.devices[taught[own_kind]]))]
             near = [each for each in near if same_maker(each, description)]
             if near:
-                like = nearest(description, near)[0]
-                as_like = matrix[index].copy()
-                as_like[:, len(data.figures) :] = [like[name] for name in COLUMNS]
-                found[index] = fitted.predict(as_like)
+                seen_as = {True: nearest(description, near)[0], False: description}
+                for key, figures in seen_as.items():
+                    asked_about = matrix[index].copy()
+                    asked_about[:, len(data.figures) :] = [figures[name] for name in COLUMNS]
+                    found[key][index] = fitted.predict(asked_about)
     return found
 
 
-def centred_physics(
-    data: Samples, asked: np.ndarray, chips: np.ndarray
-) -> tuple[Floats, dict[str, float]]:
-    """(log factors `[n]` of physics with what it is off on the other chips, what it is off on all).
+def nearest_mixture(
+    data: Samples, asked: np.ndarray, chips: np.ndarray, taught: Mapping[bool, Floats]
+) -> Mixture:
+    """The shares of the trees' answers (`taught`, by whether they are of the nearest device) and of
+    physics, alone or centred, that are nearest to the rows `asked` `[n]` about of chips left out.
 
-    Of physics alone, and nothing, where that brings chips left out nearer by less than a twentieth.
-    NaN of rows not `asked` about.
+    Rows of which the trees say nothing have physics.
     """
+    found: list[tuple[float, Mixture]] = []
+    for physics, centre in physics_left_out(data, asked, chips):
+        for as_nearest, each in taught.items():
+            for share in _SHARES:
+                mixed = share * each + (1.0 - share) * physics
+                answer = np.where(np.isfinite(each), mixed, physics)
+                error = error_left_out(data.target[asked], answer[asked], chips[asked])
+                found.append((error, Mixture(share, as_nearest, centre, answer, physics)))
+    return min(found, key=lambda each: each[0])[1]
+
+
+def physics_left_out(
+    data: Samples, asked: np.ndarray, chips: np.ndarray
+) -> list[tuple[Floats, dict[str, float]]]:
+    """(log factors `[n]`, what it is off on all chips) of physics alone and of physics with what it
+    is off on the other chips; NaN of rows not `asked` about."""
     alone, off = np.where(asked, data.lift, np.nan), data.target - data.lift
     centred = alone.copy()
     for chip in sorted(set(chips[asked])):
         elsewhere = centres(off, data.ops, chips, asked & (chips != chip))
         for row in np.flatnonzero(asked & (chips == chip)):
             centred[row] += elsewhere.get(data.ops[row], elsewhere.get("*", 0.0))
-    error, error_alone = (
-        error_left_out(data.target[asked], each[asked], chips[asked]) for each in (centred, alone)
-    )
-    if not asked.any() or error > _CENTRE_EARNS * error_alone:
-        return alone, {}
-    return centred, centres(off, data.ops, chips, asked)
+    return [(alone, {}), (centred, centres(off, data.ops, chips, asked))]
 
 
 def centres(off: Floats, ops: np.ndarray, chips: np.ndarray, among: np.ndarray) -> dict[str, float]:
@@ -333,15 +360,6 @@ def centres(off: Floats, ops: np.ndarray, chips: np.ndarray, among: np.ndarray) 
 
     found = {op: median(among & (ops == op)) for op in sorted(set(ops[among]))}
     return found | {"*": median(among)} if found else {}
-
-
-def _carries(target: Floats, taught: Floats, physics: Floats, chips: np.ndarray) -> bool:
-    """Whether chips left out are nearer by what was `taught` than by `physics`."""
-    known = np.isfinite(taught)
-    by_trees, by_physics = (
-        error_left_out(target[known], answer[known], chips[known]) for answer in (taught, physics)
-    )
-    return by_trees <= by_physics
 
 
 def error_left_out(target: Floats, answer: Floats, chips: np.ndarray) -> float:
@@ -377,6 +395,16 @@ def ends_left_out(residual: Floats, chips: np.ndarray) -> tuple[float, float]:
 
     enough = (each for each in _WIDENINGS if covered(each) >= _COVERED_FRAC)
     return ends(by_chip, float(next(enough, _WIDENINGS[-1])))
+
+
+def _is_told(data: Samples, measured: Mapping[tuple[str, str], Places]) -> np.ndarray:
+    """`[n]`: whether the row's device has rows enough of its op; few of a device that is treated as
+    never seen would only pull at its neighbours."""
+    names = list(data.known)
+    kinds = [same_kernels_dtype(dtype) for dtype in data.frame["dtype"]]
+    rows = zip(data.ops, kinds, data.devices, strict=True)
+    told = {(*key, names[place]) for key, places in measured.items() for place in places}
+    return np.array([row in told for row in rows], bool)
 
 
 def _measured(data: Samples) -> dict[tuple[str, str], Places]:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _DIMS = ("b", "m", "n", "k", "rows", "cols", "batch", "in_channels", "out_channels", "kernel_size")
 _MORE_DIMS = ("input_size", "stride", "s", "heads", "kv_heads", "head_dim")
-_KINDS = ("op", "dtype")
+_KINDS = ("op", "dtype", "framework")
 _LEAST_US = 1e-3
 
 
@@ -70,13 +70,14 @@ def _trees(shape: dict[str, float], seed: int) -> Any:
 
 
 def _table(data: Samples) -> pd.DataFrame:
-    """Dims (0 where an op has none such), kinds and the device's figures."""
+    """Dims (0 where an op has none such), kinds (none: empty) and the device's figures."""
     import pandas as pd
 
     rows = data.frame.reset_index(drop=True)
     dims = rows.reindex(columns=[*_DIMS, *_MORE_DIMS]).astype("float64").fillna(0.0)
     devices = data.with_devices(COLUMNS)[:, -len(COLUMNS) :]
-    return dims.join(rows[[*_KINDS]]).join(pd.DataFrame(devices, columns=[*COLUMNS]))
+    kinds = rows.reindex(columns=[*_KINDS]).fillna("").astype(str)
+    return dims.join(kinds).join(pd.DataFrame(devices, columns=[*COLUMNS]))
 
 
 def _target(data: Samples) -> Floats:
@@ -119,7 +120,7 @@ def _of_device(
     data = part.data
     own = np.flatnonzero((data.devices == device) & np.isfinite(part.left_out))
     frame, factors = data.frame.iloc[own], part.left_out[own]
-    answer = Answer(factors, 0.0, 1.0, part.part.carries)
+    answer = Answer(factors, 0.0, 1.0, part.part.share > 0.0)
     floor_us, offset_us = _foreign_floors(frame, device, floors)
     least = np.maximum(data.bound_us[own], data.known[device].kernel_floor_us)
 
@@ -127,9 +128,11 @@ def _of_device(
         kernel = data.base_us[own] * np.exp(logarithm) + data.extra_us[own]
         return measured_us(np.maximum(kernel, least), floor_us, offset_us)
 
-    low, high = np.zeros((2, len(own)))
-    for op, index in Rows.from_frame(frame).groups():
-        low[index], high[index] = part.part.ends(op, data.work[own][index], answer)
+    rows, (low, high) = Rows.from_frame(frame), np.zeros((2, len(own)))
+    is_named = rows.in_framework() > 0.0
+    for op, index in rows.groups():
+        work = data.work[own][index]
+        low[index], high[index] = part.part.ends(op, work, answer, is_named[index])
     predicted = (shown(factors), shown(factors + low), shown(factors + high))
     return _compared(device, frame, predicted, data.bound_us[own], beside_us[own])
 

@@ -20,6 +20,7 @@ from perfmodel.calibrate.kernel_data import (
     joined,
     provenance,
     read_table,
+    some_unnamed,
     thinned,
 )
 from perfmodel.calibrate.kernel_part import FittedPart, fit_part
@@ -139,7 +140,7 @@ def fit_rows(
     build = BUILD_OF_FAMILY[family]
     devices = {each: known[each] for each in sorted(set(rows["device"]))}
     tiles = observed_tiles(rows, devices, floors) if family == "matmul" else {}
-    few = thinned(above_launch_floors(rows, floors), rows_per_group, seed)
+    few = some_unnamed(thinned(above_launch_floors(rows, floors), rows_per_group, seed), seed)
     data = samples(few, build, devices, floors, tiles)
     ops = tuple(sorted(set(rows["op"]))) if family in _OWN_OPS_ONLY else ()
     return fit_part(family, name, build, ops, data, tiles, seed=seed, regressor=regressor)
@@ -229,7 +230,8 @@ def _about(
                 "devices": sorted(each.data.known),
                 "ops": sorted(set(each.data.frame["op"])),
                 "dtypes": list(each.part.dtypes),
-                "carries": each.part.carries,
+                "share": each.part.share,
+                "as_nearest": each.part.as_nearest,
                 "set_aside": list(each.aside),
             }
             for each in parts

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SCHEMA = "perfmodel.kernel/1"
 DECIMALS = 4
 NESTED = ("terms", "figures", "coefficients")
-_TEXTS = ("dtype", "direction", "timing")
+_TEXTS = ("dtype", "direction", "timing", "framework")
 
 
 def kernel(
@@ -38,7 +38,7 @@ def kernel(
         typer.Argument(
             metavar="DIM=VALUE...",
             help="The op's dims, and dtype=, direction= or timing= where not fp32, fwd and "
-            "profiler_kernel.",
+            "profiler_kernel; framework= (trtllm, vllm, sglang) where it is known.",
         ),
     ] = None,
     hardware: Annotated[
@@ -87,6 +87,7 @@ def kernel(
 
 def _row(op: str, settings: list[str]) -> dict[str, Any]:
     """The row that `DIM=VALUE` words describe. Raises `UsageError` naming the word."""
+    from perfmodel.ops.rows import FRAMEWORKS
     from perfmodel.ops.spec import OPS
 
     spec = OPS[op]
@@ -105,6 +106,10 @@ def _row(op: str, settings: list[str]) -> dict[str, Any]:
     missing = [name for name in spec.dims if name not in row]
     if missing:
         raise UsageError(f"kernel {op}: {missing[0]} is missing; it needs {', '.join(spec.dims)}")
+    if row.get("framework", FRAMEWORKS[0]) not in FRAMEWORKS:
+        raise UsageError(
+            f"kernel {op}: framework {row['framework']!r}; one of {', '.join(FRAMEWORKS)}"
+        )
     if row.get("direction", "fwd") not in spec.directions:
         raise UsageError(
             f"kernel {op}: direction {row['direction']!r}; one of {', '.join(spec.directions)}"

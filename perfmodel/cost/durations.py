@@ -13,7 +13,7 @@ from perfmodel.arrays import Floats
 from perfmodel.cost.collectives.durations import collective_durations, explain_collectives
 from perfmodel.cost.contract import KERNELS, TIERS, CostModel, Estimate, Explanation, KernelModel
 from perfmodel.cost.gpu.program import in_program
-from perfmodel.cost.learned.devices import describe, kinship, nearest
+from perfmodel.cost.learned.devices import describe, kinship, nearest, original
 from perfmodel.cost.learned.model import Learned
 from perfmodel.cost.learned.store import default_models, load_models
 from perfmodel.errors import ModelError, UsageError
@@ -169,7 +169,7 @@ class InProgram:
 
 def streaming_pace(model: KernelModel, device: Device) -> float:
     """Time of long streams on `device` over that at the usual share of the peak; 1 if not known."""
-    description = describe(device)
+    description = describe(original(device))
     for part in model.parts if isinstance(model, Learned) else ():
         extension = part.extensions.get(STREAM)
         if extension is None:
@@ -184,7 +184,7 @@ def streaming_pace(model: KernelModel, device: Device) -> float:
 
 def measured_share(model: KernelModel, rows: Rows, device: Device) -> Floats:
     """Per row, how much measurements of its op in its dtype inform about `device`, 0 to 1."""
-    description = describe(device)
+    description = describe(original(device))
     keys = list(zip(rows.op, rows.dtype, strict=True))
     shares = dict.fromkeys(keys, 0.0)
     for part in model.parts if isinstance(model, Learned) else ():

@@ -125,8 +125,7 @@ def cached_per_device(make: Callable[[K], T], maxsize: int) -> Callable[[K], T]:
 
     def asked(key: K) -> T:
         logs = _logs(key.device)
-        plain = object.__getattribute__(key.device, _PLAIN) if logs else key.device
-        found, read = known(key.on(plain) if logs else key)
+        found, read = known(key.on(unrecorded(key.device)) if logs else key)
         for log in logs:
             log |= read
         return found
@@ -141,6 +140,11 @@ def with_read_log(machine: Cluster) -> tuple[Cluster, set[str]]:
     """
     log: set[str] = set()
     return cast("Cluster", _recorded(machine, "cluster", log)), log
+
+
+def unrecorded(device: Device) -> Device:
+    """`device` without the record of what is read of it."""
+    return object.__getattribute__(device, _PLAIN) if _logs(device) else device
 
 
 @cache

@@ -36,11 +36,17 @@ KERNEL = "profiler_kernel"
 """`timing` of a kernel as it runs inside a program: without a launch floor."""
 
 
+FRAMEWORKS = ("trtllm", "vllm", "sglang")
+"""Libraries whose kernels tables tell apart; the dim `framework` is a place here, from 1 on."""
+FRAMEWORK = "framework"
+
+
 @dataclass(frozen=True)
 class Rows:
     """`n` rows: four text columns, and every dim that any of them has (NaN where a row has none).
 
-    A dim `cold` of 1 says that the caches were flushed before the call.
+    A dim `cold` of 1 says that the caches were flushed before the call, a dim `framework` whose
+    kernels ran (a place in `FRAMEWORKS` from 1 on; 0 or NaN: not known).
 
     `timing` says how a time was, or would be, measured: it decides what floor the time contains.
     """
@@ -58,11 +64,14 @@ class Rows:
     def of(cls, records: Sequence[Mapping[str, Any]]) -> Rows:
         """From one mapping per row: `op`, dims, and where not usual `dtype direction timing`."""
         texts = ("op", "dtype", "direction", "timing")
-        names = sorted({name for record in records for name in record} - set(texts))
+        names = sorted({name for record in records for name in record} - {*texts, FRAMEWORK})
         dims = {
             name: np.array([record.get(name, np.nan) for record in records], np.float64)
             for name in names
         }
+        if any(FRAMEWORK in record for record in records):
+            named = [framework_code(record.get(FRAMEWORK)) for record in records]
+            dims[FRAMEWORK] = np.array(named, np.float64)
         return cls(
             tuple(record["op"] for record in records),
             tuple(record.get("dtype", "fp32") for record in records),
@@ -84,7 +93,9 @@ class Rows:
             _texts(frame, "dtype", "fp32"),
             _texts(frame, "direction", "fwd"),
             _texts(frame, "timing", KERNEL),
-            {name: _numbers(frame, name) for name in known if name in frame} | _cold(frame),
+            {name: _numbers(frame, name) for name in known if name in frame}
+            | _cold(frame)
+            | _framework(frame),
         )
 
     @classmethod
@@ -117,6 +128,11 @@ class Rows:
             texts(self.timing),
             {name: values[index] for name, values in self.dims.items()},
         )
+
+    def in_framework(self) -> Floats:
+        """Per row, the place of its framework in `FRAMEWORKS` from 1 on; 0 where not known."""
+        known = self.dims.get(FRAMEWORK)
+        return np.zeros(len(self)) if known is None else np.nan_to_num(known)
 
     def groups(self) -> Iterator[tuple[str, Ints]]:
         """(op, its rows) for every op that occurs, in order of first sight."""
@@ -197,6 +213,18 @@ def _cold(frame: pd.DataFrame) -> dict[str, Floats]:
     if "cache" not in frame:
         return {}
     return {"cold": (frame["cache"] == "cold").to_numpy(np.float64)}
+
+
+def framework_code(name: object) -> int:
+    """The place of `name` in `FRAMEWORKS` from 1 on; 0 for others."""
+    return FRAMEWORKS.index(name) + 1 if name in FRAMEWORKS else 0
+
+
+def _framework(frame: pd.DataFrame) -> dict[str, Floats]:
+    if FRAMEWORK not in frame:
+        return {}
+    codes = {name: framework_code(name) for name in frame[FRAMEWORK].unique()}
+    return {FRAMEWORK: np.array([codes[name] for name in frame[FRAMEWORK]], np.float64)}
 
 
 COLUMNS = ("graph", "node_idx")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
-from perfmodel.calibrate.kernel_data import read_table
+from perfmodel.calibrate.kernel_data import fitted_floors, read_table, some_unnamed
 from perfmodel.errors import ModelError
+from perfmodel.ops.rows import FRAMEWORKS, Rows
 
 HEAD = "op,device,dtype,timing,m,n,k,duration_us"
 ROW = "linear,NVIDIA L4,fp16,cuda_graph_replay,64,32,16,3.5"
@@ -56,3 +59,35 @@ def test_what_is_no_table_is_named(tmp_path: Path, content: bytes, suffix: str) 
     path.write_bytes(content)
     with pytest.raises(ModelError, match=rf"t\{suffix}: "):
         read_table(path)
+
+
+def adds(shortest_us: float, piled_frac: float) -> pd.DataFrame:
+    """1,000 adds: so many of them at `shortest_us`, the others up to a hundred times longer."""
+    us = shortest_us * 100.0 ** np.linspace(0.0, 1.0, 1000)
+    us[: int(1000 * piled_frac)] = shortest_us * 1.01
+    frame = pd.DataFrame({"duration_us": us, "device": "NVIDIA L4", "op": "add", "dtype": "fp32"})
+    return frame.assign(timing="event_single_call")
+
+
+def test_a_floor_is_where_short_kernels_pile_up() -> None:
+    (floor,) = fitted_floors(adds(26.0, 0.3)).values()
+    assert floor.floor_us == pytest.approx(26.0, rel=0.02)
+    assert 0.0 < floor.offset_us < floor.floor_us
+
+
+def test_the_shortest_of_long_kernels_are_no_floor() -> None:
+    assert fitted_floors(adds(882.0, 0.0)) == {}
+
+
+def test_half_of_the_rows_of_a_fit_lose_their_framework() -> None:
+    frame = pd.DataFrame({"framework": ["vllm"] * 1000, "op": "linear"})
+    codes = Rows.from_frame(some_unnamed(frame, 0)).in_framework()
+    assert set(codes.tolist()) == {0.0, 1.0 + FRAMEWORKS.index("vllm")}
+    assert 0.4 < (codes > 0.0).mean() < 0.6
+
+
+def test_a_framework_that_nobody_fitted_is_not_known() -> None:
+    frame = pd.DataFrame({"op": "linear", "framework": ["trtllm", "cublas/cudnn", None]})
+    assert Rows.from_frame(frame).in_framework().tolist() == [1.0, 0.0, 0.0]
+    records = [{"op": "linear", "framework": "sglang"}, {"op": "linear"}]
+    assert Rows.of(records).in_framework().tolist() == [3.0, 0.0]

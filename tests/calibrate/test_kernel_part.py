@@ -1,4 +1,4 @@
-"""Whole chips are left out: whether trees carry, and how wide intervals of others are."""
+"""Whole chips are left out: how much trees say of others, and how wide their intervals are."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import pytest
 
 from perfmodel.calibrate.estimators import KNOWN_TREES, trees_or
 from perfmodel.calibrate.kernel_part import (
-    centred_physics,
     centres,
     chips_left_out,
     chips_of,
     ends_left_out,
     fit_part,
+    nearest_mixture,
+    physics_left_out,
     set_aside,
 )
 from perfmodel.calibrate.kernel_samples import Samples, samples
@@ -63,7 +64,7 @@ def test_a_device_left_out_is_asked_about_as_the_nearest_of_its_maker() -> None:
     data = made(0.5)
     trees = trees_or(None, "matmul", 0)(KNOWN_TREES, known_device_columns(data.figures))
     asked = np.ones(len(data.target), bool)
-    found = chips_left_out(data, asked, chips_of(data), trees)
+    found = chips_left_out(data, asked, chips_of(data), trees)[True]
     others = data.devices != "mi100"
     assert np.isnan(found[~others]).all()
     assert np.abs(found - data.target)[others].mean() < 0.25
@@ -74,11 +75,14 @@ def test_one_chip_alone_says_nothing_of_others() -> None:
     data = made(0.5, ("v100-pcie-32gb", "v100-sxm2-16gb"))
     trees = trees_or(None, "matmul", 0)(KNOWN_TREES, known_device_columns(data.figures))
     asked = np.ones(len(data.target), bool)
-    assert np.isnan(chips_left_out(data, asked, chips_of(data), trees)).all()
+    for found in chips_left_out(data, asked, chips_of(data), trees).values():
+        assert np.isnan(found).all()
 
 
-@pytest.mark.parametrize(("sign", "carries"), [(0, True), (1, False)])
-def test_trees_carry_where_devices_left_out_are_nearer_by_them(sign: int, carries: bool) -> None:
+@pytest.mark.parametrize(("sign", "shares"), [(0, (0.75, 1.0)), (1, (0.0, 0.5))])
+def test_trees_answer_as_far_as_devices_left_out_are_nearer_by_them(
+    sign: int, shares: tuple[float, float]
+) -> None:
     data = made(0.9, ("t4", "v100-pcie-32gb", "a100-pcie-40gb", "h100-sxm"), sign)
     data = samples(
         data.frame.assign(duration_us=data.frame["duration_us"] / (4.0 if sign else 1.0)),
@@ -87,7 +91,8 @@ def test_trees_carry_where_devices_left_out_are_nearer_by_them(sign: int, carrie
         {},
         {},
     )
-    assert fit_part("matmul", "matmul_fp32", "matmul", (), data, {}, seed=0).part.carries is carries
+    part = fit_part("matmul", "matmul_fp32", "matmul", (), data, {}, seed=0).part
+    assert shares[0] <= part.share <= shares[1]
     assert data.with_devices(COLUMNS).shape[1] == len(data.figures) + len(COLUMNS)
 
 
@@ -96,18 +101,27 @@ def test_physics_has_what_it_is_off_on_other_chips() -> None:
     data = made(0.0)
     chips, asked = chips_of(data), np.ones(len(data.target), bool)
     slower = replace(data, target=data.lift + np.log(2.0))
-    centred, centre = centred_physics(slower, asked, chips)
+    _, (centred, centre) = physics_left_out(slower, asked, chips)
     assert centred == pytest.approx(slower.target)
     assert centre["*"] == pytest.approx(np.log(2.0))
     assert centre["linear"] == pytest.approx(np.log(2.0))
 
 
-def test_physics_that_is_right_on_average_stays_as_it_is() -> None:
-    data = made(0.9)
-    data = replace(data, target=data.target - np.log(4.0))
-    centred, centre = centred_physics(data, np.ones(len(data.target), bool), chips_of(data))
-    assert centre == {}
-    assert centred == pytest.approx(data.lift)
+def test_the_mixture_is_what_is_nearest_to_chips_left_out() -> None:
+    """Physics is off by 0.4, up on one chip and down on the next, and trees by as much to the other
+    side: the truth is half way. Trees that are right are all of the answer where they say any."""
+    data = made(0.0)
+    chips, asked = chips_of(data), np.ones(len(data.target), bool)
+    off = np.where(chips % 2 == 0, 0.4, -0.4)
+    data = replace(data, target=data.lift + off)
+    half = nearest_mixture(data, asked, chips, {True: data.lift + 2.0 * off})
+    assert (half.share, half.as_nearest) == (0.5, True)
+    assert half.answer == pytest.approx(data.target)
+    some = np.where(np.arange(len(asked)) % 2 == 0, data.target, np.nan)
+    alone = nearest_mixture(data, asked, chips, {True: data.lift + 2.0, False: some})
+    assert (alone.share, alone.as_nearest) == (1.0, False)
+    assert alone.answer[::2] == pytest.approx(data.target[::2])
+    assert alone.answer[1::2] == pytest.approx(alone.physics[1::2])
 
 
 def test_each_chip_counts_once_in_what_physics_is_off() -> None:

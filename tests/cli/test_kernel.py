@@ -66,3 +66,23 @@ def test_what_is_wrong_is_one_line(run: Run, arguments: tuple[str, ...], message
     assert (ran.status, ran.out) == (2, "")
     assert message in ran.err
     assert len(ran.err.splitlines()) == 1
+
+
+def test_a_framework_changes_the_answer_and_narrows_it(run: Run) -> None:
+    row = ("kernel", "linear", "m=64", "n=4096", "k=4096", "dtype=fp8", "--format", "json")
+    row += ("--hardware", "h100-sxm")
+
+    def asked(*words: str) -> dict[str, float]:
+        found: dict[str, float] = json.loads(run(*row, *words).out)["results"][0]
+        return found
+
+    unknown, one, other = asked(), asked("framework=trtllm"), asked("framework=vllm")
+    assert one["duration_us"] != other["duration_us"]
+    widths = [each["high_us"] / each["low_us"] for each in (unknown, one, other)]
+    assert max(widths[1:]) < widths[0]
+
+
+def test_an_unknown_framework_is_named(run: Run) -> None:
+    ran = run(*LINEAR, "framework=jax", "--hardware", "h100-sxm")
+    assert ran.status == 2
+    assert "framework 'jax'; one of trtllm, vllm, sglang" in ran.err

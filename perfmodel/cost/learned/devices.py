@@ -1,11 +1,20 @@
-"""A device as learned models see it: figures of its description, never its name."""
+"""A device as learned models see it: figures of its description, never its name.
+
+A device that was made from one of the catalogue by changing figures (half the bandwidth, another
+clock) is answered for as that one, times what physics makes of the change: measurements hold no
+such pairs, and a nearest measured device that changes with a figure would make times fall where
+hardware gets worse.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
+from perfmodel import hardware
 from perfmodel.hardware import Device
+from perfmodel.hardware.reads import unrecorded
 
 Description = Mapping[str, float]
 
@@ -65,6 +74,38 @@ def nearest(description: Description, known: Sequence[Description]) -> tuple[Des
 def same_maker(one: Description, other: Description) -> bool:
     """Whether both devices run the libraries of one maker."""
     return one["is_rocm"] == other["is_rocm"]
+
+
+_OF_A_CHIP = ("target", "compute_capability", "sm_count", "l2_bytes")
+_OF_A_BOARD = ("hbm_gb_per_s", "boost_mhz", "fp32_tflop_per_s", "tdp_w", "gemm_peak_frac")
+_FEWEST_EQUAL = 2
+
+
+def original(device: Device) -> Device:
+    """The catalogue's device that `device` is, or was made from by changing figures; else itself.
+
+    That is the one of its chip with most figures of the board in common, two at least.
+    """
+    board = [getattr(device, name) for name in _OF_A_BOARD]
+
+    def in_common(known: Device) -> int:
+        return sum(
+            getattr(known, name) == own for name, own in zip(_OF_A_BOARD, board, strict=True)
+        )
+
+    alike = _boards().get(tuple(getattr(device, name) for name in _OF_A_CHIP), ())
+    found = max(alike, key=in_common, default=None)
+    if found is None or in_common(found) < _FEWEST_EQUAL or unrecorded(device) == found:
+        return device
+    return found
+
+
+@lru_cache(maxsize=1)
+def _boards() -> dict[tuple[object, ...], list[Device]]:
+    found: dict[tuple[object, ...], list[Device]] = {}
+    for each in hardware.devices():
+        found.setdefault(tuple(getattr(each, name) for name in _OF_A_CHIP), []).append(each)
+    return found
 
 
 _SAME = 0.15

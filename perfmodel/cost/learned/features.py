@@ -21,7 +21,7 @@ from perfmodel.cost.gpu.rates import (
 )
 from perfmodel.cost.gpu.streaming import ROW_KERNELS, resident_share
 from perfmodel.hardware import Device
-from perfmodel.ops.rows import Rows
+from perfmodel.ops.rows import FRAMEWORKS, Rows
 from perfmodel.ops.storage import item_bytes
 
 
@@ -163,6 +163,7 @@ def _columns(rows: Rows, device: Device, analysis: Analysis, dims: tuple[str, ..
         "base": log(base),
         "bound": log(analysis.bound_us / base),
     }
+    figures |= _frameworks(rows)
     ways = np.array(rows.direction)
     figures |= {f"is_{way}": (ways == way).astype(np.float64) for way in ("bwd_data", "bwd_weight")}
     nothing = np.zeros(len(rows))
@@ -275,8 +276,15 @@ def matmul_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     }
     dtypes = np.array(rows.dtype)
     figures |= {f"is_{kind}": (dtypes == kind).astype(np.float64) for kind in _KINDS}
+    figures |= _frameworks(rows)
     lift = log(limited / base)
     return Columns(base, analysis.bound_us, quantise, analysis.flop, figures, lift)
+
+
+def _frameworks(rows: Rows) -> dict[str, Floats]:
+    """Whose kernels ran; all zero where that is not known, which some of the rows of a fit are."""
+    code = rows.in_framework()
+    return {f"in_{name}": (code == 1 + i).astype(np.float64) for i, name in enumerate(FRAMEWORKS)}
 
 
 def _misaligned(analysis: Analysis, device: Device) -> tuple[Floats, Floats]:

@@ -25,7 +25,7 @@ from perfmodel.cost.learned.features import BUILDS, BY_ROW
 from perfmodel.cost.learned.part import Part
 from perfmodel.hardware import Device
 from perfmodel.hardware.reads import cached_per_device
-from perfmodel.ops.rows import KERNEL, Rows
+from perfmodel.ops.rows import FRAMEWORK, KERNEL, Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.matmul import MATMUL
 
@@ -91,19 +91,23 @@ class Key:
     dtype: str
     device: Device
     timing: str = KERNEL
+    framework: float = 0.0
 
     def on(self, device: Device) -> Key:
         """The same of another device."""
         return replace(self, device=device)
 
+    def _rows_of(self) -> tuple[str, str, str, float]:
+        return self.op, self.dtype, self.timing, self.framework
+
     def __hash__(self) -> int:
-        return hash((id(self.part.trees), self.op, self.dtype, self.timing, self.device.name))
+        return hash((id(self.part.trees), self._rows_of(), self.device.name))
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Key)
             and self.part.trees is other.part.trees
-            and (self.op, self.dtype, self.timing) == (other.op, other.dtype, other.timing)
+            and self._rows_of() == other._rows_of()
             and self.device == other.device
         )
 
@@ -132,7 +136,7 @@ _curve = cached_with_reads(partial(cached_per_device, maxsize=512), _curve_of)
 
 
 LATTICE_BUILD = "matmul"
-STEP_FRAC = 0.15
+STEP_FRAC = 0.01
 _USUAL_ALIGNED = 8.0
 _ALIGNED = {"fp8_block": 128.0}
 """Elements that rows of operands start at multiples of, so that the same kernels run: points of
@@ -209,13 +213,14 @@ def limits_us(
     least, most = np.zeros(len(index)), np.full(len(index), np.inf)
     sizes = np.log2(np.stack([dims[name] for name in OPS[op].dims]))
     is_alone = (dims[_BATCH] == 1.0) | (_BATCH in OPS[op].dims)
-    keys = np.array([f"{rows.dtype[row]}/{rows.timing[row]}" for row in index.tolist()])
+    codes = rows.in_framework()
+    keys = np.array([f"{rows.dtype[i]}/{rows.timing[i]}/{codes[i]}" for i in index.tolist()])
     for key in dict.fromkeys(keys.tolist()):
-        dtype, timing = key.split("/")
+        dtype, timing, code = key.split("/")
         own = np.flatnonzero((keys == key) & is_alone & on_lattice(sizes, _axes(op, dtype)))
         if not len(own):
             continue
-        known = _lattices(kernels)(Key(part, op, dtype, device, timing))
+        known = _lattices(kernels)(Key(part, op, dtype, device, timing, float(code)))
         low, high = known.limits(sizes[:, own])
         elements = _ALIGNED.get(dtype, _USUAL_ALIGNED)
         aligned = np.mod(dims["n"][own], elements) + np.mod(dims["k"][own], elements) == 0.0
@@ -234,6 +239,7 @@ def _lattice(kernels: Kernels, key: Key) -> Lattice:
     sizes = [2.0 ** each.ravel() for each in np.meshgrid(*axes, indexing="ij")]
     count = len(sizes[0])
     dims = dict(zip(OPS[key.op].dims, sizes, strict=True))
+    dims[FRAMEWORK] = np.full(count, key.framework)
     rows = Rows(
         (key.op,) * count, (key.dtype,) * count, ("fwd",) * count, (key.timing,) * count, dims
     )

@@ -14,10 +14,18 @@ from perfmodel.cost.gpu.heuristic import (
     DATASHEET,
     Floor,
     Heuristic,
+    at_least,
     floors_of,
     measured_us,
 )
-from perfmodel.cost.learned.devices import Description, describe, distance
+from perfmodel.cost.learned.devices import (
+    Description,
+    describe,
+    distance,
+    kinship,
+    original,
+    unlikeness,
+)
 from perfmodel.cost.learned.features import BUILDS, Columns
 from perfmodel.cost.learned.lattice import (
     as_fp32,
@@ -122,18 +130,19 @@ class Learned:
             for index in self._rows_of(part, rows):
                 own = rows.take(index)
                 groups = list(own.groups())
-                columns, answer = _told(part, own, groups, device)
-                near[index] = answer.weight
+                columns, answer = _told(part, own, groups, original(device))
+                near[index] = answer.weight * _kinship_of_change(device)
                 for op, at in groups:
                     inside[index[at]] = part.is_inside(op, columns.work[at])
         return near, inside
 
     def floors_of(self, rows: Rows, device: Device) -> tuple[Floats, Floats, Floats]:
         """(usual, least, most) floors and offsets `[2, n]`: those of this device's host where it
-        was measured; else the median of other hosts, and where 90 % of hosts would lie."""
+        was measured; else the median of the hosts of devices like it, of all where there is none,
+        and where 90 % of hosts would lie."""
         usual = np.stack(floors_of(rows))
         found = np.stack([usual, usual, usual])
-        description = describe(device)
+        description = describe(original(device))
         keys = np.array(
             ["/".join(key) for key in zip(rows.timing, rows.op, rows.dtype, strict=True)]
         )
@@ -141,9 +150,11 @@ class Learned:
             known = self.floors.get(key)
             if known is None:
                 continue
-            here = [each for each in known if distance(each.device, description) < _EXACT]
-            times = [[each.floor.floor_us, each.floor.offset_us] for each in here or known]
-            middle, factor = np.median(times, axis=0), 1.0 if here else _factor_of_hosts(times)
+            away = np.array([distance(each.device, description) for each in known])
+            times = np.array([[each.floor.floor_us, each.floor.offset_us] for each in known])
+            is_like = away <= away.min() if kinship(away.min()) > 0.0 else away < np.inf
+            middle = np.median(times[is_like], axis=0)
+            factor = 1.0 if away.min() < _EXACT else _factor_of_hosts(times)
             ends = np.stack([middle, middle / factor, middle * factor])
             found[:, :, keys == key] = ends[:, :, None]
         return found[0], found[1], found[2]
@@ -175,13 +186,39 @@ class Learned:
     def _kernels(
         self, part: Part, rows: Rows, device: Device
     ) -> tuple[Floats, tuple[Floats, Floats], Answer]:
-        """(kernel, (low, high)) in microseconds without a launch floor, and what it rests on."""
+        """(kernel, (low, high)) in microseconds without a launch floor, and what it rests on.
+
+        Of a device whose figures were changed: the original's, times what physics makes of that.
+        """
+        known = original(device)
+        if known is device:
+            return self._of_known(part, rows, device, 0.0)
+        changed, before = self.heuristic.analyse(rows, device), self.heuristic.analyse(rows, known)
+        ratio = at_least(changed.kernel_us, changed, device) / at_least(
+            before.kernel_us, before, known
+        )
+        away = distance(describe(device), describe(known))
+        kernel, (low, high), answer = self._of_known(part, rows, known, away)
+        own = (at_least(us * ratio, changed, device) for us in (kernel, low, high))
+        kernel, low, high = own
+        return kernel, (low, high), answer
+
+    def _of_known(
+        self, part: Part, rows: Rows, device: Device, changed: float
+    ) -> tuple[Floats, tuple[Floats, Floats], Answer]:
+        """The same, for intervals of a device that was `changed` by so much."""
         groups = list(rows.groups())
         columns, answer = _told(part, rows, groups, device)
+        answer = replace(
+            answer,
+            weight=answer.weight * kinship(changed),
+            unlike=max(answer.unlike, unlikeness(changed)),
+        )
         factors = answer.factors
         low, high = np.zeros((2, len(rows)))
+        is_named = rows.in_framework() > 0.0
         for op, index in groups:
-            low[index], high[index] = part.ends(op, columns.work[index], answer)
+            low[index], high[index] = part.ends(op, columns.work[index], answer, is_named[index])
             low[index] -= answer.weight * columns.lift[index]
             high[index] += _WARMER * answer.weight * columns.lift[index]
             if has_curve(part, op):
@@ -218,6 +255,10 @@ class Learned:
         return found
 
 
+def _kinship_of_change(device: Device) -> float:
+    return kinship(distance(describe(device), describe(original(device))))
+
+
 def unconstrained_us(part: Part, rows: Rows, device: Device) -> Floats:
     """Microseconds of `rows` without a launch floor, before anything holds them together."""
     columns, answer = _told(part, rows, list(rows.groups()), device)
@@ -237,7 +278,7 @@ def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Colum
     return columns, answer
 
 
-def _factor_of_hosts(times: list[list[float]]) -> Floats:
+def _factor_of_hosts(times: Floats) -> Floats:
     """`[2]`: the factor around the median of hosts' `times` within which 90 % of hosts lie, if
     their logarithms are normal."""
     if len(times) == 1:

@@ -27,6 +27,8 @@ Groups: TypeAlias = Sequence[tuple[str, Ints]]
 Places: TypeAlias = tuple[int, ...]
 
 _SAME_KIND = {"bf16": "fp16", "tf32": "fp16"}
+NAMED = "/named"
+"""What follows an op's name where spreads are those of rows whose framework is known."""
 AS_KIND = {"matmul": ("tf32",)}
 """Per build, dtypes that were measured nowhere, for which kernels are those of their kind: matrix
 units, the same tiles and loads, at a rate of their own."""
@@ -74,10 +76,12 @@ class Answer:
 class Part:
     """Trees over the figures of rows and of their device, for some dtypes.
 
-    A device that was not measured is asked about as the most similar measured one of its maker,
-    where `carries` says that devices left out are nearer so than by physics; else physics answers,
-    but for devices of one chip, and always for makers of whom nothing was measured. Physics
-    includes what it is off on the chips that were measured, where that pays (`Spread.centre`).
+    Of a device that was not measured, the answer is a geometric mean of the trees' and of physics,
+    in the shares that came nearest to chips left out of the fit: `share` of the trees, all of them
+    for boards of a measured chip, nothing for makers of whom nothing was measured. The trees are
+    asked about it as the most similar measured device of its maker, or with its own figures, and
+    physics includes what it is off on the chips that were measured (`Spread.centre`), each where
+    that was nearer.
     """
 
     name: str
@@ -90,7 +94,10 @@ class Part:
     figures: tuple[str, ...]
     trees: Ensemble
     """Anything with `predict` of a matrix."""
-    carries: bool
+    share: float
+    """Of the trees in answers for chips that were not measured, 0 to 1."""
+    as_nearest: bool
+    """Whether those are asked about as the most similar measured device."""
     devices: tuple[Description, ...]
     spreads: dict[str, Spread]
     """Per op, and `*` for others."""
@@ -134,10 +141,11 @@ class Part:
             return Answer(physics, 0.0, 1.0, by_trees=False)
         near, away = nearest(description, alike)
         weight = kinship(away)
-        share = 1.0 if self.carries else weight
+        share = self.share + (1.0 - self.share) * weight
         found = (1.0 - share) * physics
         if share > 0.0:
-            taught = self.trees.predict(columns.matrix(known_device_columns(self.figures), near))
+            seen_as = near if self.as_nearest or weight > 0.0 else description
+            taught = self.trees.predict(columns.matrix(known_device_columns(self.figures), seen_as))
             for op, index in groups:
                 if op in self.extensions:
                     extension, work = self.extensions[op], columns.work[index]
@@ -162,9 +170,19 @@ class Part:
         log_work = np.log(np.maximum(work, 1.0))
         return np.asarray((log_work >= least) & (log_work <= most))
 
-    def ends(self, op: str, work: Floats, answer: Answer) -> tuple[Floats, Floats]:
-        """Logarithms (low, high) of the interval around a prediction, per row of one op."""
-        spread = self.spreads.get(op, self.spreads["*"])
+    def ends(self, op: str, work: Floats, answer: Answer, is_named: Mask) -> tuple[Floats, Floats]:
+        """Logarithms (low, high) of the interval around a prediction, per row of one op.
+
+        `is_named` says of which rows the framework is known: others may be of any.
+        """
+        usual = self.spreads.get(op, self.spreads["*"])
+        named = self.spreads.get(f"{op}{NAMED}", usual)
+        (low, high), (of_named_low, of_named_high) = (
+            self._ends(spread, op, work, answer) for spread in (usual, named)
+        )
+        return np.where(is_named, of_named_low, low), np.where(is_named, of_named_high, high)
+
+    def _ends(self, spread: Spread, op: str, work: Floats, answer: Answer) -> tuple[Floats, Floats]:
         outside = ~self.is_inside(op, work)
         left_out = spread.unseen if answer.by_trees else spread.physics
         ends = []

@@ -24,13 +24,13 @@ from perfmodel.cost.learned.forest import Ensemble, Forest
 from perfmodel.cost.learned.model import KnownFloor, Learned
 from perfmodel.cost.learned.part import Part, Spread
 from perfmodel.cost.learned.pickled import Pickled
-from perfmodel.cost.learned.ubjson import decode_trees
+from perfmodel.cost.learned.ubjson import decode_trees, without_unused
 from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.files import gunzip, read_bytes, write_text
 
 MANIFEST = "manifest.json"
 BUNDLED = Path(__file__).parents[1] / "bundled"
-SCHEMA = "perfmodel.kernel-models/5"
+SCHEMA = "perfmodel.kernel-models/6"
 _MOST_BYTES = 64_000_000
 _CHOSEN: ContextVar[Mapping[str, Learned] | None] = ContextVar("kernel models", default=None)
 _CLASS = "class"
@@ -63,7 +63,7 @@ def pack_estimator(fitted: Any, where: str) -> Ensemble:
     """A fitted estimator as it is stored: XGBoost's as trees, any other by joblib."""
     if hasattr(fitted, "get_booster"):
         raw = bytes(fitted.get_booster().save_raw(raw_format="ubj"))
-        return Trees(gzip.compress(raw, 9, mtime=0), where)
+        return Trees(gzip.compress(without_unused(raw), 9, mtime=0), where)
     return Pickled.of(fitted.regressor_, where, (fitted.low_, fitted.high_))
 
 
@@ -211,7 +211,8 @@ def _part_to_json(part: Part, folder: Path) -> dict[str, Any]:
         "ops": list(part.ops),
         "figures": list(part.figures),
         "trees": trees,
-        "carries": part.carries,
+        "share": part.share,
+        "as_nearest": part.as_nearest,
         "devices": [dict(each) for each in part.devices],
         "spreads": {
             op: {kind: list(getattr(each, kind)) for kind in _SPREAD}
@@ -248,7 +249,8 @@ def _part_from_json(content: Mapping[str, Any], folder: Path) -> Part:
         ops=tuple(content["ops"]),
         figures=tuple(content["figures"]),
         trees=_trees(content["trees"], folder),
-        carries=bool(content["carries"]),
+        share=float(content["share"]),
+        as_nearest=bool(content["as_nearest"]),
         devices=tuple(content["devices"]),
         spreads={op: _spread_from_json(each) for op, each in content["spreads"].items()},
         tiles=content["tiles"],

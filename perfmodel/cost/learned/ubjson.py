@@ -31,12 +31,27 @@ def decode_trees(raw: bytes) -> Forest:
     return joined(trees, float(str(learner["learner_model_param"]["base_score"]).strip("[]")))
 
 
-class _Reader:
-    """A decoder of UBJSON (ubjson.org, draft 12), with arrays of numbers as NumPy's."""
+_UNUSED = ("base_weights", "loss_changes", "sum_hessian", "parents", "default_left")
+"""What XGBoost keeps of every node beside what a walk reads: half of a file."""
 
-    def __init__(self, raw: bytes) -> None:
+
+def without_unused(raw: bytes) -> bytes:
+    """An XGBoost model with zeros for what no walk reads, which are packed to nothing."""
+    content = bytearray(raw)
+    _Reader(content, _UNUSED).value()
+    return bytes(content)
+
+
+class _Reader:
+    """A decoder of UBJSON (ubjson.org, draft 12), with arrays of numbers as NumPy's.
+
+    Arrays under the names `blank` are overwritten by zeros.
+    """
+
+    def __init__(self, raw: bytes | bytearray, blank: tuple[str, ...] = ()) -> None:
         self.raw = raw
         self.at = 0
+        self.blank = blank
 
     def value(self, kind: str | None = None) -> Any:
         kind = kind or self._letter()
@@ -102,7 +117,9 @@ class _Reader:
         found: dict[str, Any] = {}
         while (self._peek() != "}") if count is None else len(found) < count:
             name = self._text()
-            found[name] = self.value()
+            found[name] = value = self.value()
+            if name in self.blank and isinstance(value, np.ndarray):
+                self.raw[self.at - value.nbytes : self.at] = bytes(value.nbytes)  # type: ignore[index]
         if count is None:
             self.at += 1
         return found
