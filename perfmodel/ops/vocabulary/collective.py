@@ -29,7 +29,7 @@ def _collective(turns: float, additions: float, whole: bool = False) -> OpSpec:
     return OpSpec(
         family=COLLECTIVE,
         dims=("size_bytes",),
-        defaults={"ranks": 2.0, "nodes": 1.0, "in_network": 0.0},
+        defaults={"ranks": 2.0, "nodes": 1.0, "in_network": 0.0, "custom": 0.0},
         flop=lambda dims: additions * _others(dims) * dims["size_bytes"],
         read_bytes=moved,
         written_bytes=moved,
