@@ -282,6 +282,10 @@ class CollectiveRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             most=MOST,
             spreads=dict.fromkeys((ONE_NODE, SEVERAL, KERNELS), Spread((0.2,) * len(LATENCY_FRACS))),
             covariances={ONE_NODE: prior, SEVERAL: prior},
+            fitted={
+                kind: tuple(np.unique(calls.op[own & (calls.is_remote == is_remote)]).tolist())
+                for kind, is_remote in ((ONE_NODE, False), (SEVERAL, True))
+            },
         )
         return self
 

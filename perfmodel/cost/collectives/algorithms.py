@@ -47,6 +47,8 @@ class Plan:
     peers: Floats | float = 0.0
     """Partners that one rank serves at once."""
     protocols: tuple[str, ...] = ("ll", "ll128", "simple")
+    is_filled: Mask | bool = True
+    """Whether pieces are handed on, so that a pipeline of them has to fill."""
     barriers: Floats | float = 0.0
     """At which ranks of kernels that no library launches wait for one another; 0: a library's."""
 
@@ -180,6 +182,7 @@ def direct(calls: Calls) -> Plan:
         is_direct=True,
         own_bytes=np.where(to_all, each, 0.0),
         peers=np.where(to_all, local - 1, 0.0),
+        is_filled=to_all | calls.is_remote,
     )
 
 

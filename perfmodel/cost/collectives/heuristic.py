@@ -154,7 +154,7 @@ def _parts(
     if is_simple:
         link_fill = given["link.fill_us"] * given.of_generation(calls, "fill_factor")
         fill = np.where(calls.is_remote, given.of_network(calls, "fill_us"), link_fill)
-        fill_us = 2.0 * np.sqrt(fill * np.maximum(link_us, net_us))
+        fill_us = np.where(plan.is_filled, 2.0 * np.sqrt(fill * np.maximum(link_us, net_us)), 0.0)
     base_us = given["base.call_us"] * given.of_generation(calls, "base_factor")
     base_us = base_us + _eager_us(calls, given)
     return base_us, np.where(applies, hop_us, np.inf), link_us, net_us, fill_us

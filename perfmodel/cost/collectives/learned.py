@@ -227,7 +227,8 @@ def latency_frac(costs: Costs) -> Floats:
 class Learned:
     """Fitted to published curves; `spreads` are errors on repositories that were left out.
 
-    Trees correct the library's collectives; those by a framework's kernels are as step 1 has them.
+    Trees correct the library's collectives of which curves were fitted; others, and those by a
+    framework's kernels, are the heuristic's.
     """
 
     name: str
@@ -240,6 +241,8 @@ class Learned:
     """By `one_domain`, `several_domains` and, of collectives by a framework's kernels, `custom`."""
     covariances: Mapping[str, Covariance]
     """Of what measured points correct, by `one_domain` and `several_domains`."""
+    fitted: Mapping[str, tuple[str, ...]]
+    """Likewise, the ops that curves were fitted of."""
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def log_us(self, calls: Calls) -> tuple[Floats, Floats]:
@@ -248,12 +251,17 @@ class Learned:
         found = features_of(calls, costs)
         matrix = np.stack([found[name] for name in self.columns], axis=1)
         factor = np.clip(self.trees.predict(matrix), -self.most, self.most)
+        is_fitted = ~calls.is_custom & np.where(
+            calls.is_remote,
+            np.isin(calls.op, self.fitted[SEVERAL]),
+            np.isin(calls.op, self.fitted[ONE_NODE]),
+        )
         waiting = latency_frac(costs)
         one, several, custom = (
             self.spreads[kind].of(waiting) for kind in (ONE_NODE, SEVERAL, KERNELS)
         )
         spread = np.where(calls.is_custom, custom, np.where(calls.is_remote, several, one))
-        return np.log(costs.total_us) + np.where(calls.is_custom, 0.0, factor), spread
+        return np.log(costs.total_us) + np.where(is_fitted, factor, 0.0), spread
 
     def estimate(self, calls: Calls) -> Estimate:
         """Durations of `calls`, no longer on faster links; raises `ModelError` for an op without an

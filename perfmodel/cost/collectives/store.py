@@ -130,6 +130,7 @@ def model_to_dict(model: Learned) -> dict[str, Any]:
         "columns": list(model.columns),
         "most": model.most,
         "spreads": {name: list(each.sd) for name, each in model.spreads.items()},
+        "fitted": {name: list(ops) for name, ops in model.fitted.items()},
         "covariances": {name: each.to_dict() for name, each in model.covariances.items()},
         "trees": forest_to_dict(model.trees),
     }
@@ -153,6 +154,7 @@ def model_from_dict(found: Mapping[str, Any], where: str) -> Learned:
             covariances={
                 name: _covariance(found["covariances"][name]) for name in (ONE_NODE, SEVERAL)
             },
+            fitted={kind: tuple(map(str, found["fitted"][kind])) for kind in (ONE_NODE, SEVERAL)},
             about=found["about"],
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
