@@ -280,7 +280,9 @@ class CollectiveRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             columns=columns,
             trees=of_dumps([json.loads(each) for each in dumps], 0.0, columns),
             most=MOST,
-            spreads=dict.fromkeys((ONE_NODE, SEVERAL, KERNELS), Spread((0.2,) * len(LATENCY_FRACS))),
+            spreads=dict.fromkeys(
+                (ONE_NODE, SEVERAL, KERNELS), Spread((0.2,) * len(LATENCY_FRACS))
+            ),
             covariances={ONE_NODE: prior, SEVERAL: prior},
             fitted={
                 kind: tuple(np.unique(calls.op[own & (calls.is_remote == is_remote)]).tolist())

@@ -73,9 +73,7 @@ def plan(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
     most = most or software.data_parallel_max_bytes
     numbers = range(len(workload.tables))
     replicated = tuple(
-        number
-        for number in numbers
-        if ranks > 1 and _bytes(workload.tables[number]) <= most
+        number for number in numbers if ranks > 1 and _bytes(workload.tables[number]) <= most
     )
     split = [number for number in numbers if number not in set(replicated)]
     if software.sharding == "planned":
