@@ -219,7 +219,8 @@ def fit_collectives(
         cv=LeaveOneGroupOut(),
         params={"sample_weight": weight},
     )
-    spreads, covariances = {}, {}
+    spreads: dict[str, Spread] = {}
+    covariances: dict[str, Covariance] = {}
     library, is_remote = ~measured.calls.is_custom, measured.calls.is_remote
     kinds = {ONE_NODE: library & ~is_remote, SEVERAL: library & is_remote, KERNELS: ~library}
     for kind, chosen in kinds.items():

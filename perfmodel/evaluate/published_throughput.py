@@ -145,16 +145,14 @@ def _machine(row: Mapping[str, str], where: str) -> Cluster | str:
     """The nodes of a submission, or why they are not known."""
     full = row["accelerator"]
     names = [re.sub(r"\(.*?\)", "", full).strip(), *re.findall(r"\((.*?)\)", full)]
-    found = None
+    found, reasons = None, []
     for name in names:
         try:
-            found = from_driver_name(name)
-            break
+            found = found or from_driver_name(name)
         except HardwareError as error:
-            reason = str(error).partition(";")[0]
-            first = reason if name == names[0] else first
+            reasons.append(str(error).partition(";")[0])
     if found is None:
-        return first
+        return reasons[0]
     nodes, gpus = (int(_number(row, key, where)) for key in ("n_nodes", "accel_per_node"))
     usual = node_of(found)
     if usual.link is None and gpus > 1:
@@ -371,10 +369,9 @@ def _samples_per_s(published: Published) -> tuple[float, float, float]:
     """The rate, and its interval."""
     workload = load_workload(published.workload).with_(**published.settings)
     found = predict(workload, hardware=[published.machine], batch=published.batch).results[0]
-    step, low, high = (
-        published.batch / us * MICROSECONDS for us in (found.step_us, found.high_us, found.low_us)
-    )
-    return step, low, high
+    low_us, high_us = found.low_us or 0.0, found.high_us or float("inf")
+    rate = published.batch * MICROSECONDS
+    return rate / found.step_us, rate / high_us, rate / low_us if low_us else float("inf")
 
 
 def _median_abs(errors: Sequence[float | None]) -> float | None:

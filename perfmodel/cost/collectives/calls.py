@@ -139,7 +139,7 @@ class Calls:
     @property
     def is_custom(self) -> Mask:
         """Whether kernels of a framework may run it."""
-        return self.variant != NCCL
+        return np.asarray(self.variant != NCCL, np.bool_)
 
     @property
     def is_remote(self) -> Mask:
