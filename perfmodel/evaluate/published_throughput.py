@@ -43,9 +43,10 @@ MLPERF_COLUMNS = (
     *("global_batch", "ttt_min_median", *RATE_COLUMN.values()),
 )
 BETWEEN_EVALUATIONS = "samples_per_s_train"
+_OLDER_ALONE = {"benchmark", *RATE_COLUMN.values()}
 DCNV2_COLUMNS = (
-    *("round", "submitter", "system", "n_nodes", "accel_per_node", "accelerator"),
-    *("global_batch", "ttt_min_median", BETWEEN_EVALUATIONS),
+    *(each for each in MLPERF_COLUMNS if each not in _OLDER_ALONE),
+    BETWEEN_EVALUATIONS,
 )
 NO_LINKS = "no links between its GPUs: the layout of PCIe root complexes is not known"
 
@@ -144,9 +145,8 @@ def _unusable(row: Mapping[str, str], rate: str) -> str:
 def _machine(row: Mapping[str, str], where: str) -> Cluster | str:
     """The nodes of a submission, or why they are not known."""
     full = row["accelerator"]
-    names = [re.sub(r"\(.*?\)", "", full).strip(), *re.findall(r"\((.*?)\)", full)]
     found, reasons = None, []
-    for name in names:
+    for name in (re.sub(r"\(.*?\)", "", full).strip(), *re.findall(r"\((.*?)\)", full)):
         try:
             found = found or from_driver_name(name)
         except HardwareError as error:
@@ -170,8 +170,8 @@ def _rows(path: Path, *layouts: tuple[str, ...]) -> Iterator[tuple[int, dict[str
         raise PerfmodelError(f"{path}: a line of more than {csv.field_size_limit()} characters")
     reader = csv.DictReader(lines)
     named = set(reader.fieldnames or ())
-    missing = [name for name in layouts[0] if name not in named]
     if not any(named.issuperset(layout) for layout in layouts):
+        missing = [name for name in layouts[0] if name not in named]
         raise PerfmodelError(f"{path}: no column {', '.join(missing)}")
     for line, row in enumerate(reader, 2):
         yield line, {key: value or "" for key, value in row.items() if key is not None}
@@ -201,18 +201,13 @@ HELD_OUT_NOTE = (
 
 @dataclass(frozen=True)
 class PublishedError:
-    """One configuration: samples per second, published (the median) and predicted."""
+    """One configuration: samples per second, published (the median), predicted, and its 90 %
+    interval."""
 
     published: Published
     samples_per_s: float
     low_samples_per_s: float = 0.0
-    """Ends of the 90 % interval."""
     high_samples_per_s: float = float("inf")
-
-    @property
-    def gpus(self) -> int:
-        """Of all nodes."""
-        return self.published.machine.gpus
 
     @property
     def is_within(self) -> bool:
@@ -268,23 +263,17 @@ class PublishedErrors:
     left_out: tuple[LeftOut, ...]
 
     def scaled_error_pct(self, row: PublishedError) -> float | None:
-        """Of the alternative: the rate published of one node of these GPUs, times the nodes' GPUs.
-
-        None where no other configuration of the group is one node of them.
-        """
+        """Of the rate published of another machine of one node of these GPUs, by their number."""
         published = row.published
-        alike = [
-            each
-            for each in self.rows
-            if each is not row
-            and each.published.group == published.group
-            and each.published.machine.nodes == 1
-            and each.published.machine.node.device.name == published.machine.node.device.name
-        ]
+        kind = published.group, published.machine.node.device.name
+        of_one = [each for each in self.rows if each.published.machine.nodes == 1]
+        named = [(each.published.group, each.published.machine.node.device.name) for each in of_one]
+        alike = [a for a, name in zip(of_one, named, strict=True) if name == kind and a is not row]
         if not alike:
             return None
-        one = max(alike, key=lambda each: each.gpus)
-        return 100 * (one.measured * row.gpus / one.gpus / row.measured - 1)
+        one = max(alike, key=lambda each: each.published.machine.gpus)
+        times = published.machine.gpus / one.published.machine.gpus
+        return 100 * (one.measured * times / row.measured - 1)
 
     def by_gpus(self) -> list[dict[str, Any]]:
         """Per group, number of GPUs and what joins them: errors, intervals and the alternative."""
@@ -369,9 +358,8 @@ def _samples_per_s(published: Published) -> tuple[float, float, float]:
     """The rate, and its interval."""
     workload = load_workload(published.workload).with_(**published.settings)
     found = predict(workload, hardware=[published.machine], batch=published.batch).results[0]
-    low_us, high_us = found.low_us or 0.0, found.high_us or float("inf")
-    rate = published.batch * MICROSECONDS
-    return rate / found.step_us, rate / high_us, rate / low_us if low_us else float("inf")
+    rate, usual = published.batch * MICROSECONDS, found.step_us
+    return rate / usual, rate / (found.high_us or usual), rate / (found.low_us or usual)
 
 
 def _median_abs(errors: Sequence[float | None]) -> float | None:
@@ -380,8 +368,6 @@ def _median_abs(errors: Sequence[float | None]) -> float | None:
 
 
 def _summary(group: str, rows: Sequence[PublishedError]) -> dict[str, Any]:
-    one = [row for row in rows if row.published.machine.nodes == 1]
-    several = [row for row in rows if row.published.machine.nodes > 1]
     generations: dict[str, list[PublishedError]] = {}
     for row in rows:
         generations.setdefault(row.published.machine.node.device.architecture or "", []).append(row)
@@ -393,8 +379,8 @@ def _summary(group: str, rows: Sequence[PublishedError]) -> dict[str, Any]:
         "worst_pct": max(abs(row.error_pct) for row in rows),
         "rank_correlation": _rank_correlation(rows),
         "held_out": _errors([row for row in rows if row.is_held_out]),
-        "one_node": _errors(one),
-        "several_nodes": _errors(several),
+        "one_node": _errors([row for row in rows if row.published.machine.nodes == 1]),
+        "several_nodes": _errors([row for row in rows if row.published.machine.nodes > 1]),
         "generations": {name: _errors(own) for name, own in generations.items()},
     }
 
@@ -402,12 +388,8 @@ def _summary(group: str, rows: Sequence[PublishedError]) -> dict[str, Any]:
 def _errors(rows: Sequence[PublishedError]) -> dict[str, float | None]:
     """Median absolute error and bias in percent; None of no rows."""
     errors = [row.error_pct for row in rows]
-    if not errors:
-        return {"median_pct": None, "bias_pct": None}
-    return {
-        "median_pct": float(np.median(np.abs(errors))),
-        "bias_pct": float(np.mean(errors)),
-    }
+    bias = float(np.mean(errors)) if errors else None
+    return {"median_pct": _median_abs(errors), "bias_pct": bias}
 
 
 def _rank_correlation(rows: Sequence[PublishedError]) -> float | None:

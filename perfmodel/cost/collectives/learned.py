@@ -201,7 +201,7 @@ Z90 = 1.645
 ONE_NODE, SEVERAL, KERNELS = "one_domain", "several_domains", "custom"
 
 
-LATENCY_FRACS = (0.0, 0.15, 0.35, 0.65, 1.0)
+LATENCY_FRACS = np.linspace(0.0, 1.0, 6)
 """Shares of base, hops and messages in a time, where `Spread` has a value."""
 
 

@@ -80,9 +80,9 @@ def test_what_no_curve_was_fitted_of_is_the_heuristics() -> None:
 
 
 def test_a_spread_is_straight_between_its_values() -> None:
-    sd = (0.1, 0.2, 0.3, 0.4, 0.5)
+    sd = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
     asked = np.array([0.0, (LATENCY_FRACS[0] + LATENCY_FRACS[1]) / 2, 1.0])
-    assert Spread(sd).of(asked) == pytest.approx([0.1, 0.15, 0.5])
+    assert Spread(sd).of(asked) == pytest.approx([0.1, 0.15, 0.6])
 
 
 def test_what_waits_for_bytes_is_known_better() -> None:
