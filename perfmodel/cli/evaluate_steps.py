@@ -261,8 +261,8 @@ def _show_published(console: Console, found: PublishedErrors) -> None:
     def percent(value: float | None) -> str:
         return NOTHING if value is None else f"{value:.1f} %"
 
-    titles = ("runs", "measured M/s", "predicted M/s", "90 % interval", "error %", "scaled %")
-    table = new_table("Samples per second", "of", "configuration", *titles, texts=2)
+    titles = ("runs", "measured", "predicted", "90 % interval", "error %", "scaled %")
+    table = new_table("Million samples per second", "of", "configuration", *titles, texts=2)
     for row in found.rows:
         scaled = found.scaled_error_pct(row)
         rates = (row.measured / 1e6, row.samples_per_s / 1e6)

@@ -43,9 +43,9 @@ MLPERF_COLUMNS = (
     *("global_batch", "ttt_min_median", *RATE_COLUMN.values()),
 )
 BETWEEN_EVALUATIONS = "samples_per_s_train"
-_OLDER_ALONE = {"benchmark", *RATE_COLUMN.values()}
+_OLDER = {"benchmark", *RATE_COLUMN.values()}
 DCNV2_COLUMNS = (
-    *(each for each in MLPERF_COLUMNS if each not in _OLDER_ALONE),
+    *(each for each in MLPERF_COLUMNS if each not in _OLDER),
     BETWEEN_EVALUATIONS,
 )
 NO_LINKS = "no links between its GPUs: the layout of PCIe root complexes is not known"
