@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints, Mask
-from perfmodel.cost.collectives.calls import Calls, Texts
+from perfmodel.cost.collectives.calls import CUSTOM, NCCL, PCIE, Calls, Texts
 from perfmodel.cost.collectives.curves import (
     OPS,
     calls_of_wires,
@@ -90,10 +90,11 @@ def read_measured(
                 "curve_id": [row["curve_id"] for row in kept],
                 "repo": [str(row.get("repo") or curves_path) for row in kept],
                 "gpu": [str(row.get("gpu")) for row in kept],
+                "framework": [str(row.get("framework")) for row in kept],
                 "wires": [wires_of(row) for row in kept],
             }
         )
-        about["alike"] = about.groupby(["repo", "wires"], sort=False).cumcount()
+        about["alike"] = about.groupby(["repo", "framework", "wires"], sort=False).cumcount()
         frames.append(points.merge(about, on="curve_id"))
     found = pd.concat(frames, ignore_index=True)
     found = found[found["size_bytes"] >= LEAST_BYTES].reset_index(drop=True)
@@ -121,19 +122,22 @@ def _flaw(row: dict[str, object]) -> str:
     network = str(row.get("network"))
     if network in ("unknown", "tcp") or "tcp_fallback" in flags:
         return f"network {network}"
-    if str(row.get("variant") or "").startswith("custom"):
-        return "no library's collective"
+    if str(row.get("variant") or "").startswith(CUSTOM) and wires_of(row).link == PCIE:
+        return "a framework's collective without links"
     op = str(row.get("collective"))
     return "" if OPS.get(op, op) in _FITTED else f"op {op} is not fitted"
 
 
 def _weights(found: pd.DataFrame) -> Floats:
-    reach = [each.nodes > 1 for each in found["wires"]]
+    import pandas as pd
+
+    reach = [(each.nodes > 1, each.variant) for each in found["wires"]]
     per_curve = found.groupby("curve_id")["time_us"].transform("size")
-    curves = found.groupby(["repo", "gpu", np.array(reach)])["curve_id"].transform("nunique")
+    curves = found.groupby(["repo", "gpu", pd.Series(reach)])["curve_id"].transform("nunique")
     small = np.where(found["size_bytes"] < SCORED_BYTES, _SMALL_WEIGHT, 1.0)
     weight = small / (per_curve * np.sqrt(curves))
-    return np.asarray(weight / weight.mean(), np.float64)
+    library = np.array([each.variant == NCCL for each in found["wires"]])
+    return np.asarray(weight / weight[library if library.any() else ~library].mean(), np.float64)
 
 
 def _curves_faster_than_wires(measured: Measured) -> NDArray[np.str_]:

@@ -29,12 +29,17 @@ from perfmodel.calibrate.collective_data import MOST_ALIKE, SCORED_BYTES, Measur
 from perfmodel.cost.collectives.calls import Calls, Texts
 from perfmodel.cost.collectives.heuristic import Constants, costs_of
 from perfmodel.cost.collectives.learned import (
+    KERNELS,
+    LATENCY_FRACS,
     ONE_NODE,
     SEVERAL,
     Z90,
     Covariance,
     Learned,
+    Spread,
     features_of,
+    latency_frac,
+    take_calls,
 )
 from perfmodel.cost.collectives.store import NAME, of_dumps
 from perfmodel.errors import ModelError
@@ -65,16 +70,34 @@ def initial_constants() -> Constants:
 
 
 def fit_constants(calls: Calls, log_us: Floats, weight: Floats) -> Constants:
-    """Constants that fit `log_us` `[n]` best, in the sense of a soft absolute error."""
+    """Constants that fit `log_us` `[n]` best; those of frameworks' kernels behind the library's."""
+    prior = initial_constants()
+    own = [name for name in prior.values if name.startswith(OF_KERNELS)]
+    rest = [name for name in prior.values if name not in own]
+    found = prior
+    for chosen, names in ((~calls.is_custom, rest), (calls.is_custom, own)):
+        index = np.flatnonzero(chosen).astype(np.int64)
+        if len(index):
+            part = take_calls(calls, index)
+            found = _fitted(found, names, part, log_us[index], weight[index])
+    return fill_unseen_architectures(found, calls.architecture)
+
+
+OF_KERNELS = "custom."
+
+
+def _fitted(
+    start: Constants, names: list[str], calls: Calls, log_us: Floats, weight: Floats
+) -> Constants:
+    """`start` with the constants `names` that fit best, in the sense of a soft absolute error."""
     from scipy.optimize import least_squares
 
-    prior = initial_constants()
-    names = list(prior.values)
-    origin = np.log([prior.values[name] for name in names])
+    origin = np.log([start.values[name] for name in names])
     root = np.sqrt(weight / weight.mean())
 
     def constants(logs: Floats) -> Constants:
-        return Constants(dict(zip(names, np.exp(logs).tolist(), strict=True)), "fitted")
+        found = dict(zip(names, np.exp(logs).tolist(), strict=True))
+        return Constants({**start.values, **found}, "fitted")
 
     def residuals(logs: Floats) -> Floats:
         error = np.log(costs_of(calls, constants(logs)).total_us) - log_us
@@ -87,7 +110,7 @@ def fit_constants(calls: Calls, log_us: Floats, weight: Floats) -> Constants:
     found = least_squares(
         residuals, origin, bounds=(origin - reach, most), max_nfev=_REWEIGHTINGS, diff_step=_STEP
     )
-    return fill_unseen_architectures(constants(found.x), calls.architecture)
+    return constants(found.x)
 
 
 def fill_unseen_architectures(constants: Constants, architectures: Texts) -> Constants:
@@ -192,17 +215,24 @@ def fit_collectives(
         CollectiveRegressor(),
         X,
         y,
-        groups=measured.repo,
+        groups=np.where(measured.calls.is_custom, measured.calls.architecture, measured.repo),
         cv=LeaveOneGroupOut(),
         params={"sample_weight": weight},
     )
-    spreads, covariances = {}, {}
-    for kind, is_remote in ((ONE_NODE, False), (SEVERAL, True)):
-        chosen = measured.calls.is_remote == is_remote
+    spreads: dict[str, Spread] = {}
+    covariances: dict[str, Covariance] = {}
+    library, is_remote = ~measured.calls.is_custom, measured.calls.is_remote
+    kinds = {ONE_NODE: library & ~is_remote, SEVERAL: library & is_remote, KERNELS: ~library}
+    for kind, chosen in kinds.items():
+        if not chosen.any():
+            spreads[kind] = spreads[ONE_NODE]
+            continue
         part, ratio = measured.where(chosen), (y - log_us)[chosen]
         scored = part.calls.size_bytes >= SCORED_BYTES
-        spreads[kind] = _spread(ratio[scored], part.weight[scored])
-        covariances[kind] = fit_covariance(part, ratio)
+        waiting = latency_frac(costs_of(part.calls, model.constants))
+        spreads[kind] = _spread(ratio[scored], waiting[scored], part.weight[scored])
+        if kind != KERNELS:
+            covariances[kind] = fit_covariance(part, ratio)
     about = _about(measured, left_out)
     return replace(model, spreads=spreads, covariances=covariances, about=about)
 
@@ -240,7 +270,8 @@ class CollectiveRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         costs = costs_of(calls, constants)
         features = pd.DataFrame(features_of(calls, costs))
         target = y - np.log(costs.total_us)
-        trees = clone(self.trees).fit(features, target, sample_weight=weight)
+        own = ~calls.is_custom
+        trees = clone(self.trees).fit(features[own], target[own], sample_weight=weight[own])
         dumps = trees.get_booster().get_dump(dump_format="json")
         columns = tuple(features)
         prior = Covariance(0.1, 0.2, 0.3, 12.0, 0.1, 1.5, 0.04)
@@ -250,8 +281,14 @@ class CollectiveRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             columns=columns,
             trees=of_dumps([json.loads(each) for each in dumps], 0.0, columns),
             most=MOST,
-            spreads={ONE_NODE: 0.2, SEVERAL: 0.35},
+            spreads=dict.fromkeys(
+                (ONE_NODE, SEVERAL, KERNELS), Spread((0.2,) * len(LATENCY_FRACS))
+            ),
             covariances={ONE_NODE: prior, SEVERAL: prior},
+            fitted={
+                kind: tuple(np.unique(calls.op[own & (calls.is_remote == is_remote)]).tolist())
+                for kind, is_remote in ((ONE_NODE, False), (SEVERAL, True))
+            },
         )
         return self
 
@@ -271,12 +308,18 @@ def _calls(table: pd.DataFrame) -> Calls:
     return Calls(**columns | {name: table[name].to_numpy(np.str_) for name in texts})
 
 
-def _spread(ratio: Floats, weight: Floats) -> float:
-    """Standard deviation that gives a 90 % interval as wide as the errors' own."""
-    order = np.argsort(np.abs(ratio))
-    share = np.cumsum(weight[order]) / weight.sum()
-    reach = np.abs(ratio)[order][min(int(np.searchsorted(share, 0.9)), len(order) - 1)]
-    return round(float(reach) / Z90, 4)
+def _spread(ratio: Floats, waiting: Floats, weight: Floats) -> Spread:
+    """Standard deviations that give a 90 % interval as wide as the errors' own, by the share of
+    time that is latency."""
+    from sklearn.linear_model import QuantileRegressor
+
+    near = np.stack([np.interp(waiting, LATENCY_FRACS, row) for row in np.eye(len(LATENCY_FRACS))])
+    line = QuantileRegressor(quantile=0.9, alpha=0.0, fit_intercept=False, solver="highs")
+    line.fit(near.T, np.abs(ratio), sample_weight=weight)
+    return Spread(tuple(round(max(float(end) / Z90, LEAST_SD), 4) for end in line.coef_))
+
+
+LEAST_SD = 0.02
 
 
 def _about(measured: Measured, left_out: dict[str, str]) -> dict[str, Any]:

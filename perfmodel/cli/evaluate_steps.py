@@ -213,7 +213,10 @@ def _show_pairs(console: Console, found: PairErrors) -> None:
 
 def published(
     mlperf: Annotated[
-        Path, typer.Option(metavar="FILE", help="Table of MLPerf Training submissions of DLRM.")
+        list[Path],
+        typer.Option(
+            metavar="FILE", help="Table of MLPerf Training submissions of DLRM. May be repeated."
+        ),
     ],
     figure: Annotated[
         Optional[Path],  # noqa: UP045
@@ -232,12 +235,12 @@ def published(
       perfmodel evaluate published --mlperf mlperf_dlrm.csv
       perfmodel evaluate published --mlperf mlperf_dlrm.csv --format csv
     """
-    target = Output(format, output, sources=[mlperf])
+    target = Output(format, output, sources=mlperf)
     check_figure(figure, None)
 
     from perfmodel.evaluate.published_throughput import evaluate_published, read_mlperf
 
-    listed, left_out = read_mlperf(mlperf)
+    listed, left_out = read_mlperf(*mlperf)
     with working("predicting") as say:
 
         def begin(name: str, position: int) -> None:
@@ -258,9 +261,10 @@ def _show_published(console: Console, found: PublishedErrors) -> None:
     def percent(value: float | None) -> str:
         return NOTHING if value is None else f"{value:.1f} %"
 
-    titles = ("runs", "measured M/s", "predicted M/s", "error %")
-    table = new_table("Samples per second", "of", "configuration", *titles, texts=2)
+    titles = ("runs", "measured", "predicted", "90 % interval", "error %", "scaled %")
+    table = new_table("Million samples per second", "of", "configuration", *titles, texts=2)
     for row in found.rows:
+        scaled = found.scaled_error_pct(row)
         rates = (row.measured / 1e6, row.samples_per_s / 1e6)
         add(
             table,
@@ -268,7 +272,9 @@ def _show_published(console: Console, found: PublishedErrors) -> None:
             row.published.name,
             str(len(row.published.rates)),
             *(f"{rate:.3g}" for rate in rates),
+            f"{row.low_samples_per_s / 1e6:.3g} to {row.high_samples_per_s / 1e6:.3g}",
             f"{row.error_pct:+.1f}",
+            NOTHING if scaled is None else f"{scaled:+.1f}",
         )
     show(console, table)
     for group in found.summary():

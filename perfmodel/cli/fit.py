@@ -316,7 +316,9 @@ def _from_curves(curves: list[Path], data: list[Path], output: Path) -> str:
     with working("fitting") as say:
         model = fit_collectives(pairs, lambda name: say(f"fitting: {name}"))
     save(output, model)
-    reach = ", ".join(f"{name} {value:.2f}" for name, value in model.spreads.items())
+    reach = ", ".join(
+        f"{name} {min(each.sd):.2f} to {max(each.sd):.2f}" for name, each in model.spreads.items()
+    )
     return (
         f"{output}: {model.about['rows']} points; spread of log time on repositories left out: "
         f"{reach}"

@@ -157,6 +157,9 @@ def _errors(
     error = (predicted / time_us - 1) * 100
     flags = str(row.get("quality_flags") or "")
     notes = [] if flags in ("ok", "nan", "") else [flags]
+    nodes = int(wires_of(dict(row)).nodes)
+    if not str(row.get("n_nodes")).replace(".", "", 1).isdigit():
+        notes.append(f"n_nodes not given: taken as {nodes}")
     network = str(row.get("network") or "")
     if network in ("tcp", "unknown"):
         notes.append(f"network {network}")
@@ -169,6 +172,6 @@ def _errors(
         bias_pct=float(np.median(error)),
         within_frac=float(np.mean((time_us >= low) & (time_us <= high))),
         level=level,
-        nodes=int(wires_of(dict(row)).nodes),
+        nodes=nodes,
         note="; ".join(notes),
     )

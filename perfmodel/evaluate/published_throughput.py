@@ -1,7 +1,8 @@
 """Published throughput of DLRM training against what is predicted from configurations alone.
 
 Table: MLPerf Training submissions (`round submitter system benchmark n_nodes accel_per_node
-accelerator global_batch samples_per_s_train_est samples_per_s_logged ttt_min_median`).
+accelerator global_batch samples_per_s_train_est samples_per_s_logged ttt_min_median`); or, of
+DLRM-DCNv2 alone, with `samples_per_s_train`, the rate between evaluations.
 """
 
 from __future__ import annotations
@@ -40,6 +41,12 @@ LARGEST_NUMBER = 1e15
 MLPERF_COLUMNS = (
     *("round", "submitter", "system", "benchmark", "n_nodes", "accel_per_node", "accelerator"),
     *("global_batch", "ttt_min_median", *RATE_COLUMN.values()),
+)
+BETWEEN_EVALUATIONS = "samples_per_s_train"
+_OLDER = {"benchmark", *RATE_COLUMN.values()}
+DCNV2_COLUMNS = (
+    *(each for each in MLPERF_COLUMNS if each not in _OLDER),
+    BETWEEN_EVALUATIONS,
 )
 NO_LINKS = "no links between its GPUs: the layout of PCIe root complexes is not known"
 
@@ -80,7 +87,7 @@ class LeftOut:
     reason: str
 
 
-def read_mlperf(path: Path) -> tuple[list[Published], list[LeftOut]]:
+def read_mlperf(*paths: Path) -> tuple[list[Published], list[LeftOut]]:
     """Distinct configurations of submissions, each run once, and what is left out by name.
 
     Raises `PerfmodelError` for a file that is no such table.
@@ -88,8 +95,8 @@ def read_mlperf(path: Path) -> tuple[list[Published], list[LeftOut]]:
     found: dict[tuple[object, ...], Published] = {}
     left: list[LeftOut] = []
     seen: set[tuple[str, ...]] = set()
-    for line, row in _rows(path, MLPERF_COLUMNS):
-        where = f"{path}: line {line}"
+    rows = [(f"{path}: line {line}", row) for path in paths for line, row in _submissions(path)]
+    for where, row in rows:
         name = f"{row['round']} {row['submitter']} {row['system']}"
         rate = row[RATE_COLUMN[row["benchmark"]]] if row["benchmark"] in RATE_COLUMN else ""
         reason = _unusable(row, rate)
@@ -116,6 +123,15 @@ def read_mlperf(path: Path) -> tuple[list[Published], list[LeftOut]]:
     return list(found.values()), left
 
 
+def _submissions(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Lines of either table, with the columns of `MLPERF_COLUMNS`."""
+    for line, row in _rows(path, MLPERF_COLUMNS, DCNV2_COLUMNS):
+        if BETWEEN_EVALUATIONS in row:
+            rates = {"samples_per_s_train_est": row[BETWEEN_EVALUATIONS]}
+            row = {"benchmark": "dlrm_dcnv2", **row, **rates, "samples_per_s_logged": ""}
+        yield line, row
+
+
 def _unusable(row: Mapping[str, str], rate: str) -> str:
     if row["benchmark"] not in WORKLOAD:
         return f"benchmark {row['benchmark']}"
@@ -128,10 +144,15 @@ def _unusable(row: Mapping[str, str], rate: str) -> str:
 
 def _machine(row: Mapping[str, str], where: str) -> Cluster | str:
     """The nodes of a submission, or why they are not known."""
-    try:
-        found = from_driver_name(re.sub(r"\(.*?\)", "", row["accelerator"]).strip())
-    except HardwareError as error:
-        return str(error).partition(";")[0]
+    full = row["accelerator"]
+    found, reasons = None, []
+    for name in (re.sub(r"\(.*?\)", "", full).strip(), *re.findall(r"\((.*?)\)", full)):
+        try:
+            found = found or from_driver_name(name)
+        except HardwareError as error:
+            reasons.append(str(error).partition(";")[0])
+    if found is None:
+        return reasons[0]
     nodes, gpus = (int(_number(row, key, where)) for key in ("n_nodes", "accel_per_node"))
     usual = node_of(found)
     if usual.link is None and gpus > 1:
@@ -139,8 +160,8 @@ def _machine(row: Mapping[str, str], where: str) -> Cluster | str:
     return Cluster(name=found.name, node=replace(usual, gpus=gpus), nodes=nodes)
 
 
-def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Lines with their numbers."""
+def _rows(path: Path, *layouts: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Lines of a table of one of the `layouts`, with their numbers."""
     try:
         lines = read_bytes(path, max_bytes=MAX_TABLE_BYTES).decode().splitlines()
     except UnicodeDecodeError as error:
@@ -148,8 +169,9 @@ def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, 
     if max(map(len, lines), default=0) > csv.field_size_limit():
         raise PerfmodelError(f"{path}: a line of more than {csv.field_size_limit()} characters")
     reader = csv.DictReader(lines)
-    missing = [name for name in needed if name not in (reader.fieldnames or ())]
-    if missing:
+    named = set(reader.fieldnames or ())
+    if not any(named.issuperset(layout) for layout in layouts):
+        missing = [name for name in layouts[0] if name not in named]
         raise PerfmodelError(f"{path}: no column {', '.join(missing)}")
     for line, row in enumerate(reader, 2):
         yield line, {key: value or "" for key, value in row.items() if key is not None}
@@ -179,10 +201,18 @@ HELD_OUT_NOTE = (
 
 @dataclass(frozen=True)
 class PublishedError:
-    """One configuration: samples per second, published (the median) and predicted."""
+    """One configuration: samples per second, published (the median), predicted, and its 90 %
+    interval."""
 
     published: Published
     samples_per_s: float
+    low_samples_per_s: float = 0.0
+    high_samples_per_s: float = float("inf")
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the interval holds the published rate."""
+        return self.low_samples_per_s <= self.measured <= self.high_samples_per_s
 
     @property
     def measured(self) -> float:
@@ -201,7 +231,7 @@ class PublishedError:
         found = (self.published.group, node.device.name, nodes, node.gpus, self.published.batch)
         return found not in FITTED_CONFIGURATIONS
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, scaled_error_pct: float | None) -> dict[str, Any]:
         """As `docs/schemas/evaluation.published.json` has it."""
         machine = self.published.machine
         return {
@@ -215,7 +245,11 @@ class PublishedError:
             "batch": self.published.batch,
             "samples_per_s_predicted": self.samples_per_s,
             "samples_per_s_measured": self.measured,
+            "samples_per_s_low": self.low_samples_per_s,
+            "samples_per_s_high": self.high_samples_per_s,
+            "within": self.is_within,
             "error_pct": self.error_pct,
+            "scaled_error_pct": scaled_error_pct,
             "held_out": self.is_held_out,
             "sources": list(self.published.names),
         }
@@ -227,6 +261,39 @@ class PublishedErrors:
 
     rows: tuple[PublishedError, ...]
     left_out: tuple[LeftOut, ...]
+
+    def scaled_error_pct(self, row: PublishedError) -> float | None:
+        """Of the rate published of another machine of one node of these GPUs, by their number."""
+        published = row.published
+        kind = published.group, published.machine.node.device.name
+        of_one = [each for each in self.rows if each.published.machine.nodes == 1]
+        named = [(each.published.group, each.published.machine.node.device.name) for each in of_one]
+        alike = [a for a, name in zip(of_one, named, strict=True) if name == kind and a is not row]
+        if not alike:
+            return None
+        one = max(alike, key=lambda each: each.published.machine.gpus)
+        times = published.machine.gpus / one.published.machine.gpus
+        return 100 * (one.measured * times / row.measured - 1)
+
+    def by_gpus(self) -> list[dict[str, Any]]:
+        """Per group, number of GPUs and what joins them: errors, intervals and the alternative."""
+        groups: dict[tuple[str, int, str], list[PublishedError]] = {}
+        for row in self.rows:
+            machine = row.published.machine
+            joined = "links" if machine.linked_gpus == machine.gpus else "network"
+            groups.setdefault((row.published.group, machine.gpus, joined), []).append(row)
+        return [
+            {
+                "group": group,
+                "gpus": gpus,
+                "joined_by": joined,
+                "n": len(rows),
+                **_errors(rows),
+                "within_frac": float(np.mean([row.is_within for row in rows])),
+                "scaled_median_pct": _median_abs([self.scaled_error_pct(row) for row in rows]),
+            }
+            for (group, gpus, joined), rows in sorted(groups.items())
+        ]
 
     def summary(self) -> list[dict[str, Any]]:
         """Per group: errors of all, on one and several nodes and per generation; and order."""
@@ -241,7 +308,8 @@ class PublishedErrors:
             "schema": SCHEMA,
             "about": HELD_OUT_NOTE,
             "summary": self.summary(),
-            "rows": [row.to_dict() for row in self.rows],
+            "by_gpus": self.by_gpus(),
+            "rows": [row.to_dict(self.scaled_error_pct(row)) for row in self.rows],
             "left_out": [{"name": row.name, "reason": row.reason} for row in self.left_out],
         }
 
@@ -249,7 +317,7 @@ class PublishedErrors:
         """One row per configuration."""
         import pandas as pd
 
-        return pd.DataFrame([row.to_dict() for row in self.rows]).drop(columns="sources")
+        return pd.DataFrame(self.to_dict()["rows"]).drop(columns="sources")
 
     def plot(self) -> Figure:
         """Rates over devices, published and predicted, per group."""
@@ -280,21 +348,26 @@ def evaluate_published(
     for position, each in enumerate(listed):
         begin(each.name, position)
         try:
-            rows.append(PublishedError(each, _samples_per_s(each)))
+            rows.append(PublishedError(each, *_samples_per_s(each)))
         except PerfmodelError as error:
             left.append(LeftOut(f"{each.group}: {each.name}", str(error)))
     return PublishedErrors(tuple(rows), tuple(left))
 
 
-def _samples_per_s(published: Published) -> float:
+def _samples_per_s(published: Published) -> tuple[float, float, float]:
+    """The rate, and its interval."""
     workload = load_workload(published.workload).with_(**published.settings)
-    found = predict(workload, hardware=[published.machine], batch=published.batch)
-    return published.batch / found.results[0].step_us * MICROSECONDS
+    found = predict(workload, hardware=[published.machine], batch=published.batch).results[0]
+    rate, usual = published.batch * MICROSECONDS, found.step_us
+    return rate / usual, rate / (found.high_us or usual), rate / (found.low_us or usual)
+
+
+def _median_abs(errors: Sequence[float | None]) -> float | None:
+    known = [abs(error) for error in errors if error is not None]
+    return float(np.median(known)) if known else None
 
 
 def _summary(group: str, rows: Sequence[PublishedError]) -> dict[str, Any]:
-    one = [row for row in rows if row.published.machine.nodes == 1]
-    several = [row for row in rows if row.published.machine.nodes > 1]
     generations: dict[str, list[PublishedError]] = {}
     for row in rows:
         generations.setdefault(row.published.machine.node.device.architecture or "", []).append(row)
@@ -306,8 +379,8 @@ def _summary(group: str, rows: Sequence[PublishedError]) -> dict[str, Any]:
         "worst_pct": max(abs(row.error_pct) for row in rows),
         "rank_correlation": _rank_correlation(rows),
         "held_out": _errors([row for row in rows if row.is_held_out]),
-        "one_node": _errors(one),
-        "several_nodes": _errors(several),
+        "one_node": _errors([row for row in rows if row.published.machine.nodes == 1]),
+        "several_nodes": _errors([row for row in rows if row.published.machine.nodes > 1]),
         "generations": {name: _errors(own) for name, own in generations.items()},
     }
 
@@ -315,12 +388,8 @@ def _summary(group: str, rows: Sequence[PublishedError]) -> dict[str, Any]:
 def _errors(rows: Sequence[PublishedError]) -> dict[str, float | None]:
     """Median absolute error and bias in percent; None of no rows."""
     errors = [row.error_pct for row in rows]
-    if not errors:
-        return {"median_pct": None, "bias_pct": None}
-    return {
-        "median_pct": float(np.median(np.abs(errors))),
-        "bias_pct": float(np.mean(errors)),
-    }
+    bias = float(np.mean(errors)) if errors else None
+    return {"median_pct": _median_abs(errors), "bias_pct": bias}
 
 
 def _rank_correlation(rows: Sequence[PublishedError]) -> float | None:

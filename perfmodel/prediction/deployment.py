@@ -23,6 +23,7 @@ from perfmodel.workload.eager.creation import to_device
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.memory_tiers import TierUse, require_tiers, tier_use, with_activations
 from perfmodel.workload.rank_work import RankClass, deciding_classes, loading_us, rank_classes
+from perfmodel.workload.software import IMPLEMENTATIONS
 from perfmodel.workload.step import data_edges
 
 EVALUATION = "evaluation"
@@ -62,10 +63,19 @@ class Step:
         machine = self.machine
         return machine.name if machine.nodes == 1 else f"{machine.nodes} x {machine.name}"
 
+    @property
+    def linked(self) -> int:
+        """Ranks of a group that the software takes as joined by links."""
+        machine = self.machine
+        software = IMPLEMENTATIONS[self.workload.implementation.name]
+        if self.placement is None and software.groups_by_node:
+            return min(machine.node.gpus, machine.linked_gpus)
+        return machine.linked_gpus
+
     def classes(self, *, every_rank: bool) -> list[RankClass]:
         """The ranks that stand for all."""
         found = rank_classes(
-            self.workload, self.machine.gpus, self.machine.linked_gpus, self.placement, self.batch
+            self.workload, self.machine.gpus, self.linked, self.placement, self.batch
         )
         return found if every_rank else deciding_classes(found)
 
@@ -81,7 +91,7 @@ class Step:
             target=device.target,
             train=self.train,
             threads=device.sm_count,
-            linked=machine.linked_gpus,
+            linked=self.linked,
             placement=self.placement,
             pipeline=self.pipeline,
         )

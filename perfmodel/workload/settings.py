@@ -54,11 +54,12 @@ class Implementation:
     below: inference only), `exchange_precision` that of pooled rows on the wire, `key_dtype` that
     of indices from the host and on the wire, which FBGEMM's lookup widens.
     `sharding` is explained at `shards.plan`; tables of at most `data_parallel_max_bytes` are
-    replicated. `ddp_bucket_bytes`: dense gradients that DDP sums at once. `cuda_graphs`: the step
-    is launched as one graph; `prefetch`: the next batch is brought and distributed beside the step.
-    `indices_ahead` (of `hybrid` sharding): which rows are whose is computed ahead of the step, and
-    its all-reduce runs beside the exchange of rows (HugeCTR since MLPerf v1.1); else one after the
-    other.
+    replicated, `remote_data_parallel_max_bytes` where there are several groups of linked ranks (0:
+    as within one). `ddp_bucket_bytes`: dense gradients that DDP sums at once. `cuda_graphs`: the
+    step is launched as one graph; `prefetch`: the next batch is brought and distributed beside the
+    step. `indices_ahead` (of `hybrid` sharding): which rows are whose is computed ahead of the
+    step, and its all-reduce runs beside the exchange of rows (HugeCTR since MLPerf v1.1); else one
+    after the other.
     `unmodelled_sample_bytes` of device memory are read, and written, per sample of a training step
     beyond what is modelled: fitted, its source names the rows that it saw.
     """
@@ -78,6 +79,7 @@ class Implementation:
         "hybrid",
     ] = "table_wise"
     data_parallel_max_bytes: int = 0
+    remote_data_parallel_max_bytes: int = 0
     ddp_bucket_bytes: int = 25 << 20
     cuda_graphs: bool = False
     prefetch: bool = False
@@ -153,6 +155,7 @@ LIMITS = {
     "bottom_mlp": Limits(1, 1e6),
     "top_mlp": Limits(1, 1e6),
     "data_parallel_max_bytes": Limits(0, 1e15),
+    "remote_data_parallel_max_bytes": Limits(0, 1e15),
     "unmodelled_sample_bytes": Limits(0, 1e9),
     "every_samples": Limits(0, 1e15),
     "samples": Limits(0, 1e15),

@@ -63,19 +63,21 @@ def plan(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
     but for the rows that are frequent. `balanced`: tables with more than their share of the lookups
     in parts. `planned`: see `planner`; where links join `linked` ranks each, tables go to these
     groups.
-    Tables of at most `data_parallel_max_bytes` are replicated.
+    Tables of at most `data_parallel_max_bytes` are replicated, of several groups those of at most
+    `remote_data_parallel_max_bytes`.
     Raises `WorkloadError` where whole tables are too few for the ranks.
     """
     software = workload.implementation
+    near = min(linked or ranks, ranks)
+    most = software.remote_data_parallel_max_bytes if near < ranks else 0
+    most = most or software.data_parallel_max_bytes
     numbers = range(len(workload.tables))
     replicated = tuple(
-        number
-        for number in numbers
-        if ranks > 1 and _bytes(workload.tables[number]) <= software.data_parallel_max_bytes
+        number for number in numbers if ranks > 1 and _bytes(workload.tables[number]) <= most
     )
     split = [number for number in numbers if number not in set(replicated)]
     if software.sharding == "planned":
-        return _planned(workload, split, replicated, ranks, min(linked or ranks, ranks))
+        return _planned(workload, split, replicated, ranks, near)
     if software.sharding in ("row_wise", "hybrid"):
         every = tuple(Shard(number, ranks) for number in split)
         return Plan((every,) * ranks, replicated)

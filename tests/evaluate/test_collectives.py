@@ -66,3 +66,31 @@ def test_bad_tables_are_one_line(tmp_path: Path) -> None:
         evaluate_collectives(*tables(tmp_path, points="curve_id,size_bytes,time_us\n"))
     with pytest.raises(ModelError, match=r"none\.csv: cannot be read"):
         evaluate_collectives(str(tmp_path / "none.csv"), str(tmp_path / "none.csv"))
+
+
+@pytest.mark.parametrize(
+    ("cells", "nodes"),
+    [(",,,,none", 1), (",,,,infiniband", 2), (",,4,,infiniband", 4), (",,4,,none", 4)],
+)
+def test_a_curve_without_nodes_has_the_usual_ones(tmp_path: Path, cells: str, nodes: int) -> None:
+    """Of 16 GPUs: by the GPUs of a node, else 8 of each where a network is named, else one."""
+    head = "curve_id,collective,gpu,n_gpus,n_nodes,gpus_per_node,node_nic_gb_per_s,network\n"
+    points = "curve_id,size_bytes,time_us\na,33554432,900\n"
+    (found,) = evaluate_collectives(
+        *tables(tmp_path, f"{head}a,all_reduce,H100,16{cells}\n", points)
+    ).rows
+    assert found.nodes == nodes
+    assert found.note == f"n_nodes not given: taken as {nodes}"
+
+
+def test_a_variant_is_read(tmp_path: Path) -> None:
+    """1 MB among two by a framework's kernel takes half of the library's time or less; launched
+    alone it takes longer."""
+    head = CURVES.splitlines()[0]
+    wires = "all_reduce,H100-SXM5-80GB,2,1,NVLink4+NVSwitch 8xGPU,450,,none"
+    variants = ("nccl", "custom_vllm_graph", "custom_vllm_eager")
+    curves = [f"{head},variant", *(f"{each},{wires},{each}" for each in variants)]
+    points = ["curve_id,size_bytes,time_us", *(f"{each},1048576,10" for each in variants)]
+    found = evaluate_collectives(*tables(tmp_path, "\n".join(curves), "\n".join(points)))
+    library, graph, eager = (100 + row.bias_pct for row in found.rows)
+    assert graph < library / 2 < eager

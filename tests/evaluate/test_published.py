@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 from perfmodel.cli import application
 from perfmodel.errors import PerfmodelError
 from perfmodel.evaluate.published_throughput import (
+    BETWEEN_EVALUATIONS,
+    DCNV2_COLUMNS,
     MLPERF_COLUMNS,
     PublishedError,
     PublishedErrors,
@@ -93,6 +95,31 @@ def test_errors_are_of_the_rate(tmp_path: Path) -> None:
     assert summary["one_node"] == {"median_pct": pytest.approx(20), "bias_pct": pytest.approx(-20)}
     assert summary["several_nodes"]["median_pct"] is None
     assert list(summary["generations"]) == ["hopper"]
+
+
+def test_rates_between_evaluations_are_a_table_of_their_own(tmp_path: Path) -> None:
+    """Of DLRM-DCNv2, with a name in brackets where the one before them says too little."""
+    row = {name: RUN.get(name, "") for name in DCNV2_COLUMNS}
+    row |= {"accelerator": "NVIDIA Blackwell GPU (B200-SXM-180GB)", BETWEEN_EVALUATIONS: "25e6"}
+    newer = table(tmp_path / "newer.csv", DCNV2_COLUMNS, row)
+    (old, new), left = read_mlperf(mlperf(tmp_path, {}), newer)
+    assert (new.name, new.rates, new.workload) == ("8 b200, batch 55,296", (25e6,), "dlrm-dcnv2")
+    assert (old.rates, left) == ((15e6,), [])
+
+
+def test_the_alternative_is_the_rate_of_one_node_times_nodes(tmp_path: Path) -> None:
+    """15 M/s of 8 GPUs are 120 of 64, where 50 were published: 140 % off."""
+    several = {"n_nodes": "8", "samples_per_s_train_est": "50e6", "submitter": "Two"}
+    one, many = read_mlperf(mlperf(tmp_path, {}, several))[0]
+    rows = (PublishedError(one, 12e6, 11e6, 16e6), PublishedError(many, 60e6, 55e6, 65e6))
+    answer = PublishedErrors(rows, ()).to_dict()
+    assert [each["scaled_error_pct"] for each in answer["rows"]] == [None, pytest.approx(140)]
+    assert [each["within"] for each in answer["rows"]] == [True, False]
+    assert [(each["gpus"], each["joined_by"]) for each in answer["by_gpus"]] == [
+        (8, "links"),
+        (64, "network"),
+    ]
+    assert answer["by_gpus"][1]["median_pct"] == pytest.approx(20)
 
 
 @pytest.mark.parametrize("change", [{"global_batch": "-3"}, {"n_nodes": "many"}])

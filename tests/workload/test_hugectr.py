@@ -10,6 +10,7 @@ from perfmodel.hardware import cluster, load
 from perfmodel.lowering import lower
 from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction import predict
+from perfmodel.prediction.deployment import Step
 from perfmodel.workload import Table, load_workload, op_graph
 from perfmodel.workload.hugectr_hybrid import split_of
 from perfmodel.workload.sharding import plan
@@ -127,3 +128,14 @@ def test_a_step_takes_longer_on_fewer_devices() -> None:
     parts = [replace(node, gpus=gpus) for gpus in (4, 8)]
     four, eight = predict("dlrm-dcnv2", hardware=parts, batch=32768).results
     assert four.step_us > eight.step_us
+
+
+@pytest.mark.parametrize(("name", "sums"), [("dlrm-dcnv2", "4"), ("torchrec-golden", None)])
+def test_groups_are_nodes_also_where_links_join_more(name: str, sums: str | None) -> None:
+    """Of 4 trays of one NVLink domain HugeCTR sums within each; TorchRec takes all as linked."""
+    machine = cluster(load("gb200-nvl72"), 4)
+    workload = load_workload(name)
+    step = Step(workload, machine, 2048, True)
+    assert step.linked == (int(sums) if sums else machine.linked_gpus)
+    found = collectives(step.graph(0), "reduce_scatter")
+    assert [each["group_size"] for each in found] == ([sums] if sums else [])

@@ -88,3 +88,13 @@ def test_prefetched_and_graph_launched_ops_say_so() -> None:
         for phase, key in (("input", "pipeline"), ("forward", "cuda_graph"))
     }
     assert by_phase == {"input": {"prefetch"}, "forward": {"step"}}
+
+
+def test_of_several_groups_larger_tables_are_replicated() -> None:
+    """11,938 rows of 512 bytes are above 4 MB and below 6.25: a plan of 12 tables and not 13, of
+    which 16 groups have one part each."""
+    described = load_workload("dlrm-dcnv2")
+    one, many = plan(described, 8), plan(described, 128, 8)
+    assert set(many.replicated) - set(one.replicated) == {14}
+    assert described.tables[14].rows == 11_938
+    assert [len(own) for own in many.domains] == [1] * 16

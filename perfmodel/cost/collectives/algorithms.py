@@ -16,7 +16,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Mask
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.collectives.calls import MESH, Calls
+from perfmodel.cost.collectives.calls import MESH, PCIE, Calls
 from perfmodel.registry import Registry
 
 _C = coefficients("collectives.algorithms")
@@ -47,6 +47,10 @@ class Plan:
     peers: Floats | float = 0.0
     """Partners that one rank serves at once."""
     protocols: tuple[str, ...] = ("ll", "ll128", "simple")
+    is_filled: Mask | bool = True
+    """Whether pieces are handed on, so that a pipeline of them has to fill."""
+    barriers: Floats | float = 0.0
+    """At which ranks of kernels that no library launches wait for one another; 0: a library's."""
 
 
 Algorithm = Callable[[Calls], Plan]
@@ -178,6 +182,37 @@ def direct(calls: Calls) -> Plan:
         is_direct=True,
         own_bytes=np.where(to_all, each, 0.0),
         peers=np.where(to_all, local - 1, 0.0),
+        is_filled=to_all | calls.is_remote,
+    )
+
+
+@ALGORITHMS.register("one_shot")
+def one_shot(calls: Calls) -> Plan:
+    """Every rank reads all buffers over links and adds them up (vLLM, SGLang, TensorRT-LLM)."""
+    return _by_reads(calls, calls.size_bytes * (calls.ranks - 1), 1.0)
+
+
+@ALGORITHMS.register("two_shot")
+def two_shot(calls: Calls) -> Plan:
+    """Every rank reads its part of all buffers and adds it up, then the other ranks' sums."""
+    return _by_reads(calls, 2.0 * calls.size_bytes * (calls.ranks - 1) / calls.ranks, 2.0)
+
+
+def _by_reads(calls: Calls, link_bytes: Floats, barriers: float) -> Plan:
+    """Among more than two ranks without links frameworks leave it to the library."""
+    none = np.zeros(len(calls))
+    is_near = ~calls.is_remote & ((calls.link != PCIE) | (calls.ranks <= 2))
+    return Plan(
+        link_hops=none,
+        net_hops=none,
+        link_bytes=link_bytes * _hops(calls),
+        net_bytes=none,
+        message_bytes=none,
+        messages=none,
+        applies=_is(calls, "all_reduce") & calls.is_custom & is_near,
+        is_alone=none > 0,
+        protocols=("simple",),
+        barriers=none + barriers,
     )
 
 

@@ -73,7 +73,8 @@ class Calibrated:
 
 
 def _curves(measured: Calls, asked: Calls) -> tuple[Ints, Ints]:
-    """Which curve each call of both belongs to: the same op among as many ranks and domains."""
+    """Which curve each call of both belongs to: the same op and variant, among as many ranks and
+    domains."""
     both = np.stack(
         [
             np.unique(np.concatenate([one, other]), return_inverse=True)[1].reshape(-1)
@@ -81,6 +82,7 @@ def _curves(measured: Calls, asked: Calls) -> tuple[Ints, Ints]:
                 (measured.op, asked.op),
                 (measured.ranks, asked.ranks),
                 (measured.domains, asked.domains),
+                (measured.variant, asked.variant),
             )
         ]
     )

@@ -18,6 +18,10 @@ from perfmodel.ops.rows import Rows
 from perfmodel.registry import Registry
 
 SWITCH, MESH, BRIDGE, PCIE = "switch", "mesh", "bridge", "pcie"
+NCCL, CUSTOM, EAGER = "nccl", "custom", "custom_eager"
+"""Variants: the library's collectives alone; an all-reduce by kernels of an inference framework
+where these are faster, launched by a graph; the same launched one by one, behind a copy of its
+input."""
 INFINIBAND = "infiniband"
 
 
@@ -100,6 +104,8 @@ class Calls:
     """Share of the adapters' rate that an all-to-all was measured to reach; 0: as is usual."""
     in_network: Mask
     """Whether the network's switches may add up."""
+    variant: Texts
+    """`nccl`, `custom` or `custom_eager`."""
 
     def __len__(self) -> int:
         return len(self.op)
@@ -131,6 +137,11 @@ class Calls:
         return np.array([reduces_in_switch(each) for each in kinds.tolist()], bool)[kind]
 
     @property
+    def is_custom(self) -> Mask:
+        """Whether kernels of a framework may run it."""
+        return np.asarray(self.variant != NCCL, np.bool_)
+
+    @property
     def is_remote(self) -> Mask:
         """Whether the network takes part."""
         return self.domains > 1
@@ -147,14 +158,15 @@ def calls_of(rows: Rows, fabric: Fabric) -> Calls:
     Raises `ModelError` for dims that cannot be: fewer ranks than nodes, several domains without a
     network.
     """
-    size, ranks, nodes, in_network = (np.empty(len(rows)) for _ in range(4))
+    size, ranks, nodes, in_network, custom = (np.empty(len(rows)) for _ in range(5))
     for op, index in rows.groups():
         dims = rows.dims_of(op, index)
-        size[index], ranks[index], nodes[index], in_network[index] = (
+        size[index], ranks[index], nodes[index], in_network[index], custom[index] = (
             dims["size_bytes"],
             dims["ranks"],
             np.maximum(dims["nodes"], 1.0),
             dims["in_network"],
+            dims["custom"],
         )
     ranks = np.maximum(ranks, 1.0)
     bad = np.flatnonzero(nodes > ranks)
@@ -197,6 +209,7 @@ def calls_of(rows: Rows, fabric: Fabric) -> Calls:
         rank_nic_gb_per_s=np.maximum(one, 1e-9),
         exchange_frac=np.full(n, fabric.exchange_frac or 0.0),
         in_network=(in_network > 0) & (fabric.network == INFINIBAND),
+        variant=np.where(custom > 0, CUSTOM, NCCL),
     )
 
 

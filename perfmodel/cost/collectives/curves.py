@@ -14,8 +14,11 @@ from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.calls import (
     BRIDGE,
+    CUSTOM,
+    EAGER,
     INFINIBAND,
     MESH,
+    NCCL,
     PCIE,
     SWITCH,
     Calls,
@@ -35,6 +38,7 @@ OPS = {"sendrecv": "send_recv", "alltoall": "all_to_all"}
 NEEDED = ("curve_id", "collective", "n_gpus", "n_nodes")
 _C = coefficients("collectives.curves")
 _MODEL = re.compile(r"[a-z]+\d+[a-z]*")
+_NO_NETWORK = ("", "none", "unknown", "nan")
 _BOX = re.compile(r"(\d+) ?x ?[a-z]*\d*", re.IGNORECASE)
 
 
@@ -51,12 +55,14 @@ class Wires:
     architecture: str
     network: str
     node_nic_gb_per_s: float
+    variant: str
 
 
 def wires_of(row: dict[str, Any]) -> Wires:
     """What one row of a table of curves says; raises `ModelError` for what it lacks."""
     where = f"curve {row.get('curve_id')}"
-    ranks, nodes = _number(row, "n_gpus"), _number(row, "n_nodes") or 1.0
+    ranks = _number(row, "n_gpus")
+    nodes = _number(row, "n_nodes") or _usual_nodes(row, ranks)
     if not ranks or ranks < 2 or nodes > ranks:
         raise ModelError(f"{where}: n_gpus is {row.get('n_gpus')}, n_nodes {row.get('n_nodes')}")
     architecture = architecture_of(_text(row, "gpu"))
@@ -74,9 +80,23 @@ def wires_of(row: dict[str, Any]) -> Wires:
         link_gb_per_s=rate or _C.unknown_link_gb_per_s,
         domain_ranks=2.0 if link == BRIDGE else max(ranks / nodes, float(box[1]) if box else 1.0),
         architecture=architecture,
-        network=INFINIBAND if network in ("", "none", "unknown", "nan") else network,
+        network=INFINIBAND if network in _NO_NETWORK else network,
         node_nic_gb_per_s=nic or _C.unknown_nic_gb_per_s * ranks / nodes,
+        variant=_variant(_text(row, "variant")),
     )
+
+
+def _usual_nodes(row: dict[str, Any], ranks: float) -> float:
+    """Where the table has no `n_nodes`: by the GPUs of one, else one unless a network is named."""
+    named = _text(row, "network") not in _NO_NETWORK
+    each = _number(row, "gpus_per_node") or (_C.usual_node_gpus if named else ranks)
+    return float(np.ceil(ranks / each)) if each >= 1 else 1.0
+
+
+def _variant(words: str) -> str:
+    if not words.startswith(CUSTOM):
+        return NCCL
+    return EAGER if "eager" in words else CUSTOM
 
 
 def calls_of_wires(wires: list[Wires], size_bytes: Floats) -> Calls:
@@ -113,6 +133,7 @@ def calls_of_wires(wires: list[Wires], size_bytes: Floats) -> Calls:
         rank_nic_gb_per_s=nic * nodes / ranks,
         exchange_frac=np.zeros(len(ranks)),
         in_network=np.zeros(len(ranks), bool),
+        variant=texts("variant"),
     )
 
 

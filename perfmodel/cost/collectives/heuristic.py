@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.algorithms import ALGORITHMS, Plan
-from perfmodel.cost.collectives.calls import INFINIBAND, SWITCH, Calls
+from perfmodel.cost.collectives.calls import EAGER, INFINIBAND, SWITCH, Calls
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.errors import ModelError
 from perfmodel.hardware.generations import nearest_known
@@ -99,28 +99,29 @@ class Costs:
 def costs_of(calls: Calls, constants: Constants | None = None) -> Costs:
     """The cheapest algorithm and protocol per call, and what it is made of."""
     given = constants or shipped()
-    base_us = given["base.call_us"] * given.of_generation(calls, "base_factor")
     names: list[str] = []
-    parts: list[tuple[Floats, Floats, Floats, Floats]] = []
+    parts: list[tuple[Floats, Floats, Floats, Floats, Floats]] = []
     for name in ALGORITHMS:
         plan = ALGORITHMS[name](calls)
         for protocol in plan.protocols:
             names.append(f"{name}/{protocol}")
             parts.append(_parts(calls, plan, protocol, given))
     stacked = [np.stack(column) for column in zip(*parts, strict=True)]
-    total = stacked[0] + np.maximum(stacked[1], stacked[2]) + stacked[3]
+    total = stacked[0] + stacked[1] + np.maximum(stacked[2], stacked[3]) + stacked[4]
     chosen = np.argmin(total, axis=0)
     if not np.isfinite(np.min(total, axis=0)).all():
         row = int(np.flatnonzero(~np.isfinite(np.min(total, axis=0)))[0])
         raise ModelError(f"no algorithm for {calls.op[row]} (row {row})")
-    hop, link, net, fill = (part[chosen, np.arange(len(calls))] for part in stacked)
-    return Costs(tuple(names), chosen, base_us, hop, link, net, fill)
+    base, hop, link, net, fill = (part[chosen, np.arange(len(calls))] for part in stacked)
+    return Costs(tuple(names), chosen, base, hop, link, net, fill)
 
 
 def _parts(
     calls: Calls, plan: Plan, protocol: str, given: Constants
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Hops and messages, links, network, filling; infinite hops where the pair cannot run."""
+) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    """Base, hops and messages, links, network, filling; infinite hops where the pair cannot run."""
+    if np.any(plan.barriers):
+        return _kernel_parts(calls, plan, given)
     is_simple = protocol == "simple"
     is_switch = calls.link == SWITCH
     applies = plan.applies & is_switch if protocol == "ll128" else plan.applies
@@ -153,8 +154,31 @@ def _parts(
     if is_simple:
         link_fill = given["link.fill_us"] * given.of_generation(calls, "fill_factor")
         fill = np.where(calls.is_remote, given.of_network(calls, "fill_us"), link_fill)
-        fill_us = 2.0 * np.sqrt(fill * np.maximum(link_us, net_us))
-    return np.where(applies, hop_us, np.inf), link_us, net_us, fill_us
+        fill_us = np.where(plan.is_filled, 2.0 * np.sqrt(fill * np.maximum(link_us, net_us)), 0.0)
+    base_us = given["base.call_us"] * given.of_generation(calls, "base_factor")
+    base_us = base_us + _eager_us(calls, given)
+    return base_us, np.where(applies, hop_us, np.inf), link_us, net_us, fill_us
+
+
+def _kernel_parts(
+    calls: Calls, plan: Plan, given: Constants
+) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    """The same of one kernel that reads over links, which nothing has to fill."""
+    none = np.zeros(len(calls))
+    base_us = given["custom.call_us"] * given.of_generation(calls, "base_factor")
+    hop_us = plan.barriers * (given["custom.barrier_us"] + given["custom.peer_us"] * calls.ranks)
+    rate = calls.link_gb_per_s * given["custom.link_frac"] * BYTES_PER_US
+    link_us = plan.link_bytes / rate
+    hop_us = np.where(plan.applies, hop_us, np.inf)
+    return base_us + _eager_us(calls, given), hop_us, link_us, none, none
+
+
+def _eager_us(calls: Calls, given: Constants) -> Floats:
+    """What launching one by one takes, with a copy of the input in device memory."""
+    rate = calls.link_gb_per_s * given["custom.copy_factor"] * BYTES_PER_US
+    return np.where(
+        calls.variant == EAGER, given["custom.eager_us"] + 2.0 * calls.size_bytes / rate, 0.0
+    )
 
 
 @dataclass(frozen=True)

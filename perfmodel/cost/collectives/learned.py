@@ -97,8 +97,12 @@ def interpolate_rates(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
     each = replace(each, link_gb_per_s=np.tile(RATES_GB_PER_S[:count], len(calls)))
     log_us, spread = (values.reshape(-1, count) for values in answer(each))
     log_us = np.minimum.accumulate(log_us, axis=1)
-    low, high = log_us[row, below], log_us[row, below + 1]
-    return np.asarray(low + (high - low) * part, np.float64), spread[:, 0]
+
+    def between(values: Floats) -> Floats:
+        low, high = values[row, below], values[row, below + 1]
+        return np.asarray(low + (high - low) * part, np.float64)
+
+    return between(log_us), between(spread)
 
 
 def distinct_calls(calls: Calls) -> tuple[Ints, Ints]:
@@ -194,12 +198,38 @@ def correct(
 
 Z90 = 1.645
 """Standard deviations to either end of a 90 % interval."""
-ONE_NODE, SEVERAL = "one_domain", "several_domains"
+ONE_NODE, SEVERAL, KERNELS = "one_domain", "several_domains", "custom"
+
+
+LATENCY_FRACS = np.linspace(0.0, 1.0, 6)
+"""Shares of base, hops and messages in a time, where `Spread` has a value."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Standard deviation of log(measured / predicted) by the share of a time that is latency, in
+    which hosts and versions differ more than in what bytes take; straight between the values."""
+
+    sd: tuple[float, ...]
+    """At `LATENCY_FRACS`."""
+
+    def of(self, latency_frac: Floats) -> Floats:
+        """Of calls whose time is latency to that share."""
+        return np.interp(latency_frac, LATENCY_FRACS, self.sd)
+
+
+def latency_frac(costs: Costs) -> Floats:
+    """The share of base, hops and messages in the time of each call."""
+    return np.asarray((costs.base_us + costs.hop_us) / costs.total_us, np.float64)
 
 
 @dataclass(frozen=True)
 class Learned:
-    """Fitted to published curves; `spreads` are errors on repositories that were left out."""
+    """Fitted to published curves; `spreads` are errors on repositories that were left out.
+
+    Trees correct the library's collectives of which curves were fitted; others, and those by a
+    framework's kernels, are the heuristic's.
+    """
 
     name: str
     constants: Constants
@@ -207,10 +237,12 @@ class Learned:
     trees: Forest
     most: float
     """The largest correction, as a logarithm."""
-    spreads: Mapping[str, float]
-    """Standard deviation of log(measured / predicted), by `one_domain` and `several_domains`."""
+    spreads: Mapping[str, Spread]
+    """By `one_domain`, `several_domains` and, of collectives by a framework's kernels, `custom`."""
     covariances: Mapping[str, Covariance]
-    """Of what measured points correct, likewise."""
+    """Of what measured points correct, by `one_domain` and `several_domains`."""
+    fitted: Mapping[str, tuple[str, ...]]
+    """Likewise, the ops that curves were fitted of."""
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def log_us(self, calls: Calls) -> tuple[Floats, Floats]:
@@ -219,8 +251,17 @@ class Learned:
         found = features_of(calls, costs)
         matrix = np.stack([found[name] for name in self.columns], axis=1)
         factor = np.clip(self.trees.predict(matrix), -self.most, self.most)
-        spread = np.where(calls.is_remote, self.spreads[SEVERAL], self.spreads[ONE_NODE])
-        return np.log(costs.total_us) + factor, spread
+        is_fitted = ~calls.is_custom & np.where(
+            calls.is_remote,
+            np.isin(calls.op, self.fitted[SEVERAL]),
+            np.isin(calls.op, self.fitted[ONE_NODE]),
+        )
+        waiting = latency_frac(costs)
+        one, several, custom = (
+            self.spreads[kind].of(waiting) for kind in (ONE_NODE, SEVERAL, KERNELS)
+        )
+        spread = np.where(calls.is_custom, custom, np.where(calls.is_remote, several, one))
+        return np.log(costs.total_us) + np.where(is_fitted, factor, 0.0), spread
 
     def estimate(self, calls: Calls) -> Estimate:
         """Durations of `calls`, no longer on faster links; raises `ModelError` for an op without an

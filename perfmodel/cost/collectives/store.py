@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from perfmodel.cost.collectives import heuristic
 from perfmodel.cost.collectives.heuristic import Constants
-from perfmodel.cost.collectives.learned import ONE_NODE, SEVERAL, Covariance, Learned
+from perfmodel.cost.collectives.learned import (
+    KERNELS,
+    LATENCY_FRACS,
+    ONE_NODE,
+    SEVERAL,
+    Covariance,
+    Learned,
+    Spread,
+)
 from perfmodel.cost.learned.forest import Forest, joined
 from perfmodel.errors import ModelError
 from perfmodel.files import read_bytes, write_text
@@ -88,7 +96,7 @@ def _plain(values: NDArray[Any]) -> list[float]:
     ]
 
 
-SCHEMA = "perfmodel.collective-model/1"
+SCHEMA = "perfmodel.collective-model/2"
 NAME = "collective/learned"
 _SHIPPED = "fitted.json"
 _MOST_BYTES = 32_000_000
@@ -121,7 +129,8 @@ def model_to_dict(model: Learned) -> dict[str, Any]:
         "constants": {name: float(f"{v:.5g}") for name, v in model.constants.values.items()},
         "columns": list(model.columns),
         "most": model.most,
-        "spreads": dict(model.spreads),
+        "spreads": {name: list(each.sd) for name, each in model.spreads.items()},
+        "fitted": {name: list(ops) for name, ops in model.fitted.items()},
         "covariances": {name: each.to_dict() for name, each in model.covariances.items()},
         "trees": forest_to_dict(model.trees),
     }
@@ -139,10 +148,13 @@ def model_from_dict(found: Mapping[str, Any], where: str) -> Learned:
             columns=columns,
             trees=forest_from_dict(found["trees"], len(columns)),
             most=_positive("most", found["most"]),
-            spreads={name: _positive(name, found["spreads"][name]) for name in (ONE_NODE, SEVERAL)},
+            spreads={
+                kind: _spread(kind, found["spreads"][kind]) for kind in (ONE_NODE, SEVERAL, KERNELS)
+            },
             covariances={
                 name: _covariance(found["covariances"][name]) for name in (ONE_NODE, SEVERAL)
             },
+            fitted={kind: tuple(map(str, found["fitted"][kind])) for kind in (ONE_NODE, SEVERAL)},
             about=found["about"],
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -154,6 +166,12 @@ def model_from_dict(found: Mapping[str, Any], where: str) -> Learned:
 def _constants(found: Mapping[str, Any], where: str) -> Constants:
     known = heuristic.shipped().values
     return Constants({**found, **{name: _positive(name, found[name]) for name in known}}, where)
+
+
+def _spread(kind: str, found: Sequence[Any]) -> Spread:
+    if len(found) != len(LATENCY_FRACS):
+        raise ValueError(f"spreads: {kind}: expected {len(LATENCY_FRACS)} numbers")
+    return Spread(tuple(_positive(kind, each) for each in found))
 
 
 def _covariance(found: Mapping[str, Any]) -> Covariance:

@@ -2,8 +2,9 @@
 
 That is, for `all_reduce`, `broadcast` and `reduce` each rank's buffer, for `all_gather` the whole
 output, for `reduce_scatter` the whole input, for `all_to_all` one rank's whole send buffer, for
-`send_recv` the message. `in_network` = 1 lets switches of the network add up (SHARP). Bytes read
-and written are those that leave and enter one rank, at least.
+`send_recv` the message. `in_network` = 1 lets switches of the network add up (SHARP), `custom` = 1
+lets kernels of an inference framework (one-shot, two-shot) do so for an all-reduce. Bytes read and
+written are those that leave and enter one rank, at least.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def _collective(turns: float, additions: float, whole: bool = False) -> OpSpec:
     return OpSpec(
         family=COLLECTIVE,
         dims=("size_bytes",),
-        defaults={"ranks": 2.0, "nodes": 1.0, "in_network": 0.0},
+        defaults={"ranks": 2.0, "nodes": 1.0, "in_network": 0.0, "custom": 0.0},
         flop=lambda dims: additions * _others(dims) * dims["size_bytes"],
         read_bytes=moved,
         written_bytes=moved,

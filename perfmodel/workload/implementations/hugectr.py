@@ -141,7 +141,13 @@ GRAPH = {"cuda_graph": "step"}
 """Attribute of what one graph launch runs."""
 
 
-@implementation("hugectr", mixed_dims=False, layer_precisions=False, int32_keys=False)
+@implementation(
+    "hugectr",
+    mixed_dims=False,
+    layer_precisions=False,
+    int32_keys=False,
+    groups_by_node=True,
+)
 def hugectr(r: Recorder, run: Run) -> None:
     """One step of one rank."""
     software = run.workload.implementation
