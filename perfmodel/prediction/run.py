@@ -33,19 +33,20 @@ from perfmodel.prediction.measured_load import without_contention
 from perfmodel.prediction.measured_steps import Durations, comm_warnings, steps_result
 from perfmodel.prediction.payload_codec import Codec, with_codecs
 from perfmodel.prediction.scheduled import HostCosts, host_costs
-from perfmodel.prediction.shapes import MODEL, Noted, predict_on
+from perfmodel.prediction.shapes import MODEL, Noted, predict_on, predict_shapes
 from perfmodel.prediction.transferred import source_device, transfer_durations
 from perfmodel.prediction.types import Prediction
 from perfmodel.prediction.what_if import Scale
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import steady_steps
 from perfmodel.trace import Trace
+from perfmodel.units import BYTES_PER_GB
 from perfmodel.workload import Workload, load_workload
 
 REPLAY, TRANSFER = "replay", "transfer"
 MODES = (REPLAY, TRANSFER, MODEL)
 Hardware = str | Path | Part
-Source = Trace | Deployment | Workload | str | Path
+Source = Trace | OpGraph | Deployment | Workload | str | Path
 Options = ParamSpec("Options")
 TIERED = "tiered"
 """The software that deployments stand for."""
@@ -339,6 +340,42 @@ def _of_workload(workload: Workload | str | Path, request: Request) -> Predictio
     steps = [Step(workload, machine, batch, request.train) for machine in machines]
     software = workload.implementation
     return _of_configuration(request, steps, step_period, software.name, software.stands_for)
+
+
+@_answer.register
+def _of_op_graph(graph: OpGraph, request: Request) -> Prediction:
+    """One pass through an op graph, of a module say: from an idle device to its last kernel's end.
+
+    A device that its memory does not fit into is named among the warnings.
+    """
+    _require_configuration(request, "an op graph", "batch", "train", "every_rank")
+    if not request.targets:
+        raise UsageError(f"{graph.source}: say on which hardware to predict it")
+    edits = request.edits()
+    graphs, notes = apply_edits([self_contained(graph)], edits) if edits else ([graph], [])
+    results = []
+    for target in request.targets:
+        machine = cluster_of(target, request.nodes)
+        steps = partial(_pass, graphs)
+        result, said = predict_on(machine, partial(host_costs, overheads=request.profile), steps)
+        if result.memory is not None and not result.memory["fits"]:
+            needed = result.memory["total_bytes"] / BYTES_PER_GB
+            said.append(f"needs {needed:.1f} GB: more than its memory holds")
+        results.append(result)
+        notes += [f"{result.hardware}: {note}" for note in said]
+    source = {
+        "trace": graph.source,
+        "device": ", ".join(result.hardware for result in results),
+        "batch": None,
+        "edits": [edit.text for edit in edits],
+        "ranks": [graph.rank],
+        "events": 0,
+    }
+    return Prediction(source, results, list(dict.fromkeys(notes)))
+
+
+def _pass(graphs: Sequence[OpGraph], machine: Cluster, costs: HostCosts | None) -> Noted:
+    return predict_shapes(graphs, machine, name=machine.name, costs=costs)
 
 
 @_answer.register
