@@ -14,7 +14,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -22,12 +22,17 @@ from typing import Any
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.ops.dtypes import dtype_of_torch
 from perfmodel.ops.graph import BACKWARD, FORWARD, NO_OP, OPTIMIZER, Argument, Op, OpGraph, Tensor
+from perfmodel.ops.read.program import (
+    DTYPES,
+    EAGER_FORWARD,
+    INTEGERS,
+    OPTIMIZERS,
+    Call,
+    ModuleError,
+    Program,
+)
 
 DEVICE = "cuda:0"
-DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}
-"""Our words for the types that a module may be given in, and PyTorch's."""
-INTEGERS = {"int64": "int64", "int32": "int32", "bool": "bool", "uint8": "uint8", "int8": "int8"}
-OPTIMIZERS = ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop")
 _AS_ONE = {
     "scaled_dot_product_attention": "aten::scaled_dot_product_attention",
     "dropout": "aten::native_dropout",
@@ -46,66 +51,7 @@ _OPERATORS = {
 }
 
 
-class ModuleError(PerfmodelError):
-    """A module cannot be built or traced; one line that names the file, and the operator."""
-
-
-@dataclass(frozen=True)
-class Call:
-    """What of a module is traced.
-
-    `training`: forward, backward of the sum of its outputs, and a step of `optimizer` (a class of
-    `torch.optim`), in place of the forward pass alone. `dtype` is what the module and its floating
-    inputs are cast to; `autocast` the type that `torch.autocast` computes in; `batch` the first
-    dimension of every input.
-    """
-
-    training: bool = False
-    optimizer: str | None = None
-    dtype: str | None = None
-    autocast: str | None = None
-    batch: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("dtype", "autocast"):
-            word = getattr(self, name)
-            if word is not None and word not in DTYPES:
-                raise UsageError(f"{name} {word!r}: one of {', '.join(DTYPES)}")
-        if self.optimizer is not None and not self.training:
-            raise UsageError("an optimizer takes a step of training")
-        if self.batch is not None and self.batch < 1:
-            raise UsageError(f"batch {self.batch}: below 1")
-
-
-@dataclass(frozen=True)
-class Program:
-    """A class in a Python file, and what it and its call are given.
-
-    `init` are arguments of the constructor; `inputs` tensors as `SIZExSIZE[:DTYPE]`, or the name of
-    a function in the file that returns them. Without either, `get_init_inputs()` and `get_inputs()`
-    of the file are called, where it has them.
-    """
-
-    path: Path
-    class_name: str
-    init: tuple[Any, ...] = ()
-    inputs: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """`FILE.py:CLASS`."""
-        return f"{self.path}:{self.class_name}"
-
-
-def program_of(text: str, init: Sequence[Any] = (), inputs: Sequence[str] = ()) -> Program | None:
-    """The program that `FILE.py:CLASS` names; None for any other text."""
-    path, separator, name = text.rpartition(":")
-    if not separator or not path.endswith(".py") or not name.isidentifier():
-        return None
-    return Program(Path(path), name, tuple(init), tuple(inputs))
-
-
-def graph_of_program(program: Program, call: Call = Call()) -> OpGraph:
+def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
     """The ops of one call. The file is executed, as `python FILE` would.
 
     Raises `ModuleError` where PyTorch or the class is missing, where construction or the call
@@ -142,7 +88,7 @@ def graph_of_program(program: Program, call: Call = Call()) -> OpGraph:
 
 
 def graph_of_module(
-    module: Any, inputs: Sequence[Any], call: Call = Call(), name: str | None = None
+    module: Any, inputs: Sequence[Any], call: Call = EAGER_FORWARD, name: str | None = None
 ) -> OpGraph:
     """The ops of `module(*inputs)`; its parameters are only looked at, never changed.
 
@@ -302,9 +248,7 @@ def _train(torch: Any, module: Any, inputs: list[Any], call: Call, recorder: _Re
     if call.optimizer is not None:
         if call.optimizer not in OPTIMIZERS:
             raise UsageError(f"optimizer {call.optimizer!r}: one of {', '.join(OPTIMIZERS)}")
-        optimizer = getattr(torch.optim, call.optimizer)(
-            module.parameters(), lr=0.01, foreach=True
-        )
+        optimizer = getattr(torch.optim, call.optimizer)(module.parameters(), lr=0.01, foreach=True)
     outputs: list[Any] = []
     _mapped(outputs.append, module(*inputs))
     losses = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
