@@ -150,7 +150,7 @@ def analyse_pooling(group: Group, device: Device) -> Analysis:
     threads = dims["outputs"] if group.direction == "fwd" else dims["elements"]
     windows = np.maximum(1.0, dims["kernel_size"] ** 2) / _C.window
     clocks = (
-        _C.table("clocks")[group.direction]
+        _C.table("clocks")[f"{group.op}_{group.direction}"]
         * threads
         * (windows if group.direction == "fwd" else 1.0)
     )
