@@ -80,7 +80,9 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     usual = tiling.time_us / np.where(winograd, _C.winograd_saves * _C.winograd_frac, 1.0)
     memory = transfer_us(group.moved_bytes, device)
     in_tf32 = np.array([dtype == "tf32" for dtype in group.dtypes])
-    usual = np.where(in_tf32, flop / (peak * _tf32_frac(dims, group.direction)), usual)
+    full_rate = np.maximum(peak, _C.tf32_over_fp32 * vector)
+    reached = np.minimum(peak, full_rate * _tf32_frac(dims, group.direction))
+    usual = np.where(in_tf32, flop / reached, usual)
     memory = np.where(in_tf32, _C.layout_passes * memory, memory)
     is_depthwise = (dims["groups"] > 1.0) & (dims["groups"] == dims["in_channels"])
     taps = _C.depthwise_clocks + _C.depthwise_tap_clocks * area
