@@ -27,6 +27,7 @@ from perfmodel.lowering.context import self_contained
 from perfmodel.ops.edits import rebatch
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
+from perfmodel.ops.read.program import EAGER, Call, as_run
 from perfmodel.prediction.deployment import Step, cluster_of, deployment_period, step_period
 from perfmodel.prediction.explain.replayed import ReplayGrounds
 from perfmodel.prediction.explain.transferred import TransferGrounds
@@ -376,6 +377,31 @@ def _of_op_graph(graph: OpGraph, request: Request) -> Prediction:
         "events": 0,
     }
     return Prediction(source, results, list(dict.fromkeys(notes)))
+
+
+def predict_module(
+    module: Any,
+    inputs: Sequence[Any],
+    *,
+    hardware: Hardware | Sequence[Hardware],
+    training: bool = False,
+    optimizer: str | None = None,
+    dtype: str | None = None,
+    autocast: str | None = None,
+    batch: int | None = None,
+    mode: str = EAGER,
+) -> Prediction:
+    """Per-call time of a `torch.nn.Module` in memory, called with `inputs`, on each machine.
+
+    Nothing is computed: the module is traced under fake tensors, and is not changed. `training`,
+    `optimizer`, `dtype`, `autocast` and `batch` as of `perfmodel.ops.read.program.Call`; `mode` is
+    `eager`, or `graphs` where the call is captured in a CUDA graph. Raises `PerfmodelError` with
+    one line for a call that fails, and for an operator that depends on values.
+    """
+    from perfmodel.ops.read.module import graph_of_module
+
+    call = Call(training, optimizer, dtype, autocast, batch)
+    return predict(as_run(graph_of_module(module, inputs, call), mode), hardware=hardware)
 
 
 UNWATCHED_FRAC = 0.78

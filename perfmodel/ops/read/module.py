@@ -38,6 +38,32 @@ _AS_ONE = {
     "dropout": "aten::native_dropout",
 }
 """Functions that are one operator on a GPU, whatever they become on the tracing machine."""
+_IN_FP32 = frozenset(
+    [
+        "layer_norm",
+        "group_norm",
+        "softmax",
+        "log_softmax",
+        "norm",
+        "exp",
+        "log",
+        "pow",
+        "prod",
+        "cumsum",
+        "cumprod",
+        "sum",
+        "mse_loss",
+        "l1_loss",
+        "smooth_l1_loss",
+        "cross_entropy",
+        "nll_loss",
+        "kl_div",
+        "softplus",
+        "rsqrt",
+        "reciprocal",
+    ]
+)
+"""What `torch.autocast` runs in fp32 on a GPU, and not on a CPU, where modules are traced."""
 _RECURRENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 """Functions of recurrent layers, and how many gates each has."""
 RECURRENT_OP = "aten::_cudnn_rnn"
@@ -60,6 +86,11 @@ def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
     fails, and where an operator depends on values.
     """
     torch = _torch()
+    from torch._subclasses.fake_tensor import (
+        DataDependentOutputException,
+        unset_fake_temporarily,
+    )
+
     source = _loaded(program)
     made = getattr(source, program.class_name, None)
     if not (isinstance(made, type) and issubclass(made, torch.nn.Module)):
@@ -74,7 +105,12 @@ def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
         if not init and hasattr(source, "get_init_inputs"):
             init = list(source.get_init_inputs())
         with _step(program.name, "its constructor"):
-            module = made(*init)
+            try:
+                module = made(*init)
+            except DataDependentOutputException:  # it looks at values: build it for real
+                with unset_fake_temporarily():
+                    module = made(*init)
+                module = _faked(module)
         if program.inputs:
             inputs = _inputs(torch, source, program)
         elif hasattr(source, "get_inputs"):
@@ -98,26 +134,25 @@ def graph_of_module(
     """
     name = name or type(module).__name__
 
-    def build() -> tuple[Any, list[Any]]:
-        import copy
+    return _traced(lambda: (_faked(module), [_mapped(_fake, v) for v in inputs]), name, call)
 
-        import torch
-        from torch._subclasses.fake_tensor import FakeTensor
 
-        def fake(value: Any) -> Any:
-            if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
-                return torch.empty_strided(
-                    value.shape, value.stride(), dtype=value.dtype, device="cpu"
-                )
-            return value
+def _faked(module: Any) -> Any:
+    """A copy of a module that holds fake tensors of the same kind."""
+    import copy
 
-        memo = {
-            id(value): _like(fake(value.detach()), value)
-            for value in (*module.parameters(), *module.buffers())
-        }
-        return copy.deepcopy(module, memo), [_mapped(fake, value) for value in inputs]
+    held = (*module.parameters(), *module.buffers())
+    memo = {id(value): _like(_fake(value), value) for value in held}
+    return copy.deepcopy(module, memo)
 
-    return _traced(build, name, call)
+
+def _fake(value: Any) -> Any:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cpu")
+    return value
 
 
 def _like(fake: Any, value: Any) -> Any:
@@ -227,12 +262,13 @@ def _traced(build: Callable[[], tuple[Any, list[Any]]], name: str, call: Call) -
         module.train()
         if call.dtype is not None:
             dtype = getattr(torch, DTYPES[call.dtype])
-            module = module.to(dtype)
+            _cast_module(torch, module, dtype)
             inputs = [_mapped(lambda x: _cast(torch, x, dtype), value) for value in inputs]
         if call.batch is not None:
             inputs = [_mapped(lambda x: _of_batch(torch, x, call.batch), v) for v in inputs]
         autocast = nullcontext()
         if call.autocast is not None:
+            recorder.is_autocast = True
             autocast = torch.autocast("cpu", dtype=getattr(torch, DTYPES[call.autocast]))
         with recorder.recording(), _step(name, "its call"), autocast:
             if not call.training:
@@ -269,6 +305,19 @@ def _cast(torch: Any, value: Any, dtype: Any) -> Any:
     return value.to(dtype) if is_real else value
 
 
+def _cast_module(torch: Any, module: Any, dtype: Any) -> None:
+    """`module.to(dtype)`, which cannot exchange fake tensors; tied weights stay tied."""
+    made: dict[int, Any] = {}
+    for part in module.modules():
+        for held in (part._parameters, part._buffers):
+            for key, value in held.items():
+                if value is not None:
+                    new = made.setdefault(
+                        id(value), _like(_cast(torch, value.detach(), dtype), value)
+                    )
+                    held[key] = new
+
+
 def _of_batch(torch: Any, value: Any, batch: int | None) -> Any:
     if not isinstance(value, torch.Tensor) or not value.dim():
         return value
@@ -298,6 +347,7 @@ class _Recorder:
         self.phase = FORWARD
         self._caller: list[str] = []
         self._is_silent = False
+        self.is_autocast = False
         self._held: list[Any] = []
         """All tensors, so that no identity is given twice; they hold no memory."""
         self._storages: dict[int, int] = {}
@@ -350,6 +400,8 @@ class _Recorder:
             about = _recurrent_facts(name, args) | {CUDA_GRAPH: f"{RECURRENT_OP} {len(self.ops)}"}
             return self._as_one(RECURRENT_OP, func, args, kwargs, about)
         first = len(self.ops)
+        if self.is_autocast and name in _IN_FP32:
+            args = tuple(_mapped(lambda x: _cast(self._torch, x, self._torch.float32), args))
         answer = func(*args, **kwargs)
         name = f"aten::{_OPERATORS.get(name, name)}"
         children = self.ops[first:]

@@ -17,7 +17,7 @@ DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "flo
 """Our words for the types that a module may be given in, and PyTorch's."""
 INTEGERS = {"int64": "int64", "int32": "int32", "bool": "bool", "uint8": "uint8", "int8": "int8"}
 OPTIMIZERS = ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop")
-EAGER, COMPILED, GRAPHS = HOW = ("eager", "compiled", "graphs")
+EAGER, GRAPHS = HOW = ("eager", "graphs")
 
 
 class ModuleError(PerfmodelError):
@@ -83,7 +83,7 @@ def program_of(text: str, init: Sequence[Any] = (), inputs: Sequence[str] = ()) 
 
 
 def as_run(graph: OpGraph, how: str) -> OpGraph:
-    """The ops of an eager call as they run `compiled`, or captured in CUDA `graphs`."""
+    """The ops of a call as they run `eager`ly, or captured in CUDA `graphs`."""
     if how not in HOW:
         raise UsageError(f"mode {how!r}: one of {', '.join(HOW)}")
     return graph if how == EAGER else replace(graph, cuda_graphs=True)
