@@ -232,14 +232,14 @@ def predict(
     if save_overheads:
         check_writable(save_overheads, trace)
     program = program_of(trace or "", [_value(text) for text in init or ()], input or ())
-    of_modules = {"--init": init, "--input": input, "--training": training}
+    of_modules: dict[str, object] = {"--init": init, "--input": input, "--training": training}
     of_modules |= {"--optimizer": optimizer, "--dtype": dtype, "--autocast": autocast}
     if program is None:
         refuse_conflicting("anything but FILE.py:CLASS", of_modules)
     if program is not None:
-        others = {"--workload": workload, "--save-overheads": save_overheads, "--plan": plan}
-        others |= {"--inference": inference, "--every-rank": every_rank}
-        refuse_conflicting("FILE.py:CLASS", others)
+        of_others = {"--workload": workload, "--save-overheads": save_overheads, "--plan": plan}
+        refuse_conflicting("FILE.py:CLASS", of_others)
+        refuse_conflicting("FILE.py:CLASS", {"--inference": inference, "--every-rank": every_rank})
         options.refuse_beside_module()
         how, demo = options.mode or Mode.EAGER, None
         with working("predicting"):

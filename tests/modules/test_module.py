@@ -109,7 +109,7 @@ def test_training_runs_the_gradients_and_the_optimizer() -> None:
 def test_convolutions_and_what_a_gpu_runs_for_normalisation_dropout_and_attention() -> None:
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, bias=False), torch.nn.BatchNorm2d(8))
     found = of(net, torch.rand(2, 3, 16, 16))
-    assert names(found) == ["conv2d", "elementwise", "batch_norm"]  # it counts its batches
+    assert names(found) == ["conv2d", "add_scalar", "batch_norm"]  # it counts its batches
     dims = found[0][1]
     assert (dims["in_channels"], dims["out_channels"], dims["input_size"]) == (3, 8, 16)
     assert len(of(torch.nn.Dropout(0.5), torch.rand(64, 64))) == 1

@@ -39,29 +39,11 @@ _AS_ONE = {
 }
 """Functions that are one operator on a GPU, whatever they become on the tracing machine."""
 _IN_FP32 = frozenset(
-    [
-        "layer_norm",
-        "group_norm",
-        "softmax",
-        "log_softmax",
-        "norm",
-        "exp",
-        "log",
-        "pow",
-        "prod",
-        "cumsum",
-        "cumprod",
-        "sum",
-        "mse_loss",
-        "l1_loss",
-        "smooth_l1_loss",
-        "cross_entropy",
-        "nll_loss",
-        "kl_div",
-        "softplus",
-        "rsqrt",
-        "reciprocal",
-    ]
+    (
+        *("layer_norm", "group_norm", "softmax", "log_softmax", "norm", "exp", "log", "pow"),
+        *("prod", "cumsum", "cumprod", "sum", "mse_loss", "l1_loss", "smooth_l1_loss"),
+        *("cross_entropy", "nll_loss", "kl_div", "softplus", "rsqrt", "reciprocal"),
+    )
 )
 """What `torch.autocast` runs in fp32 on a GPU, and not on a CPU, where modules are traced."""
 _RECURRENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
@@ -294,7 +276,7 @@ def _train(torch: Any, module: Any, inputs: list[Any], call: Call, recorder: _Re
         raise ModuleError("no output depends on a parameter: there is nothing to train")
     loss = sum(each.float().sum() for each in losses)
     recorder.phase = BACKWARD
-    loss.backward()  # type: ignore[union-attr]
+    loss.backward()
     recorder.phase = OPTIMIZER
     if optimizer is not None:
         optimizer.step()
@@ -357,26 +339,20 @@ class _Recorder:
         from torch.overrides import TorchFunctionMode
         from torch.utils._python_dispatch import TorchDispatchMode
 
-        recorder = self
+        def function(_: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return self.function(func, args, kwargs or {})
 
-        class Functions(TorchFunctionMode):  # type: ignore[misc]
-            def __torch_function__(
-                self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-            ) -> Any:
-                return recorder.function(func, args, kwargs or {})
+        def operator(_: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return self.operator(func, args, kwargs or {})
 
-        class Operators(TorchDispatchMode):  # type: ignore[misc]
-            def __torch_dispatch__(
-                self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-            ) -> Any:
-                return recorder.operator(func, args, kwargs or {})
-
+        functions: Any = type("Functions", (TorchFunctionMode,), {"__torch_function__": function})
+        operators: Any = type("Operators", (TorchDispatchMode,), {"__torch_dispatch__": operator})
         functional = self._torch.nn.functional
         usual = {name: getattr(functional, name) for name in _AS_ONE}
         for name, func in usual.items():
             setattr(functional, name, self._whole(name, func))
         try:
-            with Operators(), Functions():
+            with operators(), functions():
                 yield
         finally:
             for name, func in usual.items():
@@ -466,7 +442,8 @@ class _Recorder:
     def _tensor(self, value: Any) -> Tensor:
         word = str(value.dtype).removeprefix("torch.")
         layout = "" if value.layout == self._torch.strided else "sparse"
-        strides, storage = (), -1
+        strides: tuple[int, ...] = ()
+        storage = -1
         if not layout:
             strides = tuple(map(int, value.stride()))
             held = value.untyped_storage()
