@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from perfmodel.errors import PerfmodelError
     from perfmodel.graph import build_graph
     from perfmodel.graph.types import ExecutionGraph
-    from perfmodel.prediction.run import predict
+    from perfmodel.prediction.run import predict, predict_module
     from perfmodel.prediction.types import Prediction
     from perfmodel.timeline.breakdown import Breakdown, breakdown
     from perfmodel.timeline.schedule import Timeline, schedule
@@ -36,6 +36,7 @@ __all__ = [
     "durations",
     "load_profile",
     "predict",
+    "predict_module",
     "read",
     "schedule",
 ]
@@ -56,6 +57,7 @@ _PUBLIC = {
     "durations": "perfmodel.cost.durations",
     "load_profile": "perfmodel.cost.host",
     "predict": "perfmodel.prediction",
+    "predict_module": "perfmodel.prediction",
     "read": "perfmodel.trace",
     "schedule": "perfmodel.timeline",
 }

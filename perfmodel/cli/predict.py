@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -19,6 +19,7 @@ from perfmodel.cli.prediction_options import (
     takes_prediction_options,
 )
 from perfmodel.errors import UsageError
+from perfmodel.ops.read.program import Call, Program, as_run, program_of
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
@@ -74,6 +75,20 @@ def configuration_prediction(
     deployment = deployment.with_(placement=read_plan(plan, found, machine))
     edit, overheads = options.edit or (), options.overheads
     return predict(deployment, edit=edit, overheads=overheads, every_rank=every_rank), parts
+
+
+def module_prediction(
+    program: Program, call: Call, options: PredictionOptions, how: str
+) -> Prediction:
+    """The prediction of one call of a class in a Python file, which is executed."""
+    from perfmodel.ops.read.module import graph_of_program
+    from perfmodel.prediction import predicted
+
+    if not options.hardware:
+        raise UsageError(f"{program.name}: name the machine: --hardware h100-sxm")
+    parts = [hardware_part(each, options.settings or ()) for each in options.hardware]
+    graph = as_run(graph_of_program(program, call), how)
+    return predicted(options.request(graph, hardware=parts, batch=None, mode=None))
 
 
 def _list(target: Output) -> None:
@@ -139,6 +154,33 @@ def predict(
             "else those that look up most and send most stand for all.",
         ),
     ] = False,
+    init: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(metavar="VALUE", help="Of FILE.py:CLASS: an argument of the constructor."),
+    ] = None,
+    input: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            metavar="SIZES[:DTYPE]|NAME",
+            help="Of FILE.py:CLASS: a tensor that it is called with (1024x1024:fp16), or the "
+            "function of the file that returns them. [default: get_inputs]",
+        ),
+    ] = None,
+    training: Annotated[
+        bool, typer.Option("--training", help="Of FILE.py:CLASS: its backward pass too.")
+    ] = False,
+    optimizer: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="NAME", help="With --training: a step of SGD, Adam, AdamW, ..."),
+    ] = None,
+    dtype: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="DTYPE", help="Of FILE.py:CLASS: cast it to bf16, fp16, fp32."),
+    ] = None,
+    autocast: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="DTYPE", help="Of FILE.py:CLASS: compute under torch.autocast."),
+    ] = None,
     options: PredictionOptions = DEFAULTS,
     save_overheads: Annotated[
         Optional[Path],  # noqa: UP045
@@ -163,7 +205,7 @@ def predict(
     format: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
-    """How long one batch of a trace or of a configuration takes.
+    """How long one batch of a trace, of a configuration or of a PyTorch module takes.
 
     A trace is replayed, as it is, under a what-if, or on other hardware.
 
@@ -179,6 +221,7 @@ def predict(
       perfmodel predict trace.json.gz --batch 4096            another batch, from shapes
       perfmodel predict trace.json.gz --edit fuse=embeddings  another program, from shapes
       perfmodel predict --workload dlrm-dcnv2 --batch 55296 --hardware dgx-h100 --nodes 4
+      perfmodel predict model.py:Net --hardware h100-sxm      a PyTorch module; runs model.py
       perfmodel predict trace.json.gz --explain aten::mm      where a figure comes from
       perfmodel predict trace.json.gz --format json -o prediction.json
     """
@@ -188,7 +231,21 @@ def predict(
     check_figure(roofline, trace)
     if save_overheads:
         check_writable(save_overheads, trace)
-    if workload is not None:
+    program = program_of(trace or "", [_value(text) for text in init or ()], input or ())
+    of_modules: dict[str, object] = {"--init": init, "--input": input, "--training": training}
+    of_modules |= {"--optimizer": optimizer, "--dtype": dtype, "--autocast": autocast}
+    if program is None:
+        refuse_conflicting("anything but FILE.py:CLASS", of_modules)
+    if program is not None:
+        of_others = {"--workload": workload, "--save-overheads": save_overheads, "--plan": plan}
+        refuse_conflicting("FILE.py:CLASS", of_others)
+        refuse_conflicting("FILE.py:CLASS", {"--inference": inference, "--every-rank": every_rank})
+        options.refuse_beside_module()
+        how, demo = options.mode or Mode.EAGER, None
+        with working("predicting"):
+            call = Call(training, optimizer, dtype, autocast, options.batch)
+            found = module_prediction(program, call, options, how)
+    elif workload is not None:
         others = {"a trace": trace, "--save-overheads": save_overheads, "--figure": figure}
         refuse_conflicting("--workload", others)
         options.refuse_beside_workload()
@@ -232,6 +289,16 @@ def predict(
         show_prediction(console, found, demo)
 
     target.write_result(found, table, found.warnings, found.cautions)
+
+
+def _value(text: str) -> Any:
+    """A constructor's argument: JSON where it is some, else text."""
+    import json
+
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _save_profile(trace: Trace, path: Path) -> None:

@@ -95,6 +95,8 @@ class Mode(StrEnum):
     REPLAY = "replay"
     TRANSFER = "transfer"
     MODEL = "model"
+    EAGER = "eager"
+    GRAPHS = "graphs"
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,8 @@ class PredictionOptions:
         Optional[Mode],  # noqa: UP045
         typer.Option(
             help="replay: the measured kernels, scheduled again. transfer: measured times the "
-            "model's ratio between devices. model: from shapes alone. "
+            "model's ratio between devices. model: from shapes alone. Of FILE.py:CLASS: eager (the "
+            "default) or graphs (captured in CUDA graphs). "
             "[default: model for what has no times, a new batch, an edit, or a trace without a GPU "
             "on --hardware; else transfer with --hardware, and replay without]",
         ),
@@ -237,7 +240,14 @@ class PredictionOptions:
         but = (*_OF_WORKLOAD, *(("mode",) if self.mode == Mode.MODEL else ()))
         self.refuse_beside("--workload", but)
 
+    def refuse_beside_module(self) -> None:
+        """Raise `UsageError` for what one call of a module cannot be asked."""
+        self.refuse_beside("FILE.py:CLASS", (*_OF_WORKLOAD, "mode"))
+        if self.mode not in (None, *_OF_MODULE):
+            raise UsageError(f"--mode {self.mode} cannot be combined with FILE.py:CLASS")
 
+
+_OF_MODULE = (Mode.EAGER, Mode.GRAPHS)
 DEFAULTS = PredictionOptions()
 OF_READING = ("et", "steps", "strict", "max_memory")
 """Options, as fields, that say what is read, not what is predicted of it."""

@@ -11,11 +11,21 @@ from perfmodel.lazy import exports
 
 if TYPE_CHECKING:
     from perfmodel.prediction.gains import Gain
-    from perfmodel.prediction.run import MODES, Request, predict, predicted
+    from perfmodel.prediction.run import MODES, Request, predict, predict_module, predicted
     from perfmodel.prediction.types import Prediction, Result
     from perfmodel.prediction.what_if import Scale
 
-__all__ = ["MODES", "Gain", "Prediction", "Request", "Result", "Scale", "predict", "predicted"]
+__all__ = [
+    "MODES",
+    "Gain",
+    "Prediction",
+    "Request",
+    "Result",
+    "Scale",
+    "predict",
+    "predict_module",
+    "predicted",
+]
 
 
 __getattr__ = exports(
@@ -28,6 +38,7 @@ __getattr__ = exports(
         "Result": "perfmodel.prediction.types",
         "Scale": "perfmodel.prediction.what_if",
         "predict": "perfmodel.prediction.run",
+        "predict_module": "perfmodel.prediction.run",
         "predicted": "perfmodel.prediction.run",
     },
 )

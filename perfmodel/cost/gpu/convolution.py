@@ -10,6 +10,7 @@ from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.matmul import fastest_of_either
 from perfmodel.cost.gpu.rates import (
     bound_us,
+    hbm_bytes_per_us,
     matrix_flop_per_us,
     stream_bytes_per_us,
     transfer_us,
@@ -77,9 +78,22 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
         on_matrix,
     )
     usual = tiling.time_us / np.where(winograd, _C.winograd_saves * _C.winograd_frac, 1.0)
-    is_depthwise = (dims["groups"] > 1.0) & (dims["groups"] == dims["in_channels"])
-    compute = np.where(is_depthwise, flop / (_C.depthwise_frac * vector), usual)
     memory = transfer_us(group.moved_bytes, device)
+    in_tf32 = np.array([dtype == "tf32" for dtype in group.dtypes])
+    full_rate = np.maximum(peak, _C.tf32_over_fp32 * vector)
+    reached = np.minimum(peak, full_rate * _tf32_frac(dims, group.direction))
+    usual = np.where(in_tf32, flop / reached, usual)
+    memory = np.where(in_tf32, _C.layout_passes * memory, memory)
+    is_depthwise = (dims["groups"] > 1.0) & (dims["groups"] == dims["in_channels"])
+    taps = _C.depthwise_clocks + _C.depthwise_tap_clocks * area
+    outputs = dims["batch"] * dims["out_channels"] * output_area(dims)
+    alone = taps * outputs / (device.sm_count * device.boost_mhz)
+    compute = np.where(is_depthwise, alone, usual)
+    memory = np.where(
+        is_depthwise,
+        group.moved_bytes / (_C.depthwise_memory_frac * hbm_bytes_per_us(device)),
+        memory,
+    )
     bound = np.maximum(flop / (saves * peak), bound_us(group.moved_bytes, device))
     return Analysis(
         bound_us=bound,
@@ -97,6 +111,20 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
             "splits": tiling.splits,
         },
     )
+
+
+def _tf32_frac(dims: Dims, direction: str) -> Floats:
+    """Share of the peak that fp32 images reach on tensor cores: few channels fill few lanes."""
+    inputs = dims["in_channels"] / np.maximum(dims["depth"], 1.0) / dims["groups"]
+    outputs = dims["out_channels"] / dims["groups"]
+    summed, made = (inputs, outputs) if direction == "fwd" else (outputs, inputs)
+    filled = summed / (summed + _C.tf32_summed_channels) * made / (made + _C.tf32_made_channels)
+    reached = _C.tf32_frac * filled * (1.0 if direction == "fwd" else _C.tf32_gradient)
+    reached = reached * np.where(dims["depth"] > 0.0, _C.tf32_volume, 1.0)
+    reached = reached * np.where(_stride(dims) > 1.0, _C.tf32_strided, 1.0)
+    dilated = np.where(dims["dilation"] > 1.0, _C.tf32_dilated, 1.0)
+    found: Floats = reached * dilated
+    return found
 
 
 def _stride(dims: Dims) -> Floats:
@@ -124,7 +152,7 @@ def analyse_pooling(group: Group, device: Device) -> Analysis:
     threads = dims["outputs"] if group.direction == "fwd" else dims["elements"]
     windows = np.maximum(1.0, dims["kernel_size"] ** 2) / _C.window
     clocks = (
-        _C.table("clocks")[group.direction]
+        _C.table("clocks")[f"{group.op}_{group.direction}"]
         * threads
         * (windows if group.direction == "fwd" else 1.0)
     )

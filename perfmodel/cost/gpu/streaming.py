@@ -120,7 +120,9 @@ def analyse_channels(group: Group, device: Device) -> Analysis:
     share = np.minimum(1.0, _C.sm_share * dims["cols"] / device.sm_count)
     rate = stream_bytes_per_us(device)
     memory = np.where(
-        has_statistics & ~native, passes * values / (rate * share), group.moved_bytes / rate
+        has_statistics & ~native,
+        passes * transfer_us(2.0 * values, device) / (2.0 * share),
+        group.moved_bytes / rate,
     )
     library = np.where(has_statistics, _C.block_us, 0.0) * _waves(dims, device)
     latency = np.where(native, _native_us(dims, way, device), library)
@@ -181,6 +183,12 @@ def analyse(group: Group, device: Device) -> Analysis:
     compute = np.maximum(group.flop / vector_flop_per_us(device), special)
     bound = np.maximum(bound_us(total, device), group.flop / (2.0 * vector_flop_per_us(device)))
     busy = np.maximum(np.maximum(memory, cache), np.maximum(compute, bound))
+    if group.op in _C.table("block_bytes_per_clock"):
+        alone = _row_blocks_us(group, device)
+        if group.op in _C.tuples("statistics_first"):
+            busy = busy + np.maximum(alone, group.read_bytes / stream_bytes_per_us(device))
+        else:
+            busy = np.maximum(busy, alone)
     return Analysis(
         bound_us=bound,
         kernel_us=_C.start_us + busy,
@@ -189,6 +197,16 @@ def analyse(group: Group, device: Device) -> Analysis:
         read_bytes=group.read_bytes,
         written_bytes=group.written_bytes,
     )
+
+
+def _row_blocks_us(group: Group, device: Device) -> Floats:
+    """One block of threads goes through each row, however long it is and however few there are."""
+    rows, cols = group.dims["rows"], group.dims["cols"]
+    threads = device.max_threads_per_sm or _C.usual_threads_per_sm
+    at_once = device.sm_count * np.maximum(threads // _C.row_block_threads, 1)
+    bytes_per_us = _C.table("block_bytes_per_clock")[group.op] * device.boost_mhz
+    found: Floats = np.maximum(rows / at_once, 1.0) * cols * group.item_bytes / bytes_per_us
+    return found
 
 
 def _read_again(group: Group, device: Device) -> tuple[Floats, Floats]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from perfmodel.lowering.arguments import argument, integers, optional_tensor, output, size, tensor
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
@@ -66,6 +65,8 @@ def geometry(
         "groups": float(groups or max(values.shape[1] // weight.shape[1], 1)),
         "dilation": float(spread[-1]),
     }
+    if count == 3:
+        dims["depth"] = float(depth)
     for name, (h, w) in zip(("input", "kernel", "stride", "pad"), height, strict=True):
         dims |= square(name, h, w)
     return dims
@@ -136,6 +137,9 @@ def _with_bias(op: Op, pieces: Sequence[Piece]) -> Sequence[Piece]:
     bias, values, weight = optional_tensor(op, 2), tensor(op, 0), tensor(op, 1)
     if bias is None or not pieces:
         return pieces
+    found = output(op)
+    if found is not None:
+        return (*pieces, *pointwise([found, bias], [found]))
     dims = pieces[0].dims
     pixels = dims["input_size"] / dims["stride"]
     made = Tensor((values.shape[0], weight.shape[0], int(pixels), int(pixels)), values.dtype)
@@ -144,11 +148,31 @@ def _with_bias(op: Op, pieces: Sequence[Piece]) -> Sequence[Piece]:
 
 @LOWERINGS.register(*entries("convolution", "_convolution", scope=LEAF))
 def convolution(op: Op) -> Sequence[Piece]:
-    """`(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)`."""
-    pieces = _forward(op, tensor(op, 0), tensor(op, 1), (3, 4, 5, 8))
-    if _transposed(op, 6):
-        pieces = [replace(piece, direction="bwd_data") for piece in pieces]
-    return _with_bias(op, pieces)
+    """`(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)`.
+
+    Transposed, it is the gradient to the data of the convolution from its output to its input.
+    """
+    values, weight, numbers = tensor(op, 0), tensor(op, 1), (3, 4, 5, 8)
+    if not _transposed(op, 6):
+        return _with_bias(op, _forward(op, values, weight, numbers))
+    made = output(op) or _transposed_output(op, values, weight, numbers)
+    if not size(values.shape):
+        return ()
+    dims = _dims(op, made, weight, values, numbers)
+    return _with_bias(op, (Piece("conv2d", dims, values.dtype, "bwd_data"),))
+
+
+def _transposed_output(op: Op, values: Tensor, weight: Tensor, numbers: Sequence[int]) -> Tensor:
+    """What a transposed convolution makes, where the graph does not say."""
+    count = len(values.shape) - 2
+    stride, padding, spread = (per_side(integers(op, at), count) for at in numbers[:3])
+    extra = per_side(integers(op, 7), count) or (0,) * count
+    if stride is None or padding is None or spread is None:
+        raise MissingArguments
+    sides = zip(values.shape[2:], stride, padding, spread, weight.shape[2:], extra, strict=True)
+    image = [(i - 1) * s - 2 * p + d * (k - 1) + e + 1 for i, s, p, d, k, e in sides]
+    groups = _groups(argument(op, numbers[3])) or 1
+    return Tensor((values.shape[0], weight.shape[1] * groups, *image), values.dtype)
 
 
 @LOWERINGS.register(*entries("conv2d", "conv1d", "conv3d", scope=LEAF))
@@ -222,18 +246,21 @@ def windows(
     kernel: tuple[int, ...] | None,
     stride: tuple[int, ...] | None,
     direction: str,
+    sides: int = 2,
 ) -> Sequence[Piece]:
-    """One kernel from or to `values`; without an output, its size is taken from the stride."""
+    """One kernel from or to `values` over windows of `sides` dimensions; without an output, its
+    size is taken from the stride."""
     total = size(values.shape)
     if not total:
         return ()
-    step = (stride or kernel or (USUAL_STRIDE,))[0]
-    if step < 1:
+    step = per_side(stride or kernel or (USUAL_STRIDE,), sides) or ()
+    window = per_side(kernel or (USUAL_KERNEL,), sides) or ()
+    if not step or min(step) < 1:
         raise MissingArguments
     dims = {
         "elements": float(total),
-        "outputs": float(pooled or max(total // step**2, 1)),
-        "kernel_size": float((kernel or (USUAL_KERNEL,))[0]),
+        "outputs": float(pooled or max(total // size(step), 1)),
+        "kernel_size": float(size(window)) ** 0.5,
     }
     guessed = pooled is None and not stride and not kernel
     return (Piece(op, dims, values.dtype, direction, guessed=guessed),)
@@ -241,14 +268,20 @@ def windows(
 
 @LOWERINGS.register(
     *entries("max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool2d", "avg_pool3d"),
-    *entries("max_pool2d", "max_pool1d", "avg_pool1d", scope=LEAF),
+    *entries("max_pool2d", "max_pool1d", "max_pool3d", "avg_pool1d", scope=LEAF),
 )
 def pool(op: Op) -> Sequence[Piece]:
     """`(x, kernel_size, stride, …)`."""
     name = "avg_pool" if "avg" in op.name else "max_pool"
     found = output(op)
     pooled = size(found.shape) if found is not None else None
-    return windows(name, tensor(op, 0), pooled, integers(op, 1), integers(op, 2), "fwd")
+    kernel, stride = integers(op, 1), integers(op, 2)
+    return windows(name, tensor(op, 0), pooled, kernel, stride, "fwd", _sides(op))
+
+
+def _sides(op: Op) -> int:
+    """Dimensions of the windows, by the op's name."""
+    return next(int(each[0]) for each in op.name.split("pool")[1:] if each[:1].isdigit())
 
 
 @LOWERINGS.register(
@@ -258,7 +291,8 @@ def pool_backward(op: Op) -> Sequence[Piece]:
     """`(gradient, x, kernel_size, stride, …)`."""
     name = "avg_pool" if "avg" in op.name else "max_pool"
     pooled = size(tensor(op, 0).shape)
-    return windows(name, tensor(op, 1), pooled, integers(op, 2), integers(op, 3), "bwd")
+    kernel, stride = integers(op, 2), integers(op, 3)
+    return windows(name, tensor(op, 1), pooled, kernel, stride, "bwd", _sides(op))
 
 
 @LOWERINGS.register(*entries("_adaptive_avg_pool2d", "adaptive_max_pool2d"))

@@ -1,0 +1,223 @@
+"""PyTorch modules traced without computing them, and what they are predicted to take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfmodel.errors import PerfmodelError
+from perfmodel.lowering import lower
+from perfmodel.ops.graph import OpGraph, tensors_in
+from perfmodel.ops.read.program import Call, Program, as_run, program_of
+
+torch: Any = pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
+
+from perfmodel.ops.read.module import graph_of_module, graph_of_program  # noqa: E402
+from perfmodel.prediction import predict, predict_module  # noqa: E402
+
+SOURCE = """\
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self, width=64):
+        super().__init__()
+        self.layer = torch.nn.Linear(32, width)
+
+    def forward(self, x):
+        return torch.relu(self.layer(x))
+
+
+class Looks(torch.nn.Module):
+    def forward(self, x):
+        return x * x.sum().item()
+
+
+class Breaks(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        raise ValueError("no such\\nwidth")
+
+
+def get_inputs():
+    return [torch.rand(8, 32)]
+
+
+def long_inputs():
+    return [torch.rand(800, 32)]
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "net.py"
+    path.write_text(SOURCE)
+    return path
+
+
+def pieces(graph: OpGraph) -> list[tuple[str, dict[str, float]]]:
+    return [(piece.op, dict(piece.dims)) for piece in lower(graph, "cuda").pieces]
+
+
+def of(module: Any, *inputs: Any, **call: Any) -> list[tuple[str, dict[str, float]]]:
+    return pieces(graph_of_module(module, inputs, Call(**call)))
+
+
+def names(found: list[tuple[str, dict[str, float]]]) -> list[str]:
+    return [name for name, _ in found]
+
+
+def test_a_linear_layer_is_one_product(path: Path) -> None:
+    graph = graph_of_program(Program(path, "Net"))
+    (linear, dims), (relu, _) = pieces(graph)
+    assert (linear, relu) == ("linear", "relu")
+    assert {name: dims[name] for name in "mnk"} == {"m": 8, "n": 64, "k": 32}
+    assert [op.name for op in graph.ops if op.parent == -1] == ["aten::linear", "aten::relu"]
+
+
+def test_arguments_of_the_constructor_and_inputs_can_be_given(path: Path) -> None:
+    wide = pieces(graph_of_program(Program(path, "Net", init=(128,), inputs=("16x32:fp16",))))
+    assert (wide[0][1]["m"], wide[0][1]["n"]) == (16, 128)
+    named = pieces(graph_of_program(Program(path, "Net", inputs=("long_inputs",))))
+    assert named[0][1]["m"] == 800
+    batch = pieces(graph_of_program(Program(path, "Net"), Call(batch=40)))
+    assert batch[0][1]["m"] == 40
+
+
+def test_types() -> None:
+    graph = graph_of_module(torch.nn.Linear(4, 4), [torch.rand(2, 4)], Call(dtype="bf16"))
+    assert {t.dtype for op in graph.ops for t in op.tensors} == {"bf16"}
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4))
+    cast = graph_of_module(module, [torch.rand(2, 4)], Call(autocast="bf16"))
+    dtypes = {piece.op: piece.dtype for piece in lower(cast, "cuda").pieces}
+    assert (dtypes["linear"], dtypes["layer_norm"]) == ("bf16", "fp32")
+
+
+def test_training_runs_the_gradients_and_the_optimizer() -> None:
+    module = torch.nn.Linear(32, 64)
+    forward = of(module, torch.rand(8, 32))
+    trained = of(module, torch.rand(8, 32), training=True)
+    assert names(forward) == ["linear"]
+    assert [(d["m"], d["n"], d["k"]) for n, d in trained if n == "mm"] == [(64, 32, 8)]
+    graph = graph_of_module(module, [torch.rand(8, 32)], Call(training=True, optimizer="Adam"))
+    assert {op.phase for op in graph.ops} == {"forward", "backward", "optimizer"}
+    assert all(not p.requires_grad or p.grad is None for p in module.parameters())
+
+
+def test_convolutions_and_what_a_gpu_runs_for_normalisation_dropout_and_attention() -> None:
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, bias=False), torch.nn.BatchNorm2d(8))
+    found = of(net, torch.rand(2, 3, 16, 16))
+    assert names(found) == ["conv2d", "add_scalar", "batch_norm"]  # it counts its batches
+    dims = found[0][1]
+    assert (dims["in_channels"], dims["out_channels"], dims["input_size"]) == (3, 8, 16)
+    assert len(of(torch.nn.Dropout(0.5), torch.rand(64, 64))) == 1
+    layer = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+    found = of(layer, torch.rand(2, 16, 64))
+    (attention,) = [dims for name, dims in found if name == "attention"]
+    assert (attention["b"], attention["heads"], attention["s"]) == (2, 4, 16)
+
+
+def test_a_transposed_convolution_is_the_gradient_of_one_from_its_output() -> None:
+    net = torch.nn.ConvTranspose2d(8, 3, 4, stride=2, bias=False)
+    graph = graph_of_module(net, [torch.rand(2, 8, 16, 16)])
+    (piece,) = lower(graph, "cuda").pieces
+    assert (piece.op, piece.direction) == ("conv2d", "bwd_data")
+    assert (piece.dims["in_channels"], piece.dims["out_channels"]) == (3, 8)
+    assert piece.dims["input_size"] == 34
+
+
+def test_a_recurrent_layer_goes_step_by_step() -> None:
+    found = of(torch.nn.LSTM(16, 32, num_layers=2), torch.rand(5, 4, 16))
+    products = [dims for name, dims in found if name == "mm"]
+    assert len(products) == 2 * (1 + 5)
+    assert (products[0]["m"], products[0]["n"], products[0]["k"]) == (20, 128, 16)
+    assert (products[1]["m"], products[1]["n"], products[1]["k"]) == (4, 128, 32)
+    assert products[6]["k"] == 32
+
+
+def test_windows_count_by_their_dimensions() -> None:
+    line = of(torch.nn.AvgPool1d(4), torch.rand(2, 3, 64))[0][1]
+    image = of(torch.nn.AvgPool2d(4), torch.rand(2, 3, 64, 64))[0][1]
+    assert line["kernel_size"] ** 2 == pytest.approx(4)
+    assert image["kernel_size"] ** 2 == pytest.approx(16)
+
+
+def test_nothing_is_allocated_for_a_large_model() -> None:
+    with torch.device("meta"):
+        module = torch.nn.Sequential(*(torch.nn.Linear(65536, 65536) for _ in range(16)))
+    graph = graph_of_module(module, [torch.rand(1, 65536)])
+    weights = {t.storage_id for op in graph.ops for t in op.tensors if t.elements == 1 << 32}
+    assert len(weights) == 16  # 256 GiB in fp32
+
+
+def test_every_output_is_known(path: Path) -> None:
+    graph = graph_of_program(Program(path, "Net"))
+    assert all(list(tensors_in(op.outputs)) for op in graph.ops)
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "word"),
+    [
+        ("Nope", {}, "no torch.nn.Module 'Nope'; it has Net, Looks, Breaks"),
+        ("Looks", {}, "its call fails at line 15 of net.py: aten._local_scalar_dense.default dep"),
+        ("Breaks", {}, "its constructor fails at line 21 of net.py: ValueError: no such width"),
+        ("Net", {"training": True, "optimizer": "Nadam"}, "optimizer 'Nadam': one of SGD"),
+    ],
+)
+def test_errors_are_one_line(path: Path, name: str, call: dict[str, Any], word: str) -> None:
+    with pytest.raises(PerfmodelError, match=r"^[^\n]+$") as raised:
+        graph_of_program(Program(path, name), Call(**call))
+    assert word in str(raised.value)
+
+
+def test_inputs_that_do_not_fit(path: Path) -> None:
+    with pytest.raises(PerfmodelError, match=r"its call fails at line 10 of net\.py"):
+        graph_of_program(Program(path, "Net", inputs=("8x31",)))
+    with pytest.raises(PerfmodelError, match="expected sizes as 1024x1024"):
+        graph_of_program(Program(path, "Net", inputs=("8xa",)))
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(PerfmodelError, match=r"gone\.py: cannot be read: no such file"):
+        graph_of_program(Program(tmp_path / "gone.py", "Net"))
+
+
+def test_predictions_are_of_the_module_in_memory_as_of_its_file(path: Path) -> None:
+    graph = graph_of_program(Program(path, "Net"))
+    module = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU())
+    ours = predict_module(module, [torch.rand(8, 32)], hardware=["h100-sxm", "l4"])
+    file = predict(graph, hardware=["h100-sxm", "l4"])
+    assert [r.step_us for r in ours.results] == pytest.approx([r.step_us for r in file.results])
+    for result in file.results:
+        assert result.low_us is not None
+        assert result.high_us is not None
+        assert result.low_us < result.step_us < result.high_us
+
+
+def test_cuda_graphs_leave_one_launch(path: Path) -> None:
+    module = torch.nn.Sequential(*(torch.nn.Linear(32, 32) for _ in range(20)))
+    eager = predict_module(module, [torch.rand(8, 32)], hardware="h100-sxm").results[0]
+    graphs = predict_module(module, [torch.rand(8, 32)], hardware="h100-sxm", mode="graphs")
+    assert graphs.results[0].step_us < eager.step_us / 2
+    with pytest.raises(PerfmodelError, match="one of eager, graphs"):
+        as_run(graph_of_program(Program(path, "Net")), "compiled")
+
+
+def test_longer_inputs_take_longer() -> None:
+    taken = [
+        predict_module(torch.nn.Linear(4096, 4096), [torch.rand(rows, 4096)], hardware="a10")
+        .results[0]
+        .step_us
+        for rows in (1024, 4096, 16384)
+    ]
+    assert taken[0] * 2 < taken[1] < taken[2] / 2
+
+
+@pytest.mark.parametrize(
+    ("text", "is_program"),
+    [("a/net.py:Net", True), ("net.py", False), ("trace.json:x", False), ("net.py:a-b", False)],
+)
+def test_what_names_a_program(text: str, is_program: bool) -> None:
+    assert (program_of(text) is not None) == is_program
