@@ -181,7 +181,8 @@ class Study:
     def deployment(self, name: str, machine: str = "") -> Deployment:
         """A step as designs edit it, on its own machine or another."""
         workload, cluster_ = self._workload(name), self._machine(name, machine)
-        return deployment_of(workload, cluster_, self.step(name).batch)
+        step = self.step(name)
+        return deployment_of(workload, cluster_, step.batch, train=step.train)
 
     def result(self, name: str, variant: str = "") -> Result:
         """The prediction of a step under a variant; under none, of its workload."""
@@ -196,8 +197,9 @@ class Study:
             design = composed(chosen.design, {chosen.design: settings})
             edited = design.apply(self.deployment(name, chosen.machine))
             return predict(edited).results[0]
-        machine, batch = self._machine(name, chosen.machine), self.step(name).batch
-        return predict(self._workload(name), hardware=[machine], batch=batch).results[0]
+        machine, step = self._machine(name, chosen.machine), self.step(name)
+        workload, train = self._workload(name), step.train
+        return predict(workload, hardware=[machine], batch=step.batch, train=train).results[0]
 
     def _workload(self, name: str) -> Workload:
         step = self.step(name)

@@ -30,13 +30,14 @@ _ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
 class Step:
     """A workload on a machine, each of the catalogue or a `.toml` file in a folder below this
     file's. `settings` are the workload's, `hardware` is `KIND.KEY=VALUE`, and `designs` holds
-    settings that a variant has on this step only."""
+    settings that a variant has on this step only. Without `train`, its forward pass."""
 
     workload: str
     machine: str
     nodes: Count | None = None
     gpus: Count | None = None
     batch: Count | None = None
+    train: bool = True
     settings: Settings = field(default_factory=dict)
     hardware: tuple[str, ...] = ()
     designs: dict[str, Settings] = field(default_factory=dict)
