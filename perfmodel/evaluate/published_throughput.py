@@ -44,10 +44,7 @@ MLPERF_COLUMNS = (
 )
 BETWEEN_EVALUATIONS = "samples_per_s_train"
 _OLDER = {"benchmark", *RATE_COLUMN.values()}
-DCNV2_COLUMNS = (
-    *(each for each in MLPERF_COLUMNS if each not in _OLDER),
-    BETWEEN_EVALUATIONS,
-)
+DCNV2_COLUMNS = (*(name for name in MLPERF_COLUMNS if name not in _OLDER), BETWEEN_EVALUATIONS)
 NO_LINKS = "no links between its GPUs: the layout of PCIe root complexes is not known"
 
 
