@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perfmodel.cli.failures import one_line
 from perfmodel.cli.options import (
     DEFAULT_MAX_GB,
     FormatOption,
@@ -25,6 +26,7 @@ from perfmodel.cli.options import (
 )
 from perfmodel.cli.output import Output, check_figure, refuse_cautions, working
 from perfmodel.cli.prediction_options import PredictionOptions
+from perfmodel.cli.tables import Times, median_step, percent, say
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ def predict_command(
     `--keep-contention` stands where collectives may slow kernels down: what they cost one another
     takes far longer to work out anew than a schedule.
     """
+    from perfmodel.graph.kinds import NodeKind
+
     words = ["perfmodel", "predict", *([trace] if trace is not None else [])]
     for name, option in _WITH_VALUE.items():
         value = getattr(options, name)
@@ -55,22 +59,13 @@ def predict_command(
         words += ["--hardware", name]
     for text in options.settings or ():
         words += ["--set", text]
-    if not hardware and _may_contend(graph):
+    if not hardware and (graph.nodes_.kind[graph.on_device] == NodeKind.COLLECTIVE).any():
         words.append("--keep-contention")
     return words
 
 
-def _may_contend(graph: ExecutionGraph) -> bool:
-    from perfmodel.graph.kinds import NodeKind
-
-    return bool((graph.nodes_.kind[graph.on_device] == NodeKind.COLLECTIVE).any())
-
-
 def show_gains(console: Console, found: Sequence[Gain]) -> None:
     """The list, each line with its command below."""
-    from perfmodel.cli.failures import one_line
-    from perfmodel.cli.tables import Times, percent, say
-
     console.print()
     if not found:
         say(console, "What would help most: no what-if alone gains more than 1 % of the step.")
@@ -104,11 +99,11 @@ def breakdown(
     trace: TraceOrDemoArgument = None,
     steps: StepsOption = None,
     rank: Annotated[
-        Optional[list[int]],  # noqa: UP045
+        list[int] | None,
         typer.Option(metavar="N", help="Only this rank, in detail. May be repeated."),
     ] = None,
     top: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
             metavar="N",
             min=1,
@@ -122,14 +117,14 @@ def breakdown(
     ] = False,
     profiler_overhead: ProfilerOverheadOption = 0.0,
     figure: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(
             metavar="FILE",
             help="Draw the timeline of the first rank's median step (.png, .svg, .pdf).",
         ),
     ] = None,
     memory_figure: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(
             metavar="FILE",
             help="Draw the memory of the first rank over time (.png, .svg, .pdf), where the trace "
@@ -231,7 +226,6 @@ def _selected(found: Breakdown, steps: slice, ranks: list[int] | None) -> Breakd
 
 
 def _draw(whole: Breakdown, found: Breakdown, path: Path) -> None:
-    from perfmodel.cli.tables import median_step
     from perfmodel.plot import save
     from perfmodel.timeline.figures import step_figure
 

@@ -66,7 +66,6 @@ def one_line(text: str) -> str:
 def _forget_stdout() -> None:
     """The reader has gone: let what is still buffered go nowhere, quietly."""
     try:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):
         pass

@@ -93,12 +93,12 @@ class Output:
         """Write what there is to choose from: rows whose first three columns are texts."""
 
         def table(console: Console) -> None:
-            from perfmodel.cli.tables import add, new_table, show
+            from perfmodel.cli.tables import add, new_table
 
             shown = new_table(title, *rows[0], texts=3)
             for row in rows:
                 add(shown, *map(str, row.values()))
-            show(console, shown)
+            console.show(shown)
 
         self.write(
             answer=lambda: {"schema": schema, title.lower(): rows},
