@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -243,7 +242,7 @@ def run(arguments: argparse.Namespace) -> None:
         record["rows"] = len(table)
         record["rows_resumed"] = resumed
         record["skipped"] = bench.skipped
-        write_record(_record_path(path), record)
+        write_record(path.with_name(f"{path.stem}_meta.json"), record)
         print(
             f"{path}: {len(table)} rows, {len(table) - resumed} of them new; "
             f"{sum(bench.skipped.values())} of {len(cases)} cases cannot run here",
@@ -269,7 +268,3 @@ def chosen_dtypes(text: str, scope: Scope) -> tuple[str, ...]:
         if name not in scope.dtypes:
             raise UsageError(f"--dtypes {name}: this machine has {', '.join(scope.dtypes)}")
     return names or scope.dtypes
-
-
-def _record_path(table: Path) -> Path:
-    return table.with_name(f"{table.stem}_meta.json")

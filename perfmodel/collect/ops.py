@@ -17,6 +17,7 @@ from perfmodel.collect.host_probes import probe_rows
 from perfmodel.collect.ledger import dims_of
 from perfmodel.collect.machine import BusyElsewhere, describe_machine, device_name
 from perfmodel.collect.models import Training
+from perfmodel.collect.models.truths import read_configs
 from perfmodel.collect.op_times import (
     COLUMNS,
     STEP_COLUMNS,
@@ -29,7 +30,7 @@ from perfmodel.collect.op_times import (
 from perfmodel.collect.records import deferred_interrupts, write_record
 from perfmodel.collect.reference import Reference, reference_record
 from perfmodel.collect.timing import Budget, time_step
-from perfmodel.collect.workloads import Workload, calibration_workloads, workloads_of_file
+from perfmodel.collect.workloads import Workload, calibration_workloads, dlrm_workload
 from perfmodel.errors import UsageError
 from perfmodel.units import BYTES_PER_GB, NS_PER_US
 
@@ -142,7 +143,10 @@ class MeteredTraining:
                 raise
             self.skipped[name] = "out of memory"
             return False
-        self._keep_signature(name, described.seen)
+        taken = self.samples.setdefault(name, OpSamples())
+        if taken.rounds_us and _operators(taken.signature) != _operators(described.seen):
+            raise UsageError(f"{name} ran other operators in the earlier run; name another --name")
+        taken.signature = described.seen
         self._trainings[name] = (training, leaves)
         return True
 
@@ -152,13 +156,6 @@ class MeteredTraining:
         with hidden_accumulation(self.backend.torch, leaves), describe:
             self._step(training)
         return describe
-
-    def _keep_signature(self, name: str, seen: list[dict[str, Any]]) -> None:
-        """The operators of `name`; `UsageError` where an earlier run had others."""
-        taken = self.samples.setdefault(name, OpSamples())
-        if taken.rounds_us and _operators(taken.signature) != _operators(seen):
-            raise UsageError(f"{name} ran other operators in the earlier run; name another --name")
-        taken.signature = seen
 
 
 def _operators(signature: list[dict[str, Any]]) -> list[str]:
@@ -197,9 +194,11 @@ def run(arguments: argparse.Namespace) -> None:
     stem = output_folder(arguments.output) / arguments.name
     wanted = arguments.configurations or max(1, round(PER_MINUTE * arguments.minutes))
     listed = arguments.configs
-    workloads = workloads_of_file(listed) if listed else calibration_workloads(wanted)
     if listed:
+        workloads = [dlrm_workload(config) for config in read_configs(listed)]
         arguments.configs = Path(listed.name)
+    else:
+        workloads = calibration_workloads(wanted)
     setting = {
         "device": device_name(backend),
         "threads_per_rank": backend.threads,
