@@ -98,14 +98,7 @@ def _client(distributed: Any, stack: ExitStack, workers: int, scheduler: str | N
 
 def remote_part_content(spec: Spec, identifier: str, part: int) -> bytes:
     """`content_of` in another process, perhaps on another host: the same files must exist there."""
-    return part_content(spec, part, _evaluation(spec, identifier))
-
-
-_held: dict[str, Evaluate] = {}
-
-
-def _evaluation(spec: Spec, identifier: str) -> Evaluate:
-    """The evaluation of the sweep that `identifier` describes, made once per process."""
+    # The evaluation of the sweep that `identifier` describes, made once per process
     if identifier not in _held:
         if identity(spec) != identifier:
             raise UsageError(
@@ -114,4 +107,7 @@ def _evaluation(spec: Spec, identifier: str) -> Evaluate:
             )
         _held.clear()
         _held[identifier] = evaluation_of(spec)
-    return _held[identifier]
+    return part_content(spec, part, _held[identifier])
+
+
+_held: dict[str, Evaluate] = {}

@@ -99,7 +99,12 @@ def _terms(problem: Problem, layout: Layout) -> Floats:
     choices, ranks = problem.choices, problem.ranks
     parts = choices.parts / ranks
     exchange_us = layout.exchange_us
-    shown = _slope(problem, layout, exchange_us)
+    # How much of one more microsecond of exchange the step gets longer by
+    busiest = float(layout.loads["work_us"].max())
+    summed = float(problem.choices.summed_us[layout.chosen].sum())
+    more = exchange_us + 1.0
+    before, after = (problem.step_us(busiest, us, summed) for us in (exchange_us, more))
+    shown = float(after - before)
     mean = float(layout.loads["work_us"].mean())
     shown_sums = 1.0 if _is_sent(problem, layout) else 0.0
     return np.column_stack(
@@ -111,15 +116,6 @@ def _terms(problem: Problem, layout: Layout) -> Floats:
             np.where(problem.too_large, NEVER, 0.0),
         ]
     )
-
-
-def _slope(problem: Problem, layout: Layout, exchange_us: float) -> float:
-    """How much of one more microsecond of exchange the step gets longer by."""
-    busiest = float(layout.loads["work_us"].max())
-    summed = float(problem.choices.summed_us[layout.chosen].sum())
-    more = exchange_us + 1.0
-    before, after = (problem.step_us(busiest, us, summed) for us in (exchange_us, more))
-    return float(after - before)
 
 
 def _is_sent(problem: Problem, layout: Layout) -> bool:
