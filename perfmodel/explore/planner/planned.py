@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from perfmodel.designs import Deployment
-from perfmodel.embedding import Placement, RowCache
+from perfmodel.embedding import Placement
 from perfmodel.errors import WorkloadError
 from perfmodel.explore.planner.bounds import lower_bound, shortage
 from perfmodel.explore.planner.explain import reasons
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 SCHEMA = "perfmodel.plan/1"
+CACHE_KEYS = ("name", "at", "capacity_bytes", "policy", "kept_by", "batches_ahead")
 Estimator = Literal["perfmodel", "torchrec"]
 ESTIMATORS: tuple[Estimator, ...] = ("perfmodel", "torchrec")
 VERIFIED = 5
@@ -57,11 +58,6 @@ class Plan:
         """Where each table is."""
         return self.deployment.placement
 
-    @property
-    def best_us(self) -> float:
-        """Of the search's best layout, on the surrogate."""
-        return self.best.step_us
-
     @cached_property
     def bound_us(self) -> float:
         """What no layout goes below, on the surrogate; worked out when it is asked for."""
@@ -70,7 +66,7 @@ class Plan:
     @property
     def gap_frac(self) -> float:
         """How far above the lower bound the search's best layout is, on the surrogate."""
-        return self.best_us / self.bound_us - 1 if self.bound_us else 0.0
+        return self.best.step_us / self.bound_us - 1 if self.bound_us else 0.0
 
     def to_frame(self) -> pd.DataFrame:
         """One row per table."""
@@ -92,12 +88,14 @@ class Plan:
             "low_us": self.result.low_us,
             "high_us": self.result.high_us,
             "surrogate_us": self.surrogate_us,
-            "best_us": self.best_us,
+            "best_us": self.best.step_us,
             "bound_us": self.bound_us,
             "imbalance": self.imbalance,
             "parts": self.parts,
             "tried": list(self.tried),
-            "caches": [_cache(each) for each in self.placement.caches],
+            "caches": [
+                {key: getattr(cache, key) for key in CACHE_KEYS} for cache in self.placement.caches
+            ],
             "tables": list(self.tables),
             "assumed": [each.to_dict() for each in self.result.assumed],
         }
@@ -210,17 +208,6 @@ def _mix(trial: _Trial) -> dict[str, int]:
     """How many tables each sharding has."""
     names = [trial.made.ways[choice].sharding for choice in trial.layout.chosen.tolist()]
     return {name: names.count(name) for name in dict.fromkeys(names)}
-
-
-def _cache(cache: RowCache) -> dict[str, Any]:
-    return {
-        "name": cache.name,
-        "at": cache.at,
-        "capacity_bytes": cache.capacity_bytes,
-        "policy": cache.policy,
-        "kept_by": cache.kept_by,
-        "batches_ahead": cache.batches_ahead,
-    }
 
 
 PARTS = {

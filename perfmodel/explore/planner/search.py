@@ -7,7 +7,7 @@ from itertools import combinations, product
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.arrays import Floats, Ints
 from perfmodel.designs import Deployment
 from perfmodel.embedding import Placement, RowCache, TablePlacement
 from perfmodel.explore.planner.anneal import anneal_layout, pack_choices
@@ -75,21 +75,25 @@ def _starts(problem: Problem, kinds: frozenset[int], least: Bound) -> list[Layou
         if averaged is None:
             continue
         for largest in LARGEST:
-            # Per table the choice with most of its share among those whose shards are small enough
-            choices = problem.choices
-            load = np.maximum(_over(choices.work_us, averaged.work_us), 0.0)
-            load = np.maximum(load, _over(choices.sent_us, averaged.sent_us))
-            taken = load * choices.parts / problem.ranks
-            taken = taken + _over(choices.shared_us + choices.summed_us, averaged.step_us)
-            taken = taken + choices.hbm_bytes / problem.hbm_bytes * choices.parts / problem.ranks
-            score = averaged.share - 1e-3 * taken / max(float(taken.max()), 1e-12)
-            score = np.where(load <= largest, score, -1.0 - load)
-            score = np.where(problem.allowed(kinds), score, -np.inf)
-            chosen = np.array([own[score[own].argmax()] for own in problem.of_table])
+            chosen = _chosen(problem, averaged, largest, kinds)
             if chosen.tobytes() not in found:
                 found[chosen.tobytes()] = pack_choices(problem, chosen)
     fit = [layout for layout in found.values() if layout is not None]
     return sorted(fit, key=lambda each: each.step_us)
+
+
+def _chosen(problem: Problem, averaged: Bound, largest: float, kinds: frozenset[int]) -> Ints:
+    """Per table the choice with most of its share among those whose shards are small enough."""
+    choices = problem.choices
+    load = np.maximum(_over(choices.work_us, averaged.work_us), 0.0)
+    load = np.maximum(load, _over(choices.sent_us, averaged.sent_us))
+    taken = load * choices.parts / problem.ranks
+    taken = taken + _over(choices.shared_us + choices.summed_us, averaged.step_us)
+    taken = taken + choices.hbm_bytes / problem.hbm_bytes * choices.parts / problem.ranks
+    score = averaged.share - 1e-3 * taken / max(float(taken.max()), 1e-12)
+    score = np.where(load <= largest, score, -1.0 - load)
+    score = np.where(problem.allowed(kinds), score, -np.inf)
+    return np.array([own[score[own].argmax()] for own in problem.of_table])
 
 
 def _over(values: Floats, unit: float) -> Floats:
