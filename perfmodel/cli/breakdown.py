@@ -24,12 +24,14 @@ from perfmodel.cli.options import (
     max_bytes,
     steps_slice,
 )
-from perfmodel.cli.output import Output, check_figure, refuse_cautions, working
+from perfmodel.cli.output import Output, check_figure, refuse_cautions, save_figure, working
 from perfmodel.cli.prediction_options import PredictionOptions
 from perfmodel.cli.tables import Times, median_step, percent, say
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from perfmodel.cli.console import Console
     from perfmodel.graph.types import ExecutionGraph
     from perfmodel.prediction.gains import Gain
@@ -172,10 +174,8 @@ def breakdown(
     if strict:
         refuse_cautions(whole.source, whole.cautions)
     found = _selected(whole, content.chosen, rank)
-    if figure:
-        _draw(whole, found, figure)
-    if memory_figure:
-        _draw_memory(found, memory_figure)
+    save_figure(figure, lambda: _step_figure(whole, found))
+    save_figure(memory_figure, lambda: _memory_figure(found))
 
     def table(console: Console) -> None:
         from perfmodel.cli.breakdown_tables import TableDetail, show_breakdown
@@ -225,18 +225,16 @@ def _selected(found: Breakdown, steps: slice, ranks: list[int] | None) -> Breakd
     return replace(found, ranks=kept)
 
 
-def _draw(whole: Breakdown, found: Breakdown, path: Path) -> None:
-    from perfmodel.plot import save
+def _step_figure(whole: Breakdown, found: Breakdown) -> Figure:
     from perfmodel.timeline.figures import step_figure
 
     shown = median_step(found.ranks[0].steps)
     every = [step for rank in whole.ranks for step in rank.steps]
     mark = next(row for row, step in enumerate(every) if step is shown)
-    save(step_figure(whole.timeline, mark, path=shown.critical_path, idle=shown.idle), path)
+    return step_figure(whole.timeline, mark, path=shown.critical_path, idle=shown.idle)
 
 
-def _draw_memory(found: Breakdown, path: Path) -> None:
-    from perfmodel.plot import save
+def _memory_figure(found: Breakdown) -> Figure:
     from perfmodel.timeline.memory import memory_figure, shown_timelines
 
     rank = found.ranks[0]
@@ -246,4 +244,4 @@ def _draw_memory(found: Breakdown, path: Path) -> None:
             "profile with profile_memory=True"
         )
     title = f"Memory of rank {rank.rank}"
-    save(memory_figure(shown_timelines(rank.memory), rank.hot.links.steps, title), path)
+    return memory_figure(shown_timelines(rank.memory), rank.hot.links.steps, title)

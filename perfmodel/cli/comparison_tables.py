@@ -94,6 +94,7 @@ def _needs(rows: list[DesignResult]) -> Table:
 
 
 MOST_ROWS = 20
+MEAN_COLUMNS = ("figure", "mean", "least", "largest")
 
 
 def show_sweep(console: Console, found: Sweep, answer: Mapping[str, Any]) -> None:
@@ -106,7 +107,7 @@ def show_sweep(console: Console, found: Sweep, answer: Mapping[str, Any]) -> Non
         title = "Pareto front" if len(found.objectives) > 1 else "Best point"
         _rows(console, title, front, ["point", *names])
     elif found.objectives:
-        _rows(console, "Means per file", _means(found), ["figure", "mean", "least", "largest"])
+        _rows(console, "Means per file", _means(found), list(MEAN_COLUMNS))
     if answer["sensitivity"]:
         rows = answer["sensitivity"]["elasticities"]
         _rows(console, "Elasticities", rows, ["axis", "objective", "base", "at_base", "elasticity"])
@@ -117,14 +118,9 @@ def show_sweep(console: Console, found: Sweep, answer: Mapping[str, Any]) -> Non
 
 
 def _means(found: Sweep) -> list[dict[str, Any]]:
-    table = found.frame[list(found.objectives)]
+    table = found.frame[list(found.objectives)].agg(["mean", "min", "max"])
     return [
-        {
-            "figure": name,
-            "mean": float(table[name].mean()),
-            "least": float(table[name].min()),
-            "largest": float(table[name].max()),
-        }
+        dict(zip(MEAN_COLUMNS, (name, *map(float, table[name])), strict=True))
         for name in found.objectives
         if table[name].abs().max() > 0
     ]

@@ -21,7 +21,7 @@ from perfmodel.cli.options import (
     max_bytes,
     verb_of,
 )
-from perfmodel.cli.output import Output, check_figure, working
+from perfmodel.cli.output import Output, check_figure, counting, save_figure, working
 from perfmodel.cli.tables import add, new_table
 from perfmodel.errors import UsageError
 
@@ -76,10 +76,7 @@ def evaluate_paths(paths: list[str], *, strict: bool, limit_bytes: int) -> Evalu
     if not paths:
         jobs.insert(0, demo_job())
     with working("evaluating") as say:
-
-        def begin(name: str, position: int) -> None:
-            say(f"evaluating {name} ({position + 1} of {len(jobs)})")
-
+        begin = counting(say, "evaluating", len(jobs))
         return evaluate_jobs(
             jobs, find_tables(given), strict=strict, max_bytes=limit_bytes, begin=begin
         )
@@ -114,11 +111,7 @@ def kernels(
     with working("evaluating"), kernel_models(models, trusted=trust_models):
         found = evaluate_kernels(data)
 
-    if figure:
-        from perfmodel.plot import save
-
-        save(found.plot(), figure)
-
+    save_figure(figure, found.plot)
     target.write_result(found, lambda console: show_kernel_errors(console, found.rows))
 
 

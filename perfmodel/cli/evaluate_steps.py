@@ -14,7 +14,7 @@ from perfmodel.cli.options import (
     OutputOption,
     max_bytes,
 )
-from perfmodel.cli.output import Output, check_figure, working
+from perfmodel.cli.output import Output, check_figure, counting, save_figure, working
 from perfmodel.cli.tables import NOTHING, add, fitted, new_table, say
 from perfmodel.errors import UsageError
 from perfmodel.units import human_us
@@ -82,11 +82,7 @@ def steps(
         raise UsageError(f"--hardware {hardware}: is a {on.target} device; expected a CPU")
     listed = [step for path in truth for step in read_steps(path)]
     with working("predicting") as say:
-
-        def begin(name: str, position: int) -> None:
-            say(f"predicting {name} ({position + 1} of {len(listed)})")
-
-        drifts = None
+        begin, drifts = counting(say, "predicting", len(listed)), None
         if before is not None and again is not None:
             drifts = drift_of_repeats(read_steps(before), read_steps(again), listed, on)
         found = evaluate_steps(listed, on, drifts=drifts, blind=blind, begin=begin)
@@ -228,16 +224,9 @@ def published(
 
     listed, left_out = read_mlperf(mlperf)
     with working("predicting") as say:
-
-        def begin(name: str, position: int) -> None:
-            say(f"predicting {name} ({position + 1} of {len(listed)})")
-
+        begin = counting(say, "predicting", len(listed))
         found = evaluate_published(listed, left_out, begin=begin)
-    if figure:
-        from perfmodel.plot import save
-
-        save(found.plot(), figure)
-
+    save_figure(figure, found.plot)
     target.write_result(found, lambda console: _show_published(console, found))
 
 

@@ -12,13 +12,13 @@ from perfmodel.cli.options import MOST_SAMPLES, FormatOption, NodesOption, Outpu
 from perfmodel.cli.output import Output, check_writable, working
 from perfmodel.cli.tables import add, new_table, say
 from perfmodel.errors import UsageError
+from perfmodel.units import US_PER_MS
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
     from perfmodel.explore.planner import Plan
 
 
-US_PER_MS = 1e3
 SHOWN = 40
 
 
@@ -105,12 +105,7 @@ def plan(
         linked = deployment.machine.linked_gpus
         document = torchrec_document(found.placement, deployment.workload, linked)
         write_text(torchrec, json.dumps(document, indent=1))
-    target.write(
-        answer=found.to_dict,
-        csv=lambda: found.to_frame().to_csv(index=False),
-        table=lambda console: _show(console, found, other),
-        warnings=list(found.deployment.notes),
-    )
+    target.write_result(found, lambda console: _show(console, found, other), found.deployment.notes)
 
 
 def _show(console: Console, found: Plan, other: Plan | None) -> None:

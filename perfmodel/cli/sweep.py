@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfmodel.cli.options import Format, FormatOption
-from perfmodel.cli.output import Output, check_figure
+from perfmodel.cli.output import Output, check_figure, save_figure
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -106,13 +106,12 @@ def sweep(
         found = explore.sweep(wanted, folder, workers=workers, scheduler=scheduler, done=done)
     elasticities = explore.sensitivity(wanted) if sensitivity else None
     reached = explore.reach(wanted, reach, along) if reach and along else None
-    if figure:
-        from perfmodel.plot import save
-
-        drawn = elasticities.plot() if elasticities else None
-        drawn = drawn or (found.scaling(along) if along and not reach else None)
-        save(drawn or found.plot(), figure)
-
+    if elasticities:
+        save_figure(figure, elasticities.plot)
+    elif along and not reach:
+        save_figure(figure, lambda: found.scaling(along))
+    else:
+        save_figure(figure, found.plot)
     answer = found.to_dict() | {
         "sensitivity": elasticities.to_dict() if elasticities else None,
         "reach": reached.to_dict() if reached else None,

@@ -13,7 +13,7 @@ from typing import Any
 from perfmodel.collect.arguments import add_device, count, minutes, output_folder, restore_command
 from perfmodel.collect.backend import Backend
 from perfmodel.collect.families import log_points, round_robin
-from perfmodel.collect.machine import describe_machine, device_name
+from perfmodel.collect.machine import device_name, record_head
 from perfmodel.collect.models import Ranks
 from perfmodel.collect.ranks import broadcast_from_first, run_ranks
 from perfmodel.collect.records import Table, write_record
@@ -114,14 +114,8 @@ def _measure(
         _run_block(backend, ranks, block, table, reference)
     finally:
         if table is not None:
-            record = {
-                "schema": SCHEMA,
-                "command": command,
-                "machine": describe_machine(backend),
-                "threads_per_rank": backend.threads,
-                "rows": len(table),
-                "skipped": skipped,
-            }
+            about = {"threads_per_rank": backend.threads, "rows": len(table), "skipped": skipped}
+            record = record_head(SCHEMA, command, backend) | about
             write_record(path.with_name(f"{path.stem}_meta.json"), record)
             print(f"{path}: {len(table)} rows", file=sys.stderr)
 
@@ -169,10 +163,10 @@ def _run_block(
         rows = []
         for (row, _), repeats, summed in zip(block, calls, means.tolist(), strict=True):
             figures = summarize([value / ranks.world for value in summed])
-            duration_us = figures.pop("p10_us")
-            rows.append({**row, "duration_us": duration_us, **figures, "repeats": repeats * ROUNDS})
-        beside = reference_columns(readings_us)
-        table.add(row | beside for row in rows)
+            figures["duration_us"] = figures.pop("p10_us")
+            rows.append(row | figures | {"repeats": repeats * ROUNDS})
+        reference_us = reference_columns(readings_us)
+        table.add(row | reference_us for row in rows)
 
 
 def _loop_us(backend: Backend, call: Call, repeats: int) -> float:

@@ -48,6 +48,11 @@ def describe_machine(backend: Backend) -> dict[str, Any]:
     }
 
 
+def record_head(schema: str, command: str, backend: Backend) -> dict[str, Any]:
+    """What every record begins with."""
+    return {"schema": schema, "command": command, "machine": describe_machine(backend)}
+
+
 def device_name(backend: Backend) -> str:
     """The name that the driver, or for a CPU the kernel, reports."""
     if backend.is_gpu:

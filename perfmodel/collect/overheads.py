@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from perfmodel.collect.arguments import add_device, count, minutes, output_folder, restore_command
 from perfmodel.collect.backend import Backend, capture_graph, open_backend
-from perfmodel.collect.machine import describe_machine
+from perfmodel.collect.machine import record_head
 from perfmodel.collect.records import write_record
 from perfmodel.collect.reference import Reference, reference_record
 from perfmodel.collect.timing import Budget, summarize
@@ -125,10 +125,7 @@ def run(arguments: argparse.Namespace) -> None:
                 host_us[name].append(host)
                 total_us[name].append(total)
     finally:
-        record: dict[str, Any] = {
-            "schema": SCHEMA,
-            "command": restore_command("overheads", arguments),
-            "machine": describe_machine(backend),
+        record = record_head(SCHEMA, restore_command("overheads", arguments), backend) | {
             "reference": reference_record(readings_us),
             "probes": {
                 name: {

@@ -163,7 +163,11 @@ def timeline_figure(
     begun, ended = begun[seen].clip(start_us, end_us), ended[seen].clip(start_us, end_us)
     groups = lanes(resource)
     names = [name for group in groups for name in group]
-    y_of = _positions(groups)
+    y_of: dict[str, float] = {}
+    y = 0.0
+    for group in groups:
+        y_of |= {name: y - at for at, name in enumerate(group)}
+        y -= len(group) + 0.4
     if idle is not None and not len(texts(idle, "cause")) and not any(map(is_stream, names)):
         idle = None
     drawn = []
@@ -171,7 +175,10 @@ def timeline_figure(
         on = np.flatnonzero(resource == name)
         drawn.append(_Lane(y_of[name], begun[on], ended[on], kind[on], label[on]))
     ticks = _tick_texts(drawn, names, end_us - start_us)
-    entries = _kind_entries(kind)
+    present = set(kind.tolist())
+    order = [name for name in KIND_COLOURS if name in present]
+    order += sorted(present - set(order))
+    entries = [Entry(colour, readable(name)) for name, colour in colours_of(order).items()]
     bottom = min(y_of.values(), default=0.0)
     for heading, causes in (("GPU idle", idle), ("critical path", path)):
         if causes is not None:
@@ -199,18 +206,6 @@ def timeline_figure(
     return figure
 
 
-def _positions(groups: list[list[str]]) -> dict[str, float]:
-    """Height of each lane; half a lane of room between the groups."""
-    y_of: dict[str, float] = {}
-    y = 0.0
-    for group in groups:
-        for name in group:
-            y_of[name] = y
-            y -= 1.0
-        y -= 0.4
-    return y_of
-
-
 def _tick_texts(drawn: list[_Lane], names: list[str], span_us: float) -> list[str]:
     """The name of each lane, and how busy each stream was."""
     shown = lane_texts(names)
@@ -223,14 +218,6 @@ def _tick_texts(drawn: list[_Lane], names: list[str], span_us: float) -> list[st
             text += "\n<1 % busy" if busy_pct < 1 else f"\n{busy_pct:.0f} % busy"
         found.append(text)
     return found
-
-
-def _kind_entries(kind: NDArray[np.object_]) -> list[Entry]:
-    """A legend line per kind that is there, in a fixed order."""
-    present = set(kind.tolist())
-    order = [name for name in KIND_COLOURS if name in present]
-    order += sorted(present - set(order))
-    return [Entry(colour, readable(name)) for name, colour in colours_of(order).items()]
 
 
 def _cause_lane(causes: Frame, y: float, start_us: float, end_us: float) -> _Lane:

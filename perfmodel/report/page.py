@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
@@ -276,11 +277,10 @@ def _grounds(result: Result) -> Iterator[str]:
 
 def _summed(result: Result) -> list[tuple[str, str, int, float]]:
     """Pieces of the critical path of one name and kind together, the longest first."""
-    found: dict[tuple[str, str], tuple[int, float]] = {}
+    times_us: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for piece in result.critical_path:
-        count, time_us = found.get((piece.name, piece.kind), (0, 0.0))
-        found[piece.name, piece.kind] = count + 1, time_us + piece.duration_us
-    rows = [(*key, *value) for key, value in found.items()]
+        times_us[piece.name, piece.kind].append(piece.duration_us)
+    rows = [(*key, len(each), sum(each, 0.0)) for key, each in times_us.items()]
     return sorted(rows, key=lambda row: -row[-1])
 
 

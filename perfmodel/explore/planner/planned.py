@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,6 +19,7 @@ from perfmodel.explore.planner.surrogate import Surrogate, surrogate
 from perfmodel.explore.planner.torchrec import greedy, with_formulas
 from perfmodel.prediction import predict
 from perfmodel.prediction.types import Result
+from perfmodel.units import US_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,7 +128,10 @@ def plan_deployment(
     found: list[_Trial] = []
     for reserved in RESERVED_FRACS:
         made = surrogate(deployment, reserved_bytes=reserved * device.hbm_bytes, with_drives=own)
-        layouts = _distinct(_layouts(made, deployment, estimator), verified)
+        distinct: dict[bytes, Layout] = {}
+        for layout in _layouts(made, deployment, estimator):
+            distinct.setdefault(layout.chosen.tobytes(), layout)
+        layouts = list(distinct.values())[:verified]
         if not layouts:
             break
         before = layout_of(made, deployment.placement) if own else None
@@ -164,14 +169,6 @@ def _layouts(made: Surrogate, deployment: Deployment, estimator: Estimator) -> l
     raise WorkloadError(f"estimator {estimator!r}: expected one of {', '.join(ESTIMATORS)}")
 
 
-def _distinct(layouts: list[Layout], most: int) -> list[Layout]:
-    """The best ones that differ in more than who holds what."""
-    found: dict[bytes, Layout] = {}
-    for layout in layouts:
-        found.setdefault(layout.chosen.tobytes(), layout)
-    return list(found.values())[: max(most, 1)]
-
-
 def _trial(
     deployment: Deployment, made: Surrogate, layout: Layout, overheads: str | None
 ) -> _Trial | None:
@@ -186,11 +183,11 @@ def _trial(
 def _plan(deployment: Deployment, estimator: Estimator, found: list[_Trial]) -> Plan:
     best = min(found, key=lambda each: each.result.step_us)
     made = best.made
-    kept = ("step_us", "surrogate_us", "sharding")
-    tried = [
-        dict(zip(kept, (each.result.step_us, each.layout.step_us, _mix(each)), strict=True))
-        for each in found
-    ]
+    tried = []
+    for each in found:
+        names = [each.made.ways[choice].sharding for choice in each.layout.chosen.tolist()]
+        taken = {"step_us": each.result.step_us, "surrogate_us": each.layout.step_us}
+        tried.append({**taken, "sharding": dict(Counter(names))})
     return Plan(
         best.deployment,
         estimator,
@@ -204,12 +201,6 @@ def _plan(deployment: Deployment, estimator: Estimator, found: list[_Trial]) -> 
     )
 
 
-def _mix(trial: _Trial) -> dict[str, int]:
-    """How many tables each sharding has."""
-    names = [trial.made.ways[choice].sharding for choice in trial.layout.chosen.tolist()]
-    return {name: names.count(name) for name in dict.fromkeys(names)}
-
-
 PARTS = {
     "busiest_us": "lookups and updates of the busiest rank",
     "exchange_us": "exchange of pooled rows",
@@ -217,7 +208,6 @@ PARTS = {
 }
 NAMED = 3
 """Tables that are named, at most."""
-US_PER_MS = 1e3
 
 
 def differences(ours: Plan, theirs: Plan) -> Iterator[str]:
