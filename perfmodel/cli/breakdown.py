@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perfmodel.cli.failures import one_line
 from perfmodel.cli.options import (
     DEFAULT_MAX_GB,
     FormatOption,
@@ -23,11 +24,14 @@ from perfmodel.cli.options import (
     max_bytes,
     steps_slice,
 )
-from perfmodel.cli.output import Output, check_figure, refuse_cautions, working
+from perfmodel.cli.output import Output, check_figure, refuse_cautions, save_figure, working
 from perfmodel.cli.prediction_options import PredictionOptions
+from perfmodel.cli.tables import Times, median_step, percent, say
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from perfmodel.cli.console import Console
     from perfmodel.graph.types import ExecutionGraph
     from perfmodel.prediction.gains import Gain
@@ -46,6 +50,8 @@ def predict_command(
     `--keep-contention` stands where collectives may slow kernels down: what they cost one another
     takes far longer to work out anew than a schedule.
     """
+    from perfmodel.graph.kinds import NodeKind
+
     words = ["perfmodel", "predict", *([trace] if trace is not None else [])]
     for name, option in _WITH_VALUE.items():
         value = getattr(options, name)
@@ -55,22 +61,13 @@ def predict_command(
         words += ["--hardware", name]
     for text in options.settings or ():
         words += ["--set", text]
-    if not hardware and _may_contend(graph):
+    if not hardware and (graph.nodes_.kind[graph.on_device] == NodeKind.COLLECTIVE).any():
         words.append("--keep-contention")
     return words
 
 
-def _may_contend(graph: ExecutionGraph) -> bool:
-    from perfmodel.graph.kinds import NodeKind
-
-    return bool((graph.nodes_.kind[graph.on_device] == NodeKind.COLLECTIVE).any())
-
-
 def show_gains(console: Console, found: Sequence[Gain]) -> None:
     """The list, each line with its command below."""
-    from perfmodel.cli.failures import one_line
-    from perfmodel.cli.tables import Times, percent, say
-
     console.print()
     if not found:
         say(console, "What would help most: no what-if alone gains more than 1 % of the step.")
@@ -104,11 +101,11 @@ def breakdown(
     trace: TraceOrDemoArgument = None,
     steps: StepsOption = None,
     rank: Annotated[
-        Optional[list[int]],  # noqa: UP045
+        list[int] | None,
         typer.Option(metavar="N", help="Only this rank, in detail. May be repeated."),
     ] = None,
     top: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
             metavar="N",
             min=1,
@@ -122,14 +119,14 @@ def breakdown(
     ] = False,
     profiler_overhead: ProfilerOverheadOption = 0.0,
     figure: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(
             metavar="FILE",
             help="Draw the timeline of the first rank's median step (.png, .svg, .pdf).",
         ),
     ] = None,
     memory_figure: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(
             metavar="FILE",
             help="Draw the memory of the first rank over time (.png, .svg, .pdf), where the trace "
@@ -177,10 +174,8 @@ def breakdown(
     if strict:
         refuse_cautions(whole.source, whole.cautions)
     found = _selected(whole, content.chosen, rank)
-    if figure:
-        _draw(whole, found, figure)
-    if memory_figure:
-        _draw_memory(found, memory_figure)
+    save_figure(figure, lambda: _step_figure(whole, found))
+    save_figure(memory_figure, lambda: _memory_figure(found))
 
     def table(console: Console) -> None:
         from perfmodel.cli.breakdown_tables import TableDetail, show_breakdown
@@ -230,19 +225,16 @@ def _selected(found: Breakdown, steps: slice, ranks: list[int] | None) -> Breakd
     return replace(found, ranks=kept)
 
 
-def _draw(whole: Breakdown, found: Breakdown, path: Path) -> None:
-    from perfmodel.cli.tables import median_step
-    from perfmodel.plot import save
+def _step_figure(whole: Breakdown, found: Breakdown) -> Figure:
     from perfmodel.timeline.figures import step_figure
 
     shown = median_step(found.ranks[0].steps)
     every = [step for rank in whole.ranks for step in rank.steps]
     mark = next(row for row, step in enumerate(every) if step is shown)
-    save(step_figure(whole.timeline, mark, path=shown.critical_path, idle=shown.idle), path)
+    return step_figure(whole.timeline, mark, path=shown.critical_path, idle=shown.idle)
 
 
-def _draw_memory(found: Breakdown, path: Path) -> None:
-    from perfmodel.plot import save
+def _memory_figure(found: Breakdown) -> Figure:
     from perfmodel.timeline.memory import memory_figure, shown_timelines
 
     rank = found.ranks[0]
@@ -252,4 +244,4 @@ def _draw_memory(found: Breakdown, path: Path) -> None:
             "profile with profile_memory=True"
         )
     title = f"Memory of rank {rank.rank}"
-    save(memory_figure(shown_timelines(rank.memory), rank.hot.links.steps, title), path)
+    return memory_figure(shown_timelines(rank.memory), rank.hot.links.steps, title)

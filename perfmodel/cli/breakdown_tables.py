@@ -19,7 +19,6 @@ from perfmodel.cli.tables import (
     say,
     say_excluded_steps,
     say_straggler,
-    show,
     source_text,
     with_role,
 )
@@ -110,7 +109,7 @@ def show_hotspots(console: Console, of: Breakdown | RankBreakdown, shown: TableD
         ]
         columns = ("kernel", "time", "of step", "of GPU", "count", "mean us")
         title = f"Top kernels, per step ({times.unit})"
-        show(console, fitted(console, title, columns, rows, whole=shown.full_names))
+        console.show(fitted(console, title, columns, rows, whole=shown.full_names))
     has_device = bool(kernels)
     operators = of.top_operators(shown.rows)
     if operators:
@@ -144,7 +143,7 @@ def _show_host(
         columns[head] = [times(row["host_total_us"]) for row in records]
     rows = list(map(list, zip(*columns.values(), strict=True)))
     title = f"{title}, per step ({times.unit})"
-    show(console, fitted(console, title, list(columns), rows, whole=shown.full_names))
+    console.show(fitted(console, title, list(columns), rows, whole=shown.full_names))
 
 
 def show_rates(console: Console, rank: RankBreakdown, shown: TableDetail) -> None:
@@ -168,7 +167,7 @@ def show_rates(console: Console, rank: RankBreakdown, shown: TableDetail) -> Non
         ]
         columns = ("operator(shapes)", "time", "count", "TFLOP/s", "GB/s", "roofline", "bound by")
         title = f"Rates by shape, per step ({times.unit})"
-        show(console, fitted(console, title, columns, rows, whole=shown.full_names))
+        console.show(fitted(console, title, columns, rows, whole=shown.full_names))
         peaks = f" Roofline of {found.device}." if found.device else ""
         say(console, f"{percent(found.rated_frac, 1)} of the kernel time has a rate.{peaks}")
     if found.note:
@@ -206,7 +205,7 @@ def show_breakdown(console: Console, found: Breakdown, shown: TableDetail) -> No
     say(console, f"{source_text(found.source)}: {device}, {counted(len(found.ranks), 'rank')}")
     several = len(found.ranks) > 1
     if several or found.waiting is not None:
-        show(console, _ranks(console, found))
+        console.show(_ranks(console, found))
         say_straggler(console, found.waiting.to_dict() if found.waiting else None)
     if several:
         show_hotspots(console, found, shown)
@@ -263,7 +262,7 @@ def _show_rank(console: Console, rank: RankBreakdown) -> None:
     console.print()
     for line in summary_lines(rank):
         say(console, line)
-    show(console, _steps(console, rank))
+    console.show(_steps(console, rank))
     say_excluded_steps(
         console, [(each.name, each.role, each.accounting.step_us) for each in rank.steps]
     )
@@ -277,7 +276,7 @@ def _show_rank(console: Console, rank: RankBreakdown) -> None:
         console.print()
         say(console, f"{step.name}, the median step")
     if parts:
-        show(console, *parts)
+        console.show(*parts)
 
 
 def _shares(title: str, time_us: dict[str, float], of: str) -> Table:
@@ -312,21 +311,21 @@ def _show_overheads(console: Console, step: StepBreakdown) -> None:
     columns = ("thread", "type", "count", *heads, "not waiting", *heads)
     title = "Host overheads (us): all samples, and without those that waited"
     table = new_table(title, *columns, texts=2)
-    largest = sorted(threads, key=lambda name: -_total_us(threads[name]))[:_MOST_THREADS]
+    total_us = {
+        name: sum(cell["total_us"] for cell in variants["raw"].values())
+        for name, variants in threads.items()
+    }
+    largest = sorted(threads, key=lambda name: -total_us[name])[:_MOST_THREADS]
     for name in (name for name in threads if name in largest):
         raw, rest = threads[name]["raw"], threads[name]["no_blocking"]
         for kind, cell in raw.items():
             if cell["count"]:
                 add(table, name, kind, *_figures(cell, heads), *_figures(rest.get(kind), heads))
                 name = ""
-    show(console, table)
+    console.show(table)
     say(console, _TYPES)
     if len(threads) > len(largest):
         say(console, f"and {counted(len(threads) - len(largest), 'thread')} with less")
-
-
-def _total_us(variants: dict[str, Any]) -> float:
-    return float(sum(cell["total_us"] for cell in variants["raw"].values()))
 
 
 def _figures(cell: dict[str, Any] | None, heads: Sequence[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -20,18 +20,13 @@ from perfmodel.cli.output import Output, check_writable
 from perfmodel.errors import UsageError
 from perfmodel.files import write_text
 
-if TYPE_CHECKING:
-    from perfmodel.cli.console import Console
-    from perfmodel.evaluate import Comparison
-
-
 FAILED = 1
 TOLERANCE_FRAC = 0.05
 
 
 def check(
     folders: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Argument(
             metavar="[FOLDER|TRACE...]",
             help="What the baseline was made from; without any, the folder `traces` here and the "
@@ -39,8 +34,7 @@ def check(
         ),
     ] = None,
     baseline: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(metavar="FILE", help="The committed errors (required)."),
+        Path | None, typer.Option(metavar="FILE", help="The committed errors (required).")
     ] = None,
     update: Annotated[
         bool, typer.Option("--update", help="Write the present errors to the baseline instead.")
@@ -52,12 +46,10 @@ def check(
         ),
     ] = TOLERANCE_FRAC,
     junit: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(metavar="FILE", help="Write a JUnit XML report as well."),
+        Path | None, typer.Option(metavar="FILE", help="Write a JUnit XML report as well.")
     ] = None,
     markdown: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(metavar="FILE", help="Write a Markdown summary as well."),
+        Path | None, typer.Option(metavar="FILE", help="Write a Markdown summary as well.")
     ] = None,
     format: FormatOption = None,
     output: OutputOption = None,
@@ -81,7 +73,10 @@ def check(
     target = Output(format, output, source=str(baseline))
     _check_places(baseline, update, [junit, markdown, output])
 
+    from perfmodel.cli.error_tables import show_baseline_comparison
     from perfmodel.evaluate import check_tolerance, compare, read_baseline, write_baseline
+    from perfmodel.evaluate.baseline import junit as junit_text
+    from perfmodel.evaluate.baseline import markdown as markdown_text
 
     check_tolerance(tolerance)
     rows = None if update else read_baseline(baseline)
@@ -90,14 +85,15 @@ def check(
         rows = found.rows
         write_baseline(baseline, rows)
     held = compare(rows, found, tolerance_frac=tolerance)
-    _summarise(held, junit, markdown)
-
-    def table(console: Console) -> None:
-        from perfmodel.cli.error_tables import show_baseline_comparison
-
-        show_baseline_comparison(console, held, str(baseline), written=update)
-
-    target.write_result(held, table, held.warnings)
+    if junit:
+        write_text(junit, junit_text(held))
+    if markdown:
+        write_text(markdown, markdown_text(held))
+    target.write_result(
+        held,
+        lambda console: show_baseline_comparison(console, held, str(baseline), written=update),
+        held.warnings,
+    )
     if not held.passed:
         raise typer.Exit(FAILED)
 
@@ -114,12 +110,3 @@ def _check_places(baseline: Path, update: bool, reports: list[Path | None]) -> N
         check_writable(path, str(baseline))
     if len({path.absolute() for path in [baseline, *given]}) <= len(given):
         raise UsageError("two of the output files, or one and the baseline, are the same file")
-
-
-def _summarise(found: Comparison, junit: Path | None, markdown: Path | None) -> None:
-    from perfmodel.evaluate import baseline
-
-    if junit:
-        write_text(junit, baseline.junit(found))
-    if markdown:
-        write_text(markdown, baseline.markdown(found))

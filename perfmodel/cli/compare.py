@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,10 +14,8 @@ from perfmodel.cli.output import Output, check_figure, working
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfmodel.cli.console import Console
     from perfmodel.designs.composed import Settings
     from perfmodel.hardware import Cluster
-    from perfmodel.prediction.power_and_cost import Prices
     from perfmodel.workload import Workload
 
 
@@ -29,12 +27,11 @@ OF_WORKLOAD = "workload"
 
 def compare(
     workload: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(metavar="NAME|FILE", help="A model configuration (see `perfmodel predict`)."),
     ] = None,
     hardware: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(metavar="NAME|FILE", help="A device, node or cluster."),
+        str | None, typer.Option(metavar="NAME|FILE", help="A device, node or cluster.")
     ] = None,
     designs: Annotated[
         str,
@@ -44,7 +41,7 @@ def compare(
         ),
     ] = LIST,
     batch: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
             metavar="N", min=1, max=MOST_SAMPLES, help="Global batch. [default: the workload's]"
         ),
@@ -52,20 +49,20 @@ def compare(
     nodes: NodesOption = None,
     inference: Annotated[bool, typer.Option("--inference", help="The forward pass alone.")] = False,
     rate: Annotated[
-        Optional[float],  # noqa: UP045
+        float | None,
         typer.Option(
             metavar="SAMPLES/S", help="Latency where samples arrive at this rate, batch by batch."
         ),
     ] = None,
     usd_per_kwh: Annotated[
-        Optional[float], typer.Option(metavar="USD", help="Price of energy.")  # noqa: UP045
+        float | None, typer.Option(metavar="USD", help="Price of energy.")
     ] = None,
     usd_per_hour: Annotated[
-        Optional[float],  # noqa: UP045
+        float | None,
         typer.Option(metavar="USD", help="Rent of a node. [default: as the catalogue has it]"),
     ] = None,
     settings: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(
             "--set",
             metavar="WHAT.KEY=VALUE",
@@ -74,13 +71,13 @@ def compare(
         ),
     ] = None,
     overheads: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             metavar="NAME|FILE", help="Host overheads: a saved profile, or a shipped one."
         ),
     ] = None,
     plan: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(
             metavar="FILE",
             help="All designs start from this plan's layout (see `perfmodel plan`); `neo` keeps it "
@@ -88,13 +85,13 @@ def compare(
         ),
     ] = None,
     plot: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(
             "--plot", "--figure", metavar="FILE", help="Draw the comparison (.png, .svg, .pdf)."
         ),
     ] = None,
     latency: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(metavar="FILE", help="Draw latency over the rate at which samples come."),
     ] = None,
     format: FormatOption = None,
@@ -125,13 +122,16 @@ def compare(
         raise UsageError("--designs: name the workload: --workload criteo-terabyte")
     if hardware is None:
         raise UsageError("--designs: name the machine: --hardware dgx-a100-80gb")
+    from perfmodel.cli.comparison_tables import show_comparison
     from perfmodel.designs.composed import composed
     from perfmodel.prediction.compare import compare_designs, with_default
+    from perfmodel.prediction.power_and_cost import Prices
 
     names = _names(designs)
     own = _of_designs(settings or [], names)
     asked = [composed(name, own) for name in names]
     model, machine = _workload(workload, settings or []), _machine(hardware, nodes, settings or [])
+    prices = {} if usd_per_kwh is None else {"usd_per_kwh": usd_per_kwh}
     placement = None
     if plan is not None:
         from perfmodel.explore.planner.document import read_plan
@@ -145,7 +145,7 @@ def compare(
             batch=batch,
             train=not inference,
             rate_per_s=rate,
-            prices=_prices(usd_per_kwh, usd_per_hour),
+            prices=Prices(**prices, usd_per_hour=usd_per_hour),
             overheads=overheads,
             placement=placement,
         )
@@ -156,12 +156,7 @@ def compare(
         for figure, path in [(draw(), path) for draw, path in asked_for if path]:
             save(figure, path)
 
-    def table(console: Console) -> None:
-        from perfmodel.cli.comparison_tables import show_comparison
-
-        show_comparison(console, found)
-
-    target.write_result(found, table, found.warnings)
+    target.write_result(found, lambda console: show_comparison(console, found), found.warnings)
 
 
 def _names(designs: str) -> list[str]:
@@ -233,11 +228,3 @@ def _list(target: Output) -> None:
         for name in DESIGNS
     ]
     target.write_list("Designs", DESIGN_LIST, rows)
-
-
-def _prices(usd_per_kwh: float | None, usd_per_hour: float | None) -> Prices:
-    from perfmodel.prediction.power_and_cost import Prices
-
-    usual = Prices()
-    kwh = usual.usd_per_kwh if usd_per_kwh is None else usd_per_kwh
-    return Prices(usd_per_kwh=kwh, usd_per_hour=usd_per_hour)

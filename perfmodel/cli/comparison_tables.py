@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.console import Console, Table
 from perfmodel.cli.hardware_tables import say_assumed_figures
-from perfmodel.cli.tables import NOTHING, Times, add, counted, new_table, say, show
+from perfmodel.cli.tables import NOTHING, Times, add, counted, new_table, say
 from perfmodel.prediction.comparison import Comparison, DesignResult
 from perfmodel.units import human_us
 
@@ -26,8 +26,8 @@ def show_comparison(console: Console, found: Comparison) -> None:
     say(console, f"{source['workload']} on {where}, {what}, batch {source['batch']:,}")
     feasible = [row for row in found.rows if row.is_feasible]
     if feasible:
-        show(console, _times(found, feasible))
-        show(console, _needs(feasible))
+        console.show(_times(found, feasible))
+        console.show(_needs(feasible))
     for row in found.rows:
         if not row.is_feasible:
             say(console, f"{row.design} cannot be: {row.why_not}")
@@ -53,6 +53,11 @@ def _times(found: Comparison, rows: list[DesignResult]) -> Table:
     )
     for row, each in zip(rows, plain, strict=True):
         speed_up = found.speed_up(row)
+        load = each["latency"] or {}
+        latencies = (
+            "unstable" if load.get(f"{name}_us") is None else human_us(load[f"{name}_us"])
+            for name in latency
+        )
         add(
             shown,
             row.design,
@@ -60,15 +65,10 @@ def _times(found: Comparison, rows: list[DesignResult]) -> Table:
             f"{times(each['low_us'])} to {times(each['high_us'])}",
             f"{each['samples_per_s']:,.0f}",
             NOTHING if speed_up is None else f"{speed_up:.2f}",
-            *(_latency(each["latency"], f"{name}_us") for name in latency),
+            *latencies,
             row.bound_by or NOTHING,
         )
     return shown
-
-
-def _latency(load: dict[str, float | None] | None, name: str) -> str:
-    value = None if load is None else load[name]
-    return "unstable" if value is None else human_us(value)
 
 
 def _needs(rows: list[DesignResult]) -> Table:
@@ -94,6 +94,7 @@ def _needs(rows: list[DesignResult]) -> Table:
 
 
 MOST_ROWS = 20
+MEAN_COLUMNS = ("figure", "mean", "least", "largest")
 
 
 def show_sweep(console: Console, found: Sweep, answer: Mapping[str, Any]) -> None:
@@ -106,7 +107,7 @@ def show_sweep(console: Console, found: Sweep, answer: Mapping[str, Any]) -> Non
         title = "Pareto front" if len(found.objectives) > 1 else "Best point"
         _rows(console, title, front, ["point", *names])
     elif found.objectives:
-        _rows(console, "Means per file", _means(found), ["figure", "mean", "least", "largest"])
+        _rows(console, "Means per file", _means(found), list(MEAN_COLUMNS))
     if answer["sensitivity"]:
         rows = answer["sensitivity"]["elasticities"]
         _rows(console, "Elasticities", rows, ["axis", "objective", "base", "at_base", "elasticity"])
@@ -117,14 +118,9 @@ def show_sweep(console: Console, found: Sweep, answer: Mapping[str, Any]) -> Non
 
 
 def _means(found: Sweep) -> list[dict[str, Any]]:
-    table = found.frame[list(found.objectives)]
+    table = found.frame[list(found.objectives)].agg(["mean", "min", "max"])
     return [
-        {
-            "figure": name,
-            "mean": float(table[name].mean()),
-            "least": float(table[name].min()),
-            "largest": float(table[name].max()),
-        }
+        dict(zip(MEAN_COLUMNS, (name, *map(float, table[name])), strict=True))
         for name in found.objectives
         if table[name].abs().max() > 0
     ]
@@ -154,7 +150,7 @@ def _rows(
     table = new_table(title, *heads, texts=texts)
     for row in rows[:MOST_ROWS]:
         add(table, *(_cell_text(row[name]) for name in columns))
-    show(console, table)
+    console.show(table)
     if len(rows) > MOST_ROWS:
         say(console, f"… {len(rows) - MOST_ROWS} more (--format json)")
 

@@ -14,6 +14,7 @@ from perfmodel.cli.options import (
     max_bytes,
 )
 from perfmodel.cli.output import Output, working
+from perfmodel.cli.tables import Times, add, new_table, percent, say
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
@@ -52,14 +53,10 @@ def diff(
     with working("reading"):
         found = difference(read_side(a, max_bytes=limit), read_side(b, max_bytes=limit))
 
-    def table(console: Console) -> None:
-        _show(console, found, top)
-
-    target.write_result(found, table)
+    target.write_result(found, lambda console: _show(console, found, top))
 
 
 def _show(console: Console, found: Difference, top: int) -> None:
-    from perfmodel.cli.tables import Times, add, new_table, percent, say, show
     from perfmodel.plot.names import short_name
     from perfmodel.report.difference import GROUPS
 
@@ -82,4 +79,4 @@ def _show(console: Console, found: Difference, top: int) -> None:
                 times(change.change_us),
                 share if share.startswith(("-", "0")) else f"+{share}",
             )
-        show(console, table)
+        console.show(table)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfmodel.cli.console import Console
-from perfmodel.cli.tables import NOTHING, Times, add, counted, new_table, percent, say, show
+from perfmodel.cli.tables import NOTHING, Times, add, counted, new_table, percent, say
 
 if TYPE_CHECKING:
     from perfmodel.calibrate.device import DeviceFit
@@ -26,7 +26,7 @@ def show_kernel_errors(console: Console, rows: Sequence[KernelErrors]) -> None:
     for row in rows:
         last = f"{row.bias_pct:.1f}", f"{row.coverage_frac:.2f}", f"{row.width_frac:.2f}"
         add(table, *_cells(row), *last)
-    show(console, table)
+    console.show(table)
 
 
 def show_kernel_comparison(console: Console, rows: Sequence[Compared], title: str) -> None:
@@ -36,7 +36,7 @@ def show_kernel_comparison(console: Console, rows: Sequence[Compared], title: st
         beside = f"{row.roofline_pct:.1f}", f"{row.plain_pct:.1f}"
         last = f"{row.errors.coverage_frac:.2f}", *beside
         add(table, *_cells(row.errors), *last)
-    show(console, table)
+    console.show(table)
 
 
 def _cells(row: KernelErrors) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ def show_device_fit(console: Console, fit: DeviceFit, output: Path) -> None:
             f"{it.bias_pct:+.1f}",
             f"{it.spread_pct:.1f}",
         )
-    show(console, table)
+    console.show(table)
 
 
 _WHAT = {
@@ -103,7 +103,7 @@ def _show_errors(console: Console, rows: Iterable[Row]) -> None:
         of = _OF.get(row.name, f"{row.kind.value} {row.name}")
         what = _WHAT.get(row.kind, "left out (predicted)")
         add(table, of, what, str(row.n), *(f"{v:.2f}" for v in sizes), f"{row.bias_pct:+.2f}")
-    show(console, table)
+    console.show(table)
     console.print()
 
 
@@ -152,6 +152,6 @@ def show_changes(console: Console, title: str, changes: list[Change]) -> None:
         if old is not None and new is not None:
             by = f"{abs(new) - abs(old):+.2f}"
         add(table, change.trace, change.kind, change.name, change.figure, *sizes, by)
-    show(console, table)
+    console.show(table)
     if len(changes) > _MOST_CHANGES:
         say(console, f"and {counted(len(changes) - _MOST_CHANGES, 'figure')} more")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,7 +21,8 @@ from perfmodel.cli.options import (
     max_bytes,
     verb_of,
 )
-from perfmodel.cli.output import Output, check_figure, working
+from perfmodel.cli.output import Output, check_figure, counting, save_figure, working
+from perfmodel.cli.tables import add, new_table
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ DEFAULT_FOLDER = Path("traces")
 
 def traces(
     paths: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Argument(
             metavar="[FOLDER|TRACE...]",
             help="Files, or folders, which are searched recursively: each folder of ranks is one "
@@ -61,12 +62,9 @@ def traces(
     target = Output(format, output, sources=paths or [])
     found = evaluate_paths(paths or [], strict=strict, limit_bytes=max_bytes(max_memory))
 
-    def table(console: Console) -> None:
-        from perfmodel.cli.error_tables import show_evaluation
+    from perfmodel.cli.error_tables import show_evaluation
 
-        show_evaluation(console, found)
-
-    target.write_result(found, table, found.warnings)
+    target.write_result(found, lambda console: show_evaluation(console, found), found.warnings)
 
 
 def evaluate_paths(paths: list[str], *, strict: bool, limit_bytes: int) -> Evaluation:
@@ -78,10 +76,7 @@ def evaluate_paths(paths: list[str], *, strict: bool, limit_bytes: int) -> Evalu
     if not paths:
         jobs.insert(0, demo_job())
     with working("evaluating") as say:
-
-        def begin(name: str, position: int) -> None:
-            say(f"evaluating {name} ({position + 1} of {len(jobs)})")
-
+        begin = counting(say, "evaluating", len(jobs))
         return evaluate_jobs(
             jobs, find_tables(given), strict=strict, max_bytes=limit_bytes, begin=begin
         )
@@ -92,7 +87,7 @@ def kernels(
     models: ModelsOption = None,
     trust_models: TrustModelsOption = False,
     figure: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(metavar="FILE", help="Draw every row with its interval (.png, .svg, .pdf)."),
     ] = None,
     format: FormatOption = None,
@@ -110,22 +105,14 @@ def kernels(
     target = Output(format, output, sources=data)
     check_figure(figure, None)
 
+    from perfmodel.cli.error_tables import show_kernel_errors
     from perfmodel.evaluate.kernels import evaluate_kernels
 
     with working("evaluating"), kernel_models(models, trusted=trust_models):
         found = evaluate_kernels(data)
 
-    if figure:
-        from perfmodel.plot import save
-
-        save(found.plot(), figure)
-
-    def table(console: Console) -> None:
-        from perfmodel.cli.error_tables import show_kernel_errors
-
-        show_kernel_errors(console, found.rows)
-
-    target.write_result(found, table)
+    save_figure(figure, found.plot)
+    target.write_result(found, lambda console: show_kernel_errors(console, found.rows))
 
 
 def collectives(
@@ -138,14 +125,14 @@ def collectives(
         typer.Option(metavar="POINTS.csv[.gz]", help="Its points: curve_id, size_bytes, time_us."),
     ],
     calibrate: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             metavar="BYTES,...",
             help="Sizes whose measured points correct their own curve; they are not scored.",
         ),
     ] = None,
     model: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(metavar="FILE", help="A model of `fit collectives`, for the shipped one."),
     ] = None,
     format: FormatOption = None,
@@ -171,8 +158,6 @@ def collectives(
         )
 
     def table(console: Console) -> None:
-        from perfmodel.cli.tables import add, new_table, show
-
         lines = new_table(
             "Median over curves of the median error, 64 kB and more",
             *("collective", "where", "curves", "median %", "inside 90 %"),
@@ -181,7 +166,7 @@ def collectives(
         for row in found.summary():
             figures = (f"{row['median_pct']:.1f}", f"{100 * row['within_frac']:.0f}")
             add(lines, row["collective"], row["where"], str(row["curves"]), *figures)
-        show(console, lines)
+        console.show(lines)
 
     target.write_result(found, table, found.warnings)
 
@@ -198,14 +183,14 @@ def _sizes(text: str | None) -> list[float]:
 
 def ops(
     traces: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Argument(
             metavar="[FOLDER|TRACE...]",
             help="Traces that record shapes: files, or folders, which are searched recursively.",
         ),
     ] = None,
     lookups: Annotated[
-        Optional[list[Path]],  # noqa: UP045
+        list[Path] | None,
         typer.Option(
             metavar="FILE.csv",
             help="Published times of embedding kernels; may be given several times.",
@@ -244,8 +229,6 @@ def ops(
         found = evaluate_ops(traces or [], lookups or [], choice=choice, max_bytes=limit)
 
     def table(console: Console) -> None:
-        from perfmodel.cli.tables import add, new_table, show
-
         titles = ("n", "GMAE", "MAPE", "median", "bias", "total")
         lines = new_table(
             "Device time per op from shapes alone, errors in percent",
@@ -257,7 +240,7 @@ def ops(
             signed = (f"{value:+.1f}" for value in (row.bias_pct, row.total_pct))
             figures = (f"{row.n:,}", *(f"{value:.1f}" for value in sizes), *signed)
             add(lines, row.source, row.device, row.name, *figures)
-        show(console, lines)
+        console.show(lines)
 
     target.write_result(found, table, found.warnings)
 

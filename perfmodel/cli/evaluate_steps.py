@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,8 +14,10 @@ from perfmodel.cli.options import (
     OutputOption,
     max_bytes,
 )
-from perfmodel.cli.output import Output, check_figure, working
+from perfmodel.cli.output import Output, check_figure, counting, save_figure, working
+from perfmodel.cli.tables import NOTHING, add, fitted, new_table, say
 from perfmodel.errors import UsageError
+from perfmodel.units import human_us
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
@@ -34,19 +36,16 @@ def steps(
         ),
     ],
     hardware: Annotated[
-        str,
-        typer.Option(metavar="NAME|FILE", help="The CPU, best as `fit device` calibrated it."),
+        str, typer.Option(metavar="NAME|FILE", help="The CPU, best as `fit device` calibrated it.")
     ],
     blind: Annotated[
-        bool,
-        typer.Option(help="Predict only: leave out what was measured, and the errors."),
+        bool, typer.Option(help="Predict only: leave out what was measured, and the errors.")
     ] = False,
     before: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(metavar="FILE", help="Steps that the CPU was calibrated on …"),
+        Path | None, typer.Option(metavar="FILE", help="Steps that the CPU was calibrated on …")
     ] = None,
     again: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(
             metavar="FILE",
             help="… and the same configurations measured again when the truth was: how far the "
@@ -83,11 +82,7 @@ def steps(
         raise UsageError(f"--hardware {hardware}: is a {on.target} device; expected a CPU")
     listed = [step for path in truth for step in read_steps(path)]
     with working("predicting") as say:
-
-        def begin(name: str, position: int) -> None:
-            say(f"predicting {name} ({position + 1} of {len(listed)})")
-
-        drifts = None
+        begin, drifts = counting(say, "predicting", len(listed)), None
         if before is not None and again is not None:
             drifts = drift_of_repeats(read_steps(before), read_steps(again), listed, on)
         found = evaluate_steps(listed, on, drifts=drifts, blind=blind, begin=begin)
@@ -96,9 +91,6 @@ def steps(
 
 
 def _show_steps(console: Console, found: StepErrors) -> None:
-    from perfmodel.cli.tables import add, new_table, say, show
-    from perfmodel.units import human_us
-
     is_referenced = any(row.referenced_us is not None for row in found.rows)
     titles = ("ranks", "predicted", "90 % interval", "measured", "error %", "spread %")
     referenced = ("predicted", "measured", "raw %", "moved", "90 % interval", "error %")
@@ -119,7 +111,7 @@ def _show_steps(console: Console, found: StepErrors) -> None:
                 *(measured, _fixed(row.error_pct, "+.1f"), _fixed(row.spread_pct, ".1f")),
             ]
         add(table, row.name, *cells)
-    show(console, table)
+    console.show(table)
     raw = "raw: " if is_referenced else ""
     for what, figures in ((raw, found.summary()), ("by reference: ", found.referenced())):
         if figures["n"]:
@@ -132,8 +124,6 @@ def _show_steps(console: Console, found: StepErrors) -> None:
 
 
 def _interval(low_us: float | None, high_us: float | None) -> str:
-    from perfmodel.units import human_us
-
     if low_us is None or high_us is None:
         return ""
     return f"{human_us(low_us)} to {human_us(high_us)}"
@@ -175,11 +165,6 @@ def pairs(
 
 
 def _show_pairs(console: Console, found: PairErrors) -> None:
-    from pathlib import Path
-
-    from perfmodel.cli.tables import add, new_table, say, show
-    from perfmodel.units import human_us
-
     def signed(error_pct: float | None) -> str:
         return "-" if error_pct is None else f"{error_pct:+.1f}"
 
@@ -197,7 +182,7 @@ def _show_pairs(console: Console, found: PairErrors) -> None:
                 human_us(moved.measured_us),
                 *(signed(moved.error_pct(us)) for us in errors),
             )
-        show(console, table)
+        console.show(table)
         is_within = "within" if each.within else "outside"
         interval = f"{human_us(each.low_us)} to {human_us(each.high_us)}"
         say(console, f"the measured step is {is_within} its interval, {interval}")
@@ -219,7 +204,7 @@ def published(
         ),
     ],
     figure: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(metavar="FILE", help="Draw rates over devices (.png, .svg, .pdf)."),
     ] = None,
     format: FormatOption = None,
@@ -242,22 +227,13 @@ def published(
 
     listed, left_out = read_mlperf(*mlperf)
     with working("predicting") as say:
-
-        def begin(name: str, position: int) -> None:
-            say(f"predicting {name} ({position + 1} of {len(listed)})")
-
+        begin = counting(say, "predicting", len(listed))
         found = evaluate_published(listed, left_out, begin=begin)
-    if figure:
-        from perfmodel.plot import save
-
-        save(found.plot(), figure)
-
+    save_figure(figure, found.plot)
     target.write_result(found, lambda console: _show_published(console, found))
 
 
 def _show_published(console: Console, found: PublishedErrors) -> None:
-    from perfmodel.cli.tables import NOTHING, add, new_table, say, show
-
     def percent(value: float | None) -> str:
         return NOTHING if value is None else f"{value:.1f} %"
 
@@ -276,9 +252,12 @@ def _show_published(console: Console, found: PublishedErrors) -> None:
             f"{row.error_pct:+.1f}",
             NOTHING if scaled is None else f"{scaled:+.1f}",
         )
-    show(console, table)
+    console.show(table)
     for group in found.summary():
         order = group["rank_correlation"]
+        generations = ", ".join(
+            f"{name} {errors['median_pct']:.1f} %" for name, errors in group["generations"].items()
+        )
         say(
             console,
             f"{group['group']}: n {group['n']}, median {percent(group['median_pct'])}, "
@@ -287,31 +266,25 @@ def _show_published(console: Console, found: PublishedErrors) -> None:
             f"bias {group['bias_pct']:+.1f} %, "
             f"one node {percent(group['one_node']['median_pct'])}, "
             f"several {percent(group['several_nodes']['median_pct'])}, rank correlation "
-            f"{NOTHING if order is None else f'{order:.3f}'}; {_by_generation(group)}",
+            f"{NOTHING if order is None else f'{order:.3f}'}; {generations}",
         )
     say(console, found.to_dict()["about"])
     left = new_table("Left out", "row", "reason", texts=2)
     for each in found.left_out:
         add(left, each.name, each.reason)
-    show(console, left)
-
-
-def _by_generation(summary: dict[str, Any]) -> str:
-    return ", ".join(
-        f"{name} {errors['median_pct']:.1f} %" for name, errors in summary["generations"].items()
-    )
+    console.show(left)
 
 
 def designs(
     only: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(
             metavar="NAME",
             help="Figures that the name begins (hotline), or those of a file (neo). Repeatable.",
         ),
     ] = None,
     folder: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(
             metavar="DIR",
             help="TOML files of published figures, for the checkout's traces/published. Python "
@@ -342,8 +315,6 @@ def designs(
 
 
 def _show_designs(console: Console, found: DesignFigures) -> None:
-    from perfmodel.cli.tables import fitted, say, show
-
     rows = []
     for figure in found.figures:
         row, target = figure.row, figure.row.target
@@ -361,7 +332,7 @@ def _show_designs(console: Console, found: DesignFigures) -> None:
         )
     titles = ("figure", "predicted", "published", "error %", "holds", "evidence")
     table = fitted(console, "Published designs", titles, rows, whole=True)
-    show(console, table)
+    console.show(table)
     counts = found.holding().items()
     say(console, "hold: " + ", ".join(f"{n} of {of} {kind}" for kind, (n, of) in counts))
 

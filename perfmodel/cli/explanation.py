@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.cli.console import Console
 from perfmodel.cli.hardware_tables import show_coefficients, show_figures
 from perfmodel.cli.output import Output, rows_csv
-from perfmodel.cli.tables import add, counted, new_table, say, show
+from perfmodel.cli.tables import add, counted, new_table, say
 from perfmodel.units import human_us
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ def write_explanation(found: Prediction, node: str, target: Output) -> None:
     answers = [result.explain(node).to_dict() for result in found.results]
 
     def table(console: Console) -> None:
-
         for answer in answers:
             show_explained(console, answer)
 
@@ -69,7 +68,13 @@ def show_explained(console: Console, answer: Mapping[str, Any]) -> None:
     where = f"{answer['hardware']}, {answer['mode']}: rank {node['rank']}, {node['resource']}"
     say(console, f"{where}, {step.replace('step step', 'step')}")
     at = f"{human_us(node['duration_us'])}, from {human_us(node['start_us'])} on"
-    say(console, f"{at}; {_importance(node)}")
+    if node["on_critical_path"]:
+        importance = "on the critical path of its step"
+    elif node["slack_us"] is None:
+        importance = "no step waits for it"
+    else:
+        importance = f"not on the critical path: {human_us(node['slack_us'])} of slack"
+    say(console, f"{at}; {importance}")
     if waits:
         after = (
             f"starts after node {waits['number']} ({waits['label']}) by its {waits['edge']} edge"
@@ -85,14 +90,6 @@ def show_explained(console: Console, answer: Mapping[str, Any]) -> None:
     show_coefficients(console, [coefficients[name] for name in sorted(coefficients)])
 
 
-def _importance(node: Mapping[str, Any]) -> str:
-    if node["on_critical_path"]:
-        return "on the critical path of its step"
-    if node["slack_us"] is None:
-        return "no step waits for it"
-    return f"not on the critical path: {human_us(node['slack_us'])} of slack"
-
-
 def _show_reason(console: Console, name: str, reason: Mapping[str, Any]) -> None:
     console.print()
     say(console, f"{name}: {human_us(reason['duration_us'])}")
@@ -105,4 +102,4 @@ def _show_reason(console: Console, name: str, reason: Mapping[str, Any]) -> None
     table.columns[1].no_wrap, table.columns[1].overflow = False, "fold"
     for key, value in terms.items():
         add(table, key, value if isinstance(value, str) else f"{value:,.10g}")
-    show(console, table)
+    console.show(table)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,7 +22,6 @@ from perfmodel.errors import UsageError
 if TYPE_CHECKING:
     from perfmodel.prediction import Result
     from perfmodel.timeline import Timeline
-    from perfmodel.trace import Trace
 
 
 class What(StrEnum):
@@ -38,7 +36,7 @@ def export(
     trace: TraceArgument,
     output: OutputOption = None,
     what: Annotated[
-        Optional[What],  # noqa: UP045
+        What | None,
         typer.Option(
             help="timeline: JSON for ui.perfetto.dev and chrome://tracing, predicted next to "
             "measured. graph: GraphML. [default: graph for .graphml, else timeline]",
@@ -55,7 +53,8 @@ def export(
       perfmodel export trace.json.gz --hardware h100-sxm --steps 2:4 -o h100.json
       perfmodel export trace.json.gz -o graph.graphml
     """
-    chosen = what or _by_suffix(output)
+    by_suffix = What.GRAPH if output and output.suffix.lower() == ".graphml" else What.TIMELINE
+    chosen = what or by_suffix
     if output:
         check_writable(output, trace)
         for each in options.sources:
@@ -66,27 +65,23 @@ def export(
         raise UsageError("export takes one --hardware")
     options.check()
     content, _ = options.read(trace)
-    with working("exporting"):
-        written = _graph(content) if chosen is What.GRAPH else _timelines(content, options)
-    _write(written, output)
-
-
-def _by_suffix(path: Path | None) -> What:
-    return What.GRAPH if path and path.suffix.lower() == ".graphml" else What.TIMELINE
-
-
-def _graph(trace: Trace) -> bytes:
+    from perfmodel.files import atomic_write
     from perfmodel.graph import build_graph
-    from perfmodel.report import graphml
+    from perfmodel.report import graphml, overlay_of, perfetto_json
 
-    return graphml(build_graph(trace))
-
-
-def _timelines(trace: Trace, options: PredictionOptions) -> bytes:
-    from perfmodel.report import overlay_of, perfetto_json
-
-    found = _shown(options.predict(trace).results[0])
-    return perfetto_json(found, {name: overlay_of(each) for name, each in found.items()})
+    with working("exporting"):
+        if chosen is What.GRAPH:
+            written = graphml(build_graph(content))
+        else:
+            shown = _shown(options.predict(content).results[0])
+            overlays = {name: overlay_of(each) for name, each in shown.items()}
+            written = perfetto_json(shown, overlays)
+    if output:
+        with atomic_write(output) as file:
+            file.write(written)
+    else:
+        sys.stdout.buffer.write(written)
+        sys.stdout.buffer.flush()
 
 
 def _shown(result: Result) -> dict[str, Timeline]:
@@ -101,14 +96,3 @@ def _shown(result: Result) -> dict[str, Timeline]:
     if before is None:
         return shown | {PREDICTED: result.timeline}
     return shown | {BASELINE: before.timeline, WHAT_IF: result.timeline}
-
-
-def _write(content: bytes, path: Path | None) -> None:
-    from perfmodel.files import atomic_write
-
-    if path:
-        with atomic_write(path) as file:
-            file.write(content)
-        return
-    sys.stdout.buffer.write(content)
-    sys.stdout.buffer.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 
 from perfmodel.errors import PerfmodelError
 
@@ -65,8 +66,5 @@ def one_line(text: str) -> str:
 
 def _forget_stdout() -> None:
     """The reader has gone: let what is still buffered go nowhere, quietly."""
-    try:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-    except (OSError, ValueError):
-        pass
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

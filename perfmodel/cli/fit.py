@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
@@ -20,12 +21,6 @@ from perfmodel.cli.options import (
 )
 from perfmodel.cli.output import Output, check_writable, rows_csv, working
 from perfmodel.errors import PerfmodelError, UsageError
-
-if TYPE_CHECKING:
-    from perfmodel.calibrate.device import DeviceFit
-    from perfmodel.cli.console import Console
-    from perfmodel.cost.host import Profile
-
 
 SCHEMA = "perfmodel.fit.device/1"
 DRIFT_SCHEMA = "perfmodel.fit.drift/1"
@@ -45,14 +40,14 @@ def device(
         Path, typer.Option("-o", "--output", metavar="FILE", help="The device's file (TOML).")
     ],
     hardware: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             metavar="NAME|FILE",
             help="Start from this device. [default: from the records in the tables' folders]",
         ),
     ] = None,
     only: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--device", metavar="NAME", help="Of tables of several, the one to fit."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Which half is held out for the errors.")] = 0,
@@ -70,6 +65,7 @@ def device(
         check_writable(output, str(path))
 
     from perfmodel.calibrate.any_device import fit_any_device
+    from perfmodel.cli.error_tables import show_device_fit
     from perfmodel.files import write_text
 
     with working("reading the tables") as say:
@@ -78,15 +74,19 @@ def device(
         )
     write_text(output, text)
 
-    def table(console: Console) -> None:
-        from perfmodel.cli.error_tables import show_device_fit
-
-        show_device_fit(console, fit, output)
-
+    rows = [asdict(each) for each in (*fit.errors, *([fit.steps] if fit.steps else []))]
+    answer = {
+        "schema": SCHEMA,
+        "device": fit.device.name,
+        "file": str(output),
+        "seed": fit.seed,
+        "held_out": rows,
+        "warnings": list(fit.notes),
+    }
     target.write(
-        answer=lambda: _answer(fit, output),
-        csv=lambda: rows_csv(_rows(fit), COLUMNS),
-        table=table,
+        answer=lambda: answer,
+        csv=lambda: rows_csv(rows, COLUMNS),
+        table=lambda console: show_device_fit(console, fit, output),
         warnings=list(fit.notes),
     )
 
@@ -102,7 +102,7 @@ def drift(
         str, typer.Option(metavar="FILE", help="The machine, as `fit device` calibrated it.")
     ],
     output: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option("-o", "--output", metavar="FILE", help="The machine as it is now (TOML)."),
     ] = None,
     format: FormatOption = None,
@@ -121,6 +121,7 @@ def drift(
 
     from perfmodel.calibrate.any_device import drifted_toml
     from perfmodel.calibrate.drift import drift_of_record
+    from perfmodel.cli.tables import say
     from perfmodel.files import write_text
     from perfmodel.hardware import device as load_device
 
@@ -129,51 +130,29 @@ def drift(
     if output is not None:
         write_text(output, drifted_toml(base, found, reference))
 
-    def table(console: Console) -> None:
-        from perfmodel.cli.tables import say
-
-        say(console, f"{base.name} {found} as when it was calibrated: {found.verdict}")
-
+    line = f"{base.name} {found} as when it was calibrated: {found.verdict}"
     row = {"device": base.name, "ratio": found.ratio, **found.ratios}
     target.write(
         answer=lambda: {"schema": DRIFT_SCHEMA, "device": base.name, **found.to_dict()},
         csv=lambda: rows_csv([row], tuple(row)),
-        table=table,
+        table=lambda console: say(console, line),
         warnings=[],
     )
-
-
-def _rows(fit: DeviceFit) -> list[dict[str, Any]]:
-    from dataclasses import asdict
-
-    return [asdict(it) for it in (*fit.errors, *([fit.steps] if fit.steps else []))]
-
-
-def _answer(fit: DeviceFit, output: Path) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA,
-        "device": fit.device.name,
-        "file": str(output),
-        "seed": fit.seed,
-        "held_out": _rows(fit),
-        "warnings": list(fit.notes),
-    }
 
 
 def kernels(
     data: MeasuredKernelsOption,
     output: Annotated[
-        Path,
-        typer.Option("-o", "--output", metavar="DIR", help="The new directory of models."),
+        Path, typer.Option("-o", "--output", metavar="DIR", help="The new directory of models.")
     ],
     test: Annotated[
-        Optional[list[Path]],  # noqa: UP045
+        list[Path] | None,
         typer.Option(
             metavar="FILE", help="Measured kernels to test on, not to fit; several times, too."
         ),
     ] = None,
     estimator: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             metavar="MODULE:CLASS",
             help="Any scikit-learn regressor in place of boosted trees, or a function that makes "
@@ -230,28 +209,26 @@ def collectives(
         Path, typer.Option("-o", "--output", metavar="FILE", help="Where the result goes (JSON).")
     ],
     log: Annotated[
-        Optional[list[Path]],  # noqa: UP045
+        list[Path] | None,
         typer.Option(metavar="FILE", help="Output of nccl-tests, rccl-tests or PARAM."),
     ] = None,
     hardware: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(metavar="NODE|FILE", help="The node that the log was measured on."),
+        str | None, typer.Option(metavar="NODE|FILE", help="The node that the log was measured on.")
     ] = None,
     collective: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(metavar="OP", help="The collective, where the log does not name it."),
     ] = None,
     ranks: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(metavar="N", help="The ranks, where the log does not list them."),
+        int | None, typer.Option(metavar="N", help="The ranks, where the log does not list them.")
     ] = None,
     nodes: NodesOption = None,
     curves: Annotated[
-        Optional[list[Path]],  # noqa: UP045
+        list[Path] | None,
         typer.Option(metavar="CURVES.csv", help="Refit the model to tables of curves …"),
     ] = None,
     data: Annotated[
-        Optional[list[Path]],  # noqa: UP045
+        list[Path] | None,
         typer.Option(metavar="POINTS.csv[.gz]", help="… and their points, in the same order."),
     ] = None,
 ) -> None:
@@ -331,16 +308,15 @@ def overheads(
         typer.Argument(metavar="TRACE...", help="Kineto traces, archives or folders of ranks."),
     ],
     output: Annotated[
-        Path,
-        typer.Option("-o", "--output", metavar="FILE", help="Where the profile goes (JSON)."),
+        Path, typer.Option("-o", "--output", metavar="FILE", help="Where the profile goes (JSON).")
     ],
     profiler_overhead: ProfilerOverheadOption = 0.0,
     host: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(help="The CPU that the traces ran on (`perfmodel hardware list`)."),
     ] = None,
     torch: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(metavar="VERSION", help="The PyTorch version that the traces ran."),
     ] = None,
     max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
@@ -367,16 +343,12 @@ def overheads(
             max_bytes=limit,
         )
     profile.save(output)
-    typer.echo(_summary(profile, output))
-
-
-def _summary(profile: Profile, output: Path) -> str:
     means = ", ".join(
         f"{kind} {statistic.mean_us:.1f} us (n {statistic.count:,})"
         for (kind, op, thread), statistic in profile.rows.items()
         if op is None and thread is None
     )
-    return f"{output}: means {means}"
+    typer.echo(f"{output}: means {means}")
 
 
 HELP = """Fit kernels, collectives, devices or overheads to measurements.
@@ -390,11 +362,4 @@ Examples:
   perfmodel fit overheads trace.json.gz -o mine.json
   perfmodel fit NOUN --help                   more, with examples
 """
-fit = verb_of(
-    HELP,
-    collectives,
-    device,
-    drift,
-    kernels,
-    overheads,
-)
+fit = verb_of(HELP, collectives, device, drift, kernels, overheads)

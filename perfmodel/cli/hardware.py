@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +11,6 @@ from perfmodel.cli.output import Output, rows_csv
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfmodel.cli.console import Console
     from perfmodel.hardware import Part
 
 
@@ -21,7 +20,7 @@ LIST, SHOW, CHECK = ACTIONS = ("list", "show", "check")
 
 def hardware(
     what: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Argument(
             metavar="list [TEXT...] | show NAME... | check FILE...",
             help="List the catalogue (the default), or what holds TEXT in name, maker, "
@@ -30,7 +29,7 @@ def hardware(
         ),
     ] = None,
     kind: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(help="List only this kind: device, host, link, nic, storage, node, cluster."),
     ] = None,
     settings: SetOption = None,
@@ -55,23 +54,20 @@ def hardware(
         raise UsageError(f"--kind is for `hardware {LIST}`")
     if (settings or nodes is not None) and action != SHOW:
         raise UsageError(f"--set and --nodes are for `hardware {SHOW}`")
+    from perfmodel.cli import hardware_tables as tables
+    from perfmodel.hardware import load
+
     if action == LIST:
-        found = _listed(words, kind)
+        found, show = _listed(words, kind), tables.show_list
     elif action == SHOW:
         found = [part for name in words for part in _shown(name, settings or [], nodes)]
+        show = tables.show_parts
     else:
-        found = _checked(words)
-
-    def table(console: Console) -> None:
-        from perfmodel.cli import hardware_tables as tables
-
-        shown = {LIST: tables.show_list, SHOW: tables.show_parts, CHECK: tables.show_checked}
-        shown[action](console, found)
-
+        found, show = [load(name) for name in words], tables.show_checked
     target.write(
         answer=lambda: {"schema": SCHEMA, "parts": [part_dict(part) for part in found]},
         csv=lambda: _csv(found),
-        table=table,
+        table=lambda console: show(console, found),
         warnings=[],
     )
 
@@ -111,12 +107,6 @@ def _shown(name: str, settings: list[str], nodes: int | None) -> list[Part]:
     return [with_settings(whole, settings)]
 
 
-def _checked(names: list[str]) -> list[Part]:
-    from perfmodel.hardware import load
-
-    return [load(name) for name in names]
-
-
 def part_dict(part: Part) -> dict[str, Any]:
     """One part as `docs/schemas/hardware.json` describes it."""
     from perfmodel.hardware import figures, kind_of
@@ -137,17 +127,9 @@ def part_dict(part: Part) -> dict[str, Any]:
 
 def _csv(parts: list[Part]) -> str:
     """One row per figure."""
-    from perfmodel.hardware import figures, kind_of
-
     rows = [
-        {
-            "kind": kind_of(part),
-            "name": part.name,
-            "key": figure.key,
-            "value": figure.value,
-            "source": figure.source,
-        }
-        for part in parts
-        for figure in figures(part)
+        {"kind": each["kind"], "name": each["name"], **figure}
+        for each in map(part_dict, parts)
+        for figure in each["figures"]
     ]
     return rows_csv(rows, ("kind", "name", "key", "value", "source"))

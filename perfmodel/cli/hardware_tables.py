@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from perfmodel.cli.console import Console
 from perfmodel.cli.failures import one_line
-from perfmodel.cli.tables import NOTHING, Times, add, new_table, say, show
+from perfmodel.cli.tables import NOTHING, Times, add, new_table, say
 from perfmodel.hardware import KINDS, Figure, Part, figures, kind_of
 from perfmodel.hardware.parts import parts_of, texts_of
 from perfmodel.hardware.reads import ASSUMED, RECALLED
@@ -24,17 +24,12 @@ def say_assumed_figures(console: Console, name: str, figures: Iterable[Mapping[s
     their parts where several have a figure of that name."""
     listed = list(figures)
     count = Counter(each["figure"] for each in listed)
-    parts = [
-        f"{grounds}: {', '.join(named)}"
-        for grounds in (ASSUMED, RECALLED)
-        if (
-            named := [
-                _named(each, count[each["figure"]] > 1)
-                for each in listed
-                if each["grounds"] == grounds
-            ]
-        )
-    ]
+    named: dict[str, list[str]] = {ASSUMED: [], RECALLED: []}
+    for each in listed:
+        if each["grounds"] in named:
+            part = f"{each['part']} " if count[each["figure"]] > 1 else ""
+            named[each["grounds"]].append(f"{part}{each['figure']} {_text(each['value'])}")
+    parts = [f"{grounds}: {', '.join(texts)}" for grounds, texts in named.items() if texts]
     if parts:
         console.print(one_line(f"{name}: figures {'; '.join(parts)} ({SOURCES_HINT})"))
 
@@ -47,7 +42,7 @@ def show_figures(console: Console, figures: Sequence[Mapping[str, Any]]) -> None
     table.columns[-1].no_wrap, table.columns[-1].overflow = False, "fold"
     for each in figures:
         add(table, *(_text(each[name]) for name in FIGURE_COLUMNS))
-    show(console, table)
+    console.show(table)
 
 
 def say_assumed_coefficients(
@@ -74,12 +69,7 @@ def show_coefficients(console: Console, coefficients: Sequence[Mapping[str, Any]
         is_one = isinstance(each["value"], int | float)
         value = _text(each["value"]) if is_one else f"{len(each['value'])} values"
         add(table, each["name"], value, each["unit"], each["source"])
-    show(console, table)
-
-
-def _named(figure: Mapping[str, Any], is_one_of_several: bool) -> str:
-    part = f"{figure['part']} " if is_one_of_several else ""
-    return f"{part}{figure['figure']} {_text(figure['value'])}"
+    console.show(table)
 
 
 def _text(value: Any) -> str:
@@ -136,19 +126,18 @@ def show_list(console: Console, parts: Sequence[Part]) -> None:
             figures_shown = (_brief(key, getattr(part, key)) for key in keys)
             add(table, maker if maker != last else "", part.name, *held, *figures_shown)
             last = maker
-        show(console, table)
+        console.show(table)
 
 
 def show_parts(console: Console, parts: Sequence[Part]) -> None:
     """Every figure of each part, with its source."""
     for part in parts:
         held = [f"{key} {inner.name}" for key, inner in parts_of(part).items()]
-        texts = texts_of(part)
-        words = [
-            f"{key} {_joined(text)}"
-            for key, text in texts.items()
-            if text and key not in part.sources
-        ]
+        texts = {
+            key: text if isinstance(text, str) else ", ".join(text)
+            for key, text in texts_of(part).items()
+        }
+        words = [f"{key} {text}" for key, text in texts.items() if text and key not in part.sources]
         say(console, f"{part.name}: {'; '.join([kind_of(part), *held, *words])}")
         table = new_table("", "figure", "value", "source")
         table.title = ""
@@ -156,12 +145,10 @@ def show_parts(console: Console, parts: Sequence[Part]) -> None:
         table.columns[2].no_wrap = False
         for key, text in texts.items():
             if key in part.sources:
-                add(table, key, _joined(text), part.sources[key])
-        for figure in figures(part):
+                add(table, key, text, part.sources[key])
+        for figure in (*figures(part), *_given_within(part)):
             add(table, figure.key, _whole(figure.value), figure.source)
-        for figure in _given_within(part):
-            add(table, figure.key, _whole(figure.value), figure.source)
-        show(console, table)
+        console.show(table)
         if part is not parts[-1]:
             console.print()
 
@@ -169,7 +156,7 @@ def show_parts(console: Console, parts: Sequence[Part]) -> None:
 def show_checked(console: Console, parts: Sequence[Part]) -> None:
     """One line per file that holds; those that do not have ended the command."""
     for part in parts:
-        every = _all_figures(part)
+        every = list(_all_figures(part))
         guessed = sum(figure.source.startswith(_ASSUMED) for figure in every)
         say(
             console,
@@ -187,11 +174,10 @@ def _given_within(part: Part) -> list[Figure]:
     return found
 
 
-def _all_figures(part: Part) -> list[Figure]:
-    found = figures(part)
+def _all_figures(part: Part) -> Iterator[Figure]:
+    yield from figures(part)
     for inner in parts_of(part).values():
-        found += _all_figures(inner)
-    return found
+        yield from _all_figures(inner)
 
 
 def _heading(key: str) -> str:
@@ -217,10 +203,6 @@ def _whole(value: float) -> str:
         if value < 1e6
         else f"{value:,.0f}"
     )
-
-
-def _joined(text: str | list[str]) -> str:
-    return text if isinstance(text, str) else ", ".join(text)
 
 
 _BYTES_PER_MB = 1e6
@@ -258,7 +240,7 @@ def show_kernel(console: Console, title: str, answers: list[dict[str, Any]]) -> 
             times(answer["high_us"]),
             f"{100 * answer['utilisation_frac']:.1f} %",
         )
-    show(console, table)
+    console.show(table)
     for answer in answers:
         terms = ", ".join(f"{name} {value:,.3f}" for name, value in answer["terms"].items())
         why = f"{answer['hardware']}: {answer['model']} ({answer['source']})"
@@ -275,4 +257,4 @@ def show_ops(console: Console, ops: list[dict[str, Any]]) -> None:
         optional = [f"[{name}={value:g}]" for name, value in op["optional"].items()]
         dims = " ".join([*op["dims"], *optional])
         add(table, op["op"], op["family"], dims, " ".join(op["directions"]))
-    show(console, table)
+    console.show(table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,7 +17,6 @@ from perfmodel.cli.output import Output, rows_csv
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfmodel.cli.console import Console
     from perfmodel.hardware import Part
     from perfmodel.ops.rows import Rows
 
@@ -30,11 +29,11 @@ _TEXTS = ("dtype", "direction", "timing", "framework")
 
 def kernel(
     op: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Argument(metavar="OP", help="An op of the vocabulary; without one, all are listed."),
     ] = None,
     settings: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Argument(
             metavar="DIM=VALUE...",
             help="The op's dims, and dtype=, direction= or timing= where not fp32, fwd and "
@@ -42,8 +41,7 @@ def kernel(
         ),
     ] = None,
     hardware: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(metavar="NAME|FILE", help="The device. May be repeated."),
+        list[str] | None, typer.Option(metavar="NAME|FILE", help="The device. May be repeated.")
     ] = None,
     models: ModelsOption = None,
     trust_models: TrustModelsOption = False,
@@ -65,6 +63,7 @@ def kernel(
     if not hardware:
         raise UsageError(f"kernel {op}: name the device: --hardware h100-sxm")
 
+    from perfmodel.cli.hardware_tables import show_kernel
     from perfmodel.hardware import load
     from perfmodel.ops.rows import Rows
 
@@ -72,15 +71,12 @@ def kernel(
     with kernel_models(models, trusted=trust_models):
         answers = [_answer(rows, load(name)) for name in hardware]
 
-    def table(console: Console) -> None:
-        from perfmodel.cli.hardware_tables import show_kernel
-
-        show_kernel(console, _title(rows), answers)
-
+    dims = ", ".join(f"{name} {values[0]:g}" for name, values in rows.dims.items())
+    title = f"{rows.op[0]} {rows.dtype[0]} {rows.direction[0]}: {dims}"
     target.write(
         answer=lambda: {"schema": SCHEMA, "op": op, "results": answers},
         csv=lambda: rows_csv([{k: v for k, v in a.items() if k not in NESTED} for a in answers]),
-        table=table,
+        table=lambda console: show_kernel(console, title, answers),
         warnings=[],
     )
 
@@ -145,13 +141,9 @@ def _answer(rows: Rows, part: Part) -> dict[str, Any]:
     }
 
 
-def _title(rows: Rows) -> str:
-    dims = ", ".join(f"{name} {values[0]:g}" for name, values in rows.dims.items())
-    return f"{rows.op[0]} {rows.dtype[0]} {rows.direction[0]}: {dims}"
-
-
 def _list(target: Output) -> None:
     """The vocabulary: each op, its family, dims and directions."""
+    from perfmodel.cli.hardware_tables import show_ops
     from perfmodel.ops.spec import OPS
 
     ops = [
@@ -165,19 +157,10 @@ def _list(target: Output) -> None:
         for name in OPS
     ]
 
-    def table(console: Console) -> None:
-        from perfmodel.cli.hardware_tables import show_ops
-
-        show_ops(console, ops)
-
-    def csv() -> str:
-        return rows_csv(
-            [
-                op
-                | {"dims": " ".join(op["dims"]), "optional": " ".join(op["optional"])}
-                | {"directions": " ".join(op["directions"])}
-                for op in ops
-            ]
-        )
-
-    target.write(answer=lambda: {"schema": SCHEMA, "ops": ops}, csv=csv, table=table, warnings=[])
+    joined = ("dims", "optional", "directions")
+    target.write(
+        answer=lambda: {"schema": SCHEMA, "ops": ops},
+        csv=lambda: rows_csv([op | {key: " ".join(op[key]) for key in joined} for op in ops]),
+        table=lambda console: show_ops(console, ops),
+        warnings=[],
+    )

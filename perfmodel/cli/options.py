@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -37,7 +37,7 @@ TraceArgument = Annotated[
     ),
 ]
 TraceOrDemoArgument = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Argument(
         metavar="TRACE",
         help="A Kineto trace (.json, .json.gz), an archive or a folder of ranks, or - for "
@@ -45,7 +45,7 @@ TraceOrDemoArgument = Annotated[
     ),
 ]
 ExplainOption = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option(
         metavar="NODE",
         help="Instead of the prediction, why one node takes what it takes: its number in the "
@@ -54,7 +54,7 @@ ExplainOption = Annotated[
     ),
 ]
 FormatOption = Annotated[
-    Optional[Format],  # noqa: UP045 (older Typer reads no X | None)
+    Format | None,
     typer.Option(
         "--format",
         "-f",
@@ -63,7 +63,7 @@ FormatOption = Annotated[
     ),
 ]
 OutputOption = Annotated[
-    Optional[Path],  # noqa: UP045
+    Path | None,
     typer.Option("-o", "--output", metavar="FILE", help="Write here, whole or not at all."),
 ]
 StrictOption = Annotated[
@@ -79,14 +79,14 @@ MaxMemoryOption = Annotated[
     ),
 ]
 StepsOption = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option(
         metavar="FROM:TO",
         help="Read only these steps, counted from 0 as in a Python slice: 3:8, 2:, -1:.",
     ),
 ]
 ScaleOption = Annotated[
-    Optional[list[str]],  # noqa: UP045
+    list[str] | None,
     typer.Option(
         metavar="SCOPE[/THREAD][:REGEX][@RANK]=FACTOR",
         help="What if these took FACTOR times as long? SCOPE is gpu, compute, comm, memcpy, host, "
@@ -94,7 +94,7 @@ ScaleOption = Annotated[
     ),
 ]
 RemoveOption = Annotated[
-    Optional[list[str]],  # noqa: UP045
+    list[str] | None,
     typer.Option(
         metavar="SCOPE[/THREAD][:REGEX][@RANK]",
         help="What if these took no time? Of blocking_call and hidden_sync: and waited for "
@@ -102,7 +102,7 @@ RemoveOption = Annotated[
     ),
 ]
 EditOption = Annotated[
-    Optional[list[str]],  # noqa: UP045
+    list[str] | None,
     typer.Option(
         metavar="KIND[=VALUE]",
         help="What if the program did otherwise? fuse=embeddings|elementwise, cast=DTYPE, "
@@ -111,7 +111,7 @@ EditOption = Annotated[
     ),
 ]
 ModelsOption = Annotated[
-    Optional[Path],  # noqa: UP045
+    Path | None,
     typer.Option(
         metavar="DIR",
         help="Kernel models that `perfmodel fit kernels` wrote, before those of the package.",
@@ -139,7 +139,7 @@ ProfilerOverheadOption = Annotated[
     ),
 ]
 CodecOption = Annotated[
-    Optional[list[str]],  # noqa: UP045
+    list[str] | None,
     typer.Option(
         metavar="REGEX=DTYPE[,elements=N]",
         help="What if collectives whose operators fit REGEX sent fp16 or bf16 instead of fp32? "
@@ -147,14 +147,14 @@ CodecOption = Annotated[
     ),
 ]
 HardwareOption = Annotated[
-    Optional[list[str]],  # noqa: UP045
+    list[str] | None,
     typer.Option(
         metavar="NAME|FILE",
         help="Predict on this device or node (see `perfmodel hardware`). May be repeated.",
     ),
 ]
 SetOption = Annotated[
-    Optional[list[str]],  # noqa: UP045
+    list[str] | None,
     typer.Option(
         "--set",
         metavar="KIND.KEY=VALUE",
@@ -163,7 +163,7 @@ SetOption = Annotated[
     ),
 ]
 NodesOption = Annotated[
-    Optional[int],  # noqa: UP045
+    int | None,
     typer.Option(metavar="N", help="A cluster of N such nodes."),
 ]
 

@@ -15,6 +15,7 @@ from perfmodel.files import write_text
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
     from perfmodel.cli.console import Console
 
@@ -93,12 +94,12 @@ class Output:
         """Write what there is to choose from: rows whose first three columns are texts."""
 
         def table(console: Console) -> None:
-            from perfmodel.cli.tables import add, new_table, show
+            from perfmodel.cli.tables import add, new_table
 
             shown = new_table(title, *rows[0], texts=3)
             for row in rows:
                 add(shown, *map(str, row.values()))
-            show(console, shown)
+            console.show(shown)
 
         self.write(
             answer=lambda: {"schema": schema, title.lower(): rows},
@@ -184,6 +185,19 @@ def refuse_cautions(source: str, cautions: Sequence[str]) -> None:
     """Raise `TraceError` with the first of them: what `--strict` asks for."""
     for line in cautions:
         raise TraceError(f"{source}: {line} (--strict)")
+
+
+def save_figure(path: Path | None, draw: Callable[[], Figure]) -> None:
+    """Draw and write a figure where an option asks for it."""
+    if path is not None:
+        from perfmodel.plot import save
+
+        save(draw(), path)
+
+
+def counting(say: Callable[[str], None], verb: str, count: int) -> Callable[[str, int], None]:
+    """Says which of `count` things is worked on: called with its name and number from 0."""
+    return lambda name, position: say(f"{verb} {name} ({position + 1} of {count})")
 
 
 def check_figure(path: Path | None, source: str | None, option: str = "--figure") -> None:

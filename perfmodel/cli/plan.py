@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from perfmodel.cli.options import MOST_SAMPLES, FormatOption, NodesOption, OutputOption
 from perfmodel.cli.output import Output, check_writable, working
+from perfmodel.cli.tables import add, new_table, say
 from perfmodel.errors import UsageError
+from perfmodel.units import US_PER_MS
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
     from perfmodel.explore.planner import Plan
 
 
-US_PER_MS = 1e3
 SHOWN = 40
 
 
@@ -37,7 +38,7 @@ def plan(
     ],
     nodes: NodesOption = None,
     batch: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(min=1, max=MOST_SAMPLES, help="Samples per step, of all ranks together."),
     ] = None,
     inference: Annotated[
@@ -51,11 +52,11 @@ def plan(
         ),
     ] = Estimator.PERFMODEL,
     against: Annotated[
-        Optional[Estimator],  # noqa: UP045
+        Estimator | None,
         typer.Option(help="Make this estimator's plan as well, and say what differs."),
     ] = None,
     torchrec: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(metavar="FILE", help="Write the plan as TorchRec's sharding plan as well."),
     ] = None,
     format: FormatOption = None,
@@ -104,17 +105,11 @@ def plan(
         linked = deployment.machine.linked_gpus
         document = torchrec_document(found.placement, deployment.workload, linked)
         write_text(torchrec, json.dumps(document, indent=1))
-    target.write(
-        answer=found.to_dict,
-        csv=lambda: found.to_frame().to_csv(index=False),
-        table=lambda console: _show(console, found, other),
-        warnings=list(found.deployment.notes),
-    )
+    target.write_result(found, lambda console: _show(console, found, other), found.deployment.notes)
 
 
 def _show(console: Console, found: Plan, other: Plan | None) -> None:
     from perfmodel.cli.hardware_tables import say_assumed_figures
-    from perfmodel.cli.tables import add, new_table, say, show
     from perfmodel.explore.planner.planned import differences
 
     result = found.result
@@ -133,7 +128,7 @@ def _show(console: Console, found: Plan, other: Plan | None) -> None:
         mix = ", ".join(f"{count} {name}" for name, count in each["sharding"].items())
         ms = (each["step_us"] / US_PER_MS, each["surrogate_us"] / US_PER_MS)
         add(tried, mix, *(f"{value:.3f}" for value in ms))
-    show(console, tried)
+    console.show(tried)
     names = ("table", "rows x dim x pooling", "sharding", "ranks", "in", "GB", "why")
     table = new_table("Tables, those with most work first", *names, texts=len(names))
     for column in table.columns[:-1]:
@@ -150,7 +145,7 @@ def _show(console: Console, found: Plan, other: Plan | None) -> None:
             f"{row['hbm_gb']:.3g}",
             row.get("why", ""),
         )
-    show(console, table)
+    console.show(table)
     if len(ordered) > SHOWN:
         say(console, f"and {len(ordered) - SHOWN} more: --format csv or json has all")
 

@@ -23,7 +23,6 @@ from perfmodel.cli.tables import (
     say,
     say_excluded_steps,
     say_straggler,
-    show,
     signed_pct,
     source_text,
     with_role,
@@ -56,13 +55,13 @@ def show_prediction(console: Console, found: Prediction, demo: Demo | None = Non
         say(console, f"{demo.model}; captured on {demo.machine}")
     has_device = any(result.rank.kernel_sum_us for result in results)
     columns = _DEVICE_COLUMNS if source["device"] != "cpu" or has_device else {}
-    show(console, _summary(console, results, columns))
+    console.show(_summary(console, results, columns))
     for result in results:
         _say_memory(console, result)
         _say_rate(console, source, result)
         say_assumed_figures(console, _name(result), [each.to_dict() for each in result.assumed])
     if len(results) == 1 and len({step.step_us for step in results[0].rank.steps}) > 1:
-        show(console, _steps(console, results[0], demo if results[0].mode == "replay" else None))
+        console.show(_steps(console, results[0], demo if results[0].mode == "replay" else None))
         _say_steps(console, results[0].rank.steps)
     if demo:
         console.print()
@@ -74,7 +73,7 @@ def show_prediction(console: Console, found: Prediction, demo: Demo | None = Non
         )
     for result in results:
         if len(result.ranks) > 1:
-            show(console, _ranks(result, columns))
+            console.show(_ranks(result, columns))
             say_straggler(console, result.straggler)
     for at in range(0, len(results), _MOST_COLUMNS):
         _show_parts(console, results[at : at + _MOST_COLUMNS])
@@ -139,10 +138,10 @@ def _show_parts(console: Console, results: Sequence[Result]) -> None:
             )
         )
     if len(results) == 1:
-        show(console, *tables)
+        console.show(*tables)
     else:
         for table in tables:
-            show(console, table)
+            console.show(table)
 
 
 def _summary(console: Console, results: Sequence[Result], device: dict[str, str]) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,14 +27,13 @@ SUFFIXES = (".html", ".htm")
 @takes_prediction_options
 def report(
     trace: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Argument(metavar="TRACE", help="A trace; without it, the bundled demo."),
+        str | None, typer.Argument(metavar="TRACE", help="A trace; without it, the bundled demo.")
     ] = None,
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write (.html).")
     ] = Path("report.html"),
     workload: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(metavar="NAME|FILE", help="A model configuration instead of a trace."),
     ] = None,
     options: PredictionOptions = DEFAULTS,

@@ -6,16 +6,16 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from perfmodel.cli.options import Format, FormatOption
-from perfmodel.cli.output import Output, check_figure
+from perfmodel.cli.output import Output, check_figure, save_figure
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfmodel.explore import Spec, Sweep
+    from perfmodel.explore import Spec
 
 
 RESULTS = "-results"
@@ -27,7 +27,7 @@ def sweep(
         Path, typer.Argument(metavar="SPEC", help="What to sweep (.toml; see docs/sweep.md).")
     ],
     output: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(
             "-o",
             "--output",
@@ -37,7 +37,7 @@ def sweep(
         ),
     ] = None,
     objective: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             metavar="A,B,...",
             help="step_us, samples_per_s, cost_usd_per_million, energy, power_w; in the place of "
@@ -48,30 +48,30 @@ def sweep(
         int, typer.Option(metavar="N", min=0, help="Share the work among N processes (Dask).")
     ] = 0,
     scheduler: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(metavar="URL", help="Share it among a Dask cluster: tcp://HOST:8786."),
     ] = None,
     sensitivity: Annotated[
         bool, typer.Option("--sensitivity", help="Elasticities of every axis at the base point.")
     ] = False,
     reach: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             metavar="OBJECTIVE=VALUE", help="What must the axis of --along be to reach this?"
         ),
     ] = None,
     along: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(metavar="AXIS", help="The axis of --reach, or of --figure: scaling along it."),
     ] = None,
     sobol: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
             metavar="N", help="Sobol indices of all axes with numbers, from N (a power of two)."
         ),
     ] = None,
     figure: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(
             metavar="FILE",
             help="Draw the front; with --along the scaling; with --sensitivity the tornado. "
@@ -97,41 +97,32 @@ def sweep(
         raise UsageError("--along AXIS is for --reach, or for --figure")
     check_figure(figure, str(spec))
     target = Output(format or Format.TABLE, None)
-    from perfmodel.explore import load_spec
-    from perfmodel.explore import reach as reached
-    from perfmodel.explore import sensitivity as moved
-    from perfmodel.explore import sobol as indices
-    from perfmodel.explore import sweep as swept
+    from perfmodel import explore
+    from perfmodel.cli.comparison_tables import show_sweep
 
-    wanted = load_spec(spec, objective)
+    wanted = explore.load_spec(spec, objective)
     folder = output or Path(spec.stem + RESULTS)
     with _progress(wanted) as done:
-        found = swept(wanted, folder, workers=workers, scheduler=scheduler, done=done)
-    told = moved(wanted) if sensitivity else None
-    gets = reached(wanted, reach, along) if reach and along else None
-    shares = indices(wanted, sobol) if sobol is not None else None
-    if figure:
-        from perfmodel.plot import save
-
-        drawn = told.plot() if told else found.scaling(along) if along and not reach else None
-        save(drawn or found.plot(), figure)
-
-    answer = found.to_dict()
-    answer["sensitivity"] = told.to_dict() if told else None
-    answer["reach"] = gets.to_dict() if gets else None
-    answer["sobol"] = shares
+        found = explore.sweep(wanted, folder, workers=workers, scheduler=scheduler, done=done)
+    elasticities = explore.sensitivity(wanted) if sensitivity else None
+    reached = explore.reach(wanted, reach, along) if reach and along else None
+    if elasticities:
+        save_figure(figure, elasticities.plot)
+    elif along and not reach:
+        save_figure(figure, lambda: found.scaling(along))
+    else:
+        save_figure(figure, found.plot)
+    answer = found.to_dict() | {
+        "sensitivity": elasticities.to_dict() if elasticities else None,
+        "reach": reached.to_dict() if reached else None,
+        "sobol": explore.sobol(wanted, sobol) if sobol is not None else None,
+    }
     target.write(
         answer=lambda: answer,
         csv=lambda: found.to_frame().to_csv(index=False),
-        table=lambda console: _show(console, found, answer),
+        table=lambda console: show_sweep(console, found, answer),
         warnings=found.warnings,
     )
-
-
-def _show(console: Any, found: Sweep, answer: dict[str, Any]) -> None:
-    from perfmodel.cli.comparison_tables import show_sweep
-
-    show_sweep(console, found, answer)
 
 
 @contextmanager

@@ -112,11 +112,6 @@ def add(table: Table, *cells: str) -> None:
     table.rows.append((*map(one_line, cells), *missing))
 
 
-def show(console: Console, *tables: Table) -> None:
-    """Tables side by side where they fit whole, else one below the other."""
-    console.show(*tables)
-
-
 def say(console: Console, text: str) -> None:
     """A line of text above or below a table."""
     console.print(one_line(text), soft_wrap=True)

@@ -119,12 +119,7 @@ def capture(
     readings_us += [reference.read_us() for _ in range(REFERENCE_READINGS)]
     pipelined_us = round(time_loop(backend, training.step, half), 3)
     record = {
-        "schema": SCHEMA,
-        **provenance,
-        "rank": ranks.rank,
-        "world": ranks.world,
-        "machine": describe_machine(backend),
-        "workload": training.description,
+        **trace_head(backend, ranks, training.description, provenance),
         **step_record(before_us, profiled_us, after_us),
         "reference": reference_record(readings_us),
         "files_bytes": sizes,
@@ -132,6 +127,20 @@ def capture(
     record["unprofiled"]["pipelined_us"] = pipelined_us
     write_record(stem.with_name(f"{stem.name}{suffix}.json"), record)
     return record
+
+
+def trace_head(
+    backend: Backend, ranks: Ranks, workload: dict[str, Any], provenance: dict[str, Any]
+) -> dict[str, Any]:
+    """What the record of a trace begins with."""
+    return {
+        "schema": SCHEMA,
+        **provenance,
+        "rank": ranks.rank,
+        "world": ranks.world,
+        "machine": describe_machine(backend),
+        "workload": workload,
+    }
 
 
 def step_record(
@@ -157,11 +166,18 @@ def profile_block(
 
     The files are `STEM_kineto.json.gz` and `STEM_et.json.gz`, or none without a `stem`.
     """
+    times_us: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         kineto, observed = Path(folder) / "kineto.json", Path(folder) / "et.json"
-        times_us = _profile(backend, step, active, kineto, observed)
+        profiling = Profiling(backend, active, kineto, observed)
+        try:
+            for number in range(PROFILER_WARMUP + active):
+                times_us.append(time_step(backend, step, number))
+                profiling.step()
+        finally:
+            profiling.stop()
         sizes = keep_traces(kineto, observed, stem) if stem is not None else {}
-    return times_us, sizes
+    return times_us[PROFILER_WARMUP:], sizes
 
 
 def keep_traces(kineto: Path, observed: Path, stem: Path) -> dict[str, int]:
@@ -171,21 +187,6 @@ def keep_traces(kineto: Path, observed: Path, stem: Path) -> dict[str, int]:
         target = stem.with_name(f"{stem.name}_{kind}.json.gz")
         sizes[target.name] = scrub_file(source, target)
     return sizes
-
-
-def _profile(
-    backend: Backend, step: Callable[[int], None], active: int, kineto: Path, observed: Path
-) -> list[float]:
-    """Profile `active` steps after a warm-up; wall time of each active step in microseconds."""
-    profiling = Profiling(backend, active, kineto, observed)
-    times_us: list[float] = []
-    try:
-        for number in range(PROFILER_WARMUP + active):
-            times_us.append(time_step(backend, step, number))
-            profiling.step()
-    finally:
-        profiling.stop()
-    return times_us[PROFILER_WARMUP:]
 
 
 class Profiling:

@@ -13,7 +13,7 @@ from typing import Any
 from perfmodel.collect.arguments import add_device, count, minutes, output_folder, restore_command
 from perfmodel.collect.backend import Backend
 from perfmodel.collect.families import log_points, round_robin
-from perfmodel.collect.machine import describe_machine, device_name
+from perfmodel.collect.machine import device_name, record_head
 from perfmodel.collect.models import Ranks
 from perfmodel.collect.ranks import broadcast_from_first, run_ranks
 from perfmodel.collect.records import Table, write_record
@@ -31,47 +31,26 @@ BLOCK, ROUNDS = 6, 6
 ROUND_US, MAX_CALLS = 15.0 * US_PER_MS, 50
 
 Call = Callable[[], Any]
-Maker = Callable[[Any, Any, Any, int], Call]
 
 
-def _all_reduce(torch: Any, own: Any, room: Any, world: int) -> Call:
-    return lambda: torch.distributed.all_reduce(own)
-
-
-def _all_to_all(torch: Any, own: Any, room: Any, world: int) -> Call:
-    output = room[: len(own)]
-    return lambda: torch.distributed.all_to_all_single(output, own)
-
-
-def _all_gather(torch: Any, own: Any, room: Any, world: int) -> Call:
-    parts = list(room.chunk(world))
-    return lambda: torch.distributed.all_gather(parts, own)
-
-
-def _reduce_scatter(torch: Any, own: Any, room: Any, world: int) -> Call:
-    output, distributed = room[: len(own) // world], torch.distributed
+def calls_of(distributed: Any, values: Any, room: Any, world: int) -> dict[str, Call]:
+    """Per collective, what calls it on `values`, which each rank hands in, with `room` for the
+    result."""
+    count, parts = len(values), list(room.chunk(world))
     renamed = getattr(distributed, "reduce_scatter_single", None)
     scatter = renamed or distributed.reduce_scatter_tensor
-    return lambda: scatter(output, own)
+    same, scattered = room[:count], room[: count // world]
+    return {
+        "all_reduce": lambda: distributed.all_reduce(values),
+        "all_to_all": lambda: distributed.all_to_all_single(same, values),
+        "all_gather": lambda: distributed.all_gather(parts, values),
+        "reduce_scatter": lambda: scatter(scattered, values),
+        "broadcast": lambda: distributed.broadcast(values, 0),
+        "barrier": lambda: distributed.barrier(),
+    }
 
 
-def _broadcast(torch: Any, own: Any, room: Any, world: int) -> Call:
-    return lambda: torch.distributed.broadcast(own, 0)
-
-
-def _barrier(torch: Any, own: Any, room: Any, world: int) -> Call:
-    return lambda: torch.distributed.barrier()
-
-
-OPS: dict[str, Maker] = {
-    "all_reduce": _all_reduce,
-    "all_to_all": _all_to_all,
-    "all_gather": _all_gather,
-    "reduce_scatter": _reduce_scatter,
-    "broadcast": _broadcast,
-    "barrier": _barrier,
-}
-"""Per collective, what calls it on `own`, the values that each rank hands in."""
+OPS = ("all_reduce", "all_to_all", "all_gather", "reduce_scatter", "broadcast", "barrier")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -135,14 +114,8 @@ def _measure(
         _run_block(backend, ranks, block, table, reference)
     finally:
         if table is not None:
-            record = {
-                "schema": SCHEMA,
-                "command": command,
-                "machine": describe_machine(backend),
-                "threads_per_rank": backend.threads,
-                "rows": len(table),
-                "skipped": skipped,
-            }
+            about = {"threads_per_rank": backend.threads, "rows": len(table), "skipped": skipped}
+            record = record_head(SCHEMA, command, backend) | about
             write_record(path.with_name(f"{path.stem}_meta.json"), record)
             print(f"{path}: {len(table)} rows", file=sys.stderr)
 
@@ -152,9 +125,9 @@ def _prepared(
 ) -> Call | None:
     """The call, warmed up; `None`, and a note, where this library does not offer it."""
     torch = backend.torch
-    own = torch.ones(elements, device=backend.device)
+    values = torch.ones(elements, device=backend.device)
     room = torch.empty(elements * ranks.world, device=backend.device)
-    call = OPS[op](torch, own, room, ranks.world)
+    call = calls_of(torch.distributed, values, room, ranks.world)[op]
     try:
         call()
         backend.synchronize()
@@ -190,10 +163,10 @@ def _run_block(
         rows = []
         for (row, _), repeats, summed in zip(block, calls, means.tolist(), strict=True):
             figures = summarize([value / ranks.world for value in summed])
-            duration_us = figures.pop("p10_us")
-            rows.append({**row, "duration_us": duration_us, **figures, "repeats": repeats * ROUNDS})
-        beside = reference_columns(readings_us)
-        table.add(row | beside for row in rows)
+            figures["duration_us"] = figures.pop("p10_us")
+            rows.append(row | figures | {"repeats": repeats * ROUNDS})
+        reference_us = reference_columns(readings_us)
+        table.add(row | reference_us for row in rows)
 
 
 def _loop_us(backend: Backend, call: Call, repeats: int) -> float:

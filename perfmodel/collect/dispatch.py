@@ -79,7 +79,8 @@ def describe_mode(torch: Any) -> Any:
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            given = {**dict(zip(_argument_names(func), args, strict=False)), **(kwargs or {})}
+            names = [argument.name for argument in func._schema.arguments]
+            given = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
             described = _inputs(torch, given)
             for tensor in tensors_of(torch, given.values()):
                 if tensor.requires_grad and tensor.is_leaf:
@@ -201,10 +202,6 @@ def _plain(torch: Any, value: Any) -> Any:
     return str(value).removeprefix("torch.")
 
 
-def _argument_names(func: Any) -> list[str]:
-    return [argument.name for argument in func._schema.arguments]
-
-
 def _node_reader(torch: Any) -> Callable[[], str]:
     """What names the autograd node that runs now; before PyTorch 2.1 only that one does."""
     current = getattr(torch._C, "_current_autograd_node", None)
@@ -230,7 +227,8 @@ def hidden_accumulation(torch: Any, leaves: Iterable[Any]) -> Iterator[None]:
     handles: list[Any] = []
     for leaf in leaves:
         after = getattr(leaf, "register_post_accumulate_grad_hook", None)
-        if exclude is None or after is None or not _is_sparse(torch, leaf.grad):
+        is_sparse = leaf.grad is not None and leaf.grad.layout == torch.sparse_coo
+        if exclude is None or after is None or not is_sparse:
             continue
         handles.append(leaf.register_hook(lambda gradient: exclude(python_key, True)))
         handles.append(after(lambda parameter: exclude(python_key, False)))
@@ -241,7 +239,3 @@ def hidden_accumulation(torch: Any, leaves: Iterable[Any]) -> Iterator[None]:
             handle.remove()
         if handles and exclude is not None:
             exclude(python_key, False)
-
-
-def _is_sparse(torch: Any, gradient: Any) -> bool:
-    return gradient is not None and gradient.layout == torch.sparse_coo

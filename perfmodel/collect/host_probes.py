@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,23 +103,20 @@ def _pages() -> Iterator[Probe]:
         for advised in (False, True) if huge is not None else (False,):
             advice = huge if advised else None
             about = {"bytes": size, "pages": pages, "huge_pages_asked": advised}
-            yield Probe("page_fault", about, _mapper(size, advice, touched=False), _touch)
-            yield Probe("page_touch", about, _mapper(size, advice, touched=True), _touch)
-            yield Probe("page_release", about, _mapper(size, advice, touched=True), mmap.mmap.close)
+            fresh, touched = (partial(_mapped, size, advice, touch) for touch in (False, True))
+            yield Probe("page_fault", about, fresh, _touch)
+            yield Probe("page_touch", about, touched, _touch)
+            yield Probe("page_release", about, touched, mmap.mmap.close)
 
 
-def _mapper(size: int, advice: int | None, *, touched: bool) -> Callable[[], mmap.mmap]:
-    """What maps `size` bytes anew, not backed by a file."""
-
-    def prepare() -> mmap.mmap:
-        mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        if advice is not None:
-            mapped.madvise(advice)
-        if touched:
-            _touch(mapped)
-        return mapped
-
-    return prepare
+def _mapped(size: int, advice: int | None, touch: bool) -> mmap.mmap:
+    """`size` bytes mapped anew, not backed by a file."""
+    mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if advice is not None:
+        mapped.madvise(advice)
+    if touch:
+        _touch(mapped)
+    return mapped
 
 
 def _touch(mapped: mmap.mmap) -> None:
@@ -137,22 +135,18 @@ def _regions(backend: Backend) -> Iterator[Probe]:
                 yield Probe(
                     "parallel_region",
                     about,
-                    _after_idling(torch, source, target, threads, idle_us),
+                    partial(_idle_after_region, torch, source, target, threads, idle_us),
                     lambda given: torch.neg(given[0], out=given[1]),
                 )
 
 
-def _after_idling(
+def _idle_after_region(
     torch: Any, source: Any, target: Any, threads: int, idle_us: int
-) -> Callable[[], tuple[Any, Any]]:
-    """What runs a region, then stays away from the pool for `idle_us`, busy on this thread."""
-
-    def prepare() -> tuple[Any, Any]:
-        torch.set_num_threads(threads)
-        torch.neg(source, out=target)
-        end_ns = time.perf_counter_ns() + idle_us * NS_PER_US
-        while time.perf_counter_ns() < end_ns:
-            pass
-        return source, target
-
-    return prepare
+) -> tuple[Any, Any]:
+    """Run a region, then stay away from the pool for `idle_us`, busy on this thread."""
+    torch.set_num_threads(threads)
+    torch.neg(source, out=target)
+    end_ns = time.perf_counter_ns() + idle_us * NS_PER_US
+    while time.perf_counter_ns() < end_ns:
+        pass
+    return source, target

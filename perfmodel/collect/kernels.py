@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from perfmodel.collect.families import (
     load_families,
     scope_of,
 )
-from perfmodel.collect.machine import BusyElsewhere, describe_machine, device_name, gpu_state
+from perfmodel.collect.machine import BusyElsewhere, device_name, gpu_state, record_head
 from perfmodel.collect.models.configuration import parse_histogram
 from perfmodel.collect.records import Table, write_record
 from perfmodel.collect.reference import Reference, reference_columns, reference_record
@@ -47,7 +46,7 @@ class _Job:
     row: dict[str, Any]
     prepared: Prepared
     cache: str
-    per_round: int
+    per_round: int = MAX_PER_ROUND
     taken: list[Sample] = field(default_factory=list)
 
 
@@ -95,13 +94,12 @@ class Bench:
             "clock_floor": lambda: None,
             "launch_floor": lambda: one.add_(1.0),
         }
-        jobs = []
-        for op, run in floors.items():
-            for cache in self.caches:
-                row = self._identity(Case(op, "fp32", {"elements": 1}), cache)
-                if row not in self.table:
-                    jobs.append(_Job(row, Prepared(run), cache, MAX_PER_ROUND))
-        self._run(jobs)
+        jobs = [
+            _Job(self._identity(Case(op, "fp32", {"elements": 1}), cache), Prepared(run), cache)
+            for op, run in floors.items()
+            for cache in self.caches
+        ]
+        self._run([job for job in jobs if job.row not in self.table])
 
     def _identity(self, case: Case, cache: str) -> dict[str, Any]:
         return {
@@ -132,24 +130,21 @@ class Bench:
             for _ in range(WARM_UP_CALLS):
                 prepared.run()
             self.backend.synchronize()
-            repeats = {cache: self._repeats(prepared, cache) for cache in self.caches}
+            jobs = [self._job(case, prepared, cache) for cache in self.caches]
         except (RuntimeError, MemoryError, TypeError, NotImplementedError, ValueError) as error:
             self._skip(case, error)
             return []
-        rows = [(self._identity(case, cache), cache) for cache in self.caches]
-        return [
-            _Job({**row, **prepared.facts}, prepared, cache, repeats[cache])
-            for row, cache in rows
-            if row not in self.table
-        ]
+        return [job for job in jobs if job.row not in self.table]
 
-    def _repeats(self, prepared: Prepared, cache: str) -> int:
-        """As many repeats per round as fit into the target, from the cost of one."""
+    def _job(self, case: Case, prepared: Prepared, cache: str) -> _Job:
+        """With as many repeats per round as fit into the target, from the cost of one."""
         before_ns = time.perf_counter_ns()
         self.stopwatch.samples(prepared.run, cache, 1)
         cost_us = (time.perf_counter_ns() - before_ns) / NS_PER_US
         fitting = int(TARGET_US[self.backend.kind] / ROUNDS / max(cost_us, 1.0))
-        return min(max(fitting, MIN_PER_ROUND), MAX_PER_ROUND)
+        per_round = min(max(fitting, MIN_PER_ROUND), MAX_PER_ROUND)
+        row = {**self._identity(case, cache), **prepared.facts}
+        return _Job(row, prepared, cache, per_round)
 
     def _skip(self, case: Case, error: BaseException) -> None:
         exhausted = self.backend.out_of_memory(error)
@@ -223,12 +218,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.dtypes:
         scope = replace(scope, dtypes=chosen_dtypes(arguments.dtypes, scope))
     cases = informative_order({name: list(FAMILIES[name].cases(scope)) for name in families})
-    record: dict[str, Any] = {
-        "schema": SCHEMA,
-        "command": restore_command("kernels", arguments),
-        "machine": describe_machine(backend),
-        "cases_planned": len(cases),
-    }
+    record = record_head(SCHEMA, restore_command("kernels", arguments), backend)
     table = Table(path)
     resumed = len(table)
     busy = BusyElsewhere()
@@ -237,13 +227,16 @@ def run(arguments: argparse.Namespace) -> None:
         bench.measure_floors()
         bench.measure(cases, scope.max_bytes * BLOCK_MEMORY_SHARE)
     finally:
-        record["gpu_state_at_end"] = gpu_state(backend)
-        record["reference"] = reference_record(bench.readings_us)
-        record["busy_elsewhere_frac"] = busy.frac()
-        record["rows"] = len(table)
-        record["rows_resumed"] = resumed
-        record["skipped"] = bench.skipped
-        write_record(_record_path(path), record)
+        record |= {
+            "cases_planned": len(cases),
+            "gpu_state_at_end": gpu_state(backend),
+            "reference": reference_record(bench.readings_us),
+            "busy_elsewhere_frac": busy.frac(),
+            "rows": len(table),
+            "rows_resumed": resumed,
+            "skipped": bench.skipped,
+        }
+        write_record(path.with_name(f"{path.stem}_meta.json"), record)
         print(
             f"{path}: {len(table)} rows, {len(table) - resumed} of them new; "
             f"{sum(bench.skipped.values())} of {len(cases)} cases cannot run here",
@@ -269,7 +262,3 @@ def chosen_dtypes(text: str, scope: Scope) -> tuple[str, ...]:
         if name not in scope.dtypes:
             raise UsageError(f"--dtypes {name}: this machine has {', '.join(scope.dtypes)}")
     return names or scope.dtypes
-
-
-def _record_path(table: Path) -> Path:
-    return table.with_name(f"{table.stem}_meta.json")

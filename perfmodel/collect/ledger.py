@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -159,10 +160,4 @@ def dims_of(config: TruthConfig) -> dict[str, Any]:
 
 def _runs(values: Sequence[int]) -> str:
     """`8x100000`, or `2x5 1x7` where neighbours differ."""
-    runs: list[list[int]] = []
-    for value in values:
-        if runs and runs[-1][1] == value:
-            runs[-1][0] += 1
-        else:
-            runs.append([1, value])
-    return " ".join(f"{count}x{value}" for count, value in runs)
+    return " ".join(f"{len(list(run))}x{value}" for value, run in groupby(values))

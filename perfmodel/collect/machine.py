@@ -9,7 +9,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -44,8 +44,13 @@ def describe_machine(backend: Backend) -> dict[str, Any]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "hip": getattr(torch.version, "hip", None),
-        "libraries": library_versions(_LIBRARIES),
+        "libraries": _library_versions(),
     }
+
+
+def record_head(schema: str, command: str, backend: Backend) -> dict[str, Any]:
+    """What every record begins with."""
+    return {"schema": schema, "command": command, "machine": describe_machine(backend)}
 
 
 def device_name(backend: Backend) -> str:
@@ -73,15 +78,12 @@ def describe_cpu() -> dict[str, Any]:
     }
 
 
-def library_versions(names: Iterable[str]) -> dict[str, str]:
-    """Versions of those libraries in `names` that are installed."""
-    found = {}
-    for name in names:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+def _library_versions() -> dict[str, str]:
+    installed = {}
+    for name in _LIBRARIES:
+        with suppress(PackageNotFoundError):
+            installed[name] = version(name)
+    return installed
 
 
 class BusyElsewhere:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from perfmodel.collect.backend import MEMORY_SHARE, Backend, open_backend
 from perfmodel.collect.dispatch import describe_mode, hidden_accumulation, meter_mode, page_faults
 from perfmodel.collect.host_probes import probe_rows
 from perfmodel.collect.ledger import dims_of
-from perfmodel.collect.machine import BusyElsewhere, describe_machine, device_name
+from perfmodel.collect.machine import BusyElsewhere, device_name, record_head
 from perfmodel.collect.models import Training
+from perfmodel.collect.models.truths import read_configs
 from perfmodel.collect.op_times import (
     COLUMNS,
     STEP_COLUMNS,
@@ -29,7 +31,7 @@ from perfmodel.collect.op_times import (
 from perfmodel.collect.records import deferred_interrupts, write_record
 from perfmodel.collect.reference import Reference, reference_record
 from perfmodel.collect.timing import Budget, time_step
-from perfmodel.collect.workloads import Workload, calibration_workloads, workloads_of_file
+from perfmodel.collect.workloads import Workload, calibration_workloads, dlrm_workload
 from perfmodel.errors import UsageError
 from perfmodel.units import BYTES_PER_GB, NS_PER_US
 
@@ -79,18 +81,25 @@ class MeteredTraining:
         faults = page_faults()
         plain_us = [round(self._step(training), 1) for _ in range(count)]
         faults = page_faults() - faults
-        found: dict[str, list[Any]] = {"step_faults": [[faults / count]]}
+        readings: list[tuple[str, Any]] = [("step_faults", [faults / count])]
         with hidden_accumulation(self.backend.torch, leaves):
             for _ in range(count):
-                self._metered_step(training, taken, found)
+                timed = self._metered_step(training, taken, time.perf_counter_ns)
+                if timed is not None:
+                    total_us, start_ns, before_ns, after_ns = timed
+                    ended_ns = np.concatenate([[start_ns], after_ns[:-1]])
+                    readings.append(("metered_us", [total_us]))
+                    readings.append(("op_us", (after_ns - before_ns) / NS_PER_US))
+                    readings.append(("gap_us", (before_ns - ended_ns) / NS_PER_US))
             if len(taken.rounds_us) < COUNTED_ROUNDS:
-                self._counted_step(training, taken, found)
+                counted = self._metered_step(training, taken, page_faults)
+                if counted is not None:
+                    readings.append(("op_faults", counted[3] - counted[2]))
         with deferred_interrupts():
             taken.rounds_us.append(plain_us)
             taken.reference_us.append(reference_us)
-            for name, readings in found.items():
-                for reading in readings:
-                    taken.add(name, reading)
+            for name, reading in readings:
+                taken.add(name, reading)
 
     def _step(self, training: Training) -> float:
         """Microseconds of the next step."""
@@ -98,30 +107,17 @@ class MeteredTraining:
         return time_step(self.backend, training.step, self._number)
 
     def _metered_step(
-        self, training: Training, taken: OpSamples, found: dict[str, list[Any]]
-    ) -> None:
-        """A step whose operators are timed; nothing where they are not those of the signature."""
-        meter = meter_mode(time.perf_counter_ns)
-        start_ns = time.perf_counter_ns()
+        self, training: Training, taken: OpSamples, read: Callable[[], int]
+    ) -> tuple[float, int, Any, Any] | None:
+        """A step's microseconds, what `read` gave before it, and before and after each operator;
+        None where the operators are not those of the signature."""
+        meter, start = meter_mode(read), read()
         with meter:
             total_us = self._step(training)
-        if _same_operators(meter, taken):
-            before_ns, after_ns = np.asarray(meter.readings, np.int64).reshape(-1, 2).T
-            ended_ns = np.concatenate([[start_ns], after_ns[:-1]])
-            found.setdefault("metered_us", []).append([total_us])
-            found.setdefault("op_us", []).append((after_ns - before_ns) / NS_PER_US)
-            found.setdefault("gap_us", []).append((before_ns - ended_ns) / NS_PER_US)
-
-    def _counted_step(
-        self, training: Training, taken: OpSamples, found: dict[str, list[Any]]
-    ) -> None:
-        """A step whose operators' page faults are counted."""
-        meter = meter_mode(page_faults)
-        with meter:
-            self._step(training)
-        if _same_operators(meter, taken):
-            before, after = np.asarray(meter.readings, np.int64).reshape(-1, 2).T
-            found["op_faults"] = [after - before]
+        if [func.name() for func in meter.operators] != _operators(taken.signature):
+            return None
+        before, after = np.asarray(meter.readings, np.int64).reshape(-1, 2).T
+        return total_us, start, before, after
 
     def _is_ready(self, workload: Workload) -> bool:
         """Whether the model of `workload` is there, warmed up; a note is kept where it is not."""
@@ -142,7 +138,10 @@ class MeteredTraining:
                 raise
             self.skipped[name] = "out of memory"
             return False
-        self._keep_signature(name, described.seen)
+        taken = self.samples.setdefault(name, OpSamples())
+        if taken.rounds_us and _operators(taken.signature) != _operators(described.seen):
+            raise UsageError(f"{name} ran other operators in the earlier run; name another --name")
+        taken.signature = described.seen
         self._trainings[name] = (training, leaves)
         return True
 
@@ -153,20 +152,9 @@ class MeteredTraining:
             self._step(training)
         return describe
 
-    def _keep_signature(self, name: str, seen: list[dict[str, Any]]) -> None:
-        """The operators of `name`; `UsageError` where an earlier run had others."""
-        taken = self.samples.setdefault(name, OpSamples())
-        if taken.rounds_us and _operators(taken.signature) != _operators(seen):
-            raise UsageError(f"{name} ran other operators in the earlier run; name another --name")
-        taken.signature = seen
-
 
 def _operators(signature: list[dict[str, Any]]) -> list[str]:
     return [str(op["op"]) for op in signature]
-
-
-def _same_operators(meter: Any, taken: OpSamples) -> bool:
-    return [func.name() for func in meter.operators] == _operators(taken.signature)
 
 
 HELP = "time every operator inside real training steps, without the profiler"
@@ -197,9 +185,11 @@ def run(arguments: argparse.Namespace) -> None:
     stem = output_folder(arguments.output) / arguments.name
     wanted = arguments.configurations or max(1, round(PER_MINUTE * arguments.minutes))
     listed = arguments.configs
-    workloads = workloads_of_file(listed) if listed else calibration_workloads(wanted)
     if listed:
+        workloads = [dlrm_workload(config) for config in read_configs(listed)]
         arguments.configs = Path(listed.name)
+    else:
+        workloads = calibration_workloads(wanted)
     setting = {
         "device": device_name(backend),
         "threads_per_rank": backend.threads,
@@ -208,10 +198,7 @@ def run(arguments: argparse.Namespace) -> None:
     store = stem.with_name(f"{stem.name}_samples.npz")
     metered = MeteredTraining(backend, workloads, load_samples(store, setting))
     busy = BusyElsewhere()
-    record: dict[str, Any] = {
-        "schema": SCHEMA,
-        "command": restore_command("ops", arguments),
-        "machine": describe_machine(backend),
+    record = record_head(SCHEMA, restore_command("ops", arguments), backend) | {
         "setting": setting,
         "configurations_planned": len(workloads),
         "rounds_resumed": metered.rounds,
@@ -226,11 +213,15 @@ def run(arguments: argparse.Namespace) -> None:
     finally:
         save_samples(store, metered.samples, setting)
         steps = _write_tables(stem, metered, probes, setting, TIMINGS[backend.kind])
-        record |= {"configurations": steps, "rounds": metered.rounds, "skipped": metered.skipped}
         readings = [each for it in metered.samples.values() for each in it.reference_us]
-        record["reference"] = reference_record(readings)
-        record["busy_elsewhere_frac"] = busy.frac()
-        record["elapsed_s"] = round(time.monotonic() - began_s, 1)
+        record |= {
+            "configurations": steps,
+            "rounds": metered.rounds,
+            "skipped": metered.skipped,
+            "reference": reference_record(readings),
+            "busy_elsewhere_frac": busy.frac(),
+            "elapsed_s": round(time.monotonic() - began_s, 1),
+        }
         write_record(stem.with_name(f"{stem.name}_meta.json"), record)
         print(f"{stem}.csv.gz: operators of {steps} configurations", file=sys.stderr)
 
@@ -246,20 +237,11 @@ def _write_tables(
     rows, steps = list(probes), []
     for workload in metered.workloads:
         taken = metered.samples.get(workload.name)
-        if taken is None or not taken.rounds_us:
-            continue
-        rows += op_rows(workload.name, taken, setting["device"], timing)
-        dims = dims_of(workload.dlrm) if workload.dlrm else {"name": workload.name}
-        steps.append(
-            {
-                "model": workload.model,
-                "description": workload.description,
-                "ranks": 1,
-                **setting,
-                **dims,
-                **taken.step_figures(),
-            }
-        )
+        if taken is not None and taken.rounds_us:
+            rows += op_rows(workload.name, taken, setting["device"], timing)
+            about = {"model": workload.model, "description": workload.description, "ranks": 1}
+            dims = dims_of(workload.dlrm) if workload.dlrm else {"name": workload.name}
+            steps.append({**about, **setting, **dims, **taken.step_figures()})
     write_table(stem.with_name(f"{stem.name}.csv.gz"), COLUMNS, rows)
     write_table(stem.with_name(f"{stem.name}_steps.csv"), STEP_COLUMNS, steps)
     return len(steps)

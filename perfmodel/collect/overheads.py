@@ -5,153 +5,92 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from perfmodel.collect.arguments import add_device, count, minutes, output_folder, restore_command
 from perfmodel.collect.backend import Backend, capture_graph, open_backend
-from perfmodel.collect.machine import describe_machine
+from perfmodel.collect.machine import record_head
 from perfmodel.collect.records import write_record
 from perfmodel.collect.reference import Reference, reference_record
 from perfmodel.collect.timing import Budget, summarize
-from perfmodel.registry import Registry
 from perfmodel.units import NS_PER_US, human_us
 
 GRAPH_KERNELS = 100
 SMALL_VALUES = 1024
-Maker = Callable[[Backend], Callable[[], Any]]
 
 
-@dataclass(frozen=True)
-class Probe:
-    """What is called, how often per sample, and whether only a GPU has it."""
+class Probe(NamedTuple):
+    """What is called, and how often per sample."""
 
     what: str
-    make: Maker
-    calls: int
-    gpu_only: bool
+    run: Callable[[], Any]
+    calls: int = 50
 
 
-PROBES: Registry[Probe] = Registry("overhead probe")
+def probes_of(backend: Backend) -> dict[str, Probe]:
+    """All probes that the device has, by name."""
+    torch, device = backend.torch, backend.device
+    value, matrix = torch.ones(1, device=device), torch.ones(4, 4, device=device)
+    weight = torch.ones(1, device=device, requires_grad=True)
+    layer, inputs = torch.nn.Linear(8, 8, device=device), torch.ones(1, 8, device=device)
 
-
-def _probe(name: str, what: str, *, calls: int = 50, gpu_only: bool = False) -> Callable[..., Any]:
-    def add(make: Maker) -> Maker:
-        PROBES.register(name)(Probe(what, make, calls, gpu_only))
-        return make
-
-    return add
-
-
-@_probe("clock", "an empty Python call")
-def _clock(backend: Backend) -> Callable[[], Any]:
-    return lambda: None
-
-
-@_probe("op", "one in-place op on one value: dispatch, and on a GPU the launch")
-def _op(backend: Backend) -> Callable[[], Any]:
-    value = backend.torch.ones(1, device=backend.device)
-    return lambda: value.add_(1.0)
-
-
-@_probe("op_allocating", "one op on one value that allocates its output")
-def _op_allocating(backend: Backend) -> Callable[[], Any]:
-    value = backend.torch.ones(1, device=backend.device)
-    return lambda: value + 1.0
-
-
-@_probe("view", "an op that launches nothing")
-def _view(backend: Backend) -> Callable[[], Any]:
-    value = backend.torch.ones(4, 4, device=backend.device)
-    return lambda: value.t()
-
-
-@_probe("op_and_wait", "one op on one value, then wait for the device")
-def _op_and_wait(backend: Backend) -> Callable[[], Any]:
-    value = backend.torch.ones(1, device=backend.device)
-
-    def call() -> None:
+    def wait_for_op() -> None:
         value.add_(1.0)
         backend.synchronize()
 
-    return call
+    def backward() -> None:
+        weight.grad = None
+        (weight * 2.0).backward()
+
+    probes = {
+        "clock": Probe("an empty Python call", lambda: None),
+        "op": Probe(
+            "one in-place op on one value: dispatch, and on a GPU the launch",
+            lambda: value.add_(1.0),
+        ),
+        "op_allocating": Probe(
+            "one op on one value that allocates its output", lambda: value + 1.0
+        ),
+        "view": Probe("an op that launches nothing", lambda: matrix.t()),
+        "op_and_wait": Probe("one op on one value, then wait for the device", wait_for_op),
+        "item": Probe("`item()`: a blocking copy of one value to the host", lambda: value.item()),
+        "module": Probe("a small linear layer through `nn.Module`", lambda: layer(inputs)),
+        "backward": Probe("forward and backward of a product of single values", backward),
+    }
+    return probes | (_gpu_probes(backend) if backend.is_gpu else {})
 
 
-@_probe("item", "`item()`: a blocking copy of one value to the host")
-def _item(backend: Backend) -> Callable[[], Any]:
-    value = backend.torch.ones(1, device=backend.device)
-    return lambda: value.item()
-
-
-@_probe("module", "a small linear layer through `nn.Module`")
-def _module(backend: Backend) -> Callable[[], Any]:
-    layer = backend.torch.nn.Linear(8, 8, device=backend.device)
-    inputs = backend.torch.ones(1, 8, device=backend.device)
-    return lambda: layer(inputs)
-
-
-@_probe("backward", "forward and backward of a product of single values")
-def _backward(backend: Backend) -> Callable[[], Any]:
-    value = backend.torch.ones(1, device=backend.device, requires_grad=True)
-
-    def call() -> None:
-        value.grad = None
-        (value * 2.0).backward()
-
-    return call
-
-
-@_probe("wait_idle", "wait for a device that is idle", gpu_only=True)
-def _wait_idle(backend: Backend) -> Callable[[], Any]:
-    return backend.synchronize
-
-
-@_probe("event_record", "record an event", gpu_only=True)
-def _event_record(backend: Backend) -> Callable[[], Any]:
-    event = backend.torch.cuda.Event()
-    return lambda: event.record()
-
-
-@_probe("stream_wait", "let the stream wait for an event", gpu_only=True)
-def _stream_wait(backend: Backend) -> Callable[[], Any]:
-    event = backend.torch.cuda.Event()
+def _gpu_probes(backend: Backend) -> dict[str, Probe]:
+    torch = backend.torch
+    event, stream = torch.cuda.Event(), torch.cuda.current_stream()
     event.record()
-    stream = backend.torch.cuda.current_stream()
-    return lambda: stream.wait_event(event)
+    pageable, pinned = torch.ones(SMALL_VALUES), torch.ones(SMALL_VALUES).pin_memory()
+    value = torch.ones(1, device=backend.device)
+    target = torch.empty(SMALL_VALUES, device=backend.device)
 
+    def graph(kernels: int) -> Callable[[], Any]:
+        def body() -> None:
+            for _ in range(kernels):
+                value.add_(1.0)
 
-@_probe("copy_pinned", "copy 4 kB to the device from pinned memory", gpu_only=True)
-def _copy_pinned(backend: Backend) -> Callable[[], Any]:
-    host = backend.torch.ones(SMALL_VALUES).pin_memory()
-    target = backend.torch.empty(SMALL_VALUES, device=backend.device)
-    return lambda: target.copy_(host, non_blocking=True)
+        return capture_graph(backend, body)
 
-
-@_probe("copy_pageable", "copy 4 kB to the device from pageable memory", gpu_only=True)
-def _copy_pageable(backend: Backend) -> Callable[[], Any]:
-    host = backend.torch.ones(SMALL_VALUES)
-    target = backend.torch.empty(SMALL_VALUES, device=backend.device)
-    return lambda: target.copy_(host)
-
-
-@_probe("graph_1", "replay a CUDA graph of one small kernel", gpu_only=True)
-def _graph_1(backend: Backend) -> Callable[[], Any]:
-    return _graph(backend, 1)
-
-
-@_probe("graph_100", "replay a CUDA graph of 100 small kernels", calls=10, gpu_only=True)
-def _graph_100(backend: Backend) -> Callable[[], Any]:
-    return _graph(backend, GRAPH_KERNELS)
-
-
-def _graph(backend: Backend, kernels: int) -> Callable[[], Any]:
-    value = backend.torch.ones(1, device=backend.device)
-
-    def body() -> None:
-        for _ in range(kernels):
-            value.add_(1.0)
-
-    return capture_graph(backend, body)
+    return {
+        "wait_idle": Probe("wait for a device that is idle", backend.synchronize),
+        "event_record": Probe("record an event", lambda: event.record()),
+        "stream_wait": Probe("let the stream wait for an event", lambda: stream.wait_event(event)),
+        "copy_pinned": Probe(
+            "copy 4 kB to the device from pinned memory",
+            lambda: target.copy_(pinned, non_blocking=True),
+        ),
+        "copy_pageable": Probe(
+            "copy 4 kB to the device from pageable memory", lambda: target.copy_(pageable)
+        ),
+        "graph_1": Probe("replay a CUDA graph of one small kernel", graph(1)),
+        "graph_100": Probe(
+            "replay a CUDA graph of 100 small kernels", graph(GRAPH_KERNELS), calls=10
+        ),
+    }
 
 
 HELP = "time what the host pays per call: dispatch, launches, waits, small copies, CUDA graphs"
@@ -171,8 +110,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Measure every probe that the device has, in turns, and write one JSON record."""
     backend = open_backend(arguments.device)
     folder = output_folder(arguments.output)
-    probes = {name: PROBES[name] for name in PROBES if backend.is_gpu or not PROBES[name].gpu_only}
-    calls = {name: probe.make(backend) for name, probe in probes.items()}
+    probes = probes_of(backend)
     budget, reference = Budget(arguments.minutes), Reference(backend)
     readings_us: list[list[float]] = []
     host_us: dict[str, list[float]] = {name: [] for name in probes}
@@ -182,15 +120,12 @@ def run(arguments: argparse.Namespace) -> None:
             if number >= LEAST_REPEATS and budget.is_over:
                 break
             readings_us.append(reference.read_us())
-            for name, call in calls.items():
-                host, total = _time_calls(backend, probes[name], call)
+            for name, probe in probes.items():
+                host, total = _time_calls(backend, probe)
                 host_us[name].append(host)
                 total_us[name].append(total)
     finally:
-        record: dict[str, Any] = {
-            "schema": SCHEMA,
-            "command": restore_command("overheads", arguments),
-            "machine": describe_machine(backend),
+        record = record_head(SCHEMA, restore_command("overheads", arguments), backend) | {
             "reference": reference_record(readings_us),
             "probes": {
                 name: {
@@ -210,8 +145,9 @@ def run(arguments: argparse.Namespace) -> None:
         print(f"{name:20} {human_us(host):>10} host, {human_us(total):>10} until done")
 
 
-def _time_calls(backend: Backend, probe: Probe, call: Any) -> tuple[float, float]:
+def _time_calls(backend: Backend, probe: Probe) -> tuple[float, float]:
     """Microseconds per call of `probe.calls` calls: of the host, and until the device is done."""
+    call = probe.run
     call()
     backend.synchronize()
     start_ns = time.perf_counter_ns()

@@ -18,7 +18,7 @@ import numpy as np
 
 from perfmodel.collect.arguments import add_device, minutes, output_folder, restore_command
 from perfmodel.collect.backend import Backend, open_backend
-from perfmodel.collect.machine import describe_machine
+from perfmodel.collect.machine import record_head
 from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS, write_record
 from perfmodel.collect.timing import Budget, robust_us, summarize
 from perfmodel.units import NS_PER_US, human_us
@@ -127,13 +127,8 @@ def run(arguments: argparse.Namespace) -> None:
         reference.evict()
         readings.append(reference.read_us())
     found = reference_record(readings)
-    record = {
-        "schema": SCHEMA,
-        "command": restore_command("reference", arguments),
-        "machine": describe_machine(backend),
-        "reference": found,
-    }
+    head = record_head(SCHEMA, restore_command("reference", arguments), backend)
     path = folder / f"{arguments.name}.json"
-    write_record(path, record)
+    write_record(path, head | {"reference": found})
     parts = (f"{part} {human_us(found[part]['p10_us'])}" for part in PARTS)
     print(f"{path}: {', '.join(parts)}, {len(readings)} readings", file=sys.stderr)

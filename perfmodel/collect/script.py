@@ -20,13 +20,12 @@ from typing import Any
 from perfmodel.collect.backend import Backend
 from perfmodel.collect.capture import (
     PROFILER_WARMUP,
-    SCHEMA,
     Plan,
     Profiling,
     keep_traces,
     step_record,
+    trace_head,
 )
-from perfmodel.collect.machine import describe_machine
 from perfmodel.collect.models import Ranks
 from perfmodel.collect.records import write_record
 from perfmodel.errors import PerfmodelError, UsageError
@@ -146,13 +145,9 @@ def trace_script(
             )
         sizes = keep_traces(recorder.kineto, recorder.observed, target)
     taken_us = recorder.taken_us
+    workload = {"model": "script", "script": script.name}
     record = {
-        "schema": SCHEMA,
-        **provenance,
-        "rank": ranks.rank,
-        "world": ranks.world,
-        "machine": describe_machine(backend),
-        "workload": {"model": "script", "script": script.name},
+        **trace_head(backend, ranks, workload, provenance),
         **step_record(taken_us["before"], taken_us["profiled"], taken_us["after"]),
         "files_bytes": sizes,
     }

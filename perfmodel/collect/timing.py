@@ -62,16 +62,14 @@ def time_step(backend: Backend, step: Callable[[int], None], number: int) -> flo
     return (time.perf_counter_ns() - before_ns) / NS_PER_US
 
 
-def time_loop(
-    backend: Backend, step: Callable[[int], None], count: int, *, start: int = 0
-) -> float:
+def time_loop(backend: Backend, step: Callable[[int], None], count: int) -> float:
     """Mean wall time per step in microseconds of `count` steps with one wait at the end.
 
     On a GPU the host may run ahead: this, not the synchronised step, is the throughput.
     """
     backend.synchronize()
     before_ns = time.perf_counter_ns()
-    for number in range(start, start + count):
+    for number in range(count):
         step(number)
     backend.synchronize()
     return (time.perf_counter_ns() - before_ns) / NS_PER_US / count
@@ -97,7 +95,10 @@ class Stopwatch:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self.timing = "event_single_call" if backend.is_gpu else "host_wall_sync"
-        size = GPU_FLUSH_BYTES if backend.is_gpu else _cpu_flush_bytes()
+        size = GPU_FLUSH_BYTES
+        if not backend.is_gpu:
+            caches = describe_cpu()["cache_bytes"]
+            size = CPU_FLUSH_MULTIPLE * max(caches.values(), default=DEFAULT_CPU_CACHE_BYTES)
         torch = backend.torch
         self._flushed = torch.zeros(size, dtype=torch.uint8, device=backend.device)
 
@@ -139,11 +140,6 @@ class Stopwatch:
             timed.append((start, end, host_us))
         self._backend.synchronize()
         return [Sample(a.elapsed_time(b) * US_PER_MS, host_us) for a, b, host_us in timed]
-
-
-def _cpu_flush_bytes() -> int:
-    caches = describe_cpu()["cache_bytes"]
-    return CPU_FLUSH_MULTIPLE * max(caches.values(), default=DEFAULT_CPU_CACHE_BYTES)
 
 
 _SECONDS_PER_MINUTE = 60

@@ -76,15 +76,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 def model_options(arguments: argparse.Namespace) -> Options:
     """The `Options` that the command line asks for."""
-    return Options(
-        preset=arguments.preset,
-        batch=arguments.batch,
-        max_rows=arguments.max_rows,
-        pooling=arguments.pooling,
-        zipf_alpha=arguments.zipf,
-        embedding_update=arguments.embedding_update,
-        seed=arguments.seed,
-    )
+    names = ("preset", "batch", "max_rows", "pooling", "embedding_update", "seed")
+    return Options(**{n: getattr(arguments, n) for n in names}, zipf_alpha=arguments.zipf)
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -10,10 +10,9 @@ from typing import Any
 
 from perfmodel.collect.arguments import add_device, count, minutes, output_folder, restore_command
 from perfmodel.collect.backend import MEMORY_SHARE, Backend
-from perfmodel.collect.capture import SCHEMA as TRACE_SCHEMA
-from perfmodel.collect.capture import profile_block
+from perfmodel.collect.capture import profile_block, trace_head
 from perfmodel.collect.ledger import Ledger
-from perfmodel.collect.machine import describe_machine, device_name
+from perfmodel.collect.machine import device_name, record_head
 from perfmodel.collect.models import Options, Ranks, Training
 from perfmodel.collect.models.dlrm import DISTINCT_BATCHES, train_dlrm
 from perfmodel.collect.models.truths import TruthConfig, bundled_configs, read_configs
@@ -92,13 +91,8 @@ class InterleavedTraining:
             own_us, sizes = profile_block(self.backend, training.step, _profiled(config), kept)
             taken.profiled_us += self._mean_over_ranks(own_us)
             if kept is not None:
-                record = {
-                    "schema": TRACE_SCHEMA,
-                    **self._provenance,
-                    "rank": self.ranks.rank,
-                    "world": self.ranks.world,
-                    "machine": describe_machine(self.backend),
-                    "workload": training.description,
+                head = trace_head(self.backend, self.ranks, training.description, self._provenance)
+                record = head | {
                     "unprofiled": summarize([t for took in taken.rounds_us for t in took]),
                     "profiled": {**summarize(own_us), "step_us": [round(t, 3) for t in own_us]},
                     "profiler_cost_frac": taken.figures()["profiler_cost_frac"],
@@ -208,10 +202,7 @@ def _measure(
         "torch": backend.torch.__version__,
     }
     ledger = Ledger(stem, configs, setting)
-    record: dict[str, Any] = {
-        "schema": SCHEMA,
-        "command": command,
-        "machine": describe_machine(backend),
+    record = record_head(SCHEMA, command, backend) | {
         "setting": setting,
         "configurations": len(configs),
         "rounds_resumed": ledger.rounds_resumed,
@@ -223,10 +214,12 @@ def _measure(
     finally:
         if ranks.rank == 0:
             ledger.save()
-            record["skipped"] = measured.skipped
             readings = [each for it in ledger.samples.values() for each in it.reference_us]
-            record["reference"] = reference_record(readings)
-            record["elapsed_s"] = round(time.monotonic() - began_s, 1)
+            record |= {
+                "skipped": measured.skipped,
+                "reference": reference_record(readings),
+                "elapsed_s": round(time.monotonic() - began_s, 1),
+            }
             write_record(stem.with_name(f"{stem.name}_meta.json"), record)
     if ranks.rank == 0:
         _report(ledger, measured.skipped)

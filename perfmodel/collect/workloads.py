@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count, islice, pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from perfmodel.collect.families import kronecker, log_between
 from perfmodel.collect.models import MODELS, Options, Ranks, Training, load_models
 from perfmodel.collect.models.configuration import FP32_BYTES
 from perfmodel.collect.models.dlrm import DISTINCT_BATCHES, train_dlrm
-from perfmodel.collect.models.truths import ONE_RANK, TWO_RANKS, TruthConfig, read_configs
+from perfmodel.collect.models.truths import ONE_RANK, TWO_RANKS, TruthConfig
 
 TABLES, TABLES_POWER = (1, 26), 1.7
 ROWS, DIM, POOLING = (1_000, 2_000_000), (8, 256), (1, 100)
@@ -146,25 +145,23 @@ def calibration_workloads(wanted: int) -> list[Workload]:
     return listed[:wanted]
 
 
-def workloads_of_file(path: Path) -> list[Workload]:
-    """The DLRMs of a JSON file; `UsageError` where they cannot be used."""
-    return [dlrm_workload(config) for config in read_configs(path)]
-
-
 def dlrm_workload(config: TruthConfig) -> Workload:
     """The DLRM of `config`."""
     options = Options(preset=config.name, batch=config.batch, zipf_alpha=config.zipf_alpha)
-
-    def build(backend: Backend) -> Training:
-        return train_dlrm(backend, Ranks(), options, config.dlrm)
-
-    return Workload(config.name, "dlrm", build, config.held_bytes(DISTINCT_BATCHES), config)
+    return Workload(
+        config.name,
+        "dlrm",
+        lambda backend: train_dlrm(backend, Ranks(), options, config.dlrm),
+        config.held_bytes(DISTINCT_BATCHES),
+        config,
+    )
 
 
 def _other(model: str, preset: str, batch: int) -> Workload:
     options = Options(preset=preset, batch=batch)
-
-    def build(backend: Backend) -> Training:
-        return MODELS[model](backend, Ranks(), options)
-
-    return Workload(f"{model}_{preset}_b{batch}", model, build, description={"batch": batch})
+    return Workload(
+        f"{model}_{preset}_b{batch}",
+        model,
+        lambda backend: MODELS[model](backend, Ranks(), options),
+        description={"batch": batch},
+    )

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -135,9 +136,7 @@ class Space:
         sizes = [len(each) for each in self.levels.values()]
         if self.sample == TABLE:
             return sizes[0] if sizes else 0
-        count = 1
-        for size in sizes:
-            count *= size
+        count = prod(sizes)
         if count > MOST_POINTS:
             raise UsageError(f"a grid of {count:g} points: expected at most {MOST_POINTS:g}")
         return count

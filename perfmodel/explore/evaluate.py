@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from perfmodel.explore.transfers import TransferTables
 from perfmodel.graph import build_graph
 from perfmodel.hardware.reads import FigureRead, figure_reads, with_read_log
 from perfmodel.prediction.running_cost import Activity, operating_costs
-from perfmodel.prediction.transferred import transfer_durations
+from perfmodel.prediction.transferred import source_device, transfer_durations
 from perfmodel.timeline.batched import GraphArrays
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import ranks_of, steady_steps
@@ -49,14 +49,8 @@ class TraceSteps:
         self.walk = GraphArrays.of(graph)
         self.ranks = len(ranks_of(graph))
         self.steady = steady_steps(measured(graph))
-
-    def __len__(self) -> int:
-        return len(self.walk.graph)
-
-    @property
-    def width(self) -> int:
-        """How many points are scheduled at once, so that memory is bounded for any graph."""
-        return int(np.clip(BLOCK_CELLS // max(1, len(self)), LEAST_WIDTH, WIDTH))
+        self.width = int(np.clip(BLOCK_CELLS // max(1, len(graph)), LEAST_WIDTH, WIDTH))
+        """Points that are scheduled at once, so that memory is bounded for any graph."""
 
     def step_us(self, points: Points) -> Floats:
         """Per point."""
@@ -101,8 +95,10 @@ class TraceFigures:
         for name in self.columns:
             if OBJECTIVES[name].needs_samples and spec.batch is None:
                 raise UsageError(f"{spec.where}: {name} needs batch, the samples of one step")
-        trace = read(spec.input)
-        machines = Machines(spec.space.values, base=spec.hardware or _own(trace, spec))
+        trace, base = read(spec.input), spec.hardware
+        if base is None and HARDWARE not in spec.space.axes:
+            base = source_device(trace, "so name one as hardware").name
+        machines = Machines(spec.space.values, base=base)
         self.steps = TraceSteps(trace, machines)
         self.machines, self.prices = machines, prices_of(spec)
         self.running = MemoizedFigures(
@@ -123,12 +119,12 @@ class TraceFigures:
             return {STEP: step_us}
         found = {name: np.empty(len(points)) for name in self.columns}
         answers, group = self.running.of(points)
-        for number, told in enumerate(answers):
-            own = group == number
-            activity = Activity(device_frac=busy[own].clip(0.0, 1.0))
-            mine = figures(self.columns, step_us[own], self.samples, told, activity)
-            for name, values in mine.items():
-                found[name][own] = values
+        for number, costs in enumerate(answers):
+            chosen = group == number
+            activity = Activity(device_frac=busy[chosen].clip(0.0, 1.0))
+            values = figures(self.columns, step_us[chosen], self.samples, costs, activity)
+            for name, column in values.items():
+                found[name][chosen] = column
         return found
 
     def reads(self, point: Points) -> tuple[FigureRead, ...]:
@@ -142,15 +138,6 @@ class TraceFigures:
         return tuple(dict.fromkeys((*moved.reads, *figure_reads(plain, log))))
 
 
-def _own(trace: Any, spec: Spec) -> str | None:
-    """The machine of the trace itself, where no other is named."""
-    from perfmodel.prediction.transferred import source_device
-
-    if HARDWARE in spec.space.axes:
-        return None
-    return source_device(trace, "so name one as hardware").name
-
-
 class Breakdowns:
     """Files of a corpus, each broken down as it was measured: means over its ranks and steps."""
 
@@ -160,7 +147,8 @@ class Breakdowns:
 
         self.accounting = tuple(each.name for each in fields(Accounting))
         self.causes = tuple(cause.name.lower() for cause in Cause)
-        self.columns = ("ranks", "steps", *self.accounting, *map(idle_column, self.causes))
+        idle = (f"idle_{cause}_us" for cause in self.causes)
+        self.columns = ("ranks", "steps", *self.accounting, *idle)
 
     def __call__(self, points: Points) -> dict[str, Floats]:
         from perfmodel.timeline.breakdown import breakdown
@@ -174,18 +162,13 @@ class Breakdowns:
                 row[name] = float(np.mean([getattr(step.accounting, name) for step in steps]))
             for cause in self.causes:
                 idle = [step.idle_by_cause.get(cause, 0.0) for step in steps]
-                row[idle_column(cause)] = float(np.mean(idle))
+                row[f"idle_{cause}_us"] = float(np.mean(idle))
             rows.append(row)
         return {name: np.array([row[name] for row in rows], np.float64) for name in self.columns}
 
     def reads(self, point: Points) -> tuple[FigureRead, ...]:
         """Nothing of it is predicted."""
         return ()
-
-
-def idle_column(cause: str) -> str:
-    """The column of an idle cause."""
-    return f"idle_{cause}_us"
 
 
 def evaluation_of(spec: Spec) -> Evaluate:

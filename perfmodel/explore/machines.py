@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-import numpy as np
-
 from perfmodel.arrays import Ints
 from perfmodel.errors import HardwareError, UsageError
 from perfmodel.explore.axes import Points
@@ -63,13 +61,16 @@ class Machines:
 
     def at(self, values: Mapping[str, Any]) -> Cluster:
         """The machine with the values of its axes. Raises `HardwareError` that names the axis."""
-        own = {axis: values[axis] for axis in self.axes if axis in values}
-        named = own.pop(HARDWARE, self.base)
+        changes = {axis: values[axis] for axis in self.axes if axis in values}
+        named = changes.pop(HARDWARE, self.base)
         if named is None:
             raise UsageError("no machine: name one as hardware, or make it an axis")
-        nodes = own.pop(NODES, None)
+        nodes = changes.pop(NODES, None)
         part = load(named)
-        settings = [f"{axis}={_text(value)}" for axis, value in own.items()]
+        settings = [
+            f"{axis}={value!r}" if isinstance(value, float) else f"{axis}={value}"
+            for axis, value in changes.items()
+        ]
         if isinstance(part, Device) and self.alone:
             part = replace(node_of(part), gpus=1)
         try:
@@ -81,10 +82,6 @@ class Machines:
             return changed
         node = replace(changed.node, name=changed.node.device.name)
         return replace(changed, node=node)
-
-    def axes_of(self, figures: set[str]) -> tuple[str, ...]:
-        """The axes that change any of `figures`."""
-        return tuple(axis for axis in self.axes if self.affected[axis] & figures)
 
     def _affected(self, axis: str) -> frozenset[str]:
         values = list(dict.fromkeys(self.axes[axis]))
@@ -117,10 +114,6 @@ def is_possible(machine: Cluster) -> bool:
     )
 
 
-def _text(value: Any) -> str:
-    return repr(value) if isinstance(value, float) else str(value)
-
-
 @dataclass
 class MemoizedFigures(Generic[T]):
     """What `evaluate` says of machines, asked once for all that agree on the figures it reads."""
@@ -129,19 +122,19 @@ class MemoizedFigures(Generic[T]):
     evaluate: Callable[[Cluster], T]
     _reads: set[str] = field(default_factory=set)
     _axes: tuple[str, ...] = ()
-    _found: dict[tuple[Any, ...], T] = field(default_factory=dict)
+    _answers: dict[tuple[Any, ...], T] = field(default_factory=dict)
 
     def of(self, points: Points) -> tuple[list[T], Ints]:
         """(one answer per group of points that agree, the group of each point)."""
         while True:
             keys, first, group = points.groups(self._axes)
-            if len(self._found) > max(_MOST_REMEMBERED, 2 * len(keys)):
-                self._found.clear()
+            if len(self._answers) > max(_MOST_REMEMBERED, 2 * len(keys)):
+                self._answers.clear()
             if all(
-                key in self._found or self._ask(key, points, at)
+                key in self._answers or self._ask(key, points, at)
                 for key, at in zip(keys, first.tolist(), strict=True)
             ):
-                return [self._found[key] for key in keys], group
+                return [self._answers[key] for key in keys], group
 
     def _ask(self, key: tuple[Any, ...], points: Points, at: int) -> bool:
         """Whether the answer is remembered under `key`: not where it read what other axes change,
@@ -154,17 +147,13 @@ class MemoizedFigures(Generic[T]):
             values = points.at(at)
             made = self.machines.remembered(values)
         machine, log = with_read_log(made)
-        found = self.evaluate(machine)
+        answer = self.evaluate(machine)
         self._reads |= log
-        axes = self.machines.axes_of(self._reads)
+        affected = self.machines.affected
+        axes = tuple(axis for axis in affected if affected[axis] & self._reads)
         if axes == self._axes:
-            self._found[key] = found
+            self._answers[key] = answer
             return True
         self._axes = axes
-        self._found = {tuple(values[axis] for axis in axes): found}
+        self._answers = {tuple(values[axis] for axis in axes): answer}
         return False
-
-
-def table_of(answers: Sequence[np.ndarray]) -> np.ndarray:
-    """`[rows, groups]` of one column per group."""
-    return np.stack(answers, axis=1)

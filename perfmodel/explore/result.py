@@ -23,14 +23,9 @@ if TYPE_CHECKING:
 
 
 def part_content(spec: Spec, part: int, evaluate: Evaluate) -> bytes:
-    """The Parquet content of one part."""
+    """The Parquet content of one part: figures of points, and why a point has none (then NaN)."""
     begin, end = spec.bounds(part)
     points = spec.space.points(begin, end)
-    return packed(spec, points, begin, columns_of(evaluate, points))
-
-
-def columns_of(evaluate: Evaluate, points: Points) -> dict[str, Any]:
-    """Figures of points, and why a point has none: its figures are NaN."""
     found: dict[str, Any] = {name: np.full(len(points), np.nan) for name in evaluate.columns}
     errors = np.full(len(points), "", object)
     for places, values in _evaluated(evaluate, points, np.arange(len(points))):
@@ -39,7 +34,7 @@ def columns_of(evaluate: Evaluate, points: Points) -> dict[str, Any]:
             continue
         for name, each in values.items():
             found[name][places] = each
-    return found | {ERROR: errors}
+    return packed(spec, points, begin, found | {ERROR: errors})
 
 
 def _evaluated(
@@ -112,11 +107,11 @@ class Sweep:
         """Rows of the Pareto front of all objectives; of one, its best."""
         if self.spec.kind == TRACES:
             return np.zeros(0, np.int64)
-        signed = [
-            floats_of(self.frame, name) * (-1.0 if OBJECTIVES[name].more_is_better else 1.0)
-            for name in self.objectives
-        ]
-        return pareto(np.stack(signed, axis=1))
+        return self._front(self.objectives)
+
+    def _front(self, names: tuple[str, ...]) -> Ints:
+        signs = [-1.0 if OBJECTIVES[name].more_is_better else 1.0 for name in names]
+        return pareto(self.frame[list(names)].to_numpy(np.float64) * signs)
 
     def best(self) -> dict[str, int]:
         """Per objective, the row that is best in it; none where no point has a figure."""
@@ -184,15 +179,10 @@ class Sweep:
         for name in names:
             if name not in self.objectives or self.spec.kind == TRACES:
                 raise UsageError(f"no objective {name} in this sweep of {self.spec.kind}")
-        if len(names) == 1:
-            names = (POINT, names[0])
+        front = self._front(names) if len(names) > 1 else np.zeros(0, np.int64)
+        names = names if len(names) > 1 else (POINT, names[0])
         across, up = (floats_of(self.frame, name) for name in names)
         texts = [OBJECTIVES[name].text if name in OBJECTIVES else name for name in names]
-        less = [name == POINT or not OBJECTIVES[name].more_is_better for name in names]
-        signed = [
-            values if least else -values for values, least in zip((across, up), less, strict=True)
-        ]
-        front = pareto(np.stack(signed, axis=1)) if names[0] != POINT else np.zeros(0, np.int64)
         return pareto_figure(across, up, front, labels=(texts[0], texts[1]))
 
     def scaling(self, axis: str, objective: str | None = None) -> Figure:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,14 +47,6 @@ def figures_at(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> dict[str, Float
     columns = {axis: tuple(row[axis] for row in rows) for axis in spec.space.axes}
     evaluate = evaluation_of(replace(spec, space=Space(columns, TABLE)))
     return evaluate(Points.of(columns))
-
-
-def numeric_axes(spec: Spec, base: Mapping[str, Any]) -> list[str]:
-    """Axes that can be moved a little. Raises `UsageError` where there is none."""
-    found = [axis for axis in spec.space.axes if is_number(base[axis])]
-    if not found:
-        raise UsageError(f"{spec.where}: no axis has numbers")
-    return found
 
 
 def bounds_of(spec: Spec, axis: str) -> tuple[float, float, bool]:
@@ -150,7 +142,9 @@ def sensitivity(spec: Spec, step_frac: float = STEP_FRAC) -> Sensitivity:
     axis has numbers.
     """
     base = base_point(spec)
-    axes = numeric_axes(spec, base)
+    axes = [axis for axis in spec.space.axes if is_number(base[axis])]
+    if not axes:
+        raise UsageError(f"{spec.where}: no axis has numbers")
     rows, ends = [base], []
     for axis in axes:
         value = base[axis]
@@ -174,8 +168,10 @@ def sensitivity(spec: Spec, step_frac: float = STEP_FRAC) -> Sensitivity:
         for at, axis in enumerate(axes)
     ]
     place = {name: at for at, name in enumerate(found)}
-    order = sorted(moved, key=lambda each: (place[each.objective], -abs(_effect(each))))
-    return Sensitivity(base, order)
+    moved.sort(
+        key=lambda each: (place[each.objective], -abs(float(np.nan_to_num(each.elasticity))))
+    )
+    return Sensitivity(base, moved)
 
 
 def _ends(axis: str, value: float, step_frac: float) -> tuple[float, float]:
@@ -187,23 +183,13 @@ def _ends(axis: str, value: float, step_frac: float) -> tuple[float, float]:
     return low, high
 
 
-def _effect(moved: AxisEffect) -> float:
-    return float(np.nan_to_num(moved.elasticity))
-
-
 def _row(moved: AxisEffect) -> dict[str, Any]:
-    row = {
-        "axis": moved.axis,
-        "objective": moved.objective,
-        "base": moved.base,
-        "low": moved.low,
-        "high": moved.high,
-        "at_base": moved.at_base,
-        "at_low": moved.at_low,
-        "at_high": moved.at_high,
-        "elasticity": moved.elasticity,
-    }
+    row = asdict(moved) | {"elasticity": moved.elasticity}
     return {key: None if value != value else value for key, value in row.items()}
+
+
+SOBOL_COLUMNS = {"first": "S1", "first_pm": "S1_conf", "total": "ST", "total_pm": "ST_conf"}
+"""Of a row, and where SALib has it."""
 
 
 def sobol(spec: Spec, samples: int, seed: int = 0) -> list[dict[str, Any]]:
@@ -248,16 +234,8 @@ def sobol(spec: Spec, samples: int, seed: int = 0) -> list[dict[str, Any]]:
         for name, values in figures_at(spec, rows).items():
             if np.ptp(values) == 0 or np.isnan(values).any():
                 raise UsageError(f"{name} is constant or unknown: it has no indices")
-            told = analysis.analyze(problem, values, calc_second_order=False, seed=seed)
-            found += [
-                {
-                    "objective": name,
-                    "axis": axis,
-                    "first": float(told["S1"][at]),
-                    "first_pm": float(told["S1_conf"][at]),
-                    "total": float(told["ST"][at]),
-                    "total_pm": float(told["ST_conf"][at]),
-                }
-                for at, axis in enumerate(axes)
-            ]
+            indices = analysis.analyze(problem, values, calc_second_order=False, seed=seed)
+            for at, axis in enumerate(axes):
+                shares = {key: float(indices[column][at]) for key, column in SOBOL_COLUMNS.items()}
+                found.append({"objective": name, "axis": axis, **shares})
     return found

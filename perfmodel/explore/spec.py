@@ -71,11 +71,11 @@ def figures(
     found["power_w"] = np.broadcast_to(running.power_w(activity), step_us.shape)
     if samples is not None:
         rate = samples / step_us * 1e6
-        told = running.economics(rate, activity)
-        usd = told.usd_per_million_samples
+        costs = running.economics(rate, activity)
+        usd = costs.usd_per_million_samples
         unknown = np.full(len(rate), np.nan)
         found |= {RATE: rate, COST: unknown if usd is None else np.asarray(usd, np.float64)}
-        found[ENERGY] = np.asarray(told.energy_j_per_sample, np.float64)
+        found[ENERGY] = np.asarray(costs.energy_j_per_sample, np.float64)
     return {name: np.asarray(found[name], np.float64) for name in names}
 
 

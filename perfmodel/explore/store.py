@@ -44,20 +44,20 @@ def identity(spec: Spec) -> str:
     about = asdict(spec)
     del about["where"], about["at"]
     text = json.dumps(about, sort_keys=True, default=str)
-    told = hashlib.sha256(f"{perfmodel.__version__}\n{_data()}\n{text}\n".encode())
+    digest = hashlib.sha256(f"{perfmodel.__version__}\n{_data()}\n{text}\n".encode())
     for path in _files(spec):
-        told.update(path.read_bytes())
-    return told.hexdigest()
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 @cache
 def _data() -> str:
     """A digest of the catalogues and of what models were fitted to."""
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     root = Path(perfmodel.__file__).parent
     for path in sorted((*root.rglob("*.toml"), *root.rglob("*.json"))):
-        told.update(path.read_bytes())
-    return told.hexdigest()
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _files(spec: Spec) -> list[Path]:
@@ -122,8 +122,8 @@ class Store:
         Raises `UsageError` where it holds anything but results of this very sweep.
         """
         path = Path(folder)
-        told = {"schema": SCHEMA, "identity": identity(spec), "points": len(spec.space)}
-        told |= {"part_points": spec.chunk, "axes": list(spec.space.axes)}
+        about = {"schema": SCHEMA, "identity": identity(spec), "points": len(spec.space)}
+        about |= {"part_points": spec.chunk, "axes": list(spec.space.axes)}
         manifest = path / MANIFEST
         if path.exists() and not path.is_dir():
             raise UsageError(f"{path}: is a file; results of a sweep are a folder")
@@ -132,7 +132,7 @@ class Store:
                 held = json.loads(read_bytes(manifest, max_bytes=_MOST_BYTES))
             except (ValueError, RecursionError):
                 raise UsageError(f"{manifest}: not JSON, damaged: name another folder") from None
-            if not isinstance(held, dict) or held.get("identity") != told["identity"]:
+            if not isinstance(held, dict) or held.get("identity") != about["identity"]:
                 raise UsageError(
                     f"{path}: holds results of another sweep (or of another version, input or "
                     "machine): name another folder with -o"
@@ -145,7 +145,7 @@ class Store:
             except OSError as error:
                 text = error.strerror or str(error)
                 raise PerfmodelError(f"{path}: cannot be written: {text}") from None
-            write_text(manifest, json.dumps(told, indent=1) + "\n")
+            write_text(manifest, json.dumps(about, indent=1) + "\n")
         return cls(path, spec.parts)
 
     def missing(self) -> list[int]:

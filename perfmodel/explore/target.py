@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ class Reach:
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain values."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return asdict(self)
 
 
 def reach(spec: Spec, target: str, axis: str) -> Reach:

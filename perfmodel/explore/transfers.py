@@ -20,7 +20,7 @@ from perfmodel.arrays import Floats, Ints
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import TraceError
 from perfmodel.explore.axes import Points
-from perfmodel.explore.machines import Machines, MemoizedFigures, table_of
+from perfmodel.explore.machines import Machines, MemoizedFigures
 from perfmodel.graph.kinds import Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, cluster, node_of
@@ -48,7 +48,7 @@ class _Term:
     def table_us(self, points: Points) -> tuple[Block, Ints]:
         """(microseconds `[rows, groups]`, the group of each point)."""
         answers, group = self.pieces.of(points)
-        return (self.weights @ table_of(answers)).astype(np.float32), group
+        return (self.weights @ np.stack(answers, axis=1)).astype(np.float32), group
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,8 @@ class TransferTables:
             own = merged.tocsc()[:, places].tocsr()
             used = np.flatnonzero(np.diff(own.indptr) > 0)
             if len(used):
-                asked = partial(_timed, Rows.of([keys[place] for place in places]))
-                yield _Term(self.rows[used], own[used], MemoizedFigures(self.machines, asked))
+                time_us = partial(_time_us, Rows.of([keys[place] for place in places]))
+                yield _Term(self.rows[used], own[used], MemoizedFigures(self.machines, time_us))
 
     def _roofline(self, at: Ints) -> _Term:
         """Operations that no model knows: the ratio of their class, by their names."""
@@ -170,7 +170,7 @@ class TransferTables:
         return _Term(self.rows[at], weights, MemoizedFigures(self.machines, ratio))
 
 
-def _timed(rows: Rows, machine: Cluster) -> Floats:
+def _time_us(rows: Rows, machine: Cluster) -> Floats:
     """What pieces take on a machine."""
     return durations_of(place_collectives(rows, machine), machine).duration_us
 

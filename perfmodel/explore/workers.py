@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
+from importlib import import_module
 from typing import Any
 
 from perfmodel.errors import PerfmodelError, UsageError
@@ -35,14 +36,11 @@ def run_on_workers(
     Raises `UsageError` where Dask is not installed or no scheduler answers.
     """
     try:
-        import distributed as dask
+        distributed: Any = import_module("distributed")
     except ImportError:
         raise UsageError(
             "--workers and --scheduler need Dask: pip install 'perfmodel[dask]'"
         ) from None
-
-    distributed: Any = dask
-
     identifier = identity(spec)
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with ExitStack() as stack:
@@ -96,22 +94,18 @@ def _client(distributed: Any, stack: ExitStack, workers: int, scheduler: str | N
         raise UsageError(f"--scheduler {scheduler}: no scheduler answers: {text}") from None
 
 
+_evaluations: dict[str, Evaluate] = {}
+"""Of the sweep that this process works on, by its identity."""
+
+
 def remote_part_content(spec: Spec, identifier: str, part: int) -> bytes:
-    """`content_of` in another process, perhaps on another host: the same files must exist there."""
-    return part_content(spec, part, _evaluation(spec, identifier))
-
-
-_held: dict[str, Evaluate] = {}
-
-
-def _evaluation(spec: Spec, identifier: str) -> Evaluate:
-    """The evaluation of the sweep that `identifier` describes, made once per process."""
-    if identifier not in _held:
+    """`part_content` in another process, perhaps on another host with the same files."""
+    if identifier not in _evaluations:
         if identity(spec) != identifier:
             raise UsageError(
                 f"{spec.where}: the input, or the version of perfmodel, is not the same on every "
                 "worker"
             )
-        _held.clear()
-        _held[identifier] = evaluation_of(spec)
-    return _held[identifier]
+        _evaluations.clear()
+        _evaluations[identifier] = evaluation_of(spec)
+    return part_content(spec, part, _evaluations[identifier])

@@ -53,7 +53,15 @@ class WorkloadFigures:
             values = self._acting(points.at(point))
             key = tuple(values.items())
             if key not in found:
-                found[key] = self._figures(values)
+                result, start = self._predicted(values)
+                told = figures(
+                    self.columns,
+                    np.array([result.step_us]),
+                    start.batch,
+                    operating_costs(start.machine, self.prices),
+                    activity_of(result, start),
+                )
+                found[key] = {name: float(each[0]) for name, each in told.items()}
             rows.append(found[key])
         return {name: np.array([row[name] for row in rows]) for name in self.columns}
 
@@ -70,17 +78,6 @@ class WorkloadFigures:
         machine, log = with_read_log(start.machine)
         operating_costs(machine, self.prices)
         return tuple(dict.fromkeys((*result.reads, *figure_reads(start.machine, log))))
-
-    def _figures(self, values: Mapping[str, Any]) -> dict[str, float]:
-        result, start = self._predicted(values)
-        told = figures(
-            self.columns,
-            np.array([result.step_us]),
-            start.batch,
-            operating_costs(start.machine, self.prices),
-            activity_of(result, start),
-        )
-        return {name: float(each[0]) for name, each in told.items()}
 
     def _predicted(self, values: Mapping[str, Any]) -> tuple[Result, Deployment]:
         """The step of a point, and what is deployed there."""

@@ -6,7 +6,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
 from perfmodel.errors import UsageError
@@ -56,7 +55,9 @@ def breakdown_figure(frame: Frame, *, title: str = "") -> Figure:
     bars = _merge_small(_bars(frame))
     colours = colours_of(name for name in bars.part if name != OTHER_PARTS)
     colours[OTHER_PARTS] = OTHER_COLOUR
-    y = _heights(bars.step)
+    y = [0.0]
+    for before, step in pairwise(bars.step):
+        y.append(y[-1] - (1.0 if before == step else 1.5))
     total = bars.time_us.sum(axis=1)
     shares = bars.time_us.sum(axis=0)
     entries = [Entry(colours[name], readable(name)) for name in bars.part]
@@ -86,23 +87,20 @@ def _bars(frame: Frame) -> _Bars:
         raise UsageError("there is no time to draw: the frame is empty")
     if not (np.isfinite(time_us) & (time_us >= 0)).all():
         raise UsageError("column 'time_us': a part of a bar is a time of 0 us or more")
-    step = _column_or(frame, "step", "", len(part))
-    source = _column_or(frame, "source", "", len(part))
-    bars = list(dict.fromkeys(zip(step.tolist(), source.tolist(), strict=True)))
+    step, source = (
+        texts(frame, name).tolist() if name in frame else [""] * len(part)
+        for name in ("step", "source")
+    )
+    bars = list(dict.fromkeys(zip(step, source, strict=True)))
     steps = list(dict.fromkeys(name for name, _ in bars))
     bars.sort(key=lambda bar: steps.index(bar[0]))
     parts = list(dict.fromkeys(part.tolist()))
     row = {bar: i for i, bar in enumerate(bars)}
     column = {name: i for i, name in enumerate(parts)}
     total = np.zeros((len(bars), len(parts)))
-    keys = zip(step.tolist(), source.tolist(), part.tolist(), time_us.tolist(), strict=True)
-    for one_step, one_source, name, value in keys:
-        total[row[one_step, one_source], column[name]] += value
+    rows = [row[bar] for bar in zip(step, source, strict=True)]
+    np.add.at(total, (rows, [column[name] for name in part.tolist()]), time_us)
     return _Bars([bar[0] for bar in bars], [bar[1] for bar in bars], parts, total)
-
-
-def _column_or(frame: Frame, name: str, default: str, count: int) -> NDArray[np.object_]:
-    return texts(frame, name) if name in frame else np.full(count, default, dtype=object)
 
 
 def _merge_small(bars: _Bars) -> _Bars:
@@ -121,14 +119,6 @@ def _merge_small(bars: _Bars) -> _Bars:
         rest = bars.time_us[:, ~kept].sum(axis=1, keepdims=True)
         columns = np.concatenate([columns, rest], axis=1)
     return bars._replace(part=names, time_us=columns)
-
-
-def _heights(steps: list[str]) -> list[float]:
-    """Heights of the bars: those of one step close together."""
-    y = [0.0]
-    for before, step in pairwise(steps):
-        y.append(y[-1] - (1.0 if before == step else 1.5))
-    return y
 
 
 def _write_shares(axes: Axes, bars: _Bars, y: list[float], colours: dict[str, str]) -> None:

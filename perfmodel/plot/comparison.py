@@ -10,8 +10,16 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.errors import UsageError
-from perfmodel.plot.figure import Frame, floats, new_figure, texts, time_unit
-from perfmodel.plot.style import FAINT, FURTHER_COLOURS, GRID, INK, look
+from perfmodel.plot.figure import (
+    Frame,
+    floats,
+    new_figure,
+    open_frame,
+    texts,
+    time_unit,
+    write_numbers,
+)
+from perfmodel.plot.style import FAINT, FURTHER_COLOURS, INK, look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,10 +74,7 @@ def comparison_figure(frame: Frame, *, title: str = "") -> Figure:
             _values(axes, place, value, value, value, colour=FURTHER_COLOURS[2])
             axes.set_xlabel(f"{unit} per million samples")
         for axes in every:
-            axes.grid(axis="x", color=GRID, linewidth=0.6)
-            axes.set_axisbelow(True)
-            for side in ("top", "right"):
-                axes.spines[side].set_visible(False)
+            open_frame(axes, grid="x")
         figure.suptitle(title, fontsize=10.0, fontweight="bold", x=0.01, ha="left")
     return figure
 
@@ -110,7 +115,7 @@ def _values(
         axes.set_xlim(left=0.0)
         axes.locator_params(axis="x", nbins=6)
         return
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     axes.errorbar(
         value, place, xerr=spread, color=colour, linestyle="", marker="o", markersize=6, **line
@@ -118,7 +123,7 @@ def _values(
     axes.set_xscale("log")
     axes.set_xlim(low.min() / 2, high.max() * 2)
     axes.xaxis.set_major_locator(LogLocator(numticks=5))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    write_numbers(axes, ",g", "x")
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 

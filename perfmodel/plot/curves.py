@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.errors import UsageError
-from perfmodel.plot.figure import Frame, floats, new_figure, texts
-from perfmodel.plot.style import FAINT, GRID, colours_of, look
+from perfmodel.plot.figure import Frame, floats, new_figure, open_frame, texts, write_numbers
+from perfmodel.plot.style import FAINT, colours_of, look
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,9 +46,8 @@ def curves_figure(
         raise UsageError("no curve to draw")
     names = list(dict.fromkeys(name.tolist()))
     colours = colours_of(names)
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, NullFormatter
 
-    plain = FuncFormatter(lambda value, _: f"{value:,g}")
     with look():
         figure = new_figure(_WIDTH_IN, _HEIGHT_IN)
         axes = figure.subplots()
@@ -63,21 +62,14 @@ def curves_figure(
                 getattr(axes, f"set_{letter}scale")("log")
                 axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
                 axis.set_minor_formatter(NullFormatter())
-            axis.set_major_formatter(plain)
+        write_numbers(axes, ",g")
         if "x" in log and len(own := np.unique(across)) <= _MOST_OWN_TICKS:
             axes.set_xticks(own)
             axes.set_xticks([], minor=True)
         if "y" not in log:
             axes.set_ylim(bottom=0.0)
-        axes.set_xlabel(labels[0])
-        axes.set_ylabel(labels[1])
-        axes.set_title(title)
-        axes.grid(color=GRID, linewidth=0.6)
-        axes.set_axisbelow(True)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-        for side in ("left", "bottom"):
-            axes.spines[side].set_color(FAINT)
+        axes.set(xlabel=labels[0], ylabel=labels[1], title=title)
+        open_frame(axes, faint=("left", "bottom"))
         if len(names) > 1:
             axes.legend(title=legend or None)
     return figure
@@ -109,10 +101,7 @@ def steps_figure(
                 axes.axvline(at, color=FAINT, linewidth=0.8, linestyle=":")
             axes.set_ylim(bottom=0.0)
             axes.set_ylabel(f"{panel} ({labels[1]})")
-            axes.grid(color=GRID, linewidth=0.6)
-            axes.set_axisbelow(True)
-            for side in ("top", "right"):
-                axes.spines[side].set_visible(False)
+            open_frame(axes)
         for at, name in marks.items():
             rows[0].annotate(
                 name,
@@ -156,15 +145,8 @@ def shares_figure(frame: Frame, *, size: str, share: str, title: str = "") -> Fi
             chosen = names == kind
             axes.plot(sizes[chosen], 100.0 * shares[chosen], color=colours[kind], label=kind)
         axes.set_xscale("log")
-        axes.set_ylim(0.0, 100.0)
-        axes.set_xlabel(size)
-        axes.set_ylabel(f"{share} (%)")
-        axes.set_title(title)
-        axes.grid(color=GRID, linewidth=0.6)
-        axes.set_axisbelow(True)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-        axes.spines["bottom"].set_color(FAINT)
+        axes.set(ylim=(0.0, 100.0), xlabel=size, ylabel=f"{share} (%)", title=title)
+        open_frame(axes, faint=("bottom",))
         if len(kinds) > 1:
             axes.legend()
     return figure

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,17 +59,12 @@ def save(figure: Figure, path: Path | str) -> None:
 
 
 def svg_text(figure: Figure) -> str:
-    """`figure` as an `<svg>` element, no wider than its place; texts stay texts."""
+    """`figure` as an `<svg>` element, no wider than its place; its height follows, texts stay."""
     content = BytesIO()
     with look():
         figure.savefig(content, format="svg", metadata=_METADATA["svg"])
-    return _placed(content.getvalue().decode())
-
-
-def _placed(document: str) -> str:
-    """The element without the document around it; its height follows from its width."""
-    element = document[document.index("<svg") :].strip()
-    head, rest = element.split(">", 1)
+    document = content.getvalue().decode()
+    head, rest = document[document.index("<svg") :].strip().split(">", 1)
     return re.sub(r' height="[^"]*"', "", head) + ' role="img">' + rest
 
 
@@ -183,9 +179,31 @@ def time_axis(axes: Axes, span_us: float, text: str, *, most_ticks: int, room_fr
     axes.set_xlim(0, limit_us)
     axes.set_xticks(values * per_unit, [f"{value:g}" for value in values.tolist()])
     axes.set_xlabel(f"{text} ({unit})")
-    axes.grid(axis="x", color=GRID, linewidth=0.6)
-    axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0)
-    for side in ("top", "right", "left"):
+    open_frame(axes, grid="x", hidden=("top", "right", "left"), faint=("bottom",))
+
+
+def open_frame(
+    axes: Axes,
+    *,
+    grid: Literal["both", "x"] = "both",
+    line_width: float = 0.6,
+    hidden: Sequence[str] = ("top", "right"),
+    faint: Sequence[str] = (),
+) -> None:
+    """A grid behind the data; sides of the frame that are hidden, and that are pale."""
+    axes.grid(axis=grid, color=GRID, linewidth=line_width)
+    axes.set_axisbelow(True)
+    for side in hidden:
         axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(FAINT)
+    for side in faint:
+        axes.spines[side].set_color(FAINT)
+
+
+def write_numbers(axes: Axes, form: str, letters: str = "xy") -> None:
+    """Write the ticks of these axes as numbers of a format, without powers of ten."""
+    from matplotlib.ticker import FuncFormatter
+
+    for letter in letters:
+        axis = axes.xaxis if letter == "x" else axes.yaxis
+        axis.set_major_formatter(FuncFormatter(lambda value, _: format(value, form)))

@@ -21,10 +21,13 @@ def table_html(rows: Iterable[Row], columns: Sequence[str], caption: str = "") -
     """
     from html import escape  # with all names of characters: only notebooks need it
 
-    head = "".join(f"<th{_right(name)}>{escape(name)}</th>" for name in columns)
-    body = "".join(
-        f"<tr>{''.join(_cell(value) for value in _values(row, columns))}</tr>" for row in rows
+    head = "".join(
+        f"<th{_RIGHT if name.endswith(_UNITS) else _LEFT}>{escape(name)}</th>" for name in columns
     )
+    listed = (
+        [row.get(name) for name in columns] if isinstance(row, Mapping) else row for row in rows
+    )
+    body = "".join(f"<tr>{''.join(map(_cell, values))}</tr>" for values in listed)
     title = f'<caption style="{_CAPTION}">{escape(caption)}</caption>' if caption else ""
     return (
         f'<table class="perfmodel" style="border-collapse:collapse">{title}'
@@ -52,16 +55,6 @@ _CAPTION = "text-align:left;font-weight:bold;caption-side:top"
 _RIGHT = ' style="text-align:right"'
 _LEFT = ' style="text-align:left"'
 _UNITS = ("_us", "_ms", "_pct", "_frac", "_bytes", "_flop", "_per_s", "_w", "_usd")
-
-
-def _values(row: Row, columns: Sequence[str]) -> list[object]:
-    if isinstance(row, Mapping):
-        return [row.get(name) for name in columns]
-    return list(row)
-
-
-def _right(name: str) -> str:
-    return _RIGHT if name.endswith(_UNITS) else _LEFT
 
 
 def _cell(value: object) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import UsageError
-from perfmodel.plot.figure import Frame, floats, new_figure, texts
+from perfmodel.plot.figure import Frame, floats, new_figure, open_frame, texts, write_numbers
 from perfmodel.plot.style import FAINT, GRID, INK, colours_of, look, readable
 
 if TYPE_CHECKING:
@@ -47,8 +47,6 @@ def errors_figure(frame: Frame, *, title: str = "") -> Figure:
     )
     missed = (low > 1.0) | (high < 1.0)
     colours = colours_of(sorted(set(group.tolist())))
-    from matplotlib.ticker import FuncFormatter
-
     with look():
         figure = new_figure(_WIDTH_IN, _HEIGHT_IN)
         axes = figure.add_subplot()
@@ -58,22 +56,16 @@ def errors_figure(frame: Frame, *, title: str = "") -> Figure:
         for name, colour in colours.items():
             on = group == name
             axes.scatter(measured[on], ratio[on], s=9, color=colour, label=name, zorder=3)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.set(xscale="log", yscale="log")
+        write_numbers(axes, "g")
         axes.minorticks_off()
         axes.set_yticks([0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0])
         spread = max(1.5, float(np.max(np.maximum(ratio, 1.0 / ratio))) * 1.1)
         axes.set_ylim(1.0 / spread, spread)
-        axes.set_xlabel("measured (us)")
-        axes.set_ylabel("predicted / measured")
+        axes.set(xlabel="measured (us)", ylabel="predicted / measured")
         axes.set_title(f"{title}{'; ' if title else ''}{np.mean(~missed):.0%} within the interval")
-        axes.grid(color=GRID, linewidth=0.4)
-        axes.set_axisbelow(True)
+        open_frame(axes, line_width=0.4)
         figure.legend(loc="outside right upper", markerscale=1.6)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
     return figure
 
 
@@ -126,7 +118,7 @@ def rates_figure(frame: Frame, *, title: str = "") -> Figure:
 
 
 def _finish(axes: Axes, name: str, count: NDArray[np.float64], *, with_points: bool) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator
+    from matplotlib.ticker import LogLocator
 
     ticks = np.unique(count)
     axes.set_title(name)
@@ -134,15 +126,10 @@ def _finish(axes: Axes, name: str, count: NDArray[np.float64], *, with_points: b
     axes.set_yscale("log")
     axes.set_xticks(ticks, [f"{value:g}" for value in ticks.tolist()])
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    write_numbers(axes, "g", "y")
     axes.minorticks_off()
-    axes.set_xlabel("devices")
-    axes.set_ylabel("million samples per second")
-    axes.grid(color=GRID, linewidth=0.6)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(FAINT)
+    axes.set(xlabel="devices", ylabel="million samples per second")
+    open_frame(axes, faint=("bottom",))
     points = "\npoints: published" if with_points else ""
     axes.legend(title=f"rings, lines: predicted{points}")
 
@@ -181,8 +168,6 @@ def roofline_figure(
     area = np.maximum(_LARGEST_AREA * time / time.max(), _SMALLEST_AREA)
     left, right = min(intensity.min(), 0.1) / 2, max(intensity.max(), 1e3) * 2
     x = np.geomspace(left, right, _POINTS)
-    from matplotlib.ticker import FuncFormatter
-
     with look():
         figure = new_figure(_ROOFLINE_WIDTH_IN, _ROOFLINE_HEIGHT_IN)
         axes = figure.add_subplot()
@@ -210,21 +195,13 @@ def roofline_figure(
                 label=readable(name),
                 zorder=3,
             )
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.set(xscale="log", yscale="log")
+        write_numbers(axes, "g")
         axes.minorticks_off()
-        axes.set_xlim(left, right)
-        axes.set_ylim(rate.min() / 3, max(peaks.values()) * 2)
-        axes.set_xlabel(f"FLOP per byte (memory: {gb_per_s:,.0f} GB/s)")
-        axes.set_ylabel("TFLOP/s")
-        axes.grid(color=GRID, linewidth=0.6)
-        axes.set_axisbelow(True)
-        axes.set_title(title)
+        axes.set(xlim=(left, right), ylim=(rate.min() / 3, max(peaks.values()) * 2), title=title)
+        axes.set(xlabel=f"FLOP per byte (memory: {gb_per_s:,.0f} GB/s)", ylabel="TFLOP/s")
+        open_frame(axes)
         legend = axes.legend(title="area: time in the step", loc="lower right")
         for handle in legend.legend_handles:
             handle.set_sizes([30.0])  # type: ignore[union-attr]
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
     return figure

@@ -9,8 +9,8 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import UsageError
-from perfmodel.plot.figure import new_figure
-from perfmodel.plot.style import FAINT, FURTHER_COLOURS, GRID, INK, look
+from perfmodel.plot.figure import new_figure, open_frame, write_numbers
+from perfmodel.plot.style import FAINT, FURTHER_COLOURS, INK, look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,8 +56,7 @@ def pareto_figure(across: Floats, up: Floats, front: Ints, *, labels: tuple[str,
                     place = (across[at], up[at])
                     axes.annotate(f"{at}", place, xytext=(4, 4), textcoords="offset points")
             axes.legend()
-        _plain(axes)
-        _finish(axes, labels)
+        _finish(axes, labels, plain=True)
     return figure
 
 
@@ -74,8 +73,7 @@ def scaling_figure(at: Floats, bands: Floats, *, labels: tuple[str, str]) -> Fig
         axes.plot(at, bands[:, 1], color=_BLUE, marker="o", markersize=4, label="median")
         axes.set_ylim(bottom=0.0)
         axes.legend()
-        _plain(axes)
-        _finish(axes, labels)
+        _finish(axes, labels, plain=True)
     return figure
 
 
@@ -104,20 +102,10 @@ def tornado_figure(
     return figure
 
 
-def _plain(axes: Axes) -> None:
-    """Numbers in full, without a power of ten at the end of an axis."""
-    from matplotlib.ticker import FuncFormatter
-
-    axes.locator_params(axis="x", nbins=6)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
-
-
-def _finish(axes: Axes, labels: tuple[str, str]) -> None:
-    axes.set_xlabel(labels[0])
-    axes.set_ylabel(labels[1])
-    axes.grid(color=GRID, linewidth=0.6)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(FAINT)
+def _finish(axes: Axes, labels: tuple[str, str], *, plain: bool = False) -> None:
+    """Labels and grid; with `plain`, numbers in full."""
+    if plain:
+        axes.locator_params(axis="x", nbins=6)
+        write_numbers(axes, ",.12g")
+    axes.set(xlabel=labels[0], ylabel=labels[1])
+    open_frame(axes, faint=("bottom",))

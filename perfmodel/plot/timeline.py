@@ -74,19 +74,19 @@ def is_stream(resource: str) -> bool:
 def lanes(resource: NDArray[np.object_]) -> list[list[str]]:
     """The resources that have pieces, in groups: per rank its threads (main first), then its
     streams by number."""
-    found = sorted(set(resource.tolist()), key=_natural)
-    ranks = dict.fromkeys(_rank(name) for name in found)
+
+    def natural(name: str) -> list[tuple[int, str]]:
+        return [(int(p), "") if p.isdigit() else (-1, p) for p in _NUMBER.split(name)]
+
+    by_rank: dict[str, list[str]] = {}
+    for name in sorted(set(resource.tolist()), key=natural):
+        by_rank.setdefault(name.split("/")[0] if "/" in name else "", []).append(name)
     groups = []
-    for rank in ranks:
-        own = [name for name in found if _rank(name) == rank]
-        threads = [name for name in own if not is_stream(name)]
+    for names in by_rank.values():
+        threads = [name for name in names if not is_stream(name)]
         threads.sort(key=lambda name: not name.endswith("main"))
-        groups += [threads, [name for name in own if is_stream(name)]]
+        groups += [threads, [name for name in names if is_stream(name)]]
     return [group for group in groups if group]
-
-
-def _rank(resource: str) -> str:
-    return resource.split("/")[0] if "/" in resource else ""
 
 
 def lane_texts(names: list[str]) -> dict[str, str]:
@@ -106,10 +106,6 @@ def lane_texts(names: list[str]) -> dict[str, str]:
 
 def _spaced(word: str) -> str:
     return re.sub(r"^(stream|gpu)(\d+)$", r"\1 \2", word)
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    return [(int(p), "") if p.isdigit() else (-1, p) for p in _NUMBER.split(name)]
 
 
 WIDTH_IN = 13.0
@@ -167,7 +163,11 @@ def timeline_figure(
     begun, ended = begun[seen].clip(start_us, end_us), ended[seen].clip(start_us, end_us)
     groups = lanes(resource)
     names = [name for group in groups for name in group]
-    y_of = _positions(groups)
+    y_of: dict[str, float] = {}
+    y = 0.0
+    for group in groups:
+        y_of |= {name: y - at for at, name in enumerate(group)}
+        y -= len(group) + 0.4
     if idle is not None and not len(texts(idle, "cause")) and not any(map(is_stream, names)):
         idle = None
     drawn = []
@@ -175,7 +175,10 @@ def timeline_figure(
         on = np.flatnonzero(resource == name)
         drawn.append(_Lane(y_of[name], begun[on], ended[on], kind[on], label[on]))
     ticks = _tick_texts(drawn, names, end_us - start_us)
-    entries = _kind_entries(kind)
+    present = set(kind.tolist())
+    order = [name for name in KIND_COLOURS if name in present]
+    order += sorted(present - set(order))
+    entries = [Entry(colour, readable(name)) for name, colour in colours_of(order).items()]
     bottom = min(y_of.values(), default=0.0)
     for heading, causes in (("GPU idle", idle), ("critical path", path)):
         if causes is not None:
@@ -203,18 +206,6 @@ def timeline_figure(
     return figure
 
 
-def _positions(groups: list[list[str]]) -> dict[str, float]:
-    """Height of each lane; half a lane of room between the groups."""
-    y_of: dict[str, float] = {}
-    y = 0.0
-    for group in groups:
-        for name in group:
-            y_of[name] = y
-            y -= 1.0
-        y -= 0.4
-    return y_of
-
-
 def _tick_texts(drawn: list[_Lane], names: list[str], span_us: float) -> list[str]:
     """The name of each lane, and how busy each stream was."""
     shown = lane_texts(names)
@@ -227,14 +218,6 @@ def _tick_texts(drawn: list[_Lane], names: list[str], span_us: float) -> list[st
             text += "\n<1 % busy" if busy_pct < 1 else f"\n{busy_pct:.0f} % busy"
         found.append(text)
     return found
-
-
-def _kind_entries(kind: NDArray[np.object_]) -> list[Entry]:
-    """A legend line per kind that is there, in a fixed order."""
-    present = set(kind.tolist())
-    order = [name for name in KIND_COLOURS if name in present]
-    order += sorted(present - set(order))
-    return [Entry(colour, readable(name)) for name, colour in colours_of(order).items()]
 
 
 def _cause_lane(causes: Frame, y: float, start_us: float, end_us: float) -> _Lane:
@@ -278,7 +261,8 @@ def _draw_lane(axes: Axes, lane: _Lane, start_us: float, end_us: float) -> None:
     for i in named[np.argsort(-width_in[named], kind="stable")][:_MOST_LABELS].tolist():
         middle = (lane.start_us[i] + lane.end_us[i]) / 2 - start_us
         colour = "white" if is_dark(colours[lane.group[i]]) else INK
-        text = _fitted(short_name(lane.label[i]), int(room[i]))
+        text = short_name(lane.label[i])
+        text = text if len(text) <= room[i] else text[: int(room[i]) - 1] + "…"
         axes.text(
             middle, lane.y, text,
             ha="center", va="center", fontsize=6.5, color=colour, clip_on=True, zorder=4,
@@ -306,7 +290,3 @@ def _draw_path(
             y += [foot, foot]
     halo = [Stroke(linewidth=2.6, foreground="white", alpha=0.8), Normal()]
     axes.plot(x, y, color=INK, linewidth=1.1, zorder=5, path_effects=halo, solid_joinstyle="miter")
-
-
-def _fitted(text: str, room: int) -> str:
-    return text if len(text) <= room else text[: room - 1] + "…"

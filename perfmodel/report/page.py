@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfmodel import __version__
 from perfmodel.hardware import Cluster, Node, Part
@@ -31,7 +32,6 @@ from perfmodel.units import BYTES_PER_GB, human_us
 if TYPE_CHECKING:
     from perfmodel.prediction import Prediction, Result
     from perfmodel.prediction.gains import Gain
-    from perfmodel.prediction.types import Change
 
 
 MODEL = "model"
@@ -103,13 +103,10 @@ def _head(result: Result) -> str:
     change = result.gain
     if change is None:
         return text
-    return f"{text}, {_saved(change)} than the {human_us(change.baseline_us)} without the what-if"
-
-
-def _saved(change: Change) -> str:
     more = "less" if change.gain_us >= 0 else "more"
     share = 0.0 if change.gain_frac is None else abs(100 * change.gain_frac)
-    return f"{human_us(abs(change.gain_us))} ({share:.1f} %) {more}"
+    saved = f"{human_us(abs(change.gain_us))} ({share:.1f} %) {more}"
+    return f"{text}, {saved} than the {human_us(change.baseline_us)} without the what-if"
 
 
 def _gains(prediction: Prediction, gains: Sequence[Sequence[Gain]]) -> str:
@@ -119,14 +116,17 @@ def _gains(prediction: Prediction, gains: Sequence[Sequence[Gain]]) -> str:
         base = result.baseline or result
         given = ", without the what-ifs of this page" if result.baseline else ""
         step = f"Of a step of {human_us(base.step_us)} on {result.hardware}{given}, each alone:"
-        rows = [(_gain_text(gain), gain.command) for gain in found]
+        rows = [
+            (
+                f"{gain.name}: -{human_us(gain.gain_us)}, {100 * gain.gain_frac:.1f} %: "
+                f"{gain.advice}",
+                gain.command,
+            )
+            for gain in found
+        ]
         none = paragraph("No what-if alone gains more than 1 % of the step.")
         shown.append(paragraph(step) + (numbered(rows) if rows else none))
     return "".join(shown)
-
-
-def _gain_text(gain: Gain) -> str:
-    return f"{gain.name}: -{human_us(gain.gain_us)}, {100 * gain.gain_frac:.1f} %: {gain.advice}"
 
 
 def _about(prediction: Prediction) -> str:
@@ -225,7 +225,10 @@ def _tables(prediction: Prediction) -> Iterator[str]:
             columns = list(result.families[0])
             rows = [list(family.values()) for family in result.families]
             yield sortable(columns, rows, f"Kernels by family, {name}")
-        ranks = [_flat(rank) for rank in result.to_dict()["per_rank"]]
+        ranks = [
+            {key: value for key, value in rank.items() if not isinstance(value, (dict, list))}
+            for rank in result.to_dict()["per_rank"]
+        ]
         yield sortable(list(ranks[0]), [list(rank.values()) for rank in ranks], f"Ranks, {name}")
         yield _steps(result)
         pieces = _summed(result)
@@ -274,16 +277,11 @@ def _grounds(result: Result) -> Iterator[str]:
 
 def _summed(result: Result) -> list[tuple[str, str, int, float]]:
     """Pieces of the critical path of one name and kind together, the longest first."""
-    found: dict[tuple[str, str], tuple[int, float]] = {}
+    times_us: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for piece in result.critical_path:
-        count, time_us = found.get((piece.name, piece.kind), (0, 0.0))
-        found[piece.name, piece.kind] = count + 1, time_us + piece.duration_us
-    rows = [(*key, *value) for key, value in found.items()]
+        times_us[piece.name, piece.kind].append(piece.duration_us)
+    rows = [(*key, len(each), sum(each, 0.0)) for key, each in times_us.items()]
     return sorted(rows, key=lambda row: -row[-1])
-
-
-def _flat(rank: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in rank.items() if not isinstance(value, (dict, list))}
 
 
 def _machine(part: Part) -> str:

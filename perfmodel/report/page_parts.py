@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from perfmodel.plot import colours_of
 from perfmodel.plot.names import text_of
 from perfmodel.plot.style import readable
@@ -117,7 +119,7 @@ def step_view(timeline: Timeline, mark: int, name: str) -> dict[str, Any]:
 def _row(
     track: Track, span_ns: int, texts: dict[str, int], kinds: dict[str, int]
 ) -> dict[str, Any]:
-    """The boxes of one row that lie within the step, cut at its ends."""
+    """The boxes of one row that lie within the step, cut at its ends; starts as differences."""
     by_cause = track.name.startswith(BY_CAUSE)
     start: list[int] = []
     length: list[int] = []
@@ -129,22 +131,14 @@ def _row(
             continue
         start.append(low // 100)
         length.append(high // 100 - low // 100)
-        text.append(texts.setdefault(_text(box.name, box.detail), len(texts)))
+        shown = f"{box.name} ({box.detail})" if box.detail else box.name
+        text.append(texts.setdefault(shown, len(texts)))
         group = box.cause if by_cause and box.cause else box.kind
         kind.append(kinds.setdefault(group, len(kinds)))
     return {
         "name": track.name,
-        "start": _deltas(start),
+        "start": np.diff(start, prepend=0).tolist(),
         "length": length,
         "text": text,
         "kind": kind,
     }
-
-
-def _text(name: str, detail: str) -> str:
-    return f"{name} ({detail})" if detail else name
-
-
-def _deltas(values: Sequence[int]) -> list[int]:
-    """The first value, then each one's distance from the one before: fewer digits."""
-    return [value - before for before, value in zip((0, *values), values, strict=False)]

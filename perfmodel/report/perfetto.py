@@ -23,7 +23,6 @@ from perfmodel.report.tracks import (
     Arrow,
     Clock,
     Overlay,
-    Slice,
     Track,
     first_step_us,
     lead_us,
@@ -147,15 +146,11 @@ def _slices(track: Track, pid: int, tid: int, timeline: str, text: _Texts) -> It
             f'"args":{{"kind":{text[box.kind]},{cause}"duration_us":{duration}{detail}}}}}'
         )
         if box.kind == "step":
-            yield _instant(f"start of {box.name}", box.start_ns, shared, timeline, text)
-            yield _instant(f"end of {box.name}", box.end_ns, shared, timeline, text)
-
-
-def _instant(name: str, time_ns: int, shared: str, timeline: str, text: _Texts) -> str:
-    return (
-        f'{{"ph":"i","s":"p","cat":{text[timeline + ",step"]},"name":{text[name]},{shared},'
-        f'"ts":{_us(time_ns)}}}'
-    )
+            for end, time_ns in (("start", box.start_ns), ("end", box.end_ns)):
+                yield (
+                    f'{{"ph":"i","s":"p","cat":{text[timeline + ",step"]},'
+                    f'"name":{text[f"{end} of {box.name}"]},{shared},"ts":{_us(time_ns)}}}'
+                )
 
 
 def _flows(
@@ -166,18 +161,11 @@ def _flows(
     first: int,
 ) -> Iterator[str]:
     """A start within each launch call and an end at what it launched."""
-    for number, (source, target) in enumerate(arrows, first):
+    for number, arrow in enumerate(arrows, first):
         shared = f'"cat":"{timeline},launch","name":"launch","id":{number}'
-        yield _flow('"ph":"s"', shared, _slice(tracks, source), rows[source[0]])
-        yield _flow('"ph":"f","bp":"e"', shared, _slice(tracks, target), rows[target[0]])
-
-
-def _slice(tracks: list[Track], place: tuple[int, int]) -> Slice:
-    return tracks[place[0]].slices[place[1]]
-
-
-def _flow(phase: str, shared: str, box: Slice, row: tuple[int, int]) -> str:
-    return f'{{{phase},{shared},"pid":{row[0]},"tid":{row[1]},"ts":{_us(box.start_ns)}}}'
+        for phase, (track, at) in zip(('"ph":"s"', '"ph":"f","bp":"e"'), arrow, strict=True):
+            (pid, tid), time = rows[track], _us(tracks[track].slices[at].start_ns)
+            yield f'{{{phase},{shared},"pid":{pid},"tid":{tid},"ts":{time}}}'
 
 
 _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -147,7 +147,7 @@ def _resource_tracks(timeline: Timeline, clock: Clock) -> tuple[list[Track], lis
         lane.end_ns = end_ns[row]
         if row < count:
             name, why = labels[row], _CAUSES[cause[row]]
-            name = _gap_name(name) if cause[row] == Cause.HOST_T1 else name
+            name = f"before {name}" if cause[row] == Cause.HOST_T1 else name
             box = Slice(name, _KINDS[kind[row]], why, start_ns[row], end_ns[row])
         else:
             why = _CAUSES[Cause.COLLECTIVE_WAIT]
@@ -157,16 +157,13 @@ def _resource_tracks(timeline: Timeline, clock: Clock) -> tuple[list[Track], lis
     tracks: list[Track] = []
     index: dict[int, int] = {}
     for at, own in lanes.items():
-        rank, name = _rank_and_name(graph.resources[at])
+        text, _, rest = graph.resources[at].partition("/")
+        rank = int(text) if text.lstrip("-").isdigit() else 0
+        name = rest.replace("/", " ") or graph.resources[at]
         for number, lane in enumerate(own):
             index[id(lane)] = len(tracks)
             tracks.append(_numbered(rank, name, number, lane))
     return tracks, list(_arrows(timeline, place, index))
-
-
-def _gap_name(label: str) -> str:
-    """The name of the gap before an operator, whose label it carries."""
-    return f"before {label}"
 
 
 _SHOWN_WITHOUT_TIME = (NodeKind.LAUNCH, NodeKind.KERNEL, NodeKind.COPY, NodeKind.COLLECTIVE)
@@ -206,10 +203,11 @@ def _numbered(rank: int, name: str, number: int, lane: _Lane) -> Track:
 def _arrows(
     timeline: Timeline, place: dict[int, tuple[_Lane, int]], index: dict[int, int]
 ) -> Iterator[Arrow]:
-    """One arrow per launch edge both of whose ends are shown."""
+    """One arrow per launch edge whose ends are both shown; a transfer stands for its arrivals."""
     edges = timeline.graph.edges_
     launches = np.flatnonzero(np.isin(edges.kind, LAUNCH_KINDS))
-    transfer_of = _transfers(timeline)
+    arrivals = timeline.graph.arrivals
+    transfer_of = {} if arrivals is None else dict(zip(*arrivals.T[::-1].tolist(), strict=True))
     for source, target in zip(
         edges.source[launches].tolist(), edges.target[launches].tolist(), strict=True
     ):
@@ -217,12 +215,6 @@ def _arrows(
         if source in place and target in place:
             (from_lane, from_at), (to_lane, to_at) = place[source], place[target]
             yield Arrow((index[id(from_lane)], from_at), (index[id(to_lane)], to_at))
-
-
-def _transfers(timeline: Timeline) -> dict[int, int]:
-    """Arrival at a meeting of ranks to the transfer that stands for it in the tracks."""
-    arrivals = timeline.graph.arrivals
-    return {} if arrivals is None else dict(zip(*arrivals.T[::-1].tolist(), strict=True))
 
 
 def _steps(timeline: Timeline, rank: int, clock: Clock) -> list[Slice]:
@@ -261,12 +253,5 @@ def _pieces(
         if by_cause or edge or not label:
             yield Slice(cause, edge or "idle", cause, low, high, label)
         else:
-            label = _gap_name(label) if piece.cause == Cause.HOST_T1 else label
+            label = f"before {label}" if piece.cause == Cause.HOST_T1 else label
             yield Slice(label, _KINDS[kinds[piece.node]], cause, low, high)
-
-
-def _rank_and_name(resource: str) -> tuple[int, str]:
-    """`3/gpu3/stream7` is rank 3, `gpu3 stream7`."""
-    rank, _, rest = resource.partition("/")
-    number = int(rank) if rank.lstrip("-").isdigit() else 0
-    return number, rest.replace("/", " ") or resource

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from itertools import count, zip_longest
+from itertools import count, islice, zip_longest
 from math import prod
 from pkgutil import iter_modules
 from typing import Any, TypeVar
@@ -150,13 +150,6 @@ def random_tensor(backend: Backend, shape: tuple[int, ...], dtype: str) -> Any:
     return values.to(torch_dtype(backend, dtype))
 
 
-def backward_of(backend: Backend, output: Any, inputs: list[Any]) -> Prepared:
-    """The backward pass from `output` to `inputs`, repeatable."""
-    gradient = backend.torch.randn_like(output)
-    grad = backend.torch.autograd.grad
-    return Prepared(lambda: grad(output, inputs, gradient, retain_graph=True))
-
-
 ALIGNMENT = 64
 _PRIMES = (2, 3, 5, 7)
 _MORE_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)
@@ -204,6 +197,15 @@ def log_points(ranges: dict[str, tuple[int, int]]) -> Iterator[dict[str, int]]:
                 value = round(value / ALIGNMENT) * ALIGNMENT
             point[name] = min(max(value, low), high)
         yield point
+
+
+def shapes(
+    ranges: dict[str, tuple[int, int]], points: int, first: Iterable[Sequence[int]] = ()
+) -> Iterator[dict[str, int]]:
+    """Dims of `ranges`: those of the shapes `first`, then `points` that fill the box."""
+    for shape in first:
+        yield dict(zip(ranges, shape, strict=True))
+    yield from islice(log_points(ranges), points)
 
 
 T = TypeVar("T")

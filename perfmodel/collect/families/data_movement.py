@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Any
 
 from perfmodel.collect.backend import Backend
@@ -17,7 +16,7 @@ from perfmodel.collect.families import (
     Family,
     Prepared,
     Scope,
-    log_points,
+    shapes,
 )
 from perfmodel.collect.families import random_tensor as random
 
@@ -35,8 +34,8 @@ def copy_cases(scope: Scope) -> Iterator[Case]:
     kinds = [("copy", "")]
     if scope.is_gpu:
         kinds += [(op, variant) for op in TRANSFERS for variant in COPY_VARIANTS]
-    points = [{"elements": elements} for elements in COPY_DLRM_SHAPES]
-    for dims in [*points, *islice(log_points(COPY_RANGES), COPY_POINTS)]:
+    known = [(elements,) for elements in COPY_DLRM_SHAPES]
+    for dims in shapes(COPY_RANGES, COPY_POINTS, known):
         for op, variant in kinds:
             size = 2 * DTYPE_BYTES["fp32"] * dims["elements"]
             if size <= scope.max_bytes:
@@ -73,7 +72,6 @@ DLRM_ROWS = ((2048, 128), (81_920, 64), (4096, 351))
 
 def movement_cases(scope: Scope) -> Iterator[Case]:
     """Concatenations, rows gathered and scattered, transposes and sorts."""
-    anchors = [dict(zip(("rows", "cols"), shape, strict=False)) for shape in DLRM_ROWS]
     plans: tuple[tuple[str, str, dict[str, tuple[int, int]], str, tuple[int, ...]], ...] = (
         ("cat", "fp32", CAT_RANGES, "tensors", CAT_TENSORS),
         ("index_select", "fp32", ROW_RANGES, "hash_size", HASH_SIZES),
@@ -85,8 +83,8 @@ def movement_cases(scope: Scope) -> Iterator[Case]:
         ("unique", "int64", SORT_RANGES, "", (0,)),
     )
     for op, dtype, ranges, extra, values in plans:
-        points = [*(anchors if ranges is not SORT_RANGES else []), *log_points_of(ranges)]
-        for number, point in enumerate(points):
+        known = DLRM_ROWS if ranges is not SORT_RANGES else ()
+        for number, point in enumerate(shapes(ranges, MOVEMENT_POINTS, known)):
             dims: dict[str, float | str] = dict(point)
             chosen = values[number % len(values)]
             if extra:
@@ -97,11 +95,6 @@ def movement_cases(scope: Scope) -> Iterator[Case]:
             size = DTYPE_BYTES[dtype] * (moved + held)
             if size <= scope.max_bytes:
                 yield Case(op, dtype, dims, size_bytes=size)
-
-
-def log_points_of(ranges: dict[str, tuple[int, int]]) -> Iterator[dict[str, int]]:
-    """The first points of `ranges`."""
-    return islice(log_points(ranges), MOVEMENT_POINTS)
 
 
 def _cat(backend: Backend, case: Case) -> Callable[[], Any]:
@@ -123,23 +116,15 @@ def _index_add(backend: Backend, case: Case) -> Callable[[], Any]:
     return lambda: target.index_add_(0, index, added, alpha=1e-6)
 
 
-def _gather(backend: Backend, case: Case) -> Callable[[], Any]:
-    """Within each row, values at random places."""
-    values, places = _with_places(backend, case)
-    return lambda: backend.torch.gather(values, 1, places)
-
-
-def _scatter_add(backend: Backend, case: Case) -> Callable[[], Any]:
-    """Within each row, values added at random places."""
-    values, places = _with_places(backend, case)
-    target = backend.torch.zeros_like(values)
+def _within_rows(backend: Backend, case: Case) -> Callable[[], Any]:
+    """Within each row, values read from or added at random places."""
+    torch, shape = backend.torch, (case.dim("rows"), case.dim("cols"))
+    places = torch.randint(0, shape[1], shape, device=backend.device)
+    values = random(backend, shape, case.dtype)
+    if case.op == "gather":
+        return lambda: torch.gather(values, 1, places)
+    target = torch.zeros_like(values)
     return lambda: target.scatter_add_(1, places, values)
-
-
-def _with_places(backend: Backend, case: Case) -> tuple[Any, Any]:
-    shape = (case.dim("rows"), case.dim("cols"))
-    places = backend.torch.randint(0, shape[1], shape, device=backend.device)
-    return random(backend, shape, case.dtype), places
 
 
 def _transpose_copy(backend: Backend, case: Case) -> Callable[[], Any]:
@@ -147,14 +132,12 @@ def _transpose_copy(backend: Backend, case: Case) -> Callable[[], Any]:
     return lambda: values.t().contiguous()
 
 
-def _sort(backend: Backend, case: Case) -> Callable[[], Any]:
-    keys = _keys(backend, case)
-    return lambda: backend.torch.sort(keys, dim=1)
-
-
-def _unique(backend: Backend, case: Case) -> Callable[[], Any]:
-    keys = _keys(backend, case).flatten()
-    return lambda: backend.torch.unique(keys)
+def _order(backend: Backend, case: Case) -> Callable[[], Any]:
+    """Keys of each row sorted, or the distinct ones of all."""
+    torch, shape = backend.torch, (case.dim("rows"), case.dim("cols"))
+    keys = torch.randint(0, 1_000_000, shape, device=backend.device)
+    flat = keys.flatten()
+    return (lambda: torch.sort(keys, dim=1)) if case.op == "sort" else lambda: torch.unique(flat)
 
 
 def _index(backend: Backend, case: Case) -> Any:
@@ -162,26 +145,18 @@ def _index(backend: Backend, case: Case) -> Any:
     return backend.torch.randint(0, case.dim("hash_size"), shape, device=backend.device)
 
 
-def _keys(backend: Backend, case: Case) -> Any:
-    shape = (case.dim("rows"), case.dim("cols"))
-    return backend.torch.randint(0, 1_000_000, shape, device=backend.device)
-
-
 MOVEMENT_RUNNERS = {
     "cat": _cat,
     "index_select": _index_select,
     "index_add": _index_add,
-    "gather": _gather,
-    "scatter_add": _scatter_add,
+    "gather": _within_rows,
+    "scatter_add": _within_rows,
     "transpose_copy": _transpose_copy,
-    "sort": _sort,
-    "unique": _unique,
+    "sort": _order,
+    "unique": _order,
 }
 
 
-def prepare_movement(backend: Backend, case: Case) -> Prepared:
-    """The movement of `case` on random data."""
-    return Prepared(MOVEMENT_RUNNERS[case.op](backend, case))
-
-
-FAMILIES.register("movement")(Family(movement_cases, prepare_movement))
+FAMILIES.register("movement")(
+    Family(movement_cases, lambda backend, case: Prepared(MOVEMENT_RUNNERS[case.op](backend, case)))
+)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Any
 
 from perfmodel.collect.backend import Backend
@@ -14,7 +13,7 @@ from perfmodel.collect.families import (
     Family,
     Prepared,
     Scope,
-    log_points,
+    shapes,
     torch_dtype,
 )
 from perfmodel.collect.families import random_tensor as random
@@ -53,20 +52,24 @@ QUANTISED_ALIGNMENT, QUANTISED_LEAST = 16, 32
 def matmul_cases(scope: Scope) -> Iterator[Case]:
     """DLRM-like shapes first, then points that fill the ranges; each in every dtype."""
     for op, ranges in (MATMUL_RANGES if scope.is_gpu else CPU_RANGES).items():
-        anchors = [dict(zip("bmnk", shape, strict=False)) for shape in MATMUL_DLRM_SHAPES[op]]
-        for dims in [*anchors, *islice(log_points(ranges), MATMUL_POINTS)]:
+        known = [dict(zip("bmnk", shape, strict=True)) for shape in MATMUL_DLRM_SHAPES[op]]
+        for dims in [*known, *shapes(ranges, MATMUL_POINTS)]:
             for dtype in scope.dtypes:
                 for layout in MATMUL_VARIANTS[op]:
                     case = _case(op, dtype, {"b": 1, **dims}, layout)
-                    if case is not None and _can_be_quantised(case, scope):
-                        yield case
+                    if case is not None:
+                        flop = 2.0 * case.dim("b") * case.dim("m") * case.dim("n") * case.dim("k")
+                        if flop <= scope.max_flop and case.size_bytes <= scope.max_bytes:
+                            yield case
 
 
 def _case(op: str, dtype: str, dims: dict[str, int], layout: str) -> Case | None:
     if dtype in QUANTISED:
         if op not in QUANTISED_OPS:
             return None
-        dims = {"b": 1} | {name: _quantised(dims[name]) for name in "mnk"}
+        blocks = {name: round(dims[name] / QUANTISED_ALIGNMENT) for name in "mnk"}
+        dims = {name: max(n * QUANTISED_ALIGNMENT, QUANTISED_LEAST) for name, n in blocks.items()}
+        dims["b"] = 1
     b, m, n, k = (dims[name] for name in ("b", "m", "n", "k"))
     size = DTYPE_BYTES[dtype] * b * (m * k + k * n + m * n)
     table: dict[str, float | str] = {"b": b, "m": m, "n": n, "k": k}
@@ -75,16 +78,6 @@ def _case(op: str, dtype: str, dims: dict[str, int], layout: str) -> Case | None
     if layout:
         table["layout"] = layout
     return Case(op, dtype, table, size_bytes=size)
-
-
-def _quantised(dim: int) -> int:
-    """`dim` as a product of narrow types can have it."""
-    return max(round(dim / QUANTISED_ALIGNMENT) * QUANTISED_ALIGNMENT, QUANTISED_LEAST)
-
-
-def _can_be_quantised(case: Case, scope: Scope) -> bool:
-    flop = 2.0 * case.dim("b") * case.dim("m") * case.dim("n") * case.dim("k")
-    return flop <= scope.max_flop and case.size_bytes <= scope.max_bytes
 
 
 def _linear(backend: Backend, case: Case) -> Callable[[], Any]:
@@ -153,7 +146,7 @@ CONVOLUTION_GRADIENTS = {"fwd": None, "bwd_data": 0, "bwd_weight": 1}
 
 def convolution_cases(scope: Scope) -> Iterator[Case]:
     """Points in batch and channels, the geometry of a residual network in turn."""
-    for number, point in enumerate(islice(log_points(CONVOLUTION_RANGES), CONVOLUTION_POINTS)):
+    for number, point in enumerate(shapes(CONVOLUTION_RANGES, CONVOLUTION_POINTS)):
         kernel, side, stride = GEOMETRIES[number % len(GEOMETRIES)]
         out_side = -(-side // stride)
         per_sample = point["in_channels"] * side**2 + point["out_channels"] * out_side**2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Any
 
 from perfmodel.collect.backend import Backend
@@ -14,8 +13,7 @@ from perfmodel.collect.families import (
     Family,
     Prepared,
     Scope,
-    backward_of,
-    log_points,
+    shapes,
 )
 from perfmodel.collect.families import random_tensor as random
 
@@ -49,10 +47,7 @@ ELEMENTWISE_OPS: dict[str, tuple[int, Maker]] = {
 
 def elementwise_cases(scope: Scope) -> Iterator[Case]:
     """DLRM-like shapes first, then points that fill the ranges."""
-    anchors = [
-        dict(zip(("rows", "cols"), shape, strict=False)) for shape in ELEMENTWISE_DLRM_SHAPES
-    ]
-    for dims in [*anchors, *islice(log_points(ELEMENTWISE_RANGES), ELEMENTWISE_POINTS)]:
+    for dims in shapes(ELEMENTWISE_RANGES, ELEMENTWISE_POINTS, ELEMENTWISE_DLRM_SHAPES):
         for dtype in scope.among(ELEMENTWISE_DTYPES):
             for op, (tensors, _) in ELEMENTWISE_OPS.items():
                 size = tensors * DTYPE_BYTES[dtype] * dims["rows"] * dims["cols"]
@@ -92,9 +87,8 @@ REDUCTION_TENSORS = {"fwd": 2, "bwd": 4}
 
 def reduction_cases(scope: Scope) -> Iterator[Case]:
     """DLRM-like shapes first, then points that fill the ranges."""
-    anchors = [dict(zip(("rows", "cols"), shape, strict=False)) for shape in REDUCTION_DLRM_SHAPES]
     kinds = [(op, "fwd") for op in REDUCTION_OPS] + [(op, "bwd") for op in DIFFERENTIATED]
-    for dims in [*anchors, *islice(log_points(REDUCTION_RANGES), REDUCTION_POINTS)]:
+    for dims in shapes(REDUCTION_RANGES, REDUCTION_POINTS, REDUCTION_DLRM_SHAPES):
         for dtype in scope.among(REDUCTION_DTYPES):
             for op, direction in kinds:
                 elements = dims["rows"] * dims["cols"]
@@ -110,7 +104,9 @@ def prepare_reduction(backend: Backend, case: Case) -> Prepared:
     if case.direction == "fwd":
         return Prepared(lambda: function(backend.torch, values))
     values.requires_grad_()
-    return backward_of(backend, function(backend.torch, values), [values])
+    output = function(backend.torch, values)
+    gradient, grad = backend.torch.randn_like(output), backend.torch.autograd.grad
+    return Prepared(lambda: grad(output, [values], gradient, retain_graph=True))
 
 
 FAMILIES.register("reduction")(Family(reduction_cases, prepare_reduction))
@@ -130,8 +126,7 @@ OPTIMIZER_STATES = {"SGD": 0, "Adagrad": 1, "Adam": 2, "AdamW": 2}
 
 def optimizer_cases(scope: Scope) -> Iterator[Case]:
     """Every optimizer in every variant; one that this PyTorch lacks is skipped when it is made."""
-    anchors = [dict(zip(OPTIMIZER_RANGES, shape, strict=False)) for shape in OPTIMIZER_DLRM_SHAPES]
-    for dims in [*anchors, *islice(log_points(OPTIMIZER_RANGES), OPTIMIZER_POINTS)]:
+    for dims in shapes(OPTIMIZER_RANGES, OPTIMIZER_POINTS, OPTIMIZER_DLRM_SHAPES):
         for name, states in OPTIMIZER_STATES.items():
             for variant in OPTIMIZER_VARIANTS:
                 parameters = dims["tensors"] * dims["elements"]

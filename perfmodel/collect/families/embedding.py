@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from perfmodel.collect.families import (
     Family,
     Prepared,
     Scope,
-    log_points,
+    shapes,
 )
 from perfmodel.collect.families import random_tensor as random
 from perfmodel.collect.models.configuration import histogram_indices, parse_histogram, zipf_indices
@@ -53,15 +52,14 @@ gradient of the table's size; `update` applies SGD, from the sparse gradient or 
 
 def embedding_cases(scope: Scope) -> Iterator[Case]:
     """Points that fill the ranges; on a GPU first DLRM-like tables, every skew for each."""
-    anchors = [dict(zip(RANGES, shape, strict=False)) for shape in DLRM_LIKE]
     reuses: list[dict[str, float | str]] = [{"zipf_alpha": alpha} for alpha in ZIPF_ALPHAS]
     reuses += [{"histogram": histogram} for histogram in scope.histograms]
     if scope.is_gpu:
-        for dims in anchors:
+        for dims in shapes(RANGES, 0, DLRM_LIKE):
             for reuse in reuses:
                 yield from _cases_of(dims, reuse, scope)
     ranges = RANGES if scope.is_gpu else CPU_RANGES
-    for number, dims in enumerate(islice(log_points(ranges), POINTS)):
+    for number, dims in enumerate(shapes(ranges, POINTS)):
         dims["dim"] = max(1, round(dims["dim"] / DIM_MULTIPLE)) * DIM_MULTIPLE
         yield from _cases_of(dims, reuses[number % len(reuses)], scope)
 

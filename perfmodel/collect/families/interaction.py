@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Any
 
 from perfmodel.collect.backend import Backend
@@ -14,7 +13,7 @@ from perfmodel.collect.families import (
     Family,
     Prepared,
     Scope,
-    log_points,
+    shapes,
 )
 from perfmodel.collect.families import random_tensor as random
 
@@ -29,7 +28,7 @@ Maker = Callable[[Backend, Case], Callable[[], Any]]
 def interaction_cases(scope: Scope) -> Iterator[Case]:
     """Points that fill the ranges of each op, `tensors` the number of vectors that interact."""
     for op, (ranges, directions, _) in OPS.items():
-        for dims in islice(log_points(ranges), POINTS):
+        for dims in shapes(ranges, POINTS):
             size = DTYPE_BYTES["fp32"] * _elements(dims)
             for direction in directions:
                 if size <= scope.max_bytes:
@@ -98,9 +97,6 @@ OPS: dict[str, tuple[dict[str, tuple[int, int]], tuple[str, ...], Maker]] = {
 """Per op: its dims, its directions, and what makes the call."""
 
 
-def prepare_interaction(backend: Backend, case: Case) -> Prepared:
-    """The op of `case` on random operands."""
-    return Prepared(OPS[case.op][2](backend, case))
-
-
-FAMILIES.register("interaction")(Family(interaction_cases, prepare_interaction))
+FAMILIES.register("interaction")(
+    Family(interaction_cases, lambda backend, case: Prepared(OPS[case.op][2](backend, case)))
+)

@@ -89,7 +89,7 @@ def _shard(backend: Backend, ranks: Ranks, config: DlrmConfig) -> Any:
                 name=f"t{number}",
                 embedding_dim=config.dim,
                 num_embeddings=rows,
-                feature_names=[_feature(number)],
+                feature_names=[f"f{number}"],
             )
             for number, rows in enumerate(config.rows)
         ],
@@ -135,7 +135,7 @@ def _make_batches(
             zipf_indices(generator, rows, lookups, options.zipf_alpha) for rows in config.rows
         ]
         sparse = jagged.from_lengths_sync(
-            keys=[_feature(number) for number in range(tables)],
+            keys=[f"f{number}" for number in range(tables)],
             values=torch.from_numpy(np.concatenate(values)),
             lengths=torch.full((tables * options.batch,), config.pooling, dtype=torch.int32),
         )
@@ -144,7 +144,3 @@ def _make_batches(
         batch = batch_type(torch.from_numpy(dense), sparse, torch.from_numpy(labels))
         batches.append(batch.pin_memory() if backend.is_gpu else batch)
     return batches
-
-
-def _feature(number: int) -> str:
-    return f"f{number}"

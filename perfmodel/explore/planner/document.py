@@ -77,13 +77,11 @@ def placement_of_torchrec(
     if missing:
         more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise WorkloadError(f"table_{missing[0]} is missing{more}")
-    kept = (
-        RowCache(CACHE, "hbm", cached_bytes / machine.gpus, "set_associative")
-        if cached_bytes
-        else None
-    )
-    tables_ = tuple(found[number] for number in range(len(workload.tables)))
-    return Placement(tables_, (kept,) if kept else ())
+    in_order = tuple(found[number] for number in range(len(workload.tables)))
+    if not cached_bytes:
+        return Placement(in_order)
+    cache = RowCache(CACHE, "hbm", cached_bytes / machine.gpus, "set_associative")
+    return Placement(in_order, (cache,))
 
 
 def torchrec_document(placement: Placement, workload: Workload, linked: int) -> dict[str, Any]:

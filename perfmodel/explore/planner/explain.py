@@ -95,13 +95,19 @@ def _obstacle(layout: Layout, number: int, other: int) -> str:
 
 
 def _terms(problem: Problem, layout: Layout) -> Floats:
-    """What each choice adds to a step of which all ranks have an even part, `[choices, terms]`."""
+    """What each choice adds to a step of which all ranks have an even part, `[choices, terms]`.
+
+    `shown`: by how much the step gets longer with one more microsecond of exchange; `shown_sums`:
+    whether it waits for communication, not for kernels.
+    """
     choices, ranks = problem.choices, problem.ranks
     parts = choices.parts / ranks
-    exchange_us = layout.exchange_us
-    shown = _slope(problem, layout, exchange_us)
-    mean = float(layout.loads["work_us"].mean())
-    shown_sums = 1.0 if _is_sent(problem, layout) else 0.0
+    work_us, exchange_us = layout.loads["work_us"], layout.exchange_us
+    busiest, mean = float(work_us.max()), float(work_us.mean())
+    summed = float(choices.summed_us[layout.chosen].sum())
+    step_us = problem.step_us(busiest, exchange_us, summed)
+    shown = float(problem.step_us(busiest, exchange_us + 1.0, summed) - step_us)
+    shown_sums = float(problem.step_us(busiest, exchange_us, summed + 1.0) > step_us)
     return np.column_stack(
         [
             choices.work_us * parts,
@@ -111,20 +117,3 @@ def _terms(problem: Problem, layout: Layout) -> Floats:
             np.where(problem.too_large, NEVER, 0.0),
         ]
     )
-
-
-def _slope(problem: Problem, layout: Layout, exchange_us: float) -> float:
-    """How much of one more microsecond of exchange the step gets longer by."""
-    busiest = float(layout.loads["work_us"].max())
-    summed = float(problem.choices.summed_us[layout.chosen].sum())
-    more = exchange_us + 1.0
-    before, after = (problem.step_us(busiest, us, summed) for us in (exchange_us, more))
-    return float(after - before)
-
-
-def _is_sent(problem: Problem, layout: Layout) -> bool:
-    """Whether the step waits for communication, not for kernels."""
-    busiest = float(layout.loads["work_us"].max())
-    summed = float(problem.choices.summed_us[layout.chosen].sum())
-    more = problem.step_us(busiest, layout.exchange_us, summed + 1.0)
-    return bool(more > problem.step_us(busiest, layout.exchange_us, summed))

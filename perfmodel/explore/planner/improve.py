@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TypeAlias
 
 import numpy as np
@@ -90,10 +91,9 @@ def _move(state: _State) -> None:
             rank = int(state.held[:, measure].argmax())
             own = np.flatnonzero(place == rank)
             if len(own):
-                best = min(best, _moves(state, size, table, own, rank, holds, most), key=_goal)
-                best = min(
-                    best, _swaps(state, size, table, place, own, rank, holds, most), key=_goal
-                )
+                moves = _moves(state, size, table, own, rank, holds, most)
+                swaps = _swaps(state, size, table, place, own, rank, holds, most)
+                best = min(best, moves, swaps, key=itemgetter(0))
         if best[1] is None:
             return
         first, second, to = best[1]
@@ -107,10 +107,6 @@ def _move(state: _State) -> None:
                 held = state.ranks[table[shard]]
                 held[held.index(source)] = target
                 place[shard] = target
-
-
-def _goal(found: Best) -> float:
-    return found[0]
 
 
 def _moves(

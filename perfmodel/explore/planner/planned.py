@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from perfmodel.designs import Deployment
-from perfmodel.embedding import Placement, RowCache
+from perfmodel.embedding import Placement
 from perfmodel.errors import WorkloadError
 from perfmodel.explore.planner.bounds import lower_bound, shortage
 from perfmodel.explore.planner.explain import reasons
@@ -18,12 +19,14 @@ from perfmodel.explore.planner.surrogate import Surrogate, surrogate
 from perfmodel.explore.planner.torchrec import greedy, with_formulas
 from perfmodel.prediction import predict
 from perfmodel.prediction.types import Result
+from perfmodel.units import US_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 SCHEMA = "perfmodel.plan/1"
+CACHE_KEYS = ("name", "at", "capacity_bytes", "policy", "kept_by", "batches_ahead")
 Estimator = Literal["perfmodel", "torchrec"]
 ESTIMATORS: tuple[Estimator, ...] = ("perfmodel", "torchrec")
 VERIFIED = 5
@@ -57,11 +60,6 @@ class Plan:
         """Where each table is."""
         return self.deployment.placement
 
-    @property
-    def best_us(self) -> float:
-        """Of the search's best layout, on the surrogate."""
-        return self.best.step_us
-
     @cached_property
     def bound_us(self) -> float:
         """What no layout goes below, on the surrogate; worked out when it is asked for."""
@@ -70,7 +68,7 @@ class Plan:
     @property
     def gap_frac(self) -> float:
         """How far above the lower bound the search's best layout is, on the surrogate."""
-        return self.best_us / self.bound_us - 1 if self.bound_us else 0.0
+        return self.best.step_us / self.bound_us - 1 if self.bound_us else 0.0
 
     def to_frame(self) -> pd.DataFrame:
         """One row per table."""
@@ -92,12 +90,14 @@ class Plan:
             "low_us": self.result.low_us,
             "high_us": self.result.high_us,
             "surrogate_us": self.surrogate_us,
-            "best_us": self.best_us,
+            "best_us": self.best.step_us,
             "bound_us": self.bound_us,
             "imbalance": self.imbalance,
             "parts": self.parts,
             "tried": list(self.tried),
-            "caches": [_cache(each) for each in self.placement.caches],
+            "caches": [
+                {key: getattr(cache, key) for key in CACHE_KEYS} for cache in self.placement.caches
+            ],
             "tables": list(self.tables),
             "assumed": [each.to_dict() for each in self.result.assumed],
         }
@@ -128,7 +128,10 @@ def plan_deployment(
     found: list[_Trial] = []
     for reserved in RESERVED_FRACS:
         made = surrogate(deployment, reserved_bytes=reserved * device.hbm_bytes, with_drives=own)
-        layouts = _distinct(_layouts(made, deployment, estimator), verified)
+        distinct: dict[bytes, Layout] = {}
+        for layout in _layouts(made, deployment, estimator):
+            distinct.setdefault(layout.chosen.tobytes(), layout)
+        layouts = list(distinct.values())[:verified]
         if not layouts:
             break
         before = layout_of(made, deployment.placement) if own else None
@@ -166,14 +169,6 @@ def _layouts(made: Surrogate, deployment: Deployment, estimator: Estimator) -> l
     raise WorkloadError(f"estimator {estimator!r}: expected one of {', '.join(ESTIMATORS)}")
 
 
-def _distinct(layouts: list[Layout], most: int) -> list[Layout]:
-    """The best ones that differ in more than who holds what."""
-    found: dict[bytes, Layout] = {}
-    for layout in layouts:
-        found.setdefault(layout.chosen.tobytes(), layout)
-    return list(found.values())[: max(most, 1)]
-
-
 def _trial(
     deployment: Deployment, made: Surrogate, layout: Layout, overheads: str | None
 ) -> _Trial | None:
@@ -188,11 +183,11 @@ def _trial(
 def _plan(deployment: Deployment, estimator: Estimator, found: list[_Trial]) -> Plan:
     best = min(found, key=lambda each: each.result.step_us)
     made = best.made
-    kept = ("step_us", "surrogate_us", "sharding")
-    tried = [
-        dict(zip(kept, (each.result.step_us, each.layout.step_us, _mix(each)), strict=True))
-        for each in found
-    ]
+    tried = []
+    for each in found:
+        names = [each.made.ways[choice].sharding for choice in each.layout.chosen.tolist()]
+        taken = {"step_us": each.result.step_us, "surrogate_us": each.layout.step_us}
+        tried.append({**taken, "sharding": dict(Counter(names))})
     return Plan(
         best.deployment,
         estimator,
@@ -206,23 +201,6 @@ def _plan(deployment: Deployment, estimator: Estimator, found: list[_Trial]) -> 
     )
 
 
-def _mix(trial: _Trial) -> dict[str, int]:
-    """How many tables each sharding has."""
-    names = [trial.made.ways[choice].sharding for choice in trial.layout.chosen.tolist()]
-    return {name: names.count(name) for name in dict.fromkeys(names)}
-
-
-def _cache(cache: RowCache) -> dict[str, Any]:
-    return {
-        "name": cache.name,
-        "at": cache.at,
-        "capacity_bytes": cache.capacity_bytes,
-        "policy": cache.policy,
-        "kept_by": cache.kept_by,
-        "batches_ahead": cache.batches_ahead,
-    }
-
-
 PARTS = {
     "busiest_us": "lookups and updates of the busiest rank",
     "exchange_us": "exchange of pooled rows",
@@ -230,7 +208,6 @@ PARTS = {
 }
 NAMED = 3
 """Tables that are named, at most."""
-US_PER_MS = 1e3
 
 
 def differences(ours: Plan, theirs: Plan) -> Iterator[str]:

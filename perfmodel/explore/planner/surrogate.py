@@ -73,15 +73,14 @@ def surrogate(
     if beside:
         here = tuple(ways(deployment, beside))
     work = lookup_us(deployment, here) + missed_us(deployment, here)
-    moved = _ExchangeRates.of(deployment)
-    sent, shared, summed, handled = moved.times(here)
+    sent, shared, summed, copied, fixed_us = _exchange_us(deployment, here)
     kinds = np.array([KIND[way.sharding] for way in here])
     choices = Choices(
         table=np.array([way.number for way in here]),
         parts=np.array([way.parts for way in here]),
         reach=np.array([way.reach for way in here]),
         kind=kinds,
-        work_us=np.round(work + handled, DECIMALS),
+        work_us=np.round(work + copied, DECIMALS),
         sent_us=np.round(sent, DECIMALS),
         shared_us=np.round(shared, DECIMALS),
         summed_us=np.round(summed, DECIMALS),
@@ -98,87 +97,62 @@ def surrogate(
         hbm_bytes=hbm_bytes,
         host_bytes=max(room["host"], 1.0),
         storage_bytes=max(room["storage"], 1.0),
-        fixed_us=(*(round(each, DECIMALS) for each in moved.fixed_us), 0.0),
+        fixed_us=(*(round(each, DECIMALS) for each in fixed_us), 0.0),
         beside=_beside(deployment),
         forward_frac=0.5 if deployment.train else 1.0,
     )
     return Surrogate(problem, here)
 
 
-@dataclass(frozen=True)
-class _ExchangeRates:
-    """Rates of a deployment's exchanges, in microseconds per byte both ways together."""
+def _exchange_us(
+    deployment: Deployment, here: tuple[Way, ...]
+) -> tuple[Floats, Floats, Floats, Floats, tuple[float, float, float]]:
+    """Per way and shard what it sends, what all exchange, sums of gradients, and copies, both ways
+    together; and what each kind of exchange adds however little it carries."""
+    workload, machine, ranks = deployment.workload, deployment.machine, deployment.ranks
+    linked = machine.linked_gpus
+    groups = max(ranks // linked, 1)
+    wire = float(item_bytes([workload.implementation.exchange_precision])[0])
+    back = 1.0 if deployment.train else 0.0
+    turns = 1.0 + back
+    usual = deployment.batch * sum(table.dim for table in workload.tables) * wire / ranks
+    pooled = exchange_line(machine, "all_to_all", ranks, usual)
+    scattered = exchange_line(machine, "reduce_scatter", ranks, usual)
+    gathered = exchange_line(machine, "all_gather", ranks, usual)
+    near = exchange_line(machine, "reduce_scatter", linked, usual)
+    near_back = exchange_line(machine, "all_gather", linked, usual)
+    across = exchange_line(
+        machine, "all_to_all", groups, usual / linked, nodes=min(groups, machine.nodes)
+    )
+    bucket = float(workload.implementation.ddp_bucket_bytes)
+    reduced = exchange_line(machine, "all_reduce", ranks, bucket)
+    within_us = near.us_per_byte + back * near_back.us_per_byte
+    across_us = turns * across.us_per_byte
+    fixed_us = (
+        turns * pooled.fixed_us,
+        scattered.fixed_us + back * gathered.fixed_us,
+        near.fixed_us + back * near_back.fixed_us + turns * across.fixed_us,
+    )
 
-    deployment: Deployment
-    pooled_us: float
-    reduced_us: float
-    within_us: float
-    across_us: float
-    summed_us: float
-    fixed_us: tuple[float, float, float]
-
-    @classmethod
-    def of(cls, deployment: Deployment) -> _ExchangeRates:
-        machine, ranks = deployment.machine, deployment.ranks
-        linked = machine.linked_gpus
-        groups = max(ranks // linked, 1)
-        wire, turns = _wire_bytes(deployment), 2.0 if deployment.train else 1.0
-        dims = sum(table.dim for table in deployment.workload.tables)
-        usual = deployment.batch * dims * wire / ranks
-        pooled = exchange_line(machine, "all_to_all", ranks, usual)
-        scattered = exchange_line(machine, "reduce_scatter", ranks, usual)
-        gathered = exchange_line(machine, "all_gather", ranks, usual)
-        near = exchange_line(machine, "reduce_scatter", linked, usual)
-        near_back = exchange_line(machine, "all_gather", linked, usual)
-        across = exchange_line(
-            machine, "all_to_all", groups, usual / linked, nodes=min(groups, machine.nodes)
-        )
-        bucket = float(deployment.workload.implementation.ddp_bucket_bytes)
-        summed = exchange_line(machine, "all_reduce", ranks, bucket)
-        back = turns - 1.0
-        return cls(
-            deployment,
-            turns * pooled.us_per_byte,
-            scattered.us_per_byte + back * gathered.us_per_byte,
-            near.us_per_byte + back * near_back.us_per_byte,
-            turns * across.us_per_byte,
-            (summed.us_per_byte + summed.fixed_us / bucket) * back,
-            (
-                turns * pooled.fixed_us,
-                scattered.fixed_us + back * gathered.fixed_us,
-                near.fixed_us + back * near_back.fixed_us + turns * across.fixed_us,
-            ),
-        )
-
-    def times(self, here: tuple[Way, ...]) -> tuple[Floats, Floats, Floats, Floats]:
-        """Per way and shard: what it sends, what all exchange, sums of gradients, copies."""
-        deployment = self.deployment
-        wire, linked = _wire_bytes(deployment), deployment.machine.linked_gpus
-        elements = deployment.batch * np.array([way.shard.dim for way in here], np.float64)
-        table = np.array([way.shard.rows * way.shard.dim for way in here], np.float64)
-        kind = np.array([KIND[way.sharding] for way in here])
-        pairs = elements * wire
-        sent = np.select(
-            [kind == POOLED, kind == WITHIN],
-            [pairs * self.pooled_us, pairs * (self.within_us + self.across_us / linked)],
-            0.0,
-        )
-        shared = np.where(kind == REDUCED, pairs * self.reduced_us, 0.0)
-        replicated = kind == SUMMED
-        summed = np.where(replicated, table * FP32_BYTES * self.summed_us, 0.0)
-        back = 1.0 if deployment.train else 0.0
-        every = (FP32_BYTES + wire) * (1 + back) + 2 * FP32_BYTES * back
-        passes = every + np.where(kind == POOLED, 2 * wire, 0.0)
-        copied = elements * np.where(replicated, 0.0, passes)
-        copied = copied + np.where(replicated, 5 * FP32_BYTES * table * back, 0.0)
-        rate = STREAM_FRAC * deployment.machine.node.device.hbm_gb_per_s * 1e3
-        if deployment.ranks == 1:
-            copied = np.zeros_like(copied)
-        return sent, shared, summed, copied / rate
-
-
-def _wire_bytes(deployment: Deployment) -> float:
-    return float(item_bytes([deployment.workload.implementation.exchange_precision])[0])
+    elements = deployment.batch * np.array([way.shard.dim for way in here], np.float64)
+    table = np.array([way.shard.rows * way.shard.dim for way in here], np.float64)
+    kind = np.array([KIND[way.sharding] for way in here])
+    pairs, replicated = elements * wire, kind == SUMMED
+    sent = np.select(
+        [kind == POOLED, kind == WITHIN],
+        [pairs * (turns * pooled.us_per_byte), pairs * (within_us + across_us / linked)],
+        0.0,
+    )
+    shared_us = scattered.us_per_byte + back * gathered.us_per_byte
+    shared = np.where(kind == REDUCED, pairs * shared_us, 0.0)
+    summed_us = (reduced.us_per_byte + reduced.fixed_us / bucket) * back
+    summed = np.where(replicated, table * FP32_BYTES * summed_us, 0.0)
+    every = (FP32_BYTES + wire) * (1 + back) + 2 * FP32_BYTES * back
+    passes = every + np.where(kind == POOLED, 2 * wire, 0.0)
+    copied = elements * np.where(replicated, 0.0, passes)
+    copied = copied + np.where(replicated, 5 * FP32_BYTES * table * back, 0.0)
+    rate = STREAM_FRAC * machine.node.device.hbm_gb_per_s * 1e3
+    return sent, shared, summed, copied * (ranks > 1) / rate, fixed_us
 
 
 def _beside(deployment: Deployment) -> FixedTimes:
