@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -61,18 +61,8 @@ def with_data_edges(
         & (end[found[:, 0]] <= start[found[:, 1]] + ROUNDING_US)
     ]
     node = np.flatnonzero(graph.on_device)
-    count, edges = len(found), graph.edges_
-    joined = replace(
-        graph,
-        edges_=Edges(
-            np.concatenate([edges.source, node[found[:, 0]]]),
-            np.concatenate([edges.target, node[found[:, 1]]]),
-            np.concatenate([edges.kind, np.full(count, EdgeKind.DATA)]),
-            np.concatenate([edges.overlap_frac, np.zeros(count)]),
-            np.concatenate([edges.lag_us, np.full(count, -ROUNDING_US)]),
-        ),
-    )
-    return without_cycles(joined, rank.where)
+    data = Edges.of(node[found[:, 0]], node[found[:, 1]], EdgeKind.DATA, lag_us=-ROUNDING_US)
+    return without_cycles(replace(graph, edges_=graph.edges_.and_(data)), rank.where)
 
 
 def _device_operations(rank: RankTrace, links: Links, events: Ints) -> tuple[Ints, Ints]:
@@ -109,11 +99,10 @@ def without_cycles(graph: ExecutionGraph, where: str) -> ExecutionGraph:
     except GraphError:
         nodes, edges = graph.nodes_, graph.edges_
     backwards = nodes.start_us[edges.source] >= nodes.start_us[edges.target]
-    keep = np.flatnonzero(~backwards | np.isin(edges.kind, CERTAIN_KINDS))
-    kept = Edges(*(getattr(edges, column.name)[keep] for column in fields(Edges)))
+    kept = edges.where(~backwards | np.isin(edges.kind, CERTAIN_KINDS))
+    left_out = graph.left_out + len(edges) - len(kept)
     if graph.arrivals is None:
         kept = with_constant_lags(nodes.start_us, nodes.duration_us, kept)
-    left_out = graph.left_out + len(edges) - len(keep)
     mended = replace(graph, nodes_=held_until_measured(nodes, kept), edges_=kept, left_out=left_out)
     try:
         mended.order  # noqa: B018

@@ -23,7 +23,7 @@ from perfmodel.graph.kinds import (
     NodeKind,
     Scope,
 )
-from perfmodel.graph.types import Edges, ExecutionGraph, Nodes
+from perfmodel.graph.types import Edges, ExecutionGraph
 from perfmodel.trace.categories import GRAPH_LAUNCH_CALL
 from perfmodel.trace.columns import NONE
 
@@ -48,8 +48,6 @@ PLAUSIBLE_LAG_US = dict.fromkeys(EdgeKind, (-20.0, 200.0)) | {
     EdgeKind.HOST_COLLECTIVE: (0.0, 2000.0),
 }
 """What can be the doing of an edge of each kind; later starts have a reason that is not seen."""
-MEAN_LAG_KINDS = STREAM_KINDS
-"""Gaps that add up over thousands of operations: their mean keeps the sum, a median would not."""
 _ROUNDS = 4
 _TOLERANCE_US = 1e-6
 
@@ -73,20 +71,16 @@ def with_constant_lags(start_us: Floats, duration_us: Floats, edges: Edges) -> E
     lag = np.zeros(len(EdgeKind))
     for _ in range(_ROUNDS):
         before = lag.copy()
-        decisive = latest_edges(free + lag[kind], target, len(start_us)) & ~fixed
+        ready_us, latest_us = free + lag[kind], np.full(len(start_us), -np.inf)
+        np.maximum.at(latest_us, target, ready_us)
+        decisive = (ready_us >= latest_us[target] - _TOLERANCE_US) & ~fixed
         for code in distinct(kind[decisive]):
-            typical = np.mean if code in MEAN_LAG_KINDS else median
+            # Gaps within a stream add up over thousands of operations: their mean keeps the sum.
+            typical = np.mean if code in STREAM_KINDS else median
             lag[code] = typical(gap[decisive & (kind == code)])
         if np.array_equal(lag, before):
             break
     return replace(edges, lag_us=lag[edges.kind])
-
-
-def latest_edges(ready_us: Floats, target: Ints, count: int) -> Mask:
-    """Which edges ask for the latest start of their target."""
-    bound = np.full(count, -np.inf)
-    np.maximum.at(bound, target, ready_us)
-    return ready_us >= bound[target] - _TOLERANCE_US
 
 
 MIN_REPEATS = 3
@@ -136,43 +130,35 @@ def with_measured_waits(graph: ExecutionGraph) -> ExecutionGraph:
     late = late.where(~early)
     if not len(late.node):
         return graph
-    cause = _causes(graph, late)
+    cause = np.full(len(late.node), int(graph.unknown))
+    for kind, known in _CAUSE_ON_THREAD.items():
+        cause[(late.kind == EdgeKind.PROGRAM) & (nodes.kind[late.node] == kind)] = known
+    cause[_repeated_in_graph_launches(graph, late)] = Cause.RECORDING_MISSING
     count = len(late.node)
     waits = len(graph) + np.arange(count)
-    own = {
-        "kind": NodeKind.WAIT,
-        "cause": cause,
-        "scope": np.where(np.isin(cause, NOT_EXPLAINED), Scope.UNEXPLAINED, Scope.NONE),
-        "rank": nodes.rank[late.node],
-        "resource": nodes.resource[late.node],
-        "row": NONE,
-        "start_us": nodes.start_us[late.node] - late.wait_us,
-        "duration_us": late.wait_us,
-        "release_us": release[late.node],
-    }
-    grown = Nodes(**{name: _append(getattr(graph.nodes_, name), own[name], count) for name in own})
+    grown = graph.nodes_.with_more(
+        count,
+        kind=NodeKind.WAIT,
+        cause=cause,
+        scope=np.where(np.isin(cause, NOT_EXPLAINED), Scope.UNEXPLAINED, Scope.NONE),
+        rank=nodes.rank[late.node],
+        resource=nodes.resource[late.node],
+        row=NONE,
+        start_us=nodes.start_us[late.node] - late.wait_us,
+        duration_us=late.wait_us,
+        release_us=release[late.node],
+    )
     wait_of = np.full(len(graph), NONE, np.int64)
     wait_of[late.node] = waits
     before = edges.where(wait_of[edges.target] != NONE)
     before = replace(before, target=wait_of[before.target].astype(np.int32))
-    behind = Edges(
-        waits.astype(np.int32),
-        late.node.astype(np.int32),
-        np.full(count, EdgeKind.PROGRAM, np.int8),
-        np.zeros(count),
-        np.zeros(count),
-    )
     return replace(
         graph,
         nodes_=grown,
-        edges_=edges.and_(before).and_(behind),
+        edges_=edges.and_(before, Edges.of(waits, late.node, EdgeKind.PROGRAM)),
         labels=(*graph.labels, *(f"wait before {graph.labels[n]}" for n in late.node.tolist())),
         annotations=(*graph.annotations, *(graph.annotations[n] for n in late.node.tolist())),
     )
-
-
-def _append(column: np.ndarray, values: object, count: int) -> np.ndarray:
-    return np.concatenate([column, np.broadcast_to(np.asarray(values, column.dtype), count)])
 
 
 def _late_nodes(graph: ExecutionGraph) -> _LateNodes:
@@ -217,16 +203,6 @@ def _sum_clipped(values: Floats, low: Floats, high: Floats) -> Floats:
     first, past = np.searchsorted(values, low), np.searchsorted(values, high)
     total: Floats = first * low + before[past] - before[first] + (len(values) - past) * high
     return total
-
-
-def _causes(graph: ExecutionGraph, late: _LateNodes) -> Ints:
-    """Per late node, the cause of its wait."""
-    cause = np.full(len(late.node), int(graph.unknown))
-    kind = graph.nodes_.kind[late.node]
-    for of_kind, known in _CAUSE_ON_THREAD.items():
-        cause[(late.kind == EdgeKind.PROGRAM) & (kind == of_kind)] = known
-    cause[_repeated_in_graph_launches(graph, late)] = Cause.RECORDING_MISSING
-    return cause
 
 
 def _repeated_in_graph_launches(graph: ExecutionGraph, late: _LateNodes) -> Mask:

@@ -32,16 +32,6 @@ def varint(content: bytes | memoryview, start: int) -> tuple[int, int]:
     raise StreamError(f"no length at byte {start}")
 
 
-def encode_varint(value: int) -> bytes:
-    """`value` (at least 0) as a varint."""
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def message_fields(body: memoryview) -> Iterator[tuple[int, int, memoryview | None]]:
     """(number, wire type, bytes) of each field of a protobuf message; no bytes for a varint.
 
@@ -89,19 +79,6 @@ NODE_TYPES = (
     "STORAGE_NODE",
     "BATCH_NODE",
     "CHECKPOINT_NODE",
-)
-
-COLLECTIVE_TYPES = (
-    "ALL_REDUCE",
-    "REDUCE",
-    "ALL_GATHER",
-    "GATHER",
-    "SCATTER",
-    "BROADCAST",
-    "ALL_TO_ALL",
-    "REDUCE_SCATTER",
-    "REDUCE_SCATTER_BLOCK",
-    "BARRIER",
 )
 
 _SCALARS = (

@@ -68,11 +68,8 @@ def inconsistencies(rank: RankTrace) -> list[str]:
 
 def _nesting(rank: RankTrace) -> Iterator[str]:
     steps = find_steps(rank)
-    yield from _count_beyond(
-        steps.end_us[:-1] - steps.start_us[1:],
-        OVERLAP_US,
-        "steps begin before the one before ended",
-    )
+    late_us = steps.end_us[:-1] - steps.start_us[1:]
+    yield from _count_beyond(late_us, OVERLAP_US, "steps begin before the one before ended")
     ops = outermost(rank, rank.of(Category.CPU_OP))
     yield from _count_beyond(
         _overlaps(rank, ops, rank.thread[ops]),
@@ -128,26 +125,18 @@ def _references(rank: RankTrace) -> Iterator[str]:
     repeated = int(alone.sum()) - len(distinct(call[alone]))
     if repeated:
         yield f"{repeated} kernels share the launch call of another"
-    missing = _after_first_launched(stream_keys(rank, work), is_launched)
+    keys = stream_keys(rank, work)
+    order = np.argsort(keys, kind="stable")
+    launched = is_launched[order]
+    missing = sum(
+        int((~launched[low:high] & np.logical_or.accumulate(launched[low:high])).sum())
+        for low, high in equal_runs(keys[order])
+    )
     if missing:
         yield (
             f"{missing} device operations name a launch call that is not in the file, "
             "though earlier ones of their stream have theirs"
         )
-
-
-def _after_first_launched(keys: Ints, is_launched: np.ndarray) -> int:
-    """How many rows without a launch call come after one with it, of the same key."""
-    order = np.argsort(keys, kind="stable")
-    return sum(
-        int(
-            (
-                ~is_launched[order[low:high]]
-                & np.logical_or.accumulate(is_launched[order[low:high]])
-            ).sum()
-        )
-        for low, high in equal_runs(keys[order])
-    )
 
 
 def _count_beyond(excess_us: Floats, tolerance_us: float, what: str) -> Iterator[str]:

@@ -86,7 +86,8 @@ class CollectiveReader:
     ) -> str:
         """Add node `row` (`nodes[position]` of the file) with the inputs of all nodes; its name."""
         try:
-            self._add(row, _from_arguments(arguments, position), attributes, inputs, outputs)
+            stated = _from_arguments(arguments, position)
+            self._add(row, stated, attributes, inputs, outputs)
             return self._strings[self._columns["name"][-1]]
         except (ValueError, RecursionError) as error:
             raise TraceError(f"{self._where}: nodes[{position}] ({_NAME}): {error}") from None

@@ -7,17 +7,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from perfmodel.errors import TraceError
 from perfmodel.files import content_chunks, read_chunks
 from perfmodel.trace.formats import FORMATS, TracePart, file_suffixes, member_suffixes
 from perfmodel.trace.kineto import decode_kineto
 from perfmodel.trace.window import Window, find_window, trim_to_window
-
-if TYPE_CHECKING:
-    pass
-
 
 _SNIFF_BYTES = 512
 _KINETO_KEY = b'"traceEvents"'

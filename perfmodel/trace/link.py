@@ -48,6 +48,8 @@ def link(rank: RankTrace) -> Links:
     launches = by_thread(rank, runtime[rank.name_matches(LAUNCH_CALL)[runtime]])
     top_ops = outermost(rank, rank.of(Category.CPU_OP))
     device_rows = np.flatnonzero(rank.is_device)
+    ids = rank.external_id[rank.of(Category.CPU_OP)]
+    ids = ids[ids >= 0]
     return Links(
         steps=find_steps(rank),
         roles=thread_roles(rank),
@@ -56,14 +58,8 @@ def link(rank: RankTrace) -> Links:
         launch_op=containing_index(rank, launches, top_ops),
         device_rows=device_rows,
         device_launch=_device_launches(rank, device_rows, runtime),
-        recorded_frac=_recorded_frac(rank),
+        recorded_frac=len(ids) / (int(ids.max()) - int(ids.min()) + 1) if len(ids) else 1.0,
     )
-
-
-def _recorded_frac(rank: RankTrace) -> float:
-    ids = rank.external_id[rank.of(Category.CPU_OP)]
-    ids = ids[ids >= 0]
-    return len(ids) / (int(ids.max()) - int(ids.min()) + 1) if len(ids) else 1.0
 
 
 def launching_op(rank: RankTrace, links: Links) -> Ints:

@@ -65,8 +65,11 @@ def thread_roles(rank: RankTrace) -> dict[int, str]:
     if not len(host):
         return {}
     threads = list(dict.fromkeys(rank.thread[host].tolist()))
-    main = _main_thread(rank, host)
-    ops = rank.of(Category.CPU_OP)
+    annotations, ops = rank.of(Category.ANNOTATION, Category.CPU_OP), rank.of(Category.CPU_OP)
+    steps = annotations[rank.name_matches(STEP_NAME)[annotations]]
+    rows = steps if len(steps) else ops if len(ops) else host
+    busiest, of_row = np.unique(rank.thread[rows], return_inverse=True)
+    main = int(busiest[np.argmax(np.bincount(of_row, rank.duration_us[rows] + 1e-9))])
     wrapped = ops[rank.name_matches(AUTOGRAD_WRAPPER)[ops]]
     autograd = set(rank.thread[wrapped].tolist())
     roles: dict[int, str] = {main: MAIN_THREAD}
@@ -80,15 +83,6 @@ def thread_roles(rank: RankTrace) -> dict[int, str]:
             roles[thread] = f"other:{others}"
             others += 1
     return roles
-
-
-def _main_thread(rank: RankTrace, host: Ints) -> int:
-    annotations = rank.of(Category.ANNOTATION, Category.CPU_OP)
-    steps = annotations[rank.name_matches(STEP_NAME)[annotations]]
-    ops = rank.of(Category.CPU_OP)
-    rows = steps if len(steps) else ops if len(ops) else host
-    threads, inverse = np.unique(rank.thread[rows], return_inverse=True)
-    return int(threads[np.argmax(np.bincount(inverse, weights=rank.duration_us[rows] + 1e-9))])
 
 
 _STEP = re.compile(
