@@ -48,6 +48,8 @@ PLAUSIBLE_LAG_US = dict.fromkeys(EdgeKind, (-20.0, 200.0)) | {
     EdgeKind.HOST_COLLECTIVE: (0.0, 2000.0),
 }
 """What can be the doing of an edge of each kind; later starts have a reason that is not seen."""
+MEAN_LAG_KINDS = STREAM_KINDS
+"""Gaps that add up over thousands of operations: their mean keeps the sum, a median would not."""
 _ROUNDS = 4
 _TOLERANCE_US = 1e-6
 
@@ -75,8 +77,7 @@ def with_constant_lags(start_us: Floats, duration_us: Floats, edges: Edges) -> E
         np.maximum.at(latest_us, target, ready_us)
         decisive = (ready_us >= latest_us[target] - _TOLERANCE_US) & ~fixed
         for code in distinct(kind[decisive]):
-            # Gaps within a stream add up over thousands of operations: their mean keeps the sum.
-            typical = np.mean if code in STREAM_KINDS else median
+            typical = np.mean if code in MEAN_LAG_KINDS else median
             lag[code] = typical(gap[decisive & (kind == code)])
         if np.array_equal(lag, before):
             break
