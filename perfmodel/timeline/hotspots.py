@@ -205,7 +205,8 @@ class Hotspots:
         parent = self.op_parents
         called = rows[parent[rows] >= 0]
         own = total - np.bincount(parent[called], total[called], minlength=len(rank))
-        device = self._by_row(self.launched_by, self.device_us)
+        owned = self.launched_by >= 0
+        device = _summed(self.launched_by[owned], self.device_us[owned], len(rank))
         device_total = device.copy()
         for level in reversed(self.ops.levels[1:]):
             device_total += np.bincount(parent[level], device_total[level], minlength=len(rank))
@@ -240,13 +241,16 @@ class Hotspots:
         modules = rank.of(Category.PYTHON)
         modules = modules[rank.name_matches(_MODULE)[modules]]
         found = [self._of_ranges(rows) for rows in (notes, modules) if len(rows)]
-        none = self._sums((), {"count": np.zeros(0), "host_us": np.zeros(0)} | _NO_DEVICE)
+        none = self._sums((), dict.fromkeys(("count", "host_us", "device_us"), np.zeros(0)))
         return NamedSums.over([none, *found]) if len(found) != 1 else found[0]
 
     def _of_ranges(self, rows: Ints) -> NamedSums:
         rank = self.rank
         codes, of_row = np.unique(rank.name[rows], return_inverse=True)
-        names = [_class_of_module(text) for text in self._texts(codes)]
+        names = [
+            _NUMBER_OF_MODULE.sub("", text) if _MODULE.match(text) else text
+            for text in self._texts(codes)
+        ]
         known = {name: at for at, name in enumerate(dict.fromkeys(names))}
         key = np.full(len(rank), NONE, np.int64)
         key[rows] = np.array([known[name] for name in names], np.int64)[of_row]
@@ -281,8 +285,10 @@ class Hotspots:
             of_main = level[np.isin(self.rank.thread[level], main)]
             row = own.copy()
             if meanwhile.any() and len(of_main):
-                other = _running_at(self.rank, calls, of_main)
-                row = np.where(meanwhile & (own < 0), other, own)
+                start_us, begun_us = self.rank.start_us[of_main], self.rank.start_us[calls]
+                running = of_main[np.searchsorted(start_us, begun_us, side="right") - 1]
+                lasts = (start_us[0] <= begun_us) & (begun_us < self.rank.end_us[running])
+                row = np.where(meanwhile & (own < 0), np.where(lasts, running, NONE), own)
             per_row = np.full(len(launch), NONE, np.int64)
             per_row[launched] = row[back]
             found.append(per_row)
@@ -303,11 +309,6 @@ class Hotspots:
             above = np.where(above >= 0, parent[above], NONE)
         return found
 
-    def _by_row(self, owner: Ints, us: Floats) -> Floats:
-        """Time per row of the rank, of what has an owner."""
-        owned = owner >= 0
-        return _summed(owner[owned], us[owned], len(self.rank))
-
     def _texts(self, codes: Ints) -> tuple[str, ...]:
         return tuple(self.rank.strings.texts[code] for code in codes.tolist())
 
@@ -317,23 +318,9 @@ class Hotspots:
         return NamedSums(tuple(names), columns, clock.count, clock.total_us, device_us)
 
 
-_NO_DEVICE = {"device_us": np.zeros(0)}
-
-
 def _summed(key: Ints, values: Floats | None, count: int) -> Floats:
     """Per key the sum of its values; how many there are without values."""
     return np.bincount(key, values, minlength=count).astype(np.float64)
-
-
-def _running_at(rank: RankTrace, rows: Ints, boxes: Ints) -> Ints:
-    """Per row: the one of `boxes` (of one thread, by time) during which it began, or -1."""
-    at = np.searchsorted(rank.start_us[boxes], rank.start_us[rows], side="right") - 1
-    inside = (at >= 0) & (rank.start_us[rows] < rank.end_us[boxes[np.maximum(at, 0)]])
-    return np.where(inside, boxes[np.maximum(at, 0)], NONE)
-
-
-def _class_of_module(name: str) -> str:
-    return _NUMBER_OF_MODULE.sub("", name) if _MODULE.match(name) else name
 
 
 def kernel_rows(sums: NamedSums, most: int | None = None) -> Records:

@@ -50,7 +50,8 @@ def account(device: DeviceWork, low_us: float, high_us: float) -> Accounting:
     end = timeline.end_us[last].clip(low_us, high_us)
 
     def busy(chosen: Mask) -> float:
-        return union_length_us(start[chosen], end[chosen])
+        begun, over = interval_union(start[chosen], end[chosen])
+        return float((over - begun).sum())
 
     active = busy(scope >= 0)
     comm = busy(scope == Scope.COMM)
@@ -125,25 +126,6 @@ def interval_union(start_us: Floats, end_us: Floats) -> tuple[Floats, Floats]:
     return start_us[opens], latest[closes]
 
 
-def clip_intervals(
-    start_us: Floats, end_us: Floats, low_us: float, high_us: float
-) -> tuple[Floats, Floats]:
-    """The parts of the intervals within [low_us, high_us], empty ones dropped."""
-    start_us, end_us = start_us.clip(low_us, high_us), end_us.clip(low_us, high_us)
-    keep = end_us > start_us
-    return start_us[keep], end_us[keep]
-
-
-def length_us(intervals: tuple[Floats, Floats]) -> float:
-    """Total length of disjoint intervals."""
-    return float((intervals[1] - intervals[0]).sum())
-
-
-def union_length_us(start_us: Floats, end_us: Floats) -> float:
-    """Length of the union of any intervals."""
-    return length_us(interval_union(start_us, end_us))
-
-
 def uncovered_intervals(
     busy: tuple[Floats, Floats], low_us: float, high_us: float
 ) -> tuple[Floats, Floats]:
@@ -175,10 +157,9 @@ def idle_gaps(device: DeviceWork, low_us: float, high_us: float) -> Gaps:
     if not len(device):
         return Gaps(np.zeros(0), np.zeros(0), device.first, np.zeros(0))
     first, last = device.within(low_us, high_us)
-    start_us, end_us = device.timeline.start_us[first], device.timeline.end_us[last]
-    begun, over = uncovered_intervals(
-        interval_union(*clip_intervals(start_us, end_us, low_us, high_us)), low_us, high_us
-    )
+    start_us = device.timeline.start_us[first].clip(low_us, high_us)
+    end_us = device.timeline.end_us[last].clip(low_us, high_us)
+    begun, over = uncovered_intervals(interval_union(start_us, end_us), low_us, high_us)
     following, resumed = device.next(over)
     return Gaps(begun, over, following, np.where(following >= 0, resumed, high_us))
 

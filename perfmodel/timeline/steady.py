@@ -14,8 +14,6 @@ from perfmodel.trace.columns import NONE
 
 TIGHT_FACTOR = 100.0
 """Values are sums of many lengths: so many times the rounding of one sum they may be off."""
-LOWEST_RATIO = 0.0
-"""No cycle asks for less than nothing."""
 
 
 def rounding_error(way: Floats) -> float:
@@ -84,15 +82,12 @@ class Relaxation:
                 node = self.all_sources[best[node]]
             else:
                 if seen[node] == number:
-                    return self._around(node, best)
+                    cycle, at = [best[node]], self.all_sources[best[node]]
+                    while at != node:
+                        cycle.append(best[at])
+                        at = self.all_sources[best[at]]
+                    return cycle[::-1]
         return []
-
-    def _around(self, node: int, best: list[int]) -> list[int]:
-        found, at = [best[node]], self.all_sources[best[node]]
-        while at != node:
-            found.append(best[at])
-            at = self.all_sources[best[at]]
-        return found[::-1]
 
 
 def max_cycle_ratio(ways: Relaxation, weight: Floats, distance: Ints) -> CycleRatio:
@@ -104,7 +99,7 @@ def max_cycle_ratio(ways: Relaxation, weight: Floats, distance: Ints) -> CycleRa
     cycle to cycle as in Dasdan, ACM TODAES 9(4), 2004.
     """
     count, least = len(ways.order), rounding_error(weight)
-    ratio, cycle = LOWEST_RATIO, np.zeros(0, np.int64)
+    ratio, cycle = 0.0, np.zeros(0, np.int64)  # no cycle asks for less than nothing
     value = [0.0] * count
     while True:
         way = (weight - ratio * distance)[ways.by_target].tolist()

@@ -102,9 +102,7 @@ def rank_waiting(timeline: Timeline, walker: PathWalker | None = None) -> RankWa
         return None
     steps = max(len(steady_steps(measured(graph))), 1)
     ranks = sorted({int(r) for one in meetings for r in graph.nodes_.rank[one.arrival]})
-    transfer_us = dict.fromkeys(ranks, 0.0)
-    waiting_us = dict.fromkeys(ranks, 0.0)
-    held_up_us = dict.fromkeys(ranks, 0.0)
+    transfer_us, waiting_us, held_up_us = (dict.fromkeys(ranks, 0.0) for _ in range(3))
     for one in meetings:
         arrived = timeline.start_us[one.arrival]
         begun, over = timeline.start_us[one.transfer], timeline.end_us[one.transfer]
