@@ -157,8 +157,13 @@ class Comparison:
     @property
     def failing(self) -> list[Change]:
         """What got worse or is gone, the largest growth first."""
-        failing = [change for change in self.changes if change.fails]
-        return sorted(failing, key=lambda change: -_growth(change))
+
+        def growth(change: Change) -> float:
+            if change.baseline is None or change.present is None or change.figure == COUNT:
+                return math.inf
+            return abs(change.present) - abs(change.baseline)
+
+        return sorted((c for c in self.changes if c.fails), key=growth, reverse=True)
 
     @property
     def passed(self) -> bool:
@@ -199,14 +204,20 @@ def compare(baseline: Sequence[Row], present: Evaluation, *, tolerance_frac: flo
     """
     check_tolerance(tolerance_frac)
     now = {row.key: row for row in present.rows}
-    _check_traces_present({row.trace for row in baseline}, present)
     then = {row.key: row for row in baseline}
+    known = {row.trace for row in baseline}
+    if gone := sorted(known - present.names):
+        why = [text for text in present.warnings if text.startswith(LEFT_OUT)]
+        raise UsageError(
+            f"the baseline holds {', '.join(gone)}, which {'is' if len(gone) == 1 else 'are'} not "
+            f"among the traces{f' ({why[0]})' if why else ''}: give the folder that it was made "
+            "from, or rewrite it with --update"
+        )
     changes = [
         change
         for key in sorted({*then, *now})
         for change in _changes(then.get(key), now.get(key), tolerance_frac)
     ]
-    known = {row.trace for row in baseline}
     new = sorted(present.names - known)
     notes = [f"{name}: not in the baseline yet: add it with --update" for name in new]
     return Comparison(tolerance_frac, changes, [*present.warnings, *notes])
@@ -216,18 +227,6 @@ def check_tolerance(tolerance_frac: float) -> None:
     """Raise `UsageError` where it is no share."""
     if not (math.isfinite(tolerance_frac) and tolerance_frac >= 0):
         raise UsageError(f"--tolerance {tolerance_frac}: expected a share such as 0.05, 0 or more")
-
-
-def _check_traces_present(names: set[str], present: Evaluation) -> None:
-    gone = sorted(names - present.names)
-    if not gone:
-        return
-    why = [text for text in present.warnings if text.startswith(LEFT_OUT)]
-    raise UsageError(
-        f"the baseline holds {', '.join(gone)}, which {'is' if len(gone) == 1 else 'are'} not "
-        f"among the traces{f' ({why[0]})' if why else ''}: give the folder that it was made "
-        "from, or rewrite it with --update"
-    )
 
 
 def _changes(then: Row | None, now: Row | None, tolerance_frac: float) -> Iterator[Change]:
@@ -253,14 +252,6 @@ def _status(old: float | None, new: float | None, tolerance_frac: float) -> Stat
 
 def _exceeds(one: float, other: float, tolerance_frac: float) -> bool:
     return not abs(one) <= abs(other) * (1 + tolerance_frac) + FLOOR_PCT
-
-
-def _growth(change: Change) -> float:
-    if change.baseline is None or change.present is None:
-        return math.inf
-    if change.figure == COUNT:
-        return math.inf
-    return abs(change.present) - abs(change.baseline)
 
 
 _SUITE = "perfmodel check"

@@ -11,20 +11,18 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.kernel_data import mape_pct
 from perfmodel.cost.collectives.calibrated import CALIBRATED, calibrated
-from perfmodel.cost.collectives.calls import Calls
 from perfmodel.cost.collectives.curves import calls_of_wires, read_curves, read_points, wires_of
 from perfmodel.cost.collectives.heuristic import SPECS
 from perfmodel.cost.collectives.learned import Learned, take_calls
 from perfmodel.cost.collectives.store import shipped
 from perfmodel.errors import ModelError
+from perfmodel.evaluate.results import SCHEMA, Tabular
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-SCHEMA = "perfmodel.evaluation/1"
 LEAST_BYTES = 65_536
-UNKNOWN = ("unknown",)
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class CurveError:
 
 
 @dataclass(frozen=True)
-class CollectiveEvaluation:
+class CollectiveEvaluation(Tabular):
     """Errors of every curve that has points to score."""
 
     rows: tuple[CurveError, ...]
@@ -83,12 +81,6 @@ class CollectiveEvaluation:
             "warnings": self.warnings,
         }
 
-    def to_frame(self) -> pd.DataFrame:
-        """One line per curve."""
-        import pandas as pd
-
-        return pd.DataFrame([asdict(row) for row in self.rows])
-
 
 def evaluate_collectives(
     curves: str, points: str, calibrate: Sequence[float] = (), model: Learned | None = None
@@ -118,7 +110,7 @@ def evaluate_collectives(
             corrected = calibrated(given, take_calls(calls, known), times[known], given.name)
             own = corrected.estimate(take_calls(calls, asked))
             columns, level = [own.duration_us, own.low_us, own.high_us], CALIBRATED
-        rows.append(_errors(str(curve), table[str(curve)], times[asked], columns, level, calls))
+        rows.append(_errors(str(curve), table[str(curve)], times[asked], columns, level))
     if not rows:
         raise ModelError(f"{points}: no points of the curves of {curves} to score")
     return CollectiveEvaluation(tuple(rows), tuple(map(float, calibrate)), warnings)
@@ -146,12 +138,7 @@ def _joined(
 
 
 def _errors(
-    curve: str,
-    row: Mapping[str, Any],
-    time_us: Floats,
-    columns: list[Floats],
-    level: str,
-    calls: Calls,
+    curve: str, row: Mapping[str, Any], time_us: Floats, columns: list[Floats], level: str
 ) -> CurveError:
     predicted, low, high = columns
     error = (predicted / time_us - 1) * 100

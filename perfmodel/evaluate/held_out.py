@@ -43,7 +43,7 @@ class DeviceWork:
         step = step_of_nodes(graph)[node]
         marks = graph.marks
         ranks, rank = np.unique(graph.nodes_.rank[node], return_inverse=True)
-        end_us = graph.nodes_.end_us[marks.end].reshape(-1, _steps(graph))
+        end_us = by_rank_and_step(graph, graph.nodes_.end_us[marks.end])
         row = np.searchsorted(np.unique(marks.rank), ranks)[rank]
         inside = (step >= 0) & (graph.nodes_.start_us[node] < end_us[row, step])
         node, step, row = node[inside], step[inside], row[inside]
@@ -72,42 +72,25 @@ class DeviceWork:
             with np.errstate(invalid="ignore"):
                 mean = (total / count)[group[own]]
             found = np.where(np.isnan(found), mean, found)
-        return np.where(np.isnan(found), self._mean_us(taught), found)
-
-    def _mean_us(self, rows: np.ndarray) -> float:
-        return float(self.duration_us[rows].mean()) if rows.any() else float("nan")
+        mean_us = self.duration_us[taught].mean() if taught.any() else np.nan
+        return np.where(np.isnan(found), mean_us, found)
 
 
 def family_rows(trace: str, work: DeviceWork, steady: Ints, held: Ints) -> list[Row]:
     """Per kernel family: errors of its device time per rank and held step."""
     if not len(work.node) or len(steady) < 2:
         return []
-    size = (int(work.rank.max()) + 1, len(work.families))
-    sums: list[tuple[Floats, Floats]] = []
-    for step in held.tolist():
+    size = (len(held), int(work.rank.max()) + 1, len(work.families))
+    predicted, true = np.zeros(size), np.zeros(size)
+    for at, step in enumerate(held.tolist()):
         own = work.step == step
-        cell = work.rank[own] * size[1] + work.family[own]
-        predicted = work.predicted_us(step, np.setdiff1d(steady, [step]))
-        sums.append(
-            (
-                _sums_by_family(cell, predicted, size),
-                _sums_by_family(cell, work.duration_us[own], size),
-            )
-        )
-    predicted, true = (np.stack(side) for side in zip(*sums, strict=True))
+        cell = work.rank[own], work.family[own]
+        np.add.at(predicted[at], cell, work.predicted_us(step, np.setdiff1d(steady, [step])))
+        np.add.at(true[at], cell, work.duration_us[own])
     rows = []
     for at, family in enumerate(work.families):
         rows += rows_of(trace, Kind.FAMILY, family, predicted[..., at], true[..., at])
     return rows
-
-
-def _sums_by_family(cell: Ints, us: Floats, size: tuple[int, int]) -> Floats:
-    total = np.bincount(cell, us, minlength=size[0] * size[1])
-    return total.astype(np.float64).reshape(size)
-
-
-def _steps(graph: ExecutionGraph) -> int:
-    return len(graph.marks.name) // len(np.unique(graph.marks.rank))
 
 
 def _group_ids(*columns: Ints) -> Ints:
@@ -201,20 +184,15 @@ def step_rows(
     graph = replayed.graph
     truth = measured(graph)
     true = by_rank_and_step(graph, truth.step_us)[:, held]
-    beside = naive_predictions(truth, steady)
-    return [
-        *rows_of(
-            trace,
-            Kind.STEP_REPLAY,
-            "step",
-            by_rank_and_step(graph, replayed.step_us)[:, held],
-            true,
-        ),
-        *rows_of(trace, Kind.STEP_LEFT_OUT, "step", left_out_us, true),
-        *rows_of(trace, Kind.NULL, "step", beside.mean_us[:, held], true),
-        *rows_of(trace, Kind.NULL_GPU, "step", beside.mean_gpu_us[:, held], true),
-        *rows_of(trace, Kind.NULL_LAST, "step", beside.last_us[:, held], true),
-    ]
+    naive = naive_predictions(truth, steady)
+    predicted = {
+        Kind.STEP_REPLAY: by_rank_and_step(graph, replayed.step_us)[:, held],
+        Kind.STEP_LEFT_OUT: left_out_us,
+        Kind.NULL: naive.mean_us[:, held],
+        Kind.NULL_GPU: naive.mean_gpu_us[:, held],
+        Kind.NULL_LAST: naive.last_us[:, held],
+    }
+    return [row for kind, us in predicted.items() for row in rows_of(trace, kind, "step", us, true)]
 
 
 def coverage_frac(replayed: Timeline, steady: Ints, held: Ints) -> float | None:

@@ -85,8 +85,12 @@ def _jobs(path: Path, max_bytes: int) -> list[Job]:
     root = Path(os.path.abspath(path))
     if not root.is_dir():
         return [Job(root.name, path)]
+
+    def refuse(error: OSError) -> None:
+        raise TraceError(f"{error.filename}: cannot be read: {error.strerror or error}")
+
     jobs: list[Job] = []
-    for folder, folders, files in os.walk(root, onerror=_refuse):
+    for folder, folders, files in os.walk(root, onerror=refuse):
         folders.sort()
         below = (Path(root.name) / Path(folder).relative_to(root)).as_posix()
         names = sorted(file for file in files if file.lower().endswith(file_suffixes()))
@@ -134,10 +138,6 @@ def _rank(path: Path, max_bytes: int) -> _Stated | None:
     except PerfmodelError:
         return _Stated(-1)
     return None
-
-
-def _refuse(error: OSError) -> None:
-    raise TraceError(f"{error.filename}: cannot be read: {error.strerror or error}")
 
 
 def evaluate_jobs(

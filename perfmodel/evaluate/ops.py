@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from perfmodel.calibrate.kernel_data import GMAE_OFFSET, mape_pct
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import HardwareError, TraceError
 from perfmodel.evaluate.jobs import find_jobs
+from perfmodel.evaluate.results import DECIMALS, LEFT_OUT, Tabular
 from perfmodel.evaluate.shapes import device_of_rank, shape_times
 from perfmodel.files import DEFAULT_MAX_BYTES, read_bytes
 from perfmodel.frames import MAX_TABLE_BYTES
@@ -26,12 +27,7 @@ from perfmodel.trace import Trace, read
 from perfmodel.workload import load_workload
 from perfmodel.workload.tables import lookups
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 SCHEMA = "perfmodel.evaluation.ops/1"
-DECIMALS = 4
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,7 @@ class OpErrors:
 
 
 @dataclass(frozen=True)
-class OpEvaluation:
+class OpEvaluation(Tabular):
     """Errors by source and name."""
 
     rows: tuple[OpErrors, ...]
@@ -85,12 +81,6 @@ class OpEvaluation:
             "all": asdict(self.all_rows) if self.all_rows else None,
             "warnings": self.warnings,
         }
-
-    def to_frame(self) -> pd.DataFrame:
-        """One line per source and name."""
-        import pandas as pd
-
-        return pd.DataFrame([asdict(row) for row in self.rows])
 
 
 def op_evaluation(found: Iterable[MeasuredOp], warnings: Sequence[str] = ()) -> OpEvaluation:
@@ -138,6 +128,7 @@ _PRESETS = {"default": "lin-dlrm-default", "": "lin-dlrm-mlperf"}
 _REPEATED = "profiler_repeated"
 """Benchmarks call one kernel over and over."""
 _LOOKUPS = ("TBE", "batched embedding lookup")
+_LOOKUP_DIMS = ("tables", "batch", "lookups", "dim", "hash_size", "unique_rows", "longest_bag")
 _DIRECTIONS = {"fwd": "fwd", "bwd": "bwd", "bwd+sgd": "bwd"}
 
 
@@ -181,18 +172,12 @@ def _kernel_times(rows: Iterable[TableRow]) -> Iterator[PublishedTime]:
         if _BEFORE_FBGEMM not in row["kernel"]:
             continue
         preset = next(name for part, name in _PRESETS.items() if part in row["trace"])
-        about = lookups(load_workload(preset).tables, load_workload(preset).batch)
+        workload = load_workload(preset)
+        attributes = lookups(workload.tables, workload.batch).to_attributes()
         direction = "fwd" if "forward" in row["kernel"] else "bwd"
-        lookup_dims = {
-            name: float(value) for name, value in _lookup_dims(about.to_attributes()).items()
-        }
-        record = {"op": "tbe", "direction": direction, "early": 1.0, **lookup_dims}
+        dims = {name: float(attributes[name]) for name in _LOOKUP_DIMS}
+        record = {"op": "tbe", "direction": direction, "early": 1.0, **dims}
         yield f"{preset} {direction}", where, record, float(row["total_us"]) / float(row["count"])
-
-
-def _lookup_dims(attributes: Mapping[str, str]) -> dict[str, str]:
-    names = ("tables", "batch", "lookups", "dim", "hash_size", "unique_rows", "longest_bag")
-    return {name: attributes[name] for name in names}
 
 
 def _lookup_timings(rows: Iterable[TableRow]) -> Iterator[PublishedTime]:
@@ -259,7 +244,7 @@ def evaluate_ops(
         try:
             found += ops_of(trace, job.name, choice)
         except (TraceError, HardwareError) as error:
-            warnings.append(f"left out: {job.name}: {error}")
+            warnings.append(f"{LEFT_OUT}{job.name}: {error}")
     for path in lookups:
         found += read_lookups(path)
     return op_evaluation(found, warnings)

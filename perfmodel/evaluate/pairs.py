@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,12 +48,7 @@ class TransferredTime:
 
     def to_dict(self) -> dict[str, Any]:
         """As `docs/schemas/evaluation.pairs.json` has it."""
-        return {
-            "name": self.name,
-            "predicted_us": self.predicted_us,
-            "source_us": self.source_us,
-            "roofline_us": self.roofline_us,
-            "measured_us": self.measured_us,
+        return asdict(self) | {
             "error_pct": self.error_pct(self.predicted_us),
             "same_error_pct": self.error_pct(self.source_us),
             "roofline_error_pct": self.error_pct(self.roofline_us),

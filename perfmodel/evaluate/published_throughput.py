@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.errors import HardwareError, PerfmodelError
+from perfmodel.evaluate.results import Tabular
 from perfmodel.files import read_bytes
 from perfmodel.frames import MAX_TABLE_BYTES
 from perfmodel.hardware import Cluster, from_driver_name, node_of
 from perfmodel.prediction import predict
+from perfmodel.units import US_PER_S
 from perfmodel.workload import load_workload
 
 if TYPE_CHECKING:
@@ -92,7 +94,13 @@ def read_mlperf(path: Path) -> tuple[list[Published], list[LeftOut]]:
         where = f"{path}: line {line}"
         name = f"{row['round']} {row['submitter']} {row['system']}"
         rate = row[RATE_COLUMN[row["benchmark"]]] if row["benchmark"] in RATE_COLUMN else ""
-        reason = _unusable(row, rate)
+        reason = ""
+        if row["benchmark"] not in WORKLOAD:
+            reason = f"benchmark {row['benchmark']}"
+        elif not rate:
+            reason = f"no {RATE_COLUMN[row['benchmark']]}"
+        elif row["accel_per_node"] in ("", "0"):
+            reason = "no accelerators"
         run = (row["submitter"], row["benchmark"], row["global_batch"], rate, row["ttt_min_median"])
         if not reason and run in seen:
             reason = "the same run as in a round before"
@@ -114,16 +122,6 @@ def read_mlperf(path: Path) -> tuple[list[Published], list[LeftOut]]:
             names=(*old.names, name),
         )
     return list(found.values()), left
-
-
-def _unusable(row: Mapping[str, str], rate: str) -> str:
-    if row["benchmark"] not in WORKLOAD:
-        return f"benchmark {row['benchmark']}"
-    if not rate:
-        return f"no {RATE_COLUMN[row['benchmark']]}"
-    if row["accel_per_node"] in ("", "0"):
-        return "no accelerators"
-    return ""
 
 
 def _machine(row: Mapping[str, str], where: str) -> Cluster | str:
@@ -166,7 +164,6 @@ def _number(row: Mapping[str, str], key: str, where: str) -> float:
 
 
 SCHEMA = "perfmodel.evaluation.published/1"
-MICROSECONDS = 1e6
 FITTED_CONFIGURATIONS = (("dlrm", "a100-sxm-80gb", 1, 8, 55_296),)
 """Configurations (group, device, nodes, GPUs of each, batch) that a constant was fitted to."""
 HELD_OUT_NOTE = (
@@ -222,7 +219,7 @@ class PublishedError:
 
 
 @dataclass(frozen=True)
-class PublishedErrors:
+class PublishedErrors(Tabular):
     """All configurations, and the rows that are not predicted."""
 
     rows: tuple[PublishedError, ...]
@@ -247,9 +244,7 @@ class PublishedErrors:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per configuration."""
-        import pandas as pd
-
-        return pd.DataFrame([row.to_dict() for row in self.rows]).drop(columns="sources")
+        return super().to_frame().drop(columns="sources")
 
     def plot(self) -> Figure:
         """Rates over devices, published and predicted, per group."""
@@ -280,16 +275,13 @@ def evaluate_published(
     for position, each in enumerate(listed):
         begin(each.name, position)
         try:
-            rows.append(PublishedError(each, _samples_per_s(each)))
+            workload = load_workload(each.workload).with_(**each.settings)
+            predicted = predict(workload, hardware=[each.machine], batch=each.batch)
+            rate = each.batch / predicted.results[0].step_us * US_PER_S
+            rows.append(PublishedError(each, rate))
         except PerfmodelError as error:
             left.append(LeftOut(f"{each.group}: {each.name}", str(error)))
     return PublishedErrors(tuple(rows), tuple(left))
-
-
-def _samples_per_s(published: Published) -> float:
-    workload = load_workload(published.workload).with_(**published.settings)
-    found = predict(workload, hardware=[published.machine], batch=published.batch)
-    return published.batch / found.results[0].step_us * MICROSECONDS
 
 
 def _summary(group: str, rows: Sequence[PublishedError]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +18,8 @@ from perfmodel.calibrate.drift import StepDrifts, drift_of_steps
 from perfmodel.calibrate.step_table import MeasuredStep
 from perfmodel.cost.cpu.drift import drifted
 from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.evaluate.results import Tabular
 from perfmodel.hardware import Device
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 SCHEMA = "perfmodel.evaluation.steps/1"
 
@@ -87,24 +84,13 @@ class StepError:
 
     def to_dict(self) -> dict[str, Any]:
         """As `docs/schemas/evaluation.steps.json` has it."""
-        return {
-            "name": self.name,
-            "ranks": self.ranks,
-            "predicted_us": self.predicted_us,
-            "low_us": self.low_us,
-            "high_us": self.high_us,
-            "measured_us": self.measured_us,
-            "error_pct": self.error_pct,
-            "within": self.within,
-            "spread_pct": self.spread_pct,
-            "drift_ratio": self.drift_ratio,
-            "referenced_us": self.referenced_us,
-            "referenced_low_us": self.referenced_low_us,
-            "referenced_high_us": self.referenced_high_us,
-            "referenced_error_pct": self.referenced_error_pct,
-            "referenced_within": self.referenced_within,
-            "is_error": self.is_error,
-        }
+        keys = (
+            *("name", "ranks", "predicted_us", "low_us", "high_us", "measured_us"),
+            *("error_pct", "within", "spread_pct", "drift_ratio"),
+            *("referenced_us", "referenced_low_us", "referenced_high_us"),
+            *("referenced_error_pct", "referenced_within", "is_error"),
+        )
+        return {key: getattr(self, key) for key in keys}
 
 
 def _error_pct(predicted_us: float | None, measured_us: float | None) -> float | None:
@@ -114,7 +100,7 @@ def _error_pct(predicted_us: float | None, measured_us: float | None) -> float |
 
 
 @dataclass(frozen=True)
-class StepErrors:
+class StepErrors(Tabular):
     """All configurations of a table on one device."""
 
     device: str
@@ -169,12 +155,6 @@ class StepErrors:
             "rows": [row.to_dict() for row in self.rows],
             "warnings": self.warnings,
         }
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row per configuration."""
-        import pandas as pd
-
-        return pd.DataFrame([row.to_dict() for row in self.rows])
 
 
 def _figures(signed_pct: Sequence[float], within: Sequence[bool]) -> dict[str, float | int | None]:
