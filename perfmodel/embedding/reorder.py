@@ -72,16 +72,14 @@ class Reordering:
     edges: int
 
 
-def reordered(
-    queries: Queries, kind: str = "walked", most_queries: int = MOST_QUERIES
-) -> Reordering:
+def reordered(queries: Queries, kind: str = "walked") -> Reordering:
     """`queries` in an order of a `kind` of `ORDERS` (`walked`, `clustered`).
 
     The graph takes time and memory in proportion to `pairs`, the order in proportion to `edges`;
     together 0.1 to 1 us per pair here on one core. Raises `PerfmodelError` for another kind.
     """
     find = ORDERS[kind]
-    graph, pairs = query_graph(queries, most_queries)
+    graph, pairs = query_graph(queries)
     return Reordering(find(graph), pairs, graph.nnz // 2)
 
 

@@ -29,11 +29,6 @@ def figures_of(kind: str) -> frozenset[str]:
     )
 
 
-def figure_key(kind: str, name: str) -> str:
-    """`device.hbm_gb_per_s` for a figure of a part."""
-    return f"{kind}.{name}"
-
-
 @dataclass(frozen=True)
 class FigureRead:
     """A figure of a part that a computation looked at."""
@@ -55,14 +50,8 @@ class FigureRead:
 
     def to_dict(self) -> dict[str, float | str | None]:
         """As JSON."""
-        return {
-            "part": self.part,
-            "figure": self.figure,
-            "value": self.value,
-            "unit": self.unit,
-            "grounds": self.grounds,
-            "source": self.source,
-        }
+        keys = ("part", "figure", "value", "unit", "grounds", "source")
+        return {key: getattr(self, key) for key in keys}
 
 
 class DeviceBound(Hashable, Protocol):
@@ -97,9 +86,8 @@ def figure_read(part: Part, kind: str, name: str) -> FigureRead:
     entry, value = fields_of(KINDS[kind])[name], object.__getattribute__(part, name)
     unit = (unit_of(name) or "count") if entry.is_figure else ""
     source = part.sources.get(name, "not stated" if entry.has_source else "its name")
-    return FigureRead(
-        part.name, figure_key(kind, name), value if entry.is_figure else str(value), unit, source
-    )
+    shown = value if entry.is_figure else str(value)
+    return FigureRead(part.name, f"{kind}.{name}", shown, unit, source)
 
 
 def _reads(part: Part, kind: str, wanted: set[str]) -> Iterable[FigureRead]:
@@ -107,7 +95,7 @@ def _reads(part: Part, kind: str, wanted: set[str]) -> Iterable[FigureRead]:
         value = object.__getattribute__(part, name)
         if isinstance(value, Part):
             yield from _reads(value, name, wanted)
-        elif value is not None and figure_key(kind, name) in wanted and not entry.is_table:
+        elif value is not None and f"{kind}.{name}" in wanted and not entry.is_table:
             yield figure_read(part, kind, name)
 
 
@@ -155,7 +143,7 @@ def _recording(kind: str) -> type[Part]:
     def read(self: Part, name: str) -> Any:
         if name in known:
             for log in object.__getattribute__(self, _LOGS):
-                log.add(figure_key(kind, name))
+                log.add(f"{kind}.{name}")
         return object.__getattribute__(self, name)
 
     def same(self: Part, other: object) -> bool:
@@ -204,5 +192,5 @@ def figure_values(part: Part, kind: str = "cluster") -> dict[str, Any]:
         if isinstance(value, Part):
             found |= figure_values(value, each.name)
         elif each.name in figures_of(kind):
-            found[figure_key(kind, each.name)] = value
+            found[f"{kind}.{each.name}"] = value
     return found

@@ -64,7 +64,6 @@ class Breakdown(HotTables):
 
     @cached_property
     def rates(self) -> Rates:
-        """As of one rank, in the mean over ranks."""
         first, *others = (rank.rates for rank in self.ranks)
         return first.mean_with(others) if others else first
 

@@ -83,7 +83,10 @@ class Summary:
 class HotTables(ABC):
     """Tables of what takes the time of a step: of a rank, or in the mean over ranks."""
 
-    rates: cached_property[Rates]
+    @cached_property
+    @abstractmethod
+    def rates(self) -> Rates:
+        """Achieved FLOP/s and bytes/s of the operators with shapes."""
 
     @abstractmethod
     def sums(self, of: str) -> NamedSums:
@@ -167,7 +170,6 @@ class RankBreakdown(HotTables):
 
     @cached_property
     def rates(self) -> Rates:
-        """Achieved FLOP/s and bytes/s of the operators with shapes."""
         from perfmodel.timeline.rates import rates
 
         return rates(self.hot)

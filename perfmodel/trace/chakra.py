@@ -107,11 +107,11 @@ def decode_chakra(content: bytes, where: str) -> ExecutionTrace:
     if header is None:
         raise TraceError(f"{where}: empty, not a Chakra trace")
     if any(start_us) or any(duration_us):
-        start = as_int64(start_us, "start_time_micros", where, 0, 2**53)
-        duration = as_int64(duration_us, "duration_micros", where, 0, 2**53)
-        without = (start == 0) & (duration == 0)
-        raw.start_us = np.where(without, np.nan, start).tolist()
-        raw.duration_us = np.where(without, np.nan, duration).tolist()
+        starts = as_int64(start_us, "start_time_micros", where, 0, 2**53)
+        durations = as_int64(duration_us, "duration_micros", where, 0, 2**53)
+        without = (starts == 0) & (durations == 0)
+        raw.start_us = np.where(without, np.nan, starts).tolist()
+        raw.duration_us = np.where(without, np.nan, durations).tolist()
     return build_execution_trace(raw, header)
 
 

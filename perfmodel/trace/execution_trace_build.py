@@ -109,7 +109,8 @@ def build_execution_trace(raw: RawNodes, header: Header) -> ExecutionTrace:
     def arguments(raw_arguments: RawArguments, key: str) -> Arguments:
         in_order = raw_arguments.reordered(position)
         tensors = read_tensors(in_order, key, position, strings, where)
-        return Arguments(*map(documents.add, in_order), tensors)
+        values, shapes, types, strides = map(documents.add, in_order)
+        return Arguments(values, shapes, types, strides, tensors)
 
     name = texts(raw.name, "name")
     thread = numbers(raw.thread, "tid")

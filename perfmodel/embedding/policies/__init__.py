@@ -35,6 +35,15 @@ class RowClasses:
         """Of all rows."""
         return float(self.used_bytes.sum() / self.rows.sum())
 
+    def best_kept(self, worth: Floats, capacity_bytes: float) -> Floats:
+        """The part of each class that fits: of rows that are looked up, those of most `worth`."""
+        order = np.argsort(-worth, kind="stable")
+        used = np.where(self.rate > 0, self.used_bytes, 0.0)[order]
+        room = np.clip(capacity_bytes - (np.cumsum(used) - used), 0.0, used)
+        kept = np.empty(len(order))
+        kept[order] = np.divide(room, used, out=np.zeros_like(used), where=used > 0)
+        return kept
+
     def in_lru_sets(self, capacity_bytes: float, set_rows: float = float("inf")) -> LruSets:
         """In sets of so many places; in one where they do not fill a set."""
         place_bytes = self.mean_row_bytes
@@ -79,6 +88,13 @@ class Policy(ABC):
 POLICIES: Registry[type[Policy]] = Registry(
     "cache policy", group="perfmodel.cache_policies", home="perfmodel.embedding.policies"
 )
+
+
+def poisson_above(expected: Floats, count: float | Floats) -> Floats:
+    """The chance that a Poisson variable is above `count`."""
+    from scipy.special import gammainc
+
+    return np.asarray(gammainc(np.floor(count) + 1.0, expected), np.float64)
 
 
 def touched_each(classes: RowClasses, lookups: float) -> Floats:

@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.embedding.lru_residency import LruSets, segmented_residency
-from perfmodel.embedding.policies import POLICIES, Policy, RowClasses, touched_each
+from perfmodel.embedding.policies import (
+    POLICIES,
+    Policy,
+    RowClasses,
+    poisson_above,
+    touched_each,
+)
 from perfmodel.embedding.stack_distance import lfu_distances, lru_distances
 from perfmodel.errors import WorkloadError
 
@@ -20,14 +26,18 @@ from perfmodel.errors import WorkloadError
 class Lru(Policy):
     """Least recently used, fully associative: one set of `LruSets`."""
 
+    def sets(self, classes: RowClasses, capacity_bytes: float) -> LruSets:
+        """The sets of a cache of that size."""
+        return classes.in_lru_sets(capacity_bytes)
+
     def residency(self, classes: RowClasses, capacity_bytes: float) -> Floats:
-        return classes.in_lru_sets(capacity_bytes).residency
+        return self.sets(classes, capacity_bytes).residency
 
     def first_batch_misses(
         self, classes: RowClasses, capacity_bytes: float, lookups: float
     ) -> Floats:
-        found = classes.in_lru_sets(capacity_bytes).first_found(lookups)
-        return lookups * classes.rows * classes.rate * (1.0 - found)
+        hit_frac = self.sets(classes, capacity_bytes).first_found(lookups)
+        return lookups * classes.rows * classes.rate * (1.0 - hit_frac)
 
     def hits(self, rows: Ints, capacity_rows: int, step: Ints) -> Mask:
         return np.asarray(lru_distances(rows, step) < capacity_rows)
@@ -39,7 +49,7 @@ _MIXERS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
 @POLICIES.register("set_associative")
 @dataclass(frozen=True)
-class SetAssociativeLru(Policy):
+class SetAssociativeLru(Lru):
     """Least recently used of the `ways` places of a set (FBGEMM's row cache: 32; a GPU's L2: 16).
 
     See `LruSets`.
@@ -51,14 +61,8 @@ class SetAssociativeLru(Policy):
         if self.ways < 1:
             raise WorkloadError(f"set_associative: {self.ways} ways")
 
-    def residency(self, classes: RowClasses, capacity_bytes: float) -> Floats:
-        return classes.in_lru_sets(capacity_bytes, self.ways).residency
-
-    def first_batch_misses(
-        self, classes: RowClasses, capacity_bytes: float, lookups: float
-    ) -> Floats:
-        found = classes.in_lru_sets(capacity_bytes, self.ways).first_found(lookups)
-        return lookups * classes.rows * classes.rate * (1.0 - found)
+    def sets(self, classes: RowClasses, capacity_bytes: float) -> LruSets:
+        return classes.in_lru_sets(capacity_bytes, self.ways)
 
     def hits(self, rows: Ints, capacity_rows: int, step: Ints) -> Mask:
         """Sets are a hash of the row's number; places that fill no set widen the first ones."""
@@ -94,13 +98,7 @@ class StaticHotSet(Policy):
     profile: Ints | None = field(default=None, compare=False)
 
     def residency(self, classes: RowClasses, capacity_bytes: float) -> Floats:
-        order = np.argsort(-classes.rate, kind="stable")
-        used = np.where(classes.rate > 0, classes.used_bytes, 0.0)[order]
-        before = np.cumsum(used) - used
-        room = np.clip(capacity_bytes - before, 0.0, used)
-        kept = np.empty(len(order))
-        kept[order] = np.divide(room, used, out=np.zeros_like(used), where=used > 0)
-        return kept
+        return classes.best_kept(classes.rate, capacity_bytes)
 
     def first_batch_misses(
         self, classes: RowClasses, capacity_bytes: float, lookups: float
@@ -145,10 +143,10 @@ class Lfu(Policy):
         low, high = 0, int(expected.max() + 12.0 * np.sqrt(expected.max()) + 64.0)
         while low < high:
             middle = (low + high) // 2
-            fits = np.dot(classes.used_bytes, _above(expected, middle)) <= capacity_bytes
+            fits = np.dot(classes.used_bytes, poisson_above(expected, middle)) <= capacity_bytes
             low, high = (low, middle) if fits else (middle + 1, high)
-        above = _above(expected, low)
-        tied = (_above(expected, low - 1) - above) if low else np.zeros_like(above)
+        above = poisson_above(expected, low)
+        tied = (poisson_above(expected, low - 1) - above) if low else np.zeros_like(above)
         needed = np.dot(classes.used_bytes, tied)
         room = capacity_bytes - np.dot(classes.used_bytes, above)
         part = min(max(room, 0.0) / needed, 1.0) if needed > 0 else 0.0
@@ -156,13 +154,6 @@ class Lfu(Policy):
 
     def hits(self, rows: Ints, capacity_rows: int, step: Ints) -> Mask:
         return np.asarray(lfu_distances(rows, step) < capacity_rows)
-
-
-def _above(expected: Floats, count: int) -> Floats:
-    """The chance that a Poisson count is above `count`."""
-    from scipy.special import gammainc
-
-    return np.asarray(gammainc(count + 1.0, expected), np.float64)
 
 
 _PERIODS = 13.0 / 6.0 + 4.0 / 9.0 * np.log(4.0)
