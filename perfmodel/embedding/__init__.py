@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from perfmodel.embedding.placement import Sharding as Sharding
     from perfmodel.embedding.placement import TablePlacement as TablePlacement
     from perfmodel.embedding.policies import POLICIES as POLICIES
+    from perfmodel.embedding.policies import Lfu as Lfu
+    from perfmodel.embedding.policies import Lru as Lru
     from perfmodel.embedding.policies import Policy as Policy
-    from perfmodel.embedding.policies.replacement import Lfu as Lfu
-    from perfmodel.embedding.policies.replacement import Lru as Lru
-    from perfmodel.embedding.policies.replacement import SetAssociativeLru as SetAssociativeLru
-    from perfmodel.embedding.policies.replacement import StaticHotSet as StaticHotSet
-    from perfmodel.embedding.policies.replacement import WTinyLfu as WTinyLfu
+    from perfmodel.embedding.policies import SetAssociativeLru as SetAssociativeLru
+    from perfmodel.embedding.policies import StaticHotSet as StaticHotSet
+    from perfmodel.embedding.policies import WTinyLfu as WTinyLfu
     from perfmodel.embedding.popularity import Popularity as Popularity
     from perfmodel.embedding.popularity import uniform as uniform
     from perfmodel.embedding.popularity import zipf as zipf
@@ -91,8 +91,15 @@ _NAMES = {
         "Sharding",
         "TablePlacement",
     ),
-    "policies": ("POLICIES", "Policy"),
-    "policies.replacement": ("Lfu", "Lru", "SetAssociativeLru", "StaticHotSet", "WTinyLfu"),
+    "policies": (
+        "POLICIES",
+        "Lfu",
+        "Lru",
+        "Policy",
+        "SetAssociativeLru",
+        "StaticHotSet",
+        "WTinyLfu",
+    ),
     "popularity": ("Popularity", "uniform", "zipf", "zipf_alpha_of"),
     "reorder": ("Queries", "reordered"),
 }

@@ -63,12 +63,10 @@ class ReuseHistogram:
 
     @property
     def lookups(self) -> float:
-        """Of the whole batch."""
         return float(self.bin_lookups.sum())
 
     @property
     def distinct_rows(self) -> float:
-        """Of the whole batch."""
         return float(self.rows.sum())
 
     def popularity(self) -> Popularity:

@@ -170,7 +170,6 @@ class Comparison:
         return not self.failing
 
     def of(self, *statuses: Status) -> list[Change]:
-        """The figures with one of `statuses`."""
         return [change for change in self.changes if change.status in statuses]
 
     def to_dict(self) -> dict[str, Any]:
@@ -188,7 +187,6 @@ class Comparison:
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per figure."""
         import pandas as pd
 
         columns = [f.name for f in fields(Change)]

@@ -72,7 +72,6 @@ class CollectiveEvaluation(Tabular):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """`perfmodel.evaluation/1`."""
         return {
             "schema": SCHEMA,
             "rows": [asdict(row) for row in self.rows],

@@ -33,7 +33,6 @@ class KernelEvaluation(Tabular):
     """`op device dtype measured_us predicted_us low_us high_us`, a line per measured row."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON answer of `perfmodel evaluate kernels`."""
         return {"schema": SCHEMA, "rows": [asdict(row) for row in self.rows]}
 
     def plot(self) -> Figure:

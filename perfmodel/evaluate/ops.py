@@ -74,7 +74,6 @@ class OpEvaluation(Tabular):
     warnings: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer as `docs/schemas/evaluation.ops.json` describes it."""
         return {
             "schema": SCHEMA,
             "rows": [asdict(row) for row in self.rows],

@@ -47,7 +47,6 @@ class TransferredTime:
         return 100 * (us / self.measured_us - 1)
 
     def to_dict(self) -> dict[str, Any]:
-        """As `docs/schemas/evaluation.pairs.json` has it."""
         return asdict(self) | {
             "error_pct": self.error_pct(self.predicted_us),
             "same_error_pct": self.error_pct(self.source_us),
@@ -70,16 +69,13 @@ class Direction:
     """Device time per kernel family of that rank, longest first."""
 
     def time(self, name: str) -> TransferredTime:
-        """One of `TIMES`."""
         return self.times[TIMES.index(name)]
 
     @property
     def within(self) -> bool:
-        """Whether the interval holds the measured step."""
         return self.low_us <= self.time(STEP).measured_us <= self.high_us
 
     def to_dict(self) -> dict[str, Any]:
-        """As `docs/schemas/evaluation.pairs.json` has it."""
         return {
             "trace": self.trace,
             "source": self.source,
@@ -109,7 +105,6 @@ class PairErrors:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """As `docs/schemas/evaluation.pairs.json` has it."""
         return {
             "schema": SCHEMA,
             "summary": self.summary(),
@@ -117,7 +112,6 @@ class PairErrors:
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per direction and thing."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -164,7 +158,6 @@ class _Side:
 
     @property
     def times_us(self) -> dict[str, float]:
-        """Measured."""
         assert self.result.rank.measured is not None
         return {name: self.result.rank.measured[f"{name}_us"] for name in TIMES}
 

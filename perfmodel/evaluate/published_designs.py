@@ -78,7 +78,6 @@ class Figure:
         return abs(self.predicted - target) <= limit
 
     def to_dict(self) -> dict[str, Any]:
-        """As a row of `perfmodel evaluate designs`."""
         row, target = self.row, self.row.target
         return {
             "id": row.id,
@@ -104,7 +103,6 @@ class DesignFigures(Tabular):
     figures: tuple[Figure, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON: `perfmodel.evaluation.designs/1`."""
         return {"schema": SCHEMA, "rows": [figure.to_dict() for figure in self.figures]}
 
     def holding(self) -> dict[str, tuple[int, int]]:

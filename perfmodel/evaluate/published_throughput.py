@@ -183,7 +183,6 @@ class PublishedError:
 
     @property
     def measured(self) -> float:
-        """Median of what was published."""
         return median(self.published.rates)
 
     @property
@@ -199,7 +198,6 @@ class PublishedError:
         return found not in FITTED_CONFIGURATIONS
 
     def to_dict(self) -> dict[str, Any]:
-        """As `docs/schemas/evaluation.published.json` has it."""
         machine = self.published.machine
         return {
             "group": self.published.group,
@@ -233,7 +231,6 @@ class PublishedErrors(Tabular):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """As `docs/schemas/evaluation.published.json` has it."""
         return {
             "schema": SCHEMA,
             "about": HELD_OUT_NOTE,
@@ -243,7 +240,6 @@ class PublishedErrors(Tabular):
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per configuration."""
         return super().to_frame().drop(columns="sources")
 
     def plot(self) -> Figure:

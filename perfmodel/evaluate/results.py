@@ -121,7 +121,6 @@ class Evaluation:
     warnings: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer as `docs/schemas/evaluation.json` describes it."""
         return {
             "schema": SCHEMA,
             "rows": [row.to_dict() for row in self.rows],
@@ -135,11 +134,9 @@ class Evaluation:
         return {facts.trace for facts in self.traces} | {row.trace for row in self.rows}
 
     def of_trace(self, name: str) -> Iterator[Row]:
-        """The rows of one trace."""
         return (row for row in self.rows if row.trace == name)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per trace and thing."""
         import pandas as pd
 
         columns = [f.name for f in fields(Row)]

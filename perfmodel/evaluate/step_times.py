@@ -83,7 +83,6 @@ class StepError:
         return abs(log(self.referenced_us / self.measured_us)) > abs(log(self.drift_ratio))
 
     def to_dict(self) -> dict[str, Any]:
-        """As `docs/schemas/evaluation.steps.json` has it."""
         keys = (
             *("name", "ranks", "predicted_us", "low_us", "high_us", "measured_us"),
             *("error_pct", "within", "spread_pct", "drift_ratio"),
@@ -144,7 +143,6 @@ class StepErrors(Tabular):
         return lines
 
     def to_dict(self) -> dict[str, Any]:
-        """As `docs/schemas/evaluation.steps.json` has it."""
         whole = None if self.drift is None else self.drift.whole
         return {
             "schema": SCHEMA,

@@ -77,7 +77,9 @@ def cut_threads(rank: RankTrace, links: Links) -> Pieces:
     collectives = annotations[rank.name_matches(HOST_COLLECTIVE_NAME)[annotations]]
     ops = outermost(rank, np.sort(np.concatenate([links.top_ops, collectives])))
     if not links.roles:
-        return _no_pieces(rank)
+        none, never = np.zeros(0, np.int32), np.zeros(0)
+        no_piece = np.full(len(rank), NONE, np.int32)
+        return Pieces(none, never, never, none, none, none, none, no_piece)
     python = rank.of(Category.PYTHON)
     waits = outermost(rank, python[rank.name_matches(INPUT_WAIT_NAME)[python]])
     parts = [
@@ -89,17 +91,16 @@ def cut_threads(rank: RankTrace, links: Links) -> Pieces:
     )
     is_collective = np.isin(row, collectives) & (cause != Cause.HOST_T1)
     cause[is_collective] = Cause.COMMUNICATION
-    annotation = _annotation_around(rank, thread, start, end, annotations)
+    annotation = np.full(len(thread), NONE, np.int32)
+    for low, high in equal_runs(thread):
+        on_thread = annotations[rank.thread[annotations] == thread[low]]
+        middle = (start[low:high] + end[low:high]) / 2
+        annotation[low:high] = innermost(rank, middle, on_thread)
     loading = rank.name_contains(DATA_LOADING_NAME)
     in_loading = (annotation >= 0) & loading[np.maximum(annotation, 0)] & (call == PIECE)
     cause[in_loading] = Cause.DATA_LOADING
     row_piece = _pieces_of_calls(rank, links, calls, thread, end, call, row)
     return Pieces(thread, start, end, cause, call, row, annotation, row_piece)
-
-
-def _no_pieces(rank: RankTrace) -> Pieces:
-    none, never = np.zeros(0, np.int32), np.zeros(0)
-    return Pieces(none, never, never, none, none, none, none, np.full(len(rank), NONE, np.int32))
 
 
 def _pieces_of_calls(
@@ -223,15 +224,3 @@ def _launch_span(rank: RankTrace, ops: Ints, launches: Ints) -> tuple[Floats, Fl
     np.minimum.at(first, owner[owned], rank.start_us[launches[owned]])
     np.maximum.at(last, owner[owned], rank.end_us[launches[owned]])
     return first, last
-
-
-def _annotation_around(
-    rank: RankTrace, thread: Ints, start: Floats, end: Floats, annotations: Ints
-) -> Ints:
-    """Per piece: the innermost annotation on its thread around its middle, or -1."""
-    found = np.full(len(thread), NONE, np.int32)
-    middle = (start + end) / 2
-    for low, high in equal_runs(thread):
-        boxes = annotations[rank.thread[annotations] == thread[low]]
-        found[low:high] = innermost(rank, middle[low:high], boxes)
-    return found

@@ -98,7 +98,6 @@ def host(name_or_path: str | Path) -> Host:
 
 
 def devices() -> list[Device]:
-    """Every device of the catalogue."""
     return [device(name) for name in names("device")]
 
 

@@ -247,7 +247,6 @@ class Cluster(Part):
 
     @property
     def gpus(self) -> int:
-        """Devices in all nodes."""
         return self.nodes * self.node.gpus
 
     @property

@@ -49,7 +49,6 @@ class FigureRead:
         return RECALLED if RECALLED in self.source else SOURCED
 
     def to_dict(self) -> dict[str, float | str | None]:
-        """As JSON."""
         keys = ("part", "figure", "value", "unit", "grounds", "source")
         return {key: getattr(self, key) for key in keys}
 
@@ -82,7 +81,6 @@ def figure_reads(machine: Cluster, log: Iterable[str]) -> tuple[FigureRead, ...]
 
 
 def figure_read(part: Part, kind: str, name: str) -> FigureRead:
-    """One figure of a part."""
     entry, value = fields_of(KINDS[kind])[name], object.__getattribute__(part, name)
     unit = (unit_of(name) or "count") if entry.is_figure else ""
     source = part.sources.get(name, "not stated" if entry.has_source else "its name")

@@ -97,7 +97,6 @@ class ContractedGraph:
 
     @cached_property
     def _goes_on(self) -> Ints:
-        """Rows that are no head."""
         return np.flatnonzero(self.into != NONE)
 
     @cached_property

@@ -161,7 +161,6 @@ class Hotspots:
 
     @cached_property
     def ops(self) -> Nesting:
-        """The operators."""
         return Nesting(self.rank, self.rank.of(Category.CPU_OP))
 
     @cached_property

@@ -47,7 +47,6 @@ class MemoryTimeline:
         return int(np.argmax(self.allocated_bytes))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per event of the allocator."""
         import pandas as pd
 
         columns = {

@@ -138,7 +138,6 @@ class RankBreakdown(HotTables):
 
     @cached_property
     def summary(self) -> Summary:
-        """The rank in one line."""
         counted = [
             step
             for index, step in zip(self.indices, self.steps, strict=True)

@@ -46,7 +46,6 @@ class Rate:
         return None if self.roofline_us is None else self.roofline_us / self.device_us
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures, rounded, with the rates."""
         share = self.roofline_frac
         return {
             "operator": self.operator,

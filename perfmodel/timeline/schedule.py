@@ -68,7 +68,6 @@ class Timeline:
 
     @cached_property
     def step_us(self) -> Floats:
-        """Duration of each row of `graph.marks`."""
         marks = self.graph.marks
         return self.end_us[marks.end] - self.end_us[marks.start]
 

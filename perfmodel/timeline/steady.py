@@ -276,7 +276,6 @@ class Recurrence:
 
     @classmethod
     def of(cls, graph: ExecutionGraph) -> Recurrence:
-        """That of `graph`."""
         edges, distance = edges_of_steps(graph)
         return cls(graph, edges, distance, Relaxation(graph.order, edges.source, edges.target))
 

@@ -66,7 +66,6 @@ class RankWaiting:
         return max(known, key=lambda cause: known[cause], default=OTHER)
 
     def to_dict(self) -> dict[str, Any]:
-        """The straggler with its causes, for the answer."""
         return {
             "rank": self.straggler,
             "cause": self.cause,

@@ -98,17 +98,13 @@ class Allocations:
         pair_of = type_of * len(devices) + device_of
         pairs, first = np.unique(pair_of, return_index=True)
         columns = [getattr(self, each.name) for each in fields(self)[:-1]]
-        return {
-            _device_name(int(types[pair // len(devices)]), int(devices[pair % len(devices)])): (
-                Allocations(*(column[pair_of == pair] for column in columns))
-            )
-            for pair in pairs[np.argsort(first)].tolist()
-        }
-
-
-def _device_name(device_type: int, index: int) -> str:
-    name = _DEVICE_TYPES.get(device_type, f"type {device_type}")
-    return name if index < 0 or not device_type else f"{name}:{index}"
+        parts = {}
+        for pair in pairs[np.argsort(first)].tolist():
+            kind, index = int(types[pair // len(devices)]), int(devices[pair % len(devices)])
+            name = _DEVICE_TYPES.get(kind, f"type {kind}")
+            name = name if index < 0 or not kind else f"{name}:{index}"
+            parts[name] = Allocations(*(column[pair_of == pair] for column in columns))
+        return parts
 
 
 @dataclass(frozen=True)
@@ -316,7 +312,8 @@ class GrowingColumn:
     def put(self, rows: Ints | slice, values: NDArray[Any]) -> None:
         """Put `values` (one at least) into `rows`, which ascend and are behind all rows so far."""
         self._grow(rows.stop if isinstance(rows, slice) else int(rows[-1]) + 1)
-        if self._values.dtype == np.int32 and not _is_narrow(values):
+        is_narrow = self._values.dtype == np.int32
+        if is_narrow and (values.astype(np.int32) != values).any():
             self._values = self._values.astype(np.int64)
         self._values[rows] = values
 
@@ -334,8 +331,3 @@ class GrowingColumn:
             self._values = values
         self._values[self._count : count] = self._missing
         self._count = max(self._count, count)
-
-
-def _is_narrow(values: NDArray[Any]) -> bool:
-    """Whether integers fit into 32 bits."""
-    return bool((values.astype(np.int32) == values).all())

@@ -182,7 +182,6 @@ class ExecutionTrace:
         return self.strings[int(self.name[row])]
 
     def names(self, rows: NDArray[np.integer[Any]]) -> list[str]:
-        """The names of the nodes in `rows`."""
         return [self.strings[i] for i in self.name[rows].tolist()]
 
     def linkable(self) -> dict[int, Ints]:

@@ -104,7 +104,6 @@ class InternedTexts:
         return list(self._index)
 
     def add(self, texts: list[bytes]) -> Ints:
-        """The index of every text."""
         index = self._index
         return np.array([index.setdefault(text, len(index)) for text in texts], np.int64)
 

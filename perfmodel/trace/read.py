@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -161,7 +162,8 @@ def read(
         check_types(rank)
         trace.warnings.extend(f"{rank.where}: {text}" for text in inconsistencies(rank))
     trace.warnings.extend(f"{where}: no trace, ignored" for where in ignored)
-    trace.warnings.extend(_missing_ranks(trace, several=len(found) > 1 or Path(str(path)).is_dir()))
+    if len(found) > 1 or Path(str(path)).is_dir():
+        trace.warnings.extend(_missing_ranks(trace))
     if strict and trace.warnings:
         raise TraceError(trace.warnings[0])
     return trace
@@ -246,13 +248,11 @@ def _execution_traces_by_rank(
     return found
 
 
-def _missing_ranks(trace: Trace, *, several: bool) -> list[str]:
-    found = []
+def _missing_ranks(trace: Trace) -> Iterator[str]:
     sizes = [rank.world_size for rank in trace.ranks if rank.world_size]
-    if several and sizes and len(trace.ranks) < sizes[0]:
+    if sizes and len(trace.ranks) < sizes[0]:
         missing = sorted(set(range(sizes[0])) - {rank.rank for rank in trace.ranks})
-        found.append(
+        yield (
             f"{trace.source}: ranks {', '.join(map(str, missing))} of {sizes[0]} are not here: "
             "collectives meet among those that are"
         )
-    return found

@@ -168,7 +168,6 @@ def trim_to_window(rank: RankTrace, window: Window) -> RankTrace:
 
 
 def take_rows(rank: RankTrace, rows: Ints) -> RankTrace:
-    """These rows of a rank."""
     columns = {f.name: getattr(rank, f.name) for f in fields(rank)}
     chosen: dict[str, Any] = {k: v[rows] for k, v in columns.items() if isinstance(v, np.ndarray)}
     return replace(rank, **chosen)
