@@ -144,7 +144,7 @@ def shared_classes(tables: Sequence[TableAccess]) -> tuple[RowClasses, Ints]:
 def _use(
     tables: Sequence[TableAccess],
     owner: Ints,
-    found: Floats,
+    hits: Floats,
     touched: Floats,
     fetched: Floats,
     classes: RowClasses,
@@ -158,7 +158,7 @@ def _use(
         name=tuple(table.name for table in tables),
         lookups=lookups,
         row_bytes=np.array([table.row_bytes for table in tables], np.float64),
-        hit_frac=np.clip(per_table(found) / lookups, 0.0, 1.0),
+        hit_frac=np.clip(per_table(hits) / lookups, 0.0, 1.0),
         distinct_rows=per_table(touched),
         fetched_rows=per_table(fetched),
         cached_rows=per_table(kept * classes.rows),

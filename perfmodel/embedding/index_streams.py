@@ -46,10 +46,10 @@ def read_stream(path: str | Path) -> dict[str, Ints]:
     if reader is None:
         raise WorkloadError(f"{path}: an index stream ends in {', '.join(readers)}")
     try:
-        found = reader(path)
+        result = reader(path)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise WorkloadError(f"{path}: cannot be read as an index stream: {error}") from None
-    return {name: _row_numbers(values, f"{path}: {name}") for name, values in found.items()}
+    return {name: _row_numbers(values, f"{path}: {name}") for name, values in result.items()}
 
 
 def stream_popularity(rows: Ints, table_rows: float = 0.0) -> Popularity:
@@ -213,8 +213,8 @@ def draw_lookups(
     place = np.minimum(place, len(ends) - 1)
     rank = ends[place] - generator.random(lookups) * popularity.rows[place]
     count = max(1, round(float(ends[-1])))
-    found = np.clip(rank.astype(np.int64), 0, count - 1)
-    return scatter(found, count) if scattered else found
+    result = np.clip(rank.astype(np.int64), 0, count - 1)
+    return scatter(result, count) if scattered else result
 
 
 def last_lookups(popularity: Popularity, *, seed: int = 0) -> Ints:

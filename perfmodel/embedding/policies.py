@@ -155,11 +155,11 @@ class SetAssociativeLru(Lru):
         place = _mixed(rows) % np.uint64(sets)
         order = np.argsort(place, kind="stable")
         steps = np.cumsum(np.diff(place[order], prepend=place[:1]) != 0)
-        found = np.empty(len(rows), bool)
+        result = np.empty(len(rows), bool)
         inside = steps * (int(step[-1]) + 1) + step[order] if len(step) else step
         ways = capacity_rows // sets + (place < capacity_rows % sets)
-        found[order] = lru_distances(rows[order], inside) < ways[order]
-        return found
+        result[order] = lru_distances(rows[order], inside) < ways[order]
+        return result
 
 
 def _mixed(rows: Ints) -> NDArray[np.uint64]:
@@ -293,16 +293,16 @@ class WTinyLfu(Policy):
 
     def hits(self, rows: Ints, capacity_rows: int, step: Ints) -> Mask:
         state = _State(self, capacity_rows)
-        found = np.empty(len(rows), bool)
+        result = np.empty(len(rows), bool)
         ends = np.flatnonzero(np.diff(step, append=step[-1:] + 1)) + 1
         begin = 0
         for end in ends.tolist():
             batch = rows[begin:end].tolist()
-            found[begin:end] = [row in state for row in batch]
+            result[begin:end] = [row in state for row in batch]
             for row in batch:
                 state.look_up(row)
             begin = end
-        return found
+        return result
 
 
 class _State:

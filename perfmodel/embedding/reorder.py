@@ -136,8 +136,8 @@ def clustered(graph: csr_matrix) -> Ints:
     begins = np.concatenate([tree.row, np.full(len(heads), count)])
     ends = np.concatenate([tree.col, heads])
     rooted = coo_matrix((np.ones(len(ends)), (begins, ends)), shape=(count + 1, count + 1))
-    found = depth_first_order(rooted.tocsr(), count, directed=False, return_predecessors=False)
-    return np.asarray(found[1:], np.int64)
+    result = depth_first_order(rooted.tocsr(), count, directed=False, return_predecessors=False)
+    return np.asarray(result[1:], np.int64)
 
 
 def _heaviest(graph: csr_matrix, query: int, visited: np.ndarray) -> int:

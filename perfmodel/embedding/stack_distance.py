@@ -103,6 +103,6 @@ def _changes(values: Ints) -> NDArray[np.bool_]:
 
 
 def _unordered(values: Ints, order: Ints) -> Ints:
-    found = np.empty_like(values)
-    found[order] = values
-    return found
+    result = np.empty_like(values)
+    result[order] = values
+    return result

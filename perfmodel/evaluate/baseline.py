@@ -255,11 +255,11 @@ def _exceeds(one: float, other: float, tolerance_frac: float) -> bool:
 _SUITE = "perfmodel check"
 
 
-def junit(found: Comparison) -> str:
+def junit(result: Comparison) -> str:
     """JUnit XML: a test case per trace, kind and name; what got worse is its failure."""
     suite = ElementTree.Element("testsuite", name=_SUITE)
     cases = failures = 0
-    for key, group in groupby(found.changes, key=lambda c: (c.trace, c.kind, c.name)):
+    for key, group in groupby(result.changes, key=lambda c: (c.trace, c.kind, c.name)):
         trace, kind, name = map(_plain, key)
         case = ElementTree.SubElement(suite, "testcase", classname=trace, name=f"{kind} {name}")
         cases += 1
@@ -277,10 +277,10 @@ def junit(found: Comparison) -> str:
     return f'<?xml version="1.0" encoding="utf-8"?>\n{body}\n'
 
 
-def markdown(found: Comparison) -> str:
+def markdown(result: Comparison) -> str:
     """Markdown: one sentence, and a table of what got worse, better or is new."""
-    lines = [f"### {_SUITE}: {'passed' if found.passed else 'failed'}", "", verdict(found), ""]
-    listed = [*found.failing, *found.of(Status.BETTER, Status.NEW)]
+    lines = [f"### {_SUITE}: {'passed' if result.passed else 'failed'}", "", verdict(result), ""]
+    listed = [*result.failing, *result.of(Status.BETTER, Status.NEW)]
     if listed:
         lines += ["| trace | kind | name | figure | baseline | now | |", "|---" * 7 + "|"]
         for change in listed:
@@ -288,23 +288,23 @@ def markdown(found: Comparison) -> str:
             cells = (change.trace, change.kind, change.name, change.figure, *sizes, change.status)
             lines.append("| " + " | ".join(map(_cell, cells)) + " |")
         lines.append("")
-    lines += [f"- {_plain(text)}" for text in found.warnings]
+    lines += [f"- {_plain(text)}" for text in result.warnings]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def verdict(found: Comparison) -> str:
+def verdict(result: Comparison) -> str:
     """The outcome in one sentence."""
-    if found.passed:
-        return f"{extent(found)}: none is worse than the baseline."
-    worse, gone = len(found.of(Status.WORSE)), len(found.of(Status.GONE))
+    if result.passed:
+        return f"{extent(result)}: none is worse than the baseline."
+    worse, gone = len(result.of(Status.WORSE)), len(result.of(Status.GONE))
     parts = [f"{worse} worse than the baseline"] * bool(worse) + [f"{gone} gone"] * bool(gone)
-    return f"{extent(found)}: {', '.join(parts)}."
+    return f"{extent(result)}: {', '.join(parts)}."
 
 
-def extent(found: Comparison) -> str:
+def extent(result: Comparison) -> str:
     """How much was compared."""
-    traces = len({change.trace for change in found.changes})
-    return f"{len(found.changes)} figures of {traces} trace{'' if traces == 1 else 's'}"
+    traces = len({change.trace for change in result.changes})
+    return f"{len(result.changes)} figures of {traces} trace{'' if traces == 1 else 's'}"
 
 
 def change_text(change: Change) -> str:

@@ -103,8 +103,8 @@ def evaluate_collectives(
             warnings.append(f"{curve}: no points of {LEAST_BYTES} bytes and more to score")
             continue
         known = index[is_known[index]]
-        found, level = estimate, SPECS
-        columns = [each[asked] for each in (found.duration_us, found.low_us, found.high_us)]
+        result, level = estimate, SPECS
+        columns = [each[asked] for each in (result.duration_us, result.low_us, result.high_us)]
         if len(known):
             corrected = calibrated(given, take_calls(calls, known), times[known], given.name)
             own = corrected.estimate(take_calls(calls, asked))
@@ -128,12 +128,12 @@ def _joined(
         except ModelError as error:
             warnings.append(str(error))
     about = pd.DataFrame({"curve_id": list(wires), "wires": list(wires.values())})
-    found = read_points(points)[["curve_id", "size_bytes", "time_us"]]
-    found["curve_id"] = found["curve_id"].astype(str)
-    strange = set(found["curve_id"]) - set(described)
+    result = read_points(points)[["curve_id", "size_bytes", "time_us"]]
+    result["curve_id"] = result["curve_id"].astype(str)
+    strange = set(result["curve_id"]) - set(described)
     if strange:
         warnings.append(f"{points}: {len(strange)} curves that {curves} does not describe")
-    return found.merge(about, on="curve_id").reset_index(drop=True), described, warnings
+    return result.merge(about, on="curve_id").reset_index(drop=True), described, warnings
 
 
 def _errors(

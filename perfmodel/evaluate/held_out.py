@@ -64,16 +64,16 @@ class DeviceWork:
         else from all of its family; nan where no teacher has any.
         """
         own, taught = self.step == step, np.isin(self.step, teachers)
-        found = np.full(int(own.sum()), np.nan)
+        result = np.full(int(own.sum()), np.nan)
         for group in self.groups:
             size = int(group.max()) + 1 if len(group) else 0
             count = np.bincount(group[taught], minlength=size)
             total = np.bincount(group[taught], self.duration_us[taught], minlength=size)
             with np.errstate(invalid="ignore"):
                 mean = (total / count)[group[own]]
-            found = np.where(np.isnan(found), mean, found)
+            result = np.where(np.isnan(result), mean, result)
         mean_us = self.duration_us[taught].mean() if taught.any() else np.nan
-        return np.where(np.isnan(found), mean_us, found)
+        return np.where(np.isnan(result), mean_us, result)
 
 
 def family_rows(trace: str, work: DeviceWork, steady: Ints, held: Ints) -> list[Row]:
@@ -101,12 +101,12 @@ def _group_ids(*columns: Ints) -> Ints:
 
 def _occurrence_in_step(start_us: Floats, rank: Ints, step: Ints, label: Ints) -> Ints:
     """Per operation: how many of its name came before it in its step."""
-    found = np.zeros(len(start_us), np.int64)
+    result = np.zeros(len(start_us), np.int64)
     seen: dict[tuple[int, int, int], int] = {}
     for row in np.argsort(start_us, kind="stable").tolist():
         key = (int(rank[row]), int(step[row]), int(label[row]))
-        found[row] = seen[key] = seen.get(key, -1) + 1
-    return found
+        result[row] = seen[key] = seen.get(key, -1) + 1
+    return result
 
 
 def overhead_rows(name: str, trace: Trace, steady: Ints, held: Ints) -> list[Row]:

@@ -82,10 +82,10 @@ class OpEvaluation(Tabular):
         }
 
 
-def op_evaluation(found: Iterable[MeasuredOp], warnings: Sequence[str] = ()) -> OpEvaluation:
+def op_evaluation(result: Iterable[MeasuredOp], warnings: Sequence[str] = ()) -> OpEvaluation:
     """The errors of `found`, by source and name, the longest first."""
     groups: dict[tuple[str, str, str], list[MeasuredOp]] = {}
-    for each in found:
+    for each in result:
         groups.setdefault((each.source, each.device, each.name), []).append(each)
     rows = sorted(
         (_errors(*key, own) for key, own in groups.items()),
@@ -96,9 +96,9 @@ def op_evaluation(found: Iterable[MeasuredOp], warnings: Sequence[str] = ()) -> 
     return OpEvaluation(tuple(rows), whole, list(warnings))
 
 
-def _errors(source: str, device: str, name: str, found: Sequence[MeasuredOp]) -> OpErrors:
-    predicted = np.array([each.predicted_us for each in found])
-    measured = np.array([each.measured_us for each in found])
+def _errors(source: str, device: str, name: str, result: Sequence[MeasuredOp]) -> OpErrors:
+    predicted = np.array([each.predicted_us for each in result])
+    measured = np.array([each.measured_us for each in result])
     error = predicted / measured - 1.0
     size = np.abs(error)
     figures = (
@@ -110,7 +110,7 @@ def _errors(source: str, device: str, name: str, found: Sequence[MeasuredOp]) ->
         measured.sum(),
     )
     rounded = (round(float(figure), DECIMALS) for figure in figures)
-    return OpErrors(source, device, name, len(found), *rounded)
+    return OpErrors(source, device, name, len(result), *rounded)
 
 
 TableRow = Mapping[str, str]
@@ -159,8 +159,8 @@ PublishedTime = tuple[str, Device, dict[str, Any], float]
 """Name, device, record of the measurement table, microseconds."""
 
 
-def _predicted(source: str, found: Iterable[PublishedTime]) -> Iterator[MeasuredOp]:
-    for name, where, record, measured_us in found:
+def _predicted(source: str, result: Iterable[PublishedTime]) -> Iterator[MeasuredOp]:
+    for name, where, record, measured_us in result:
         predicted = durations_of(Rows.of([record]), where).duration_us
         yield MeasuredOp(source, where.name, name, float(predicted[0]), measured_us)
 
@@ -236,17 +236,17 @@ def evaluate_ops(
 
     Raises `TraceError` for a trace or a table that cannot be read.
     """
-    found: list[MeasuredOp] = []
+    result: list[MeasuredOp] = []
     warnings: list[str] = []
     for job in find_jobs(traces, max_bytes=max_bytes):
         trace = read(job.path, max_bytes=max_bytes)
         try:
-            found += ops_of(trace, job.name, choice)
+            result += ops_of(trace, job.name, choice)
         except (TraceError, HardwareError) as error:
             warnings.append(f"{LEFT_OUT}{job.name}: {error}")
     for path in lookups:
-        found += read_lookups(path)
-    return op_evaluation(found, warnings)
+        result += read_lookups(path)
+    return op_evaluation(result, warnings)
 
 
 def ops_of(trace: Trace, source: str, choice: OpSelection = OpSelection()) -> Iterator[MeasuredOp]:

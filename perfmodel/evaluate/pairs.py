@@ -96,13 +96,13 @@ class PairErrors:
 
     def summary(self) -> dict[str, float]:
         """Mean absolute errors in percent, and the share of steps within their intervals."""
-        found: dict[str, float] = {"n": len(self.directions)}
+        result: dict[str, float] = {"n": len(self.directions)}
         for name in (STEP, GPU_ACTIVE):
             times = [each.time(name) for each in self.directions]
-            found[f"{name}_pct"] = _mean([each.error_pct(each.predicted_us) for each in times])
-            found[f"{name}_same_pct"] = _mean([each.error_pct(each.source_us) for each in times])
-        found["coverage_frac"] = float(np.mean([each.within for each in self.directions]))
-        return found
+            result[f"{name}_pct"] = _mean([each.error_pct(each.predicted_us) for each in times])
+            result[f"{name}_same_pct"] = _mean([each.error_pct(each.source_us) for each in times])
+        result["coverage_frac"] = float(np.mean([each.within for each in self.directions]))
+        return result
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -134,14 +134,14 @@ def evaluate_pairs(
     """
     if not paths or len(paths) % 2:
         raise UsageError(f"{len(paths)} traces: expected pairs, each of one program on two GPUs")
-    found = []
+    result = []
     for one, other in zip(paths[::2], paths[1::2], strict=True):
         begin(str(one))
         sides = [_Side.of(path, max_bytes) for path in (one, other)]
         if sides[0].device == sides[1].device:
             raise UsageError(f"{one} and {other}: both ran on {sides[0].device.name}")
-        found += [_transferred(*sides), _transferred(*reversed(sides))]
-    return PairErrors(tuple(found))
+        result += [_transferred(*sides), _transferred(*reversed(sides))]
+    return PairErrors(tuple(result))
 
 
 @dataclass(frozen=True)

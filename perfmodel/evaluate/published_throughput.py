@@ -87,7 +87,7 @@ def read_mlperf(path: Path) -> tuple[list[Published], list[LeftOut]]:
 
     Raises `PerfmodelError` for a file that is no such table.
     """
-    found: dict[tuple[object, ...], Published] = {}
+    result: dict[tuple[object, ...], Published] = {}
     left: list[LeftOut] = []
     seen: set[tuple[str, ...]] = set()
     for line, row in _rows(path, MLPERF_COLUMNS):
@@ -113,28 +113,28 @@ def read_mlperf(path: Path) -> tuple[list[Published], list[LeftOut]]:
         settings = EARLIER_SOFTWARE.get((row["benchmark"], row["round"]), {})
         group = f"{row['benchmark']} {row['round']}" if settings else row["benchmark"]
         key = (group, machine.node.device.name, machine.nodes, machine.node.gpus, batch)
-        old = found.get(key)
+        old = result.get(key)
         if old is None:
             old = Published(group, WORKLOAD[row["benchmark"]], machine, batch, settings)
-        found[key] = replace(
+        result[key] = replace(
             old,
             rates=(*old.rates, _number(row, RATE_COLUMN[row["benchmark"]], where)),
             names=(*old.names, name),
         )
-    return list(found.values()), left
+    return list(result.values()), left
 
 
 def _machine(row: Mapping[str, str], where: str) -> Cluster | str:
     """The nodes of a submission, or why they are not known."""
     try:
-        found = from_driver_name(re.sub(r"\(.*?\)", "", row["accelerator"]).strip())
+        result = from_driver_name(re.sub(r"\(.*?\)", "", row["accelerator"]).strip())
     except HardwareError as error:
         return str(error).partition(";")[0]
     nodes, gpus = (int(_number(row, key, where)) for key in ("n_nodes", "accel_per_node"))
-    usual = node_of(found)
+    usual = node_of(result)
     if usual.link is None and gpus > 1:
-        return f"{found.name}: {NO_LINKS}"
-    return Cluster(name=found.name, node=replace(usual, gpus=gpus), nodes=nodes)
+        return f"{result.name}: {NO_LINKS}"
+    return Cluster(name=result.name, node=replace(usual, gpus=gpus), nodes=nodes)
 
 
 def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
@@ -155,12 +155,12 @@ def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, 
 
 def _number(row: Mapping[str, str], key: str, where: str) -> float:
     try:
-        found = float(row[key])
+        result = float(row[key])
     except ValueError:
-        found = -1.0
-    if not 0 < found < LARGEST_NUMBER:
+        result = -1.0
+    if not 0 < result < LARGEST_NUMBER:
         raise PerfmodelError(f"{where}: {key}: expected a positive number, got {row[key][:40]!r}")
-    return found
+    return result
 
 
 SCHEMA = "perfmodel.evaluation.published/1"
@@ -194,8 +194,8 @@ class PublishedError:
     def is_held_out(self) -> bool:
         """Whether no constant saw the configuration."""
         node, nodes = self.published.machine.node, self.published.machine.nodes
-        found = (self.published.group, node.device.name, nodes, node.gpus, self.published.batch)
-        return found not in FITTED_CONFIGURATIONS
+        result = (self.published.group, node.device.name, nodes, node.gpus, self.published.batch)
+        return result not in FITTED_CONFIGURATIONS
 
     def to_dict(self) -> dict[str, Any]:
         machine = self.published.machine
@@ -317,5 +317,5 @@ def _rank_correlation(rows: Sequence[PublishedError]) -> float | None:
         return None
     from scipy.stats import spearmanr
 
-    found = spearmanr([row.samples_per_s for row in rows], [row.measured for row in rows])
-    return float(found.statistic)
+    result = spearmanr([row.samples_per_s for row in rows], [row.measured for row in rows])
+    return float(result.statistic)

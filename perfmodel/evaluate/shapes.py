@@ -30,7 +30,7 @@ from perfmodel.trace.link import Links
 def overlap_us(stream: Ints, start_us: Floats, duration_us: Floats) -> Floats:
     """Of each kernel, the time in which any other stream's ran too; all arrays `[n]`."""
     end_us = start_us + duration_us
-    found = np.zeros(len(stream))
+    result = np.zeros(len(stream))
     for own in np.unique(stream):
         mine, others = np.flatnonzero(stream == own), np.flatnonzero(stream != own)
         starts, ends = interval_union(start_us[others], end_us[others])
@@ -38,8 +38,8 @@ def overlap_us(stream: Ints, start_us: Floats, duration_us: Floats) -> Floats:
             continue
         at = np.stack([starts, ends], axis=1).ravel()
         covered = np.concatenate([[0.0], np.repeat(np.cumsum(ends - starts), 2)[:-1]])
-        found[mine] = np.interp(end_us[mine], at, covered) - np.interp(start_us[mine], at, covered)
-    return found
+        result[mine] = np.interp(end_us[mine], at, covered) - np.interp(start_us[mine], at, covered)
+    return result
 
 
 COMMUNICATION = "communication"
@@ -115,13 +115,13 @@ def shapes_of(trace: Trace) -> list[ShapeTimes]:
         return []
 
 
-def shape_rows(name: str, found: list[ShapeTimes]) -> list[Row]:
+def shape_rows(name: str, result: list[ShapeTimes]) -> list[Row]:
     """Per family, and of all kernels together: errors of the ranks' device time."""
-    families = sorted({family for times in found for family in times.family})
+    families = sorted({family for times in result for family in times.family})
     rows = []
     for family in (*families, TOTAL):
-        predicted, measured = np.zeros((2, len(found)))
-        for at, times in enumerate(found):
+        predicted, measured = np.zeros((2, len(result)))
+        for at, times in enumerate(result):
             counts = np.array([family in (own, TOTAL) for own in times.family], bool)
             predicted[at] = times.predicted_us[counts].sum()
             measured[at] = times.measured_us[counts].sum()
@@ -142,11 +142,11 @@ def predicted_in_model_mode(trace: Trace) -> Result | None:
         return None
 
 
-def model_rows(name: str, found: Result | None) -> list[Row]:
+def model_rows(name: str, result: Result | None) -> list[Row]:
     """Errors of the ranks' steps and GPU-active times."""
     rows = []
     for what in ("step", "gpu_active"):
-        ranks = [] if found is None else [rank for rank in found.ranks if rank.measured]
+        ranks = [] if result is None else [rank for rank in result.ranks if rank.measured]
         key = f"{what}_us"
         predicted = np.array([getattr(rank, key) for rank in ranks], np.float64)
         measured = np.array([(rank.measured or {})[key] for rank in ranks], np.float64)

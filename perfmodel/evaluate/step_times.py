@@ -177,7 +177,7 @@ def evaluate_steps(
 
     Without `drifts` those that the reference work beside the steps tells.
     """
-    found = []
+    result = []
     drifts = drifts or drift_of_steps(steps, device)
     for position, (step, drift) in enumerate(zip(steps, drifts.each, strict=True)):
         begin(step.name, position)
@@ -187,7 +187,7 @@ def evaluate_steps(
         except PerfmodelError as error:
             raise UsageError(f"{step.where}: {error}") from None
         spread = None if np.isnan(step.halves_frac) else 100 * step.halves_frac
-        found.append(
+        result.append(
             StepError(
                 name=step.name,
                 ranks=step.ranks,
@@ -201,4 +201,4 @@ def evaluate_steps(
                 referenced_high_us=None if moved is None else moved.high_us,
             )
         )
-    return StepErrors(device.name, tuple(found), drifts)
+    return StepErrors(device.name, tuple(result), drifts)

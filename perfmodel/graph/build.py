@@ -105,14 +105,14 @@ def _process_groups(
 
 
 def _wait_edges(
-    found: list[tuple[int, int, EdgeKind]],
+    result: list[tuple[int, int, EdgeKind]],
     links: Links,
     count: int,
     last_node: Ints,
     first_device: int,
 ) -> Edges:
     """`Waits.edges` with their references (`~device row`, piece, count + piece) as node ids."""
-    table = np.array(found, np.int64).reshape(-1, 3)
+    table = np.array(result, np.int64).reshape(-1, 3)
     ends = table[:, :2]
     device = np.searchsorted(links.device_rows, ~np.minimum(ends, -1)) + first_device
     returned = last_node[np.clip(ends - count, 0, count - 1)] if count else ends
@@ -306,7 +306,7 @@ def with_marks(
         at = int(np.searchsorted(start_us, time, side="left")) - 1
         begun = at >= 0 and pieces.end_us[main[at]] >= time
         sources.append(last_node[main[at : at + 1]] if begun else np.zeros(0, np.int64))
-    counts = np.array([len(found) for found in sources], np.int64)
+    counts = np.array([len(result) for result in sources], np.int64)
     release = np.where(counts > 0, -np.inf, when)
     ids = len(nodes) + np.arange(len(when))
     nodes = nodes.with_more(

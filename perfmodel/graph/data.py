@@ -53,15 +53,15 @@ def with_data_edges(
     source = last[np.searchsorted(rows, table[:, 0])]
     target = first[np.searchsorted(rows, table[:, 1])]
     known = (source >= 0) & (target >= 0)
-    found = np.stack(distinct_pairs(source[known], target[known]), axis=1)
+    result = np.stack(distinct_pairs(source[known], target[known]), axis=1)
     devices = links.device_rows
     stream, start, end = stream_keys(rank, devices), rank.start_us[devices], rank.end_us[devices]
-    found = found[
-        (stream[found[:, 0]] != stream[found[:, 1]])
-        & (end[found[:, 0]] <= start[found[:, 1]] + ROUNDING_US)
+    result = result[
+        (stream[result[:, 0]] != stream[result[:, 1]])
+        & (end[result[:, 0]] <= start[result[:, 1]] + ROUNDING_US)
     ]
     node = np.flatnonzero(graph.on_device)
-    data = Edges.of(node[found[:, 0]], node[found[:, 1]], EdgeKind.DATA, lag_us=-ROUNDING_US)
+    data = Edges.of(node[result[:, 0]], node[result[:, 1]], EdgeKind.DATA, lag_us=-ROUNDING_US)
     return without_cycles(replace(graph, edges_=graph.edges_.and_(data)), rank.where)
 
 

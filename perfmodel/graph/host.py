@@ -112,8 +112,8 @@ def _pieces_of_calls(
     (whole microseconds) has none and belongs to the piece that ends where it stands.
     """
     own = np.flatnonzero(call != PIECE)
-    found = np.full(len(rank), NONE, np.int32)
-    found[row[own]] = own
+    result = np.full(len(rank), NONE, np.int32)
+    result[row[own]] = own
     is_inner = np.zeros(len(rank), np.bool_)
     is_inner[links.device_launch[links.device_launch >= 0]] = True
     is_inner[row[own]] = False
@@ -121,15 +121,15 @@ def _pieces_of_calls(
     outer = by_thread(rank, calls[rank.duration_us[calls] > 0])
     at = containing_index(rank, inner, outer)
     for r, box in zip(inner[at >= 0].tolist(), outer[at[at >= 0]].tolist(), strict=True):
-        if rank.duration_us[r] > 0 and found[box] >= 0:
-            found[r] = found[box]
+        if rank.duration_us[r] > 0 and result[box] >= 0:
+            result[r] = result[box]
     spans = {int(thread[low]): (low, high) for low, high in equal_runs(thread)}
     for r in inner[rank.duration_us[inner] == 0].tolist():
         low, high = spans.get(int(rank.thread[r]), (0, 0))
         before = int(np.searchsorted(end[low:high], rank.start_us[r], side="right")) - 1
         if before >= 0:
-            found[r] = low + before
-    return found
+            result[r] = low + before
+    return result
 
 
 def _cut_thread(

@@ -117,14 +117,14 @@ class _Draft:
 
     def _into(self, node: int) -> list[int]:
         first, by_target = self.by_target
-        found: list[int] = by_target[first[node] : first[node + 1]].tolist()
-        return found
+        result: list[int] = by_target[first[node] : first[node + 1]].tolist()
+        return result
 
     def _out_of(self, node: int) -> list[int]:
-        found: list[int] = self.leaving[
+        result: list[int] = self.leaving[
             self.first_leaving[node] : self.first_leaving[node + 1]
         ].tolist()
-        return found
+        return result
 
     def graph(self) -> ExecutionGraph:
         """The graph in which the next operation of each stream waits for what is new before it."""

@@ -211,16 +211,16 @@ def _repeated_in_graph_launches(graph: ExecutionGraph, late: _LateNodes) -> Mask
 
     Launches of one graph are those of the same operations, in all steps or at one place of a step.
     """
-    found = np.zeros(len(late.node), bool)
+    result = np.zeros(len(late.node), bool)
     places = _graph_launch_places(graph, late)
     for depth in (1, 2):
         groups: dict[tuple[object, ...], list[int]] = {}
         for at, place in enumerate(places):
-            if place and not found[at]:
+            if place and not result[at]:
                 groups.setdefault(place[:depth], []).append(at)
         for members in groups.values():
-            found[members] = _is_work(late.wait_us[members])
-    return found
+            result[members] = _is_work(late.wait_us[members])
+    return result
 
 
 def _is_work(wait_us: Floats) -> Mask:
@@ -255,14 +255,14 @@ def _graph_launch_places(graph: ExecutionGraph, late: _LateNodes) -> list[tuple[
     for call in sorted(of_launch, key=lambda node: float(nodes.start_us[node])):
         key = (names[call], int(np.searchsorted(begun_us, nodes.start_us[call], side="right")))
         nth[call] = count[key] = count.get(key, -1) + 1
-    found: list[tuple[object, ...]] = []
+    result: list[tuple[object, ...]] = []
     for node, source in zip(late.node.tolist(), late.source.tolist(), strict=True):
         both = [int(launch[each]) for each in (source, node)]
         if max(both) == NONE or not graph.on_device[source]:
-            found.append(())
+            result.append(())
             continue
         ends = zip(both, (source, node), strict=True)
         where = tuple((names.get(call), place.get(n)) for call, n in ends)
         labels = (graph.labels[source], graph.labels[node])
-        found.append(((where, labels), tuple(nth.get(call) for call in both)))
-    return found
+        result.append(((where, labels), tuple(nth.get(call) for call in both)))
+    return result

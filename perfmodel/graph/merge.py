@@ -47,14 +47,14 @@ def match_collectives(
     `whole`: nothing is missing at either end, and equal sequences meet one by one.
     Raises `TraceError` where the names of a group's collectives nowhere fit.
     """
-    found = [_by_group(graph) for graph in graphs]
+    result = [_by_group(graph) for graph in graphs]
     meetings = []
-    for group in sorted({name for groups in found for name in groups}):
-        ranks = [index for index, groups in enumerate(found) if group in groups]
+    for group in sorted({name for groups in result for name in groups}):
+        ranks = [index for index, groups in enumerate(result) if group in groups]
         if len(ranks) < 2:
             continue
-        sequences = [found[r][group] for r in ranks]
-        equal = whole and len({tuple(_labels(graphs[r], found[r][group])) for r in ranks}) == 1
+        sequences = [result[r][group] for r in ranks]
+        equal = whole and len({tuple(_labels(graphs[r], result[r][group])) for r in ranks}) == 1
         if equal:
             meetings.append(MatchedCollectives(np.array(ranks), np.stack(sequences, axis=1)))
         else:

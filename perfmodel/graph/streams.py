@@ -118,14 +118,14 @@ class _OtherStreams:
         """Per target: the one of `ended_near(target, ROUNDING_US)` that ended last, or -1."""
         at = self.start[targets]
         place = np.searchsorted(self._sorted_end, at + ROUNDING_US, side="right") - 1
-        found = np.full(len(targets), NONE, np.int64)
+        result = np.full(len(targets), NONE, np.int64)
         for _ in range(_LOOK_BACK):
             near = self._by_end[place]
-            open_ = (found < 0) & (place >= 0) & (self.end[near] >= at - MAX_WAIT_GAP_US)
+            open_ = (result < 0) & (place >= 0) & (self.end[near] >= at - MAX_WAIT_GAP_US)
             fits = open_ & (self.stream[near] != self.stream[targets]) & (self.start[near] < at)
-            found[fits] = near[fits]
+            result[fits] = near[fits]
             place = np.maximum(place - 1, NONE)
-        return found
+        return result
 
 
 def event_waits(rank: RankTrace, links: Links, is_collective: Mask, delay_us: Floats) -> Edges:

@@ -251,11 +251,11 @@ class ExecutionGraph:
         depth -= np.bincount(source[backwards] + 1, minlength=len(order) + 1)
         mixed = np.cumsum(depth)[:-1] > 0
         places = np.flatnonzero(mixed)
-        found = self._topological(source, target, mixed)
-        if len(found) < len(places):
-            found = self._topological(source, target, np.ones(len(order), np.bool_))
-            raise GraphError(f"the graph has a cycle: {self._cycle(set(order[found].tolist()))}")
-        order[places] = order[found]
+        result = self._topological(source, target, mixed)
+        if len(result) < len(places):
+            result = self._topological(source, target, np.ones(len(order), np.bool_))
+            raise GraphError(f"the graph has a cycle: {self._cycle(set(order[result].tolist()))}")
+        order[places] = order[result]
         return order
 
     @staticmethod
@@ -281,8 +281,8 @@ class ExecutionGraph:
                 waiting[each] -= 1
                 if not waiting[each]:
                     heappush(ready, each)
-        found: list[int] = place[order].tolist()
-        return found
+        result: list[int] = place[order].tolist()
+        return result
 
     def _cycle(self, sorted_nodes: set[int]) -> str:
         before = {

@@ -55,11 +55,11 @@ class StreamState:
 
     def last(self, time_us: float) -> list[int]:
         """Per stream: row of the last operation launched before `time_us`, or -1."""
-        found = []
+        result = []
         for launched, rows in zip(self.launched, self.rows, strict=True):
             at = int(np.searchsorted(launched, time_us, side="right")) - 1
-            found.append(int(rows[at]) if at >= 0 else NONE)
-        return found
+            result.append(int(rows[at]) if at >= 0 else NONE)
+        return result
 
 
 def find_waits(rank: RankTrace, links: Links, pieces: Pieces) -> Waits:

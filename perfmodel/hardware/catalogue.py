@@ -110,8 +110,8 @@ def from_driver_name(name: str, memory_bytes: int | None = None) -> Device:
     """
     devices = _devices_that_mention(_name_without_memory(name).split())
     for form in (normalised_name, _name_without_memory):
-        found = [d for d in devices if form(name) in map(form, (d.name, *d.aliases))]
-        if found:
+        result = [d for d in devices if form(name) in map(form, (d.name, *d.aliases))]
+        if result:
             break
     else:
         raise unknown_name_error(name)
@@ -119,12 +119,12 @@ def from_driver_name(name: str, memory_bytes: int | None = None) -> Device:
         memory_bytes = int(size[1]) * 2**30
     fitting = [
         each
-        for each in found
+        for each in result
         if not memory_bytes or abs(memory_bytes / each.hbm_bytes - 1) <= _TOLERANCE_FRAC
     ]
     if len(fitting) == 1:
         return fitting[0]
-    known = ", ".join(f"{each.name} ({each.hbm_bytes / 1e9:.0f} GB)" for each in found)
+    known = ", ".join(f"{each.name} ({each.hbm_bytes / 1e9:.0f} GB)" for each in result)
     if fitting:
         raise HardwareError(f"device {name[:80]!r} may be {known}: say which")
     raise HardwareError(
@@ -147,12 +147,12 @@ def _devices_that_mention(words: list[str]) -> list[Device]:
 
 def figures(part: Part) -> list[Figure]:
     """Every figure that `part` itself holds, with its source; parts within it are left out."""
-    found = []
+    result = []
     for key, entry in fields_of(type(part)).items():
         value = getattr(part, key)
         if entry.is_figure and value is not None:
-            found.append(Figure(key, value, part.sources.get(key, "not stated")))
-    return found
+            result.append(Figure(key, value, part.sources.get(key, "not stated")))
+    return result
 
 
 def unknown_name_error(name: str) -> HardwareError:

@@ -112,10 +112,10 @@ def cached_per_device(make: Callable[[K], T], maxsize: int) -> Callable[[K], T]:
     def asked(key: K) -> T:
         logs = _logs(key.device)
         plain = object.__getattribute__(key.device, _PLAIN) if logs else key.device
-        found, read = known(key.on(plain) if logs else key)
+        result, read = known(key.on(plain) if logs else key)
         for log in logs:
             log |= read
-        return found
+        return result
 
     return asked
 
@@ -162,33 +162,33 @@ _LOGS, _PLAIN = "logs", "plain"
 
 
 def _recorded(part: Part, kind: str, log: set[str]) -> Part:
-    found = object.__new__(_recording(kind))
+    result = object.__new__(_recording(kind))
     before = _logs(part)
     for each in fields(part):
         value = object.__getattribute__(part, each.name)
         if isinstance(value, Part):
             value = _recorded(value, each.name, log)
-        object.__setattr__(found, each.name, value)
-    object.__setattr__(found, _LOGS, (*before, log))
-    object.__setattr__(found, _PLAIN, object.__getattribute__(part, _PLAIN) if before else part)
-    return found
+        object.__setattr__(result, each.name, value)
+    object.__setattr__(result, _LOGS, (*before, log))
+    object.__setattr__(result, _PLAIN, object.__getattribute__(part, _PLAIN) if before else part)
+    return result
 
 
 def _logs(part: Part) -> tuple[set[str], ...]:
     """Those that note what is read of `part`; none of a part that is not recorded."""
-    found: tuple[set[str], ...] = ()
+    result: tuple[set[str], ...] = ()
     if hasattr(type(part), _LOGS):
-        found = object.__getattribute__(part, _LOGS)
-    return found
+        result = object.__getattribute__(part, _LOGS)
+    return result
 
 
 def figure_values(part: Part, kind: str = "cluster") -> dict[str, Any]:
     """Every figure of a part and of those in it, by key."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for each in fields(part):
         value = getattr(part, each.name)
         if isinstance(value, Part):
-            found |= figure_values(value, each.name)
+            result |= figure_values(value, each.name)
         elif each.name in figures_of(kind):
-            found[f"{kind}.{each.name}"] = value
-    return found
+            result[f"{kind}.{each.name}"] = value
+    return result

@@ -114,12 +114,12 @@ class Breakdown(HotTables):
 
     def meets_us(self, rank: int) -> dict[str, float | None]:
         """Transfer and waiting of a rank at the collectives where ranks meet, per step."""
-        found = self.waiting
-        if found is None:
+        result = self.waiting
+        if result is None:
             return {"transfer_us": None, "waiting_us": None}
         return {
-            "transfer_us": round(found.transfer_us.get(rank, 0.0), 3),
-            "waiting_us": round(found.waiting_us.get(rank, 0.0), 3),
+            "transfer_us": round(result.transfer_us.get(rank, 0.0), 3),
+            "waiting_us": round(result.waiting_us.get(rank, 0.0), 3),
         }
 
     def plot(self, rank: int | None = None, step: int = 0) -> Figure:
@@ -134,9 +134,9 @@ class Breakdown(HotTables):
             known = ", ".join(f"{r.rank} ({len(r.steps)} steps)" for r in self.ranks)
             raise UsageError(f"no step {step} of rank {rank}; there are ranks {known}")
         rows = np.flatnonzero(self.timeline.graph.marks.rank == chosen.rank)
-        found = chosen.steps[step]
+        result = chosen.steps[step]
         return step_figure(
-            self.timeline, int(rows[step]), path=found.critical_path, idle=found.idle
+            self.timeline, int(rows[step]), path=result.critical_path, idle=result.idle
         )
 
     def _repr_html_(self) -> str:

@@ -97,7 +97,7 @@ def lost_us(timeline: Timeline, load: Load) -> Floats:
     """Of each node's duration, what it loses to the collectives beside it on its rank."""
     graph = timeline.graph
     duration = timeline.end_us - timeline.start_us
-    found = np.zeros(len(graph))
+    result = np.zeros(len(graph))
     transfers = (load.sm_taken_frac > 0) & (duration > 0)
     kernels = graph.on_device & ~transfers & (duration > 0)
     kernels &= np.maximum(np.maximum(load.sm_used_frac, load.hbm_used_frac), load.reads) > 0
@@ -114,16 +114,16 @@ def lost_us(timeline: Timeline, load: Load) -> Floats:
             )
             stalled = held.delay_us[:, None] * (load.reads[beside] / duration[beside])
             lost = overlap * (_lost_frac(slower) + np.minimum(stalled, 1.0))
-            found[beside] += lost.sum(axis=0)
+            result[beside] += lost.sum(axis=0)
             overlap = _overlap_us(timeline, own, held.start_us, held.end_us)
-            found[own] += (overlap * _lost_frac(held.wire_frac)[:, None]).sum(axis=0)
+            result[own] += (overlap * _lost_frac(held.wire_frac)[:, None]).sum(axis=0)
         for part in _parts(len(own), len(beside)):
             some = own[part]
             overlap = _overlap_us(timeline, beside, timeline.start_us[some], timeline.end_us[some])
             left = np.maximum(load.sm_taken_frac[some][:, None], 1 - load.hbm_used_frac[beside])
             slower = load.hbm_taken_frac[some][:, None] / np.maximum(left, 1e-9)
-            found[some] += (overlap * _lost_frac(slower)).sum(axis=1)
-    return _equal_over_ranks(graph, np.minimum(found, MOST_LOST_FRAC * duration))
+            result[some] += (overlap * _lost_frac(slower)).sum(axis=1)
+    return _equal_over_ranks(graph, np.minimum(result, MOST_LOST_FRAC * duration))
 
 
 def _lost_frac(slower: Floats) -> Floats:

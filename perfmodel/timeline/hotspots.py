@@ -45,8 +45,8 @@ class StepClock:
         if not len(self._at_us):
             return np.zeros(len(start_us))
         passed = np.interp(np.concatenate([start_us, end_us]), self._at_us, self._passed_us)
-        found: Floats = passed[len(start_us) :] - passed[: len(start_us)]
-        return found
+        result: Floats = passed[len(start_us) :] - passed[: len(start_us)]
+        return result
 
 
 class Nesting:
@@ -66,10 +66,10 @@ class Nesting:
 
     def parents(self) -> Ints:
         """Per row of the rank: the event around it, one level above, or -1."""
-        found = np.full(len(self.rank), NONE, np.int64)
+        result = np.full(len(self.rank), NONE, np.int64)
         for above, level in zip(self.levels[:-1], self.levels[1:], strict=True):
-            found[level] = _row_of(above, containing_index(self.rank, level, above))
-        return found
+            result[level] = _row_of(above, containing_index(self.rank, level, above))
+        return result
 
     def around(self, rows: Ints) -> list[Ints]:
         """Per level, for each of `rows` (in any order) the event that it lies in, or -1."""
@@ -108,11 +108,11 @@ class NamedSums:
         order = np.lexsort([-column for column in key]) if self.names else np.zeros(0, np.int64)
         order = order[np.any([column[order] > 0 for column in key], axis=0)][:most]
         steps = max(self.step_count, 1)
-        found = []
+        result = []
         for at in order.tolist():
             figures = {name: float(column[at]) / steps for name, column in self.columns.items()}
-            found.append({"name": self.names[at], **figures, **self._shares(at)})
-        return found
+            result.append({"name": self.names[at], **figures, **self._shares(at)})
+        return result
 
     def _shares(self, at: int) -> dict[str, float]:
         own_us = self.columns.get("host_us", self.columns["device_us"])[at]
@@ -171,14 +171,14 @@ class Hotspots:
     @cached_property
     def launched_by(self) -> Ints:
         """Per device row: the innermost operator around its launch call, or -1."""
-        found = np.full(len(self.links.device_rows), NONE, np.int64)
+        result = np.full(len(self.links.device_rows), NONE, np.int64)
         launched = np.flatnonzero(self.links.device_launch >= 0)
         calls, back = np.unique(self.links.device_launch[launched], return_inverse=True)
         innermost = np.full(len(calls), NONE, np.int64)
         for level in self.ops.around(calls):
             innermost = np.where(level >= 0, level, innermost)
-        found[launched] = innermost[back]
-        return found
+        result[launched] = innermost[back]
+        return result
 
     @cached_property
     def kernels(self) -> NamedSums:
@@ -239,9 +239,9 @@ class Hotspots:
         notes = notes[~rank.name_matches(STEP_NAME)[notes]]
         modules = rank.of(Category.PYTHON)
         modules = modules[rank.name_matches(_MODULE)[modules]]
-        found = [self._of_ranges(rows) for rows in (notes, modules) if len(rows)]
+        result = [self._of_ranges(rows) for rows in (notes, modules) if len(rows)]
         none = self._sums((), dict.fromkeys(("count", "host_us", "device_us"), np.zeros(0)))
-        return NamedSums.over([none, *found]) if len(found) != 1 else found[0]
+        return NamedSums.over([none, *result]) if len(result) != 1 else result[0]
 
     def _of_ranges(self, rows: Ints) -> NamedSums:
         rank = self.rank
@@ -279,7 +279,7 @@ class Hotspots:
         main = [thread for thread, role in roles.items() if role == MAIN_THREAD]
         autograd = [thread for thread, role in roles.items() if role == AUTOGRAD_THREAD]
         meanwhile = np.isin(self.rank.thread[calls], autograd)
-        found = []
+        result = []
         for level, own in zip(nesting.levels, nesting.around(calls), strict=True):
             of_main = level[np.isin(self.rank.thread[level], main)]
             row = own.copy()
@@ -290,8 +290,8 @@ class Hotspots:
                 row = np.where(meanwhile & (own < 0), np.where(lasts, running, NONE), own)
             per_row = np.full(len(launch), NONE, np.int64)
             per_row[launched] = row[back]
-            found.append(per_row)
-        return found
+            result.append(per_row)
+        return result
 
     def _is_outer(
         self, rows: Ints, nesting: Nesting | None = None, key: Ints | None = None
@@ -300,13 +300,13 @@ class Hotspots:
         nesting = nesting or self.ops
         of = self.rank.name if key is None else key
         parent = self.op_parents if nesting is self.ops else nesting.parents()
-        found = np.zeros(len(self.rank), np.bool_)
-        found[rows] = True
+        result = np.zeros(len(self.rank), np.bool_)
+        result[rows] = True
         above = parent[rows]
         while (above >= 0).any():
-            found[rows] &= (above < 0) | (of[above] != of[rows])
+            result[rows] &= (above < 0) | (of[above] != of[rows])
             above = np.where(above >= 0, parent[above], NONE)
-        return found
+        return result
 
     def _texts(self, codes: Ints) -> tuple[str, ...]:
         return tuple(self.rank.strings.texts[code] for code in codes.tolist())

@@ -105,10 +105,10 @@ class DeviceWork:
     def next(self, time_us: Floats) -> tuple[Ints, Floats]:
         """The first operation that starts at or after each time, or -1, and when (else inf)."""
         at = np.searchsorted(self.start_us, time_us, side="left")
-        found = at < len(self)
+        result = at < len(self)
         node = np.full(len(at), NONE, np.int64)
         start_us = np.full(len(at), np.inf)
-        node[found], start_us[found] = self.first[at[found]], self.start_us[at[found]]
+        node[result], start_us[result] = self.first[at[result]], self.start_us[at[result]]
         return node, start_us
 
 
@@ -165,16 +165,16 @@ def idle_gaps(device: DeviceWork, low_us: float, high_us: float) -> Gaps:
 
 
 def idle_by_cause(
-    found: Gaps, walker: PathWalker, chains: HostRuns, binding: DecidingEdges
+    result: Gaps, walker: PathWalker, chains: HostRuns, binding: DecidingEdges
 ) -> dict[str, float]:
     """Microseconds of the gaps per cause, by name in lower case."""
-    in_step = np.flatnonzero((found.node >= 0) & (found.resumed_us <= found.end_us))
+    in_step = np.flatnonzero((result.node >= 0) & (result.resumed_us <= result.end_us))
     simple, total = chains.idle_us(
-        binding, found.node[in_step], found.start_us[in_step], found.end_us[in_step]
+        binding, result.node[in_step], result.start_us[in_step], result.end_us[in_step]
     )
-    rest = np.ones(len(found.node), bool)
+    rest = np.ones(len(result.node), bool)
     rest[in_step[simple]] = False
-    walked = idle_pieces(found.only(rest), walker).by_cause()
+    walked = idle_pieces(result.only(rest), walker).by_cause()
     return {
         cause.name.lower(): time_us
         for cause in Cause
@@ -182,10 +182,10 @@ def idle_by_cause(
     }
 
 
-def idle_pieces(found: Gaps, walker: PathWalker) -> TimelinePath:
+def idle_pieces(result: Gaps, walker: PathWalker) -> TimelinePath:
     """The gaps piece by piece: what a figure shows, and what the sums are made of."""
     pieces: list[PlainPiece] = []
-    for low, high, node, resumed in zip(*(column.tolist() for column in found), strict=True):
+    for low, high, node, resumed in zip(*(column.tolist() for column in result), strict=True):
         if node == NONE:
             pieces.append((NONE, NONE, int(Cause.END_OF_STEP), low, high))
             continue
@@ -281,8 +281,8 @@ class HostRuns:
         """
         begun_us, span_us = self._span
         wanted = self.run_first[place] * span_us + (time_us - begun_us)
-        found: Ints = np.searchsorted(self._axis, wanted, side="right")
-        return found
+        result: Ints = np.searchsorted(self._axis, wanted, side="right")
+        return result
 
     @cached_property
     def _span(self) -> tuple[float, float]:

@@ -84,8 +84,8 @@ def shown_timelines(timelines: Sequence[MemoryTimeline]) -> list[MemoryTimeline]
 
 def memory_timelines(rank: RankTrace, steps: Steps) -> list[MemoryTimeline]:
     """One per device that memory was allocated on, GPUs first."""
-    found = [_timeline(name, of, steps) for name, of in rank.memory.by_device().items()]
-    return sorted(found, key=lambda each: each.device == "cpu")
+    result = [_timeline(name, of, steps) for name, of in rank.memory.by_device().items()]
+    return sorted(result, key=lambda each: each.device == "cpu")
 
 
 def unpaired_allocations(rank: RankTrace) -> Iterator[str]:

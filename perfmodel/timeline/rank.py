@@ -176,8 +176,8 @@ class RankBreakdown(HotTables):
     @cached_property
     def queue_depths(self) -> list[QueueDepth]:
         """Per step: how many operations were launched and had not begun."""
-        found = queue_depths(self.hot.rank, self.hot.links)
-        return [found[index] for index in self.indices] if found else []
+        result = queue_depths(self.hot.rank, self.hot.links)
+        return [result[index] for index in self.indices] if result else []
 
     @cached_property
     def memory(self) -> list[MemoryTimeline]:

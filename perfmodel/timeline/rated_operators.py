@@ -193,8 +193,8 @@ class _OperatorWork:
         bound = compute >= memory
 
         def summed(values: Floats) -> Floats:
-            found = np.bincount(owner[chosen], values, minlength=len(lowered.graph))
-            return found.astype(np.float64)
+            result = np.bincount(owner[chosen], values, minlength=len(lowered.graph))
+            return result.astype(np.float64)
 
         return cls(
             summed(flop),
@@ -222,13 +222,13 @@ def _grouped_rates(
         op = lowered.graph.ops[at]
         dtype = next((tensor.dtype for tensor in op.tensors if tensor.shape), "")
         groups[op.name, _shapes_of(op), dtype].append(at)
-    found = []
+    result = []
     for (name, shapes, dtype), same in groups.items():
         calls = count[same]
         compute = float((work.compute_us[same] * calls).sum())
         memory = float((work.memory_us[same] * calls).sum())
         has_peaks = compute + memory > 0
-        found.append(
+        result.append(
             Rate(
                 operator=name,
                 shapes=shapes,
@@ -241,7 +241,7 @@ def _grouped_rates(
                 bound_by=("compute" if compute >= memory else "memory") if has_peaks else None,
             )
         )
-    return sorted(found, key=lambda row: -row.device_us)
+    return sorted(result, key=lambda row: -row.device_us)
 
 
 def _shapes_of(op: Op) -> str:

@@ -136,14 +136,14 @@ def _meetings(timeline: Timeline) -> list[_Meeting]:
     if not len(low_us):
         return []
     since_us = float(low_us[0])
-    found = []
+    result = []
     for rows in groups.values():
         own = np.array(rows)
         begun_us = float(timeline.start_us[transfer[own]].min())
         if _in_intervals(np.array([begun_us]), low_us, high_us)[0]:
-            found.append(_Meeting(arrival[own], transfer[own], since_us))
+            result.append(_Meeting(arrival[own], transfer[own], since_us))
         since_us = max(since_us, float(timeline.end_us[transfer[own]].max()))
-    return found
+    return result
 
 
 def _steady_time(timeline: Timeline) -> tuple[Floats, Floats]:
@@ -159,8 +159,8 @@ def _steady_time(timeline: Timeline) -> tuple[Floats, Floats]:
 def _in_intervals(time_us: Floats, low_us: Floats, high_us: Floats) -> Mask:
     """Which times lie in one of the disjoint intervals [low, high)."""
     at = np.searchsorted(low_us, time_us, side="right") - 1
-    found: Mask = (at >= 0) & (time_us < high_us[at])
-    return found
+    result: Mask = (at >= 0) & (time_us < high_us[at])
+    return result
 
 
 def _late_us(
@@ -196,11 +196,11 @@ def _device_excess_us(timeline: Timeline, straggler: int) -> dict[str, float]:
     others = len(distinct(graph.marks.rank)) - 1
     weight = np.where(nodes.rank == straggler, 1.0, -1.0 / others)
     chosen = inside & np.isin(nodes.scope, (Scope.COMPUTE, Scope.MEMCPY))
-    found = dict.fromkeys((KERNELS, LOOKUPS, COPIES), 0.0)
+    result = dict.fromkeys((KERNELS, LOOKUPS, COPIES), 0.0)
     for at in np.flatnonzero(chosen).tolist():
         cause = _cause_of(graph, at, int(nodes.cause[at]))
-        found[cause] += float(weight[at] * taken[at])
-    return found
+        result[cause] += float(weight[at] * taken[at])
+    return result
 
 
 def _cause_of(graph: ExecutionGraph, node: int, code: int) -> str:

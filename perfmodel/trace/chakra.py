@@ -313,7 +313,7 @@ def _header(metadata: Any, where: str) -> Header:
 
 def _attributes(message: Any, place: str) -> dict[str, Any]:
     """The attributes of a message by name; raises `TraceError` for NaN and infinities."""
-    found = {}
+    result = {}
     for attribute in message.attr:
         kind = attribute.WhichOneof("value")
         if kind is None:
@@ -327,5 +327,5 @@ def _attributes(message: Any, place: str) -> dict[str, Any]:
             numbers = value if isinstance(value, list) else [value]
             if not all(map(math.isfinite, numbers)):
                 raise TraceError(f"{place}.attr.{attribute.name}: {value} is not a finite number")
-        found[attribute.name] = value
-    return found
+        result[attribute.name] = value
+    return result

@@ -91,7 +91,7 @@ def _overlaps(rank: RankTrace, rows: Ints, keys: Ints, apart: Ints | None = None
 
     Where both have one value of `apart`, they may overlap, and nothing is said of them.
     """
-    found = [np.zeros(0)]
+    result = [np.zeros(0)]
     for low, high in equal_runs(keys):
         end_us = rank.end_us[rows[low : high - 1]]
         latest = np.maximum.accumulate(end_us)
@@ -100,8 +100,8 @@ def _overlaps(rank: RankTrace, rows: Ints, keys: Ints, apart: Ints | None = None
             last = np.maximum.accumulate(np.where(end_us == latest, np.arange(len(end_us)), 0))
             together = apart[low:high][last] == apart[low + 1 : high]
             overlap_us = overlap_us[~together | (apart[low + 1 : high] <= 0)]
-        found.append(overlap_us)
-    return np.concatenate(found)
+        result.append(overlap_us)
+    return np.concatenate(result)
 
 
 def _references(rank: RankTrace) -> Iterator[str]:

@@ -55,12 +55,12 @@ def _windows(path: str | Path, options: Options) -> dict[str, Window]:
     """The window of a file of ranks with steps; none for standard input and archives."""
     if options.steps is None or str(path) == "-":
         return {}
-    found = {
+    result = {
         where: find_window(chunks, options.steps, options.context)
         for where, chunks in documents(path, options.max_bytes)
         if Path(where).is_file()
     }
-    return {where: window for where, window in found.items() if window is not None}
+    return {where: window for where, window in result.items() if window is not None}
 
 
 def _decode(
@@ -145,18 +145,18 @@ def _members(
 ) -> Iterator[tuple[str, Iterator[bytes]]]:
     import tarfile
 
-    found, suffixes = False, member_suffixes()
+    result, suffixes = False, member_suffixes()
     try:
         with tarfile.open(fileobj=io.BytesIO(b"".join(content))) as archive:
             for member in sorted(archive.getmembers(), key=lambda m: m.name):
                 file = archive.extractfile(member) if member.isfile() else None
                 if file is None or not member.name.lower().endswith(suffixes):
                     continue
-                found = True
+                result = True
                 name = f"{where}:{member.name}"
                 inner = content_chunks(io.BytesIO(file.read()), name, max_bytes=max_bytes)
                 yield name, inner
     except (tarfile.TarError, EOFError, OSError) as error:
         raise TraceError(f"{where}: damaged archive: {error}") from None
-    if not found:
+    if not result:
         raise TraceError(f"{where}: no trace in this archive")

@@ -259,10 +259,10 @@ class _EventRows:
         value_ns, is_known = nanoseconds(tokens)
         if not is_known.all():
             at = int(np.argmin(is_known))
-            found = bytes(tokens[at])[:30].decode(errors="replace")
+            result = bytes(tokens[at])[:30].decode(errors="replace")
             raise TraceError(
                 f"{self._where}: traceEvents[{file_index[at]}].{key}: "
-                f"expected microseconds, found {found}"
+                f"expected microseconds, found {result}"
             )
         return value_ns
 

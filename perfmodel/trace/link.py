@@ -64,15 +64,15 @@ def link(rank: RankTrace) -> Links:
 
 def launching_op(rank: RankTrace, links: Links) -> Ints:
     """Per device row: row of the innermost operator around its launch call, or -1."""
-    found = np.full(len(links.device_rows), NONE, np.int64)
+    result = np.full(len(links.device_rows), NONE, np.int64)
     ops = rank.of(Category.CPU_OP)
     launched = np.flatnonzero(links.device_launch >= 0)
     launch = links.device_launch[launched]
     for thread in distinct(rank.thread[launch]):
         own = rank.thread[launch] == thread
         boxes = ops[rank.thread[ops] == thread]
-        found[launched[own]] = innermost(rank, rank.start_us[launch[own]], boxes)
-    return found
+        result[launched[own]] = innermost(rank, rank.start_us[launch[own]], boxes)
+    return result
 
 
 def by_thread(rank: RankTrace, rows: Ints) -> Ints:
@@ -117,7 +117,7 @@ def containing_index(rank: RankTrace, rows: Ints, containers: Ints) -> Ints:
 
     Both are ordered by thread, then time; containers of one thread do not enclose one another.
     """
-    found = np.full(len(rows), NONE, np.int64)
+    result = np.full(len(rows), NONE, np.int64)
     spans = {
         int(rank.thread[containers[low]]): (low, high)
         for low, high in equal_runs(rank.thread[containers])
@@ -129,8 +129,8 @@ def containing_index(rank: RankTrace, rows: Ints, containers: Ints) -> Ints:
         boxes = containers[span[0] : span[1]]
         at = np.searchsorted(rank.start_us[boxes], rank.start_us[rows[low:high]], side="right") - 1
         inside = (at >= 0) & (rank.end_us[rows[low:high]] <= rank.end_us[boxes[np.maximum(at, 0)]])
-        found[low:high] = np.where(inside, at + span[0], NONE)
-    return found
+        result[low:high] = np.where(inside, at + span[0], NONE)
+    return result
 
 
 def innermost(rank: RankTrace, time_us: Floats, containers: Ints) -> Ints:

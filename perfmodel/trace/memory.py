@@ -44,9 +44,9 @@ class AllocationRows:
             counts &= self._window.keeps(at_ns, np.zeros(len(at_ns), np.bool_))
         args = [event.args or _NO_MEMORY_ARGS for event in compress(events, counts.tobytes())]
         if args:
-            found, known = _whole_numbers(list(map(_allocation_values, args)))
+            result, known = _whole_numbers(list(map(_allocation_values, args)))
             self._unreadable += len(args) - len(known)
-            self._parts.append(np.vstack([at_ns[counts][known], found]))
+            self._parts.append(np.vstack([at_ns[counts][known], result]))
 
     def found(self, first_ns: int) -> Allocations:
         """All of them, their times after `first_ns`."""

@@ -135,16 +135,16 @@ def find_window(chunks: Iterable[bytes], steps: slice, context: int) -> Window |
 
 def _step_times(chunks: Iterable[bytes]) -> tuple[Ints, Ints]:
     """Starts and ends of the step annotations in the text of a trace, by time."""
-    found: dict[int, tuple[bytes, bytes]] = {}
+    result: dict[int, tuple[bytes, bytes]] = {}
     text, offset = b"", 0
     for chunk in chunks:
         text += chunk
         for match in _STEP.finditer(text):
-            found[offset + match.start()] = (match[2], match[3])
+            result[offset + match.start()] = (match[2], match[3])
         offset += max(len(text) - _OVERLAP_BYTES, 0)
         text = text[-_OVERLAP_BYTES:]
-    start_ns, _ = nanoseconds([start for start, _ in found.values()])
-    duration_ns, _ = nanoseconds([duration for _, duration in found.values()])
+    start_ns, _ = nanoseconds([start for start, _ in result.values()])
+    duration_ns, _ = nanoseconds([duration for _, duration in result.values()])
     order = np.argsort(start_ns, kind="stable")
     return start_ns[order], (start_ns + duration_ns)[order]
 

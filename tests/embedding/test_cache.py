@@ -246,7 +246,7 @@ def test_a_first_batch_misses_no_less_than_its_distinct_rows(
     assert found.hit_frac[0] <= steady.hit_frac[0] + 1e-6
 
 
-def test_a_sample_hits_if_all_its_lookups_do() -> None:
+def test_a_static_set_keeps_the_hottest_rows_of_all_tables() -> None:
     half = Popularity(np.array([1.0, 9.0]), np.array([0.5, 0.5]))
     most = Popularity(np.array([1.0, 9.0]), np.array([0.75, 0.25]))
     tables = [
