@@ -107,8 +107,8 @@ def evaluate_collectives(
         columns = [each[asked] for each in (result.duration_us, result.low_us, result.high_us)]
         if len(known):
             corrected = calibrated(given, take_calls(calls, known), times[known], given.name)
-            own = corrected.estimate(take_calls(calls, asked))
-            columns, level = [own.duration_us, own.low_us, own.high_us], CALIBRATED
+            better = corrected.estimate(take_calls(calls, asked))
+            columns, level = [better.duration_us, better.low_us, better.high_us], CALIBRATED
         rows.append(_errors(str(curve), table[str(curve)], times[asked], columns, level))
     if not rows:
         raise ModelError(f"{points}: no points of the curves of {curves} to score")

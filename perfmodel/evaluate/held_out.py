@@ -63,14 +63,14 @@ class DeviceWork:
         The n-th launch of a kernel in its step learns from the n-th, else from all of its name,
         else from all of its family; nan where no teacher has any.
         """
-        own, taught = self.step == step, np.isin(self.step, teachers)
-        result = np.full(int(own.sum()), np.nan)
+        in_step, taught = self.step == step, np.isin(self.step, teachers)
+        result = np.full(int(in_step.sum()), np.nan)
         for group in self.groups:
             size = int(group.max()) + 1 if len(group) else 0
             count = np.bincount(group[taught], minlength=size)
             total = np.bincount(group[taught], self.duration_us[taught], minlength=size)
             with np.errstate(invalid="ignore"):
-                mean = (total / count)[group[own]]
+                mean = (total / count)[group[in_step]]
             result = np.where(np.isnan(result), mean, result)
         mean_us = self.duration_us[taught].mean() if taught.any() else np.nan
         return np.where(np.isnan(result), mean_us, result)
@@ -83,10 +83,10 @@ def family_rows(trace: str, work: DeviceWork, steady: Ints, held: Ints) -> list[
     size = (len(held), int(work.rank.max()) + 1, len(work.families))
     predicted, true = np.zeros(size), np.zeros(size)
     for at, step in enumerate(held.tolist()):
-        own = work.step == step
-        cell = work.rank[own], work.family[own]
+        in_step = work.step == step
+        cell = work.rank[in_step], work.family[in_step]
         np.add.at(predicted[at], cell, work.predicted_us(step, np.setdiff1d(steady, [step])))
-        np.add.at(true[at], cell, work.duration_us[own])
+        np.add.at(true[at], cell, work.duration_us[in_step])
     rows = []
     for at, family in enumerate(work.families):
         rows += rows_of(trace, Kind.FAMILY, family, predicted[..., at], true[..., at])
@@ -135,19 +135,19 @@ def _overhead_totals(samples: Samples, steady: Ints, held: Ints) -> tuple[Floats
     taught = reduce(Samples.without_step, warmup, samples)
     predicted, true = (np.zeros((len(held), len(TYPES))) for _ in range(2))
     for at, step in enumerate(held.tolist()):
-        own, others = samples.of_step(step), taught.without_step(step)
-        if not len(own) or not len(others):
+        of_step, others = samples.of_step(step), taught.without_step(step)
+        if not len(of_step) or not len(others):
             continue
-        true[at] = np.bincount(own.type, own.value_us, minlength=len(TYPES))
+        true[at] = np.bincount(of_step.type, of_step.value_us, minlength=len(TYPES))
         profile = Profile.from_samples(others)
-        known = np.isin(own.type, others.type)
-        value = np.zeros(len(own))
+        known = np.isin(of_step.type, others.type)
+        value = np.zeros(len(of_step))
         value[known] = profile.durations(
-            [TYPES[code] for code in own.type[known]],
-            [own.names[code] for code in own.op[known]],
-            [own.threads[code] for code in own.thread[known]],
+            [TYPES[code] for code in of_step.type[known]],
+            [of_step.names[code] for code in of_step.op[known]],
+            [of_step.threads[code] for code in of_step.thread[known]],
         )
-        predicted[at] = np.bincount(own.type, value, minlength=len(TYPES))
+        predicted[at] = np.bincount(of_step.type, value, minlength=len(TYPES))
     return predicted, true
 
 
@@ -169,8 +169,8 @@ def held_out_step_us(graph: ExecutionGraph, work: DeviceWork, steady: Ints, held
     for at, index in enumerate(held.tolist()):
         others = np.setdiff1d(steady, [index])
         duration = graph.nodes_.duration_us.copy()
-        own = work.step == index
-        duration[work.node[own]] = work.predicted_us(index, others)
+        in_step = work.step == index
+        duration[work.node[in_step]] = work.predicted_us(index, others)
         step_us[:, at] = by_rank_and_step(graph, left_out_step_us(graph, duration, others))[
             :, index
         ]

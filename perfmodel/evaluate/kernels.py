@@ -112,12 +112,13 @@ def table_rows(job: TableJob) -> list[Row]:
     part = device(job.device)
     rows = []
     for family, index in measured.families().items():
-        own = measured.take(index)
+        of_family = measured.take(index)
         try:
-            predicted = durations_of(own.rows, part).duration_us
+            predicted = durations_of(of_family.rows, part).duration_us
         except PerfmodelError as error:
             raise type(error)(f"{job.name}: {error}") from None
-        rows += rows_of(job.name, Kind.KERNELS, family, predicted, np.asarray(own.duration_us))
+        measured_us = np.asarray(of_family.duration_us)
+        rows += rows_of(job.name, Kind.KERNELS, family, predicted, measured_us)
     return sorted(rows, key=lambda row: row.name)
 
 

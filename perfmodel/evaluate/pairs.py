@@ -184,7 +184,7 @@ def _transferred(source: _Side, target: _Side) -> Direction:
     here, there = source.times_us, target.times_us
     predicted = {name: getattr(result.rank, f"{name}_us") for name in TIMES}
 
-    def moved(name: str, us: float, before_us: float, measured_us: float) -> TransferredTime:
+    def compared(name: str, us: float, before_us: float, measured_us: float) -> TransferredTime:
         roofline_us = before_us * ratio[name] if name in ratio else None
         return TransferredTime(name, us, before_us, roofline_us, measured_us)
 
@@ -198,9 +198,9 @@ def _transferred(source: _Side, target: _Side) -> Direction:
         target=target.device.name,
         low_us=result.low_us,
         high_us=result.high_us,
-        times=tuple(moved(name, predicted[name], here[name], there[name]) for name in TIMES),
+        times=tuple(compared(name, predicted[name], here[name], there[name]) for name in TIMES),
         families=tuple(
-            moved(name, *(each.get(name, 0.0) for each in (after, before, measured)))
+            compared(name, *(each.get(name, 0.0) for each in (after, before, measured)))
             for name in names
         ),
     )

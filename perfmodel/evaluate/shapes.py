@@ -162,8 +162,8 @@ def device_of_rank(rank: RankTrace) -> Device:
 
 def _predicted(lowered: Lowered, device: Device) -> tuple[Floats, NDArray[np.bool_]]:
     """Per op of the graph: the time of its pieces, and whether a rule made them."""
-    own = np.array([OPS[op].family != COLLECTIVE for op in lowered.rows.op], bool)
-    pieces = np.flatnonzero(own)
+    counts = np.array([OPS[op].family != COLLECTIVE for op in lowered.rows.op], bool)
+    pieces = np.flatnonzero(counts)
     taken = durations_of(lowered.rows.take(pieces), device).duration_us
     total = np.bincount(lowered.owner[pieces], taken, minlength=len(lowered.graph))
     is_known = np.ones(len(lowered.graph), bool)

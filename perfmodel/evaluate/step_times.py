@@ -183,7 +183,7 @@ def evaluate_steps(
         begin(step.name, position)
         try:
             predicted = predict_step(step, device)
-            moved = None if drift is None else predict_step(step, drifted(device, drift))
+            referenced = None if drift is None else predict_step(step, drifted(device, drift))
         except PerfmodelError as error:
             raise UsageError(f"{step.where}: {error}") from None
         spread = None if np.isnan(step.halves_frac) else 100 * step.halves_frac
@@ -196,9 +196,9 @@ def evaluate_steps(
                 high_us=predicted.high_us,
                 measured_us=None if blind else step.step_us,
                 spread_pct=None if blind else spread,
-                referenced_us=None if moved is None else moved.duration_us,
-                referenced_low_us=None if moved is None else moved.low_us,
-                referenced_high_us=None if moved is None else moved.high_us,
+                referenced_us=None if referenced is None else referenced.duration_us,
+                referenced_low_us=None if referenced is None else referenced.low_us,
+                referenced_high_us=None if referenced is None else referenced.high_us,
             )
         )
     return StepErrors(device.name, tuple(result), drifts)

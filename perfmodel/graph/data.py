@@ -74,16 +74,16 @@ def _device_operations(rank: RankTrace, links: Links, events: Ints) -> tuple[Int
     first = np.full(len(events), NONE, np.int64)
     last = np.full(len(events), NONE, np.int64)
     for thread in distinct(rank.thread[events]):
-        own = np.flatnonzero(rank.thread[launch] == thread)
-        mine = np.flatnonzero(rank.thread[events] == thread)
-        if not len(own):
+        on_thread = np.flatnonzero(rank.thread[launch] == thread)
+        events_here = np.flatnonzero(rank.thread[events] == thread)
+        if not len(on_thread):
             continue
-        times = rank.start_us[launch[own]]
-        low = np.searchsorted(times, rank.start_us[events[mine]], side="left")
-        past = np.searchsorted(times, rank.end_us[events[mine]], side="right")
+        times = rank.start_us[launch[on_thread]]
+        low = np.searchsorted(times, rank.start_us[events[events_here]], side="left")
+        past = np.searchsorted(times, rank.end_us[events[events_here]], side="right")
         some = past > low
-        first[mine[some]] = launched[own[low[some]]]
-        last[mine[some]] = launched[own[past[some] - 1]]
+        first[events_here[some]] = launched[on_thread[low[some]]]
+        last[events_here[some]] = launched[on_thread[past[some] - 1]]
     return first, last
 
 

@@ -111,12 +111,12 @@ def _pieces_of_calls(
     A call inside another (driver in runtime) belongs to the outer one's piece; a call of no length
     (whole microseconds) has none and belongs to the piece that ends where it stands.
     """
-    own = np.flatnonzero(call != PIECE)
+    call_pieces = np.flatnonzero(call != PIECE)
     result = np.full(len(rank), NONE, np.int32)
-    result[row[own]] = own
+    result[row[call_pieces]] = call_pieces
     is_inner = np.zeros(len(rank), np.bool_)
     is_inner[links.device_launch[links.device_launch >= 0]] = True
-    is_inner[row[own]] = False
+    is_inner[row[call_pieces]] = False
     inner = by_thread(rank, np.flatnonzero(is_inner))
     outer = by_thread(rank, calls[rank.duration_us[calls] > 0])
     at = containing_index(rank, inner, outer)

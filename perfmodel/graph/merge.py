@@ -216,7 +216,7 @@ def _aligned(
     graphs: list[ExecutionGraph], meetings: list[MatchedCollectives], shift_us: Floats
 ) -> Floats:
     """`shift_us` corrected so that collectives end at one time, in the median over them."""
-    behind: list[list[Floats]] = [[] for _ in graphs]
+    lateness: list[list[Floats]] = [[] for _ in graphs]
     for meeting in meetings:
         ends = np.stack(
             [
@@ -227,8 +227,8 @@ def _aligned(
         )
         late = ends - np.median(ends, axis=1, keepdims=True)
         for i, r in enumerate(meeting.ranks.tolist()):
-            behind[r].append(late[:, i])
-    corrections = [float(np.median(np.concatenate(late))) if late else 0.0 for late in behind]
+            lateness[r].append(late[:, i])
+    corrections = [float(np.median(np.concatenate(late))) if late else 0.0 for late in lateness]
     aligned: Floats = shift_us - np.array(corrections)
     return aligned
 
@@ -267,8 +267,8 @@ def _transfer_us(graph: ExecutionGraph, matched: Ints) -> Floats:
     nodes = graph.nodes_
     shortest = nodes.duration_us[matched].min(axis=1, keepdims=True)
     last_arrival = nodes.start_us[matched].max(axis=1, keepdims=True)
-    own = (nodes.end_us[matched] - last_arrival).clip(min=0)
-    transfer_us: Floats = np.where(graph.on_device[matched], shortest, own)
+    since_last_us = (nodes.end_us[matched] - last_arrival).clip(min=0)
+    transfer_us: Floats = np.where(graph.on_device[matched], shortest, since_last_us)
     return transfer_us
 
 

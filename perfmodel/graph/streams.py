@@ -278,11 +278,11 @@ def _launch_order_waits(rank: RankTrace, calls: Ints, launches: _Launches) -> tu
     run = np.maximum.accumulate(np.where(np.diff(on, prepend=NONE) != 0, np.arange(len(on)), 0))
     targets, sources = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for thread in distinct(rank.thread[calls]):
-        own = np.flatnonzero(rank.thread[launches.call] == thread)
+        on_thread = np.flatnonzero(rank.thread[launches.call] == thread)
         called_us = rank.start_us[calls[rank.thread[calls] == thread]]
-        at = np.searchsorted(launches.when_us[own], called_us, side="right")
-        called_us, at = called_us[at < len(own)], at[at < len(own)]
-        target, before = own[at], own[at - 1]
+        at = np.searchsorted(launches.when_us[on_thread], called_us, side="right")
+        called_us, at = called_us[at < len(on_thread)], at[at < len(on_thread)]
+        target, before = on_thread[at], on_thread[at - 1]
         last = np.searchsorted(launches.when_us, called_us, side="left") - 1
         other = np.where(on[last] != on[target], last, run[last] - 1)
         source = np.where((at > 0) & (on[before] != on[target]), before, other)

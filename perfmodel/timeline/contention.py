@@ -102,25 +102,25 @@ def lost_us(timeline: Timeline, load: Load) -> Floats:
     kernels = graph.on_device & ~transfers & (duration > 0)
     kernels &= np.maximum(np.maximum(load.sm_used_frac, load.hbm_used_frac), load.reads) > 0
     for rank in np.unique(graph.nodes_.rank[transfers]).tolist():
-        own = np.flatnonzero(transfers & (graph.nodes_.rank == rank))
-        beside = np.flatnonzero(kernels & (graph.nodes_.rank == rank))
-        stretches = _constant_loads(timeline, load, own)
-        for part in _parts(len(stretches.start_us), len(beside)):
+        collectives = np.flatnonzero(transfers & (graph.nodes_.rank == rank))
+        others = np.flatnonzero(kernels & (graph.nodes_.rank == rank))
+        stretches = _constant_loads(timeline, load, collectives)
+        for part in _parts(len(stretches.start_us), len(others)):
             held = _ConstantLoads(*(column[part] for column in vars(stretches).values()))
-            overlap = _overlap_us(timeline, beside, held.start_us, held.end_us)
+            overlap = _overlap_us(timeline, others, held.start_us, held.end_us)
             slower = np.maximum(
-                load.sm_used_frac[beside] / (1 - held.sm_frac[:, None]),
-                load.hbm_used_frac[beside] + held.hbm_frac[:, None],
+                load.sm_used_frac[others] / (1 - held.sm_frac[:, None]),
+                load.hbm_used_frac[others] + held.hbm_frac[:, None],
             )
-            stalled = held.delay_us[:, None] * (load.reads[beside] / duration[beside])
+            stalled = held.delay_us[:, None] * (load.reads[others] / duration[others])
             lost = overlap * (_lost_frac(slower) + np.minimum(stalled, 1.0))
-            result[beside] += lost.sum(axis=0)
-            overlap = _overlap_us(timeline, own, held.start_us, held.end_us)
-            result[own] += (overlap * _lost_frac(held.wire_frac)[:, None]).sum(axis=0)
-        for part in _parts(len(own), len(beside)):
-            some = own[part]
-            overlap = _overlap_us(timeline, beside, timeline.start_us[some], timeline.end_us[some])
-            left = np.maximum(load.sm_taken_frac[some][:, None], 1 - load.hbm_used_frac[beside])
+            result[others] += lost.sum(axis=0)
+            overlap = _overlap_us(timeline, collectives, held.start_us, held.end_us)
+            result[collectives] += (overlap * _lost_frac(held.wire_frac)[:, None]).sum(axis=0)
+        for part in _parts(len(collectives), len(others)):
+            some = collectives[part]
+            overlap = _overlap_us(timeline, others, timeline.start_us[some], timeline.end_us[some])
+            left = np.maximum(load.sm_taken_frac[some][:, None], 1 - load.hbm_used_frac[others])
             slower = load.hbm_taken_frac[some][:, None] / np.maximum(left, 1e-9)
             result[some] += (overlap * _lost_frac(slower)).sum(axis=1)
     return _equal_over_ranks(graph, np.minimum(result, MOST_LOST_FRAC * duration))

@@ -203,7 +203,7 @@ class Hotspots:
         total[rows] = self.clock.within_us(rank.start_us[rows], rank.end_us[rows])
         parent = self.op_parents
         called = rows[parent[rows] >= 0]
-        own = total - np.bincount(parent[called], total[called], minlength=len(rank))
+        self_us = total - np.bincount(parent[called], total[called], minlength=len(rank))
         owned = self.launched_by >= 0
         device = _summed(self.launched_by[owned], self.device_us[owned], len(rank))
         device_total = device.copy()
@@ -220,7 +220,7 @@ class Hotspots:
             "count": summed(np.ones(len(counts))),
             "device_us": summed(device[counts]),
             "device_total_us": summed(np.where(is_outer, device_total[counts], 0.0)),
-            "host_us": summed(own[counts].clip(0.0)),
+            "host_us": summed(self_us[counts].clip(0.0)),
             "host_total_us": summed(np.where(is_outer, total[counts], 0.0)),
         }
         return self._sums(self._texts(codes), columns)

@@ -105,12 +105,12 @@ def rank_waiting(timeline: Timeline, walker: PathWalker | None = None) -> RankWa
     for one in meetings:
         arrived = timeline.start_us[one.arrival]
         begun, over = timeline.start_us[one.transfer], timeline.end_us[one.transfer]
-        own = graph.nodes_.rank[one.arrival].tolist()
-        for at, rank in enumerate(own):
+        present = graph.nodes_.rank[one.arrival].tolist()
+        for at, rank in enumerate(present):
             transfer_us[rank] += float(over[at] - begun[at]) / steps
             waiting_us[rank] += float(begun[at] - arrived[at]) / steps
         last = int(np.argmax(arrived))
-        held_up_us[own[last]] += float((arrived[last] - arrived).sum()) / steps
+        held_up_us[present[last]] += float((arrived[last] - arrived).sum()) / steps
     straggler = max(ranks, key=lambda rank: held_up_us[rank])
     late_us = _late_us(timeline, meetings, straggler, walker or PathWalker.of(timeline))
     late_us = {cause: us / steps for cause, us in late_us.items()}
@@ -138,11 +138,11 @@ def _meetings(timeline: Timeline) -> list[_Meeting]:
     since_us = float(low_us[0])
     result = []
     for rows in groups.values():
-        own = np.array(rows)
-        begun_us = float(timeline.start_us[transfer[own]].min())
+        members = np.array(rows)
+        begun_us = float(timeline.start_us[transfer[members]].min())
         if _in_intervals(np.array([begun_us]), low_us, high_us)[0]:
-            result.append(_Meeting(arrival[own], transfer[own], since_us))
-        since_us = max(since_us, float(timeline.end_us[transfer[own]].max()))
+            result.append(_Meeting(arrival[members], transfer[members], since_us))
+        since_us = max(since_us, float(timeline.end_us[transfer[members]].max()))
     return result
 
 

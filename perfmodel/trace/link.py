@@ -69,9 +69,9 @@ def launching_op(rank: RankTrace, links: Links) -> Ints:
     launched = np.flatnonzero(links.device_launch >= 0)
     launch = links.device_launch[launched]
     for thread in distinct(rank.thread[launch]):
-        own = rank.thread[launch] == thread
+        on_thread = rank.thread[launch] == thread
         boxes = ops[rank.thread[ops] == thread]
-        result[launched[own]] = innermost(rank, rank.start_us[launch[own]], boxes)
+        result[launched[on_thread]] = innermost(rank, rank.start_us[launch[on_thread]], boxes)
     return result
 
 

@@ -145,12 +145,12 @@ def _own_classes() -> frozenset[tuple[str, str]]:
     """(module, name) of our classes that a trace, a question or an error is made of."""
     from perfmodel.trace import execution_trace_columns as et
 
-    own = (
+    classes = (
         *(PerfmodelError, TraceError, UsageError, FoundDocument, Options, Window),
         *(Allocations, DeviceProperties, RankTrace, Strings),
         *(et.Arguments, et.Collectives, et.ExecutionTrace, et.ProcessGroup, et.Tensors),
     )
-    return frozenset((each.__module__, each.__name__) for each in own)
+    return frozenset((each.__module__, each.__name__) for each in classes)
 
 
 class _Unpickler(pickle.Unpickler):
