@@ -110,7 +110,7 @@ def steady_use(tables: Sequence[TableAccess], cache: Cache) -> CacheUse:
     classes, owner = shared_classes(tables)
     kept = cache.policy.residency(classes, cache.capacity_bytes)
     total = sum(table.lookups for table in tables)
-    touched = classes.touched(total)
+    touched = classes.touched_rows(total)
     looked_up = total * classes.rows * classes.rate
     return _use(tables, owner, looked_up * kept, touched, touched * (1.0 - kept), classes, kept)
 
@@ -121,7 +121,7 @@ def first_batch_use(tables: Sequence[TableAccess], cache: Cache) -> CacheUse:
     total = sum(table.lookups for table in tables)
     looked_up = total * classes.rows * classes.rate
     missed = cache.policy.first_batch_misses(classes, cache.capacity_bytes, total)
-    touched = classes.touched(total)
+    touched = classes.touched_rows(total)
     missed = np.clip(missed, touched, np.maximum(touched, looked_up))
     kept = cache.policy.residency(classes, cache.capacity_bytes)
     kept = np.minimum(kept, touched / classes.rows)

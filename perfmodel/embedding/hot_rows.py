@@ -13,7 +13,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.embedding.cache import TableAccess, shared_classes
-from perfmodel.embedding.policies import RowClasses, poisson_above
+from perfmodel.embedding.policies import RowClasses, poisson_above_frac
 from perfmodel.embedding.popularity import Popularity
 from perfmodel.errors import WorkloadError
 
@@ -99,7 +99,7 @@ def hot_set(
     classes, owner = shared_classes(tables)
     counted = sampled * sum(table.lookups for table in tables)
     if np.isinf(counted):
-        kept = classes.best_kept(classes.rate / classes.row_bytes, budget_bytes)
+        kept = classes.best_kept_frac(classes.rate / classes.row_bytes, budget_bytes)
     else:
         kept = _counted(classes, budget_bytes, classes.rate * counted)
 
@@ -138,7 +138,7 @@ def _counted(classes: RowClasses, budget_bytes: float, expected: Floats) -> Floa
     at it."""
     low, sizes = 0.0, np.unique(classes.row_bytes)
     high = float(np.max((expected + 12.0 * np.sqrt(expected) + 64.0) / classes.row_bytes))
-    every = poisson_above(expected, 0.0)
+    every = poisson_above_frac(expected, 0.0)
     if np.dot(classes.used_bytes, every) <= budget_bytes:
         return every
     for _ in range(_STEPS):
@@ -146,10 +146,10 @@ def _counted(classes: RowClasses, budget_bytes: float, expected: Floats) -> Floa
         if counts_between.sum() <= 1.0:
             break
         middle = (low + high) / 2
-        fits = np.dot(classes.used_bytes, poisson_above(expected, middle * classes.row_bytes))
+        fits = np.dot(classes.used_bytes, poisson_above_frac(expected, middle * classes.row_bytes))
         low, high = (low, middle) if fits <= budget_bytes else (middle, high)
-    above = poisson_above(expected, high * classes.row_bytes)
-    tied = poisson_above(expected, low * classes.row_bytes) - above
+    above = poisson_above_frac(expected, high * classes.row_bytes)
+    tied = poisson_above_frac(expected, low * classes.row_bytes) - above
     needed = float(np.dot(classes.used_bytes, tied))
     room = budget_bytes - float(np.dot(classes.used_bytes, above))
     return np.asarray(above + (min(room / needed, 1.0) if needed > 0 else 0.0) * tied)

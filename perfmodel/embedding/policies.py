@@ -43,13 +43,13 @@ class RowClasses:
         """Of all rows."""
         return float(self.used_bytes.sum() / self.rows.sum())
 
-    def touched(self, lookups: float) -> Floats:
+    def touched_rows(self, lookups: float) -> Floats:
         """Expected distinct rows of each class among so many lookups, `[classes]`."""
         return touched_per_class(self.rows, self.rate, np.asarray(lookups))
 
-    def best_kept(self, worth: Floats, capacity_bytes: float) -> Floats:
-        """The part of each class that fits: of rows that are looked up, those of most `worth`."""
-        order = np.argsort(-worth, kind="stable")
+    def best_kept_frac(self, value: Floats, capacity_bytes: float) -> Floats:
+        """The part of each class that fits: of rows that are looked up, the highest by `value`."""
+        order = np.argsort(-value, kind="stable")
         used = np.where(self.rate > 0, self.used_bytes, 0.0)[order]
         room = np.clip(capacity_bytes - (np.cumsum(used) - used), 0.0, used)
         kept = np.empty(len(order))
@@ -91,7 +91,7 @@ class Policy(ABC):
         filled = characteristic_lookups(
             classes.used_bytes, classes.rate, np.array([capacity_bytes])
         )[0]
-        once = classes.touched(min(lookups, filled))
+        once = classes.touched_rows(min(lookups, filled))
         after = max(lookups - filled, 0.0)
         missed = 1.0 - self.residency(classes, capacity_bytes)
         return np.asarray(once + after * classes.rows * classes.rate * missed)
@@ -100,11 +100,11 @@ class Policy(ABC):
 POLICIES: Registry[type[Policy]] = Registry("cache policy", group="perfmodel.cache_policies")
 
 
-def poisson_above(expected: Floats, count: float | Floats) -> Floats:
+def poisson_above_frac(mean_count: Floats, count: float | Floats) -> Floats:
     """The chance that a Poisson variable is above `count`."""
     from scipy.special import gammainc
 
-    return np.asarray(gammainc(np.floor(count) + 1.0, expected), np.float64)
+    return np.asarray(gammainc(np.floor(count) + 1.0, mean_count), np.float64)
 
 
 @POLICIES.register("lru")
@@ -183,7 +183,7 @@ class StaticHotSet(Policy):
     profile: Ints | None = field(default=None, compare=False)
 
     def residency(self, classes: RowClasses, capacity_bytes: float) -> Floats:
-        return classes.best_kept(classes.rate, capacity_bytes)
+        return classes.best_kept_frac(classes.rate, capacity_bytes)
 
     def first_batch_misses(
         self, classes: RowClasses, capacity_bytes: float, lookups: float
@@ -191,7 +191,7 @@ class StaticHotSet(Policy):
         """Hot rows miss once each, the others always."""
         kept = self.residency(classes, capacity_bytes)
         always = lookups * classes.rows * classes.rate
-        return kept * classes.touched(lookups) + (1.0 - kept) * always
+        return kept * classes.touched_rows(lookups) + (1.0 - kept) * always
 
     def hits(self, rows: Ints, capacity_rows: int, step: Ints) -> Mask:
         """Hot rows are there from the start."""
@@ -228,10 +228,12 @@ class Lfu(Policy):
         low, high = 0, int(expected.max() + 12.0 * np.sqrt(expected.max()) + 64.0)
         while low < high:
             middle = (low + high) // 2
-            fits = np.dot(classes.used_bytes, poisson_above(expected, middle)) <= capacity_bytes
+            fits = (
+                np.dot(classes.used_bytes, poisson_above_frac(expected, middle)) <= capacity_bytes
+            )
             low, high = (low, middle) if fits else (middle + 1, high)
-        above = poisson_above(expected, low)
-        tied = (poisson_above(expected, low - 1) - above) if low else np.zeros_like(above)
+        above = poisson_above_frac(expected, low)
+        tied = (poisson_above_frac(expected, low - 1) - above) if low else np.zeros_like(above)
         needed = np.dot(classes.used_bytes, tied)
         room = capacity_bytes - np.dot(classes.used_bytes, above)
         part = min(max(room, 0.0) / needed, 1.0) if needed > 0 else 0.0

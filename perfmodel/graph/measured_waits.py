@@ -9,7 +9,8 @@ graph launch that the profiler left out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,13 +38,8 @@ NO_LAG = (
     EdgeKind.STREAM_OVERLAP,
 )
 PLAUSIBLE_LAG_US = dict.fromkeys(EdgeKind, (-20.0, 200.0)) | {
-    EdgeKind.LAUNCH: (-100.0, 100.0),
-    EdgeKind.LAUNCH_COPY: (-100.0, 100.0),
-    EdgeKind.LAUNCH_COLLECTIVE: (-100.0, 100.0),
-    EdgeKind.STREAM: (-3.0, 20.0),
-    EdgeKind.STREAM_COPY: (-3.0, 20.0),
-    EdgeKind.STREAM_COLLECTIVE: (-3.0, 20.0),
-    EdgeKind.STREAM_GRAPH: (-3.0, 20.0),
+    **dict.fromkeys(LAUNCH_KINDS, (-100.0, 100.0)),
+    **dict.fromkeys(STREAM_KINDS, (-3.0, 20.0)),
     EdgeKind.SM_OCCUPANCY: (-200.0, 20.0),
     EdgeKind.HOST_COLLECTIVE: (0.0, 2000.0),
 }
@@ -94,7 +90,7 @@ MOSTLY_IDLE_FRAC = 0.1
 """A stream's first operation waits for work from before the window where the device's recorded
 operations take less than this share of the wait."""
 ROUNDING_US = 1e-3
-_CAUSE_ON_THREAD = {
+CAUSE_ON_THREAD = {
     NodeKind.SYNC: Cause.BLOCKING_CALL,
     NodeKind.WAIT: Cause.BLOCKING_CALL,
     NodeKind.ALLOCATOR: Cause.ALLOCATOR,
@@ -103,8 +99,7 @@ _CAUSE_ON_THREAD = {
 """What a host node waited for where nothing that was recorded held it back."""
 
 
-@dataclass(frozen=True)
-class _LateNodes:
+class _LateNodes(NamedTuple):
     """Nodes that started later than their edges allow."""
 
     node: Ints
@@ -115,9 +110,8 @@ class _LateNodes:
     wait_us: Floats
 
     def where(self, chosen: Mask) -> _LateNodes:
-        return _LateNodes(
-            self.node[chosen], self.source[chosen], self.kind[chosen], self.wait_us[chosen]
-        )
+        columns: list[Any] = [column[chosen] for column in self]
+        return _LateNodes(*columns)
 
 
 def with_measured_waits(graph: ExecutionGraph) -> ExecutionGraph:
@@ -132,7 +126,7 @@ def with_measured_waits(graph: ExecutionGraph) -> ExecutionGraph:
     if not len(late.node):
         return graph
     cause = np.full(len(late.node), int(graph.unknown))
-    for kind, known in _CAUSE_ON_THREAD.items():
+    for kind, known in CAUSE_ON_THREAD.items():
         cause[(late.kind == EdgeKind.PROGRAM) & (nodes.kind[late.node] == kind)] = known
     cause[_repeated_in_graph_launches(graph, late)] = Cause.RECORDING_MISSING
     count = len(late.node)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -146,11 +146,6 @@ class Gaps(NamedTuple):
     resumed_us: Floats
     """When it began: the end of the gap, or (at the end of a step) later."""
 
-    def only(self, chosen: Mask) -> Gaps:
-        return Gaps(
-            self.start_us[chosen], self.end_us[chosen], self.node[chosen], self.resumed_us[chosen]
-        )
-
 
 def idle_gaps(device: DeviceWork, low_us: float, high_us: float) -> Gaps:
     """When no operation of a device ran in [low_us, high_us]; none without operations."""
@@ -165,16 +160,17 @@ def idle_gaps(device: DeviceWork, low_us: float, high_us: float) -> Gaps:
 
 
 def idle_by_cause(
-    result: Gaps, walker: PathWalker, chains: HostRuns, binding: DecidingEdges
+    gaps: Gaps, walker: PathWalker, chains: HostRuns, binding: DecidingEdges
 ) -> dict[str, float]:
     """Microseconds of the gaps per cause, by name in lower case."""
-    in_step = np.flatnonzero((result.node >= 0) & (result.resumed_us <= result.end_us))
+    in_step = np.flatnonzero((gaps.node >= 0) & (gaps.resumed_us <= gaps.end_us))
     simple, total = chains.idle_us(
-        binding, result.node[in_step], result.start_us[in_step], result.end_us[in_step]
+        binding, gaps.node[in_step], gaps.start_us[in_step], gaps.end_us[in_step]
     )
-    rest = np.ones(len(result.node), bool)
+    rest = np.ones(len(gaps.node), bool)
     rest[in_step[simple]] = False
-    walked = idle_pieces(result.only(rest), walker).by_cause()
+    columns: list[Any] = [column[rest] for column in gaps]
+    walked = idle_pieces(Gaps(*columns), walker).by_cause()
     return {
         cause.name.lower(): time_us
         for cause in Cause
@@ -182,10 +178,10 @@ def idle_by_cause(
     }
 
 
-def idle_pieces(result: Gaps, walker: PathWalker) -> TimelinePath:
+def idle_pieces(gaps: Gaps, walker: PathWalker) -> TimelinePath:
     """The gaps piece by piece: what a figure shows, and what the sums are made of."""
     pieces: list[PlainPiece] = []
-    for low, high, node, resumed in zip(*(column.tolist() for column in result), strict=True):
+    for low, high, node, resumed in zip(*(column.tolist() for column in gaps), strict=True):
         if node == NONE:
             pieces.append((NONE, NONE, int(Cause.END_OF_STEP), low, high))
             continue

@@ -88,9 +88,9 @@ class CollectiveReader:
         try:
             stated = _from_arguments(arguments, position)
             self._add(row, stated, attributes, inputs, outputs)
-            return self._strings[self._columns["name"][-1]]
         except (ValueError, RecursionError) as error:
             raise TraceError(f"{self._where}: nodes[{position}] ({_NAME}): {error}") from None
+        return self._strings[self._columns["name"][-1]]
 
     def table(self) -> Collectives:
         """What was read, as columns."""

@@ -263,18 +263,14 @@ class ExecutionTrace:
         text = np.array([*self.strings.texts, None], dtype=object)
         document = np.array([d.decode() for d in self.documents], dtype=object)
         parent_id = np.where(self.parent >= 0, self.node_id[self.parent], NONE)
+        plain = ("rf_id", "sequence", "scope", "thread", "fw_thread")
+        texts = ("op_schema", "kernel_backend", "node_type")
         columns: dict[str, Any] = {
             "node_id": self.node_id,
             "name": text[self.name],
             "parent_id": parent_id,
-            "rf_id": self.rf_id,
-            "sequence": self.sequence,
-            "scope": self.scope,
-            "thread": self.thread,
-            "fw_thread": self.fw_thread,
-            "op_schema": text[self.op_schema],
-            "kernel_backend": text[self.kernel_backend],
-            "node_type": text[self.node_type],
+            **{name: getattr(self, name) for name in plain},
+            **{name: text[getattr(self, name)] for name in texts},
             "input_shapes": document[self.inputs.shapes],
             "input_types": document[self.inputs.types],
             "output_shapes": document[self.outputs.shapes],

@@ -44,23 +44,16 @@ def decode(path: str | Path, options: Options) -> list[FoundDocument]:
 
     Raises `TraceError` (or `PerfmodelError` from reading) naming file and place.
     """
-    windows = _windows(path, options)
+    windows: dict[str, Window] = {}
+    if options.steps is not None and str(path) != "-":
+        for where, chunks in documents(path, options.max_bytes):
+            window = find_window(chunks, options.steps, options.context)
+            if window is not None and Path(where).is_file():
+                windows[where] = window
     return [
         FoundDocument(where, _decode(chunks, where, windows.get(where)), windows.get(where))
         for where, chunks in documents(path, options.max_bytes)
     ]
-
-
-def _windows(path: str | Path, options: Options) -> dict[str, Window]:
-    """The window of a file of ranks with steps; none for standard input and archives."""
-    if options.steps is None or str(path) == "-":
-        return {}
-    result = {
-        where: find_window(chunks, options.steps, options.context)
-        for where, chunks in documents(path, options.max_bytes)
-        if Path(where).is_file()
-    }
-    return {where: window for where, window in result.items() if window is not None}
 
 
 def _decode(
