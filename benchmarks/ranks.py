@@ -39,11 +39,18 @@ MOST_GROWTH = 1.5
 
 def as_rank(found: ScheduledSteps, rank: int) -> ScheduledSteps:
     """What one rank does, done by another."""
-    from perfmodel.graph import insert
+    import numpy as np
 
-    moved = insert.as_rank(found.timeline.graph, rank)
-    timeline = replace(found.timeline, graph=moved)
-    return replace(found, timeline=timeline, built=replace(found.built, graph=moved))
+    graph = found.timeline.graph
+    nodes, marks = graph.nodes_, graph.marks
+    graph = replace(
+        graph,
+        nodes_=replace(nodes, rank=np.full(len(nodes), rank)),
+        marks=replace(marks, rank=np.full(len(marks.name), rank)),
+        resources=tuple(f"{rank}/{name.partition('/')[2]}" for name in graph.resources),
+    )
+    timeline = replace(found.timeline, graph=graph)
+    return replace(found, timeline=timeline, built=replace(found.built, graph=graph))
 
 
 def measure(name: str, ranks: int, way: str) -> dict[str, float]:

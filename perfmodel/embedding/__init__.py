@@ -7,151 +7,104 @@ from typing import TYPE_CHECKING
 from perfmodel.lazy import exports
 
 if TYPE_CHECKING:
-    from perfmodel.embedding.cache import (
-        Cache,
-        CacheUse,
-        Replayed,
-        TableAccess,
-        first_batch_use,
-        replay,
-        steady_use,
-    )
-    from perfmodel.embedding.histogram import (
-        ReuseHistogram,
-        popularity_of_similar,
-        population,
-        read_histograms,
-        reuse_histogram,
-    )
-    from perfmodel.embedding.hot_rows import HotSet, hot_set, mixed_hot_frac, split_hot
-    from perfmodel.embedding.index_streams import (
-        TracedTable,
-        draw_like,
-        draw_lookups,
-        last_lookups,
-        read_stream,
-        stream_popularity,
-        traced_lookups,
-    )
-    from perfmodel.embedding.memories import CACHE_PLACES, MEMORIES, Memory
-    from perfmodel.embedding.placement import (
-        MicroBatch,
-        Pipeline,
-        Placement,
-        RowCache,
-        RowDtype,
-        Sharding,
-        TablePlacement,
-    )
-    from perfmodel.embedding.policies import POLICIES, Policy
-    from perfmodel.embedding.policies.replacement import (
-        Lfu,
-        Lru,
-        SetAssociativeLru,
-        StaticHotSet,
-        WTinyLfu,
-    )
-    from perfmodel.embedding.popularity import Popularity, uniform, zipf, zipf_alpha_of
-    from perfmodel.embedding.reorder import Queries, reordered
+    from perfmodel.embedding.cache import Cache as Cache
+    from perfmodel.embedding.cache import CacheUse as CacheUse
+    from perfmodel.embedding.cache import Replayed as Replayed
+    from perfmodel.embedding.cache import TableAccess as TableAccess
+    from perfmodel.embedding.cache import first_batch_use as first_batch_use
+    from perfmodel.embedding.cache import replay as replay
+    from perfmodel.embedding.cache import steady_use as steady_use
+    from perfmodel.embedding.histogram import ReuseHistogram as ReuseHistogram
+    from perfmodel.embedding.histogram import popularity_of_similar as popularity_of_similar
+    from perfmodel.embedding.histogram import population as population
+    from perfmodel.embedding.histogram import read_histograms as read_histograms
+    from perfmodel.embedding.histogram import reuse_histogram as reuse_histogram
+    from perfmodel.embedding.hot_rows import HotSet as HotSet
+    from perfmodel.embedding.hot_rows import hot_set as hot_set
+    from perfmodel.embedding.hot_rows import mixed_hot_frac as mixed_hot_frac
+    from perfmodel.embedding.hot_rows import split_hot as split_hot
+    from perfmodel.embedding.index_streams import TracedTable as TracedTable
+    from perfmodel.embedding.index_streams import draw_like as draw_like
+    from perfmodel.embedding.index_streams import draw_lookups as draw_lookups
+    from perfmodel.embedding.index_streams import last_lookups as last_lookups
+    from perfmodel.embedding.index_streams import read_stream as read_stream
+    from perfmodel.embedding.index_streams import stream_popularity as stream_popularity
+    from perfmodel.embedding.index_streams import traced_lookups as traced_lookups
+    from perfmodel.embedding.memories import CACHE_PLACES as CACHE_PLACES
+    from perfmodel.embedding.memories import MEMORIES as MEMORIES
+    from perfmodel.embedding.memories import Memory as Memory
+    from perfmodel.embedding.placement import MicroBatch as MicroBatch
+    from perfmodel.embedding.placement import Pipeline as Pipeline
+    from perfmodel.embedding.placement import Placement as Placement
+    from perfmodel.embedding.placement import RowCache as RowCache
+    from perfmodel.embedding.placement import RowDtype as RowDtype
+    from perfmodel.embedding.placement import Sharding as Sharding
+    from perfmodel.embedding.placement import TablePlacement as TablePlacement
+    from perfmodel.embedding.policies import POLICIES as POLICIES
+    from perfmodel.embedding.policies import Lfu as Lfu
+    from perfmodel.embedding.policies import Lru as Lru
+    from perfmodel.embedding.policies import Policy as Policy
+    from perfmodel.embedding.policies import SetAssociativeLru as SetAssociativeLru
+    from perfmodel.embedding.policies import StaticHotSet as StaticHotSet
+    from perfmodel.embedding.policies import WTinyLfu as WTinyLfu
+    from perfmodel.embedding.popularity import Popularity as Popularity
+    from perfmodel.embedding.popularity import uniform as uniform
+    from perfmodel.embedding.popularity import zipf as zipf
+    from perfmodel.embedding.popularity import zipf_alpha_of as zipf_alpha_of
+    from perfmodel.embedding.reorder import Queries as Queries
+    from perfmodel.embedding.reorder import reordered as reordered
 
-__all__ = [
-    "CACHE_PLACES",
-    "MEMORIES",
-    "POLICIES",
-    "Cache",
-    "CacheUse",
-    "HotSet",
-    "Lfu",
-    "Lru",
-    "Memory",
-    "MicroBatch",
-    "Pipeline",
-    "Placement",
-    "Policy",
-    "Popularity",
-    "Queries",
-    "Replayed",
-    "ReuseHistogram",
-    "RowCache",
-    "RowDtype",
-    "SetAssociativeLru",
-    "Sharding",
-    "StaticHotSet",
-    "TableAccess",
-    "TablePlacement",
-    "TracedTable",
-    "WTinyLfu",
-    "draw_like",
-    "draw_lookups",
-    "first_batch_use",
-    "hot_set",
-    "last_lookups",
-    "mixed_hot_frac",
-    "popularity_of_similar",
-    "population",
-    "read_histograms",
-    "read_stream",
-    "reordered",
-    "replay",
-    "reuse_histogram",
-    "split_hot",
-    "steady_use",
-    "stream_popularity",
-    "traced_lookups",
-    "uniform",
-    "zipf",
-    "zipf_alpha_of",
-]
+_NAMES = {
+    "cache": (
+        "Cache",
+        "CacheUse",
+        "Replayed",
+        "TableAccess",
+        "first_batch_use",
+        "replay",
+        "steady_use",
+    ),
+    "histogram": (
+        "ReuseHistogram",
+        "popularity_of_similar",
+        "population",
+        "read_histograms",
+        "reuse_histogram",
+    ),
+    "hot_rows": ("HotSet", "hot_set", "mixed_hot_frac", "split_hot"),
+    "index_streams": (
+        "TracedTable",
+        "draw_like",
+        "draw_lookups",
+        "last_lookups",
+        "read_stream",
+        "stream_popularity",
+        "traced_lookups",
+    ),
+    "memories": ("CACHE_PLACES", "MEMORIES", "Memory"),
+    "placement": (
+        "MicroBatch",
+        "Pipeline",
+        "Placement",
+        "RowCache",
+        "RowDtype",
+        "Sharding",
+        "TablePlacement",
+    ),
+    "policies": (
+        "POLICIES",
+        "Lfu",
+        "Lru",
+        "Policy",
+        "SetAssociativeLru",
+        "StaticHotSet",
+        "WTinyLfu",
+    ),
+    "popularity": ("Popularity", "uniform", "zipf", "zipf_alpha_of"),
+    "reorder": ("Queries", "reordered"),
+}
+"""By module."""
+_HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
 
-
-__getattr__ = exports(
-    __name__,
-    {
-        "CACHE_PLACES": "perfmodel.embedding.memories",
-        "MEMORIES": "perfmodel.embedding.memories",
-        "Memory": "perfmodel.embedding.memories",
-        "Cache": "perfmodel.embedding.cache",
-        "CacheUse": "perfmodel.embedding.cache",
-        "HotSet": "perfmodel.embedding.hot_rows",
-        "Lfu": "perfmodel.embedding.policies.replacement",
-        "Lru": "perfmodel.embedding.policies.replacement",
-        "MicroBatch": "perfmodel.embedding.placement",
-        "POLICIES": "perfmodel.embedding.policies",
-        "Pipeline": "perfmodel.embedding.placement",
-        "Placement": "perfmodel.embedding.placement",
-        "Policy": "perfmodel.embedding.policies",
-        "Popularity": "perfmodel.embedding.popularity",
-        "Queries": "perfmodel.embedding.reorder",
-        "Replayed": "perfmodel.embedding.cache",
-        "ReuseHistogram": "perfmodel.embedding.histogram",
-        "RowCache": "perfmodel.embedding.placement",
-        "RowDtype": "perfmodel.embedding.placement",
-        "SetAssociativeLru": "perfmodel.embedding.policies.replacement",
-        "Sharding": "perfmodel.embedding.placement",
-        "StaticHotSet": "perfmodel.embedding.policies.replacement",
-        "TableAccess": "perfmodel.embedding.cache",
-        "TablePlacement": "perfmodel.embedding.placement",
-        "TracedTable": "perfmodel.embedding.index_streams",
-        "WTinyLfu": "perfmodel.embedding.policies.replacement",
-        "draw_like": "perfmodel.embedding.index_streams",
-        "draw_lookups": "perfmodel.embedding.index_streams",
-        "first_batch_use": "perfmodel.embedding.cache",
-        "hot_set": "perfmodel.embedding.hot_rows",
-        "last_lookups": "perfmodel.embedding.index_streams",
-        "mixed_hot_frac": "perfmodel.embedding.hot_rows",
-        "popularity_of_similar": "perfmodel.embedding.histogram",
-        "population": "perfmodel.embedding.histogram",
-        "read_histograms": "perfmodel.embedding.histogram",
-        "read_stream": "perfmodel.embedding.index_streams",
-        "reordered": "perfmodel.embedding.reorder",
-        "replay": "perfmodel.embedding.cache",
-        "reuse_histogram": "perfmodel.embedding.histogram",
-        "split_hot": "perfmodel.embedding.hot_rows",
-        "steady_use": "perfmodel.embedding.cache",
-        "stream_popularity": "perfmodel.embedding.index_streams",
-        "traced_lookups": "perfmodel.embedding.index_streams",
-        "uniform": "perfmodel.embedding.popularity",
-        "zipf": "perfmodel.embedding.popularity",
-        "zipf_alpha_of": "perfmodel.embedding.popularity",
-    },
-)
+__all__ = sorted(_HOMES)
+__getattr__ = exports(__name__, _HOMES)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask
-from perfmodel.embedding.policies import Policy, RowClasses, touched_each
-from perfmodel.embedding.policies.replacement import Lru
+from perfmodel.embedding.policies import Lru, Policy, RowClasses
 from perfmodel.embedding.popularity import Popularity
 from perfmodel.errors import WorkloadError
 
@@ -78,21 +77,12 @@ class CacheUse:
         """Share of each table's distinct rows that need not be fetched."""
         return np.asarray(1.0 - self.fetched_rows / np.maximum(self.distinct_rows, 1e-300))
 
-    def sample_hit_frac(self, samples: float) -> float:
-        """Share of the batch's `samples` of which every lookup hits, taken as independent.
-
-        Source: FAE (Adnan et al., VLDB 2022): an input is hot only if all its rows are.
-        """
-        with np.errstate(divide="ignore"):
-            return float(np.exp(np.dot(self.lookups / samples, np.log(self.hit_frac))))
-
     @property
     def fetched_bytes(self) -> Floats:
         """What is brought in for one batch."""
         return self.fetched_rows * self.row_bytes
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per table."""
         import pandas as pd
 
         return pd.DataFrame({part.name: getattr(self, part.name) for part in fields(self)})
@@ -120,7 +110,7 @@ def steady_use(tables: Sequence[TableAccess], cache: Cache) -> CacheUse:
     classes, owner = shared_classes(tables)
     kept = cache.policy.residency(classes, cache.capacity_bytes)
     total = sum(table.lookups for table in tables)
-    touched = touched_each(classes, total)
+    touched = classes.touched_rows(total)
     looked_up = total * classes.rows * classes.rate
     return _use(tables, owner, looked_up * kept, touched, touched * (1.0 - kept), classes, kept)
 
@@ -131,7 +121,7 @@ def first_batch_use(tables: Sequence[TableAccess], cache: Cache) -> CacheUse:
     total = sum(table.lookups for table in tables)
     looked_up = total * classes.rows * classes.rate
     missed = cache.policy.first_batch_misses(classes, cache.capacity_bytes, total)
-    touched = touched_each(classes, total)
+    touched = classes.touched_rows(total)
     missed = np.clip(missed, touched, np.maximum(touched, looked_up))
     kept = cache.policy.residency(classes, cache.capacity_bytes)
     kept = np.minimum(kept, touched / classes.rows)
@@ -154,7 +144,7 @@ def shared_classes(tables: Sequence[TableAccess]) -> tuple[RowClasses, Ints]:
 def _use(
     tables: Sequence[TableAccess],
     owner: Ints,
-    found: Floats,
+    hits: Floats,
     touched: Floats,
     fetched: Floats,
     classes: RowClasses,
@@ -168,7 +158,7 @@ def _use(
         name=tuple(table.name for table in tables),
         lookups=lookups,
         row_bytes=np.array([table.row_bytes for table in tables], np.float64),
-        hit_frac=np.clip(per_table(found) / lookups, 0.0, 1.0),
+        hit_frac=np.clip(per_table(hits) / lookups, 0.0, 1.0),
         distinct_rows=per_table(touched),
         fetched_rows=per_table(fetched),
         cached_rows=per_table(kept * classes.rows),

@@ -40,8 +40,8 @@ class ReuseHistogram:
 
     def __post_init__(self) -> None:
         where = f"reuse histogram {self.name!r}: "
-        columns = [np.asarray(part, np.float64) for part in (self.most, self.rows)]
-        columns.append(np.asarray(self.bin_lookups, np.float64))
+        parts = (self.most, self.rows, self.bin_lookups)
+        columns = [np.asarray(part, np.float64) for part in parts]
         if any(part.ndim != 1 or len(part) != len(columns[0]) for part in columns):
             raise WorkloadError(where + "bins, rows and lookups must be lists of one length")
         most, rows, looked_up = columns
@@ -63,12 +63,10 @@ class ReuseHistogram:
 
     @property
     def lookups(self) -> float:
-        """Of the whole batch."""
         return float(self.bin_lookups.sum())
 
     @property
     def distinct_rows(self) -> float:
-        """Of the whole batch."""
         return float(self.rows.sum())
 
     def popularity(self) -> Popularity:
@@ -129,7 +127,8 @@ def read_histograms(path: str | Path) -> dict[str, ReuseHistogram]:
 
 
 def _of_shares(name: str, bins: Sequence[Sequence[float]], where: str) -> ReuseHistogram:
-    lookups, distinct, low, most, rows_frac, lookups_frac = np.array(sorted(bins, key=_upper)).T
+    in_order = sorted(bins, key=lambda each: each[3])
+    lookups, distinct, low, most, rows_frac, lookups_frac = np.array(in_order).T
     if not np.isfinite(np.array(bins)).all() or (lookups <= 0).any() or (low < 0).any():
         raise WorkloadError(f"{where}: histogram {name!r}: figures must be finite and positive")
     if (most <= low).any() or (np.minimum(rows_frac, lookups_frac) < 0).any():
@@ -146,10 +145,6 @@ def _of_shares(name: str, bins: Sequence[Sequence[float]], where: str) -> ReuseH
     rows = np.clip(usual, np.maximum(printed - slack, 0.0), printed + slack)
     rows = np.clip(rows, looked_up / most, looked_up / (low + 1))
     return ReuseHistogram(most=most, rows=rows, bin_lookups=looked_up, name=name)
-
-
-def _upper(record: Sequence[float]) -> float:
-    return record[3]
 
 
 def popularity_of_similar(
@@ -210,7 +205,9 @@ def population(histogram: ReuseHistogram, table_rows: float = np.inf) -> Popular
     mixed = most <= _FREQUENT
     counts, rates = rows[~mixed], (looked_up / rows)[~mixed]
     if mixed.any():
-        grid = _grid(float(most[mixed][-1]))
+        # Rates up to where counts hardly come out above the last bin.
+        top = np.log2(most[mixed][-1]) - 0.5 / _PER_OCTAVE * (most[mixed][-1] > 1)
+        grid = 2.0 ** np.arange(top, np.log2(_RAREST), -1.0 / _PER_OCTAVE)[::-1]
         weights = _weights(grid, least[mixed], most[mixed], rows[mixed], looked_up[mixed])
         weights *= looked_up[mixed].sum() / np.dot(weights, grid)
         weights, grid = _within(weights, grid, table_rows - counts.sum())
@@ -218,36 +215,25 @@ def population(histogram: ReuseHistogram, table_rows: float = np.inf) -> Popular
     return Popularity(counts, counts * rates / np.dot(counts, rates))
 
 
-def _grid(most: float) -> Floats:
-    """Rates up to where counts hardly come out above the last bin."""
-    low, top = np.log2(_RAREST), np.log2(most) - 0.5 / _PER_OCTAVE * (most > 1)
-    return np.asarray(2.0 ** np.arange(top, low, -1.0 / _PER_OCTAVE)[::-1])
-
-
 def _weights(grid: Floats, least: Floats, most: Floats, rows: Floats, looked_up: Floats) -> Floats:
-    """Rows of each rate `[rates]`."""
-    from scipy.optimize import nnls
+    """Rows of each rate `[rates]`.
 
-    chance, mean = _expected(grid, least, most)
-    system = np.concatenate([chance / rows[:, None], mean / looked_up[:, None]])
-    unit = rows.sum()
-    found: Floats = nnls(system * unit, np.ones(2 * len(rows)))[0] * unit
-    return found
-
-
-def _expected(grid: Floats, least: Floats, most: Floats) -> tuple[Floats, Floats]:
-    """Chance that a Poisson count lies in each bin, and its mean there, both `[bins, rates]`.
-
-    The mean of a count within limits is the rate times the chance of a count one lower.
+    Of a Poisson count, the chance that it lies in a bin and its mean there are `[bins, rates]`; the
+    mean of a count within limits is the rate times the chance of a count one lower.
     """
+    from scipy.optimize import nnls
+    from scipy.special import gammaincc
 
     def at_most(count: Floats) -> Floats:
-        from scipy.special import gammaincc
-
         return np.where(count >= 0, gammaincc(np.maximum(count, 0.0) + 1.0, grid), 0.0)
 
     low, high = least[:, None], most[:, None]
-    return at_most(high) - at_most(low), grid * (at_most(high - 1.0) - at_most(low - 1.0))
+    chance = at_most(high) - at_most(low)
+    mean = grid * (at_most(high - 1.0) - at_most(low - 1.0))
+    system = np.concatenate([chance / rows[:, None], mean / looked_up[:, None]])
+    unit = rows.sum()
+    weights: Floats = nnls(system * unit, np.ones(2 * len(rows)))[0] * unit
+    return weights
 
 
 def _within(weights: Floats, rates: Floats, most_rows: float) -> tuple[Floats, Floats]:

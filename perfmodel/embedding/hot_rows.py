@@ -13,7 +13,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.embedding.cache import TableAccess, shared_classes
-from perfmodel.embedding.policies import RowClasses
+from perfmodel.embedding.policies import RowClasses, poisson_above_frac
 from perfmodel.embedding.popularity import Popularity
 from perfmodel.errors import WorkloadError
 
@@ -98,11 +98,10 @@ def hot_set(
         raise WorkloadError(f"hot rows: learned on {sampled:g} samples")
     classes, owner = shared_classes(tables)
     counted = sampled * sum(table.lookups for table in tables)
-    kept = (
-        _known(classes, budget_bytes)
-        if np.isinf(counted)
-        else _counted(classes, budget_bytes, classes.rate * counted)
-    )
+    if np.isinf(counted):
+        kept = classes.best_kept_frac(classes.rate / classes.row_bytes, budget_bytes)
+    else:
+        kept = _counted(classes, budget_bytes, classes.rate * counted)
 
     def per_table(values: Floats) -> Floats:
         return np.bincount(owner, values, minlength=len(tables)).astype(np.float64)
@@ -134,22 +133,12 @@ def _part(rows: Floats, share: Floats) -> Popularity | None:
     return Popularity(rows[held], share / share.sum()) if share.sum() > 0 else None
 
 
-def _known(classes: RowClasses, budget_bytes: float) -> Floats:
-    """The part of each class that is kept, the most lookups per byte first."""
-    order = np.argsort(-classes.rate / classes.row_bytes, kind="stable")
-    used = np.where(classes.rate > 0, classes.used_bytes, 0.0)[order]
-    room = np.clip(budget_bytes - (np.cumsum(used) - used), 0.0, used)
-    kept = np.empty(len(order))
-    kept[order] = np.divide(room, used, out=np.zeros_like(used), where=used > 0)
-    return kept
-
-
 def _counted(classes: RowClasses, budget_bytes: float, expected: Floats) -> Floats:
     """The chance that a row's count per byte is above the least that fits, and a part of those
     at it."""
     low, sizes = 0.0, np.unique(classes.row_bytes)
     high = float(np.max((expected + 12.0 * np.sqrt(expected) + 64.0) / classes.row_bytes))
-    every = _above(expected, 0.0)
+    every = poisson_above_frac(expected, 0.0)
     if np.dot(classes.used_bytes, every) <= budget_bytes:
         return every
     for _ in range(_STEPS):
@@ -157,17 +146,10 @@ def _counted(classes: RowClasses, budget_bytes: float, expected: Floats) -> Floa
         if counts_between.sum() <= 1.0:
             break
         middle = (low + high) / 2
-        fits = np.dot(classes.used_bytes, _above(expected, middle * classes.row_bytes))
+        fits = np.dot(classes.used_bytes, poisson_above_frac(expected, middle * classes.row_bytes))
         low, high = (low, middle) if fits <= budget_bytes else (middle, high)
-    above = _above(expected, high * classes.row_bytes)
-    tied = _above(expected, low * classes.row_bytes) - above
+    above = poisson_above_frac(expected, high * classes.row_bytes)
+    tied = poisson_above_frac(expected, low * classes.row_bytes) - above
     needed = float(np.dot(classes.used_bytes, tied))
     room = budget_bytes - float(np.dot(classes.used_bytes, above))
     return np.asarray(above + (min(room / needed, 1.0) if needed > 0 else 0.0) * tied)
-
-
-def _above(expected: Floats, count: float | Floats) -> Floats:
-    """The chance that a Poisson variable is above `count`."""
-    from scipy.special import gammainc
-
-    return np.asarray(gammainc(np.floor(count) + 1.0, expected), np.float64)

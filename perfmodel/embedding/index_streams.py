@@ -46,10 +46,10 @@ def read_stream(path: str | Path) -> dict[str, Ints]:
     if reader is None:
         raise WorkloadError(f"{path}: an index stream ends in {', '.join(readers)}")
     try:
-        found = reader(path)
+        result = reader(path)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise WorkloadError(f"{path}: cannot be read as an index stream: {error}") from None
-    return {name: _row_numbers(values, f"{path}: {name}") for name, values in found.items()}
+    return {name: _row_numbers(values, f"{path}: {name}") for name, values in result.items()}
 
 
 def stream_popularity(rows: Ints, table_rows: float = 0.0) -> Popularity:
@@ -156,7 +156,12 @@ def traced_lookups(path: str | Path) -> list[TracedTable]:
 
     path = Path(path)
     folder = path.with_name(path.name.removesuffix(".json") + "_resources")
-    saved = {tuple(map(int, found.groups())): file for file, found in _saved(folder)}
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    saved = {
+        tuple(map(int, match.groups())): file
+        for file in files
+        if (match := _FILE.fullmatch(file.name))
+    }
     trace = decode_execution_trace(read_bytes(path), str(path))
     names = np.array(trace.names(np.arange(len(trace))))
     streams: dict[tuple[int, int, int], list[Ints]] = {}
@@ -177,12 +182,6 @@ def traced_lookups(path: str | Path) -> list[TracedTable]:
         TracedTable(table_rows, dim, np.concatenate(parts))
         for (_, table_rows, dim), parts in streams.items()
     ]
-
-
-def _saved(folder: Path) -> list[tuple[Path, re.Match[str]]]:
-    files = sorted(folder.iterdir()) if folder.is_dir() else []
-    matches = [(file, _FILE.fullmatch(file.name)) for file in files]
-    return [(file, found) for file, found in matches if found]
 
 
 def _traced_row_numbers(file: Path, kind: str, count: int, table_rows: int) -> Ints:
@@ -214,11 +213,11 @@ def draw_lookups(
     place = np.minimum(place, len(ends) - 1)
     rank = ends[place] - generator.random(lookups) * popularity.rows[place]
     count = max(1, round(float(ends[-1])))
-    found = np.clip(rank.astype(np.int64), 0, count - 1)
-    return scatter(found, count) if scattered else found
+    result = np.clip(rank.astype(np.int64), 0, count - 1)
+    return scatter(result, count) if scattered else result
 
 
-def last_lookups(popularity: Popularity, *, seed: int = 0, scattered: bool = True) -> Ints:
+def last_lookups(popularity: Popularity, *, seed: int = 0) -> Ints:
     """Every row that is ever looked up once, by when it would have been last: `[rows]`.
 
     Put before `draw_lookups`, it fills an LRU cache as an endless stream would have left it.
@@ -230,8 +229,7 @@ def last_lookups(popularity: Popularity, *, seed: int = 0, scattered: bool = Tru
     chance = popularity.chance[np.minimum(place, len(ends) - 1)]
     used = np.flatnonzero(chance > 0)
     ages = generator.exponential(size=len(used)) / chance[used]
-    found = used[np.argsort(-ages, kind="stable")]
-    return scatter(found, count) if scattered else found
+    return scatter(used[np.argsort(-ages, kind="stable")], count)
 
 
 def draw_like(histogram: ReuseHistogram, rows_frac: float = 1.0, *, seed: int = 0) -> Ints:
@@ -243,7 +241,8 @@ def draw_like(histogram: ReuseHistogram, rows_frac: float = 1.0, *, seed: int = 
     if not 0.0 < rows_frac <= 1.0:
         raise WorkloadError(f"index stream: {rows_frac:g} of the rows of a histogram")
     generator = np.random.default_rng(seed)
-    counts = np.concatenate([_counts(histogram, place, rows_frac) for place in _bins(histogram)])
+    bins = np.flatnonzero(histogram.rows > 0).tolist()
+    counts = np.concatenate([_counts(histogram, place, rows_frac) for place in bins])
     if not len(counts):
         raise WorkloadError(
             f"index stream: {rows_frac:g} of {histogram.name!r} are not row numbers"
@@ -260,10 +259,6 @@ def scatter(ranks: Ints, rows: int) -> Ints:
     while math.gcd(step, rows) != 1:
         step += 1
     return np.asarray(ranks * step % rows, dtype=np.int64)
-
-
-def _bins(histogram: ReuseHistogram) -> Ints:
-    return np.flatnonzero(histogram.rows > 0)
 
 
 def _counts(histogram: ReuseHistogram, place: int, rows_frac: float) -> Ints:

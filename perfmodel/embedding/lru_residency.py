@@ -31,10 +31,10 @@ def characteristic_lookups(used: Floats, rate: Floats, capacity: Floats) -> Floa
     """
     asked = np.asarray(capacity, np.float64)
     used, rate = few_classes(used, rate)
-    found = np.where(asked > 0, np.inf, 0.0)
+    result = np.where(asked > 0, np.inf, 0.0)
     inside = (asked > 0) & (asked < used.sum() * (1.0 - 1e-12))
     if not inside.any():
-        return found
+        return result
     wanted = asked[inside]
     low = np.log(wanted / np.dot(used, rate))
     high = np.log(-np.log1p(-wanted / used.sum())) - np.log(rate.min())
@@ -50,8 +50,8 @@ def characteristic_lookups(used: Floats, rate: Floats, capacity: Floats) -> Floa
         guess = place + np.log(wanted / filled) * filled / np.maximum(slope, 1e-300)
         within = (guess > low) & (guess < high)
         place = np.where(within, guess, 0.5 * (low + high))
-    found[inside] = np.exp(place)
-    return found
+    result[inside] = np.exp(place)
+    return result
 
 
 def few_classes(used: Floats, rate: Floats) -> tuple[Floats, Floats]:
@@ -181,8 +181,8 @@ class LruSets:
     def _found(self, lookups: float) -> Floats:
         """The same by the gaps as they are, `[classes]`."""
         parts = np.split(self.rate, range(_TOGETHER, len(self.rate), _TOGETHER))
-        found = np.concatenate([self._found_at(rate, lookups) for rate in parts])
-        return np.where(self._often, np.clip(found, 0.0, 1.0), 0.0)
+        result = np.concatenate([self._found_at(rate, lookups) for rate in parts])
+        return np.where(self._often, np.clip(result, 0.0, 1.0), 0.0)
 
     def _found_at(self, rate: Floats, lookups: float) -> Floats:
         """Of rows of such rates. A gap before a lookup lies within so many lookups for a share of
@@ -202,8 +202,8 @@ class LruSets:
         never, half, surely = stays[:, :, None]
         bend = 2.0 * (never - 2.0 * half + surely)
         chance = passed * missed * (never + own * (surely - never - bend + own * bend))
-        found = sooner(gaps[0]) + (weight * np.maximum(1.0 - gaps / lookups, 0.0)) @ chance
-        return np.asarray(found + self._never_full() * (sooner(_EVER) - sooner(gaps[-1])))
+        result = sooner(gaps[0]) + (weight * np.maximum(1.0 - gaps / lookups, 0.0)) @ chance
+        return np.asarray(result + self._never_full() * (sooner(_EVER) - sooner(gaps[-1])))
 
     @cached_property
     def _gaps(self) -> tuple[Floats, Floats, Floats, Floats]:

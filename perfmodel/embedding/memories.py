@@ -52,11 +52,7 @@ def _adapters_bytes(node: Node) -> float | None:
     if node.nic is None:
         return 0.0
     each = node.nic.memory_bytes
-    return None if each is None else each * _adapters(node)
-
-
-def _adapters(node: Node) -> int:
-    return node.nics or 1
+    return None if each is None else each * (node.nics or 1)
 
 
 MEMORIES.register(HBM)(
@@ -66,7 +62,9 @@ MEMORIES.register(HOST)(
     Memory("host memory", lambda node: node.host_memory_bytes, lambda node: node.gpus)
 )
 MEMORIES.register(STORAGE)(Memory("drives", _drives_bytes, lambda node: node.gpus))
-MEMORIES.register(NIC)(Memory("memory of adapters", _adapters_bytes, _adapters, holds_tables=False))
+MEMORIES.register(NIC)(
+    Memory("memory of adapters", _adapters_bytes, lambda node: node.nics or 1, holds_tables=False)
+)
 CACHE_PLACES.register(HBM)(HBM)
 CACHE_PLACES.register(HOST)(HOST)
 CACHE_PLACES.register("nic_local", "nic_remote")(NIC)

@@ -104,7 +104,6 @@ class Placement:
                     )
 
     def cache(self, name: str) -> RowCache:
-        """The cache of that name."""
         return next(cache for cache in self.caches if cache.name == name)
 
     def edited(

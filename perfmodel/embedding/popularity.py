@@ -57,7 +57,6 @@ class Popularity:
 
     @property
     def total_rows(self) -> float:
-        """Rows of the table."""
         return float(self.rows.sum())
 
     def distinct_rows(self, lookups: ArrayLike) -> Floats:

@@ -72,16 +72,14 @@ class Reordering:
     edges: int
 
 
-def reordered(
-    queries: Queries, kind: str = "walked", most_queries: int = MOST_QUERIES
-) -> Reordering:
+def reordered(queries: Queries, kind: str = "walked") -> Reordering:
     """`queries` in an order of a `kind` of `ORDERS` (`walked`, `clustered`).
 
     The graph takes time and memory in proportion to `pairs`, the order in proportion to `edges`;
     together 0.1 to 1 us per pair here on one core. Raises `PerfmodelError` for another kind.
     """
     find = ORDERS[kind]
-    graph, pairs = query_graph(queries, most_queries)
+    graph, pairs = query_graph(queries)
     return Reordering(find(graph), pairs, graph.nnz // 2)
 
 
@@ -138,8 +136,8 @@ def clustered(graph: csr_matrix) -> Ints:
     begins = np.concatenate([tree.row, np.full(len(heads), count)])
     ends = np.concatenate([tree.col, heads])
     rooted = coo_matrix((np.ones(len(ends)), (begins, ends)), shape=(count + 1, count + 1))
-    found = depth_first_order(rooted.tocsr(), count, directed=False, return_predecessors=False)
-    return np.asarray(found[1:], np.int64)
+    result = depth_first_order(rooted.tocsr(), count, directed=False, return_predecessors=False)
+    return np.asarray(result[1:], np.int64)
 
 
 def _heaviest(graph: csr_matrix, query: int, visited: np.ndarray) -> int:

@@ -81,9 +81,9 @@ def earlier_not_larger(values: Ints, group: Ints) -> Ints:
         is_upper = upper == 1
         counts[order[is_upper]] += lower_before[is_upper]
         place = np.where(is_upper, np.arange(size) - lower_before + half, begin + lower_before)
-        moved = np.empty_like(order)
-        moved[place] = order
-        order = moved
+        reordered = np.empty_like(order)
+        reordered[place] = order
+        order = reordered
     return counts
 
 
@@ -103,6 +103,6 @@ def _changes(values: Ints) -> NDArray[np.bool_]:
 
 
 def _unordered(values: Ints, order: Ints) -> Ints:
-    found = np.empty_like(values)
-    found[order] = values
-    return found
+    result = np.empty_like(values)
+    result[order] = values
+    return result

@@ -157,15 +157,19 @@ class Comparison:
     @property
     def failing(self) -> list[Change]:
         """What got worse or is gone, the largest growth first."""
-        failing = [change for change in self.changes if change.fails]
-        return sorted(failing, key=lambda change: -_growth(change))
+
+        def growth(change: Change) -> float:
+            if change.baseline is None or change.present is None or change.figure == COUNT:
+                return math.inf
+            return abs(change.present) - abs(change.baseline)
+
+        return sorted((c for c in self.changes if c.fails), key=growth, reverse=True)
 
     @property
     def passed(self) -> bool:
         return not self.failing
 
     def of(self, *statuses: Status) -> list[Change]:
-        """The figures with one of `statuses`."""
         return [change for change in self.changes if change.status in statuses]
 
     def to_dict(self) -> dict[str, Any]:
@@ -183,7 +187,6 @@ class Comparison:
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per figure."""
         import pandas as pd
 
         columns = [f.name for f in fields(Change)]
@@ -199,14 +202,20 @@ def compare(baseline: Sequence[Row], present: Evaluation, *, tolerance_frac: flo
     """
     check_tolerance(tolerance_frac)
     now = {row.key: row for row in present.rows}
-    _check_traces_present({row.trace for row in baseline}, present)
     then = {row.key: row for row in baseline}
+    known = {row.trace for row in baseline}
+    if gone := sorted(known - present.names):
+        why = [text for text in present.warnings if text.startswith(LEFT_OUT)]
+        raise UsageError(
+            f"the baseline holds {', '.join(gone)}, which {'is' if len(gone) == 1 else 'are'} not "
+            f"among the traces{f' ({why[0]})' if why else ''}: give the folder that it was made "
+            "from, or rewrite it with --update"
+        )
     changes = [
         change
         for key in sorted({*then, *now})
         for change in _changes(then.get(key), now.get(key), tolerance_frac)
     ]
-    known = {row.trace for row in baseline}
     new = sorted(present.names - known)
     notes = [f"{name}: not in the baseline yet: add it with --update" for name in new]
     return Comparison(tolerance_frac, changes, [*present.warnings, *notes])
@@ -216,18 +225,6 @@ def check_tolerance(tolerance_frac: float) -> None:
     """Raise `UsageError` where it is no share."""
     if not (math.isfinite(tolerance_frac) and tolerance_frac >= 0):
         raise UsageError(f"--tolerance {tolerance_frac}: expected a share such as 0.05, 0 or more")
-
-
-def _check_traces_present(names: set[str], present: Evaluation) -> None:
-    gone = sorted(names - present.names)
-    if not gone:
-        return
-    why = [text for text in present.warnings if text.startswith(LEFT_OUT)]
-    raise UsageError(
-        f"the baseline holds {', '.join(gone)}, which {'is' if len(gone) == 1 else 'are'} not "
-        f"among the traces{f' ({why[0]})' if why else ''}: give the folder that it was made "
-        "from, or rewrite it with --update"
-    )
 
 
 def _changes(then: Row | None, now: Row | None, tolerance_frac: float) -> Iterator[Change]:
@@ -255,22 +252,14 @@ def _exceeds(one: float, other: float, tolerance_frac: float) -> bool:
     return not abs(one) <= abs(other) * (1 + tolerance_frac) + FLOOR_PCT
 
 
-def _growth(change: Change) -> float:
-    if change.baseline is None or change.present is None:
-        return math.inf
-    if change.figure == COUNT:
-        return math.inf
-    return abs(change.present) - abs(change.baseline)
-
-
 _SUITE = "perfmodel check"
 
 
-def junit(found: Comparison) -> str:
+def junit(result: Comparison) -> str:
     """JUnit XML: a test case per trace, kind and name; what got worse is its failure."""
     suite = ElementTree.Element("testsuite", name=_SUITE)
     cases = failures = 0
-    for key, group in groupby(found.changes, key=lambda c: (c.trace, c.kind, c.name)):
+    for key, group in groupby(result.changes, key=lambda c: (c.trace, c.kind, c.name)):
         trace, kind, name = map(_plain, key)
         case = ElementTree.SubElement(suite, "testcase", classname=trace, name=f"{kind} {name}")
         cases += 1
@@ -288,10 +277,10 @@ def junit(found: Comparison) -> str:
     return f'<?xml version="1.0" encoding="utf-8"?>\n{body}\n'
 
 
-def markdown(found: Comparison) -> str:
+def markdown(result: Comparison) -> str:
     """Markdown: one sentence, and a table of what got worse, better or is new."""
-    lines = [f"### {_SUITE}: {'passed' if found.passed else 'failed'}", "", verdict(found), ""]
-    listed = [*found.failing, *found.of(Status.BETTER, Status.NEW)]
+    lines = [f"### {_SUITE}: {'passed' if result.passed else 'failed'}", "", verdict(result), ""]
+    listed = [*result.failing, *result.of(Status.BETTER, Status.NEW)]
     if listed:
         lines += ["| trace | kind | name | figure | baseline | now | |", "|---" * 7 + "|"]
         for change in listed:
@@ -299,23 +288,23 @@ def markdown(found: Comparison) -> str:
             cells = (change.trace, change.kind, change.name, change.figure, *sizes, change.status)
             lines.append("| " + " | ".join(map(_cell, cells)) + " |")
         lines.append("")
-    lines += [f"- {_plain(text)}" for text in found.warnings]
+    lines += [f"- {_plain(text)}" for text in result.warnings]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def verdict(found: Comparison) -> str:
+def verdict(result: Comparison) -> str:
     """The outcome in one sentence."""
-    if found.passed:
-        return f"{extent(found)}: none is worse than the baseline."
-    worse, gone = len(found.of(Status.WORSE)), len(found.of(Status.GONE))
+    if result.passed:
+        return f"{extent(result)}: none is worse than the baseline."
+    worse, gone = len(result.of(Status.WORSE)), len(result.of(Status.GONE))
     parts = [f"{worse} worse than the baseline"] * bool(worse) + [f"{gone} gone"] * bool(gone)
-    return f"{extent(found)}: {', '.join(parts)}."
+    return f"{extent(result)}: {', '.join(parts)}."
 
 
-def extent(found: Comparison) -> str:
+def extent(result: Comparison) -> str:
     """How much was compared."""
-    traces = len({change.trace for change in found.changes})
-    return f"{len(found.changes)} figures of {traces} trace{'' if traces == 1 else 's'}"
+    traces = len({change.trace for change in result.changes})
+    return f"{len(result.changes)} figures of {traces} trace{'' if traces == 1 else 's'}"
 
 
 def change_text(change: Change) -> str:

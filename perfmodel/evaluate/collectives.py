@@ -11,20 +11,18 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.kernel_data import mape_pct
 from perfmodel.cost.collectives.calibrated import CALIBRATED, calibrated
-from perfmodel.cost.collectives.calls import Calls
 from perfmodel.cost.collectives.curves import calls_of_wires, read_curves, read_points, wires_of
 from perfmodel.cost.collectives.heuristic import SPECS
 from perfmodel.cost.collectives.learned import Learned, take_calls
 from perfmodel.cost.collectives.store import shipped
 from perfmodel.errors import ModelError
+from perfmodel.evaluate.results import SCHEMA, Tabular
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-SCHEMA = "perfmodel.evaluation/1"
 LEAST_BYTES = 65_536
-UNKNOWN = ("unknown",)
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class CurveError:
 
 
 @dataclass(frozen=True)
-class CollectiveEvaluation:
+class CollectiveEvaluation(Tabular):
     """Errors of every curve that has points to score."""
 
     rows: tuple[CurveError, ...]
@@ -74,7 +72,6 @@ class CollectiveEvaluation:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """`perfmodel.evaluation/1`."""
         return {
             "schema": SCHEMA,
             "rows": [asdict(row) for row in self.rows],
@@ -82,12 +79,6 @@ class CollectiveEvaluation:
             "calibration_bytes": list(self.calibration_bytes),
             "warnings": self.warnings,
         }
-
-    def to_frame(self) -> pd.DataFrame:
-        """One line per curve."""
-        import pandas as pd
-
-        return pd.DataFrame([asdict(row) for row in self.rows])
 
 
 def evaluate_collectives(
@@ -112,13 +103,13 @@ def evaluate_collectives(
             warnings.append(f"{curve}: no points of {LEAST_BYTES} bytes and more to score")
             continue
         known = index[is_known[index]]
-        found, level = estimate, SPECS
-        columns = [each[asked] for each in (found.duration_us, found.low_us, found.high_us)]
+        result, level = estimate, SPECS
+        columns = [each[asked] for each in (result.duration_us, result.low_us, result.high_us)]
         if len(known):
             corrected = calibrated(given, take_calls(calls, known), times[known], given.name)
-            own = corrected.estimate(take_calls(calls, asked))
-            columns, level = [own.duration_us, own.low_us, own.high_us], CALIBRATED
-        rows.append(_errors(str(curve), table[str(curve)], times[asked], columns, level, calls))
+            better = corrected.estimate(take_calls(calls, asked))
+            columns, level = [better.duration_us, better.low_us, better.high_us], CALIBRATED
+        rows.append(_errors(str(curve), table[str(curve)], times[asked], columns, level))
     if not rows:
         raise ModelError(f"{points}: no points of the curves of {curves} to score")
     return CollectiveEvaluation(tuple(rows), tuple(map(float, calibrate)), warnings)
@@ -137,21 +128,16 @@ def _joined(
         except ModelError as error:
             warnings.append(str(error))
     about = pd.DataFrame({"curve_id": list(wires), "wires": list(wires.values())})
-    found = read_points(points)[["curve_id", "size_bytes", "time_us"]]
-    found["curve_id"] = found["curve_id"].astype(str)
-    strange = set(found["curve_id"]) - set(described)
+    result = read_points(points)[["curve_id", "size_bytes", "time_us"]]
+    result["curve_id"] = result["curve_id"].astype(str)
+    strange = set(result["curve_id"]) - set(described)
     if strange:
         warnings.append(f"{points}: {len(strange)} curves that {curves} does not describe")
-    return found.merge(about, on="curve_id").reset_index(drop=True), described, warnings
+    return result.merge(about, on="curve_id").reset_index(drop=True), described, warnings
 
 
 def _errors(
-    curve: str,
-    row: Mapping[str, Any],
-    time_us: Floats,
-    columns: list[Floats],
-    level: str,
-    calls: Calls,
+    curve: str, row: Mapping[str, Any], time_us: Floats, columns: list[Floats], level: str
 ) -> CurveError:
     predicted, low, high = columns
     error = (predicted / time_us - 1) * 100

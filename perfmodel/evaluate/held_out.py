@@ -43,7 +43,7 @@ class DeviceWork:
         step = step_of_nodes(graph)[node]
         marks = graph.marks
         ranks, rank = np.unique(graph.nodes_.rank[node], return_inverse=True)
-        end_us = graph.nodes_.end_us[marks.end].reshape(-1, _steps(graph))
+        end_us = by_rank_and_step(graph, graph.nodes_.end_us[marks.end])
         row = np.searchsorted(np.unique(marks.rank), ranks)[rank]
         inside = (step >= 0) & (graph.nodes_.start_us[node] < end_us[row, step])
         node, step, row = node[inside], step[inside], row[inside]
@@ -63,51 +63,34 @@ class DeviceWork:
         The n-th launch of a kernel in its step learns from the n-th, else from all of its name,
         else from all of its family; nan where no teacher has any.
         """
-        own, taught = self.step == step, np.isin(self.step, teachers)
-        found = np.full(int(own.sum()), np.nan)
+        in_step, taught = self.step == step, np.isin(self.step, teachers)
+        result = np.full(int(in_step.sum()), np.nan)
         for group in self.groups:
             size = int(group.max()) + 1 if len(group) else 0
             count = np.bincount(group[taught], minlength=size)
             total = np.bincount(group[taught], self.duration_us[taught], minlength=size)
             with np.errstate(invalid="ignore"):
-                mean = (total / count)[group[own]]
-            found = np.where(np.isnan(found), mean, found)
-        return np.where(np.isnan(found), self._mean_us(taught), found)
-
-    def _mean_us(self, rows: np.ndarray) -> float:
-        return float(self.duration_us[rows].mean()) if rows.any() else float("nan")
+                mean = (total / count)[group[in_step]]
+            result = np.where(np.isnan(result), mean, result)
+        mean_us = self.duration_us[taught].mean() if taught.any() else np.nan
+        return np.where(np.isnan(result), mean_us, result)
 
 
 def family_rows(trace: str, work: DeviceWork, steady: Ints, held: Ints) -> list[Row]:
     """Per kernel family: errors of its device time per rank and held step."""
     if not len(work.node) or len(steady) < 2:
         return []
-    size = (int(work.rank.max()) + 1, len(work.families))
-    sums: list[tuple[Floats, Floats]] = []
-    for step in held.tolist():
-        own = work.step == step
-        cell = work.rank[own] * size[1] + work.family[own]
-        predicted = work.predicted_us(step, np.setdiff1d(steady, [step]))
-        sums.append(
-            (
-                _sums_by_family(cell, predicted, size),
-                _sums_by_family(cell, work.duration_us[own], size),
-            )
-        )
-    predicted, true = (np.stack(side) for side in zip(*sums, strict=True))
+    size = (len(held), int(work.rank.max()) + 1, len(work.families))
+    predicted, true = np.zeros(size), np.zeros(size)
+    for at, step in enumerate(held.tolist()):
+        in_step = work.step == step
+        cell = work.rank[in_step], work.family[in_step]
+        np.add.at(predicted[at], cell, work.predicted_us(step, np.setdiff1d(steady, [step])))
+        np.add.at(true[at], cell, work.duration_us[in_step])
     rows = []
     for at, family in enumerate(work.families):
         rows += rows_of(trace, Kind.FAMILY, family, predicted[..., at], true[..., at])
     return rows
-
-
-def _sums_by_family(cell: Ints, us: Floats, size: tuple[int, int]) -> Floats:
-    total = np.bincount(cell, us, minlength=size[0] * size[1])
-    return total.astype(np.float64).reshape(size)
-
-
-def _steps(graph: ExecutionGraph) -> int:
-    return len(graph.marks.name) // len(np.unique(graph.marks.rank))
 
 
 def _group_ids(*columns: Ints) -> Ints:
@@ -118,12 +101,12 @@ def _group_ids(*columns: Ints) -> Ints:
 
 def _occurrence_in_step(start_us: Floats, rank: Ints, step: Ints, label: Ints) -> Ints:
     """Per operation: how many of its name came before it in its step."""
-    found = np.zeros(len(start_us), np.int64)
+    result = np.zeros(len(start_us), np.int64)
     seen: dict[tuple[int, int, int], int] = {}
     for row in np.argsort(start_us, kind="stable").tolist():
         key = (int(rank[row]), int(step[row]), int(label[row]))
-        found[row] = seen[key] = seen.get(key, -1) + 1
-    return found
+        result[row] = seen[key] = seen.get(key, -1) + 1
+    return result
 
 
 def overhead_rows(name: str, trace: Trace, steady: Ints, held: Ints) -> list[Row]:
@@ -152,19 +135,19 @@ def _overhead_totals(samples: Samples, steady: Ints, held: Ints) -> tuple[Floats
     taught = reduce(Samples.without_step, warmup, samples)
     predicted, true = (np.zeros((len(held), len(TYPES))) for _ in range(2))
     for at, step in enumerate(held.tolist()):
-        own, others = samples.of_step(step), taught.without_step(step)
-        if not len(own) or not len(others):
+        of_step, others = samples.of_step(step), taught.without_step(step)
+        if not len(of_step) or not len(others):
             continue
-        true[at] = np.bincount(own.type, own.value_us, minlength=len(TYPES))
+        true[at] = np.bincount(of_step.type, of_step.value_us, minlength=len(TYPES))
         profile = Profile.from_samples(others)
-        known = np.isin(own.type, others.type)
-        value = np.zeros(len(own))
+        known = np.isin(of_step.type, others.type)
+        value = np.zeros(len(of_step))
         value[known] = profile.durations(
-            [TYPES[code] for code in own.type[known]],
-            [own.names[code] for code in own.op[known]],
-            [own.threads[code] for code in own.thread[known]],
+            [TYPES[code] for code in of_step.type[known]],
+            [of_step.names[code] for code in of_step.op[known]],
+            [of_step.threads[code] for code in of_step.thread[known]],
         )
-        predicted[at] = np.bincount(own.type, value, minlength=len(TYPES))
+        predicted[at] = np.bincount(of_step.type, value, minlength=len(TYPES))
     return predicted, true
 
 
@@ -186,8 +169,8 @@ def held_out_step_us(graph: ExecutionGraph, work: DeviceWork, steady: Ints, held
     for at, index in enumerate(held.tolist()):
         others = np.setdiff1d(steady, [index])
         duration = graph.nodes_.duration_us.copy()
-        own = work.step == index
-        duration[work.node[own]] = work.predicted_us(index, others)
+        in_step = work.step == index
+        duration[work.node[in_step]] = work.predicted_us(index, others)
         step_us[:, at] = by_rank_and_step(graph, left_out_step_us(graph, duration, others))[
             :, index
         ]
@@ -201,20 +184,15 @@ def step_rows(
     graph = replayed.graph
     truth = measured(graph)
     true = by_rank_and_step(graph, truth.step_us)[:, held]
-    beside = naive_predictions(truth, steady)
-    return [
-        *rows_of(
-            trace,
-            Kind.STEP_REPLAY,
-            "step",
-            by_rank_and_step(graph, replayed.step_us)[:, held],
-            true,
-        ),
-        *rows_of(trace, Kind.STEP_LEFT_OUT, "step", left_out_us, true),
-        *rows_of(trace, Kind.NULL, "step", beside.mean_us[:, held], true),
-        *rows_of(trace, Kind.NULL_GPU, "step", beside.mean_gpu_us[:, held], true),
-        *rows_of(trace, Kind.NULL_LAST, "step", beside.last_us[:, held], true),
-    ]
+    naive = naive_predictions(truth, steady)
+    predicted = {
+        Kind.STEP_REPLAY: by_rank_and_step(graph, replayed.step_us)[:, held],
+        Kind.STEP_LEFT_OUT: left_out_us,
+        Kind.NULL: naive.mean_us[:, held],
+        Kind.NULL_GPU: naive.mean_gpu_us[:, held],
+        Kind.NULL_LAST: naive.last_us[:, held],
+    }
+    return [row for kind, us in predicted.items() for row in rows_of(trace, kind, "step", us, true)]
 
 
 def coverage_frac(replayed: Timeline, steady: Ints, held: Ints) -> float | None:

@@ -72,21 +72,25 @@ def find_jobs(paths: Iterable[str | Path], *, max_bytes: int = DEFAULT_MAX_BYTES
     and each archive is one. Other files are passed over. Raises `TraceError` where a folder
     holds no trace, and `UsageError` where two jobs would have one name.
     """
-    found: dict[str, Job] = {}
+    result: dict[str, Job] = {}
     for path in map(Path, paths):
         for job in _jobs(path, max_bytes):
-            other = found.setdefault(job.name, job)
+            other = result.setdefault(job.name, job)
             if other != job:
                 raise UsageError(f"{job.path} and {other.path} would both be {job.name!r}")
-    return [found[name] for name in sorted(found)]
+    return [result[name] for name in sorted(result)]
 
 
 def _jobs(path: Path, max_bytes: int) -> list[Job]:
     root = Path(os.path.abspath(path))
     if not root.is_dir():
         return [Job(root.name, path)]
+
+    def refuse(error: OSError) -> None:
+        raise TraceError(f"{error.filename}: cannot be read: {error.strerror or error}")
+
     jobs: list[Job] = []
-    for folder, folders, files in os.walk(root, onerror=_refuse):
+    for folder, folders, files in os.walk(root, onerror=refuse):
         folders.sort()
         below = (Path(root.name) / Path(folder).relative_to(root)).as_posix()
         names = sorted(file for file in files if file.lower().endswith(file_suffixes()))
@@ -136,10 +140,6 @@ def _rank(path: Path, max_bytes: int) -> _Stated | None:
     return None
 
 
-def _refuse(error: OSError) -> None:
-    raise TraceError(f"{error.filename}: cannot be read: {error.strerror or error}")
-
-
 def evaluate_jobs(
     jobs: Sequence[Job],
     tables: Sequence[TableJob] = (),
@@ -160,15 +160,15 @@ def evaluate_jobs(
         begin(job.name, position)
         try:
             trace = read(job.path, strict=strict, max_bytes=max_bytes)
-            found = evaluate_trace(trace, job.name)
+            result = evaluate_trace(trace, job.name)
         except PerfmodelError as error:
             if job.asked or strict:
                 raise
             warnings.append(f"{LEFT_OUT}{error}")
             continue
-        rows += found.rows
-        facts += found.traces
-        warnings += found.warnings
+        rows += result.rows
+        facts += result.traces
+        warnings += result.warnings
     if not facts:
         why = warnings[0].removeprefix(LEFT_OUT) if warnings else "no trace was given"
         raise TraceError(f"nothing to evaluate: {why}")
@@ -183,8 +183,8 @@ def evaluate_trace(trace: Trace, name: str | None = None) -> Evaluation:
     Warm-up and outliers neither teach nor count. With one step there is only its replay.
     """
     name = trace.source if name is None else name
-    found = predict(trace)
-    timeline = found.results[0].timeline
+    result = predict(trace)
+    timeline = result.results[0].timeline
     graph = timeline.graph
     steady = steady_steps(measured(graph))
     held = held_out_steps(steady)
@@ -199,7 +199,7 @@ def evaluate_trace(trace: Trace, name: str | None = None) -> Evaluation:
         *model_rows(name, model),
     ]
     true_us = by_rank_and_step(graph, measured(graph).step_us)[:, held]
-    ranks = found.results[0].ranks
+    ranks = result.results[0].ranks
     host = [rank.steps[step].measured_host_frac for rank in ranks for step in held]
     unexplained = [rank.steps[step].unexplained.frac for rank in ranks for step in held]
     facts = TraceFacts(
@@ -213,5 +213,5 @@ def evaluate_trace(trace: Trace, name: str | None = None) -> Evaluation:
         interval_coverage_frac=coverage_frac(timeline, steady, held),
         modelled_frac=None if model is None else model.coverage["modelled_frac"],
     )
-    said = [f"{name}: {line}" if line in found.cautions else line for line in found.warnings]
+    said = [f"{name}: {line}" if line in result.cautions else line for line in result.warnings]
     return Evaluation(rows, [facts], said)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.calibrate.device_data import Measured, read_tables
+from perfmodel.calibrate.device_data import read_tables
 from perfmodel.calibrate.kernel_data import KernelErrors, devices_of, errors_of, joined, read_table
-from perfmodel.cost.durations import Models, durations, durations_of
+from perfmodel.cost.durations import durations, durations_of
 from perfmodel.errors import PerfmodelError
-from perfmodel.evaluate.results import SCHEMA, Kind, Row, rows_of
+from perfmodel.evaluate.results import SCHEMA, Kind, Row, Tabular, rows_of
 from perfmodel.files import read_bytes
-from perfmodel.hardware import Device, device
+from perfmodel.hardware import device
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class KernelEvaluation:
+class KernelEvaluation(Tabular):
     """Errors per op, device and dtype; `points` are the single rows behind them."""
 
     rows: tuple[KernelErrors, ...]
@@ -33,14 +33,7 @@ class KernelEvaluation:
     """`op device dtype measured_us predicted_us low_us high_us`, a line per measured row."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON answer of `perfmodel evaluate kernels`."""
         return {"schema": SCHEMA, "rows": [asdict(row) for row in self.rows]}
-
-    def to_frame(self) -> pd.DataFrame:
-        """One line per row."""
-        import pandas as pd
-
-        return pd.DataFrame([asdict(row) for row in self.rows])
 
     def plot(self) -> Figure:
         """Predicted over measured of every row, coloured by op, with its interval."""
@@ -49,44 +42,27 @@ class KernelEvaluation:
         return errors_figure(self.points.rename(columns={"op": "group"}), title="Kernels")
 
 
-def evaluate_kernels(paths: Sequence[Path], models: Models | None = None) -> KernelEvaluation:
-    """Errors on every row of the tables at `paths`, with `models` or the default ones.
+def evaluate_kernels(paths: Sequence[Path]) -> KernelEvaluation:
+    """Errors on every row of the tables at `paths`.
 
     Raises `ModelError` for a table or a row that cannot be used, `HardwareError` for an unknown
     device.
     """
+    import pandas as pd
+
     frame = joined([read_table(Path(path)) for path in paths])
     known = devices_of(frame["device"])
     rows: list[KernelErrors] = []
     points: list[pd.DataFrame] = []
     for name, measured in frame.groupby("device", sort=True):
-        predicted = durations(measured, known[name], models=models)
-        points.append(_points(measured, predicted))
+        times = durations(measured, known[name])[["duration_us", "low_us", "high_us"]]
+        named = measured[["op", "device", "dtype"]].assign(measured_us=measured["duration_us"])
+        points.append(named.join(times.rename(columns={"duration_us": "predicted_us"})))
         for (op, dtype), index in measured.groupby(["op", "dtype"], sort=True).groups.items():
-            rows.append(
-                errors_of(
-                    (op, name, dtype),
-                    measured.loc[index, "duration_us"].to_numpy(np.float64),
-                    *(
-                        predicted.loc[index, name].to_numpy(np.float64)
-                        for name in ("duration_us", "low_us", "high_us")
-                    ),
-                )
-            )
-    return KernelEvaluation(tuple(rows), _concatenated(points))
-
-
-def _points(measured: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
-    """One device's rows: what they are, what was measured, what was predicted."""
-    named = measured[["op", "device", "dtype"]].assign(measured_us=measured["duration_us"])
-    times = predicted[["duration_us", "low_us", "high_us"]]
-    return named.join(times.rename(columns={"duration_us": "predicted_us"}))
-
-
-def _concatenated(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.concat(parts, ignore_index=True)
+            measured_us = measured.loc[index, "duration_us"].to_numpy(np.float64)
+            predicted_us = times.loc[index].to_numpy(np.float64).T
+            rows.append(errors_of((op, name, dtype), measured_us, *predicted_us))
+    return KernelEvaluation(tuple(rows), pd.concat(points, ignore_index=True))
 
 
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")
@@ -120,7 +96,10 @@ def find_tables(paths: Iterable[str | Path]) -> list[TableJob]:
             for file in sorted(files):
                 path = Path(folder) / file
                 described = _device_file(path.parent, root)
-                if described is None or not _is_table(path) or _was_fitted_on(described, path):
+                if described is None or not _is_table(path):
+                    continue
+                digest = hashlib.sha256(read_bytes(path, max_bytes=_MAX_BYTES)).hexdigest()
+                if digest in described.read_text(encoding="utf-8", errors="replace"):
                     continue
                 below = (Path(root.name) / path.relative_to(root)).as_posix()
                 jobs.append(TableJob(below, given / path.relative_to(root), described))
@@ -133,33 +112,25 @@ def table_rows(job: TableJob) -> list[Row]:
     part = device(job.device)
     rows = []
     for family, index in measured.families().items():
-        rows += _family_rows(job.name, family, measured.take(index), part)
+        of_family = measured.take(index)
+        try:
+            predicted = durations_of(of_family.rows, part).duration_us
+        except PerfmodelError as error:
+            raise type(error)(f"{job.name}: {error}") from None
+        measured_us = np.asarray(of_family.duration_us)
+        rows += rows_of(job.name, Kind.KERNELS, family, predicted, measured_us)
     return sorted(rows, key=lambda row: row.name)
-
-
-def _family_rows(name: str, family: str, measured: Measured, part: Device) -> list[Row]:
-    try:
-        predicted = durations_of(measured.rows, part).duration_us
-    except PerfmodelError as error:
-        raise type(error)(f"{name}: {error}") from None
-    return rows_of(name, Kind.KERNELS, family, predicted, np.asarray(measured.duration_us))
 
 
 def _device_file(folder: Path, root: Path) -> Path | None:
     """The only TOML file in `folder`, or in the nearest folder above it within `root`."""
-    for at in _upwards(folder, root):
-        files = sorted(at.glob("*.toml"))
+    for at in (folder, *folder.parents):
+        files = list(at.glob("*.toml"))
         if len(files) == 1:
             return files[0]
+        if at == root:
+            break
     return None
-
-
-def _upwards(folder: Path, root: Path) -> Iterator[Path]:
-    while True:
-        yield folder
-        if folder == root or folder.parent == folder:
-            return
-        folder = folder.parent
 
 
 def _is_table(path: Path) -> bool:
@@ -170,8 +141,3 @@ def _is_table(path: Path) -> bool:
     head = read_bytes(path, max_bytes=_MAX_BYTES)[:_HEADER_BYTES].partition(b"\n")[0]
     columns = head.strip().split(b",")
     return all(column in columns for column in _COLUMNS)
-
-
-def _was_fitted_on(described: Path, table: Path) -> bool:
-    digest = hashlib.sha256(read_bytes(table, max_bytes=_MAX_BYTES)).hexdigest()
-    return digest in described.read_text(encoding="utf-8", errors="replace")

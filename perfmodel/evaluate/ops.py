@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from perfmodel.calibrate.kernel_data import GMAE_OFFSET, mape_pct
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import HardwareError, TraceError
 from perfmodel.evaluate.jobs import find_jobs
+from perfmodel.evaluate.results import DECIMALS, LEFT_OUT, Tabular
 from perfmodel.evaluate.shapes import device_of_rank, shape_times
 from perfmodel.files import DEFAULT_MAX_BYTES, read_bytes
 from perfmodel.frames import MAX_TABLE_BYTES
@@ -26,12 +27,7 @@ from perfmodel.trace import Trace, read
 from perfmodel.workload import load_workload
 from perfmodel.workload.tables import lookups
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 SCHEMA = "perfmodel.evaluation.ops/1"
-DECIMALS = 4
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,7 @@ class OpErrors:
 
 
 @dataclass(frozen=True)
-class OpEvaluation:
+class OpEvaluation(Tabular):
     """Errors by source and name."""
 
     rows: tuple[OpErrors, ...]
@@ -78,7 +74,6 @@ class OpEvaluation:
     warnings: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer as `docs/schemas/evaluation.ops.json` describes it."""
         return {
             "schema": SCHEMA,
             "rows": [asdict(row) for row in self.rows],
@@ -86,17 +81,11 @@ class OpEvaluation:
             "warnings": self.warnings,
         }
 
-    def to_frame(self) -> pd.DataFrame:
-        """One line per source and name."""
-        import pandas as pd
 
-        return pd.DataFrame([asdict(row) for row in self.rows])
-
-
-def op_evaluation(found: Iterable[MeasuredOp], warnings: Sequence[str] = ()) -> OpEvaluation:
+def op_evaluation(result: Iterable[MeasuredOp], warnings: Sequence[str] = ()) -> OpEvaluation:
     """The errors of `found`, by source and name, the longest first."""
     groups: dict[tuple[str, str, str], list[MeasuredOp]] = {}
-    for each in found:
+    for each in result:
         groups.setdefault((each.source, each.device, each.name), []).append(each)
     rows = sorted(
         (_errors(*key, own) for key, own in groups.items()),
@@ -107,9 +96,9 @@ def op_evaluation(found: Iterable[MeasuredOp], warnings: Sequence[str] = ()) -> 
     return OpEvaluation(tuple(rows), whole, list(warnings))
 
 
-def _errors(source: str, device: str, name: str, found: Sequence[MeasuredOp]) -> OpErrors:
-    predicted = np.array([each.predicted_us for each in found])
-    measured = np.array([each.measured_us for each in found])
+def _errors(source: str, device: str, name: str, result: Sequence[MeasuredOp]) -> OpErrors:
+    predicted = np.array([each.predicted_us for each in result])
+    measured = np.array([each.measured_us for each in result])
     error = predicted / measured - 1.0
     size = np.abs(error)
     figures = (
@@ -121,7 +110,7 @@ def _errors(source: str, device: str, name: str, found: Sequence[MeasuredOp]) ->
         measured.sum(),
     )
     rounded = (round(float(figure), DECIMALS) for figure in figures)
-    return OpErrors(source, device, name, len(found), *rounded)
+    return OpErrors(source, device, name, len(result), *rounded)
 
 
 TableRow = Mapping[str, str]
@@ -138,6 +127,7 @@ _PRESETS = {"default": "lin-dlrm-default", "": "lin-dlrm-mlperf"}
 _REPEATED = "profiler_repeated"
 """Benchmarks call one kernel over and over."""
 _LOOKUPS = ("TBE", "batched embedding lookup")
+_LOOKUP_DIMS = ("tables", "batch", "lookups", "dim", "hash_size", "unique_rows", "longest_bag")
 _DIRECTIONS = {"fwd": "fwd", "bwd": "bwd", "bwd+sgd": "bwd"}
 
 
@@ -169,8 +159,8 @@ PublishedTime = tuple[str, Device, dict[str, Any], float]
 """Name, device, record of the measurement table, microseconds."""
 
 
-def _predicted(source: str, found: Iterable[PublishedTime]) -> Iterator[MeasuredOp]:
-    for name, where, record, measured_us in found:
+def _predicted(source: str, result: Iterable[PublishedTime]) -> Iterator[MeasuredOp]:
+    for name, where, record, measured_us in result:
         predicted = durations_of(Rows.of([record]), where).duration_us
         yield MeasuredOp(source, where.name, name, float(predicted[0]), measured_us)
 
@@ -181,18 +171,12 @@ def _kernel_times(rows: Iterable[TableRow]) -> Iterator[PublishedTime]:
         if _BEFORE_FBGEMM not in row["kernel"]:
             continue
         preset = next(name for part, name in _PRESETS.items() if part in row["trace"])
-        about = lookups(load_workload(preset).tables, load_workload(preset).batch)
+        workload = load_workload(preset)
+        attributes = lookups(workload.tables, workload.batch).to_attributes()
         direction = "fwd" if "forward" in row["kernel"] else "bwd"
-        lookup_dims = {
-            name: float(value) for name, value in _lookup_dims(about.to_attributes()).items()
-        }
-        record = {"op": "tbe", "direction": direction, "early": 1.0, **lookup_dims}
+        dims = {name: float(attributes[name]) for name in _LOOKUP_DIMS}
+        record = {"op": "tbe", "direction": direction, "early": 1.0, **dims}
         yield f"{preset} {direction}", where, record, float(row["total_us"]) / float(row["count"])
-
-
-def _lookup_dims(attributes: Mapping[str, str]) -> dict[str, str]:
-    names = ("tables", "batch", "lookups", "dim", "hash_size", "unique_rows", "longest_bag")
-    return {name: attributes[name] for name in names}
 
 
 def _lookup_timings(rows: Iterable[TableRow]) -> Iterator[PublishedTime]:
@@ -252,17 +236,17 @@ def evaluate_ops(
 
     Raises `TraceError` for a trace or a table that cannot be read.
     """
-    found: list[MeasuredOp] = []
+    result: list[MeasuredOp] = []
     warnings: list[str] = []
     for job in find_jobs(traces, max_bytes=max_bytes):
         trace = read(job.path, max_bytes=max_bytes)
         try:
-            found += ops_of(trace, job.name, choice)
+            result += ops_of(trace, job.name, choice)
         except (TraceError, HardwareError) as error:
-            warnings.append(f"left out: {job.name}: {error}")
+            warnings.append(f"{LEFT_OUT}{job.name}: {error}")
     for path in lookups:
-        found += read_lookups(path)
-    return op_evaluation(found, warnings)
+        result += read_lookups(path)
+    return op_evaluation(result, warnings)
 
 
 def ops_of(trace: Trace, source: str, choice: OpSelection = OpSelection()) -> Iterator[MeasuredOp]:

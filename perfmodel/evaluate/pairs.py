@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,13 +47,7 @@ class TransferredTime:
         return 100 * (us / self.measured_us - 1)
 
     def to_dict(self) -> dict[str, Any]:
-        """As `docs/schemas/evaluation.pairs.json` has it."""
-        return {
-            "name": self.name,
-            "predicted_us": self.predicted_us,
-            "source_us": self.source_us,
-            "roofline_us": self.roofline_us,
-            "measured_us": self.measured_us,
+        return asdict(self) | {
             "error_pct": self.error_pct(self.predicted_us),
             "same_error_pct": self.error_pct(self.source_us),
             "roofline_error_pct": self.error_pct(self.roofline_us),
@@ -75,16 +69,13 @@ class Direction:
     """Device time per kernel family of that rank, longest first."""
 
     def time(self, name: str) -> TransferredTime:
-        """One of `TIMES`."""
         return self.times[TIMES.index(name)]
 
     @property
     def within(self) -> bool:
-        """Whether the interval holds the measured step."""
         return self.low_us <= self.time(STEP).measured_us <= self.high_us
 
     def to_dict(self) -> dict[str, Any]:
-        """As `docs/schemas/evaluation.pairs.json` has it."""
         return {
             "trace": self.trace,
             "source": self.source,
@@ -105,16 +96,15 @@ class PairErrors:
 
     def summary(self) -> dict[str, float]:
         """Mean absolute errors in percent, and the share of steps within their intervals."""
-        found: dict[str, float] = {"n": len(self.directions)}
+        result: dict[str, float] = {"n": len(self.directions)}
         for name in (STEP, GPU_ACTIVE):
             times = [each.time(name) for each in self.directions]
-            found[f"{name}_pct"] = _mean([each.error_pct(each.predicted_us) for each in times])
-            found[f"{name}_same_pct"] = _mean([each.error_pct(each.source_us) for each in times])
-        found["coverage_frac"] = float(np.mean([each.within for each in self.directions]))
-        return found
+            result[f"{name}_pct"] = _mean([each.error_pct(each.predicted_us) for each in times])
+            result[f"{name}_same_pct"] = _mean([each.error_pct(each.source_us) for each in times])
+        result["coverage_frac"] = float(np.mean([each.within for each in self.directions]))
+        return result
 
     def to_dict(self) -> dict[str, Any]:
-        """As `docs/schemas/evaluation.pairs.json` has it."""
         return {
             "schema": SCHEMA,
             "summary": self.summary(),
@@ -122,7 +112,6 @@ class PairErrors:
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per direction and thing."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -145,14 +134,14 @@ def evaluate_pairs(
     """
     if not paths or len(paths) % 2:
         raise UsageError(f"{len(paths)} traces: expected pairs, each of one program on two GPUs")
-    found = []
+    result = []
     for one, other in zip(paths[::2], paths[1::2], strict=True):
         begin(str(one))
         sides = [_Side.of(path, max_bytes) for path in (one, other)]
         if sides[0].device == sides[1].device:
             raise UsageError(f"{one} and {other}: both ran on {sides[0].device.name}")
-        found += [_transferred(*sides), _transferred(*reversed(sides))]
-    return PairErrors(tuple(found))
+        result += [_transferred(*sides), _transferred(*reversed(sides))]
+    return PairErrors(tuple(result))
 
 
 @dataclass(frozen=True)
@@ -169,7 +158,6 @@ class _Side:
 
     @property
     def times_us(self) -> dict[str, float]:
-        """Measured."""
         assert self.result.rank.measured is not None
         return {name: self.result.rank.measured[f"{name}_us"] for name in TIMES}
 
@@ -196,7 +184,7 @@ def _transferred(source: _Side, target: _Side) -> Direction:
     here, there = source.times_us, target.times_us
     predicted = {name: getattr(result.rank, f"{name}_us") for name in TIMES}
 
-    def moved(name: str, us: float, before_us: float, measured_us: float) -> TransferredTime:
+    def compared(name: str, us: float, before_us: float, measured_us: float) -> TransferredTime:
         roofline_us = before_us * ratio[name] if name in ratio else None
         return TransferredTime(name, us, before_us, roofline_us, measured_us)
 
@@ -210,9 +198,9 @@ def _transferred(source: _Side, target: _Side) -> Direction:
         target=target.device.name,
         low_us=result.low_us,
         high_us=result.high_us,
-        times=tuple(moved(name, predicted[name], here[name], there[name]) for name in TIMES),
+        times=tuple(compared(name, predicted[name], here[name], there[name]) for name in TIMES),
         families=tuple(
-            moved(name, *(each.get(name, 0.0) for each in (after, before, measured)))
+            compared(name, *(each.get(name, 0.0) for each in (after, before, measured)))
             for name in names
         ),
     )

@@ -10,14 +10,14 @@ in the TOML's folder.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import Parameter, signature
 from math import isfinite
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias, get_type_hints
+from typing import Any, TypeAlias, get_type_hints
 
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.composed import composed
@@ -33,6 +33,7 @@ from perfmodel.evaluate.published_files import (
     published_folder,
     read_document,
 )
+from perfmodel.evaluate.results import Tabular
 from perfmodel.hardware import Cluster, Device, Node, Storage, cluster, load, node_of
 from perfmodel.hardware.settings import with_settings
 from perfmodel.prediction import predict
@@ -40,10 +41,6 @@ from perfmodel.prediction.types import Result
 from perfmodel.registry import Registry
 from perfmodel.schema import convert
 from perfmodel.workload import Workload, load_workload
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 SCHEMA = "perfmodel.evaluation.designs/1"
 EXACT_FRAC = 1e-9
@@ -81,7 +78,6 @@ class Figure:
         return abs(self.predicted - target) <= limit
 
     def to_dict(self) -> dict[str, Any]:
-        """As a row of `perfmodel evaluate designs`."""
         row, target = self.row, self.row.target
         return {
             "id": row.id,
@@ -101,20 +97,13 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class DesignFigures:
+class DesignFigures(Tabular):
     """All published figures, in order of their files."""
 
     figures: tuple[Figure, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON: `perfmodel.evaluation.designs/1`."""
         return {"schema": SCHEMA, "rows": [figure.to_dict() for figure in self.figures]}
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row per figure."""
-        import pandas as pd
-
-        return pd.DataFrame(self.to_dict()["rows"])
 
     def holding(self) -> dict[str, tuple[int, int]]:
         """Per kind of evidence, how many figures hold, of how many."""
@@ -124,16 +113,11 @@ class DesignFigures:
         return {kind: (sum(holds), len(holds)) for kind, holds in kinds.items() if holds}
 
 
-def unchanged(machine: Cluster) -> Cluster:
-    """The machine itself."""
-    return machine
-
-
 @dataclass(frozen=True)
 class Lab:
     """Machines of the catalogue, each as `change` makes it."""
 
-    change: Callable[[Cluster], Cluster] = unchanged
+    change: Callable[[Cluster], Cluster] = lambda machine: machine
 
     def machine(
         self,
@@ -186,20 +170,19 @@ class Study:
 
     def result(self, name: str, variant: str = "") -> Result:
         """The prediction of a step under a variant; under none, of its workload."""
-        if (name, variant) not in self._results:
-            self._results[name, variant] = self._predicted(name, variant)
-        return self._results[name, variant]
-
-    def _predicted(self, name: str, variant: str) -> Result:
+        if (name, variant) in self._results:
+            return self._results[name, variant]
         chosen = entry(self.document.variants, variant, "variant") if variant else Variant()
         if chosen.design:
             settings = chosen.settings | self.step(name).designs.get(variant, {})
             design = composed(chosen.design, {chosen.design: settings})
-            edited = design.apply(self.deployment(name, chosen.machine))
-            return predict(edited).results[0]
-        machine, step = self._machine(name, chosen.machine), self.step(name)
-        workload, train = self._workload(name), step.train
-        return predict(workload, hardware=[machine], batch=step.batch, train=train).results[0]
+            predicted = predict(design.apply(self.deployment(name, chosen.machine)))
+        else:
+            machine, step = self._machine(name, chosen.machine), self.step(name)
+            workload, train = self._workload(name), step.train
+            predicted = predict(workload, hardware=[machine], batch=step.batch, train=train)
+        self._results[name, variant] = predicted.results[0]
+        return predicted.results[0]
 
     def _workload(self, name: str) -> Workload:
         step = self.step(name)
@@ -315,13 +298,13 @@ def evaluate_designs(
         if not any(_is_named(study, row, name) for study, row in rows):
             known = dict.fromkeys(key for study, row in rows for key in (study.path.stem, row.id))
             entry(known, name, "published figure")
-    return DesignFigures(tuple(_figures(rows, only)))
-
-
-def _figures(rows: Sequence[tuple[Study, Row]], only: Sequence[str]) -> Iterator[Figure]:
-    for study, row in rows:
-        if not only or any(_is_named(study, row, name) for name in only):
-            yield study.figure(row)
+    return DesignFigures(
+        tuple(
+            study.figure(row)
+            for study, row in rows
+            if not only or any(_is_named(study, row, name) for name in only)
+        )
+    )
 
 
 def _is_named(study: Study, row: Row, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
@@ -19,6 +20,20 @@ SCHEMA = "perfmodel.evaluation/1"
 DECIMALS = 4
 LEFT_OUT = "left out: "
 """How a warning begins that says why a trace of a folder was not evaluated."""
+
+
+class Tabular(ABC):
+    """An answer with `rows`, as JSON and as a frame."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """As the JSON Schema in `docs/schemas` describes it."""
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line per row."""
+        import pandas as pd
+
+        return pd.DataFrame(self.to_dict()["rows"])
 
 
 class Kind(StrEnum):
@@ -106,7 +121,6 @@ class Evaluation:
     warnings: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer as `docs/schemas/evaluation.json` describes it."""
         return {
             "schema": SCHEMA,
             "rows": [row.to_dict() for row in self.rows],
@@ -120,11 +134,9 @@ class Evaluation:
         return {facts.trace for facts in self.traces} | {row.trace for row in self.rows}
 
     def of_trace(self, name: str) -> Iterator[Row]:
-        """The rows of one trace."""
         return (row for row in self.rows if row.trace == name)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per trace and thing."""
         import pandas as pd
 
         columns = [f.name for f in fields(Row)]
@@ -149,8 +161,5 @@ def rows_of(trace: str, kind: Kind, name: str, predicted: Floats, measured: Floa
     error_pct = (predicted[known] / measured[known] - 1) * 100
     size = np.abs(error_pct)
     figures = (size.mean(), np.median(size), size.max(), error_pct.mean())
-    return [Row(trace, kind, name, int(known.sum()), *map(_rounded, figures))]
-
-
-def _rounded(value: float) -> float:
-    return round(float(value), DECIMALS) + 0.0
+    rounded = (round(float(figure), DECIMALS) + 0.0 for figure in figures)
+    return [Row(trace, kind, name, int(known.sum()), *rounded)]

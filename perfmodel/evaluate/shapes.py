@@ -21,6 +21,7 @@ from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import UNKNOWN
 from perfmodel.prediction import predict
 from perfmodel.prediction.types import Result
+from perfmodel.timeline.idle import interval_union
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import Links
@@ -29,25 +30,16 @@ from perfmodel.trace.link import Links
 def overlap_us(stream: Ints, start_us: Floats, duration_us: Floats) -> Floats:
     """Of each kernel, the time in which any other stream's ran too; all arrays `[n]`."""
     end_us = start_us + duration_us
-    found = np.zeros(len(stream))
+    result = np.zeros(len(stream))
     for own in np.unique(stream):
         mine, others = np.flatnonzero(stream == own), np.flatnonzero(stream != own)
-        if not len(others):
+        starts, ends = interval_union(start_us[others], end_us[others])
+        if not len(starts):
             continue
-        starts, ends = _union_of_intervals(start_us[others], end_us[others])
         at = np.stack([starts, ends], axis=1).ravel()
         covered = np.concatenate([[0.0], np.repeat(np.cumsum(ends - starts), 2)[:-1]])
-        found[mine] = np.interp(end_us[mine], at, covered) - np.interp(start_us[mine], at, covered)
-    return found
-
-
-def _union_of_intervals(start_us: Floats, end_us: Floats) -> tuple[Floats, Floats]:
-    """Stretches in which any interval holds: sorted, apart from one another."""
-    order = np.argsort(start_us, kind="stable")
-    starts, reached = start_us[order], np.maximum.accumulate(end_us[order])
-    begins = np.concatenate([[True], starts[1:] > reached[:-1]])
-    last = np.concatenate([np.flatnonzero(begins)[1:] - 1, [len(starts) - 1]])
-    return starts[begins], reached[last]
+        result[mine] = np.interp(end_us[mine], at, covered) - np.interp(start_us[mine], at, covered)
+    return result
 
 
 COMMUNICATION = "communication"
@@ -75,40 +67,36 @@ class ShapeTimes:
     """Share whose op only the fallback knows."""
 
 
-@dataclass(frozen=True)
-class _Kernels:
-    """The kernels and copies of one rank that are no communication."""
-
-    op: Ints
-    """Index of the op of the graph that answers for each, or `NO_OP` (`answered_by`)."""
-    family: NDArray[np.object_]
-    duration_us: Floats
-    beside_us: Floats
-
-
 def shape_times(rank: RankTrace, links: Links, graph: OpGraph, device: Device) -> ShapeTimes:
     """Predicted and measured device time of every op of `graph` that launched something."""
-    placed = with_placement(graph, rank, links)
-    lowered = lower(placed, device.target, device=device, tf32_matmul=uses_tf32(rank))
+    located = with_placement(graph, rank, links)
+    lowered = lower(located, device.target, device=device, tf32_matmul=uses_tf32(rank))
     predicted, is_known = _predicted(lowered, device)
-    kernels = _measured(rank, links, lowered)
-    own = (kernels.op != NO_OP) & (predicted[kernels.op] > 0)
-    by_rule = own & is_known[kernels.op]
-    measured = np.bincount(kernels.op[own], kernels.duration_us[own], minlength=len(graph))
-    beside = np.bincount(kernels.op[own], kernels.beside_us[own], minlength=len(graph))
+    rows = links.device_rows
+    names = [rank.strings[name] for name in rank.name[rows].tolist()]
+    kernel_family = np.array(families_of_kernels(names), object)
+    duration_us = rank.duration_us[rows].astype(np.float64)
+    overlapped_us = overlap_us(rank.stream[rows], rank.start_us[rows], duration_us)
+    kernels = np.flatnonzero(kernel_family != COMMUNICATION)
+    total_us = max(float(duration_us[kernels].sum()), np.finfo(float).tiny)
+    op = answered_by(lowered, rank, links)[kernels]
+    counts = (op != NO_OP) & (predicted[op] > 0)
+    kernels, op = kernels[counts], op[counts]
+    measured = np.bincount(op, duration_us[kernels], minlength=len(graph))
+    beside = np.bincount(op, overlapped_us[kernels], minlength=len(graph))
     family = np.full(len(graph), "", object)
-    for at in np.argsort(kernels.duration_us[own], kind="stable").tolist():
-        family[kernels.op[own][at]] = kernels.family[own][at]
-    op = np.flatnonzero(measured > 0)
-    total = max(float(kernels.duration_us.sum()), np.finfo(float).tiny)
+    longest_last = np.argsort(duration_us[kernels], kind="stable")
+    family[op[longest_last]] = kernel_family[kernels[longest_last]]
+    by_rule = is_known[op]
+    ops = np.flatnonzero(measured > 0)
     return ShapeTimes(
-        op=op,
-        family=tuple(family[op].tolist()),
-        predicted_us=predicted[op],
-        measured_us=measured[op].astype(np.float64),
-        beside_us=beside[op].astype(np.float64),
-        lowered_frac=float(kernels.duration_us[by_rule].sum()) / total,
-        fallback_frac=float(kernels.duration_us[own & ~by_rule].sum()) / total,
+        op=ops,
+        family=tuple(family[ops].tolist()),
+        predicted_us=predicted[ops],
+        measured_us=measured[ops].astype(np.float64),
+        beside_us=beside[ops].astype(np.float64),
+        lowered_frac=float(duration_us[kernels[by_rule]].sum()) / total_us,
+        fallback_frac=float(duration_us[kernels[~by_rule]].sum()) / total_us,
     )
 
 
@@ -127,13 +115,16 @@ def shapes_of(trace: Trace) -> list[ShapeTimes]:
         return []
 
 
-def shape_rows(name: str, found: list[ShapeTimes]) -> list[Row]:
+def shape_rows(name: str, result: list[ShapeTimes]) -> list[Row]:
     """Per family, and of all kernels together: errors of the ranks' device time."""
-    families = sorted({family for times in found for family in times.family})
+    families = sorted({family for times in result for family in times.family})
     rows = []
     for family in (*families, TOTAL):
-        sums = [_sums(times, family) for times in found]
-        predicted, measured = np.array(sums, np.float64).reshape(-1, 2).T
+        predicted, measured = np.zeros((2, len(result)))
+        for at, times in enumerate(result):
+            counts = np.array([family in (own, TOTAL) for own in times.family], bool)
+            predicted[at] = times.predicted_us[counts].sum()
+            measured[at] = times.measured_us[counts].sum()
         rows += rows_of(name, Kind.SHAPES, family, predicted, measured)
     return rows
 
@@ -151,21 +142,16 @@ def predicted_in_model_mode(trace: Trace) -> Result | None:
         return None
 
 
-def model_rows(name: str, found: Result | None) -> list[Row]:
+def model_rows(name: str, result: Result | None) -> list[Row]:
     """Errors of the ranks' steps and GPU-active times."""
     rows = []
     for what in ("step", "gpu_active"):
-        ranks = [] if found is None else [rank for rank in found.ranks if rank.measured]
+        ranks = [] if result is None else [rank for rank in result.ranks if rank.measured]
         key = f"{what}_us"
         predicted = np.array([getattr(rank, key) for rank in ranks], np.float64)
         measured = np.array([(rank.measured or {})[key] for rank in ranks], np.float64)
         rows += rows_of(name, Kind.MODEL, what, predicted, measured)
     return rows
-
-
-def _sums(times: ShapeTimes, family: str) -> tuple[float, float]:
-    rows = np.array([family in (own, TOTAL) for own in times.family], bool)
-    return float(times.predicted_us[rows].sum()), float(times.measured_us[rows].sum())
 
 
 def device_of_rank(rank: RankTrace) -> Device:
@@ -176,21 +162,10 @@ def device_of_rank(rank: RankTrace) -> Device:
 
 def _predicted(lowered: Lowered, device: Device) -> tuple[Floats, NDArray[np.bool_]]:
     """Per op of the graph: the time of its pieces, and whether a rule made them."""
-    own = np.array([OPS[op].family != COLLECTIVE for op in lowered.rows.op], bool)
-    pieces = np.flatnonzero(own)
+    counts = np.array([OPS[op].family != COLLECTIVE for op in lowered.rows.op], bool)
+    pieces = np.flatnonzero(counts)
     taken = durations_of(lowered.rows.take(pieces), device).duration_us
     total = np.bincount(lowered.owner[pieces], taken, minlength=len(lowered.graph))
     is_known = np.ones(len(lowered.graph), bool)
     is_known[lowered.owner[[op == UNKNOWN for op in lowered.rows.op]]] = False
     return total.astype(np.float64), is_known
-
-
-def _measured(rank: RankTrace, links: Links, lowered: Lowered) -> _Kernels:
-    rows = links.device_rows
-    names = [rank.strings[name] for name in rank.name[rows].tolist()]
-    family = np.array(families_of_kernels(names), object)
-    mine = np.flatnonzero(family != COMMUNICATION)
-    answered = answered_by(lowered, rank, links)[mine]
-    duration_us = rank.duration_us[rows].astype(np.float64)
-    beside = overlap_us(rank.stream[rows], rank.start_us[rows], duration_us)
-    return _Kernels(answered, family[mine], duration_us[mine], beside[mine])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +18,8 @@ from perfmodel.calibrate.drift import StepDrifts, drift_of_steps
 from perfmodel.calibrate.step_table import MeasuredStep
 from perfmodel.cost.cpu.drift import drifted
 from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.evaluate.results import Tabular
 from perfmodel.hardware import Device
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 SCHEMA = "perfmodel.evaluation.steps/1"
 
@@ -86,25 +83,13 @@ class StepError:
         return abs(log(self.referenced_us / self.measured_us)) > abs(log(self.drift_ratio))
 
     def to_dict(self) -> dict[str, Any]:
-        """As `docs/schemas/evaluation.steps.json` has it."""
-        return {
-            "name": self.name,
-            "ranks": self.ranks,
-            "predicted_us": self.predicted_us,
-            "low_us": self.low_us,
-            "high_us": self.high_us,
-            "measured_us": self.measured_us,
-            "error_pct": self.error_pct,
-            "within": self.within,
-            "spread_pct": self.spread_pct,
-            "drift_ratio": self.drift_ratio,
-            "referenced_us": self.referenced_us,
-            "referenced_low_us": self.referenced_low_us,
-            "referenced_high_us": self.referenced_high_us,
-            "referenced_error_pct": self.referenced_error_pct,
-            "referenced_within": self.referenced_within,
-            "is_error": self.is_error,
-        }
+        keys = (
+            *("name", "ranks", "predicted_us", "low_us", "high_us", "measured_us"),
+            *("error_pct", "within", "spread_pct", "drift_ratio"),
+            *("referenced_us", "referenced_low_us", "referenced_high_us"),
+            *("referenced_error_pct", "referenced_within", "is_error"),
+        )
+        return {key: getattr(self, key) for key in keys}
 
 
 def _error_pct(predicted_us: float | None, measured_us: float | None) -> float | None:
@@ -114,7 +99,7 @@ def _error_pct(predicted_us: float | None, measured_us: float | None) -> float |
 
 
 @dataclass(frozen=True)
-class StepErrors:
+class StepErrors(Tabular):
     """All configurations of a table on one device."""
 
     device: str
@@ -158,7 +143,6 @@ class StepErrors:
         return lines
 
     def to_dict(self) -> dict[str, Any]:
-        """As `docs/schemas/evaluation.steps.json` has it."""
         whole = None if self.drift is None else self.drift.whole
         return {
             "schema": SCHEMA,
@@ -169,12 +153,6 @@ class StepErrors:
             "rows": [row.to_dict() for row in self.rows],
             "warnings": self.warnings,
         }
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row per configuration."""
-        import pandas as pd
-
-        return pd.DataFrame([row.to_dict() for row in self.rows])
 
 
 def _figures(signed_pct: Sequence[float], within: Sequence[bool]) -> dict[str, float | int | None]:
@@ -199,17 +177,17 @@ def evaluate_steps(
 
     Without `drifts` those that the reference work beside the steps tells.
     """
-    found = []
+    result = []
     drifts = drifts or drift_of_steps(steps, device)
     for position, (step, drift) in enumerate(zip(steps, drifts.each, strict=True)):
         begin(step.name, position)
         try:
             predicted = predict_step(step, device)
-            moved = None if drift is None else predict_step(step, drifted(device, drift))
+            referenced = None if drift is None else predict_step(step, drifted(device, drift))
         except PerfmodelError as error:
             raise UsageError(f"{step.where}: {error}") from None
         spread = None if np.isnan(step.halves_frac) else 100 * step.halves_frac
-        found.append(
+        result.append(
             StepError(
                 name=step.name,
                 ranks=step.ranks,
@@ -218,9 +196,9 @@ def evaluate_steps(
                 high_us=predicted.high_us,
                 measured_us=None if blind else step.step_us,
                 spread_pct=None if blind else spread,
-                referenced_us=None if moved is None else moved.duration_us,
-                referenced_low_us=None if moved is None else moved.low_us,
-                referenced_high_us=None if moved is None else moved.high_us,
+                referenced_us=None if referenced is None else referenced.duration_us,
+                referenced_low_us=None if referenced is None else referenced.low_us,
+                referenced_high_us=None if referenced is None else referenced.high_us,
             )
         )
-    return StepErrors(device.name, tuple(found), drifts)
+    return StepErrors(device.name, tuple(result), drifts)

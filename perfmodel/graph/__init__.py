@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from perfmodel.errors import TraceError
 from perfmodel.graph.build import build_rank
+from perfmodel.graph.data import with_data_edges
 from perfmodel.graph.measured_waits import with_measured_waits
 from perfmodel.graph.merge import merge
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.lazy import exports
-from perfmodel.trace import Links, RankTrace, Trace
+from perfmodel.trace import Trace
 
 if TYPE_CHECKING:
     from perfmodel.ops.read.op_graph import op_graph
@@ -33,27 +34,20 @@ def build_graph(trace: Trace) -> ExecutionGraph:
     """
     if not trace.ranks:
         raise TraceError(f"{trace.source}: an execution trace without timings: give a Kineto trace")
-    for rank, links in zip(trace.ranks, trace.links, strict=True):
+    ranks = list(zip(trace.ranks, trace.links, strict=True))
+    for rank, links in ranks:
         if not len(links.steps):
             raise TraceError(
                 f"{rank.where}: holds no host or device events: nothing happened in it"
             )
-    graphs = [
-        _graph_of(trace, rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)
-    ]
+    graphs = []
+    for rank, links in ranks:
+        graph = build_rank(rank, links)
+        pairing = trace.pairings.get(rank.rank)
+        if pairing is not None:
+            execution_trace = trace.execution_traces[rank.rank]
+            graph = with_data_edges(graph, rank, links, execution_trace, pairing)
+        graphs.append(with_measured_waits(graph))
     if len(graphs) == 1:
         return graphs[0]
-    return merge(
-        graphs, [rank.origin_ns for rank in trace.ranks], [rank.where for rank in trace.ranks]
-    )
-
-
-def _graph_of(trace: Trace, rank: RankTrace, links: Links) -> ExecutionGraph:
-    graph = build_rank(rank, links)
-    pairing = trace.pairings.get(rank.rank)
-    if pairing is not None:
-        from perfmodel.graph.data import with_data_edges
-
-        execution_trace = trace.execution_traces[rank.rank]
-        graph = with_data_edges(graph, rank, links, execution_trace, pairing)
-    return with_measured_waits(graph)
+    return merge(graphs, [r.origin_ns for r in trace.ranks], [r.where for r in trace.ranks])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,26 +53,16 @@ def with_data_edges(
     source = last[np.searchsorted(rows, table[:, 0])]
     target = first[np.searchsorted(rows, table[:, 1])]
     known = (source >= 0) & (target >= 0)
-    found = np.stack(distinct_pairs(source[known], target[known]), axis=1)
+    result = np.stack(distinct_pairs(source[known], target[known]), axis=1)
     devices = links.device_rows
     stream, start, end = stream_keys(rank, devices), rank.start_us[devices], rank.end_us[devices]
-    found = found[
-        (stream[found[:, 0]] != stream[found[:, 1]])
-        & (end[found[:, 0]] <= start[found[:, 1]] + ROUNDING_US)
+    result = result[
+        (stream[result[:, 0]] != stream[result[:, 1]])
+        & (end[result[:, 0]] <= start[result[:, 1]] + ROUNDING_US)
     ]
     node = np.flatnonzero(graph.on_device)
-    count, edges = len(found), graph.edges_
-    joined = replace(
-        graph,
-        edges_=Edges(
-            np.concatenate([edges.source, node[found[:, 0]]]),
-            np.concatenate([edges.target, node[found[:, 1]]]),
-            np.concatenate([edges.kind, np.full(count, EdgeKind.DATA)]),
-            np.concatenate([edges.overlap_frac, np.zeros(count)]),
-            np.concatenate([edges.lag_us, np.full(count, -ROUNDING_US)]),
-        ),
-    )
-    return without_cycles(joined, rank.where)
+    data = Edges.of(node[result[:, 0]], node[result[:, 1]], EdgeKind.DATA, lag_us=-ROUNDING_US)
+    return without_cycles(replace(graph, edges_=graph.edges_.and_(data)), rank.where)
 
 
 def _device_operations(rank: RankTrace, links: Links, events: Ints) -> tuple[Ints, Ints]:
@@ -84,16 +74,16 @@ def _device_operations(rank: RankTrace, links: Links, events: Ints) -> tuple[Int
     first = np.full(len(events), NONE, np.int64)
     last = np.full(len(events), NONE, np.int64)
     for thread in distinct(rank.thread[events]):
-        own = np.flatnonzero(rank.thread[launch] == thread)
-        mine = np.flatnonzero(rank.thread[events] == thread)
-        if not len(own):
+        on_thread = np.flatnonzero(rank.thread[launch] == thread)
+        events_here = np.flatnonzero(rank.thread[events] == thread)
+        if not len(on_thread):
             continue
-        times = rank.start_us[launch[own]]
-        low = np.searchsorted(times, rank.start_us[events[mine]], side="left")
-        past = np.searchsorted(times, rank.end_us[events[mine]], side="right")
+        times = rank.start_us[launch[on_thread]]
+        low = np.searchsorted(times, rank.start_us[events[events_here]], side="left")
+        past = np.searchsorted(times, rank.end_us[events[events_here]], side="right")
         some = past > low
-        first[mine[some]] = launched[own[low[some]]]
-        last[mine[some]] = launched[own[past[some] - 1]]
+        first[events_here[some]] = launched[on_thread[low[some]]]
+        last[events_here[some]] = launched[on_thread[past[some] - 1]]
     return first, last
 
 
@@ -109,11 +99,10 @@ def without_cycles(graph: ExecutionGraph, where: str) -> ExecutionGraph:
     except GraphError:
         nodes, edges = graph.nodes_, graph.edges_
     backwards = nodes.start_us[edges.source] >= nodes.start_us[edges.target]
-    keep = np.flatnonzero(~backwards | np.isin(edges.kind, CERTAIN_KINDS))
-    kept = Edges(*(getattr(edges, column.name)[keep] for column in fields(Edges)))
+    kept = edges.where(~backwards | np.isin(edges.kind, CERTAIN_KINDS))
+    left_out = graph.left_out + len(edges) - len(kept)
     if graph.arrivals is None:
         kept = with_constant_lags(nodes.start_us, nodes.duration_us, kept)
-    left_out = graph.left_out + len(edges) - len(keep)
     mended = replace(graph, nodes_=held_until_measured(nodes, kept), edges_=kept, left_out=left_out)
     try:
         mended.order  # noqa: B018

@@ -77,7 +77,9 @@ def cut_threads(rank: RankTrace, links: Links) -> Pieces:
     collectives = annotations[rank.name_matches(HOST_COLLECTIVE_NAME)[annotations]]
     ops = outermost(rank, np.sort(np.concatenate([links.top_ops, collectives])))
     if not links.roles:
-        return _no_pieces(rank)
+        none, never = np.zeros(0, np.int32), np.zeros(0)
+        no_piece = np.full(len(rank), NONE, np.int32)
+        return Pieces(none, never, never, none, none, none, none, no_piece)
     python = rank.of(Category.PYTHON)
     waits = outermost(rank, python[rank.name_matches(INPUT_WAIT_NAME)[python]])
     parts = [
@@ -89,17 +91,16 @@ def cut_threads(rank: RankTrace, links: Links) -> Pieces:
     )
     is_collective = np.isin(row, collectives) & (cause != Cause.HOST_T1)
     cause[is_collective] = Cause.COMMUNICATION
-    annotation = _annotation_around(rank, thread, start, end, annotations)
+    annotation = np.full(len(thread), NONE, np.int32)
+    for low, high in equal_runs(thread):
+        on_thread = annotations[rank.thread[annotations] == thread[low]]
+        middle = (start[low:high] + end[low:high]) / 2
+        annotation[low:high] = innermost(rank, middle, on_thread)
     loading = rank.name_contains(DATA_LOADING_NAME)
     in_loading = (annotation >= 0) & loading[np.maximum(annotation, 0)] & (call == PIECE)
     cause[in_loading] = Cause.DATA_LOADING
     row_piece = _pieces_of_calls(rank, links, calls, thread, end, call, row)
     return Pieces(thread, start, end, cause, call, row, annotation, row_piece)
-
-
-def _no_pieces(rank: RankTrace) -> Pieces:
-    none, never = np.zeros(0, np.int32), np.zeros(0)
-    return Pieces(none, never, never, none, none, none, none, np.full(len(rank), NONE, np.int32))
 
 
 def _pieces_of_calls(
@@ -110,25 +111,25 @@ def _pieces_of_calls(
     A call inside another (driver in runtime) belongs to the outer one's piece; a call of no length
     (whole microseconds) has none and belongs to the piece that ends where it stands.
     """
-    own = np.flatnonzero(call != PIECE)
-    found = np.full(len(rank), NONE, np.int32)
-    found[row[own]] = own
+    call_pieces = np.flatnonzero(call != PIECE)
+    result = np.full(len(rank), NONE, np.int32)
+    result[row[call_pieces]] = call_pieces
     is_inner = np.zeros(len(rank), np.bool_)
     is_inner[links.device_launch[links.device_launch >= 0]] = True
-    is_inner[row[own]] = False
+    is_inner[row[call_pieces]] = False
     inner = by_thread(rank, np.flatnonzero(is_inner))
     outer = by_thread(rank, calls[rank.duration_us[calls] > 0])
     at = containing_index(rank, inner, outer)
     for r, box in zip(inner[at >= 0].tolist(), outer[at[at >= 0]].tolist(), strict=True):
-        if rank.duration_us[r] > 0 and found[box] >= 0:
-            found[r] = found[box]
+        if rank.duration_us[r] > 0 and result[box] >= 0:
+            result[r] = result[box]
     spans = {int(thread[low]): (low, high) for low, high in equal_runs(thread)}
     for r in inner[rank.duration_us[inner] == 0].tolist():
         low, high = spans.get(int(rank.thread[r]), (0, 0))
         before = int(np.searchsorted(end[low:high], rank.start_us[r], side="right")) - 1
         if before >= 0:
-            found[r] = low + before
-    return found
+            result[r] = low + before
+    return result
 
 
 def _cut_thread(
@@ -223,15 +224,3 @@ def _launch_span(rank: RankTrace, ops: Ints, launches: Ints) -> tuple[Floats, Fl
     np.minimum.at(first, owner[owned], rank.start_us[launches[owned]])
     np.maximum.at(last, owner[owned], rank.end_us[launches[owned]])
     return first, last
-
-
-def _annotation_around(
-    rank: RankTrace, thread: Ints, start: Floats, end: Floats, annotations: Ints
-) -> Ints:
-    """Per piece: the innermost annotation on its thread around its middle, or -1."""
-    found = np.full(len(thread), NONE, np.int32)
-    middle = (start + end) / 2
-    for low, high in equal_runs(thread):
-        boxes = annotations[rank.thread[annotations] == thread[low]]
-        found[low:high] = innermost(rank, middle[low:high], boxes)
-    return found

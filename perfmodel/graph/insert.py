@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.graph.types import Edges, ExecutionGraph, Nodes
+from perfmodel.graph.types import Edges, ExecutionGraph
 from perfmodel.trace.columns import NONE
 
 KernelWork = tuple[str, float]
@@ -45,7 +45,6 @@ def with_kernels(graph: ExecutionGraph, around: Sequence[CollectiveNeighbours]) 
         draft.put_before(one)
     for one in sorted(around, key=lambda one: nodes.end_us[one.transfer]):
         draft.put_behind(one)
-    draft.close_gaps()
     return draft.graph()
 
 
@@ -104,13 +103,6 @@ class _Draft:
             handed = [e for e in self._out_of(transfer) if self.kind[e] != EdgeKind.RENDEZVOUS]
         self.source[handed] = last
 
-    def close_gaps(self) -> None:
-        """Let the next operation of each stream wait for what was put in before it."""
-        for gap, last in self.gaps.items():
-            follower = self.next.get(gap) if gap >= 0 else gap + len(self.of)
-            if follower is not None:
-                self.new_edges.append((last, follower, EdgeKind.STREAM))
-
     def _chain(self, gap: int, like: int, work: Sequence[KernelWork], at_us: float) -> int:
         """Kernels one after another in `gap`, on the stream of `like`; the last one in the gap."""
         nodes = self.of.nodes_
@@ -125,74 +117,47 @@ class _Draft:
 
     def _into(self, node: int) -> list[int]:
         first, by_target = self.by_target
-        found: list[int] = by_target[first[node] : first[node + 1]].tolist()
-        return found
+        result: list[int] = by_target[first[node] : first[node + 1]].tolist()
+        return result
 
     def _out_of(self, node: int) -> list[int]:
-        found: list[int] = self.leaving[
+        result: list[int] = self.leaving[
             self.first_leaving[node] : self.first_leaving[node + 1]
         ].tolist()
-        return found
+        return result
 
     def graph(self) -> ExecutionGraph:
+        """The graph in which the next operation of each stream waits for what is new before it."""
         of, count = self.of, len(self.new_nodes)
         if not count:
             return of
+        for gap, last in self.gaps.items():
+            follower = self.next.get(gap) if gap >= 0 else gap + len(of)
+            if follower is not None:
+                self.new_edges.append((last, follower, EdgeKind.STREAM))
         labels, taken, rank, resource, start = zip(*self.new_nodes, strict=True)
-        nodes = of.nodes_
-        same = {
-            "kind": NodeKind.KERNEL,
-            "cause": Cause.COMPUTE,
-            "scope": Scope.COMPUTE,
-            "row": NONE,
-            "release_us": -np.inf,
-        }
-        own = {
-            "rank": rank,
-            "resource": resource,
-            "start_us": start,
-            "duration_us": taken,
-        } | {key: [value] * count for key, value in same.items()}
-        grown = Nodes(
-            **{
-                key: np.append(getattr(nodes, key), np.array(value, getattr(nodes, key).dtype))
-                for key, value in own.items()
-            }
-        )
-        table = np.array(self.new_edges, np.int64).reshape(-1, 3)
-        edges = of.edges_
-        lag = _lag_us(of)
+        source, target, kind = np.array(self.new_edges, np.int64).reshape(-1, 3).T
+        lag_us = np.zeros(len(kind))
+        for code in np.unique(kind):
+            known_us = of.edges_.lag_us[of.edges_.kind == code]
+            lag_us[kind == code] = np.median(known_us) if len(known_us) else 0.0
         return replace(
             of,
-            nodes_=grown,
-            edges_=Edges(
-                np.append(self.source, table[:, 0]),
-                np.append(edges.target, table[:, 1]),
-                np.append(edges.kind, table[:, 2]),
-                np.append(edges.overlap_frac, np.zeros(len(table))),
-                np.append(edges.lag_us, [lag[int(kind)] for kind in table[:, 2]]),
+            nodes_=of.nodes_.with_more(
+                count,
+                kind=NodeKind.KERNEL,
+                cause=Cause.COMPUTE,
+                scope=Scope.COMPUTE,
+                rank=rank,
+                resource=resource,
+                row=NONE,
+                start_us=start,
+                duration_us=taken,
+                release_us=-np.inf,
+            ),
+            edges_=replace(of.edges_, source=self.source).and_(
+                Edges.of(source, target, kind, lag_us=lag_us)
             ),
             labels=(*of.labels, *labels),
             annotations=(*of.annotations, *("",) * count),
         )
-
-
-def _lag_us(graph: ExecutionGraph) -> dict[int, float]:
-    """The graph's lag of each kind that is put in, by the median; 0 where it has none."""
-    edges = graph.edges_
-    found = {}
-    for kind in (EdgeKind.STREAM, EdgeKind.EVENT_WAIT, EdgeKind.EVENT_WAIT_COLLECTIVE):
-        own = edges.lag_us[edges.kind == kind]
-        found[int(kind)] = float(np.median(own)) if len(own) else 0.0
-    return found
-
-
-def as_rank(graph: ExecutionGraph, rank: int) -> ExecutionGraph:
-    """`graph`, of a single rank, as if `rank` had run it."""
-    nodes, marks = graph.nodes_, graph.marks
-    return replace(
-        graph,
-        nodes_=replace(nodes, rank=np.full(len(nodes), rank, np.int64)),
-        marks=replace(marks, rank=np.full(len(marks.name), rank, np.int64)),
-        resources=tuple(f"{rank}/{name.partition('/')[2]}" for name in graph.resources),
-    )

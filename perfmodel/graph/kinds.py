@@ -112,14 +112,11 @@ NOT_EXPLAINED = (Cause.UNEXPLAINED, Cause.RECORDING_MISSING)
 
 CAUSE_OF_EDGE: dict[EdgeKind, Cause] = {
     EdgeKind.PROGRAM: Cause.UNEXPLAINED,
-    EdgeKind.LAUNCH: Cause.LAUNCH_LATENCY,
-    EdgeKind.LAUNCH_COPY: Cause.LAUNCH_LATENCY,
-    EdgeKind.LAUNCH_COLLECTIVE: Cause.LAUNCH_LATENCY,
-    EdgeKind.STREAM: Cause.LAUNCH_LATENCY,
-    EdgeKind.STREAM_COPY: Cause.LAUNCH_LATENCY,
-    EdgeKind.STREAM_COLLECTIVE: Cause.LAUNCH_LATENCY,
+    **dict.fromkeys((*LAUNCH_KINDS, *STREAM_KINDS), Cause.LAUNCH_LATENCY),
+    EdgeKind.STREAM_OVERLAP: Cause.LAUNCH_LATENCY,
     EdgeKind.EVENT_WAIT: Cause.OTHER_STREAM,
     EdgeKind.EVENT_WAIT_COLLECTIVE: Cause.OTHER_STREAM,
+    EdgeKind.DATA: Cause.OTHER_STREAM,
     EdgeKind.SM_OCCUPANCY: Cause.SM_OCCUPANCY,
     EdgeKind.HOST_SYNC: Cause.BLOCKING_CALL,
     EdgeKind.BLOCKING_COPY: Cause.BLOCKING_CALL,
@@ -129,10 +126,7 @@ CAUSE_OF_EDGE: dict[EdgeKind, Cause] = {
     EdgeKind.HAND_BACK: Cause.HOST_T1,
     EdgeKind.HOST_COLLECTIVE: Cause.HOST_OP_WITHOUT_LAUNCH,
     EdgeKind.LAUNCH_QUEUE: Cause.LAUNCH_QUEUE_FULL,
-    EdgeKind.DATA: Cause.OTHER_STREAM,
     EdgeKind.RENDEZVOUS: Cause.COLLECTIVE_WAIT,
-    EdgeKind.STREAM_OVERLAP: Cause.LAUNCH_LATENCY,
-    EdgeKind.STREAM_GRAPH: Cause.LAUNCH_LATENCY,
 }
 """Where a critical path crosses an edge, the time between its ends is due to this."""
 

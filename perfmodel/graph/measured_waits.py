@@ -9,7 +9,8 @@ graph launch that the profiler left out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from perfmodel.graph.kinds import (
     NodeKind,
     Scope,
 )
-from perfmodel.graph.types import Edges, ExecutionGraph, Nodes
+from perfmodel.graph.types import Edges, ExecutionGraph
 from perfmodel.trace.categories import GRAPH_LAUNCH_CALL
 from perfmodel.trace.columns import NONE
 
@@ -37,13 +38,8 @@ NO_LAG = (
     EdgeKind.STREAM_OVERLAP,
 )
 PLAUSIBLE_LAG_US = dict.fromkeys(EdgeKind, (-20.0, 200.0)) | {
-    EdgeKind.LAUNCH: (-100.0, 100.0),
-    EdgeKind.LAUNCH_COPY: (-100.0, 100.0),
-    EdgeKind.LAUNCH_COLLECTIVE: (-100.0, 100.0),
-    EdgeKind.STREAM: (-3.0, 20.0),
-    EdgeKind.STREAM_COPY: (-3.0, 20.0),
-    EdgeKind.STREAM_COLLECTIVE: (-3.0, 20.0),
-    EdgeKind.STREAM_GRAPH: (-3.0, 20.0),
+    **dict.fromkeys(LAUNCH_KINDS, (-100.0, 100.0)),
+    **dict.fromkeys(STREAM_KINDS, (-3.0, 20.0)),
     EdgeKind.SM_OCCUPANCY: (-200.0, 20.0),
     EdgeKind.HOST_COLLECTIVE: (0.0, 2000.0),
 }
@@ -73,20 +69,15 @@ def with_constant_lags(start_us: Floats, duration_us: Floats, edges: Edges) -> E
     lag = np.zeros(len(EdgeKind))
     for _ in range(_ROUNDS):
         before = lag.copy()
-        decisive = latest_edges(free + lag[kind], target, len(start_us)) & ~fixed
+        ready_us, latest_us = free + lag[kind], np.full(len(start_us), -np.inf)
+        np.maximum.at(latest_us, target, ready_us)
+        decisive = (ready_us >= latest_us[target] - _TOLERANCE_US) & ~fixed
         for code in distinct(kind[decisive]):
             typical = np.mean if code in MEAN_LAG_KINDS else median
             lag[code] = typical(gap[decisive & (kind == code)])
         if np.array_equal(lag, before):
             break
     return replace(edges, lag_us=lag[edges.kind])
-
-
-def latest_edges(ready_us: Floats, target: Ints, count: int) -> Mask:
-    """Which edges ask for the latest start of their target."""
-    bound = np.full(count, -np.inf)
-    np.maximum.at(bound, target, ready_us)
-    return ready_us >= bound[target] - _TOLERANCE_US
 
 
 MIN_REPEATS = 3
@@ -99,7 +90,7 @@ MOSTLY_IDLE_FRAC = 0.1
 """A stream's first operation waits for work from before the window where the device's recorded
 operations take less than this share of the wait."""
 ROUNDING_US = 1e-3
-_CAUSE_ON_THREAD = {
+CAUSE_ON_THREAD = {
     NodeKind.SYNC: Cause.BLOCKING_CALL,
     NodeKind.WAIT: Cause.BLOCKING_CALL,
     NodeKind.ALLOCATOR: Cause.ALLOCATOR,
@@ -108,8 +99,7 @@ _CAUSE_ON_THREAD = {
 """What a host node waited for where nothing that was recorded held it back."""
 
 
-@dataclass(frozen=True)
-class _LateNodes:
+class _LateNodes(NamedTuple):
     """Nodes that started later than their edges allow."""
 
     node: Ints
@@ -120,9 +110,8 @@ class _LateNodes:
     wait_us: Floats
 
     def where(self, chosen: Mask) -> _LateNodes:
-        return _LateNodes(
-            self.node[chosen], self.source[chosen], self.kind[chosen], self.wait_us[chosen]
-        )
+        columns: list[Any] = [column[chosen] for column in self]
+        return _LateNodes(*columns)
 
 
 def with_measured_waits(graph: ExecutionGraph) -> ExecutionGraph:
@@ -136,43 +125,35 @@ def with_measured_waits(graph: ExecutionGraph) -> ExecutionGraph:
     late = late.where(~early)
     if not len(late.node):
         return graph
-    cause = _causes(graph, late)
+    cause = np.full(len(late.node), int(graph.unknown))
+    for kind, known in CAUSE_ON_THREAD.items():
+        cause[(late.kind == EdgeKind.PROGRAM) & (nodes.kind[late.node] == kind)] = known
+    cause[_repeated_in_graph_launches(graph, late)] = Cause.RECORDING_MISSING
     count = len(late.node)
     waits = len(graph) + np.arange(count)
-    own = {
-        "kind": NodeKind.WAIT,
-        "cause": cause,
-        "scope": np.where(np.isin(cause, NOT_EXPLAINED), Scope.UNEXPLAINED, Scope.NONE),
-        "rank": nodes.rank[late.node],
-        "resource": nodes.resource[late.node],
-        "row": NONE,
-        "start_us": nodes.start_us[late.node] - late.wait_us,
-        "duration_us": late.wait_us,
-        "release_us": release[late.node],
-    }
-    grown = Nodes(**{name: _append(getattr(graph.nodes_, name), own[name], count) for name in own})
+    grown = graph.nodes_.with_more(
+        count,
+        kind=NodeKind.WAIT,
+        cause=cause,
+        scope=np.where(np.isin(cause, NOT_EXPLAINED), Scope.UNEXPLAINED, Scope.NONE),
+        rank=nodes.rank[late.node],
+        resource=nodes.resource[late.node],
+        row=NONE,
+        start_us=nodes.start_us[late.node] - late.wait_us,
+        duration_us=late.wait_us,
+        release_us=release[late.node],
+    )
     wait_of = np.full(len(graph), NONE, np.int64)
     wait_of[late.node] = waits
     before = edges.where(wait_of[edges.target] != NONE)
     before = replace(before, target=wait_of[before.target].astype(np.int32))
-    behind = Edges(
-        waits.astype(np.int32),
-        late.node.astype(np.int32),
-        np.full(count, EdgeKind.PROGRAM, np.int8),
-        np.zeros(count),
-        np.zeros(count),
-    )
     return replace(
         graph,
         nodes_=grown,
-        edges_=edges.and_(before).and_(behind),
+        edges_=edges.and_(before, Edges.of(waits, late.node, EdgeKind.PROGRAM)),
         labels=(*graph.labels, *(f"wait before {graph.labels[n]}" for n in late.node.tolist())),
         annotations=(*graph.annotations, *(graph.annotations[n] for n in late.node.tolist())),
     )
-
-
-def _append(column: np.ndarray, values: object, count: int) -> np.ndarray:
-    return np.concatenate([column, np.broadcast_to(np.asarray(values, column.dtype), count)])
 
 
 def _late_nodes(graph: ExecutionGraph) -> _LateNodes:
@@ -219,31 +200,21 @@ def _sum_clipped(values: Floats, low: Floats, high: Floats) -> Floats:
     return total
 
 
-def _causes(graph: ExecutionGraph, late: _LateNodes) -> Ints:
-    """Per late node, the cause of its wait."""
-    cause = np.full(len(late.node), int(graph.unknown))
-    kind = graph.nodes_.kind[late.node]
-    for of_kind, known in _CAUSE_ON_THREAD.items():
-        cause[(late.kind == EdgeKind.PROGRAM) & (kind == of_kind)] = known
-    cause[_repeated_in_graph_launches(graph, late)] = Cause.RECORDING_MISSING
-    return cause
-
-
 def _repeated_in_graph_launches(graph: ExecutionGraph, late: _LateNodes) -> Mask:
     """Which waits come back, equally long, at one place of the launches of a graph.
 
     Launches of one graph are those of the same operations, in all steps or at one place of a step.
     """
-    found = np.zeros(len(late.node), bool)
+    result = np.zeros(len(late.node), bool)
     places = _graph_launch_places(graph, late)
     for depth in (1, 2):
         groups: dict[tuple[object, ...], list[int]] = {}
         for at, place in enumerate(places):
-            if place and not found[at]:
+            if place and not result[at]:
                 groups.setdefault(place[:depth], []).append(at)
         for members in groups.values():
-            found[members] = _is_work(late.wait_us[members])
-    return found
+            result[members] = _is_work(late.wait_us[members])
+    return result
 
 
 def _is_work(wait_us: Floats) -> Mask:
@@ -278,14 +249,14 @@ def _graph_launch_places(graph: ExecutionGraph, late: _LateNodes) -> list[tuple[
     for call in sorted(of_launch, key=lambda node: float(nodes.start_us[node])):
         key = (names[call], int(np.searchsorted(begun_us, nodes.start_us[call], side="right")))
         nth[call] = count[key] = count.get(key, -1) + 1
-    found: list[tuple[object, ...]] = []
+    result: list[tuple[object, ...]] = []
     for node, source in zip(late.node.tolist(), late.source.tolist(), strict=True):
         both = [int(launch[each]) for each in (source, node)]
         if max(both) == NONE or not graph.on_device[source]:
-            found.append(())
+            result.append(())
             continue
         ends = zip(both, (source, node), strict=True)
         where = tuple((names.get(call), place.get(n)) for call, n in ends)
         labels = (graph.labels[source], graph.labels[node])
-        found.append(((where, labels), tuple(nth.get(call) for call in both)))
-    return found
+        result.append(((where, labels), tuple(nth.get(call) for call in both)))
+    return result

@@ -47,14 +47,14 @@ def match_collectives(
     `whole`: nothing is missing at either end, and equal sequences meet one by one.
     Raises `TraceError` where the names of a group's collectives nowhere fit.
     """
-    found = [_by_group(graph) for graph in graphs]
+    result = [_by_group(graph) for graph in graphs]
     meetings = []
-    for group in sorted({name for groups in found for name in groups}):
-        ranks = [index for index, groups in enumerate(found) if group in groups]
+    for group in sorted({name for groups in result for name in groups}):
+        ranks = [index for index, groups in enumerate(result) if group in groups]
         if len(ranks) < 2:
             continue
-        sequences = [found[r][group] for r in ranks]
-        equal = whole and len({tuple(_labels(graphs[r], found[r][group])) for r in ranks}) == 1
+        sequences = [result[r][group] for r in ranks]
+        equal = whole and len({tuple(_labels(graphs[r], result[r][group])) for r in ranks}) == 1
         if equal:
             meetings.append(MatchedCollectives(np.array(ranks), np.stack(sequences, axis=1)))
         else:
@@ -174,6 +174,11 @@ def merge(
     meetings = match_collectives(graphs, shift_us, wheres, whole=modelled)
     aligned = shift_us if modelled else _aligned(graphs, meetings, shift_us)
     nodes = _stack_nodes(graphs, aligned)
+    repeating = [graph.carried for graph in graphs if graph.carried is not None]
+    carried = None
+    if len(repeating) == len(graphs):
+        edges = _stack_edges([each.edges for each in repeating], offset)
+        carried = CarriedEdges(edges, np.concatenate([each.distance for each in repeating]))
     merged = ExecutionGraph(
         nodes,
         _stack_edges([graph.edges_ for graph in graphs], offset),
@@ -194,7 +199,7 @@ def merge(
         },
         tuple(note for graph in graphs for note in graph.notes),
         sum(graph.left_out for graph in graphs),
-        carried=_stack_carried(graphs, offset),
+        carried=carried,
     )
     for meeting in meetings:
         matched = meeting.nodes + offset[meeting.ranks]
@@ -211,7 +216,7 @@ def _aligned(
     graphs: list[ExecutionGraph], meetings: list[MatchedCollectives], shift_us: Floats
 ) -> Floats:
     """`shift_us` corrected so that collectives end at one time, in the median over them."""
-    behind: list[list[Floats]] = [[] for _ in graphs]
+    lateness: list[list[Floats]] = [[] for _ in graphs]
     for meeting in meetings:
         ends = np.stack(
             [
@@ -222,41 +227,35 @@ def _aligned(
         )
         late = ends - np.median(ends, axis=1, keepdims=True)
         for i, r in enumerate(meeting.ranks.tolist()):
-            behind[r].append(late[:, i])
-    corrections = [float(np.median(np.concatenate(late))) if late else 0.0 for late in behind]
+            lateness[r].append(late[:, i])
+    corrections = [float(np.median(np.concatenate(late))) if late else 0.0 for late in lateness]
     aligned: Floats = shift_us - np.array(corrections)
     return aligned
 
 
 def _stack_nodes(graphs: list[ExecutionGraph], shift_us: Floats) -> Nodes:
-    columns: dict[str, np.ndarray] = {}
     resources = np.cumsum([0, *(len(graph.resources) for graph in graphs)])[:-1]
-    moved = {"start_us": shift_us, "release_us": shift_us, "resource": resources}
-    for column in fields(Nodes):
-        move = moved.get(column.name, np.zeros(len(graphs), np.int64))
-        columns[column.name] = np.concatenate(
-            [getattr(g.nodes_, column.name) + m for g, m in zip(graphs, move, strict=True)]
-        )
-    return Nodes(**columns)
+    shifts = {"start_us": shift_us, "release_us": shift_us, "resource": resources}
+    none = np.zeros(len(graphs), np.int64)
+    return Nodes(
+        **{
+            name: np.concatenate(
+                [
+                    getattr(graph.nodes_, name) + shift
+                    for graph, shift in zip(graphs, shifts.get(name, none), strict=True)
+                ]
+            )
+            for name in (column.name for column in fields(Nodes))
+        }
+    )
 
 
 def _stack_edges(edges: list[Edges], offset: Ints) -> Edges:
-    columns: dict[str, np.ndarray] = {}
-    for column in fields(Edges):
-        move = offset if column.name in ("source", "target") else np.zeros(len(edges), np.int64)
-        columns[column.name] = np.concatenate(
-            [getattr(e, column.name) + m for e, m in zip(edges, move, strict=True)]
-        )
-    return Edges(**columns)
-
-
-def _stack_carried(graphs: list[ExecutionGraph], offset: Ints) -> CarriedEdges | None:
-    """What the ranks carry to later steps; none where one of them does not repeat."""
-    carried = [graph.carried for graph in graphs if graph.carried is not None]
-    if len(carried) < len(graphs):
-        return None
-    edges = _stack_edges([each.edges for each in carried], offset)
-    return CarriedEdges(edges, np.concatenate([each.distance for each in carried]))
+    first, *others = (
+        replace(each, source=each.source + o, target=each.target + o)
+        for each, o in zip(edges, offset, strict=True)
+    )
+    return first.and_(*others)
 
 
 def _transfer_us(graph: ExecutionGraph, matched: Ints) -> Floats:
@@ -268,8 +267,8 @@ def _transfer_us(graph: ExecutionGraph, matched: Ints) -> Floats:
     nodes = graph.nodes_
     shortest = nodes.duration_us[matched].min(axis=1, keepdims=True)
     last_arrival = nodes.start_us[matched].max(axis=1, keepdims=True)
-    own = (nodes.end_us[matched] - last_arrival).clip(min=0)
-    transfer_us: Floats = np.where(graph.on_device[matched], shortest, own)
+    since_last_us = (nodes.end_us[matched] - last_arrival).clip(min=0)
+    transfer_us: Floats = np.where(graph.on_device[matched], shortest, since_last_us)
     return transfer_us
 
 
@@ -280,38 +279,37 @@ def _split_at_meeting(graph: ExecutionGraph, matched: Ints, transfer_us: Floats)
     arrive = matched.reshape(-1)
     meeting = count + np.arange(collectives)
     transfer = count + collectives + np.arange(len(arrive))
-    meeting_start = (nodes.end_us[matched] - transfer_us).max(axis=1)
-    each = transfer_us.reshape(-1)
     first = matched[:, 0]
-
-    def grow(column: np.ndarray, meetings: object, transfers: object) -> np.ndarray:
-        return np.concatenate(
-            [
-                column,
-                np.broadcast_to(np.asarray(meetings, column.dtype), collectives),
-                np.broadcast_to(np.asarray(transfers, column.dtype), len(arrive)),
-            ]
-        )
-
-    duration = nodes.duration_us.copy()
+    duration, scope = nodes.duration_us.copy(), nodes.scope.copy()
     duration[arrive] = 0.0
-    scope = nodes.scope.copy()
     scope[arrive] = Scope.NONE
-    grown = Nodes(
-        kind=grow(nodes.kind, NodeKind.MARK, NodeKind.COLLECTIVE),
-        cause=grow(nodes.cause, Cause.COLLECTIVE_WAIT, Cause.COMMUNICATION),
-        scope=grow(scope, Scope.NONE, Scope.COMM),
-        rank=grow(nodes.rank, nodes.rank[first], nodes.rank[arrive]),
-        resource=grow(nodes.resource, nodes.resource[first], nodes.resource[arrive]),
-        row=grow(nodes.row, NONE, nodes.row[arrive]),
-        start_us=grow(nodes.start_us, meeting_start, nodes.end_us[arrive] - each),
-        duration_us=grow(duration, 0.0, each),
-        release_us=grow(nodes.release_us, -np.inf, -np.inf),
+    grown = replace(nodes, duration_us=duration, scope=scope).with_more(
+        collectives,
+        kind=NodeKind.MARK,
+        cause=Cause.COLLECTIVE_WAIT,
+        scope=Scope.NONE,
+        rank=nodes.rank[first],
+        resource=nodes.resource[first],
+        row=NONE,
+        start_us=(nodes.end_us[matched] - transfer_us).max(axis=1),
+        duration_us=0.0,
+        release_us=-np.inf,
+    )
+    grown = grown.with_more(
+        len(arrive),
+        kind=NodeKind.COLLECTIVE,
+        cause=Cause.COMMUNICATION,
+        scope=Scope.COMM,
+        rank=nodes.rank[arrive],
+        resource=nodes.resource[arrive],
+        row=nodes.row[arrive],
+        start_us=nodes.end_us[arrive] - transfer_us.reshape(-1),
+        duration_us=transfer_us.reshape(-1),
+        release_us=-np.inf,
     )
     after = np.arange(count)
     after[arrive] = transfer
     meets = np.repeat(meeting, ranks)
-    new = len(arrive)
     pairs = np.stack([transfer, arrive], axis=1)
     carried = graph.carried
     if carried is not None:
@@ -321,16 +319,11 @@ def _split_at_meeting(graph: ExecutionGraph, matched: Ints, transfer_us: Floats)
         graph,
         carried=carried,
         nodes_=grown,
-        edges_=Edges(
-            source=np.concatenate([after[edges.source], arrive, meets]),
-            target=np.concatenate([edges.target, meets, transfer]),
-            kind=np.concatenate([edges.kind, np.full(2 * new, EdgeKind.RENDEZVOUS)]),
-            overlap_frac=np.concatenate([edges.overlap_frac, np.zeros(2 * new)]),
-            lag_us=np.concatenate([edges.lag_us, np.zeros(2 * new)]),
+        edges_=replace(edges, source=after[edges.source]).and_(
+            Edges.of(arrive, meets, EdgeKind.RENDEZVOUS),
+            Edges.of(meets, transfer, EdgeKind.RENDEZVOUS),
         ),
-        labels=graph.labels
-        + tuple(graph.labels[node] for node in first)
-        + tuple(graph.labels[node] for node in arrive),
-        annotations=graph.annotations + ("",) * (collectives + new),
+        labels=(*graph.labels, *(graph.labels[node] for node in (*first, *arrive))),
+        annotations=graph.annotations + ("",) * (collectives + len(arrive)),
         arrivals=pairs if graph.arrivals is None else np.concatenate([graph.arrivals, pairs]),
     )

@@ -7,7 +7,6 @@ the same time under one stream number. Both keep their order here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from perfmodel.arrays import Floats, Ints, Mask, distinct, distinct_pairs
 from perfmodel.graph.kinds import EdgeKind
 from perfmodel.graph.threads import ROUNDING_US
+from perfmodel.graph.types import Edges
 from perfmodel.trace.categories import STREAM_WAIT_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, equal_runs, stream_keys
@@ -23,19 +23,12 @@ MAX_BRANCHES = 16
 """Branches of one graph launch that are distinguished; of more, those that end last."""
 
 
-class StreamEdges(NamedTuple):
-    """Order within streams: positions in `Links.device_rows`, and the share of the source that is
-    left when the target starts (0 where they follow one another)."""
-
-    source: Ints
-    target: Ints
-    overlap_frac: Floats
-
-
-def stream_edges(rank: RankTrace, links: Links) -> StreamEdges:
+def stream_edges(rank: RankTrace, links: Links) -> Edges:
     """Every operation behind all those before it on its stream that nothing else is behind.
 
-    One edge each, where operations follow one another (within `ROUNDING_US`).
+    One edge each, where operations follow one another (within `ROUNDING_US`); else what overlaps is
+    the share of the source that is left when the target starts. As of all edges here, `source` and
+    `target` are positions in `Links.device_rows`.
     """
     rows = links.device_rows
     order = np.lexsort((rank.end_us[rows], rank.start_us[rows], stream_keys(rank, rows)))
@@ -45,13 +38,15 @@ def stream_edges(rank: RankTrace, links: Links) -> StreamEdges:
         source, target = _stream_order(start_us[low:high], end_us[low:high])
         parts.append((source + low, target + low))
     if not parts:
-        return StreamEdges(rows[:0], rows[:0], np.zeros(0))
+        return Edges.of(rows[:0], rows[:0], EdgeKind.STREAM)
     source, target = (np.concatenate(ends) for ends in zip(*parts, strict=True))
     overlap_us = end_us[source] - start_us[target]
     taken_us = end_us[source] - start_us[source]
     overlaps = (overlap_us > ROUNDING_US) & (taken_us > 0)
     share = np.where(overlaps, overlap_us / np.where(overlaps, taken_us, 1.0), 0.0)
-    return StreamEdges(order[source], order[target], share.clip(0.0, 1.0))
+    return Edges.of(
+        order[source], order[target], EdgeKind.STREAM, overlap_frac=share.clip(0.0, 1.0)
+    )
 
 
 def _stream_order(start_us: Floats, end_us: Floats) -> tuple[Ints, Ints]:
@@ -100,16 +95,6 @@ MIN_WAVES = 1.0
 """A kernel holds others back when its blocks fill the device at least once."""
 
 
-@dataclass(frozen=True)
-class CrossEdges:
-    """Edges between device rows: positions in `Links.device_rows`, kind, and shared time."""
-
-    source: Ints
-    target: Ints
-    kind: Ints
-    overlap_frac: Floats
-
-
 class _OtherStreams:
     """Which operations of other streams ended around the start of an operation."""
 
@@ -133,17 +118,17 @@ class _OtherStreams:
         """Per target: the one of `ended_near(target, ROUNDING_US)` that ended last, or -1."""
         at = self.start[targets]
         place = np.searchsorted(self._sorted_end, at + ROUNDING_US, side="right") - 1
-        found = np.full(len(targets), NONE, np.int64)
+        result = np.full(len(targets), NONE, np.int64)
         for _ in range(_LOOK_BACK):
             near = self._by_end[place]
-            open_ = (found < 0) & (place >= 0) & (self.end[near] >= at - MAX_WAIT_GAP_US)
+            open_ = (result < 0) & (place >= 0) & (self.end[near] >= at - MAX_WAIT_GAP_US)
             fits = open_ & (self.stream[near] != self.stream[targets]) & (self.start[near] < at)
-            found[fits] = near[fits]
+            result[fits] = near[fits]
             place = np.maximum(place - 1, NONE)
-        return found
+        return result
 
 
-def event_waits(rank: RankTrace, links: Links, is_collective: Mask, delay_us: Floats) -> CrossEdges:
+def event_waits(rank: RankTrace, links: Links, is_collective: Mask, delay_us: Floats) -> Edges:
     """Waits set by `cudaStreamWaitEvent`: as `cuda_sync` events name them, else inferred.
 
     `delay_us` is, per device row, how much later it started than its known dependencies explain.
@@ -169,10 +154,10 @@ def event_waits(rank: RankTrace, links: Links, is_collective: Mask, delay_us: Fl
     usable = (source >= 0) & (others.end[source] <= others.start[target] + ROUNDING_US)
     source, target = distinct_pairs(source[usable], target[usable])
     kind = np.where(is_collective[target], EdgeKind.EVENT_WAIT_COLLECTIVE, EdgeKind.EVENT_WAIT)
-    return CrossEdges(source, target, kind, np.zeros(len(source)))
+    return Edges.of(source, target, kind)
 
 
-def occupancy_waits(rank: RankTrace, links: Links, delay_us: Floats) -> CrossEdges:
+def occupancy_waits(rank: RankTrace, links: Links, delay_us: Floats) -> Edges:
     """Kernels that started only as a kernel of another stream left the SMs.
 
     A kernel of w waves places its last blocks when its last wave begins; the kernel that waits can
@@ -207,8 +192,7 @@ def occupancy_waits(rank: RankTrace, links: Links, delay_us: Floats) -> CrossEdg
     )
     overlap = 1 - before_last_wave * undisturbed[table[:, 0]]
     overlap = np.where(rank.waves[source] >= MIN_WAVES, overlap.clip(0, MAX_TAIL_FRAC), 0.0)
-    kind = np.full(len(table), EdgeKind.SM_OCCUPANCY, np.int64)
-    return CrossEdges(table[:, 0], table[:, 1], kind, overlap)
+    return Edges.of(table[:, 0], table[:, 1], EdgeKind.SM_OCCUPANCY, overlap_frac=overlap)
 
 
 def _typical_duration_us(rank: RankTrace, links: Links) -> Floats:
@@ -294,11 +278,11 @@ def _launch_order_waits(rank: RankTrace, calls: Ints, launches: _Launches) -> tu
     run = np.maximum.accumulate(np.where(np.diff(on, prepend=NONE) != 0, np.arange(len(on)), 0))
     targets, sources = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for thread in distinct(rank.thread[calls]):
-        own = np.flatnonzero(rank.thread[launches.call] == thread)
+        on_thread = np.flatnonzero(rank.thread[launches.call] == thread)
         called_us = rank.start_us[calls[rank.thread[calls] == thread]]
-        at = np.searchsorted(launches.when_us[own], called_us, side="right")
-        called_us, at = called_us[at < len(own)], at[at < len(own)]
-        target, before = own[at], own[at - 1]
+        at = np.searchsorted(launches.when_us[on_thread], called_us, side="right")
+        called_us, at = called_us[at < len(on_thread)], at[at < len(on_thread)]
+        target, before = on_thread[at], on_thread[at - 1]
         last = np.searchsorted(launches.when_us, called_us, side="left") - 1
         other = np.where(on[last] != on[target], last, run[last] - 1)
         source = np.where((at > 0) & (on[before] != on[target]), before, other)

@@ -50,9 +50,9 @@ def add_thread_waits(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits
     asleep = (pieces.cause == Cause.HOST_T1) & (pieces.call == PIECE)
     gaps = main[asleep[main] & ~np.isin(main, list(waits.returns))]
     for thread, role in links.roles.items():
-        own = pieces.thread == thread
-        if role != MAIN_THREAD and not (own & (pieces.cause == Cause.COMMUNICATION)).any():
-            _hand_overs(pieces, waits, gaps, own, asleep, role)
+        on_thread = pieces.thread == thread
+        if role != MAIN_THREAD and not (on_thread & (pieces.cause == Cause.COMMUNICATION)).any():
+            _hand_overs(pieces, waits, gaps, on_thread, asleep, role)
 
 
 def _host_collectives(rank: RankTrace, pieces: Pieces, waits: Waits, main: Ints) -> None:
@@ -83,14 +83,14 @@ def _host_collectives(rank: RankTrace, pieces: Pieces, waits: Waits, main: Ints)
 
 
 def _hand_overs(
-    pieces: Pieces, waits: Waits, gaps: Ints, own: Mask, asleep: Mask, role: str
+    pieces: Pieces, waits: Waits, gaps: Ints, on_thread: Mask, asleep: Mask, role: str
 ) -> None:
     """The main thread sleeps while a thread that it woke works (backward): it waits, not works.
 
     An autograd thread may wake the main thread for a task of its own and work on meanwhile;
     another thread counts as woken only when it sleeps before and after.
     """
-    busy = np.flatnonzero(own & ~asleep)
+    busy = np.flatnonzero(on_thread & ~asleep)
     if not len(busy):
         return
     begun, over = pieces.start_us[gaps], pieces.end_us[gaps]
@@ -103,7 +103,7 @@ def _hand_overs(
 
     def sleeps(piece: int) -> bool:
         """Whether the thread sleeps in a piece, or has none there."""
-        return not 0 <= piece < len(own) or not own[piece] or bool(asleep[piece])
+        return not 0 <= piece < len(on_thread) or not on_thread[piece] or bool(asleep[piece])
 
     for g in np.flatnonzero(past > first).tolist():
         piece, woken, last = int(gaps[g]), int(busy[first[g]]), int(busy[past[g] - 1])
@@ -121,7 +121,7 @@ def _hand_overs(
             waits.duration_us[piece] = min(waits.duration_us[piece], before)
             waits.edges.append((piece, woken, EdgeKind.HAND_OVER))
             waits.woken.add(woken)
-            if woken and own[woken - 1]:
+            if woken and on_thread[woken - 1]:
                 waits.duration_us[woken - 1] = 0.0
         after = max(float(over[g] - pieces.end_us[last]), 0.0)
         if piece in waits.returns:

@@ -50,6 +50,15 @@ class Nodes:
     def end_us(self) -> Floats:
         return self.start_us + self.duration_us
 
+    def with_more(self, count: int, **columns: object) -> Nodes:
+        """These nodes and, behind them, `count` more: per column one value, or one for each."""
+        grown = {}
+        for each in fields(Nodes):
+            old = getattr(self, each.name)
+            more = np.asarray(columns[each.name], old.dtype)
+            grown[each.name] = np.concatenate([old, np.broadcast_to(more, count)])
+        return Nodes(**grown)
+
 
 @dataclass(frozen=True)
 class Edges:
@@ -69,14 +78,34 @@ class Edges:
     def __len__(self) -> int:
         return len(self.source)
 
+    @classmethod
+    def of(
+        cls,
+        source: Ints,
+        target: Ints,
+        kind: Ints | EdgeKind,
+        *,
+        overlap_frac: Floats | float = 0.0,
+        lag_us: Floats | float = 0.0,
+    ) -> Edges:
+        """Edges of one kind, or of one each."""
+        return cls(
+            source.astype(np.int32),
+            target.astype(np.int32),
+            np.broadcast_to(np.asarray(kind, np.int8), len(source)),
+            np.broadcast_to(np.asarray(overlap_frac, np.float64), len(source)),
+            np.broadcast_to(np.asarray(lag_us, np.float64), len(source)),
+        )
+
     def where(self, kept: NDArray[np.bool_]) -> Edges:
         """The edges of which `kept` is true."""
         return Edges(*(getattr(self, each.name)[kept] for each in fields(Edges)))
 
-    def and_(self, more: Edges) -> Edges:
+    def and_(self, *more: Edges) -> Edges:
         """These edges and, behind them, `more`."""
-        columns = [(getattr(self, each.name), getattr(more, each.name)) for each in fields(Edges)]
-        return Edges(*(np.concatenate(pair) for pair in columns))
+        names = [each.name for each in fields(Edges)]
+        parts = (self, *more)
+        return Edges(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
 
     def ready_us(self, start_us: Floats, duration_us: Floats) -> Floats:
         """Per edge: the earliest start it allows its target, given the nodes' times."""
@@ -176,18 +205,17 @@ class ExecutionGraph:
         import pandas as pd
 
         n = self.nodes_
-        return pd.DataFrame(
-            {
-                "label": self.labels,
-                "kind": [NodeKind(k).name.lower() for k in n.kind],
-                "cause": [Cause(c).name.lower() for c in n.cause],
-                "scope": [Scope(s).name.lower() for s in n.scope],
-                "rank": n.rank,
-                "resource": [self.resources[r] for r in n.resource],
-                "start_us": n.start_us,
-                "duration_us": n.duration_us,
-            }
-        )
+        columns = {
+            "label": self.labels,
+            "kind": [NodeKind(k).name.lower() for k in n.kind],
+            "cause": [Cause(c).name.lower() for c in n.cause],
+            "scope": [Scope(s).name.lower() for s in n.scope],
+            "rank": n.rank,
+            "resource": [self.resources[r] for r in n.resource],
+            "start_us": n.start_us,
+            "duration_us": n.duration_us,
+        }
+        return pd.DataFrame(columns)
 
     @property
     def edges(self) -> pd.DataFrame:
@@ -195,15 +223,14 @@ class ExecutionGraph:
         import pandas as pd
 
         e = self.edges_
-        return pd.DataFrame(
-            {
-                "source": e.source,
-                "target": e.target,
-                "kind": [EdgeKind(k).name.lower() for k in e.kind],
-                "lag_us": e.lag_us,
-                "overlap_frac": e.overlap_frac,
-            }
-        )
+        columns = {
+            "source": e.source,
+            "target": e.target,
+            "kind": [EdgeKind(k).name.lower() for k in e.kind],
+            "lag_us": e.lag_us,
+            "overlap_frac": e.overlap_frac,
+        }
+        return pd.DataFrame(columns)
 
     @cached_property
     def order(self) -> Ints:
@@ -224,11 +251,11 @@ class ExecutionGraph:
         depth -= np.bincount(source[backwards] + 1, minlength=len(order) + 1)
         mixed = np.cumsum(depth)[:-1] > 0
         places = np.flatnonzero(mixed)
-        found = self._topological(source, target, mixed)
-        if len(found) < len(places):
-            found = self._topological(source, target, np.ones(len(order), np.bool_))
-            raise GraphError(f"the graph has a cycle: {self._cycle(set(order[found].tolist()))}")
-        order[places] = order[found]
+        result = self._topological(source, target, mixed)
+        if len(result) < len(places):
+            result = self._topological(source, target, np.ones(len(order), np.bool_))
+            raise GraphError(f"the graph has a cycle: {self._cycle(set(order[result].tolist()))}")
+        order[places] = order[result]
         return order
 
     @staticmethod
@@ -254,8 +281,8 @@ class ExecutionGraph:
                 waiting[each] -= 1
                 if not waiting[each]:
                     heappush(ready, each)
-        found: list[int] = place[order].tolist()
-        return found
+        result: list[int] = place[order].tolist()
+        return result
 
     def _cycle(self, sorted_nodes: set[int]) -> str:
         before = {

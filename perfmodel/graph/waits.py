@@ -55,11 +55,11 @@ class StreamState:
 
     def last(self, time_us: float) -> list[int]:
         """Per stream: row of the last operation launched before `time_us`, or -1."""
-        found = []
+        result = []
         for launched, rows in zip(self.launched, self.rows, strict=True):
             at = int(np.searchsorted(launched, time_us, side="right")) - 1
-            found.append(int(rows[at]) if at >= 0 else NONE)
-        return found
+            result.append(int(rows[at]) if at >= 0 else NONE)
+        return result
 
 
 def find_waits(rank: RankTrace, links: Links, pieces: Pieces) -> Waits:
@@ -84,7 +84,7 @@ def _synchronising_calls(
 ) -> None:
     """Synchronise calls wait for a stream or all of them; freeing device memory for all."""
     syncs = np.flatnonzero(pieces.call == SYNC)
-    own = min(float(waits.duration_us[syncs].min(initial=np.inf)), MAX_SYNC_CALL_US)
+    call_us = min(float(waits.duration_us[syncs].min(initial=np.inf)), MAX_SYNC_CALL_US)
     stream_of_call = {
         int(rank.correlation[row]): int(rank.sync_stream[row])
         for row in rank.of(Category.CUDA_SYNC)
@@ -117,7 +117,7 @@ def _synchronising_calls(
             waits.start_us[piece] = max(begun, min(end_us[awaited], returned))
             waits.duration_us[piece] = returned - waits.start_us[piece]
         elif waited:
-            waits.duration_us[piece] = min(own, waits.duration_us[piece])
+            waits.duration_us[piece] = min(call_us, waits.duration_us[piece])
             waits.start_us[piece] = returned - waits.duration_us[piece]
         kind = EdgeKind.ALLOCATOR if frees else EdgeKind.HOST_SYNC
         for r in last if everything else [awaited]:

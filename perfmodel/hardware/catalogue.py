@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import cache, partial
@@ -52,12 +52,16 @@ def find(words: str = "", kind: str | None = None) -> list[Part]:
     Only those that hold every word of `words` in name, maker, architecture or aliases.
     """
     _known_kind(kind)
-    found = [_load_named(name, its) for its, name in _files() if kind in (None, its)]
-    wanted = words.lower().split()
-    kept = [part for part in found if all(word in _searched(part) for word in wanted)]
+
+    def says_all(part: Part) -> bool:
+        more = (part.architecture or "", *part.aliases) if isinstance(part, Device) else ()
+        text = " ".join((part.name, part.maker or "", *more)).lower()
+        return all(word in text for word in words.lower().split())
+
     order = list(KINDS)
+    parts = (_load_named(name, its) for its, name in _files() if kind in (None, its))
     return sorted(
-        kept,
+        filter(says_all, parts),
         key=lambda it: (order.index(kind_of(it)), it.maker is None, it.maker or "", it.name),
     )
 
@@ -70,9 +74,11 @@ def load(name_or_path: str | Path, kind: str | None = None) -> Part:
     of `kind` is taken, else the first in the order of `KINDS`.
     Raises `HardwareError`: unknown name (with the nearest ones), or a file that does not hold.
     """
-    if _is_path(name_or_path):
-        return _read(Path(name_or_path))
-    return _load_named(str(name_or_path), kind)
+    if not _is_path(name_or_path):
+        return _load_named(str(name_or_path), kind)
+    path = Path(name_or_path)
+    cls, table = _expanded_table(str(path), None, base=Path(), depth=0)
+    return build_part(cls, table, str(path))
 
 
 def parts_named(name_or_path: str | Path) -> list[Part]:
@@ -92,7 +98,6 @@ def host(name_or_path: str | Path) -> Host:
 
 
 def devices() -> list[Device]:
-    """Every device of the catalogue."""
     return [device(name) for name in names("device")]
 
 
@@ -103,14 +108,23 @@ def from_driver_name(name: str, memory_bytes: int | None = None) -> Device:
     it, decides between variants that only differ in memory. Raises `HardwareError` when no device
     has that name, when several have, and when its memory is another than the catalogue's.
     """
-    found = devices_named(name, _devices_that_mention(name_words(name)))
-    if not found:
+    devices = _devices_that_mention(_name_without_memory(name).split())
+    for form in (normalised_name, _name_without_memory):
+        result = [d for d in devices if form(name) in map(form, (d.name, *d.aliases))]
+        if result:
+            break
+    else:
         raise unknown_name_error(name)
-    memory_bytes = memory_bytes or memory_in(name)
-    fitting = [each for each in found if memory_bytes is None or has_memory(each, memory_bytes)]
+    if not memory_bytes and (size := _SIZE.search(normalised_name(name))):
+        memory_bytes = int(size[1]) * 2**30
+    fitting = [
+        each
+        for each in result
+        if not memory_bytes or abs(memory_bytes / each.hbm_bytes - 1) <= _TOLERANCE_FRAC
+    ]
     if len(fitting) == 1:
         return fitting[0]
-    known = ", ".join(f"{each.name} ({each.hbm_bytes / 1e9:.0f} GB)" for each in found)
+    known = ", ".join(f"{each.name} ({each.hbm_bytes / 1e9:.0f} GB)" for each in result)
     if fitting:
         raise HardwareError(f"device {name[:80]!r} may be {known}: say which")
     raise HardwareError(
@@ -133,12 +147,12 @@ def _devices_that_mention(words: list[str]) -> list[Device]:
 
 def figures(part: Part) -> list[Figure]:
     """Every figure that `part` itself holds, with its source; parts within it are left out."""
-    found = []
+    result = []
     for key, entry in fields_of(type(part)).items():
         value = getattr(part, key)
         if entry.is_figure and value is not None:
-            found.append(Figure(key, value, part.sources.get(key, "not stated")))
-    return found
+            result.append(Figure(key, value, part.sources.get(key, "not stated")))
+    return result
 
 
 def unknown_name_error(name: str) -> HardwareError:
@@ -164,11 +178,6 @@ def lookup_from(folder: Path, depth: int = 0) -> Lookup:
 def _known_kind(kind: str | None) -> None:
     if kind is not None and kind not in KINDS:
         raise HardwareError(f"unknown kind {kind!r}; expected one of {', '.join(KINDS)}")
-
-
-def _searched(part: Part) -> str:
-    more = (part.architecture or "", *part.aliases) if isinstance(part, Device) else ()
-    return " ".join((part.name, part.maker or "", *more)).lower()
 
 
 def _is_path(name: str | Path) -> bool:
@@ -199,11 +208,6 @@ def _load_named(name: str, kind: str | None) -> Part:
         return from_driver_name(name)
     cls, table = _expanded_table(name, KINDS[its], base=FOLDER, depth=0)
     return build_part(cls, table, _place(its, name))
-
-
-def _read(path: Path) -> Part:
-    cls, table = _expanded_table(str(path), None, base=Path(), depth=0)
-    return build_part(cls, table, str(path))
 
 
 def _expanded_table(
@@ -237,36 +241,10 @@ _MAKER = re.compile(
 _CPU = re.compile(r"\b\d+-core\b|\b(cpu|processor)\b|@ ?[\d.]+ ?ghz\b")
 """What Linux writes around the name of a CPU."""
 _SIZE = re.compile(r"\b(\d+) ?gi?b\b")
+"""The memory that a name tells: `80GB` is 80 GiB."""
 _MEMORY = re.compile(r"\b\d+ ?gi?b\b|\bhbm\w+")
 _TOLERANCE_FRAC = 0.15
 """Drivers report up to 8 % less than the datasheet, which mixes GB with GiB (7 %)."""
-
-
-def devices_named(name: str, devices: Iterable[Device]) -> list[Device]:
-    """The devices that go by `name`, without regard to case and maker.
-
-    If there is none, those that go by it without regard to memory size and kind either.
-    """
-    devices = list(devices)
-    return _matching(name, devices, normalised_name) or _matching(
-        name, devices, _name_without_memory
-    )
-
-
-def name_words(name: str) -> list[str]:
-    """The words of `name` that every device holds which goes by it."""
-    return _name_without_memory(name).split()
-
-
-def memory_in(name: str) -> int | None:
-    """The memory in bytes that a name tells (`80GB` is 80 GiB), or None."""
-    size = _SIZE.search(normalised_name(name))
-    return int(size[1]) * 2**30 if size else None
-
-
-def has_memory(device: Device, memory_bytes: int) -> bool:
-    """Whether a driver that reports `memory_bytes` may mean this device."""
-    return abs(memory_bytes / device.hbm_bytes - 1) <= _TOLERANCE_FRAC
 
 
 def nearest_names(name: str, known: Sequence[str]) -> list[str]:
@@ -285,11 +263,6 @@ def nearest_names(name: str, known: Sequence[str]) -> list[str]:
         return max(SequenceMatcher(None, text, form).ratio() for form in (each, begin))
 
     return sorted(known, key=likeness, reverse=True)[:4]
-
-
-def _matching(name: str, devices: list[Device], form: Callable[[str], str]) -> list[Device]:
-    wanted = form(name)
-    return [each for each in devices if wanted in map(form, (each.name, *each.aliases))]
 
 
 def normalised_name(name: str) -> str:

@@ -247,7 +247,6 @@ class Cluster(Part):
 
     @property
     def gpus(self) -> int:
-        """Devices in all nodes."""
         return self.nodes * self.node.gpus
 
     @property
@@ -281,13 +280,13 @@ def parts_of(part: Part) -> dict[str, Part]:
 
 def texts_of(part: Part) -> dict[str, str | list[str]]:
     """What a part says in words, such as its driver's names, by key, but for its name."""
-    found: dict[str, str | list[str]] = {}
+    result: dict[str, str | list[str]] = {}
     for key, value in _values(part).items():
         if isinstance(value, str) and key != "name":
-            found[key] = value
+            result[key] = value
         elif isinstance(value, tuple):
-            found[key] = list(value)
-    return found
+            result[key] = list(value)
+    return result
 
 
 def _values(part: Part) -> dict[str, object]:

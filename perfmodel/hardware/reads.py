@@ -29,11 +29,6 @@ def figures_of(kind: str) -> frozenset[str]:
     )
 
 
-def figure_key(kind: str, name: str) -> str:
-    """`device.hbm_gb_per_s` for a figure of a part."""
-    return f"{kind}.{name}"
-
-
 @dataclass(frozen=True)
 class FigureRead:
     """A figure of a part that a computation looked at."""
@@ -54,15 +49,8 @@ class FigureRead:
         return RECALLED if RECALLED in self.source else SOURCED
 
     def to_dict(self) -> dict[str, float | str | None]:
-        """As JSON."""
-        return {
-            "part": self.part,
-            "figure": self.figure,
-            "value": self.value,
-            "unit": self.unit,
-            "grounds": self.grounds,
-            "source": self.source,
-        }
+        keys = ("part", "figure", "value", "unit", "grounds", "source")
+        return {key: getattr(self, key) for key in keys}
 
 
 class DeviceBound(Hashable, Protocol):
@@ -93,13 +81,11 @@ def figure_reads(machine: Cluster, log: Iterable[str]) -> tuple[FigureRead, ...]
 
 
 def figure_read(part: Part, kind: str, name: str) -> FigureRead:
-    """One figure of a part."""
     entry, value = fields_of(KINDS[kind])[name], object.__getattribute__(part, name)
     unit = (unit_of(name) or "count") if entry.is_figure else ""
     source = part.sources.get(name, "not stated" if entry.has_source else "its name")
-    return FigureRead(
-        part.name, figure_key(kind, name), value if entry.is_figure else str(value), unit, source
-    )
+    shown = value if entry.is_figure else str(value)
+    return FigureRead(part.name, f"{kind}.{name}", shown, unit, source)
 
 
 def _reads(part: Part, kind: str, wanted: set[str]) -> Iterable[FigureRead]:
@@ -107,7 +93,7 @@ def _reads(part: Part, kind: str, wanted: set[str]) -> Iterable[FigureRead]:
         value = object.__getattribute__(part, name)
         if isinstance(value, Part):
             yield from _reads(value, name, wanted)
-        elif value is not None and figure_key(kind, name) in wanted and not entry.is_table:
+        elif value is not None and f"{kind}.{name}" in wanted and not entry.is_table:
             yield figure_read(part, kind, name)
 
 
@@ -125,10 +111,10 @@ def cached_per_device(make: Callable[[K], T], maxsize: int) -> Callable[[K], T]:
 
     def asked(key: K) -> T:
         logs = _logs(key.device)
-        found, read = known(key.on(unrecorded(key.device)) if logs else key)
+        result, read = known(key.on(unrecorded(key.device)) if logs else key)
         for log in logs:
             log |= read
-        return found
+        return result
 
     return asked
 
@@ -159,7 +145,7 @@ def _recording(kind: str) -> type[Part]:
     def read(self: Part, name: str) -> Any:
         if name in known:
             for log in object.__getattribute__(self, _LOGS):
-                log.add(figure_key(kind, name))
+                log.add(f"{kind}.{name}")
         return object.__getattribute__(self, name)
 
     def same(self: Part, other: object) -> bool:
@@ -180,33 +166,33 @@ _LOGS, _PLAIN = "logs", "plain"
 
 
 def _recorded(part: Part, kind: str, log: set[str]) -> Part:
-    found = object.__new__(_recording(kind))
+    result = object.__new__(_recording(kind))
     before = _logs(part)
     for each in fields(part):
         value = object.__getattribute__(part, each.name)
         if isinstance(value, Part):
             value = _recorded(value, each.name, log)
-        object.__setattr__(found, each.name, value)
-    object.__setattr__(found, _LOGS, (*before, log))
-    object.__setattr__(found, _PLAIN, object.__getattribute__(part, _PLAIN) if before else part)
-    return found
+        object.__setattr__(result, each.name, value)
+    object.__setattr__(result, _LOGS, (*before, log))
+    object.__setattr__(result, _PLAIN, object.__getattribute__(part, _PLAIN) if before else part)
+    return result
 
 
 def _logs(part: Part) -> tuple[set[str], ...]:
     """Those that note what is read of `part`; none of a part that is not recorded."""
-    found: tuple[set[str], ...] = ()
+    result: tuple[set[str], ...] = ()
     if hasattr(type(part), _LOGS):
-        found = object.__getattribute__(part, _LOGS)
-    return found
+        result = object.__getattribute__(part, _LOGS)
+    return result
 
 
 def figure_values(part: Part, kind: str = "cluster") -> dict[str, Any]:
     """Every figure of a part and of those in it, by key."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for each in fields(part):
         value = getattr(part, each.name)
         if isinstance(value, Part):
-            found |= figure_values(value, each.name)
+            result |= figure_values(value, each.name)
         elif each.name in figures_of(kind):
-            found[figure_key(kind, each.name)] = value
-    return found
+            result[f"{kind}.{each.name}"] = value
+    return result

@@ -97,7 +97,7 @@ class Field:
 
 def _fields(cls: type[Part]) -> dict[str, Field]:
     hints = get_type_hints(cls)
-    found = {}
+    result = {}
     for entry in fields(cls):
         if entry.name == "sources":
             continue
@@ -105,8 +105,8 @@ def _fields(cls: type[Part]) -> dict[str, Field]:
         if isinstance(kind, UnionType):
             kind = next(each for each in get_args(kind) if each is not type(None))
         required = entry.default is MISSING and entry.default_factory is MISSING
-        found[entry.name] = Field(entry.name, kind, required)
-    return found
+        result[entry.name] = Field(entry.name, kind, required)
+    return result
 
 
 _FIELDS = {kind: _fields(cls) for kind, cls in KINDS.items()}
@@ -157,10 +157,10 @@ def _value(entry: Field, value: Any, where: str) -> Any:
                 f"{where}: {entry.name}: expected {entry.expected}, got {short(value)}"
             )
         return build_part(entry.type, value, f"{where}: {entry.name}")
-    found = convert(entry.type, value, f"{where}: {entry.name}", HardwareError, entry.limits)
+    result = convert(entry.type, value, f"{where}: {entry.name}", HardwareError, entry.limits)
     if not entry.is_table:
-        return found
-    return MappingProxyType({key: MappingProxyType(each) for key, each in found.items()})
+        return result
+    return MappingProxyType({key: MappingProxyType(each) for key, each in result.items()})
 
 
 def _sources(cls: type[Part], table: Any, where: str) -> dict[str, str]:
@@ -250,11 +250,11 @@ def _named(
     if not isinstance(name, str):
         raise HardwareError(f"{where}: expected the name of a part or a file, got {name!r:.60}")
     try:
-        found, table = lookup(name, cls)
+        result, table = lookup(name, cls)
     except HardwareError as error:
         raise HardwareError(f"{where}: {error}") from None
-    if cls is not None and found is not cls:
+    if cls is not None and result is not cls:
         raise HardwareError(
-            f"{where}: expected a {kind_of(cls)}, but {name!r} is a {kind_of(found)}"
+            f"{where}: expected a {kind_of(cls)}, but {name!r} is a {kind_of(result)}"
         )
-    return found, table
+    return result, table

@@ -47,7 +47,8 @@ def _changes(part: Part, settings: Sequence[str]) -> Table:
         inner[key] = _based_on(value) | held if isinstance(held, dict) else value
     node = changes.get("node", {}) if kind_of(part) == "cluster" else changes
     device = node.get("device") if isinstance(node, dict) else None
-    if isinstance(device, dict) and "link_gb_per_s" in device and _has_link(part):
+    has_link = getattr(getattr(part, "node", part), "link", None) is not None
+    if isinstance(device, dict) and "link_gb_per_s" in device and has_link:
         _changes_within(node, "link").setdefault("gb_per_s", device["link_gb_per_s"])
     return changes
 
@@ -86,10 +87,6 @@ def _path_to(kind: str, part: Part, setting: str) -> list[str]:
     if inner and kind in fields_of(KINDS[inner]):
         return [inner, kind]
     raise HardwareError(f"{OPTION} {setting!r:.80}: {part.name} is a {its} and has no {kind}")
-
-
-def _has_link(part: Part) -> bool:
-    return getattr(getattr(part, "node", part), "link", None) is not None
 
 
 def _table(part: Part) -> Table:

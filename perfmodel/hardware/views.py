@@ -20,14 +20,14 @@ def frame(words: str = "", kind: str = "device") -> pd.DataFrame:
     """
     import pandas as pd
 
-    found = find(words, kind)
+    result = find(words, kind)
     entries = fields_of(KINDS[kind])
     texts = [key for key, entry in entries.items() if _is_word(entry)]
     numbers = [key for key, entry in entries.items() if entry.is_figure]
     rows = [
         {key: None if (value := getattr(part, key)) is None else str(value) for key in texts}
         | {key: getattr(part, key) for key in numbers}
-        for part in found
+        for part in result
     ]
     columns = pd.DataFrame(rows, columns=[*texts, *numbers]).set_index("name")
     return columns.astype(dict.fromkeys(numbers, "float64"))

@@ -58,7 +58,7 @@ class GraphArrays:
                 "configurations]"
             )
         kept = np.arange(len(self.graph)) if nodes is None else nodes.astype(np.int64)
-        found: Floats = end_us_of_marks(
+        result: Floats = end_us_of_marks(
             self.order,
             self.first,
             self.source,
@@ -68,12 +68,12 @@ class GraphArrays:
             np.ascontiguousarray(duration_us),
             kept,
         )
-        return found
+        return result
 
     def step_us(self, duration_us: Durations) -> Floats:
         """Duration of each row of `graph.marks` `[marks, configurations]`."""
         marks = self.graph.marks
         count = len(marks.end)
         ends = self.end_us(duration_us, np.concatenate([marks.end, marks.start]))
-        found: Floats = ends[:count] - ends[count:]
-        return found
+        result: Floats = ends[:count] - ends[count:]
+        return result

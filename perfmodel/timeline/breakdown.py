@@ -9,22 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.cost.host.measure import measure
-from perfmodel.cost.host.samples import Table
 from perfmodel.errors import UsageError
 from perfmodel.graph import build_graph
 from perfmodel.timeline.critical_path import PathWalker, critical_path
-from perfmodel.timeline.hotspots import (
-    Hotspots,
-    NamedSums,
-    Records,
-    kernel_rows,
-    operator_rows,
-    range_rows,
-)
+from perfmodel.timeline.hotspots import Hotspots, NamedSums
 from perfmodel.timeline.idle import DeviceWork, HostRuns, account, idle_by_cause, idle_gaps
 from perfmodel.timeline.memory import unpaired_allocations
 from perfmodel.timeline.rank import (
     MOST_ROWS,
+    HotTables,
     RankBreakdown,
     StepBreakdown,
     communication_overlap,
@@ -34,7 +27,7 @@ from perfmodel.timeline.schedule import Timeline, deciding_edges, measured
 from perfmodel.timeline.steps import ranks_of, steady_steps, step_bounds, step_roles
 from perfmodel.timeline.straggler import RankWaiting, rank_waiting
 from perfmodel.timeline.unexplained import Unexplained, unexplained_warnings
-from perfmodel.trace import Links, RankTrace, Trace
+from perfmodel.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,8 +40,8 @@ SCHEMA = "perfmodel.breakdown/1"
 
 
 @dataclass(frozen=True)
-class Breakdown:
-    """Where the time of a trace went, by rank and step."""
+class Breakdown(HotTables):
+    """Where the time of a trace went, by rank and step; tables in the mean over ranks."""
 
     source: str
     ranks: list[RankBreakdown]
@@ -66,21 +59,11 @@ class Breakdown:
         late = next((rank for rank in self.ranks if rank.rank == straggler), None)
         return late or max(self.ranks, key=lambda rank: rank.summary.step_us)
 
-    def top_kernels(self, most: int | None = None) -> Records:
-        """As of one rank, in the mean over ranks."""
-        return kernel_rows(NamedSums.over([rank.hot.kernels for rank in self.ranks]), most)
-
-    def top_operators(self, most: int | None = None) -> Records:
-        """As of one rank, in the mean over ranks."""
-        return operator_rows(NamedSums.over([rank.hot.operators for rank in self.ranks]), most)
-
-    def annotations(self, most: int | None = None) -> Records:
-        """As of one rank, in the mean over ranks."""
-        return range_rows(NamedSums.over([rank.hot.ranges for rank in self.ranks]), most)
+    def sums(self, of: str) -> NamedSums:
+        return NamedSums.over([rank.sums(of) for rank in self.ranks])
 
     @cached_property
     def rates(self) -> Rates:
-        """As of one rank, in the mean over ranks."""
         first, *others = (rank.rates for rank in self.ranks)
         return first.mean_with(others) if others else first
 
@@ -101,10 +84,7 @@ class Breakdown:
             "slowest_rank": self.slowest.rank,
             "ranks": ranks,
             "straggler": straggler,
-            "top_kernels": rounded_records(self.top_kernels(most)),
-            "top_operators": rounded_records(self.top_operators(most)),
-            "annotations": rounded_records(self.annotations(most)),
-            "rates": self.rates.to_dict(most),
+            **self.hot_tables(most),
             "overlap": communication_overlap(*(rank.summary for rank in self.ranks)),
         }
 
@@ -134,12 +114,12 @@ class Breakdown:
 
     def meets_us(self, rank: int) -> dict[str, float | None]:
         """Transfer and waiting of a rank at the collectives where ranks meet, per step."""
-        found = self.waiting
-        if found is None:
+        result = self.waiting
+        if result is None:
             return {"transfer_us": None, "waiting_us": None}
         return {
-            "transfer_us": round(found.transfer_us.get(rank, 0.0), 3),
-            "waiting_us": round(found.waiting_us.get(rank, 0.0), 3),
+            "transfer_us": round(result.transfer_us.get(rank, 0.0), 3),
+            "waiting_us": round(result.waiting_us.get(rank, 0.0), 3),
         }
 
     def plot(self, rank: int | None = None, step: int = 0) -> Figure:
@@ -154,9 +134,9 @@ class Breakdown:
             known = ", ".join(f"{r.rank} ({len(r.steps)} steps)" for r in self.ranks)
             raise UsageError(f"no step {step} of rank {rank}; there are ranks {known}")
         rows = np.flatnonzero(self.timeline.graph.marks.rank == chosen.rank)
-        found = chosen.steps[step]
+        result = chosen.steps[step]
         return step_figure(
-            self.timeline, int(rows[step]), path=found.critical_path, idle=found.idle
+            self.timeline, int(rows[step]), path=result.critical_path, idle=result.idle
         )
 
     def _repr_html_(self) -> str:
@@ -197,7 +177,7 @@ def breakdown(trace: Trace, *, profiler_us_per_event: float = 0.0) -> Breakdown:
     graph = build_graph(trace)
     timeline = measured(graph)
     overheads = {
-        rank.rank: _overheads(rank, links, profiler_us_per_event)
+        rank.rank: measure(rank, links, profiler_us_per_event=profiler_us_per_event)
         for rank, links in zip(trace.ranks, trace.links, strict=True)
     }
     binding = deciding_edges(timeline)
@@ -217,7 +197,7 @@ def breakdown(trace: Trace, *, profiler_us_per_event: float = 0.0) -> Breakdown:
                 role=roles[len(steps[rank])],
                 accounting=account(devices[rank], *bounds),
                 idle_by_cause=idle_by_cause(gaps, walker, chains, binding),
-                overheads=overheads[rank][len(steps[rank])],
+                overheads=overheads[rank].of_step(len(steps[rank])).table(),
                 critical_path_by_kind=path.by_cause(),
                 mark=mark,
                 device=devices[rank],
@@ -233,16 +213,10 @@ def breakdown(trace: Trace, *, profiler_us_per_event: float = 0.0) -> Breakdown:
         indices = tuple(range(len(steps[number])))
         hot = Hotspots(rank_trace, links, steady)
         ranks.append(RankBreakdown(number, trace.device, steps[number], indices, hot, waited))
-    of_memory = [unpaired_allocations(rank).warning(rank.where) for rank in trace.ranks]
+    of_memory = [line for rank in trace.ranks for line in unpaired_allocations(rank)]
     cautions = unexplained_warnings(unexplained)
-    warnings = [*cautions, *trace.warnings, *graph.warnings, *filter(None, of_memory)]
+    warnings = [*cautions, *trace.warnings, *graph.warnings, *of_memory]
     return Breakdown(trace.source, ranks, timeline, warnings, cautions, found_waiting)
-
-
-def _overheads(rank: RankTrace, links: Links, profiler_us_per_event: float) -> list[Table]:
-    """Per step of a rank: its host overheads."""
-    samples = measure(rank, links, profiler_us_per_event=profiler_us_per_event)
-    return [samples.of_step(step).table() for step in range(len(links.steps))]
 
 
 _TABLES = (

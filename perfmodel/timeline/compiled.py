@@ -25,7 +25,7 @@ def end_us_of_marks(
 ) -> Floats:
     """End of the nodes `kept` `[kept, configurations]`; arguments as in `batched.GraphArrays`."""
     nodes, configurations = duration_us.shape
-    found = np.empty((len(kept), configurations), np.float64)
+    result = np.empty((len(kept), configurations), np.float64)
     for chunk in prange((configurations + AT_ONCE - 1) // AT_ONCE):
         begin = chunk * AT_ONCE
         width = min(AT_ONCE, configurations - begin)
@@ -46,5 +46,5 @@ def end_us_of_marks(
             for i in range(width):
                 end[node, i] = start[i] + duration_us[node, begin + i]
         for row in range(len(kept)):
-            found[row, begin : begin + width] = end[kept[row]]
-    return found
+            result[row, begin : begin + width] = end[kept[row]]
+    return result

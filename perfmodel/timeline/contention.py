@@ -70,24 +70,18 @@ class _ConstantLoads:
     wire_frac: Floats
     """Of the wires, asked for by all that transfer."""
 
-    def of(self, part: slice) -> _ConstantLoads:
-        """Those of `part`."""
-        return _ConstantLoads(*(column[part] for column in vars(self).values()))
-
 
 def contended_schedule(
-    run: Callable[[Floats], tuple[Timeline, Floats]],
-    alone_us: Floats,
-    first_us: Floats | None = None,
+    run: Callable[[Floats], tuple[Timeline, Floats]], alone_us: Floats
 ) -> tuple[Timeline, Floats]:
     """The schedule in which every node takes what the load beside it makes of its own duration.
 
     `run` schedules durations `[n]` and says what each node loses of its own to others beside it
-    `[n]`; `alone_us` are durations without that, `first_us` those to begin with. A node that loses
-    a share takes so much longer that the rest of its time is what it takes alone; the share
-    follows from the next schedule. Returns the last schedule and its durations.
+    `[n]`; `alone_us` are durations without that. A node that loses a share takes so much longer
+    that the rest of its time is what it takes alone; the share follows from the next schedule.
+    Returns the last schedule and its durations.
     """
-    taken = alone_us if first_us is None else first_us
+    taken = alone_us
     timeline, lost = run(taken)
     for round_ in range(1, MAX_ROUNDS):
         share = np.divide(lost, taken, out=np.zeros(len(taken)), where=taken > 0)
@@ -103,32 +97,33 @@ def lost_us(timeline: Timeline, load: Load) -> Floats:
     """Of each node's duration, what it loses to the collectives beside it on its rank."""
     graph = timeline.graph
     duration = timeline.end_us - timeline.start_us
-    found = np.zeros(len(graph))
+    result = np.zeros(len(graph))
     transfers = (load.sm_taken_frac > 0) & (duration > 0)
     kernels = graph.on_device & ~transfers & (duration > 0)
     kernels &= np.maximum(np.maximum(load.sm_used_frac, load.hbm_used_frac), load.reads) > 0
     for rank in np.unique(graph.nodes_.rank[transfers]).tolist():
-        own = np.flatnonzero(transfers & (graph.nodes_.rank == rank))
-        beside = np.flatnonzero(kernels & (graph.nodes_.rank == rank))
-        stretches = _constant_loads(timeline, load, own)
-        for held in map(stretches.of, _parts(len(stretches.start_us), len(beside))):
-            overlap = _overlap_us(timeline, beside, held.start_us, held.end_us)
+        collectives = np.flatnonzero(transfers & (graph.nodes_.rank == rank))
+        others = np.flatnonzero(kernels & (graph.nodes_.rank == rank))
+        stretches = _constant_loads(timeline, load, collectives)
+        for part in _parts(len(stretches.start_us), len(others)):
+            held = _ConstantLoads(*(column[part] for column in vars(stretches).values()))
+            overlap = _overlap_us(timeline, others, held.start_us, held.end_us)
             slower = np.maximum(
-                load.sm_used_frac[beside] / (1 - held.sm_frac[:, None]),
-                load.hbm_used_frac[beside] + held.hbm_frac[:, None],
+                load.sm_used_frac[others] / (1 - held.sm_frac[:, None]),
+                load.hbm_used_frac[others] + held.hbm_frac[:, None],
             )
-            stalled = held.delay_us[:, None] * (load.reads[beside] / duration[beside])
+            stalled = held.delay_us[:, None] * (load.reads[others] / duration[others])
             lost = overlap * (_lost_frac(slower) + np.minimum(stalled, 1.0))
-            found[beside] += lost.sum(axis=0)
-            overlap = _overlap_us(timeline, own, held.start_us, held.end_us)
-            found[own] += (overlap * _lost_frac(held.wire_frac)[:, None]).sum(axis=0)
-        for part in _parts(len(own), len(beside)):
-            some = own[part]
-            overlap = _overlap_us(timeline, beside, timeline.start_us[some], timeline.end_us[some])
-            left = np.maximum(load.sm_taken_frac[some][:, None], 1 - load.hbm_used_frac[beside])
+            result[others] += lost.sum(axis=0)
+            overlap = _overlap_us(timeline, collectives, held.start_us, held.end_us)
+            result[collectives] += (overlap * _lost_frac(held.wire_frac)[:, None]).sum(axis=0)
+        for part in _parts(len(collectives), len(others)):
+            some = collectives[part]
+            overlap = _overlap_us(timeline, others, timeline.start_us[some], timeline.end_us[some])
+            left = np.maximum(load.sm_taken_frac[some][:, None], 1 - load.hbm_used_frac[others])
             slower = load.hbm_taken_frac[some][:, None] / np.maximum(left, 1e-9)
-            found[some] += (overlap * _lost_frac(slower)).sum(axis=1)
-    return _equal_over_ranks(graph, np.minimum(found, MOST_LOST_FRAC * duration))
+            result[some] += (overlap * _lost_frac(slower)).sum(axis=1)
+    return _equal_over_ranks(graph, np.minimum(result, MOST_LOST_FRAC * duration))
 
 
 def _lost_frac(slower: Floats) -> Floats:
@@ -139,7 +134,10 @@ def _lost_frac(slower: Floats) -> Floats:
 def _constant_loads(timeline: Timeline, load: Load, transfers: Ints) -> _ConstantLoads:
     """Of the transfers of one rank, and of the waits before them."""
     start, end = timeline.start_us[transfers], timeline.end_us[transfers]
-    arrival = _arrivals(timeline.graph, transfers)
+    arrival = np.full(len(timeline.graph), NONE, np.int64)
+    if timeline.graph.arrivals is not None:
+        arrival[timeline.graph.arrivals[:, 0]] = timeline.graph.arrivals[:, 1]
+    arrival = arrival[transfers]
     awaited = np.flatnonzero(arrival != NONE)
     since = timeline.start_us[arrival[awaited]]
     begin, stop = np.concatenate([start, since]), np.concatenate([end, start[awaited]])
@@ -159,14 +157,6 @@ def _constant_loads(timeline: Timeline, load: Load, transfers: Ints) -> _Constan
     busy = np.flatnonzero((sm > 1e-9) | (memory > 1e-9))
     columns = (edges[:-1], edges[1:], sm, memory, held(delay), held(wire))
     return _ConstantLoads(*(column[busy] for column in columns))
-
-
-def _arrivals(graph: ExecutionGraph, transfers: Ints) -> Ints:
-    """Per transfer the node at which its rank arrived; -1 where it meets no other."""
-    found = np.full(len(graph), NONE, np.int64)
-    if graph.arrivals is not None:
-        found[graph.arrivals[:, 0]] = graph.arrivals[:, 1]
-    return found[transfers]
 
 
 def _parts(count: int, width: int) -> Iterator[slice]:

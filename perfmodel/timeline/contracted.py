@@ -97,7 +97,6 @@ class ContractedGraph:
 
     @cached_property
     def _goes_on(self) -> Ints:
-        """Rows that are no head."""
         return np.flatnonzero(self.into != NONE)
 
     @cached_property
@@ -139,8 +138,8 @@ class ContractedGraph:
             start[target] = begin if begin > later else later
         marks = self.row[np.concatenate([graph.marks.end, graph.marks.start])]
         ends = np.array(start)[self.place[marks]] + until[marks]
-        found: Floats = ends[: len(graph.marks.end)] - ends[len(graph.marks.end) :]
-        return found
+        result: Floats = ends[: len(graph.marks.end)] - ends[len(graph.marks.end) :]
+        return result
 
 
 def _in_pairs(ways: _WaysToHeads, clock: int) -> tuple[_WaysToHeads, _WaysToHeads]:

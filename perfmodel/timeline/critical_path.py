@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.graph.kinds import CAUSE_OF_EDGE, LAUNCH_KINDS, Cause, EdgeKind, NodeKind
-from perfmodel.graph.measured_waits import PLAUSIBLE_LAG_US
+from perfmodel.graph.measured_waits import CAUSE_ON_THREAD, PLAUSIBLE_LAG_US
 from perfmodel.timeline.schedule import DecidingEdges, Timeline, deciding_edges
 from perfmodel.trace.columns import NONE
 
@@ -19,13 +19,7 @@ ROUNDING_US = 1e-7
 _PROGRAM = int(EdgeKind.PROGRAM)
 _CAUSES = [int(CAUSE_OF_EDGE[kind]) for kind in EdgeKind]
 _PLAUSIBLE_US = [PLAUSIBLE_LAG_US[kind][1] for kind in EdgeKind]
-_CAUSE_OF_WAITING_NODE = {
-    int(NodeKind.SYNC): int(Cause.BLOCKING_CALL),
-    int(NodeKind.WAIT): int(Cause.BLOCKING_CALL),
-    int(NodeKind.ALLOCATOR): int(Cause.ALLOCATOR),
-    int(NodeKind.LAUNCH): int(Cause.LAUNCH_QUEUE_FULL),
-}
-"""What a node waited for when nothing that was recorded held it back."""
+_CAUSE_OF_WAITING_NODE = {int(kind): int(cause) for kind, cause in CAUSE_ON_THREAD.items()}
 
 
 class Piece(NamedTuple):

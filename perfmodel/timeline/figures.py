@@ -98,27 +98,19 @@ def piece_columns(timeline: Timeline, pieces: Iterable[Piece]) -> Columns:
 
 
 def step_figure(
-    timeline: Timeline,
-    mark: int,
-    *,
-    path: Iterable[Piece] | None = None,
-    idle: Iterable[Piece] | None = None,
-    title: str | None = None,
+    timeline: Timeline, mark: int, *, path: Iterable[Piece], idle: Iterable[Piece] | None = None
 ) -> Figure:
-    """The timeline of one step (row `mark` of the graph's marks), with its path and idle time.
-
-    Without a title it is the name of the step and its rank.
-    """
+    """The timeline of one step (row `mark` of the graph's marks), with its path and idle time."""
     marks = timeline.graph.marks
     start_us = float(timeline.end_us[marks.start[mark]])
     end_us = float(timeline.end_us[marks.end[mark]])
     return timeline_figure(
         timeline_columns(timeline, start_us, end_us),
-        path=None if path is None else piece_columns(timeline, path),
+        path=piece_columns(timeline, path),
         idle=None if idle is None else piece_columns(timeline, idle),
         start_us=start_us,
         end_us=end_us,
-        title=f"{marks.name[mark]}, rank {marks.rank[mark]}" if title is None else title,
+        title=f"{marks.name[mark]}, rank {marks.rank[mark]}",
     )
 
 
@@ -133,6 +125,6 @@ def comparison_figure(
         for source, parts in sources.items()
         for part, time_us in parts.items()
     ]
-    step, source, part, time = zip(*rows, strict=True) if rows else ((), (), (), ())
-    frame = {"step": step, "source": source, "part": part, "time_us": time}
-    return breakdown_figure(frame, title=title)
+    columns = zip(*rows, strict=True) if rows else ((), (), (), ())
+    names = ("step", "source", "part", "time_us")
+    return breakdown_figure(dict(zip(names, columns, strict=True)), title=title)

@@ -45,8 +45,8 @@ class StepClock:
         if not len(self._at_us):
             return np.zeros(len(start_us))
         passed = np.interp(np.concatenate([start_us, end_us]), self._at_us, self._passed_us)
-        found: Floats = passed[len(start_us) :] - passed[: len(start_us)]
-        return found
+        result: Floats = passed[len(start_us) :] - passed[: len(start_us)]
+        return result
 
 
 class Nesting:
@@ -66,10 +66,10 @@ class Nesting:
 
     def parents(self) -> Ints:
         """Per row of the rank: the event around it, one level above, or -1."""
-        found = np.full(len(self.rank), NONE, np.int64)
+        result = np.full(len(self.rank), NONE, np.int64)
         for above, level in zip(self.levels[:-1], self.levels[1:], strict=True):
-            found[level] = _row_of(above, containing_index(self.rank, level, above))
-        return found
+            result[level] = _row_of(above, containing_index(self.rank, level, above))
+        return result
 
     def around(self, rows: Ints) -> list[Ints]:
         """Per level, for each of `rows` (in any order) the event that it lies in, or -1."""
@@ -108,11 +108,11 @@ class NamedSums:
         order = np.lexsort([-column for column in key]) if self.names else np.zeros(0, np.int64)
         order = order[np.any([column[order] > 0 for column in key], axis=0)][:most]
         steps = max(self.step_count, 1)
-        found = []
+        result = []
         for at in order.tolist():
             figures = {name: float(column[at]) / steps for name, column in self.columns.items()}
-            found.append({"name": self.names[at], **figures, **self._shares(at)})
-        return found
+            result.append({"name": self.names[at], **figures, **self._shares(at)})
+        return result
 
     def _shares(self, at: int) -> dict[str, float]:
         own_us = self.columns.get("host_us", self.columns["device_us"])[at]
@@ -161,7 +161,6 @@ class Hotspots:
 
     @cached_property
     def ops(self) -> Nesting:
-        """The operators."""
         return Nesting(self.rank, self.rank.of(Category.CPU_OP))
 
     @cached_property
@@ -172,14 +171,14 @@ class Hotspots:
     @cached_property
     def launched_by(self) -> Ints:
         """Per device row: the innermost operator around its launch call, or -1."""
-        found = np.full(len(self.links.device_rows), NONE, np.int64)
+        result = np.full(len(self.links.device_rows), NONE, np.int64)
         launched = np.flatnonzero(self.links.device_launch >= 0)
         calls, back = np.unique(self.links.device_launch[launched], return_inverse=True)
         innermost = np.full(len(calls), NONE, np.int64)
         for level in self.ops.around(calls):
             innermost = np.where(level >= 0, level, innermost)
-        found[launched] = innermost[back]
-        return found
+        result[launched] = innermost[back]
+        return result
 
     @cached_property
     def kernels(self) -> NamedSums:
@@ -204,8 +203,9 @@ class Hotspots:
         total[rows] = self.clock.within_us(rank.start_us[rows], rank.end_us[rows])
         parent = self.op_parents
         called = rows[parent[rows] >= 0]
-        own = total - np.bincount(parent[called], total[called], minlength=len(rank))
-        device = self._by_row(self.launched_by, self.device_us)
+        self_us = total - np.bincount(parent[called], total[called], minlength=len(rank))
+        owned = self.launched_by >= 0
+        device = _summed(self.launched_by[owned], self.device_us[owned], len(rank))
         device_total = device.copy()
         for level in reversed(self.ops.levels[1:]):
             device_total += np.bincount(parent[level], device_total[level], minlength=len(rank))
@@ -220,7 +220,7 @@ class Hotspots:
             "count": summed(np.ones(len(counts))),
             "device_us": summed(device[counts]),
             "device_total_us": summed(np.where(is_outer, device_total[counts], 0.0)),
-            "host_us": summed(own[counts].clip(0.0)),
+            "host_us": summed(self_us[counts].clip(0.0)),
             "host_total_us": summed(np.where(is_outer, total[counts], 0.0)),
         }
         return self._sums(self._texts(codes), columns)
@@ -239,14 +239,17 @@ class Hotspots:
         notes = notes[~rank.name_matches(STEP_NAME)[notes]]
         modules = rank.of(Category.PYTHON)
         modules = modules[rank.name_matches(_MODULE)[modules]]
-        found = [self._of_ranges(rows) for rows in (notes, modules) if len(rows)]
-        none = self._sums((), {"count": np.zeros(0), "host_us": np.zeros(0)} | _NO_DEVICE)
-        return NamedSums.over([none, *found]) if len(found) != 1 else found[0]
+        result = [self._of_ranges(rows) for rows in (notes, modules) if len(rows)]
+        none = self._sums((), dict.fromkeys(("count", "host_us", "device_us"), np.zeros(0)))
+        return NamedSums.over([none, *result]) if len(result) != 1 else result[0]
 
     def _of_ranges(self, rows: Ints) -> NamedSums:
         rank = self.rank
         codes, of_row = np.unique(rank.name[rows], return_inverse=True)
-        names = [_class_of_module(text) for text in self._texts(codes)]
+        names = [
+            _NUMBER_OF_MODULE.sub("", text) if _MODULE.match(text) else text
+            for text in self._texts(codes)
+        ]
         known = {name: at for at, name in enumerate(dict.fromkeys(names))}
         key = np.full(len(rank), NONE, np.int64)
         key[rows] = np.array([known[name] for name in names], np.int64)[of_row]
@@ -276,17 +279,19 @@ class Hotspots:
         main = [thread for thread, role in roles.items() if role == MAIN_THREAD]
         autograd = [thread for thread, role in roles.items() if role == AUTOGRAD_THREAD]
         meanwhile = np.isin(self.rank.thread[calls], autograd)
-        found = []
+        result = []
         for level, own in zip(nesting.levels, nesting.around(calls), strict=True):
             of_main = level[np.isin(self.rank.thread[level], main)]
             row = own.copy()
             if meanwhile.any() and len(of_main):
-                other = _running_at(self.rank, calls, of_main)
-                row = np.where(meanwhile & (own < 0), other, own)
+                start_us, begun_us = self.rank.start_us[of_main], self.rank.start_us[calls]
+                running = of_main[np.searchsorted(start_us, begun_us, side="right") - 1]
+                lasts = (start_us[0] <= begun_us) & (begun_us < self.rank.end_us[running])
+                row = np.where(meanwhile & (own < 0), np.where(lasts, running, NONE), own)
             per_row = np.full(len(launch), NONE, np.int64)
             per_row[launched] = row[back]
-            found.append(per_row)
-        return found
+            result.append(per_row)
+        return result
 
     def _is_outer(
         self, rows: Ints, nesting: Nesting | None = None, key: Ints | None = None
@@ -295,18 +300,13 @@ class Hotspots:
         nesting = nesting or self.ops
         of = self.rank.name if key is None else key
         parent = self.op_parents if nesting is self.ops else nesting.parents()
-        found = np.zeros(len(self.rank), np.bool_)
-        found[rows] = True
+        result = np.zeros(len(self.rank), np.bool_)
+        result[rows] = True
         above = parent[rows]
         while (above >= 0).any():
-            found[rows] &= (above < 0) | (of[above] != of[rows])
+            result[rows] &= (above < 0) | (of[above] != of[rows])
             above = np.where(above >= 0, parent[above], NONE)
-        return found
-
-    def _by_row(self, owner: Ints, us: Floats) -> Floats:
-        """Time per row of the rank, of what has an owner."""
-        owned = owner >= 0
-        return _summed(owner[owned], us[owned], len(self.rank))
+        return result
 
     def _texts(self, codes: Ints) -> tuple[str, ...]:
         return tuple(self.rank.strings.texts[code] for code in codes.tolist())
@@ -317,23 +317,9 @@ class Hotspots:
         return NamedSums(tuple(names), columns, clock.count, clock.total_us, device_us)
 
 
-_NO_DEVICE = {"device_us": np.zeros(0)}
-
-
 def _summed(key: Ints, values: Floats | None, count: int) -> Floats:
     """Per key the sum of its values; how many there are without values."""
     return np.bincount(key, values, minlength=count).astype(np.float64)
-
-
-def _running_at(rank: RankTrace, rows: Ints, boxes: Ints) -> Ints:
-    """Per row: the one of `boxes` (of one thread, by time) during which it began, or -1."""
-    at = np.searchsorted(rank.start_us[boxes], rank.start_us[rows], side="right") - 1
-    inside = (at >= 0) & (rank.start_us[rows] < rank.end_us[boxes[np.maximum(at, 0)]])
-    return np.where(inside, boxes[np.maximum(at, 0)], NONE)
-
-
-def _class_of_module(name: str) -> str:
-    return _NUMBER_OF_MODULE.sub("", name) if _MODULE.match(name) else name
 
 
 def kernel_rows(sums: NamedSums, most: int | None = None) -> Records:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,7 +50,8 @@ def account(device: DeviceWork, low_us: float, high_us: float) -> Accounting:
     end = timeline.end_us[last].clip(low_us, high_us)
 
     def busy(chosen: Mask) -> float:
-        return union_length_us(start[chosen], end[chosen])
+        begun, over = interval_union(start[chosen], end[chosen])
+        return float((over - begun).sum())
 
     active = busy(scope >= 0)
     comm = busy(scope == Scope.COMM)
@@ -104,10 +105,10 @@ class DeviceWork:
     def next(self, time_us: Floats) -> tuple[Ints, Floats]:
         """The first operation that starts at or after each time, or -1, and when (else inf)."""
         at = np.searchsorted(self.start_us, time_us, side="left")
-        found = at < len(self)
+        result = at < len(self)
         node = np.full(len(at), NONE, np.int64)
         start_us = np.full(len(at), np.inf)
-        node[found], start_us[found] = self.first[at[found]], self.start_us[at[found]]
+        node[result], start_us[result] = self.first[at[result]], self.start_us[at[result]]
         return node, start_us
 
 
@@ -123,25 +124,6 @@ def interval_union(start_us: Floats, end_us: Floats) -> tuple[Floats, Floats]:
     opens = np.concatenate([[True], start_us[1:] > latest[:-1]])
     closes = np.concatenate([opens[1:], [True]])
     return start_us[opens], latest[closes]
-
-
-def clip_intervals(
-    start_us: Floats, end_us: Floats, low_us: float, high_us: float
-) -> tuple[Floats, Floats]:
-    """The parts of the intervals within [low_us, high_us], empty ones dropped."""
-    start_us, end_us = start_us.clip(low_us, high_us), end_us.clip(low_us, high_us)
-    keep = end_us > start_us
-    return start_us[keep], end_us[keep]
-
-
-def length_us(intervals: tuple[Floats, Floats]) -> float:
-    """Total length of disjoint intervals."""
-    return float((intervals[1] - intervals[0]).sum())
-
-
-def union_length_us(start_us: Floats, end_us: Floats) -> float:
-    """Length of the union of any intervals."""
-    return length_us(interval_union(start_us, end_us))
 
 
 def uncovered_intervals(
@@ -164,36 +146,31 @@ class Gaps(NamedTuple):
     resumed_us: Floats
     """When it began: the end of the gap, or (at the end of a step) later."""
 
-    def only(self, chosen: Mask) -> Gaps:
-        return Gaps(
-            self.start_us[chosen], self.end_us[chosen], self.node[chosen], self.resumed_us[chosen]
-        )
-
 
 def idle_gaps(device: DeviceWork, low_us: float, high_us: float) -> Gaps:
     """When no operation of a device ran in [low_us, high_us]; none without operations."""
     if not len(device):
         return Gaps(np.zeros(0), np.zeros(0), device.first, np.zeros(0))
     first, last = device.within(low_us, high_us)
-    start_us, end_us = device.timeline.start_us[first], device.timeline.end_us[last]
-    begun, over = uncovered_intervals(
-        interval_union(*clip_intervals(start_us, end_us, low_us, high_us)), low_us, high_us
-    )
+    start_us = device.timeline.start_us[first].clip(low_us, high_us)
+    end_us = device.timeline.end_us[last].clip(low_us, high_us)
+    begun, over = uncovered_intervals(interval_union(start_us, end_us), low_us, high_us)
     following, resumed = device.next(over)
     return Gaps(begun, over, following, np.where(following >= 0, resumed, high_us))
 
 
 def idle_by_cause(
-    found: Gaps, walker: PathWalker, chains: HostRuns, binding: DecidingEdges
+    gaps: Gaps, walker: PathWalker, chains: HostRuns, binding: DecidingEdges
 ) -> dict[str, float]:
     """Microseconds of the gaps per cause, by name in lower case."""
-    in_step = np.flatnonzero((found.node >= 0) & (found.resumed_us <= found.end_us))
+    in_step = np.flatnonzero((gaps.node >= 0) & (gaps.resumed_us <= gaps.end_us))
     simple, total = chains.idle_us(
-        binding, found.node[in_step], found.start_us[in_step], found.end_us[in_step]
+        binding, gaps.node[in_step], gaps.start_us[in_step], gaps.end_us[in_step]
     )
-    rest = np.ones(len(found.node), bool)
+    rest = np.ones(len(gaps.node), bool)
     rest[in_step[simple]] = False
-    walked = idle_pieces(found.only(rest), walker).by_cause()
+    columns: list[Any] = [column[rest] for column in gaps]
+    walked = idle_pieces(Gaps(*columns), walker).by_cause()
     return {
         cause.name.lower(): time_us
         for cause in Cause
@@ -201,10 +178,10 @@ def idle_by_cause(
     }
 
 
-def idle_pieces(found: Gaps, walker: PathWalker) -> TimelinePath:
+def idle_pieces(gaps: Gaps, walker: PathWalker) -> TimelinePath:
     """The gaps piece by piece: what a figure shows, and what the sums are made of."""
     pieces: list[PlainPiece] = []
-    for low, high, node, resumed in zip(*(column.tolist() for column in found), strict=True):
+    for low, high, node, resumed in zip(*(column.tolist() for column in gaps), strict=True):
         if node == NONE:
             pieces.append((NONE, NONE, int(Cause.END_OF_STEP), low, high))
             continue
@@ -300,8 +277,8 @@ class HostRuns:
         """
         begun_us, span_us = self._span
         wanted = self.run_first[place] * span_us + (time_us - begun_us)
-        found: Ints = np.searchsorted(self._axis, wanted, side="right")
-        return found
+        result: Ints = np.searchsorted(self._axis, wanted, side="right")
+        return result
 
     @cached_property
     def _span(self) -> tuple[float, float]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask, distinct
+from perfmodel.arrays import Floats, Ints, distinct
 from perfmodel.errors import UsageError
 from perfmodel.trace.columns import NONE, Allocations, RankTrace
 from perfmodel.trace.window import Steps
@@ -47,7 +47,6 @@ class MemoryTimeline:
         return int(np.argmax(self.allocated_bytes))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per event of the allocator."""
         import pandas as pd
 
         columns = {
@@ -78,37 +77,6 @@ class MemoryTimeline:
         }
 
 
-@dataclass(frozen=True)
-class UnpairedAllocations:
-    """Events of the allocators that do not fit together, by how."""
-
-    allocated_twice: int = 0
-    """Allocations at an address that was already allocated."""
-    freed_twice: int = 0
-    other_size: int = 0
-    """Frees of another size than what was allocated there."""
-    negative: int = 0
-    """Events after which less than nothing was allocated."""
-    unreadable: int = 0
-
-    def warning(self, where: str) -> str | None:
-        """One line that counts them; None where all fit."""
-        words = {
-            "allocated_twice": "at an address still allocated",
-            "freed_twice": "free what was free",
-            "other_size": "free another size than was allocated",
-            "negative": "free more than was allocated",
-            "unreadable": "have a size or total that is not a number",
-        }
-        found = [f"{count} {words[name]}" for name, count in asdict(self).items() if count]
-        if not found:
-            return None
-        return (
-            f"{where}: allocations do not fit together: {', '.join(found)}; "
-            "the memory timeline may be off"
-        )
-
-
 def shown_timelines(timelines: Sequence[MemoryTimeline]) -> list[MemoryTimeline]:
     """Those of GPUs; of a process without one, the host's."""
     return [each for each in timelines if each.device != "cpu"] or list(timelines)
@@ -116,16 +84,16 @@ def shown_timelines(timelines: Sequence[MemoryTimeline]) -> list[MemoryTimeline]
 
 def memory_timelines(rank: RankTrace, steps: Steps) -> list[MemoryTimeline]:
     """One per device that memory was allocated on, GPUs first."""
-    found = [_timeline(name, of, steps) for name, of in rank.memory.by_device().items()]
-    return sorted(found, key=lambda each: each.device == "cpu")
+    result = [_timeline(name, of, steps) for name, of in rank.memory.by_device().items()]
+    return sorted(result, key=lambda each: each.device == "cpu")
 
 
-def unpaired_allocations(rank: RankTrace) -> UnpairedAllocations:
-    """What does not fit together of a rank's allocations.
+def unpaired_allocations(rank: RankTrace) -> Iterator[str]:
+    """What does not fit together of a rank's allocations, as at most one warning.
 
     A free of what was allocated before the recording is as it should be.
     """
-    count: Counter[str] = Counter(unreadable=rank.memory.unreadable)
+    count: Counter[str] = Counter()
     for of in rank.memory.by_device().values():
         known = np.flatnonzero((of.address != NONE) & (of.size_bytes != 0))
         order = known[np.argsort(of.address[known], kind="stable")]
@@ -133,15 +101,26 @@ def unpaired_allocations(rank: RankTrace) -> UnpairedAllocations:
         same = address[1:] == address[:-1]
         before, after = size[:-1], size[1:]
         freed = after < 0
-        count["allocated_twice"] += _count(same & (before > 0) & ~freed)
-        count["freed_twice"] += _count(same & (before < 0) & freed)
-        count["other_size"] += _count(same & (before > 0) & freed & (after != -before))
-        count["negative"] += _count((of.allocated_bytes < 0) & (of.allocated_bytes != NONE))
-    return UnpairedAllocations(**count)
-
-
-def _count(chosen: Mask) -> int:
-    return int(np.count_nonzero(chosen))
+        for kind, is_odd in (
+            ("at an address still allocated", same & (before > 0) & ~freed),
+            ("free what was free", same & (before < 0) & freed),
+            (
+                "free another size than was allocated",
+                same & (before > 0) & freed & (after != -before),
+            ),
+            (
+                "free more than was allocated",
+                (of.allocated_bytes < 0) & (of.allocated_bytes != NONE),
+            ),
+        ):
+            count[kind] += int(np.count_nonzero(is_odd))
+    count["have a size or total that is not a number"] = rank.memory.unreadable
+    kinds = [f"{number} {kind}" for kind, number in count.items() if number]
+    if kinds:
+        yield (
+            f"{rank.where}: allocations do not fit together: {', '.join(kinds)}; "
+            "the memory timeline may be off"
+        )
 
 
 def _timeline(name: str, of: Allocations, steps: Steps) -> MemoryTimeline:

@@ -59,7 +59,6 @@ class LoadLatency:
         return self.mean_us is not None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
         return asdict(self)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.timeline.critical_path import PathWalker, TimelinePath, critical_path
-from perfmodel.timeline.hotspots import Hotspots, Records, kernel_rows, operator_rows, range_rows
+from perfmodel.timeline.hotspots import (
+    Hotspots,
+    NamedSums,
+    Records,
+    kernel_rows,
+    operator_rows,
+    range_rows,
+)
 from perfmodel.timeline.idle import Accounting, DeviceWork, idle_gaps, idle_pieces
 from perfmodel.timeline.memory import MemoryTimeline, memory_timelines
 from perfmodel.timeline.steps import StepRole, step_bounds
@@ -72,8 +80,42 @@ class Summary:
     main_cause_us: float
 
 
+class HotTables(ABC):
+    """Tables of what takes the time of a step: of a rank, or in the mean over ranks."""
+
+    @cached_property
+    @abstractmethod
+    def rates(self) -> Rates:
+        """Achieved FLOP/s and bytes/s of the operators with shapes."""
+
+    @abstractmethod
+    def sums(self, of: str) -> NamedSums:
+        """One of the attributes `kernels`, `operators` and `ranges` of `Hotspots`."""
+
+    def top_kernels(self, most: int | None = None) -> Records:
+        """Kernels, copies and memsets, most time first; per step."""
+        return kernel_rows(self.sums("kernels"), most)
+
+    def top_operators(self, most: int | None = None) -> Records:
+        """Operators by the device time of what they launch, then by host time; per step."""
+        return operator_rows(self.sums("operators"), most)
+
+    def annotations(self, most: int | None = None) -> Records:
+        """Annotated ranges and modules, longest on the host first; per step."""
+        return range_rows(self.sums("ranges"), most)
+
+    def hot_tables(self, most: int | None) -> dict[str, Any]:
+        """These tables and the rates, at most so many rows of each, as JSON."""
+        return {
+            "top_kernels": rounded_records(self.top_kernels(most)),
+            "top_operators": rounded_records(self.top_operators(most)),
+            "annotations": rounded_records(self.annotations(most)),
+            "rates": self.rates.to_dict(most),
+        }
+
+
 @dataclass(frozen=True)
-class RankBreakdown:
+class RankBreakdown(HotTables):
     """The steps of one rank, and tables of them; those are made when they are asked for.
 
     Tables are means over the steps that are not warm-up, or over all where every one is.
@@ -96,7 +138,6 @@ class RankBreakdown:
 
     @cached_property
     def summary(self) -> Summary:
-        """The rank in one line."""
         counted = [
             step
             for index, step in zip(self.indices, self.steps, strict=True)
@@ -122,21 +163,12 @@ class RankBreakdown:
             main_cause_us=causes[main] if main else 0.0,
         )
 
-    def top_kernels(self, most: int | None = None) -> Records:
-        """Kernels, copies and memsets, most time first; per step."""
-        return kernel_rows(self.hot.kernels, most)
-
-    def top_operators(self, most: int | None = None) -> Records:
-        """Operators by the device time of what they launch, then by host time; per step."""
-        return operator_rows(self.hot.operators, most)
-
-    def annotations(self, most: int | None = None) -> Records:
-        """Annotated ranges and modules, longest on the host first; per step."""
-        return range_rows(self.hot.ranges, most)
+    def sums(self, of: str) -> NamedSums:
+        named: NamedSums = getattr(self.hot, of)
+        return named
 
     @cached_property
     def rates(self) -> Rates:
-        """Achieved FLOP/s and bytes/s of the operators with shapes."""
         from perfmodel.timeline.rates import rates
 
         return rates(self.hot)
@@ -144,8 +176,8 @@ class RankBreakdown:
     @cached_property
     def queue_depths(self) -> list[QueueDepth]:
         """Per step: how many operations were launched and had not begun."""
-        found = queue_depths(self.hot.rank, self.hot.links)
-        return [found[index] for index in self.indices] if found else []
+        result = queue_depths(self.hot.rank, self.hot.links)
+        return [result[index] for index in self.indices] if result else []
 
     @cached_property
     def memory(self) -> list[MemoryTimeline]:
@@ -156,10 +188,7 @@ class RankBreakdown:
         """Steps and tables, at most so many rows of each."""
         return {
             "steps": [_step_dict(step) for step in self.steps],
-            "top_kernels": rounded_records(self.top_kernels(most)),
-            "top_operators": rounded_records(self.top_operators(most)),
-            "annotations": rounded_records(self.annotations(most)),
-            "rates": self.rates.to_dict(most),
+            **self.hot_tables(most),
             "overlap": communication_overlap(self.summary),
             "queue_depth": rounded_records([depth._asdict() for depth in self.queue_depths]),
             "memory": [each.to_dict() for each in self.memory],

@@ -33,7 +33,7 @@ from perfmodel.ops.vocabulary.movement import TRANSFER
 from perfmodel.timeline.hotspots import Hotspots
 from perfmodel.timeline.rates import Rate
 from perfmodel.trace.categories import Category
-from perfmodel.trace.columns import NONE, RankTrace
+from perfmodel.trace.columns import NONE
 from perfmodel.trace.link import by_thread, link
 from perfmodel.trace.window import take_rows
 
@@ -44,21 +44,19 @@ def rated(hot: Hotspots) -> tuple[str, list[Rate], list[str]]:
 
     Raises `PerfmodelError` where the shapes cannot be used.
     """
-    device, notes = _device_of(hot.rank)
+    device, notes = None, []
+    if not hot.rank.devices:
+        notes.append("the trace names no device: no shares of a roofline")
+    else:
+        first = hot.rank.devices[0]
+        try:
+            device = from_driver_name(first.name, first.memory_bytes or None)
+        except HardwareError:
+            notes.append(f"{first.name} is not in the catalogue: no shares of a roofline")
     trees = CallTrees.of(hot)
     if trees.unreadable:
         notes.append(f"{trees.unreadable} operators left out whose shapes are not numbers")
     return "" if device is None else device.name, rated_rows(hot, trees, device), notes
-
-
-def _device_of(rank: RankTrace) -> tuple[Device | None, list[str]]:
-    if not rank.devices:
-        return None, ["the trace names no device: no shares of a roofline"]
-    known = rank.devices[0]
-    try:
-        return from_driver_name(known.name, known.memory_bytes or None), []
-    except HardwareError:
-        return None, [f"{known.name} is not in the catalogue: no shares of a roofline"]
 
 
 MOST_OPERATORS = 2000
@@ -143,7 +141,8 @@ def rated_rows(hot: Hotspots, trees: CallTrees, device: Device | None) -> list[R
     part = take_rows(rank, rows)
     part_links = replace(link(part), recorded_frac=1.0)
     graph = with_placement(of_kineto(part, part_links, part.world_size or 1), part, part_links)
-    target = device.target if device is not None else _target(part)
+    is_hip = part.name_matches(_HIP)[part.of(Category.RUNTIME)].any()
+    target: Target = device.target if device is not None else "rocm" if is_hip else "cuda"
     lowered = lower(graph, target, device=device, tf32_matmul=uses_tf32(part))
     work = _OperatorWork.of(lowered, device)
     op_of_row = np.full(len(part), NO_OP, np.int64)
@@ -155,11 +154,6 @@ def rated_rows(hot: Hotspots, trees: CallTrees, device: Device | None) -> list[R
     us = np.bincount(owner, hot.device_us[launched], minlength=len(graph)).astype(np.float64)
     count = np.bincount(distinct_pairs(owner, tree)[0], minlength=len(graph))
     return _grouped_rates(lowered, work, us, count, max(hot.clock.count, 1))
-
-
-def _target(rank: RankTrace) -> Target:
-    calls = rank.of(Category.RUNTIME)
-    return "rocm" if rank.name_matches(_HIP)[calls].any() else "cuda"
 
 
 @dataclass(frozen=True)
@@ -187,17 +181,20 @@ class _OperatorWork:
             at = group.index
             flop[at], moved[at] = group.flop, group.moved_bytes
             if device is not None:
-                family = OPS[group.op].family
-                peak = np.array(
-                    [_peak_tflop_per_s(device, family, dtype) for dtype in group.dtypes]
-                )
-                compute[at] = group.flop / peak / 1e6
+                on_matrix_units = OPS[group.op].family in _MATRIX
+                peak = [
+                    device.matrix_tflop_per_s(dtype)
+                    if on_matrix_units and dtype in DTYPES
+                    else device.fp32_tflop_per_s
+                    for dtype in group.dtypes
+                ]
+                compute[at] = group.flop / np.array(peak) / 1e6
                 memory[at] = group.moved_bytes / device.hbm_gb_per_s / 1e3
         bound = compute >= memory
 
         def summed(values: Floats) -> Floats:
-            found = np.bincount(owner[chosen], values, minlength=len(lowered.graph))
-            return found.astype(np.float64)
+            result = np.bincount(owner[chosen], values, minlength=len(lowered.graph))
+            return result.astype(np.float64)
 
         return cls(
             summed(flop),
@@ -216,13 +213,6 @@ def _is_rated(piece: Piece) -> bool:
     )
 
 
-def _peak_tflop_per_s(device: Device, family: str, dtype: str) -> float:
-    """TFLOP/s of the units that an op of a family runs on."""
-    if family not in _MATRIX or dtype not in DTYPES:
-        return device.fp32_tflop_per_s
-    return device.matrix_tflop_per_s(dtype)
-
-
 def _grouped_rates(
     lowered: Lowered, work: _OperatorWork, us: Floats, count: Ints, steps: int
 ) -> list[Rate]:
@@ -230,14 +220,15 @@ def _grouped_rates(
     groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for at in np.flatnonzero((us > 0) & work.is_known).tolist():
         op = lowered.graph.ops[at]
-        groups[op.name, _shapes_of(op), _dtype_of(op)].append(at)
-    found = []
+        dtype = next((tensor.dtype for tensor in op.tensors if tensor.shape), "")
+        groups[op.name, _shapes_of(op), dtype].append(at)
+    result = []
     for (name, shapes, dtype), same in groups.items():
         calls = count[same]
         compute = float((work.compute_us[same] * calls).sum())
         memory = float((work.memory_us[same] * calls).sum())
         has_peaks = compute + memory > 0
-        found.append(
+        result.append(
             Rate(
                 operator=name,
                 shapes=shapes,
@@ -250,7 +241,7 @@ def _grouped_rates(
                 bound_by=("compute" if compute >= memory else "memory") if has_peaks else None,
             )
         )
-    return sorted(found, key=lambda row: -row.device_us)
+    return sorted(result, key=lambda row: -row.device_us)
 
 
 def _shapes_of(op: Op) -> str:
@@ -258,7 +249,3 @@ def _shapes_of(op: Op) -> str:
     shapes = ["x".join(map(str, tensor.shape)) for tensor in op.tensors if tensor.shape]
     more = len(shapes) - _MOST_SHAPES
     return " ".join([*shapes[:_MOST_SHAPES], *([f"and {more} more"] if more > 0 else [])])
-
-
-def _dtype_of(op: Op) -> str:
-    return next((tensor.dtype for tensor in op.tensors if tensor.shape), "")

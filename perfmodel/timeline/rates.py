@@ -46,7 +46,6 @@ class Rate:
         return None if self.roofline_us is None else self.roofline_us / self.device_us
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures, rounded, with the rates."""
         share = self.roofline_frac
         return {
             "operator": self.operator,
@@ -90,7 +89,7 @@ class Rates:
         same: dict[tuple[str, str, str], list[Rate]] = defaultdict(list)
         for row in (row for each in every for row in each.rows):
             same[row.operator, row.shapes, row.dtype].append(row)
-        rows = [_mean_of(found, len(every)) for found in same.values()]
+        rows = [_mean_of(result, len(every)) for result in same.values()]
         return Rates(
             tuple(sorted(rows, key=lambda row: -row.device_us)),
             self.device,

@@ -68,7 +68,6 @@ class Timeline:
 
     @cached_property
     def step_us(self) -> Floats:
-        """Duration of each row of `graph.marks`."""
         marks = self.graph.marks
         return self.end_us[marks.end] - self.end_us[marks.start]
 
@@ -76,9 +75,24 @@ class Timeline:
     def slack_us(self) -> Floats:
         """Per node: how much later it could end without any step ending later.
 
-        Zero along a critical path; infinite where no step end depends on the node.
+        Zero along a critical path; infinite where no step end depends on the node. Backwards
+        through the graph: the latest end of each node that every step end allows.
         """
-        return _slack(self)
+        graph, edges = self.graph, self.graph.edges_
+        duration = self.end_us - self.start_us
+        lag = edges.lag_us - edges.overlap_frac * duration[edges.source]
+        first, by_target = graph.predecessors
+        source, bounds = edges.source[by_target].tolist(), first.tolist()
+        before = (lag[by_target] + duration[edges.target[by_target]]).tolist()
+        latest = np.full(len(graph), np.inf)
+        latest[graph.marks.end] = self.end_us[graph.marks.end]
+        late = latest.tolist()
+        for node in graph.order[::-1].tolist():
+            for edge in range(bounds[node], bounds[node + 1]):
+                allowed = late[node] - before[edge]
+                if allowed < late[source[edge]]:
+                    late[source[edge]] = allowed
+        return np.array(late) - self.end_us
 
     def one(self, configuration: int) -> Timeline:
         """The timeline of one of many configurations."""
@@ -169,25 +183,6 @@ def step_us_of_many(graph: ExecutionGraph, duration_us: Floats) -> Floats:
     table = np.stack([end[node] for node in (*graph.marks.end, *graph.marks.start)])
     taken: Floats = table[: len(graph.marks.end)] - table[len(graph.marks.end) :]
     return taken
-
-
-def _slack(timeline: Timeline) -> Floats:
-    """Backwards through the graph: the latest end of each node that every step end allows."""
-    graph, edges = timeline.graph, timeline.graph.edges_
-    duration = timeline.end_us - timeline.start_us
-    lag = edges.lag_us - edges.overlap_frac * duration[edges.source]
-    first, by_target = graph.predecessors
-    source, bounds = edges.source[by_target].tolist(), first.tolist()
-    before = (lag[by_target] + duration[edges.target[by_target]]).tolist()
-    latest = np.full(len(graph), np.inf)
-    latest[graph.marks.end] = timeline.end_us[graph.marks.end]
-    late = latest.tolist()
-    for node in graph.order[::-1].tolist():
-        for edge in range(bounds[node], bounds[node + 1]):
-            allowed = late[node] - before[edge]
-            if allowed < late[source[edge]]:
-                late[source[edge]] = allowed
-    return np.array(late) - timeline.end_us
 
 
 def measured(graph: ExecutionGraph) -> Timeline:

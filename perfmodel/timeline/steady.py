@@ -14,8 +14,6 @@ from perfmodel.trace.columns import NONE
 
 TIGHT_FACTOR = 100.0
 """Values are sums of many lengths: so many times the rounding of one sum they may be off."""
-LOWEST_RATIO = 0.0
-"""No cycle asks for less than nothing."""
 
 
 def rounding_error(way: Floats) -> float:
@@ -84,15 +82,12 @@ class Relaxation:
                 node = self.all_sources[best[node]]
             else:
                 if seen[node] == number:
-                    return self._around(node, best)
+                    cycle, at = [best[node]], self.all_sources[best[node]]
+                    while at != node:
+                        cycle.append(best[at])
+                        at = self.all_sources[best[at]]
+                    return cycle[::-1]
         return []
-
-    def _around(self, node: int, best: list[int]) -> list[int]:
-        found, at = [best[node]], self.all_sources[best[node]]
-        while at != node:
-            found.append(best[at])
-            at = self.all_sources[best[at]]
-        return found[::-1]
 
 
 def max_cycle_ratio(ways: Relaxation, weight: Floats, distance: Ints) -> CycleRatio:
@@ -104,17 +99,17 @@ def max_cycle_ratio(ways: Relaxation, weight: Floats, distance: Ints) -> CycleRa
     cycle to cycle as in Dasdan, ACM TODAES 9(4), 2004.
     """
     count, least = len(ways.order), rounding_error(weight)
-    ratio, cycle = LOWEST_RATIO, np.zeros(0, np.int64)
+    ratio, cycle = 0.0, np.zeros(0, np.int64)  # no cycle asks for less than nothing
     value = [0.0] * count
     while True:
         way = (weight - ratio * distance)[ways.by_target].tolist()
         best = [NONE] * count
-        found: list[int] = []
-        while not found and ways.relax(value, way, best, least):
-            found = ways.cycle(best)
-        if not found:
+        result: list[int] = []
+        while not result and ways.relax(value, way, best, least):
+            result = ways.cycle(best)
+        if not result:
             return CycleRatio(ratio, cycle, np.array(value))
-        cycle = np.array(found, np.int64)
+        cycle = np.array(result, np.int64)
         ratio = float(weight[cycle].sum() / distance[cycle].sum())
 
 
@@ -141,9 +136,9 @@ def critical_nodes(source: Ints, target: Ints, way: Floats, value: Floats) -> Ma
     ends = source[tight], target[tight]
     links = coo_array((np.ones(len(ends[0]), np.int8), ends), (count, count))
     _, part = connected_components(links, connection="strong")
-    found: Mask = np.bincount(part)[part] > 1
-    found[ends[0][ends[0] == ends[1]]] = True
-    return found
+    result: Mask = np.bincount(part)[part] > 1
+    result[ends[0][ends[0] == ends[1]]] = True
+    return result
 
 
 def edges_of_steps(graph: ExecutionGraph) -> tuple[Edges, Ints]:
@@ -236,11 +231,11 @@ class SteadyState:
     def by_resource(self) -> dict[str, float]:
         """Microseconds per step of the deciding cycle by resource, largest first; ways between
         nodes count for the one that they lead to."""
-        graph, found = self.graph, dict[str, float]()
+        graph, result = self.graph, dict[str, float]()
         for node, _, taken_us in self.pieces:
             name = graph.resources[int(graph.nodes_.resource[node])]
-            found[name] = found.get(name, 0.0) + taken_us
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
+            result[name] = result.get(name, 0.0) + taken_us
+        return dict(sorted(result.items(), key=lambda item: -item[1]))
 
     def window(self) -> Timeline:
         """One period of every rank, amid the steps around it: its mark begins where the step before
@@ -281,7 +276,6 @@ class Recurrence:
 
     @classmethod
     def of(cls, graph: ExecutionGraph) -> Recurrence:
-        """That of `graph`."""
         edges, distance = edges_of_steps(graph)
         return cls(graph, edges, distance, Relaxation(graph.order, edges.source, edges.target))
 
@@ -298,13 +292,13 @@ class Recurrence:
     def steady_state(self, duration_us: Floats) -> SteadyState:
         """How the step goes on when it is repeated for ever, its nodes of `duration_us` each."""
         graph, edges, weight = self.graph, self.edges, self.weight_us(duration_us)
-        found = max_cycle_ratio(self.ways, weight, self.distance)
-        way = weight - found.ratio * self.distance
+        result = max_cycle_ratio(self.ways, weight, self.distance)
+        way = weight - result.ratio * self.distance
         together = earliest_values(self.ways, way, schedule(graph, duration_us).start_us)
         decides = critical_nodes(edges.source, edges.target, way, together)
-        ahead = np.where(decides, 0.0, STEPS_AHEAD * found.ratio)
+        ahead = np.where(decides, 0.0, STEPS_AHEAD * result.ratio)
         start_us = earliest_values(self.ways, way, together - ahead)
-        return SteadyState(graph, found.ratio, start_us, duration_us, found.cycle)
+        return SteadyState(graph, result.ratio, start_us, duration_us, result.cycle)
 
 
 def steady_state(graph: ExecutionGraph, duration_us: Floats | None = None) -> SteadyState:

@@ -96,7 +96,7 @@ def _allocator_us(measured: Timeline) -> Floats:
     for mark, (begun, over) in enumerate(
         zip(measured.end_us[marks.start], measured.end_us[marks.end], strict=True)
     ):
-        own = rows[nodes.rank[rows] == marks.rank[mark]]
-        clipped = measured.end_us[own].clip(begun, over) - measured.start_us[own].clip(begun, over)
-        total[mark] = clipped.sum()
+        of_rank = rows[nodes.rank[rows] == marks.rank[mark]]
+        ends = measured.end_us[of_rank].clip(begun, over)
+        total[mark] = (ends - measured.start_us[of_rank].clip(begun, over)).sum()
     return total

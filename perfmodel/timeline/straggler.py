@@ -66,7 +66,6 @@ class RankWaiting:
         return max(known, key=lambda cause: known[cause], default=OTHER)
 
     def to_dict(self) -> dict[str, Any]:
-        """The straggler with its causes, for the answer."""
         return {
             "rank": self.straggler,
             "cause": self.cause,
@@ -102,18 +101,16 @@ def rank_waiting(timeline: Timeline, walker: PathWalker | None = None) -> RankWa
         return None
     steps = max(len(steady_steps(measured(graph))), 1)
     ranks = sorted({int(r) for one in meetings for r in graph.nodes_.rank[one.arrival]})
-    transfer_us = dict.fromkeys(ranks, 0.0)
-    waiting_us = dict.fromkeys(ranks, 0.0)
-    held_up_us = dict.fromkeys(ranks, 0.0)
+    transfer_us, waiting_us, held_up_us = (dict.fromkeys(ranks, 0.0) for _ in range(3))
     for one in meetings:
         arrived = timeline.start_us[one.arrival]
         begun, over = timeline.start_us[one.transfer], timeline.end_us[one.transfer]
-        own = graph.nodes_.rank[one.arrival].tolist()
-        for at, rank in enumerate(own):
+        present = graph.nodes_.rank[one.arrival].tolist()
+        for at, rank in enumerate(present):
             transfer_us[rank] += float(over[at] - begun[at]) / steps
             waiting_us[rank] += float(begun[at] - arrived[at]) / steps
         last = int(np.argmax(arrived))
-        held_up_us[own[last]] += float((arrived[last] - arrived).sum()) / steps
+        held_up_us[present[last]] += float((arrived[last] - arrived).sum()) / steps
     straggler = max(ranks, key=lambda rank: held_up_us[rank])
     late_us = _late_us(timeline, meetings, straggler, walker or PathWalker.of(timeline))
     late_us = {cause: us / steps for cause, us in late_us.items()}
@@ -139,14 +136,14 @@ def _meetings(timeline: Timeline) -> list[_Meeting]:
     if not len(low_us):
         return []
     since_us = float(low_us[0])
-    found = []
+    result = []
     for rows in groups.values():
-        own = np.array(rows)
-        begun_us = float(timeline.start_us[transfer[own]].min())
+        members = np.array(rows)
+        begun_us = float(timeline.start_us[transfer[members]].min())
         if _in_intervals(np.array([begun_us]), low_us, high_us)[0]:
-            found.append(_Meeting(arrival[own], transfer[own], since_us))
-        since_us = max(since_us, float(timeline.end_us[transfer[own]].max()))
-    return found
+            result.append(_Meeting(arrival[members], transfer[members], since_us))
+        since_us = max(since_us, float(timeline.end_us[transfer[members]].max()))
+    return result
 
 
 def _steady_time(timeline: Timeline) -> tuple[Floats, Floats]:
@@ -162,8 +159,8 @@ def _steady_time(timeline: Timeline) -> tuple[Floats, Floats]:
 def _in_intervals(time_us: Floats, low_us: Floats, high_us: Floats) -> Mask:
     """Which times lie in one of the disjoint intervals [low, high)."""
     at = np.searchsorted(low_us, time_us, side="right") - 1
-    found: Mask = (at >= 0) & (time_us < high_us[at])
-    return found
+    result: Mask = (at >= 0) & (time_us < high_us[at])
+    return result
 
 
 def _late_us(
@@ -199,11 +196,11 @@ def _device_excess_us(timeline: Timeline, straggler: int) -> dict[str, float]:
     others = len(distinct(graph.marks.rank)) - 1
     weight = np.where(nodes.rank == straggler, 1.0, -1.0 / others)
     chosen = inside & np.isin(nodes.scope, (Scope.COMPUTE, Scope.MEMCPY))
-    found = dict.fromkeys((KERNELS, LOOKUPS, COPIES), 0.0)
+    result = dict.fromkeys((KERNELS, LOOKUPS, COPIES), 0.0)
     for at in np.flatnonzero(chosen).tolist():
         cause = _cause_of(graph, at, int(nodes.cause[at]))
-        found[cause] += float(weight[at] * taken[at])
-    return found
+        result[cause] += float(weight[at] * taken[at])
+    return result
 
 
 def _cause_of(graph: ExecutionGraph, node: int, code: int) -> str:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.arrays import Floats
 from perfmodel.graph.kinds import NOT_EXPLAINED, Cause
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.timeline.critical_path import Piece, TimelinePath
@@ -47,40 +46,21 @@ def queue_depths(rank: RankTrace, links: Links) -> list[QueueDepth]:
     length = np.diff(at_us, append=at_us[-1])
     waited = np.concatenate([[0.0], np.cumsum(depth * length)[:-1]])
     empty = np.concatenate([[0.0], np.cumsum((depth == 0) * length)[:-1]])
-    return [
-        _queue_depth_within(name, low, high, at_us, depth, waited, empty)
-        for name, low, high in zip(
-            links.steps.names,
-            links.steps.start_us.tolist(),
-            links.steps.end_us.tolist(),
-            strict=True,
+    steps = links.steps
+    depths = []
+    for name, low, high in zip(
+        steps.names, steps.start_us.tolist(), steps.end_us.tolist(), strict=True
+    ):
+        waited_us, empty_us = (
+            float(np.subtract(*np.interp([high, low], at_us, total))) for total in (waited, empty)
         )
-    ]
-
-
-def _queue_depth_within(
-    name: str,
-    low: float,
-    high: float,
-    at_us: Floats,
-    depth: Floats,
-    waited: Floats,
-    empty: Floats,
-) -> QueueDepth:
-    def passed(total: Floats) -> float:
-        begun, over = np.interp([low, high], at_us, total)
-        return float(over - begun)
-
-    length = max(high - low, np.finfo(float).tiny)
-    outside = max(at_us[0] - low, 0.0) + max(high - at_us[-1], 0.0)
-    first, last = np.searchsorted(at_us, [low, high])
-    inside = depth[max(first - 1, 0) : last]
-    return QueueDepth(
-        name,
-        mean_count=passed(waited) / length,
-        max_count=int(inside.max()) if len(inside) else 0,
-        empty_frac=min((passed(empty) + min(float(outside), length)) / length, 1.0),
-    )
+        step_us = max(high - low, np.finfo(float).tiny)
+        outside_us = float(max(at_us[0] - low, 0.0) + max(high - at_us[-1], 0.0))
+        first, last = np.searchsorted(at_us, [low, high])
+        most = int(depth[max(first - 1, 0) : last].max(initial=0))
+        empty_frac = min((empty_us + min(outside_us, step_us)) / step_us, 1.0)
+        depths.append(QueueDepth(name, waited_us / step_us, most, empty_frac))
+    return depths
 
 
 MOST_UNEXPLAINED_FRAC = 0.05

@@ -1,76 +1,195 @@
 """Chakra protobuf traces (`.et`): a GlobalMetadata message, then one Node message per node.
 
-Every message follows its length as a varint. Chakra's converter from PyTorch keeps what the
-JSON had: the arguments as text, everything else as attributes of the node.
+Every message follows its length as a varint. Source: field names and numbers of
+github.com/mlcommons/chakra, schema/protobuf/et_def.proto (package ChakraProtoMsg, commit
+6dc63e147b9d); storage details (field 11 of Node) are left out. Chakra's converter from PyTorch
+keeps what the JSON had: the arguments as text, everything else as attributes of the node.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from operator import mul
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from perfmodel.errors import TraceError
-from perfmodel.trace.chakra_messages import (
-    COLLECTIVE_TYPES,
-    NODE_TYPES,
-    StreamError,
-    delimited_messages,
-    encode_varint,
-    message_fields,
-    messages,
-)
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.execution_trace import json_list
-from perfmodel.trace.execution_trace_build import Header, RawNodes, as_int64, build_execution_trace
+from perfmodel.trace.execution_trace_build import (
+    ATTRIBUTE_COLUMNS,
+    Header,
+    RawNodes,
+    as_int64,
+    build_execution_trace,
+)
 from perfmodel.trace.execution_trace_tensors import RawArguments
 
 if TYPE_CHECKING:
     from perfmodel.trace.execution_trace_columns import ExecutionTrace
 
+_MAX_VARINT_BYTES = 10
+_VARINT, _DELIMITED = 0, 2
 
-CHAKRA_VERSION = "0.0.4"
+
+class StreamError(ValueError):
+    """A length that is broken or reaches beyond the content."""
+
+
+def varint(content: bytes | memoryview, start: int) -> tuple[int, int]:
+    """The unsigned varint at `start`, and where it ends; raises `StreamError`."""
+    value = 0
+    for index in range(_MAX_VARINT_BYTES):
+        if start + index >= len(content):
+            raise StreamError(f"the content ends early, at byte {len(content)}")
+        byte = content[start + index]
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return value, start + index + 1
+    raise StreamError(f"no length at byte {start}")
+
+
+def message_fields(body: memoryview) -> Iterator[tuple[int, int, memoryview | None]]:
+    """(number, wire type, bytes) of each field of a protobuf message; no bytes for a varint.
+
+    Raises `StreamError` for other wire types than varint and length-delimited.
+    """
+    at = 0
+    while at < len(body):
+        key, at = varint(body, at)
+        size, at = varint(body, at)
+        if key & 7 == _VARINT:
+            yield key >> 3, _VARINT, None
+        elif key & 7 == _DELIMITED and size <= len(body) - at:
+            yield key >> 3, _DELIMITED, body[at : at + size]
+            at += size
+        else:
+            raise StreamError(f"no field at byte {at}")
+
+
+def delimited_messages(content: bytes) -> Iterator[tuple[int, memoryview]]:
+    """(first byte, body) of each message; raises `StreamError` before reading beyond the end."""
+    view = memoryview(content)
+    at = 0
+    while at < len(view):
+        size, start = varint(view, at)
+        if size > len(view) - start:
+            raise StreamError(
+                f"the message at byte {start} says {size} bytes, {len(view) - start} are left: "
+                "the file was cut or is not a Chakra trace"
+            )
+        yield start, view[start : start + size]
+        at = start + size
+
+
+PACKAGE = "ChakraProtoMsg"
+
+NODE_TYPES = (
+    "INVALID_NODE",
+    "METADATA_NODE",
+    "MEM_LOAD_NODE",
+    "MEM_STORE_NODE",
+    "COMP_NODE",
+    "COMM_SEND_NODE",
+    "COMM_RECV_NODE",
+    "COMM_COLL_NODE",
+    "STORAGE_NODE",
+    "BATCH_NODE",
+    "CHECKPOINT_NODE",
+)
+
+_SCALARS = (
+    *("double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64"),
+    *("fixed32", "fixed64", "sfixed32", "sfixed64", "bool", "string", "bytes"),
+)
+_FIRST_VALUE_FIELD = 3
+
+
+class Messages(NamedTuple):
+    """The message classes."""
+
+    metadata: Any
+    node: Any
+
+
+@lru_cache(maxsize=1)
+def messages() -> Messages:
+    """The classes of GlobalMetadata and Node, from a pool of their own; loads `protobuf`."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    kinds = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(
+        name="perfmodel_chakra.proto", package=PACKAGE, syntax="proto3"
+    )
+
+    def message(name: str) -> Any:
+        return file.message_type.add(name=name)
+
+    def add(to: Any, name: str, number: int, kind: str, *, many: bool = False) -> Any:
+        label = kinds.LABEL_REPEATED if many else kinds.LABEL_OPTIONAL
+        added = to.field.add(name=name, number=number, label=label)
+        if kind in _SCALARS:
+            added.type = kinds.Type.Value(f"TYPE_{kind.upper()}")
+        else:
+            added.type = kinds.TYPE_ENUM if kind == "NodeType" else kinds.TYPE_MESSAGE
+            added.type_name = f".{PACKAGE}.{kind}"
+        return added
+
+    attribute = message("AttributeProto")
+    add(attribute, "name", 1, "string")
+    add(attribute, "doc_string", 2, "string")
+    attribute.oneof_decl.add(name="value")
+    number = _FIRST_VALUE_FIELD
+    for scalar in _SCALARS:
+        values = f"{scalar.capitalize()}List"
+        add(message(values), "values", 1, scalar, many=True)
+        add(attribute, f"{scalar}_val", number, scalar).oneof_index = 0
+        add(attribute, f"{scalar}_list", number + 1, values).oneof_index = 0
+        number += 2
+
+    metadata = message("GlobalMetadata")
+    add(metadata, "version", 1, "string")
+    add(metadata, "attr", 2, "AttributeProto", many=True)
+
+    node_types = file.enum_type.add(name="NodeType")
+    for code, name in enumerate(NODE_TYPES):
+        node_types.value.add(name=name, number=code)
+
+    arguments = message("IOInfo")
+    for code, name in enumerate(("values", "shapes", "types"), start=1):
+        add(arguments, name, code, "string")
+
+    node = message("Node")
+    add(node, "id", 1, "uint64")
+    add(node, "name", 2, "string")
+    add(node, "type", 3, "NodeType")
+    add(node, "ctrl_deps", 4, "uint64", many=True)
+    add(node, "data_deps", 5, "uint64", many=True)
+    add(node, "start_time_micros", 6, "uint64")
+    add(node, "duration_micros", 7, "uint64")
+    add(node, "inputs", 8, "IOInfo")
+    add(node, "outputs", 9, "IOInfo")
+    add(node, "attr", 10, "AttributeProto", many=True)
+
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    classes = [
+        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+        for name in ("GlobalMetadata", "Node")
+    ]
+    return Messages(*classes)
+
 
 _VERSION_FIELD, _ATTRIBUTE_FIELD = 1, 2
 _LAST_NODE_FIELD = 11
 _MAX_VERSION_BYTES = 64
 _VERSION = re.compile(rb"[\w.+-]*")
-_NaN = float("nan")
 _INT64_MAX = 2**63 - 1
-_COLLECTIVE_OF_NAME = {
-    "allreduce": "ALL_REDUCE",
-    "allreduce_coalesced": "ALL_REDUCE",
-    "reduce": "REDUCE",
-    "allgather": "ALL_GATHER",
-    "_allgather_base": "ALL_GATHER",
-    "allgather_into_tensor_coalesced": "ALL_GATHER",
-    "gather": "GATHER",
-    "scatter": "SCATTER",
-    "broadcast": "BROADCAST",
-    "all_to_all": "ALL_TO_ALL",
-    "all_to_allv": "ALL_TO_ALL",
-    "reduce_scatter": "REDUCE_SCATTER",
-    "_reduce_scatter_base": "REDUCE_SCATTER",
-    "reduce_scatter_tensor_coalesced": "REDUCE_SCATTER",
-    "barrier": "BARRIER",
-}
-_COLUMNS = (
-    ("rf_id", 0),
-    ("fw_parent", 0),
-    ("seq_id", NONE),
-    ("scope", 0),
-    ("tid", 0),
-    ("fw_tid", 0),
-    ("op_schema", ""),
-    ("kernel_backend", ""),
-    ("kernel_file", ""),
-    ("input_strides", ""),
-    ("output_strides", ""),
-)
+_RECORD = "record_param_comms"
 _DERIVED = ("comm_type", "comm_size")
 """Attributes that other tools want of a collective and that follow from the rest."""
 
@@ -116,14 +235,18 @@ def decode_chakra(content: bytes, where: str) -> ExecutionTrace:
     kinds = messages()
     header: Header | None = None
     raw = RawNodes()
-    reader = _NodeReader(raw, where)
+    start_us: list[int] = []
+    duration_us: list[int] = []
     try:
         for start, body in delimited_messages(content):
             try:
                 if header is None:
                     header = _header(kinds.metadata.FromString(bytes(body)), where)
                 else:
-                    reader.add(kinds.node.FromString(bytes(body)))
+                    node = kinds.node.FromString(bytes(body))
+                    _add_node(raw, node, f"{where}: nodes[{len(raw.node_id)}]")
+                    start_us.append(node.start_time_micros)
+                    duration_us.append(node.duration_micros)
             except DecodeError as error:
                 which = "the metadata" if header is None else f"nodes[{len(raw.node_id)}]"
                 message = (str(error).splitlines() or ["no protobuf message"])[0]
@@ -132,118 +255,41 @@ def decode_chakra(content: bytes, where: str) -> ExecutionTrace:
         raise TraceError(f"{where}: {error}") from None
     if header is None:
         raise TraceError(f"{where}: empty, not a Chakra trace")
-    reader.finish(header)
+    if any(start_us) or any(duration_us):
+        starts = as_int64(start_us, "start_time_micros", where, 0, 2**53)
+        durations = as_int64(duration_us, "duration_micros", where, 0, 2**53)
+        without = (starts == 0) & (durations == 0)
+        raw.start_us = np.where(without, np.nan, starts).tolist()
+        raw.duration_us = np.where(without, np.nan, durations).tolist()
     return build_execution_trace(raw, header)
 
 
-def encode_chakra(trace: ExecutionTrace) -> bytes:
-    """`trace` as a Chakra stream, nodes in order of id; `decode_chakra` gives the same trace back.
-
-    Except that `data_deps` holds all data dependencies, times are rounded to whole microseconds,
-    attributes that are JSON objects or mixed lists become texts, and warnings are not carried.
-    Raises `TraceError` for a negative time.
-    """
-    kinds = messages()
-    metadata = kinds.metadata(version=CHAKRA_VERSION)
-    known = {"schema": trace.schema, "time": trace.recorded} | {
-        key: value
-        for key, value in (
-            ("pid", trace.pid),
-            ("start_ts", trace.start_ms),
-            ("finish_ts", trace.finish_ms),
-        )
-        if value != NONE
-    }
-    _set_attributes(metadata, known)
-    out = [_framed(metadata)]
-    producer, consumer = trace.data_dependencies()
-    first = np.searchsorted(consumer, np.arange(len(trace) + 1)).tolist()
-    producer_id = trace.node_id[producer].tolist()
-    derived = _derived_attributes(trace)
-    for row in range(len(trace)):
-        node = kinds.node(
-            id=int(trace.node_id[row]),
-            name=trace.text(row),
-            type=_type_code(trace.strings[int(trace.node_type[row])]),
-            data_deps=producer_id[first[row] : first[row + 1]],
-        )
-        if trace.parent[row] != NONE:
-            node.ctrl_deps.append(int(trace.node_id[trace.parent[row]]))
-        _set_times(node, trace, row)
-        for target, source in ((node.inputs, trace.inputs), (node.outputs, trace.outputs)):
-            target.values = trace.documents[source.values[row]].decode()
-            target.shapes = trace.documents[source.shapes[row]].decode()
-            target.types = trace.documents[source.types[row]].decode()
-        _set_attributes(node, _node_attributes(trace, row) | derived.get(row, {}))
-        out.append(_framed(node))
-    return b"".join(out)
-
-
-class _NodeReader:
-    """Node messages to raw lists."""
-
-    def __init__(self, raw: RawNodes, where: str) -> None:
-        self._raw = raw
-        self._where = where
-        self._columns: dict[str, list[Any]] = {key: [] for key, _ in _COLUMNS}
-        self._start: list[int] = []
-        self._duration: list[int] = []
-
-    def add(self, node: Any) -> None:
-        raw = self._raw
-        place = f"{self._where}: nodes[{len(raw.node_id)}]"
-        attributes = _attributes(node, place)
-        raw.node_id.append(node.id)
-        raw.name.append(node.name)
-        raw.parent.append(node.ctrl_deps[0] if node.ctrl_deps else node.id)
-        raw.declared += ((before, node.id) for before in node.ctrl_deps[1:])
-        raw.declared += ((before, node.id) for before in node.data_deps)
-        raw.node_type.append(_type_name(node.type))
-        for key, default in _COLUMNS:
-            self._columns[key].append(attributes.pop(key, default))
-        for key in _DERIVED if "collective_name" in attributes or _is_record(node) else ():
+def _add_node(raw: RawNodes, node: Any, place: str) -> None:
+    """Append a node message, but its times, to the raw lists."""
+    attributes = _attributes(node, place)
+    raw.node_id.append(node.id)
+    raw.name.append(node.name)
+    raw.parent.append(node.ctrl_deps[0] if node.ctrl_deps else node.id)
+    raw.declared += ((before, node.id) for before in (*node.ctrl_deps[1:], *node.data_deps))
+    known = 0 <= node.type < len(NODE_TYPES)
+    raw.node_type.append(NODE_TYPES[node.type] if known else f"NODE_TYPE_{node.type}")
+    for column, (key, default) in ATTRIBUTE_COLUMNS.items():
+        getattr(raw, column).append(attributes.pop(key, default))
+    for key, target, source in (
+        ("input", raw.inputs, node.inputs),
+        ("output", raw.outputs, node.outputs),
+    ):
+        strides = attributes.pop(f"{key}_strides", "")
+        texts = (source.values, source.shapes, source.types, strides)
+        for part, into, text in zip(RawArguments._fields, target, texts, strict=True):
+            try:
+                into.append(json_list(text))
+            except (msgspec.MsgspecError, RecursionError, AttributeError) as error:
+                raise TraceError(f"{place}.{key}s.{part}: {error}") from None
+    if "collective_name" in attributes or node.name == _RECORD:
+        for key in _DERIVED:
             attributes.pop(key, None)
-        raw.attributes.append(attributes)
-        self._start.append(node.start_time_micros)
-        self._duration.append(node.duration_micros)
-        for key, target, source in (
-            ("input", raw.inputs, node.inputs),
-            ("output", raw.outputs, node.outputs),
-        ):
-            texts = (
-                source.values,
-                source.shapes,
-                source.types,
-                self._columns[f"{key}_strides"][-1],
-            )
-            for part, into, text in zip(RawArguments._fields, target, texts, strict=True):
-                try:
-                    into.append(json_list(text))
-                except (msgspec.MsgspecError, RecursionError, AttributeError) as error:
-                    raise TraceError(f"{place}.{key}s.{part}: {error}") from None
-
-    def finish(self, header: Header) -> None:
-        """Move what was gathered on the way into the raw lists."""
-        raw, columns = self._raw, self._columns
-        raw.rf_id = columns["rf_id"]
-        raw.fw_parent = columns["fw_parent"]
-        raw.sequence = columns["seq_id"]
-        raw.scope = columns["scope"]
-        raw.thread = columns["tid"]
-        raw.fw_thread = columns["fw_tid"]
-        raw.op_schema = columns["op_schema"]
-        raw.kernel_backend = columns["kernel_backend"]
-        raw.kernel_file = columns["kernel_file"]
-        if any(self._start) or any(self._duration):
-            start = as_int64(self._start, "start_time_micros", header.where, 0, 2**53)
-            duration = as_int64(self._duration, "duration_micros", header.where, 0, 2**53)
-            without = (start == 0) & (duration == 0)
-            raw.start_us = np.where(without, _NaN, start).tolist()
-            raw.duration_us = np.where(without, _NaN, duration).tolist()
-
-
-def _is_record(node: Any) -> bool:
-    return bool(node.name == "record_param_comms")
+    raw.attributes.append(attributes)
 
 
 def _header(metadata: Any, where: str) -> Header:
@@ -267,7 +313,7 @@ def _header(metadata: Any, where: str) -> Header:
 
 def _attributes(message: Any, place: str) -> dict[str, Any]:
     """The attributes of a message by name; raises `TraceError` for NaN and infinities."""
-    found = {}
+    result = {}
     for attribute in message.attr:
         kind = attribute.WhichOneof("value")
         if kind is None:
@@ -281,89 +327,5 @@ def _attributes(message: Any, place: str) -> dict[str, Any]:
             numbers = value if isinstance(value, list) else [value]
             if not all(map(math.isfinite, numbers)):
                 raise TraceError(f"{place}.attr.{attribute.name}: {value} is not a finite number")
-        found[attribute.name] = value
-    return found
-
-
-def _set_attributes(message: Any, attributes: dict[str, Any]) -> None:
-    for name, value in attributes.items():
-        items = value if isinstance(value, list) else [value]
-        kind = _scalar_kind(items)
-        if kind is None:
-            items, value, kind = [], msgspec.json.encode(value).decode(), "string"
-        attribute = message.attr.add(name=name)
-        if isinstance(value, list):
-            getattr(attribute, f"{kind}_list").values.extend(items)
-            getattr(attribute, f"{kind}_list").SetInParent()
-        else:
-            setattr(attribute, f"{kind}_val", value)
-
-
-def _scalar_kind(items: list[Any]) -> str | None:
-    types = set(map(type, items))
-    if types <= {bool}:
-        return "bool"
-    if types == {int}:
-        low, high = min(items), max(items)
-        if low >= -_INT64_MAX - 1 and high <= _INT64_MAX:
-            return "int64"
-        return "uint64" if low >= 0 and high <= 2 * _INT64_MAX + 1 else None
-    return {float: "double", str: "string"}.get(types.pop()) if len(types) == 1 else None
-
-
-def _node_attributes(trace: ExecutionTrace, row: int) -> dict[str, Any]:
-    parent = int(trace.fw_parent[row])
-    found = {
-        "rf_id": int(trace.rf_id[row]),
-        "fw_parent": int(trace.node_id[parent]) if parent != NONE else 0,
-        "seq_id": int(trace.sequence[row]),
-        "scope": int(trace.scope[row]),
-        "tid": int(trace.thread[row]),
-        "fw_tid": int(trace.fw_thread[row]),
-        "op_schema": trace.strings[int(trace.op_schema[row])],
-        "kernel_backend": trace.strings[int(trace.kernel_backend[row])],
-        "kernel_file": trace.strings[int(trace.kernel_file[row])],
-        "input_strides": trace.documents[trace.inputs.strides[row]].decode(),
-        "output_strides": trace.documents[trace.outputs.strides[row]].decode(),
-    }
-    kept = {key: value for key, value in found.items() if value not in ("", "[]")}
-    rest = msgspec.json.decode(trace.documents[trace.attributes[row]], type=dict[str, Any])
-    return kept | rest
-
-
-def _derived_attributes(trace: ExecutionTrace) -> dict[int, dict[str, int]]:
-    """What simulators want of collectives: kind and bytes."""
-    found: dict[int, dict[str, int]] = {}
-    table, tensors = trace.collectives, trace.inputs.tensors
-    for index, row in enumerate(table.row.tolist()):
-        kind = _COLLECTIVE_OF_NAME.get(trace.strings[int(table.name[index])])
-        if kind is not None:
-            start, end = tensors.bounds[row : row + 2]
-            elements, item_bytes = tensors.elements[start:end], tensors.item_bytes[start:end]
-            size = sum(map(mul, elements.tolist(), item_bytes.tolist()))
-            found[row] = {"comm_type": COLLECTIVE_TYPES.index(kind), "comm_size": size}
-    return found
-
-
-def _set_times(node: Any, trace: ExecutionTrace, row: int) -> None:
-    if trace.start_us is None or trace.duration_us is None or math.isnan(trace.start_us[row]):
-        return
-    start_us = trace.origin_ns / 1000 + float(trace.start_us[row])
-    duration_us = float(trace.duration_us[row])
-    if start_us < 0 or duration_us < 0:
-        raise TraceError(f"{trace.where}: node {trace.node_id[row]} has a negative time")
-    node.start_time_micros = round(start_us)
-    node.duration_micros = 0 if math.isnan(duration_us) else round(duration_us)
-
-
-def _type_name(code: int) -> str:
-    return NODE_TYPES[code] if 0 <= code < len(NODE_TYPES) else f"NODE_TYPE_{code}"
-
-
-def _type_code(name: str) -> int:
-    return NODE_TYPES.index(name) if name in NODE_TYPES else int(name.rpartition("_")[2])
-
-
-def _framed(message: Any) -> bytes:
-    body: bytes = message.SerializeToString()
-    return encode_varint(len(body)) + body
+        result[attribute.name] = value
+    return result

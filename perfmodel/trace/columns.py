@@ -98,17 +98,13 @@ class Allocations:
         pair_of = type_of * len(devices) + device_of
         pairs, first = np.unique(pair_of, return_index=True)
         columns = [getattr(self, each.name) for each in fields(self)[:-1]]
-        return {
-            _device_name(int(types[pair // len(devices)]), int(devices[pair % len(devices)])): (
-                Allocations(*(column[pair_of == pair] for column in columns))
-            )
-            for pair in pairs[np.argsort(first)].tolist()
-        }
-
-
-def _device_name(device_type: int, index: int) -> str:
-    name = _DEVICE_TYPES.get(device_type, f"type {device_type}")
-    return name if index < 0 or not device_type else f"{name}:{index}"
+        parts = {}
+        for pair in pairs[np.argsort(first)].tolist():
+            kind, index = int(types[pair // len(devices)]), int(devices[pair % len(devices)])
+            name = _DEVICE_TYPES.get(kind, f"type {kind}")
+            name = name if index < 0 or not kind else f"{name}:{index}"
+            parts[name] = Allocations(*(column[pair_of == pair] for column in columns))
+        return parts
 
 
 @dataclass(frozen=True)
@@ -216,32 +212,19 @@ class RankTrace:
 
         text = np.array([*self.strings.texts, None], dtype=object)
         category = np.array([c.name.lower() for c in Category], dtype=object)
-        return pd.DataFrame(
-            {
-                "rank": self.rank,
-                "name": text[self.name],
-                "category": category[self.category],
-                "start_us": self.start_us,
-                "duration_us": self.duration_us,
-                "thread": self.thread,
-                "stream": self.stream,
-                "device": self.device,
-                "correlation": self.correlation,
-                "external_id": self.external_id,
-                "op_id": self.op_id,
-                "sequence": self.sequence,
-                "input_shapes": text[self.input_shapes],
-                "input_dtypes": text[self.input_dtypes],
-                "size_bytes": self.size_bytes,
-                "grid": text[self.grid],
-                "collective": text[self.collective],
-                "process_group": text[self.process_group],
-                "group_size": self.group_size,
-                "in_elements": self.in_elements,
-                "out_elements": self.out_elements,
-            }
-        )
+        columns = {name: getattr(self, name) for name in _FRAME_COLUMNS}
+        columns["category"] = category[self.category]
+        columns |= {name: text[columns[name]] for name in _TEXT_COLUMNS}
+        return pd.DataFrame(columns)
 
+
+_FRAME_COLUMNS = (
+    *("rank", "name", "category", "start_us", "duration_us", "thread", "stream", "device"),
+    *("correlation", "external_id", "op_id", "sequence", "input_shapes", "input_dtypes"),
+    *("size_bytes", "grid", "collective", "process_group"),
+    *("group_size", "in_elements", "out_elements"),
+)
+_TEXT_COLUMNS = ("name", "input_shapes", "input_dtypes", "grid", "collective", "process_group")
 
 _PLAIN = b"0123456789-.,"
 _FRACTION_DIGITS = 3
@@ -258,22 +241,16 @@ def nanoseconds(tokens: Sequence[Token]) -> tuple[NDArray[np.int64], NDArray[np.
     spelling occurs, one at a time. Digits below a nanosecond are cut. A value that is no finite
     number within +-146 years gives 0 and False. Each token must be one valid JSON value.
     """
-    known = np.ones(len(tokens), np.bool_)
     if not tokens:
-        return np.zeros(0, np.int64), known
+        return np.zeros(0, np.int64), np.ones(0, np.bool_)
     text = b",".join(tokens)
     if not text.translate(None, _PLAIN):
         value, is_exact = _parse_plain(text)
         if is_exact:
-            return value, known
-    value = np.zeros(len(tokens), np.int64)
-    for row, token in enumerate(tokens):
-        exact = _parse_exact(bytes(token))
-        if exact is None:
-            known[row] = False
-        else:
-            value[row] = exact
-    return value, known
+            return value, np.ones(len(tokens), np.bool_)
+    exact = [_parse_exact(bytes(token)) for token in tokens]
+    known = np.array([each is not None for each in exact])
+    return np.array([each or 0 for each in exact], np.int64), known
 
 
 def _parse_plain(text: bytes) -> tuple[NDArray[np.int64], bool]:
@@ -335,7 +312,8 @@ class GrowingColumn:
     def put(self, rows: Ints | slice, values: NDArray[Any]) -> None:
         """Put `values` (one at least) into `rows`, which ascend and are behind all rows so far."""
         self._grow(rows.stop if isinstance(rows, slice) else int(rows[-1]) + 1)
-        if self._values.dtype == np.int32 and not _is_narrow(values):
+        is_narrow = self._values.dtype == np.int32
+        if is_narrow and (values.astype(np.int32) != values).any():
             self._values = self._values.astype(np.int64)
         self._values[rows] = values
 
@@ -353,8 +331,3 @@ class GrowingColumn:
             self._values = values
         self._values[self._count : count] = self._missing
         self._count = max(self._count, count)
-
-
-def _is_narrow(values: NDArray[Any]) -> bool:
-    """Whether integers fit into 32 bits."""
-    return bool((values.astype(np.int32) == values).all())

@@ -71,11 +71,8 @@ def inconsistencies(rank: RankTrace) -> list[str]:
 
 def _nesting(rank: RankTrace) -> Iterator[str]:
     steps = find_steps(rank)
-    yield from _count_beyond(
-        steps.end_us[:-1] - steps.start_us[1:],
-        OVERLAP_US,
-        "steps begin before the one before ended",
-    )
+    late_us = steps.end_us[:-1] - steps.start_us[1:]
+    yield from _count_beyond(late_us, OVERLAP_US, "steps begin before the one before ended")
     ops = outermost(rank, rank.of(Category.CPU_OP))
     yield from _count_beyond(
         _overlaps(rank, ops, rank.thread[ops]),
@@ -97,7 +94,7 @@ def _overlaps(rank: RankTrace, rows: Ints, keys: Ints, apart: Ints | None = None
 
     Where both have one value of `apart`, they may overlap, and nothing is said of them.
     """
-    found = [np.zeros(0)]
+    result = [np.zeros(0)]
     for low, high in equal_runs(keys):
         end_us = rank.end_us[rows[low : high - 1]]
         latest = np.maximum.accumulate(end_us)
@@ -106,8 +103,8 @@ def _overlaps(rank: RankTrace, rows: Ints, keys: Ints, apart: Ints | None = None
             last = np.maximum.accumulate(np.where(end_us == latest, np.arange(len(end_us)), 0))
             together = apart[low:high][last] == apart[low + 1 : high]
             overlap_us = overlap_us[~together | (apart[low + 1 : high] <= 0)]
-        found.append(overlap_us)
-    return np.concatenate(found)
+        result.append(overlap_us)
+    return np.concatenate(result)
 
 
 def _references(rank: RankTrace) -> Iterator[str]:
@@ -131,26 +128,18 @@ def _references(rank: RankTrace) -> Iterator[str]:
     repeated = int(alone.sum()) - len(distinct(call[alone]))
     if repeated:
         yield f"{repeated} kernels share the launch call of another"
-    missing = _after_first_launched(stream_keys(rank, work), is_launched)
+    keys = stream_keys(rank, work)
+    order = np.argsort(keys, kind="stable")
+    launched = is_launched[order]
+    missing = sum(
+        int((~launched[low:high] & np.logical_or.accumulate(launched[low:high])).sum())
+        for low, high in equal_runs(keys[order])
+    )
     if missing:
         yield (
             f"{missing} device operations name a launch call that is not in the file, "
             "though earlier ones of their stream have theirs"
         )
-
-
-def _after_first_launched(keys: Ints, is_launched: np.ndarray) -> int:
-    """How many rows without a launch call come after one with it, of the same key."""
-    order = np.argsort(keys, kind="stable")
-    return sum(
-        int(
-            (
-                ~is_launched[order[low:high]]
-                & np.logical_or.accumulate(is_launched[order[low:high]])
-            ).sum()
-        )
-        for low, high in equal_runs(keys[order])
-    )
 
 
 def _count_beyond(excess_us: Floats, tolerance_us: float, what: str) -> Iterator[str]:

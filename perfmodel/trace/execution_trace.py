@@ -19,7 +19,12 @@ import msgspec
 
 from perfmodel.errors import TraceError
 from perfmodel.trace.columns import NONE
-from perfmodel.trace.execution_trace_build import Header, RawNodes, build_execution_trace
+from perfmodel.trace.execution_trace_build import (
+    ATTRIBUTE_COLUMNS,
+    Header,
+    RawNodes,
+    build_execution_trace,
+)
 from perfmodel.trace.execution_trace_columns import ExecutionTrace
 from perfmodel.trace.execution_trace_tensors import RawArguments
 
@@ -106,7 +111,6 @@ NESTED_SCHEMAS = (
 _SNIFF_BYTES = 4096
 _SCHEMA = re.compile(rb'"schema"\s*:\s*"\d+\.\d+\.\d+')
 _NODES = re.compile(rb'"(?:nodes|ctrl_deps|rf_id|fw_parent)"\s*:')
-_NOT_UTF8 = "byte {} is not UTF-8 text"
 _UTF8_MARK = b"\xef\xbb\xbf"
 _EMPTY = msgspec.Raw(b"[]")
 _NaN = float("nan")
@@ -193,7 +197,7 @@ def decode_execution_trace(content: bytes, where: str) -> ExecutionTrace:
     try:
         content.decode()
     except UnicodeDecodeError as error:
-        raise TraceError(f"{where}: {_NOT_UTF8.format(error.start)}") from None
+        raise TraceError(f"{where}: byte {error.start} is not UTF-8 text") from None
     try:
         header = _decode(_header, content, where, "")
     except TraceError as error:
@@ -205,9 +209,13 @@ def decode_execution_trace(content: bytes, where: str) -> ExecutionTrace:
         except TraceError:
             raise error from None
         warnings.append("the JSON had bare inf or nan, or control characters in texts: repaired")
+    if header.schema not in (*FLAT_SCHEMAS, *NESTED_SCHEMAS):
+        given = "no schema" if header.schema is None else f"unknown schema {header.schema!r:.60}"
+        known = ", ".join((*FLAT_SCHEMAS, *NESTED_SCHEMAS))
+        raise TraceError(f"{where}: {given}; the known ones are {known}")
     about = Header(
         where=where,
-        schema=_known_schema(header.schema, where),
+        schema=header.schema or "",
         pid=NONE if header.pid is None else header.pid,
         recorded=header.time,
         start_ms=NONE if header.start_ts is None else header.start_ts,
@@ -224,14 +232,6 @@ def decode_execution_trace(content: bytes, where: str) -> ExecutionTrace:
             raise TraceError(f"{error} (bare nan and inf read as texts)") from None
         raise
     return build_execution_trace(raw, about)
-
-
-def _known_schema(schema: str | None, where: str) -> str:
-    if schema in FLAT_SCHEMAS or schema in NESTED_SCHEMAS:
-        return schema
-    found = "no schema" if schema is None else f"unknown schema {schema!r:.60}"
-    known = ", ".join((*FLAT_SCHEMAS, *NESTED_SCHEMAS))
-    raise TraceError(f"{where}: {found}; the known ones are {known}")
 
 
 def _decode(
@@ -289,24 +289,16 @@ def _from_flat(nodes: list[_FlatNode]) -> RawNodes:
 
 def _from_nested(nodes: list[_NestedNode]) -> RawNodes:
     attributes = [{a.name: a.value for a in n.attrs} for n in nodes]
-
-    def taken(name: str, default: object) -> list[Any]:
-        return [a.pop(name, default) for a in attributes]
-
+    columns: dict[str, list[Any]] = {
+        column: [a.pop(key, default) for a in attributes]
+        for column, (key, default) in ATTRIBUTE_COLUMNS.items()
+    }
     timed = any(n.ts is not None for n in nodes)
     return RawNodes(
         node_id=[n.id for n in nodes],
         name=[n.name for n in nodes],
         parent=[n.ctrl_deps for n in nodes],
-        rf_id=taken("rf_id", 0),
-        fw_parent=taken("fw_parent", 0),
-        sequence=taken("seq_id", NONE),
-        scope=taken("scope", 0),
-        thread=taken("tid", 0),
-        fw_thread=taken("fw_tid", 0),
-        op_schema=taken("op_schema", ""),
-        kernel_backend=taken("kernel_backend", ""),
-        kernel_file=taken("kernel_file", ""),
+        **columns,
         node_type=[""] * len(nodes),
         attributes=attributes,
         inputs=_arguments([n.inputs for n in nodes]),

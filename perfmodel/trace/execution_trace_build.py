@@ -54,6 +54,20 @@ class RawNodes:
     """(id before, id after)"""
 
 
+ATTRIBUTE_COLUMNS = {
+    "rf_id": ("rf_id", 0),
+    "fw_parent": ("fw_parent", 0),
+    "sequence": ("seq_id", NONE),
+    "scope": ("scope", 0),
+    "thread": ("tid", 0),
+    "fw_thread": ("fw_tid", 0),
+    "op_schema": ("op_schema", ""),
+    "kernel_backend": ("kernel_backend", ""),
+    "kernel_file": ("kernel_file", ""),
+}
+"""Lists of `RawNodes` that nested schemas write as attributes: key and default."""
+
+
 @dataclass
 class Header:
     """What a file says of itself."""
@@ -86,7 +100,17 @@ def build_execution_trace(raw: RawNodes, header: Header) -> ExecutionTrace:
         return as_int64(values, key, where, low, high)[order]
 
     def texts(values: list[Any], key: str) -> Ints:
-        return _interned(values, key, where, strings)[order]
+        index = next((i for i, value in enumerate(values) if type(value) is not str), None)
+        if index is not None:
+            got = f"{values[index]!r:.60}"
+            raise TraceError(f"{where}: nodes[{index}].{key}: expected a text, got {got}")
+        return np.array([strings.intern(text) for text in values], np.int64)[order]
+
+    def arguments(raw_arguments: RawArguments, key: str) -> Arguments:
+        in_order = raw_arguments.reordered(position)
+        tensors = read_tensors(in_order, key, position, strings, where)
+        values, shapes, types, strides = map(documents.add, in_order)
+        return Arguments(values, shapes, types, strides, tensors)
 
     name = texts(raw.name, "name")
     thread = numbers(raw.thread, "tid")
@@ -98,8 +122,7 @@ def build_execution_trace(raw: RawNodes, header: Header) -> ExecutionTrace:
         warnings.append(f"{lost} nodes name a forward parent that is not in the file")
 
     documents = InternedTexts()
-    inputs = _arguments(raw.inputs, "inputs", position, documents, strings, where)
-    outputs = _arguments(raw.outputs, "outputs", position, documents, strings, where)
+    inputs, outputs = arguments(raw.inputs, "inputs"), arguments(raw.outputs, "outputs")
     reader = CollectiveReader(where, strings, warnings)
     rest: list[bytes] = [b"{}"] * len(position)
     types: list[int] = []
@@ -114,7 +137,10 @@ def build_execution_trace(raw: RawNodes, header: Header) -> ExecutionTrace:
         if "process_group:init" in node_name:
             groups += process_groups(raw.inputs.values[at], warnings)
         if attributes:
-            rest[row] = _attributes_json(attributes, f"{where}: nodes[{at}].attrs")
+            try:
+                rest[row] = msgspec.json.encode(attributes)
+            except (msgspec.MsgspecError, TypeError, UnicodeEncodeError, RecursionError) as error:
+                raise TraceError(f"{where}: nodes[{at}].attrs: {error}") from None
         types.append(strings.intern(raw.node_type[at] or node_type(node_name, collective)))
     start_us, duration_us, origin_ns = _times(raw, order)
     return ExecutionTrace(
@@ -156,7 +182,8 @@ def as_int64(
     values: Sequence[Any], key: str, where: str, low: int = 0, high: int = _INT64_MAX
 ) -> Ints:
     """`values` as int64; raises `TraceError` at the first that is no integer from low to high."""
-    if not set(map(type, values)) <= {int} or (values and not _within(values, low, high)):
+    is_plain = set(map(type, values)) <= {int}
+    if not is_plain or (values and not low <= min(values) <= max(values) <= high):
         for index, value in enumerate(values):
             if type(value) is not int:
                 raise TraceError(
@@ -166,20 +193,6 @@ def as_int64(
                 allowed = f"at least {low}" if value < low else f"at most {high}"
                 raise TraceError(f"{where}: nodes[{index}].{key}: {value} must be {allowed}")
     return np.array(values, np.int64)
-
-
-def _within(values: Sequence[Any], low: int, high: int) -> bool:
-    return bool(min(values) >= low and max(values) <= high)
-
-
-def _interned(values: list[Any], key: str, where: str, strings: Strings) -> Ints:
-    if not set(map(type, values)) <= {str}:
-        index = next(i for i, value in enumerate(values) if type(value) is not str)
-        raise TraceError(
-            f"{where}: nodes[{index}].{key}: expected a text, got {values[index]!r:.60}"
-        )
-    code = {text: strings.intern(text) for text in dict.fromkeys(values)}
-    return np.array([code[text] for text in values], np.int64)
 
 
 def _rows(ids: Ints, node_id: Ints) -> Ints:
@@ -259,27 +272,6 @@ def _declared(pairs: list[tuple[int, int]], node_id: Ints, where: str) -> Ints:
         before, after = pairs[missing[0]]
         raise TraceError(f"{where}: node {after} depends on node {before}, which does not exist")
     return np.unique(rows, axis=0)
-
-
-def _arguments(
-    raw: RawArguments,
-    key: str,
-    position: list[int],
-    documents: InternedTexts,
-    strings: Strings,
-    where: str,
-) -> Arguments:
-    in_order = raw.reordered(position)
-    tensors = read_tensors(in_order, key, position, strings, where)
-    values, shapes, types, strides = map(documents.add, in_order)
-    return Arguments(values, shapes, types, strides, tensors)
-
-
-def _attributes_json(attributes: dict[str, Any], place: str) -> bytes:
-    try:
-        return msgspec.json.encode(attributes)
-    except (msgspec.MsgspecError, TypeError, UnicodeEncodeError, RecursionError) as error:
-        raise TraceError(f"{place}: {error}") from None
 
 
 def _times(

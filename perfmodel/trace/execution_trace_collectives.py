@@ -86,10 +86,11 @@ class CollectiveReader:
     ) -> str:
         """Add node `row` (`nodes[position]` of the file) with the inputs of all nodes; its name."""
         try:
-            self._add(row, _from_arguments(arguments, position), attributes, inputs, outputs)
-            return self._strings[self._columns["name"][-1]]
+            stated = _from_arguments(arguments, position)
+            self._add(row, stated, attributes, inputs, outputs)
         except (ValueError, RecursionError) as error:
             raise TraceError(f"{self._where}: nodes[{position}] ({_NAME}): {error}") from None
+        return self._strings[self._columns["name"][-1]]
 
     def table(self) -> Collectives:
         """What was read, as columns."""
@@ -100,17 +101,17 @@ class CollectiveReader:
     def _add(
         self,
         row: int,
-        found: dict[str, Any],
+        result: dict[str, Any],
         attributes: dict[str, Any],
         inputs: Tensors,
         outputs: Tensors,
     ) -> None:
         def text(key: str, attribute: str, default: str = "") -> int:
-            value = attributes.get(attribute, found.get(key, default))
+            value = attributes.get(attribute, result.get(key, default))
             return self._strings.intern(str(value) if type(value) is int else _text(value, key))
 
         def number(key: str, attribute: str, default: int = NONE) -> int:
-            return _number(attributes.get(attribute, found.get(key, default)), key)
+            return _number(attributes.get(attribute, result.get(key, default)), key)
 
         one = {
             "row": row,
@@ -129,7 +130,7 @@ class CollectiveReader:
         for key, value in one.items():
             self._columns[key].append(value)
         for splits, key in zip(self._splits, ("in_split", "out_split"), strict=True):
-            splits.append(_split(found.get(key), attributes.get(f"{key}_size")))
+            splits.append(_split(result.get(key), attributes.get(f"{key}_size")))
 
     def _dtype(
         self, row: int, attributes: dict[str, Any], inputs: Tensors, outputs: Tensors
@@ -153,7 +154,7 @@ def _from_arguments(arguments: RawArguments, position: int) -> dict[str, Any]:
     if len(values) < 6 or types[3] != "String" or types[2] != "Int":
         return {}
     sequence, group, rank, name, in_split, out_split, *more = values
-    found = {
+    result = {
         "sequence": sequence[0] if isinstance(sequence, list) and sequence else sequence,
         "rank": rank,
         "name": name,
@@ -161,12 +162,12 @@ def _from_arguments(arguments: RawArguments, position: int) -> dict[str, Any]:
         "out_split": out_split,
     }
     if types[1] == "Tuple[String,String]":
-        found["group"], found["group_description"] = group
+        result["group"], result["group_description"] = group
     else:
-        found["group"] = group
+        result["group"] = group
     if len(more) >= 3 and types[6:9] == ["Int"] * 3:
-        found["rank_start"], found["rank_stride"], found["group_size"] = more[:3]
-    return found
+        result["rank_start"], result["rank_stride"], result["group_size"] = more[:3]
+    return result
 
 
 def _split(from_arguments: Any, from_attribute: Any) -> tuple[int, ...]:

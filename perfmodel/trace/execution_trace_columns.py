@@ -182,13 +182,7 @@ class ExecutionTrace:
         return self.strings[int(self.name[row])]
 
     def names(self, rows: NDArray[np.integer[Any]]) -> list[str]:
-        """The names of the nodes in `rows`."""
         return [self.strings[i] for i in self.name[rows].tolist()]
-
-    def row_of(self, node_id: int) -> int:
-        """The row of the node with this id, or `NONE`."""
-        row = int(np.searchsorted(self.node_id, node_id))
-        return row if row < len(self) and self.node_id[row] == node_id else NONE
 
     def linkable(self) -> dict[int, Ints]:
         """For each thread the rows of its host events (rf_id > 0), in order of rf_id."""
@@ -200,11 +194,36 @@ class ExecutionTrace:
     def data_dependencies(self) -> tuple[Ints, Ints]:
         """Rows (producer, consumer): the last writer of a storage, and the node that reads it.
 
-        See `perfmodel.trace.execution_trace_columns` for what counts as a write.
-        Declared dependencies are included; pairs are unique and sorted.
+        See `perfmodel.trace.execution_trace_columns` for what counts as a write. Declared
+        dependencies are included; pairs are unique, sorted by consumer. A node never depends on
+        itself or on a node that called it.
         """
-
-        return data_dependencies(self)
+        reads = _storage_keys(self, self.inputs.tensors)
+        returned = _storage_keys(self, self.outputs.tensors)
+        writes = _writes(self, reads, returned)
+        read_bounds = self.inputs.tensors.bounds.tolist()
+        read_keys = reads.tolist()
+        thread = self.thread.tolist()
+        last = subtree_last(self.parent)
+        returning = np.lexsort((-np.arange(len(last)), last)).tolist()
+        returns_after = last[returning].tolist() if len(last) else []
+        writer: dict[int, int] = {}
+        pairs: set[tuple[int, int]] = {(a, b) for a, b in self.declared.tolist()}
+        done = 0
+        for row in range(len(self)):
+            for key in read_keys[read_bounds[row] : read_bounds[row + 1]]:
+                source = writer.get(key)
+                if source is not None and source != row:
+                    pairs.add((source, row))
+            while done < len(returning) and returns_after[done] <= row:
+                op = returning[done]
+                done += 1
+                for key in writes.get(op, ()):
+                    before = writer.get(key)
+                    if before is None or before < op or thread[before] != thread[op]:
+                        writer[key] = op
+        table = np.array(sorted(pairs, key=lambda pair: pair[::-1]), np.int64).reshape(-1, 2)
+        return table[:, 0].copy(), table[:, 1].copy()
 
     def input_shapes(self, row: int) -> list[Any]:
         """Shapes of the inputs of one node: a list of ints per tensor, nested for lists."""
@@ -217,14 +236,6 @@ class ExecutionTrace:
     def input_values(self, row: int) -> list[Any]:
         """Values of the inputs of one node; tensors are [id, storage, offset, elements, ...]."""
         return self._document(self.inputs.values[row])
-
-    def output_shapes(self, row: int) -> list[Any]:
-        """Shapes of the outputs of one node."""
-        return self._document(self.outputs.shapes[row])
-
-    def output_types(self, row: int) -> list[Any]:
-        """Types of the outputs of one node."""
-        return self._document(self.outputs.types[row])
 
     def attribute(self, row: int, name: str) -> Any:
         """One attribute that has no column, such as `tensor_range`; None without."""
@@ -252,18 +263,14 @@ class ExecutionTrace:
         text = np.array([*self.strings.texts, None], dtype=object)
         document = np.array([d.decode() for d in self.documents], dtype=object)
         parent_id = np.where(self.parent >= 0, self.node_id[self.parent], NONE)
+        plain = ("rf_id", "sequence", "scope", "thread", "fw_thread")
+        texts = ("op_schema", "kernel_backend", "node_type")
         columns: dict[str, Any] = {
             "node_id": self.node_id,
             "name": text[self.name],
             "parent_id": parent_id,
-            "rf_id": self.rf_id,
-            "sequence": self.sequence,
-            "scope": self.scope,
-            "thread": self.thread,
-            "fw_thread": self.fw_thread,
-            "op_schema": text[self.op_schema],
-            "kernel_backend": text[self.kernel_backend],
-            "node_type": text[self.node_type],
+            **{name: getattr(self, name) for name in plain},
+            **{name: text[getattr(self, name)] for name in texts},
             "input_shapes": document[self.inputs.shapes],
             "input_types": document[self.inputs.types],
             "output_shapes": document[self.outputs.shapes],
@@ -281,39 +288,6 @@ class ExecutionTrace:
 _UNDEFINED = "nullptr"
 _NOTHING = 0
 _ALIAS = re.compile(r"Tensor\([^()!]*\)")
-
-
-def data_dependencies(trace: ExecutionTrace) -> tuple[Ints, Ints]:
-    """Rows (producer, consumer), int64, unique, sorted by consumer; declared pairs included.
-
-    A node never depends on itself or on a node that called it.
-    """
-    reads = _storage_keys(trace, trace.inputs.tensors)
-    returned = _storage_keys(trace, trace.outputs.tensors)
-    writes = _writes(trace, reads, returned)
-    read_bounds = trace.inputs.tensors.bounds.tolist()
-    read_keys = reads.tolist()
-    thread = trace.thread.tolist()
-    last = subtree_last(trace.parent)
-    returning = np.lexsort((-np.arange(len(last)), last)).tolist()
-    returns_after = last[returning].tolist() if len(last) else []
-    writer: dict[int, int] = {}
-    pairs: set[tuple[int, int]] = {(a, b) for a, b in trace.declared.tolist()}
-    done = 0
-    for row in range(len(trace)):
-        for key in read_keys[read_bounds[row] : read_bounds[row + 1]]:
-            source = writer.get(key)
-            if source is not None and source != row:
-                pairs.add((source, row))
-        while done < len(returning) and returns_after[done] <= row:
-            op = returning[done]
-            done += 1
-            for key in writes.get(op, ()):
-                before = writer.get(key)
-                if before is None or before < op or thread[before] != thread[op]:
-                    writer[key] = op
-    table = np.array(sorted(pairs, key=lambda pair: pair[::-1]), np.int64).reshape(-1, 2)
-    return table[:, 0].copy(), table[:, 1].copy()
 
 
 def subtree_last(parent: Ints) -> Ints:

@@ -7,6 +7,7 @@ tensors of five integers, which only the type tells from a list of five integers
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
@@ -26,23 +27,19 @@ TypeTree: TypeAlias = "str | tuple[TypeTree, ...] | None"
 _TENSOR = "Tensor("
 
 
-class TypeTextError(ValueError):
-    """A type that does not follow the grammar."""
-
-
 def parse_type(text: str) -> TypeTree:
-    """The tensors inside one argument type; raises `TypeTextError`."""
+    """The tensors inside one argument type; raises `ValueError` where it breaks the grammar."""
     if _TENSOR not in text:
         return None
     shape, end = _parse(text, 0, 0)
     if end != len(text):
-        raise TypeTextError(f"unexpected {text[end : end + 20]!r} in type {text[:60]!r}")
+        raise ValueError(f"unexpected {text[end : end + 20]!r} in type {text[:60]!r}")
     return shape
 
 
 def _parse(text: str, start: int, depth: int) -> tuple[TypeTree, int]:
     if depth > MAX_DEPTH:
-        raise TypeTextError(f"type {text[:60]!r} is nested deeper than {MAX_DEPTH}")
+        raise ValueError(f"type {text[:60]!r} is nested deeper than {MAX_DEPTH}")
     if text.startswith(_TENSOR, start):
         end = _closing(text, start + len(_TENSOR))
         return text[start + len(_TENSOR) : end], end + 1
@@ -60,7 +57,7 @@ def _parse(text: str, start: int, depth: int) -> tuple[TypeTree, int]:
         element, end = _parse(text, end + 1, depth + 1)
         elements.append(element)
         if end == len(text) or text[end] not in "],":
-            raise TypeTextError(f"a ']' is missing in type {text[:60]!r}")
+            raise ValueError(f"a ']' is missing in type {text[:60]!r}")
         if text[end] == "]":
             return (tuple(elements) if any(e is not None for e in elements) else None), end + 1
 
@@ -74,7 +71,7 @@ def _closing(text: str, start: int) -> int:
             depth -= 1
             if not depth:
                 return end
-    raise TypeTextError(f"a ')' is missing in type {text[:60]!r}")
+    raise ValueError(f"a ')' is missing in type {text[:60]!r}")
 
 
 _INT64_MAX = 2**63 - 1
@@ -107,31 +104,23 @@ class InternedTexts:
         return list(self._index)
 
     def add(self, texts: list[bytes]) -> Ints:
-        """The index of every text."""
         index = self._index
         return np.array([index.setdefault(text, len(index)) for text in texts], np.int64)
 
 
-class _TensorValues:
-    """The tensor values read so far, still as the file writes them."""
+def _tensors_in(shape: TypeTree, value: Any) -> Iterator[tuple[Any, str]]:
+    """The tensors in one argument, as the file writes them, and their dtypes.
 
-    def __init__(self) -> None:
-        self.values: list[Any] = []
-        self.argument: list[int] = []
-        self.dtype: list[str] = []
-
-    def add(self, shape: TypeTree, value: Any, argument: int) -> None:
-        """The tensors in one argument; raises `ValueError` when it does not fit its type."""
-        if isinstance(shape, str):
-            self.values.append(value)
-            self.argument.append(argument)
-            self.dtype.append(shape)
-        elif shape is not None:
-            if not isinstance(value, list) or len(value) != len(shape):
-                raise ValueError(f"expected a list of {len(shape)}, got {value!r:.60}")
-            for inner, element in zip(shape, value, strict=True):
-                if inner is not None:
-                    self.add(inner, element, argument)
+    Raises `ValueError` when it does not fit its type.
+    """
+    if isinstance(shape, str):
+        yield value, shape
+    elif shape is not None:
+        if not isinstance(value, list) or len(value) != len(shape):
+            raise ValueError(f"expected a list of {len(shape)}, got {value!r:.60}")
+        for inner, element in zip(shape, value, strict=True):
+            if inner is not None:
+                yield from _tensors_in(inner, element)
 
 
 def read_tensors(
@@ -142,7 +131,9 @@ def read_tensors(
     `position` is each node's index in the file, for messages. Raises `TraceError` when values,
     shapes and types do not fit each other, or when a text is no JSON list.
     """
-    leaves = _TensorValues()
+    leaves: list[Any] = []
+    leaf_dtype: list[str] = []
+    leaf_argument: list[int] = []
     plans: dict[bytes, _Plan] = {b"[]": (0, [])}
     sizes: dict[bytes, int] = {b"[]": 0}
     bounds = [0]
@@ -155,10 +146,10 @@ def read_tensors(
                 plan = plans[types] = _plan(types)
             part = "strides"
             if strides not in sizes:
-                sizes[strides] = _checked_sizes(strides)
+                sizes[strides] = _count_of_sizes(_values.decode(strides))
             part = "shapes"
             if shapes not in sizes:
-                sizes[shapes] = _checked_sizes(shapes)
+                sizes[shapes] = _count_of_sizes(_values.decode(shapes))
             count, tensors = plan
             if sizes[shapes] != count:
                 raise ValueError(f"{sizes[shapes]} shapes for {count} types")
@@ -168,26 +159,31 @@ def read_tensors(
                 if len(values) != count:
                     raise ValueError(f"{len(values)} values for {count} types")
                 for argument, shape in tensors:
-                    leaves.add(shape, values[argument], argument)
+                    for leaf, dtype in _tensors_in(shape, values[argument]):
+                        leaves.append(leaf)
+                        leaf_dtype.append(dtype)
+                        leaf_argument.append(argument)
         except (ValueError, RecursionError) as error:
             raise TraceError(f"{where}: nodes[{at}].{key}.{part}: {error}") from None
-        bounds.append(len(leaves.values))
+        bounds.append(len(leaves))
     try:
-        table, devices = _table(leaves.values)
+        table, devices = _table(leaves)
     except (ValueError, TypeError, OverflowError):
-        raise _tensor_error(leaves.values, bounds, key, position, where) from None
-    code = {text: strings.intern(text) for text in dict.fromkeys((*leaves.dtype, *devices))}
+        raise _tensor_error(leaves, bounds, key, position, where) from None
+    intern = strings.intern
+    dtype_codes = [intern(text) for text in leaf_dtype]
+    device_codes = [intern(text) for text in devices]
     tensor_id, storage_id, offset, elements, item_bytes = map(np.ascontiguousarray, table.T)
     return Tensors(
         bounds=np.array(bounds, np.int64),
-        argument=np.array(leaves.argument, np.int64),
+        argument=np.array(leaf_argument, np.int64),
         tensor_id=tensor_id,
         storage_id=storage_id,
         offset=offset,
         elements=elements,
         item_bytes=item_bytes,
-        device=np.array([code[d] for d in devices] or [NONE] * len(table), np.int64),
-        dtype=np.array([code[text] for text in leaves.dtype], np.int64),
+        device=np.array(device_codes or [NONE] * len(table), np.int64),
+        dtype=np.array(dtype_codes, np.int64),
     )
 
 
@@ -233,23 +229,15 @@ def _fits(value: Any, first: Any) -> bool:
 
 
 def _plan(types: bytes) -> _Plan:
-    texts = _texts.decode(types)
-    try:
-        shapes = [parse_type(text) for text in texts]
-    except TypeTextError as error:
-        raise ValueError(str(error)) from None
-    return len(texts), [(i, shape) for i, shape in enumerate(shapes) if shape is not None]
+    shapes = [parse_type(text) for text in _texts.decode(types)]
+    return len(shapes), [(i, shape) for i, shape in enumerate(shapes) if shape is not None]
 
 
-def _checked_sizes(text: bytes) -> int:
-    sizes = _values.decode(text)
-    _check_sizes(sizes)
-    return len(sizes)
-
-
-def _check_sizes(sizes: list[Any]) -> None:
+def _count_of_sizes(sizes: list[Any]) -> int:
+    """How many there are; raises `ValueError` where one, at any depth, is no size."""
     for size in sizes:
         if type(size) is list:
-            _check_sizes(size)
+            _count_of_sizes(size)
         elif type(size) is not int or not 0 <= size <= _INT64_MAX:
             raise ValueError(f"expected sizes, got {size!r:.30}")
+    return len(sizes)

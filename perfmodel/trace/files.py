@@ -9,17 +9,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from perfmodel.errors import TraceError
 from perfmodel.files import content_chunks, read_chunks
 from perfmodel.trace.formats import FORMATS, TracePart, file_suffixes, member_suffixes
 from perfmodel.trace.kineto import decode_kineto
 from perfmodel.trace.window import Window, find_window, trim_to_window
-
-if TYPE_CHECKING:
-    pass
-
 
 _SNIFF_BYTES = 512
 _KINETO_KEY = b'"traceEvents"'
@@ -52,7 +48,12 @@ def decode(path: str | Path, options: Options) -> list[FoundDocument]:
 
     Raises `TraceError` (or `PerfmodelError` from reading) naming file and place.
     """
-    windows = _windows(path, options)
+    windows: dict[str, Window] = {}
+    if options.steps is not None and str(path) != "-":
+        for where, chunks in documents(path, options.max_bytes):
+            window = find_window(chunks, options.steps, options.context)
+            if window is not None and Path(where).is_file():
+                windows[where] = window
     return [
         FoundDocument(where, _decode(chunks, where, windows.get(where)), windows.get(where))
         for where, chunks in documents(path, options.max_bytes)
@@ -68,18 +69,6 @@ def _in_object(events: Iterator[bytes]) -> Iterator[bytes]:
         held = chunk
     held = held.rstrip()
     yield (held if held.endswith(b"]") else held.removesuffix(b",") + b"]") + b"}"
-
-
-def _windows(path: str | Path, options: Options) -> dict[str, Window]:
-    """The window of a file of ranks with steps; none for standard input and archives."""
-    if options.steps is None or str(path) == "-":
-        return {}
-    found = {
-        where: find_window(chunks, options.steps, options.context)
-        for where, chunks in documents(path, options.max_bytes)
-        if Path(where).is_file()
-    }
-    return {where: window for where, window in found.items() if window is not None}
 
 
 def _decode(

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from perfmodel.registry import Registry
 from perfmodel.trace.columns import RankTrace
@@ -46,30 +47,16 @@ def file_suffixes() -> tuple[str, ...]:
     return (*member_suffixes(), *_ARCHIVES)
 
 
-# Readers load when they are needed.
-def _is_execution_trace(content: bytes) -> bool:
-    from perfmodel.trace.execution_trace import looks_like_execution_trace
+def _format(module: str, suffixes: tuple[str, ...] = ()) -> TraceFormat:
+    """The format of one of our modules, which loads when it is needed."""
 
-    return looks_like_execution_trace(content)
+    def later(verb: str) -> Callable[..., Any]:
+        return lambda *given: getattr(
+            import_module(f"perfmodel.trace.{module}"), f"{verb}_{module}"
+        )(*given)
 
-
-def _execution_trace(content: bytes, where: str) -> TracePart:
-    from perfmodel.trace.execution_trace import decode_execution_trace
-
-    return decode_execution_trace(content, where)
+    return TraceFormat(later("looks_like"), later("decode"), suffixes)
 
 
-def _is_chakra(content: bytes) -> bool:
-    from perfmodel.trace.chakra import looks_like_chakra
-
-    return looks_like_chakra(content)
-
-
-def _chakra(content: bytes, where: str) -> TracePart:
-    from perfmodel.trace.chakra import decode_chakra
-
-    return decode_chakra(content, where)
-
-
-FORMATS.register("execution_trace")(TraceFormat(_is_execution_trace, _execution_trace))
-FORMATS.register("protobuf_execution_trace")(TraceFormat(_is_chakra, _chakra, (".et",)))
+FORMATS.register("execution_trace")(_format("execution_trace"))
+FORMATS.register("protobuf_execution_trace")(_format("chakra", (".et",)))

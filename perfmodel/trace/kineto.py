@@ -7,8 +7,9 @@ values stand in columns.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import compress
+from operator import attrgetter
 from typing import Any
 from zlib import crc32
 
@@ -49,6 +50,8 @@ _CHUNK_BYTES = 1 << 18
 _MAX_WARPS_PER_SM = 64
 """What Kineto's occupancy is a share of, on the data-centre GPUs."""
 _NO_ARGS = Args()
+_COLLECTIVE_NUMBERS = ("group_size", "in_elements", "out_elements")
+_COLLECTIVE_TEXTS = ("collective_dtype", "in_split", "out_split")
 _INTEGER_COLUMNS = (
     *("file_index", "name", "pid", "thread", "stream", "device", "correlation", "external_id"),
     *("op_id", "sequence", "input_shapes", "input_dtypes", "size_bytes", "grid"),
@@ -78,7 +81,18 @@ _IS_DEVICE = _category_mask(*DEVICE_CATEGORIES)
 _IS_SYNC = _category_mask(Category.CUDA_SYNC)
 _IS_LINKED = _IS_DEVICE | _IS_SYNC | _category_mask(Category.RUNTIME)
 _IS_HOST = _category_mask(Category.CPU_OP, Category.ANNOTATION)
-_IS_INDEXED = _IS_HOST | _category_mask(Category.PYTHON)
+_ARGS: tuple[tuple[Mask, tuple[str, ...], tuple[str, ...]], ...] = (
+    (_IS_HOST | _category_mask(Category.PYTHON), ("event_index",), ()),
+    (
+        _IS_HOST,
+        ("op_id", "sequence"),
+        ("input_shapes", "input_dtypes", "input_values", "input_strides"),
+    ),
+    (_IS_LINKED, ("correlation",), ()),
+    (_IS_DEVICE, ("stream", "device", "size_bytes"), ("grid",)),
+    (_IS_SYNC, ("sync_source_stream", "sync_record_correlation"), ()),
+)
+"""Categories, and the numbers and texts among their args that have columns."""
 
 
 def decode_kineto(
@@ -91,7 +105,10 @@ def decode_kineto(
     Raises `TraceError`, naming the place, when it is no JSON, when a field has the wrong type,
     when a time is not a number, or when a duration is negative.
     """
-    document = Document(_chunks(content) if isinstance(content, bytes) else content, where)
+    if isinstance(content, bytes):
+        whole, starts = content, range(0, len(content), _CHUNK_BYTES)
+        content = (whole[at : at + _CHUNK_BYTES] for at in starts)
+    document = Document(content, where)
     rows = _EventRows(where, window)
     for events in document:
         rows.add(events)
@@ -125,10 +142,6 @@ def decode_kineto(
         **columns,
         memory=rows.memory.found(first_ns),
     )
-
-
-def _chunks(content: bytes) -> Iterator[bytes]:
-    return (content[i : i + _CHUNK_BYTES] for i in range(0, len(content), _CHUNK_BYTES))
 
 
 def _order(start_ns: Ints, duration_ns: Ints, event_index: Ints) -> Ints:
@@ -203,7 +216,9 @@ class _EventRows:
             at = np.array([kind is Instant for kind in kinds]).nonzero()[0] + self._file_count
             self.memory.add([event for event in events if type(event) is Instant], at)
         if Metadata in kinds:
-            self._add_thread_names(events)
+            for event in events:
+                if type(event) is Metadata and event.name == "thread_name" and event.args:
+                    self.thread_names[_integer(event.tid)] = event.args.name
         self._count += len(complete)
         self._file_count += len(events)
 
@@ -216,11 +231,6 @@ class _EventRows:
         start_ns = self._times("ts", [event.ts for event in events], at)
         keep = window.keeps(start_ns, _IS_DEVICE[category])
         return list(compress(events, keep.tobytes())), at[keep]
-
-    def _add_thread_names(self, events: list[Event]) -> None:
-        for event in events:
-            if type(event) is Metadata and event.name == "thread_name" and event.args:
-                self.thread_names[_integer(event.tid)] = event.args.name
 
     def _add_event_fields(self, events: list[Complete], file_index: Ints) -> None:
         texts = [event.cat for event in events]
@@ -243,63 +253,49 @@ class _EventRows:
                 f"{self._where}: traceEvents[{file_index[at]}].dur: {duration_ns[at] / 1e3:g} us "
                 "is negative; the file is damaged"
             )
-        args = [event.args or _NO_ARGS for event in events]
-        self._add_host_args(category, args)
-        self._add_linked_args(category, args)
+        self._add_args(category, [event.args or _NO_ARGS for event in events])
 
     def _times(self, key: str, tokens: list[msgspec.Raw], file_index: Ints) -> Ints:
         value_ns, is_known = nanoseconds(tokens)
         if not is_known.all():
             at = int(np.argmin(is_known))
-            found = bytes(tokens[at])[:30].decode(errors="replace")
+            result = bytes(tokens[at])[:30].decode(errors="replace")
             raise TraceError(
                 f"{self._where}: traceEvents[{file_index[at]}].{key}: "
-                f"expected microseconds, found {found}"
+                f"expected microseconds, found {result}"
             )
         return value_ns
 
-    def _add_host_args(self, category: Categories, all_args: list[Args]) -> None:
-        rows, args = self._pick(_IS_INDEXED, category, all_args)
-        self._put("event_index", rows, _integers([a.event_index for a in args]))
-        rows, args = self._pick(_IS_HOST, category, all_args)
-        self._put("op_id", rows, _integers([a.op_id for a in args]))
-        self._put("sequence", rows, _integers([a.sequence for a in args]))
-        self._put_texts("input_shapes", rows, [a.input_shapes for a in args])
-        self._put_texts("input_dtypes", rows, [a.input_dtypes for a in args])
-        self._put_texts("input_values", rows, [a.input_values for a in args])
-        self._put_texts("input_strides", rows, [a.input_strides for a in args])
-
-    def _add_linked_args(self, category: Categories, all_args: list[Args]) -> None:
-        rows, args = self._pick(_IS_HOST | _IS_LINKED, category, all_args)
-        ids = [a.old_external_id if a.external_id == NONE else a.external_id for a in args]
-        self._put("external_id", rows, _integers(ids))
-        at = [i for i, a in enumerate(args) if a.collective is not None]
-        self._add_collectives(rows[at], [args[i] for i in at])
-        rows, args = self._pick(_IS_LINKED, category, all_args)
-        self._put("correlation", rows, _integers([a.correlation for a in args]))
-        rows, args = self._pick(_IS_DEVICE, category, all_args)
-        self._put("stream", rows, _integers([a.stream for a in args]))
-        self._put("device", rows, _integers([a.device for a in args]))
-        self._put("size_bytes", rows, _integers([a.size_bytes for a in args]))
-        self._put_texts("grid", rows, [a.grid for a in args])
+    def _add_args(self, category: Categories, all_args: list[Args]) -> None:
+        for among, numbers, texts in _ARGS:
+            rows, args = self._pick(among, category, all_args)
+            self._put_fields(rows, args, numbers, texts)
         rows, args = self._pick(_IS_KERNEL, category, all_args)
         self._put("waves", rows, _waves(args))
         rows, args = self._pick(_IS_SYNC, category, all_args)
         self._put("sync_stream", rows, _integers([a.stream for a in args]))
-        self._put("sync_source_stream", rows, _integers([a.sync_source_stream for a in args]))
-        correlation = _integers([a.sync_record_correlation for a in args])
-        self._put("sync_record_correlation", rows, correlation)
-
-    def _add_collectives(self, rows: Ints, args: list[Args]) -> None:
+        rows, args = self._pick(_IS_HOST | _IS_LINKED, category, all_args)
+        ids = [a.old_external_id if a.external_id == NONE else a.external_id for a in args]
+        self._put("external_id", rows, _integers(ids))
+        at = [i for i, a in enumerate(args) if a.collective is not None]
+        rows, args = rows[at], [args[i] for i in at]
         intern = self.strings.intern
         self._put("collective", rows, np.array([intern(a.collective) for a in args]))
         self._put("process_group", rows, np.array([intern(a.process_group) for a in args]))
-        self._put("group_size", rows, _integers([a.group_size for a in args]))
-        self._put("in_elements", rows, _integers([a.in_elements for a in args]))
-        self._put("out_elements", rows, _integers([a.out_elements for a in args]))
-        self._put_texts("collective_dtype", rows, [a.collective_dtype for a in args])
-        self._put_texts("in_split", rows, [a.in_split for a in args])
-        self._put_texts("out_split", rows, [a.out_split for a in args])
+        self._put_fields(rows, args, _COLLECTIVE_NUMBERS, _COLLECTIVE_TEXTS)
+
+    def _put_fields(
+        self, rows: Ints, args: list[Args], numbers: tuple[str, ...], texts: tuple[str, ...]
+    ) -> None:
+        """Put fields of args into the columns of the same names: numbers, and texts as indices."""
+        for name in numbers:
+            self._put(name, rows, _integers(list(map(attrgetter(name), args))))
+        for name in texts:
+            values: list[msgspec.Raw] = list(map(attrgetter(name), args))
+            if values.count(NO_RAW) < len(values):
+                index = self._raw_texts
+                parts = b"\0".join(values).split(b"\0")  # JSON holds no zero byte
+                self._put(name, rows, np.array([index[text] for text in parts]))
 
     def _pick(self, among: Mask, category: Categories, args: list[Args]) -> tuple[Ints, list[Args]]:
         """The rows of these categories, and their args."""
@@ -315,13 +311,6 @@ class _EventRows:
             dtype = _DTYPES.get(name, np.int32)
             column = self._columns[name] = GrowingColumn(dtype, missing)
         column.put(rows, values)
-
-    def _put_texts(self, name: str, rows: Ints, values: list[msgspec.Raw]) -> None:
-        """Put the texts of JSON values, as indices."""
-        if values.count(NO_RAW) < len(values):
-            index = self._raw_texts
-            texts = b"\0".join(values).split(b"\0")  # JSON holds no zero byte
-            self._put(name, rows, np.array([index[text] for text in texts]))
 
 
 class _TextIndex(dict[str | bytes, int]):

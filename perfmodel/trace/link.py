@@ -48,6 +48,8 @@ def link(rank: RankTrace) -> Links:
     launches = by_thread(rank, runtime[rank.name_matches(LAUNCH_CALL)[runtime]])
     top_ops = outermost(rank, rank.of(Category.CPU_OP))
     device_rows = np.flatnonzero(rank.is_device)
+    ids = rank.external_id[rank.of(Category.CPU_OP)]
+    ids = ids[ids >= 0]
     return Links(
         steps=find_steps(rank),
         roles=thread_roles(rank),
@@ -56,27 +58,21 @@ def link(rank: RankTrace) -> Links:
         launch_op=containing_index(rank, launches, top_ops),
         device_rows=device_rows,
         device_launch=_device_launches(rank, device_rows, runtime),
-        recorded_frac=_recorded_frac(rank),
+        recorded_frac=len(ids) / (int(ids.max()) - int(ids.min()) + 1) if len(ids) else 1.0,
     )
-
-
-def _recorded_frac(rank: RankTrace) -> float:
-    ids = rank.external_id[rank.of(Category.CPU_OP)]
-    ids = ids[ids >= 0]
-    return len(ids) / (int(ids.max()) - int(ids.min()) + 1) if len(ids) else 1.0
 
 
 def launching_op(rank: RankTrace, links: Links) -> Ints:
     """Per device row: row of the innermost operator around its launch call, or -1."""
-    found = np.full(len(links.device_rows), NONE, np.int64)
+    result = np.full(len(links.device_rows), NONE, np.int64)
     ops = rank.of(Category.CPU_OP)
     launched = np.flatnonzero(links.device_launch >= 0)
     launch = links.device_launch[launched]
     for thread in distinct(rank.thread[launch]):
-        own = rank.thread[launch] == thread
+        on_thread = rank.thread[launch] == thread
         boxes = ops[rank.thread[ops] == thread]
-        found[launched[own]] = innermost(rank, rank.start_us[launch[own]], boxes)
-    return found
+        result[launched[on_thread]] = innermost(rank, rank.start_us[launch[on_thread]], boxes)
+    return result
 
 
 def by_thread(rank: RankTrace, rows: Ints) -> Ints:
@@ -121,7 +117,7 @@ def containing_index(rank: RankTrace, rows: Ints, containers: Ints) -> Ints:
 
     Both are ordered by thread, then time; containers of one thread do not enclose one another.
     """
-    found = np.full(len(rows), NONE, np.int64)
+    result = np.full(len(rows), NONE, np.int64)
     spans = {
         int(rank.thread[containers[low]]): (low, high)
         for low, high in equal_runs(rank.thread[containers])
@@ -133,8 +129,8 @@ def containing_index(rank: RankTrace, rows: Ints, containers: Ints) -> Ints:
         boxes = containers[span[0] : span[1]]
         at = np.searchsorted(rank.start_us[boxes], rank.start_us[rows[low:high]], side="right") - 1
         inside = (at >= 0) & (rank.end_us[rows[low:high]] <= rank.end_us[boxes[np.maximum(at, 0)]])
-        found[low:high] = np.where(inside, at + span[0], NONE)
-    return found
+        result[low:high] = np.where(inside, at + span[0], NONE)
+    return result
 
 
 def innermost(rank: RankTrace, time_us: Floats, containers: Ints) -> Ints:

@@ -44,9 +44,9 @@ class AllocationRows:
             counts &= self._window.keeps(at_ns, np.zeros(len(at_ns), np.bool_))
         args = [event.args or _NO_MEMORY_ARGS for event in compress(events, counts.tobytes())]
         if args:
-            found, known = _whole_numbers(list(map(_allocation_values, args)))
+            result, known = _whole_numbers(list(map(_allocation_values, args)))
             self._unreadable += len(args) - len(known)
-            self._parts.append(np.vstack([at_ns[counts][known], found]))
+            self._parts.append(np.vstack([at_ns[counts][known], result]))
 
     def found(self, first_ns: int) -> Allocations:
         """All of them, their times after `first_ns`."""
@@ -65,10 +65,10 @@ def _whole_numbers(values: Sequence[tuple[object, ...]]) -> tuple[Ints, Ints]:
         return np.array(columns), np.arange(len(values))
     except (TypeError, OverflowError):
         pass
-    known = [at for at, each in enumerate(values) if all(map(_is_whole, each))]
+    known = [
+        at
+        for at, each in enumerate(values)
+        if all(type(value) is int and -(2**63) <= value < 2**63 for value in each)
+    ]
     rows = np.array([values[at] for at in known], np.int64)
     return rows.reshape(len(known), len(_ALLOCATION_COLUMNS)).T, np.array(known, np.int64)
-
-
-def _is_whole(value: object) -> bool:
-    return type(value) is int and -(2**63) <= value < 2**63

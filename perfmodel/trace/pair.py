@@ -48,11 +48,11 @@ def pair(rank: RankTrace, execution_trace: ExecutionTrace) -> Pairing:
     """Pair the host events of a rank with the nodes of its execution trace, by equal names."""
     host = rank.of(Category.CPU_OP, Category.ANNOTATION)
     host = host[~rank.name_matches(STEP_NAME)[host]]
-    found = [
+    result = [
         _by_id(RECORD_FUNCTION_ID, rank, host, rank.op_id[host], execution_trace),
         _by_id(EXTERNAL_ID, rank, host, rank.external_id[host], execution_trace),
     ]
-    best = max(found, key=lambda pairing: len(pairing.event))
+    best = max(result, key=lambda pairing: len(pairing.event))
     if best.matched_frac >= MIN_SAME_FRAC:
         return best
     return max(best, _by_order(rank, host, execution_trace), key=lambda p: len(p.event))
@@ -106,11 +106,11 @@ def _occurrences(names: Ints, part: Ints) -> list[int]:
     if not len(part) or len(part) > len(names):
         return []
     text, wanted = names.tobytes(), part.tobytes()
-    width, found, at = names.itemsize, [], text.find(wanted)
+    width, result, at = names.itemsize, [], text.find(wanted)
     while at >= 0:
         if at % width == 0:
-            found.append(at // width)
+            result.append(at // width)
             at = text.find(wanted, at + len(wanted))
         else:
             at = text.find(wanted, at + 1)
-    return found
+    return result

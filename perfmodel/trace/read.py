@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -67,15 +68,15 @@ class Trace:
         The rank is the one in the file's name, or the only one. Raises `TraceError` when the file
         holds none, and when its nodes are not the events of this trace.
         """
-        found = read(path, **options)
-        if not found.execution_traces:
+        result = read(path, **options)
+        if not result.execution_traces:
             raise TraceError(f"{path}: holds no execution trace")
-        extra = list(found.execution_traces.values())
+        extra = list(result.execution_traces.values())
         joined = replace(
             self,
             execution_traces=self.execution_traces
             | _execution_traces_by_rank(extra, list(self.ranks)),
-            warnings=[*self.warnings, *found.warnings],
+            warnings=[*self.warnings, *result.warnings],
         )
         best = max((p.matched_frac for p in joined.pairings.values()), default=0.0)
         if best < MIN_PAIRED_FRAC:
@@ -140,12 +141,12 @@ def read(
     Raises `TraceError` (or `PerfmodelError` from reading) naming file and place; with `strict`,
     also for anything that would only be a warning.
     """
-    found = _decode_files(path, Options(max_bytes, steps, context), workers)
-    parts = [e.part for e in found if e.part is not None and not isinstance(e.part, str)]
-    ignored = [each.where for each in found if each.part is None]
+    result = _decode_files(path, Options(max_bytes, steps, context), workers)
+    parts = [e.part for e in result if e.part is not None and not isinstance(e.part, str)]
+    ignored = [each.where for each in result if each.part is None]
     if not parts:
         raise TraceError(
-            f"{found[0].where}: JSON without traceEvents or nodes: this is not a trace"
+            f"{result[0].where}: JSON without traceEvents or nodes: this is not a trace"
         )
     ranks = [part for part in parts if isinstance(part, RankTrace)]
     others = [part for part in parts if not isinstance(part, RankTrace)]
@@ -154,7 +155,7 @@ def read(
         str(path),
         tuple(rank for rank, _ in checked),
         _execution_traces_by_rank(others, ranks),
-        chosen=_chosen_steps(ranks, found, steps, context),
+        chosen=_chosen_steps(ranks, result, steps, context),
     )
     for part in parts:
         trace.warnings.extend(f"{part.where}: {text}" for text in part.warnings)
@@ -164,7 +165,8 @@ def read(
         trace.warnings.extend(f"{rank.where}: {text}" for text in faults)
         trace.warnings.extend(f"{rank.where}: {text}" for text in inconsistencies(rank))
     trace.warnings.extend(f"{where}: no trace, ignored" for where in ignored)
-    trace.warnings.extend(_missing_ranks(trace, several=len(found) > 1 or Path(str(path)).is_dir()))
+    if len(result) > 1 or Path(str(path)).is_dir():
+        trace.warnings.extend(_missing_ranks(trace))
     if strict and trace.warnings:
         raise TraceError(trace.warnings[0])
     return trace
@@ -179,14 +181,14 @@ def _decode_files(path: str | Path, options: Options, workers: int | None) -> li
         workers = min(workers or usual_workers(files), len(files))
         if workers > 1:
             return decode_all(files, options, workers)
-    return [found for file in files for found in decode(file, options)]
+    return [result for file in files for result in decode(file, options)]
 
 
 def _chosen_steps(
-    ranks: list[RankTrace], found: list[FoundDocument], steps: slice | None, context: int
+    ranks: list[RankTrace], result: list[FoundDocument], steps: slice | None, context: int
 ) -> slice:
     """The steps asked for, among those that were read."""
-    windows = {each.where: each.window for each in found if each.window is not None}
+    windows = {each.where: each.window for each in result if each.window is not None}
     whole = [rank.where for rank in ranks if rank.where not in windows]
     if steps is None:
         return slice(None)
@@ -199,8 +201,8 @@ def _chosen_steps(
 
 def rank_in_name(where: str) -> int | None:
     """The rank that a file is named after (`rank3`, `worker-3`): the last one in its name."""
-    found = _RANK_IN_NAME.findall(Path(where.rsplit(":", 1)[-1]).name)
-    return int(found[-1]) if found else None
+    result = _RANK_IN_NAME.findall(Path(where.rsplit(":", 1)[-1]).name)
+    return int(result[-1]) if result else None
 
 
 def _ranks_in_order(ranks: list[RankTrace]) -> tuple[RankTrace, ...]:
@@ -237,25 +239,23 @@ def _ranks_in_order(ranks: list[RankTrace]) -> tuple[RankTrace, ...]:
 def _execution_traces_by_rank(
     others: list[ExecutionTrace], ranks: list[RankTrace]
 ) -> dict[int, ExecutionTrace]:
-    found: dict[int, ExecutionTrace] = {}
+    result: dict[int, ExecutionTrace] = {}
     for position, trace in enumerate(others):
         named = rank_in_name(trace.where)
         if len(others) == len(ranks) == 1:
             named = ranks[0].rank
         number = position if named is None else named
-        if number in found:
+        if number in result:
             raise TraceError(f"{trace.where}: a second execution trace of rank {number}")
-        found[number] = trace
-    return found
+        result[number] = trace
+    return result
 
 
-def _missing_ranks(trace: Trace, *, several: bool) -> list[str]:
-    found = []
+def _missing_ranks(trace: Trace) -> Iterator[str]:
     sizes = [rank.world_size for rank in trace.ranks if rank.world_size]
-    if several and sizes and len(trace.ranks) < sizes[0]:
+    if sizes and len(trace.ranks) < sizes[0]:
         missing = sorted(set(range(sizes[0])) - {rank.rank for rank in trace.ranks})
-        found.append(
+        yield (
             f"{trace.source}: ranks {', '.join(map(str, missing))} of {sizes[0]} are not here: "
             "collectives meet among those that are"
         )
-    return found

@@ -65,8 +65,11 @@ def thread_roles(rank: RankTrace) -> dict[int, str]:
     if not len(host):
         return {}
     threads = list(dict.fromkeys(rank.thread[host].tolist()))
-    main = _main_thread(rank, host)
-    ops = rank.of(Category.CPU_OP)
+    annotations, ops = rank.of(Category.ANNOTATION, Category.CPU_OP), rank.of(Category.CPU_OP)
+    steps = annotations[rank.name_matches(STEP_NAME)[annotations]]
+    rows = steps if len(steps) else ops if len(ops) else host
+    busiest, of_row = np.unique(rank.thread[rows], return_inverse=True)
+    main = int(busiest[np.argmax(np.bincount(of_row, rank.duration_us[rows] + 1e-9))])
     wrapped = ops[rank.name_matches(AUTOGRAD_WRAPPER)[ops]]
     autograd = set(rank.thread[wrapped].tolist())
     roles: dict[int, str] = {main: MAIN_THREAD}
@@ -80,15 +83,6 @@ def thread_roles(rank: RankTrace) -> dict[int, str]:
             roles[thread] = f"other:{others}"
             others += 1
     return roles
-
-
-def _main_thread(rank: RankTrace, host: Ints) -> int:
-    annotations = rank.of(Category.ANNOTATION, Category.CPU_OP)
-    steps = annotations[rank.name_matches(STEP_NAME)[annotations]]
-    ops = rank.of(Category.CPU_OP)
-    rows = steps if len(steps) else ops if len(ops) else host
-    threads, inverse = np.unique(rank.thread[rows], return_inverse=True)
-    return int(threads[np.argmax(np.bincount(inverse, weights=rank.duration_us[rows] + 1e-9))])
 
 
 _STEP = re.compile(
@@ -141,16 +135,16 @@ def find_window(chunks: Iterable[bytes], steps: slice, context: int) -> Window |
 
 def _step_times(chunks: Iterable[bytes]) -> tuple[Ints, Ints]:
     """Starts and ends of the step annotations in the text of a trace, by time."""
-    found: dict[int, tuple[bytes, bytes]] = {}
+    result: dict[int, tuple[bytes, bytes]] = {}
     text, offset = b"", 0
     for chunk in chunks:
         text += chunk
         for match in _STEP.finditer(text):
-            found[offset + match.start()] = (match[2], match[3])
+            result[offset + match.start()] = (match[2], match[3])
         offset += max(len(text) - _OVERLAP_BYTES, 0)
         text = text[-_OVERLAP_BYTES:]
-    start_ns, _ = nanoseconds([start for start, _ in found.values()])
-    duration_ns, _ = nanoseconds([duration for _, duration in found.values()])
+    start_ns, _ = nanoseconds([start for start, _ in result.values()])
+    duration_ns, _ = nanoseconds([duration for _, duration in result.values()])
     order = np.argsort(start_ns, kind="stable")
     return start_ns[order], (start_ns + duration_ns)[order]
 
@@ -174,7 +168,6 @@ def trim_to_window(rank: RankTrace, window: Window) -> RankTrace:
 
 
 def take_rows(rank: RankTrace, rows: Ints) -> RankTrace:
-    """These rows of a rank."""
     columns = {f.name: getattr(rank, f.name) for f in fields(rank)}
     chosen: dict[str, Any] = {k: v[rows] for k, v in columns.items() if isinstance(v, np.ndarray)}
     return replace(rank, **chosen)

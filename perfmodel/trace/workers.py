@@ -2,13 +2,11 @@
 
 A worker is a fresh interpreter, started neither by forking (threads of the caller may hold locks)
 nor through the caller's own script (which need not expect to be imported again). Its answers come
-back as pickled structure and, beside it, the bytes of the columns, each copied once. Of a pickle
-nothing is called but what a trace is made of.
+back as pickles, of which nothing is called but what a trace is made of.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
 import signal
@@ -32,7 +30,6 @@ MIN_BYTES = 40_000_000
 GZIP_FACTOR = 10
 """Bytes of JSON per byte of a compressed trace, about."""
 _COMMAND = "from perfmodel.trace.workers import serve; serve()"
-_INT_BYTES = 8
 _ALLOWED_CLASSES = {
     "builtins": ("MemoryError", "slice"),
     "numpy": ("dtype", "ndarray"),
@@ -61,70 +58,60 @@ def decode_all(files: Sequence[Path], options: Options, workers: int) -> list[Fo
     Raises what `decode` raises for the first of the files that it does for, and `PerfmodelError`
     where a worker ends without an answer (such as for lack of memory).
     """
-    started = [_Worker() for _ in range(workers)]
-    idle: SimpleQueue[_Worker] = SimpleQueue()
-    for worker in started:
-        idle.put(worker)
-
-    def ask(file: Path) -> list[FoundDocument]:
-        worker = idle.get()
-        try:
-            return worker.ask(file, options)
-        finally:
-            idle.put(worker)
-
-    try:
-        with ThreadPoolExecutor(workers) as pool:
-            asked = [pool.submit(ask, file) for file in files]
-            try:
-                return [found for each in asked for found in each.result()]
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                for worker in started:
-                    worker.kill()
-                raise
-    finally:
-        for worker in started:
-            worker.end()
-
-
-class _Worker:
-    """A process that decodes one file after another."""
-
-    def __init__(self) -> None:
-        folders = os.pathsep.join(folder for folder in sys.path if folder)
-        self._process = subprocess.Popen(
+    folders = os.pathsep.join(folder for folder in sys.path if folder)
+    started = [
+        subprocess.Popen(
             [sys.executable, "-P", "-c", _COMMAND],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=os.environ | {"PYTHONPATH": folders},
         )
+        for _ in range(workers)
+    ]
+    idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
+    for process in started:
+        idle.put(process)
 
-    def ask(self, file: Path, options: Options) -> list[FoundDocument]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+    def ask(file: Path) -> list[FoundDocument]:
+        process = idle.get()
         try:
-            _send(self._process.stdin, (file, options))
-            found = _receive(self._process.stdout)
-        except (EOFError, OSError):
-            raise PerfmodelError(
-                f"{file}: the process that read it ended early: is memory short?"
-            ) from None
-        if isinstance(found, Exception):
-            raise found
-        documents: list[FoundDocument] = found
-        return documents
+            return _ask(process, file, options)
+        finally:
+            idle.put(process)
 
-    def kill(self) -> None:
-        """Stop it, whatever it is at."""
-        self._process.kill()
+    try:
+        with ThreadPoolExecutor(workers) as pool:
+            asked = [pool.submit(ask, file) for file in files]
+            try:
+                return [document for each in asked for document in each.result()]
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for process in started:
+                    process.kill()
+                raise
+    finally:
+        for process in started:
+            process.kill()
+            with suppress(OSError), process:
+                pass
 
-    def end(self) -> None:
-        """Leave nothing of it behind."""
-        self.kill()
-        with suppress(OSError), self._process:
-            pass
+
+def _ask(process: subprocess.Popen[bytes], file: Path, options: Options) -> list[FoundDocument]:
+    """Have a worker decode a file."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        _send(process.stdin, (file, options))
+        answer = _receive(process.stdout)
+    except (EOFError, OSError, pickle.UnpicklingError):
+        raise PerfmodelError(
+            f"{file}: the process that read it ended early: is memory short?"
+        ) from None
+    if isinstance(answer, Exception):
+        raise answer
+    documents: list[FoundDocument] = answer
+    return documents
 
 
 def serve() -> None:
@@ -135,30 +122,22 @@ def serve() -> None:
             file, options = _receive(sys.stdin.buffer)
         except EOFError:
             return
-        found: list[FoundDocument] | Exception
+        answer: list[FoundDocument] | Exception
         try:
-            found = decode(file, options)
+            answer = decode(file, options)
         except (PerfmodelError, MemoryError) as error:
-            found = error
-        _send(sys.stdout.buffer, found)
+            answer = error
+        _send(sys.stdout.buffer, answer)
 
 
 def _send(file: Any, content: object) -> None:
-    """Structure first, then the bytes of its arrays, each behind its length."""
-    buffers: list[pickle.PickleBuffer] = []
-    structure = pickle.dumps(content, protocol=5, buffer_callback=buffers.append)
-    parts = [structure, *(buffer.raw() for buffer in buffers)]
-    file.write(len(parts).to_bytes(_INT_BYTES, "little"))
-    for part in parts:
-        file.write(len(part).to_bytes(_INT_BYTES, "little"))
-        file.write(part)
+    pickle.dump(content, file, protocol=5)
     file.flush()
 
 
 def _receive(file: Any) -> Any:
     """What `_send` sent. Raises `EOFError` where it ends early."""
-    structure, *buffers = [_read_part(file) for _ in range(_read_size(file))]
-    return _Unpickler(io.BytesIO(structure), buffers=buffers).load()
+    return _Unpickler(file).load()
 
 
 @cache
@@ -166,12 +145,12 @@ def _own_classes() -> frozenset[tuple[str, str]]:
     """(module, name) of our classes that a trace, a question or an error is made of."""
     from perfmodel.trace import execution_trace_columns as et
 
-    own = (
+    classes = (
         *(PerfmodelError, TraceError, UsageError, FoundDocument, Options, Window),
         *(Allocations, DeviceProperties, RankTrace, Strings),
         *(et.Arguments, et.Collectives, et.ExecutionTrace, et.ProcessGroup, et.Tensors),
     )
-    return frozenset((each.__module__, each.__name__) for each in own)
+    return frozenset((each.__module__, each.__name__) for each in classes)
 
 
 class _Unpickler(pickle.Unpickler):
@@ -181,17 +160,3 @@ class _Unpickler(pickle.Unpickler):
         if name not in _ALLOWED_CLASSES.get(module, ()) and (module, name) not in _own_classes():
             raise pickle.UnpicklingError(f"{module}.{name} is not part of a trace")
         return super().find_class(module, name)
-
-
-def _read_size(file: Any) -> int:
-    content = file.read(_INT_BYTES)
-    if len(content) < _INT_BYTES:
-        raise EOFError
-    return int.from_bytes(content, "little")
-
-
-def _read_part(file: Any) -> bytearray:
-    part = bytearray(_read_size(file))
-    if file.readinto(part) < len(part):
-        raise EOFError
-    return part

@@ -72,7 +72,8 @@ def catalogue(kind: str, name: str) -> bytes:
 @cache
 def chakra_seed() -> bytes:
     """The execution trace as Chakra's protobuf."""
-    from perfmodel.trace.chakra import encode_chakra
+    from chakra_writer import encode_chakra
+
     from perfmodel.trace.execution_trace import decode_execution_trace
 
     return encode_chakra(decode_execution_trace(execution_trace_seed(), "seed"))

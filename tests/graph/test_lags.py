@@ -7,7 +7,6 @@ import pytest
 from tiny import GEMM, NCCL, Tiny, edges_of, lags_of, nodes_named
 
 from perfmodel.graph.kinds import EdgeKind
-from perfmodel.graph.measured_waits import latest_edges
 from perfmodel.timeline.schedule import measured, schedule
 
 
@@ -89,12 +88,6 @@ def test_program_order_has_no_lag() -> None:
     graph = launches(5, 5).graph()
     assert lags_of(graph, EdgeKind.PROGRAM) == [0]
     assert edges_of(graph, EdgeKind.PROGRAM) != []
-
-
-def test_the_latest_edges_of_each_target() -> None:
-    ready = np.array([1.0, 2.0, 2.0, -np.inf])
-    target = np.array([0, 0, 0, 2])
-    assert latest_edges(ready, target, 3).tolist() == [False, True, True, True]
 
 
 def test_kernels_launched_before_the_window_start_when_they_did_or_behind_their_stream() -> None:

@@ -1,7 +1,12 @@
-"""The replacement policies: LRU, LRU within sets, a static hot set, LFU, and W-TinyLFU."""
+"""Replacement policies: which rows a cache holds, in closed form and exactly.
+
+LRU, LRU within sets, a static hot set, LFU, and W-TinyLFU. A plug-in adds one by the entry point
+`perfmodel.cache_policies`.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
@@ -9,10 +14,97 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints, Mask
-from perfmodel.embedding.lru_residency import LruSets, segmented_residency
-from perfmodel.embedding.policies import POLICIES, Policy, RowClasses, touched_each
+from perfmodel.embedding.lru_residency import LruSets, characteristic_lookups, segmented_residency
+from perfmodel.embedding.popularity import touched_per_class
 from perfmodel.embedding.stack_distance import lfu_distances, lru_distances
 from perfmodel.errors import WorkloadError
+from perfmodel.registry import Registry
+
+
+@dataclass(frozen=True, eq=False)
+class RowClasses:
+    """Rows of all tables that share a cache, in classes of equally popular rows.
+
+    All `[classes]`: `rows` of the class, `rate` the chance that one of the cache's lookups goes to
+    a given one of them, `row_bytes` what each takes of the cache.
+    """
+
+    rows: Floats
+    rate: Floats
+    row_bytes: Floats
+
+    @property
+    def used_bytes(self) -> Floats:
+        """What all rows of each class would take."""
+        return self.rows * self.row_bytes
+
+    @property
+    def mean_row_bytes(self) -> float:
+        """Of all rows."""
+        return float(self.used_bytes.sum() / self.rows.sum())
+
+    def touched_rows(self, lookups: float) -> Floats:
+        """Expected distinct rows of each class among so many lookups, `[classes]`."""
+        return touched_per_class(self.rows, self.rate, np.asarray(lookups))
+
+    def best_kept_frac(self, value: Floats, capacity_bytes: float) -> Floats:
+        """The part of each class that fits: of rows that are looked up, the highest by `value`."""
+        order = np.argsort(-value, kind="stable")
+        used = np.where(self.rate > 0, self.used_bytes, 0.0)[order]
+        room = np.clip(capacity_bytes - (np.cumsum(used) - used), 0.0, used)
+        kept = np.empty(len(order))
+        kept[order] = np.divide(room, used, out=np.zeros_like(used), where=used > 0)
+        return kept
+
+    def in_lru_sets(self, capacity_bytes: float, set_rows: float = float("inf")) -> LruSets:
+        """In sets of so many places; in one where they do not fill a set."""
+        place_bytes = self.mean_row_bytes
+        places = capacity_bytes / place_bytes
+        sets = max(places / set_rows, 1.0)
+        return LruSets(self.used_bytes, self.rate, place_bytes, places / sets, sets)
+
+
+class Policy(ABC):
+    """Which rows stay: a model under independent lookups, and the same replayed exactly."""
+
+    @abstractmethod
+    def residency(self, classes: RowClasses, capacity_bytes: float) -> Floats:
+        """The chance that a row of each class is in the cache in steady state, `[classes]`."""
+
+    @abstractmethod
+    def hits(self, rows: Ints, capacity_rows: int, step: Ints) -> Mask:
+        """Which lookups of a stream find their row, from an empty cache on, `[lookups]`.
+
+        `rows` are row numbers (of all tables together), `step` ascending numbers of what is looked
+        up at once: what counts is what the cache holds when the step begins, and it is updated
+        lookup by lookup.
+        """
+
+    def first_batch_misses(
+        self, classes: RowClasses, capacity_bytes: float, lookups: float
+    ) -> Floats:
+        """Lookups of each class that miss among the first so many into an empty cache.
+
+        Until the cache is full every row misses once; from then on as in steady state. Exact under
+        Che's approximation for LRU.
+        """
+        filled = characteristic_lookups(
+            classes.used_bytes, classes.rate, np.array([capacity_bytes])
+        )[0]
+        once = classes.touched_rows(min(lookups, filled))
+        after = max(lookups - filled, 0.0)
+        missed = 1.0 - self.residency(classes, capacity_bytes)
+        return np.asarray(once + after * classes.rows * classes.rate * missed)
+
+
+POLICIES: Registry[type[Policy]] = Registry("cache policy", group="perfmodel.cache_policies")
+
+
+def poisson_above_frac(mean_count: Floats, count: float | Floats) -> Floats:
+    """The chance that a Poisson variable is above `count`."""
+    from scipy.special import gammainc
+
+    return np.asarray(gammainc(np.floor(count) + 1.0, mean_count), np.float64)
 
 
 @POLICIES.register("lru")
@@ -20,14 +112,17 @@ from perfmodel.errors import WorkloadError
 class Lru(Policy):
     """Least recently used, fully associative: one set of `LruSets`."""
 
+    def sets(self, classes: RowClasses, capacity_bytes: float) -> LruSets:
+        return classes.in_lru_sets(capacity_bytes)
+
     def residency(self, classes: RowClasses, capacity_bytes: float) -> Floats:
-        return classes.in_lru_sets(capacity_bytes).residency
+        return self.sets(classes, capacity_bytes).residency
 
     def first_batch_misses(
         self, classes: RowClasses, capacity_bytes: float, lookups: float
     ) -> Floats:
-        found = classes.in_lru_sets(capacity_bytes).first_found(lookups)
-        return lookups * classes.rows * classes.rate * (1.0 - found)
+        hit_frac = self.sets(classes, capacity_bytes).first_found(lookups)
+        return lookups * classes.rows * classes.rate * (1.0 - hit_frac)
 
     def hits(self, rows: Ints, capacity_rows: int, step: Ints) -> Mask:
         return np.asarray(lru_distances(rows, step) < capacity_rows)
@@ -39,7 +134,7 @@ _MIXERS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
 @POLICIES.register("set_associative")
 @dataclass(frozen=True)
-class SetAssociativeLru(Policy):
+class SetAssociativeLru(Lru):
     """Least recently used of the `ways` places of a set (FBGEMM's row cache: 32; a GPU's L2: 16).
 
     See `LruSets`.
@@ -51,14 +146,8 @@ class SetAssociativeLru(Policy):
         if self.ways < 1:
             raise WorkloadError(f"set_associative: {self.ways} ways")
 
-    def residency(self, classes: RowClasses, capacity_bytes: float) -> Floats:
-        return classes.in_lru_sets(capacity_bytes, self.ways).residency
-
-    def first_batch_misses(
-        self, classes: RowClasses, capacity_bytes: float, lookups: float
-    ) -> Floats:
-        found = classes.in_lru_sets(capacity_bytes, self.ways).first_found(lookups)
-        return lookups * classes.rows * classes.rate * (1.0 - found)
+    def sets(self, classes: RowClasses, capacity_bytes: float) -> LruSets:
+        return classes.in_lru_sets(capacity_bytes, self.ways)
 
     def hits(self, rows: Ints, capacity_rows: int, step: Ints) -> Mask:
         """Sets are a hash of the row's number; places that fill no set widen the first ones."""
@@ -66,11 +155,11 @@ class SetAssociativeLru(Policy):
         place = _mixed(rows) % np.uint64(sets)
         order = np.argsort(place, kind="stable")
         steps = np.cumsum(np.diff(place[order], prepend=place[:1]) != 0)
-        found = np.empty(len(rows), bool)
+        result = np.empty(len(rows), bool)
         inside = steps * (int(step[-1]) + 1) + step[order] if len(step) else step
         ways = capacity_rows // sets + (place < capacity_rows % sets)
-        found[order] = lru_distances(rows[order], inside) < ways[order]
-        return found
+        result[order] = lru_distances(rows[order], inside) < ways[order]
+        return result
 
 
 def _mixed(rows: Ints) -> NDArray[np.uint64]:
@@ -94,13 +183,7 @@ class StaticHotSet(Policy):
     profile: Ints | None = field(default=None, compare=False)
 
     def residency(self, classes: RowClasses, capacity_bytes: float) -> Floats:
-        order = np.argsort(-classes.rate, kind="stable")
-        used = np.where(classes.rate > 0, classes.used_bytes, 0.0)[order]
-        before = np.cumsum(used) - used
-        room = np.clip(capacity_bytes - before, 0.0, used)
-        kept = np.empty(len(order))
-        kept[order] = np.divide(room, used, out=np.zeros_like(used), where=used > 0)
-        return kept
+        return classes.best_kept_frac(classes.rate, capacity_bytes)
 
     def first_batch_misses(
         self, classes: RowClasses, capacity_bytes: float, lookups: float
@@ -108,7 +191,7 @@ class StaticHotSet(Policy):
         """Hot rows miss once each, the others always."""
         kept = self.residency(classes, capacity_bytes)
         always = lookups * classes.rows * classes.rate
-        return kept * touched_each(classes, lookups) + (1.0 - kept) * always
+        return kept * classes.touched_rows(lookups) + (1.0 - kept) * always
 
     def hits(self, rows: Ints, capacity_rows: int, step: Ints) -> Mask:
         """Hot rows are there from the start."""
@@ -145,10 +228,12 @@ class Lfu(Policy):
         low, high = 0, int(expected.max() + 12.0 * np.sqrt(expected.max()) + 64.0)
         while low < high:
             middle = (low + high) // 2
-            fits = np.dot(classes.used_bytes, _above(expected, middle)) <= capacity_bytes
+            fits = (
+                np.dot(classes.used_bytes, poisson_above_frac(expected, middle)) <= capacity_bytes
+            )
             low, high = (low, middle) if fits else (middle + 1, high)
-        above = _above(expected, low)
-        tied = (_above(expected, low - 1) - above) if low else np.zeros_like(above)
+        above = poisson_above_frac(expected, low)
+        tied = (poisson_above_frac(expected, low - 1) - above) if low else np.zeros_like(above)
         needed = np.dot(classes.used_bytes, tied)
         room = capacity_bytes - np.dot(classes.used_bytes, above)
         part = min(max(room, 0.0) / needed, 1.0) if needed > 0 else 0.0
@@ -156,13 +241,6 @@ class Lfu(Policy):
 
     def hits(self, rows: Ints, capacity_rows: int, step: Ints) -> Mask:
         return np.asarray(lfu_distances(rows, step) < capacity_rows)
-
-
-def _above(expected: Floats, count: int) -> Floats:
-    """The chance that a Poisson count is above `count`."""
-    from scipy.special import gammainc
-
-    return np.asarray(gammainc(count + 1.0, expected), np.float64)
 
 
 _PERIODS = 13.0 / 6.0 + 4.0 / 9.0 * np.log(4.0)
@@ -217,16 +295,16 @@ class WTinyLfu(Policy):
 
     def hits(self, rows: Ints, capacity_rows: int, step: Ints) -> Mask:
         state = _State(self, capacity_rows)
-        found = np.empty(len(rows), bool)
+        result = np.empty(len(rows), bool)
         ends = np.flatnonzero(np.diff(step, append=step[-1:] + 1)) + 1
         begin = 0
         for end in ends.tolist():
             batch = rows[begin:end].tolist()
-            found[begin:end] = [row in state for row in batch]
+            result[begin:end] = [row in state for row in batch]
             for row in batch:
                 state.look_up(row)
             begin = end
-        return found
+        return result
 
 
 class _State:
