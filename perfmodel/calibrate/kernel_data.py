@@ -88,6 +88,8 @@ _OFFSET_FRAC = 0.45
 which the host's part runs before the kernel starts. Source: intercepts of long elementwise ops."""
 _AT_FLOOR, _AT_FLOOR_FRAC = 1.1, 0.12
 """Short kernels pile up at a floor: so many of the rows take at most a tenth longer."""
+_NEAR_FLOOR = 3.0
+"""Ops of several launches have floors of up to so many times those that others pile up at."""
 _FEWEST = 20
 _FLAG_WEIGHT = 0.2
 _CLEAR_FROM = 1.25
@@ -197,14 +199,20 @@ FloorKey = tuple[str, str, str, str]
 
 def fitted_floors(frame: pd.DataFrame) -> dict[FloorKey, Floor]:
     """The floor of every group whose timing contains the host's work, and that was measured down to
-    it: the shortest of large kernels are no floor."""
+    it: short kernels pile up there, or nearly reach what other ops pile up at on that host. The
+    shortest of large kernels are no floor."""
     host = frame[frame["timing"].isin(_HOST_TIMINGS)]
-    found = {}
+    lowest: dict[FloorKey, float] = {}
+    piled: dict[tuple[str, str], float] = {}
     for key, group in host.groupby(["device", "timing", "op", "dtype"], sort=True):
         if len(group) < _FEWEST:
             continue
-        floor = float(group["duration_us"].quantile(_FLOOR_QUANTILE))
-        if (group["duration_us"] <= _AT_FLOOR * floor).mean() < _AT_FLOOR_FRAC:
+        lowest[key] = floor = float(group["duration_us"].quantile(_FLOOR_QUANTILE))
+        if (group["duration_us"] <= _AT_FLOOR * floor).mean() >= _AT_FLOOR_FRAC:
+            piled[key[:2]] = max(floor, piled.get(key[:2], 0.0))
+    found = {}
+    for key, floor in lowest.items():
+        if floor > _NEAR_FLOOR * piled.get(key[:2], 0.0):
             continue
         offset = (
             _OFFSET_FRAC * floor if key[1] == "event_single_call" else TIMINGS[key[1]].offset_us
