@@ -190,15 +190,24 @@ class _Compiler:
             if other.before >> into & 1:
                 other.before |= kept.before
 
+    def _in_order(self) -> Iterator[tuple[int, _Kernel]]:
+        """Each kernel behind those that it waits for, else by its last part."""
+        left = sorted(self.kernels.items(), key=lambda item: item[1].parts[-1])
+        done = 0
+        while left:
+            place = next(i for i, (_, each) in enumerate(left) if not each.before & ~done)
+            at, kernel = left.pop(place)
+            done |= 1 << at
+            yield at, kernel
+
     def ops(self) -> Iterator[Op]:
-        """One op per kernel, by its last part, behind what the host does to begin."""
+        """One op per kernel, behind what the host does to begin."""
         yield Op(CALL, attributes={HOST_US: str(CALL_US)})
         readers: dict[tuple[int, int], set[int]] = {}
         for at, made in enumerate(self.sources):
             for storage, producer in made.items():
                 readers.setdefault((producer, storage), set()).add(self.of_part[at])
-        ordered = sorted(self.kernels.items(), key=lambda item: item[1].parts[-1])
-        for at, kernel in ordered:
+        for at, kernel in self._in_order():
             if not self.parts[kernel.parts[0]].is_fused:
                 yield self.parts[kernel.parts[0]].op
                 continue
