@@ -165,10 +165,16 @@ class _Compiler:
         is_inlined = is_read and kernel.is_pointwise and max(kernel.sizes) < part.elements
         if part.elements not in kernel.sizes and not is_inlined:
             return False
-        between = mine.before & ~(1 << other)
-        return not any(
-            between >> each & 1 and found.before >> other & 1
+        return not self._between(other, self.of_part[-1])
+
+    def _between(self, one: int, two: int) -> bool:
+        """Whether a third kernel waits for one of two and is waited for by the other."""
+        before = self.kernels[one].before | self.kernels[two].before
+        ends = 1 << one | 1 << two
+        return any(
+            before >> each & 1 and found.before & ends
             for each, found in self.kernels.items()
+            if each not in (one, two)
         )
 
     def _merge(self, into: int, gone: int) -> None:
