@@ -314,7 +314,7 @@ def _window(op: Op) -> int:
         return MOST_WINDOW + 1
     window = prod(size for size in sizes if isinstance(size, int))
     dims = int(next(c for c in op.name.partition("pool")[2] if c.isdigit()))
-    return window ** (dims if len(sizes) == 1 else 1)
+    return window if len(sizes) > 1 else prod((window,) * dims)
 
 
 def _only_looks(op: Op, reads: tuple[Tensor, ...], writes: tuple[Tensor, ...]) -> bool:
