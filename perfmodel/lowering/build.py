@@ -18,7 +18,7 @@ from perfmodel.lowering.draft import Built, Draft
 from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.measured_host import HostTimes, Stretch, loads_data
 from perfmodel.lowering.piece import OF_PROFILE, Piece
-from perfmodel.ops.graph import DEVICE_WIDE, Op
+from perfmodel.ops.graph import DEVICE_WIDE, HOST_US, Op
 from perfmodel.ops.vocabulary.host import RECORDED
 from perfmodel.trace.window import MAIN_THREAD
 
@@ -66,8 +66,11 @@ _ISSUING = "gpu0/compute"
 class _Walk:
     """One rank's host, op by op: where its threads and streams stand."""
 
-    def __init__(self, lowered: Lowered, duration_us: Floats, times: HostTimes | None) -> None:
+    def __init__(
+        self, lowered: Lowered, duration_us: Floats, times: HostTimes | None, host_ratio: float
+    ) -> None:
         self.lowered, self.duration_us = lowered, duration_us.tolist()
+        self.host_ratio = host_ratio
         self.times = times
         rows = {op.event for op in lowered.graph.ops}
         given = times.stretches if times else ()
@@ -124,6 +127,11 @@ class _Walk:
         launching = [p for p in own if self.lowered.pieces[p].kind != "host"]
         if recorded.STAND_IN in op.attributes:
             self._called(op, launching)
+        elif HOST_US in op.attributes:
+            taken_us = float(op.attributes[HOST_US]) * self.host_ratio
+            cause = Cause.HOST_OP_WITHOUT_LAUNCH
+            node = self.draft.add(NodeKind.HOST, cause, Scope.HOST, thread, op.name, taken_us)
+            self._next(node, thread)
         elif not launching:
             self._host_of(OP_WITHOUT_LAUNCH, op)
         else:
@@ -373,7 +381,7 @@ def execution_graph(
     its host and its device are done, and the host goes on meanwhile; what ran before the first is
     no step.
     """
-    walk = _Walk(lowered, duration_us, times)
+    walk = _Walk(lowered, duration_us, times, host_ratio)
     tops, pieces = _by_top_level(lowered)
     step_of = [lowered.graph.ops[top].step for top in tops]
     marks = []

@@ -23,6 +23,9 @@ FORWARD, BACKWARD, OPTIMIZER, INPUT = PHASES = ("forward", "backward", "optimize
 DEVICE_WIDE: Mapping[str, str] = MappingProxyType({"waits_for": "device"})
 """Attribute of an op behind which the host waits for all that the device was given."""
 
+HOST_US = "host_us"
+"""Attribute of an op that launches nothing: what it takes on the host of a profile."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tensor:

@@ -96,6 +96,7 @@ OTHERS = (
     "profiler::_record_function_enter",
     "profiler::_record_function_enter_new",
     "profiler::_record_function_exit",
+    "torch::compiled_call",
     "torch::cuda::synchronize",
     "record_param_comms_end",
 )

@@ -23,7 +23,7 @@ from perfmodel.ops.graph import (
     tensors_in,
 )
 
-_NAMES = frozenset(
+ELEMENTWISE = frozenset(
     f"aten::{name}{ending}"
     for name in (
         *("relu", "gelu", "silu", "sigmoid", "tanh", "elu", "leaky_relu", "hardswish", "softplus"),
@@ -63,7 +63,7 @@ def fuse_elementwise(graph: OpGraph) -> Edited:
         for at in range(len(graph))
         if at in made or at not in gone
     ]
-    apart = sum(op.name in _NAMES and op.phase == BACKWARD for op in graph.ops)
+    apart = sum(op.name in ELEMENTWISE and op.phase == BACKWARD for op in graph.ops)
     undone = (f"{apart} elementwise ops of the backward pass stay apart",) if apart else ()
     calls = sum(map(len, chains))
     note = f"{calls} elementwise ops fused into {len(made)}"
@@ -80,7 +80,7 @@ def _chains(graph: OpGraph, children: list[list[int]]) -> Iterator[list[int]]:
                 if len(run) > 1:
                     yield run
                 run = []
-            if op.name in _NAMES:
+            if op.name in ELEMENTWISE:
                 run.append(index)
         if len(run) > 1:
             yield run
@@ -88,7 +88,7 @@ def _chains(graph: OpGraph, children: list[list[int]]) -> Iterator[list[int]]:
 
 def _follows(before: Op, op: Op) -> bool:
     """Whether an elementwise op reads what another one made, or may have."""
-    if op.name not in _NAMES or (op.thread, op.step, op.phase) != (
+    if op.name not in ELEMENTWISE or (op.thread, op.step, op.phase) != (
         before.thread,
         before.step,
         before.phase,

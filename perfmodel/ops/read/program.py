@@ -86,4 +86,8 @@ def as_run(graph: OpGraph, how: str) -> OpGraph:
     """The ops of a call as they run `eager`ly, or captured in CUDA `graphs`."""
     if how not in HOW:
         raise UsageError(f"mode {how!r}: one of {', '.join(HOW)}")
+    if how == COMPILED:
+        from perfmodel.ops.edits.compiled import compiled
+
+        return compiled(graph)
     return graph if how == EAGER else replace(graph, cuda_graphs=True)

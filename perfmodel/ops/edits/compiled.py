@@ -1,0 +1,325 @@
+"""A program as `torch.compile` runs it: what TorchInductor makes one kernel of.
+
+Its rules, from its documentation and scheduler: pointwise ops join the loops of what they read or
+read beside; a reduction joins the ops that make its input, and where its rows are short what
+follows over the same elements joins it; normalisations are a reduction and a pointwise op; the bias
+of a convolution is a pointwise op behind it. Products, convolutions and all that is not named here
+stay calls of libraries, and no kernel reaches across them. Views and allocations cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from perfmodel.ops.edits.fuse import ELEMENTWISE
+from perfmodel.ops.graph import HOST_US, NO_OP, Op, OpGraph, Tensor, tensors_in
+
+POINTWISE = ELEMENTWISE | {
+    f"aten::{name}{ending}"
+    for name in (
+        *("mish", "hardtanh", "relu6", "hardsigmoid", "selu", "celu", "log_sigmoid_forward"),
+        *("floor", "ceil", "round", "trunc", "exp2", "expm1", "log2", "log10", "tan", "acos"),
+        *("asin", "atan", "atan2", "sinh", "cosh", "erfinv", "fmod", "remainder", "bitwise_or"),
+        *("bitwise_not", "logical_not", "logical_xor", "isnan", "isinf", "nan_to_num", "sgn"),
+        *("fmax", "fmin", "_prelu_kernel", "prelu", "glu", "softsign", "xlogy", "copy", "clone"),
+        *("_to_copy", "cat", "stack", "flip", "roll", "repeat", "constant_pad_nd", "tril", "triu"),
+        *("fill", "zero", "full", "full_like", "zeros", "zeros_like", "ones", "ones_like"),
+        *("arange", "scalar_tensor", "upsample_nearest2d", "upsample_nearest1d", "embedding"),
+        *("hardtanh_backward", "hardswish_backward", "elu_backward", "leaky_relu_backward"),
+        *("hardsigmoid_backward", "softplus_backward", "mish_backward", "native_dropout_backward"),
+    )
+    for ending in ("", "_")
+}
+REDUCTIONS = {
+    f"aten::{name}"
+    for name in (
+        *("sum", "mean", "prod", "amax", "amin", "max", "min", "argmax", "argmin", "logsumexp"),
+        *("norm", "linalg_vector_norm", "var", "std", "var_mean", "std_mean", "any", "all"),
+    )
+}
+WINDOWS = {
+    f"aten::{name}"
+    for name in ("max_pool2d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d")
+}
+"""Pointwise over their outputs, where a window is small."""
+CONVOLUTION, _BIAS = "aten::convolution", 2
+MOST_WINDOW = 25
+"""Elements of a window that Inductor unrolls; larger ones are calls of ATen."""
+MOST_ROW = 16384
+"""Elements of a row that a kernel goes through once more without reading it from memory again."""
+PREFIX = "triton::fused_"
+CALL, CALL_US = "torch::compiled_call", 70.0
+"""What the host does before the first kernel of a compiled module (guards of TorchDynamo, the
+wrappers of AOTAutograd and of Inductor), and how long: the geometric mean over eight GPUs of 31
+measured passes whose kernels take less than 15 us; 33 to 114 by GPU, 65 to 78 with one left out."""
+_MOST_NAMES = 6
+
+
+def _axis_row(op: Op) -> int:
+    axis = op.inputs[1]
+    shape = op.tensors[0].shape
+    return shape[axis] if isinstance(axis, int) and shape else 1
+
+
+def _layer_row(op: Op) -> int:
+    sizes = op.inputs[1]
+    return prod(s for s in sizes if isinstance(s, int)) if isinstance(sizes, tuple) else 1
+
+
+def _group_row(op: Op) -> int:
+    rows, groups = op.inputs[3], op.inputs[6]
+    if not (isinstance(rows, int) and isinstance(groups, int)):
+        return 1
+    return op.tensors[0].elements // max(rows * groups, 1)
+
+
+def _batch_row(op: Op) -> int:
+    return op.tensors[0].elements  # of no row: its blocks meet in memory
+
+
+NORMALISATIONS: dict[str, Callable[[Op], int]] = {
+    "aten::_softmax": _axis_row,
+    "aten::_log_softmax": _axis_row,
+    "aten::native_layer_norm": _layer_row,
+    "aten::native_group_norm": _group_row,
+    "aten::cudnn_batch_norm": _batch_row,
+    "aten::native_batch_norm": _batch_row,
+    "aten::_native_batch_norm_legit": _batch_row,
+}
+"""How many elements each of its means is taken of."""
+
+
+@dataclass(eq=False)
+class _Part:
+    """What of an op is one loop."""
+
+    op: Op
+    reads: tuple[Tensor, ...]
+    writes: tuple[Tensor, ...]
+    elements: int
+    """What it goes over."""
+    after: frozenset[int] = frozenset()
+    """Sizes of loops that may follow it in its kernel."""
+    is_fused: bool = True
+    """Whether Inductor makes its kernel."""
+    joins: bool = True
+    """Whether it may go into the kernel of what it reads."""
+    reduces: bool = False
+
+
+@dataclass(eq=False)
+class _Kernel:
+    """Parts that are one kernel, what they wait for, and where the last one stands."""
+
+    parts: list[int]
+    before: int = 0
+    """Kernels that come before, as bits."""
+    sizes: frozenset[int] = frozenset()
+    is_pointwise: bool = True
+
+
+@dataclass
+class _Compiler:
+    """Kernels, made part after part."""
+
+    parts: list[_Part] = field(default_factory=list)
+    kernels: dict[int, _Kernel] = field(default_factory=dict)
+    of_part: list[int] = field(default_factory=list)
+    written: dict[int, int] = field(default_factory=dict)
+    """Per storage, the part that wrote it last."""
+    last_reader: dict[int, int] = field(default_factory=dict)
+    sources: list[dict[int, int]] = field(default_factory=list)
+    """Per part, the storages that it reads of others, and their parts."""
+
+    def add(self, part: _Part) -> None:
+        storages = dict.fromkeys(t.storage_id for t in part.reads if t.storage_id >= 0)
+        made = {s: self.written[s] for s in storages if s in self.written}
+        at = len(self.parts)
+        self.parts.append(part)
+        self.sources.append(made)
+        producers = dict.fromkeys(self.of_part[p] for p in made.values())
+        beside = (self.of_part[self.last_reader[s]] for s in storages if s in self.last_reader)
+        sizes = part.after or frozenset((part.elements,))
+        self.kernels[at] = new = _Kernel([at], 0, sizes, not part.reduces and part.is_fused)
+        self.of_part.append(at)
+        for producer in producers:
+            new.before |= 1 << producer | self.kernels[producer].before
+        if part.is_fused:
+            joined = producers if part.joins else ()
+            for other in dict.fromkeys((*joined, *beside)):
+                if other in self.kernels and self._fits(other, part, other in producers):
+                    self._merge(other, self.of_part[at])
+        for storage in storages:
+            self.last_reader[storage] = at
+        for tensor in part.writes:
+            if tensor.storage_id >= 0:
+                self.written[tensor.storage_id] = at
+
+    def _fits(self, other: int, part: _Part, is_read: bool) -> bool:
+        kernel, mine = self.kernels[other], self.kernels[self.of_part[len(self.parts) - 1]]
+        first = self.parts[kernel.parts[0]]
+        if kernel is mine or not first.is_fused or first.op.phase != part.op.phase:
+            return False
+        is_inlined = is_read and kernel.is_pointwise and max(kernel.sizes) < part.elements
+        if part.elements not in kernel.sizes and not is_inlined:
+            return False
+        return not self._between(other, self.of_part[-1])
+
+    def _between(self, one: int, two: int) -> bool:
+        """Whether a third kernel waits for one of two and is waited for by the other."""
+        before = self.kernels[one].before | self.kernels[two].before
+        ends = 1 << one | 1 << two
+        return any(
+            before >> each & 1 and found.before & ends
+            for each, found in self.kernels.items()
+            if each not in (one, two)
+        )
+
+    def _merge(self, into: int, gone: int) -> None:
+        """Both are one kernel; what came after either comes after both."""
+        kept, left = self.kernels[into], self.kernels.pop(gone)
+        last = self.parts[left.parts[-1]]
+        for at in left.parts:
+            self.of_part[at] = into
+        kept.parts = sorted((*kept.parts, *left.parts))
+        kept.before = (kept.before | left.before) & ~(1 << into) & ~(1 << gone)
+        if not kept.is_pointwise and not last.reduces:
+            kept.sizes |= left.sizes
+        else:
+            kept.sizes = left.sizes
+        kept.is_pointwise = kept.is_pointwise and left.is_pointwise
+        for other in self.kernels.values():
+            if other.before >> gone & 1:
+                other.before = other.before & ~(1 << gone) | 1 << into
+            if other.before >> into & 1:
+                other.before |= kept.before
+
+    def _in_order(self) -> Iterator[tuple[int, _Kernel]]:
+        """Each kernel behind those that it waits for, else by its last part."""
+        left = sorted(self.kernels.items(), key=lambda item: item[1].parts[-1])
+        done = 0
+        while left:
+            place = next(i for i, (_, each) in enumerate(left) if not each.before & ~done)
+            at, kernel = left.pop(place)
+            done |= 1 << at
+            yield at, kernel
+
+    def ops(self) -> Iterator[Op]:
+        """One op per kernel, behind what the host does to begin."""
+        yield Op(CALL, attributes={HOST_US: str(CALL_US)})
+        readers: dict[tuple[int, int], set[int]] = {}
+        for at, made in enumerate(self.sources):
+            for storage, producer in made.items():
+                readers.setdefault((producer, storage), set()).add(self.of_part[at])
+        for at, kernel in self._in_order():
+            if not self.parts[kernel.parts[0]].is_fused:
+                yield self.parts[kernel.parts[0]].op
+                continue
+            reads: dict[tuple[int, tuple[int, ...]], Tensor] = {}
+            writes: dict[tuple[int, tuple[int, ...]], Tensor] = {}
+            for index in kernel.parts:
+                part, made = self.parts[index], self.sources[index]
+                for tensor in part.reads:
+                    if (
+                        self.of_part[made[tensor.storage_id]] != at
+                        if tensor.storage_id in made
+                        else True
+                    ):
+                        reads.setdefault(_key(tensor), tensor)
+                for place, tensor in enumerate(part.writes):
+                    read_by = readers.get((index, tensor.storage_id), set())
+                    if read_by - {at} or not (read_by or place):
+                        writes[_key(tensor)] = tensor
+            written = tuple(writes.values()) or self.parts[kernel.parts[-1]].writes[:1]
+            names = dict.fromkeys(self.parts[i].op.name.rpartition("::")[2] for i in kernel.parts)
+            name = PREFIX + "_".join([each.strip("_") for each in names][:_MOST_NAMES])
+            first = self.parts[kernel.parts[-1]].op
+            inputs = (*reads.values(), *written)
+            yield Op(name, inputs, written, thread=first.thread, phase=first.phase, step=first.step)
+
+
+def _key(tensor: Tensor) -> tuple[int, tuple[int, ...]]:
+    return (tensor.storage_id if tensor.storage_id >= 0 else -tensor.tensor_id, tensor.shape)
+
+
+def compiled(graph: OpGraph) -> OpGraph:
+    """`graph` with the kernels that Inductor would make of its ops; each step is one call.
+
+    Ops are taken as they were called, callers of others by what they call.
+    """
+    callers = {op.parent for op in graph.ops}
+    compiler = _Compiler()
+    for index, op in enumerate(graph.ops):
+        if index not in callers:
+            for part in _parts(op):
+                compiler.add(part)
+    ops = tuple(compiler.ops())
+    before = sum(part.is_fused for part in compiler.parts)
+    after = sum(op.name.startswith(PREFIX) for op in ops)
+    note = f"compiled: {before} loops in {after} kernels of Inductor"
+    return replace(graph, ops=ops, notes=(*graph.notes, note))
+
+
+def _parts(op: Op) -> Iterable[_Part]:
+    """What Inductor sees in an op; nothing where it only looks at or sets aside memory."""
+    reads, writes = op.tensors, tuple(tensors_in(op.outputs))
+    if op.name in NORMALISATIONS and reads and writes:
+        return _normalised(op, reads, writes, NORMALISATIONS[op.name](op))
+    if op.name in REDUCTIONS and len(reads) == 1 and writes:
+        total, rows = reads[0].elements, max(writes[0].elements, 1)
+        is_short = total // rows <= MOST_ROW
+        after = frozenset((rows, total) if is_short else (rows,))
+        return (_Part(op, reads, writes, total, after, reduces=True),)
+    small = op.name in WINDOWS and _window(op) <= MOST_WINDOW
+    if writes and (op.name in POINTWISE or op.name in REDUCTIONS or small):
+        elements = max(tensor.elements for tensor in writes)
+        if op.name.endswith("::copy_"):
+            reads = reads[1:]
+        return (_Part(op, reads, writes, elements, joins=not small),)
+    if _only_looks(op, reads, writes):
+        return ()
+    if op.name == CONVOLUTION and len(op.inputs) > _BIAS:
+        bias = op.inputs[_BIAS]
+        if isinstance(bias, Tensor):
+            inputs = (*op.inputs[:_BIAS], None, *op.inputs[_BIAS + 1 :])
+            alone = replace(op, inputs=inputs, parent=NO_OP)
+            added = replace(op, name="aten::add")
+            return (
+                _Part(alone, alone.tensors, writes, 0, is_fused=False),
+                _Part(added, (*writes, bias), writes, writes[0].elements),
+            )
+    return (_Part(replace(op, parent=NO_OP), reads, writes, 0, is_fused=False),)
+
+
+def _normalised(
+    op: Op, reads: tuple[Tensor, ...], writes: tuple[Tensor, ...], row: int
+) -> Iterable[_Part]:
+    """Its means, then its elements; both in one kernel where a row is short."""
+    total = reads[0].elements
+    if row <= MOST_ROW:
+        sizes = frozenset((total, max(total // max(row, 1), 1)))
+        return (_Part(op, reads, writes, total, sizes, reduces=True),)
+    channels = max((t.elements for t in reads[1:]), default=1)
+    means = Tensor((channels,), "fp32", device=reads[0].device)
+    after = frozenset((channels,))
+    first = _Part(op, reads[:1], (means,), total, after, reduces=True)
+    return (first, _Part(op, (*reads, means), writes, total))
+
+
+def _window(op: Op) -> int:
+    sizes = op.inputs[1]
+    if not isinstance(sizes, tuple):
+        return MOST_WINDOW + 1
+    window = prod(size for size in sizes if isinstance(size, int))
+    dims = int(next(c for c in op.name.partition("pool")[2] if c.isdigit()))
+    return window if len(sizes) > 1 else prod((window,) * dims)
+
+
+def _only_looks(op: Op, reads: tuple[Tensor, ...], writes: tuple[Tensor, ...]) -> bool:
+    """Views, which give what they were given, and allocations."""
+    if "::empty" in op.name or "::new_empty" in op.name:
+        return True
+    given = {tensor.storage_id for tensor in reads} - {-1}
+    return bool(writes) and not op.name.endswith("_") and all(t.storage_id in given for t in writes)
