@@ -158,10 +158,11 @@ class SmartNic:
             named_part(self.adapter, Nic, "smartnic.adapter")
 
     def apply(self, deployment: Deployment) -> Deployment:
-        """Caches for all whole tables (or columns) in device memory."""
+        """Caches for all whole tables (or columns) in device memory; `deployment` as it is, with a
+        note that says why, where no cache is worth its place."""
         if deployment.ranks == deployment.machine.linked_gpus:
             raise WorkloadError("smartnic: links join all devices: no lookup crosses an adapter")
-        before = deployment.machine
+        plain, before = deployment, deployment.machine
         machine = with_adapter(before, self.adapter)
         tables = deployment.placement.tables
         free = [table.tier == "hbm" and not table.caches for table in tables]
@@ -210,9 +211,10 @@ class SmartNic:
             if size > 0
         )
         if not caches:
-            raise WorkloadError(
-                "smartnic: caching rows in the adapters saves no time: their memory is no faster "
-                "than the path it replaces, or rows are written as often as they are looked up "
+            return plain.with_(
+                "smartnic: not applied, the step is as without it: rows cached in the adapters "
+                "save no time: their memory is no faster than the path it replaces, or rows are "
+                "written as often as they are looked up "
                 "(smartnic.only_if_worth=false caches them anyway)"
             )
         names = tuple(cache.name for cache in caches)
