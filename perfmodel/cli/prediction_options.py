@@ -96,6 +96,7 @@ class Mode(StrEnum):
     TRANSFER = "transfer"
     MODEL = "model"
     EAGER = "eager"
+    COMPILED = "compiled"
     GRAPHS = "graphs"
 
 
@@ -118,8 +119,8 @@ class PredictionOptions:
         Optional[Mode],  # noqa: UP045
         typer.Option(
             help="replay: the measured kernels, scheduled again. transfer: measured times the "
-            "model's ratio between devices. model: from shapes alone. Of FILE.py:CLASS: eager (the "
-            "default) or graphs (captured in CUDA graphs). "
+            "model's ratio between devices. model: from shapes alone. Of FILE.py:CLASS: eager, "
+            "compiled (by Inductor) or graphs (captured in CUDA graphs). "
             "[default: model for what has no times, a new batch, an edit, or a trace without a GPU "
             "on --hardware; else transfer with --hardware, and replay without]",
         ),
@@ -247,7 +248,7 @@ class PredictionOptions:
             raise UsageError(f"--mode {self.mode} cannot be combined with FILE.py:CLASS")
 
 
-_OF_MODULE = (Mode.EAGER, Mode.GRAPHS)
+_OF_MODULE = (Mode.EAGER, Mode.COMPILED, Mode.GRAPHS)
 DEFAULTS = PredictionOptions()
 OF_READING = ("et", "steps", "strict", "max_memory")
 """Options, as fields, that say what is read, not what is predicted of it."""

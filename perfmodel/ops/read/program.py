@@ -17,7 +17,7 @@ DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "flo
 """Our words for the types that a module may be given in, and PyTorch's."""
 INTEGERS = {"int64": "int64", "int32": "int32", "bool": "bool", "uint8": "uint8", "int8": "int8"}
 OPTIMIZERS = ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop")
-EAGER, GRAPHS = HOW = ("eager", "graphs")
+EAGER, COMPILED, GRAPHS = HOW = ("eager", "compiled", "graphs")
 
 
 class ModuleError(PerfmodelError):
