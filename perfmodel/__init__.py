@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from perfmodel.errors import PerfmodelError
     from perfmodel.graph import build_graph
     from perfmodel.graph.types import ExecutionGraph
-    from perfmodel.prediction.run import predict, predict_module
+    from perfmodel.prediction.module import predict_module
+    from perfmodel.prediction.run import predict
     from perfmodel.prediction.types import Prediction
     from perfmodel.timeline.breakdown import Breakdown, breakdown
     from perfmodel.timeline.schedule import Timeline, schedule

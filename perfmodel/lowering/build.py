@@ -20,12 +20,13 @@ from perfmodel.lowering.measured_host import HostTimes, Stretch, loads_data
 from perfmodel.lowering.piece import OF_PROFILE, Piece
 from perfmodel.ops.graph import DEVICE_WIDE, HOST_US, Op
 from perfmodel.ops.vocabulary.host import RECORDED
+from perfmodel.trace.columns import NONE
 from perfmodel.trace.window import MAIN_THREAD
 
 CUDA_GRAPH, _WHOLE = "cuda_graph", "step"
 GROUP, MEMBERS = "process_group", "group_ranks"
 ADDRESSES = 1 << 20
-"""Process groups are numbered or named; a number from here on is where one lies in memory."""
+"""Numbers of process groups from here on are where one lies in memory."""
 CALL = {"kernel": "cudaLaunchKernel", "copy": "cudaMemcpyAsync", "collective": "cudaLaunchKernel"}
 _KIND = {
     "kernel": (NodeKind.KERNEL, Cause.COMPUTE, Scope.COMPUTE),
@@ -70,8 +71,7 @@ class _Walk:
         self, lowered: Lowered, duration_us: Floats, times: HostTimes | None, host_ratio: float
     ) -> None:
         self.lowered, self.duration_us = lowered, duration_us.tolist()
-        self.host_ratio = host_ratio
-        self.times = times
+        self.host_ratio, self.times = host_ratio, times
         rows = {op.event for op in lowered.graph.ops}
         given = times.stretches if times else ()
         self.stretches = deque(each for each in given if each.is_left(rows))
@@ -83,16 +83,13 @@ class _Walk:
         """The mark at the end of the last step, which the host does not wait for."""
         self.thread = "main"
         self.last: dict[str, int] = {}
-        """Per stream, its last operation."""
         self.of_op: dict[int, int] = {}
         """Per op, the last operation on a device that it started."""
         self.needs = lowered.waits_for
         self.groups: dict[str, str] = {}
         """Process groups that are called by an address, in order of use."""
         self.issuing: dict[str, str] = {}
-        """Per thread, the stream of its last kernel."""
         self.communicating: set[str] = set()
-        """Streams of collectives."""
         self.in_graph: str | None = None
 
     def step(self, name: int, tops: list[int], pieces: list[list[int]]) -> tuple[int, int]:
@@ -128,10 +125,9 @@ class _Walk:
         if recorded.STAND_IN in op.attributes:
             self._called(op, launching)
         elif HOST_US in op.attributes:
+            work = Cause.HOST_OP_WITHOUT_LAUNCH, thread, op.name
             taken_us = float(op.attributes[HOST_US]) * self.host_ratio
-            cause = Cause.HOST_OP_WITHOUT_LAUNCH
-            node = self.draft.add(NodeKind.HOST, cause, Scope.HOST, thread, op.name, taken_us)
-            self._next(node, thread)
+            self._taking(NodeKind.HOST, *work, taken_us, NONE)
         elif not launching:
             self._host_of(OP_WITHOUT_LAUNCH, op)
         else:
@@ -283,7 +279,7 @@ class _Walk:
             self.host = wait
 
     def _operation(self, piece: int, launch: int | None, times: int = 1) -> int:
-        """A kernel, copy or collective on its stream, behind what it has to wait for."""
+        """A kernel, copy or collective on its stream."""
         found = self.lowered.pieces[piece]
         kind, cause, scope = _KIND[found.kind]
         owner = int(self.lowered.owner[piece])
@@ -329,8 +325,7 @@ class _Walk:
         return name
 
     def _producers(self, owner: int, stream: str, kind: str) -> Iterator[int]:
-        """Operations on other streams whose results the op `owner` reads, or that a profile shows
-        it to wait for.
+        """Operations on other streams whose results the op `owner` reads or that it waits for.
 
         A collective waits for all that the stream it was issued on was given before it; where that
         is not known, for all kernels, but not for a pipeline's copies or other process groups.

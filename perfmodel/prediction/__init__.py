@@ -11,7 +11,8 @@ from perfmodel.lazy import exports
 
 if TYPE_CHECKING:
     from perfmodel.prediction.gains import Gain
-    from perfmodel.prediction.run import MODES, Request, predict, predict_module, predicted
+    from perfmodel.prediction.module import predict_module
+    from perfmodel.prediction.run import MODES, Request, predict, predicted
     from perfmodel.prediction.types import Prediction, Result
     from perfmodel.prediction.what_if import Scale
 
@@ -38,7 +39,7 @@ __getattr__ = exports(
         "Result": "perfmodel.prediction.types",
         "Scale": "perfmodel.prediction.what_if",
         "predict": "perfmodel.prediction.run",
-        "predict_module": "perfmodel.prediction.run",
+        "predict_module": "perfmodel.prediction.module",
         "predicted": "perfmodel.prediction.run",
     },
 )

@@ -16,8 +16,6 @@ from math import inf
 from pathlib import Path
 from typing import Any, ParamSpec
 
-import numpy as np
-
 from perfmodel.cost.host import load_profile
 from perfmodel.designs import Deployment
 from perfmodel.errors import TraceError, UsageError
@@ -27,23 +25,22 @@ from perfmodel.lowering.context import self_contained
 from perfmodel.ops.edits import rebatch
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
-from perfmodel.ops.read.program import EAGER, Call, as_run
 from perfmodel.prediction.deployment import Step, cluster_of, deployment_period, step_period
 from perfmodel.prediction.explain.replayed import ReplayGrounds
 from perfmodel.prediction.explain.transferred import TransferGrounds
 from perfmodel.prediction.from_profile import own_machine, profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_load import without_contention
 from perfmodel.prediction.measured_steps import Durations, comm_warnings, steps_result
+from perfmodel.prediction.passes import predict_passes
 from perfmodel.prediction.payload_codec import Codec, with_codecs
 from perfmodel.prediction.scheduled import HostCosts, host_costs
-from perfmodel.prediction.shapes import MODEL, Noted, predict_on, predict_shapes
+from perfmodel.prediction.shapes import MODEL, Noted, predict_on
 from perfmodel.prediction.transferred import source_device, transfer_durations
 from perfmodel.prediction.types import Prediction
 from perfmodel.prediction.what_if import Scale
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import steady_steps
 from perfmodel.trace import Trace
-from perfmodel.units import BYTES_PER_GB
 from perfmodel.workload import Workload, load_workload
 
 REPLAY, TRANSFER = "replay", "transfer"
@@ -106,7 +103,6 @@ class Request:
 
     @property
     def targets(self) -> list[Hardware]:
-        """The machines asked for."""
         return _as_list(self.hardware)
 
     def scales(self) -> list[Scale]:
@@ -115,16 +111,13 @@ class Request:
         return [*map(Scale.parse, _as_list(self.scale)), *removed]
 
     def codecs(self) -> list[Codec]:
-        """How payloads are narrowed."""
         return [Codec.parse(text) for text in _as_list(self.codec)]
 
     def edits(self) -> list[NamedEdit]:
-        """How ops are edited."""
         return [NamedEdit.parse(text) for text in _as_list(self.edit)]
 
     @property
     def profile(self) -> str | None:
-        """Of host costs, by name or file."""
         return None if self.overheads is None else str(self.overheads)
 
     def refuse(self, what: str, names: Iterable[str]) -> None:
@@ -157,7 +150,6 @@ predict = _answering(Request)
 
 @singledispatch
 def _answer(source: object, request: Request) -> Prediction:
-    """The way of each type of source; one registers for each."""
     raise UsageError(f"nothing is predicted of a {type(source).__name__}: give a trace, a workload")
 
 
@@ -231,7 +223,6 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
 
 
 def _require_times(trace: Trace, request: Request, mode: str) -> None:
-    """Raise `PerfmodelError` for what replay or transfer cannot answer."""
     for name, does in _NEEDS_SHAPES.items():
         if getattr(request, name) not in (None, (), []):
             raise UsageError(f"--{name} {does}: it needs mode model")
@@ -347,94 +338,16 @@ def _of_workload(workload: Workload | str | Path, request: Request) -> Predictio
 
 @_answer.register
 def _of_op_graph(graph: OpGraph, request: Request) -> Prediction:
-    """One pass through an op graph, of a module say: from an idle device to its last kernel's end.
-
-    A device that its memory does not fit into is named among the warnings.
-    """
+    """One pass through an op graph, of a module say, on each machine."""
     _require_configuration(request, "an op graph", "batch", "train", "every_rank")
     if not request.targets:
         raise UsageError(f"{graph.source}: say on which hardware to predict it")
-    edits = request.edits()
-    graphs, notes = apply_edits([self_contained(graph)], edits) if edits else ([graph], [])
-    results = []
-    for target in request.targets:
-        machine = cluster_of(target, request.nodes)
-        steps = partial(_pass, graphs)
-        result, said = predict_on(
-            machine, partial(_unwatched_costs, profile=request.profile), steps
-        )
-        if result.memory is not None and not result.memory["fits"]:
-            needed = result.memory["total_bytes"] / BYTES_PER_GB
-            said.append(f"needs {needed:.1f} GB: more than its memory holds")
-        results.append(result)
-        notes += [f"{result.hardware}: {note}" for note in said]
-    source = {
-        "trace": graph.source,
-        "device": ", ".join(result.hardware for result in results),
-        "batch": None,
-        "edits": [edit.text for edit in edits],
-        "ranks": [graph.rank],
-        "events": 0,
-    }
-    return Prediction(source, results, list(dict.fromkeys(notes)))
-
-
-def predict_module(
-    module: Any,
-    inputs: Sequence[Any],
-    *,
-    hardware: Hardware | Sequence[Hardware],
-    training: bool = False,
-    optimizer: str | None = None,
-    dtype: str | None = None,
-    autocast: str | None = None,
-    batch: int | None = None,
-    mode: str = EAGER,
-) -> Prediction:
-    """Per-call time of a `torch.nn.Module` in memory, called with `inputs`, on each machine.
-
-    Nothing is computed: the module is traced under fake tensors, and is not changed. `training`,
-    `optimizer`, `dtype`, `autocast` and `batch` as of `perfmodel.ops.read.program.Call`; `mode` is
-    `eager`, or `graphs` where the call is captured in a CUDA graph. Raises `PerfmodelError` with
-    one line for a call that fails, and for an operator that depends on values.
-    """
-    from perfmodel.ops.read.module import graph_of_module
-
-    call = Call(training, optimizer, dtype, autocast, batch)
-    return predict(as_run(graph_of_module(module, inputs, call), mode), hardware=hardware)
-
-
-UNWATCHED_FRAC = 0.78
-"""What the host takes without a profiler, over what saved profiles say, all of which were recorded
-under one. Nine machines of KernelBench: 0.25 to 1.26, this is their geometric mean; the bundled
-demo's steps: 0.63."""
-DEVICE_SPREAD, HOST_SPREAD = (0.6, 1.81), (0.6, 3.2)
-"""Within which factors of the prediction 90 % of the passes of KernelBench lie (1,053 of every
-second program on ten GPUs), where the device takes all of the time and where the host does."""
-
-
-def _unwatched_costs(machine: Cluster, profile: str | None) -> HostCosts:
-    costs = host_costs(machine, overheads=profile)
-    note = f"{costs.note}; x {UNWATCHED_FRAC} without a profiler"
-    return replace(costs, ratio=costs.ratio * UNWATCHED_FRAC, note=note)
-
-
-def _pass(graphs: Sequence[OpGraph], machine: Cluster, costs: HostCosts | None) -> Noted:
-    """One pass; its interval is at least as wide as measured passes of other modules say."""
-    result, notes = predict_shapes(graphs, machine, name=machine.name, costs=costs)
-    device_us = min(float(result.rank.gpu_active_us), result.step_us)
-    parts = np.array([device_us, result.step_us - device_us])
-    low_us, high_us = parts @ np.array([DEVICE_SPREAD, HOST_SPREAD])
-    return replace(
-        result,
-        low_us=min(result.low_us or low_us, float(low_us)),
-        high_us=max(result.high_us or high_us, float(high_us)),
-    ), notes
+    machines = [cluster_of(each, request.nodes) for each in request.targets]
+    return predict_passes(graph, machines, request.edits(), request.profile)
 
 
 @_answer.register
 def _of_deployment(deployment: Deployment, request: Request) -> Prediction:
-    """The period of a deployment's steps, on its machine."""
     return predict_deployed(deployment, request)
 
 
@@ -484,5 +397,4 @@ def _of_configuration(
 
 
 def _as_list(given: Any) -> list[Any]:
-    """The items of `given`; a text, or what has no items, is the only one."""
     return [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)

@@ -1,0 +1,225 @@
+"""What PyTorch dispatches while a module runs under fake tensors, as ops of an op graph.
+
+A dispatch mode records every operator below autograd with its arguments, in the order of its
+schema; a function mode tells which call of the program each belongs to. Convolutions, batch
+normalisations, attention and recurrent layers are recorded as what a GPU would run for them, since
+the tracing machine has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from perfmodel.ops.dtypes import dtype_of_torch
+from perfmodel.ops.graph import FORWARD, NO_OP, Argument, Op, Tensor
+
+DEVICE = "cuda:0"
+_AS_ONE = {
+    "scaled_dot_product_attention": "aten::scaled_dot_product_attention",
+    "dropout": "aten::native_dropout",
+}
+"""Functions that are one operator on a GPU, whatever they become on the tracing machine."""
+_IN_FP32 = frozenset(
+    (
+        *("layer_norm", "group_norm", "softmax", "log_softmax", "norm", "exp", "log", "pow"),
+        *("prod", "cumsum", "cumprod", "sum", "mse_loss", "l1_loss", "smooth_l1_loss"),
+        *("cross_entropy", "nll_loss", "kl_div", "softplus", "rsqrt", "reciprocal"),
+    )
+)
+"""What `torch.autocast` runs in fp32 on a GPU, and not on a CPU, where modules are traced."""
+_RECURRENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+"""Functions of recurrent layers, and how many gates each has."""
+RECURRENT_OP = "aten::_cudnn_rnn"
+CUDA_GRAPH = "cuda_graph"
+"""The library starts the kernels of all steps at less cost than PyTorch does: as one launch."""
+_MIN_CUDNN_NORM_DIMS = 3
+"""PyTorch gives batch normalisation of `batch x channels` alone to its own kernel."""
+_OPERATORS = {
+    "__matmul__": "matmul",
+    "__rmatmul__": "matmul",
+    "__getitem__": "index",
+    "__pow__": "pow",
+}
+
+
+def mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(mapped(change, item) for item in value)
+    if isinstance(value, dict):
+        return {key: mapped(change, item) for key, item in value.items()}
+    return change(value)
+
+
+def cast(torch: Any, value: Any, dtype: Any) -> Any:
+    is_real = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return value.to(dtype) if is_real else value
+
+
+class Recorder:
+    """The ops of what runs while it records."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self.ops: list[Op] = []
+        self.phase = FORWARD
+        self._caller: list[str] = []
+        self._is_silent = False
+        self.is_autocast = False
+        self._held: list[Any] = []
+        """All tensors, so that no identity is given twice; they hold no memory."""
+        self._storages: dict[int, int] = {}
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        from torch.overrides import TorchFunctionMode
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        def function(_: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return self.function(func, args, kwargs or {})
+
+        def operator(_: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return self.operator(func, args, kwargs or {})
+
+        functions: Any = type("Functions", (TorchFunctionMode,), {"__torch_function__": function})
+        operators: Any = type("Operators", (TorchDispatchMode,), {"__torch_dispatch__": operator})
+        functional = self._torch.nn.functional
+        usual = {name: getattr(functional, name) for name in _AS_ONE}
+        for name, func in usual.items():
+            setattr(functional, name, self._whole(name, func))
+        try:
+            with operators(), functions():
+                yield
+        finally:
+            for name, func in usual.items():
+                setattr(functional, name, func)
+
+    def _whole(self, name: str, func: Any) -> Any:
+        """`func`, recorded as one op also where PyTorch's own Python calls it."""
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            return self.function(func, args, kwargs)
+
+        called.__name__ = name
+        return called
+
+    def function(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """A call of the program: the ops below it are its own, or it is one op as a whole."""
+        name = getattr(func, "__name__", "")
+        if name in _AS_ONE and not self._is_silent:
+            return self._as_one(_AS_ONE[name], func, args, kwargs)
+        if name in _RECURRENT:
+            about = _recurrent_facts(name, args) | {CUDA_GRAPH: f"{RECURRENT_OP} {len(self.ops)}"}
+            return self._as_one(RECURRENT_OP, func, args, kwargs, about)
+        first = len(self.ops)
+        if self.is_autocast and name in _IN_FP32:
+            args = tuple(mapped(lambda x: cast(self._torch, x, self._torch.float32), args))
+        answer = func(*args, **kwargs)
+        name = f"aten::{_OPERATORS.get(name, name)}"
+        children = self.ops[first:]
+        if len(children) > 1 and hasattr(self._torch.ops.aten, name[len("aten::") :]):
+            inputs = tuple(map(self._argument, args))
+            outputs = self._returned(answer)
+            self.ops[first:] = [
+                Op(name, inputs, outputs, phase=self.phase),
+                *(
+                    replace(op, parent=first if op.parent == NO_OP else op.parent + 1)
+                    for op in children
+                ),
+            ]
+        return answer
+
+    def operator(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """An operator below autograd."""
+        answer = func(*args, **kwargs)
+        schema = func._schema
+        if not (self._is_silent or schema.name.startswith("prim::")):
+            given = list(args)
+            for argument in schema.arguments[len(args) :]:
+                given.append(kwargs.get(argument.name, argument.default_value))
+            inputs = tuple(map(self._argument, given))
+            name, inputs = _on_gpu(schema.name, inputs)
+            self.ops.append(Op(name, inputs, self._returned(answer), phase=self.phase))
+        return answer
+
+    def _as_one(
+        self,
+        name: str,
+        func: Any,
+        args: Any,
+        kwargs: Any,
+        about: Mapping[str, str] = MappingProxyType({}),
+    ) -> Any:
+        before, self._is_silent = self._is_silent, True
+        try:
+            answer = func(*args, **kwargs)
+        finally:
+            self._is_silent = before
+        if before or any(answer is value for value in args):
+            return answer
+        inputs = tuple(map(self._argument, (*args, *kwargs.values())))
+        op = Op(name, inputs, self._returned(answer), phase=self.phase, attributes=about)
+        self.ops.append(op)
+        return answer
+
+    def _returned(self, answer: Any) -> tuple[Argument, ...]:
+        parts = answer if isinstance(answer, (tuple, list)) else (answer,)
+        return tuple(map(self._argument, parts))
+
+    def _argument(self, value: Any) -> Argument:
+        if isinstance(value, self._torch.Tensor):
+            return self._tensor(value)
+        if isinstance(value, (list, tuple)):
+            return tuple(map(self._argument, value))
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        return str(value)
+
+    def _tensor(self, value: Any) -> Tensor:
+        word = str(value.dtype).removeprefix("torch.")
+        layout = "" if value.layout == self._torch.strided else "sparse"
+        strides: tuple[int, ...] = ()
+        storage = -1
+        if not layout:
+            strides = tuple(map(int, value.stride()))
+            held = value.untyped_storage()
+            self._held.append(held)
+            storage = self._storages.setdefault(held._cdata, len(self._storages))
+        self._held.append(value)
+        shape = tuple(map(int, value.shape))
+        dtype = dtype_of_torch(word) or word
+        return Tensor(shape, dtype, id(value), storage, DEVICE, layout, strides)
+
+
+def _on_gpu(name: str, inputs: tuple[Argument, ...]) -> tuple[str, tuple[Argument, ...]]:
+    """The operator that a GPU runs for one that was traced without: cuDNN normalises batches in
+    training that have more than their channels."""
+    if name in ("aten::native_batch_norm", "aten::_native_batch_norm_legit"):
+        values, training = inputs[0], inputs[5]
+        has_pixels = isinstance(values, Tensor) and len(values.shape) >= _MIN_CUDNN_NORM_DIMS
+        if training is True and has_pixels and values.dtype != "bf16":  # type: ignore[union-attr]
+            return "aten::cudnn_batch_norm", inputs
+    return name, inputs
+
+
+def _recurrent_facts(name: str, args: Sequence[Any]) -> dict[str, str]:
+    """`torch.lstm(x, states, weights, bias, layers, dropout, train, bidirectional, batch_first)`,
+    or of packed sequences."""
+    values, states, weights = args[0], args[1], args[2]
+    packed = not isinstance(weights, (list, tuple))
+    weights = args[3] if packed else weights
+    layers, directions = (args[5], args[8]) if packed else (args[4], args[7])
+    batch_first = False if packed else args[8]
+    first = states[0] if isinstance(states, (list, tuple)) else states
+    return {
+        "gates": str(_RECURRENT[name]),
+        "layers": str(int(layers)),
+        "directions": str(1 + bool(directions)),
+        "hidden": str(int(first.shape[-1])),
+        "steps": str(int(values.shape[1 if batch_first else 0])),
+        "batch": str(int(values.shape[0 if batch_first else 1]) if values.dim() > 2 else 1),
+        "inputs": str(int(values.shape[-1])),
+    }
