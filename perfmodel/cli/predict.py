@@ -19,11 +19,11 @@ from perfmodel.cli.prediction_options import (
     takes_prediction_options,
 )
 from perfmodel.errors import UsageError
-from perfmodel.ops.read.program import Call, Program, as_run, program_of
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
     from perfmodel.hardware import Part
+    from perfmodel.ops.read.program import Call, Program
     from perfmodel.prediction.types import Prediction
     from perfmodel.trace import Trace
 
@@ -82,6 +82,7 @@ def module_prediction(
 ) -> Prediction:
     """The prediction of one call of a class in a Python file, which is executed."""
     from perfmodel.ops.read.module import graph_of_program
+    from perfmodel.ops.read.program import as_run
     from perfmodel.prediction import predicted
 
     if not options.hardware:
@@ -225,6 +226,8 @@ def predict(
       perfmodel predict trace.json.gz --explain aten::mm      where a figure comes from
       perfmodel predict trace.json.gz --format json -o prediction.json
     """
+    from perfmodel.ops.read.program import Call, program_of
+
     inputs = [each for each in (workload, plan, *options.sources) if each]
     target = Output(format, output, source=trace, sources=inputs)
     check_figure(figure, trace)

@@ -180,7 +180,8 @@ def _step(where: str, what: str) -> Iterator[None]:
 def _place(error: BaseException) -> str:
     """The innermost line outside of PyTorch and of this file."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if "/torch/" not in f.filename and f.filename != __file__]
+    here = Path(__file__).parent
+    own = [f for f in frames if "/torch/" not in f.filename and Path(f.filename).parent != here]
     return f" at line {own[-1].lineno} of {Path(own[-1].filename).name}" if own else ""
 
 
