@@ -206,7 +206,7 @@ def predict(
     format: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
-    """How long one batch of a trace, of a configuration or of a PyTorch module takes.
+    """How long a batch of a trace, a configuration or a module takes.
 
     A trace is replayed, as it is, under a what-if, or on other hardware.
 
