@@ -76,7 +76,7 @@ def _table(data: Samples) -> pd.DataFrame:
     rows = data.frame.reset_index(drop=True)
     dims = rows.reindex(columns=[*_DIMS, *_MORE_DIMS]).astype("float64").fillna(0.0)
     devices = data.with_devices(COLUMNS)[:, -len(COLUMNS) :]
-    kinds = rows.reindex(columns=[*_KINDS]).fillna("").astype(str)
+    kinds = rows.reindex(columns=[*_KINDS]).astype(object).fillna("").astype(str)
     return dims.join(kinds).join(pd.DataFrame(devices, columns=[*COLUMNS]))
 
 
@@ -169,7 +169,7 @@ def _foreign_floors(
             float(np.median([each.floor_us for each in among])),
             float(np.median([each.offset_us for each in among])),
         )
-    pairs = np.array([known[key] for key in keys], np.float64)
+    pairs = np.array([known[key] for key in keys], np.float64).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
 
 
