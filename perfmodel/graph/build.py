@@ -204,13 +204,14 @@ def rank_nodes(
     names of the resources they are bound to."""
     count, devices = len(pieces.thread), links.device_rows
     threads = list(links.roles)
+    place = {thread: at for at, thread in enumerate(threads)}
     streams, stream_of = np.unique(stream_keys(rank, devices), return_inverse=True)
     resources = tuple(f"{rank.rank}/{links.roles[t]}" for t in threads) + tuple(
         f"{rank.rank}/gpu{key >> 32}/stream{key & 0xFFFFFFFF}" for key in streams.tolist()
     )
     host_resource = np.zeros(count, np.int32)
     for low, high in equal_runs(pieces.thread):
-        host_resource[low:high] = threads.index(int(pieces.thread[low]))
+        host_resource[low:high] = place[int(pieces.thread[low])]
     call_cause = np.array([_CAUSE_OF_CALL.get(c, NONE) for c in _KIND_OF_CALL])[pieces.call]
     host_cause = np.where(call_cause >= 0, call_cause, waits.cause)
     host_kind = np.array(list(_KIND_OF_CALL.values()))[pieces.call]

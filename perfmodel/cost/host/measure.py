@@ -208,7 +208,8 @@ def _inside(rank: RankTrace, links: Links, step: Ints) -> Mask:
 def _role_of_op(rank: RankTrace, links: Links, roles: tuple[str, ...]) -> Ints:
     """Per top-level op: index into `roles` of its thread's role."""
     threads, inverse = np.unique(rank.thread[links.top_ops], return_inverse=True)
-    codes = [roles.index(links.roles[thread]) for thread in threads.tolist()]
+    place = {role: at for at, role in enumerate(roles)}
+    codes = [place[links.roles[thread]] for thread in threads.tolist()]
     return np.array(codes, np.int32)[inverse]
 
 
