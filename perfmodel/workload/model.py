@@ -22,6 +22,9 @@ from perfmodel.workload.settings import (
     Training,
     workload_value,
 )
+from perfmodel.workload.settings import (
+    Sequence as SequenceSettings,
+)
 from perfmodel.workload.software import IMPLEMENTATIONS, implementation_names
 from perfmodel.workload.tables import Table, lookups
 
@@ -44,6 +47,7 @@ class Workload:
     tables: tuple[Table, ...]
     batch: int = 2048
     interaction: Interaction = field(default_factory=Interaction)
+    sequence: SequenceSettings = field(default_factory=SequenceSettings)
     training: Training = field(default_factory=Training)
     implementation: Implementation = field(default_factory=Implementation)
     evaluation: Evaluation = field(default_factory=Evaluation)

@@ -153,7 +153,7 @@ def inductor_kernel(op: Op) -> Sequence[Piece]:
     return pointwise(tensors[:-1], tensors[-1:])
 
 
-@LOWERINGS.register("any/hugectr::*")
+@LOWERINGS.register("any/hugectr::*", "any/hstu::*")
 def hugectr_kernel(op: Op) -> Sequence[Piece]:
     """One kernel over all operands, counted in the widest."""
     inputs, outputs = list(op.tensors), list(tensors_in(op.outputs))
