@@ -123,6 +123,34 @@ def check_workload(workload: Workload, where: str) -> None:
     _widths(workload, where)
     _tables(workload, where)
     _software(workload, where)
+    if workload.sequence.layers:
+        _sequence(workload, where)
+
+
+def _sequence(workload: Workload, where: str) -> None:
+    about, tables = workload.sequence, workload.tables
+    if about.unique_frac and len(about.unique_frac) != len(tables):
+        raise WorkloadError(
+            f"{where}: sequence: unique_frac has {len(about.unique_frac)} entries for "
+            f"{len(tables)} tables"
+        )
+    if workload.implementation.name != "hstu":
+        raise WorkloadError(
+            f'{where}: implementation: name: sequence.layers needs "hstu", got '
+            f'"{workload.implementation.name}"'
+        )
+    positions = {table.pooling for table in tables if table.pooling > 1}
+    if len(positions) != 1:
+        raise WorkloadError(
+            f"{where}: tables: pooling: those read position by position (more than 1) need one "
+            f"number of positions, got {sorted(positions)}"
+        )
+    longest = positions.pop() + sum(table.pooling <= 1 for table in tables)
+    if longest > about.max_length:
+        raise WorkloadError(
+            f"{where}: sequence: max_length {about.max_length} is below the mean length "
+            f"{longest:g} that tables.pooling and the contextual features make"
+        )
 
 
 def _widths(workload: Workload, where: str) -> None:

@@ -45,7 +45,8 @@ class Sequence:
     lookups of one rank's batch; with `index_dedup` only these are asked for. Each of `heads` has
     queries and keys of `attention_dim`, values and gates of `hidden_dim`; a position's rows go
     through a layer of `content_hidden`. `recompute`: the backward pass computes norms, products and
-    gates again instead of keeping them. `kernels` run the attention.
+    gates again instead of keeping them. `kernels` run the attention. `separate_random`: random
+    numbers of dropout are drawn once and kept as a mask, else in each pass that needs them.
     """
 
     layers: int = 0
@@ -59,6 +60,7 @@ class Sequence:
     unique_frac: tuple[float, ...] = ()
     index_dedup: bool = False
     recompute: bool = True
+    separate_random: bool = True
     kernels: Literal["triton", "cutlass"] = "triton"
 
 

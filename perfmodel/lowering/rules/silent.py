@@ -168,6 +168,8 @@ def hugectr_kernel(op: Op) -> Sequence[Piece]:
         "reads": sum(map(tensor_bytes, inputs)) / full,
         "writes": sum(map(tensor_bytes, outputs)) / full,
     }
+    if "flop_per_element" in op.attributes:
+        dims |= numbers(op, "flop_per_element")
     return (Piece("elementwise", dims, widest.dtype),)
 
 

@@ -21,7 +21,7 @@ from perfmodel.workload.eager.arithmetic import LOSSES, add, mm, mul
 from perfmodel.workload.eager.creation import send_from_host, to_device, to_dtype
 from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
 from perfmodel.workload.eager.table_batched import batched, look_up
-from perfmodel.workload.eager.views import cat, reshape, squeeze, t, view
+from perfmodel.workload.eager.views import cat, reshape, squeeze, t
 from perfmodel.workload.model import Workload
 from perfmodel.workload.software import implementation
 from perfmodel.workload.step import Run
@@ -32,6 +32,19 @@ ALIGNED = 128
 """Positions are rounded up to so many: rows of operands are contiguous in the other dim, so that
 their number, another in every step, does not decide which kernels multiply them."""
 LAYER, STREAM, SELECT = "hstu::layer", "hstu::streaming", "hstu::index_select"
+POSITIONS = "hstu::position_time_embedding"
+BUCKETS = (8192, 2048)
+"""Rows of the position and of the time embedding.
+
+Source: mlcommons/training, recommendation_v4, README.
+"""
+RANDOM_FLOP = 440 / 3
+"""Work of a random number: a call of Philox 4x32-10 has 10 rounds of 4 multiplications at a quarter
+of the rate and 6 other instructions, each a lane's multiply-add; it makes one for each of the three
+parts. Source: Salmon et al., Parallel Random Numbers (2011); Triton's `rand3x`, recalled."""
+
+
+DRAWS = {"flop_per_element": repr(RANDOM_FLOP)}
 
 
 @dataclass(frozen=True)
@@ -51,11 +64,6 @@ def slowest_lengths(workload: Workload, batch: int, ranks: int) -> Lengths:
     about = workload.sequence
     contextual = sum(table.pooling <= 1 for table in workload.tables)
     mean = max(table.pooling for table in workload.tables) + contextual
-    if mean > about.max_length:
-        raise WorkloadError(
-            f"{workload.name}: sequence: max_length {about.max_length} is below the mean length "
-            f"{mean:g} that tables.pooling and {contextual} contextual features make"
-        )
     most = NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
     histories = max(batch / about.samples_per_user, 1.0)
     shift = max(most, 0.0) * about.length_std / sqrt(histories)
@@ -96,19 +104,20 @@ def hstu(r: Recorder, run: Run) -> None:
         x = _stream(r, "action_encoder", (x,), x.shape)
         extra = mlp(r, extra, context, last="none", dtype=dtype)
         x = _stream(r, "concat_jagged", (x, extra), (lengths.tokens, dim))
-        x = _stream(r, "position_time_embedding", (x,), x.shape, times)
-        x = _stream(r, "dropout", (x,), x.shape)
+        x = _positions(r, x, times)
+        x = _stream(r, "dropout", (x,), x.shape) if run.train else x
         for weights in stack:
             x = _layer(r, workload, x, weights, lengths)
         user = _stream(r, "split_jagged", (x,), (run.batch, dim))
         candidate = _stream(r, "split_jagged", (joined,), (run.batch, joined.shape[1]))
         both = mul(r, user, mlp(r, candidate, item, last="none", dtype=dtype))
         output = to_dtype(r, mlp(r, both, head, last="none", dtype=dtype), "fp32")
-        loss = LOSSES[workload.training.loss](r, squeeze(r, output, -1), labels)
-    if run.train:
-        dense = parameters(content, context, item, head)
-        dense = [*(each for pair in stack for each in parameters(pair)), *dense]
-        backward_and_update(r, run, loss, [dense], wrapped=True)
+        output = squeeze(r, output, -1)
+        if not run.train:
+            return
+        loss = LOSSES[workload.training.loss](r, output, labels)
+    dense = parameters(*stack, content, context, item, head)
+    backward_and_update(r, run, loss, [dense], wrapped=True)
 
 
 def _sequences(workload: Workload) -> list[Table]:
@@ -160,7 +169,7 @@ def _rows(r: Recorder, run: Run, number: int, positions: int) -> Tensor:
     rows = look_up(r, own, ids, r.tensor((sent + 1,), "int64"), sent)
     if run.ranks > 1:
         wire = workload.implementation.exchange_precision
-        flat = view(r, cast(r, rows, wire), (sent * table.dim,))
+        flat = reshape(r, cast(r, rows, wire), (sent * table.dim,))
         part = [sent // run.ranks * table.dim] * run.ranks
         back = all_to_all(r, flat, r.tensor(flat.shape, wire), part, part)
         rows = cast(r, reshape(r, back, (sent, table.dim)), "fp32")
@@ -199,6 +208,28 @@ def _stream_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients
     return made
 
 
+def _positions(r: Recorder, x: Tensor, times: Tensor) -> Tensor:
+    """Rows by position and by age added."""
+    out = r.tensor(x.shape, x.dtype)
+    r.leaf(POSITIONS, (x, times), out)
+    track(r, POSITIONS, (x,), out)
+    return out
+
+
+@rule(POSITIONS, "PositionTimeEmbeddingBackward")
+def _positions_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    """Positions are sorted by row of either table, then gradients of the same row added up."""
+    (gradient,) = gradients
+    assert gradient is not None
+    for rows in BUCKETS:
+        ids = r.tensor((gradient.shape[0],), "int32")
+        ordered, order = (r.tensor(ids.shape, dtype) for dtype in ("int32", "int64"))
+        r.leaf("aten::sort", (ids, 0, False), ordered, order)
+        table = r.tensor((rows, gradient.shape[1]), gradient.dtype)
+        r.leaf("aten::index_add", (table, 0, order, gradient, 1), table)
+    return [gradient]
+
+
 def _layer_weights(r: Recorder, workload: Workload) -> tuple[Layer, Layer]:
     """The product to gates, values, queries and keys, and the one of gate, attention and both."""
     about = workload.sequence
@@ -234,12 +265,13 @@ def _layer(
     u, attended = (r.tensor((x.shape[0], gate), x.dtype) for _ in range(2))
     r.leaf("hstu::silu", (r.tensor(u.shape, x.dtype),), u)
     _attention(r, workload, lengths, "", _queries(r, uvqk, gate), attended)
-    joined = _gated(r, u, attended)
+    mask = _mask(r, workload, u)
+    joined = _gated(r, u, attended, mask)
     low = mm(r, joined, cast(r, t(r, weights[1].weight), x.dtype))
     out = r.tensor(x.shape, x.dtype)
     r.leaf("aten::add", (low, x, 1), out)
     given = (x, *(p for layer in weights for p in (layer.weight, layer.bias)))
-    kept = (workload, weights, lengths, normed, uvqk, u, attended, joined)
+    kept = (workload, weights, lengths, normed, uvqk, u, attended, joined, mask)
     track(r, LAYER, given, out, *kept)
     return out
 
@@ -254,26 +286,46 @@ def _into_layer(r: Recorder, x: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
     return normed, mm(r, normed, cast(r, t(r, layer.weight), x.dtype))
 
 
-def _gated(r: Recorder, u: Tensor, attended: Tensor) -> Tensor:
+def _gated(r: Recorder, u: Tensor, attended: Tensor, mask: Tensor | None) -> Tensor:
     """Norm of what was attended to x gate with dropout, beside both."""
     joined = r.tensor((u.shape[0], 3 * u.shape[1]), u.dtype)
-    r.leaf("hstu::norm_mul_dropout", (u, attended), joined)
+    _with_dropout(r, "hstu::norm_mul_dropout", (u, attended), mask, joined)
     return joined
+
+
+def _with_dropout(
+    r: Recorder, name: str, given: tuple[Tensor, ...], mask: Tensor | None, *made: Tensor
+) -> None:
+    """A kernel that reads the `mask`, or draws its random numbers where there is none."""
+    if mask is not None:
+        r.leaf(name, (*given, mask), *made)
+    else:
+        r.leaf(name, given, *made, about=DRAWS if r.tape is not None else {})
+
+
+def _mask(r: Recorder, workload: Workload, like: Tensor) -> Tensor | None:
+    """What dropout keeps of gate, attention and their product, where that is drawn ahead."""
+    if not workload.sequence.separate_random or r.tape is None:
+        return None
+    mask = r.tensor((like.shape[0], 3 * like.shape[1]), "bool")
+    r.leaf("hstu::dropout_mask", (), mask, about=DRAWS)
+    return mask
 
 
 @rule(LAYER, "HstuLayerBackward")
 def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     (gradient,) = gradients
     assert gradient is not None
-    workload, (first, second), lengths, normed, uvqk, u, attended, joined = node.saved
+    workload, (first, second), lengths, normed, uvqk, u, attended, joined, mask = node.saved
     x = node.inputs[0]
     if workload.sequence.recompute:
-        joined = _gated(r, u, attended)
+        joined = _gated(r, u, attended, mask)
         normed, uvqk = _into_layer(r, x, first)
     of_joined = mm(r, gradient, cast(r, second.weight, x.dtype))
     of_out = mm(r, t(r, gradient), joined)
     of_u, of_attended = (r.tensor(u.shape, x.dtype) for _ in range(2))
-    r.leaf("hstu::norm_mul_dropout_backward", (of_joined, u, attended), of_u, of_attended)
+    given = (of_joined, u, attended)
+    _with_dropout(r, "hstu::norm_mul_dropout_backward", given, mask, of_u, of_attended)
     of_uvqk = r.tensor(uvqk.shape, x.dtype)
     part = _queries(r, of_uvqk, u.shape[1])
     _attention(r, workload, lengths, "_backward", of_attended, _queries(r, uvqk, u.shape[1]), part)
