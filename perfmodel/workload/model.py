@@ -22,6 +22,9 @@ from perfmodel.workload.settings import (
     Training,
     workload_value,
 )
+from perfmodel.workload.settings import (
+    Sequence as SequenceSettings,
+)
 from perfmodel.workload.software import IMPLEMENTATIONS, implementation_names
 from perfmodel.workload.tables import Table, lookups
 
@@ -44,6 +47,7 @@ class Workload:
     tables: tuple[Table, ...]
     batch: int = 2048
     interaction: Interaction = field(default_factory=Interaction)
+    sequence: SequenceSettings = field(default_factory=SequenceSettings)
     training: Training = field(default_factory=Training)
     implementation: Implementation = field(default_factory=Implementation)
     evaluation: Evaluation = field(default_factory=Evaluation)
@@ -119,6 +123,34 @@ def check_workload(workload: Workload, where: str) -> None:
     _widths(workload, where)
     _tables(workload, where)
     _software(workload, where)
+    if workload.sequence.layers:
+        _sequence(workload, where)
+
+
+def _sequence(workload: Workload, where: str) -> None:
+    about, tables = workload.sequence, workload.tables
+    if about.unique_frac and len(about.unique_frac) != len(tables):
+        raise WorkloadError(
+            f"{where}: sequence: unique_frac has {len(about.unique_frac)} entries for "
+            f"{len(tables)} tables"
+        )
+    if workload.implementation.name != "hstu":
+        raise WorkloadError(
+            f'{where}: implementation: name: sequence.layers needs "hstu", got '
+            f'"{workload.implementation.name}"'
+        )
+    positions = {table.pooling for table in tables if table.pooling > 1}
+    if len(positions) != 1:
+        raise WorkloadError(
+            f"{where}: tables: pooling: those read position by position (more than 1) need one "
+            f"number of positions, got {sorted(positions)}"
+        )
+    longest = positions.pop() + sum(table.pooling <= 1 for table in tables)
+    if longest > about.max_length:
+        raise WorkloadError(
+            f"{where}: sequence: max_length {about.max_length} is below the mean length "
+            f"{longest:g} that tables.pooling and the contextual features make"
+        )
 
 
 def _widths(workload: Workload, where: str) -> None:

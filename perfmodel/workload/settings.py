@@ -35,6 +35,36 @@ class Interaction:
 
 
 @dataclass(frozen=True)
+class Sequence:
+    """A stack of HSTU layers over each sample's sequence; none where `layers` is 0.
+
+    Tables with more than one lookup per sample are read position by position (their `pooling` is
+    the mean number of positions), tables with one are contextual, one position each. Lengths spread
+    by `length_std` around that mean, up to `max_length`; `samples_per_user` samples of a rank's
+    batch are of one user, and so equally long. `unique_frac`: per table the distinct rows among the
+    lookups of one rank's batch; with `index_dedup` only these are asked for. Each of `heads` has
+    queries and keys of `attention_dim`, values and gates of `hidden_dim`; a position's rows go
+    through a layer of `content_hidden`. `recompute`: the backward pass computes norms, products and
+    gates again instead of keeping them. `kernels` run the attention. `separate_random`: random
+    numbers of dropout are drawn once and kept as a mask, else in each pass that needs them.
+    """
+
+    layers: int = 0
+    heads: int = 4
+    attention_dim: int = 128
+    hidden_dim: int = 128
+    content_hidden: int = 256
+    length_std: float = 0.0
+    max_length: int = 4096
+    samples_per_user: float = 1.0
+    unique_frac: tuple[float, ...] = ()
+    index_dedup: bool = False
+    recompute: bool = True
+    separate_random: bool = True
+    kernels: Literal["triton", "cutlass"] = "triton"
+
+
+@dataclass(frozen=True)
 class Training:
     """Loss and optimizers."""
 
@@ -132,6 +162,7 @@ T = TypeVar("T")
 SECTIONS: dict[str, type] = {
     "model": Model,
     "interaction": Interaction,
+    "sequence": Sequence,
     "training": Training,
     "implementation": Implementation,
     "evaluation": Evaluation,
@@ -150,6 +181,14 @@ LIMITS = {
     "batch": Limits(1, 1e9),
     "layers": Limits(1, 100),
     "rank": Limits(1, 1e5),
+    "heads": Limits(1, 1024),
+    "attention_dim": Limits(1, 4096),
+    "hidden_dim": Limits(1, 4096),
+    "content_hidden": Limits(1, 1e5),
+    "length_std": Limits(0, 1e6),
+    "max_length": Limits(1, 1e6),
+    "samples_per_user": Limits(1, 1e6),
+    "unique_frac": Limits(1e-6, 1),
     "pad_to": Limits(1, 4096),
     "dense_features": Limits(1, 1e6),
     "bottom_mlp": Limits(1, 1e6),

@@ -80,7 +80,7 @@ BAD = [
     (
         "[model]",
         '[implementation]\nname = "hugctr"\n[model]',
-        'implementation: name: expected one of "fbgemm", "hugectr"',
+        'implementation: name: expected one of "fbgemm", "hstu", "hugectr"',
     ),
     (
         "[model]",

@@ -49,6 +49,30 @@ def analyse_attention(group: Group, device: Device) -> Analysis:
 
 
 @analyse_by_group
+def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
+    """Products at the rate that long fused attention reaches, less for the kernels' language."""
+    peak = matrix_flop_per_us(device, group.dtypes)
+    reached = _C.table("reached_frac").get(device.target, _C.usual_reached_frac)
+    language = np.where(
+        group.dims["cutlass"] > 0, 1.0, _C.table("triton_frac").get(device.target, 1.0)
+    )
+    backward = _C.attention_backward_frac if group.direction == "bwd" else 1.0
+    narrow = np.minimum(1.0, group.dims["head_dim"] / _C.head_dim) ** 0.5
+    compute = group.flop / (peak * reached * language * backward * narrow)
+    memory = transfer_us(group.moved_bytes, device)
+    bound = np.maximum(group.flop / peak, bound_us(group.moved_bytes, device))
+    return Analysis(
+        bound_us=bound,
+        kernel_us=_C.attention_start_us + np.maximum(np.maximum(compute, memory), bound),
+        shares={"compute": compute, "memory": memory},
+        flop=group.flop,
+        read_bytes=group.read_bytes,
+        written_bytes=group.written_bytes,
+        features={"peak_us": group.flop / peak},
+    )
+
+
+@analyse_by_group
 def analyse_convolution(group: Group, device: Device) -> Analysis:
     """The equivalent matrix product against the bytes of input, weights and output."""
     dims, flop = group.dims, group.flop

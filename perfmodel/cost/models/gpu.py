@@ -29,6 +29,11 @@ KERNELS.register("gpu/embedding/heuristic")(Heuristic("embedding", embedding.ana
 KERNELS.register("gpu/jagged/heuristic")(Heuristic("jagged", jagged.analyse))
 
 
+KERNELS.register("gpu/jagged_attention/heuristic")(
+    Heuristic("jagged_attention", convolution.analyse_jagged_attention)
+)
+
+
 KERNELS.register("gpu/matmul/heuristic")(Heuristic("matmul", matmul.analyse))
 
 

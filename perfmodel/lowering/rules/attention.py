@@ -82,6 +82,19 @@ def backward_heads_first(op: Op) -> Sequence[Piece]:
     )
 
 
+_JAGGED = ("tokens", "pairs", "heads", "head_dim", "value_dim", "cutlass")
+
+
+@LOWERINGS.register("any/hstu::attention", "any/hstu::attention_backward")
+def jagged_attention(op: Op) -> Sequence[Piece]:
+    """Over sequences of many lengths, whose sums are attributes."""
+    if any(name not in op.attributes for name in _JAGGED):
+        raise MissingArguments
+    dims = {name: float(op.attributes[name]) for name in _JAGGED}
+    way = "bwd" if op.name.endswith("_backward") else "fwd"
+    return (Piece("jagged_attention", dims, tensor(op, 0).dtype, way),)
+
+
 def product(
     op: str, left: Tensor, right: Tensor, *, batch: int = 1, bias: bool = False
 ) -> Sequence[Piece]:

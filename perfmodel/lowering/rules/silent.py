@@ -153,7 +153,7 @@ def inductor_kernel(op: Op) -> Sequence[Piece]:
     return pointwise(tensors[:-1], tensors[-1:])
 
 
-@LOWERINGS.register("any/hugectr::*")
+@LOWERINGS.register("any/hugectr::*", "any/hstu::*")
 def hugectr_kernel(op: Op) -> Sequence[Piece]:
     """One kernel over all operands, counted in the widest."""
     inputs, outputs = list(op.tensors), list(tensors_in(op.outputs))
@@ -168,6 +168,8 @@ def hugectr_kernel(op: Op) -> Sequence[Piece]:
         "reads": sum(map(tensor_bytes, inputs)) / full,
         "writes": sum(map(tensor_bytes, outputs)) / full,
     }
+    if "flop_per_element" in op.attributes:
+        dims |= numbers(op, "flop_per_element")
     return (Piece("elementwise", dims, widest.dtype),)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.arrays import Floats
-from perfmodel.ops.spec import OPS, Dims, OpSpec, Work
+from perfmodel.ops.spec import OPS, Bytes, Dims, OpSpec, Work
 
 MATMUL = "matmul"
 
@@ -99,6 +99,57 @@ OPS.register("attention")(
                 written_bytes=lambda d, item: item * (_queries(d) + _keys_and_values(d)),
             )
         },
+    )
+)
+
+
+# Attention of HSTU over sequences of many lengths: `tokens` positions in all, `pairs` of query and
+# key that are not masked (half the sum of squared lengths, where causal), a pointwise SiLU in place
+# of the softmax. `cutlass` = 1: kernels that overlap it with the products; else Triton's.
+# Backward: scores again, then the gradients of scores, values, queries and keys.
+_JAGGED = ("tokens", "pairs", "heads", "head_dim", "value_dim")
+
+
+def _jagged_flop(of_keys: float, of_values: float) -> Work:
+    def flop(d: Dims) -> Floats:
+        widths = of_keys * d["head_dim"] + of_values * d["value_dim"]
+        return 2.0 * d["pairs"] * d["heads"] * widths
+
+    return flop
+
+
+def _jagged_elements(of_keys: float, of_values: float) -> Bytes:
+    def moved(d: Dims, item: Floats) -> Floats:
+        widths = of_keys * d["head_dim"] + of_values * d["value_dim"]
+        return item * d["tokens"] * d["heads"] * widths
+
+    return moved
+
+
+def _jagged_attention(
+    flop: tuple[float, float],
+    read: tuple[float, float],
+    written: tuple[float, float],
+    **more: OpSpec,
+) -> OpSpec:
+    return OpSpec(
+        family="jagged_attention",
+        dims=_JAGGED,
+        defaults={"cutlass": 0.0},
+        flop=_jagged_flop(*flop),
+        read_bytes=_jagged_elements(*read),
+        written_bytes=_jagged_elements(*written),
+        directions=("fwd", "bwd"),
+        other_directions=more,
+    )
+
+
+OPS.register("jagged_attention")(
+    _jagged_attention(
+        (1.0, 1.0),
+        (2.0, 1.0),
+        (0.0, 1.0),
+        bwd=_jagged_attention((3.0, 2.0), (2.0, 2.0), (2.0, 1.0)),
     )
 )
 

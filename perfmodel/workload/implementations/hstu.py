@@ -1,0 +1,340 @@
+"""HSTU: a sequential recommender over unpooled rows, in PyTorch with fused jagged kernels.
+
+What it stands for: DLRMv4 of MLPerf Training: TorchRec's sharded embedding collection (distinct
+rows alone with `index_dedup`), generative-recommenders' layers with Triton kernels, DDP. Sequences
+lie one after the other, without padding. A rank's step is that of the rank with the most positions:
+it takes so many more than the mean as the largest of all ranks' sums is expected to have.
+Source: mlcommons/training, recommendation_v4, README; layers of generative-recommenders, recalled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from statistics import NormalDist
+
+from perfmodel.errors import WorkloadError
+from perfmodel.ops.graph import INPUT, Tensor
+from perfmodel.workload.collectives import all_to_all, all_to_all_call
+from perfmodel.workload.dense import COMPUTE, Layer, cast, layers, mlp, parameters
+from perfmodel.workload.eager.arithmetic import LOSSES, add, mm, mul
+from perfmodel.workload.eager.creation import send_from_host, to_device, to_dtype
+from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
+from perfmodel.workload.eager.table_batched import batched, look_up
+from perfmodel.workload.eager.views import cat, reshape, squeeze, t
+from perfmodel.workload.model import Workload
+from perfmodel.workload.software import implementation
+from perfmodel.workload.step import Run
+from perfmodel.workload.tables import Table, lookups
+from perfmodel.workload.training import LABEL, backward_and_update
+
+ALIGNED = 128
+"""Positions are rounded up to so many: rows of operands are contiguous in the other dim, so that
+their number, another in every step, does not decide which kernels multiply them."""
+LAYER, STREAM, SELECT = "hstu::layer", "hstu::streaming", "hstu::index_select"
+POSITIONS = "hstu::position_time_embedding"
+BUCKETS = (8192, 2048)
+"""Rows of the position and of the time embedding.
+
+Source: mlcommons/training, recommendation_v4, README.
+"""
+RANDOM_FLOP = 440 / 3
+"""Work of a random number: a call of Philox 4x32-10 has 10 rounds of 4 multiplications at a quarter
+of the rate and 6 other instructions, each a lane's multiply-add; it makes one for each of the three
+parts. Source: Salmon et al., Parallel Random Numbers (2011); Triton's `rand3x`, recalled."""
+
+
+DRAWS = {"flop_per_element": repr(RANDOM_FLOP)}
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Of one rank's batch: `tokens` in all its sequences, and `pairs` of them that attend."""
+
+    tokens: int
+    pairs: float
+
+
+def slowest_lengths(workload: Workload, batch: int, ranks: int) -> Lengths:
+    """What the rank with the longest sequences has of `batch` samples, expected over batches.
+
+    Sums over `batch / samples_per_user` independent histories are nearly normal; the largest of
+    `ranks` of them lies where Blom's formula has it.
+    """
+    about = workload.sequence
+    contextual = sum(table.pooling <= 1 for table in workload.tables)
+    mean = max(table.pooling for table in workload.tables) + contextual
+    most = NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
+    histories = max(batch / about.samples_per_user, 1.0)
+    shift = max(most, 0.0) * about.length_std / sqrt(histories)
+    long = min(mean + shift, about.max_length)
+    tokens = -(-round(batch * long) // ALIGNED) * ALIGNED
+    return Lengths(tokens, batch * (long * (long + 1.0) + about.length_std**2) / 2.0)
+
+
+@implementation("hstu", mixed_dims=False, layer_precisions=False, int32_keys=False)
+def hstu(r: Recorder, run: Run) -> None:
+    """One step of one rank."""
+    workload = run.workload
+    if not workload.sequence.layers:
+        raise WorkloadError(f'{workload.name}: implementation "hstu" needs sequence.layers')
+    if workload.implementation.sharding != "row_wise":
+        raise WorkloadError(
+            f'{workload.name}: implementation "hstu": sharding: expected "row_wise", got '
+            f'"{workload.implementation.sharding}"'
+        )
+    dtype = COMPUTE[workload.implementation.precision]
+    lengths = slowest_lengths(workload, run.batch, run.ranks)
+    dim, names = workload.dim, len(_sequences(workload))
+    extra_rows = run.batch * (len(workload.tables) - names)
+    positions = max(lengths.tokens - extra_rows, run.batch)
+    item = layers(r, (names * dim, *workload.model.bottom_mlp))
+    head = layers(r, (dim, *workload.model.top_mlp))
+    content = layers(r, (names * dim, workload.sequence.content_hidden, dim))
+    context = layers(r, (dim, dim))
+    stack = [_layer_weights(r, workload) for _ in range(workload.sequence.layers)]
+    with r.during(INPUT):
+        times = send_from_host(r, (2 * positions,), "int64", pinned=True)
+        labels = send_from_host(r, (run.batch,), "fp32", pinned=True)
+    with r.label(LABEL):
+        rows = [_rows(r, run, number, positions) for number in range(len(workload.tables))]
+        joined = cat(r, [cast(r, each, dtype) for each in rows[:names]], 1)
+        extra = cat(r, [cast(r, each, dtype) for each in rows[names:]], 0)
+        x = mlp(r, joined, content, last="none", dtype=dtype)
+        x = _stream(r, "action_encoder", (x,), x.shape)
+        extra = mlp(r, extra, context, last="none", dtype=dtype)
+        x = _stream(r, "concat_jagged", (x, extra), (lengths.tokens, dim))
+        x = _positions(r, x, times)
+        x = _stream(r, "dropout", (x,), x.shape) if run.train else x
+        for weights in stack:
+            x = _layer(r, workload, x, weights, lengths)
+        user = _stream(r, "split_jagged", (x,), (run.batch, dim))
+        candidate = _stream(r, "split_jagged", (joined,), (run.batch, joined.shape[1]))
+        both = mul(r, user, mlp(r, candidate, item, last="none", dtype=dtype))
+        output = to_dtype(r, mlp(r, both, head, last="none", dtype=dtype), "fp32")
+        output = squeeze(r, output, -1)
+        if not run.train:
+            return
+        loss = LOSSES[workload.training.loss](r, output, labels)
+    dense = parameters(*stack, content, context, item, head)
+    backward_and_update(r, run, loss, [dense], wrapped=True)
+
+
+def _sequences(workload: Workload) -> list[Table]:
+    return [table for table in workload.tables if table.pooling > 1]
+
+
+def _rows(r: Recorder, run: Run, number: int, positions: int) -> Tensor:
+    """A row of table `number` for every position (or sample) of the rank, `[n, dim]`.
+
+    Its ids go to the ranks that hold them, rows come back; repeats are filled in at the end.
+    """
+    workload = run.workload
+    table, about = workload.tables[number], workload.sequence
+    asked = positions if table.pooling > 1 else run.batch
+    frac = about.unique_frac[number] if about.unique_frac else 1.0
+    unique = max(run.ranks, round(asked * frac))
+    sent = unique if about.index_dedup else asked
+    sent = -(-sent // run.ranks) * run.ranks
+    with r.during(INPUT):
+        ids = send_from_host(r, (asked,), "int64", pinned=True)
+        if about.index_dedup:
+            ordered = r.tensor(ids.shape, "int64")
+            r.leaf("aten::sort", (ids, 0, False), ordered, r.tensor(ids.shape, "int64"))
+        ids = r.tensor((sent,), "int64")
+        one = [sent // run.ranks] * run.ranks
+        if run.ranks > 1:
+            sizes = r.tensor((run.ranks,), "int64")
+            counts = r.tensor((run.ranks,), "int64")
+            single = [1] * run.ranks
+            all_to_all_call(r, sizes, counts, single, single, is_async=True)
+            to_device(r, counts, "cpu")
+            got = r.tensor((sent,), "int64")
+            all_to_all_call(r, ids, got, one, one, is_async=True)
+            ids = got
+    # Of the rows that a rank is asked for, those of several ranks are counted once by the update.
+    shard = Table(-(-table.rows // run.ranks), table.dim)
+    seen = lookups((shard,), sent).to_attributes()
+    if not about.index_dedup:
+        seen = {**seen, "unique_rows": str(float(unique))}
+    own = batched(
+        r,
+        (shard.rows,),
+        (shard.dim,),
+        dtype=workload.implementation.table_precision,
+        optimizer=workload.training.table_optimizer,
+        is_modern=True,
+        attributes=seen,
+    )
+    rows = look_up(r, own, ids, r.tensor((sent + 1,), "int64"), sent)
+    if run.ranks > 1:
+        wire = workload.implementation.exchange_precision
+        flat = reshape(r, cast(r, rows, wire), (sent * table.dim,))
+        part = [sent // run.ranks * table.dim] * run.ranks
+        back = all_to_all(r, flat, r.tensor(flat.shape, wire), part, part)
+        rows = cast(r, reshape(r, back, (sent, table.dim)), "fp32")
+    if not about.index_dedup:
+        return rows
+    out = r.tensor((asked, table.dim))
+    place = r.tensor((asked,), "int64")
+    r.leaf("aten::index_select", (rows, 0, place), out)
+    track(r, SELECT, (rows,), out, place)
+    return out
+
+
+@rule(SELECT, "IndexSelectBackward0")
+def _select_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    """Gradients of repeats are added up."""
+    made = r.tensor(node.inputs[0].shape, node.inputs[0].dtype)
+    r.leaf("aten::index_add", (made, 0, node.saved[0], gradients[0], 1), made)
+    return [made]
+
+
+def _stream(
+    r: Recorder, name: str, inputs: tuple[Tensor, ...], shape: tuple[int, ...], *more: Tensor
+) -> Tensor:
+    """One kernel that moves its operands once; backward one that moves their gradients."""
+    out = r.tensor(shape, inputs[0].dtype)
+    small = out.elements < inputs[0].elements
+    r.leaf(f"hstu::{name}", (*(() if small else inputs), *more), out)
+    track(r, STREAM, inputs, out, name)
+    return out
+
+
+@rule(STREAM, "HstuStreamingBackward")
+def _stream_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    made = tuple(r.tensor(x.shape, x.dtype) for x in node.inputs)
+    r.leaf(f"hstu::{node.saved[0]}_backward", (gradients[0],), made)
+    return made
+
+
+def _positions(r: Recorder, x: Tensor, times: Tensor) -> Tensor:
+    """Rows by position and by age added."""
+    out = r.tensor(x.shape, x.dtype)
+    r.leaf(POSITIONS, (x, times), out)
+    track(r, POSITIONS, (x,), out)
+    return out
+
+
+@rule(POSITIONS, "PositionTimeEmbeddingBackward")
+def _positions_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    """Positions are sorted by row of either table, then gradients of the same row added up."""
+    (gradient,) = gradients
+    assert gradient is not None
+    for rows in BUCKETS:
+        ids = r.tensor((gradient.shape[0],), "int32")
+        ordered, order = (r.tensor(ids.shape, dtype) for dtype in ("int32", "int64"))
+        r.leaf("aten::sort", (ids, 0, False), ordered, order)
+        table = r.tensor((rows, gradient.shape[1]), gradient.dtype)
+        r.leaf("aten::index_add", (table, 0, order, gradient, 1), table)
+    return [gradient]
+
+
+def _layer_weights(r: Recorder, workload: Workload) -> tuple[Layer, Layer]:
+    """The product to gates, values, queries and keys, and the one of gate, attention and both."""
+    about = workload.sequence
+    wide = 2 * about.heads * (about.attention_dim + about.hidden_dim)
+    (uvqk,) = layers(r, (workload.dim, wide))
+    (out,) = layers(r, (3 * about.heads * about.hidden_dim, workload.dim))
+    return uvqk, out
+
+
+def _attention(
+    r: Recorder, workload: Workload, lengths: Lengths, way: str, *operands: Tensor
+) -> None:
+    about = workload.sequence
+    dims = {
+        "tokens": lengths.tokens,
+        "pairs": lengths.pairs,
+        "heads": about.heads,
+        "head_dim": about.attention_dim,
+        "value_dim": about.hidden_dim,
+        "cutlass": about.kernels == "cutlass",
+    }
+    *given, out = operands
+    said = {name: repr(float(value)) for name, value in dims.items()}
+    r.leaf("hstu::attention" + way, tuple(given), out, about=said)
+
+
+def _layer(
+    r: Recorder, workload: Workload, x: Tensor, weights: tuple[Layer, Layer], lengths: Lengths
+) -> Tensor:
+    """One HSTU layer: norm, product, SiLU of the gate, attention, gated norm, product, residual."""
+    gate = workload.sequence.heads * workload.sequence.hidden_dim
+    normed, uvqk = _into_layer(r, x, weights[0])
+    u, attended = (r.tensor((x.shape[0], gate), x.dtype) for _ in range(2))
+    r.leaf("hstu::silu", (r.tensor(u.shape, x.dtype),), u)
+    _attention(r, workload, lengths, "", _queries(r, uvqk, gate), attended)
+    mask = _mask(r, workload, u)
+    joined = _gated(r, u, attended, mask)
+    low = mm(r, joined, cast(r, t(r, weights[1].weight), x.dtype))
+    out = r.tensor(x.shape, x.dtype)
+    r.leaf("aten::add", (low, x, 1), out)
+    given = (x, *(p for layer in weights for p in (layer.weight, layer.bias)))
+    kept = (workload, weights, lengths, normed, uvqk, u, attended, joined, mask)
+    track(r, LAYER, given, out, *kept)
+    return out
+
+
+def _queries(r: Recorder, uvqk: Tensor, gate: int) -> Tensor:
+    return r.view(uvqk, (uvqk.shape[0], uvqk.shape[1] - gate), uvqk.strides)
+
+
+def _into_layer(r: Recorder, x: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
+    normed = r.tensor(x.shape, x.dtype)
+    r.leaf("hstu::layer_norm", (x,), normed)
+    return normed, mm(r, normed, cast(r, t(r, layer.weight), x.dtype))
+
+
+def _gated(r: Recorder, u: Tensor, attended: Tensor, mask: Tensor | None) -> Tensor:
+    """Norm of what was attended to x gate with dropout, beside both."""
+    joined = r.tensor((u.shape[0], 3 * u.shape[1]), u.dtype)
+    _with_dropout(r, "hstu::norm_mul_dropout", (u, attended), mask, joined)
+    return joined
+
+
+def _with_dropout(
+    r: Recorder, name: str, given: tuple[Tensor, ...], mask: Tensor | None, *made: Tensor
+) -> None:
+    """A kernel that reads the `mask`, or draws its random numbers where there is none."""
+    if mask is not None:
+        r.leaf(name, (*given, mask), *made)
+    else:
+        r.leaf(name, given, *made, about=DRAWS if r.tape is not None else {})
+
+
+def _mask(r: Recorder, workload: Workload, like: Tensor) -> Tensor | None:
+    """What dropout keeps of gate, attention and their product, where that is drawn ahead."""
+    if not workload.sequence.separate_random or r.tape is None:
+        return None
+    mask = r.tensor((like.shape[0], 3 * like.shape[1]), "bool")
+    r.leaf("hstu::dropout_mask", (), mask, about=DRAWS)
+    return mask
+
+
+@rule(LAYER, "HstuLayerBackward")
+def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    (gradient,) = gradients
+    assert gradient is not None
+    workload, (first, second), lengths, normed, uvqk, u, attended, joined, mask = node.saved
+    x = node.inputs[0]
+    if workload.sequence.recompute:
+        joined = _gated(r, u, attended, mask)
+        normed, uvqk = _into_layer(r, x, first)
+    of_joined = mm(r, gradient, cast(r, second.weight, x.dtype))
+    of_out = mm(r, t(r, gradient), joined)
+    of_u, of_attended = (r.tensor(u.shape, x.dtype) for _ in range(2))
+    given = (of_joined, u, attended)
+    _with_dropout(r, "hstu::norm_mul_dropout_backward", given, mask, of_u, of_attended)
+    of_uvqk = r.tensor(uvqk.shape, x.dtype)
+    part = _queries(r, of_uvqk, u.shape[1])
+    _attention(r, workload, lengths, "_backward", of_attended, _queries(r, uvqk, u.shape[1]), part)
+    r.leaf("hstu::silu_backward", (of_u, u), r.tensor(u.shape, x.dtype))
+    of_normed = mm(r, of_uvqk, cast(r, first.weight, x.dtype))
+    of_first = mm(r, t(r, of_uvqk), normed)
+    bias = r.tensor(first.bias.shape, x.dtype)
+    r.leaf("aten::sum", (of_uvqk, (0,), True), bias)
+    of_x = r.tensor(x.shape, x.dtype)
+    r.leaf("hstu::layer_norm_backward", (of_normed, x), of_x)
+    made = add(r, of_x, gradient)
+    return [made, of_first, bias, of_out, r.tensor(second.bias.shape, x.dtype)]

@@ -1,0 +1,145 @@
+"""A sequential recommender's step: what grows with lengths, what ranks wait for, what travels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfmodel.errors import WorkloadError
+from perfmodel.ops.spec import OPS
+from perfmodel.prediction import predict
+from perfmodel.workload import Workload, load_workload, op_graph
+from perfmodel.workload.implementations.hstu import ALIGNED, slowest_lengths
+
+
+@pytest.fixture(scope="module")
+def equal() -> Workload:
+    """All sequences equally long, every row another."""
+    return load_workload("dlrm-v4-hstu").with_(
+        sequence__length_std=0.0, sequence__unique_frac=[1.0] * 11, sequence__index_dedup=False
+    )
+
+
+def longer(workload: Workload, times: int) -> Workload:
+    tables = [table.pooling for table in workload.tables if table.pooling > 1]
+    changed = workload.with_(sequence__max_length=100_000)
+    positions = tuple(
+        table if table.pooling == 1 else type(table)(table.rows, table.dim, times * tables[0])
+        for table in changed.tables
+    )
+    return type(changed)(**{**vars_of(changed), "tables": positions})
+
+
+def vars_of(workload: Workload) -> dict[str, object]:
+    return {name: getattr(workload, name) for name in workload.__dataclass_fields__}
+
+
+def families(workload: Workload, batch: int) -> dict[str, float]:
+    found = predict(workload, hardware="hgx-mi350x", nodes=1, batch=batch).results[0].families
+    return {each["family"]: each["time_us"] for each in found}
+
+
+def test_longer_histories_cost_quadratically_in_attention_and_linearly_elsewhere(
+    equal: Workload,
+) -> None:
+    once, twice = (families(longer(equal, times), 512) for times in (1, 2))
+    assert twice["jagged_attention"] / once["jagged_attention"] == pytest.approx(4.0, rel=0.05)
+    for other in ("matmul", "vector"):
+        assert twice[other] / once[other] == pytest.approx(2.0, rel=0.15)
+
+
+def test_equal_lengths_leave_no_imbalance(equal: Workload) -> None:
+    assert slowest_lengths(equal, 1024, 1) == slowest_lengths(equal, 1024, 32)
+
+
+def test_the_slowest_of_more_ranks_has_more(equal: Workload) -> None:
+    """Against sums drawn of as many independent histories, each of several samples."""
+    uneven = equal.with_(sequence__length_std=350.0, sequence__samples_per_user=32.0)
+    found = [slowest_lengths(uneven, 1024, ranks).tokens for ranks in (1, 8, 32)]
+    assert found[0] < found[1] < found[2]
+    drawn = np.random.default_rng(0).normal(2636.0, 350.0, (2000, 32, 32)).sum(2) * 32.0
+    for ranks, tokens in zip((8, 32), found[1:], strict=True):
+        assert tokens == pytest.approx(drawn[:, :ranks].max(1).mean(), rel=0.002)
+
+
+def test_pairs_are_half_the_sum_of_squares(equal: Workload) -> None:
+    uneven = equal.with_(sequence__length_std=350.0)
+    drawn = np.random.default_rng(1).normal(2636.0, 350.0, 100_000)
+    assert slowest_lengths(uneven, 1024, 1).pairs == pytest.approx(
+        1024 * (drawn * (drawn + 1) / 2).mean(), rel=0.002
+    )
+
+
+def test_work_of_attention_by_hand() -> None:
+    """Ten pairs, 2 heads of 4 and 3: 2 x 10 x 2 x (4 + 3); backward 3 x 4 + 2 x 3."""
+    dims = {
+        name: np.array([value])
+        for name, value in {
+            "tokens": 4.0,
+            "pairs": 10.0,
+            "heads": 2.0,
+            "head_dim": 4.0,
+            "value_dim": 3.0,
+        }.items()
+    }
+    spec = OPS["jagged_attention"]
+    assert spec.of("fwd").flop(dims) == 280.0
+    assert spec.of("bwd").flop(dims) == 720.0
+    assert spec.of("fwd").read_bytes(dims, np.array([2.0])) == 2 * 4 * 2 * (2 * 4 + 3)
+
+
+def test_distinct_rows_alone_travel(equal: Workload) -> None:
+    """Rows in fp16, forward and back, of what each table is asked for."""
+    few = equal.with_(sequence__unique_frac=[0.25] * 11, sequence__index_dedup=True)
+    sent = [rows_sent(each) for each in (equal, few)]
+    assert sent[1] / sent[0] == pytest.approx(0.25, rel=0.01)
+    positions = slowest_lengths(equal, 16, 4).tokens - 16 * 8
+    assert sent[0] == pytest.approx(2 * 512 * (3 * positions + 8 * 16), rel=0.01)
+
+
+def rows_sent(workload: Workload) -> int:
+    return sum(
+        int(op.attributes["in_elements"])
+        for op in op_graph(workload, 64, ranks=4).ops
+        if op.name == "record_param_comms"
+        and op.attributes["collective"] == "all_to_all"
+        and op.attributes["dtype"] == "fp16"
+    )
+
+
+def test_sorting_out_repeats_gains_nothing_where_there_are_none(equal: Workload) -> None:
+    plain, sorted_out = (
+        predict(each, hardware="hgx-mi350x", nodes=1, batch=512).results[0].step_us
+        for each in (equal, equal.with_(sequence__index_dedup=True))
+    )
+    assert sorted_out > plain
+
+
+def test_without_training_there_is_no_dropout(equal: Workload) -> None:
+    names = {op.name for op in op_graph(equal, 16, train=False).ops}
+    assert "hstu::attention" in names
+    assert not [name for name in names if "backward" in name or "mask" in name]
+
+
+def test_positions_are_whole_blocks(equal: Workload) -> None:
+    assert slowest_lengths(equal.with_(sequence__length_std=77.0), 100, 3).tokens % ALIGNED == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sequence__max_length": 2000}, "max_length 2000 is below the mean length 2636"),
+        ({"sequence__unique_frac": [0.5]}, "unique_frac has 1 entries for 11 tables"),
+        ({"implementation__name": "torchrec"}, 'sequence.layers needs "hstu", got "torchrec"'),
+        ({"table__pooling": 1.0}, "need one number of positions"),
+        ({"sequence__layers": 0}, "layers"),
+    ],
+)
+def test_what_does_not_fit_is_named(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        load_workload("dlrm-v4-hstu").with_(**changes)
+
+
+def test_tables_whole_on_a_rank_are_refused(equal: Workload) -> None:
+    with pytest.raises(WorkloadError, match='sharding: expected "row_wise", got "table_wise"'):
+        op_graph(equal.with_(implementation__sharding="table_wise"), 64, ranks=4)
