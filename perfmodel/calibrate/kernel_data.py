@@ -127,7 +127,9 @@ def read_table(path: Path) -> Table:
     if not len(frame):
         raise ModelError(f"{path}: the table has no rows")
     for column, usual in _TEXTS.items():
-        frame[column] = frame[column].astype(object).fillna(usual).astype(str) if column in frame else usual
+        frame[column] = (
+            frame[column].astype(object).fillna(usual).astype(str) if column in frame else usual
+        )
     frame["op"] = frame["op"].astype(str)
     frame["device"] = frame["device"].astype(str)
     frame["flag"] = frame["flag"].fillna("").astype(str) if "flag" in frame else ""

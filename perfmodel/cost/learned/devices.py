@@ -12,8 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from perfmodel import hardware
 from perfmodel.hardware import Device
+from perfmodel.hardware import devices as catalogue_devices
 from perfmodel.hardware.reads import unrecorded
 
 Description = Mapping[str, float]
@@ -103,7 +103,7 @@ def original(device: Device) -> Device:
 @lru_cache(maxsize=1)
 def _boards() -> dict[tuple[object, ...], list[Device]]:
     found: dict[tuple[object, ...], list[Device]] = {}
-    for each in hardware.devices():
+    for each in catalogue_devices():
         found.setdefault(tuple(getattr(each, name) for name in _OF_A_CHIP), []).append(each)
     return found
 
