@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -21,17 +23,13 @@ def equal() -> Workload:
 
 
 def longer(workload: Workload, times: int) -> Workload:
-    tables = [table.pooling for table in workload.tables if table.pooling > 1]
+    """Every history `times` as long."""
     changed = workload.with_(sequence__max_length=100_000)
-    positions = tuple(
-        table if table.pooling == 1 else type(table)(table.rows, table.dim, times * tables[0])
+    tables = tuple(
+        replace(table, pooling=times * table.pooling) if table.pooling > 1 else table
         for table in changed.tables
     )
-    return type(changed)(**{**vars_of(changed), "tables": positions})
-
-
-def vars_of(workload: Workload) -> dict[str, object]:
-    return {name: getattr(workload, name) for name in workload.__dataclass_fields__}
+    return replace(changed, tables=tables)
 
 
 def families(workload: Workload, batch: int) -> dict[str, float]:
