@@ -70,6 +70,8 @@ class Workload:
     @cached_property
     def top_width(self) -> int:
         """How many features the top MLP gets."""
+        if self.sequence.layers:
+            return self.dim
         width = self.joined_width
         if self.interaction.kind == "dot":
             vectors = len(self.tables) + 1
@@ -77,8 +79,16 @@ class Workload:
         return -(-width // self.interaction.pad_to) * self.interaction.pad_to
 
     @property
+    def candidate_width(self) -> int:
+        """Of a position's rows side by side, in a model of sequences."""
+        return sum(table.dim for table in self.tables if table.pooling > 1)
+
+    @property
     def bottom_widths(self) -> tuple[int, ...]:
-        """Widths of the bottom MLP, its input first."""
+        """Widths of the bottom MLP, its input first: the candidate's rows where there are
+        sequences."""
+        if self.sequence.layers:
+            return (self.candidate_width, *self.model.bottom_mlp)
         return (self.model.dense_features, *self.model.bottom_mlp)
 
     @property
@@ -297,12 +307,13 @@ def counts(workload: Workload) -> Counts:
     layers = sum(map(_multiply_adds, widths))
     biases = sum(sum(each[1:]) for each in widths)
     cross, cross_biases = _cross(workload)
-    flop = 2.0 * (layers + cross) + _pairs_flop(workload)
+    stack, stack_flop = _stack(workload)
+    flop = 2.0 * (layers + cross) + _pairs_flop(workload) + stack_flop
     return Counts(
         tables=len(workload.tables),
         table_rows=sum(table.rows for table in workload.tables),
         table_parameters=sum(table.rows * table.dim for table in workload.tables),
-        dense_parameters=layers + biases + cross + cross_biases,
+        dense_parameters=layers + biases + cross + cross_biases + stack,
         lookups=sum(table.pooling for table in workload.tables),
         lookup_elements=sum(table.pooling * table.dim for table in workload.tables),
         forward_flop=flop,
@@ -321,6 +332,25 @@ def _cross(workload: Workload) -> tuple[int, int]:
         return 0, 0
     width = workload.joined_width
     return about.layers * 2 * width * about.rank, about.layers * width
+
+
+def _stack(workload: Workload) -> tuple[int, float]:
+    """Parameters of layers over sequences, and what they take per sample, of even lengths."""
+    about = workload.sequence
+    if not about.layers:
+        return 0, 0.0
+    dim, gate = workload.dim, about.heads * about.hidden_dim
+    queries = about.heads * about.attention_dim
+    per_layer = dim * 2 * (gate + queries) + 3 * gate * dim
+    content = about.content_hidden * (workload.candidate_width + dim)
+    contextual = sum(table.pooling <= 1 for table in workload.tables)
+    positions = max(table.pooling for table in workload.tables)
+    length = positions + contextual
+    products = length * about.layers * per_layer + positions * content + contextual * dim * dim
+    pairs = (length * (length + 1) + about.length_std**2) / 2.0
+    biases = about.layers * (2 * (gate + queries) + dim) + about.content_hidden + 2 * dim
+    weights = about.layers * per_layer + content + dim * dim
+    return weights + biases, 2.0 * (products + about.layers * pairs * (gate + queries))
 
 
 def _pairs_flop(workload: Workload) -> float:

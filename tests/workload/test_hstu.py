@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from perfmodel.embedding import Placement, TablePlacement
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.spec import OPS
 from perfmodel.prediction import predict
 from perfmodel.workload import Workload, load_workload, op_graph
 from perfmodel.workload.implementations.hstu import ALIGNED, slowest_lengths
+from perfmodel.workload.model import counts
 
 
 @pytest.fixture(scope="module")
@@ -21,17 +25,13 @@ def equal() -> Workload:
 
 
 def longer(workload: Workload, times: int) -> Workload:
-    tables = [table.pooling for table in workload.tables if table.pooling > 1]
+    """Every history `times` as long."""
     changed = workload.with_(sequence__max_length=100_000)
-    positions = tuple(
-        table if table.pooling == 1 else type(table)(table.rows, table.dim, times * tables[0])
+    tables = tuple(
+        replace(table, pooling=times * table.pooling) if table.pooling > 1 else table
         for table in changed.tables
     )
-    return type(changed)(**{**vars_of(changed), "tables": positions})
-
-
-def vars_of(workload: Workload) -> dict[str, object]:
-    return {name: getattr(workload, name) for name in workload.__dataclass_fields__}
+    return replace(changed, tables=tables)
 
 
 def families(workload: Workload, batch: int) -> dict[str, float]:
@@ -143,3 +143,19 @@ def test_what_does_not_fit_is_named(changes: dict[str, object], message: str) ->
 def test_tables_whole_on_a_rank_are_refused(equal: Workload) -> None:
     with pytest.raises(WorkloadError, match='sharding: expected "row_wise", got "table_wise"'):
         op_graph(equal.with_(implementation__sharding="table_wise"), 64, ranks=4)
+
+
+def test_parameters_are_those_that_are_trained(equal: Workload) -> None:
+    """What is counted is what the ranks sum: buckets of all dense gradients."""
+    summed = sum(
+        int(op.attributes["in_elements"])
+        for op in op_graph(equal, 64, ranks=4).ops
+        if op.name == "record_param_comms" and op.attributes["collective"] == "all_reduce"
+    )
+    assert counts(equal).dense_parameters == summed
+
+
+def test_a_placement_of_pooled_tables_is_refused(equal: Workload) -> None:
+    placement = Placement(tuple(TablePlacement("table_wise", (0,)) for _ in equal.tables))
+    with pytest.raises(WorkloadError, match="placements and designs are of pooled tables"):
+        op_graph(equal, 64, placement=placement)

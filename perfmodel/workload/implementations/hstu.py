@@ -88,8 +88,8 @@ def hstu(r: Recorder, run: Run) -> None:
     dim, names = workload.dim, len(_sequences(workload))
     extra_rows = run.batch * (len(workload.tables) - names)
     positions = max(lengths.tokens - extra_rows, run.batch)
-    item = layers(r, (names * dim, *workload.model.bottom_mlp))
-    head = layers(r, (dim, *workload.model.top_mlp))
+    item = layers(r, workload.bottom_widths)
+    head = layers(r, workload.top_widths)
     content = layers(r, (names * dim, workload.sequence.content_hidden, dim))
     context = layers(r, (dim, dim))
     stack = [_layer_weights(r, workload) for _ in range(workload.sequence.layers)]

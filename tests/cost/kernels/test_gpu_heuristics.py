@@ -25,6 +25,7 @@ DIMS = {
     "input_size": 56, "padding": 1, "hash_size": 1e6, "dim": 64, "pooling": 20, "tables": 8,
     "lookups": 8 * 64 * 20, "segments": 1e5, "boundaries": 100, "s": 2048, "heads": 16,
     "head_dim": 64, "outputs": 2.5e6, "recorded_us": 7,
+    "tokens": 64 * 2048, "pairs": 64 * 2048 * 1024, "value_dim": 64,
 }  # fmt: skip
 
 
@@ -62,6 +63,14 @@ def test_every_op_has_a_duration_an_interval_and_reasons(op: str, direction: str
         # What was recorded in a trace has no bound.
         assert why.duration_us >= why.terms.get("bound_us", 0.0)
         assert 0 <= why.utilisation_frac <= 1
+
+
+def test_jagged_attention_follows_pairs_and_the_kernels_language() -> None:
+    dims = {"tokens": 1e6, "heads": 4.0, "head_dim": 128.0, "value_dim": 128.0}
+    once, twice = (time_us("jagged_attention", H100, pairs=n, **dims) for n in (1e9, 2e9))
+    assert twice / once == pytest.approx(2.0, rel=0.01)
+    overlapped = time_us("jagged_attention", H100, pairs=1e9, cutlass=1.0, **dims)
+    assert overlapped < once
 
 
 @given(st.floats(1e2, 1e10), st.floats(1.0, 1.5))
