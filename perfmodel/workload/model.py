@@ -47,7 +47,6 @@ class Workload:
     tables: tuple[Table, ...]
     batch: int = 2048
     interaction: Interaction = field(default_factory=Interaction)
-    sequence: SequenceSettings = field(default_factory=SequenceSettings)
     training: Training = field(default_factory=Training)
     implementation: Implementation = field(default_factory=Implementation)
     evaluation: Evaluation = field(default_factory=Evaluation)
@@ -56,6 +55,7 @@ class Workload:
     sources: Mapping[str, str] = field(
         default_factory=lambda: MappingProxyType({}), repr=False, hash=False
     )
+    sequence: SequenceSettings = field(default_factory=SequenceSettings)
 
     @property
     def dim(self) -> int:
