@@ -175,11 +175,10 @@ def analyse_pooling(group: Group, device: Device) -> Analysis:
     memory = group.moved_bytes / stream_bytes_per_us(device)
     threads = dims["outputs"] if group.direction == "fwd" else dims["elements"]
     windows = np.maximum(1.0, dims["kernel_size"] ** 2) / _C.window
-    clocks = (
-        _C.table("clocks")[f"{group.op}_{group.direction}"]
-        * threads
-        * (windows if group.direction == "fwd" else 1.0)
-    )
+    way = f"{group.op}_{group.direction}"
+    each = _C.table("clocks")
+    per_window = windows if group.direction == "fwd" else 1.0
+    clocks = each.get(f"{device.target}_{way}", each[way]) * threads * per_window
     compute = clocks / (device.sm_count * device.boost_mhz)
     bound = bound_us(group.moved_bytes, device)
     return Analysis(

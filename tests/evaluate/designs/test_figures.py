@@ -139,6 +139,10 @@ HOST_BOUND = (
     "fae-abstract-over-xdl-hybrid",
     "fae-over-hybrid",
     "hotline-over-fae",
+    *(f"triton-a100-sxm-80gb-{each}" for each in ("fp16-256", "fp16-1024", "fp16-2048")),
+    *(f"triton-a100-sxm-80gb-{each}" for each in ("fp32-256", "fp32-1024")),
+    *(f"triton-a30-{each}" for each in ("fp16-512", "fp16-1024", "fp32-256", "fp32-512")),
+    *("triton-a30-fp32-1024", "triton-t4-fp16-256", "triton-t4-fp16-512", "triton-t4-fp32-256"),
 )
 """Steps that are bound by launches, by PyTorch's operators on the CPU, and by copies from pageable
 memory, which a bus of half the rate is still fast enough for."""
