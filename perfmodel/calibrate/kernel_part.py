@@ -215,6 +215,8 @@ def fit_part(
     aside = set_aside(data)
     keys = data.frame[["device", "op", "dtype"]].agg("/".join, axis=1)
     weight = np.where(keys.isin(aside) | ~_is_told(data, _measured(data)), 0.0, data.weight)
+    if not weight.any():  # few rows are all that there is
+        weight = data.weight
     matrix, data = data.with_devices(COLUMNS), replace(data, weight=weight)
     gains = fitted_gains(data, build, weight, seed)
     measured, data = data, replace(data, target=data.target - gains.own)
