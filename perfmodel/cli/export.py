@@ -64,13 +64,16 @@ def export(
     if options.hardware and len(options.hardware) > 1:
         raise UsageError("export takes one --hardware")
     options.check()
-    content, _ = options.read(trace)
+    content = options.content(trace)
     from perfmodel.files import atomic_write
     from perfmodel.graph import build_graph
     from perfmodel.report import graphml, overlay_of, perfetto_json
+    from perfmodel.trace import Trace
 
     with working("exporting"):
         if chosen is What.GRAPH:
+            if not isinstance(content, Trace):
+                raise UsageError("a graph is of a trace: FILE.py:CLASS has a predicted timeline")
             written = graphml(build_graph(content))
         else:
             shown = _shown(options.predict(content).results[0])

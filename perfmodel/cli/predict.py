@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,7 +23,6 @@ from perfmodel.errors import UsageError
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
     from perfmodel.hardware import Part
-    from perfmodel.ops.read.program import Call, Program
     from perfmodel.prediction.types import Prediction
     from perfmodel.trace import Trace
 
@@ -77,21 +76,6 @@ def configuration_prediction(
     return predict(deployment, edit=edit, overheads=overheads, every_rank=every_rank), parts
 
 
-def module_prediction(
-    program: Program, call: Call, options: PredictionOptions, how: str
-) -> Prediction:
-    """The prediction of one call of a class in a Python file, which is executed."""
-    from perfmodel.ops.read.module import graph_of_program
-    from perfmodel.ops.read.program import as_run
-    from perfmodel.prediction import predicted
-
-    if not options.hardware:
-        raise UsageError(f"{program.name}: name the machine: --hardware h100-sxm")
-    parts = [hardware_part(each, options.settings or ()) for each in options.hardware]
-    graph = as_run(graph_of_program(program, call), how)
-    return predicted(options.request(graph, hardware=parts, batch=None, mode=None))
-
-
 def _list(target: Output) -> None:
     """The catalogue: what each is, and which software it stands for."""
     from perfmodel.workload import load_workload, workloads
@@ -138,7 +122,7 @@ def hardware_part(name: str, settings: Sequence[str]) -> Part:
 def predict(
     trace: TraceOrDemoArgument = None,
     workload: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             metavar="NAME|FILE",
             help="Predict this model configuration instead of a trace (--workload list).",
@@ -156,11 +140,11 @@ def predict(
         ),
     ] = False,
     init: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(metavar="VALUE", help="Of FILE.py:CLASS: an argument of the constructor."),
     ] = None,
     input: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(
             metavar="SIZES[:DTYPE]|NAME",
             help="Of FILE.py:CLASS: a tensor that it is called with (1024x1024:fp16), or the "
@@ -171,35 +155,35 @@ def predict(
         bool, typer.Option("--training", help="Of FILE.py:CLASS: its backward pass too.")
     ] = False,
     optimizer: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(metavar="NAME", help="With --training: a step of SGD, Adam, AdamW, ..."),
     ] = None,
     dtype: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(metavar="DTYPE", help="Of FILE.py:CLASS: cast it to bf16, fp16, fp32."),
     ] = None,
     autocast: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(metavar="DTYPE", help="Of FILE.py:CLASS: compute under torch.autocast."),
     ] = None,
     options: PredictionOptions = DEFAULTS,
     save_overheads: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(metavar="FILE", help="Save the trace's host costs as a profile."),
     ] = None,
     plan: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(
             metavar="FILE",
             help="Of --workload: tables lie as this plan says, of `perfmodel plan` or of TorchRec.",
         ),
     ] = None,
     figure: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(metavar="FILE", help="Draw where the median step goes (.png, .svg, .pdf)."),
     ] = None,
     roofline: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(metavar="FILE", help="Draw the kernels below the device's roofs, by shapes."),
     ] = None,
     explain: ExplainOption = None,
@@ -243,11 +227,11 @@ def predict(
         of_others = {"--workload": workload, "--save-overheads": save_overheads, "--plan": plan}
         refuse_conflicting("FILE.py:CLASS", of_others)
         refuse_conflicting("FILE.py:CLASS", {"--inference": inference, "--every-rank": every_rank})
-        options.refuse_beside_module()
-        how, demo = options.mode or Mode.EAGER, None
+        call, demo = Call(training, optimizer, dtype, autocast, options.batch), None
+        graph = options.traced(program, call)
+        parts = [hardware_part(each, options.settings or ()) for each in options.hardware or ()]
         with working("predicting"):
-            call = Call(training, optimizer, dtype, autocast, options.batch)
-            found = module_prediction(program, call, options, how)
+            found = options.predict(graph, hardware=parts)
     elif workload is not None:
         others = {"a trace": trace, "--save-overheads": save_overheads, "--figure": figure}
         refuse_conflicting("--workload", others)

@@ -89,6 +89,8 @@ def _title(source: Mapping[str, Any]) -> str:
     if not source["ranks"]:
         ranks = counted(len(source["execution_traces"]), "rank")
         return f"{source_text(source['trace'])}: execution trace of {ranks}"
+    if "operators" in source:
+        return f"{source['trace']}: {counted(source['operators'], 'operator')}"
     counts = f"{counted(len(source['ranks']), 'rank')}, {counted(source['events'], 'event')}"
     return f"{source_text(source['trace'])}: {source['device']}, {counts}"
 

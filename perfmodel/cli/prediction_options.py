@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import wraps
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -37,6 +37,8 @@ from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
     from perfmodel.hardware import Node
+    from perfmodel.ops.graph import OpGraph
+    from perfmodel.ops.read.program import Call, Program
     from perfmodel.prediction import Prediction, Request
     from perfmodel.prediction.run import Source
     from perfmodel.trace import Trace
@@ -105,7 +107,7 @@ class PredictionOptions:
     """What is predicted of a trace, and how it is read."""
 
     batch: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
             min=1,
             help="Samples per step: of a workload, of all ranks together; of a trace, every shape "
@@ -116,7 +118,7 @@ class PredictionOptions:
     nodes: NodesOption = None
     settings: SetOption = None
     mode: Annotated[
-        Optional[Mode],  # noqa: UP045
+        Mode | None,
         typer.Option(
             help="replay: the measured kernels, scheduled again. transfer: measured times the "
             "model's ratio between devices. model: from shapes alone. Of FILE.py:CLASS: eager, "
@@ -138,11 +140,11 @@ class PredictionOptions:
         ),
     ] = False
     et: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(metavar="FILE", help="The execution trace that belongs to TRACE."),
     ] = None
     overheads: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(metavar="NAME|FILE", help="Take host costs from this saved profile."),
     ] = None
     models: ModelsOption = None
@@ -187,6 +189,26 @@ class PredictionOptions:
             return list(self.hardware or ())
         return [with_settings(each, self.settings) for each in nodes]
 
+    def content(self, named: str | None) -> Trace | OpGraph:
+        """The trace, the bundled demo, or the ops of the module `FILE.py:CLASS`."""
+        from perfmodel.ops.read.program import Call, program_of
+
+        program = program_of(named or "")
+        if program is None:
+            return self.read(named)[0]
+        return self.traced(program, Call(batch=self.batch))
+
+    def traced(self, program: Program, call: Call) -> OpGraph:
+        """The ops of one call of a class in a Python file, which is executed."""
+        from perfmodel.ops.read.module import graph_of_program
+        from perfmodel.ops.read.program import as_run
+
+        self.refuse_beside_module()
+        if not self.hardware:
+            raise UsageError(f"{program.name}: name the machine: --hardware h100-sxm")
+        with working(f"tracing {program.name}"):
+            return as_run(graph_of_program(program, call), self.mode or Mode.EAGER)
+
     def read(self, trace: str | None) -> tuple[Trace, Demo | None]:
         """The trace, or the bundled demo and what is known about it."""
         from perfmodel.trace import read
@@ -216,10 +238,13 @@ class PredictionOptions:
         kept = {name: value for name, value in given.items() if value is not None}
         return Request(source, **kept)
 
-    def predict(self, content: Trace, **changes: Any) -> Prediction:
-        """The prediction of a trace that was read, under `changes` of the options."""
+    def predict(self, content: Trace | OpGraph, **changes: Any) -> Prediction:
+        """The prediction of what was read, under `changes` of the options."""
+        from perfmodel.ops.graph import OpGraph
         from perfmodel.prediction import predicted
 
+        if isinstance(content, OpGraph):  # what they say of it is in it
+            changes = {"batch": None, "mode": None} | changes
         found = predicted(self.request(content, **changes))
         if self.models and all(each.mode == Mode.REPLAY for each in found.results):
             raise UsageError(
@@ -243,7 +268,8 @@ class PredictionOptions:
 
     def refuse_beside_module(self) -> None:
         """Raise `UsageError` for what one call of a module cannot be asked."""
-        self.refuse_beside("FILE.py:CLASS", (*_OF_WORKLOAD, "mode"))
+        of_module = [name for name in _OF_WORKLOAD if name != "nodes"]
+        self.refuse_beside("FILE.py:CLASS", (*of_module, "mode"))
         if self.mode not in (None, *_OF_MODULE):
             raise UsageError(f"--mode {self.mode} cannot be combined with FILE.py:CLASS")
 

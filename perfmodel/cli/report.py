@@ -27,7 +27,11 @@ SUFFIXES = (".html", ".htm")
 @takes_prediction_options
 def report(
     trace: Annotated[
-        str | None, typer.Argument(metavar="TRACE", help="A trace; without it, the bundled demo.")
+        str | None,
+        typer.Argument(
+            metavar="TRACE|FILE.py:CLASS",
+            help="A trace, or a PyTorch module (runs the file); without it, the bundled demo.",
+        ),
     ] = None,
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write (.html).")
@@ -71,7 +75,7 @@ def report(
     else:
         options.check()
         machines = [load(each) if isinstance(each, str) else each for each in options.targets()]
-        content, _ = options.read(trace)
+        content = options.content(trace)
         with working("predicting"):
             found = options.predict(content)
             help_most = _gains(found, trace, options)

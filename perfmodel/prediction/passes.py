@@ -9,15 +9,18 @@ from functools import partial
 
 import numpy as np
 
-from perfmodel.hardware import Cluster
+from perfmodel.errors import UsageError
+from perfmodel.hardware import Cluster, Device
 from perfmodel.lowering.context import self_contained
+from perfmodel.lowering.walk import CPU
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
-from perfmodel.ops.graph import OpGraph
+from perfmodel.ops.graph import OpGraph, tensors_in
 from perfmodel.prediction.scheduled import HostCosts, host_costs
 from perfmodel.prediction.shapes import Noted, predict_on, predict_shapes
 from perfmodel.prediction.types import Prediction
 from perfmodel.units import BYTES_PER_GB
 
+NARROW = ("fp16", "bf16")
 UNWATCHED_FRAC = 0.78
 """What the host takes without a profiler, over what saved profiles say, all of which were recorded
 under one. Nine machines of KernelBench: 0.25 to 1.26, this is their geometric mean; the bundled
@@ -32,8 +35,12 @@ def predict_passes(
 ) -> Prediction:
     """A result per machine; `profile` times the host.
 
-    A device that the graph's memory does not fit into is named.
+    A device that the graph's memory does not fit into is named. Raises `UsageError` for a GPU
+    without units for a type of 16 bits that the graph holds.
     """
+    held = {t.dtype for op in graph.ops for t in (*op.tensors, *tensors_in(op.outputs))}
+    for machine in machines:
+        _require_units(machine.node.device, held)
     graphs, notes = apply_edits([self_contained(graph)], edits) if edits else ([graph], [])
     results = []
     for machine in machines:
@@ -47,12 +54,20 @@ def predict_passes(
     source = {
         "trace": graph.source,
         "device": ", ".join(result.hardware for result in results),
+        "operators": len(graph),
         "batch": None,
         "edits": [edit.text for edit in edits],
         "ranks": [graph.rank],
         "events": 0,
     }
     return Prediction(source, results, list(dict.fromkeys(notes)))
+
+
+def _require_units(device: Device, held: set[str]) -> None:
+    for dtype in NARROW:
+        has_units = device.target == CPU or getattr(device, f"{dtype}_tflop_per_s")
+        if dtype in held and not has_units:
+            raise UsageError(f"{device.name}: no units for {dtype}: cast the module")
 
 
 def _unwatched_costs(machine: Cluster, profile: str | None) -> HostCosts:
@@ -62,13 +77,13 @@ def _unwatched_costs(machine: Cluster, profile: str | None) -> HostCosts:
 
 
 def _pass(graphs: Sequence[OpGraph], machine: Cluster, costs: HostCosts | None) -> Noted:
-    """One pass; its interval is at least as wide as measured passes of other modules say."""
+    """One pass; a GPU's interval is at least as wide as measured passes of modules say."""
     result, notes = predict_shapes(graphs, machine, name=machine.name, costs=costs)
+    if costs is None:
+        return result, notes
     device_us = min(float(result.rank.gpu_active_us), result.step_us)
     parts = np.array([device_us, result.step_us - device_us])
     low_us, high_us = parts @ np.array([DEVICE_SPREAD, HOST_SPREAD])
-    return replace(
-        result,
-        low_us=min(result.low_us or low_us, float(low_us)),
-        high_us=max(result.high_us or high_us, float(high_us)),
-    ), notes
+    low_us = min(result.low_us or low_us, float(low_us))
+    high_us = max(result.high_us or high_us, float(high_us))
+    return replace(result, low_us=low_us, high_us=high_us), notes

@@ -158,7 +158,7 @@ def _of_trace(trace: Trace, request: Request) -> Prediction:
     request.refuse("a trace", ("train", "every_rank"))
     mode = request.mode or _usual_mode(trace, request)
     if mode not in MODES:
-        raise UsageError(f"unknown mode {mode!r}; one of {', '.join(MODES)}")
+        raise UsageError(f"unknown mode {str(mode)!r}; one of {', '.join(MODES)}")
     return _of_shapes(trace, request) if mode == MODEL else _of_times(trace, request, mode)
 
 
@@ -339,10 +339,10 @@ def _of_workload(workload: Workload | str | Path, request: Request) -> Predictio
 @_answer.register
 def _of_op_graph(graph: OpGraph, request: Request) -> Prediction:
     """One pass through an op graph, of a module say, on each machine."""
-    _require_configuration(request, "an op graph", "batch", "train", "every_rank")
+    _require_configuration(request, "an op graph", "batch", "train", "every_rank", "nodes")
     if not request.targets:
         raise UsageError(f"{graph.source}: say on which hardware to predict it")
-    machines = [cluster_of(each, request.nodes) for each in request.targets]
+    machines = [cluster_of(each, None) for each in request.targets]
     return predict_passes(graph, machines, request.edits(), request.profile)
 
 

@@ -6,16 +6,15 @@ happened. No real file at hand breaks these rules within the tolerances, so they
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, distinct
+from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import TraceError
-from perfmodel.trace.categories import LAUNCH_CALL, Category
+from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import RankTrace
-from perfmodel.trace.link import by_thread, equal_runs, outermost, stream_keys
+from perfmodel.trace.link import equal_runs, outermost, stream_keys
 from perfmodel.trace.window import find_steps
 
 OVERLAP_US = 3.0
@@ -24,9 +23,6 @@ DEVICE_OVERLAP_US = 25.0
 """What operations of one stream may overlap by, as timestamps are off; real files: up to 13. Those
 of one graph launch may run at the same time."""
 MAX_RANK = 2**31 - 1
-MAX_LEAD_US = 100.0
-"""What an operation may start before its launch call: clocks differ. Real files: up to 50."""
-_ONE_KERNEL = re.compile(r"^(?!.*(Graph|MultiDevice))\w*LaunchKernel")
 _LISTS = {
     "input_shapes": "Input Dims",
     "input_dtypes": "Input type",
@@ -66,7 +62,7 @@ def check_rank(rank: RankTrace) -> None:
 
 def inconsistencies(rank: RankTrace) -> list[str]:
     """What in the events of one rank cannot have happened as recorded; one line per rule."""
-    return [*_nesting(rank), *_references(rank)]
+    return list(_nesting(rank))
 
 
 def _nesting(rank: RankTrace) -> Iterator[str]:
@@ -105,41 +101,6 @@ def _overlaps(rank: RankTrace, rows: Ints, keys: Ints, apart: Ints | None = None
             overlap_us = overlap_us[~together | (apart[low + 1 : high] <= 0)]
         result.append(overlap_us)
     return np.concatenate(result)
-
-
-def _references(rank: RankTrace) -> Iterator[str]:
-    runtime = rank.of(Category.RUNTIME)
-    calls = by_thread(rank, runtime[rank.name_matches(LAUNCH_CALL)[runtime]])
-    calls = calls[rank.correlation[calls] > 0]
-    if not len(calls):
-        return
-    calls = calls[np.argsort(rank.correlation[calls], kind="stable")]
-    work = np.flatnonzero(rank.is_device & (rank.correlation > 0))
-    at = np.searchsorted(rank.correlation[calls], rank.correlation[work])
-    call = calls[np.minimum(at, len(calls) - 1)]
-    is_launched = rank.correlation[call] == rank.correlation[work]
-    yield from _count_beyond(
-        rank.start_us[call[is_launched]] - rank.start_us[work[is_launched]],
-        MAX_LEAD_US,
-        "device operations begin before their launch call",
-    )
-    alone = is_launched & rank.name_matches(_ONE_KERNEL)[call]
-    alone &= rank.category[work] == Category.KERNEL
-    repeated = int(alone.sum()) - len(distinct(call[alone]))
-    if repeated:
-        yield f"{repeated} kernels share the launch call of another"
-    keys = stream_keys(rank, work)
-    order = np.argsort(keys, kind="stable")
-    launched = is_launched[order]
-    missing = sum(
-        int((~launched[low:high] & np.logical_or.accumulate(launched[low:high])).sum())
-        for low, high in equal_runs(keys[order])
-    )
-    if missing:
-        yield (
-            f"{missing} device operations name a launch call that is not in the file, "
-            "though earlier ones of their stream have theirs"
-        )
 
 
 def _count_beyond(excess_us: Floats, tolerance_us: float, what: str) -> Iterator[str]:

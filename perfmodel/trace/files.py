@@ -65,8 +65,9 @@ def _in_object(events: Iterator[bytes]) -> Iterator[bytes]:
     yield b"{" + _KINETO_KEY + b":"
     held = b""
     for chunk in events:
-        yield held
-        held = chunk
+        if chunk.strip():  # white space alone ends a file
+            yield held
+            held = chunk
     held = held.rstrip()
     yield (held if held.endswith(b"]") else held.removesuffix(b",") + b"]") + b"}"
 

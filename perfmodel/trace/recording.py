@@ -10,11 +10,12 @@ one whose kernel was recorded, none lacks its kernel.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.arrays import Floats, Ints, Mask, distinct
 from perfmodel.trace.categories import (
     DEVICE_WAIT_CALL,
     LAUNCH_CALL,
@@ -22,10 +23,11 @@ from perfmodel.trace.categories import (
     Category,
 )
 from perfmodel.trace.columns import RankTrace
+from perfmodel.trace.link import equal_runs, stream_keys
 from perfmodel.trace.window import take_rows
 
 CLOCK_TOLERANCE_US = 100.0
-"""How far the clocks of host and device may be apart before it is said."""
+"""How far the clocks of host and device may be apart before it is said. Real files: up to 50."""
 LONGEST_LAUNCH_US = 1e5
 """Where every operation begins later than this after its launch call, it is said."""
 USUAL_LAUNCH_US = 10.0
@@ -41,6 +43,10 @@ class _Launched:
 
     calls: Ints
     """All launch calls with a correlation, by correlation."""
+    all_work: Ints
+    """All operations with a correlation."""
+    is_launched: Mask
+    """Which of those have their call in the file."""
     work: Ints
     call: Ints
 
@@ -62,7 +68,12 @@ def checked_recording(rank: RankTrace) -> tuple[RankTrace, list[str]]:
     late_us, clock_faults = _device_clock_late_us(rank, launched)
     if late_us:
         rank = _with_earlier_device(rank, late_us)
-    return rank, [*faults, *clock_faults, *_lost_kernels(rank, launched)]
+    return rank, [
+        *faults,
+        *clock_faults,
+        *_lost_kernels(rank, launched),
+        *_references(rank, launched),
+    ]
 
 
 def _is_endless(rank: RankTrace) -> Mask:
@@ -79,11 +90,11 @@ def _launched(rank: RankTrace, among: Mask) -> _Launched:
     calls = calls[np.argsort(rank.correlation[calls], kind="stable")]
     work = np.flatnonzero(rank.is_device & (rank.correlation > 0) & among)
     if not len(calls):
-        return _Launched(calls, calls, calls)
+        return _Launched(calls, work, np.zeros(len(work), np.bool_), calls, calls)
     at = np.searchsorted(rank.correlation[calls], rank.correlation[work])
     call = calls[np.minimum(at, len(calls) - 1)]
     is_launched = rank.correlation[call] == rank.correlation[work]
-    return _Launched(calls, work[is_launched], call[is_launched])
+    return _Launched(calls, work, is_launched, work[is_launched], call[is_launched])
 
 
 def _lost_kernels(rank: RankTrace, launched: _Launched) -> list[str]:
@@ -99,6 +110,26 @@ def _lost_kernels(rank: RankTrace, launched: _Launched) -> list[str]:
         f"{lost} of {len(earlier)} kernel launches have no kernel in the file (lost buffers?): "
         "device time is missing"
     ]
+
+
+def _references(rank: RankTrace, launched: _Launched) -> Iterator[str]:
+    """What launch calls cannot have launched as the file says."""
+    alone = rank.name_matches(_ONE_KERNEL)[launched.call]
+    alone &= rank.category[launched.work] == Category.KERNEL
+    repeated = int(alone.sum()) - len(distinct(launched.call[alone]))
+    if repeated:
+        yield f"{repeated} kernels share the launch call of another"
+    keys = stream_keys(rank, launched.all_work)
+    order = np.argsort(keys, kind="stable")
+    missing = 0
+    for low, high in equal_runs(keys[order]):
+        has_call = launched.is_launched[order[low:high]]
+        missing += int((~has_call & np.logical_or.accumulate(has_call)).sum())
+    if missing:
+        yield (
+            f"{missing} device operations name a launch call that is not in the file, "
+            "though earlier ones of their stream have theirs"
+        )
 
 
 def _device_clock_late_us(rank: RankTrace, launched: _Launched) -> tuple[float, list[str]]:
@@ -132,7 +163,11 @@ def _device_clock_late_us(rank: RankTrace, launched: _Launched) -> tuple[float, 
             f"every device operation begins {delay_us / 1e3:.1f} ms or more after its launch call: "
             "is the device's clock late?"
         ]
-    return 0.0, []  # too early: the rule of launch calls says how many are
+    lead_us = rank.start_us[launched.call] - rank.start_us[launched.work]
+    return 0.0, [
+        f"{int((lead_us > CLOCK_TOLERANCE_US).sum())} device operations begin before their launch "
+        f"call (by up to {lead_us.max():.1f} us)"
+    ]
 
 
 def _overruns_us(rank: RankTrace, launched: _Launched) -> Floats:

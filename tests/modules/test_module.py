@@ -152,6 +152,50 @@ def test_nothing_is_allocated_for_a_large_model() -> None:
     assert len(weights) == 16  # 256 GiB in fp32
 
 
+def test_a_module_stays_in_the_mode_that_it_is_in() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5))
+    assert len(of(module, torch.rand(4, 8))) == 2
+    assert len(of(module.eval(), torch.rand(4, 8))) == 1
+    assert len(of(module, torch.rand(4, 8), training=True)) > 2
+    assert not module.training
+
+
+class Composed(torch.nn.Module):  # type: ignore[misc]
+    """What is composed of other operators on every device, and views by indexing."""
+
+    def forward(self, values: Any) -> Any:
+        return torch.nn.functional.kl_div(values[:, 0, None, 2:5], values[:, 1, None, 2:5])
+
+
+def test_what_is_composed_is_counted_once() -> None:
+    found = of(Composed(), torch.rand(16, 8, 64))
+    assert (
+        max(dims.get("elements", dims.get("rows", 1) * dims.get("cols", 1)) for _, dims in found)
+        == 48
+    )
+    assert names(found).count("mean") + names(found).count("sum") == 1
+
+
+@pytest.mark.parametrize(("device", "dtype"), [("p100-pcie-16gb", "bf16"), ("t4", "bf16")])
+def test_a_type_that_a_device_has_no_units_for_is_refused(device: str, dtype: str) -> None:
+    with pytest.raises(PerfmodelError, match=f"{device}: no units for {dtype}"):
+        predict_module(torch.nn.Linear(4, 4), [torch.rand(2, 4)], hardware=device, dtype=dtype)
+
+
+def test_verbs_that_take_a_module(path: Path, tmp_path: Path) -> None:
+    from perfmodel.cli import main
+
+    program = [f"{path}:Net", "--hardware", "l4"]
+    page, timeline = tmp_path / "page.html", tmp_path / "timeline.json"
+    assert main(["report", *program, "-o", str(page)]) == 0
+    assert main(["export", *program, "-o", str(timeline)]) == 0
+    assert b"linear" in page.read_bytes()
+    assert b"linear" in timeline.read_bytes()
+    assert main(["export", *program, "-o", str(tmp_path / "graph.graphml")]) == 2
+    assert main(["predict", *program, "--nodes", "2"]) == 2
+    assert main(["predict", *program[:1]]) == 2
+
+
 def test_every_output_is_known(path: Path) -> None:
     graph = graph_of_program(Program(path, "Net"))
     assert all(list(tensors_in(op.outputs)) for op in graph.ops)

@@ -99,7 +99,7 @@ NO_REDUCTION = 0
 POINTWISE_LOSSES = ("mse_loss", "binary_cross_entropy", "smooth_l1_loss", "huber_loss", "l1_loss")
 
 
-@LOWERINGS.register(*entries(*POINTWISE_LOSSES, "kl_div", "soft_margin_loss"))
+@LOWERINGS.register(*entries(*POINTWISE_LOSSES, "soft_margin_loss"))
 def pointwise_loss(op: Op) -> Sequence[Piece]:
     """A loss per element, then its mean unless `reduction` (the last integer) is 0."""
     values = tensor(op, 0)
@@ -121,7 +121,9 @@ def pointwise_loss_backward(op: Op) -> Sequence[Piece]:
     return pointwise(op.tensors, [Tensor(values.shape, values.dtype)], flop=4.0)
 
 
-@LOWERINGS.register(*entries("binary_cross_entropy_with_logits", "cross_entropy_loss", scope=LEAF))
+@LOWERINGS.register(
+    *entries("binary_cross_entropy_with_logits", "cross_entropy_loss", "kl_div", scope=LEAF)
+)
 def composed_loss(op: Op) -> Sequence[Piece]:
     """Where what it calls is not in the graph."""
     return pointwise_loss(op)

@@ -1,9 +1,5 @@
-"""The op graph of a PyTorch module, traced under fake tensors: nothing is computed or allocated.
-
-A dispatch mode records every operator below autograd with its arguments, in the order of its
-schema; a function mode tells which call of the program each belongs to. Convolutions, batch
-normalisations, attention and recurrent layers are recorded as what a GPU would run for them, since
-the tracing machine has none. PyTorch is imported when a module is traced, and not before.
+"""The op graph of a PyTorch module, built and called under fake tensors: nothing is computed or
+allocated. PyTorch is imported when a module is traced, and not before.
 """
 
 from __future__ import annotations
@@ -23,8 +19,8 @@ from perfmodel.ops.graph import BACKWARD, OPTIMIZER, OpGraph
 from perfmodel.ops.read.program import (
     DTYPES,
     EAGER_FORWARD,
-    INTEGERS,
     OPTIMIZERS,
+    OTHER_DTYPES,
     Call,
     ModuleError,
     Program,
@@ -81,12 +77,13 @@ def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
 def graph_of_module(
     module: Any, inputs: Sequence[Any], call: Call = EAGER_FORWARD, name: str | None = None
 ) -> OpGraph:
-    """The ops of `module(*inputs)`; its parameters are only looked at, never changed.
+    """The ops of `module(*inputs)` in the mode that it is in (training or evaluation).
+
+    Its parameters are only looked at, never changed.
 
     Raises `ModuleError` as `graph_of_program` does.
     """
     name = name or type(module).__name__
-
     return _traced(lambda: (_faked(module), [mapped(_fake, v) for v in inputs]), name, call)
 
 
@@ -154,7 +151,7 @@ def _inputs(torch: Any, source: ModuleType, program: Program) -> list[Any]:
 
 def _input(torch: Any, text: str) -> Any:
     sizes, _, word = text.partition(":")
-    words = DTYPES | INTEGERS
+    words = DTYPES | OTHER_DTYPES
     if (word or "fp32") not in words:
         raise UsageError(f"--input {text!r}: unknown type {word!r}; one of {', '.join(words)}")
     try:
@@ -205,7 +202,8 @@ def _traced(build: Callable[[], tuple[Any, list[Any]]], name: str, call: Call) -
         _no_cuda_calls(torch),
     ):
         module, inputs = build()
-        module.train()
+        if call.training:
+            module.train()
         if call.dtype is not None:
             dtype = getattr(torch, DTYPES[call.dtype])
             _cast_module(torch, module, dtype)

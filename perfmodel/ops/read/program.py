@@ -13,9 +13,10 @@ from typing import Any
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.ops.graph import OpGraph
 
-DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}
+DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 """Our words for the types that a module may be given in, and PyTorch's."""
-INTEGERS = {"int64": "int64", "int32": "int32", "bool": "bool", "uint8": "uint8", "int8": "int8"}
+OTHER_DTYPES = {"fp64": "float64"} | {n: n for n in ("int64", "int32", "int8", "uint8", "bool")}
+"""The same of inputs alone."""
 OPTIMIZERS = ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop")
 EAGER, COMPILED, GRAPHS = HOW = ("eager", "compiled", "graphs")
 

@@ -38,23 +38,22 @@ CUDA_GRAPH = "cuda_graph"
 """The library starts the kernels of all steps at less cost than PyTorch does: as one launch."""
 _MIN_CUDNN_NORM_DIMS = 3
 """PyTorch gives batch normalisation of `batch x channels` alone to its own kernel."""
-_OPERATORS = {
-    "__matmul__": "matmul",
-    "__rmatmul__": "matmul",
-    "__getitem__": "index",
-    "__pow__": "pow",
-}
+_OPERATORS = {"__matmul__": "matmul", "__rmatmul__": "matmul", "__pow__": "pow"}
+"""Methods that are operators of another name. Not indexing: it is views, or an operator below."""
 
 
 def mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    """`value` with every item in its lists, tuples and dicts changed; named tuples become plain."""
     if isinstance(value, (list, tuple)):
-        return type(value)(mapped(change, item) for item in value)
+        items = [mapped(change, item) for item in value]
+        return items if isinstance(value, list) else tuple(items)
     if isinstance(value, dict):
         return {key: mapped(change, item) for key, item in value.items()}
     return change(value)
 
 
 def cast(torch: Any, value: Any, dtype: Any) -> Any:
+    """A floating tensor as `dtype`, anything else as it is."""
     is_real = isinstance(value, torch.Tensor) and value.is_floating_point()
     return value.to(dtype) if is_real else value
 
@@ -66,7 +65,6 @@ class Recorder:
         self._torch = torch
         self.ops: list[Op] = []
         self.phase = FORWARD
-        self._caller: list[str] = []
         self._is_silent = False
         self.is_autocast = False
         self._held: list[Any] = []
@@ -116,7 +114,9 @@ class Recorder:
             return self._as_one(RECURRENT_OP, func, args, kwargs, about)
         first = len(self.ops)
         if self.is_autocast and name in _IN_FP32:
-            args = tuple(mapped(lambda x: cast(self._torch, x, self._torch.float32), args))
+            args, kwargs = mapped(
+                lambda x: cast(self._torch, x, self._torch.float32), (args, kwargs)
+            )
         answer = func(*args, **kwargs)
         name = f"aten::{_OPERATORS.get(name, name)}"
         children = self.ops[first:]
@@ -158,7 +158,7 @@ class Recorder:
             answer = func(*args, **kwargs)
         finally:
             self._is_silent = before
-        if before or any(answer is value for value in args):
+        if before or any(answer is value for value in (*args, *kwargs.values())):
             return answer
         inputs = tuple(map(self._argument, (*args, *kwargs.values())))
         op = Op(name, inputs, self._returned(answer), phase=self.phase, attributes=about)
