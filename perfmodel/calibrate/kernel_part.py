@@ -1,7 +1,4 @@
-"""Fitting one part of a family: trees, how much they say of devices left out, and intervals.
-
-Longer than 400 lines: every step leaves the same chips out of the same rows.
-"""
+"""Fitting one part of a family: trees, how much they say of devices left out, and intervals."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.model_selection import LeaveOneGroupOut, ShuffleSplit
+from sklearn.model_selection import ShuffleSplit
 
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.estimators import KNOWN_TREES, KNOWN_TREES_OF_PART, Bounded, trees_or
@@ -24,8 +21,17 @@ from perfmodel.calibrate.kernel_corrections import (
     growth_trusts,
     growths,
 )
+from perfmodel.calibrate.kernel_left_out import (
+    Mixture,
+    chips_left_out,
+    chips_of,
+    ends_left_out,
+    ends_of,
+    few_of_each,
+    nearest_mixture,
+)
 from perfmodel.calibrate.kernel_samples import Samples
-from perfmodel.cost.learned.devices import COLUMNS, distance, kinship, nearest, same_maker
+from perfmodel.cost.learned.devices import COLUMNS, same_maker
 from perfmodel.cost.learned.features import Tiles
 from perfmodel.cost.learned.part import (
     NAMED,
@@ -38,9 +44,6 @@ from perfmodel.cost.learned.part import (
 from perfmodel.cost.learned.store import pack_estimator
 from perfmodel.ops.rows import Rows
 
-_QUANTILES = (0.05, 0.95)
-_WIDEST = 3.0
-_FEWEST = 20
 _HELD_FRAC = 0.2
 _CLEAR = 1.3
 _LEAST_QUANTILE = 0.02
@@ -80,21 +83,6 @@ def held_out(
     )
 
 
-@dataclass(frozen=True)
-class Mixture:
-    """How chips left out are answered nearest, and those answers.
-
-    `answer` and `physics` are log factors `[n]` of fits that saw nothing of the row's chip: of the
-    mixture and of its physics alone, NaN of rows not asked about. `centre` is what physics is off.
-    """
-
-    share: float
-    as_nearest: bool
-    centre: Mapping[str, float]
-    answer: Floats
-    physics: Floats
-
-
 def spreads(data: Samples, held: HeldOut, mixture: Mixture, chips: np.ndarray) -> dict[str, Spread]:
     """Per op and in all."""
     found = {}
@@ -108,7 +96,7 @@ def spreads(data: Samples, held: HeldOut, mixture: Mixture, chips: np.ndarray) -
         own = own & (named if key != op else ~named)
         own = own if own.any() else data.weight > 0.0
         log_work = np.log(np.maximum(data.work[own], 1.0))
-        drawn, largest = (_ends(each[own]) for each in (held.drawn, held.largest))
+        drawn, largest = (ends_of(each[own]) for each in (held.drawn, held.largest))
         few = len(set(chips[own & np.isfinite(physics)])) < _FEWEST_CHIPS
         unseen, alone = (
             ends if few else ends_left_out((data.target - each)[own], chips[own])
@@ -156,14 +144,6 @@ def _largest(data: Samples) -> np.ndarray:
     return held
 
 
-def _ends(residual: Floats) -> tuple[float, float]:
-    known = residual[np.isfinite(residual)]
-    if len(known) < _FEWEST:
-        return (-0.5, 0.5)
-    low, high = np.quantile(known, _QUANTILES)
-    return float(max(low, -_WIDEST)), float(min(high, _WIDEST))
-
-
 def _union(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
     return min(one[0], other[0]), max(one[1], other[1])
 
@@ -172,16 +152,9 @@ _FEWEST_ROWS, _MANY_ROWS = 100, 1000
 _OUTLIER = np.log(2.0)
 _FEWEST_ALIKE = 3
 """Chips of a maker, more of which can outvote one of them."""
-_FEW = 500
-"""Rows per device, op and dtype that trees are fitted to when devices are left out."""
 _LEFT_OUT_TREES = {"n_estimators": 100, "num_parallel_tree": 1}
-_MOST_ERROR = 2.0
-_COVERED_FRAC = 0.9
 _FEWEST_CHIPS = 4
 """From which an op has an interval of its own for devices left out; below, that of all ops."""
-_SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
-"""Of equal ones the first is taken: all trees, where too few chips were measured to tell."""
-_WIDENINGS = np.arange(0.5, 4.01, 0.1)
 
 
 @dataclass(frozen=True)
@@ -225,7 +198,7 @@ def fit_part(
     grows = build in BUILDS_THAT_GROW
     held = held_out(data, weight, matrix, trees, seed=seed, grows=grows)
     chips = chips_of(data)
-    asked = _few_of_each(data, seed) & (weight > 0.0)
+    asked = few_of_each(data, seed) & (weight > 0.0)
     taught = chips_left_out(data, asked, chips, make(shape | _LEFT_OUT_TREES, names))
     taught = {seen_as: each + gains.of_others for seen_as, each in taught.items()}
     mixture = nearest_mixture(measured, asked, chips, taught)
@@ -266,140 +239,6 @@ def set_aside(data: Samples) -> tuple[str, ...]:
         if agreed and off[list(alike).index(device)]:
             found.append("/".join((device, *kind)))
     return tuple(found)
-
-
-def chips_of(data: Samples) -> np.ndarray:
-    """`[n]`: devices that are alike have one number, since they are left out together."""
-    descriptions = [data.seen_as[name] for name in data.known]
-    numbers = list(range(len(descriptions)))
-    for i, one in enumerate(descriptions):
-        for j, other in enumerate(descriptions[:i]):
-            if kinship(distance(one, other)) > 0.0:
-                numbers = [numbers[j] if each == numbers[i] else each for each in numbers]
-    chip = dict(zip(data.known, numbers, strict=True))
-    return np.array([chip[name] for name in data.devices])
-
-
-def _few_of_each(data: Samples, seed: int) -> np.ndarray:
-    asked = np.zeros(len(data.target), bool)
-    generator = np.random.default_rng(seed)
-    for index in data.frame.groupby(["device", "op", "dtype"], sort=True).indices.values():
-        few = generator.choice(index, _FEW, replace=False) if len(index) > _FEW else index
-        asked[few] = True
-    return asked
-
-
-def chips_left_out(
-    data: Samples, asked: np.ndarray, chips: np.ndarray, trees: Any
-) -> dict[bool, Floats]:
-    """Log factors of the rows `asked` `[n]` about, by clones of `trees` fitted to other chips.
-
-    True: each device is asked about as the nearest of its maker among those where its op was
-    measured; False: with its own figures. NaN where nothing was measured of its maker.
-    """
-    matrix = data.with_devices(COLUMNS)
-    found = {seen_as: np.full(len(data.target), np.nan) for seen_as in (True, False)}
-    if len(set(chips)) < 2:
-        return found
-    places = np.flatnonzero(asked)
-    kinds = (data.frame["op"] + "/" + data.frame["dtype"].map(same_kernels_dtype)).to_numpy()
-    for taught, left_out in LeaveOneGroupOut().split(places, groups=chips[places]):
-        taught, left_out = places[taught], places[left_out]
-        fitted = clone(trees).fit(
-            matrix[taught], data.target[taught], sample_weight=data.weight[taught]
-        )
-        rows = data.frame.iloc[left_out].assign(kind=kinds[left_out])
-        for (device, kind), own in rows.groupby(["device", "kind"], sort=True).indices.items():
-            index, own_kind = left_out[own], kinds[taught] == kind
-            description = data.seen_as[device]
-            near = [data.seen_as[name] for name in sorted(set(data.devices[taught[own_kind]]))]
-            near = [each for each in near if same_maker(each, description)]
-            if near:
-                seen_as = {True: nearest(description, near)[0], False: description}
-                for key, figures in seen_as.items():
-                    asked_about = matrix[index].copy()
-                    asked_about[:, len(data.figures) :] = [figures[name] for name in COLUMNS]
-                    found[key][index] = fitted.predict(asked_about)
-    return found
-
-
-def nearest_mixture(
-    data: Samples, asked: np.ndarray, chips: np.ndarray, taught: Mapping[bool, Floats]
-) -> Mixture:
-    """The shares of the trees' answers (`taught`, by whether they are of the nearest device) and of
-    physics, alone or centred, that are nearest to the rows `asked` `[n]` about of chips left out.
-
-    Rows of which the trees say nothing have physics.
-    """
-    found: list[tuple[float, Mixture]] = []
-    for physics, centre in physics_left_out(data, asked, chips):
-        for as_nearest, each in taught.items():
-            for share in _SHARES:
-                mixed = share * each + (1.0 - share) * physics
-                answer = np.where(np.isfinite(each), mixed, physics)
-                error = error_left_out(data.target[asked], answer[asked], chips[asked])
-                found.append((error, Mixture(share, as_nearest, centre, answer, physics)))
-    return min(found, key=lambda each: each[0])[1]
-
-
-def physics_left_out(
-    data: Samples, asked: np.ndarray, chips: np.ndarray
-) -> list[tuple[Floats, dict[str, float]]]:
-    """(log factors `[n]`, what it is off on all chips) of physics alone and of physics with what it
-    is off on the other chips; NaN of rows not `asked` about."""
-    alone, off = np.where(asked, data.lift, np.nan), data.target - data.lift
-    centred = alone.copy()
-    for chip in sorted(set(chips[asked])):
-        elsewhere = centres(off, data.ops, chips, asked & (chips != chip))
-        for row in np.flatnonzero(asked & (chips == chip)):
-            centred[row] += elsewhere.get(data.ops[row], elsewhere.get("*", 0.0))
-    return [(alone, {}), (centred, centres(off, data.ops, chips, asked))]
-
-
-def centres(off: Floats, ops: np.ndarray, chips: np.ndarray, among: np.ndarray) -> dict[str, float]:
-    """Per op, and `*` for all: the median over chips of the medians of `off` `[n]`."""
-
-    def median(own: np.ndarray) -> float:
-        each = [np.median(off[own & (chips == chip)]) for chip in sorted(set(chips[own]))]
-        return float(np.median(each))
-
-    found = {op: median(among & (ops == op)) for op in sorted(set(ops[among]))}
-    return found | {"*": median(among)} if found else {}
-
-
-def error_left_out(target: Floats, answer: Floats, chips: np.ndarray) -> float:
-    """Median and mean over chips, added, of their mean absolute error; outliers count as 2."""
-    off = np.minimum(np.abs(target - answer), _MOST_ERROR)
-    by_chip = [off[chips == chip].mean() for chip in sorted(set(chips))] or [0.0]
-    return float(np.median(by_chip) + np.mean(by_chip))
-
-
-def ends_left_out(residual: Floats, chips: np.ndarray) -> tuple[float, float]:
-    """5 and 95 % of `residual` `[n]` (NaN: not known), each chip counted once, widened around their
-    middle until nine of ten rows of a chip lie within what the others show, on average."""
-    known = np.isfinite(residual)
-    by_chip = [np.sort(residual[known & (chips == chip)]) for chip in sorted(set(chips[known]))]
-    by_chip = [each for each in by_chip if len(each) >= _FEWEST]
-    if len(by_chip) < 2:
-        return _ends(residual)
-
-    def ends(among: list[Floats], widening: float = 1.0) -> tuple[float, float]:
-        count = min(len(each) for each in among)
-        alike = [np.quantile(each, np.linspace(0.0, 1.0, count)) for each in among]
-        low, high = np.quantile(np.concatenate(alike), _QUANTILES)
-        middle, half = 0.5 * (low + high), 0.5 * (high - low)
-        ends = middle - widening * half, middle + widening * half
-        return float(max(ends[0], -_WIDEST)), float(min(ends[1], _WIDEST))
-
-    def covered(widening: float) -> float:
-        found = []
-        for place, own in enumerate(by_chip):
-            low, high = ends(by_chip[:place] + by_chip[place + 1 :], widening)
-            found.append(float(((low <= own) & (own <= high)).mean()))
-        return float(np.mean(found))
-
-    enough = (each for each in _WIDENINGS if covered(each) >= _COVERED_FRAC)
-    return ends(by_chip, float(next(enough, _WIDENINGS[-1])))
 
 
 def _is_told(data: Samples, measured: Mapping[tuple[str, str], Places]) -> np.ndarray:

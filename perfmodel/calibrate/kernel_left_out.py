@@ -1,0 +1,186 @@
+"""What trees and physics say of chips that they have not seen, and which mixture is nearest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.model_selection import LeaveOneGroupOut
+
+from perfmodel.arrays import Floats
+from perfmodel.calibrate.kernel_samples import Samples
+from perfmodel.cost.learned.devices import COLUMNS, distance, kinship, nearest, same_maker
+from perfmodel.cost.learned.part import (
+    same_kernels_dtype,
+)
+
+_QUANTILES = (0.05, 0.95)
+_WIDEST = 3.0
+_FEWEST = 20
+_FEW = 500
+"""Rows per device, op and dtype that trees are fitted to when devices are left out."""
+_MOST_ERROR = 2.0
+_COVERED_FRAC = 0.9
+_SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
+"""Of equal ones the first is taken: all trees, where too few chips were measured to tell."""
+_WIDENINGS = np.arange(0.5, 4.01, 0.1)
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """How chips left out are answered nearest, and those answers.
+
+    `answer` and `physics` are log factors `[n]` of fits that saw nothing of the row's chip: of the
+    mixture and of its physics alone, NaN of rows not asked about. `centre` is what physics is off.
+    """
+
+    share: float
+    as_nearest: bool
+    centre: Mapping[str, float]
+    answer: Floats
+    physics: Floats
+
+
+def ends_of(residual: Floats) -> tuple[float, float]:
+    known = residual[np.isfinite(residual)]
+    if len(known) < _FEWEST:
+        return (-0.5, 0.5)
+    low, high = np.quantile(known, _QUANTILES)
+    return float(max(low, -_WIDEST)), float(min(high, _WIDEST))
+
+
+def chips_of(data: Samples) -> np.ndarray:
+    """`[n]`: devices that are alike have one number, since they are left out together."""
+    descriptions = [data.seen_as[name] for name in data.known]
+    numbers = list(range(len(descriptions)))
+    for i, one in enumerate(descriptions):
+        for j, other in enumerate(descriptions[:i]):
+            if kinship(distance(one, other)) > 0.0:
+                numbers = [numbers[j] if each == numbers[i] else each for each in numbers]
+    chip = dict(zip(data.known, numbers, strict=True))
+    return np.array([chip[name] for name in data.devices])
+
+
+def few_of_each(data: Samples, seed: int) -> np.ndarray:
+    asked = np.zeros(len(data.target), bool)
+    generator = np.random.default_rng(seed)
+    for index in data.frame.groupby(["device", "op", "dtype"], sort=True).indices.values():
+        few = generator.choice(index, _FEW, replace=False) if len(index) > _FEW else index
+        asked[few] = True
+    return asked
+
+
+def chips_left_out(
+    data: Samples, asked: np.ndarray, chips: np.ndarray, trees: Any
+) -> dict[bool, Floats]:
+    """Log factors of the rows `asked` `[n]` about, by clones of `trees` fitted to other chips.
+
+    True: each device is asked about as the nearest of its maker among those where its op was
+    measured; False: with its own figures. NaN where nothing was measured of its maker.
+    """
+    matrix = data.with_devices(COLUMNS)
+    found = {seen_as: np.full(len(data.target), np.nan) for seen_as in (True, False)}
+    if len(set(chips)) < 2:
+        return found
+    places = np.flatnonzero(asked)
+    kinds = (data.frame["op"] + "/" + data.frame["dtype"].map(same_kernels_dtype)).to_numpy()
+    for taught, left_out in LeaveOneGroupOut().split(places, groups=chips[places]):
+        taught, left_out = places[taught], places[left_out]
+        fitted = clone(trees).fit(
+            matrix[taught], data.target[taught], sample_weight=data.weight[taught]
+        )
+        rows = data.frame.iloc[left_out].assign(kind=kinds[left_out])
+        for (device, kind), own in rows.groupby(["device", "kind"], sort=True).indices.items():
+            index, own_kind = left_out[own], kinds[taught] == kind
+            description = data.seen_as[device]
+            near = [data.seen_as[name] for name in sorted(set(data.devices[taught[own_kind]]))]
+            near = [each for each in near if same_maker(each, description)]
+            if near:
+                seen_as = {True: nearest(description, near)[0], False: description}
+                for key, figures in seen_as.items():
+                    asked_about = matrix[index].copy()
+                    asked_about[:, len(data.figures) :] = [figures[name] for name in COLUMNS]
+                    found[key][index] = fitted.predict(asked_about)
+    return found
+
+
+def nearest_mixture(
+    data: Samples, asked: np.ndarray, chips: np.ndarray, taught: Mapping[bool, Floats]
+) -> Mixture:
+    """The shares of the trees' answers (`taught`, by whether they are of the nearest device) and of
+    physics, alone or centred, that are nearest to the rows `asked` `[n]` about of chips left out.
+
+    Rows of which the trees say nothing have physics.
+    """
+    found: list[tuple[float, Mixture]] = []
+    for physics, centre in physics_left_out(data, asked, chips):
+        for as_nearest, each in taught.items():
+            for share in _SHARES:
+                mixed = share * each + (1.0 - share) * physics
+                answer = np.where(np.isfinite(each), mixed, physics)
+                error = error_left_out(data.target[asked], answer[asked], chips[asked])
+                found.append((error, Mixture(share, as_nearest, centre, answer, physics)))
+    return min(found, key=lambda each: each[0])[1]
+
+
+def physics_left_out(
+    data: Samples, asked: np.ndarray, chips: np.ndarray
+) -> list[tuple[Floats, dict[str, float]]]:
+    """(log factors `[n]`, what it is off on all chips) of physics alone and of physics with what it
+    is off on the other chips; NaN of rows not `asked` about."""
+    alone, off = np.where(asked, data.lift, np.nan), data.target - data.lift
+    centred = alone.copy()
+    for chip in sorted(set(chips[asked])):
+        elsewhere = centres(off, data.ops, chips, asked & (chips != chip))
+        for row in np.flatnonzero(asked & (chips == chip)):
+            centred[row] += elsewhere.get(data.ops[row], elsewhere.get("*", 0.0))
+    return [(alone, {}), (centred, centres(off, data.ops, chips, asked))]
+
+
+def centres(off: Floats, ops: np.ndarray, chips: np.ndarray, among: np.ndarray) -> dict[str, float]:
+    """Per op, and `*` for all: the median over chips of the medians of `off` `[n]`."""
+
+    def median(own: np.ndarray) -> float:
+        each = [np.median(off[own & (chips == chip)]) for chip in sorted(set(chips[own]))]
+        return float(np.median(each))
+
+    found = {op: median(among & (ops == op)) for op in sorted(set(ops[among]))}
+    return found | {"*": median(among)} if found else {}
+
+
+def error_left_out(target: Floats, answer: Floats, chips: np.ndarray) -> float:
+    """Median and mean over chips, added, of their mean absolute error; outliers count as 2."""
+    off = np.minimum(np.abs(target - answer), _MOST_ERROR)
+    by_chip = [off[chips == chip].mean() for chip in sorted(set(chips))] or [0.0]
+    return float(np.median(by_chip) + np.mean(by_chip))
+
+
+def ends_left_out(residual: Floats, chips: np.ndarray) -> tuple[float, float]:
+    """5 and 95 % of `residual` `[n]` (NaN: not known), each chip counted once, widened around their
+    middle until nine of ten rows of a chip lie within what the others show, on average."""
+    known = np.isfinite(residual)
+    by_chip = [np.sort(residual[known & (chips == chip)]) for chip in sorted(set(chips[known]))]
+    by_chip = [each for each in by_chip if len(each) >= _FEWEST]
+    if len(by_chip) < 2:
+        return ends_of(residual)
+
+    def ends(among: list[Floats], widening: float = 1.0) -> tuple[float, float]:
+        count = min(len(each) for each in among)
+        alike = [np.quantile(each, np.linspace(0.0, 1.0, count)) for each in among]
+        low, high = np.quantile(np.concatenate(alike), _QUANTILES)
+        middle, half = 0.5 * (low + high), 0.5 * (high - low)
+        ends = middle - widening * half, middle + widening * half
+        return float(max(ends[0], -_WIDEST)), float(min(ends[1], _WIDEST))
+
+    def covered(widening: float) -> float:
+        found = []
+        for place, own in enumerate(by_chip):
+            low, high = ends(by_chip[:place] + by_chip[place + 1 :], widening)
+            found.append(float(((low <= own) & (own <= high)).mean()))
+        return float(np.mean(found))
+
+    enough = (each for each in _WIDENINGS if covered(each) >= _COVERED_FRAC)
+    return ends(by_chip, float(next(enough, _WIDENINGS[-1])))
