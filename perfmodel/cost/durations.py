@@ -20,6 +20,7 @@ from perfmodel.errors import ModelError, UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster, load
 from perfmodel.ops.rows import Rows, with_small_operands
 from perfmodel.ops.spec import OPS, VECTOR
+from perfmodel.ops.vocabulary.movement import TRANSFER
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,6 +105,8 @@ def cost_model(family: str, machine: Cluster, models: Models | None = None) -> C
     if family == COLLECTIVE:
         return OverLinks() if is_gpu else OfHosts(model_of(family, device, models))
     model = model_of(family, device, models)
+    if family == TRANSFER:
+        return OverUplink(model)
     return InProgram(model, model_of(VECTOR, device, models)) if is_gpu else OnDevice(model)
 
 
@@ -194,6 +197,28 @@ def measured_share(model: KernelModel, rows: Rows, device: Device) -> Floats:
                 away = nearest(description, known)[1] if known else np.inf
                 shares[op, dtype] = max(shares[op, dtype], kinship(away))
     return np.array([shares[key] for key in keys], np.float64)
+
+
+@dataclass(frozen=True)
+class OverUplink:
+    """Copies between devices and their host, whose way several devices of a node share."""
+
+    model: KernelModel
+
+    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
+        """Durations of `rows`."""
+        return self.model.estimate(_sharing(rows, machine.node), machine.node.device)
+
+    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
+        """Why, per row."""
+        return self.model.explain(_sharing(rows, machine.node), machine.node.device)
+
+
+def _sharing(rows: Rows, node: Node) -> Rows:
+    """`rows`, whose `ranks` are those that share one way to the host of `node`."""
+    ranks = np.nan_to_num(rows.dims.get("ranks", np.ones(len(rows))), nan=1.0)
+    shared = np.minimum(ranks, min(node.gpus_per_uplink or 1, node.gpus))
+    return replace(rows, dims={**rows.dims, "ranks": shared})
 
 
 @dataclass(frozen=True)

@@ -226,6 +226,8 @@ class Node(Part):
     drives: int | None = None
     link_domain_gpus: int | None = None
     """Devices that the links join across nodes (a rack of NVL72 trays); None: the node's own."""
+    gpus_per_uplink: int | None = None
+    """Devices behind one switch that share one way to the host; None: each has its own."""
     power_w: float | None = None
     """What the whole node draws at most."""
     price_usd: float | None = None

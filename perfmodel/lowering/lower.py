@@ -18,6 +18,7 @@ from perfmodel.lowering.walk import Target, pieces_by_op
 from perfmodel.ops.graph import NO_OP, OpGraph
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.vocabulary.host import UNKNOWN
+from perfmodel.ops.vocabulary.movement import HOST_COPIES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,10 +48,17 @@ class Lowered:
 
     @cached_property
     def rows(self) -> Rows:
-        """The pieces as rows; `launches` of a piece are one row."""
+        """The pieces as rows; `launches` of a piece are one row. All ranks copy at once."""
+        ranks = {"ranks": float(self.graph.world_size)}
         return Rows.of(
             [
-                {"op": p.op, "dtype": p.dtype, "direction": p.direction, **p.dims}
+                {
+                    "op": p.op,
+                    "dtype": p.dtype,
+                    "direction": p.direction,
+                    **p.dims,
+                    **(ranks if p.op in HOST_COPIES else {}),
+                }
                 for p in self.pieces
             ]
         )

@@ -151,13 +151,15 @@ def _waves(dims: Dims, device: Device) -> Floats:
 
 @analyse_by_group
 def analyse_transfers(group: Group, device: Device) -> Analysis:
-    """Bytes over PCIe or the link to the host or to a peer."""
+    """Bytes over PCIe or the link to the host or to a peer; `ranks` share the way to the host."""
     written, to_peer = group.written_bytes, group.op == "copy_p2p"
     peak = device.peer_gb_per_s if to_peer else device.host_gb_per_s
     through_buffer = (group.dims["pinned"] == 0) & (not to_peer)
     reached = _C.achieved_frac * peak
-    rate = np.where(through_buffer, min(reached, _C.pageable_gb_per_s), reached) * 1e3
-    bound = np.maximum(written / (peak * 1e3), written / hbm_bytes_per_us(device))
+    shared = 1.0 if to_peer else np.maximum(group.dims["ranks"], 1.0)
+    rate = np.minimum(np.where(through_buffer, _C.pageable_gb_per_s, np.inf), reached / shared)
+    rate = rate * 1e3
+    bound = np.maximum(written * shared / (peak * 1e3), written / hbm_bytes_per_us(device))
     link = written / rate
     return Analysis(
         bound_us=bound,

@@ -79,10 +79,13 @@ for _name in ("index_put", "scatter"):
 
 TRANSFER = "transfer"
 
+HOST_COPIES = ("copy_h2d", "copy_d2h")
 # `pinned` = 0: host memory that may be paged out, which the driver copies through a buffer.
-for _copy in ("copy_h2d", "copy_d2h", "copy_p2p"):
+# `ranks`: how many devices of the job copy at once.
+for _copy in (*HOST_COPIES, "copy_p2p"):
+    _defaults = {"pinned": 0.0, **({"ranks": 1.0} if _copy in HOST_COPIES else {})}
     OPS.register(_copy)(
-        streaming(elements, ("elements",), flop=0.0, family=TRANSFER, defaults={"pinned": 0.0})
+        streaming(elements, ("elements",), flop=0.0, family=TRANSFER, defaults=_defaults)
     )
 
 
