@@ -86,7 +86,7 @@ def fastest(
             continue
         seen.append(replace(deployment, notes=()))
         if less is not design:
-            why = "more does not fit" if refused else "more is no faster"
+            why = "what is set does not fit" if refused else "what is set is no faster"
             deployment = deployment.with_(f"{_changes(design, less)}: {why}")
         limit_us = inf if best is None else best[1].results[0].step_us * (1 - ROUNDING_FRAC)
         try:

@@ -158,7 +158,7 @@ def test_of_a_budget_that_does_not_fit_a_part_is_taken() -> None:
     with pytest.raises(WorkloadError, match="device memory"):
         predict(Hotline(hot_mib=1_200).apply(start))
     deployment, found = fastest(Hotline(hot_mib=1_200), start)
-    assert "in the place of 1200: more does not fit" in deployment.notes[-1]
+    assert "in the place of 1200: what is set does not fit" in deployment.notes[-1]
     assert found.results[0].step_us <= STEP * _step_us(Hotline(hot_mib=600), start)
 
 
