@@ -104,7 +104,9 @@ def changes(before: Design, after: Design) -> str:
         for field in fields(before)  # type: ignore[arg-type]
     ]
     texts = [
-        f"{name} {_text(new)} in the place of {_text(old)}" for name, old, new in pairs if new != old
+        f"{name} {_text(new)} in the place of {_text(old)}"
+        for name, old, new in pairs
+        if new != old
     ]
     return ", ".join(texts)
 

@@ -308,7 +308,6 @@ class LowPrecision:
         )
         return deployment.with_(note, workload=workload, placement=placement)
 
-
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """With layers, or what is exchanged, or both as wide as they were: casts are kernels to
         launch, and where a step waits for launches they cost more than fewer bits save."""
