@@ -61,6 +61,13 @@ def compare(
         float | None,
         typer.Option(metavar="USD", help="Rent of a node. [default: as the catalogue has it]"),
     ] = None,
+    over: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B",
+            help="Show speed-ups over these designs. [default: the fastest baseline there is]",
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -123,11 +130,13 @@ def compare(
     if hardware is None:
         raise UsageError("--designs: name the machine: --hardware dgx-a100-80gb")
     from perfmodel.cli.comparison_tables import show_comparison
-    from perfmodel.designs.composed import composed
+    from perfmodel.designs.composed import UNDESIGNED, composed
     from perfmodel.prediction.compare import compare_designs, with_default
     from perfmodel.prediction.power_and_cost import Prices
 
+    baselines = _names(over) if over else []
     names = _names(designs)
+    names += [name for name in baselines if name not in (*names, *UNDESIGNED)]
     own = _of_designs(settings or [], names)
     asked = [composed(name, own) for name in names]
     model, machine = _workload(workload, settings or []), _machine(hardware, nodes, settings or [])
@@ -148,7 +157,11 @@ def compare(
             prices=Prices(**prices, usd_per_hour=usd_per_hour),
             overheads=overheads,
             placement=placement,
+            over=baselines,
         )
+    missing = [name for name in baselines if name not in [row.design for row in found.rows]]
+    if missing:
+        raise UsageError(f"--over: {missing[0]} is not among the designs compared")
     if plot or latency:
         from perfmodel.plot import save
 

@@ -27,6 +27,10 @@ def show_comparison(console: Console, found: Comparison) -> None:
     feasible = [row for row in found.rows if row.is_feasible]
     if feasible:
         console.show(_times(found, feasible))
+        console.show(_bottlenecks(feasible))
+    if found.remark:
+        say(console, found.remark)
+    if feasible:
         console.show(_needs(feasible))
     for row in found.rows:
         if not row.is_feasible:
@@ -47,12 +51,11 @@ def _times(found: Comparison, rows: list[DesignResult]) -> Table:
         f"step ({times.unit})",
         "90 % interval",
         "samples/s",
-        "speed-up",
+        *(f"over {name}" for name in found.baselines),
         *latency,
-        "bound by",
     )
     for row, each in zip(rows, plain, strict=True):
-        speed_up = found.speed_up(row)
+        speed_ups = [found.speed_up(row, name) for name in found.baselines]
         load = each["latency"] or {}
         latencies = (
             "unstable" if load.get(f"{name}_us") is None else human_us(load[f"{name}_us"])
@@ -64,10 +67,19 @@ def _times(found: Comparison, rows: list[DesignResult]) -> Table:
             times(each["step_us"]),
             f"{times(each['low_us'])} to {times(each['high_us'])}",
             f"{each['samples_per_s']:,.0f}",
-            NOTHING if speed_up is None else f"{speed_up:.2f}",
+            *(NOTHING if each is None else f"{each:.2f}x" for each in speed_ups),
             *latencies,
-            row.bound_by or NOTHING,
         )
+    return shown
+
+
+def _bottlenecks(rows: list[DesignResult]) -> Table:
+    heads = ("design", "waits for", "share", "next lever, and its most")
+    shown = new_table("What stops it, and what would help", *heads, texts=len(heads))
+    for row in rows:
+        why = row.bottleneck
+        if why is not None:
+            add(shown, row.design, why.words, f"{why.share_frac:.0%}", why.lever_text)
     return shown
 
 

@@ -10,7 +10,7 @@ import typer
 
 from perfmodel.cli.options import MOST_SAMPLES, FormatOption, NodesOption, OutputOption
 from perfmodel.cli.output import Output, check_writable, working
-from perfmodel.cli.tables import add, new_table, say
+from perfmodel.cli.tables import add, counted, new_table, say
 from perfmodel.errors import UsageError
 from perfmodel.units import US_PER_MS
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from perfmodel.explore.planner import Plan
 
 
-SHOWN = 40
+SHOWN, SHOWN_LAYOUTS = 40, 5
 
 
 class Estimator(StrEnum):
@@ -123,8 +123,9 @@ def _show(console: Console, found: Plan, other: Plan | None) -> None:
     say_assumed_figures(console, result.hardware, [each.to_dict() for each in result.assumed])
     for line in differences(found, other) if other else ():
         say(console, line)
-    tried = new_table("Layouts scheduled in full (ms)", "tables by sharding", "step", "surrogate")
-    for each in found.tried:
+    title = f"Fastest of {counted(len(found.tried), 'layout')} scheduled in full (ms)"
+    tried = new_table(title, "tables by sharding", "step", "surrogate")
+    for each in sorted(found.tried, key=lambda each: float(each["step_us"]))[:SHOWN_LAYOUTS]:
         mix = ", ".join(f"{count} {name}" for name, count in each["sharding"].items())
         ms = (each["step_us"] / US_PER_MS, each["surrogate_us"] / US_PER_MS)
         add(tried, mix, *(f"{value:.3f}" for value in ms))

@@ -79,7 +79,7 @@ DESIGNS: Registry[type[Design]] = Registry("design", "perfmodel.designs", "perfm
 
 @runtime_checkable
 class Budgeted(Protocol):
-    """A design with a setting that says how much memory it may use."""
+    """A design with settings that say what it may use, such as memory or fewer bits."""
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """The design with less, the most first.
@@ -103,8 +103,18 @@ def changes(before: Design, after: Design) -> str:
         (field.name, getattr(before, field.name), getattr(after, field.name))
         for field in fields(before)  # type: ignore[arg-type]
     ]
-    texts = [f"{name} {new:g} in the place of {old:g}" for name, old, new in pairs if new != old]
+    texts = [
+        f"{name} {_text(new)} in the place of {_text(old)}"
+        for name, old, new in pairs
+        if new != old
+    ]
     return ", ".join(texts)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return (",".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)
 
 
 P = TypeVar("P", bound=Part)

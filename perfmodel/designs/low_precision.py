@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from math import sqrt
 from typing import TYPE_CHECKING, get_args, get_type_hints
 
 from perfmodel.cost.durations import durations_of
-from perfmodel.designs.deployment import DESIGNS, Deployment
+from perfmodel.designs.deployment import DESIGNS, Deployment, Design
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.storage import QUANTISED, row_bytes
@@ -307,6 +307,16 @@ class LowPrecision:
             f"precision: {', '.join(higher) or 'no layer'}"
         )
         return deployment.with_(note, workload=workload, placement=placement)
+
+    def within(self, deployment: Deployment) -> Iterable[Design]:
+        """With layers, or what is exchanged, or both as wide as they were: casts are kernels to
+        launch, and where a step waits for launches they cost more than fewer bits save."""
+        wire = deployment.workload.implementation.exchange_precision
+        for dtypes in dict.fromkeys((self.layer_dtypes, ())):
+            for exchange in dict.fromkeys((self.exchange, wire)):
+                less = replace(self, layer_dtypes=dtypes, exchange=exchange)
+                if less != self:
+                    yield less
 
 
 def hosts_needed(deployment: Deployment) -> int:

@@ -244,5 +244,13 @@ class Neo:
         return found.with_(pipeline=pipeline)
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With a smaller cache, and so with more whole tables in device memory."""
-        return [replace(self, cache_frac=frac) for frac in halved(self.cache_frac, LEAST_FRAC)]
+        """With a smaller cache, and so with more whole tables in device memory; with pooled rows as
+        wide, or tables where they were, or both: casts and another kind of exchange are kernels to
+        launch, which a step that waits for launches pays for."""
+        wire = deployment.workload.implementation.exchange_precision
+        wires = dict.fromkeys((self.wire, *({wire} & set(WIRES))))
+        shardings: dict[Literal["balanced", "as_deployed"], None]
+        shardings = dict.fromkeys((self.sharding, "as_deployed"))
+        ways = [replace(self, wire=w, sharding=s) for s in shardings for w in wires]
+        caches = [replace(self, cache_frac=frac) for frac in halved(self.cache_frac, LEAST_FRAC)]
+        return [*ways[1:], *caches]

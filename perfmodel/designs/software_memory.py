@@ -115,7 +115,8 @@ class SoftwareMemory:
 
     `drive` and `drives` per node replace what the node has (`""`: its own). Tables with the fewest
     lookups per byte move first, until those that stay take at most `keep_gib` per rank; `cache_gib`
-    of each rank's host memory holds rows of those on drives. `rows_ahead`: the next batch's rows
+    of each node's host memory holds rows of those on drives, an equal part for each rank; where
+    that is more than the tables, all their rows are there. `rows_ahead`: the next batch's rows
     are read during this step; `writes_behind`: rows go back during the next. In inference, moved
     tables are looked up once per `items_per_query` samples (a user's features are those of all
     items that are ranked for him; pooled rows are still sent per item), and `pooled_frac` of what
@@ -148,10 +149,9 @@ class SoftwareMemory:
                 f"software_memory: {self.items_per_query} items per query, of which "
                 f"{self.pooled_frac:g} are found pooled: expected at least 1, and a share below 1"
             )
-        if not 0 <= self.device_cache_gib < self.cache_gib:
+        if not self.device_cache_gib >= 0:
             raise WorkloadError(
-                f"software_memory: a cache of {self.device_cache_gib:g} GiB on the device: "
-                f"expected less than the host's {self.cache_gib:g} GiB"
+                f"software_memory: a cache of {self.device_cache_gib:g} GiB on the device"
             )
         if not self.keep_gib >= 0:
             raise WorkloadError(f"software_memory: {self.keep_gib:g} GiB of tables that stay")
@@ -171,14 +171,14 @@ class SoftwareMemory:
             raise WorkloadError("software_memory: replicas that training updates stay: none moves")
         if not moved:
             raise WorkloadError(f"software_memory: all tables fit into {self.keep_gib:g} GiB")
-        cache_bytes = self.cache_gib * GIB
-        if cache_bytes >= total:
-            raise WorkloadError(
-                f"software_memory: a cache of {self.cache_gib:g} GiB is larger than the "
-                f"{total / GIB:.3g} GiB of tables behind it: leave them in host memory"
-            )
         machine = self._machine(deployment.machine)
         node = machine.node
+        cache_bytes = min(self.cache_gib * GIB / node.gpus, total)
+        if self.device_cache_gib * GIB >= cache_bytes:
+            raise WorkloadError(
+                f"software_memory: a cache of {self.device_cache_gib:g} GiB on each device: "
+                f"expected less than the host's {cache_bytes / GIB:.3g} GiB for each"
+            )
         assert node.storage is not None
         room = (node.storage.capacity_bytes or 0) * (node.drives or 1) * machine.nodes
         if room and total * deployment.ranks > room:
@@ -186,7 +186,7 @@ class SoftwareMemory:
                 f"software_memory: {total * deployment.ranks / 1e9:.4g} GB of tables are larger "
                 f"than {node.drives} {node.storage.name} on each of {machine.nodes} nodes"
             )
-        caches = self._caches()
+        caches = self._caches(cache_bytes)
         place = {
             "tier": "storage",
             "pooled_on": "host" if len(caches) == 1 else "device",
@@ -202,6 +202,8 @@ class SoftwareMemory:
             f"software-defined memory: {len(moved)} of {len(held)} tables on {node.drives} "
             f"{node.storage.name} per node"
         )
+        if cache_bytes == total:
+            note += ", all their rows in the hosts' cache too: they could stay in host memory"
         workload = self._asked(deployment, moved)
         return deployment.with_(
             note, workload=workload, machine=machine, placement=placement, pipeline=pipeline
@@ -217,9 +219,9 @@ class SoftwareMemory:
                     if closer < cache and sizes != own:
                         yield replace(self, cache_gib=cache, device_cache_gib=closer, keep_gib=kept)
 
-    def _caches(self) -> tuple[RowCache, ...]:
-        """The device's, where there is one, and the host's."""
-        in_host = RowCache("rows in host memory", "host", self.cache_gib * GIB, self.policy)
+    def _caches(self, cache_bytes: float) -> tuple[RowCache, ...]:
+        """The device's, where there is one, and the host's, of so many bytes for each rank."""
+        in_host = RowCache("rows in host memory", "host", cache_bytes, self.policy)
         if not self.device_cache_gib:
             return (in_host,)
         size = self.device_cache_gib * GIB

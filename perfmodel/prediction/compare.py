@@ -86,7 +86,7 @@ def fastest(
             continue
         seen.append(replace(deployment, notes=()))
         if less is not design:
-            why = "more does not fit" if refused else "more is no faster"
+            why = "what is set does not fit" if refused else "what is set is no faster"
             deployment = deployment.with_(f"{_changes(design, less)}: {why}")
         limit_us = inf if best is None else best[1].results[0].step_us * (1 - ROUNDING_FRAC)
         try:
@@ -131,11 +131,13 @@ def compare_designs(
     prices: Prices | None = None,
     overheads: str | None = None,
     placement: Placement | None = None,
+    over: Sequence[str] = (),
 ) -> Comparison:
     """Each of `designs` on `workload` and `machine`, as the workload's own settings deploy it, or
     with its tables where `placement` has them.
 
     `rate_per_s` offers samples at a rate: latency from a sample's arrival to its batch's answer.
+    `over`: the designs over which speed-ups are; else the fastest baseline among them.
     A design that makes no sense, or does not fit, is a row that says why. Raises `WorkloadError`
     where the deployment that all start from cannot be, `UsageError` for a rate that cannot.
     """
@@ -153,7 +155,54 @@ def compare_designs(
         "training": train,
         "rate_per_s": rate_per_s,
     }
-    return Comparison(source, rows)
+    return Comparison(source, rows, tuple(over), _host_remark(rows, start, overheads))
+
+
+HOST = "host"
+DIGITS = 2
+"""Of the batch from which designs differ: it is an estimate."""
+
+
+def _host_remark(rows: Sequence[DesignResult], start: Deployment, overheads: str | None) -> str:
+    """Where designs wait for the host: that they cannot differ, and from which batch on they do.
+
+    Kernels and exchanges alone take a line over batches, through what they take at this one and at
+    the one where a proportional growth would make them decide.
+    """
+    waiting = [
+        row
+        for row in rows
+        if row.bound_by == HOST
+        and row.deployment is not None
+        and row.deployment.machine.node.device.target != "cpu"
+    ]
+    first = next((row.result for row in waiting), None)
+    if first is None or first.relieved_us is None:
+        return ""
+    names = ", ".join(row.design for row in waiting)
+    said = (
+        f"{names}: the step waits for the host's launches, so designs cannot differ by what they "
+        "move or compute"
+    )
+    rest_us, ranks = first.relieved_us[HOST], start.ranks
+    larger = round(start.batch * first.step_us / max(rest_us, 1e-9) / ranks) * ranks
+    try:
+        again = predict(
+            deployment_of(start.workload, start.machine, larger, train=start.train),
+            overheads=overheads,
+        ).results[0]
+    except PerfmodelError:
+        return said
+    there_us = (again.relieved_us or {}).get(HOST, again.step_us)
+    if there_us <= rest_us or larger <= start.batch:
+        return said
+    slope = (there_us - rest_us) / (larger - start.batch)
+    batch = start.batch + (first.step_us - rest_us) / slope
+    return f"{said}; they begin to at a batch of about {_rounded(batch):,}"
+
+
+def _rounded(value: float) -> int:
+    return int(float(f"{value:.{DIGITS}g}"))
 
 
 def _compared(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,45 @@ if TYPE_CHECKING:
 SCHEMA = "perfmodel.compare/1"
 RATES = 40
 """Rates at which a figure of latencies is drawn, up to what the fastest design serves."""
+
+
+WORDS = {
+    "host": ("host launches", "graph launches"),
+    "compute": ("kernels", "kernels twice as fast"),
+    "network": ("exchanges", "half the bytes, or links twice as fast"),
+    "storage": ("drives", "twice as many drives"),
+    "host memory": ("host memory", "half the rows from there"),
+    "data loading": ("data loading", "loaders twice as fast"),
+    "input copies": ("copies of the input", "half the bytes, or a faster bus"),
+    "input distribution": ("distribution of keys", "half the bytes, or links twice as fast"),
+    "switch": ("rows that move between phases", "longer phases"),
+}
+"""Of a resource: what a step waits for, and what would relieve it (`shapes.RELIEF`)."""
+ADVICE = {
+    "embedding": "rows fewer, narrower or cached",
+    "vector": "fused, or narrower types",
+    "matmul": "a lower precision",
+    "optimizer": "a fused optimizer",
+}
+"""Of the family that takes most of the kernels' time."""
+ON_CPU = ("operators on the CPU", "cores twice as fast")
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """The resource that decides a step, its share, and what the next lever would gain at most."""
+
+    resource: str
+    words: str
+    share_frac: float
+    lever: str
+    lever_speed_up: float | None
+
+    @property
+    def lever_text(self) -> str:
+        """`graph launches: up to 2.1x`."""
+        gain = self.lever_speed_up
+        return self.lever if gain is None else f"{self.lever}: up to {gain:.2f}x"
 
 
 @dataclass(frozen=True)
@@ -69,6 +108,24 @@ class DesignResult:
         shares = (self.result and self.result.bound_by) or {}
         return max(shares, key=lambda name: shares[name], default=None)
 
+    @property
+    def bottleneck(self) -> Bottleneck | None:
+        """What stops it and what would help; None for a design that cannot be."""
+        name, result = self.bound_by, self.result
+        if name is None or result is None or self.deployment is None:
+            return None
+        assert result.bound_by is not None
+        words, lever = WORDS.get(name, (name, f"half the work of {name}"))
+        if name == "host" and self.deployment.machine.node.device.target == "cpu":
+            words, lever = ON_CPU
+        if name == "compute":
+            busy = [row["family"] for row in result.families if row["family"] != "collective"]
+            words = f"{words}, most {busy[0]}" if busy else words
+            lever += f" ({ADVICE[busy[0]]})" if busy and busy[0] in ADVICE else ""
+        relieved_us = (result.relieved_us or {}).get(name)
+        gain = result.step_us / relieved_us if relieved_us else None
+        return Bottleneck(name, words, result.bound_by[name] / result.step_us, lever, gain)
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON; figures of a design that cannot be are null."""
         result, bill = self.result, self.economics
@@ -95,28 +152,48 @@ class DesignResult:
             ),
             "memory": tiers,
             "bound_by": bound,
+            "bottleneck": None if self.bottleneck is None else asdict(self.bottleneck),
             "assumed": [] if result is None else [each.to_dict() for each in result.assumed],
             "notes": list(self.notes),
         }
 
 
+BASELINES = ("default", "own", "cpu_only", "hybrid", "gpu_only")
+"""Designs that others are measured against; the fastest of them where none is asked for."""
+
+
 @dataclass(frozen=True)
 class Comparison:
-    """Designs in the order that was asked for; the first that can be is what others are against."""
+    """Designs in the order that was asked for; the first that can be is what others are against.
+
+    `over`: the baselines that were asked for; `remark`: why designs cannot differ, if they cannot.
+    """
 
     source: Mapping[str, Any]
     rows: tuple[DesignResult, ...]
+    over: tuple[str, ...] = ()
+    remark: str = ""
 
     @cached_property
     def reference(self) -> DesignResult | None:
         """The first design that can be."""
         return next((row for row in self.rows if row.is_feasible), None)
 
-    def speed_up(self, row: DesignResult) -> float | None:
-        """Samples per second over the reference's."""
-        mine = row.samples_per_s
-        base = None if self.reference is None else self.reference.samples_per_s
+    def speed_up(self, row: DesignResult, over: str | None = None) -> float | None:
+        """Samples per second over those of the design `over`, or of the reference."""
+        named = (each for each in self.rows if each.design == over)
+        other = self.reference if over is None else next(named, None)
+        mine, base = row.samples_per_s, None if other is None else other.samples_per_s
         return None if mine is None or not base else mine / base
+
+    @cached_property
+    def baselines(self) -> tuple[str, ...]:
+        """Those asked for; else the fastest that is there, a user's honest alternative."""
+        if self.over:
+            return self.over
+        known = [row for row in self.rows if row.design in BASELINES and row.samples_per_s]
+        best = max(known, key=lambda row: row.samples_per_s or 0.0, default=self.reference)
+        return () if best is None else (best.design,)
 
     @property
     def assumed(self) -> tuple[FigureRead, ...]:
@@ -134,8 +211,20 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON (`docs/schemas/compare.json`)."""
-        rows = [row.to_dict() | {"speed_up": self.speed_up(row)} for row in self.rows]
-        return {"schema": SCHEMA, **self.source, "designs": rows, "warnings": self.warnings}
+        rows = [
+            row.to_dict()
+            | {"speed_up": self.speed_up(row)}
+            | {"speed_ups": {name: self.speed_up(row, name) for name in self.baselines}}
+            for row in self.rows
+        ]
+        found = {"baselines": list(self.baselines), "remark": self.remark or None}
+        return {
+            "schema": SCHEMA,
+            **self.source,
+            **found,
+            "designs": rows,
+            "warnings": self.warnings,
+        }
 
     def to_frame(self) -> pd.DataFrame:
         """One row per design; memory as `hbm_gb`, `host_gb`, …."""
@@ -150,6 +239,9 @@ class Comparison:
                 plain.pop(name)
             plain["bound_by"] = row.bound_by
             plain["speed_up"] = self.speed_up(row)
+            bottleneck = plain.pop("bottleneck") or {}
+            plain |= {name: bottleneck.get(name) for name in ("lever", "lever_speed_up")}
+            plain |= {f"over_{name}": self.speed_up(row, name) for name in self.baselines}
             plain |= {f"latency_{name}": latency.get(name) for name in ("p50_us", "p99_us")}
             plain |= {f"{tier}_gb": row.memory_gb.get(tier) for tier in tiers}
             rows.append(plain)

@@ -187,6 +187,7 @@ def _with_evaluation(result: Result, evaluation_us: float) -> Result:
         low_us=None if result.low_us is None else result.low_us + evaluation_us,
         high_us=None if result.high_us is None else result.high_us + evaluation_us,
         critical_path=[*result.critical_path, piece],
+        relieved_us={k: us + evaluation_us for k, us in (result.relieved_us or {}).items()},
     )
 
 
@@ -287,6 +288,11 @@ def weighted_result(results: Sequence[Result], phases: Sequence[Phase], switch_u
                 own[key] = round(own[key] + share * row[key], 4)
     if switch_us:
         bounds[SWITCH] = switch_us
+    relieved_us = {
+        name: switch_us
+        + sum(share * (each.relieved_us or {}).get(name, each.step_us) for each, share in weighed)
+        for name in dict.fromkeys(name for each, _ in weighed for name in each.relieved_us or {})
+    }
     path, start_us = [], 0.0
     names = (*(phase.name for phase in phases), SWITCH)
     for name, duration_us in zip(names, (*taken, switch_us), strict=True):
@@ -308,5 +314,6 @@ def weighted_result(results: Sequence[Result], phases: Sequence[Phase], switch_u
         families=sorted(families.values(), key=lambda row: -row["time_us"]),
         critical_path=path,
         bound_by=bounds or None,
+        relieved_us=relieved_us or None,
         straggler=None,
     )

@@ -13,6 +13,7 @@ from perfmodel.arrays import Floats
 from perfmodel.cost.cpu.drift import remarks
 from perfmodel.errors import PerfmodelError
 from perfmodel.graph.kinds import NodeKind
+from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.generations import unknown_generations
 from perfmodel.hardware.reads import FigureRead, with_read_log
@@ -56,6 +57,12 @@ RESOURCE_NAMES = {
 """What people call streams, and the loader's thread; other threads are the host."""
 
 
+RELIEF = {HOST_NAME: 0.0}
+"""What is left of a resource's work where it is relieved: nothing of a host's, as graph launches
+come near; half of others'."""
+HALF = 0.5
+
+
 class NotFaster(PerfmodelError):
     """A step takes no less than is asked for, whatever else is found of it."""
 
@@ -67,8 +74,9 @@ class NotFaster(PerfmodelError):
 
 def steady_period(
     found: ScheduledSteps, machine: Cluster
-) -> tuple[ScheduledSteps, dict[str, float]]:
-    """One period of `found`, whose graph carries edges to later steps, and what decides it.
+) -> tuple[ScheduledSteps, dict[str, float], dict[str, float]]:
+    """One period of `found`, whose graph carries edges to later steps, what decides it, and what it
+    would be with less of that.
 
     What its kernels lose to collectives beside them, of their own step or of others, is counted.
     """
@@ -89,22 +97,36 @@ def steady_period(
     copies = len(window.graph) // len(graph)
     one = rescheduled(found, found.timeline, taken_us)
     built = Built(window.graph, np.tile(found.built.piece, copies))
-    return replace(one, timeline=window, built=built, copies=copies), bound_by(last[0])
+    bounds = bound_by(last[0])
+    largest = max(bounds, key=lambda name: bounds[name], default=HOST_NAME)
+    is_cpu = machine.node.device.target == CPU
+    left = HALF if is_cpu else RELIEF.get(largest, HALF)
+    names = np.array(resource_names(graph), object)[graph.nodes_.resource]
+    relieved_us = {largest: step.period_us(np.where(names == largest, left, 1.0) * taken_us)}
+    return replace(one, timeline=window, built=built, copies=copies), bounds, relieved_us
 
 
 def bound_by(steady: SteadyState) -> dict[str, float]:
     """Microseconds per step of the deciding cycle by resource, largest first."""
-    nodes, found = steady.graph.nodes_, dict[str, float]()
-    beside = set(nodes.resource[nodes.kind == NodeKind.OFFLOAD].tolist())
-    offloads = {steady.graph.resources[row].rpartition("/")[2] for row in beside}
+    names = dict(zip(steady.graph.resources, resource_names(steady.graph), strict=True))
+    found = dict[str, float]()
     for resource, taken_us in steady.by_resource().items():
-        stream = resource.rpartition("/")[2]
-        kind = stream.partition(" ")[0]
-        name = (
-            stream.replace("_", " ") if stream in offloads else RESOURCE_NAMES.get(kind, HOST_NAME)
-        )
-        found[name] = found.get(name, 0.0) + taken_us
+        found[names[resource]] = found.get(names[resource], 0.0) + taken_us
     return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def resource_names(graph: ExecutionGraph) -> list[str]:
+    """What people call each of a graph's resources."""
+    nodes = graph.nodes_
+    beside = set(nodes.resource[nodes.kind == NodeKind.OFFLOAD].tolist())
+    streams = [resource.rpartition("/")[2] for resource in graph.resources]
+    offloads = {streams[row] for row in beside}
+    return [
+        stream.replace("_", " ")
+        if stream in offloads
+        else RESOURCE_NAMES.get(stream.partition(" ")[0], HOST_NAME)
+        for stream in streams
+    ]
 
 
 MODEL = "model"
@@ -170,10 +192,10 @@ def predict_shapes(
         nodes = alone.timeline.graph.nodes_
         if Recurrence.of(alone.timeline.graph).period_us(nodes.duration_us) >= faster_than_us:
             raise NotFaster  # even without what its kernels lose to collectives
-    found, bounds = with_contention(alone, machine), None
+    found, bounds, relieved_us = with_contention(alone, machine), None, None
     latency_us = float(np.max(found.timeline.step_us)) if repeats else None
     if alone.timeline.graph.carried is not None:
-        found, bounds = steady_period(alone, machine)
+        found, bounds, relieved_us = steady_period(alone, machine)
     result = summarise(found.timeline, hardware=name, mode=MODEL, compare=False)
     rank, device, graph = result.rank.rank, machine.node.device, graphs[result.slowest]
     use = memory_use(graph, in_host_memory=device.target == CPU)
@@ -187,6 +209,7 @@ def predict_shapes(
         high_us=high_us,
         latency_us=latency_us,
         bound_by=bounds,
+        relieved_us=relieved_us,
         families=_family_table(found, rank),
         coverage=_coverage(found, rank),
         memory=None if use is None else use.to_dict(device),

@@ -132,6 +132,8 @@ class Result:
     """One step alone, idle machine to idle machine, where `step_us` is the period of many."""
     bound_by: dict[str, float] | None = None
     """Microseconds of the period by resource, along the cycle of dependencies that decides it."""
+    relieved_us: dict[str, float] | None = None
+    """The period if the resource that decides it had less to do (`shapes.RELIEF`)."""
     kernels: KernelTable | None = field(default=None, repr=False)
     """What the slowest rank's device runs, where shapes are known."""
     reads: tuple[FigureRead, ...] = field(default=(), repr=False)

@@ -43,6 +43,46 @@ def test_what_cannot_be_is_a_row(run: Run) -> None:
     assert hosts["speed_up"] == 1
 
 
+def test_speed_ups_are_over_the_baselines_asked_for(run: Run) -> None:
+    """One that is not among the designs is compared too; without any, the fastest baseline."""
+    found = run("compare", *SMALL, "--designs", "neo", "--over", "default,cpu_only", "-f", "json")
+    answer = json.loads(found.out)
+    check_schema("compare", answer)
+    assert answer["baselines"] == ["default", "cpu_only"]
+    rows = {row["design"]: row for row in answer["designs"]}
+    for row in rows.values():
+        for name, speed_up in row["speed_ups"].items():
+            assert speed_up == pytest.approx(rows[name]["step_us"] / row["step_us"])
+    usual = json.loads(run("compare", *SMALL, "--designs", "cpu_only,neo", "-f", "json").out)
+    best = min(("default", "cpu_only"), key=lambda name: float(rows[name]["step_us"]))
+    assert usual["baselines"] == [best]
+    shown = run("compare", *SMALL, "--designs", "cpu_only", "--over", "own")
+    assert shown.status == 2
+    assert "own" in shown.err
+
+
+def test_each_design_says_what_stops_it_and_what_would_help(run: Run) -> None:
+    found = json.loads(run("compare", *SMALL, "--designs", "cpu_only,neo", "-f", "json").out)
+    default, hosts, neo = found["designs"]
+    assert default["bottleneck"]["resource"] == "host"
+    assert default["bottleneck"]["lever"] == "graph launches"
+    assert default["bottleneck"]["lever_speed_up"] > 1.5
+    assert hosts["bottleneck"]["words"] == "operators on the CPU"
+    assert hosts["bottleneck"]["lever_speed_up"] <= 2
+    for row in (default, hosts, neo):
+        why = row["bottleneck"]
+        share = row["bound_by"][why["resource"]] / row["step_us"]
+        assert why["share_frac"] == pytest.approx(share)
+    words, _, batch = found["remark"].rpartition(" ")
+    assert words.startswith("default, neo: the step waits for the host's launches")
+    about = float(batch.replace(",", ""))
+    for factor, is_host in ((0.5, True), (2.0, False)):
+        size = 8 * round(about * factor / 8)
+        again = run("compare", *SMALL, "--designs", "neo", "--batch", size, "-f", "json")
+        row = json.loads(again.out)["designs"][0]
+        assert (row["bottleneck"]["resource"] == "host") == is_host
+
+
 def test_a_combination_that_makes_no_sense_says_so(run: Run) -> None:
     designs = "software_cache+cpu_only,cpu_only+software_cache"
     found = run("compare", *SMALL, "--designs", designs, "-f", "json")
@@ -68,7 +108,7 @@ def test_table_figure_and_csv(run: Run, tmp_path: Path) -> None:
     assert table.read_text().splitlines()[0].startswith("design,feasible,why_not")
     assert not found.out, found.err
     shown = run("compare", *SMALL, "--designs", "cpu_only").out
-    assert "speed-up" in shown
+    assert "over default" in shown or "over cpu_only" in shown
     assert "dram (GB)" in shown
 
 

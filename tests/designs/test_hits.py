@@ -42,7 +42,7 @@ def test_all_lookups_are_in_device_memory_by_default(plain: Deployment) -> None:
     assert tier_hits(plain).overall == {"hbm": 1.0}
 
 
-@pytest.mark.parametrize("design", [SoftwareCache(cache_frac=0.05), SoftwareMemory(cache_gib=0.01)])
+@pytest.mark.parametrize("design", [SoftwareCache(cache_frac=0.05), SoftwareMemory(cache_gib=0.08)])
 def test_shares_sum_to_one_and_rise_with_the_cache(
     plain: Deployment, design: SoftwareCache | SoftwareMemory
 ) -> None:
@@ -52,7 +52,7 @@ def test_shares_sum_to_one_and_rise_with_the_cache(
     bigger = (
         replace(design, cache_frac=0.5)
         if isinstance(design, SoftwareCache)
-        else replace(design, cache_gib=0.1)
+        else replace(design, cache_gib=0.8)
     )
     assert tier_hits(bigger.apply(plain)).overall[fast] > found.overall[fast] > 0.3
 

@@ -16,7 +16,7 @@ from perfmodel.workload import load_workload
 
 SETTINGS = {
     "software_cache": {"rows_ahead": True},
-    "software_memory": {"cache_gib": 0.1},
+    "software_memory": {"cache_gib": 0.8},
     "recshard": {"hbm_gb": 1.0},
     "hotline": {"hot_mib": 64.0},
     "fae": {"hot_mib": 64.0},

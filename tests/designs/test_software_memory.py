@@ -123,8 +123,18 @@ def test_a_cache_on_the_device_leaves_less_to_the_host(plain: Deployment) -> Non
     assert rows["tier::host_gather"]["lookups"] == rows["tier::host_scatter"]["lookups"]
     larger = step_us(replace(both, device_cache_gib=3.0).apply(plain))
     assert larger <= step_us(both.apply(plain))
-    with pytest.raises(WorkloadError, match="less than the host's"):
-        replace(both, device_cache_gib=8.0)
+
+
+def test_a_cache_belongs_to_a_node_and_is_no_larger_than_the_tables(plain: Deployment) -> None:
+    """Eight devices of a node share it; the default of 16 GiB is more than their tables."""
+    found = SoftwareMemory(cache_gib=100.0).apply(plain)
+    assert tier_hits(found).overall.get("storage", 0.0) < 1e-9
+    assert "could stay in host memory" in found.notes[-1]
+    assert step_us(found) <= step_us(SoftwareMemory(cache_gib=1.0).apply(plain))
+    many = deployment_of(load_workload("criteo-kaggle"), cluster("dgx-a100-80gb"), train=False)
+    shared = SoftwareMemory(cache_gib=0.8).apply(many)
+    assert shared.placement.caches[0].capacity_bytes == pytest.approx(0.1 * 2**30)
+    assert step_us(SoftwareMemory().apply(many)) > 0
 
 
 def test_on_processors_alone(plain: Deployment) -> None:
@@ -138,7 +148,8 @@ def test_on_processors_alone(plain: Deployment) -> None:
 @pytest.mark.parametrize(
     ("settings", "word"),
     [
-        ({"cache_gib": 100.0}, "larger than the"),
+        ({"cache_gib": 4.0, "device_cache_gib": 8.0}, "less than the host's 4 GiB for each"),
+        ({"device_cache_gib": -1.0}, "a cache of -1 GiB on the device"),
         ({"keep_gib": 100.0}, "all tables fit"),
         ({"cache_gib": 0.0}, "a cache of 0"),
         ({"drives": 0}, "0 drives"),
@@ -163,6 +174,6 @@ def test_tables_larger_than_the_drives(plain: Deployment) -> None:
 def test_the_rank_whose_tables_miss_most_is_not_left_out() -> None:
     """The rank that looks up most holds small tables, all of which its cache has."""
     unlike = deployment_of(load_workload("criteo-kaggle"), cluster("dgx-a100-80gb"), 16_384)
-    found = SoftwareMemory(cache_gib=0.05).apply(unlike)
+    found = SoftwareMemory(cache_gib=0.4).apply(unlike)
     few, every = (predict(found, every_rank=each).results[0].step_us for each in (False, True))
     assert few == pytest.approx(every, rel=0.01)

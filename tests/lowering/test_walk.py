@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from perfmodel.hardware import device
 from perfmodel.lowering import Lowered, lower, walk
 from perfmodel.lowering.piece import Piece
 from perfmodel.ops.graph import NO_OP, Op, OpGraph, Tensor
+from perfmodel.ops.read.lookups import Lookups
 
 T = Tensor
 X = T((8, 32))
@@ -195,6 +197,19 @@ def test_a_lookup_and_its_backward_know_each_other() -> None:
     sorts = [p.dims["cols"] for p in found.pieces if p.op == "sort_pairs"]
     assert sorts == [30, 10]
     assert not any(p.guessed for p in found.pieces)
+
+
+def test_tables_of_several_widths_read_as_wide_rows_as_are_looked_up() -> None:
+    """Two tables of 128 and 32 wide, 1 and 9 lookups per bag: 41.6 wide are read, 80 written."""
+    about = Lookups((50, 50), (128, 32), (4, 4), (1.0, 9.0), (4.0, 30.0), (0.0, 0.0))
+    call = replace(lookup(2, 4, 40, 80), attributes=about.to_attributes())
+    backward = Op(BACKWARD, (T((4, 160)),), attributes=about.to_attributes())
+    for piece in lower(graph(call, backward), "cuda").pieces:
+        if piece.op == "tbe":
+            dims = {name: np.array([value]) for name, value in piece.dims.items()}
+            assert dims["lookups"] * dims["dim"] == pytest.approx(4 * (128 + 9 * 32))
+            pooled = dims["output_bytes"] * dims["tables"] * dims["batch"] * dims["dim"]
+            assert pooled == pytest.approx(4 * 4 * (128 + 32))
 
 
 @pytest.mark.parametrize("mode", [2, None])

@@ -74,9 +74,9 @@ CASES: list[tuple[str, dict[str, Any], str, tuple[float, ...], tuple[Any, ...]]]
         (0.05, 0.1, 0.4, 0.8),
         LARGE,
     ),
-    ("software_memory", {}, "cache_gib", (0.04, 0.08, 0.16), SMALL),
-    ("software_memory", {"cache_gib": 0.1}, "device_cache_gib", (0.0, 0.02, 0.04), ASKED),
-    ("software_memory", {"cache_gib": 0.03}, "keep_gib", (0.0, 0.06, 0.12), ASKED),
+    ("software_memory", {}, "cache_gib", (0.32, 0.64, 1.28), SMALL),
+    ("software_memory", {"cache_gib": 0.8}, "device_cache_gib", (0.0, 0.02, 0.04), ASKED),
+    ("software_memory", {"cache_gib": 0.24}, "keep_gib", (0.0, 0.06, 0.12), ASKED),
 ]
 NETWORKED: list[tuple[dict[str, Any], tuple[Any, ...]]] = [
     ({}, ("table_wise", 1.0, False)),
@@ -158,7 +158,7 @@ def test_of_a_budget_that_does_not_fit_a_part_is_taken() -> None:
     with pytest.raises(WorkloadError, match="device memory"):
         predict(Hotline(hot_mib=1_200).apply(start))
     deployment, found = fastest(Hotline(hot_mib=1_200), start)
-    assert "in the place of 1200: more does not fit" in deployment.notes[-1]
+    assert "in the place of 1200: what is set does not fit" in deployment.notes[-1]
     assert found.results[0].step_us <= STEP * _step_us(Hotline(hot_mib=600), start)
 
 

@@ -188,6 +188,7 @@ MEMORY_PARAMETERS = parameters(
         "llc_gb_per_s": lambda device, each: device.llc_gb_per_s or each * device.sm_count,
         "dram_gb_per_s": lambda device, share: share * device.hbm_gb_per_s,
         "cold_gb_per_s": lambda device, share: share * device.hbm_gb_per_s,
+        "page_us": lambda device, each: each / min(device.sm_count, _C.most_faulting_threads),
     },
 )
 
@@ -297,7 +298,8 @@ class Call:
         return found
 
     def faults_us(self, fresh_bytes: Floats) -> Floats:
-        """First touches of the pages of a result so large that it is mapped anew."""
+        """First touches of the pages of a result so large that it is mapped anew, by all threads:
+        a result of that size has enough elements for each."""
         pages = np.where(fresh_bytes > _C.fresh_bytes, fresh_bytes / _C.page_bytes, 0.0)
         return pages * self.values["page_us"]
 

@@ -14,7 +14,7 @@ from perfmodel.errors import WorkloadError
 from perfmodel.explore.planner.bounds import lower_bound, shortage
 from perfmodel.explore.planner.explain import reasons
 from perfmodel.explore.planner.problem import Layout
-from perfmodel.explore.planner.search import layout_of, placement_of, search
+from perfmodel.explore.planner.search import layout_of, placement_of, search, variations
 from perfmodel.explore.planner.surrogate import Surrogate, surrogate
 from perfmodel.explore.planner.torchrec import greedy, with_formulas
 from perfmodel.prediction import predict
@@ -31,6 +31,9 @@ Estimator = Literal["perfmodel", "torchrec"]
 ESTIMATORS: tuple[Estimator, ...] = ("perfmodel", "torchrec")
 VERIFIED = 5
 """Layouts whose steps are scheduled in full."""
+MOST_VARIATIONS, LEAST_VARIATIONS, SCHEDULED_TABLES = 12, 3, 3000
+"""Variations of the fastest layout that are scheduled: so many, fewer of many tables, as schedules
+take longer."""
 RESERVED_FRACS = (0.0, 0.03, 0.1, 0.2)
 """Of a device's memory, what searches keep free, one after the other, until the best layout's step
 fits: what its activations take is known only then."""
@@ -118,9 +121,11 @@ def plan_deployment(
 ) -> Plan:
     """The deployment with its tables laid out so that a step takes least time.
 
-    `perfmodel`: by kernel and network models, overlapped; the best `verified` layouts of the search
-    and the deployment's own are scheduled in full, and the fastest is taken. `torchrec`: as
-    TorchRec's planner would.
+    `perfmodel`: by kernel and network models, overlapped; the best `verified` layouts of the
+    search, the deployment's own and that of TorchRec's planner are scheduled in full, then
+    variations of the fastest as long as there are tries left; the fastest is taken, so that the
+    plan is never slower than TorchRec's by the same prediction. `torchrec`: as TorchRec's planner
+    would.
     Raises `WorkloadError` where no layout fits, by how much at least.
     """
     own = estimator == "perfmodel"
@@ -128,21 +133,20 @@ def plan_deployment(
     found: list[_Trial] = []
     for reserved in RESERVED_FRACS:
         made = surrogate(deployment, reserved_bytes=reserved * device.hbm_bytes, with_drives=own)
-        distinct: dict[bytes, Layout] = {}
-        for layout in _layouts(made, deployment, estimator):
-            distinct.setdefault(layout.chosen.tobytes(), layout)
-        layouts = list(distinct.values())[:verified]
+        layouts = _distinct(deployment, made, _layouts(made, deployment, estimator))[:verified]
         if not layouts:
             break
-        before = layout_of(made, deployment.placement) if own else None
-        trials = [
-            _trial(deployment, made, layout, overheads)
-            for layout in (*layouts, *([before] if before is not None else []))
-        ]
+        if own:
+            others = layout_of(made, deployment.placement), _torchrec_layout(made, deployment)
+            layouts += [each for each in others if each is not None]
+            layouts = _distinct(deployment, made, layouts)
+        trials = [_trial(deployment, made, layout, overheads) for layout in layouts]
         found += [trial for trial in trials if trial is not None]
         if trials[0] is not None:
             break
     if found:
+        if own:
+            found += _variations_tried(deployment, found, overheads)
         return _plan(deployment, estimator, found)
     if not layouts and not reserved:
         raise WorkloadError(shortage(made, deployment))
@@ -164,9 +168,52 @@ def _layouts(made: Surrogate, deployment: Deployment, estimator: Estimator) -> l
     if estimator == "perfmodel":
         return search(made.problem)
     if estimator == "torchrec":
-        found = greedy(with_formulas(made.problem, made.ways, deployment))
-        return [] if found is None else [replace(found, problem=made.problem)]
+        found = _torchrec_layout(made, deployment)
+        return [] if found is None else [found]
     raise WorkloadError(f"estimator {estimator!r}: expected one of {', '.join(ESTIMATORS)}")
+
+
+def _torchrec_layout(made: Surrogate, deployment: Deployment) -> Layout | None:
+    """What TorchRec's planner makes of it, which knows no drives."""
+    if "storage" in made.problem.choices.tier:
+        return None
+    found = greedy(with_formulas(made.problem, made.ways, deployment))
+    return None if found is None else replace(found, problem=made.problem)
+
+
+def _variations_tried(
+    deployment: Deployment, found: list[_Trial], overheads: str | None
+) -> Iterator[_Trial]:
+    """Variations of the fastest layout so far, each scheduled in full.
+
+    The surrogate knows neither launches nor which kernels wait, so where it only proposes, the
+    schedule decides; tries are counted, not timed, so that planning twice gives the same plan.
+    """
+    best = min(found, key=lambda each: each.result.step_us)
+    tables = best.layout.problem.tables
+    left = min(MOST_VARIATIONS, max(LEAST_VARIATIONS, SCHEDULED_TABLES // tables))
+    seen = {each.deployment.placement for each in found}
+    proposed = variations(best.layout)
+    while left and (layout := next(proposed, None)) is not None:
+        placement = placement_of(deployment, best.made, layout)
+        if placement in seen:
+            continue
+        seen.add(placement)
+        left -= 1
+        trial = _trial(deployment, best.made, layout, overheads)
+        if trial is None:
+            continue
+        yield trial
+        if trial.result.step_us < best.result.step_us:
+            best, proposed = trial, variations(layout)
+
+
+def _distinct(deployment: Deployment, made: Surrogate, layouts: list[Layout]) -> list[Layout]:
+    """Of layouts that make one placement, the first."""
+    found: dict[Placement, Layout] = {}
+    for layout in layouts:
+        found.setdefault(placement_of(deployment, made, layout), layout)
+    return list(found.values())
 
 
 def _trial(

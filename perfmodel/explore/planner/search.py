@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, product
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.designs import Deployment
 from perfmodel.embedding import Placement, RowCache, TablePlacement
-from perfmodel.explore.planner.anneal import anneal_layout, pack_choices
+from perfmodel.explore.planner.anneal import anneal_layout, limits, pack_choices, room, sizes
 from perfmodel.explore.planner.improve import improve_layout
 from perfmodel.explore.planner.linear_programme import Bound, bound, exact
 from perfmodel.explore.planner.problem import NO_KIND, Layout, Problem
@@ -69,8 +70,8 @@ def _best_of_sets(problem: Problem) -> list[Layout]:
 def _starts(problem: Problem, kinds: frozenset[int], least: Bound) -> list[Layout]:
     """Packed layouts, of what the averaged programme takes most of, the best first."""
     found: dict[bytes, Layout | None] = {}
-    for room, sent in product(ROOM, SENT):
-        tighter = replace(problem, hbm_bytes=problem.hbm_bytes * room)
+    for filled, sent in product(ROOM, SENT):
+        tighter = replace(problem, hbm_bytes=problem.hbm_bytes * filled)
         averaged = bound(tighter, kinds, sent_us=least.sent_us * sent)
         if averaged is None:
             continue
@@ -98,6 +99,53 @@ def _chosen(problem: Problem, averaged: Bound, largest: float, kinds: frozenset[
 
 def _over(values: Floats, unit: float) -> Floats:
     return values / unit if unit > 0 else np.zeros_like(values)
+
+
+def variations(layout: Layout) -> Iterator[Layout]:
+    """Layouts near this one, those first that the surrogate takes for the best: without one of its
+    shardings (a kind of exchange fewer to launch), then with one table of the busiest ranks laid
+    out in another way."""
+    problem, choices = layout.problem, layout.problem.choices
+    names = np.array(choices.sharding, object)
+    used = dict.fromkeys(names[layout.chosen].tolist())
+    fewer = [_without(layout, names != name) for name in used if len(used) > 1]
+    yield from sorted((each for each in fewer if each), key=lambda each: each.step_us)
+    every = sizes(problem)
+    held = np.column_stack(list(layout.loads.values()))
+    scale = np.where(np.isfinite(limits(problem)), limits(problem), held.mean(axis=0) + 1e-12)
+    busiest = {int(held[:, measure].argmax()) for measure in range(2)}
+    near = []
+    for number, ranks in enumerate(layout.ranks):
+        if not busiest & set(ranks):
+            continue
+        others = held.copy()
+        others[list(ranks)] -= every[layout.chosen[number]]
+        for choice in problem.of_table[number].tolist():
+            reach, parts = int(choices.reach[choice]), int(choices.parts[choice])
+            where = room(problem, others, every[choice], reach, parts, scale)
+            if where is None:
+                continue
+            chosen, places = layout.chosen.copy(), list(layout.ranks)
+            chosen[number], places[number] = choice, tuple(sorted(where.tolist()))
+            near.append(replace(layout, chosen=chosen, ranks=tuple(places)))
+    yield from sorted(near, key=lambda each: each.step_us)
+
+
+def _without(layout: Layout, allowed: Mask) -> Layout | None:
+    """The layout with its other ways for tables that are laid out in one that is not allowed."""
+    problem, choices = layout.problem, layout.problem.choices
+    total = (choices.work_us + choices.sent_us) * choices.parts / problem.ranks
+    total = total + choices.shared_us + choices.summed_us
+    total = np.where(allowed & ~problem.too_large, total, np.inf)
+    chosen = layout.chosen.copy()
+    for number in np.flatnonzero(~allowed[chosen]).tolist():
+        own = problem.of_table[number]
+        chosen[number] = own[total[own].argmin()]
+    packed = pack_choices(problem, chosen) if allowed[chosen].all() else None
+    if packed is None or not allowed[packed.chosen].all():
+        return None
+    better = improve_layout(packed, frozenset(choices.kind[packed.chosen].tolist()))
+    return better if allowed[better.chosen].all() else packed
 
 
 CACHE_NAME = "rows"

@@ -8,7 +8,7 @@ FBGEMM 0.2 to 1.8.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, log2
 
@@ -137,7 +137,8 @@ def call_of(inputs: Sequence[object], pooled: Tensor | None, op: Op) -> Call:
 def piece_of(call: Call, op: Op, direction: str = "fwd") -> Piece:
     """The row of the measurement table for a call; rows in host memory come over the bus.
 
-    Unpooled, every lookup is a bag of its own.
+    Unpooled, every lookup is a bag of its own. `dim` is that of the rows looked up, where an op
+    says (`lookup_dim`): of tables of several widths, one may have most of the lookups.
     """
     dims = {
         "tables": float(call.tables),
@@ -151,6 +152,7 @@ def piece_of(call: Call, op: Op, direction: str = "fwd") -> Piece:
     if call.narrow_keys:
         dims["index_bytes"] = NARROW_KEY_BYTES
     dims |= numbers(op, "hash_size", "row_bytes", *REUSE)
+    dims |= _widths(op, dims)
     if call.unpooled:
         dims |= {"batch": call.lookups / call.tables, "longest_bag": 1.0}
     dtype = call.weights.dtype
@@ -158,6 +160,16 @@ def piece_of(call: Call, op: Op, direction: str = "fwd") -> Piece:
         dtype = op.attributes.get("weights_dtype", dtype)
     name = "tbe_host" if call.over_bus else "tbe"
     return Piece(name, dims, dtype, direction, guessed=not call.wide)
+
+
+def _widths(op: Op, dims: Mapping[str, float]) -> dict[str, float]:
+    """The mean width of rows looked up in the place of that of tables; outputs keep their bytes."""
+    read = numbers(op, "lookup_dim").get("lookup_dim", 0.0)
+    if not read:
+        return {}
+    more = read / dims["dim"]
+    found = {"dim": read, "output_bytes": dims["output_bytes"] / more}
+    return found | ({"row_bytes": dims["row_bytes"] * more} if "row_bytes" in dims else {})
 
 
 @LOWERINGS.register(
@@ -198,9 +210,9 @@ def lookup_backward(op: Op) -> Sequence[Piece]:
         return ()
     optimizer = optimizer_of(op.name)
     per_row, per_element = STATE_BYTES.get(optimizer, (0.0, 0.0))
-    state_bytes = per_row + per_element * call.dim
     lookups, bags = float(call.lookups), float(call.tables * call.batch)
     table = piece_of(call, op, "bwd")
+    state_bytes = per_row + per_element * table.dims["dim"]
     table = replace(table, dims={**table.dims, "state_bytes": state_bytes})
     key_bits = float(call.key_bits)
     weights = (piece_of(call, op, "bwd_indice_weights"),) if call.weighted else ()

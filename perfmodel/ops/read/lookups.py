@@ -1,9 +1,9 @@
 """Embedding lookups of an op graph: what attributes and recorded tensors say of their tables.
 
 Of all its tables together in words of the measurement table (`tables lookups batch dim hash_size
-pooling zipf_alpha unique_rows longest_bag`: sums of lookups and of distinct rows, the largest mean
-bag, means of the others), and of each table in lists with commas (`table_hash_size table_dim
-table_batch …`).
+lookup_dim pooling zipf_alpha unique_rows longest_bag`: sums of lookups and of distinct rows, the
+largest mean bag, the mean width of a row that is looked up, means of the others), and of each table
+in lists with commas (`table_hash_size table_dim table_batch …`).
 """
 
 from __future__ import annotations
@@ -45,10 +45,12 @@ class Lookups:
         """As attributes of an op."""
         total, tables, bags = sum(self.lookups), len(self), sum(self.batch)
         weighted = sum(a * n for a, n in zip(self.alpha, self.lookups, strict=True))
+        elements = sum(width * n for width, n in zip(self.dim, self.lookups, strict=True))
         together = {
             "lookups": total,
             "batch": bags / tables,
             "dim": sum(self.dim) / tables,
+            "lookup_dim": elements / total,
             "hash_size": sum(self.hash_size) / tables,
             "pooling": total / bags,
             "zipf_alpha": weighted / total,

@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from slow import slow_but
 
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.embedding import population, read_histograms
@@ -17,7 +19,8 @@ from perfmodel.explore.planner import Plan, plan_deployment
 from perfmodel.explore.planner.bounds import lower_bound
 from perfmodel.explore.planner.document import read_plan, torchrec_document
 from perfmodel.explore.planner.planned import differences
-from perfmodel.explore.planner.search import search_layouts
+from perfmodel.explore.planner.problem import ANY, GROUP, Layout, Problem
+from perfmodel.explore.planner.search import placement_of, search_layouts
 from perfmodel.explore.planner.surrogate import surrogate
 from perfmodel.hardware import Cluster, cluster, load
 from perfmodel.prediction import predict
@@ -49,6 +52,63 @@ def deployment() -> Deployment:
 @pytest.fixture(scope="module")
 def planned(deployment: Deployment) -> Plan:
     return plan_deployment(deployment)
+
+
+@pytest.mark.parametrize("seed", slow_but(1, range(4)))
+def test_the_plan_is_never_slower_than_torchrecs(seed: int) -> None:
+    """Of mixes that nobody looked at before: by the schedule, not by the search's model."""
+    start = deployment_of(_mix(10, seed), machine())
+    theirs = plan_deployment(start, estimator="torchrec")
+    ours = plan_deployment(start, verified=1)
+    assert ours.result.step_us <= theirs.result.step_us * (1 + 1e-9)
+    assert ours.result.step_us == min(each["step_us"] for each in ours.tried)
+
+
+def _mix(tables: int, seed: int, batch: int = 65_536) -> Workload:
+    draw = np.random.default_rng(seed)
+    made = tuple(
+        Table(
+            int(10 ** draw.uniform(2, 6.5)),
+            int(draw.choice([32, 64, 128])),
+            round(float(draw.lognormal(1.5, 1.2)) + 1),
+            float(draw.choice([0.0, 0.8, 1.05])),
+        )
+        for _ in range(tables)
+    )
+    return replace(workload(), name=f"mix of {tables}", tables=made, batch=batch)
+
+
+@pytest.mark.slow
+def test_the_search_orders_random_plans_as_the_schedule_does() -> None:
+    """50 random plans of a model that its kernels bound: table 20 has half of all lookups, parts
+    of other tables are narrower."""
+    start = deployment_of(load_workload("dlrm-dcnv2"), machine())
+    made, draw = surrogate(start), np.random.default_rng(0)
+    quick, full = [], []
+    while len(full) < 50:
+        layout = _random_layout(made.problem, draw)
+        if layout.fits:
+            placed = start.with_(placement=placement_of(start, made, layout))
+            quick.append(layout.step_us)
+            full.append(predict(placed).results[0].step_us)
+    places = [np.argsort(np.argsort(each)) for each in (quick, full)]
+    assert np.corrcoef(*places)[0, 1] >= 0.9
+
+
+def _random_layout(problem: Problem, draw: np.random.Generator) -> Layout:
+    choices, split = problem.choices, draw.choice([0.0, 0.1, 0.3, 0.6])
+    chosen, ranks = [], []
+    for own in problem.of_table:
+        fit = own[~problem.too_large[own]]
+        whole = fit[choices.parts[fit] == 1]
+        choice = int(draw.choice(whole if len(whole) and draw.random() > split else fit))
+        parts, reach = int(choices.parts[choice]), int(choices.reach[choice])
+        loose = draw.choice(problem.ranks, parts, replace=False)
+        group = np.arange(parts) + problem.linked * int(draw.integers(problem.groups))
+        where = {ANY: loose, GROUP: group}.get(reach, np.arange(problem.ranks))
+        chosen.append(choice)
+        ranks.append(tuple(sorted(where.tolist())))
+    return Layout(problem, np.array(chosen), tuple(ranks))
 
 
 @pytest.mark.slow
@@ -132,7 +192,7 @@ def test_tables_beyond_device_memory_go_to_the_hosts() -> None:
     tables = (Table(400_000_000, 128, 2.0, 1.05),) * 9
     start = deployment_of(replace(workload(), tables=tables), machine())
     found = plan_deployment(start.with_(placement=start.placement))
-    assert {placed.tier for placed in found.placement.tables} == {"hbm", "host"}
+    assert "host" in {placed.tier for placed in found.placement.tables} <= {"hbm", "host"}
     assert found.placement.caches[0].policy == "set_associative"
     assert all(tier["fits"] for tier in (found.result.memory or {})["tiers"])
 
