@@ -103,8 +103,16 @@ def changes(before: Design, after: Design) -> str:
         (field.name, getattr(before, field.name), getattr(after, field.name))
         for field in fields(before)  # type: ignore[arg-type]
     ]
-    texts = [f"{name} {new:g} in the place of {old:g}" for name, old, new in pairs if new != old]
+    texts = [
+        f"{name} {_text(new)} in the place of {_text(old)}"
+        for name, old, new in pairs
+        if new != old
+    ]
     return ", ".join(texts)
+
+
+def _text(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 P = TypeVar("P", bound=Part)

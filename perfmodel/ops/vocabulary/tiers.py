@@ -88,6 +88,22 @@ OPS.register("host_apply")(
     )
 )
 
+ACCELERATOR = "accelerator"
+_BESIDE = {"keys": 0.0, "waiting_bytes": 0.0}
+
+# Rows of host memory to the device, and changed ones back, by an accelerator or the host's cores;
+# meanwhile `keys` are looked for among the hot rows, and samples of `waiting_bytes` wait.
+OPS.register("rows_to_device", "rows_to_host")(
+    OpSpec(
+        family=ACCELERATOR,
+        dims=("lookups", "row_bytes"),
+        defaults=_DEFAULTS | _BESIDE,
+        flop=lambda d: 0.0 * d["lookups"],
+        read_bytes=lambda d, item: _looked_up(d) + 0.0 * item,
+        written_bytes=lambda d, item: d["lookups"] * (d["row_bytes"] + d["state_bytes"]),
+    )
+)
+
 
 HOST_BUS = "host_bus"
 
