@@ -29,7 +29,8 @@ class RowCache:
     of `batches_ahead` batches are fetched at once. Of an adapter's: the `order` of a batch's
     queries (a name of `perfmodel.embedding.reorder.ORDERS`, or as they come), and the model of
     `perfmodel.cost.tiers.nic.NIC_CACHES` that says what it finds; `whole_bags`: it reads rows only
-    of bags all of whose rows it has.
+    of bags all of whose rows it has; messages of `message_bytes` at most; `host_bypass`: it writes
+    to the device, not by way of the host's memory.
     """
 
     name: str
@@ -41,6 +42,8 @@ class RowCache:
     order: str = "as_they_come"
     hits_by: str = "learned"
     whole_bags: bool = False
+    message_bytes: float = 4096.0
+    host_bypass: bool = True
 
     def __post_init__(self) -> None:
         CACHE_PLACES[self.at]

@@ -183,6 +183,12 @@ class Nic(Part):
     memory_bytes: int | None = None
     """Memory on the adapter itself, that a cache or a reduction there can use."""
     memory_gb_per_s: float | None = None
+    engine_rows_per_us: float | None = None
+    """Rows that engines on the adapter look for, or read and add up; None: its cores do."""
+    descriptors_per_us: float | None = None
+    """Reads and writes of single rows that it starts; None: as many as messages."""
+    pcie_gb_per_s: float | None = None
+    """Between the adapter and one device, one direction; None: the device's bus."""
     tdp_w: float | None = None
     price_usd: float | None = None
 

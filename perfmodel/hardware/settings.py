@@ -14,6 +14,8 @@ from perfmodel.hardware.schema import build_part, fields_of, merge
 from perfmodel.schema import Table, parse_value
 
 OPTION = "--set"
+GIVEN = f"given in {OPTION}"
+"""How the source of a figure that was set begins."""
 _WITHIN = {"cluster": "node"}
 """The part of a part whose own parts can be set as well."""
 

@@ -9,7 +9,8 @@ time, each on a share of the cores (0: one per GPU).
 
 `probes` keys are looked for in its cache, `lookups` of them find their row of `row_bytes`; rows of
 one bag are added up, to `bags` vectors of `dim`. `messages` go out or come in meanwhile, and
-`delivered_bytes` go to the device over its bus.
+`delivered_bytes` go to the device over its bus, `fetched_bytes` the adapter reads there. Every row
+takes a descriptor.
 
 `rows` of `row_bytes` at random places; `in_flight` reads that the rank keeps going at a time (0: as
 many as it has rows). A drive moves whole sectors: how many more bytes that is, the tier's model
@@ -146,7 +147,7 @@ OPS.register("nic_lookup")(
         family=NIC,
         dims=("probes",),
         defaults={"lookups": 0.0, "row_bytes": 0.0, "bags": 0.0, "dim": 0.0}
-        | {"messages": 0.0, "delivered_bytes": 0.0},
+        | {"messages": 0.0, "delivered_bytes": 0.0, "fetched_bytes": 0.0},
         flop=lambda d: d["lookups"] * d["dim"],
         read_bytes=lambda d, item: d["probes"] * TAG_BYTES + d["lookups"] * d["row_bytes"],
         written_bytes=lambda d, item: d["bags"] * d["dim"] * item,
@@ -158,7 +159,7 @@ OPS.register("nic_write")(
     OpSpec(
         family=NIC,
         dims=("lookups", "row_bytes"),
-        defaults={"messages": 0.0, "delivered_bytes": 0.0},
+        defaults={"messages": 0.0, "delivered_bytes": 0.0, "fetched_bytes": 0.0},
         flop=lambda d: 0.0 * d["lookups"],
         read_bytes=lambda d, item: d["lookups"] * TAG_BYTES + 0.0 * item,
         written_bytes=lambda d, item: d["lookups"] * (d["row_bytes"] + TAG_BYTES) + 0.0 * item,
