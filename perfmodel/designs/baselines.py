@@ -192,4 +192,6 @@ class Hybrid:
             shared = {"sharding": "data_parallel", "ranks": ranks}
             return {**found, **(shared if deployment.machine.nodes == 1 else {})}
 
-        return deployment.with_(placement=deployment.placement.edited(edit))
+        pipeline = replace(deployment.pipeline, rows_ahead=False, writes_behind=False)
+        placement = deployment.placement.edited(edit)
+        return deployment.with_(placement=placement, pipeline=pipeline)

@@ -212,7 +212,7 @@ class Fae:
                 to_host_bytes=moved if both else 0.0,
                 run_steps=self._run_steps(share) if both else float("inf"),
             ),
-            Phase("other", max(1.0 - share, 1e-12), cold.placement, deployment.pipeline),
+            Phase("other", max(1.0 - share, 1e-12), cold.placement, cold.pipeline),
         )
         return deployment.with_(
             found.note,

@@ -162,7 +162,7 @@ TIERS.register(HOST_MEMORY)(HostMemory())
 class RowAccelerator:
     """Rows of host memory to the device and back, by the node's accelerator for all its devices at
     once: the slowest of its engines, the memory, the way to the devices, the network and the
-    parting of samples. Without an accelerator the host's cores gather, the device's bus carries.
+    parting of samples. Without an accelerator the host's cores gather into a buffer that the device reads.
 
     A row that goes back is read and written. Samples that its input buffer cannot hold are written
     to host memory and read again. On several nodes all but one part of the rows come from, and go
@@ -215,6 +215,7 @@ def _accelerator_terms(rows: Rows, machine: Cluster) -> dict[str, Floats]:
             cores = node.sockets * node.host.cores / node.gpus
             terms["engines_us"][index] = delivered * twice * 1e-3 / _C.copying_gb_per_s / cores
             terms["start_us"][index] = _C.call_us
+            moved = moved + 2.0 * delivered
         else:
             bus = min(bus, part.pcie_gb_per_s / node.gpus)
             memory = min(memory, (part.memory_gb_per_s or np.inf) / node.gpus)
