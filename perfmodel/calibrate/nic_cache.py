@@ -1,8 +1,10 @@
-"""Fits the learned model of an adapter's cache to exact replays of drawn queries.
+"""Fits the learned models of rows in adapters: what a cache finds, and what a step saves by it.
 
-`python -m perfmodel.calibrate.nic_cache FILE` draws the sweep, replays it, fits trees and writes
-them with their errors on exponents that the fit has not seen. No measurement enters: what is
-learned is what an LRU cache does with queries that share rows, in the order in which they come.
+`python -m perfmodel.calibrate.nic_cache FILE` draws queries, replays them exactly, fits trees and
+writes them with their errors on exponents that the fit has not seen: what an LRU cache does with
+queries that share rows, in the order in which they come. With `cost` before FILE it schedules
+random steps with and without rows in adapters, and fits what they save, tested on exponents and
+batches that the fit has not seen. No measurement enters.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -32,17 +34,28 @@ from perfmodel.cost.tiers.nic.footprint import (
     measured_reuse,
 )
 from perfmodel.cost.tiers.nic.learned import (
+    COST_FEATURES,
+    COST_SCHEMA,
     FEATURES,
+    MOST_FRAC,
     ROOMS,
     SCHEMA,
     Trees,
+    cost_features_of,
     features_of,
     fitted_hit_frac,
+    fitted_saving_frac,
 )
+from perfmodel.designs import deployment_of
+from perfmodel.designs.smartnic import SmartNic, step_change
 from perfmodel.embedding import last_lookups, zipf
 from perfmodel.embedding.index_streams import Topics, draw_queries
 from perfmodel.embedding.popularity import Popularity
 from perfmodel.embedding.stack_distance import lru_distances
+from perfmodel.errors import PerfmodelError
+from perfmodel.hardware import Nic, cluster, load, node
+from perfmodel.prediction import predict
+from perfmodel.workload import load_workload
 
 SEEN, HELD_OUT = (0.2, 0.5, 0.8, 1.0, 1.2, 1.5), (0.7, 1.1)
 """Exponents of the rows' popularity that the trees are fitted to, and tested on."""
@@ -135,7 +148,7 @@ class HitRateRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def document_(self) -> dict[str, Any]:
         """The document of `perfmodel.cost.tiers.nic.learned`, without errors."""
-        arrays = _arrays(self.trees_.get_booster())
+        arrays = _arrays(self.trees_.get_booster(), FEATURES)
         return {"schema": SCHEMA, "features": list(FEATURES), "base": 0.0, **arrays}
 
     def predict(self, X: Floats) -> Floats:
@@ -162,11 +175,11 @@ def _settings(alphas: Sequence[float]) -> Iterator[tuple[Any, ...]]:
     yield from product(alphas, ROWS, BATCHES, TOPICS, ORDERS)
 
 
-def _arrays(booster: Any) -> dict[str, list[list[float]]]:
+def _arrays(booster: Any, features: Sequence[str]) -> dict[str, list[list[float]]]:
     """The trees as columns padded to one number of nodes."""
     frame = booster.trees_to_dataframe()
     nodes = int(frame["Node"].max()) + 1
-    number = {f"f{place}": place for place in range(len(FEATURES))}
+    number = {f"f{place}": place for place in range(len(features))}
     shape = (int(frame["Tree"].max()) + 1, nodes)
     feature, left, right = (np.full(shape, -1) for _ in range(3))
     threshold, value = np.zeros(shape), np.zeros(shape)
@@ -196,11 +209,129 @@ def document_of(seen: Sweep, unseen: Sweep) -> dict[str, Any]:
     return document
 
 
-def main(path: str) -> None:
+STEPS, HELD_OUT_STEPS = 450, 150
+BATCHES_SEEN, BATCHES_HELD_OUT = (64, 256, 512, 1024, 4096), (128, 768, 2048)
+"""Samples of a rank."""
+COST_TREES = XGBRegressor(
+    n_estimators=150,
+    max_depth=4,
+    learning_rate=0.06,
+    subsample=0.8,
+    min_child_weight=4,
+    reg_lambda=2.0,
+    base_score=0.0,
+    random_state=0,
+    n_jobs=1,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Savings:
+    """Scheduled steps: `[steps, features]`, and what each saved as a share of the wire's time."""
+
+    features: Floats
+    saved_frac: Floats
+
+
+def scheduled_savings(
+    steps: int, alphas: Sequence[float], batches: Sequence[int], *, seed: int
+) -> Savings:
+    """So many random steps, each scheduled with rows in adapters and without."""
+    draw = np.random.default_rng(seed)
+    features: list[Floats] = []
+    saved: list[float] = []
+    base, plain_node = load_workload("smartnic-rm"), node("a100-sxm-40gb")
+    while len(saved) < steps:
+        part = load("u280", "nic")
+        assert isinstance(part, Nic)
+        nic = replace(
+            part,
+            memory_gb_per_s=float(draw.choice([25.0, 100.0, 460.0])),
+            engine_rows_per_us=float(draw.choice([50.0, 200.0, 1000.0, 4000.0])),
+            descriptors_per_us=float(draw.choice([50.0, 200.0, 1000.0, 4000.0])),
+            gb_per_s=float(draw.choice([12.5, 25.0, 50.0])),
+        )
+        ranks = int(draw.choice([4, 8, 16, 32]))
+        dim = int(draw.choice([32, 64, 128, 256]))
+        machine = cluster(replace(plain_node, gpus=1, nics=1, nic=nic), ranks)
+        workload = base.with_(
+            table__pooling=float(draw.choice([1, 1, 2, 4, 8, 16])),
+            table__alpha=float(draw.choice(alphas)),
+            table__dim=dim,
+            model__bottom_mlp=[256, dim],
+            implementation__sharding=str(draw.choice(["table_wise", "row_wise"])),
+        )
+        design = SmartNic(
+            cache_gib=float(draw.choice([0.25, 1.0, 4.0])),
+            remote_frac=1.0,
+            applied="always",
+            message_bytes=float(draw.choice([8, 64, 512, 4096])),
+            host_bypass=bool(draw.random() < 0.7),
+        )
+        batch = int(draw.choice(batches)) * ranks
+        try:
+            plain = deployment_of(workload, machine, batch, train=bool(draw.random() < 0.4))
+            cached = design.apply(plain)
+            if cached.placement == plain.placement:
+                continue
+            change = step_change(cached)
+            before, after = (predict(each).results[0].step_us for each in (plain, cached))
+        except PerfmodelError:
+            continue
+        features.append(cost_features_of(change))
+        saved.append((before - after) / max(change.wire_before_us, 1e-3))
+    return Savings(np.array(features), np.clip(np.array(saved), -MOST_FRAC, MOST_FRAC))
+
+
+def cost_document_of(seen: Savings, unseen: Savings) -> dict[str, Any]:
+    """Trees fitted to `seen` on top of the closed form, and both models' errors on `unseen`."""
+    closed = COST_FEATURES.index("closed_frac")
+    trees = clone(COST_TREES).fit(
+        seen.features, seen.saved_frac, base_margin=seen.features[:, closed]
+    )
+    arrays = _arrays(trees.get_booster(), COST_FEATURES)
+    document = {"schema": COST_SCHEMA, "features": list(COST_FEATURES), "base": 0.0, **arrays}
+    answers = {
+        "learned": fitted_saving_frac(Trees.from_document(document, "fit"), unseen.features),
+        "heuristic": unseen.features[:, closed],
+    }
+    document["fitted_to"] = {
+        "steps": len(seen.saved_frac),
+        "alphas": list(SEEN),
+        "held_out_alphas": list(HELD_OUT),
+        "batches_per_rank": list(BATCHES_SEEN),
+        "held_out_batches_per_rank": list(BATCHES_HELD_OUT),
+        "held_out_errors": {
+            name: saving_errors(found, unseen.saved_frac) for name, found in answers.items()
+        },
+        "source": "perfmodel.calibrate.nic_cache: scheduled steps, no measurement",
+    }
+    return document
+
+
+def saving_errors(found: Floats, saved_frac: Floats) -> dict[str, float]:
+    """Of savings as shares of the wire's time: absolute errors, how often the choice is right, and
+    what wrong choices lose in the mean."""
+    error, wrong = np.abs(found - saved_frac), (found > 0) != (saved_frac > 0)
+    return {
+        "median": round(float(np.median(error)), 4),
+        "p90": round(float(np.quantile(error, 0.9)), 4),
+        "right_choice_frac": round(float(np.mean(~wrong)), 4),
+        "lost_frac": round(float(np.mean(np.abs(saved_frac) * wrong)), 4),
+        "n": len(error),
+    }
+
+
+def main(path: str, kind: str = "hits") -> None:
     """Fit and write; some minutes."""
-    document = document_of(sweep(SEEN, every=EVERY), sweep(HELD_OUT, every=EVERY))
+    if kind == "cost":
+        seen = scheduled_savings(STEPS, SEEN, BATCHES_SEEN, seed=1)
+        unseen = scheduled_savings(HELD_OUT_STEPS, HELD_OUT, BATCHES_HELD_OUT, seed=2)
+        document = cost_document_of(seen, unseen)
+    else:
+        document = document_of(sweep(SEEN, every=EVERY), sweep(HELD_OUT, every=EVERY))
     Path(path).write_text(json.dumps(document, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[-1], *sys.argv[1:-1])

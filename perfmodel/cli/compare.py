@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LIST, ALL = "list", "all"
 DESIGN_LIST = "perfmodel.designs/1"
-OF_HARDWARE = ("device", "host", "link", "nic", "storage", "node", "cluster")
+OF_HARDWARE = ("device", "host", "link", "nic", "storage", "accelerator", "node", "cluster")
 OF_WORKLOAD = "workload"
 
 

@@ -30,7 +30,10 @@ def hardware(
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option(help="List only this kind: device, host, link, nic, storage, node, cluster."),
+        typer.Option(
+            help="List only this kind: device, host, link, nic, storage, accelerator, node, "
+            "cluster."
+        ),
     ] = None,
     settings: SetOption = None,
     nodes: NodesOption = None,

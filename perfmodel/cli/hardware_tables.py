@@ -92,6 +92,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "link": ("gb_per_s",),
     "nic": ("gb_per_s", "latency_us", "memory_bytes", "memory_gb_per_s"),
     "storage": ("read_gb_per_s", "write_gb_per_s", "read_iops", "read_latency_us"),
+    "accelerator": ("engines", "memory_latency_us", "pcie_gb_per_s"),
     "node": ("gpus", "sockets", "nics", "power_w", "price_usd"),
     "cluster": ("nodes",),
 }

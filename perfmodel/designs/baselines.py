@@ -159,17 +159,19 @@ OnHost = Literal["one_process", "operators", "host"]
 class Hybrid:
     """Tables in host memory, looked up and updated by the CPU; dense layers data-parallel on GPUs.
 
-    Tables of at most `device_table_bytes` (fp32 rows) stay where they are. `pooled_on` the host's
-    operators of PyTorch, table by table, by `one_process` for all GPUs of a node or in a process
-    per GPU (`operators`), or in one call for all tables by the `host`. On one node its GPUs share
+    Tables of at most `device_table_bytes` (fp32 rows) stay where they are. `pooled_on` names the
+    software: one fused call for all tables by the `host` in a process per GPU (FBGEMM's lookup for
+    CPUs with its optimizer inside), the best that exists; PyTorch's operators table by table in a
+    process per GPU (`operators`); the same in `one_process` for all GPUs of a node, with serial
+    sparse updates, which is what FAE's repository runs. On one node its GPUs share
     the host's tables; on several each rank's host has those of its shards, in a process of its own.
 
-    Source: the baseline of FAE (Adnan et al. 2022), as its repository has it; Hotline's (2024), of
-    the same authors, is taken to be the same.
+    Source: FAE (Adnan et al. 2022), whose repository is `one_process`; the software that Hotline
+    (2024) compares with, Intel's DLRM, has fused lookups: nearest to `host`.
     """
 
     device_table_bytes: float = 0.0
-    pooled_on: OnHost = "one_process"
+    pooled_on: OnHost = "host"
 
     def __post_init__(self) -> None:
         if not self.device_table_bytes >= 0:
@@ -190,4 +192,6 @@ class Hybrid:
             shared = {"sharding": "data_parallel", "ranks": ranks}
             return {**found, **(shared if deployment.machine.nodes == 1 else {})}
 
-        return deployment.with_(placement=deployment.placement.edited(edit))
+        pipeline = replace(deployment.pipeline, rows_ahead=False, writes_behind=False)
+        placement = deployment.placement.edited(edit)
+        return deployment.with_(placement=placement, pipeline=pipeline)

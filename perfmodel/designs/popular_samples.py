@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from perfmodel.cost.tiers import TIERS
 from perfmodel.designs.baselines import Hybrid, OnHost
-from perfmodel.designs.deployment import DESIGNS, Deployment, Design, Phase, halved
-from perfmodel.embedding import HotSet, MicroBatch, Placement, TableAccess, TablePlacement, hot_set
+from perfmodel.designs.deployment import (
+    DESIGNS,
+    Deployment,
+    Design,
+    Phase,
+    halved,
+    named_part,
+)
+from perfmodel.embedding import (
+    HotSet,
+    MicroBatch,
+    Pipeline,
+    Placement,
+    TableAccess,
+    TablePlacement,
+    hot_set,
+)
 from perfmodel.errors import WorkloadError
+from perfmodel.hardware import Accelerator, Cluster
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.storage import row_bytes
@@ -69,14 +85,11 @@ def choose_hot_rows(
     many hits stand for them. `popular_frac` is a measured share of popular
     samples; without it, lookups of a sample are taken as independent.
 
-    Raises `WorkloadError` for a budget that holds no row of some table, a share that cannot be,
-    samples that are parted already, and several nodes, whose hosts would each have all rows.
+    On several nodes each host has an equal part of all rows, and every device all hot ones.
+
+    Raises `WorkloadError` for a budget that holds no row of some table, a share that cannot be, and
+    samples that are parted already.
     """
-    if deployment.machine.nodes > 1:
-        raise WorkloadError(
-            f"hot rows: {deployment.machine.nodes} nodes, but the other rows must be in the memory "
-            "of one host"
-        )
     if any(part.popular for part in deployment.pipeline.micro_batches):
         raise WorkloadError("hot rows: the samples are already split by hot rows")
     tables, dtypes = deployment.workload.tables, [t.dtype for t in deployment.placement.tables]
@@ -125,6 +138,21 @@ def _whole_rows(found: HotSet, tables: Sequence[TableAccess]) -> HotSet:
     return replace(found, rows=np.array(rows), hot_frac=np.array(share))
 
 
+LEAST_FRAC = 1e-6
+"""Fewer popular samples, or others, than this share are none."""
+
+
+def multi_hot_note(design: str, deployment: Deployment, popular_frac: float) -> tuple[str, ...]:
+    """Why samples that look up many rows are not popular, where next to none is."""
+    lookups = sum(table.pooling for table in deployment.workload.tables)
+    if popular_frac >= 1e-3:
+        return ()
+    return (
+        f"{design}: {popular_frac:.2g} of the samples are popular: all {lookups:g} rows of one "
+        f"must be hot; independent lookups are taken, a measured share is {design}.popular_frac",
+    )
+
+
 COUNTER_BYTES = 8.0
 MOST_INPUTS = 1e15
 
@@ -136,9 +164,11 @@ class Fae:
 
     `hot_mib` of every GPU hold the most popular rows of all tables, learned once on `sampled_frac`
     of `inputs` before training. `popular_frac` is a measured share of the samples that need no
-    other; without it, lookups are taken as independent. After `switch_every_steps` steps, on
-    average, mini-batches of the other kind follow: the hot rows go to the GPUs, or back. Who looks
-    rows up in those, `pooled_on`, is as in `hybrid`.
+    other; without it, lookups are taken as independent, so that of samples with many lookups
+    hardly any is popular and steps are those of `hybrid` (a note says so). After
+    `switch_every_steps` steps, on average, mini-batches of the other kind follow: the hot rows go
+    to the GPUs, or back. Who looks
+    rows up in those, `pooled_on`, is as in `hybrid`. On several nodes the hosts share the tables.
 
     Source: Adnan et al., Accelerating Recommendation System Training by Leveraging Popular Choices
     (VLDB 2022, arXiv 2103.00686) and STAR-Laboratory/Accelerating-RecSys-Training (256 MiB, 5 %).
@@ -150,7 +180,7 @@ class Fae:
     inputs: float = 39.3e6
     popular_frac: float | None = None
     switch_every_steps: float = 64.0
-    pooled_on: OnHost = "one_process"
+    pooled_on: OnHost = "host"
 
     def __post_init__(self) -> None:
         require_settings("fae", self.hot_mib, self.popular_frac)
@@ -182,13 +212,14 @@ class Fae:
                 to_host_bytes=moved if both else 0.0,
                 run_steps=self._run_steps(share) if both else float("inf"),
             ),
-            Phase("other", max(1.0 - share, 1e-12), cold.placement, deployment.pipeline),
+            Phase("other", max(1.0 - share, 1e-12), cold.placement, cold.pipeline),
         )
         return deployment.with_(
             found.note,
             f"counting rows on {self.sampled_frac:.1%} of the inputs takes the host, once, "
             f"{self.learning_s(deployment):,.1f} s",
             "assumed: other mini-batches look rows up as all samples do",
+            *multi_hot_note("fae", deployment, share),
             placement=found.placement,
             pipeline=hot_pipeline,
             phases=tuple(phase for phase in phases if phase.steps_frac > 1e-9),
@@ -200,8 +231,8 @@ class Fae:
 
     def learning_s(self, deployment: Deployment) -> float:
         """What counting takes: a counter of 8 bytes per row, read and written at random places by
-        all cores of the node."""
-        lookups = self.sampled_frac * self.inputs
+        all cores; nodes share the inputs."""
+        lookups = self.sampled_frac * self.inputs / deployment.machine.nodes
         lookups *= sum(table.pooling for table in deployment.workload.tables)
         own = {"lookups": lookups / deployment.machine.node.gpus, "row_bytes": COUNTER_BYTES}
         rows = Rows.of([{"op": op, **own} for op in ("host_gather", "host_scatter")])
@@ -218,6 +249,8 @@ SAMPLES = 8
 """A device's popular samples, where there are as many, come in multiples of so many, the rest with
 the others: else products in 16 bits miss the matrix units (NVIDIA, Linear/Fully-Connected Layers
 User's Guide). assumed of the accelerator."""
+Launches = Literal["whole_batches", "as_they_come", "micro_batches", "graphs"]
+NO_PART, USUAL_PART = "none", "hotline"
 
 
 @DESIGNS.register("hotline")
@@ -225,42 +258,121 @@ User's Guide). assumed of the accelerator."""
 class Hotline:
     """Popular samples run from hot rows on every GPU while an accelerator gathers others' rows.
 
-    The accelerator is at the host's memory. `hot_mib` of every GPU hold the most popular rows
-    of all tables. `popular_frac` is a measured share of the samples that need no other; without it,
-    lookups are taken as independent. Learning the rows and parting the batch happen in the
-    accelerator, during the step before.
+    `hot_mib` of every GPU hold the most popular rows of all tables, known from the first
+    `learning_frac` of `inputs`, during which the host looks all rows up (0: known beforehand).
+    `popular_frac` is a measured share of the samples that need no other; without it, lookups are
+    taken as independent. `accelerator`: a part of the catalogue or a file; empty: the machine's
+    own, else `hotline`; `none`: the host's cores gather.
+
+    `launches`: how popular and other samples reach the GPUs. `whole_batches`: the accelerator keeps
+    samples until a whole batch of one kind is there, so that a batch is launched once, as in every
+    other design; the rows of a batch of others come, and the ones before go back, while batches of
+    popular samples run. `as_they_come`: batches are not parted, rows that one lacks come at its
+    start; `compare` takes it where popular samples are too few to hide them. `micro_batches`: each
+    batch is parted, and both parts launched kernel by kernel. `graphs`: the same, each part
+    launched as one CUDA graph, which asks for popular parts of one size.
 
     Source: Adnan et al., Heterogeneous Acceleration Pipeline for Recommendation System Training
-    (ISCA 2024, arXiv 2204.05436), abstract; the mechanism and 512 MB recalled.
+    (ISCA 2024, arXiv 2204.05436), abstract; the mechanism and 512 MB recalled; what it learns on
+    is assumed to be as in FAE.
     """
 
     hot_mib: float = 512.0
     popular_frac: float | None = None
+    launches: Launches = "whole_batches"
+    accelerator: str = ""
+    learning_frac: float = 0.05
+    inputs: float = 39.3e6
 
     def __post_init__(self) -> None:
         require_settings("hotline", self.hot_mib, self.popular_frac)
+        if self.launches not in get_args(Launches):
+            ways = ", ".join(get_args(Launches))
+            raise WorkloadError(f"hotline: launches {self.launches!r}: expected one of {ways}")
+        if not 0.0 <= self.learning_frac < 1.0:
+            raise WorkloadError(f"hotline: learns on {self.learning_frac:g} of the inputs")
+        if not 1.0 <= self.inputs <= MOST_INPUTS:
+            raise WorkloadError(f"hotline: {self.inputs:g} inputs")
+        if self.accelerator not in ("", NO_PART):
+            named_part(self.accelerator, Accelerator, "hotline.accelerator")
 
     def apply(self, deployment: Deployment) -> Deployment:
-        found = choose_hot_rows(deployment, self.hot_mib * MIB, popular_frac=self.popular_frac)
-        share = _in_multiples(found.popular_frac, deployment.batch // deployment.ranks)
-        parts = (MicroBatch(share, popular=True), MicroBatch(1.0 - share))
-        pipeline = replace(
-            deployment.pipeline,
-            micro_batches=tuple(part for part in parts if part.samples_frac),
-            input_ahead=True,
-            rows_beside=True,
-            writes_behind=True,
+        learns = self.learning_frac if deployment.train else 0.0
+        found = choose_hot_rows(
+            deployment,
+            self.hot_mib * MIB,
+            sampled=self.learning_frac * self.inputs or np.inf,
+            popular_frac=self.popular_frac,
         )
+        machine = self.with_accelerator(deployment.machine)
+        parts = self._parts(found.popular_frac, deployment)
+        hot = [
+            Phase(name, (1.0 - learns) * share, found.placement, pipeline)
+            for name, share, pipeline in parts
+        ]
+        host = Hybrid(pooled_on="host").apply(deployment)
+        before = [Phase("learning", learns, host.placement, host.pipeline)] if learns else []
+        phases = (*hot, *before)
+        part = machine.node.accelerator
+        by = f"gathered by {part.name if part else 'the cores of the host'}"
         return deployment.with_(
             found.note,
-            "assumed: the accelerator gathers rows as fast as the host's cores do",
+            f"hotline: rows that are not hot are {by}; launches: {self.launches}",
+            *multi_hot_note("hotline", deployment, found.popular_frac),
+            *(
+                [f"hotline: {learns:.1%} of the steps learn, and are those of hybrid"]
+                * bool(learns)
+            ),
+            machine=machine,
             placement=found.placement,
-            pipeline=pipeline,
+            pipeline=hot[0].pipeline,
+            phases=phases if len(phases) > 1 else (),
         )
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With fewer hot rows."""
-        return [replace(self, hot_mib=size) for size in halved(self.hot_mib, LEAST_MIB)]
+        """With fewer hot rows, and with batches as they come."""
+        fewer = [replace(self, hot_mib=size) for size in halved(self.hot_mib, LEAST_MIB)]
+        if self.launches != "whole_batches":
+            return fewer
+        return [*fewer, *(replace(each, launches="as_they_come") for each in (self, *fewer))]
+
+    def with_accelerator(self, machine: Cluster) -> Cluster:
+        """`machine` with the accelerator that is asked for in each node."""
+        part = machine.node.accelerator
+        if self.accelerator == NO_PART:
+            part = None
+        elif self.accelerator or part is None:
+            name = self.accelerator or USUAL_PART
+            part = named_part(name, Accelerator, "hotline.accelerator")
+        return replace(machine, node=replace(machine.node, accelerator=part))
+
+    def _parts(
+        self, popular_frac: float, deployment: Deployment
+    ) -> list[tuple[str, float, Pipeline]]:
+        """Kinds of steps: name, share of the steps, and what a step of it does."""
+        plain = replace(deployment.pipeline, input_ahead=True, rows_beside=True, writes_behind=True)
+        both = LEAST_FRAC < popular_frac < 1.0 - LEAST_FRAC
+        if self.launches == "as_they_come":
+            both, popular_frac = False, 0.0
+        if self.launches == "whole_batches" and both:
+            kinds = (("popular", popular_frac, True), ("other", 1.0 - popular_frac, False))
+            return [
+                (
+                    name,
+                    share,
+                    replace(
+                        plain, micro_batches=(MicroBatch(1.0, popular),), popular_frac=popular_frac
+                    ),
+                )
+                for name, share, popular in kinds
+            ]
+        share = _in_multiples(popular_frac, deployment.batch // deployment.ranks)
+        parts = [MicroBatch(share, popular=True), MicroBatch(1.0 - share)]
+        parts = [part for part in parts if part.samples_frac > (0.0 if both else LEAST_FRAC)]
+        one = replace(parts[0], samples_frac=1.0)
+        batches = tuple(parts) if len(parts) > 1 else (one,)
+        graphs = self.launches == "graphs"
+        return [("hot", 1.0, replace(plain, micro_batches=batches, graphs=graphs))]
 
 
 def _in_multiples(popular_frac: float, samples: int) -> float:

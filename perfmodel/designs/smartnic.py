@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.calls import codec
-from perfmodel.cost.tiers.nic import NIC_CACHES
+from perfmodel.cost.contract import TIERS
+from perfmodel.cost.tiers.nic import NIC_CACHES, NIC_COSTS, StepChange
 from perfmodel.cost.tiers.nic.engine import adapter, adapters_per_rank
 from perfmodel.cost.tiers.nic.footprint import AS_THEY_COME
 from perfmodel.designs.deployment import DESIGNS, Deployment, Design, halved, named_part
@@ -17,12 +19,18 @@ from perfmodel.embedding import POLICIES, RowCache
 from perfmodel.embedding.reorder import ORDERS
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, Nic
+from perfmodel.hardware.settings import GIVEN
+from perfmodel.ops.rows import Rows
 from perfmodel.ops.storage import row_bytes
-from perfmodel.workload.adapter_caches import adapter_use
+from perfmodel.ops.vocabulary.tiers import NIC as NIC_FAMILY
+from perfmodel.workload.adapter_caches import adapter_use, is_across_network
+from perfmodel.workload.jagged import answered_lookups
 from perfmodel.workload.sharding import plan_of_placement
 from perfmodel.workload.step import Run
+from perfmodel.workload.tiered.adapter_rows import sent_frac
 
 _ENGINE = coefficients("tiers.engine")
+FP32_BYTES = 4.0
 
 
 def worth_asking(deployment: Deployment) -> list[bool]:
@@ -31,7 +39,7 @@ def worth_asking(deployment: Deployment) -> list[bool]:
     nic, share = adapter(deployment.machine), adapters_per_rank(deployment.machine)
     assert nic.memory_gb_per_s is not None
     reading, wire = _ENGINE.memory_frac * nic.memory_gb_per_s * share, nic.gb_per_s * share
-    bus = _ENGINE.bus_frac * deployment.machine.node.device.host_gb_per_s
+    bus = _ENGINE.bus_frac * (nic.pcie_gb_per_s or deployment.machine.node.device.host_gb_per_s)
     sent = codec(deployment.workload.implementation.exchange_precision)
     found, burst = [], _ENGINE.burst_bytes
     for table, where in zip(deployment.workload.tables, deployment.placement.tables, strict=True):
@@ -65,29 +73,92 @@ def worth_writing(deployment: Deployment, lookups: float) -> list[float]:
     return found
 
 
-def adapter_shares(deployment: Deployment) -> list[float]:
-    """Per table the share of all its lookups that adapters answer, as the first rank sees it.
-
-    What local caches find of tables that it does not hold is taken from those that it does.
-    """
-    machine, tables = deployment.machine, deployment.workload.tables
-    ranks, linked = deployment.ranks, machine.linked_gpus
-    layout = plan_of_placement(deployment.workload, deployment.placement, ranks, linked)
-    run = Run(
+def _first_rank(deployment: Deployment) -> Run:
+    machine, ranks = deployment.machine, deployment.ranks
+    linked = machine.linked_gpus
+    return Run(
         workload=deployment.workload,
         batch=deployment.batch // ranks,
         ranks=ranks,
         rank=0,
         target=machine.node.device.target,
         train=deployment.train,
-        plan=layout,
+        plan=plan_of_placement(deployment.workload, deployment.placement, ranks, linked),
         linked=linked,
         placement=deployment.placement,
     )
+
+
+def step_change(deployment: Deployment) -> StepChange:
+    """What the adapters of `deployment`, which hold rows, change in a step of the first rank."""
+    run, machine = _first_rank(deployment), deployment.machine
+    use = adapter_use(run)
+    assert use is not None
+    tables, ranks, per_rank = run.workload.tables, run.ranks, adapters_per_rank(machine)
+    software = run.workload.implementation
+    sent = codec(software.exchange_precision)
+    wire = adapter(machine).gb_per_s * per_rank * 1e3
+    apart = [rank for rank in range(ranks) if is_across_network(run, rank)]
+    shards = [(rank, shard, shard.of(tables)) for rank in apart for shard in run.plan.shards[rank]]
+    in_rows = (
+        any(placed.sharding == "row_wise" and placed.caches for placed in run.placement.tables)
+        if run.placement
+        else False
+    )
+    dim = float(np.mean([table.dim for table in tables]))
+    vector = float(sent.wire_bytes(np.array([dim]), dim)[0])
+    keys = [sum(table.lookups(run.batch) for *_, table in shards), 0]
+    keys[1] = sum(use.sent_lookups(run)[rank] for rank in apart)
+    bags = [float(run.batch * len(shards))] * 2
+    if in_rows:
+        bags[1] *= sent_frac(run, use)
+    else:
+        kept = [use.tables[shard.table].answered_frac for _, shard, _ in shards]
+        bags[1] *= float(np.mean(kept)) if kept else 1.0
+    key_bytes = 4.0 if software.key_dtype == "int32" else 8.0
+    load = answered_lookups(run, use)
+    probed = {name: load[name] for name in ("probes", "messages")}
+    ops = [
+        {"op": "nic_lookup", **probed},
+        {"op": "nic_lookup", **load, "probes": 1.0, "messages": 0.0},
+    ]
+    size = dim * FP32_BYTES
+    if in_rows:
+        out_bytes = run.batch * sum(table.dim for table in tables) * FP32_BYTES
+        adding = {"probes": 1.0, "lookups": bags[1], "bags": bags[1], "dim": dim, "row_bytes": size}
+        delivered = {"delivered_bytes": out_bytes * use.bus_crossings}
+        ops.append({"op": "nic_lookup", **adding, **delivered})
+    written = sum(use.tables[shard.table].remote_rows / shard.parts for shard in run.plan.shards[0])
+    if run.train and written:
+        ops.append({"op": "nic_write", "lookups": written * ranks, "row_bytes": size})
+    taken = TIERS[NIC_FAMILY].estimate(Rows.of(ops), machine).duration_us.tolist()
+    wrote = run.train and written > 0
+    return StepChange(
+        wire_before_us=(keys[0] * key_bytes + bags[0] * vector) / wire,
+        wire_after_us=(keys[1] * key_bytes + bags[1] * vector) / wire,
+        probe_us=taken[0],
+        read_us=sum(taken[1 : len(taken) - wrote]),
+        write_us=(taken[-1] + written * size * len(apart) / wire) if wrote else 0.0,
+        samples=run.batch,
+        ranks=ranks,
+        vector_bytes=vector,
+        in_rows=in_rows,
+        train=run.train,
+    )
+
+
+def adapter_shares(deployment: Deployment) -> list[float]:
+    """Per table the share of all its lookups that adapters answer, as the first rank sees it.
+
+    What local caches find of tables that it does not hold is taken from those that it does.
+    """
+    tables = deployment.workload.tables
+    run = _first_rank(deployment)
+    ranks, linked = run.ranks, run.linked
     use = adapter_use(run)
     if use is None:
         return [0.0] * len(tables)
-    own = {shard.table for shard in layout.shards[0]}
+    own = {shard.table for shard in run.plan.shards[0]}
     asked = sum(use.tables[number].asked_frac for number in own)
     local = sum(use.tables[number].left_frac for number in own) / asked if asked else 1.0
     apart = 1.0 - linked / ranks
@@ -117,8 +188,13 @@ class SmartNic:
     reads alone. Which
     share is whose is not published: assumed half.
 
-    `only_if_worth`: rows of other ranks only of tables whose bags an adapter adds up sooner than
-    their sums come over the wire, and none of one's own: the device has hot ones in its L2.
+    `applied`: `if_worth` where `cost_by`, a model of what a step saves (`learned`, `heuristic`),
+    says that it saves time, else the step stays as it is and a note says why (`compare` takes the
+    faster of both by the schedule); `always`; `never`. `if_worth` holds rows of other ranks alone,
+    of tables whose bags an adapter adds up sooner than their sums come over the wire where there
+    are such: the device has its own hot rows in its L2. `message_bytes`: keys and vectors travel in
+    messages of so many bytes at most (8: one per key). `host_bypass`: an adapter writes to the
+    device's memory; else by way of the host's, over the bus twice.
     Tables in rows on all devices are served where no table is whole: a rank then sends
     vectors only of bags of which it looked up a row, and the adapter adds them up.
     In training a remote cache holds only rows that a rank's batch looks up `kept_lookups` times or
@@ -134,7 +210,10 @@ class SmartNic:
     order: str = AS_THEY_COME
     hits_by: str = "learned"
     whole_bags: bool = True
-    only_if_worth: bool = True
+    applied: Literal["if_worth", "always", "never"] = "if_worth"
+    cost_by: str = "learned"
+    message_bytes: float = 4096.0
+    host_bypass: bool = True
     kept_lookups: float = 1.0
     kept_in_training: bool = False
 
@@ -143,6 +222,8 @@ class SmartNic:
             ("policy", self.policy, POLICIES),
             ("order", self.order, (AS_THEY_COME, *ORDERS)),
             ("hits_by", self.hits_by, NIC_CACHES),
+            ("cost_by", self.cost_by, NIC_COSTS),
+            ("applied", self.applied, ("if_worth", "always", "never")),
         ):
             if value not in known:
                 raise WorkloadError(
@@ -152,6 +233,10 @@ class SmartNic:
             raise WorkloadError(
                 f"smartnic: {self.cache_gib:g} GiB of rows, {self.remote_frac:g} of them remote"
             )
+        if not 8.0 <= self.message_bytes < float("inf"):
+            raise WorkloadError(
+                f"smartnic: messages of {self.message_bytes:g} bytes: expected a key of 8 or more"
+            )
         if not self.kept_lookups >= 0.0:
             raise WorkloadError(f"smartnic: rows of {self.kept_lookups:g} lookups and more")
         if self.adapter:
@@ -159,10 +244,8 @@ class SmartNic:
 
     def apply(self, deployment: Deployment) -> Deployment:
         """Caches for all whole tables (or columns) in device memory; `deployment` as it is, with a
-        note that says why, where no cache is worth its place."""
-        if deployment.ranks == deployment.machine.linked_gpus:
-            raise WorkloadError("smartnic: links join all devices: no lookup crosses an adapter")
-        plain, before = deployment, deployment.machine
+        note that says why, where there can be none or none saves time."""
+        before, why = deployment.machine, ""
         machine = with_adapter(before, self.adapter)
         tables = deployment.placement.tables
         free = [table.tier == "hbm" and not table.caches for table in tables]
@@ -173,20 +256,48 @@ class SmartNic:
                 is_free and table.sharding == "row_wise" and len(table.ranks) == deployment.ranks
                 for is_free, table in zip(free, tables, strict=True)
             ]
-        if not any(served):
-            raise WorkloadError(
-                "smartnic: no table in device memory is whole or in columns and without a cache, "
-                "nor in rows on all devices"
+        nic = machine.node.nic
+        if self.applied == "never":
+            why = "as set"
+        elif deployment.ranks == deployment.machine.linked_gpus:
+            why = "links join all devices, no lookup crosses an adapter"
+        elif nic is None or not nic.memory_bytes or not nic.memory_gb_per_s:
+            why = (
+                f"the adapter {nic.name if nic else '(none)'} has no memory for rows: set "
+                "smartnic.adapter to one that has, such as bluefield-3 or u280"
             )
+        elif not any(served):
+            why = (
+                "no table in device memory is whole or in columns and without a cache, nor in rows "
+                "on all devices"
+            )
+        if why:
+            return _as_it_is(deployment, why)
+        plain = deployment
+        deployment = deployment.with_(machine=machine)
+        cached = self._cached(deployment, served, in_rows)
+        if cached is None:
+            return _as_it_is(plain, "rows are written as often as they are looked up")
+        if self.applied == "if_worth":
+            change = step_change(cached)
+            saved_us = NIC_COSTS[self.cost_by].saved_us(change)
+            if saved_us <= 0.0:
+                return _as_it_is(plain, f"{-saved_us:,.0f} us would be lost: {_in_words(change)}")
+        return cached
+
+    def _cached(
+        self, deployment: Deployment, served: list[bool], in_rows: bool
+    ) -> Deployment | None:
+        """With rows in adapters; None where no table has one to hold."""
+        machine = deployment.machine
         total = self._bytes(machine)
         sizes = {"nic_local": 1.0 - self.remote_frac, "nic_remote": self.remote_frac}
         sizes = {at: total * share for at, share in sizes.items()}
         policies = dict.fromkeys(sizes, self.policy)
         shared = list(served)
-        deployment = deployment.with_(machine=machine)
-        if self.only_if_worth:
-            pays = worth_asking(deployment)
-            shared = [each and worth for each, worth in zip(shared, pays, strict=True)]
+        if self.applied == "if_worth":
+            pays = [each and p for each, p in zip(shared, worth_asking(deployment), strict=True)]
+            shared = pays if any(pays) else shared
             sizes["nic_local"] = 0.0
         if deployment.train:
             hot = worth_writing(deployment, self.kept_lookups)
@@ -205,18 +316,15 @@ class SmartNic:
                 policies[at],
                 order=self.order,
                 hits_by=self.hits_by,
+                message_bytes=self.message_bytes,
+                host_bypass=self.host_bypass,
                 whole_bags=self.whole_bags and at == "nic_remote" and not in_rows,
             )
             for at, size in sizes.items()
             if size > 0
         )
         if not caches:
-            return plain.with_(
-                "smartnic: not applied, the step is as without it: rows cached in the adapters "
-                "save no time: their memory is no faster than the path it replaces, or rows are "
-                "written as often as they are looked up "
-                "(smartnic.only_if_worth=false caches them anyway)"
-            )
+            return None
         names = tuple(cache.name for cache in caches)
         own = tuple(name for name in names if name != "nic_remote")
         placement = deployment.placement.edited(
@@ -227,13 +335,16 @@ class SmartNic:
             f"smartnic: rows in each adapter: {held}; assumed: partial sums added in the adapter, "
             "rows written through"
         )
-        notes = [note, *_other_wire(before, machine)]
-        return deployment.with_(*notes, placement=placement)
+        return deployment.with_(note, placement=placement)
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With fewer rows in the adapters."""
-        most = self._bytes(with_adapter(deployment.machine, self.adapter)) / 2.0**30
-        return [replace(self, cache_gib=size) for size in halved(most, LEAST_GIB)]
+        """With fewer rows in the adapters, and without any."""
+        machine = with_adapter(deployment.machine, self.adapter)
+        if self.applied != "if_worth" or not machine.node.nic or not machine.node.nic.memory_bytes:
+            return []
+        most = self._bytes(machine) / 2.0**30
+        fewer = [replace(self, cache_gib=size) for size in halved(most, LEAST_GIB)]
+        return [*fewer, replace(self, applied="never")]
 
     def _bytes(self, machine: Cluster) -> float:
         """Of rows on each rank's share of the adapters."""
@@ -249,25 +360,31 @@ class SmartNic:
         return asked
 
 
-def _other_wire(before: Cluster, after: Cluster) -> list[str]:
-    """What a user should know where the adapter's wire is another one as well."""
-    old, new = before.node.nic, after.node.nic
-    if old is None or new is None or old.gb_per_s == new.gb_per_s:
-        return []
-    return [f"smartnic: its wire has {new.gb_per_s:g} GB/s, that of {old.name} {old.gb_per_s:g}"]
+def _as_it_is(deployment: Deployment, why: str) -> Deployment:
+    return deployment.with_(f"smartnic: not applied, the step is as without it: {why}")
+
+
+def _in_words(change: StepChange) -> str:
+    return (
+        f"keys and pooled rows take the wire {change.wire_after_us:,.0f} us in the place of "
+        f"{change.wire_before_us:,.0f}, looking for keys takes {change.probe_us:,.0f}, reading "
+        f"rows {change.read_us:,.0f}, writing changed ones {change.write_us:,.0f} "
+        "(smartnic.applied=always caches them anyway)"
+    )
+
+
+_OF_WIRE = ("gb_per_s", "network", "latency_us", "exchange_frac")
 
 
 def with_adapter(machine: Cluster, name: str) -> Cluster:
-    """`machine` with the adapter `name` in place of its own; `WorkloadError` without memory."""
-    nic = machine.node.nic
-    if name:
-        nic = named_part(name, Nic, "smartnic.adapter")
-    if nic is None or not nic.memory_bytes or not nic.memory_gb_per_s:
-        raise WorkloadError(
-            f"smartnic: the adapter {nic.name if nic else '(none)'} has no memory for rows: "
-            "set adapter to one that has, such as bluefield-3 or u280"
-        )
-    if nic is machine.node.nic:
+    """`machine` with the adapter `name` in place of its own, on the same wire, and with every
+    figure of an adapter that `--set nic.…` gave."""
+    if not name:
         return machine
+    nic, old = named_part(name, Nic, "smartnic.adapter"), machine.node.nic
+    if old is not None:
+        given = [key for key, source in old.sources.items() if source.startswith(GIVEN)]
+        kept = {key: getattr(old, key) for key in (*_OF_WIRE, *given)}
+        nic = replace(nic, **kept)
     title = f"{machine.name} with {nic.name}"
     return replace(machine, name=title, node=replace(machine.node, nic=nic))

@@ -29,7 +29,8 @@ class RowCache:
     of `batches_ahead` batches are fetched at once. Of an adapter's: the `order` of a batch's
     queries (a name of `perfmodel.embedding.reorder.ORDERS`, or as they come), and the model of
     `perfmodel.cost.tiers.nic.NIC_CACHES` that says what it finds; `whole_bags`: it reads rows only
-    of bags all of whose rows it has.
+    of bags all of whose rows it has; messages of `message_bytes` at most; `host_bypass`: it writes
+    to the device, not by way of the host's memory.
     """
 
     name: str
@@ -41,6 +42,8 @@ class RowCache:
     order: str = "as_they_come"
     hits_by: str = "learned"
     whole_bags: bool = False
+    message_bytes: float = 4096.0
+    host_bypass: bool = True
 
     def __post_init__(self) -> None:
         CACHE_PLACES[self.at]
@@ -144,6 +147,8 @@ class Pipeline:
     ones before it. `writes_behind`: rows go back to the slower tier beside the next step.
     `own_groups`: keys, pooled rows and dense gradients each have a process group, so that they
     share wires but do not wait for one another; else all are of one group, one after the other.
+    `popular_frac`: of all samples, those that are popular and have steps of their own, during which
+    rows that the others' steps need come and go. `graphs`: each micro-batch is launched as a graph.
     """
 
     micro_batches: tuple[MicroBatch, ...] = (MicroBatch(),)
@@ -152,6 +157,8 @@ class Pipeline:
     rows_beside: bool = False
     writes_behind: bool = False
     own_groups: bool = False
+    popular_frac: float = 0.0
+    graphs: bool = False
 
     def __post_init__(self) -> None:
         total = sum(each.samples_frac for each in self.micro_batches)

@@ -23,6 +23,7 @@ from perfmodel.hardware.catalogue import (
 )
 from perfmodel.hardware.parts import (
     KINDS,
+    Accelerator,
     Cluster,
     Device,
     Host,
@@ -38,6 +39,7 @@ from perfmodel.hardware.views import frame
 
 __all__ = [
     "KINDS",
+    "Accelerator",
     "Cluster",
     "Device",
     "Figure",

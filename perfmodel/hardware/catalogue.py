@@ -23,6 +23,7 @@ _FOLDER_OF = {
     "link": "links",
     "nic": "nics",
     "storage": "storage",
+    "accelerator": "accelerators",
     "node": "nodes",
     "cluster": "clusters",
 }

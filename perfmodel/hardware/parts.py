@@ -183,6 +183,12 @@ class Nic(Part):
     memory_bytes: int | None = None
     """Memory on the adapter itself, that a cache or a reduction there can use."""
     memory_gb_per_s: float | None = None
+    engine_rows_per_us: float | None = None
+    """Rows that engines on the adapter look for, or read and add up; None: its cores do."""
+    descriptors_per_us: float | None = None
+    """Reads and writes of single rows that it starts; None: as many as messages."""
+    pcie_gb_per_s: float | None = None
+    """Between the adapter and one device, one direction; None: the device's bus."""
     tdp_w: float | None = None
     price_usd: float | None = None
 
@@ -210,6 +216,30 @@ class Storage(Part):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Accelerator(Part):
+    """What gathers rows of a node's host memory and sends them to its devices (Hotline's)."""
+
+    engines: int
+    """Gather engines, which wait for rows side by side."""
+    rows_in_flight: int
+    """Rows that one engine waits for at a time."""
+    memory_latency_us: float
+    """From the request of a row of host memory to its arrival."""
+    memory_gb_per_s: float | None = None
+    """What it reads of host memory; None: as much as the sockets' memory gives."""
+    pcie_gb_per_s: float
+    """To all devices of the node together, one direction."""
+    keys_per_us: float
+    """Keys that it looks for among the hot rows, to part the samples."""
+    input_bytes: int
+    """Buffer of samples that wait for a whole batch of their kind; others wait in host memory."""
+    start_us: float
+    """From a batch's command to the first request."""
+    tdp_w: float | None = None
+    price_usd: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Node(Part):
     """A server: devices of one kind, the host they hang on, and what joins them."""
 
@@ -224,6 +254,7 @@ class Node(Part):
     nics: int | None = None
     storage: Storage | None = None
     drives: int | None = None
+    accelerator: Accelerator | None = None
     link_domain_gpus: int | None = None
     """Devices that the links join across nodes (a rack of NVL72 trays); None: the node's own."""
     gpus_per_uplink: int | None = None
@@ -263,6 +294,7 @@ KINDS: dict[str, type[Part]] = {
     "link": Link,
     "nic": Nic,
     "storage": Storage,
+    "accelerator": Accelerator,
     "node": Node,
     "cluster": Cluster,
 }

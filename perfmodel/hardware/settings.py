@@ -14,6 +14,8 @@ from perfmodel.hardware.schema import build_part, fields_of, merge
 from perfmodel.schema import Table, parse_value
 
 OPTION = "--set"
+GIVEN = f"given in {OPTION}"
+"""How the source of a figure that was set begins."""
 _WITHIN = {"cluster": "node"}
 """The part of a part whose own parts can be set as well."""
 
@@ -21,8 +23,8 @@ _WITHIN = {"cluster": "node"}
 def with_settings(part: P, settings: Sequence[str]) -> P:
     """`part` with single keys of it, or of the parts in it, set: `KIND.KEY=VALUE`.
 
-    KIND is `device`, `host`, `link`, `nic`, `storage`, `node` or `cluster`; KEY and VALUE are as in
-    a TOML file, where a name needs no quotes. A device's `link_gb_per_s` is its node's link as
+    KIND is one of `KINDS` (`device`, `nic`, `accelerator`, `node`, …); KEY and VALUE are as in a
+    TOML file, where a name needs no quotes. A device's `link_gb_per_s` is its node's link as
     well, unless `link.gb_per_s` is set. The name of what is returned tells the settings.
     Raises `HardwareError`, as for a file.
     """

@@ -131,6 +131,13 @@ class AdapterUse:
 
     tables: tuple[TableUse, ...]
     order: QueryOrder
+    message_bytes: float = 4096.0
+    bus_crossings: float = 1.0
+    """Of what goes to the device: one, or by way of the host's memory two."""
+
+    def messages(self, run: Run, sent_bytes: float) -> float:
+        """Of so many bytes to or from other nodes' ranks: at least one per rank."""
+        return max(sent_bytes / self.message_bytes, float(run.ranks - run.linked))
 
     def sent_lookups(self, run: Run) -> list[int]:
         """Indices of the own samples to each rank; of a training step all, which updates need."""
@@ -237,7 +244,9 @@ def _use(
     for number, table in coming.items():
         rows = float(table.popularity.distinct_rows(table.lookups))
         uses[number] = replace(uses[number], left_rows=rows)
-    return AdapterUse(tuple(uses), order)
+    least = min(cache.message_bytes for cache in caches.values())
+    crossings = 2.0 - min(cache.host_bypass for cache in caches.values())
+    return AdapterUse(tuple(uses), order, least, crossings)
 
 
 def _has(placement: Placement, number: int, at: str) -> bool:

@@ -15,7 +15,7 @@ from perfmodel.workload.step import Run
 
 NIC, HOST_CORE = "nic", "query_order"
 """The resources of an adapter's work on rows, and of the host's core that orders queries."""
-ITEM_BYTES = 4.0
+ITEM_BYTES, KEY_BYTES = 4.0, 8.0
 
 
 def remote_keys(r: Recorder, run: Run, values: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ def remote_keys(r: Recorder, run: Run, values: Tensor) -> Tensor:
         ordered = r.tensor(values.shape, values.dtype)
         _offload(r, "query_order", values, ordered, HOST_CORE, {"pairs": use.order.pairs})
         values = ordered
-    dims = _looked_up(run, use)
+    dims = answered_lookups(run, use)
     if dims["lookups"] < 1:
         return values
     left = r.tensor((max(sum(use.sent_lookups(run)), 1),), values.dtype)
@@ -44,14 +44,15 @@ def add_remote_rows(r: Recorder, run: Run, received: Tensor) -> None:
     use = adapter_use(run)
     if use is None:
         return
-    dims = _looked_up(run, use)
+    dims = answered_lookups(run, use)
     if dims["lookups"] >= 1:
         dims |= {"probes": 1.0, "messages": 0.0}
         _offload(r, "nic_lookup", received, received, NIC, dims)
 
 
-def _looked_up(run: Run, use: AdapterUse) -> dict[str, float]:
-    """Of tables that others hold: keys, those found, bags of them, what goes to the device."""
+def answered_lookups(run: Run, use: AdapterUse) -> dict[str, float]:
+    """Of tables that others hold: keys, those found, bags of them, messages of the other keys, what
+    goes to the device."""
     assert run.placement is not None
     near = [rank for rank in range(run.ranks) if not is_across_network(run, rank)]
     held = {s.table for rank in near for s in run.plan.shards[rank] if s.parts == 1}
@@ -73,8 +74,8 @@ def _looked_up(run: Run, use: AdapterUse) -> dict[str, float]:
         "row_bytes": moved / max(found, 1.0),
         "bags": bags,
         "dim": elements / max(bags, 1.0),
-        "messages": float(run.ranks - run.linked),
-        "delivered_bytes": served * ITEM_BYTES,
+        "messages": use.messages(run, (probes - found * (not run.train)) * KEY_BYTES),
+        "delivered_bytes": served * ITEM_BYTES * use.bus_crossings,
     }
 
 

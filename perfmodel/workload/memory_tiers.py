@@ -67,9 +67,10 @@ def tier_use(
     """Per tier that `placement` uses: the rank, or node, that needs most of it.
 
     Tables in host memory or on drives that are `data_parallel` are there once per node, for all
-    its ranks. A cache takes its capacity once per rank, in an adapter once per adapter. With
-    `train`, the optimizer's state lies with the rows. Of all else in device memory only what the
-    driver takes is known here (`with_activations`). Raises `WorkloadError` for a placement of other
+    its ranks; those with hot rows on every device are spread over the nodes. A cache takes its
+    capacity once per rank, in an adapter once per adapter. With `train`, the optimizer's state lies
+    with the rows. Of all else in device memory only what the driver takes is known here
+    (`with_activations`). Raises `WorkloadError` for a placement of other
     tables, and for one that trains what ranks of a node share in several nodes at once: no gradient
     goes from host to host.
     """
@@ -158,7 +159,8 @@ class _Ranks:
 
 def _require_one_copy(placement: Placement, nodes: int) -> None:
     for number, placed in enumerate(placement.tables):
-        if placed.tier != HBM and placed.sharding == "data_parallel":
+        spread = placed.hot_rows > 0
+        if placed.tier != HBM and placed.sharding == "data_parallel" and not spread:
             raise WorkloadError(
                 f"placement: tables[{number}]: trained in the {MEMORIES[placed.tier].label} of "
                 f"{nodes} nodes at once: shard it over their ranks"
@@ -184,6 +186,8 @@ def _tables(workload: Workload, placement: Placement, ranks: _Ranks, tier: str) 
         if placed.tier != tier:
             continue
         size = shard_bytes(table, placed, ranks.optimizer)
+        if placed.hot_rows and tier != HBM:
+            size /= len(found)
         places = [rank // shared_by for rank in placed.ranks]
         for at in set(places) if placed.sharding == "data_parallel" else places:
             found[at] += size

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfmodel.cost.durations import explanations_of
 from perfmodel.designs import DESIGNS, Deployment, Design, deployment_of
 from perfmodel.designs.baselines import GpuOnly, Hybrid
 from perfmodel.designs.composed import composed
@@ -18,9 +19,10 @@ from perfmodel.designs.popular_samples import MIB, Fae, Hotline, choose_hot_rows
 from perfmodel.embedding import MicroBatch, Pipeline
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.graph.kinds import NodeKind
-from perfmodel.hardware import cluster
+from perfmodel.hardware import Cluster, Nic, cluster
 from perfmodel.lowering import lower
 from perfmodel.lowering.piece import Piece
+from perfmodel.ops.rows import Rows
 from perfmodel.prediction import predict
 from perfmodel.prediction.compare import break_even_frac
 from perfmodel.prediction.types import Result
@@ -32,6 +34,8 @@ BATCH = 65_536
 ROWS = 1_000_000
 BASE = Hybrid(pooled_on="operators")
 """A process for each GPU, as Hotline's: what is left is the design's."""
+PARTED = partial(Hotline, launches="micro_batches", learning_frac=0.0)
+KNOWN = partial(Hotline, learning_frac=0.0)
 
 
 @cache
@@ -60,11 +64,11 @@ def pieces(deployment: Deployment) -> list[Piece]:
 
 
 def test_what_is_not_hot_is_gathered_once_and_comes_back() -> None:
-    found = Hotline(hot_mib=100).apply(start())
+    found = PARTED(hot_mib=100).apply(start())
     per_rank = BATCH // 4
     popular_frac = found.pipeline.micro_batches[0].samples_frac
-    gathers = [piece for piece in pieces(found) if piece.op == "host_gather"]
-    applied = [piece for piece in pieces(found) if piece.op == "host_apply"]
+    gathers = [piece for piece in pieces(found) if piece.op == "rows_to_device"]
+    applied = [piece for piece in pieces(found) if piece.op == "rows_to_host"]
     assert len(gathers) == len(applied) == 1
     assert gathers[0].dims["lookups"] == applied[0].dims["lookups"]
     cold = 0.0
@@ -82,11 +86,11 @@ def test_popular_samples_alone_leave_host_memory_alone() -> None:
     hot = start().with_(
         placement=found.placement, pipeline=Pipeline((MicroBatch(1.0, popular=True),))
     )
-    assert not [piece for piece in pieces(hot) if piece.op.startswith("host_")]
+    assert not [piece for piece in pieces(hot) if piece.op.startswith(("host_", "rows_to"))]
 
 
 def test_gathering_is_beside_the_step_and_no_work_of_the_device() -> None:
-    found = Hotline(hot_mib=100).apply(start())
+    found = PARTED(hot_mib=100).apply(start())
     alone = replace(found.pipeline, rows_beside=False, writes_behind=False)
     waits = predict(found.with_(pipeline=alone)).results[0]
     beside = predict(found).results[0]
@@ -95,7 +99,7 @@ def test_gathering_is_beside_the_step_and_no_work_of_the_device() -> None:
     offloads = graph.nodes_.kind == NodeKind.OFFLOAD
     names = {graph.resources[at] for at in graph.nodes_.resource[offloads].tolist()}
     assert offloads.any()
-    assert all(name.endswith("host_memory") for name in names)
+    assert all(name.endswith("accelerator") for name in names)
 
 
 def test_without_reuse_nothing_is_gained() -> None:
@@ -103,10 +107,10 @@ def test_without_reuse_nothing_is_gained() -> None:
     plain = start(0.0)
     hybrid = predicted(Hybrid(), plain)
     assert predicted(Fae(hot_mib=10), plain).step_us == pytest.approx(hybrid.step_us, rel=1e-3)
-    found = Hotline(hot_mib=10).apply(plain)
+    found = PARTED(hot_mib=10, accelerator="none").apply(plain)
     in_turn = replace(found.pipeline, input_ahead=False, rows_beside=False, writes_behind=False)
     alone = predict(found.with_(pipeline=in_turn)).results[0]
-    assert alone.step_us > 0.9 * predicted(Hybrid(pooled_on="host"), plain).step_us
+    assert alone.step_us > 0.8 * hybrid.step_us
     assert choose_hot_rows(plain, 10 * MIB).popular_frac < 1e-6
 
 
@@ -143,7 +147,7 @@ def test_a_split_batch_costs_what_weights_take_once_more() -> None:
     """Gradients are added up once per step: that is lost among the work of more samples."""
     gains = [
         predicted(BASE, dense(batch, "fp32")).step_us
-        / predicted(Hotline(hot_mib=20), dense(batch, "fp32")).step_us
+        / predicted(PARTED(hot_mib=20), dense(batch, "fp32")).step_us
         for batch in (4_096, 16_384, 65_536)
     ]
     assert 0.9 < gains[0] < gains[1] < gains[2] < 1.2
@@ -153,7 +157,7 @@ def test_a_split_batch_costs_what_weights_take_once_more() -> None:
 def test_popular_samples_keep_products_on_the_matrix_units() -> None:
     half = deployment_of(dense(BATCH, "fp16").workload, cluster("dgx-a100-80gb"), BATCH)
     per_rank = half.batch // half.ranks
-    found = Hotline(hot_mib=20).apply(half)
+    found = PARTED(hot_mib=20).apply(half)
     samples = [round(part.samples_frac * per_rank) for part in found.pipeline.micro_batches]
     assert [each % 8 for each in samples] == [0, 0]
     odd = (MicroBatch((samples[0] + 3) / per_rank, True), MicroBatch((samples[1] - 3) / per_rank))
@@ -164,7 +168,7 @@ def test_popular_samples_keep_products_on_the_matrix_units() -> None:
 
 @pytest.mark.parametrize(("popular_frac", "samples"), [(0.0, []), (0.0001, [1.6]), (0.3, [4912])])
 def test_few_popular_samples_run_as_they_come(popular_frac: float, samples: list[float]) -> None:
-    found = Hotline(hot_mib=20, popular_frac=popular_frac).apply(start()).pipeline.micro_batches
+    found = PARTED(hot_mib=20, popular_frac=popular_frac).apply(start()).pipeline.micro_batches
     popular_samples = [part.samples_frac * BATCH / 4 for part in found if part.popular]
     assert popular_samples == pytest.approx(samples, abs=0.1)
 
@@ -219,7 +223,7 @@ def test_steps_of_both_kinds_and_what_moves_between_them() -> None:
 
 def test_a_measured_share_of_popular_samples_counts() -> None:
     least, most = (
-        Hotline(hot_mib=20, popular_frac=share).apply(start()).pipeline.micro_batches[0]
+        PARTED(hot_mib=20, popular_frac=share).apply(start()).pipeline.micro_batches[0]
         for share in (0.2, 0.6)
     )
     assert (least.samples_frac, most.samples_frac) == pytest.approx((0.2, 0.6), abs=1e-3)
@@ -318,6 +322,8 @@ def test_small_tables_can_stay_on_devices() -> None:
         ("fae", {"inputs": -1.0}, "-1 inputs"),
         ("fae", {"inputs": 1e308}, "inputs"),
         ("fae", {"switch_every_steps": 0.0}, "every 0 steps"),
+        ("hotline", {"launches": "twice"}, "expected one of whole_batches"),
+        ("hotline", {"learning_frac": 1.0}, "learns on 1 of the inputs"),
         ("hybrid", {"device_table_bytes": -1.0}, "-1 bytes"),
         ("hybrid", {"pooled_on": "nobody"}, "expected one of one_process"),
     ],
@@ -327,12 +333,127 @@ def test_settings_that_cannot_be(name: str, changes: dict[str, Any], word: str) 
         DESIGNS[name](**changes).apply(start())
 
 
-def test_several_nodes_share_no_host() -> None:
-    several = start().with_(machine=cluster("hotline-server", 2))
-    with pytest.raises(WorkloadError, match="2 nodes"):
-        Hotline().apply(several)
-    found = Hybrid().apply(several).placement.tables
-    assert {table.sharding for table in found} == {"table_wise"}
+def test_on_several_nodes_each_host_has_a_part_of_the_rows() -> None:
+    nodes = [replace(node_with_nic(), nodes=count) for count in (1, 4)]
+    one, four = (KNOWN(hot_mib=20).apply(start().with_(machine=each)) for each in nodes)
+    held = [
+        tier_use(each.workload, each.placement, each.machine)[1].tables_bytes
+        for each in (one, four)
+    ]
+    assert held == [4 * ROWS * 64 * 4, ROWS * 64 * 4]
+    assert [phase.name for phase in four.phases] == ["popular", "other"]
+    rows = Rows.of([{"op": "rows_to_device", "lookups": 1e5, "row_bytes": 256.0}])
+    terms = [explanations_of(rows, each)[0].terms for each in nodes]
+    assert terms[0]["network_us"] == 0.0
+    assert terms[1]["network_us"] == pytest.approx(0.75 * 1e5 * (256 + 8) / (12.5e3 / 4))
+    for design in (KNOWN(hot_mib=20), Fae(hot_mib=20)):
+        assert predicted(design, start().with_(machine=nodes[1])).step_us > 0
+    several = Hybrid().apply(start().with_(machine=nodes[1]))
+    assert {table.sharding for table in several.placement.tables} == {"table_wise"}
+
+
+def node_with_nic() -> Cluster:
+    server = cluster("hotline-server")
+    nic = Nic(name="wire", gb_per_s=12.5, latency_us=1.0)
+    return replace(server, node=replace(server.node, nic=nic, nics=1))
+
+
+def test_an_accelerator_by_hand() -> None:
+    """64 engines with 4 rows each, a row every 1.2 us, for four GPUs; 15.75 GB/s to all of them."""
+    machine = cluster("hotline-server")
+    asked = {"lookups": 1e5, "row_bytes": 64.0}
+    ops = [{"op": name, **asked} for name in ("rows_to_device", "rows_to_host")]
+    ops += [{"op": "rows_to_device", **asked, "keys": 1e6, "waiting_bytes": 1e6}]
+    there, back, parted = (each.terms for each in explanations_of(Rows.of(ops), machine))
+    assert there["engines_us"] == pytest.approx(1e5 * 1.2 / (64 * 4 / 4))
+    assert back["engines_us"] == pytest.approx(2 * there["engines_us"])
+    assert there["bus_us"] == back["bus_us"] == pytest.approx(1e5 * 64 / (15.75e3 / 4))
+    assert there["memory_us"] == pytest.approx(1e5 * 128 / (0.8 * 76.8e3 / 4))
+    assert back["memory_us"] == pytest.approx(2 * there["memory_us"])
+    assert parted["keys_us"] == pytest.approx(1e6 * 4 / 350)
+    waiting = 2 * (1e6 - 2.5 * 2**20 / 4) / (0.8 * 76.8e3 / 4)
+    assert parted["memory_us"] == pytest.approx(there["memory_us"] + waiting)
+
+
+@pytest.mark.parametrize(
+    ("changes", "bound"),
+    [
+        ({"engines": 1}, "engines"),
+        ({"pcie_gb_per_s": 0.5}, "bus"),
+        ({"memory_gb_per_s": 1}, "memory"),
+    ],
+)
+def test_less_of_the_accelerator_is_slower_and_says_what_binds(
+    changes: dict[str, float], bound: str
+) -> None:
+    machine = cluster("hotline-server")
+    part = machine.node.accelerator
+    assert part is not None
+    less = replace(machine, node=replace(machine.node, accelerator=replace(part, **changes)))
+    rows = Rows.of([{"op": "rows_to_device", "lookups": 1e5, "row_bytes": 64.0}])
+    assert explanations_of(rows, less)[0].bound_by == bound
+    steps = [
+        predicted(KNOWN(hot_mib=5), start().with_(machine=each)).step_us for each in (machine, less)
+    ]
+    assert steps[0] < 0.95 * steps[1]
+
+
+def test_whole_batches_are_launched_once_and_what_pays_is_popularity() -> None:
+    """A step is as many kernels as a batch that is not parted; more popular samples are faster."""
+    parted, whole = PARTED(hot_mib=20), KNOWN(hot_mib=20)
+    small = start(batch=4096)
+    assert predicted(whole, small).step_us < 0.7 * predicted(parted, small).step_us
+    share = choose_hot_rows(start(), 20 * MIB).popular_frac
+    steps = [
+        predicted(KNOWN(hot_mib=20, popular_frac=frac), start()).step_us
+        for frac in (share / 8, share / 2, share)
+    ]
+    assert steps[0] > steps[1] > steps[2]
+
+
+def test_rows_of_the_others_come_while_popular_batches_run() -> None:
+    """Popular steps, one for each `p`, carry a batch's rows of the others' `1 - p`."""
+    found = KNOWN(hot_mib=20, popular_frac=0.25).apply(start())
+    popular, other = (
+        pieces(found.with_(placement=each.placement, pipeline=each.pipeline))
+        for each in found.phases
+    )
+    moved = [piece for piece in popular if piece.op.startswith("rows_to")]
+    assert [piece.op for piece in moved] == ["rows_to_device", "rows_to_host"]
+    assert not [piece for piece in other if piece.op.startswith("rows_to")]
+    whole = replace(found.phases[0].pipeline, popular_frac=0.5)
+    even = pieces(found.with_(placement=found.placement, pipeline=whole))
+    rows = [piece.dims["lookups"] for piece in even if piece.op == "rows_to_device"]
+    assert moved[0].dims["lookups"] > rows[0]
+
+
+def test_learning_costs_steps_of_hybrid_and_rows_by_chance() -> None:
+    known, learned = (
+        Hotline(hot_mib=20, learning_frac=frac, inputs=1e6).apply(start()) for frac in (0.0, 0.1)
+    )
+    assert [phase.name for phase in learned.phases] == ["popular", "other", "learning"]
+    assert learned.phases[-1].steps_frac == pytest.approx(0.1)
+    shares = [each.phases[0].steps_frac for each in (known, learned)]
+    assert shares[1] < 0.9 * shares[0]
+
+
+def test_graphs_spare_launches() -> None:
+    small = start(batch=4096)
+    graphs, kernels = (
+        predicted(KNOWN(hot_mib=20, launches=way), small) for way in ("graphs", "micro_batches")
+    )
+    assert graphs.step_us < 0.5 * kernels.step_us
+    assert (graphs.bound_by or {}).get("host", 0.0) < (kernels.bound_by or {})["host"]
+
+
+@pytest.mark.parametrize("design", [Fae, Hotline])
+def test_samples_with_many_lookups_are_said_not_to_be_popular(
+    design: Callable[..., Design],
+) -> None:
+    many = start().workload.with_(table__pooling=40)
+    found = design(hot_mib=20).apply(replace(start(), workload=many))
+    assert any("160 rows of one must be hot" in note for note in found.notes)
+    assert not any("must be hot" in note for note in design(hot_mib=20).apply(start()).notes)
 
 
 def test_designs_on_top_of_steps_of_two_kinds_apply_to_both() -> None:
@@ -349,4 +470,4 @@ def test_hot_rows_beyond_device_memory_are_refused() -> None:
     whole = load_workload("hotline-rm3")
     large = deployment_of(whole, cluster("hotline-server"), 4096)
     with pytest.raises(WorkloadError, match="hot rows"):
-        predict(Hotline(hot_mib=40_000).apply(large))
+        predict(KNOWN(hot_mib=40_000).apply(large))

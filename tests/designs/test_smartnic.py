@@ -95,12 +95,12 @@ def test_bags_of_many_rows_are_not_worth_asking_for() -> None:
     assert kept.machine == plain.machine
     assert any("not applied" in note and "save no time" in note for note in kept.notes)
     assert gain(SmartNic(), plain) == pytest.approx(1.0)
-    assert gain(SmartNic(cache_gib=8, only_if_worth=False), plain) < 1
+    assert gain(SmartNic(cache_gib=8, applied="always"), plain) < 1
 
 
 def test_a_local_cache_answers_what_the_device_then_need_not() -> None:
     plain = deployed()
-    found = SmartNic(cache_gib=2, remote_frac=0.0, only_if_worth=False).apply(plain)
+    found = SmartNic(cache_gib=2, remote_frac=0.0, applied="always").apply(plain)
     assert [cache.at for cache in found.placement.caches] == ["nic_local"]
     looked_up = []
     for each in (plain, found):
@@ -155,7 +155,7 @@ def test_all_keys_travel_in_training_since_all_rows_are_updated() -> None:
 
 
 def test_trained_rows_are_written_through_to_every_cache() -> None:
-    found = SmartNic(cache_gib=2, only_if_worth=False, kept_in_training=True).apply(
+    found = SmartNic(cache_gib=2, applied="always", kept_in_training=True).apply(
         deployed(train=True)
     )
     graph = op_graph(found.workload, found.batch, ranks=16, linked=1, placement=found.placement)

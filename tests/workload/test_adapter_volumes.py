@@ -29,7 +29,7 @@ def test_unlike_tables_are_sent_as_many_lookups_as_they_receive(whole_bags: bool
         adapter="u280",
         cache_gib=0.02,
         remote_frac=0.9,
-        only_if_worth=False,
+        applied="always",
         whole_bags=whole_bags,
     )
     start = deployment_of(workload, cluster("dgx-a100-40gb", 3), 24 * 512, train=False)

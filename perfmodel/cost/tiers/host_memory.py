@@ -29,8 +29,10 @@ from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, Dims
 from perfmodel.ops.vocabulary.host import PAUSE
 from perfmodel.ops.vocabulary.tiers import (
+    ACCELERATOR,
     HOST_MEMORY,
     HOST_OPERATORS,
+    KEY_BYTES,
     OPERATOR,
     PROCESSES,
     QUERY_ORDER,
@@ -155,6 +157,85 @@ def _random_bytes(op: str, read: Floats, written: Floats, rows: Floats) -> Float
 
 
 TIERS.register(HOST_MEMORY)(HostMemory())
+
+
+class RowAccelerator:
+    """Rows of host memory to the device and back, by the node's accelerator for all its devices at
+    once: the slowest of its engines, the memory, the way to the devices, the network and the
+    parting of samples. Without an accelerator the host's cores gather into a buffer that the device reads.
+
+    A row that goes back is read and written. Samples that its input buffer cannot hold are written
+    to host memory and read again. On several nodes all but one part of the rows come from, and go
+    to, other nodes.
+    """
+
+    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
+        terms = _accelerator_terms(rows, machine)
+        taken = terms.pop("start_us") + np.maximum.reduce(list(terms.values()))
+        part = machine.node.accelerator
+        source = f"figures of {part.name if part else machine.node.host.name}; assumed: see there"
+        factor = _C.half_factor
+        return Estimate(taken, taken / factor, taken * factor, f"{ACCELERATOR}/heuristic", source)
+
+    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
+        terms = _accelerator_terms(rows, machine)
+        longest = {name: us for name, us in terms.items() if name != "start_us"}
+        names, values = list(longest), np.array(list(longest.values()))
+        size = (rows.dims["lookups"] * rows.dims["row_bytes"]).tolist()
+        found = []
+        for at, slowest in enumerate(np.argmax(values, axis=0).tolist()):
+            taken = float(terms["start_us"][at] + values[slowest, at])
+            found.append(
+                Explanation(
+                    duration_us=taken,
+                    bound_by=names[slowest].removesuffix("_us"),
+                    flop=0.0,
+                    read_bytes=size[at],
+                    written_bytes=size[at],
+                    utilisation_frac=float(values[slowest, at]) / taken,
+                    terms={name: float(us[at]) for name, us in terms.items()},
+                    formula="start_us + the longest of the other terms",
+                )
+            )
+        return found
+
+
+def _accelerator_terms(rows: Rows, machine: Cluster) -> dict[str, Floats]:
+    """Microseconds per row of the frame, by what takes them; all ranks of a node at a time."""
+    node, part = machine.node, machine.node.accelerator
+    names = ("start_us", "engines_us", "memory_us", "bus_us", "network_us", "keys_us")
+    terms = {name: np.zeros(len(rows)) for name in names}
+    for op, index in rows.groups():
+        dims = rows.dims_of(op, index)
+        size, twice = dims["row_bytes"], 1.0 + (op == "rows_to_host")
+        count, delivered = dims["lookups"], dims["lookups"] * size
+        moved = count * (size / random_frac(size) + (twice - 1.0) * dims["state_bytes"]) * twice
+        bus, memory = node.device.host_gb_per_s, rank_gb_per_s(machine)
+        if part is None:
+            cores = node.sockets * node.host.cores / node.gpus
+            terms["engines_us"][index] = delivered * twice * 1e-3 / _C.copying_gb_per_s / cores
+            terms["start_us"][index] = _C.call_us
+            moved = moved + 2.0 * delivered
+        else:
+            bus = min(bus, part.pcie_gb_per_s / node.gpus)
+            memory = min(memory, (part.memory_gb_per_s or np.inf) / node.gpus)
+            side_by_side = part.engines * part.rows_in_flight / node.gpus
+            terms["engines_us"][index] = count * twice * part.memory_latency_us / side_by_side
+            terms["keys_us"][index] = dims["keys"] * node.gpus / part.keys_per_us
+            terms["start_us"][index] = part.start_us + part.memory_latency_us
+            waiting = np.maximum(dims["waiting_bytes"] - part.input_bytes / node.gpus, 0.0)
+            moved = moved + 2.0 * waiting
+        terms["memory_us"][index] = moved / memory / 1e3
+        terms["bus_us"][index] = delivered / bus / 1e3
+        if machine.nodes > 1 and node.nic is not None:
+            others = 1.0 - 1.0 / machine.nodes
+            wire = node.nic.gb_per_s * (node.nics or 1) / node.gpus
+            terms["network_us"][index] = others * count * (size + KEY_BYTES) / wire / 1e3
+            terms["start_us"][index] += 2.0 * (node.nic.latency_us or 0.0)
+    return terms
+
+
+TIERS.register(ACCELERATOR)(RowAccelerator())
 
 
 PLAIN_CPU = "generic-cpu"

@@ -9,7 +9,8 @@ time, each on a share of the cores (0: one per GPU).
 
 `probes` keys are looked for in its cache, `lookups` of them find their row of `row_bytes`; rows of
 one bag are added up, to `bags` vectors of `dim`. `messages` go out or come in meanwhile, and
-`delivered_bytes` go to the device over its bus.
+`delivered_bytes` go to the device over its bus, `fetched_bytes` the adapter reads there. Every row
+takes a descriptor.
 
 `rows` of `row_bytes` at random places; `in_flight` reads that the rank keeps going at a time (0: as
 many as it has rows). A drive moves whole sectors: how many more bytes that is, the tier's model
@@ -88,6 +89,22 @@ OPS.register("host_apply")(
     )
 )
 
+ACCELERATOR = "accelerator"
+_BESIDE = {"keys": 0.0, "waiting_bytes": 0.0}
+
+# Rows of host memory to the device, and changed ones back, by an accelerator or the host's cores;
+# meanwhile `keys` are looked for among the hot rows, and samples of `waiting_bytes` wait.
+OPS.register("rows_to_device", "rows_to_host")(
+    OpSpec(
+        family=ACCELERATOR,
+        dims=("lookups", "row_bytes"),
+        defaults=_DEFAULTS | _BESIDE,
+        flop=lambda d: 0.0 * d["lookups"],
+        read_bytes=lambda d, item: _looked_up(d) + 0.0 * item,
+        written_bytes=lambda d, item: d["lookups"] * (d["row_bytes"] + d["state_bytes"]),
+    )
+)
+
 
 HOST_BUS = "host_bus"
 
@@ -130,7 +147,7 @@ OPS.register("nic_lookup")(
         family=NIC,
         dims=("probes",),
         defaults={"lookups": 0.0, "row_bytes": 0.0, "bags": 0.0, "dim": 0.0}
-        | {"messages": 0.0, "delivered_bytes": 0.0},
+        | {"messages": 0.0, "delivered_bytes": 0.0, "fetched_bytes": 0.0},
         flop=lambda d: d["lookups"] * d["dim"],
         read_bytes=lambda d, item: d["probes"] * TAG_BYTES + d["lookups"] * d["row_bytes"],
         written_bytes=lambda d, item: d["bags"] * d["dim"] * item,
@@ -142,7 +159,7 @@ OPS.register("nic_write")(
     OpSpec(
         family=NIC,
         dims=("lookups", "row_bytes"),
-        defaults={"messages": 0.0, "delivered_bytes": 0.0},
+        defaults={"messages": 0.0, "delivered_bytes": 0.0, "fetched_bytes": 0.0},
         flop=lambda d: 0.0 * d["lookups"],
         read_bytes=lambda d, item: d["lookups"] * TAG_BYTES + 0.0 * item,
         written_bytes=lambda d, item: d["lookups"] * (d["row_bytes"] + TAG_BYTES) + 0.0 * item,

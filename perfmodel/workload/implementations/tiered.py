@@ -80,7 +80,9 @@ def tiered(r: Recorder, run: Run) -> None:
             r.tape = Tape()
             for parameter in model.parameters:
                 r.tape.parameter(parameter)
-        before = _micro_batch(r, part, model, before, number, is_last=number == len(parts) - 1)
+        graphs = run.pipeline is not None and run.pipeline.graphs
+        with r.with_attributes({"cuda_graph": f"micro-batch {number}"} if graphs else {}):
+            before = _micro_batch(r, part, model, before, number, is_last=number == len(parts) - 1)
     if run.train:
         with r.during(OPTIMIZER):
             for source in model.sources:

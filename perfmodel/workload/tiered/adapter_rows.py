@@ -28,7 +28,7 @@ from perfmodel.workload.collectives import all_to_all_call, linked_collective
 from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
 from perfmodel.workload.eager.table_batched import Batched, look_up, update
 from perfmodel.workload.eager.views import view
-from perfmodel.workload.jagged import ITEM_BYTES, NIC, Jagged, add_remote_rows, offsets
+from perfmodel.workload.jagged import ITEM_BYTES, KEY_BYTES, NIC, Jagged, add_remote_rows, offsets
 from perfmodel.workload.pooled_exchange import decode_wire, encode_wire, wire_dtype, wire_elements
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import lookups
@@ -74,7 +74,9 @@ class AdapterCachedTables:
                     "row_bytes": _row_bytes(group),
                     "bags": min(found, group.bags),
                     "dim": group.total_dim / len(group.tables),
-                    "messages": float(group.run.ranks - group.run.linked),
+                    "messages": self.use.messages(
+                        group.run, asked * (1 - _linked_frac(group)) * KEY_BYTES
+                    ),
                 },
             )
         saved = (self.tables, keys, group, self.use)
@@ -106,7 +108,7 @@ def _backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
 
 
 def _write(r: Recorder, given: Tensor, rows: float, size: float, *, bus: bool) -> None:
-    dims = {"lookups": rows, "row_bytes": size, "delivered_bytes": rows * size * bus}
+    dims = {"lookups": rows, "row_bytes": size, "fetched_bytes": rows * size * bus}
     record_row_op(r, "nic_write", (given,), stream=NIC, dims=dims)
 
 
@@ -190,8 +192,8 @@ def sum_in_adapters(r: Recorder, run: Run, pooled: Tensor) -> Tensor:
         "row_bytes": dim * ITEM_BYTES,
         "bags": vectors,
         "dim": dim,
-        "messages": float(run.ranks - run.linked),
-        "delivered_bytes": out.elements * ITEM_BYTES,
+        "messages": use.messages(run, sum(sizes) * ITEM_BYTES),
+        "delivered_bytes": out.elements * ITEM_BYTES * use.bus_crossings,
     }
     record_row_op(r, "nic_lookup", (), received, stream=NIC, dims=adding)
     sent = r.view(flat, (sum(sizes),), (1,))

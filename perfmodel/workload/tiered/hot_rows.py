@@ -1,7 +1,9 @@
 """Tables in host memory whose hot rows every device has as well: what is read of both, and how.
 
-Rows that are not hot are gathered in host memory and copied into places beside the hot ones, so
-that one lookup reads both. Their gradients go back to the host, which applies them. Gradients of
+Rows that are not hot are gathered in host memory and sent into places beside the hot ones, so
+that one lookup reads both. Their gradients go back to the host, where they are applied. Both is an
+accelerator's work, or the host's cores' where the node has none. On several nodes each has an equal
+part of all rows, and gets the others over the network. Gradients of
 hot rows are gathered from all ranks at the end of the step, and added to every copy. What it stands
 for: the replicas of FAE and Hotline (Adnan et al. 2022 and 2024); that gradients travel as rows
 with their keys is assumed.
@@ -14,19 +16,19 @@ from functools import lru_cache
 
 import numpy as np
 
-from perfmodel.embedding import Pipeline, mixed_hot_frac, zipf_alpha_of
+from perfmodel.embedding import MicroBatch, Pipeline, mixed_hot_frac, zipf_alpha_of
 from perfmodel.embedding.hot_rows import split_hot
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.read.lookups import Lookups
+from perfmodel.ops.vocabulary.tiers import ACCELERATOR
 from perfmodel.workload.collectives import linked_collective
-from perfmodel.workload.eager.creation import to_device
 from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
 from perfmodel.workload.eager.table_batched import Batched, batched, look_up, update
-from perfmodel.workload.jagged import Jagged, offsets
+from perfmodel.workload.jagged import ITEM_BYTES, Jagged, offsets
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, row_bytes, state_bytes
 from perfmodel.workload.tiered.device_kernels import with_attributes
-from perfmodel.workload.tiered.source import HOST_MEMORY, TIERED, Group, record_row_op
+from perfmodel.workload.tiered.source import TIERED, Group, record_row_op
 
 _LEAST = 0.5
 """Fewer rows than this are none."""
@@ -53,6 +55,11 @@ class HotUse:
         return 0 if total < _LEAST else max(round(total), 1)
 
 
+def others_use(group: Group) -> HotUse:
+    """Of a batch of samples that are not popular, where these have steps of their own."""
+    return hot_use(group.of_samples(replace(group.run, micro_batch=MicroBatch())))
+
+
 def largest_use(group: Group) -> HotUse:
     """Of all micro-batches of the step, the one that fetches most."""
     run = group.run
@@ -74,6 +81,7 @@ def hot_use(group: Group) -> HotUse:
     if not group.run.micro_batch.popular:
         pipeline = group.run.pipeline or Pipeline()
         popular = sum(each.samples_frac for each in pipeline.micro_batches if each.popular)
+        popular = pipeline.popular_frac or popular
     pairs = list(zip(group.tables, group.hot_rows, strict=True))
     share = np.array([float(table.popularity().covered_frac(rows)) for table, rows in pairs])
     hot_frac = (
@@ -119,8 +127,6 @@ def hot_lookups(group: Group, use: HotUse) -> Lookups:
 
 HOST = "cpu"
 LOOK_UP = "tier::hot_rows"
-ARRIVING, LEAVING = {"stream": "rows_in"}, {"stream": "rows_out"}
-"""Attributes of copies of rows that are fetched, and of their gradients."""
 
 
 @dataclass
@@ -141,19 +147,33 @@ class HotRows:
         return (self.tables.weights,)
 
     def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
+        pipeline = group.run.pipeline or Pipeline()
+        if pipeline.popular_frac and group.run.micro_batch.popular:
+            self._for_others(r, group, pipeline)
+            return
         count = hot_use(group).fetched
         if not count:
             return
-        pipeline = group.run.pipeline
-        waits = pipeline is None or not pipeline.rows_beside
-        gathered = r.tensor((count, self.places.shape[1]), self.places.dtype, place=HOST)
-        dims = _dims(group, count)
+        self.arrived.append(r.tensor((count, self.places.shape[1]), self.places.dtype))
+        if pipeline.popular_frac:
+            return
         given = (self.host_rows, keys.values)
-        record_row_op(
-            r, "host_gather", given, gathered, stream=HOST_MEMORY, dims=dims, blocks=waits
-        )
-        with r.with_attributes(ARRIVING):
-            self.arrived.append(to_device(r, gathered, r.place, non_blocking=True))
+        waits = not pipeline.rows_beside
+        dims = _dims(group, count) | _parted(group)
+        about = {"stream": ACCELERATOR, "dims": dims, "blocks": waits}
+        record_row_op(r, "rows_to_device", given, self.arrived[-1], **about)
+
+    def _for_others(self, r: Recorder, group: Group, pipeline: Pipeline) -> None:
+        """What a step of popular samples does for the steps of the others: its share of a batch's
+        rows, those that come and those that go back."""
+        count = others_use(group).fetched
+        per_step = (1.0 - pipeline.popular_frac) / pipeline.popular_frac
+        dims = _dims(group, count * per_step)
+        beside = {name: each / pipeline.popular_frac for name, each in _parted(group).items()}
+        back = ("rows_to_host", {}) if group.run.train else ()
+        for op, more in (("rows_to_device", beside), *((back,) if back else ())):
+            out = r.tensor((1,), place=HOST)
+            record_row_op(r, op, (self.host_rows,), out, stream=ACCELERATOR, dims=dims | more)
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         use = hot_use(group)
@@ -203,16 +223,24 @@ def _return_gradients(
     sums = r.tensor((use.distinct_hot + use.fetched, source.places.shape[1]))
     own = r.tensor((use.fetched, source.places.shape[1]))
     r.leaf("aten::index_select", (sums, 0, slots), own)
-    pipeline = group.run.pipeline
-    waits = pipeline is None or not pipeline.writes_behind
-    with r.with_attributes(LEAVING):
-        given = to_device(r, own, HOST, non_blocking=True)
-    dims = _dims(group, use.fetched)
-    rows = source.host_rows
-    record_row_op(r, "host_apply", (given, rows), rows, stream=HOST_MEMORY, dims=dims, blocks=waits)
+    pipeline = group.run.pipeline or Pipeline()
+    if pipeline.popular_frac:
+        return
+    rows, dims, waits = source.host_rows, _dims(group, use.fetched), not pipeline.writes_behind
+    about = {"stream": ACCELERATOR, "dims": dims, "blocks": waits}
+    record_row_op(r, "rows_to_host", (own, rows), rows, **about)
 
 
-def _dims(group: Group, rows: int) -> dict[str, float]:
+def _parted(group: Group) -> dict[str, float]:
+    """Of the rank's samples, keys that are looked for among the hot rows, and bytes of two batches
+    (one of each kind) that wait to be whole."""
+    run = group.run
+    each = group.lookups / group.samples * ITEM_BYTES
+    each += run.workload.model.dense_features * ITEM_BYTES
+    return {"keys": float(group.lookups), "waiting_bytes": 2.0 * each * run.batch}
+
+
+def _dims(group: Group, rows: float) -> dict[str, float]:
     """Dims of an op on so many rows, one lookup each: means over the group's lookups."""
     counts = [table.lookups(group.samples) for table in group.tables]
     optimizer = group.run.workload.training.table_optimizer
@@ -225,8 +253,6 @@ def _dims(group: Group, rows: int) -> dict[str, float]:
         "unique_rows": rows,
         "row_bytes": mean([row_bytes(table, group.placed.dtype) for table in group.tables]),
         "state_bytes": mean([state_bytes(table, optimizer) for table in group.tables]),
-        "bags": rows,
-        "dim": group.total_dim / len(group.tables),
     }
 
 

@@ -10,14 +10,16 @@ from perfmodel.cost.tiers.nic.cache import (
     NicTable,
     nic_hits,
 )
-from perfmodel.cost.tiers.nic.engine import NicMemory
+from perfmodel.cost.tiers.nic.engine import NIC_COSTS, NicMemory, StepChange
 
 __all__ = [
     "NIC_CACHES",
+    "NIC_COSTS",
     "NicCacheModel",
     "NicHits",
     "NicLoad",
     "NicMemory",
     "NicTable",
+    "StepChange",
     "nic_hits",
 ]

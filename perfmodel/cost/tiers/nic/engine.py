@@ -1,12 +1,14 @@
-"""What an adapter's memory, its adders and its message engine take: the slowest of the three.
+"""What an adapter's memory, engines or cores, descriptors, messages and bus take: the slowest.
 
 They work as a pipeline, row after row. Arm cores (a DPU) fetch rows with a few misses each in
-flight; an FPGA's own engines (no cores) are bound by its memory alone.
+flight; engines of an FPGA start so many rows per microsecond. Every row that is read or written
+takes a descriptor; what goes out or comes in takes messages of so many bytes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from perfmodel.hardware import Cluster, Nic
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.tiers import NIC
+from perfmodel.registry import Registry
 
 _C = coefficients("tiers.engine")
 NAME = f"{NIC}/heuristic"
@@ -84,7 +87,7 @@ def adapters_per_rank(machine: Cluster) -> float:
 def _work(rows: Rows, machine: Cluster) -> _Work:
     nic, share = adapter(machine), adapters_per_rank(machine)
     assert nic.memory_gb_per_s is not None
-    names = ("moved", "rows", "flop", "sent", "delivered", "r", "w")
+    names = ("moved", "rows", "found", "flop", "sent", "delivered", "fetched", "r", "w")
     columns = {name: np.zeros(len(rows)) for name in names}
     for op, index in rows.groups():
         spec, dims, item = OPS[op], rows.dims_of(op, index), rows.item_bytes(index)
@@ -92,20 +95,75 @@ def _work(rows: Rows, machine: Cluster) -> _Work:
         padding = np.ceil(dims["row_bytes"] / _C.burst_bytes) * _C.burst_bytes - dims["row_bytes"]
         columns["moved"][index] = read + written + dims["lookups"] * padding
         columns["rows"][index] = dims.get("probes", dims["lookups"]) + dims["lookups"]
+        columns["found"][index] = dims["lookups"]
+        columns["fetched"][index] = dims["fetched_bytes"]
         columns["flop"][index] = spec.flop(dims)
         columns["sent"][index] = dims["messages"]
         columns["delivered"][index] = dims["delivered_bytes"]
         columns["r"][index], columns["w"][index] = read, written
     memory_us = columns["moved"] / (_C.memory_frac * nic.memory_gb_per_s * share * 1e3)
     cores = (nic.cores or 0) * share
-    bus_us = columns["delivered"] / (_C.bus_frac * machine.node.device.host_gb_per_s * 1e3)
+    bus = nic.pcie_gb_per_s or machine.node.device.host_gb_per_s
+    bus = min(bus, machine.node.device.host_gb_per_s) * 1e3
+    bus_us = columns["delivered"] / (_C.bus_frac * bus)
+    bus_us = np.maximum(bus_us, columns["fetched"] / (_C.bus_read_frac * bus))
     terms = {"memory": memory_us, "bus": bus_us}
-    if cores:
+    if nic.engine_rows_per_us:
+        terms["engines"] = columns["rows"] / (nic.engine_rows_per_us * share)
+    elif cores:
         terms["cores"] = columns["rows"] * _C.row_us / _C.rows_in_flight / cores
         terms["adders"] = columns["flop"] / (_C.core_adds_per_us * cores)
     if nic.messages_per_us:
         terms["messages"] = columns["sent"] / (nic.messages_per_us * share)
+    descriptors_per_us = nic.descriptors_per_us or nic.messages_per_us
+    if descriptors_per_us:
+        terms["descriptors"] = columns["found"] / (descriptors_per_us * share)
     return _Work(terms, columns["flop"], columns["r"], columns["w"])
 
 
 TIERS.register(NIC)(NicMemory())
+
+
+@dataclass(frozen=True)
+class StepChange:
+    """What rows in adapters change in a step of one rank, microseconds of each part alone.
+
+    `wire_before_us` and `wire_after_us`: keys and pooled rows to and from other nodes; `probe_us`:
+    keys looked for before the others go; `read_us`: rows read, added up and brought to the device,
+    while answers come; `write_us`: changed rows written through. `samples` of a rank, one of
+    `ranks`, with `vector_bytes` per bag; `in_rows`: every rank has a part of every table.
+    """
+
+    wire_before_us: float
+    wire_after_us: float
+    probe_us: float
+    read_us: float
+    write_us: float
+    samples: float
+    ranks: float
+    vector_bytes: float
+    in_rows: bool
+    train: bool
+
+
+class StepSaving(Protocol):
+    """Says what a step becomes shorter by (microseconds; below 0 it becomes longer)."""
+
+    def saved_us(self, change: StepChange) -> float: ...
+
+
+NIC_COSTS: Registry[StepSaving] = Registry(
+    "NIC cost model", "perfmodel.nic_costs", "perfmodel.cost.tiers.nic"
+)
+"""`heuristic`: the closed form; `learned`: corrected by what scheduled steps say."""
+
+
+class ClosedSaving:
+    """Keys wait for the probe, rows are read beside the exchange, writes come behind."""
+
+    def saved_us(self, change: StepChange) -> float:
+        after = max(change.wire_after_us, change.read_us)
+        return change.wire_before_us - after - change.probe_us - change.write_us
+
+
+NIC_COSTS.register("heuristic")(ClosedSaving())

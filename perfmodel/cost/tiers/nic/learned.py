@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.tiers.nic.cache import NIC_CACHES, NicLoad, table_accesses
+from perfmodel.cost.tiers.nic.engine import NIC_COSTS, StepChange
 from perfmodel.cost.tiers.nic.footprint import ClosedForm, footprint, logit, moved_to, share
 from perfmodel.embedding.cache import shared_classes
 from perfmodel.errors import ModelError, PerfmodelError
@@ -143,16 +144,16 @@ def fitted_hit_frac(trees: Trees, features: Floats) -> Floats:
     return share(_C.closed_form_slope * closed + trees(features))
 
 
-def read_trees(path: Path) -> Trees:
+def read_trees(path: Path, schema: str = SCHEMA, features: tuple[str, ...] = FEATURES) -> Trees:
     """Trees of a file that `perfmodel.calibrate.nic_cache` wrote; `ModelError` for others."""
     try:
         document = json.loads(read_bytes(path, max_bytes=_MOST_BYTES))
     except (ValueError, RecursionError, PerfmodelError) as error:
         raise ModelError(f"{path}: {error}") from None
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise ModelError(f"{path}: expected a file of schema {SCHEMA}")
-    if tuple(document.get("features", ())) != FEATURES:
-        raise ModelError(f"{path}: trees of other features than {', '.join(FEATURES)}")
+    if not isinstance(document, dict) or document.get("schema") != schema:
+        raise ModelError(f"{path}: expected a file of schema {schema}")
+    if tuple(document.get("features", ())) != features:
+        raise ModelError(f"{path}: trees of other features than {', '.join(features)}")
     return Trees.from_document(document, str(path))
 
 
@@ -163,3 +164,45 @@ def bundled() -> Trees:
 
 
 NIC_CACHES.register("learned")(Learned())
+
+
+COST_SCHEMA = "perfmodel.nic_cost/1"
+BUNDLED_COST = Path(__file__).with_name("cost.json")
+COST_FEATURES = (
+    *("closed_frac", "wire_after_frac", "probe_frac", "read_frac", "write_frac"),
+    *("log_wire_us", "log_samples", "log_ranks", "log_vector_bytes", "in_rows", "train"),
+)
+MOST_FRAC = 4.0
+"""Savings, and parts, of more than so many times the wire's time are taken as so many."""
+
+
+def cost_features_of(change: StepChange) -> Floats:
+    """`[COST_FEATURES]`: parts as shares of what the wire takes without adapters."""
+    wire = max(change.wire_before_us, 1e-3)
+    parts = (change.wire_after_us, change.probe_us, change.read_us, change.write_us)
+    shares = np.array([NIC_COSTS["heuristic"].saved_us(change), *parts]) / wire
+    sizes = np.log([wire, change.samples, change.ranks, change.vector_bytes])
+    kinds = [float(change.in_rows), float(change.train)]
+    return np.concatenate([np.clip(shares, -MOST_FRAC, MOST_FRAC), sizes, kinds])
+
+
+def fitted_saving_frac(trees: Trees, features: Floats) -> Floats:
+    """Savings as shares of the wire's time, of steps `[steps, features]`."""
+    return np.asarray(features[:, COST_FEATURES.index("closed_frac")] + trees(features))
+
+
+class LearnedSaving:
+    """The closed form, corrected by trees that were fitted to scheduled steps."""
+
+    def saved_us(self, change: StepChange) -> float:
+        found = fitted_saving_frac(bundled_cost(), cost_features_of(change)[None, :])
+        return float(found[0]) * change.wire_before_us
+
+
+@cache
+def bundled_cost() -> Trees:
+    """Those that come with the package."""
+    return read_trees(BUNDLED_COST, COST_SCHEMA, COST_FEATURES)
+
+
+NIC_COSTS.register("learned")(LearnedSaving())
