@@ -79,6 +79,12 @@ class Workload:
         return -(-width // self.interaction.pad_to) * self.interaction.pad_to
 
     @property
+    def mean_length(self) -> float:
+        """Positions of a mean sequence, contextual ones among them."""
+        contextual = sum(table.pooling <= 1 for table in self.tables)
+        return max(table.pooling for table in self.tables) + contextual
+
+    @property
     def candidate_width(self) -> int:
         """Of a position's rows side by side, in a model of sequences."""
         return sum(table.dim for table in self.tables if table.pooling > 1)
@@ -155,11 +161,17 @@ def _sequence(workload: Workload, where: str) -> None:
             f"{where}: tables: pooling: those read position by position (more than 1) need one "
             f"number of positions, got {sorted(positions)}"
         )
-    longest = positions.pop() + sum(table.pooling <= 1 for table in tables)
-    if longest > about.max_length:
+    mean, most = workload.mean_length, about.max_length
+    if mean > most:
         raise WorkloadError(
-            f"{where}: sequence: max_length {about.max_length} is below the mean length "
-            f"{longest:g} that tables.pooling and the contextual features make"
+            f"{where}: sequence: max_length {most} is below the mean length "
+            f"{mean:g} that tables.pooling and the contextual features make"
+        )
+    widest = (mean * (most - mean)) ** 0.5
+    if about.length_std and about.length_std >= widest:
+        raise WorkloadError(
+            f"{where}: sequence: length_std {about.length_std:g}: lengths from 0 to max_length "
+            f"{most} around a mean of {mean:g} spread by less than {widest:.0f}"
         )
 
 

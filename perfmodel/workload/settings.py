@@ -45,8 +45,10 @@ class Sequence:
     lookups of one rank's batch; with `index_dedup` only these are asked for. Each of `heads` has
     queries and keys of `attention_dim`, values and gates of `hidden_dim`; a position's rows go
     through a layer of `content_hidden`. `recompute`: the backward pass computes norms, products and
-    gates again instead of keeping them. `kernels` run the attention. `separate_random`: random
-    numbers of dropout are drawn once and kept as a mask, else in each pass that needs them.
+    gates again instead of keeping them. `kernels` run the attention: `unfused` are PyTorch's own
+    operators over padded sequences. `separate_random`: random numbers of dropout are drawn once and
+    kept as a mask, else in each pass that needs them. `balanced`: ahead of a step, sequences are
+    exchanged among ranks so that each has equal work.
     """
 
     layers: int = 0
@@ -61,7 +63,8 @@ class Sequence:
     index_dedup: bool = False
     recompute: bool = True
     separate_random: bool = True
-    kernels: Literal["triton", "cutlass"] = "triton"
+    kernels: Literal["triton", "cutlass", "unfused"] = "triton"
+    balanced: bool = False
 
 
 @dataclass(frozen=True)

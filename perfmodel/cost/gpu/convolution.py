@@ -11,7 +11,10 @@ from perfmodel.cost.gpu.matmul import fastest_of_either
 from perfmodel.cost.gpu.rates import (
     bound_us,
     hbm_bytes_per_us,
+    issued_per_us,
+    l2_bytes_per_us,
     matrix_flop_per_us,
+    special_per_us,
     stream_bytes_per_us,
     transfer_us,
     vector_flop_per_us,
@@ -21,6 +24,8 @@ from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.matmul import input_area, kernel_area, output_area
 
 _C = coefficients("gpu.convolution")
+QUERY_GRADIENTS = 2.0
+"""Query gradients of a block are read and written for each block of keys."""
 
 
 @analyse_by_group
@@ -50,25 +55,44 @@ def analyse_attention(group: Group, device: Device) -> Analysis:
 
 @analyse_by_group
 def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
-    """Products at the rate that long fused attention reaches, less for the kernels' language."""
+    """Per score: its products, SiLU and mask, and its share of the blocks that are loaded.
+
+    Triton's programs do one after the other; CUTLASS's warps take turns, so the slowest decides.
+    """
+    dims, flop, way = group.dims, group.flop, group.direction
     peak = matrix_flop_per_us(device, group.dtypes)
-    reached = _C.table("reached_frac").get(device.target, _C.usual_reached_frac)
-    language = np.where(
-        group.dims["cutlass"] > 0, 1.0, _C.table("triton_frac").get(device.target, 1.0)
-    )
-    backward = _C.attention_backward_frac if group.direction == "bwd" else 1.0
-    narrow = np.minimum(1.0, group.dims["head_dim"] / _C.head_dim) ** 0.5
-    compute = group.flop / (peak * reached * language * backward * narrow)
+    overlapped = dims["cutlass"] > 0
+    scores = dims["pairs"] * dims["heads"]
+    instructions = scores * _C.table("score_instructions")[way] / issued_per_us(device)
+    specials = scores * _C.score_specials / special_per_us(device)
+    widths = dims["head_dim"] + dims["value_dim"]
+    if way == "bwd":
+        widths = widths + QUERY_GRADIENTS * dims["head_dim"]
+    rows = _C.table("tile_rows")
+    tile_rows = np.where(overlapped, rows["cutlass"], rows["triton"])
+    loads = scores * widths * group.item_bytes / tile_rows / l2_bytes_per_us(device)
+    parts = {
+        "products": flop / (peak * device.gemm_peak_frac),
+        "elementwise": instructions + specials,
+        "cache": loads,
+    }
+    serial = sum(parts.values()) / _C.serial_frac
+    pipelined = np.maximum.reduce(list(parts.values())) / _C.pipelined_frac
     memory = transfer_us(group.moved_bytes, device)
-    bound = np.maximum(group.flop / peak, bound_us(group.moved_bytes, device))
+    bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
+    compute = np.where(overlapped, pipelined, serial)
     return Analysis(
         bound_us=bound,
         kernel_us=_C.attention_start_us + np.maximum(np.maximum(compute, memory), bound),
-        shares={"compute": compute, "memory": memory},
-        flop=group.flop,
+        shares={
+            "compute": parts["products"] + parts["elementwise"],
+            "cache": loads,
+            "memory": memory,
+        },
+        flop=flop,
         read_bytes=group.read_bytes,
         written_bytes=group.written_bytes,
-        features={"peak_us": group.flop / peak},
+        features={"peak_us": flop / peak},
     )
 
 

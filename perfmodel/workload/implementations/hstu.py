@@ -15,7 +15,12 @@ from statistics import NormalDist
 
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import INPUT, Tensor
-from perfmodel.workload.collectives import all_to_all, all_to_all_call
+from perfmodel.workload.collectives import (
+    all_to_all,
+    all_to_all_call,
+    even_all_to_all,
+    linked_collective,
+)
 from perfmodel.workload.dense import COMPUTE, Layer, cast, layers, mlp, parameters
 from perfmodel.workload.eager.arithmetic import LOSSES, add, mm, mul
 from perfmodel.workload.eager.creation import send_from_host, to_device, to_dtype
@@ -44,13 +49,16 @@ of the rate and 6 other instructions, each a lane's multiply-add; it makes one f
 parts. Source: Salmon et al., Parallel Random Numbers (2011); Triton's `rand3x`, recalled."""
 
 
+TIMES = 2
+"""Of each position, beside its rows: its age and what was done."""
 DRAWS = {"flop_per_element": repr(RANDOM_FLOP)}
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Of one rank's batch: `tokens` in all its sequences, and `pairs` of them that attend."""
+    """Of one rank's batch: `tokens` in all its sequences, `pairs` of them that attend."""
 
+    samples: int
     tokens: int
     pairs: float
 
@@ -58,18 +66,33 @@ class Lengths:
 def slowest_lengths(workload: Workload, batch: int, ranks: int) -> Lengths:
     """What the rank with the longest sequences has of `batch` samples, expected over batches.
 
-    Sums over `batch / samples_per_user` independent histories are nearly normal; the largest of
-    `ranks` of them lies where Blom's formula has it.
+    Lengths follow a beta distribution up to `max_length`. Their sums, and those of their squares,
+    over `batch / samples_per_user` independent histories are nearly normal; the largest of `ranks`
+    of them lies where Blom's formula has it. Where sequences are balanced, all have the mean: their
+    sequences are exchanged one by one, which needs two of them on a rank.
     """
     about = workload.sequence
-    contextual = sum(table.pooling <= 1 for table in workload.tables)
-    mean = max(table.pooling for table in workload.tables) + contextual
-    most = NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
-    histories = max(batch / about.samples_per_user, 1.0)
-    shift = max(most, 0.0) * about.length_std / sqrt(histories)
-    long = min(mean + shift, about.max_length)
+    mean, most = workload.mean_length, float(about.max_length)
+    squares, squares_std = _squares(mean / most, about.length_std / most)
+    is_mean = about.balanced and batch > 1
+    deviations = 0.0 if is_mean else NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
+    deviations = max(deviations, 0.0) / sqrt(max(batch / about.samples_per_user, 1.0))
+    long = min(mean + deviations * about.length_std, most)
+    square = most**2 * min(squares + deviations * squares_std, 1.0)
     tokens = -(-round(batch * long) // ALIGNED) * ALIGNED
-    return Lengths(tokens, batch * (long * (long + 1.0) + about.length_std**2) / 2.0)
+    return Lengths(batch, tokens, batch * (square + long) / 2.0)
+
+
+def _squares(mean: float, std: float) -> tuple[float, float]:
+    """Mean and deviation of the square of a beta variable, from its own."""
+    if not std:
+        return mean**2, 0.0
+    concentration = mean * (1.0 - mean) / std**2 - 1.0
+    moments = [1.0]
+    for order in range(4):
+        rest = (mean * concentration + order) / (concentration + order)
+        moments.append(moments[-1] * rest)
+    return moments[2], sqrt(max(moments[4] - moments[2] ** 2, 0.0))
 
 
 @implementation("hstu", mixed_dims=False, layer_precisions=False, int32_keys=False)
@@ -83,6 +106,11 @@ def hstu(r: Recorder, run: Run) -> None:
             f'{workload.name}: implementation "hstu": sharding: expected "row_wise", got '
             f'"{workload.implementation.sharding}"'
         )
+    if workload.sequence.kernels == "cutlass" and run.target != "cuda":
+        raise WorkloadError(
+            f'{workload.name}: sequence: kernels: "cutlass" needs an NVIDIA GPU: "triton" or '
+            '"unfused" run here'
+        )
     dtype = COMPUTE[workload.implementation.precision]
     lengths = slowest_lengths(workload, run.batch, run.ranks)
     dim, names = workload.dim, len(_sequences(workload))
@@ -94,8 +122,10 @@ def hstu(r: Recorder, run: Run) -> None:
     context = layers(r, (dim, dim))
     stack = [_layer_weights(r, workload) for _ in range(workload.sequence.layers)]
     with r.during(INPUT):
-        times = send_from_host(r, (2 * positions,), "int64", pinned=True)
+        times = send_from_host(r, (TIMES * positions,), "int64", pinned=True)
         labels = send_from_host(r, (run.batch,), "fp32", pinned=True)
+        if workload.sequence.balanced and run.ranks > 1:
+            _balance(r, run, positions)
     with r.label(LABEL):
         rows = [_rows(r, run, number, positions) for number in range(len(workload.tables))]
         joined = cat(r, [cast(r, each, dtype) for each in rows[:names]], 1)
@@ -122,6 +152,21 @@ def hstu(r: Recorder, run: Run) -> None:
 
 def _sequences(workload: Workload) -> list[Table]:
     return [table for table in workload.tables if table.pooling > 1]
+
+
+def _balance(r: Recorder, run: Run, positions: int) -> None:
+    """Lengths to all ranks, then each sequence with all that belongs to it to its new rank.
+
+    Who gets which is computed on the host, beside the step before.
+    """
+    own, every = r.tensor((run.batch,), "int64"), r.tensor((run.batch * run.ranks,), "int64")
+    linked_collective(r, "all_gather", own, every, run.ranks)
+    names = len(_sequences(run.workload))
+    extra = len(run.workload.tables) - names + 1
+    count = positions * (names + TIMES) + run.batch * extra
+    count = -(-count // run.ranks) * run.ranks
+    given, got = r.tensor((count,), "int64"), r.tensor((count,), "int64")
+    even_all_to_all(r, given, got, run.ranks)
 
 
 def _rows(r: Recorder, run: Run, number: int, positions: int) -> Tensor:
@@ -240,8 +285,31 @@ def _layer_weights(r: Recorder, workload: Workload) -> tuple[Layer, Layer]:
 
 
 def _attention(
-    r: Recorder, workload: Workload, lengths: Lengths, way: str, *operands: Tensor
+    r: Recorder, workload: Workload, lengths: Lengths, qkv: Tensor, out: Tensor
+) -> tuple[Tensor, ...]:
+    """`out` from queries, keys and values; what the backward pass needs beside them."""
+    if workload.sequence.kernels == "unfused":
+        return _unfused(r, workload, lengths, qkv, out)
+    r.leaf("hstu::attention", (qkv,), out, about=_about(workload, lengths))
+    return ()
+
+
+def _attention_backward(
+    r: Recorder,
+    workload: Workload,
+    lengths: Lengths,
+    kept: tuple[Tensor, ...],
+    given: tuple[Tensor, Tensor],
+    out: Tensor,
 ) -> None:
+    """`given`: the gradient of what was attended to, and queries, keys and values."""
+    if kept:
+        _unfused_backward(r, kept, given[0], out)
+    else:
+        r.leaf("hstu::attention_backward", given, out, about=_about(workload, lengths))
+
+
+def _about(workload: Workload, lengths: Lengths) -> dict[str, str]:
     about = workload.sequence
     dims = {
         "tokens": lengths.tokens,
@@ -251,9 +319,49 @@ def _attention(
         "value_dim": about.hidden_dim,
         "cutlass": about.kernels == "cutlass",
     }
-    *given, out = operands
-    said = {name: repr(float(value)) for name, value in dims.items()}
-    r.leaf("hstu::attention" + way, tuple(given), out, about=said)
+    return {name: repr(float(value)) for name, value in dims.items()}
+
+
+def _unfused(
+    r: Recorder, workload: Workload, lengths: Lengths, qkv: Tensor, out: Tensor
+) -> tuple[Tensor, ...]:
+    """PyTorch's operators over sequences that are padded to the longest; all pairs are computed."""
+    about = workload.sequence
+    blocks, length = lengths.samples * about.heads, about.max_length
+    sides = (about.attention_dim, about.attention_dim, about.hidden_dim)
+    q, k, v = (r.tensor((blocks, length, side), qkv.dtype) for side in sides)
+    r.leaf("hstu::pad_jagged", (qkv,), (q, k, v))
+    scores, gated, weights = (r.tensor((blocks, length, length), qkv.dtype) for _ in range(3))
+    r.leaf("aten::bmm", (q, _turned(r, k)), scores)
+    r.leaf("aten::silu", (scores,), gated)
+    mask = r.tensor((length, length), qkv.dtype)
+    r.leaf("aten::mul", (gated, mask), weights)
+    attended = r.tensor(v.shape, qkv.dtype)
+    r.leaf("aten::bmm", (weights, v), attended)
+    r.leaf("hstu::split_jagged", (attended,), out)
+    return q, k, v, scores, weights, mask
+
+
+def _unfused_backward(
+    r: Recorder, kept: tuple[Tensor, ...], gradient: Tensor, out: Tensor
+) -> None:
+    q, k, v, scores, weights, mask = kept
+    padded = r.tensor(v.shape, v.dtype)
+    r.leaf("hstu::pad_jagged", (gradient,), padded)
+    of_q, of_k, of_v = (r.tensor(each.shape, each.dtype) for each in (q, k, v))
+    of_weights, of_gated, of_scores = (r.tensor(scores.shape, scores.dtype) for _ in range(3))
+    r.leaf("aten::bmm", (_turned(r, weights), padded), of_v)
+    r.leaf("aten::bmm", (padded, _turned(r, v)), of_weights)
+    r.leaf("aten::mul", (of_weights, mask), of_gated)
+    r.leaf("aten::silu_backward", (of_gated, scores), of_scores)
+    r.leaf("aten::bmm", (of_scores, k), of_q)
+    r.leaf("aten::bmm", (_turned(r, of_scores), q), of_k)
+    r.leaf("hstu::split_jagged", (of_q, of_k, of_v), out)
+
+
+def _turned(r: Recorder, x: Tensor) -> Tensor:
+    """`x` with rows and columns of each block swapped."""
+    return r.view(x, (x.shape[0], x.shape[2], x.shape[1]), (x.strides[0], 1, x.strides[1]))
 
 
 def _layer(
@@ -264,14 +372,14 @@ def _layer(
     normed, uvqk = _into_layer(r, x, weights[0])
     u, attended = (r.tensor((x.shape[0], gate), x.dtype) for _ in range(2))
     r.leaf("hstu::silu", (r.tensor(u.shape, x.dtype),), u)
-    _attention(r, workload, lengths, "", _queries(r, uvqk, gate), attended)
+    scores = _attention(r, workload, lengths, _queries(r, uvqk, gate), attended)
     mask = _mask(r, workload, u)
     joined = _gated(r, u, attended, mask)
     low = mm(r, joined, cast(r, t(r, weights[1].weight), x.dtype))
     out = r.tensor(x.shape, x.dtype)
     r.leaf("aten::add", (low, x, 1), out)
     given = (x, *(p for layer in weights for p in (layer.weight, layer.bias)))
-    kept = (workload, weights, lengths, normed, uvqk, u, attended, joined, mask)
+    kept = (workload, weights, lengths, normed, uvqk, u, attended, joined, mask, scores)
     track(r, LAYER, given, out, *kept)
     return out
 
@@ -316,7 +424,8 @@ def _mask(r: Recorder, workload: Workload, like: Tensor) -> Tensor | None:
 def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     (gradient,) = gradients
     assert gradient is not None
-    workload, (first, second), lengths, normed, uvqk, u, attended, joined, mask = node.saved
+    workload, (first, second), lengths, normed, uvqk, u, attended, joined, *rest = node.saved
+    mask, scores = rest
     x = node.inputs[0]
     if workload.sequence.recompute:
         joined = _gated(r, u, attended, mask)
@@ -328,7 +437,8 @@ def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     _with_dropout(r, "hstu::norm_mul_dropout_backward", given, mask, of_u, of_attended)
     of_uvqk = r.tensor(uvqk.shape, x.dtype)
     part = _queries(r, of_uvqk, u.shape[1])
-    _attention(r, workload, lengths, "_backward", of_attended, _queries(r, uvqk, u.shape[1]), part)
+    both = of_attended, _queries(r, uvqk, u.shape[1])
+    _attention_backward(r, workload, lengths, scores, both, part)
     r.leaf("hstu::silu_backward", (of_u, u), r.tensor(u.shape, x.dtype))
     of_normed = mm(r, of_uvqk, cast(r, first.weight, x.dtype))
     of_first = mm(r, t(r, of_uvqk), normed)
