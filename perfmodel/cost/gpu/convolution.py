@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
@@ -129,9 +130,10 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     memory = transfer_us(group.moved_bytes, device)
     in_tf32 = np.array([dtype == "tf32" for dtype in group.dtypes])
     full_rate = np.maximum(peak, _C.tf32_over_fp32 * vector)
-    reached = np.minimum(peak, full_rate * _tf32_frac(dims, group.direction))
+    reached_frac, passes = _tf32(dims, group.direction, peak / vector < _C.tf32_direct_below)
+    reached = np.minimum(peak, full_rate * reached_frac)
     usual = np.where(in_tf32, flop / reached, usual)
-    memory = np.where(in_tf32, _C.layout_passes * memory, memory)
+    memory = np.where(in_tf32, passes * memory, memory)
     is_depthwise = (dims["groups"] > 1.0) & (dims["groups"] == dims["in_channels"])
     taps = _C.depthwise_clocks + _C.depthwise_tap_clocks * area
     outputs = dims["batch"] * dims["out_channels"] * output_area(dims)
@@ -161,18 +163,27 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     )
 
 
-def _tf32_frac(dims: Dims, direction: str) -> Floats:
-    """Share of the peak that fp32 images reach on tensor cores: few channels fill few lanes."""
+def _tf32(
+    dims: Dims, direction: str, is_direct: NDArray[np.bool_]
+) -> tuple[Floats, Floats | float]:
+    """Of fp32 images on tensor cores: the share of the peak, and passes over input and output.
+
+    Few channels fill few lanes. `is_direct`: tensor cores are hardly faster than vector units, so
+    that forward passes take channels first as they come, instead of exchanging their order.
+    """
+    is_forward = direction == "fwd"
     inputs = dims["in_channels"] / np.maximum(dims["depth"], 1.0) / dims["groups"]
     outputs = dims["out_channels"] / dims["groups"]
-    summed, made = (inputs, outputs) if direction == "fwd" else (outputs, inputs)
+    summed, made = (inputs, outputs) if is_forward else (outputs, inputs)
     filled = summed / (summed + _C.tf32_summed_channels) * made / (made + _C.tf32_made_channels)
-    reached = _C.tf32_frac * filled * (1.0 if direction == "fwd" else _C.tf32_gradient)
+    best = np.where(is_direct, _C.tf32_direct_frac, _C.tf32_frac) if is_forward else _C.tf32_frac
+    reached = best * filled * (1.0 if is_forward else _C.tf32_gradient)
     reached = reached * np.where(dims["depth"] > 0.0, _C.tf32_volume, 1.0)
     reached = reached * np.where(_stride(dims) > 1.0, _C.tf32_strided, 1.0)
-    dilated = np.where(dims["dilation"] > 1.0, _C.tf32_dilated, 1.0)
-    found: Floats = reached * dilated
-    return found
+    reached = reached * np.where(dims["dilation"] > 1.0, _C.tf32_dilated, 1.0)
+    if not is_forward:
+        return reached, _C.layout_passes
+    return reached, np.where(is_direct, _C.direct_passes, _C.forward_layout_passes)
 
 
 def _stride(dims: Dims) -> Floats:
