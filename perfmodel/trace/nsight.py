@@ -14,6 +14,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import fields
 from itertools import count
 from typing import Any
 
@@ -50,6 +51,11 @@ PAYLOAD_KEY = "perfmodel"
 """In a range's JSON payload of our own export: what the schema has no column for."""
 
 _VERSION_OF_CALL = re.compile(r"(_pt[sd]z)?_v\d+$")
+
+
+_OF_COLUMNS = ("category", "name", "start_ns", "duration_ns", "file_index", "pid", "thread")
+"""Of an event, what the schema has columns for; the others are in the payload of a range."""
+_PAYLOAD_COLUMNS = {each.name for each in fields(RankTrace)} - {*_OF_COLUMNS}
 
 
 def looks_like_nsight(content: bytes) -> bool:
@@ -163,12 +169,13 @@ def _nsight_ranges(db: Database, texts: Mapping[int, str]) -> Iterator[Row]:
         if not row["text"] and row["textId"] < 0:
             continue
         columns = of_emit_nvtx(row["text"] or text_of(texts, row["textId"], row, "textId"))
+        usual = kind_of_range(columns)
         columns |= _of_thread(row)
         columns |= _of_payload(row, row["jsonText"] or texts.get(row["jsonTextId"], ""))
         named = categories.get((row["domainId"], row["category"]), "")
         kind = CATEGORY_OF_TEXT.get(named)
         if kind is None:
-            kind = Category.OTHER if named == "other" else kind_of_range(columns)
+            kind = Category.OTHER if named == "other" else usual
         if kind is Category.ANNOTATION and row["eventType"] == START_END_RANGE:
             is_step = STEP_LIKE.fullmatch(columns["name"]) is not None
             kind = Category.ANNOTATION if is_step else Category.OTHER  # they need not nest
@@ -181,7 +188,7 @@ def _of_payload(row: Row, payload: str) -> Row:
         return {}
     try:
         columns = json.loads(payload)[PAYLOAD_KEY]
-        if isinstance(columns, dict):
+        if isinstance(columns, dict) and not {*columns} - _PAYLOAD_COLUMNS:
             return columns
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
@@ -208,7 +215,6 @@ _COPY_NAME = re.compile(r"Memcpy (\w*) \((.+) -> (.+)\)")
 _SET_NAME = re.compile(r"Memset \((.+)\)")
 _TEXT_OF_CATEGORY = {category: text for text, category in reversed(CATEGORY_OF_TEXT.items())}
 _TEXT_OF_CATEGORY[Category.OTHER] = "other"
-_OF_COLUMNS = ("category", "name", "start_ns", "duration_ns", "file_index", "pid", "thread")
 _FIRST_PID = 1000
 
 

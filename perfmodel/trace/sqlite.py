@@ -51,8 +51,9 @@ def opened(content: bytes, where: str) -> Iterator[Database]:
     try:
         connection.deserialize(content[:_JOURNAL_MODE_AT] + _ROLLBACK + content[after:])
         yield Database(connection, where)
-    except sqlite3.Error as error:
-        raise TraceError(f"{where}: damaged SQLite database: {error}") from None
+    except (sqlite3.Error, UnicodeError) as error:  # a damaged schema is quoted, of many lines
+        message = " ".join(str(error).split())[:100]
+        raise TraceError(f"{where}: damaged SQLite database: {message}") from None
     finally:
         connection.close()
 
