@@ -247,9 +247,9 @@ def chakra_linked(graph: ExecutionGraph, rank: RankTrace) -> bytes:
         attributes: dict[str, Any] = {
             "is_cpu_op": not bool(graph.on_device[at]),
             "resource": graph.resources[nodes.resource[at]],
-            "kind": kind.name.lower(),
-            "cause": Cause(nodes.cause[at]).name.lower(),
-            "scope": Scope(nodes.scope[at]).name.lower(),
+            "node_kind": kind.name.lower(),
+            "node_cause": Cause(nodes.cause[at]).name.lower(),
+            "node_scope": Scope(nodes.scope[at]).name.lower(),
             "start_us": start_us,
             "duration_us": float(nodes.duration_us[at]),
             **collectives.get(at, {}),

@@ -37,7 +37,7 @@ def graph_of(content: bytes) -> ExecutionGraph:
     """The graph that the nodes and their dependencies are; ids are the places of nodes plus 1."""
     nodes = nodes_of(content)
     names = list(dict.fromkeys(each["resource"] for _, each in nodes))
-    column = {key: [each[key] for _, each in nodes] for key in ("kind", "cause", "scope")}
+    column = {key: [each[f"node_{key}"] for _, each in nodes] for key in ("kind", "cause", "scope")}
     table = Nodes(
         kind=np.array([NodeKind[each.upper()] for each in column["kind"]], np.int8),
         cause=np.array([Cause[each.upper()] for each in column["cause"]], np.int8),
@@ -62,7 +62,7 @@ def graph_of(content: bytes) -> ExecutionGraph:
     ]
     source, target, kind, overlap, lag = map(np.array, zip(*rows, strict=True))
     edges = Edges.of(source, target, kind, overlap_frac=overlap, lag_us=lag)
-    marks = [(node.id - 1, node.name) for node, each in nodes if each["kind"] == "mark"]
+    marks = [(node.id - 1, node.name) for node, each in nodes if each["node_kind"] == "mark"]
     ends = {name.removeprefix("end of "): at for at, name in marks if name.startswith("end of ")}
     begun = {name: at for at, name in marks if not name.startswith("end of ")}
     steps = sorted(begun, key=lambda name: float(table.start_us[begun[name]]))
