@@ -149,11 +149,17 @@
     function paint() {
       const scale = window.devicePixelRatio || 1, wide = canvas.clientWidth;
       const height = top(rows.length);
-      canvas.style.height = height + "px";
-      canvas.width = Math.round(wide * scale);
-      canvas.height = Math.round(height * scale);
-      const pen = canvas.getContext("2d");
-      pen.scale(scale, scale);
+      const [across, down] = [Math.round(wide * scale), Math.round(height * scale)];
+      if (canvas.width !== across || canvas.height !== down) {
+        canvas.style.height = height + "px";
+        canvas.width = across;
+        canvas.height = down;
+      }
+      const pen = canvas.getContext("2d", { alpha: false });
+      pen.setTransform(scale, 0, 0, scale, 0, 0);
+      pen.fillStyle = colours.paper;
+      pen.fillRect(0, 0, wide, height);
+      const rate = plot() / (to - from), left = label(), plain = !wanted && lit < 0;
       pen.font = "11px system-ui, sans-serif";
       pen.textBaseline = "middle";
       for (const t of ticks()) {
@@ -176,29 +182,31 @@
         pen.clip();
         let last = -1;
         for (let i = first(row, from); i < row.start.length && row.start[i] <= to; i++) {
-          const x = place(row.start[i]);
-          const width = Math.max(place(row.start[i] + row.length[i]) - x, 0.7);
-          const faded = (wanted && !matches.names.has(row.text[i])) || (lit >= 0 && row.kind[i] !== lit);
-          if (width < 1 && Math.floor(x) === last && !(wanted && !faded)) continue;
+          const x = left + (row.start[i] - from) * rate;
+          const width = Math.max(row.length[i] * rate, 0.7);
+          const faded = !plain && ((wanted && !matches.names.has(row.text[i])) || (lit >= 0 && row.kind[i] !== lit));
+          if (width < 1 && Math.floor(x) === last) {
+            if (plain) i = Math.max(first(row, from + (last + 1 - left) / rate) - 1, i);
+            if (plain || faded) continue;
+          }
           if (!faded) last = Math.floor(x);
           const colour = kinds[row.kind[i]][1];
-          pen.globalAlpha = faded ? 0.15 : 1;
+          if (!plain) pen.globalAlpha = faded ? 0.15 : 1;
           pen.fillStyle = colour === "#000000" ? colours.ink : colour;
           pen.fillRect(x, y, width, HIGH);
-          pen.globalAlpha = 1;
+          if (!plain) pen.globalAlpha = 1;
           if (picked && picked[0] === row && picked[1] === i) {
             pen.strokeStyle = colours.ink;
             pen.lineWidth = 2;
             pen.strokeRect(x + 1, y + 1, Math.max(width - 2, 1), HIGH - 2);
           }
           if (width > 45 && !faded) {
-            const left = Math.max(x, label()) + 3;
             pen.save();
             pen.beginPath();
             pen.rect(x, y, width - 2, HIGH);
             pen.clip();
             pen.fillStyle = dark(colour) ? "#fff" : "#222";
-            pen.fillText(texts[row.text[i]].slice(0, 80), left, y + HIGH / 2);
+            pen.fillText(texts[row.text[i]].slice(0, 80), Math.max(x, left) + 3, y + HIGH / 2);
             pen.restore();
           }
         }
@@ -216,6 +224,7 @@
       let before = null;
       for (const [number, low, high] of view.path) {
         const y = at.has(number) ? top(at.get(number)) + HIGH - 1 : null;
+        if (y !== null && before === y && (high - low) * rate < 0.5) continue;
         if (y !== null && high >= from && low <= to) {
           if (before === null) pen.moveTo(place(low), y);
           else pen.lineTo(place(low), y);
@@ -340,7 +349,7 @@
     window.addEventListener("resize", draw);
     window.addEventListener("beforeprint", paint);
     const look_ = () => {
-      colours = { ink: style("--ink"), line: style("--line"), faint: style("--faint") };
+      colours = { ink: style("--ink"), line: style("--line"), faint: style("--faint"), paper: style("--paper") };
       if (view) draw();
     };
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", look_);
