@@ -54,7 +54,7 @@ def export(
     ] = None,
     options: PredictionOptions = DEFAULTS,
 ) -> None:
-    """A timeline or a trace for other tools, or the execution graph as GraphML.
+    """A timeline, a linked trace or a graph for other tools.
 
     \b
     Examples:
