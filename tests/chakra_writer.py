@@ -10,24 +10,11 @@ import msgspec
 import numpy as np
 
 from perfmodel.errors import TraceError
+from perfmodel.report.perfetto import CHAKRA_VERSION, COLLECTIVE_TYPES, framed, set_attributes
 from perfmodel.trace.chakra import NODE_TYPES, messages
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.execution_trace_columns import ExecutionTrace
 
-CHAKRA_VERSION = "0.0.4"
-_INT64_MAX = 2**63 - 1
-COLLECTIVE_TYPES = (
-    "ALL_REDUCE",
-    "REDUCE",
-    "ALL_GATHER",
-    "GATHER",
-    "SCATTER",
-    "BROADCAST",
-    "ALL_TO_ALL",
-    "REDUCE_SCATTER",
-    "REDUCE_SCATTER_BLOCK",
-    "BARRIER",
-)
 _COLLECTIVE_OF_NAME = {
     "allreduce": "ALL_REDUCE",
     "allreduce_coalesced": "ALL_REDUCE",
@@ -45,16 +32,6 @@ _COLLECTIVE_OF_NAME = {
     "reduce_scatter_tensor_coalesced": "REDUCE_SCATTER",
     "barrier": "BARRIER",
 }
-
-
-def encode_varint(value: int) -> bytes:
-    """`value` (at least 0) as a varint."""
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def encode_chakra(trace: ExecutionTrace) -> bytes:
@@ -75,8 +52,8 @@ def encode_chakra(trace: ExecutionTrace) -> bytes:
         )
         if value != NONE
     }
-    _set_attributes(metadata, known)
-    out = [_framed(metadata)]
+    set_attributes(metadata, known)
+    out = [framed(metadata)]
     producer, consumer = trace.data_dependencies()
     first = np.searchsorted(consumer, np.arange(len(trace) + 1)).tolist()
     producer_id = trace.node_id[producer].tolist()
@@ -95,35 +72,9 @@ def encode_chakra(trace: ExecutionTrace) -> bytes:
             target.values = trace.documents[source.values[row]].decode()
             target.shapes = trace.documents[source.shapes[row]].decode()
             target.types = trace.documents[source.types[row]].decode()
-        _set_attributes(node, _node_attributes(trace, row) | derived.get(row, {}))
-        out.append(_framed(node))
+        set_attributes(node, _node_attributes(trace, row) | derived.get(row, {}))
+        out.append(framed(node))
     return b"".join(out)
-
-
-def _set_attributes(message: Any, attributes: dict[str, Any]) -> None:
-    for name, value in attributes.items():
-        items = value if isinstance(value, list) else [value]
-        kind = _scalar_kind(items)
-        if kind is None:
-            items, value, kind = [], msgspec.json.encode(value).decode(), "string"
-        attribute = message.attr.add(name=name)
-        if isinstance(value, list):
-            getattr(attribute, f"{kind}_list").values.extend(items)
-            getattr(attribute, f"{kind}_list").SetInParent()
-        else:
-            setattr(attribute, f"{kind}_val", value)
-
-
-def _scalar_kind(items: list[Any]) -> str | None:
-    types = set(map(type, items))
-    if types <= {bool}:
-        return "bool"
-    if types == {int}:
-        low, high = min(items), max(items)
-        if low >= -_INT64_MAX - 1 and high <= _INT64_MAX:
-            return "int64"
-        return "uint64" if low >= 0 and high <= 2 * _INT64_MAX + 1 else None
-    return {float: "double", str: "string"}.get(types.pop()) if len(types) == 1 else None
 
 
 def _node_attributes(trace: ExecutionTrace, row: int) -> dict[str, Any]:
@@ -156,7 +107,7 @@ def _derived_attributes(trace: ExecutionTrace) -> dict[int, dict[str, int]]:
             start, end = tensors.bounds[row : row + 2]
             elements, item_bytes = tensors.elements[start:end], tensors.item_bytes[start:end]
             size = sum(map(mul, elements.tolist(), item_bytes.tolist()))
-            found[row] = {"comm_type": COLLECTIVE_TYPES.index(kind), "comm_size": size}
+            found[row] = {"comm_type": COLLECTIVE_TYPES.index(kind.lower()), "comm_size": size}
     return found
 
 
@@ -173,8 +124,3 @@ def _set_times(node: Any, trace: ExecutionTrace, row: int) -> None:
 
 def _type_code(name: str) -> int:
     return NODE_TYPES.index(name) if name in NODE_TYPES else int(name.rpartition("_")[2])
-
-
-def _framed(message: Any) -> bytes:
-    body: bytes = message.SerializeToString()
-    return encode_varint(len(body)) + body

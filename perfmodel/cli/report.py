@@ -64,8 +64,10 @@ def report(
     from perfmodel.files import write_text
     from perfmodel.hardware import load
     from perfmodel.report.page import page_html
+    from perfmodel.trace import Trace
 
     help_most: list[list[Gain]] = []
+    recorded: Trace | None = None
     if workload:
         options.refuse_beside_workload()
         from perfmodel.cli.predict import configuration_prediction
@@ -76,11 +78,12 @@ def report(
         options.check()
         machines = [load(each) if isinstance(each, str) else each for each in options.targets()]
         content = options.content(trace)
+        recorded = content if isinstance(content, Trace) else None
         with working("predicting"):
             found = options.predict(content)
             help_most = _gains(found, trace, options)
     with working("writing the page"):
-        write_text(output, page_html(found, machines, help_most))
+        write_text(output, page_html(found, machines, help_most, recorded))
 
 
 def _gains(found: Prediction, trace: str | None, options: PredictionOptions) -> list[list[Gain]]:

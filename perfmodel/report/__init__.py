@@ -1,12 +1,13 @@
-"""Results for other tools: Perfetto timelines, GraphML."""
+"""Results for other tools: Perfetto timelines, GraphML, Chakra."""
 
 from __future__ import annotations
 
-from perfmodel.report.perfetto import graphml, overlay_of, perfetto_json
+from perfmodel.report.perfetto import chakra_linked, graphml, overlay_of, perfetto_json
 from perfmodel.report.tracks import Overlay
 
 __all__ = [
     "Overlay",
+    "chakra_linked",
     "graphml",
     "overlay_of",
     "perfetto_json",

@@ -13,6 +13,7 @@ from perfmodel.hardware import Cluster, Node, Part
 from perfmodel.hardware.catalogue import figures
 from perfmodel.prediction.types import error_pct
 from perfmodel.report.page_parts import (
+    Shown,
     cards,
     data,
     items,
@@ -21,7 +22,7 @@ from perfmodel.report.page_parts import (
     picture,
     section,
     sortable,
-    step_view,
+    timeline_data,
 )
 from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.figures import comparison_figure
@@ -32,6 +33,7 @@ from perfmodel.units import BYTES_PER_GB, human_us
 if TYPE_CHECKING:
     from perfmodel.prediction import Prediction, Result
     from perfmodel.prediction.gains import Gain
+    from perfmodel.trace import Trace
 
 
 MODEL = "model"
@@ -56,17 +58,18 @@ def page_html(
     prediction: Prediction,
     machines: Sequence[Part] = (),
     gains: Sequence[Sequence[Gain]] = (),
+    trace: Trace | None = None,
 ) -> str:
     """The page of `prediction`; `machines` are what it was predicted for, with their sources.
 
-    `gains` is what would help each result most, without its what-ifs. The same input gives the
-    same bytes.
+    `gains` is what would help each result most, without its what-ifs; of the `trace` behind it,
+    boxes of the timeline say their operators and inputs. The same input gives the same bytes.
     """
     title = f"{prediction.source['trace']}: {_headline(prediction)}"
     contents = {
         "gains": _gains(prediction, gains) if gains else "",
         "summary": "".join(map(_summary, prediction.results)),
-        "timeline": _timeline(prediction),
+        "timeline": _timeline(prediction, trace),
         "why": "".join(_pictures(prediction)),
         "tables": "".join(_tables(prediction)),
         "hardware": "".join(map(_machine, machines)) or paragraph(OWN),
@@ -165,18 +168,18 @@ def _summary(result: Result) -> str:
     return cards(shown)
 
 
-def _timeline(prediction: Prediction) -> str:
-    views = []
+def _timeline(prediction: Prediction, trace: Trace | None) -> str:
+    shown = []
     for result in prediction.results:
-        before = result.baseline
+        before, mark, is_of_trace = result.baseline, result.median_mark, result.mode != MODEL
         name = f"{'what-if' if before else 'predicted'}, {result.hardware}"
-        views.append(step_view(result.timeline, result.median_mark, name))
+        shown.append(Shown(name, result.timeline, mark, is_of_trace))
         if before is not None:
             name = f"without the what-if, {result.hardware}"
-            views.append(step_view(before.timeline, result.median_mark, name))
-        if result.mode != MODEL:
+            shown.append(Shown(name, before.timeline, mark, is_of_trace))
+        if is_of_trace:
             truth = measured((before or result).timeline.graph)
-            views.append(step_view(truth, result.median_mark, f"measured, {result.hardware}"))
+            shown.append(Shown(f"measured, {result.hardware}", truth, mark, is_of_trace))
     buttons = "".join(
         f'<button type="button" data-key="{key}" aria-label="{label}">{text}</button>'
         for key, label, text in (
@@ -187,10 +190,35 @@ def _timeline(prediction: Prediction) -> str:
             ("0", "show all", "all"),
         )
     )
+    choices = "".join(
+        f'<label>{name.capitalize()} <select name="{name}"></select></label>'
+        for name in ("mode", "step", "rank")
+    )
+    hints = " ".join(
+        f"<span><kbd>{escape(key)}</kbd> {text}</span>"
+        for key, text in (
+            ("click", "a box: what it is;"),
+            (", .", "the boxes beside it;"),
+            ("drag", "or"),
+            ("\u2190 \u2192", "move;"),
+            ("+ \u2212 0", "or"),
+            ("Ctrl + wheel", "zoom;"),
+            ("/", "search,"),
+            ("Enter", "the next;"),
+            ("Esc", "close. After a click the wheel alone zooms."),
+        )
+    )
     return (
-        f'<div class="controls"><label>Show <select></select></label>{buttons}</div>'
-        '<canvas tabindex="0" role="img"></canvas><p id="told" aria-live="polite"></p>'
-        f'<ul class="legend"></ul>{data("timeline-data", views)}'
+        f'<div class="controls">{choices}{buttons}'
+        '<label>Search <input type="search" placeholder="kernel, operator"></label>'
+        '<output id="hits"></output></div>'
+        '<canvas tabindex="0" role="img"></canvas><p id="note"></p>'
+        '<p id="told" aria-live="polite"></p>'
+        '<div id="detail" role="region" aria-label="What is known of the box" hidden><dl></dl>'
+        '<button type="button" aria-label="close">&times;</button></div>'
+        f'<ul class="legend"></ul><p class="hints">{hints}</p>'
+        f'<p class="hints">The line is the critical path, on whatever rank it is.</p>'
+        f"{data('timeline-data', timeline_data(shown, trace))}"
     )
 
 
@@ -211,9 +239,7 @@ def _pictures(prediction: Prediction) -> Iterator[str]:
     name = first.timeline.graph.marks.name[first.median_mark]
     drawn = comparison_figure({name: sources}, title="Critical path by cause")
     yield picture(drawn, "Every microsecond of the step has one cause; the bars sum to the step.")
-    for number, result in enumerate(prediction.results):
-        text = f"The step on {result.hardware}; the line is its critical path."
-        yield picture(prediction.plot(number), text)
+    for result in prediction.results:
         if result.kernels is not None and result.kernels.flop.any():
             yield picture(result.roofline(), "Kernels below the roofs of the device.")
 
@@ -233,7 +259,8 @@ def _tables(prediction: Prediction) -> Iterator[str]:
         yield _steps(result)
         pieces = _summed(result)
         caption = f"Critical path by piece, the first {min(len(pieces), PATH_ROWS)}, {name}"
-        yield sortable(("piece", "kind", "count", "time_us"), pieces[:PATH_ROWS], caption)
+        columns = ("time_us", "share_frac", "count", "kind", "piece")
+        yield sortable(columns, pieces[:PATH_ROWS], caption)
         yield from _grounds(result)
 
 
@@ -268,20 +295,21 @@ def _grounds(result: Result) -> Iterator[str]:
         reason = result.grounds.reason(node)
         source = reason.terms.get("source") or reason.terms.get("profile") or ""
         bound = reason.terms.get("bound_by", "")
-        rows.append((node, labels[node], taken[node], reason.what, bound, source, reason.formula))
+        rows.append((taken[node], node, reason.what, bound, source, labels[node], reason.formula))
     if rows:
-        columns = ("node", "piece", "time_us", "by", "bound by", "source", "formula")
+        columns = ("time_us", "node", "by", "bound by", "source", "piece", "formula")
         title = "Critical path: its longest nodes and their bounds (more: predict --explain NODE)"
         yield sortable(columns, rows, f"{title}, {result.hardware}")
 
 
-def _summed(result: Result) -> list[tuple[str, str, int, float]]:
+def _summed(result: Result) -> list[tuple[float, float, int, str, str]]:
     """Pieces of the critical path of one name and kind together, the longest first."""
     times_us: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for piece in result.critical_path:
-        times_us[piece.name, piece.kind].append(piece.duration_us)
-    rows = [(*key, len(each), sum(each, 0.0)) for key, each in times_us.items()]
-    return sorted(rows, key=lambda row: -row[-1])
+        times_us[piece.kind, piece.name].append(piece.duration_us)
+    whole_us = sum(map(sum, times_us.values())) or 1.0
+    rows = [(sum(each), sum(each) / whole_us, len(each), *key) for key, each in times_us.items()]
+    return sorted(rows, key=lambda row: -row[0])
 
 
 def _machine(part: Part) -> str:

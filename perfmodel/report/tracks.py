@@ -18,6 +18,7 @@ from perfmodel.graph.kinds import LAUNCH_KINDS, Cause, EdgeKind, NodeKind
 from perfmodel.timeline.critical_path import Piece
 from perfmodel.timeline.figures import WAITING_LABEL, meeting_waits
 from perfmodel.timeline.schedule import Timeline
+from perfmodel.trace.columns import NONE
 from perfmodel.units import NS_PER_US
 
 CRITICAL_PATH = "critical path"
@@ -48,6 +49,8 @@ class Slice(NamedTuple):
     end_ns: int
     detail: str = ""
     """What it was waited for, or which edge led to it."""
+    node: int = NONE
+    """Of the graph."""
 
 
 class Track(NamedTuple):
@@ -148,7 +151,7 @@ def _resource_tracks(timeline: Timeline, clock: Clock) -> tuple[list[Track], lis
         if row < count:
             name, why = labels[row], _CAUSES[cause[row]]
             name = f"before {name}" if cause[row] == Cause.HOST_T1 else name
-            box = Slice(name, _KINDS[kind[row]], why, start_ns[row], end_ns[row])
+            box = Slice(name, _KINDS[kind[row]], why, start_ns[row], end_ns[row], node=row)
         else:
             why = _CAUSES[Cause.COLLECTIVE_WAIT]
             box = Slice(WAITING_LABEL, why, why, start_ns[row], end_ns[row])

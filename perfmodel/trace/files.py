@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from perfmodel.errors import TraceError
 from perfmodel.files import content_chunks, read_chunks
+from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.formats import FORMATS, TracePart, file_suffixes, member_suffixes
 from perfmodel.trace.kineto import decode_kineto
 from perfmodel.trace.window import Window, find_window, trim_to_window
@@ -54,10 +55,12 @@ def decode(path: str | Path, options: Options) -> list[FoundDocument]:
             window = find_window(chunks, options.steps, options.context)
             if window is not None and Path(where).is_file():
                 windows[where] = window
-    return [
-        FoundDocument(where, _decode(chunks, where, windows.get(where)), windows.get(where))
-        for where, chunks in documents(path, options.max_bytes)
-    ]
+    result = []
+    for where, chunks in documents(path, options.max_bytes):
+        decoded = _decode(chunks, where, windows.get(where))
+        parts = decoded if isinstance(decoded, tuple) else (decoded,)
+        result += [FoundDocument(where, part, windows.get(where)) for part in parts]
+    return result
 
 
 def _in_object(events: Iterator[bytes]) -> Iterator[bytes]:
@@ -74,18 +77,20 @@ def _in_object(events: Iterator[bytes]) -> Iterator[bytes]:
 
 def _decode(
     chunks: Iterator[bytes], where: str, window: Window | None = None
-) -> TracePart | str | None:
+) -> TracePart | tuple[RankTrace, ...] | str | None:
     """What a document holds."""
     head = bytearray()
     for chunk in chunks:
         searched = max(0, len(head) - len(_KINETO_KEY))
         head += chunk
+        if b"\0" in head[:_SNIFF_BYTES]:
+            break  # JSON holds no zero byte
         is_bare_list = not searched and _EVENT_LIST.match(head) is not None
         if is_bare_list or head.find(_KINETO_KEY, searched) >= 0:
             document = chain((bytes(head),), chunks)
             rank = decode_kineto(_in_object(document) if is_bare_list else document, where, window)
             return rank if window is None else trim_to_window(rank, window)
-    content = bytes(head)
+    content = b"".join((head, *chunks))
     first = content[:_SNIFF_BYTES].lstrip()[:1]
     if not first:
         raise TraceError(f"{where}: the file is empty")
@@ -98,7 +103,9 @@ def _decode(
         return COLLECTOR_RECORD
     if first in (b"{", b"["):
         return None
-    raise TraceError(f"{where}: neither a Kineto trace nor an execution trace")
+    raise TraceError(
+        f"{where}: neither a Kineto trace nor an execution trace nor a profile in SQLite"
+    )
 
 
 _BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

@@ -26,7 +26,7 @@ class TraceFormat:
     names the place. In folders and archives, files that end in one of `suffixes` are looked at."""
 
     recognises: Callable[[bytes], bool]
-    decode: Callable[[bytes, str], TracePart]
+    decode: Callable[[bytes, str], TracePart | tuple[RankTrace, ...]]
     suffixes: tuple[str, ...] = ()
 
 
@@ -60,3 +60,5 @@ def _format(module: str, suffixes: tuple[str, ...] = ()) -> TraceFormat:
 
 FORMATS.register("execution_trace")(_format("execution_trace"))
 FORMATS.register("protobuf_execution_trace")(_format("chakra", (".et",)))
+FORMATS.register("nsight")(_format("nsight", (".sqlite",)))
+FORMATS.register("sqlite")(_format("sqlite", (".db",)))

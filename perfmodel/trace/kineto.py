@@ -35,6 +35,7 @@ from perfmodel.trace.columns import (
 )
 from perfmodel.trace.kineto_json import (
     NO_RAW,
+    AllocationRows,
     Args,
     Complete,
     Distributed,
@@ -43,7 +44,6 @@ from perfmodel.trace.kineto_json import (
     Instant,
     Metadata,
 )
-from perfmodel.trace.memory import AllocationRows
 from perfmodel.trace.window import Window
 
 _CHUNK_BYTES = 1 << 18

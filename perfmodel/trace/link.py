@@ -137,7 +137,7 @@ def innermost(rank: RankTrace, time_us: Floats, containers: Ints) -> Ints:
     """Per time: row of the innermost of `containers` (one thread's, by start) around it, or -1."""
     if not len(containers):
         return np.full(len(time_us), NONE, np.int64)
-    parent = _enclosing(rank, containers)
+    parent = enclosing(rank, containers)
     end = rank.end_us[containers]
     at = np.searchsorted(rank.start_us[containers], time_us, side="right") - 1
     over = (at >= 0) & (end[at] < time_us)
@@ -147,7 +147,7 @@ def innermost(rank: RankTrace, time_us: Floats, containers: Ints) -> Ints:
     return np.where(at >= 0, containers[at], NONE)
 
 
-def _enclosing(rank: RankTrace, boxes: Ints) -> Ints:
+def enclosing(rank: RankTrace, boxes: Ints) -> Ints:
     """Per box: position of the nearest earlier box that is still open at its start, or -1."""
     parent = np.full(len(boxes), NONE, np.int64)
     stack: list[int] = []

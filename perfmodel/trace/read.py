@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.errors import TraceError, UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.consistency import check_rank, check_types, inconsistencies
 from perfmodel.trace.files import FoundDocument, Options, decode, files_of
 from perfmodel.trace.link import Links, link
-from perfmodel.trace.recording import checked_recording
+from perfmodel.trace.recording import (
+    check_rank,
+    check_types,
+    checked_recording,
+    inconsistencies,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -130,9 +134,10 @@ def read(
     context: int = 0,
     workers: int | None = None,
 ) -> Trace:
-    """Read a Kineto file, an execution trace, an archive or a folder of ranks.
+    """Read a Kineto file, a profile of another tool, an execution trace, an archive or a folder.
 
-    `path` may be `.json`, `.json.gz`, `.et` (Chakra), `.tar.gz`, a folder, or `-` for standard
+    `path` may be `.json`, `.json.gz`, `.sqlite` (Nsight Systems), `.db` (rocpd), `.et` (Chakra),
+    `.tar.gz`, a folder, or `-` for standard
     input; names do not matter. `max_bytes` bounds each decompressed document. With `steps`, only
     the events of these steps are kept, and of `context` steps on each side; `chosen` says where
     they are. The files of a folder are decoded by `workers` processes at a time (default: one per

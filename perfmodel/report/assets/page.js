@@ -24,161 +24,339 @@
     });
   }
 
-  // The timeline: boxes of one step on a canvas.
+  // The timeline: boxes of one step on a canvas, drawn after the page itself has been.
   const source = document.getElementById("timeline-data");
-  if (!source) return;
-  const views = JSON.parse(source.textContent);
-  const canvas = document.querySelector("#timeline canvas");
-  const told = document.getElementById("told");
-  const legend = document.querySelector("#timeline .legend");
-  const chosen = document.querySelector("#timeline select");
-  const LABEL = 150, HIGH = 22, GAP = 4, AXIS = 24, LEAST = 20;
-  let view, from, to, dragged = null;
+  if (source) requestAnimationFrame(() => setTimeout(() => timeline(JSON.parse(source.textContent))));
 
-  for (const each of views) {
-    for (const row of each.rows) {
-      let at = 0;
-      row.start = row.start.map((step) => (at += step));
+  function timeline({ texts, kinds, notes, views }) {
+    const one = (selector) => document.querySelector("#timeline " + selector);
+    const canvas = one("canvas"), told = one("#told"), legend = one(".legend");
+    const panel = one("#detail"), search = one("input[type=search]"), hits = one("#hits");
+    const [modes, steps, ranks] = ["mode", "step", "rank"].map((name) => one(`select[name=${name}]`));
+    const HIGH = 20, GAP = 3, AXIS = 24, LEAST = 20;
+    const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+    let view, rows, from, to, dragged = null, wanted = "", matches = [], found = -1, lit = -1, picked = null, colours = {};
+
+    for (const each of views) {
+      for (const row of each.rows) {
+        let at = 0;
+        row.start = row.start.map((step) => (at += step));
+      }
     }
-  }
-  views.forEach((each, number) => chosen.add(new Option(each.name, number)));
+    const label = () => (canvas.clientWidth < 600 ? 84 : 150);
+    const plot = () => canvas.clientWidth - label();
+    const place = (tenths) => label() + ((tenths - from) / (to - from)) * plot();
+    const time = (tenths) => {
+      const us = tenths / 10;
+      return Math.abs(us) >= 1000 ? (us / 1000).toFixed(us >= 1e5 ? 1 : 3) + " ms" : us.toFixed(1) + " us";
+    };
+    const fill = (select, names) => {
+      const before = select.value;
+      select.replaceChildren(...names.map((name) => new Option(name, name)));
+      if (names.includes(before)) select.value = before;
+      select.parentElement.hidden = names.length < 2;
+    };
 
-  const time = (tenths) => {
-    const us = tenths / 10;
-    return us >= 1000 ? (us / 1000).toFixed(us >= 1e5 ? 1 : 3) + " ms" : us.toFixed(1) + " us";
-  };
-  const plot = () => canvas.clientWidth - LABEL;
-  const place = (tenths) => LABEL + ((tenths - from) / (to - from)) * plot();
-
-  function show(number) {
-    view = views[number];
-    [from, to] = [0, view.span];
-    legend.replaceChildren(...view.kinds.map(([text, colour]) => {
-      const item = document.createElement("li");
-      const swatch = document.createElement("i");
-      swatch.style.background = colour;
-      item.append(swatch, text);
-      return item;
-    }));
-    canvas.setAttribute("aria-label", `Timeline of ${view.step}: ${view.rows.length} rows, ${time(view.span)}. Arrow keys move, plus and minus zoom, 0 shows all.`);
-    draw();
-  }
-
-  function ticks() {
-    const rough = (to - from) / 8;
-    const power = 10 ** Math.floor(Math.log10(rough));
-    const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough);
-    const found = [];
-    for (let t = Math.ceil(from / step) * step; t <= to; t += step) found.push(t);
-    return found;
-  }
-
-  function draw() {
-    const scale = window.devicePixelRatio || 1;
-    const height = AXIS + view.rows.length * (HIGH + GAP) + GAP;
-    canvas.style.height = height + "px";
-    canvas.width = Math.round(canvas.clientWidth * scale);
-    canvas.height = Math.round(height * scale);
-    const pen = canvas.getContext("2d");
-    pen.scale(scale, scale);
-    pen.clearRect(0, 0, canvas.clientWidth, height);
-    pen.font = "11px system-ui, sans-serif";
-    pen.textBaseline = "middle";
-    for (const t of ticks()) {
-      const x = place(t);
-      pen.fillStyle = "#e6e6e6";
-      pen.fillRect(x, AXIS, 1, height - AXIS);
-      pen.fillStyle = "#444";
-      pen.fillText(time(t), Math.min(x + 2, canvas.clientWidth - 60), AXIS / 2);
+    function chooseMode() {
+      fill(steps, views.filter((each) => each.mode === modes.value).map((each) => each.step));
+      chooseStep();
     }
-    view.rows.forEach((row, number) => {
-      const y = AXIS + GAP + number * (HIGH + GAP);
+    function chooseStep() {
+      view = views.find((each) => each.mode === modes.value && each.step === steps.value);
+      const known = [...new Set(view.rows.map((row) => row.rank).filter((rank) => rank !== null))];
+      fill(ranks, known.length > 1 ? ["all", ...known.map(String)] : known.map(String));
+      [from, to] = [0, view.span];
+      chooseRank();
+    }
+    function chooseRank() {
+      const all = ranks.value === "all" || !ranks.value;
+      view.rows.forEach((row, number) => (row.number = number));
+      rows = view.rows.filter((row) => row.rank === null || all || String(row.rank) === ranks.value);
+      const used = new Set(rows.flatMap((row) => row.kind));
+      legend.replaceChildren(...kinds.flatMap(([text, colour], kind) => {
+        if (!used.has(kind)) return [];
+        const item = document.createElement("li"), button = document.createElement("button"), swatch = document.createElement("i");
+        button.type = "button";
+        button.setAttribute("aria-pressed", String(lit === kind));
+        swatch.style.background = colour;
+        button.append(swatch, text);
+        button.addEventListener("click", () => { lit = lit === kind ? -1 : kind; chooseRank(); });
+        item.append(button);
+        return [item];
+      }));
+      canvas.setAttribute("aria-label", `Timeline of ${view.step}: ${rows.length} rows, ${time(view.span)}. Arrow keys move, plus and minus zoom, 0 shows all.`);
+      one("#note").textContent = view.note;
+      picked = null;
+      panel.hidden = true;
+      look();
+      window_(from, to);
+    }
+
+    // Search: boxes whose name holds the text; the others fade.
+    function look() {
+      wanted = search.value.trim().toLowerCase();
+      const named = new Set(texts.flatMap((text, at) => (wanted && text.toLowerCase().includes(wanted) ? [at] : [])));
+      matches = [];
+      let sum = 0;
+      if (wanted) rows.forEach((row) => row.text.forEach((text, i) => {
+        if (!named.has(text)) return;
+        matches.push([row, i]);
+        if (row.rank !== null) sum += row.length[i];
+      }));
+      matches.sort(([a, i], [b, k]) => a.start[i] - b.start[k]);
+      matches.names = named;
+      found = -1;
+      hits.textContent = wanted ? `${matches.length} boxes, ${time(sum)} on threads and streams` : "";
+    }
+    function next() {
+      if (!matches.length) return;
+      found = (found + 1) % matches.length;
+      const [row, i] = matches[found];
+      const span = Math.max(row.length[i] * 8, LEAST);
+      window_(row.start[i] - span / 2, row.start[i] + span / 2);
+      detail(row, i);
+    }
+
+    function ticks() {
+      const rough = (to - from) / Math.max(plot() / 110, 2);
+      const power = 10 ** Math.floor(Math.log10(rough));
+      const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough);
+      const all = [];
+      for (let t = Math.ceil(from / step) * step; t <= to; t += step) all.push(t);
+      return all;
+    }
+    function first(row, t) {  // the first box that ends after t; boxes of a row do not overlap
+      let low = 0, high = row.start.length;
+      while (low < high) {
+        const mid = (low + high) >> 1;
+        if (row.start[mid] + row.length[mid] < t) low = mid + 1;
+        else high = mid;
+      }
+      return low;
+    }
+    const top = (number) => AXIS + GAP + number * (HIGH + GAP);
+    const dark = (colour) => {
+      const part = (at) => (parseInt(colour.slice(at, at + 2), 16) / 255) ** 2.2;
+      return 0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5) < 0.25;
+    };
+
+    let queued = false;
+    function draw() {
+      if (queued) return;
+      queued = true;
+      requestAnimationFrame(() => { queued = false; paint(); });
+    }
+    function paint() {
+      const scale = window.devicePixelRatio || 1, wide = canvas.clientWidth;
+      const height = top(rows.length);
+      const [across, down] = [Math.round(wide * scale), Math.round(height * scale)];
+      if (canvas.width !== across || canvas.height !== down) {
+        canvas.style.height = height + "px";
+        canvas.width = across;
+        canvas.height = down;
+      }
+      const pen = canvas.getContext("2d", { alpha: false });
+      pen.setTransform(scale, 0, 0, scale, 0, 0);
+      pen.fillStyle = colours.paper;
+      pen.fillRect(0, 0, wide, height);
+      const rate = plot() / (to - from), left = label(), plain = !wanted && lit < 0;
+      pen.font = "11px system-ui, sans-serif";
+      pen.textBaseline = "middle";
+      for (const t of ticks()) {
+        const x = place(t);
+        pen.fillStyle = colours.line;
+        pen.fillRect(x, AXIS, 1, height - AXIS);
+        pen.fillStyle = colours.faint;
+        const text = time(t);
+        if (x + 2 + pen.measureText(text).width < wide) pen.fillText(text, x + 2, AXIS / 2);
+      }
+      rows.forEach((row, number) => {
+        const y = top(number);
+        if (number && row.rank !== rows[number - 1].rank) {
+          pen.fillStyle = colours.faint;
+          pen.fillRect(0, y - GAP / 2 - 0.5, wide, 1);
+        }
+        pen.save();
+        pen.beginPath();
+        pen.rect(label(), y, plot(), HIGH);
+        pen.clip();
+        let last = -1;
+        for (let i = first(row, from); i < row.start.length && row.start[i] <= to; i++) {
+          const x = left + (row.start[i] - from) * rate;
+          const width = Math.max(row.length[i] * rate, 0.7);
+          const faded = !plain && ((wanted && !matches.names.has(row.text[i])) || (lit >= 0 && row.kind[i] !== lit));
+          if (width < 1 && Math.floor(x) === last) {
+            if (plain) i = Math.max(first(row, from + (last + 1 - left) / rate) - 1, i);
+            if (plain || faded) continue;
+          }
+          if (!faded) last = Math.floor(x);
+          const colour = kinds[row.kind[i]][1];
+          if (!plain) pen.globalAlpha = faded ? 0.15 : 1;
+          pen.fillStyle = colour === "#000000" ? colours.ink : colour;
+          pen.fillRect(x, y, width, HIGH);
+          if (!plain) pen.globalAlpha = 1;
+          if (picked && picked[0] === row && picked[1] === i) {
+            pen.strokeStyle = colours.ink;
+            pen.lineWidth = 2;
+            pen.strokeRect(x + 1, y + 1, Math.max(width - 2, 1), HIGH - 2);
+          }
+          if (width > 45 && !faded) {
+            pen.save();
+            pen.beginPath();
+            pen.rect(x, y, width - 2, HIGH);
+            pen.clip();
+            pen.fillStyle = dark(colour) ? "#fff" : "#222";
+            pen.fillText(texts[row.text[i]].slice(0, 80), Math.max(x, left) + 3, y + HIGH / 2);
+            pen.restore();
+          }
+        }
+        pen.restore();
+        pen.fillStyle = colours.ink;
+        pen.fillText(row.name.slice(0, 26), 2, y + HIGH / 2, label() - 6);
+      });
+      // The critical path, through the rows that it takes.
+      const at = new Map(rows.map((row, number) => [row.number, number]));
       pen.save();
       pen.beginPath();
-      pen.rect(LABEL, y, plot(), HIGH);
+      pen.rect(label(), AXIS, plot(), height);
       pen.clip();
-      let last = -1;
-      for (let i = 0; i < row.start.length; i++) {
-        const end = row.start[i] + row.length[i];
-        if (end < from || row.start[i] > to) continue;
-        const x = place(row.start[i]);
-        const width = Math.max(place(end) - x, 0.7);
-        if (width < 1 && Math.floor(x) === last) continue;
-        last = Math.floor(x);
-        pen.fillStyle = view.kinds[row.kind[i]][1];
-        pen.fillRect(x, y, width, HIGH);
-        if (width > 45) {
-          const left = Math.max(x, LABEL) + 3;
-          pen.save();
-          pen.beginPath();
-          pen.rect(x, y, width - 2, HIGH);
-          pen.clip();
-          pen.fillStyle = dark(view.kinds[row.kind[i]][1]) ? "#fff" : "#222";
-          pen.fillText(view.texts[row.text[i]].slice(0, 80), left, y + HIGH / 2);
-          pen.restore();
-        }
+      pen.beginPath();
+      let before = null;
+      for (const [number, low, high] of view.path) {
+        const y = at.has(number) ? top(at.get(number)) + HIGH - 1 : null;
+        if (y !== null && before === y && (high - low) * rate < 0.5) continue;
+        if (y !== null && high >= from && low <= to) {
+          if (before === null) pen.moveTo(place(low), y);
+          else pen.lineTo(place(low), y);
+          pen.lineTo(place(high), y);
+          before = y;
+        } else before = null;
       }
+      pen.lineWidth = 1.6;
+      pen.strokeStyle = colours.ink;
+      pen.stroke();
       pen.restore();
-      pen.fillStyle = "#222";
-      pen.fillText(row.name.slice(0, 24), 2, y + HIGH / 2, LABEL - 8);
+    }
+
+    function window_(low, high) {
+      const span = Math.min(Math.max(high - low, LEAST), view.span);
+      from = Math.min(Math.max(low, 0), view.span - span);
+      to = from + span;
+      canvas.dataset.from = from;
+      canvas.dataset.to = to;
+      draw();
+    }
+    const zoom = (factor, around = (from + to) / 2) =>
+      window_(around - (around - from) * factor, around + (to - around) * factor);
+    const move = (share) => window_(from + (to - from) * share, to + (to - from) * share);
+
+    function at(event) {
+      const box = canvas.getBoundingClientRect();
+      const t = from + ((event.clientX - box.left - label()) / plot()) * (to - from);
+      const row = rows[Math.floor((event.clientY - box.top - AXIS - GAP) / (HIGH + GAP))];
+      if (!row || t < from) return null;
+      const reach = (2 * (to - from)) / plot();
+      let i = first(row, t - reach);
+      if (i + 1 < row.start.length && row.start[i] + row.length[i] < t && row.start[i + 1] <= t) i += 1;
+      return i < row.start.length && row.start[i] <= t + reach ? [row, i] : null;
+    }
+    const short = ([row, i]) =>
+      `${row.name}: ${texts[row.text[i]]}, ${kinds[row.kind[i]][0]}, ${time(row.length[i])} at ${time(row.start[i])}`;
+
+    // What is known of one box.
+    function detail(row, i) {
+      picked = [row, i];
+      const facts = [
+        ["what", texts[row.text[i]]],
+        ["where", row.name],
+        ["why", kinds[row.kind[i]][0]],
+        ["time", `${time(row.length[i])}, from ${time(row.start[i])} to ${time(row.start[i] + row.length[i])}`],
+      ];
+      if (row.launch && row.launch[i] >= 0) facts.push(["launched", `${time(row.launch[i])} before it began`]);
+      if (row.about) facts.push(...notes[row.about[i]]);
+      if (row.after) facts.push(...notes[row.after[i]]);
+      panel.querySelector("dl").replaceChildren(...facts.flatMap(([name, text]) => {
+        const [term, what] = ["dt", "dd"].map((tag) => document.createElement(tag));
+        term.textContent = name;
+        what.textContent = text;
+        return [term, what];
+      }));
+      panel.hidden = false;
+      draw();
+    }
+    function close() {
+      picked = null;
+      panel.hidden = true;
+      draw();
+    }
+
+    canvas.addEventListener("wheel", (event) => {
+      if (!event.ctrlKey && !event.metaKey && document.activeElement !== canvas) return;
+      event.preventDefault();
+      const box = canvas.getBoundingClientRect();
+      zoom(event.deltaY > 0 ? 1.25 : 0.8, from + ((event.clientX - box.left - label()) / plot()) * (to - from));
+    }, { passive: false });
+    let pressed = 0;
+    canvas.addEventListener("pointerdown", (event) => { dragged = pressed = event.clientX; canvas.setPointerCapture(event.pointerId); });
+    canvas.addEventListener("pointerup", (event) => {
+      if (dragged !== null && Math.abs(event.clientX - pressed) < 4) {
+        const hit = at(event);
+        if (hit) detail(...hit);
+        else close();
+      }
+      dragged = null;
     });
+    canvas.addEventListener("pointermove", (event) => {
+      if (dragged !== null) {
+        if (Math.abs(event.clientX - pressed) < 4) return;
+        const shift = ((dragged - event.clientX) / plot()) * (to - from);
+        dragged = event.clientX;
+        window_(from + shift, to + shift);
+      } else {
+        const hit = at(event);
+        told.textContent = hit ? short(hit) : "";
+      }
+    });
+    const beside = (step) => {
+      if (!picked) return;
+      const i = picked[1] + step;
+      if (i < 0 || i >= picked[0].start.length) return;
+      const middle = picked[0].start[i] + picked[0].length[i] / 2;
+      if (middle < from || middle > to) window_(middle - (to - from) / 2, middle + (to - from) / 2);
+      detail(picked[0], i);
+    };
+    const keys = {
+      "+": () => zoom(0.7), "=": () => zoom(0.7), "-": () => zoom(1.4), "0": () => window_(0, view.span),
+      ArrowLeft: () => move(-0.2), ArrowRight: () => move(0.2), Home: () => window_(0, to - from), End: () => window_(view.span - to + from, view.span),
+      "/": () => search.focus(), n: next, ",": () => beside(-1), ".": () => beside(1), Escape: close,
+    };
+    canvas.addEventListener("keydown", (event) => {
+      if (!keys[event.key] || event.ctrlKey || event.metaKey) return;
+      event.preventDefault();
+      keys[event.key]();
+    });
+    search.addEventListener("input", () => { look(); draw(); });
+    search.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") next();
+      if (event.key === "Escape") { search.value = ""; look(); canvas.focus(); draw(); }
+    });
+    panel.querySelector("button").addEventListener("click", close);
+    for (const button of document.querySelectorAll("#timeline button[data-key]"))
+      button.addEventListener("click", () => keys[button.dataset.key]());
+    modes.addEventListener("change", chooseMode);
+    steps.addEventListener("change", chooseStep);
+    ranks.addEventListener("change", chooseRank);
+    window.addEventListener("resize", draw);
+    window.addEventListener("beforeprint", paint);
+    const look_ = () => {
+      colours = { ink: style("--ink"), line: style("--line"), faint: style("--faint"), paper: style("--paper") };
+      if (view) draw();
+    };
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", look_);
+    look_();
+    fill(modes, [...new Set(views.map((each) => each.mode))]);
+    chooseMode();
+    paint();
+    canvas.dataset.ready = "1";
   }
-
-  function dark(colour) {
-    const part = (at) => (parseInt(colour.slice(at, at + 2), 16) / 255) ** 2.2;
-    return 0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5) < 0.25;
-  }
-
-  function window_(low, high) {
-    const span = Math.min(Math.max(high - low, LEAST), view.span);
-    from = Math.min(Math.max(low, 0), view.span - span);
-    to = from + span;
-    canvas.dataset.from = from;
-    canvas.dataset.to = to;
-    draw();
-  }
-  const zoom = (factor, around = (from + to) / 2) =>
-    window_(around - (around - from) * factor, around + (to - around) * factor);
-  const move = (share) => window_(from + (to - from) * share, to + (to - from) * share);
-
-  function at(event) {
-    const box = canvas.getBoundingClientRect();
-    const t = from + ((event.clientX - box.left - LABEL) / plot()) * (to - from);
-    const row = view.rows[Math.floor((event.clientY - box.top - AXIS - GAP) / (HIGH + GAP))];
-    if (!row || t < from) return "";
-    const i = row.start.findIndex((low, k) => low <= t && t <= low + row.length[k]);
-    if (i < 0) return "";
-    return `${row.name}: ${view.texts[row.text[i]]}, ${view.kinds[row.kind[i]][0]}, ${time(row.length[i])} at ${time(row.start[i])}`;
-  }
-
-  canvas.addEventListener("wheel", (event) => {
-    event.preventDefault();
-    const box = canvas.getBoundingClientRect();
-    zoom(event.deltaY > 0 ? 1.25 : 0.8, from + ((event.clientX - box.left - LABEL) / plot()) * (to - from));
-  }, { passive: false });
-  canvas.addEventListener("pointerdown", (event) => { dragged = event.clientX; canvas.setPointerCapture(event.pointerId); });
-  canvas.addEventListener("pointerup", () => { dragged = null; });
-  canvas.addEventListener("pointermove", (event) => {
-    if (dragged !== null) {
-      const shift = ((dragged - event.clientX) / plot()) * (to - from);
-      dragged = event.clientX;
-      window_(from + shift, to + shift);
-    } else told.textContent = at(event);
-  });
-  const keys = {
-    "+": () => zoom(0.7), "=": () => zoom(0.7), "-": () => zoom(1.4), "0": () => window_(0, view.span),
-    ArrowLeft: () => move(-0.2), ArrowRight: () => move(0.2), Home: () => move(-from), End: () => move(view.span),
-  };
-  canvas.addEventListener("keydown", (event) => {
-    if (!keys[event.key] || event.ctrlKey || event.metaKey) return;
-    event.preventDefault();
-    keys[event.key]();
-  });
-  for (const button of document.querySelectorAll("#timeline button[data-key]"))
-    button.addEventListener("click", () => keys[button.dataset.key]());
-  chosen.addEventListener("change", () => show(Number(chosen.value)));
-  window.addEventListener("resize", draw);
-  window.addEventListener("beforeprint", draw);
-  show(0);
-  window_(0, view.span);
 })();

@@ -1,0 +1,381 @@
+"""Profiles in SQLite: tables as plain rows, events of processes as ranks; rocpd databases.
+
+rocpd is what `rocprofv3` writes; source: rocprofiler-sdk's tables, schema 3. Its regions of HIP are
+calls, those of markers (roctx) ranges; a kernel and the call that launched it share their
+`stack_id`. No file that the tool wrote was at hand: this is written from the schema alone.
+
+A file may hold several processes (one profiler around `torchrun`): each that used a device is a
+rank, in the order of devices. Ranges are operators where they are named like one of PyTorch
+(`aten::mm`, `MulBackward0`) or carry what `emit_nvtx` adds; the others are annotations. Where no
+range is a `ProfilerStep#N`, those named `step 3`, `iteration_3` and the like are the steps.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import fields
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from perfmodel.arrays import Ints
+from perfmodel.errors import TraceError
+from perfmodel.trace.categories import BACKWARD_OP, STEP_NAME, Category
+from perfmodel.trace.columns import NONE, DeviceProperties, RankTrace, Strings
+
+MAGIC = b"SQLite format 3\0"
+_JOURNAL_MODE_AT, _ROLLBACK = 18, b"\1\1"
+"""A database written ahead of its log cannot be opened from memory; its pages are the same."""
+_OF_EMIT_NVTX = re.compile(
+    r"(?P<name>.+?)(?:, seq = (?P<sequence>\d+))?(?:, op_id = (?P<op_id>\d+))?"
+    r"(?:, sizes = (?P<shapes>\[.*?\]))?(?:, input_op_ids = .*)?$",
+    re.DOTALL,
+)
+STEP_LIKE = re.compile(r"(?:\w+[ _])?(?:step|iter|iteration|batch)\W{0,2}_?(\d+)$", re.IGNORECASE)
+_ROCM_COPY = re.compile(r"(HOST|DEVICE)_TO_(HOST|DEVICE)")
+_ROCM_STRINGS = re.compile(r"rocpd_string(.*)")
+
+Row: TypeAlias = dict[str, Any]
+
+
+@contextmanager
+def opened(content: bytes, where: str) -> Iterator[Database]:
+    """The database in `content`; what SQLite says of a damaged one is a `TraceError`."""
+    after = _JOURNAL_MODE_AT + len(_ROLLBACK)
+    connection = sqlite3.connect(":memory:")
+    connection.text_factory = lambda text: text.decode("utf-8", "replace")
+    try:
+        connection.deserialize(content[:_JOURNAL_MODE_AT] + _ROLLBACK + content[after:])
+        yield Database(connection, where)
+    except (sqlite3.Error, UnicodeError) as error:  # a damaged schema is quoted, of many lines
+        message = " ".join(str(error).split())[:100]
+        raise TraceError(f"{where}: damaged SQLite database: {message}") from None
+    finally:
+        connection.close()
+
+
+class Database:
+    """The plain tables of a database; views and virtual tables, which run code, are not read."""
+
+    def __init__(self, connection: sqlite3.Connection, where: str) -> None:
+        self._connection, self.where = connection, where
+        tables = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
+        self.columns: dict[str, set[str]] = {
+            name: {row[1] for row in connection.execute(f"PRAGMA table_info({_quoted(name)})")}
+            for name, sql in tables.fetchall()
+            if sql and not sql.upper().startswith("CREATE VIRTUAL")
+        }
+
+    def rows(
+        self, table: str, needed: tuple[str, ...], more: tuple[str, ...] = (), texts: str = ""
+    ) -> Iterator[Row]:
+        """The rows of a table, if there is one: whole numbers, and texts of the columns that
+        `texts` names. What is NULL, or of `more` and not in this file, is `NONE` or an empty text.
+        """
+        known = self.columns.get(table)
+        if known is None:
+            return
+        for name in needed:
+            if name not in known:
+                raise TraceError(f"{self.where}: {table} has no column {name}")
+        text_names = texts.split()
+        names = [name for name in (*needed, *more, *text_names) if name in known]
+        absent = dict.fromkeys(more, NONE) | dict.fromkeys(text_names, "")
+        kinds = [str if name in text_names else int for name in names]
+        query = f"SELECT {', '.join(map(_quoted, names))} FROM {_quoted(table)}"
+        for number, values in enumerate(self._connection.execute(query)):
+            row = dict(absent)
+            for name, kind, value in zip(names, kinds, values, strict=True):
+                if value is None:
+                    row[name] = NONE if kind is int else ""
+                elif type(value) is kind:
+                    row[name] = value
+                else:
+                    expected = "a text" if kind is str else "a whole number"
+                    raise TraceError(
+                        f"{self.where}: {table}[{number}].{name}: expected {expected}, "
+                        f"found {str(value)[:30]!r}"
+                    )
+            row["place"] = f"{self.where}: {table}[{number}]"
+            yield row
+
+    def texts(self, table: str, column: str = "value") -> dict[int, str]:
+        """A table of strings by id."""
+        return {row["id"]: row[column] for row in self.rows(table, ("id",), texts=column)}
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text_of(texts: Mapping[int, str], number: int, row: Row, column: str) -> str:
+    """A string by its id; raises `TraceError` where there is none."""
+    try:
+        return texts[number]
+    except KeyError:
+        raise TraceError(f"{row['place']}.{column}: no string has the id {number}") from None
+
+
+def event_of(row: Row, category: Category, name: str, **columns: Any) -> Row:
+    duration_ns = row["end"] - row["start"]
+    if duration_ns < 0:
+        raise TraceError(f"{row['place']}: ends {-duration_ns} ns before it begins")
+    return {
+        "category": int(category),
+        "name": name,
+        "start_ns": row["start"],
+        "duration_ns": duration_ns,
+        **columns,
+    }
+
+
+TEXT_COLUMNS = (
+    *("name", "input_shapes", "input_dtypes", "input_values", "input_strides", "grid"),
+    *("collective", "process_group", "collective_dtype", "in_split", "out_split"),
+)
+"""Columns of `RankTrace` that are indices of its strings."""
+_WIDE_COLUMNS = ("size_bytes", "in_elements", "out_elements")
+
+
+def rank_from_events(
+    where: str,
+    events: Iterable[Mapping[str, Any]],
+    *,
+    rank: int = NONE,
+    devices: tuple[DeviceProperties, ...] = (),
+    thread_names: dict[int, str] | None = None,
+) -> RankTrace:
+    """The rank that `events` are of, in whatever order.
+
+    An event has `category`, `name`, `start_ns`, `duration_ns`, and of the other columns of
+    `RankTrace` those that are known, texts as texts. Raises `TraceError` for values of other
+    types.
+    """
+    rows = list(events)
+    strings = Strings()
+    start_ns = np.array([row["start_ns"] for row in rows], np.int64)
+    duration_ns = np.array([row["duration_ns"] for row in rows], np.int64)
+    columns: dict[str, Any] = {"waves": np.zeros(len(rows))}
+    for name in (each.name for each in fields(RankTrace) if each.type == "Ints"):
+        values = [row.get(name, NONE) for row in rows]
+        if name in TEXT_COLUMNS:
+            values = [strings.intern(v) if isinstance(v, str) else v for v in values]
+            values = [NONE if v is None else v for v in values]
+        if name == "file_index":
+            values = list(range(len(rows)))
+        if not all(type(value) is int and -(2**63) <= value < 2**63 for value in values):
+            raise TraceError(f"{where}: {name}: a value is of another type")
+        columns[name] = _narrow(np.array(values, np.int64), keep=name in _WIDE_COLUMNS)
+    category = np.array([row["category"] for row in rows], np.uint8)
+    order = np.lexsort((columns["event_index"], -duration_ns, start_ns))
+    origin_ns = int(start_ns.min()) if len(rows) else 0
+    return RankTrace(
+        where=where,
+        rank=rank,
+        world_size=None,
+        origin_ns=origin_ns,
+        strings=strings,
+        devices=devices,
+        thread_names=thread_names or {},
+        category=category[order],
+        start_us=(start_ns[order] - origin_ns) / 1e3,
+        duration_us=duration_ns[order] / 1e3,
+        **{name: values[order] for name, values in columns.items()},
+    )
+
+
+def _narrow(values: Ints, *, keep: bool) -> Ints:
+    """As 32 bits where they hold all."""
+    narrow = values.astype(np.int32)
+    return values if keep or (narrow != values).any() else narrow
+
+
+def events_of(rank: RankTrace) -> Iterator[dict[str, Any]]:
+    """What `rank_from_events` takes: per event what the file says of it, in order."""
+    texts = rank.strings.texts
+    start_ns = rank.origin_ns + np.rint(rank.start_us * 1e3).astype(np.int64)
+    times = {"start_ns": start_ns, "duration_ns": np.rint(rank.duration_us * 1e3).astype(np.int64)}
+    named = {each.name: getattr(rank, each.name) for each in fields(rank) if each.type == "Ints"}
+    names = ("category", *times, *named)
+    columns = [rank.category, *times.values(), *named.values()]
+    for row in zip(*(column.tolist() for column in columns), strict=True):
+        known = {name: value for name, value in zip(names, row, strict=True) if value != NONE}
+        known |= {name: texts[known[name]] for name in TEXT_COLUMNS if name in known}
+        yield known
+
+
+def of_emit_nvtx(text: str) -> Row:
+    """What PyTorch's `emit_nvtx` writes into the name of an operator's range."""
+    match = _OF_EMIT_NVTX.fullmatch(text)
+    if match is None:
+        return {"name": text}
+    columns: Row = {"name": match["name"]}
+    for key in ("sequence", "op_id"):
+        if match[key] and len(match[key]) < 10:
+            columns[key] = int(match[key])
+    if match["shapes"]:
+        with suppress(ValueError, RecursionError):  # of other writers, who mean something else
+            columns["input_shapes"] = json.dumps(json.loads(match["shapes"]))
+    return columns
+
+
+def kind_of_range(columns: Row) -> Category:
+    name = columns["name"]
+    if len(columns) > 1 or "::" in name or BACKWARD_OP.match(name):
+        return Category.CPU_OP
+    return Category.ANNOTATION
+
+
+def ranks_of(
+    where: str,
+    processes: Mapping[int, list[Row]],
+    devices: tuple[DeviceProperties, ...],
+    threads: dict[int, str],
+) -> tuple[RankTrace, ...]:
+    """The processes that used a device (of none, all), in the order of devices."""
+    work = {
+        pid: [event["device"] for event in events if event.get("grid") or "device" in event]
+        for pid, events in processes.items()
+    }
+    used = [pid for pid in processes if work[pid]] or list(processes)
+    if not used:
+        raise TraceError(f"{where}: holds no ranges, calls or kernels (trace cuda and nvtx)")
+    used.sort(key=lambda pid: (min(work[pid], default=0), pid))
+    alone = len(used) == 1
+    return tuple(
+        rank_from_events(
+            where if alone else f"{where}:process {pid}",
+            _with_steps(processes[pid]),
+            rank=NONE if alone else number,
+            devices=devices,
+            thread_names=threads,
+        )
+        for number, pid in enumerate(used)
+    )
+
+
+def _with_steps(events: list[Row]) -> Iterable[Row]:
+    """The events; where no annotation is a step, those named like steps are."""
+    ranges = [each for each in events if each["category"] == Category.ANNOTATION]
+    if not any(STEP_NAME.match(each["name"]) for each in ranges):
+        for each in ranges:
+            if match := STEP_LIKE.fullmatch(each["name"]):
+                each["name"] = f"ProfilerStep#{match[1]}"
+    return events
+
+
+def looks_like_sqlite(content: bytes) -> bool:
+    """Whether `content` is an SQLite database, of whatever tables."""
+    return content.startswith(MAGIC)
+
+
+def decode_sqlite(content: bytes, where: str) -> tuple[RankTrace, ...]:
+    """The ranks in a rocpd database; `where` names it in messages.
+
+    Raises `TraceError`, naming table, row and column: for a damaged database, one of other tools,
+    missing columns, values of another type, unknown strings and events that end before they begin.
+    """
+    with opened(content, where) as db:
+        matches = list(filter(None, map(_ROCM_STRINGS.fullmatch, db.columns)))
+        if matches:
+            return _rocpd(db, [str(match[1]) for match in matches])
+        names = ", ".join(sorted(db.columns)[:4]) or "none"
+    raise TraceError(
+        f"{where}: neither an export of Nsight Systems nor a rocpd database (its tables: {names})"
+    )
+
+
+def _rocpd(db: Database, suffixes: list[str]) -> tuple[RankTrace, ...]:
+    """Each run of a process has tables of its own, whose names end in its id."""
+    processes: dict[int, list[Row]] = {}
+    devices: list[DeviceProperties] = []
+    names: dict[int, str] = {}
+    for number, suffix in enumerate(sorted(suffixes)):
+        agents = {
+            row["id"]: row
+            for row in db.rows(
+                f"rocpd_info_agent{suffix}",
+                ("id",),
+                ("type_index",),
+                texts="type name product_name model_name",
+            )
+        }
+        gpus = [each for each in agents.values() if each["type"] == "GPU"]
+        shown = [gpu["product_name"] or gpu["model_name"] or gpu["name"] for gpu in gpus]
+        devices = devices or [DeviceProperties(name) for name in shown]
+        threads = {
+            row["id"]: row
+            for row in db.rows(f"rocpd_info_thread{suffix}", ("id", "tid"), texts="name")
+        }
+        names |= {row["tid"]: row["name"] for row in threads.values() if row["name"]}
+        events = list(_rocpd_events(db, suffix, agents, threads))
+        processes[number] = [event | {"pid": number} for event in events]
+    return ranks_of(db.where, processes, tuple(devices), names)
+
+
+def _rocpd_events(
+    db: Database, suffix: str, agents: Mapping[int, Row], threads: Mapping[int, Row]
+) -> Iterator[Row]:
+    texts = db.texts(f"rocpd_string{suffix}", "string")
+    more = ("category_id", "stack_id")
+    about = {row["id"]: row for row in db.rows(f"rocpd_event{suffix}", ("id",), more, "extdata")}
+    none: Row = {"category_id": NONE, "stack_id": NONE, "extdata": ""}
+    needed = ("start", "end", "tid", "name_id")
+    for row in db.rows(f"rocpd_region{suffix}", needed, ("event_id",), texts="extdata"):
+        event = about.get(row["event_id"], none)
+        group = texts.get(event["category_id"], "")
+        thread = threads.get(row["tid"], {}).get("tid", row["tid"])
+        name = text_of(texts, row["name_id"], row, "name_id")
+        if group.startswith("HIP"):
+            columns = {"thread": thread, "correlation": event["stack_id"]}
+            yield event_of(row, Category.RUNTIME, name, **columns)
+        elif group.startswith("MARKER"):
+            columns = of_emit_nvtx(_message(event["extdata"]) or _message(row["extdata"]) or name)
+            yield event_of(row, kind_of_range(columns), **columns, thread=thread)
+    shared = ("event_id", "queue_id", "stream_id")
+
+    def of_stream(row: Row, agent: int, category: Category, name: str, **columns: Any) -> Row:
+        stream = row["stream_id"] if row["stream_id"] >= 0 else row["queue_id"]
+        device = max(agents.get(agent, {}).get("type_index", 0), 0)
+        correlation = about.get(row["event_id"], none)["stack_id"]
+        columns |= {"stream": stream, "thread": stream, "device": device}
+        return event_of(row, category, name, correlation=correlation, **columns)
+
+    symbols = {
+        row["id"]: row["display_name"] or row["kernel_name"].removesuffix(".kd")
+        for row in db.rows(
+            f"rocpd_info_kernel_symbol{suffix}", ("id",), texts="display_name kernel_name"
+        )
+    }
+    sizes = [f"{what}_size_{axis}" for what in ("grid", "workgroup") for axis in "xyz"]
+    needed = ("start", "end", "agent_id", "kernel_id")
+    for row in db.rows(f"rocpd_kernel_dispatch{suffix}", needed, (*shared, *sizes)):
+        name = text_of(symbols, row["kernel_id"], row, "kernel_id")
+        counts = [row[key] for key in sizes]
+        blocks = [-(-a // max(b, 1)) for a, b in zip(counts[:3], counts[3:], strict=True)]
+        grid = str(blocks) if counts[0] >= 0 else None
+        yield of_stream(row, row["agent_id"], Category.KERNEL, name, grid=grid)
+    more = (*shared, "src_agent_id", "dst_agent_id", "size")
+    for row in db.rows(f"rocpd_memory_copy{suffix}", ("start", "end", "name_id"), more):
+        name = text_of(texts, row["name_id"], row, "name_id")
+        match = _ROCM_COPY.search(name)
+        if match:
+            ends = [side.capitalize() for side in match.groups()]
+            name = f"Memcpy {ends[0][0]}to{ends[1][0]} ({ends[0]} -> {ends[1]})"
+        sides = [row[key] for key in ("dst_agent_id", "src_agent_id")]
+        on_gpu = [side for side in sides if agents.get(side, {}).get("type") == "GPU"]
+        agent = on_gpu[0] if on_gpu else NONE
+        yield of_stream(row, agent, Category.MEMCPY, name, size_bytes=row["size"])
+
+
+def _message(extdata: str) -> str:
+    """The text of a marker."""
+    try:
+        message = json.loads(extdata)["message"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return message if isinstance(message, str) else ""

@@ -1,0 +1,121 @@
+"""What the repository offers to others: the action, the hooks of pre-commit, menu and reference."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from docs.pages import ROOT
+
+from perfmodel.cli import GROUPS, VERBS
+
+TRACES = ROOT / "traces" / "cpu_dlrm_2rank"
+MOST_ENTRIES = 8
+
+
+def action_step(name: str) -> dict[str, Any]:
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    (step,) = (each for each in action["runs"]["steps"] if each.get("name") == name)
+    found: dict[str, Any] = step
+    return found
+
+
+def run_step(name: str, folder: Path, **values: object) -> int:
+    """A step's script under bash as a runner calls it, with a `perfmodel` and a `gh` beside it."""
+    environment = {
+        **os.environ,
+        "RUNNER_TEMP": str(folder),
+        "GITHUB_OUTPUT": str(folder / "output"),
+        "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        **{key: str(value) for key, value in values.items()},
+    }
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", action_step(name)["run"]]
+    return subprocess.run(command, env=environment, cwd=folder, check=False).returncode
+
+
+def script(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def test_the_action_checks_and_comments(tmp_path: Path) -> None:
+    perfmodel = f'#!/bin/sh\nexec "{sys.executable}" -m perfmodel "$@"\n'
+    script(tmp_path / "perfmodel" / "bin" / "perfmodel", perfmodel)
+    script(tmp_path / "gh", '#!/bin/sh\necho "$@" >> calls\n')
+    baseline = tmp_path / "base line.json"
+    write = [sys.executable, "-m", "perfmodel", "check", "--baseline", str(baseline), "--update"]
+    subprocess.run([*write, str(TRACES)], check=True, capture_output=True)
+    values = {"TRACES": TRACES, "BASELINE": baseline, "TOLERANCE": "0.05"}
+    assert set(action_step("Check")["env"]) == set(values)
+    assert run_step("Check", tmp_path, **values) == 0
+    rows = json.loads(baseline.read_text())
+    rows["rows"][1]["mape_pct"] /= 2
+    baseline.write_text(json.dumps(rows))
+    assert run_step("Check", tmp_path, **values) == 1
+    summary = (tmp_path / "summary.md").read_text()
+    assert "perfmodel check: passed" in summary
+    assert "perfmodel check: failed" in summary
+    report = (tmp_path / "output").read_text().splitlines()[-1].removeprefix("report=")
+    said = {"REPORT": report, "NUMBER": 7, "REPOSITORY": "o/r", "GH_TOKEN": "x"}
+    assert set(action_step("Comment")["env"]) == set(said)
+    assert run_step("Comment", tmp_path, **said) == 0
+    asked, written = (tmp_path / "calls").read_text().splitlines()
+    assert "repos/o/r/issues/7/comments" in asked
+    assert written.startswith("api --method POST repos/o/r/issues/7/comments -F body=@")
+    assert (tmp_path / "perfmodel-comment.md").read_text().startswith("<!-- perfmodel check -->")
+
+
+def test_the_hooks_are_commands() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    assert {hook["id"] for hook in hooks} == {"perfmodel-check", "perfmodel-hardware"}
+    for hook in hooks:
+        assert hook["language"] == "python"
+        program, *words = hook["entry"].split()
+        ran = subprocess.run(
+            [sys.executable, "-m", program, *words, "--help"], capture_output=True, check=False
+        )
+        assert ran.returncode == 0
+
+
+def entries(menu: list[Any]) -> list[list[Any]]:
+    """Every level of a menu."""
+    below = [next(iter(each.values())) for each in menu]
+    return [menu, *(level for each in below if isinstance(each, list) for level in entries(each))]
+
+
+def test_the_menu_is_short_and_its_pages_exist() -> None:
+    text = (ROOT / "mkdocs.yml").read_text()
+    levels = entries(yaml.safe_load(text)["nav"])
+    assert max(map(len, levels)) <= MOST_ENTRIES
+    pages = set(re.findall(r": ([\w/-]+\.md)$", text, re.MULTILINE))
+    outside = ("gpu-queue.md", "releasing.md")
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        name = str(path.relative_to(ROOT / "docs"))
+        is_internal = name in outside or name.startswith("decisions/0")
+        assert (name in pages) != is_internal, name
+
+
+def test_the_reference_names_every_verb_and_schema() -> None:
+    text = (ROOT / "docs" / "reference.md").read_text()
+    verbs = [*VERBS, *GROUPS]
+    for verb in verbs:
+        assert f"| `{verb}` |" in text
+    for schema in (ROOT / "docs" / "schemas").glob("*.json"):
+        assert f"(schemas/{schema.name})" in text, schema.name
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda p: p.name)
+def test_notebooks_are_numbered_without_holes(path: Path) -> None:
+    names = sorted(each.name for each in path.parent.glob("*.ipynb"))
+    assert path.name.startswith(f"{names.index(path.name) + 1:02d}_")
+    first = "".join(json.loads(path.read_text())["cells"][0]["source"])
+    assert "?" in first, "a notebook begins with its question"
