@@ -259,8 +259,8 @@ def _tables(prediction: Prediction) -> Iterator[str]:
         yield _steps(result)
         pieces = _summed(result)
         caption = f"Critical path by piece, the first {min(len(pieces), PATH_ROWS)}, {name}"
-        columns = ("time_us", "share_frac", "count", "kind", "piece")
-        yield sortable(columns, pieces[:PATH_ROWS], caption)
+        of_piece = ("time_us", "share_frac", "count", "kind", "piece")
+        yield sortable(of_piece, pieces[:PATH_ROWS], caption)
         yield from _grounds(result)
 
 

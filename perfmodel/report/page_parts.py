@@ -241,7 +241,7 @@ class _Source:
             launch = self._launched.get((at, number))
             columns.add(
                 (low // 100, high // 100),
-                self._tables.text(readable(box.name)),
+                self._tables.text(readable(box.name) if box.name == box.cause else box.name),
                 self._tables.kind(box.cause or box.kind),
                 -1 if launch is None else max(box.start_ns - launch[0], 0) // 100,
                 self._about(box.node, box.detail, "" if launch is None else launch[1]),

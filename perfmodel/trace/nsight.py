@@ -234,8 +234,8 @@ def nsight_sqlite(ranks: Sequence[RankTrace]) -> bytes:
         tables[GPUS].append({"id": at} | columns)
     tables[STRINGS] = [{"id": number, "value": text} for text, number in texts.items()]
     with closing(sqlite3.connect(":memory:")) as connection:
-        for name, columns in _TABLES.items():
-            keys = columns.split()
+        for name, names in _TABLES.items():
+            keys = names.split()
             quoted = ", ".join(f'"{key}"' for key in keys)
             connection.execute(f"CREATE TABLE {name} ({quoted})")
             rows = ([row.get(key, 0) for key in keys] for row in tables[name])

@@ -48,7 +48,7 @@ def script(path: Path, text: str) -> None:
 
 
 def test_the_action_checks_and_comments(tmp_path: Path) -> None:
-    perfmodel = f'#!/bin/sh\nexec "{sys.executable}" -m perfmodel "$@"\n'
+    perfmodel = f'#!/bin/sh\nexec "{sys.executable}" -P -m perfmodel "$@"\n'
     script(tmp_path / "perfmodel" / "bin" / "perfmodel", perfmodel)
     script(tmp_path / "gh", '#!/bin/sh\necho "$@" >> calls\n')
     baseline = tmp_path / "base line.json"

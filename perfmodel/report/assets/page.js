@@ -26,7 +26,14 @@
 
   // The timeline: boxes of one step on a canvas, drawn after the page itself has been.
   const source = document.getElementById("timeline-data");
-  if (source) requestAnimationFrame(() => setTimeout(() => timeline(JSON.parse(source.textContent))));
+  let begun = false;
+  const begin = () => {
+    if (begun || !source) return;
+    begun = true;
+    timeline(JSON.parse(source.textContent));
+  };
+  requestAnimationFrame(() => setTimeout(begin));
+  setTimeout(begin, 300);  // a page in the background has no frames
 
   function timeline({ texts, kinds, notes, views }) {
     const one = (selector) => document.querySelector("#timeline " + selector);
