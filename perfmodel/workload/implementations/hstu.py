@@ -36,6 +36,8 @@ from perfmodel.workload.training import LABEL, backward_and_update
 ALIGNED = 128
 """Positions are rounded up to so many: rows of operands are contiguous in the other dim, so that
 their number, another in every step, does not decide which kernels multiply them."""
+EVEN_STD = 1e-6
+"""Lengths that spread by less of the longest are equal."""
 LAYER, STREAM, SELECT = "hstu::layer", "hstu::streaming", "hstu::index_select"
 POSITIONS = "hstu::position_time_embedding"
 BUCKETS = (8192, 2048)
@@ -85,7 +87,7 @@ def slowest_lengths(workload: Workload, batch: int, ranks: int) -> Lengths:
 
 def _squares(mean: float, std: float) -> tuple[float, float]:
     """Mean and deviation of the square of a beta variable, from its own."""
-    if not std:
+    if std < EVEN_STD:
         return mean**2, 0.0
     concentration = mean * (1.0 - mean) / std**2 - 1.0
     moments = [1.0]
@@ -342,9 +344,7 @@ def _unfused(
     return q, k, v, scores, weights, mask
 
 
-def _unfused_backward(
-    r: Recorder, kept: tuple[Tensor, ...], gradient: Tensor, out: Tensor
-) -> None:
+def _unfused_backward(r: Recorder, kept: tuple[Tensor, ...], gradient: Tensor, out: Tensor) -> None:
     q, k, v, scores, weights, mask = kept
     padded = r.tensor(v.shape, v.dtype)
     r.leaf("hstu::pad_jagged", (gradient,), padded)
