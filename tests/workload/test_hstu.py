@@ -65,11 +65,13 @@ def test_the_slowest_of_more_ranks_has_more(equal: Workload) -> None:
 
 
 def test_squares_spread_by_more_than_lengths(equal: Workload) -> None:
-    """Sums of squares drawn from the distribution that is meant: half of 4,096, as wide as even."""
+    """Against sums drawn of lengths between 0 and 4,096 that are all as likely."""
     tables = tuple(
         replace(table, pooling=2040.0) if table.pooling > 1 else table for table in equal.tables
     )
-    flat = replace(equal, tables=tables).with_(sequence__length_std=4096 / 12**0.5)
+    flat = replace(equal, tables=tables).with_(
+        sequence__length_std=4096 / 12**0.5, sequence__samples_per_user=1.0
+    )
     drawn = np.random.default_rng(3).uniform(0.0, 4096.0, (2000, 16, 32))
     worst = (drawn * (drawn + 1) / 2).sum(2).max(1).mean()
     assert slowest_lengths(flat, 32, 16).pairs == pytest.approx(worst, rel=0.02)
