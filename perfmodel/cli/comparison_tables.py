@@ -33,7 +33,7 @@ def show_comparison(console: Console, found: Comparison) -> None:
     for row in found.rows:
         if not row.is_feasible:
             say(console, f"{row.design} cannot be: {row.why_not}")
-        elif row.load is not None and row.load.note:
+        elif row.load is not None and row.load.note and row.serving is None:
             say(console, f"{row.design}: {row.load.note}")
     say_assumed_figures(console, source["hardware"], [each.to_dict() for each in found.assumed])
 
