@@ -213,6 +213,11 @@ def _software(workload: Workload, where: str) -> None:
             f"{where}: implementation: layer_precisions: {software.name!r} has one precision for "
             "all layers"
         )
+    if software.precision == "fp8" and not limits.fp8:
+        raise WorkloadError(
+            f'{where}: implementation: precision: "fp8" needs "hstu", got "{software.name}": use '
+            "layer_precisions (inference)"
+        )
     if software.sharding == "hybrid" and any(table.histogram for table in workload.tables):
         raise WorkloadError(
             f'{where}: tables: histogram: implementation.sharding "hybrid" supports zipf and '

@@ -129,6 +129,34 @@ def test_kernels_that_overlap_are_faster_and_need_nvidia() -> None:
         predict(cutlass, hardware="hgx-mi350x", nodes=1)
 
 
+def test_products_in_fp8_are_those_of_the_layers(equal: Workload) -> None:
+    """Two forward, one of them again, and four backward, of each of three layers."""
+    narrow = equal.with_(implementation__precision="fp8")
+    ops = op_graph(narrow, 8).ops
+    products = [op for op in ops if op.name == "quantised::linear"]
+    assert len(products) == 3 * (2 + 1 + 4)
+    assert {op.tensors[1].dtype for op in products} == {"fp8"}
+    assert sum(op.name == "hstu::to_fp8" for op in ops) == len(products)
+    plain = [op.tensors for op in op_graph(equal, 8).ops if op.name == "aten::mm"]
+    flop = sum(x.shape[0] * x.shape[1] * y.shape[1] for x, y in plain)
+    narrow_flop = sum(op.tensors[0].elements * op.tensors[1].shape[0] for op in products)
+    assert 0.9 < narrow_flop / flop <= 1.0
+
+
+def test_fp8_needs_its_software_and_its_devices(equal: Workload) -> None:
+    with pytest.raises(WorkloadError, match='"fp8" needs "hstu", got "torchrec"'):
+        load_workload("dlrm-dcnv2").with_(
+            implementation__name="torchrec", implementation__precision="fp8"
+        )
+    with pytest.raises(WorkloadError, match='a100-sxm-80gb has no "fp8"'):
+        predict(
+            equal.with_(implementation__precision="fp8"),
+            hardware="dgx-a100-80gb",
+            nodes=1,
+            batch=64,
+        )
+
+
 def test_pairs_are_half_the_sum_of_squares(equal: Workload) -> None:
     uneven = equal.with_(sequence__length_std=350.0)
     drawn = np.random.default_rng(1).normal(2636.0, 350.0, 100_000)

@@ -97,7 +97,7 @@ def _squares(mean: float, std: float) -> tuple[float, float]:
     return moments[2], sqrt(max(moments[4] - moments[2] ** 2, 0.0))
 
 
-@implementation("hstu", mixed_dims=False, layer_precisions=False, int32_keys=False)
+@implementation("hstu", mixed_dims=False, layer_precisions=False, int32_keys=False, fp8=True)
 def hstu(r: Recorder, run: Run) -> None:
     """One step of one rank."""
     workload = run.workload
@@ -369,13 +369,13 @@ def _layer(
 ) -> Tensor:
     """One HSTU layer: norm, product, SiLU of the gate, attention, gated norm, product, residual."""
     gate = workload.sequence.heads * workload.sequence.hidden_dim
-    normed, uvqk = _into_layer(r, x, weights[0])
+    normed, uvqk = _into_layer(r, workload, x, weights[0])
     u, attended = (r.tensor((x.shape[0], gate), x.dtype) for _ in range(2))
     r.leaf("hstu::silu", (r.tensor(u.shape, x.dtype),), u)
     scores = _attention(r, workload, lengths, _queries(r, uvqk, gate), attended)
     mask = _mask(r, workload, u)
     joined = _gated(r, u, attended, mask)
-    low = mm(r, joined, cast(r, t(r, weights[1].weight), x.dtype))
+    low = _product(r, workload, joined, cast(r, t(r, weights[1].weight), x.dtype))
     out = r.tensor(x.shape, x.dtype)
     r.leaf("aten::add", (low, x, 1), out)
     given = (x, *(p for layer in weights for p in (layer.weight, layer.bias)))
@@ -388,10 +388,21 @@ def _queries(r: Recorder, uvqk: Tensor, gate: int) -> Tensor:
     return r.view(uvqk, (uvqk.shape[0], uvqk.shape[1] - gate), uvqk.strides)
 
 
-def _into_layer(r: Recorder, x: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
+def _into_layer(r: Recorder, workload: Workload, x: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
     normed = r.tensor(x.shape, x.dtype)
     r.leaf("hstu::layer_norm", (x,), normed)
-    return normed, mm(r, normed, cast(r, t(r, layer.weight), x.dtype))
+    return normed, _product(r, workload, normed, cast(r, t(r, layer.weight), x.dtype))
+
+
+def _product(r: Recorder, workload: Workload, x: Tensor, y: Tensor) -> Tensor:
+    """`x` times `y`; in fp8, which rounds `x` as a quantised layer does, and `y` in a pass ahead."""
+    if workload.implementation.precision != "fp8":
+        return mm(r, x, y)
+    rounded = r.tensor((y.shape[1], y.shape[0]), "fp8")
+    r.leaf("hstu::to_fp8", (y,), rounded)
+    out = r.tensor((x.shape[0], y.shape[1]), x.dtype)
+    r.leaf("quantised::linear", (x, rounded), out)
+    return out
 
 
 def _gated(r: Recorder, u: Tensor, attended: Tensor, mask: Tensor | None) -> Tensor:
@@ -429,9 +440,9 @@ def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     x = node.inputs[0]
     if workload.sequence.recompute:
         joined = _gated(r, u, attended, mask)
-        normed, uvqk = _into_layer(r, x, first)
-    of_joined = mm(r, gradient, cast(r, second.weight, x.dtype))
-    of_out = mm(r, t(r, gradient), joined)
+        normed, uvqk = _into_layer(r, workload, x, first)
+    of_joined = _product(r, workload, gradient, cast(r, second.weight, x.dtype))
+    of_out = _product(r, workload, t(r, gradient), joined)
     of_u, of_attended = (r.tensor(u.shape, x.dtype) for _ in range(2))
     given = (of_joined, u, attended)
     _with_dropout(r, "hstu::norm_mul_dropout_backward", given, mask, of_u, of_attended)
@@ -440,8 +451,8 @@ def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     both = of_attended, _queries(r, uvqk, u.shape[1])
     _attention_backward(r, workload, lengths, scores, both, part)
     r.leaf("hstu::silu_backward", (of_u, u), r.tensor(u.shape, x.dtype))
-    of_normed = mm(r, of_uvqk, cast(r, first.weight, x.dtype))
-    of_first = mm(r, t(r, of_uvqk), normed)
+    of_normed = _product(r, workload, of_uvqk, cast(r, first.weight, x.dtype))
+    of_first = _product(r, workload, t(r, of_uvqk), normed)
     bias = r.tensor(first.bias.shape, x.dtype)
     r.leaf("aten::sum", (of_uvqk, (0,), True), bias)
     of_x = r.tensor(x.shape, x.dtype)
