@@ -20,8 +20,8 @@ class Software:
     `mixed_dims`: tables of several dims; `layer_precisions`: a precision per layer;
     `fused_optimizers`: rows are updated in the backward pass, by any optimizer; else by SGD alone;
     `int32_keys`: indices of 32 bits on the wire; `fp8`: products of it. Software of
-    `placements` runs a placement of tables, and cannot be asked for by name. `groups_by_node`: a group of linked ranks is a node,
-    also where links join several nodes.
+    `placements` runs a placement of tables, and cannot be asked for by name. `groups_by_node`: a
+    group of linked ranks is a node, also where links join several nodes.
     """
 
     record: RecordStep

@@ -14,8 +14,8 @@ from perfmodel.errors import WorkloadError
 from perfmodel.ops.spec import OPS
 from perfmodel.prediction import predict
 from perfmodel.workload import Workload, load_workload, op_graph
-from perfmodel.workload.implementations.hstu import ALIGNED, slowest_lengths
 from perfmodel.workload.model import counts
+from perfmodel.workload.rank_work import ALIGNED, slowest_lengths
 
 
 @pytest.fixture(scope="module")
