@@ -74,8 +74,8 @@ def hstu(r: Recorder, run: Run) -> None:
         times = send_from_host(r, (TIMES * positions,), "int64", pinned=True)
         labels = send_from_host(r, (run.batch,), "fp32", pinned=True)
         if workload.sequence.balanced and run.ranks > 1:
-            extra = len(workload.tables) - names + 1
-            exchange_sequences(r, run, positions * (names + TIMES) + run.batch * extra)
+            elements = positions * (names + TIMES) + extra_rows + run.batch
+            exchange_sequences(r, run, elements)
     with r.label(LABEL):
         rows = [_rows(r, run, number, positions) for number in range(len(workload.tables))]
         joined = cat(r, [cast(r, each, dtype) for each in rows[:names]], 1)
