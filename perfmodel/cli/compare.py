@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,10 +13,12 @@ import typer
 from perfmodel.cli.options import MOST_SAMPLES, FormatOption, NodesOption, OutputOption
 from perfmodel.cli.output import Output, check_figure, working
 from perfmodel.errors import UsageError
+from perfmodel.units import US_PER_MS
 
 if TYPE_CHECKING:
     from perfmodel.designs.composed import Settings
     from perfmodel.hardware import Cluster
+    from perfmodel.prediction.comparison import Comparison
     from perfmodel.workload import Workload
 
 
@@ -52,6 +55,15 @@ def compare(
         float | None,
         typer.Option(
             metavar="SAMPLES/S", help="Latency where samples arrive at this rate, batch by batch."
+        ),
+    ] = None,
+    p99_ms: Annotated[
+        float | None,
+        typer.Option(
+            "--p99-ms",
+            metavar="MS",
+            help="With --inference and --rate: batch and replicas of the machine that answer 99 % "
+            "of the samples within this time at least cost; batches up to --batch are tried.",
         ),
     ] = None,
     usd_per_kwh: Annotated[
@@ -106,7 +118,7 @@ def compare(
 ) -> None:
     """Co-designs side by side: time, energy, cost, memory.
 
-    Throughput, latency at a rate, and which fit, too.
+    Throughput, latency at a rate, what serves a latency, and which fit, too.
 
     \b
     Examples:
@@ -115,7 +127,14 @@ def compare(
         --designs cpu_only,software_cache --rate 1e6 --plot designs.svg
       perfmodel compare --workload criteo-terabyte --hardware dgx-a100-80gb \\
         --designs software_cache --set software_cache.cache_frac=0.05
+      perfmodel compare --workload dlrm-dcnv2 --hardware dgx-h100 --designs default \\
+        --inference --batch 65536 --rate 5e6 --p99-ms 10
     """
+    if p99_ms is not None:
+        if not inference or rate is None:
+            raise UsageError("--p99-ms: it is of inference at a rate: add --inference and --rate")
+        if not 0 < p99_ms < inf:
+            raise UsageError(f"--p99-ms {p99_ms:g}: expected milliseconds above 0")
     check_figure(plot, workload)
     check_figure(latency, workload)
     files = [path.resolve() for path in (plot, latency, output) if path]
@@ -158,10 +177,13 @@ def compare(
             overheads=overheads,
             placement=placement,
             over=baselines,
+            p99_us=None if p99_ms is None else p99_ms * US_PER_MS,
         )
     missing = [name for name in baselines if name not in [row.design for row in found.rows]]
     if missing:
         raise UsageError(f"--over: {missing[0]} is not among the designs compared")
+    if p99_ms is not None:
+        _require_serving(found, p99_ms)
     if plot or latency:
         from perfmodel.plot import save
 
@@ -170,6 +192,21 @@ def compare(
             save(figure, path)
 
     target.write_result(found, lambda console: show_comparison(console, found), found.warnings)
+
+
+def _require_serving(found: Comparison, p99_ms: float) -> None:
+    """Raise `UsageError` where designs can be and none of them is so fast at the rate."""
+    slow = [row for row in found.rows if row.least_p99_us is not None]
+    if not slow or any(row.serving for row in slow):
+        return
+    best = min(slow, key=lambda row: row.least_p99_us or 0.0)
+    least_us = best.least_p99_us or 0.0
+    if least_us > p99_ms * US_PER_MS:
+        why = f"the fastest, {best.design}, takes at least {least_us / US_PER_MS:.3g} ms"
+    else:
+        why = "a lower rate fills batches too slowly: try another --batch"
+    rate = found.source["rate_per_s"]
+    raise UsageError(f"--p99-ms {p99_ms:g}: no design meets it at {rate:g} samples/s: {why}")
 
 
 def _names(designs: str) -> list[str]:

@@ -32,10 +32,12 @@ def show_comparison(console: Console, found: Comparison) -> None:
         say(console, found.remark)
     if feasible:
         console.show(_needs(feasible))
+        if "p99_limit_us" in source:
+            console.show(_served(found, feasible))
     for row in found.rows:
         if not row.is_feasible:
             say(console, f"{row.design} cannot be: {row.why_not}")
-        elif row.load is not None and row.load.note:
+        elif row.load is not None and row.load.note and row.serving is None:
             say(console, f"{row.design}: {row.load.note}")
     say_assumed_figures(console, source["hardware"], [each.to_dict() for each in found.assumed])
 
@@ -101,6 +103,38 @@ def _needs(rows: list[DesignResult]) -> Table:
             *(f"{memory[tier]:,.1f}" if tier in memory else NOTHING for tier in tiers),
             f"{each['power_w']:,.0f}",
             *(NOTHING if each[key] is None else f"{each[key]:.3g}" for key in _WORDS.values()),
+        )
+    return shown
+
+
+def _served(found: Comparison, rows: list[DesignResult]) -> Table:
+    source = found.source
+    limit = human_us(source["p99_limit_us"])
+    shown = new_table(
+        f"Least cost for {source['rate_per_s']:,.6g}/s, 99 % within {limit}",
+        "design",
+        "batch",
+        "most per replica",
+        "replicas",
+        "load",
+        "p99",
+        "USD/hour",
+    )
+    for row in rows:
+        each = row.serving
+        if each is None or each.load.p99_us is None:
+            least = f"{human_us(row.least_p99_us)} at least" if row.least_p99_us else NOTHING
+            add(shown, row.design, *[NOTHING] * 4, least, NOTHING)
+            continue
+        add(
+            shown,
+            row.design,
+            f"{each.batch:,}",
+            f"{each.most_per_s:,.0f}/s",
+            f"{each.replicas:,}",
+            f"{each.load.load_frac:.2f}",
+            human_us(each.load.p99_us),
+            NOTHING if each.usd_per_hour is None else f"{each.usd_per_hour:,.2f}",
         )
     return shown
 

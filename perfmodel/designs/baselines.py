@@ -1,4 +1,5 @@
-"""Designs without a cache: GPUs alone, CPUs alone, tables on hosts with layers on GPUs."""
+"""Designs without a cache: GPUs alone, CPUs alone, tables on hosts with layers on GPUs, sequences
+balanced over ranks."""
 
 from __future__ import annotations
 
@@ -195,3 +196,19 @@ class Hybrid:
         pipeline = replace(deployment.pipeline, rows_ahead=False, writes_behind=False)
         placement = deployment.placement.edited(edit)
         return deployment.with_(placement=placement, pipeline=pipeline)
+
+
+@DESIGNS.register("balanced_sequences")
+@dataclass(frozen=True)
+class BalancedSequences:
+    """Sequences exchanged among ranks ahead of each step, so that all have equally much to attend.
+
+    Source: NVIDIA/recsys-examples, examples/hstu/training: the workload-balanced shuffler.
+    """
+
+    def apply(self, deployment: Deployment) -> Deployment:
+        workload = deployment.workload
+        if not workload.sequence.layers:
+            raise WorkloadError("balanced_sequences: the workload has no sequences to balance")
+        note = "assumed: who gets which sequence is computed beside the step before"
+        return deployment.with_(note, workload=workload.with_(sequence__balanced=True))

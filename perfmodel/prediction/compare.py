@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from math import inf
+from math import ceil, inf
 
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.composed import DEFAULT, OWN_SETTINGS, Composed
 from perfmodel.designs.deployment import Budgeted, Design, changes
 from perfmodel.embedding import Placement
-from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.errors import PerfmodelError, UsageError, WorkloadError
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.reads import FigureRead
-from perfmodel.prediction.comparison import Comparison, DesignResult
+from perfmodel.prediction.comparison import Comparison, DesignResult, Serving
 from perfmodel.prediction.power_and_cost import Prices
 from perfmodel.prediction.run import Request, predict, predict_deployed
 from perfmodel.prediction.running_cost import Activity, operating_costs
 from perfmodel.prediction.shapes import NotFaster
 from perfmodel.prediction.types import Prediction, Result
-from perfmodel.timeline.offered import require_rate
+from perfmodel.timeline.offered import Service, latency_under, rates_within, require_rate
 from perfmodel.units import US_PER_S
 from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import device_use
@@ -132,21 +132,34 @@ def compare_designs(
     overheads: str | None = None,
     placement: Placement | None = None,
     over: Sequence[str] = (),
+    p99_us: float | None = None,
 ) -> Comparison:
     """Each of `designs` on `workload` and `machine`, as the workload's own settings deploy it, or
     with its tables where `placement` has them.
 
     `rate_per_s` offers samples at a rate: latency from a sample's arrival to its batch's answer.
     `over`: the designs over which speed-ups are; else the fastest baseline among them.
+    `p99_us` asks how many replicas of the machine, with which batch up to this, answer 99 % of
+    them so fast at least cost (inference at a rate).
     A design that makes no sense, or does not fit, is a row that says why. Raises `WorkloadError`
     where the deployment that all start from cannot be, `UsageError` for a rate that cannot.
     """
     if rate_per_s is not None:
         require_rate(rate_per_s)
+    if p99_us is not None and (train or rate_per_s is None):
+        raise UsageError("a latency that 99 % must have: it is of inference at a rate of samples")
     start = deployment_of(workload, machine, batch, train=train)
     if placement is not None:
         start = start.with_(placement=placement)
     rows = tuple(_compared(design, start, rate_per_s, prices, overheads) for design in designs)
+    target: dict[str, float] = {}
+    if rate_per_s is not None and p99_us is not None:
+        target = {"p99_limit_us": p99_us}
+        ways = (_batches(design, start, prices, overheads) for design in designs)
+        rows = tuple(
+            _serving(row, way, rate_per_s, p99_us, prices)
+            for row, way in zip(rows, ways, strict=True)
+        )
     source = {
         "workload": workload.name,
         "hardware": machine.name if machine.nodes == 1 else f"{machine.nodes} x {machine.name}",
@@ -154,6 +167,7 @@ def compare_designs(
         "batch": start.batch,
         "training": train,
         "rate_per_s": rate_per_s,
+        **target,
     }
     return Comparison(source, rows, tuple(over), _host_remark(rows, start, overheads))
 
@@ -205,6 +219,51 @@ def _rounded(value: float) -> int:
     return int(float(f"{value:.{DIGITS}g}"))
 
 
+def _batches(
+    design: Composed, start: Deployment, prices: Prices | None, overheads: str | None
+) -> Iterator[DesignResult]:
+    """`design` with the whole batch, half of it, and so on, as long as all devices have samples."""
+    batch = start.batch
+    while batch >= start.ranks and batch % start.ranks == 0:
+        yield _compared(design, start.with_(batch=batch), None, prices, overheads)
+        batch //= 2
+
+
+def _serving(
+    row: DesignResult,
+    ways: Iterable[DesignResult],
+    rate_per_s: float,
+    p99_us: float,
+    prices: Prices | None,
+) -> DesignResult:
+    """`row` with what serves `rate_per_s` within `p99_us`: the batch that takes least money, else
+    fewest replicas, and of equals answers first."""
+    best: tuple[tuple[float, float], Serving] | None = None
+    least_us: float | None = None
+    for way in ways if row.is_feasible else ():
+        if way.result is None or way.deployment is None:
+            continue
+        batch, step_us = way.deployment.batch, way.result.step_us
+        service = Service(step_us, way.result.latency_us or step_us)
+        most, fastest_us = rates_within(service, p99_us, queries_per_batch=batch)
+        least_us = min(fastest_us, least_us or fastest_us)
+        if most is None:
+            continue
+        replicas = ceil(rate_per_s / most)
+        load = latency_under(service, rate_per_s / replicas, queries_per_batch=batch)
+        if load.p99_us is None or load.p99_us > p99_us:
+            continue
+        busy = activity_of(way.result, way.deployment).scaled(load.load_frac)
+        costs = operating_costs(way.deployment.machine, prices)
+        usd = costs.usd_per_hour(costs.power_w(busy))
+        cost = None if usd is None else float(usd) * replicas
+        found = Serving(batch, replicas, most, load, cost)
+        order = (replicas if cost is None else cost, load.p99_us)
+        if best is None or order < best[0]:
+            best = order, found
+    return replace(row, serving=None if best is None else best[1], least_p99_us=least_us)
+
+
 def _compared(
     design: Composed,
     start: Deployment,
@@ -213,7 +272,8 @@ def _compared(
     overheads: str | None,
 ) -> DesignResult:
     try:
-        predicted = _in_native_software if design.text == OWN_SETTINGS else fastest
+        is_native = design.text == OWN_SETTINGS or start.workload.sequence.layers > 0
+        predicted = _in_native_software if is_native else fastest
         deployment, found = predicted(design, start, overheads=overheads)
     except PerfmodelError as error:
         return DesignResult(design.text, why_not=str(error))
@@ -231,6 +291,12 @@ def _in_native_software(
     design: Composed, start: Deployment, *, overheads: str | None
 ) -> PredictedDeployment:
     deployment = design.apply(start)
+    edited = replace(start, workload=deployment.workload, notes=deployment.notes)
+    if start.workload.sequence.layers and deployment != edited:
+        raise WorkloadError(
+            f"{design.text}: it moves pooled tables, and those of {start.workload.name} are read "
+            "position by position"
+        )
     found = predict(
         deployment.workload,
         hardware=[deployment.machine],
@@ -244,7 +310,8 @@ def _in_native_software(
     device = deployment.machine.node.device
     use = device_use(tables_bytes, memory["total_bytes"] - tables_bytes, device)
     result = replace(result, memory=memory | {"tiers": [use.to_dict()]})
-    return deployment, replace(found, results=[result])
+    new = deployment.notes[len(start.notes) :]
+    return deployment, replace(found, results=[result], warnings=[*new, *found.warnings])
 
 
 def activity_of(result: Result, deployment: Deployment) -> Activity:
@@ -263,10 +330,12 @@ def activity_of(result: Result, deployment: Deployment) -> Activity:
 
 def with_default(designs: Sequence[Composed], workload: Workload) -> tuple[Composed, ...]:
     """`designs` after the deployment before them, where they have none; and behind that `own`, the
-    workload in its own software, where that is not what designs edit. Neither twice."""
+    workload in its own software, where that is not what designs edit. Neither twice; of sequences,
+    both are one."""
     names = [design.text for design in designs]
     listed = designs if DEFAULT in names else (Composed(DEFAULT, ()), *designs)
     place = names.index(DEFAULT) + 1 if DEFAULT in names else 1
-    has_own = workload.implementation.name not in _DEPLOYED and OWN_SETTINGS not in names
+    is_other = workload.implementation.name not in _DEPLOYED and not workload.sequence.layers
+    has_own = is_other and OWN_SETTINGS not in names
     own = (Composed(OWN_SETTINGS, ()),) if has_own else ()
     return (*listed[:place], *own, *listed[place:])

@@ -66,8 +66,30 @@ class Bottleneck:
 
 
 @dataclass(frozen=True)
+class Serving:
+    """Replicas of a machine that answer all samples, 99 % of them within a limit, at least cost.
+
+    Each takes batches of `batch`, and at most `most_per_s` samples per second within the limit;
+    `load` is each one's latency at its share. Money is None where a part has no price.
+    """
+
+    batch: int
+    replicas: int
+    most_per_s: float
+    load: LoadLatency
+    usd_per_hour: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
 class DesignResult:
-    """One design: its prediction, what it costs, its latency at the rate; or why it cannot be."""
+    """One design: its prediction, what it costs, its latency at the rate; or why it cannot be.
+
+    Where a latency was asked for: what serves it, None where nothing does; `least_p99_us` is what
+    99 % take at least, over batches and rates.
+    """
 
     design: str
     deployment: Deployment | None = field(default=None, repr=False)
@@ -76,6 +98,8 @@ class DesignResult:
     load: LoadLatency | None = None
     notes: tuple[str, ...] = ()
     why_not: str = ""
+    serving: Serving | None = None
+    least_p99_us: float | None = None
 
     @property
     def is_feasible(self) -> bool:
@@ -210,13 +234,17 @@ class Comparison:
         return list(dict.fromkeys(texts))
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON (`docs/schemas/compare.json`)."""
+        """As JSON (`docs/schemas/compare.json`); `serving` where a latency was asked for."""
         rows = [
             row.to_dict()
             | {"speed_up": self.speed_up(row)}
             | {"speed_ups": {name: self.speed_up(row, name) for name in self.baselines}}
             for row in self.rows
         ]
+        if "p99_limit_us" in self.source:
+            for each, row in zip(rows, self.rows, strict=True):
+                each["serving"] = None if row.serving is None else row.serving.to_dict()
+                each["least_p99_us"] = row.least_p99_us
         found = {"baselines": list(self.baselines), "remark": self.remark or None}
         return {
             "schema": SCHEMA,
@@ -243,6 +271,10 @@ class Comparison:
             plain |= {name: bottleneck.get(name) for name in ("lever", "lever_speed_up")}
             plain |= {f"over_{name}": self.speed_up(row, name) for name in self.baselines}
             plain |= {f"latency_{name}": latency.get(name) for name in ("p50_us", "p99_us")}
+            if row.serving is not None:
+                serving = row.serving.to_dict() | {"p99_us": row.serving.load.p99_us}
+                serving.pop("load")
+                plain |= {f"serving_{name}": value for name, value in serving.items()}
             plain |= {f"{tier}_gb": row.memory_gb.get(tier) for tier in tiers}
             rows.append(plain)
         return pd.DataFrame(rows)

@@ -11,6 +11,7 @@ from typing import Any
 
 from perfmodel.designs import Deployment, Phase
 from perfmodel.embedding import Pipeline, Placement
+from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
 from perfmodel.lowering.context import self_contained
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
@@ -29,6 +30,7 @@ from perfmodel.workload.step import data_edges
 EVALUATION = "evaluation"
 SWITCH = "switch"
 FP32_BYTES = 4
+FP8 = "fp8"
 HOST_RESOURCE = "cpu"
 _SUMMED = ("gpu_active_us", "gpu_idle_us", "kernel_sum_us", "comm_us", "exposed_comm_us")
 _cached_op_graph = lru_cache(maxsize=8)(op_graph)
@@ -83,6 +85,11 @@ class Step:
         """What `rank` runs."""
         machine = self.machine
         device = machine.node.device
+        software = self.workload.implementation
+        if software.precision == FP8 and device.fp8_tflop_per_s is None:
+            raise WorkloadError(
+                f'{self.workload.name}: implementation: precision: {device.name} has no "{FP8}"'
+            )
         return _cached_op_graph(
             self.workload,
             self.batch,

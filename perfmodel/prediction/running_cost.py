@@ -53,6 +53,10 @@ class Activity:
             if not ((value >= 0) & (value <= 1 + 1e-9)).all():
                 raise UsageError(f"activity: {part.name} of {value.max():g}: expected 0 to 1")
 
+    def scaled(self, frac: float) -> Activity:
+        """Of a machine that works `frac` of the time."""
+        return Activity(*(frac * getattr(self, part.name) for part in fields(self)))
+
     def of(self, part: str) -> Number:
         """Of `device`, `host`, …; memory works as its host does."""
         found: Number = getattr(self, f"{'host' if part == 'memory' else part}_frac")

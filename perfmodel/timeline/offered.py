@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from math import exp, isfinite, log, log1p
+from math import exp, inf, isfinite, log, log1p
 from typing import Any
 
 from perfmodel.errors import UsageError
@@ -18,6 +18,7 @@ from perfmodel.units import US_PER_S
 
 _ITERATIONS = 200
 _LEAST_SCV = 1e-9
+_SHARES = 200
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,34 @@ def most_per_s(service: Callable[[float], Service], at_most_per_s: float) -> flo
         if high - low <= 1e-12 * high:
             break
     return low
+
+
+def rates_within(
+    service: Service, p99_us: float, *, queries_per_batch: int = 1
+) -> tuple[float | None, float]:
+    """The largest rate (per second) at which 99 % are answered within `p99_us`, None where no rate
+    is, and the least 99th percentile (microseconds) of any rate.
+
+    It is long at low rates, where batches fill slowly, and at high ones, where they wait.
+    """
+    if not (p99_us > 0 and isfinite(p99_us)):
+        raise UsageError(f"latency under load: 99 % within {p99_us:g} us")
+    capacity = US_PER_S / service.period_us * queries_per_batch
+
+    def p99(share: float) -> float:
+        found = latency_under(service, capacity * share, queries_per_batch=queries_per_batch)
+        return inf if found.p99_us is None else found.p99_us
+
+    shares = [(step + 1) / _SHARES for step in range(_SHARES)]
+    seen = [p99(share) for share in shares]
+    met = [number for number, each in enumerate(seen) if each <= p99_us]
+    if not met:
+        return None, min(seen)
+    low, high = shares[met[-1]], min(shares[met[-1]] + 1 / _SHARES, 1.0)
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (middle, high) if p99(middle) <= p99_us else (low, middle)
+    return capacity * low, min(seen)
 
 
 def _mean_wait_us(load: float, taken_us: float, arrival_scv: float, period_scv: float) -> float:

@@ -26,7 +26,7 @@ from perfmodel.workload.model import Workload
 
 QUANTISED, HALF = ("fp8", "int8"), ("fp16", "bf16")
 """Precisions of a layer whose operands are rounded to one byte, and those of what it then gives."""
-COMPUTE = {"fp32": "fp32", "tf32": "fp32", "bf16": "bf16", "fp16": "fp16"}
+COMPUTE = {"fp32": "fp32", "tf32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "bf16"}
 """Precision of a workload to the dtype that its activations have."""
 
 

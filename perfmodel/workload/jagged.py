@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from perfmodel.ops.graph import INPUT, Tensor
 from perfmodel.ops.storage import row_bytes
 from perfmodel.workload.adapter_caches import AdapterUse, adapter_use, is_across_network
-from perfmodel.workload.collectives import KEYS, all_to_all_call, group_of
+from perfmodel.workload.collectives import (
+    KEYS,
+    all_to_all_call,
+    even_all_to_all,
+    group_of,
+    linked_collective,
+)
 from perfmodel.workload.eager.creation import send_from_host, to_device, to_dtype
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.embedding_tables import total_lookups
@@ -86,6 +92,19 @@ def _offload(
     about = {name: repr(float(value)) for name, value in dims.items()}
     about |= {"stream": stream, "dtype": "fp32", "blocks": "0"}
     r.leaf(f"tier::{op}", inputs, out, about=about)
+
+
+def exchange_sequences(r: Recorder, run: Run, elements: int) -> None:
+    """Lengths to all ranks, then each sequence with all that belongs to it (`elements` of a rank's
+    batch) to its new rank.
+
+    Who gets which is computed on the host, beside the step before.
+    """
+    own, every = r.tensor((run.batch,), "int64"), r.tensor((run.batch * run.ranks,), "int64")
+    linked_collective(r, "all_gather", own, every, run.ranks)
+    count = -(-elements // run.ranks) * run.ranks
+    given, got = r.tensor((count,), "int64"), r.tensor((count,), "int64")
+    even_all_to_all(r, given, got, run.ranks)
 
 
 PREFETCHED, DISTRIBUTED = {"pipeline": "prefetch"}, {"pipeline": "distribute"}

@@ -26,7 +26,7 @@ from perfmodel.workload.settings import (
     Sequence as SequenceSettings,
 )
 from perfmodel.workload.software import IMPLEMENTATIONS, implementation_names
-from perfmodel.workload.tables import Table, lookups
+from perfmodel.workload.tables import Table, check_sequences, lookups, mean_length
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,12 +77,6 @@ class Workload:
             vectors = len(self.tables) + 1
             width = self.dim + vectors * (vectors - 1) // 2
         return -(-width // self.interaction.pad_to) * self.interaction.pad_to
-
-    @property
-    def mean_length(self) -> float:
-        """Positions of a mean sequence, contextual ones among them."""
-        contextual = sum(table.pooling <= 1 for table in self.tables)
-        return max(table.pooling for table in self.tables) + contextual
 
     @property
     def candidate_width(self) -> int:
@@ -140,39 +134,12 @@ def check_workload(workload: Workload, where: str) -> None:
     _tables(workload, where)
     _software(workload, where)
     if workload.sequence.layers:
-        _sequence(workload, where)
-
-
-def _sequence(workload: Workload, where: str) -> None:
-    about, tables = workload.sequence, workload.tables
-    if about.unique_frac and len(about.unique_frac) != len(tables):
-        raise WorkloadError(
-            f"{where}: sequence: unique_frac has {len(about.unique_frac)} entries for "
-            f"{len(tables)} tables"
-        )
-    if workload.implementation.name != "hstu":
-        raise WorkloadError(
-            f'{where}: implementation: name: sequence.layers needs "hstu", got '
-            f'"{workload.implementation.name}"'
-        )
-    positions = {table.pooling for table in tables if table.pooling > 1}
-    if len(positions) != 1:
-        raise WorkloadError(
-            f"{where}: tables: pooling: those read position by position (more than 1) need one "
-            f"number of positions, got {sorted(positions)}"
-        )
-    mean, most = workload.mean_length, about.max_length
-    if mean > most:
-        raise WorkloadError(
-            f"{where}: sequence: max_length {most} is below the mean length "
-            f"{mean:g} that tables.pooling and the contextual features make"
-        )
-    widest = (mean * (most - mean)) ** 0.5
-    if about.length_std and about.length_std >= widest:
-        raise WorkloadError(
-            f"{where}: sequence: length_std {about.length_std:g}: lengths from 0 to max_length "
-            f"{most} around a mean of {mean:g} spread by less than {widest:.0f}"
-        )
+        if workload.implementation.name != "hstu":
+            raise WorkloadError(
+                f'{where}: implementation: name: sequence.layers needs "hstu", got '
+                f'"{workload.implementation.name}"'
+            )
+        check_sequences(workload.sequence, workload.tables, where)
 
 
 def _widths(workload: Workload, where: str) -> None:
@@ -212,6 +179,11 @@ def _software(workload: Workload, where: str) -> None:
         raise WorkloadError(
             f"{where}: implementation: layer_precisions: {software.name!r} has one precision for "
             "all layers"
+        )
+    if software.precision == "fp8" and not limits.fp8:
+        raise WorkloadError(
+            f'{where}: implementation: precision: "fp8" needs "hstu", got "{software.name}": use '
+            "layer_precisions (inference)"
         )
     if software.sharding == "hybrid" and any(table.histogram for table in workload.tables):
         raise WorkloadError(
@@ -355,9 +327,9 @@ def _stack(workload: Workload) -> tuple[int, float]:
     queries = about.heads * about.attention_dim
     per_layer = dim * 2 * (gate + queries) + 3 * gate * dim
     content = about.content_hidden * (workload.candidate_width + dim)
-    contextual = sum(table.pooling <= 1 for table in workload.tables)
+    length = mean_length(workload.tables)
     positions = max(table.pooling for table in workload.tables)
-    length = positions + contextual
+    contextual = length - positions
     products = length * about.layers * per_layer + positions * content + contextual * dim * dim
     pairs = (length * (length + 1) + about.length_std**2) / 2.0
     biases = about.layers * (2 * (gate + queries) + dim) + about.content_hidden + 2 * dim

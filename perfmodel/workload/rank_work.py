@@ -1,4 +1,5 @@
-"""What a step asks of each rank: classes of equal ranks, bytes exchanged, time to load data.
+"""What a step asks of each rank: classes of equal ranks, bytes exchanged, time to load data,
+lengths of sequences.
 
 Source: Mudigere et al., Neo (ISCA 2022), and TorchRec's sharding types: which collective each
 scheme takes.
@@ -7,13 +8,15 @@ scheme takes.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import sqrt
+from statistics import NormalDist
 
 from perfmodel.embedding import Placement, TablePlacement
 from perfmodel.ops.storage import row_bytes
 from perfmodel.units import BYTES_PER_GB, US_PER_S
 from perfmodel.workload.model import Workload, counts
 from perfmodel.workload.sharding import plan, plan_of_placement
-from perfmodel.workload.tables import Table
+from perfmodel.workload.tables import Table, mean_length
 
 
 @dataclass(frozen=True)
@@ -108,3 +111,51 @@ def loading_us(workload: Workload, samples: float) -> float:
     by_count = samples / loader.samples_per_s if loader.samples_per_s else 0.0
     by_size = samples * size / (loader.gb_per_s * BYTES_PER_GB) if loader.gb_per_s else 0.0
     return max(by_count, by_size) * US_PER_S
+
+
+ALIGNED = 128
+"""Positions are rounded up to so many: rows of operands are contiguous in the other dim, so that
+their number, another in every step, does not decide which kernels multiply them."""
+EVEN_STD = 1e-6
+"""Lengths that spread by less of the longest are equal."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Of one rank's batch: `tokens` in all its sequences, `pairs` of them that attend."""
+
+    samples: int
+    tokens: int
+    pairs: float
+
+
+def slowest_lengths(workload: Workload, batch: int, ranks: int) -> Lengths:
+    """What the rank with the longest sequences has of `batch` samples, expected over batches.
+
+    Lengths follow a beta distribution up to `max_length`. Their sums, and those of their squares,
+    over `batch / samples_per_user` independent histories are nearly normal; the largest of `ranks`
+    of them lies where Blom's formula has it. Where sequences are balanced, all have the mean: their
+    sequences are exchanged one by one, which needs two of them on a rank.
+    """
+    about = workload.sequence
+    mean, most = mean_length(workload.tables), float(about.max_length)
+    squares, squares_std = _squares(mean / most, about.length_std / most)
+    is_mean = about.balanced and batch > 1
+    deviations = 0.0 if is_mean else NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
+    deviations = max(deviations, 0.0) / sqrt(max(batch / about.samples_per_user, 1.0))
+    long = min(mean + deviations * about.length_std, most)
+    square = most**2 * min(squares + deviations * squares_std, 1.0)
+    tokens = -(-round(batch * long) // ALIGNED) * ALIGNED
+    return Lengths(batch, tokens, batch * (square + long) / 2.0)
+
+
+def _squares(mean: float, std: float) -> tuple[float, float]:
+    """Mean and deviation of the square of a beta variable, from its own."""
+    if std < EVEN_STD:
+        return mean**2, 0.0
+    concentration = mean * (1.0 - mean) / std**2 - 1.0
+    moments = [1.0]
+    for order in range(4):
+        rest = (mean * concentration + order) / (concentration + order)
+        moments.append(moments[-1] * rest)
+    return moments[2], sqrt(max(moments[4] - moments[2] ** 2, 0.0))

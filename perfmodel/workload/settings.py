@@ -82,6 +82,7 @@ class Implementation:
 
     `name` is one of `perfmodel.workload.software.implementation_names()`.
     `optimizer_style` `default` is what PyTorch picks: `loop` on a CPU, `foreach` on a GPU.
+    `precision` fp8: products of layers over sequences, rounded to it from bf16 operands.
     `layer_precisions`: one for each layer of the bottom and then of the top MLP, in place of
     `precision` (fp8 and int8: inference only). `table_precision` is that of stored rows (fp8 and
     below: inference only), `exchange_precision` that of pooled rows on the wire, `key_dtype` that
@@ -98,7 +99,7 @@ class Implementation:
     """
 
     name: str = "pytorch"
-    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
+    precision: Literal["fp32", "tf32", "bf16", "fp16", "fp8"] = "fp32"
     layer_precisions: tuple[LayerPrecision, ...] = ()
     table_precision: Literal["fp32", "fp16", "bf16", "fp8", "int8", "int4"] = "fp32"
     exchange_precision: Literal["fp32", "fp16", "bf16", "fp8", "int8"] = "fp32"

@@ -19,9 +19,9 @@ class Software:
 
     `mixed_dims`: tables of several dims; `layer_precisions`: a precision per layer;
     `fused_optimizers`: rows are updated in the backward pass, by any optimizer; else by SGD alone;
-    `int32_keys`: indices of 32 bits on the wire. Software of `placements` runs a placement of
-    tables, and cannot be asked for by name. `groups_by_node`: a group of linked ranks is a node,
-    also where links join several nodes.
+    `int32_keys`: indices of 32 bits on the wire; `fp8`: products of it. Software of
+    `placements` runs a placement of tables, and cannot be asked for by name. `groups_by_node`: a
+    group of linked ranks is a node, also where links join several nodes.
     """
 
     record: RecordStep
@@ -29,6 +29,7 @@ class Software:
     layer_precisions: bool = True
     fused_optimizers: bool = True
     int32_keys: bool = True
+    fp8: bool = False
     placements: bool = False
     groups_by_node: bool = False
 

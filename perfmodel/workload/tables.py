@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.embedding.popularity import Popularity, uniform, zipf, zipf_alpha_of
+from perfmodel.errors import WorkloadError
 from perfmodel.ops.read.lookups import Lookups
 from perfmodel.ops.storage import CPU_ALIGNMENT_BYTES
 from perfmodel.ops.storage import row_bytes as stored_row_bytes
 from perfmodel.workload.eager.arithmetic import STATES
+from perfmodel.workload.settings import Sequence as SequenceSettings
 
 Histogram = tuple[tuple[float, float], ...]
 
@@ -152,3 +154,35 @@ def state_bytes(table: Table, optimizer: str) -> float:
     if optimizer == "rowwise_adagrad":
         return FP32_BYTES
     return FP32_BYTES * table.dim * STATES[optimizer]
+
+
+def mean_length(tables: Sequence[Table]) -> float:
+    """Positions of a mean sequence, contextual ones among them."""
+    return max(table.pooling for table in tables) + sum(table.pooling <= 1 for table in tables)
+
+
+def check_sequences(about: SequenceSettings, tables: Sequence[Table], where: str) -> None:
+    """Raise `WorkloadError` where `tables` do not make the sequences that are described."""
+    if about.unique_frac and len(about.unique_frac) != len(tables):
+        raise WorkloadError(
+            f"{where}: sequence: unique_frac has {len(about.unique_frac)} entries for "
+            f"{len(tables)} tables"
+        )
+    positions = {table.pooling for table in tables if table.pooling > 1}
+    if len(positions) != 1:
+        raise WorkloadError(
+            f"{where}: tables: pooling: those read position by position (more than 1) need one "
+            f"number of positions, got {sorted(positions)}"
+        )
+    mean, most = mean_length(tables), about.max_length
+    if mean > most:
+        raise WorkloadError(
+            f"{where}: sequence: max_length {most} is below the mean length "
+            f"{mean:g} that tables.pooling and the contextual features make"
+        )
+    widest = (mean * (most - mean)) ** 0.5
+    if about.length_std and about.length_std >= widest:
+        raise WorkloadError(
+            f"{where}: sequence: length_std {about.length_std:g}: lengths from 0 to max_length "
+            f"{most} around a mean of {mean:g} spread by less than {widest:.0f}"
+        )

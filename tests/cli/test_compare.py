@@ -185,3 +185,50 @@ def test_figures_that_cannot_all_be_drawn_leave_no_file(run: Run, tmp_path: Path
     assert found.status == 2
     assert "no design is feasible" in found.err
     assert not list(tmp_path.iterdir())
+
+
+def test_replicas_that_serve_a_latency(run: Run) -> None:
+    """Twice the rate takes no fewer replicas, and each keeps within the limit."""
+    offered = ("compare", *SMALL, "--designs", "default", "--inference", "--p99-ms", "50")
+    few, many = (
+        json.loads(run(*offered, "--rate", rate, "-f", "json").out)["designs"][0]["serving"]
+        for rate in ("1e6", "2e6")
+    )
+    check_schema("compare", json.loads(run(*offered, "--rate", "1e6", "-f", "json").out))
+    for rate, found in ((1e6, few), (2e6, many)):
+        assert found["load"]["p99_us"] <= 50_000
+        assert found["load"]["rate_per_s"] * found["replicas"] == pytest.approx(rate)
+        assert found["load"]["rate_per_s"] <= found["most_per_s"]
+    assert many["replicas"] >= few["replicas"]
+    assert "99 % within 50" in run(*offered, "--rate", "1e6").out
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--inference", "--rate", "1e5", "--p99-ms", "0.001"), "no design meets it at 100000"),
+        (("--rate", "1e5", "--p99-ms", "5"), "--p99-ms: it is of inference at a rate"),
+        (("--inference", "--rate", "1e5", "--p99-ms", "-5"), "expected milliseconds above 0"),
+    ],
+)
+def test_latencies_that_nothing_meets(run: Run, more: tuple[str, ...], message: str) -> None:
+    found = run("compare", *SMALL, "--designs", "default", *more)
+    assert found.status == 2
+    assert message in found.err
+    assert found.err.count("\n") == 1
+
+
+def test_sequences_are_balanced_and_their_tables_stay(run: Run) -> None:
+    """In their own software; plans of pooled tables are refused in one line."""
+    sequences = ("--workload", "dlrm-v4-hstu", "--hardware", "hgx-mi350x")
+    found = run("compare", *sequences, "--designs", "balanced_sequences,gpu_only", "-f", "json")
+    default, balanced, moved = json.loads(found.out)["designs"]
+    assert balanced["step_us"] < default["step_us"]
+    assert any("computed beside the step before" in note for note in balanced["notes"])
+    assert not moved["feasible"] or moved["step_us"] == default["step_us"]
+    hotline = json.loads(run("compare", *sequences, "--designs", "hotline", "-f", "json").out)
+    assert "read position by position" in hotline["designs"][1]["why_not"]
+    assert "balanced" not in run("compare", *SMALL, "--designs", "balanced_sequences").err
+    plan = run("plan", *sequences)
+    assert plan.status == 2
+    assert "plans are of pooled tables" in plan.err

@@ -6,14 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from perfmodel.embedding import Placement, TablePlacement
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.spec import OPS
 from perfmodel.prediction import predict
 from perfmodel.workload import Workload, load_workload, op_graph
-from perfmodel.workload.implementations.hstu import ALIGNED, slowest_lengths
 from perfmodel.workload.model import counts
+from perfmodel.workload.rank_work import ALIGNED, slowest_lengths
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,99 @@ def test_the_slowest_of_more_ranks_has_more(equal: Workload) -> None:
     drawn = np.random.default_rng(0).normal(2636.0, 350.0, (2000, 32, 32)).sum(2) * 32.0
     for ranks, tokens in zip((8, 32), found[1:], strict=True):
         assert tokens == pytest.approx(drawn[:, :ranks].max(1).mean(), rel=0.002)
+
+
+def test_squares_spread_by_more_than_lengths(equal: Workload) -> None:
+    """Against sums drawn of lengths between 0 and 4,096 that are all as likely."""
+    tables = tuple(
+        replace(table, pooling=2040.0) if table.pooling > 1 else table for table in equal.tables
+    )
+    flat = replace(equal, tables=tables).with_(
+        sequence__length_std=4096 / 12**0.5, sequence__samples_per_user=1.0
+    )
+    drawn = np.random.default_rng(3).uniform(0.0, 4096.0, (2000, 16, 32))
+    worst = (drawn * (drawn + 1) / 2).sum(2).max(1).mean()
+    assert slowest_lengths(flat, 32, 16).pairs == pytest.approx(worst, rel=0.02)
+
+
+@given(st.floats(0.0, 900.0), st.integers(2, 64), st.integers(1, 64))
+@settings(max_examples=40, deadline=None)
+def test_balanced_sequences_are_never_more(std: float, batch: int, ranks: int) -> None:
+    workload = load_workload("dlrm-v4-hstu").with_(sequence__length_std=std)
+    even = slowest_lengths(workload.with_(sequence__balanced=True), batch, ranks)
+    uneven = slowest_lengths(workload, batch, ranks)
+    assert even.tokens <= uneven.tokens
+    assert even.pairs <= uneven.pairs * (1 + 1e-12)
+    assert uneven.pairs <= batch * (4096.0**2 + 4096.0) / 2
+
+
+def test_balancing_equal_lengths_costs_and_gains_nothing(equal: Workload) -> None:
+    plain, balanced = (
+        predict(each, hardware="hgx-mi350x", nodes=1, batch=512).results[0]
+        for each in (equal, equal.with_(sequence__balanced=True))
+    )
+    assert balanced.rank.comm_us > plain.rank.comm_us
+    assert balanced.step_us >= plain.step_us * (1 - 1e-9)
+
+
+def test_balancing_gains_where_lengths_differ() -> None:
+    uneven = load_workload("dlrm-v4-hstu")
+    plain, balanced = (
+        predict(each, hardware="hgx-mi350x", nodes=1, batch=8192).results[0].step_us
+        for each in (uneven, uneven.with_(sequence__balanced=True))
+    )
+    assert balanced < 0.99 * plain
+
+
+def test_unfused_attention_computes_all_pairs(equal: Workload) -> None:
+    """Scores of 8 samples x 4 heads x 4,096 squared, twice forward and four times backward; keys
+    and values of 128."""
+    graph = op_graph(equal.with_(sequence__kernels="unfused", sequence__layers=1), 8)
+    products = [op.tensors for op in graph.ops if op.name == "aten::bmm"]
+    assert len(products) == 6
+    assert {left.shape[0] for left, _ in products} == {32}
+    sizes = {size for left, right in products for size in (*left.shape[1:], *right.shape[1:])}
+    assert sizes == {4096, 128}
+
+
+def test_kernels_that_overlap_are_faster_and_need_nvidia() -> None:
+    workload = load_workload("dlrm-v4-hstu")
+    cutlass = workload.with_(sequence__kernels="cutlass")
+    steps = [
+        predict(each, hardware="hgx-b200", nodes=1, batch=1024).results[0].step_us
+        for each in (cutlass, workload)
+    ]
+    assert steps[0] < steps[1]
+    with pytest.raises(WorkloadError, match='kernels: "cutlass" needs an NVIDIA GPU'):
+        predict(cutlass, hardware="hgx-mi350x", nodes=1)
+
+
+def test_products_in_fp8_are_those_of_the_layers(equal: Workload) -> None:
+    """Two forward, one of them again, and four backward, of each of three layers."""
+    narrow = equal.with_(implementation__precision="fp8")
+    ops = op_graph(narrow, 8).ops
+    products = [op for op in ops if op.name == "quantised::linear"]
+    assert len(products) == 3 * (2 + 1 + 4)
+    assert {op.tensors[1].dtype for op in products} == {"fp8"}
+    assert sum(op.name == "hstu::to_fp8" for op in ops) == len(products)
+    plain = [op.tensors for op in op_graph(equal, 8).ops if op.name == "aten::mm"]
+    flop = sum(x.shape[0] * x.shape[1] * y.shape[1] for x, y in plain)
+    narrow_flop = sum(op.tensors[0].elements * op.tensors[1].shape[0] for op in products)
+    assert 0.9 < narrow_flop / flop <= 1.0
+
+
+def test_fp8_needs_its_software_and_its_devices(equal: Workload) -> None:
+    with pytest.raises(WorkloadError, match='"fp8" needs "hstu", got "torchrec"'):
+        load_workload("dlrm-dcnv2").with_(
+            implementation__name="torchrec", implementation__precision="fp8"
+        )
+    with pytest.raises(WorkloadError, match='a100-sxm-80gb has no "fp8"'):
+        predict(
+            equal.with_(implementation__precision="fp8"),
+            hardware="dgx-a100-80gb",
+            nodes=1,
+            batch=64,
+        )
 
 
 def test_pairs_are_half_the_sum_of_squares(equal: Workload) -> None:
@@ -128,6 +223,7 @@ def test_positions_are_whole_blocks(equal: Workload) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"sequence__length_std": 2000.0}, "length_std 2000: lengths from 0 to max_length 4096"),
         ({"sequence__max_length": 2000}, "max_length 2000 is below the mean length 2636"),
         ({"sequence__unique_frac": [0.5]}, "unique_frac has 1 entries for 11 tables"),
         ({"implementation__name": "torchrec"}, 'sequence.layers needs "hstu", got "torchrec"'),

@@ -128,6 +128,11 @@ def plan_deployment(
     would.
     Raises `WorkloadError` where no layout fits, by how much at least.
     """
+    if deployment.workload.sequence.layers:
+        raise WorkloadError(
+            f"{deployment.workload.name}: plans are of pooled tables; those that are read position "
+            "by position lie in row-wise parts on all ranks"
+        )
     own = estimator == "perfmodel"
     device = deployment.machine.node.device
     found: list[_Trial] = []

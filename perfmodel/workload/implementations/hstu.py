@@ -9,33 +9,23 @@ Source: mlcommons/training, recommendation_v4, README; layers of generative-reco
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import sqrt
-from statistics import NormalDist
-
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import INPUT, Tensor
-from perfmodel.workload.collectives import (
-    all_to_all,
-    all_to_all_call,
-    even_all_to_all,
-    linked_collective,
-)
+from perfmodel.workload.collectives import all_to_all, all_to_all_call
 from perfmodel.workload.dense import COMPUTE, Layer, cast, layers, mlp, parameters
 from perfmodel.workload.eager.arithmetic import LOSSES, add, mm, mul
 from perfmodel.workload.eager.creation import send_from_host, to_device, to_dtype
 from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
 from perfmodel.workload.eager.table_batched import batched, look_up
 from perfmodel.workload.eager.views import cat, reshape, squeeze, t
+from perfmodel.workload.jagged import exchange_sequences
 from perfmodel.workload.model import Workload
+from perfmodel.workload.rank_work import Lengths, slowest_lengths
 from perfmodel.workload.software import implementation
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, lookups
 from perfmodel.workload.training import LABEL, backward_and_update
 
-ALIGNED = 128
-"""Positions are rounded up to so many: rows of operands are contiguous in the other dim, so that
-their number, another in every step, does not decide which kernels multiply them."""
 LAYER, STREAM, SELECT = "hstu::layer", "hstu::streaming", "hstu::index_select"
 POSITIONS = "hstu::position_time_embedding"
 BUCKETS = (8192, 2048)
@@ -54,48 +44,7 @@ TIMES = 2
 DRAWS = {"flop_per_element": repr(RANDOM_FLOP)}
 
 
-@dataclass(frozen=True)
-class Lengths:
-    """Of one rank's batch: `tokens` in all its sequences, `pairs` of them that attend."""
-
-    samples: int
-    tokens: int
-    pairs: float
-
-
-def slowest_lengths(workload: Workload, batch: int, ranks: int) -> Lengths:
-    """What the rank with the longest sequences has of `batch` samples, expected over batches.
-
-    Lengths follow a beta distribution up to `max_length`. Their sums, and those of their squares,
-    over `batch / samples_per_user` independent histories are nearly normal; the largest of `ranks`
-    of them lies where Blom's formula has it. Where sequences are balanced, all have the mean: their
-    sequences are exchanged one by one, which needs two of them on a rank.
-    """
-    about = workload.sequence
-    mean, most = workload.mean_length, float(about.max_length)
-    squares, squares_std = _squares(mean / most, about.length_std / most)
-    is_mean = about.balanced and batch > 1
-    deviations = 0.0 if is_mean else NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
-    deviations = max(deviations, 0.0) / sqrt(max(batch / about.samples_per_user, 1.0))
-    long = min(mean + deviations * about.length_std, most)
-    square = most**2 * min(squares + deviations * squares_std, 1.0)
-    tokens = -(-round(batch * long) // ALIGNED) * ALIGNED
-    return Lengths(batch, tokens, batch * (square + long) / 2.0)
-
-
-def _squares(mean: float, std: float) -> tuple[float, float]:
-    """Mean and deviation of the square of a beta variable, from its own."""
-    if not std:
-        return mean**2, 0.0
-    concentration = mean * (1.0 - mean) / std**2 - 1.0
-    moments = [1.0]
-    for order in range(4):
-        rest = (mean * concentration + order) / (concentration + order)
-        moments.append(moments[-1] * rest)
-    return moments[2], sqrt(max(moments[4] - moments[2] ** 2, 0.0))
-
-
-@implementation("hstu", mixed_dims=False, layer_precisions=False, int32_keys=False)
+@implementation("hstu", mixed_dims=False, layer_precisions=False, int32_keys=False, fp8=True)
 def hstu(r: Recorder, run: Run) -> None:
     """One step of one rank."""
     workload = run.workload
@@ -125,7 +74,8 @@ def hstu(r: Recorder, run: Run) -> None:
         times = send_from_host(r, (TIMES * positions,), "int64", pinned=True)
         labels = send_from_host(r, (run.batch,), "fp32", pinned=True)
         if workload.sequence.balanced and run.ranks > 1:
-            _balance(r, run, positions)
+            elements = positions * (names + TIMES) + extra_rows + run.batch
+            exchange_sequences(r, run, elements)
     with r.label(LABEL):
         rows = [_rows(r, run, number, positions) for number in range(len(workload.tables))]
         joined = cat(r, [cast(r, each, dtype) for each in rows[:names]], 1)
@@ -152,21 +102,6 @@ def hstu(r: Recorder, run: Run) -> None:
 
 def _sequences(workload: Workload) -> list[Table]:
     return [table for table in workload.tables if table.pooling > 1]
-
-
-def _balance(r: Recorder, run: Run, positions: int) -> None:
-    """Lengths to all ranks, then each sequence with all that belongs to it to its new rank.
-
-    Who gets which is computed on the host, beside the step before.
-    """
-    own, every = r.tensor((run.batch,), "int64"), r.tensor((run.batch * run.ranks,), "int64")
-    linked_collective(r, "all_gather", own, every, run.ranks)
-    names = len(_sequences(run.workload))
-    extra = len(run.workload.tables) - names + 1
-    count = positions * (names + TIMES) + run.batch * extra
-    count = -(-count // run.ranks) * run.ranks
-    given, got = r.tensor((count,), "int64"), r.tensor((count,), "int64")
-    even_all_to_all(r, given, got, run.ranks)
 
 
 def _rows(r: Recorder, run: Run, number: int, positions: int) -> Tensor:
@@ -342,9 +277,7 @@ def _unfused(
     return q, k, v, scores, weights, mask
 
 
-def _unfused_backward(
-    r: Recorder, kept: tuple[Tensor, ...], gradient: Tensor, out: Tensor
-) -> None:
+def _unfused_backward(r: Recorder, kept: tuple[Tensor, ...], gradient: Tensor, out: Tensor) -> None:
     q, k, v, scores, weights, mask = kept
     padded = r.tensor(v.shape, v.dtype)
     r.leaf("hstu::pad_jagged", (gradient,), padded)
@@ -369,13 +302,13 @@ def _layer(
 ) -> Tensor:
     """One HSTU layer: norm, product, SiLU of the gate, attention, gated norm, product, residual."""
     gate = workload.sequence.heads * workload.sequence.hidden_dim
-    normed, uvqk = _into_layer(r, x, weights[0])
+    normed, uvqk = _into_layer(r, workload, x, weights[0])
     u, attended = (r.tensor((x.shape[0], gate), x.dtype) for _ in range(2))
     r.leaf("hstu::silu", (r.tensor(u.shape, x.dtype),), u)
     scores = _attention(r, workload, lengths, _queries(r, uvqk, gate), attended)
     mask = _mask(r, workload, u)
     joined = _gated(r, u, attended, mask)
-    low = mm(r, joined, cast(r, t(r, weights[1].weight), x.dtype))
+    low = _product(r, workload, joined, cast(r, t(r, weights[1].weight), x.dtype))
     out = r.tensor(x.shape, x.dtype)
     r.leaf("aten::add", (low, x, 1), out)
     given = (x, *(p for layer in weights for p in (layer.weight, layer.bias)))
@@ -388,10 +321,21 @@ def _queries(r: Recorder, uvqk: Tensor, gate: int) -> Tensor:
     return r.view(uvqk, (uvqk.shape[0], uvqk.shape[1] - gate), uvqk.strides)
 
 
-def _into_layer(r: Recorder, x: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
+def _into_layer(r: Recorder, workload: Workload, x: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
     normed = r.tensor(x.shape, x.dtype)
     r.leaf("hstu::layer_norm", (x,), normed)
-    return normed, mm(r, normed, cast(r, t(r, layer.weight), x.dtype))
+    return normed, _product(r, workload, normed, cast(r, t(r, layer.weight), x.dtype))
+
+
+def _product(r: Recorder, workload: Workload, x: Tensor, y: Tensor) -> Tensor:
+    """`x` times `y`; in fp8, rounding `x` as a quantised layer does, and `y` in a pass ahead."""
+    if workload.implementation.precision != "fp8":
+        return mm(r, x, y)
+    rounded = r.tensor((y.shape[1], y.shape[0]), "fp8")
+    r.leaf("hstu::to_fp8", (y,), rounded)
+    out = r.tensor((x.shape[0], y.shape[1]), x.dtype)
+    r.leaf("quantised::linear", (x, rounded), out)
+    return out
 
 
 def _gated(r: Recorder, u: Tensor, attended: Tensor, mask: Tensor | None) -> Tensor:
@@ -429,9 +373,9 @@ def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     x = node.inputs[0]
     if workload.sequence.recompute:
         joined = _gated(r, u, attended, mask)
-        normed, uvqk = _into_layer(r, x, first)
-    of_joined = mm(r, gradient, cast(r, second.weight, x.dtype))
-    of_out = mm(r, t(r, gradient), joined)
+        normed, uvqk = _into_layer(r, workload, x, first)
+    of_joined = _product(r, workload, gradient, cast(r, second.weight, x.dtype))
+    of_out = _product(r, workload, t(r, gradient), joined)
     of_u, of_attended = (r.tensor(u.shape, x.dtype) for _ in range(2))
     given = (of_joined, u, attended)
     _with_dropout(r, "hstu::norm_mul_dropout_backward", given, mask, of_u, of_attended)
@@ -440,8 +384,8 @@ def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     both = of_attended, _queries(r, uvqk, u.shape[1])
     _attention_backward(r, workload, lengths, scores, both, part)
     r.leaf("hstu::silu_backward", (of_u, u), r.tensor(u.shape, x.dtype))
-    of_normed = mm(r, of_uvqk, cast(r, first.weight, x.dtype))
-    of_first = mm(r, t(r, of_uvqk), normed)
+    of_normed = _product(r, workload, of_uvqk, cast(r, first.weight, x.dtype))
+    of_first = _product(r, workload, t(r, of_uvqk), normed)
     bias = r.tensor(first.bias.shape, x.dtype)
     r.leaf("aten::sum", (of_uvqk, (0,), True), bias)
     of_x = r.tensor(x.shape, x.dtype)
