@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
+from perfmodel.cost.tiers.nic import NIC_COSTS
+from perfmodel.cost.tiers.nic.learned import BUNDLED_COST
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.smartnic import SmartNic
+from perfmodel.designs.smartnic import SmartNic, step_change, with_adapter
 from perfmodel.designs.tier_hits import tier_hits
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import UsageError, WorkloadError
-from perfmodel.hardware import Cluster, cluster, load, node
+from perfmodel.hardware import Cluster, cluster, load, node, with_settings
 from perfmodel.ops.graph import Op
 from perfmodel.prediction import predict
+from perfmodel.prediction.compare import fastest
 from perfmodel.workload import Workload, load_workload, op_graph
 
 MINE = load_workload("smartnic-rm").with_(table__pooling=1)
@@ -93,7 +97,7 @@ def test_bags_of_many_rows_are_not_worth_asking_for() -> None:
     kept = SmartNic(adapter="bluefield-3").apply(plain)
     assert kept.placement == plain.placement
     assert kept.machine == plain.machine
-    assert any("not applied" in note and "save no time" in note for note in kept.notes)
+    assert any("not applied" in note and "would be lost" in note for note in kept.notes)
     assert gain(SmartNic(), plain) == pytest.approx(1.0)
     assert gain(SmartNic(cache_gib=8, applied="always"), plain) < 1
 
@@ -260,6 +264,9 @@ def test_shares_of_lookups_are_of_all_of_them() -> None:
         ({"cache_gib": -1}, "GiB"),
         ({"cache_gib": float("nan")}, "GiB"),
         ({"kept_lookups": float("nan")}, "nan lookups"),
+        ({"applied": "maybe"}, "applied"),
+        ({"cost_by": "guess"}, "cost_by"),
+        ({"message_bytes": 4}, "a key of 8"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, object], message: str) -> None:
@@ -267,21 +274,90 @@ def test_settings_that_cannot_be(settings: dict[str, object], message: str) -> N
         SmartNic(**settings)  # type: ignore[arg-type]
 
 
+def test_where_nothing_can_be_gained_the_step_stays_and_says_why() -> None:
+    linked = deployment_of(MINE, cluster("dgx-a100-80gb"), 4096)
+    on_host = deployed().placement.edited(lambda _n, _t: {"tier": "host"})
+    for plain, design, why in (
+        (deployed(ranks=1), SmartNic(), "links join all"),
+        (linked, SmartNic(adapter="u280"), "links join all"),
+        (deployed(), SmartNic(adapter="connectx-7"), "no memory for rows"),
+        (deployed().with_(placement=on_host), SmartNic(), "whole or in columns"),
+        (deployed(), SmartNic(applied="never"), "as set"),
+    ):
+        found = design.apply(plain)
+        assert replace(found, notes=()) == replace(plain, notes=())
+        assert "not applied" in found.notes[-1]
+        assert why in found.notes[-1]
+
+
 def test_deployments_that_make_no_sense_say_why() -> None:
-    with pytest.raises(WorkloadError, match="links join all"):
-        SmartNic().apply(deployed(ranks=1))
-    linked = cluster("dgx-a100-80gb")
-    with pytest.raises(WorkloadError, match="links join all"):
-        SmartNic(adapter="u280").apply(deployment_of(MINE, linked, 4096))
     with pytest.raises(WorkloadError, match="has 8 GiB"):
         SmartNic(cache_gib=100).apply(deployed())
-    with pytest.raises(WorkloadError, match="no memory for rows"):
-        SmartNic(adapter="connectx-7").apply(deployed())
     with pytest.raises(UsageError, match="'a100-sxm-40gb': unknown: one of bluefield-2, "):
         SmartNic(adapter="a100-sxm-40gb")
-    on_host = deployed().placement.edited(lambda _n, _t: {"tier": "host"})
-    with pytest.raises(WorkloadError, match="whole or in columns"):
-        SmartNic().apply(deployed().with_(placement=on_host))
     small = MINE.with_(table__rows=1000)
     with pytest.raises(WorkloadError, match="larger than its tables"):
-        predict(SmartNic(cache_gib=4).apply(deployed(small)))
+        predict(SmartNic(cache_gib=4, applied="always").apply(deployed(small)))
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize(("pooling", "alpha"), [(1, 0.2), (1, 1.2), (4, 0.8), (15.8, 1.09)])
+def test_it_is_never_slower_than_without(train: bool, pooling: float, alpha: float) -> None:
+    workload = MINE.with_(table__pooling=pooling, table__alpha=alpha)
+    plain = deployed(workload, ranks=4, train=train)
+    _, found = fastest(SmartNic(cache_gib=0.25), plain)
+    assert found.results[0].step_us <= predict(plain).results[0].step_us * (1 + 1e-9)
+
+
+def test_the_wire_stays_and_what_was_set_reaches_a_named_adapter() -> None:
+    nodes = cluster("dgx-a100-40gb", 2)
+    slow = with_settings(nodes, ["nic.memory_gb_per_s=50", "nic.engine_rows_per_us=7"])
+    usual, changed = (with_adapter(each, "bluefield-3").node.nic for each in (nodes, slow))
+    assert usual is not None
+    assert changed is not None
+    assert nodes.node.nic is not None
+    assert usual.gb_per_s == changed.gb_per_s == nodes.node.nic.gb_per_s
+    assert usual.memory_gb_per_s == load("bluefield-3", "nic").memory_gb_per_s  # type: ignore[union-attr]
+    assert (changed.memory_gb_per_s, changed.engine_rows_per_us) == (50, 7)
+
+
+def nic_terms(design: SmartNic, **figures: float) -> dict[str, float]:
+    """Of the adapters' lookups in an inference step of the first rank."""
+    found = design.apply(deployed(ranks=4))
+    nic = replace(load("u280"), **figures)  # type: ignore[type-var]
+    node_ = replace(found.machine.node, nic=nic)
+    result = predict(found.with_(machine=replace(found.machine, node=node_))).results[0]
+    return {row["family"]: row["time_us"] for row in result.families}
+
+
+@pytest.mark.parametrize("figure", ["engine_rows_per_us", "descriptors_per_us", "memory_gb_per_s"])
+def test_less_of_an_adapter_takes_longer(figure: str) -> None:
+    design = SmartNic(cache_gib=2, applied="always")
+    assert nic_terms(design, **{figure: 20.0})["nic"] > 2 * nic_terms(design)["nic"]
+
+
+def test_small_messages_and_no_bypass_take_longer() -> None:
+    usual = nic_terms(SmartNic(cache_gib=2, applied="always"))["nic"]
+    by_key = nic_terms(SmartNic(cache_gib=2, applied="always", message_bytes=8))["nic"]
+    around = nic_terms(SmartNic(cache_gib=2, applied="always", host_bypass=False))["nic"]
+    assert usual < by_key
+    assert usual < around
+
+
+def test_what_a_step_saves_by_hand() -> None:
+    change = step_change(SmartNic(cache_gib=2, applied="always").apply(deployed(ranks=4)))
+    lookups, wire = BATCH * 208 * 3 / 4, 25e3
+    assert change.wire_before_us == pytest.approx(lookups * (8 + 128 * 4) / wire, rel=0.01)
+    assert 0 < change.wire_after_us < 0.6 * change.wire_before_us
+    saved = change.wire_before_us - max(change.wire_after_us, change.read_us) - change.probe_us
+    assert NIC_COSTS["heuristic"].saved_us(change) == pytest.approx(saved)
+
+
+def test_the_learned_cost_is_better_than_the_closed_form_on_what_it_has_not_seen() -> None:
+    fitted = json.loads(BUNDLED_COST.read_text())["fitted_to"]
+    learned, closed = (fitted["held_out_errors"][name] for name in ("learned", "heuristic"))
+    assert not set(fitted["alphas"]) & set(fitted["held_out_alphas"])
+    assert not set(fitted["batches_per_rank"]) & set(fitted["held_out_batches_per_rank"])
+    assert learned["median"] < closed["median"]
+    assert learned["lost_frac"] <= closed["lost_frac"]
+    assert learned["right_choice_frac"] >= closed["right_choice_frac"]
