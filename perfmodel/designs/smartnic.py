@@ -127,12 +127,15 @@ def step_change(deployment: Deployment) -> StepChange:
         out_bytes = run.batch * sum(table.dim for table in tables) * FP32_BYTES
         adding = {"probes": 1.0, "lookups": bags[1], "bags": bags[1], "dim": dim, "row_bytes": size}
         delivered = {"delivered_bytes": out_bytes * use.bus_crossings}
+        delivered["messages"] = use.messages(run, bags[1] * vector)
         ops.append({"op": "nic_lookup", **adding, **delivered})
     written = sum(use.tables[shard.table].remote_rows / shard.parts for shard in run.plan.shards[0])
     if run.train and written:
         ops.append({"op": "nic_write", "lookups": written * ranks, "row_bytes": size})
     taken = TIERS[NIC_FAMILY].estimate(Rows.of(ops), machine).duration_us.tolist()
     wrote = run.train and written > 0
+    if load["lookups"] < 1:
+        taken[:2] = 0.0, 0.0
     return StepChange(
         wire_before_us=(keys[0] * key_bytes + bags[0] * vector) / wire,
         wire_after_us=(keys[1] * key_bytes + bags[1] * vector) / wire,
