@@ -191,7 +191,7 @@ class SmartNic:
     reads alone. Which
     share is whose is not published: assumed half.
 
-    `applied`: `if_worth` where `cost_by`, a model of what a step saves (`learned`, `heuristic`),
+    `applied`: `if_worth` where `cost_by`, a model of what a step saves (`heuristic`, `learned`),
     says that it saves time, else the step stays as it is and a note says why (`compare` takes the
     faster of both by the schedule); `always`; `never`. `if_worth` holds rows of other ranks alone,
     of tables whose bags an adapter adds up sooner than their sums come over the wire where there
@@ -214,7 +214,7 @@ class SmartNic:
     hits_by: str = "learned"
     whole_bags: bool = True
     applied: Literal["if_worth", "always", "never"] = "if_worth"
-    cost_by: str = "learned"
+    cost_by: str = "heuristic"
     message_bytes: float = 4096.0
     host_bypass: bool = True
     kept_lookups: float = 1.0
@@ -341,13 +341,14 @@ class SmartNic:
         return deployment.with_(note, placement=placement)
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With fewer rows in the adapters, and without any."""
+        """With fewer rows in the adapters, by both models of cost, and without any."""
         machine = with_adapter(deployment.machine, self.adapter)
         if self.applied != "if_worth" or not machine.node.nic or not machine.node.nic.memory_bytes:
             return []
         most = self._bytes(machine) / 2.0**30
         fewer = [replace(self, cache_gib=size) for size in halved(most, LEAST_GIB)]
-        return [*fewer, replace(self, applied="never")]
+        both = [replace(each, cost_by=by) for each in (self, *fewer) for by in NIC_COSTS]
+        return [*both, replace(self, applied="never")]
 
     def _bytes(self, machine: Cluster) -> float:
         """Of rows on each rank's share of the adapters."""
