@@ -127,12 +127,15 @@ def step_change(deployment: Deployment) -> StepChange:
         out_bytes = run.batch * sum(table.dim for table in tables) * FP32_BYTES
         adding = {"probes": 1.0, "lookups": bags[1], "bags": bags[1], "dim": dim, "row_bytes": size}
         delivered = {"delivered_bytes": out_bytes * use.bus_crossings}
+        delivered["messages"] = use.messages(run, bags[1] * vector)
         ops.append({"op": "nic_lookup", **adding, **delivered})
     written = sum(use.tables[shard.table].remote_rows / shard.parts for shard in run.plan.shards[0])
     if run.train and written:
         ops.append({"op": "nic_write", "lookups": written * ranks, "row_bytes": size})
     taken = TIERS[NIC_FAMILY].estimate(Rows.of(ops), machine).duration_us.tolist()
     wrote = run.train and written > 0
+    if load["lookups"] < 1:
+        taken[:2] = 0.0, 0.0
     return StepChange(
         wire_before_us=(keys[0] * key_bytes + bags[0] * vector) / wire,
         wire_after_us=(keys[1] * key_bytes + bags[1] * vector) / wire,
@@ -188,7 +191,7 @@ class SmartNic:
     reads alone. Which
     share is whose is not published: assumed half.
 
-    `applied`: `if_worth` where `cost_by`, a model of what a step saves (`learned`, `heuristic`),
+    `applied`: `if_worth` where `cost_by`, a model of what a step saves (`heuristic`, `learned`),
     says that it saves time, else the step stays as it is and a note says why (`compare` takes the
     faster of both by the schedule); `always`; `never`. `if_worth` holds rows of other ranks alone,
     of tables whose bags an adapter adds up sooner than their sums come over the wire where there
@@ -211,7 +214,7 @@ class SmartNic:
     hits_by: str = "learned"
     whole_bags: bool = True
     applied: Literal["if_worth", "always", "never"] = "if_worth"
-    cost_by: str = "learned"
+    cost_by: str = "heuristic"
     message_bytes: float = 4096.0
     host_bypass: bool = True
     kept_lookups: float = 1.0
@@ -338,13 +341,14 @@ class SmartNic:
         return deployment.with_(note, placement=placement)
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With fewer rows in the adapters, and without any."""
+        """With fewer rows in the adapters, by both models of cost, and without any."""
         machine = with_adapter(deployment.machine, self.adapter)
         if self.applied != "if_worth" or not machine.node.nic or not machine.node.nic.memory_bytes:
             return []
         most = self._bytes(machine) / 2.0**30
         fewer = [replace(self, cache_gib=size) for size in halved(most, LEAST_GIB)]
-        return [*fewer, replace(self, applied="never")]
+        both = [replace(each, cost_by=by) for each in (self, *fewer) for by in NIC_COSTS]
+        return [*both, replace(self, applied="never")]
 
     def _bytes(self, machine: Cluster) -> float:
         """Of rows on each rank's share of the adapters."""

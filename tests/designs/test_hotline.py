@@ -1,4 +1,7 @@
-"""Hotline, FAE and the hybrid: what they gather, where they gain, where not, what they refuse."""
+"""Hotline, FAE and the hybrid: what they gather, where they gain, where not, what they refuse.
+
+Longer than 400 lines: one subject, designs with hot rows on every device.
+"""
 
 from __future__ import annotations
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
+from perfmodel.cost.tiers.nic import NIC_COSTS
+from perfmodel.cost.tiers.nic.learned import BUNDLED_COST
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.smartnic import SmartNic
+from perfmodel.designs.smartnic import SmartNic, step_change, with_adapter
 from perfmodel.designs.tier_hits import tier_hits
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import UsageError, WorkloadError
-from perfmodel.hardware import Cluster, cluster, load, node
+from perfmodel.hardware import Cluster, cluster, load, node, with_settings
 from perfmodel.ops.graph import Op
 from perfmodel.prediction import predict
+from perfmodel.prediction.compare import fastest
 from perfmodel.workload import Workload, load_workload, op_graph
 
 MINE = load_workload("smartnic-rm").with_(table__pooling=1)
@@ -35,6 +40,11 @@ def deployed(workload: Workload = MINE, ranks: int = 16, *, train: bool = False)
 def gain(design: SmartNic, plain: Deployment) -> float:
     before, after = (predict(each).results[0].step_us for each in (plain, design.apply(plain)))
     return before / after
+
+
+def held(gib: float, **more: Any) -> SmartNic:
+    """Half of so many GiB with other ranks' rows, whether that pays or not."""
+    return SmartNic(cache_gib=gib / 2, remote_frac=1.0, applied="always", **more)
 
 
 def all_to_alls(deployment: Deployment, rank: int = 0) -> list[Op]:
@@ -58,21 +68,20 @@ def test_without_reuse_there_is_nothing_to_gain() -> None:
 
 def test_the_gain_rises_with_skew() -> None:
     gains = [
-        gain(SmartNic(cache_gib=2), deployed(MINE.with_(table__alpha=alpha)))
-        for alpha in (0.5, 0.8, 1.0, 1.2)
+        gain(held(2), deployed(MINE.with_(table__alpha=alpha))) for alpha in (0.5, 0.8, 1.0, 1.2)
     ]
     assert all(less < more for less, more in pairwise(gains))
     assert gains[-1] > 1.05
 
 
 def test_the_gain_rises_with_the_number_of_ranks() -> None:
-    gains = [gain(SmartNic(cache_gib=2), deployed(ranks=ranks)) for ranks in (4, 8, 16, 32)]
+    gains = [gain(held(2), deployed(ranks=ranks)) for ranks in (4, 8, 16, 32)]
     assert all(less < more for less, more in pairwise(gains))
 
 
 def test_the_gain_vanishes_where_dense_work_dominates() -> None:
     gains = [
-        gain(SmartNic(cache_gib=2), deployed(MINE.with_(model__top_mlp=[width] * 3 + [1])))
+        gain(held(2), deployed(MINE.with_(model__top_mlp=[width] * 3 + [1])))
         for width in (512, 8192, 32768)
     ]
     assert gains[0] > gains[1] > gains[2] > 0.99
@@ -93,7 +102,7 @@ def test_bags_of_many_rows_are_not_worth_asking_for() -> None:
     kept = SmartNic(adapter="bluefield-3").apply(plain)
     assert kept.placement == plain.placement
     assert kept.machine == plain.machine
-    assert any("not applied" in note and "save no time" in note for note in kept.notes)
+    assert any("not applied" in note and "would be lost" in note for note in kept.notes)
     assert gain(SmartNic(), plain) == pytest.approx(1.0)
     assert gain(SmartNic(cache_gib=8, applied="always"), plain) < 1
 
@@ -116,7 +125,7 @@ def test_a_local_cache_answers_what_the_device_then_need_not() -> None:
 
 
 def test_what_is_sent_is_what_others_receive() -> None:
-    found = SmartNic(cache_gib=2).apply(deployed(ranks=4))
+    found = held(2).apply(deployed(ranks=4))
     calls = [all_to_alls(found, rank) for rank in range(4)]
     for place in range(len(calls[0])):
         splits = [
@@ -134,7 +143,7 @@ def test_what_is_sent_is_what_others_receive() -> None:
 
 def test_keys_and_answers_found_in_caches_do_not_cross_the_network() -> None:
     plain = deployed()
-    found = SmartNic(cache_gib=2).apply(plain)
+    found = held(2).apply(plain)
     before, after = (
         [int(op.attributes["in_elements"]) for op in all_to_alls(each)] for each in (plain, found)
     )
@@ -145,7 +154,7 @@ def test_keys_and_answers_found_in_caches_do_not_cross_the_network() -> None:
 
 def test_all_keys_travel_in_training_since_all_rows_are_updated() -> None:
     plain = deployed(train=True)
-    found = SmartNic(cache_gib=2).apply(plain)
+    found = held(2).apply(plain)
     before, after = (
         [int(op.attributes["in_elements"]) for op in all_to_alls(each)] for each in (plain, found)
     )
@@ -164,17 +173,17 @@ def test_trained_rows_are_written_through_to_every_cache() -> None:
     assert {op.attributes["out_elements"] for op in gathered} == {
         str(16 * int(gathered[0].attributes["in_elements"]))
     }
-    local, remote = sorted(writes, key=lambda each: -float(each["delivered_bytes"]))
+    local, remote = sorted(writes, key=lambda each: -float(each["fetched_bytes"]))
     assert float(remote["lookups"]) * 128 == pytest.approx(
         float(gathered[0].attributes["out_elements"]), rel=0.01
     )
-    assert float(local["delivered_bytes"]) == float(local["lookups"]) * 512
-    assert float(remote["delivered_bytes"]) == 0
+    assert float(local["fetched_bytes"]) == float(local["lookups"]) * 512
+    assert float(remote["fetched_bytes"]) == 0
 
 
 def test_an_order_costs_the_host_time_and_changes_what_is_found() -> None:
     plain = deployed(MINE.with_(table__pooling=2))
-    found = SmartNic(cache_gib=2, order="walked").apply(plain)
+    found = held(2, order="walked").apply(plain)
     graph = op_graph(
         found.workload, found.batch, ranks=16, linked=1, train=False, placement=found.placement
     )
@@ -187,8 +196,8 @@ def test_an_order_costs_the_host_time_and_changes_what_is_found() -> None:
 
 def test_tables_in_rows_send_vectors_only_of_bags_with_a_row_to_answer() -> None:
     plain = deployed(IN_ROWS)
-    found = SmartNic(cache_gib=2).apply(plain)
-    few = SmartNic(cache_gib=1e-3).apply(plain)
+    found = held(2).apply(plain)
+    few = held(1e-3).apply(plain)
     assert not any(cache.whole_bags for cache in found.placement.caches)
     dense = BATCH * len(MINE.tables) * 128
     sent = []
@@ -209,7 +218,7 @@ def test_tables_in_rows_send_vectors_only_of_bags_with_a_row_to_answer() -> None
 def test_gradients_of_tables_in_rows_go_to_all_ranks_as_ever() -> None:
     plain = deployed(IN_ROWS, train=True)
     gathered = []
-    for each in (plain, SmartNic(cache_gib=2).apply(plain)):
+    for each in (plain, held(2).apply(plain)):
         graph = op_graph(each.workload, each.batch, ranks=16, linked=1, placement=each.placement)
         kinds = [op.attributes.get("collective") for op in graph.ops if op.name.startswith("c10d")]
         assert ("reduce_scatter" in kinds) == (each is plain)
@@ -229,7 +238,7 @@ def test_gradients_of_tables_in_rows_go_to_all_ranks_as_ever() -> None:
 def test_what_links_carry_passes_no_adapter() -> None:
     nodes = cluster(replace(node("dgx-a100-40gb"), nic=load("u280")), 2)  # type: ignore[arg-type]
     plain = deployment_of(MINE, nodes, 16 * BATCH, train=False)
-    found = SmartNic(cache_gib=0.5).apply(plain)
+    found = held(0.5).apply(plain)
     splits = []
     for each in (plain, found):
         graph = op_graph(
@@ -243,7 +252,7 @@ def test_what_links_carry_passes_no_adapter() -> None:
 
 def test_shares_of_lookups_are_of_all_of_them() -> None:
     plain = deployed()
-    found = tier_hits(SmartNic(cache_gib=2).apply(plain))
+    found = tier_hits(held(2).apply(plain))
     assert set(found.overall) == {"hbm", "nic"}
     assert sum(found.overall.values()) == pytest.approx(1)
     assert 0.3 < found.overall["nic"] < 15 / 16
@@ -260,6 +269,9 @@ def test_shares_of_lookups_are_of_all_of_them() -> None:
         ({"cache_gib": -1}, "GiB"),
         ({"cache_gib": float("nan")}, "GiB"),
         ({"kept_lookups": float("nan")}, "nan lookups"),
+        ({"applied": "maybe"}, "applied"),
+        ({"cost_by": "guess"}, "cost_by"),
+        ({"message_bytes": 4}, "a key of 8"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, object], message: str) -> None:
@@ -267,21 +279,90 @@ def test_settings_that_cannot_be(settings: dict[str, object], message: str) -> N
         SmartNic(**settings)  # type: ignore[arg-type]
 
 
+def test_where_nothing_can_be_gained_the_step_stays_and_says_why() -> None:
+    linked = deployment_of(MINE, cluster("dgx-a100-80gb"), 4096)
+    on_host = deployed().placement.edited(lambda _n, _t: {"tier": "host"})
+    for plain, design, why in (
+        (deployed(ranks=1), SmartNic(), "links join all"),
+        (linked, SmartNic(adapter="u280"), "links join all"),
+        (deployed(), SmartNic(adapter="connectx-7"), "no memory for rows"),
+        (deployed().with_(placement=on_host), SmartNic(), "whole or in columns"),
+        (deployed(), SmartNic(applied="never"), "as set"),
+    ):
+        found = design.apply(plain)
+        assert replace(found, notes=()) == replace(plain, notes=())
+        assert "not applied" in found.notes[-1]
+        assert why in found.notes[-1]
+
+
 def test_deployments_that_make_no_sense_say_why() -> None:
-    with pytest.raises(WorkloadError, match="links join all"):
-        SmartNic().apply(deployed(ranks=1))
-    linked = cluster("dgx-a100-80gb")
-    with pytest.raises(WorkloadError, match="links join all"):
-        SmartNic(adapter="u280").apply(deployment_of(MINE, linked, 4096))
     with pytest.raises(WorkloadError, match="has 8 GiB"):
         SmartNic(cache_gib=100).apply(deployed())
-    with pytest.raises(WorkloadError, match="no memory for rows"):
-        SmartNic(adapter="connectx-7").apply(deployed())
     with pytest.raises(UsageError, match="'a100-sxm-40gb': unknown: one of bluefield-2, "):
         SmartNic(adapter="a100-sxm-40gb")
-    on_host = deployed().placement.edited(lambda _n, _t: {"tier": "host"})
-    with pytest.raises(WorkloadError, match="whole or in columns"):
-        SmartNic().apply(deployed().with_(placement=on_host))
     small = MINE.with_(table__rows=1000)
     with pytest.raises(WorkloadError, match="larger than its tables"):
-        predict(SmartNic(cache_gib=4).apply(deployed(small)))
+        predict(SmartNic(cache_gib=4, applied="always").apply(deployed(small)))
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize(("pooling", "alpha"), [(1, 0.2), (1, 1.2), (4, 0.8), (15.8, 1.09)])
+def test_it_is_never_slower_than_without(train: bool, pooling: float, alpha: float) -> None:
+    workload = MINE.with_(table__pooling=pooling, table__alpha=alpha)
+    plain = deployed(workload, ranks=4, train=train)
+    _, found = fastest(SmartNic(cache_gib=0.25), plain)
+    assert found.results[0].step_us <= predict(plain).results[0].step_us * (1 + 1e-9)
+
+
+def test_the_wire_stays_and_what_was_set_reaches_a_named_adapter() -> None:
+    nodes = cluster("dgx-a100-40gb", 2)
+    slow = with_settings(nodes, ["nic.memory_gb_per_s=50", "nic.engine_rows_per_us=7"])
+    usual, changed = (with_adapter(each, "bluefield-3").node.nic for each in (nodes, slow))
+    assert usual is not None
+    assert changed is not None
+    assert nodes.node.nic is not None
+    assert usual.gb_per_s == changed.gb_per_s == nodes.node.nic.gb_per_s
+    assert usual.memory_gb_per_s == load("bluefield-3", "nic").memory_gb_per_s  # type: ignore[union-attr]
+    assert (changed.memory_gb_per_s, changed.engine_rows_per_us) == (50, 7)
+
+
+def nic_us(design: SmartNic, **figures: float) -> float:
+    """The adapters' work in an inference step of the first rank."""
+    found = design.apply(deployed(ranks=4))
+    nic = replace(load("u280"), **figures)  # type: ignore[type-var]
+    node_ = replace(found.machine.node, nic=nic)
+    result = predict(found.with_(machine=replace(found.machine, node=node_))).results[0]
+    return float(next(row["time_us"] for row in result.families if row["family"] == "nic"))
+
+
+@pytest.mark.parametrize("figure", ["engine_rows_per_us", "descriptors_per_us", "memory_gb_per_s"])
+def test_less_of_an_adapter_takes_longer(figure: str) -> None:
+    design = SmartNic(cache_gib=2, applied="always")
+    assert nic_us(design, **{figure: 20.0}) > 1.5 * nic_us(design)
+
+
+def test_small_messages_and_no_bypass_take_longer() -> None:
+    usual = nic_us(SmartNic(cache_gib=2, applied="always"))
+    by_key = nic_us(SmartNic(cache_gib=2, applied="always", message_bytes=8))
+    around = nic_us(SmartNic(cache_gib=2, applied="always", host_bypass=False))
+    assert usual < by_key
+    assert usual < around
+
+
+def test_what_a_step_saves_by_hand() -> None:
+    change = step_change(SmartNic(cache_gib=2, applied="always").apply(deployed(ranks=4)))
+    lookups, wire = BATCH * 208 * 3 / 4, 25e3
+    assert change.wire_before_us == pytest.approx(lookups * (8 + 128 * 4) / wire, rel=0.01)
+    assert 0 < change.wire_after_us < 0.6 * change.wire_before_us
+    saved = change.wire_before_us - max(change.wire_after_us, change.read_us) - change.probe_us
+    assert NIC_COSTS["heuristic"].saved_us(change) == pytest.approx(saved)
+
+
+def test_the_learned_cost_is_better_than_the_closed_form_on_what_it_has_not_seen() -> None:
+    fitted = json.loads(BUNDLED_COST.read_text())["fitted_to"]
+    learned, closed = (fitted["held_out_errors"][name] for name in ("learned", "heuristic"))
+    assert not set(fitted["alphas"]) & set(fitted["held_out_alphas"])
+    assert not set(fitted["batches_per_rank"]) & set(fitted["held_out_batches_per_rank"])
+    assert learned["median"] < closed["median"]
+    assert learned["lost_frac"] <= closed["lost_frac"]
+    assert learned["p90"] < closed["p90"]

@@ -162,7 +162,8 @@ TIERS.register(HOST_MEMORY)(HostMemory())
 class RowAccelerator:
     """Rows of host memory to the device and back, by the node's accelerator for all its devices at
     once: the slowest of its engines, the memory, the way to the devices, the network and the
-    parting of samples. Without an accelerator the host's cores gather into a buffer that the device reads.
+    parting of samples. Without an accelerator the host's cores gather into a buffer, and the device
+    reads that.
 
     A row that goes back is read and written. Samples that its input buffer cannot hold are written
     to host memory and read again. On several nodes all but one part of the rows come from, and go

@@ -160,8 +160,15 @@ class HotRows:
         given = (self.host_rows, keys.values)
         waits = not pipeline.rows_beside
         dims = _dims(group, count) | _parted(group)
-        about = {"stream": ACCELERATOR, "dims": dims, "blocks": waits}
-        record_row_op(r, "rows_to_device", given, self.arrived[-1], **about)
+        record_row_op(
+            r,
+            "rows_to_device",
+            given,
+            self.arrived[-1],
+            stream=ACCELERATOR,
+            dims=dims,
+            blocks=waits,
+        )
 
     def _for_others(self, r: Recorder, group: Group, pipeline: Pipeline) -> None:
         """What a step of popular samples does for the steps of the others: its share of a batch's
@@ -170,8 +177,8 @@ class HotRows:
         per_step = (1.0 - pipeline.popular_frac) / pipeline.popular_frac
         dims = _dims(group, count * per_step)
         beside = {name: each / pipeline.popular_frac for name, each in _parted(group).items()}
-        back = ("rows_to_host", {}) if group.run.train else ()
-        for op, more in (("rows_to_device", beside), *((back,) if back else ())):
+        moved = {"rows_to_device": beside} | ({"rows_to_host": {}} if group.run.train else {})
+        for op, more in moved.items():
             out = r.tensor((1,), place=HOST)
             record_row_op(r, op, (self.host_rows,), out, stream=ACCELERATOR, dims=dims | more)
 
@@ -227,8 +234,7 @@ def _return_gradients(
     if pipeline.popular_frac:
         return
     rows, dims, waits = source.host_rows, _dims(group, use.fetched), not pipeline.writes_behind
-    about = {"stream": ACCELERATOR, "dims": dims, "blocks": waits}
-    record_row_op(r, "rows_to_host", (own, rows), rows, **about)
+    record_row_op(r, "rows_to_host", (own, rows), rows, stream=ACCELERATOR, dims=dims, blocks=waits)
 
 
 def _parted(group: Group) -> dict[str, float]:
