@@ -37,7 +37,7 @@ from perfmodel.cost.learned.lattice import (
 )
 from perfmodel.cost.learned.part import Answer, Groups, Part, Places
 from perfmodel.hardware import Device
-from perfmodel.ops.rows import Rows
+from perfmodel.ops.rows import Kind, Rows
 
 FORMULA = (
     "kernel = max(heuristic x what trees learned of its error on measurements, bound_us, "
@@ -143,10 +143,7 @@ class Learned:
         usual = np.stack(floors_of(rows))
         found = np.stack([usual, usual, usual])
         description = describe(original(device))
-        keys = np.array(
-            ["/".join(key) for key in zip(rows.timing, rows.op, rows.dtype, strict=True)]
-        )
-        for key in dict.fromkeys(keys.tolist()):
+        for key, own in rows.grouped(lambda kind: f"{kind.timing}/{kind.op}/{kind.dtype}"):
             known = self.floors.get(key)
             if known is None:
                 continue
@@ -156,22 +153,17 @@ class Learned:
             middle = np.median(times[is_like], axis=0)
             factor = 1.0 if away.min() < _EXACT else _factor_of_hosts(times)
             ends = np.stack([middle, middle / factor, middle * factor])
-            found[:, :, keys == key] = ends[:, :, None]
+            found[:, :, own] = ends[:, :, None]
         return found[0], found[1], found[2]
 
     def _rows_of(self, part: Part, rows: Rows) -> list[Ints]:
         """The rows that `part` answers for, by the devices that tell of them."""
-        keys = list(zip(rows.op, rows.dtype, strict=True))
-        known = {
-            (op, dtype): part.known_to(op, dtype)
-            for op, dtype in dict.fromkeys(keys)
-            if part.answers_for(op, dtype)
-        }
-        found: dict[Places, list[int]] = {}
-        for row, key in enumerate(keys):
-            if key in known:
-                found.setdefault(known[key], []).append(row)
-        return [np.array(own, np.int64) for own in found.values()]
+
+        def known_to(kind: Kind) -> Places | None:
+            answers = part.answers_for(kind.op, kind.dtype)
+            return part.known_to(kind.op, kind.dtype) if answers else None
+
+        return [index for known, index in rows.grouped(known_to) if known is not None]
 
     def _on_curve(self, part: Part, rows: Rows, index: Ints, device: Device) -> Floats:
         op, found = rows.op[index[0]], np.zeros(len(index))
