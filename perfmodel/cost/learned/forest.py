@@ -124,7 +124,7 @@ def joined(trees: Sequence[Mapping[str, Any]], start: float) -> Forest:
 
 
 def _by_level(roots: Ints, below: Ints, above: Ints) -> tuple[Ints, int]:
-    """(the nodes that a walk can reach, level by level, siblings side by side; the steps of a walk)."""
+    """(the nodes that walks reach, level by level, siblings together; the steps of a walk)."""
     levels = [roots]
     while len(inner := levels[-1][below[levels[-1]] != levels[-1]]):
         levels.append(np.stack([below[inner], above[inner]], axis=1).ravel())

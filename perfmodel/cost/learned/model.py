@@ -79,10 +79,13 @@ class Learned:
         for part in self.parts:
             for index in self._rows_of(part, rows):
                 kernel, ends, answer = self._kernels(part, rows.take(index), device)
-                kernels, floors = (kernel, *ends), (usual, *ends_of_floors)
-                duration[index], low[index], high[index] = (
-                    measured_us(us, *floor[:, index])
-                    for us, floor in zip(kernels, floors, strict=True)
+                floor = usual[:, index]
+                duration[index] = measured_us(kernel, *floor)
+                of_kernel = (measured_us(us, *floor) for us in ends)
+                of_host = (measured_us(kernel, *each[:, index]) for each in ends_of_floors)
+                low[index], high[index] = (
+                    duration[index] * off_by_both(one / duration[index], other / duration[index])
+                    for one, other in zip(of_kernel, of_host, strict=True)
                 )
                 grounds.add(_grounds(answer))
                 left[index] = False
@@ -268,6 +271,13 @@ def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Colum
     for op, index in groups:
         answer.factors[index] *= part.told(op, columns.base_us[index])
     return columns, answer
+
+
+def off_by_both(one: Floats, other: Floats) -> Floats:
+    """The factor that two independent ones, on the same side of 1, come to: their logarithms add
+    in squares. Never nearer to 1 than either."""
+    logs = np.log(one), np.log(other)
+    return np.asarray(np.exp(np.copysign(np.hypot(*logs), np.add(*logs))))
 
 
 def _factor_of_hosts(times: Floats) -> Floats:

@@ -15,6 +15,7 @@ import perfmodel
 from perfmodel import hardware
 from perfmodel.calibrate.kernels import fit_kernels
 from perfmodel.cost.learned.devices import describe, distance, kinship, unlikeness
+from perfmodel.cost.learned.model import off_by_both
 from perfmodel.cost.learned.part import known_device_columns
 from perfmodel.cost.learned.store import Trees, load_models, save
 from perfmodel.errors import ModelError, PerfmodelError
@@ -177,6 +178,11 @@ def test_intervals_widen_with_distance() -> None:
     assert ways == sorted(ways)
     assert ways[0] == 0.5
     assert ways[-1] == 1.0
+
+
+def test_independent_errors_add_in_squares() -> None:
+    found = off_by_both(np.exp([0.3, -0.3, 0.0, 0.3]), np.exp([0.4, -0.4, -0.4, 0.0]))
+    assert np.log(found) == pytest.approx([0.5, -0.5, -0.4, 0.3])
 
 
 def test_trees_without_xgboost_answer_as_with_it(folder: Path) -> None:
