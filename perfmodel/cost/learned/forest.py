@@ -51,7 +51,7 @@ class Forest:
     @property
     def above(self) -> NDArray[np.int64]:
         """The child for values that are not below the threshold."""
-        return self.below + (self.below != np.arange(len(self.below)))
+        return np.where(self.below == np.arange(len(self.below)), self.below, self.below + 1)
 
     def predict(self, matrix: np.ndarray) -> Floats:
         """The sum over trees for each row of `matrix` `[rows, columns]`, without missing values.

@@ -81,12 +81,14 @@ class Learned:
                 kernel, ends, answer = self._kernels(part, rows.take(index), device)
                 floor = usual[:, index]
                 duration[index] = measured_us(kernel, *floor)
-                of_kernel = (measured_us(us, *floor) for us in ends)
-                of_host = (measured_us(kernel, *each[:, index]) for each in ends_of_floors)
-                low[index], high[index] = (
+                of_kernel = [measured_us(us, *floor) for us in ends]
+                of_host = [measured_us(kernel, *each[:, index]) for each in ends_of_floors]
+                both = [
                     duration[index] * off_by_both(one / duration[index], other / duration[index])
                     for one, other in zip(of_kernel, of_host, strict=True)
-                )
+                ]
+                low[index] = np.minimum(both[0], duration[index])
+                high[index] = np.maximum(both[1], duration[index])
                 grounds.add(_grounds(answer))
                 left[index] = False
         if left.any():
