@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import LeaveOneGroupOut
 
-from perfmodel.arrays import Floats
+from perfmodel.arrays import Floats, Mask
 from perfmodel.calibrate.kernel_samples import Samples
 from perfmodel.cost.learned.devices import COLUMNS, distance, kinship, nearest, same_maker
 from perfmodel.cost.learned.part import (
@@ -35,6 +35,8 @@ class Mixture:
 
     `answer` and `physics` are log factors `[n]` of fits that saw nothing of the row's chip: of the
     mixture and of its physics alone, NaN of rows not asked about. `centre` is what physics is off.
+    `by_trees` `[n]` says of which rows the trees had a say: chips of a maker of whom no other was
+    measured have physics.
     """
 
     share: float
@@ -42,6 +44,7 @@ class Mixture:
     centre: Mapping[str, float]
     answer: Floats
     physics: Floats
+    by_trees: Mask
 
 
 def ends_of(residual: Floats) -> tuple[float, float]:
@@ -122,7 +125,8 @@ def nearest_mixture(
                 mixed = share * each + (1.0 - share) * physics
                 answer = np.where(np.isfinite(each), mixed, physics)
                 error = error_left_out(data.target[asked], answer[asked], chips[asked])
-                found.append((error, Mixture(share, as_nearest, centre, answer, physics)))
+                mixture = Mixture(share, as_nearest, centre, answer, physics, np.isfinite(each))
+                found.append((error, mixture))
     return min(found, key=lambda each: each[0])[1]
 
 

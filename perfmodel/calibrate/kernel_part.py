@@ -84,10 +84,11 @@ def held_out(
 
 
 def spreads(data: Samples, held: HeldOut, mixture: Mixture, chips: np.ndarray) -> dict[str, Spread]:
-    """Per op and in all."""
+    """Per op and in all. Errors of chips that had physics alone say nothing of the trees'."""
     found = {}
-    taught, physics, centre = mixture.answer, mixture.physics, mixture.centre
-    of_all = [ends_left_out(data.target - each, chips) for each in (taught, physics)]
+    taught, centre = np.where(mixture.by_trees, mixture.answer, np.nan), mixture.centre
+    left_out = [data.target - each for each in (taught, mixture.physics)]
+    of_all = [ends_left_out(each, chips) for each in left_out]
     named = Rows.from_frame(data.frame).in_framework() > 0.0
     ops = sorted(set(data.ops))
     for key in ["*", *ops, *(f"{op}{NAMED}" for op in ops if (named & (data.ops == op)).any())]:
@@ -97,10 +98,11 @@ def spreads(data: Samples, held: HeldOut, mixture: Mixture, chips: np.ndarray) -
         own = own if own.any() else data.weight > 0.0
         log_work = np.log(np.maximum(data.work[own], 1.0))
         drawn, largest = (ends_of(each[own]) for each in (held.drawn, held.largest))
-        few = len(set(chips[own & np.isfinite(physics)])) < _FEWEST_CHIPS
         unseen, alone = (
-            ends if few else ends_left_out((data.target - each)[own], chips[own])
-            for ends, each in zip(of_all, (taught, physics), strict=True)
+            ends_left_out(each[own], chips[own])
+            if len(set(chips[own & np.isfinite(each)])) >= _FEWEST_CHIPS
+            else ends
+            for ends, each in zip(of_all, left_out, strict=True)
         )
         found[key] = Spread(
             drawn,

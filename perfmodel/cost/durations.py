@@ -79,9 +79,7 @@ def durations_of(
     machine = cluster(hardware)
     duration, low, high = (np.empty(len(rows)) for _ in range(3))
     model, source = np.empty(len(rows), object), np.empty(len(rows), object)
-    families = np.array([OPS[op].family for op in rows.op], object)
-    for family in dict.fromkeys(families.tolist()):
-        index = np.flatnonzero(families == family)
+    for family, index in rows.grouped(lambda kind: OPS[kind.op].family):
         found = cost_model(family, machine, models).estimate(rows.take(index), machine)
         duration[index], low[index], high[index] = found.duration_us, found.low_us, found.high_us
         model[index], source[index] = found.model, found.source
@@ -188,15 +186,14 @@ def streaming_pace(model: KernelModel, device: Device) -> float:
 def measured_share(model: KernelModel, rows: Rows, device: Device) -> Floats:
     """Per row, how much measurements of its op in its dtype inform about `device`, 0 to 1."""
     description = describe(original(device))
-    keys = list(zip(rows.op, rows.dtype, strict=True))
-    shares = dict.fromkeys(keys, 0.0)
+    shares = {(kind.op, kind.dtype): 0.0 for kind in rows.kinds[0]}
     for part in model.parts if isinstance(model, Learned) else ():
         for op, dtype in shares:
             if op in part.ops and dtype in part.dtypes:
                 known = [part.devices[place] for place in part.known_to(op, dtype)]
                 away = nearest(description, known)[1] if known else np.inf
                 shares[op, dtype] = max(shares[op, dtype], kinship(away))
-    return np.array([shares[key] for key in keys], np.float64)
+    return rows.of_kinds(lambda kind: shares[kind.op, kind.dtype])
 
 
 @dataclass(frozen=True)

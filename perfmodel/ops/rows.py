@@ -13,9 +13,10 @@ taken for a small one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,18 @@ KERNEL = "profiler_kernel"
 FRAMEWORKS = ("trtllm", "vllm", "sglang")
 """Libraries whose kernels tables tell apart; the dim `framework` is a place here, from 1 on."""
 FRAMEWORK = "framework"
+
+
+K = TypeVar("K")
+
+
+class Kind(NamedTuple):
+    """What is text in a row."""
+
+    op: str
+    dtype: str
+    direction: str
+    timing: str
 
 
 @dataclass(frozen=True)
@@ -117,9 +130,12 @@ class Rows:
 
     def take(self, index: Ints) -> Rows:
         """The rows at `index`, in that order."""
+        if len(index) == len(self) and (index == np.arange(len(self))).all():
+            return self
+        places = index.tolist()
 
         def texts(column: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(column[i] for i in index.tolist())
+            return tuple(map(column.__getitem__, places))
 
         return Rows(
             texts(self.op),
@@ -134,13 +150,34 @@ class Rows:
         known = self.dims.get(FRAMEWORK)
         return np.zeros(len(self)) if known is None else np.nan_to_num(known)
 
+    @cached_property
+    def kinds(self) -> tuple[tuple[Kind, ...], Ints]:
+        """(the distinct kinds, in order of first sight; each row's place among them)."""
+        places: dict[tuple[str, str, str, str], int] = {}
+        texts = zip(self.op, self.dtype, self.direction, self.timing, strict=True)
+        place = [places.setdefault(each, len(places)) for each in texts]
+        return tuple(Kind(*each) for each in places), np.array(place, np.int64)
+
+    def of_kinds(self, value: Callable[[Kind], Any], dtype: Any = np.float64) -> NDArray[Any]:
+        """`value` of each row's kind `[n]`, or `[n, m]` of `m` values."""
+        kinds, place = self.kinds
+        return np.array([value(kind) for kind in kinds], dtype)[place]
+
+    def grouped(self, key: Callable[[Kind], K]) -> Iterator[tuple[K, Ints]]:
+        """(key, its rows) for every `key` of kinds that occur, in order of first sight."""
+        kinds, _ = self.kinds
+        if len(kinds) == 1:
+            yield key(kinds[0]), np.arange(len(self))
+            return
+        places: dict[K, int] = {}
+        group = self.of_kinds(lambda kind: places.setdefault(key(kind), len(places)), np.int64)
+        ends = np.cumsum(np.bincount(group, minlength=len(places)))
+        order = np.argsort(group, kind="stable")
+        yield from zip(places, np.split(order, ends[:-1]), strict=False)
+
     def groups(self) -> Iterator[tuple[str, Ints]]:
         """(op, its rows) for every op that occurs, in order of first sight."""
-        rows_of: dict[str, list[int]] = {}
-        for row, op in enumerate(self.op):
-            rows_of.setdefault(op, []).append(row)
-        for op, rows in rows_of.items():
-            yield op, np.array(rows, np.int64)
+        return self.grouped(lambda kind: kind.op)
 
     def dims_of(self, op: str, index: Ints) -> Dims:
         """Checked dims of the rows `index`, all of `op`, defaults filled in.
@@ -174,7 +211,7 @@ class Rows:
 
     def item_bytes(self, index: Ints) -> Floats:
         """Bytes per element of the rows `index`; `ModelError` for an unknown dtype."""
-        return item_bytes([self.dtype[row] for row in index.tolist()])
+        return np.asarray(self.of_kinds(lambda kind: item_bytes([kind.dtype])[0])[index])
 
 
 def _dims_of(spec: OpSpec) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import pytest
 
 from perfmodel.calibrate.estimators import KNOWN_TREES, trees_or
 from perfmodel.calibrate.kernel_left_out import (
+    Mixture,
     centres,
     chips_left_out,
     chips_of,
@@ -17,7 +18,7 @@ from perfmodel.calibrate.kernel_left_out import (
     nearest_mixture,
     physics_left_out,
 )
-from perfmodel.calibrate.kernel_part import fit_part, set_aside
+from perfmodel.calibrate.kernel_part import HeldOut, fit_part, set_aside, spreads
 from perfmodel.calibrate.kernel_samples import Samples, samples
 from perfmodel.cost.learned.devices import COLUMNS
 from perfmodel.cost.learned.part import known_device_columns
@@ -141,6 +142,20 @@ def test_intervals_hold_chips_that_the_others_do_not_show() -> None:
     plain = np.quantile(residual, (0.05, 0.95))
     assert low < 1.3 * plain[0]
     assert high > 1.3 * plain[1]
+
+
+def test_chips_that_had_physics_alone_do_not_widen_what_trees_answer_for() -> None:
+    data = made(0.0)
+    is_alone = data.devices == "mi100"
+    answer = data.target - 1.5 * is_alone
+    nothing = np.full(len(answer), np.nan)
+    mixture = Mixture(1.0, True, {}, answer, answer, ~is_alone)
+    found = spreads(data, HeldOut(nothing, nothing, {}), mixture, chips_of(data))["linear"]
+    assert found.unseen == (-0.5, 0.5), "no more than what rows held out show"
+    assert found.physics[1] > 1.0
+    all_by_trees = replace(mixture, by_trees=np.ones(len(answer), bool))
+    wide = spreads(data, HeldOut(nothing, nothing, {}), all_by_trees, chips_of(data))
+    assert wide["linear"].unseen[1] > 1.0
 
 
 def test_each_chip_counts_once_however_many_rows_it_has() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import perfmodel
-from perfmodel.ops.rows import with_small_operands
+from perfmodel.ops.rows import Rows, with_small_operands
 
 SCORES = {"op": "bmm", "b": 8, "m": 64, "k": 16, "n": 64}
 FULL = {"rows": 512, "cols": 64}
@@ -68,3 +69,27 @@ def test_durations_of_a_graph_read_one_operand() -> None:
     inside = perfmodel.durations(table, "v100-pcie-32gb")["duration_us"].iloc[-1]
     one = pd.DataFrame([{"op": "add_scalar", **FULL}])
     assert inside == perfmodel.durations(one, "v100-pcie-32gb")["duration_us"].iloc[0]
+
+
+def test_rows_are_grouped_in_order_of_first_sight() -> None:
+    records = [{"op": op, "m": 8, "rows": 8, "dtype": dtype} for op, dtype in MIXED]
+    rows = Rows.of(records)
+    found = {key: index.tolist() for key, index in rows.grouped(lambda kind: kind.dtype)}
+    assert list(found.items()) == [("fp16", [0, 3]), ("fp32", [1, 2])]
+    assert [(op, index.tolist()) for op, index in rows.groups()] == [
+        ("add", [0, 2]),
+        ("mm", [1, 3]),
+    ]
+    assert rows.of_kinds(lambda kind: len(kind.op)).tolist() == [3.0, 2.0, 3.0, 2.0]
+    assert rows.take(np.array([3, 0])).kinds[0][0].op == "mm", "in the order of the rows taken"
+    assert rows.take(np.arange(4)) is rows
+    assert [(op, list(index)) for op, index in rows.take(np.array([1])).groups()] == [("mm", [0])]
+
+
+def test_no_rows_have_no_groups() -> None:
+    rows = Rows.of([])
+    assert list(rows.groups()) == []
+    assert rows.of_kinds(lambda kind: 1.0).shape == (0,)
+
+
+MIXED = (("add", "fp16"), ("mm", "fp32"), ("add", "fp32"), ("mm", "fp16"))

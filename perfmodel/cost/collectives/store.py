@@ -44,7 +44,7 @@ def forest_from_dict(found: Mapping[str, Any], columns: int) -> Forest:
         forest = joined(trees, float(found["base"]))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ModelError(f"trees: cannot be read: {error!r}") from None
-    feature = forest.column("feature")
+    feature = forest.feature
     known = (feature >= 0) & (feature < columns)
     if forest.depth > _DEEPEST or not known.all() or not np.isfinite(forest.value).all():
         raise ModelError("trees: too deep, of unknown columns, or not finite")
@@ -56,8 +56,9 @@ def forest_to_dict(forest: Forest) -> dict[str, Any]:
     ends = [*forest.roots[1:].tolist(), len(forest.value)]
     trees = []
     for root, end in zip(forest.roots.tolist(), ends, strict=True):
-        own = {name: forest.column(each)[root:end] for name, each in _STORED.items()}
+        own = {name: getattr(forest, each)[root:end] for name, each in _STORED.items()}
         own |= {name: own[name] - root for name in ("left", "right")}
+        own["threshold"] = np.nan_to_num(own["threshold"])
         trees.append({name: _plain(values) for name, values in own.items()})
     return {"base": forest.start, "depth": forest.depth, "trees": trees}
 

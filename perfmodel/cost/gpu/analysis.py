@@ -13,7 +13,6 @@ from perfmodel.arrays import Floats, Ints
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import KERNEL, Rows
 from perfmodel.ops.spec import OPS, Dims
-from perfmodel.ops.storage import item_bytes
 
 
 @dataclass(frozen=True)
@@ -106,21 +105,17 @@ class Group:
 def groups_of(rows: Rows) -> Iterator[Group]:
     """One group for every pair of op and direction that occurs; raises `ModelError` on impossible
     rows."""
-    found: dict[tuple[str, str], list[int]] = {}
-    for row, key in enumerate(zip(rows.op, rows.direction, strict=True)):
-        found.setdefault(key, []).append(row)
-    for (op, way), own in found.items():
-        index = np.array(own, np.int64)
+    in_program = rows.of_kinds(lambda kind: kind.timing == KERNEL, bool)
+    for (op, way), index in rows.grouped(lambda kind: (kind.op, kind.direction)):
         spec, dims = OPS[op].of(way), rows.dims_of(op, index)
-        dtypes = [rows.dtype[row] for row in own]
-        item = item_bytes(dtypes)
+        item = rows.item_bytes(index)
         yield Group(
             op=op,
             direction=way,
             index=index,
             dims=dims,
-            dtypes=dtypes,
-            in_program=np.array([rows.timing[row] == KERNEL for row in own], bool),
+            dtypes=list(map(rows.dtype.__getitem__, index.tolist())),
+            in_program=in_program[index],
             item_bytes=item,
             flop=spec.flop(dims),
             read_bytes=spec.read_bytes(dims, item),

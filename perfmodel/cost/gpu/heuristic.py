@@ -16,7 +16,7 @@ from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.cost.gpu.analysis import Analyse, Analysis
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
-from perfmodel.ops.rows import Rows
+from perfmodel.ops.rows import Kind, Rows
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,15 @@ TIMINGS = {name: Floor(*floor) for name, floor in _C.tuples("timings").items()}
 
 def floors_of(rows: Rows) -> tuple[Floats, Floats]:
     """(floor_us, offset_us) per row; raises `ModelError` for an unknown `timing`."""
-    known: dict[tuple[str, str], tuple[float, float]] = {}
-    for key in set(zip(rows.timing, rows.op, strict=True)):
-        timing, op = key
-        if timing not in TIMINGS:
-            raise ModelError(f"unknown timing {timing!r}; one of {', '.join(sorted(TIMINGS))}")
-        floor_us, offset_us = _C.tuples("timings")[timing]
-        known[key] = (floor_us * _C.table("calls").get(op, 1.0), offset_us)
-    pairs = [known[key] for key in zip(rows.timing, rows.op, strict=True)]
-    columns = np.array(pairs, np.float64).reshape(len(rows), 2)
+
+    def of(kind: Kind) -> tuple[float, float]:
+        if kind.timing not in TIMINGS:
+            known = ", ".join(sorted(TIMINGS))
+            raise ModelError(f"unknown timing {kind.timing!r}; one of {known}")
+        floor_us, offset_us = _C.tuples("timings")[kind.timing]
+        return floor_us * _C.table("calls").get(kind.op, 1.0), offset_us
+
+    columns = rows.of_kinds(of).reshape(len(rows), 2)
     return columns[:, 0], columns[:, 1]
 
 

@@ -241,7 +241,8 @@ def _on_matrix_units(device: Device, dtypes: list[str]) -> NDArray[np.bool_]:
 
 def _multiplied_bytes(dtypes: list[str]) -> Floats:
     """Bytes of an element as the units multiply it."""
-    return item_bytes([COMPUTE_DTYPE.get(each, each).replace("fp4", "nvfp4") for each in dtypes])
+    known = {each: COMPUTE_DTYPE.get(each, each).replace("fp4", "nvfp4") for each in set(dtypes)}
+    return item_bytes([known[each] for each in dtypes])
 
 
 def _aligned(n: Floats, k: Floats, item: Floats, to_bytes: int) -> NDArray[np.bool_]:

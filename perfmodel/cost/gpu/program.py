@@ -120,7 +120,7 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_share: Floats) ->
         moving = np.maximum(factor * moved / rate, waited)
         least = _C.least * device.kernel_floor_us
         cold[group.index] = np.maximum(_STREAMING.start_us + latency_us + moving, least)
-    timed = np.array([timing == KERNEL for timing in rows.timing], bool)
+    timed = rows.of_kinds(lambda kind: kind.timing == KERNEL, bool)
     return np.where(timed, cold, 0.0)
 
 

@@ -16,8 +16,10 @@ _WALKS = 64
 
 @compiled(error_model="numpy")
 def sums(
-    roots: NDArray[np.int32],
-    nodes: NDArray[Any],
+    roots: NDArray[np.int64],
+    feature: NDArray[np.int64],
+    threshold: NDArray[np.float32],
+    below: NDArray[np.int64],
     value: NDArray[np.floating[Any]],
     depth: int,
     matrix: NDArray[np.float32],
@@ -30,7 +32,7 @@ def sums(
     rows = matrix.shape[1]
     trees = max(1, _WALKS // max(rows, 1))
     found = np.zeros(rows, np.float64)
-    at = np.empty((trees, rows), np.int32)
+    at = np.empty((trees, rows), np.int64)
     for begin in range(0, len(roots), trees):
         count = min(trees, len(roots) - begin)
         for tree in range(count):
@@ -38,9 +40,9 @@ def sums(
         for _ in range(depth):
             for tree in range(count):
                 for row in range(rows):
-                    node = nodes[at[tree, row]]
-                    is_below = matrix[node.feature, row] < node.threshold
-                    at[tree, row] = node.below if is_below else node.above
+                    node = at[tree, row]
+                    is_above = matrix[feature[node], row] >= threshold[node]
+                    at[tree, row] = below[node] + is_above
         for tree in range(count):
             for row in range(rows):
                 found[row] += value[at[tree, row]]

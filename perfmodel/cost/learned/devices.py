@@ -56,13 +56,13 @@ COLUMNS = (
 )
 
 
-_COUNTS = {"w_per_tflop": 0.5}
+_COUNTS = [(name, 0.5 if name == "w_per_tflop" else 1.0) for name in COLUMNS]
 """Boards of one chip differ more in their power limits than in how their kernels behave."""
 
 
 def distance(one: Description, other: Description) -> float:
     """The largest difference of any figure; 0 for the same device."""
-    return max(_COUNTS.get(name, 1.0) * abs(one[name] - other[name]) for name in COLUMNS)
+    return max([counts * abs(one[name] - other[name]) for name, counts in _COUNTS])
 
 
 def nearest(description: Description, known: Sequence[Description]) -> tuple[Description, float]:

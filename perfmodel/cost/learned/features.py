@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Floats
 from perfmodel.cost.gpu import convolution, matmul, streaming
 from perfmodel.cost.gpu.analysis import Analysis
 from perfmodel.cost.gpu.rates import (
@@ -22,7 +22,6 @@ from perfmodel.cost.gpu.rates import (
 from perfmodel.cost.gpu.streaming import ROW_KERNELS, resident_share
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import FRAMEWORKS, Rows
-from perfmodel.ops.storage import item_bytes
 
 
 @dataclass(frozen=True)
@@ -224,11 +223,11 @@ def matmul_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     analysis = matmul.bounds(rows, device)
     b, m, n, k = _sizes(rows)
     peak = matrix_flop_per_us(device, rows.dtype)
-    stored = item_bytes(list(rows.dtype))
+    stored = rows.item_bytes(np.arange(len(rows)))
     rate = peak * device.gemm_peak_frac
     sms = float(device.sm_count)
     tile_rows, tile_columns, splits, compute = np.zeros((4, len(rows)))
-    for key, index in _groups(rows, device, tiles):
+    for key, index in rows.grouped(lambda kind: tile_key(kind.op, kind.dtype, device)):
         chosen = _choose(
             Problem(b[index], m[index], n[index], k[index], rate[index], sms),
             _candidates(key, tiles),
@@ -268,14 +267,14 @@ def matmul_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         ALIGNED: np.minimum(alignment(k), alignment(n)).clip(max=MOST_ALIGNED),
         "k_bytes": log(k * stored),
         "is_batched": (b > 1.0).astype(np.float64),
-        "has_bias": np.array([float(op == "linear") for op in rows.op]),
+        "has_bias": rows.of_kinds(lambda kind: kind.op == "linear"),
         "item_bytes": np.log2(stored),
         "quantise": log(quantise / base),
         "weights_fill": log(weights_bytes / device.l2_bytes),
         "start": log(start / base),
     }
-    dtypes = np.array(rows.dtype)
-    figures |= {f"is_{kind}": (dtypes == kind).astype(np.float64) for kind in _KINDS}
+    is_kind = rows.of_kinds(lambda kind: [kind.dtype == each for each in _KINDS])
+    figures |= dict(zip([f"is_{each}" for each in _KINDS], is_kind.T, strict=True))
     figures |= _frameworks(rows)
     lift = log(limited / base)
     return Columns(base, analysis.bound_us, quantise, analysis.flop, figures, lift)
@@ -297,7 +296,7 @@ def _misaligned(analysis: Analysis, device: Device) -> tuple[Floats, Floats]:
 
 def _weights_us(weights_bytes: Floats, rows: Rows, device: Device) -> Floats:
     """From memory, but for replayed graphs whose weights all lie in the L2."""
-    replayed = np.array([timing == _REPLAYED for timing in rows.timing], bool)
+    replayed = rows.of_kinds(lambda kind: kind.timing == _REPLAYED, bool)
     missed = np.where(replayed, missed_share(_WEIGHT_COPIES * weights_bytes, device), 1.0)
     from_memory = missed * weights_bytes / stream_bytes_per_us(device)
     from_cache = weights_bytes / (_FEW_BLOCKS_FRAC * l2_bytes_per_us(device))
@@ -315,13 +314,6 @@ def _sizes(rows: Rows) -> tuple[Floats, Floats, Floats, Floats]:
 def tile_key(op: str, dtype: str, device: Device) -> str:
     """Under which tiles are kept: ops and dtypes have libraries of their own, per generation."""
     return f"{op}/{dtype}/{device.target}/{device.compute_capability or 0}"
-
-
-def _groups(rows: Rows, device: Device, tiles: Tiles) -> list[tuple[str, Ints]]:
-    found: dict[str, list[int]] = {}
-    for row, (op, dtype) in enumerate(zip(rows.op, rows.dtype, strict=True)):
-        found.setdefault(tile_key(op, dtype, device), []).append(row)
-    return [(key, np.array(index, np.int64)) for key, index in found.items()]
 
 
 def _candidates(key: str, tiles: Tiles) -> Sequence[Sequence[float]]:

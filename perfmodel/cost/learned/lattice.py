@@ -38,7 +38,7 @@ def may_be_widened(rows: Rows, device: Device, kernel_us: Floats) -> Ints:
     """The rows that may be slower than in fp32: narrow, aligned, slower than fp32 could ever be."""
     fp32 = matrix_flop_per_us(device, [WIDE])[0]
     faster = {dtype for dtype in NARROW if matrix_flop_per_us(device, [dtype])[0] > fp32}
-    narrow = np.flatnonzero([dtype in faster for dtype in rows.dtype])
+    narrow = np.flatnonzero(rows.of_kinds(lambda kind: kind.dtype in faster, bool))
     if not len(narrow):
         return narrow
     own = rows.take(narrow)
@@ -213,14 +213,15 @@ def limits_us(
     least, most = np.zeros(len(index)), np.full(len(index), np.inf)
     sizes = np.log2(np.stack([dims[name] for name in OPS[op].dims]))
     is_alone = (dims[_BATCH] == 1.0) | (_BATCH in OPS[op].dims)
-    codes = rows.in_framework()
-    keys = np.array([f"{rows.dtype[i]}/{rows.timing[i]}/{codes[i]}" for i in index.tolist()])
-    for key in dict.fromkeys(keys.tolist()):
-        dtype, timing, code = key.split("/")
-        own = np.flatnonzero((keys == key) & is_alone & on_lattice(sizes, _axes(op, dtype)))
+    kinds, place = rows.kinds
+    keys = np.stack([place[index], rows.in_framework()[index]])
+    for at, code in dict.fromkeys(zip(*keys.tolist(), strict=True)):
+        dtype, timing = kinds[int(at)].dtype, kinds[int(at)].timing
+        is_own = (keys[0] == at) & (keys[1] == code)
+        own = np.flatnonzero(is_own & is_alone & on_lattice(sizes, _axes(op, dtype)))
         if not len(own):
             continue
-        known = _lattices(kernels)(Key(part, op, dtype, device, timing, float(code)))
+        known = _lattices(kernels)(Key(part, op, dtype, device, timing, code))
         low, high = known.limits(sizes[:, own])
         elements = _ALIGNED.get(dtype, _USUAL_ALIGNED)
         aligned = np.mod(dims["n"][own], elements) + np.mod(dims["k"][own], elements) == 0.0

@@ -37,7 +37,7 @@ from perfmodel.cost.learned.lattice import (
 )
 from perfmodel.cost.learned.part import Answer, Groups, Part, Places
 from perfmodel.hardware import Device
-from perfmodel.ops.rows import Rows
+from perfmodel.ops.rows import Kind, Rows
 
 FORMULA = (
     "kernel = max(heuristic x what trees learned of its error on measurements, bound_us, "
@@ -79,11 +79,16 @@ class Learned:
         for part in self.parts:
             for index in self._rows_of(part, rows):
                 kernel, ends, answer = self._kernels(part, rows.take(index), device)
-                kernels, floors = (kernel, *ends), (usual, *ends_of_floors)
-                duration[index], low[index], high[index] = (
-                    measured_us(us, *floor[:, index])
-                    for us, floor in zip(kernels, floors, strict=True)
-                )
+                floor = usual[:, index]
+                duration[index] = measured_us(kernel, *floor)
+                of_kernel = [measured_us(us, *floor) for us in ends]
+                of_host = [measured_us(kernel, *each[:, index]) for each in ends_of_floors]
+                both = [
+                    duration[index] * off_by_both(one / duration[index], other / duration[index])
+                    for one, other in zip(of_kernel, of_host, strict=True)
+                ]
+                low[index] = np.minimum(both[0], duration[index])
+                high[index] = np.maximum(both[1], duration[index])
                 grounds.add(_grounds(answer))
                 left[index] = False
         if left.any():
@@ -143,10 +148,7 @@ class Learned:
         usual = np.stack(floors_of(rows))
         found = np.stack([usual, usual, usual])
         description = describe(original(device))
-        keys = np.array(
-            ["/".join(key) for key in zip(rows.timing, rows.op, rows.dtype, strict=True)]
-        )
-        for key in dict.fromkeys(keys.tolist()):
+        for key, own in rows.grouped(lambda kind: f"{kind.timing}/{kind.op}/{kind.dtype}"):
             known = self.floors.get(key)
             if known is None:
                 continue
@@ -156,22 +158,17 @@ class Learned:
             middle = np.median(times[is_like], axis=0)
             factor = 1.0 if away.min() < _EXACT else _factor_of_hosts(times)
             ends = np.stack([middle, middle / factor, middle * factor])
-            found[:, :, keys == key] = ends[:, :, None]
+            found[:, :, own] = ends[:, :, None]
         return found[0], found[1], found[2]
 
     def _rows_of(self, part: Part, rows: Rows) -> list[Ints]:
         """The rows that `part` answers for, by the devices that tell of them."""
-        keys = list(zip(rows.op, rows.dtype, strict=True))
-        known = {
-            (op, dtype): part.known_to(op, dtype)
-            for op, dtype in dict.fromkeys(keys)
-            if part.answers_for(op, dtype)
-        }
-        found: dict[Places, list[int]] = {}
-        for row, key in enumerate(keys):
-            if key in known:
-                found.setdefault(known[key], []).append(row)
-        return [np.array(own, np.int64) for own in found.values()]
+
+        def known_to(kind: Kind) -> Places | None:
+            answers = part.answers_for(kind.op, kind.dtype)
+            return part.known_to(kind.op, kind.dtype) if answers else None
+
+        return [index for known, index in rows.grouped(known_to) if known is not None]
 
     def _on_curve(self, part: Part, rows: Rows, index: Ints, device: Device) -> Floats:
         op, found = rows.op[index[0]], np.zeros(len(index))
@@ -276,6 +273,13 @@ def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Colum
     for op, index in groups:
         answer.factors[index] *= part.told(op, columns.base_us[index])
     return columns, answer
+
+
+def off_by_both(one: Floats, other: Floats) -> Floats:
+    """The factor that two independent ones, on the same side of 1, come to: their logarithms add
+    in squares. Never nearer to 1 than either."""
+    logs = np.log(one), np.log(other)
+    return np.asarray(np.exp(np.copysign(np.hypot(*logs), np.add(*logs))))
 
 
 def _factor_of_hosts(times: Floats) -> Floats:

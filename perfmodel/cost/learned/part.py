@@ -14,6 +14,7 @@ from perfmodel.cost.learned.devices import (
     COLUMNS,
     Description,
     describe,
+    distance,
     kinship,
     nearest,
     same_maker,
@@ -63,13 +64,15 @@ class Answer:
     """Log factors `[n]` over the base, and what they rest on.
 
     `weight` is how near the device is to a measured one (0 to 1), `unlike` how far its interval is
-    that of a device left out, `by_trees` whether trees had a say.
+    that of a device left out, `by_trees` whether trees had a say, `is_shown` whether the maker has
+    two measured chips at least, so that leaving one out shows how far trees hold.
     """
 
     factors: Floats
     weight: float
     unlike: float
     by_trees: bool
+    is_shown: bool = True
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,8 @@ class Part:
             if self.gains.slopes:
                 taught += self.gains.of(columns.figures, groups, places_of(near, self.devices))
             found = found + share * taught
-        return Answer(found, weight, unlikeness(away), share > 0.0)
+        is_shown = any(kinship(distance(near, each)) == 0.0 for each in alike)
+        return Answer(found, weight, unlikeness(away), share > 0.0, is_shown)
 
     def told(self, op: str, base_us: Floats) -> Floats:
         """How much of the factors holds for rows of `op`: less below what was measured.
@@ -185,6 +189,8 @@ class Part:
     def _ends(self, spread: Spread, op: str, work: Floats, answer: Answer) -> tuple[Floats, Floats]:
         outside = ~self.is_inside(op, work)
         left_out = spread.unseen if answer.by_trees else spread.physics
+        if not answer.is_shown:
+            left_out = min(left_out[0], spread.physics[0]), max(left_out[1], spread.physics[1])
         ends = []
         for side in (0, 1):
             seen = np.where(outside, spread.beyond[side], spread.seen[side])

@@ -49,9 +49,22 @@ def test_as_numpy(seed: int, rows: int) -> None:
             }
         )
     forest, matrix = joined(trees, 1.0), rng.normal(size=(rows, 4)).astype(np.float32)
-    np.testing.assert_allclose(
-        forest.predict(matrix), without_numba(forest, matrix), rtol=1e-12, atol=1e-12
-    )
+    assert forest.predict(matrix).tolist() == without_numba(forest, matrix).tolist()
+    assert forest.predict(np.full((1, 4), np.inf)).tolist() == [
+        1.0 + sum(tree["value"][-1] for tree in trees)
+    ]
+
+
+def test_a_node_of_two_parents_makes_no_tree() -> None:
+    with pytest.raises(ValueError, match="more than one parent"):
+        joined([STUMP | {"above": [1, -1, -1], "value": [0.0, 1.0, 2.0]}], 0.0)
+
+
+def test_nodes_that_no_walk_reaches_do_not_count() -> None:
+    orphan = {name: [*values, values[-1]] for name, values in (STUMP | TREES[0]).items()}
+    forest = joined([orphan, *TREES], 10.0)
+    assert forest.predict(np.array([[9.0, 0.4]], np.float32)).tolist() == [8.25]
+    assert forest.above.tolist() == [2, 1, 2, 5, 4, 5, 6], "leaves are their own"
 
 
 def test_one_row_as_among_many() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,11 @@ import perfmodel
 from perfmodel import hardware
 from perfmodel.calibrate.kernels import fit_kernels
 from perfmodel.cost.learned.devices import describe, distance, kinship, unlikeness
+from perfmodel.cost.learned.model import off_by_both
 from perfmodel.cost.learned.part import known_device_columns
 from perfmodel.cost.learned.store import Trees, load_models, save
 from perfmodel.errors import ModelError, PerfmodelError
+from perfmodel.ops.rows import Rows
 
 DEVICES = ("v100-sxm2-16gb", "a100-sxm-40gb", "h100-sxm", "t4")
 
@@ -177,6 +180,23 @@ def test_intervals_widen_with_distance() -> None:
     assert ways == sorted(ways)
     assert ways[0] == 0.5
     assert ways[-1] == 1.0
+
+
+def test_one_chip_of_a_maker_does_not_show_how_far_its_trees_hold(folder: Path) -> None:
+    model = load_models(folder)["vector"]
+    spread = replace(model.parts[0].spreads["*"], unseen=(-0.1, 0.1), physics=(-0.4, 0.9))
+    part = replace(model.parts[0], spreads={"*": spread})
+    lone = replace(part, measured={key: own[:1] for key, own in part.measured.items()})
+    rows, widths = Rows.from_frame(measured().head(1)), []
+    for each in (part, lone):
+        found = replace(model, parts=(each,)).estimate(rows, hardware.device("l4"))
+        widths.append(float(np.log(found.high_us / found.low_us)[0]))
+    assert widths == pytest.approx([0.2, 1.3], rel=0.05)
+
+
+def test_independent_errors_add_in_squares() -> None:
+    found = off_by_both(np.exp([0.3, -0.3, 0.0, 0.3]), np.exp([0.4, -0.4, -0.4, 0.0]))
+    assert np.log(found) == pytest.approx([0.5, -0.5, -0.4, 0.3])
 
 
 def test_trees_without_xgboost_answer_as_with_it(folder: Path) -> None:
