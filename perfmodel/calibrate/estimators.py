@@ -27,7 +27,12 @@ from perfmodel.cost.learned.features import FALLING
 from perfmodel.errors import UsageError
 
 KNOWN_TREES = {"max_depth": 9, "learning_rate": 0.1, "min_child_weight": 10, "n_estimators": 250}
-_FOREST = KNOWN_TREES | {"max_depth": 10, "n_estimators": 100, "num_parallel_tree": 4}
+_FOREST = KNOWN_TREES | {
+    "max_depth": 10,
+    "min_child_weight": 3,
+    "n_estimators": 100,
+    "num_parallel_tree": 4,
+}
 KNOWN_TREES_OF_PART = {"matmul_fp32": _FOREST, "vector_rows": _FOREST}
 """Several trees per round where single ones answer by chance: at the edge of the domain."""
 GENERAL_TREES = {"max_depth": 5, "learning_rate": 0.08, "min_child_weight": 20, "n_estimators": 150}

@@ -187,7 +187,8 @@ def _cached(tables: tuple[TablePlacement, ...], held: Floats, ranks: int) -> Flo
 
 SHARDINGS = ("balanced", "as_deployed")
 LEAST_FRAC = 0.005
-WIRES = ("fp32", "fp16", "bf16")
+Wire = Literal["fp32", "fp16", "bf16"]
+WIRES: tuple[Wire, ...] = ("fp32", "fp16", "bf16")
 
 
 @DESIGNS.register("neo")
@@ -207,7 +208,7 @@ class Neo:
 
     sharding: Literal["balanced", "as_deployed"] = "balanced"
     rows: RowDtype = "fp16"
-    wire: Literal["fp32", "fp16", "bf16"] = "fp16"
+    wire: Wire = "fp16"
     cache_frac: float = 0.2
     input_ahead: bool = True
     rows_ahead: bool = True
@@ -248,7 +249,7 @@ class Neo:
         wide, or tables where they were, or both: casts and another kind of exchange are kernels to
         launch, which a step that waits for launches pays for."""
         wire = deployment.workload.implementation.exchange_precision
-        wires = dict.fromkeys((self.wire, *({wire} & set(WIRES))))
+        wires = (self.wire, *(each for each in WIRES if each == wire != self.wire))
         shardings: dict[Literal["balanced", "as_deployed"], None]
         shardings = dict.fromkeys((self.sharding, "as_deployed"))
         ways = [replace(self, wire=w, sharding=s) for s in shardings for w in wires]
