@@ -61,7 +61,7 @@ def work(found: Deployment, phase: Phase | Deployment) -> Work:
         looked_up += sum(
             p.dims.get("lookups") or _in_one_process(found, p.dims)
             for p in lowered.pieces
-            if p.op in LOOKUPS and p.direction == "fwd"
+            if p.op == "host_pool" or (p.op in LOOKUPS and p.direction == "fwd")
         )
     return flop / found.batch, looked_up / found.batch
 
