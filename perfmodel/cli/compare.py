@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfmodel.cli.options import MOST_SAMPLES, FormatOption, NodesOption, OutputOption
-from perfmodel.cli.output import Output, check_figure, working
+from perfmodel.cli.output import Output, check_figure, save_figure, working
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -84,11 +85,12 @@ def compare(
             "with --set neo.sharding=as_deployed.",
         ),
     ] = None,
-    plot: Annotated[
+    figure: Annotated[
         Path | None,
-        typer.Option(
-            "--plot", "--figure", metavar="FILE", help="Draw the comparison (.png, .svg, .pdf)."
-        ),
+        typer.Option(metavar="FILE", help="Draw the comparison (.png, .svg, .pdf)."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The old name of --figure.")
     ] = None,
     latency: Annotated[
         Path | None,
@@ -105,15 +107,20 @@ def compare(
     Examples:
       perfmodel compare --designs list
       perfmodel compare --workload criteo-terabyte --hardware dgx-a100-80gb \\
-        --designs cpu_only,software_cache --rate 1e6 --plot designs.svg
+        --designs cpu_only,software_cache --rate 1e6 --figure designs.svg
       perfmodel compare --workload criteo-terabyte --hardware dgx-a100-80gb \\
         --designs software_cache --set software_cache.cache_frac=0.05
     """
-    check_figure(plot, workload)
+    if plot and figure:
+        raise UsageError("--plot is the old name of --figure: give --figure alone")
+    if plot:
+        print("perfmodel: --plot is now called --figure", file=sys.stderr)
+    figure = figure or plot
+    check_figure(figure, workload)
     check_figure(latency, workload)
-    files = [path.resolve() for path in (plot, latency, output) if path]
+    files = [path.resolve() for path in (figure, latency, output) if path]
     if len(set(files)) < len(files):
-        raise UsageError("--plot, --latency, --output: two of them name the same file")
+        raise UsageError("--figure, --latency, --output: two of them name the same file")
     target = Output(format, output, sources=[workload] if workload else [])
     if designs == LIST:
         _list(target)
@@ -149,12 +156,14 @@ def compare(
             overheads=overheads,
             placement=placement,
         )
-    if plot or latency:
-        from perfmodel.plot import save
-
-        asked_for = ((found.plot, plot), (found.latency_figure, latency))
-        for figure, path in [(draw(), path) for draw, path in asked_for if path]:
-            save(figure, path)
+    # Both are drawn before one is written: where one cannot be, there is none.
+    drawn = [
+        (draw(), path)
+        for draw, path in ((found.plot, figure), (found.latency_figure, latency))
+        if path
+    ]
+    for each, path in drawn:
+        save_figure(path, lambda each=each: each)
 
     target.write_result(found, lambda console: show_comparison(console, found), found.warnings)
 
@@ -212,6 +221,12 @@ def _first(text: str) -> str:
     return text.split(".", 1)[0].strip()
 
 
+_UNDESIGNED = {
+    "default": "The workload as it is deployed: no design. All others are against it.",
+    "own": "The workload in its own software, where designs edit another (its row says which).",
+}
+
+
 def _list(target: Output) -> None:
     """Every design: its name, what it is, its settings and their defaults."""
     from perfmodel.designs import DESIGNS
@@ -226,5 +241,8 @@ def _list(target: Output) -> None:
             ),
         }
         for name in DESIGNS
+    ]
+    rows[:0] = [
+        {"design": name, "what": what, "settings": ""} for name, what in _UNDESIGNED.items()
     ]
     target.write_list("Designs", DESIGN_LIST, rows)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfmodel.cli.options import OutputOption, TraceArgument
-from perfmodel.cli.output import check_writable, working
+from perfmodel.cli.output import check_writable, working, wrote
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
     OF_READING,
@@ -29,6 +29,12 @@ class What(StrEnum):
 
     TIMELINE = "timeline"
     GRAPH = "graph"
+
+
+_USES = {
+    What.TIMELINE: "the timeline; open it in ui.perfetto.dev or chrome://tracing",
+    What.GRAPH: "the execution graph; open it with networkx.read_graphml, Gephi or yEd",
+}
 
 
 @takes_prediction_options
@@ -82,6 +88,7 @@ def export(
     if output:
         with atomic_write(output) as file:
             file.write(written)
+        wrote(output, _USES[chosen])
     else:
         sys.stdout.buffer.write(written)
         sys.stdout.buffer.flush()

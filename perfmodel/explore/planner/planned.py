@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -115,12 +115,13 @@ def plan_deployment(
     estimator: Estimator = "perfmodel",
     verified: int = VERIFIED,
     overheads: str | None = None,
+    begin: Callable[[str], None] = lambda layout: None,
 ) -> Plan:
     """The deployment with its tables laid out so that a step takes least time.
 
     `perfmodel`: by kernel and network models, overlapped; the best `verified` layouts of the search
     and the deployment's own are scheduled in full, and the fastest is taken. `torchrec`: as
-    TorchRec's planner would.
+    TorchRec's planner would. `begin` is called with each layout that is scheduled.
     Raises `WorkloadError` where no layout fits, by how much at least.
     """
     own = estimator == "perfmodel"
@@ -135,10 +136,11 @@ def plan_deployment(
         if not layouts:
             break
         before = layout_of(made, deployment.placement) if own else None
-        trials = [
-            _trial(deployment, made, layout, overheads)
-            for layout in (*layouts, *([before] if before is not None else []))
-        ]
+        trials = []
+        tried = [*layouts, *([before] if before is not None else [])]
+        for number, layout in enumerate(tried, 1):
+            begin(f"layout {number} of {len(tried)}")
+            trials.append(_trial(deployment, made, layout, overheads))
         found += [trial for trial in trials if trial is not None]
         if trials[0] is not None:
             break
