@@ -1,6 +1,20 @@
-"""The exceptions a user can meet. A message says what is wrong, where, and what to do."""
+"""The exceptions and notes a user can meet. A message says what is wrong, where, and what to do."""
 
 from __future__ import annotations
+
+
+class Note(str):
+    """A line about an answer that only informs: nothing may be wrong with the answer."""
+
+
+def prefixed(prefix: str, line: str) -> str:
+    """A line under a name; a note stays one."""
+    return type(line)(f"{prefix}: {line}")
+
+
+def said_dict(lines: list[str]) -> dict[str, list[str]]:
+    """As JSON: every line, and which of them are notes."""
+    return {"warnings": lines, "notes": [line for line in lines if isinstance(line, Note)]}
 
 
 class PerfmodelError(Exception):

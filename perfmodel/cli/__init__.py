@@ -16,6 +16,7 @@ import typer
 from perfmodel import __version__
 from perfmodel.cli.command import Command, Group
 from perfmodel.cli.failures import report_failure
+from perfmodel.cli.output import SHOWN, Shown
 
 VERBS = (
     *("predict", "breakdown", "diff", "compare", "plan", "check", "export", "report"),
@@ -47,6 +48,7 @@ def collect(context: typer.Context) -> None:
 
 
 DEBUG = "--debug"
+NOTES, SOURCES = ("-v", "--verbose"), "--sources"
 
 
 def application(word: str | None = None) -> typer.Typer:
@@ -82,6 +84,12 @@ def perfmodel(
     debug: Annotated[
         bool, typer.Option(DEBUG, help="Show tracebacks; may stand anywhere on the line.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option(*NOTES, help="Below tables also what only informs; anywhere, too.")
+    ] = False,
+    sources: Annotated[
+        bool, typer.Option(SOURCES, help="Below tables the figures that are assumed; too.")
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -102,9 +110,12 @@ def perfmodel(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; returns its exit status: 0, 1 (a check failed), 2 (bad input)."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    words = [word for word in given if word != DEBUG]
+    first = next((word for word in given if not word.startswith("-")), None)
+    anywhere = (DEBUG,) if first == "collect" else (DEBUG, *NOTES, SOURCES)
+    words = [word for word in given if word not in anywhere]
+    shown = Shown(notes=any(word in given for word in NOTES), sources=SOURCES in given)
+    before = SHOWN.set(shown)
     try:
-        first = next((word for word in words if not word.startswith("-")), None)
         command = typer.main.get_command(application(first))
         with command.make_context("perfmodel", words) as context:
             command.invoke(context)
@@ -115,4 +126,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if DEBUG in given:
             raise
         return report_failure(error)
+    finally:
+        SHOWN.reset(before)
     return 0

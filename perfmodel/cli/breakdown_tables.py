@@ -14,6 +14,7 @@ from perfmodel.cli.tables import (
     counted,
     fitted,
     median_step,
+    named,
     new_table,
     percent,
     say,
@@ -56,7 +57,8 @@ def summary_lines(rank: RankBreakdown) -> Iterator[str]:
     if summary.main_cause:
         whole = summary.gpu_idle_us or summary.step_us
         of = "idle" if summary.gpu_idle_us else "the path"
-        text += f"; most of {of} is {summary.main_cause}, {percent(summary.main_cause_us, whole)}"
+        share = percent(summary.main_cause_us, whole)
+        text += f"; most of {of} is {named(summary.main_cause)}, {share}"
     yield text
     if summary.hidden_comm_frac is not None:
         yield (
@@ -109,7 +111,7 @@ def show_hotspots(console: Console, of: Breakdown | RankBreakdown, shown: TableD
         ]
         columns = ("kernel", "time", "of step", "of GPU", "count", "mean us")
         title = f"Top kernels, per step ({times.unit})"
-        console.show(fitted(console, title, columns, rows, whole=shown.full_names))
+        console.show(fitted(title, columns, rows, whole=shown.full_names))
     has_device = bool(kernels)
     operators = of.top_operators(shown.rows)
     if operators:
@@ -143,7 +145,7 @@ def _show_host(
         columns[head] = [times(row["host_total_us"]) for row in records]
     rows = list(map(list, zip(*columns.values(), strict=True)))
     title = f"{title}, per step ({times.unit})"
-    console.show(fitted(console, title, list(columns), rows, whole=shown.full_names))
+    console.show(fitted(title, list(columns), rows, whole=shown.full_names))
 
 
 def show_rates(console: Console, rank: RankBreakdown, shown: TableDetail) -> None:
@@ -167,7 +169,7 @@ def show_rates(console: Console, rank: RankBreakdown, shown: TableDetail) -> Non
         ]
         columns = ("operator(shapes)", "time", "count", "TFLOP/s", "GB/s", "roofline", "bound by")
         title = f"Rates by shape, per step ({times.unit})"
-        console.show(fitted(console, title, columns, rows, whole=shown.full_names))
+        console.show(fitted(title, columns, rows, whole=shown.full_names))
         peaks = f" Roofline of {found.device}." if found.device else ""
         say(console, f"{percent(found.rated_frac, 1)} of the kernel time has a rate.{peaks}")
     if found.note:
@@ -205,7 +207,7 @@ def show_breakdown(console: Console, found: Breakdown, shown: TableDetail) -> No
     say(console, f"{source_text(found.source)}: {device}, {counted(len(found.ranks), 'rank')}")
     several = len(found.ranks) > 1
     if several or found.waiting is not None:
-        console.show(_ranks(console, found))
+        console.show(_ranks(found))
         say_straggler(console, found.waiting.to_dict() if found.waiting else None)
     if several:
         show_hotspots(console, found, shown)
@@ -220,7 +222,7 @@ def show_breakdown(console: Console, found: Breakdown, shown: TableDetail) -> No
         say(console, f"Rank {detailed[0].rank} in detail; others: --rank N")
 
 
-def _ranks(console: Console, found: Breakdown) -> Table:
+def _ranks(found: Breakdown) -> Table:
     """One row per rank: means over the steps that are not warm-up."""
     columns = dict(_SUMMARY_COLUMNS) if found.ranks[0].device != "cpu" else {"step": "step_us"}
     meets = found.waiting is not None
@@ -235,16 +237,16 @@ def _ranks(console: Console, found: Breakdown) -> Table:
     for summary in summaries:
         figures = asdict(summary) | found.meets_us(summary.rank)
         mark = " *" if len(summaries) > 1 and summary.rank == found.slowest.rank else ""
-        cause = summary.main_cause or "-"
+        cause = named(summary.main_cause or NOTHING)
         rows.append(
             [f"{summary.rank}{mark}", *(times(figures[key]) for key in columns.values()), cause]
         )
     marked = "" if len(rows) == 1 else "; * the others wait for it" if meets else "; * the slowest"
     title = f"Ranks, mean of {counted(summaries[0].steps, 'step')} ({times.unit}){marked}"
-    return fitted(console, title, ["rank", *columns, main], rows, name=len(columns) + 1)
+    return fitted(title, ["rank", *columns, main], rows, name=len(columns) + 1)
 
 
-def _steps(console: Console, rank: RankBreakdown) -> Table:
+def _steps(rank: RankBreakdown) -> Table:
     columns = {"time": "step_us"} | (_DEVICE_COLUMNS if rank.device != "cpu" else {})
     times = Times(step.accounting.step_us for step in rank.steps)
     rows = [
@@ -254,7 +256,7 @@ def _steps(console: Console, rank: RankBreakdown) -> Table:
         ]
         for step in rank.steps
     ]
-    return fitted(console, f"Steps ({times.unit})", ["step", *columns], rows)
+    return fitted(f"Steps ({times.unit})", ["step", *columns], rows)
 
 
 def _show_rank(console: Console, rank: RankBreakdown) -> None:
@@ -262,7 +264,7 @@ def _show_rank(console: Console, rank: RankBreakdown) -> None:
     console.print()
     for line in summary_lines(rank):
         say(console, line)
-    console.show(_steps(console, rank))
+    console.show(_steps(rank))
     say_excluded_steps(
         console, [(each.name, each.role, each.accounting.step_us) for each in rank.steps]
     )
@@ -285,16 +287,11 @@ def _shares(title: str, time_us: dict[str, float], of: str) -> Table:
     total = sum(time_us.values())
     ordered = sorted(time_us.items(), key=lambda item: -item[1])
     for name, value in ordered[:_MOST_CAUSES]:
-        add(table, name, times(value), percent(value, total))
+        add(table, named(name), times(value), percent(value, total))
     rest = sum(value for _, value in ordered[_MOST_CAUSES:])
     if rest:
         add(table, "others", times(rest), percent(rest, total))
     return table
-
-
-_TYPES = (
-    "T1 between operators; in one: T2 before launch calls, T4 the calls, T5 between, T3 after them"
-)
 
 
 def _show_overheads(console: Console, step: StepBreakdown) -> None:
@@ -320,10 +317,15 @@ def _show_overheads(console: Console, step: StepBreakdown) -> None:
         raw, rest = threads[name]["raw"], threads[name]["no_blocking"]
         for kind, cell in raw.items():
             if cell["count"]:
-                add(table, name, kind, *_figures(cell, heads), *_figures(rest.get(kind), heads))
+                add(
+                    table,
+                    name,
+                    named(kind),
+                    *_figures(cell, heads),
+                    *_figures(rest.get(kind), heads),
+                )
                 name = ""
     console.show(table)
-    say(console, _TYPES)
     if len(threads) > len(largest):
         say(console, f"and {counted(len(threads) - len(largest), 'thread')} with less")
 

@@ -16,7 +16,7 @@ from perfmodel.cli.options import (
     StrictOption,
     max_bytes,
 )
-from perfmodel.cli.output import Output, check_writable
+from perfmodel.cli.output import Output, check_writable, wrote
 from perfmodel.errors import UsageError
 from perfmodel.files import write_text
 
@@ -84,11 +84,14 @@ def check(
     if rows is None:
         rows = found.rows
         write_baseline(baseline, rows)
+        wrote(baseline, "the baseline; commit it")
     held = compare(rows, found, tolerance_frac=tolerance)
     if junit:
         write_text(junit, junit_text(held))
+        wrote(junit, "JUnit XML, for the CI")
     if markdown:
         write_text(markdown, markdown_text(held))
+        wrote(markdown, "Markdown, for a comment on the pull request")
     target.write_result(
         held,
         lambda console: show_baseline_comparison(console, held, str(baseline), written=update),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from math import inf
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfmodel.cli.options import MOST_SAMPLES, FormatOption, NodesOption, OutputOption
-from perfmodel.cli.output import Output, check_figure, working
+from perfmodel.cli.output import Output, check_figure, save_drawn, working
 from perfmodel.errors import UsageError
 from perfmodel.units import US_PER_MS
 
@@ -103,11 +104,12 @@ def compare(
             "with --set neo.sharding=as_deployed.",
         ),
     ] = None,
-    plot: Annotated[
+    figure: Annotated[
         Path | None,
-        typer.Option(
-            "--plot", "--figure", metavar="FILE", help="Draw the comparison (.png, .svg, .pdf)."
-        ),
+        typer.Option(metavar="FILE", help="Draw the comparison (.png, .svg, .pdf)."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The old name of --figure.")
     ] = None,
     latency: Annotated[
         Path | None,
@@ -124,7 +126,7 @@ def compare(
     Examples:
       perfmodel compare --designs list
       perfmodel compare --workload criteo-terabyte --hardware dgx-a100-80gb \\
-        --designs cpu_only,software_cache --rate 1e6 --plot designs.svg
+        --designs cpu_only,software_cache --rate 1e6 --figure designs.svg
       perfmodel compare --workload criteo-terabyte --hardware dgx-a100-80gb \\
         --designs software_cache --set software_cache.cache_frac=0.05
       perfmodel compare --workload dlrm-dcnv2 --hardware dgx-h100 --designs default \\
@@ -135,11 +137,16 @@ def compare(
             raise UsageError("--p99-ms: it is of inference at a rate: add --inference and --rate")
         if not 0 < p99_ms < inf:
             raise UsageError(f"--p99-ms {p99_ms:g}: expected milliseconds above 0")
-    check_figure(plot, workload)
+    if plot and figure:
+        raise UsageError("--plot is the old name of --figure: give --figure alone")
+    if plot:
+        print("perfmodel: --plot is now called --figure", file=sys.stderr)
+    figure = figure or plot
+    check_figure(figure, workload)
     check_figure(latency, workload)
-    files = [path.resolve() for path in (plot, latency, output) if path]
+    files = [path.resolve() for path in (figure, latency, output) if path]
     if len(set(files)) < len(files):
-        raise UsageError("--plot, --latency, --output: two of them name the same file")
+        raise UsageError("--figure, --latency, --output: two of them name the same file")
     target = Output(format, output, sources=[workload] if workload else [])
     if designs == LIST:
         _list(target)
@@ -184,12 +191,14 @@ def compare(
         raise UsageError(f"--over: {missing[0]} is not among the designs compared")
     if p99_ms is not None:
         _require_serving(found, p99_ms)
-    if plot or latency:
-        from perfmodel.plot import save
-
-        asked_for = ((found.plot, plot), (found.latency_figure, latency))
-        for figure, path in [(draw(), path) for draw, path in asked_for if path]:
-            save(figure, path)
+    # Both are drawn before one is written: where one cannot be, there is none.
+    drawn = [
+        (draw(), path)
+        for draw, path in ((found.plot, figure), (found.latency_figure, latency))
+        if path
+    ]
+    for drawing, path in drawn:
+        save_drawn(path, drawing)
 
     target.write_result(found, lambda console: show_comparison(console, found), found.warnings)
 
@@ -262,6 +271,12 @@ def _first(text: str) -> str:
     return text.split(".", 1)[0].strip()
 
 
+_UNDESIGNED = {
+    "default": "The workload as it is deployed: no design. All others are against it.",
+    "own": "The workload in its own software, where designs edit another (its row says which).",
+}
+
+
 def _list(target: Output) -> None:
     """Every design: its name, what it is, its settings and their defaults."""
     from perfmodel.designs import DESIGNS
@@ -276,5 +291,8 @@ def _list(target: Output) -> None:
             ),
         }
         for name in DESIGNS
+    ]
+    rows[:0] = [
+        {"design": name, "what": what, "settings": ""} for name, what in _UNDESIGNED.items()
     ]
     target.write_list("Designs", DESIGN_LIST, rows)

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.console import Console, Table
 from perfmodel.cli.hardware_tables import say_assumed_figures
 from perfmodel.cli.tables import NOTHING, Times, add, counted, new_table, say
+from perfmodel.designs.composed import OWN_SETTINGS
+from perfmodel.explore.spec import COST, ENERGY, RATE, STEP
 from perfmodel.prediction.comparison import Comparison, DesignResult
 from perfmodel.units import human_us
 
 if TYPE_CHECKING:
     from perfmodel.explore import Sweep
+
+
+def _label(row: DesignResult) -> str:
+    """A design's name; of the workload in its own software, which that is."""
+    if row.design != OWN_SETTINGS or row.deployment is None:
+        return row.design
+    return f"{row.design} ({row.deployment.workload.implementation.name})"
 
 
 _WORDS = {"kWh": "kwh_per_million_samples", "USD": "usd_per_million_samples"}
@@ -36,7 +45,10 @@ def show_comparison(console: Console, found: Comparison) -> None:
             console.show(_served(found, feasible))
     for row in found.rows:
         if not row.is_feasible:
-            say(console, f"{row.design} cannot be: {row.why_not}")
+            say(
+                console,
+                f"{row.design} is not possible here: {row.why_not.removeprefix(f'{row.design}: ')}",
+            )
         elif row.load is not None and row.load.note and row.serving is None:
             say(console, f"{row.design}: {row.load.note}")
     say_assumed_figures(console, source["hardware"], [each.to_dict() for each in found.assumed])
@@ -65,7 +77,7 @@ def _times(found: Comparison, rows: list[DesignResult]) -> Table:
         )
         add(
             shown,
-            row.design,
+            _label(row),
             times(each["step_us"]),
             f"{times(each['low_us'])} to {times(each['high_us'])}",
             f"{each['samples_per_s']:,.0f}",
@@ -99,7 +111,7 @@ def _needs(rows: list[DesignResult]) -> Table:
         memory = row.memory_gb
         add(
             shown,
-            row.design,
+            _label(row),
             *(f"{memory[tier]:,.1f}" if tier in memory else NOTHING for tier in tiers),
             f"{each['power_w']:,.0f}",
             *(NOTHING if each[key] is None else f"{each[key]:.3g}" for key in _WORDS.values()),
@@ -140,6 +152,7 @@ def _served(found: Comparison, rows: list[DesignResult]) -> Table:
 
 
 MOST_ROWS = 20
+"""Points of a sweep that are shown; up to so many, all."""
 MEAN_COLUMNS = ("figure", "mean", "least", "largest")
 
 
@@ -147,11 +160,9 @@ def show_sweep(console: Console, found: Sweep, answer: Mapping[str, Any]) -> Non
     """What was swept, its front or its rows, and what was asked beside."""
     say(console, f"{found.spec.input}: {counted(answer['points'], 'point')} in {found.folder}")
     say_assumed_figures(console, "its best point", answer["assumed"])
-    names = [*found.axes, *found.objectives]
     front = answer["pareto"]
     if front:
-        title = "Pareto front" if len(found.objectives) > 1 else "Best point"
-        _rows(console, title, front, ["point", *names])
+        _show_points(console, found, [row["point"] for row in front])
     elif found.objectives:
         _rows(console, "Means per file", _means(found), list(MEAN_COLUMNS))
     if answer["sensitivity"]:
@@ -161,6 +172,53 @@ def show_sweep(console: Console, found: Sweep, answer: Mapping[str, Any]) -> Non
         _say_target(console, answer["reach"])
     if answer["sobol"]:
         _rows(console, "Sobol indices", answer["sobol"], list(answer["sobol"][0]))
+
+
+def _show_points(console: Console, found: Sweep, front: Sequence[int]) -> None:
+    """Every point where they are few, the best ones marked; of many the best ones alone."""
+    best = "Pareto front" if len(found.objectives) > 1 else "best"
+    rows = [found.row(at) for at in range(len(found.frame))]
+    title = f"Points; * {best}"
+    if len(rows) > MOST_ROWS:
+        rows = [row for number in front for row in rows if row["point"] == number]
+        title = "Pareto front" if len(found.objectives) > 1 else "Best point"
+    axes = sorted(found.axes, key=lambda name: not isinstance(rows[0][name], str))
+    texts = sum(isinstance(rows[0][name], str) for name in axes)
+    times = Times(row.get(STEP) for row in rows)
+    heads = [name.replace(".", ".\n") for name in axes]
+    units = [_UNITS[name](times) if name in _UNITS else (name, 1.0) for name in found.objectives]
+    marked = ("",) if len(rows) == len(found.frame) > 1 else ()
+    table = new_table(title, *heads, *marked, *(head for head, _ in units), texts=texts)
+    for column in table.columns[: len(heads)]:
+        column.keep = True
+    for row in rows[:MOST_ROWS]:
+        marks = ["*" if row["point"] in front else "" for _ in marked]
+        shown = [
+            times(row[name]) if name == STEP else _scaled(row[name], factor)
+            for name, (_, factor) in zip(found.objectives, units, strict=True)
+        ]
+        add(table, *(_cell_text(row[name]) for name in axes), *marks, *shown)
+    console.show(table)
+    if len(rows) > MOST_ROWS:
+        say(console, f"… {len(rows) - MOST_ROWS} more (--format json)")
+
+
+J_PER_KWH = 3.6e6
+_UNITS: dict[str, Callable[[Times], tuple[str, float]]] = {
+    STEP: lambda times: (f"step\n({times.unit})", 1.0),
+    RATE: lambda times: ("samples/s", 1.0),
+    COST: lambda times: ("USD per\nmillion", 1.0),
+    ENERGY: lambda times: ("kWh per\nmillion", 1e6 / J_PER_KWH),
+    "power_w": lambda times: ("power (W)", 1.0),
+}
+"""Heads of objectives, in the units of `compare`, and what their figures are multiplied by."""
+
+
+def _scaled(value: float | None, factor: float) -> str:
+    if value is None:
+        return NOTHING
+    shown = value * factor
+    return f"{shown:,.0f}" if abs(shown) >= 1000 else f"{shown:.3g}"
 
 
 def _means(found: Sweep) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from perfmodel.cli.options import (
     max_bytes,
 )
 from perfmodel.cli.output import Output, working
-from perfmodel.cli.tables import Times, add, new_table, percent, say
+from perfmodel.cli.tables import Times, add, named, new_table, percent, say
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
@@ -73,7 +73,7 @@ def _show(console: Console, found: Difference, top: int) -> None:
             share = percent(change.change_us, change.a_us)
             add(
                 table,
-                short_name(change.name),
+                named(short_name(change.name)),
                 times(change.a_us),
                 times(change.b_us),
                 times(change.change_us),

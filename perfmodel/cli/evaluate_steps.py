@@ -331,7 +331,7 @@ def _show_designs(console: Console, found: DesignFigures) -> None:
             )
         )
     titles = ("figure", "predicted", "published", "error %", "holds", "evidence")
-    table = fitted(console, "Published designs", titles, rows, whole=True)
+    table = fitted("Published designs", titles, rows, whole=True)
     console.show(table)
     counts = found.holding().items()
     say(console, "hold: " + ", ".join(f"{n} of {of} {kind}" for kind, (n, of) in counts))

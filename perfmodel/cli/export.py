@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfmodel.cli.options import OutputOption, TraceArgument
-from perfmodel.cli.output import check_writable, working
+from perfmodel.cli.output import check_writable, working, wrote
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
     OF_READING,
@@ -37,6 +37,14 @@ class What(StrEnum):
 
 
 _BY_SUFFIX = {".graphml": What.GRAPH, ".et": What.CHAKRA, ".sqlite": What.NSIGHT}
+
+
+_USES = {
+    What.TIMELINE: "the timeline; open it in ui.perfetto.dev or chrome://tracing",
+    What.GRAPH: "the execution graph; open it with networkx.read_graphml, Gephi or yEd",
+    What.CHAKRA: "a linked Chakra trace; a simulator such as ASTRA-sim takes it",
+    What.NSIGHT: "the tables of an Nsight Systems export; perfmodel breakdown reads them",
+}
 
 
 @takes_prediction_options
@@ -89,6 +97,7 @@ def export(
         if path:
             with atomic_write(path) as file:
                 file.write(document)
+            wrote(path, _USES[chosen])
         else:
             sys.stdout.buffer.write(document)
             sys.stdout.buffer.flush()

@@ -19,7 +19,7 @@ from perfmodel.cli.options import (
     max_bytes,
     verb_of,
 )
-from perfmodel.cli.output import Output, check_writable, rows_csv, working
+from perfmodel.cli.output import Output, check_writable, rows_csv, working, wrote
 from perfmodel.errors import PerfmodelError, UsageError
 
 SCHEMA = "perfmodel.fit.device/1"
@@ -73,6 +73,7 @@ def device(
             data, hardware, stem=output.stem, only=only, seed=seed, progress=say
         )
     write_text(output, text)
+    wrote(output, "the device; use it with --hardware")
 
     rows = [asdict(each) for each in (*fit.errors, *([fit.steps] if fit.steps else []))]
     answer = {
@@ -129,6 +130,7 @@ def drift(
     found = drift_of_record(reference, base)
     if output is not None:
         write_text(output, drifted_toml(base, found, reference))
+        wrote(output, "the machine as it is now; use it with --hardware")
 
     line = f"{base.name} {found} as when it was calibrated: {found.verdict}"
     row = {"device": base.name, "ratio": found.ratio, **found.ratios}
@@ -192,6 +194,7 @@ def kernels(
         errors = left_out_errors(fitted, seed=seed)
         tested = holdout_errors(fitted, test, seed=seed) if test else []
     save(output, fitted.models, fitted.about)
+    wrote(output, "kernel models; use them with --models")
     console = Console()
     show_kernel_comparison(console, errors, "Each device left out in turn, errors in percent")
     if tested:
@@ -343,6 +346,7 @@ def overheads(
             max_bytes=limit,
         )
     profile.save(output)
+    wrote(output, "a profile; use it with --overheads")
     means = ", ".join(
         f"{kind} {statistic.mean_us:.1f} us (n {statistic.count:,})"
         for (kind, op, thread), statistic in profile.rows.items()

@@ -9,6 +9,7 @@ from typing import Any
 
 from perfmodel.cli.console import Console
 from perfmodel.cli.failures import one_line
+from perfmodel.cli.output import SHOWN
 from perfmodel.cli.tables import NOTHING, Times, add, new_table, say
 from perfmodel.hardware import KINDS, Figure, Part, figures, kind_of
 from perfmodel.hardware.parts import parts_of, texts_of
@@ -29,9 +30,15 @@ def say_assumed_figures(console: Console, name: str, figures: Iterable[Mapping[s
         if each["grounds"] in named:
             part = f"{each['part']} " if count[each["figure"]] > 1 else ""
             named[each["grounds"]].append(f"{part}{each['figure']} {_text(each['value'])}")
-    parts = [f"{grounds}: {', '.join(texts)}" for grounds, texts in named.items() if texts]
-    if parts:
+    every = {grounds: texts for grounds, texts in named.items() if texts}
+    if not every:
+        return
+    if SHOWN.get().sources:
+        parts = [f"{grounds}: {', '.join(texts)}" for grounds, texts in every.items()]
         console.print(one_line(f"{name}: figures {'; '.join(parts)} ({SOURCES_HINT})"))
+    else:
+        counts = " and ".join(f"{len(texts)} {grounds}" for grounds, texts in every.items())
+        say(console, f"{name} rests on {counts} figures (--sources)")
 
 
 def show_figures(console: Console, figures: Sequence[Mapping[str, Any]]) -> None:

@@ -6,11 +6,14 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from perfmodel.cli.options import Format
-from perfmodel.errors import PerfmodelError, TraceError, UsageError
+from perfmodel.errors import Note, PerfmodelError, TraceError, UsageError
 from perfmodel.files import write_text
 
 if TYPE_CHECKING:
@@ -23,6 +26,29 @@ if TYPE_CHECKING:
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What a table comes with on top: lines that only inform (`-v`), figures (`--sources`)."""
+
+    notes: bool = False
+    sources: bool = False
+
+
+_USUAL = Shown()
+SHOWN: ContextVar[Shown] = ContextVar("SHOWN", default=_USUAL)
+"""Of this command line: both words may stand anywhere on it."""
+_FORMS = {
+    Format.TABLE: "the table, as text",
+    Format.JSON: "JSON (docs/schemas describes it)",
+    Format.CSV: "CSV, a row per line of the table",
+}
+
+
+def wrote(path: Path, what: str) -> None:
+    """Say on standard error what was written where, and what to do with it."""
+    print(f"perfmodel: wrote {path}: {what}", file=sys.stderr)
+
+
 class Result(Protocol):
     """What most verbs answer with."""
 
@@ -33,7 +59,9 @@ class Result(Protocol):
 class Output:
     """The form and the place that `--format` and `-o` ask for.
 
-    Raises `PerfmodelError` when made, before any work, where `path` cannot be written.
+    `hint` says what a file of the answer is good for. `with_table` shows the table too where JSON
+    or CSV goes to a file. Raises `PerfmodelError` when made, before any work, where `path` cannot
+    be written.
     """
 
     def __init__(
@@ -43,10 +71,13 @@ class Output:
         *,
         source: str | None = None,
         sources: Sequence[str | Path] = (),
+        hint: str = "",
+        with_table: bool = False,
     ):
         suffix = path.suffix.lstrip(".").lower() if path else ""
         self.form = form or (Format(suffix) if suffix in ("json", "csv") else Format.TABLE)
         self.path = path
+        self._hint, self._with_table = hint, with_table
         if path:
             check_writable(path, source)
             for each in sources:
@@ -64,14 +95,20 @@ class Output:
         """Write the answer; each form is made only when it is asked for.
 
         JSON holds its own warnings; below a table they are part of it, those that make the answer
-        doubtful (`cautions`) above it; beside CSV they go to standard error.
+        doubtful (`cautions`) above it; beside CSV they go to standard error. Lines that only inform
+        (`Note`) are shown with `-v`.
         """
         if self.form is Format.TABLE:
             self._table(table, warnings, cautions)
             return
         if self.form is Format.CSV:
             for warning in warnings:
-                print(f"perfmodel: warning: {warning}", file=sys.stderr)
+                if SHOWN.get().notes or not isinstance(warning, Note):
+                    print(f"perfmodel: warning: {warning}", file=sys.stderr)
+        if self.path and self._with_table:
+            Output(Format.TABLE, None).write(
+                answer=answer, csv=csv, table=table, warnings=warnings, cautions=cautions
+            )
         self.text(json_text(answer()) if self.form is Format.JSON else csv())
 
     def write_result(
@@ -112,6 +149,7 @@ class Output:
         """Write `text` to the file or to standard output."""
         if self.path:
             write_text(self.path, text)
+            wrote(self.path, self._hint or _FORMS[self.form])
             return
         try:
             sys.stdout.write(text)
@@ -127,13 +165,14 @@ class Output:
         self, table: Callable[[Console], None], warnings: list[str], cautions: Sequence[str]
     ) -> None:
         from perfmodel.cli.console import Console
-        from perfmodel.cli.tables import show_warnings
+        from perfmodel.cli.tables import show_cautions, show_warnings
 
         to_terminal = not self.path and sys.stdout.isatty()
         console = Console(to_terminal=to_terminal)
-        show_warnings(console, cautions)
+        show_cautions(console, cautions)
         table(console)
-        show_warnings(console, [line for line in warnings if line not in cautions])
+        below = [line for line in warnings if line not in cautions]
+        show_warnings(console, below, every=SHOWN.get().notes)
         if not to_terminal:
             self.text(console.text or "\n")
 
@@ -176,9 +215,12 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
         yield lambda text: None
         return
     from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    with Console(stderr=True).status(what) as status:
-        yield status.update
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what)
+        yield lambda text: bar.update(task, description=text)
 
 
 def refuse_cautions(source: str, cautions: Sequence[str]) -> None:
@@ -190,14 +232,28 @@ def refuse_cautions(source: str, cautions: Sequence[str]) -> None:
 def save_figure(path: Path | None, draw: Callable[[], Figure]) -> None:
     """Draw and write a figure where an option asks for it."""
     if path is not None:
-        from perfmodel.plot import save
+        save_drawn(path, draw())
 
-        save(draw(), path)
+
+def save_drawn(path: Path, figure: Figure) -> None:
+    """Write a figure and say so."""
+    from perfmodel.plot import save
+
+    save(figure, path)
+    wrote(path, "the figure")
 
 
 def counting(say: Callable[[str], None], verb: str, count: int) -> Callable[[str, int], None]:
-    """Says which of `count` things is worked on: called with its name and number from 0."""
-    return lambda name, position: say(f"{verb} {name} ({position + 1} of {count})")
+    """Says which of `count` things is worked on, and how long all others still take where that
+    is a minute or more: called with its name and number from 0."""
+    begun_s = monotonic()
+
+    def begin(name: str, position: int) -> None:
+        left_s = (monotonic() - begun_s) / position * (count - position) if position else 0.0
+        left = f", about {left_s / 60:.0f} min left" if left_s >= 60 else ""
+        say(f"{verb} {name} ({position + 1} of {count}{left})")
+
+    return begin
 
 
 def check_figure(path: Path | None, source: str | None, option: str = "--figure") -> None:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfmodel.cli.options import MOST_SAMPLES, FormatOption, NodesOption, OutputOption
-from perfmodel.cli.output import Output, check_writable, working
-from perfmodel.cli.tables import add, counted, new_table, say
+from perfmodel.cli.output import Output, check_writable, working, wrote
+from perfmodel.cli.tables import Times, add, counted, new_table, say
 from perfmodel.errors import UsageError
-from perfmodel.units import US_PER_MS
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
@@ -76,7 +75,13 @@ def plan(
       perfmodel plan --workload neo-a --hardware zionex-16 --estimator torchrec
       perfmodel plan --workload neo-a --hardware zionex-16 --against torchrec
     """
-    target = Output(format, output, sources=[workload, hardware])
+    target = Output(
+        format,
+        output,
+        sources=[workload, hardware],
+        hint="the plan; use it with --plan of predict and compare",
+        with_table=True,
+    )
     if torchrec is not None:
         check_writable(torchrec, workload)
         if output is not None and torchrec.resolve() == output.resolve():
@@ -93,9 +98,16 @@ def plan(
     deployment = deployment_of(
         load_workload(workload), cluster(part, nodes), batch, train=not inference
     )
-    with working("planning"):
-        found = plan_deployment(deployment, estimator=estimator.value)
-        other = plan_deployment(deployment, estimator=against.value) if against else None
+    with working("planning: searching") as say_now:
+
+        def planned(by: Estimator) -> Plan:
+            def begin(layout: str) -> None:
+                say_now(f"planning ({by.value}): scheduling {layout}")
+
+            return plan_deployment(deployment, estimator=by.value, begin=begin)
+
+        found = planned(estimator)
+        other = planned(against) if against else None
     if torchrec is not None:
         import json
 
@@ -105,6 +117,7 @@ def plan(
         linked = deployment.machine.linked_gpus
         document = torchrec_document(found.placement, deployment.workload, linked)
         write_text(torchrec, json.dumps(document, indent=1))
+        wrote(torchrec, "TorchRec's sharding plan")
     target.write_result(found, lambda console: _show(console, found, other), found.deployment.notes)
 
 
@@ -113,27 +126,28 @@ def _show(console: Console, found: Plan, other: Plan | None) -> None:
     from perfmodel.explore.planner.planned import differences
 
     result = found.result
+    tried_us = [each[key] for each in found.tried for key in ("step_us", "surrogate_us")]
+    times = Times([result.step_us, result.high_us, *tried_us])
     say(
         console,
-        f"{result.hardware}: {result.step_us / US_PER_MS:.3f} ms per step "
-        f"({(result.low_us or 0) / US_PER_MS:.3f} to {(result.high_us or 0) / US_PER_MS:.3f}), "
+        f"{result.hardware}: {times(result.step_us)} {times.unit} per step "
+        f"({times(result.low_us)} to {times(result.high_us)}), "
         f"the busiest rank looks up {found.imbalance:.2f} times the mean; "
         f"search {found.gap_frac:.1%} above its lower bound",
     )
     say_assumed_figures(console, result.hardware, [each.to_dict() for each in result.assumed])
     for line in differences(found, other) if other else ():
         say(console, line)
-    title = f"Fastest of {counted(len(found.tried), 'layout')} scheduled in full (ms)"
+    title = f"Fastest of {counted(len(found.tried), 'layout')} scheduled in full ({times.unit})"
     tried = new_table(title, "tables by sharding", "step", "surrogate")
     for each in sorted(found.tried, key=lambda each: float(each["step_us"]))[:SHOWN_LAYOUTS]:
         mix = ", ".join(f"{count} {name}" for name, count in each["sharding"].items())
-        ms = (each["step_us"] / US_PER_MS, each["surrogate_us"] / US_PER_MS)
-        add(tried, mix, *(f"{value:.3f}" for value in ms))
+        add(tried, mix, times(each["step_us"]), times(each["surrogate_us"]))
     console.show(tried)
     names = ("table", "rows x dim x pooling", "sharding", "ranks", "in", "GB", "why")
     table = new_table("Tables, those with most work first", *names, texts=len(names))
     for column in table.columns[:-1]:
-        column.no_wrap, column.overflow = True, "fold"
+        column.no_wrap = True
     ordered = sorted(found.tables, key=lambda row: -row["work_us"])
     for row in ordered[:SHOWN]:
         add(
@@ -146,6 +160,7 @@ def _show(console: Console, found: Plan, other: Plan | None) -> None:
             f"{row['hbm_gb']:.3g}",
             row.get("why", ""),
         )
+    table.columns[-1].overflow = "fold"
     console.show(table)
     if len(ordered) > SHOWN:
         say(console, f"and {len(ordered) - SHOWN} more: --format csv or json has all")

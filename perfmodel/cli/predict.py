@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perfmodel.cli.options import ExplainOption, FormatOption, OutputOption, TraceOrDemoArgument
-from perfmodel.cli.output import Output, check_figure, check_writable, refuse_cautions, working
+from perfmodel.cli.output import (
+    Output,
+    check_figure,
+    check_writable,
+    refuse_cautions,
+    save_figure,
+    working,
+    wrote,
+)
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
     Mode,
@@ -21,6 +29,8 @@ from perfmodel.cli.prediction_options import (
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from perfmodel.cli.console import Console
     from perfmodel.hardware import Part
     from perfmodel.prediction.types import Prediction
@@ -258,12 +268,8 @@ def predict(
             refuse_cautions(content.source, found.cautions)
         if save_overheads:
             _save_profile(content, save_overheads)
-    if figure:
-        _draw(found, figure)
-    if roofline:
-        from perfmodel.plot import save
-
-        save(found.results[0].roofline(), roofline)
+    save_figure(figure, lambda: _path_figure(found))
+    save_figure(roofline, found.results[0].roofline)
     if explain is not None:
         from perfmodel.cli.explanation import write_explanation
 
@@ -294,11 +300,11 @@ def _save_profile(trace: Trace, path: Path) -> None:
 
     samples = [measure(rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)]
     Profile.from_samples(*samples).save(path)
+    wrote(path, "host overheads T1 to T5; use them with --overheads")
 
 
-def _draw(found: Prediction, path: Path) -> None:
+def _path_figure(found: Prediction) -> Figure:
     """The median step's critical path by kind: as measured, and as each result says."""
-    from perfmodel.plot import save
     from perfmodel.timeline.critical_path import critical_path
     from perfmodel.timeline.figures import comparison_figure
     from perfmodel.timeline.schedule import measured
@@ -314,4 +320,4 @@ def _draw(found: Prediction, path: Path) -> None:
             sources[name] = critical_path(result.baseline.timeline, own).by_cause()
             name = f"{name}, what-if"
         sources[name] = critical_path(result.timeline, own).by_cause()
-    save(comparison_figure({graph.marks.name[mark]: sources}, title="Critical path"), path)
+    return comparison_figure({graph.marks.name[mark]: sources}, title="Critical path")

@@ -18,6 +18,7 @@ from perfmodel.cli.tables import (
     add,
     counted,
     fitted,
+    named,
     new_table,
     percent,
     say,
@@ -55,13 +56,13 @@ def show_prediction(console: Console, found: Prediction, demo: Demo | None = Non
         say(console, f"{demo.model}; captured on {demo.machine}")
     has_device = any(result.rank.kernel_sum_us for result in results)
     columns = _DEVICE_COLUMNS if source["device"] != "cpu" or has_device else {}
-    console.show(_summary(console, results, columns))
+    console.show(_summary(results, columns))
     for result in results:
         _say_memory(console, result)
         _say_rate(console, source, result)
         say_assumed_figures(console, _name(result), [each.to_dict() for each in result.assumed])
     if len(results) == 1 and len({step.step_us for step in results[0].rank.steps}) > 1:
-        console.show(_steps(console, results[0], demo if results[0].mode == "replay" else None))
+        console.show(_steps(results[0], demo if results[0].mode == "replay" else None))
         _say_steps(console, results[0].rank.steps)
     if demo:
         console.print()
@@ -146,7 +147,7 @@ def _show_parts(console: Console, results: Sequence[Result]) -> None:
             console.show(table)
 
 
-def _summary(console: Console, results: Sequence[Result], device: dict[str, str]) -> Table:
+def _summary(results: Sequence[Result], device: dict[str, str]) -> Table:
     """One row for what was measured, one per result, of a what-if with the one without it above;
     `device`: columns and their figures."""
     with_interval = any(result.low_us is not None for result in results)
@@ -180,7 +181,7 @@ def _summary(console: Console, results: Sequence[Result], device: dict[str, str]
         else:
             rows.append(row(_name(result.baseline), result.baseline, None))
             rows.append(row("what-if", result, result.gain))
-    return fitted(console, f"Per batch ({times.unit})", columns, rows)
+    return fitted(f"Per batch ({times.unit})", columns, rows)
 
 
 def _gain(change: Change | None, times: Times) -> tuple[str, str]:
@@ -212,7 +213,7 @@ def _measured_step_us(result: Result) -> float | None:
     return max(float(median(rank)) for rank in steps.tolist())
 
 
-def _steps(console: Console, result: Result, demo: Demo | None) -> Table:
+def _steps(result: Result, demo: Demo | None) -> Table:
     """The slowest rank's steps, beside what was measured; of the demo also with each left out."""
     steps = result.rank.steps
     times = Times(step.step_us for step in steps)
@@ -230,19 +231,19 @@ def _steps(console: Console, result: Result, demo: Demo | None) -> Table:
         columns["error"] = [signed_pct(step.error_pct) for step in steps]
     if demo:
         pairs = list(zip(demo.left_out_us, steps, strict=True))
-        columns["left out"] = [times(left_us) for left_us, _ in pairs]
+        columns["from other steps"] = [times(left_us) for left_us, _ in pairs]
         errors = [error_pct(left_us, step.measured_us) for left_us, step in pairs]
-        columns["its error"] = list(map(signed_pct, errors))
+        columns["error of that"] = list(map(signed_pct, errors))
     beside = [step.left_out for step in steps if step.left_out]
     for title, key in _NULLS.items():
         nulls_us = [getattr(each, key) for each in beside]
         if any(us is not None for us in nulls_us):
             columns[title] = list(map(times, nulls_us))
     if result.mode != "model" and not beside:
-        columns["host part of path"] = [percent(step.measured_host_frac, 1) for step in steps]
+        columns["measured host share"] = [percent(step.measured_host_frac, 1) for step in steps]
     rank = f", rank {result.rank.rank}" if len(result.ranks) > 1 else ""
     rows = list(zip(*columns.values(), strict=True))
-    return fitted(console, f"Steps ({times.unit}){rank}", list(columns), rows)
+    return fitted(f"Steps ({times.unit}){rank}", list(columns), rows)
 
 
 def _say_steps(console: Console, steps: Sequence[StepPrediction]) -> None:
@@ -324,5 +325,5 @@ def _comparison_table(title: str, found: Sequence[tuple[str, dict[str, float]]])
         rows.append(("others", list(rest)))
     for name, values in rows:
         share = [percent(values[0] or 0.0, sum(found[0][1].values()))] if alone else []
-        add(table, name, *map(times, values), *share)
+        add(table, named(name), *map(times, values), *share)
     return table

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfmodel.cli.output import check_writable, working
+from perfmodel.cli.output import check_writable, working, wrote
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
     Mode,
@@ -84,6 +84,7 @@ def report(
             help_most = _gains(found, trace, options)
     with working("writing the page"):
         write_text(output, page_html(found, machines, help_most, recorded))
+    wrote(output, "one page; open it in a browser, or send it")
 
 
 def _gains(found: Prediction, trace: str | None, options: PredictionOptions) -> list[list[Gain]]:

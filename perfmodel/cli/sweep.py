@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfmodel.cli.options import Format, FormatOption
-from perfmodel.cli.output import Output, check_figure, save_figure
+from perfmodel.cli.output import Output, check_figure, save_figure, wrote
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ def sweep(
         save_figure(figure, lambda: found.scaling(along))
     else:
         save_figure(figure, found.plot)
+    wrote(folder, "every point, in Parquet; read it with pandas.read_parquet")
     answer = found.to_dict() | {
         "sensitivity": elasticities.to_dict() if elasticities else None,
         "reach": reached.to_dict() if reached else None,

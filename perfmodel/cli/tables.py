@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.console import GAP, Column, Console, Table
+from perfmodel.cli.console import Column, Console, Table
 from perfmodel.cli.failures import one_line
+from perfmodel.errors import Note
 from perfmodel.units import US_PER_MS, human_us
 
 if TYPE_CHECKING:
     from perfmodel.timeline.rank import StepBreakdown
 
 
-_LEAST_NAME = 12
 NOTHING = "-"
 
 
@@ -47,63 +46,31 @@ def new_table(title: str, *columns: str, texts: int = 1) -> Table:
     made = [
         Column(head, "left", no_wrap=False, overflow="ellipsis")
         if at < texts
-        else Column(head, "right", no_wrap=True, overflow="fold")
+        else Column(head, "right", no_wrap=True, overflow="ellipsis")
         for at, head in enumerate(columns)
     ]
     return Table(title, made)
 
 
 def fitted(
-    console: Console,
     title: str,
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],
     name: int = 0,
     whole: bool = False,
 ) -> Table:
-    """A table that fits: texts of the column `name` are cut in their middle, numbers never.
+    """A table of whose texts in the column `name` a narrow page shows both ends.
 
-    With `whole`, texts take several lines instead, broken at `-`, `_`, `.` and `/`. Where there is
-    no room for names at all, the last columns are left out.
+    With `whole`, texts take several lines instead, broken at `-`, `_`, `.` and `/`.
     """
-    from perfmodel.plot.names import shortened
-
-    columns = list(columns)
-    cells = [[one_line(cell) for cell in row] for row in rows]
-
-    def room() -> int:
-        others = [
-            max([len(columns[at]), *(len(row[at]) for row in cells)])
-            for at in range(len(columns))
-            if at != name
-        ]
-        return console.width - sum(others) - GAP * len(others)
-
-    while room() < _LEAST_NAME and len(columns) > name + 2:
-        columns.pop()
-    width = max(room(), _LEAST_NAME)
     table = new_table(title, *columns)
-    table.columns[name].justify = "left"
+    shown = table.columns[name]
+    shown.justify, shown.no_wrap, shown.keep = "left", False, True
     if whole:
-        table.columns[name].no_wrap, table.columns[name].overflow = False, "fold"
-    for row in cells:
-        shown = row[: len(columns)]
-        shown[name] = broken(shown[name], width) if whole else shortened(shown[name], width)
-        table.rows.append(tuple(shown))
+        shown.overflow = "fold"
+    for row in rows:
+        add(table, *row)
     return table
-
-
-_WORD = re.compile(r"[^-_./\s]*(?:[-_./\s]+|$)")
-
-
-def broken(name: str, width: int) -> str:
-    """`name` in lines of at most `width` characters, between its words where that is possible."""
-    lines = [""]
-    for word in _WORD.findall(name):
-        if lines[-1] and len(lines[-1]) + len(word.rstrip()) > width:
-            lines.append("")
-        lines[-1] += word
-    return "\n".join(line.rstrip() for line in lines)
 
 
 def add(table: Table, *cells: str) -> None:
@@ -127,13 +94,55 @@ def source_text(source: str) -> str:
     return "standard input" if source == "-" else source
 
 
-def show_warnings(console: Console, warnings: Sequence[str]) -> None:
-    """What was dropped, repaired, guessed or assumed, or what makes an answer doubtful."""
-    if not warnings:
-        return
-    console.print()
-    for warning in warnings:
-        console.print(f"warning: {one_line(warning)}", style="yellow", soft_wrap=True)
+MOST_WARNINGS = 4
+"""Lines of warnings below a table, where not all are asked for."""
+
+
+def show_cautions(console: Console, cautions: Sequence[str]) -> None:
+    """What makes the answer below doubtful."""
+    if cautions:
+        console.print()
+    for line in cautions:
+        console.print(f"warning: {one_line(line)}", style="yellow", soft_wrap=True)
+
+
+def show_warnings(console: Console, lines: Sequence[str], *, every: bool) -> None:
+    """What may be wrong: dropped, repaired or guessed; and in a line how much else there is.
+
+    `every` line, also those that only inform.
+    """
+    notes = [line for line in lines if isinstance(line, Note)]
+    warnings = [line for line in lines if not isinstance(line, Note)]
+    shown = warnings if every else warnings[:MOST_WARNINGS]
+    more, hidden = len(warnings) - len(shown), 0 if every else len(notes)
+    show_cautions(console, shown)
+    if every and notes:
+        console.print()
+        for note in notes:
+            console.print(f"note: {one_line(note)}", soft_wrap=True)
+    parts = [counted(n, what) for n, what in ((more, "more warning"), (hidden, "note")) if n]
+    if parts:
+        if not shown:
+            console.print()
+        say(console, f"{' and '.join(parts)}: -v shows them")
+
+
+MEANINGS = {
+    "T1": "between operators",
+    "T2": "before first launch",
+    "T3": "after last launch",
+    "T4": "launch call",
+    "T5": "between launches",
+}
+"""The host overheads of an operator."""
+
+
+def named(name: str) -> str:
+    """A part of the time in words: `T2 before first launch`, `host_t2 (before first launch)`."""
+    kind = name.removeprefix("host_").upper()
+    if kind not in MEANINGS:
+        return name
+    return f"{name} {MEANINGS[kind]}" if name == kind else f"{name} ({MEANINGS[kind]})"
 
 
 STEADY = "steady"
@@ -156,7 +165,7 @@ def _median(values: Iterable[float]) -> float:
 
 def with_role(name: str, role: str) -> str:
     """A step's name in a table: what it is where it is not steady."""
-    return name if role == STEADY else f"{name} ({role})"
+    return name if role == STEADY else f"{name} ({role}, not in medians)"
 
 
 def say_excluded_steps(console: Console, steps: Sequence[tuple[str, str, float]]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from perfmodel.designs.deployment import DESIGNS, Deployment, deployment_of
 from perfmodel.embedding import TablePlacement
-from perfmodel.errors import HardwareError, WorkloadError
+from perfmodel.errors import HardwareError, Note, WorkloadError
 from perfmodel.hardware import Cluster, Device, Host, device
 from perfmodel.ops.storage import row_bytes
 
@@ -68,7 +68,7 @@ class CpuOnly:
         workload = deployment.workload.with_(implementation__cuda_graphs=False)
         found = deployment_of(workload, machine, deployment.batch, train=deployment.train)
         about = "assumed: synchronous, every socket trains and holds its part of the tables"
-        return replace(found, notes=(*deployment.notes, *found.notes, about))
+        return replace(found, notes=(*deployment.notes, *found.notes, Note(about)))
 
 
 def hosts_of(machine: Cluster, nodes: int = 0, sockets: int = 0) -> Cluster:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from perfmodel.embedding import Pipeline, Placement
-from perfmodel.errors import UsageError, WorkloadError
+from perfmodel.errors import Note, UsageError, WorkloadError
 from perfmodel.hardware import Cluster, Part, kind_of, load, names
 from perfmodel.registry import Registry
 from perfmodel.workload import Workload
@@ -63,7 +63,7 @@ class Deployment:
 
     def with_(self, *notes: str, **changes: Any) -> Deployment:
         """A copy with fields changed, and `notes` more."""
-        return replace(self, notes=self.notes + notes, **changes)
+        return replace(self, notes=self.notes + tuple(map(Note, notes)), **changes)
 
 
 class Design(Protocol):

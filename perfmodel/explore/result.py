@@ -13,9 +13,10 @@ from perfmodel.arrays import Ints
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.axes import Points
 from perfmodel.explore.evaluate import Evaluate
-from perfmodel.explore.spec import OBJECTIVES, TRACES, Spec
+from perfmodel.explore.spec import OBJECTIVES, STEP, TRACES, Spec
 from perfmodel.explore.store import ERROR, POINT, floats_of, packed
 from perfmodel.hardware.reads import SOURCED, FigureRead
+from perfmodel.units import US_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -181,9 +182,14 @@ class Sweep:
                 raise UsageError(f"no objective {name} in this sweep of {self.spec.kind}")
         front = self._front(names) if len(names) > 1 else np.zeros(0, np.int64)
         names = names if len(names) > 1 else (POINT, names[0])
-        across, up = (floats_of(self.frame, name) for name in names)
-        texts = [OBJECTIVES[name].text if name in OBJECTIVES else name for name in names]
-        return pareto_figure(across, up, front, labels=(texts[0], texts[1]))
+        (across, x_text), (up, y_text) = (_readable(self.frame, name) for name in names)
+        return pareto_figure(across, up, front, labels=(x_text, y_text), names=self._names())
+
+    def _names(self) -> list[str]:
+        """Each point by its axes that are texts (its hardware, say), else by its number."""
+        texts = [name for name in self.axes if self.frame[name].dtype.kind not in "iufb"]
+        columns = [self.frame[name].astype(str) for name in texts or [POINT]]
+        return [", ".join(row) for row in zip(*columns, strict=True)]
 
     def scaling(self, axis: str, objective: str | None = None) -> Figure:
         """An objective over a numeric axis: median and range over all other axes.
@@ -200,8 +206,10 @@ class Sweep:
             raise UsageError(f"axis {axis} has no numbers to draw along")
         known = self.frame[name].notna()
         by = self.frame[known].groupby(axis)[name].quantile([0.0, 0.5, 1.0]).unstack()
-        text = OBJECTIVES[name].text if name in OBJECTIVES else name
-        return scaling_figure(by.index.to_numpy(float), by.to_numpy(float), labels=(axis, text))
+        values_of, text = _readable(self.frame, name)
+        factor = np.nanmax(values_of) / np.nanmax(floats_of(self.frame, name))
+        bands = by.to_numpy(float) * factor
+        return scaling_figure(by.index.to_numpy(float), bands, labels=(axis, text))
 
     def _repr_html_(self) -> str:
         from perfmodel.plot import table_html
@@ -209,6 +217,15 @@ class Sweep:
         rows = [list(self.row(at).values()) for at in self.front().tolist()[:20]]
         names = [POINT, *self.axes, *self.objectives]
         return table_html(rows, names, f"Front of {len(self.frame):,} points of {self.spec.where}")
+
+
+def _readable(frame: pd.DataFrame, name: str) -> tuple[np.ndarray, str]:
+    """A column and its label; long steps in ms."""
+    values = floats_of(frame, name)
+    text = OBJECTIVES[name].text if name in OBJECTIVES else name
+    if name == STEP and not np.isnan(values).all() and np.nanmax(values) >= US_PER_MS:
+        return values / US_PER_MS, "step (ms)"
+    return values, text
 
 
 def _plain(value: Any) -> Any:

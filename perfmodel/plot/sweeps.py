@@ -26,8 +26,10 @@ _MOST_NUMBERED = 12
 _BLUE, _ORANGE = FURTHER_COLOURS[0], FURTHER_COLOURS[1]
 
 
-def pareto_figure(across: Floats, up: Floats, front: Ints, *, labels: tuple[str, str]) -> Figure:
-    """Points, and the front among them as a line, its points numbered where they are few.
+def pareto_figure(
+    across: Floats, up: Floats, front: Ints, *, labels: tuple[str, str], names: Sequence[str]
+) -> Figure:
+    """Points, and the front among them as a line, its points by their `names` where they are few.
 
     Raises `UsageError` where no point has both.
     """
@@ -54,7 +56,9 @@ def pareto_figure(across: Floats, up: Floats, front: Ints, *, labels: tuple[str,
             if len(order) <= _MOST_NUMBERED:
                 for at in order.tolist():
                     place = (across[at], up[at])
-                    axes.annotate(f"{at}", place, xytext=(4, 4), textcoords="offset points")
+                    axes.annotate(
+                        names[at], place, fontsize=7, xytext=(4, 4), textcoords="offset points"
+                    )
             axes.legend()
         _finish(axes, labels, plain=True)
     return figure

@@ -278,7 +278,7 @@ def _compared(
     except PerfmodelError as error:
         return DesignResult(design.text, why_not=str(error))
     result = found.results[0]
-    notes = tuple(each.removeprefix(f"{result.hardware}: ") for each in found.warnings)
+    notes = tuple(type(each)(each.removeprefix(f"{result.hardware}: ")) for each in found.warnings)
     rate = deployment.batch / result.step_us * US_PER_S
     bill = operating_costs(deployment.machine, prices).economics(
         rate, activity_of(result, deployment)

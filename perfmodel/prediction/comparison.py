@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.designs import Deployment
-from perfmodel.errors import UsageError
+from perfmodel.errors import UsageError, prefixed, said_dict
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.prediction.running_cost import Economics
 from perfmodel.prediction.types import Result
@@ -230,7 +230,7 @@ class Comparison:
         """Notes of all designs; those of several once, those of one under its name."""
         said = [(row.design, note) for row in self.rows for note in dict.fromkeys(row.notes)]
         count = Counter(note for _, note in said)
-        texts = (note if count[note] > 1 else f"{design}: {note}" for design, note in said)
+        texts = (note if count[note] > 1 else prefixed(design, note) for design, note in said)
         return list(dict.fromkeys(texts))
 
     def to_dict(self) -> dict[str, Any]:
@@ -246,13 +246,8 @@ class Comparison:
                 each["serving"] = None if row.serving is None else row.serving.to_dict()
                 each["least_p99_us"] = row.least_p99_us
         found = {"baselines": list(self.baselines), "remark": self.remark or None}
-        return {
-            "schema": SCHEMA,
-            **self.source,
-            **found,
-            "designs": rows,
-            "warnings": self.warnings,
-        }
+        document = {"schema": SCHEMA, **self.source, **found, "designs": rows}
+        return document | said_dict(self.warnings)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per design; memory as `hbm_gb`, `host_gb`, …."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from perfmodel.designs import Deployment, Phase
 from perfmodel.embedding import Pipeline, Placement
-from perfmodel.errors import WorkloadError
+from perfmodel.errors import Note, WorkloadError
 from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
 from perfmodel.lowering.context import self_contained
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
@@ -157,12 +157,12 @@ def step_period(
     shown = step.classes(every_rank=every_rank)
     result, notes = step.alone(costs, shown, edits, faster_than_us=faster_than_us)
     if every_rank:
-        notes += [f"rank {each.ranks[0]} stands for {len(each.ranks)}" for each in shown]
+        notes += [Note(f"rank {each.ranks[0]} stands for {len(each.ranks)}") for each in shown]
     elif step.machine.gpus > 1:
         rank, *others = (each.ranks[0] for each in shown)
         count = step.machine.gpus
-        notes.append(f"rank {rank} of {count}, which looks up most, stands for all")
-        notes += [f"rank {other}, which sends or misses most, beside it" for other in others]
+        notes.append(Note(f"rank {rank} of {count}, which looks up most, stands for all"))
+        notes += [Note(f"rank {other}, which sends or misses most, as well") for other in others]
     evaluation = step.workload.evaluation
     share = evaluation.forward_passes_per_step if step.train else 0.0
     if share:

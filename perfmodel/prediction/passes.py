@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from perfmodel.errors import UsageError
+from perfmodel.errors import Note, UsageError, prefixed
 from perfmodel.hardware import Cluster, Device
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.walk import CPU
@@ -50,7 +50,7 @@ def predict_passes(
             needed = result.memory["total_bytes"] / BYTES_PER_GB
             found.append(f"needs {needed:.1f} GB: more than its memory holds")
         results.append(result)
-        notes += [f"{result.hardware}: {note}" for note in found]
+        notes += [prefixed(result.hardware, note) for note in found]
     source = {
         "trace": graph.source,
         "device": ", ".join(result.hardware for result in results),
@@ -72,7 +72,7 @@ def _require_units(device: Device, held: set[str]) -> None:
 
 def _unwatched_costs(machine: Cluster, profile: str | None) -> HostCosts:
     costs = host_costs(machine, overheads=profile)
-    note = f"{costs.note}; x {UNWATCHED_FRAC} without a profiler"
+    note = Note(f"{costs.note}; x {UNWATCHED_FRAC} without a profiler")
     return replace(costs, ratio=costs.ratio * UNWATCHED_FRAC, note=note)
 
 

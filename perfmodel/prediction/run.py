@@ -18,7 +18,7 @@ from typing import Any, ParamSpec
 
 from perfmodel.cost.host import load_profile
 from perfmodel.designs import Deployment
-from perfmodel.errors import TraceError, UsageError
+from perfmodel.errors import TraceError, UsageError, prefixed
 from perfmodel.graph import build_graph
 from perfmodel.hardware import Cluster, Part, cluster
 from perfmodel.lowering.context import self_contained
@@ -380,7 +380,7 @@ def _of_configuration(
 
     answers = list(map(on_machine, cases))
     results = [result for result, _ in answers]
-    notes = [f"{result.hardware}: {note}" for result, notes in answers for note in notes]
+    notes = [prefixed(result.hardware, note) for result, notes in answers for note in notes]
     source = {
         "trace": first.workload.name,
         "workload": first.workload.name,

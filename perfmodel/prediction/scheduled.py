@@ -15,6 +15,7 @@ from perfmodel.cost.durations import Durations, durations_of
 from perfmodel.cost.host import Profile, load_profile
 from perfmodel.cost.host.profile import CATALOGUE, SHIPPED, shipped_for
 from perfmodel.cost.host.samples import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
+from perfmodel.errors import Note
 from perfmodel.graph.kinds import Cause
 from perfmodel.graph.merge import merge
 from perfmodel.hardware import Cluster, Host, host, node_of
@@ -99,7 +100,7 @@ def host_costs(machine: Cluster, overheads: str | None = None) -> HostCosts:
         f"scaled from {recorded.name} (assumed: its traces name no host) to "
         f"{machine.node.host.name} by single-thread speed"
     )
-    note = f"host overheads: {chosen.name}, {taken}"
+    note = Note(f"host overheads: {chosen.name}, {taken}")
     return HostCosts(
         profile,
         ratio,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.errors import UsageError
+from perfmodel.errors import UsageError, said_dict
 from perfmodel.hardware.reads import SOURCED, FigureRead
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.timeline.steps import StepRole
@@ -268,7 +268,7 @@ class Prediction:
             "schema": SCHEMA,
             "source": self.source,
             "results": [result.to_dict() for result in self.results],
-            "warnings": self.warnings,
+            **said_dict(self.warnings),
         }
 
     def to_frame(self) -> pd.DataFrame:

@@ -129,6 +129,10 @@ def documents(path: str | Path, max_bytes: int) -> Iterator[tuple[str, Iterator[
         yield from _unpacked(read_chunks(file, max_bytes=max_bytes), str(file), max_bytes)
 
 
+_MOST_FOLDERS = 5
+"""Folders that are named where traces lie in them, not here."""
+
+
 def files_of(path: str | Path) -> list[Path]:
     """The files of a folder in order of name, or the one file (or `-`) that it is.
 
@@ -140,7 +144,16 @@ def files_of(path: str | Path) -> list[Path]:
     suffixes = file_suffixes()
     files = sorted(f for f in path.iterdir() if f.name.lower().endswith(suffixes))
     if not files:
-        raise TraceError(f"{path}: no trace in this folder (looked for {', '.join(suffixes)})")
+        inner = sorted(
+            each.name
+            for each in path.iterdir()
+            if each.is_dir() and any(f.name.lower().endswith(suffixes) for f in each.iterdir())
+        )
+        some = ", ".join(inner[:_MOST_FOLDERS]) + (", ..." if inner[_MOST_FOLDERS:] else "")
+        hint = f"; there are some in {some}" if inner else ""
+        raise TraceError(
+            f"{path}: no trace in this folder (looked for {', '.join(suffixes)}){hint}"
+        )
     return files
 
 

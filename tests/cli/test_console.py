@@ -1,4 +1,4 @@
-"""Tables that fit are set as Rich sets them."""
+"""Tables show what the page has room for; lines of text break between words."""
 
 from __future__ import annotations
 
@@ -6,19 +6,10 @@ import random
 
 import pytest
 
-from perfmodel.cli.console import Console, Table
+from perfmodel.cli.console import Console, Table, width_of
 from perfmodel.cli.tables import add, new_table
 
 WORDS = ("", "a", "1,234.5", "aten::mm", "elementwise … kernel", "µs", "名前", "x" * 23, "-")
-
-
-class ByRich(Console):
-    """A page that leaves all to Rich."""
-
-    def show(self, *tables: Table) -> None:
-        self.print()
-        for table in tables:
-            self._by_rich(table.as_rich())
 
 
 def drawn(seed: int) -> Table:
@@ -31,13 +22,42 @@ def drawn(seed: int) -> Table:
     return table
 
 
-@pytest.mark.parametrize("width", [40, 100, 300])
-def test_tables_are_those_of_rich(width: int) -> None:
+@pytest.mark.parametrize("width", [40, 80, 300])
+def test_no_line_is_wider_than_the_page_and_no_number_is_cut(width: int) -> None:
     for seed in range(150):
-        here, there = Console(width), ByRich(width)
-        here.show(drawn(seed))
-        there.show(drawn(seed))
-        assert here.text == there.text, seed
+        page, table = Console(width), drawn(seed)
+        page.show(table)
+        lines = page.text.splitlines()
+        shown, _, dropped = table.within(width)
+        assert len(shown.columns) + len(dropped) == len(table.columns)
+        assert all(width_of(line) <= width for line in lines[2:] if "no room" not in line), seed
+        for at, column in enumerate(shown.columns):
+            if column.no_wrap:
+                assert all(row[at] in page.text for row in shown.rows), seed
+
+
+def test_the_last_columns_go_first_and_are_named() -> None:
+    table = new_table("Designs", "design", "step", "memory", "cause", "USD")
+    table.columns[3].keep = True
+    add(table, "software_cache", "12,345.678", "12,345.678", "host", "0.001")
+    page = Console(50)
+    page.show(table)
+    assert "step  memory" not in page.text
+    head = page.text.splitlines()[2]
+    assert head.split() == ["design", "step", "memory", "cause"]
+    assert "software_cache" in page.text
+    assert "(no room for: USD)" in page.text
+
+
+def test_names_that_would_become_one_take_several_lines() -> None:
+    table = new_table("Steps", "step", "time")
+    add(table, "ProfilerStep_of_rank_1_forward_pass_alone", "1" * 20)
+    add(table, "ProfilerStep_of_rank_2_forward_pass_alone", "2" * 20)
+    page = Console(40)
+    page.show(table)
+    assert "rank_1" in page.text.replace("\n", "")
+    assert "rank_2" in page.text.replace("\n", "")
+    assert "…" not in page.text
 
 
 def test_tables_that_fit_stand_side_by_side() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -118,6 +118,7 @@ def plan_deployment(
     estimator: Estimator = "perfmodel",
     verified: int = VERIFIED,
     overheads: str | None = None,
+    begin: Callable[[str], None] = lambda layout: None,
 ) -> Plan:
     """The deployment with its tables laid out so that a step takes least time.
 
@@ -125,7 +126,7 @@ def plan_deployment(
     search, the deployment's own and that of TorchRec's planner are scheduled in full, then
     variations of the fastest as long as there are tries left; the fastest is taken, so that the
     plan is never slower than TorchRec's by the same prediction. `torchrec`: as TorchRec's planner
-    would.
+    would. `begin` is called with each layout that is scheduled.
     Raises `WorkloadError` where no layout fits, by how much at least.
     """
     if deployment.workload.sequence.layers:
@@ -145,7 +146,10 @@ def plan_deployment(
             others = layout_of(made, deployment.placement), _torchrec_layout(made, deployment)
             layouts += [each for each in others if each is not None]
             layouts = _distinct(deployment, made, layouts)
-        trials = [_trial(deployment, made, layout, overheads) for layout in layouts]
+        trials = []
+        for number, layout in enumerate(layouts, 1):
+            begin(f"layout {number} of {len(layouts)}")
+            trials.append(_trial(deployment, made, layout, overheads))
         found += [trial for trial in trials if trial is not None]
         if trials[0] is not None:
             break
