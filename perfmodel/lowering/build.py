@@ -18,7 +18,7 @@ from perfmodel.lowering.draft import Built, Draft
 from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.measured_host import HostTimes, Stretch, loads_data
 from perfmodel.lowering.piece import OF_PROFILE, Piece
-from perfmodel.ops.graph import DEVICE_WIDE, HOST_US, Op
+from perfmodel.ops.graph import BACK_TO_BACK, DEVICE_WIDE, HOST_US, Op
 from perfmodel.ops.vocabulary.host import RECORDED
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.window import MAIN_THREAD
@@ -185,7 +185,7 @@ class _Walk:
         """An op from its begin to its end, with its launches."""
         self._host_of(T2, op)
         for number, (pieces, times) in enumerate(self._calls(launching, captured)):
-            if number:
+            if number and BACK_TO_BACK not in op.attributes:
                 self._host_of(T5, op)
             self._launch(pieces, times, op.thread)
         self._host_of(T3, op)

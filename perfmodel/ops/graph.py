@@ -25,6 +25,8 @@ DEVICE_WIDE: Mapping[str, str] = MappingProxyType({"waits_for": "device"})
 
 HOST_US = "host_us"
 """Attribute of an op that launches nothing: what it takes on the host of a profile."""
+BACK_TO_BACK = "back_to_back"
+"""Attribute of a library's call, which does nothing on the host between its launches."""
 
 
 @dataclass(frozen=True, slots=True)

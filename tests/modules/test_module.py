@@ -128,13 +128,23 @@ def test_a_transposed_convolution_is_the_gradient_of_one_from_its_output() -> No
     assert piece.dims["input_size"] == 34
 
 
-def test_a_recurrent_layer_goes_step_by_step() -> None:
+def test_recurrent_layers_of_one_diagonal_run_at_once() -> None:
     found = of(torch.nn.LSTM(16, 32, num_layers=2), torch.rand(5, 4, 16))
     products = [dims for name, dims in found if name == "mm"]
-    assert len(products) == 2 * (1 + 5)
-    assert (products[0]["m"], products[0]["n"], products[0]["k"]) == (20, 128, 16)
-    assert (products[1]["m"], products[1]["n"], products[1]["k"]) == (4, 128, 32)
-    assert products[6]["k"] == 32
+    assert len(products) == 2 + (5 + 2 - 1)
+    assert [(each["m"], each["n"], each["k"]) for each in products[:2]] == [
+        (20, 128, 16),
+        (20, 128, 32),
+    ]
+    assert (products[2]["m"], products[2]["n"], products[2]["k"]) == (4, 2 * 128, 32)
+
+
+def test_the_next_layer_waits_for_both_directions_of_one() -> None:
+    found = of(torch.nn.GRU(16, 32, num_layers=2, bidirectional=True), torch.rand(5, 4, 16))
+    products = [dims for name, dims in found if name == "mm"]
+    assert len(products) == 2 * 2 + 5 * 2
+    assert [each["k"] for each in products[:4]] == [16, 16, 64, 64]
+    assert products[4]["n"] == 2 * 96
 
 
 def test_windows_count_by_their_dimensions() -> None:

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from perfmodel.lowering import lower
-from perfmodel.ops.edits.compiled import CALL, MOST_ROW, PREFIX, compiled
+from perfmodel.ops.edits.compiled import CALL, CALL_US, INPUT_US, MOST_ROW, PREFIX, compiled
 from perfmodel.ops.graph import BACKWARD, Argument, Op, OpGraph, Tensor, tensors_in
 from perfmodel.prediction import predict
 
@@ -92,10 +92,29 @@ def test_bias_of_a_convolution_goes_with_what_follows_it() -> None:
     x, w, bias = tensor(2, 3, 8, 8), tensor(4, 3, 1, 1), tensor(4)
     y, z = tensor(2, 4, 8, 8), tensor(2, 4, 8, 8)
     side = ((1, 1), (0, 0), (1, 1), False, (0, 0), 1)
-    conv, rest = kernels(call("convolution", x, w, bias, *side, out=y), call("relu", y, out=z))
+    order, conv, rest = kernels(
+        call("convolution", x, w, bias, *side, out=y), call("relu", y, out=z)
+    )
+    assert order.inputs[0] == x
+    assert conv.inputs[0].strides == (192, 1, 24, 3)
     assert conv.inputs[2] is None
     assert bias in rest.inputs
     assert rest.outputs == (z,)
+
+
+def test_images_of_groups_of_channels_keep_their_layout() -> None:
+    x, w, y = tensor(2, 8, 8, 8), tensor(8, 4, 3, 3), tensor(2, 8, 8, 8)
+    conv = call("convolution", x, w, None, (1, 1), (1, 1), (1, 1), False, (0, 0), 2, out=y)
+    (kernel,) = kernels(conv)
+    assert kernel.inputs[0] == x
+
+
+def test_a_call_takes_longer_for_each_tensor_that_it_is_given() -> None:
+    x, w, y, z = (tensor(64, 64) for _ in range(4))
+    one = compiled(OpGraph((call("relu", x, out=y),)))
+    two = compiled(OpGraph((call("mm", x, w, out=y), call("relu", y, out=z))))
+    first, second = (float(graph.ops[0].attributes["host_us"]) for graph in (one, two))
+    assert (first, second) == pytest.approx((CALL_US + INPUT_US, CALL_US + 2 * INPUT_US))
 
 
 def test_views_and_allocations_go_and_phases_stay_apart() -> None:

@@ -111,6 +111,8 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     winograd = (
         (area == _C.window)
         & (_stride(dims) == 1.0)
+        & (dims["dilation"] <= 1.0)
+        & (dims["depth"] == 0.0)
         & ~on_matrix
         & (group.direction != "bwd_weight")
     )
@@ -163,13 +165,12 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     )
 
 
-def _tf32(
-    dims: Dims, direction: str, is_direct: NDArray[np.bool_]
-) -> tuple[Floats, Floats | float]:
+def _tf32(dims: Dims, direction: str, is_direct: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     """Of fp32 images on tensor cores: the share of the peak, and passes over input and output.
 
     Few channels fill few lanes. `is_direct`: tensor cores are hardly faster than vector units, so
-    that forward passes take channels first as they come, instead of exchanging their order.
+    that forward passes take channels first as they come, instead of exchanging their order. What
+    lies channels last moves once.
     """
     is_forward = direction == "fwd"
     inputs = dims["in_channels"] / np.maximum(dims["depth"], 1.0) / dims["groups"]
@@ -177,13 +178,14 @@ def _tf32(
     summed, made = (inputs, outputs) if is_forward else (outputs, inputs)
     filled = summed / (summed + _C.tf32_summed_channels) * made / (made + _C.tf32_made_channels)
     best = np.where(is_direct, _C.tf32_direct_frac, _C.tf32_frac) if is_forward else _C.tf32_frac
+    best = np.where(dims["channels_last"] > 0.0, np.minimum(best * _C.tf32_last_gain, 1.0), best)
     reached = best * filled * (1.0 if is_forward else _C.tf32_gradient)
     reached = reached * np.where(dims["depth"] > 0.0, _C.tf32_volume, 1.0)
     reached = reached * np.where(_stride(dims) > 1.0, _C.tf32_strided, 1.0)
     reached = reached * np.where(dims["dilation"] > 1.0, _C.tf32_dilated, 1.0)
-    if not is_forward:
-        return reached, _C.layout_passes
-    return reached, np.where(is_direct, _C.direct_passes, _C.forward_layout_passes)
+    forward = np.where(is_direct, _C.direct_passes, _C.forward_layout_passes)
+    first = forward if is_forward else _C.layout_passes
+    return reached, np.where(dims["channels_last"] > 0.0, 1.0, first)
 
 
 def _stride(dims: Dims) -> Floats:

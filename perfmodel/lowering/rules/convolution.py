@@ -67,6 +67,8 @@ def geometry(
     }
     if count == 3:
         dims["depth"] = float(depth)
+    if values.shape[1] > 1 and values.strides[1:2] == (1,):
+        dims["channels_last"] = 1.0
     for name, (h, w) in zip(("input", "kernel", "stride", "pad"), height, strict=True):
         dims |= square(name, h, w)
     return dims

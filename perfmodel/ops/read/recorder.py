@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from perfmodel.ops.dtypes import dtype_of_torch
-from perfmodel.ops.graph import FORWARD, NO_OP, Argument, Op, Tensor
+from perfmodel.ops.graph import BACK_TO_BACK, FORWARD, NO_OP, Argument, Op, Tensor
 
 DEVICE = "cuda:0"
 _AS_ONE = {
@@ -34,8 +34,6 @@ _IN_FP32 = frozenset(
 _RECURRENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 """Functions of recurrent layers, and how many gates each has."""
 RECURRENT_OP = "aten::_cudnn_rnn"
-CUDA_GRAPH = "cuda_graph"
-"""The library starts the kernels of all steps at less cost than PyTorch does: as one launch."""
 _MIN_CUDNN_NORM_DIMS = 3
 """PyTorch gives batch normalisation of `batch x channels` alone to its own kernel."""
 _OPERATORS = {"__matmul__": "matmul", "__rmatmul__": "matmul", "__pow__": "pow"}
@@ -110,7 +108,7 @@ class Recorder:
         if name in _AS_ONE and not self._is_silent:
             return self._as_one(_AS_ONE[name], func, args, kwargs)
         if name in _RECURRENT:
-            about = _recurrent_facts(name, args) | {CUDA_GRAPH: f"{RECURRENT_OP} {len(self.ops)}"}
+            about = _recurrent_facts(name, args) | {BACK_TO_BACK: "1"}
             return self._as_one(RECURRENT_OP, func, args, kwargs, about)
         first = len(self.ops)
         if self.is_autocast and name in _IN_FP32:

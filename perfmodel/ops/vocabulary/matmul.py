@@ -208,7 +208,7 @@ def _convolution(read: tuple[str, str], written: str, **more: OpSpec) -> OpSpec:
         family=CONVOLUTION,
         dims=("batch", "in_channels", "out_channels"),
         defaults={"kernel_size": 0.0, "input_size": 0.0, "stride": 1.0, "padding": 0.0}
-        | {"groups": 1.0, "dilation": 1.0, "depth": 0.0}
+        | {"groups": 1.0, "dilation": 1.0, "depth": 0.0, "channels_last": 0.0}
         | _OWN,
         one_of=(("kernel_size", "kernel_h"), ("input_size", "input_h")),
         flop=_convolution_flop,
