@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfmodel.cli.console import Console, Table
+from perfmodel.cli.failures import one_line
 from perfmodel.cli.tables import (
     NOTHING,
     Times,
@@ -263,7 +264,7 @@ def _show_rank(console: Console, rank: RankBreakdown) -> None:
     """One rank in short, its steps, and its median step by cause."""
     console.print()
     for line in summary_lines(rank):
-        say(console, line)
+        console.print(one_line(line))
     console.show(_steps(rank))
     say_excluded_steps(
         console, [(each.name, each.role, each.accounting.step_us) for each in rank.steps]

@@ -139,8 +139,6 @@ def compare(
             raise UsageError(f"--p99-ms {p99_ms:g}: expected milliseconds above 0")
     if plot and figure:
         raise UsageError("--plot is the old name of --figure: give --figure alone")
-    if plot:
-        print("perfmodel: --plot is now called --figure", file=sys.stderr)
     figure = figure or plot
     check_figure(figure, workload)
     check_figure(latency, workload)
@@ -199,6 +197,8 @@ def compare(
     ]
     for drawing, path in drawn:
         save_drawn(path, drawing)
+    if plot:
+        print("perfmodel: --plot is now called --figure", file=sys.stderr)
 
     target.write_result(found, lambda console: show_comparison(console, found), found.warnings)
 

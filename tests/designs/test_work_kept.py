@@ -19,8 +19,8 @@ from perfmodel.workload.settings import Model
 
 MACHINES = (("dgx-a100-80gb", 1), ("dgx-h100", 1))
 LOOKUPS = ("tbe", "embedding_bag", "host_embedding_bag")
-NEEDS_OTHER_MACHINES = ("smartnic", "software_memory")
-"""Adapters with memory between nodes; tables larger than a cache of gigabytes."""
+NEEDS_OTHER_WORKLOADS = ("balanced_sequences",)
+"""Models with sequences."""
 
 
 def drawn(number: int) -> tuple[Workload, str, int, int]:
@@ -77,7 +77,7 @@ def _in_one_process(found: Deployment, dims: Mapping[str, float]) -> float:
 def test_a_design_keeps_products_and_lookups(name: str, number: int) -> None:
     workload, machine, nodes, batch = drawn(number)
     start = deployment_of(workload, cluster(machine, nodes), batch)
-    if name in NEEDS_OTHER_MACHINES:
+    if name in NEEDS_OTHER_WORKLOADS:
         with pytest.raises(PerfmodelError, match=name):
             composed(name).apply(start)
         return

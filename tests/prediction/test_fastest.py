@@ -152,14 +152,14 @@ def test_what_is_not_faster_is_left_as_soon_as_that_is_seen() -> None:
 
 def test_of_a_budget_that_does_not_fit_a_part_is_taken() -> None:
     base = on_one_node(*SMALL)
-    device = replace(base.machine.node.device, hbm_bytes=1_000_000_000)
+    device = replace(base.machine.node.device, hbm_bytes=600_000_000)
     node_ = replace(base.machine.node, device=device)
     start = replace(base, machine=replace(base.machine, node=node_))
     with pytest.raises(WorkloadError, match="device memory"):
         predict(Hotline(hot_mib=1_200).apply(start))
     deployment, found = fastest(Hotline(hot_mib=1_200), start)
     assert "in the place of 1200: what is set does not fit" in deployment.notes[-1]
-    assert found.results[0].step_us <= STEP * _step_us(Hotline(hot_mib=600), start)
+    assert found.results[0].step_us <= STEP * _step_us(Hotline(hot_mib=75), start)
 
 
 def test_what_fits_with_no_part_of_a_budget_says_why() -> None:
@@ -195,9 +195,8 @@ def test_each_of_combined_designs_may_take_less() -> None:
         (design.designs[0].hot_mib, design.designs[1].cache_frac)  # type: ignore[attr-defined]
         for design in both.within(on_one_node(*SMALL))
     }
-    assert len(sizes) == 10 * 3 - 1
+    assert len(sizes) == 10 * 3
     assert {(512.0, 0.002), (1.0, 0.001)} < sizes
-    assert (512.0, 0.004) not in sizes
 
 
 def test_what_changed_is_told() -> None:

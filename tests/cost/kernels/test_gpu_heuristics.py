@@ -33,8 +33,8 @@ def model_of(rows: Rows) -> KernelModel:
     return KERNELS[f"gpu/{OPS[rows.op[0]].family}/heuristic"]
 
 
-def time_us(op: str, device: hardware.Device = V100, **dims: float) -> float:
-    rows = Rows.of([{"op": op, **dims}])
+def time_us(op: str, device: hardware.Device = V100, dtype: str = "fp32", **dims: float) -> float:
+    rows = Rows.of([{"op": op, "dtype": dtype, **dims}])
     return float(model_of(rows).estimate(rows, device).duration_us[0])
 
 
@@ -67,9 +67,9 @@ def test_every_op_has_a_duration_an_interval_and_reasons(op: str, direction: str
 
 def test_jagged_attention_follows_pairs_and_the_kernels_language() -> None:
     dims = {"tokens": 1e6, "heads": 4.0, "head_dim": 128.0, "value_dim": 128.0}
-    once, twice = (time_us("jagged_attention", H100, pairs=n, **dims) for n in (1e9, 2e9))
+    once, twice = (time_us("jagged_attention", H100, "bf16", pairs=n, **dims) for n in (1e9, 2e9))
     assert twice / once == pytest.approx(2.0, rel=0.01)
-    overlapped = time_us("jagged_attention", H100, pairs=1e9, cutlass=1.0, **dims)
+    overlapped = time_us("jagged_attention", H100, "bf16", pairs=1e9, cutlass=1.0, **dims)
     assert overlapped < once
 
 
