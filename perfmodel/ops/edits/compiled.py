@@ -215,7 +215,7 @@ class _Compiler:
             yield at, kernel
 
     def ops(self, given: int) -> Iterator[Op]:
-        """One op per kernel, behind what the host does first in a call that is given `given` tensors."""
+        """One op per kernel, behind the begin of a call that is given that many tensors."""
         yield Op(CALL, attributes={HOST_US: str(CALL_US + INPUT_US * given)})
         readers: dict[tuple[int, int], set[int]] = {}
         for at, made in enumerate(self.sources):
