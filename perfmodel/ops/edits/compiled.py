@@ -214,9 +214,9 @@ class _Compiler:
             done |= 1 << at
             yield at, kernel
 
-    def ops(self, inputs: int) -> Iterator[Op]:
-        """One op per kernel, behind what the host does to begin a call that is given `inputs`."""
-        yield Op(CALL, attributes={HOST_US: str(CALL_US + INPUT_US * inputs)})
+    def ops(self, given: int) -> Iterator[Op]:
+        """One op per kernel, behind the begin of a call that is given that many tensors."""
+        yield Op(CALL, attributes={HOST_US: str(CALL_US + INPUT_US * given)})
         readers: dict[tuple[int, int], set[int]] = {}
         for at, made in enumerate(self.sources):
             for storage, producer in made.items():
