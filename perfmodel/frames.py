@@ -44,15 +44,15 @@ def frame_of(content: bytes, *, max_bytes: int = MAX_TABLE_BYTES) -> pd.DataFram
     try:
         if content.startswith(_PARQUET_MAGIC):
             return _parquet(content, max_bytes)
-        found = pd.read_csv(io.BytesIO(content), low_memory=False)
+        frame = pd.read_csv(io.BytesIO(content), low_memory=False)
     except Exception as problem:  # pyarrow raises whatever it meets in a damaged file
         if isinstance(problem, MemoryError):
             raise
         text = str(problem).strip() or type(problem).__name__
         raise ValueError(text.splitlines()[0][:120]) from None
-    if not isinstance(found.index, pd.RangeIndex):
+    if not isinstance(frame.index, pd.RangeIndex):
         raise ValueError("its rows have more fields than its header")
-    return found
+    return frame
 
 
 def _parquet(content: bytes, max_bytes: int) -> pd.DataFrame:

@@ -18,9 +18,9 @@ def compiled(**options: Any) -> Callable[[F], F]:
 
     def made(function: F) -> F:
         try:
-            found: F = njit(cache=True, **options)(function)
+            machine_code: F = njit(cache=True, **options)(function)
         except RuntimeError:
-            found = njit(**options)(function)
-        return found
+            machine_code = njit(**options)(function)
+        return machine_code
 
     return made

@@ -48,12 +48,12 @@ class Registry(Generic[T]):
         return add
 
     def __getitem__(self, name: str) -> T:
-        found = self.get(name)
-        if found is None:
+        entry = self.get(name)
+        if entry is None:
             known = list(self)
             near = get_close_matches(name, known, n=3, cutoff=0.4) or known
             raise PerfmodelError(f"unknown {self.kind} {name!r}; nearest: {', '.join(near)}")
-        return found
+        return entry
 
     def __contains__(self, name: str) -> bool:
         self._load()
@@ -69,17 +69,17 @@ class Registry(Generic[T]):
         Raises `PerfmodelError` for that of a plug-in which cannot be loaded.
         """
         self._load()
-        found = self._items.get(name)
-        if found is None and name in self._plug_ins:
+        entry = self._items.get(name)
+        if entry is None and name in self._plug_ins:
             point = self._plug_ins[name]
             try:
-                found = self._items[name] = point.load()
+                entry = self._items[name] = point.load()
             except Exception as error:
                 raise PerfmodelError(
                     f"{self.kind} {name!r}: the plug-in {point.value} does not load: "
                     f"{type(error).__name__}: {error}"
                 ) from error
-        return found
+        return entry
 
     def _load(self) -> None:
         if self._home is not None:
@@ -112,9 +112,9 @@ def _installed() -> Sequence[EntryPoint]:
 
     from importlib.metadata import entry_points
 
-    found = entry_points()
-    ours = [group for group in found.groups if group.startswith("perfmodel.")]
-    return [point for group in ours for point in found.select(group=group)]
+    points = entry_points()
+    ours = [group for group in points.groups if group.startswith("perfmodel.")]
+    return [point for group in ours for point in points.select(group=group)]
 
 
 def _may_hold_plug_ins(place: Path) -> bool:

@@ -57,11 +57,11 @@ def unit_of(name: str) -> str | None:
     """
     words = name.split("_")
     ends = ("_".join(words[at:]) for at in range(len(words)))
-    found = next((UNITS[end] for end in ends if end in UNITS), None)
+    match = next((UNITS[end] for end in ends if end in UNITS), None)
     of, per, each = name.rpartition("_per_")
-    if found is None and per and (unit := unit_of(of)):
+    if match is None and per and (unit := unit_of(of)):
         return f"{unit} per {each}"
-    return found
+    return match
 
 
 def human_us(value_us: float) -> str:

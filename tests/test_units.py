@@ -44,6 +44,7 @@ DIMENSIONLESS = {
     "elasticity": "percent per percent",
     "imbalance": "largest over mean",
     "speed_up": "rate over rate",
+    "lever_speed_up": "as speed_up",
     "read_amplification": "bytes over bytes",
     "reads": "rows read per user",
     "scale": "of parts' power to the node's",

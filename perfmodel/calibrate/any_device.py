@@ -67,26 +67,26 @@ def fit_gpu_device(data: DeviceData, base: Device, *, stem: str) -> DeviceFit:
     No half is held out: each figure is a quantile of what was reached, not a fit.
     """
     measured = data.all
-    found: dict[str, float] = {}
+    reached_frac: dict[str, float] = {}
     notes = []
     share = _best_product_frac(measured, base)
     if share is None:
         notes.append("no large matrix product: gemm_peak_frac is the catalogue's")
     else:
-        found["gemm_peak_frac"] = share
+        reached_frac["gemm_peak_frac"] = share
     kernels = np.array([timing in WITHOUT_FLOOR for timing in measured.rows.timing])
     if kernels.sum() >= MIN_ROWS:
-        found["kernel_floor_us"] = float(np.quantile(measured.duration_us[kernels], LOW))
+        reached_frac["kernel_floor_us"] = float(np.quantile(measured.duration_us[kernels], LOW))
     else:
         notes.append("no kernel timed inside a program: kernel_floor_us is the catalogue's")
     reached = _best_gb_per_s(measured)
     if reached is None:
         notes.append("no long memory-bound op: stream_peak_frac is the catalogue's")
     else:
-        found["stream_peak_frac"] = float(np.clip(reached / base.hbm_gb_per_s, 0.01, 1.0))
+        reached_frac["stream_peak_frac"] = float(np.clip(reached / base.hbm_gb_per_s, 0.01, 1.0))
         notes.append(f"memory-bound ops reach {reached:.0f} GB/s")
-    sources = {**base.sources, **dict.fromkeys(found, f"measured: {data.device}")}
-    fitted = replace(base, name=stem, aliases=(), sources=MappingProxyType(sources), **found)  # type: ignore[arg-type]
+    sources = {**base.sources, **dict.fromkeys(reached_frac, f"measured: {data.device}")}
+    fitted = replace(base, name=stem, aliases=(), sources=MappingProxyType(sources), **reached_frac)  # type: ignore[arg-type]
     return DeviceFit(fitted, (), None, 0, tuple(notes))
 
 
@@ -108,7 +108,7 @@ def _best_gb_per_s(measured: Measured) -> float | None:
 
 def _rates(measured: Measured, family: str, what: str) -> list[tuple[int, float]]:
     """(row, flop or bytes per microsecond) of the long rows of a family."""
-    found: list[tuple[int, float]] = []
+    rates: list[tuple[int, float]] = []
     for op, index in measured.rows.groups():
         spec = OPS[op]
         if spec.family != family:
@@ -119,8 +119,8 @@ def _rates(measured: Measured, family: str, what: str) -> list[tuple[int, float]
             work = spec.read_bytes(dims, item) + spec.written_bytes(dims, item)
         for place, row in enumerate(index.tolist()):
             if measured.duration_us[row] >= LARGE_US:
-                found.append((row, float(work[place] / measured.duration_us[row])))
-    return found
+                rates.append((row, float(work[place] / measured.duration_us[row])))
+    return rates
 
 
 def _known(dtype: str) -> str | None:

@@ -101,8 +101,8 @@ def _improve(
         parts = [it.residuals(model, current[name] | changed) for name, it in sections.items()]
         return np.concatenate([*parts, PRIOR * (logs - usual)])
 
-    found = least_squares(
+    solution = least_squares(
         residuals, start, bounds=(low, high), loss="soft_l1", f_scale=SOFT, max_nfev=60
     )
     tables.setdefault(target, {})
-    tables[target] |= dict(zip(names, np.exp(found.x).tolist(), strict=True))
+    tables[target] |= dict(zip(names, np.exp(solution.x).tolist(), strict=True))

@@ -96,18 +96,18 @@ def read_measured(
         )
         about["alike"] = about.groupby(["repo", "framework", "wires"], sort=False).cumcount()
         frames.append(points.merge(about, on="curve_id"))
-    found = pd.concat(frames, ignore_index=True)
-    found = found[found["size_bytes"] >= LEAST_BYTES].reset_index(drop=True)
-    if not len(found):
+    joined = pd.concat(frames, ignore_index=True)
+    joined = joined[joined["size_bytes"] >= LEAST_BYTES].reset_index(drop=True)
+    if not len(joined):
         raise ModelError(f"{pairs[0][1]}: no points of usable curves")
-    calls = calls_of_wires(list(found["wires"]), found["size_bytes"].to_numpy(np.float64))
+    calls = calls_of_wires(list(joined["wires"]), joined["size_bytes"].to_numpy(np.float64))
     measured = Measured(
         calls,
-        found["time_us"].to_numpy(np.float64),
-        found["curve_id"].to_numpy(np.str_),
-        found["repo"].to_numpy(np.str_),
-        found["alike"].to_numpy(np.float64),
-        _weights(found),
+        joined["time_us"].to_numpy(np.float64),
+        joined["curve_id"].to_numpy(np.str_),
+        joined["repo"].to_numpy(np.str_),
+        joined["alike"].to_numpy(np.float64),
+        _weights(joined),
     )
     impossible = _curves_faster_than_wires(measured)
     left_out |= {str(curve): "faster than its wires" for curve in impossible}
@@ -128,15 +128,15 @@ def _flaw(row: dict[str, object]) -> str:
     return "" if OPS.get(op, op) in _FITTED else f"op {op} is not fitted"
 
 
-def _weights(found: pd.DataFrame) -> Floats:
+def _weights(points: pd.DataFrame) -> Floats:
     import pandas as pd
 
-    reach = [(each.nodes > 1, each.variant) for each in found["wires"]]
-    per_curve = found.groupby("curve_id")["time_us"].transform("size")
-    curves = found.groupby(["repo", "gpu", pd.Series(reach)])["curve_id"].transform("nunique")
-    small = np.where(found["size_bytes"] < SCORED_BYTES, _SMALL_WEIGHT, 1.0)
+    reach = [(each.nodes > 1, each.variant) for each in points["wires"]]
+    per_curve = points.groupby("curve_id")["time_us"].transform("size")
+    curves = points.groupby(["repo", "gpu", pd.Series(reach)])["curve_id"].transform("nunique")
+    small = np.where(points["size_bytes"] < SCORED_BYTES, _SMALL_WEIGHT, 1.0)
     weight = small / (per_curve * np.sqrt(curves))
-    library = np.array([each.variant == NCCL for each in found["wires"]])
+    library = np.array([each.variant == NCCL for each in points["wires"]])
     return np.asarray(weight / weight[library if library.any() else ~library].mean(), np.float64)
 
 

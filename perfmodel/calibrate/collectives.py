@@ -74,13 +74,13 @@ def fit_constants(calls: Calls, log_us: Floats, weight: Floats) -> Constants:
     prior = initial_constants()
     own = [name for name in prior.values if name.startswith(OF_KERNELS)]
     rest = [name for name in prior.values if name not in own]
-    found = prior
+    constants = prior
     for chosen, names in ((~calls.is_custom, rest), (calls.is_custom, own)):
         index = np.flatnonzero(chosen).astype(np.int64)
         if len(index):
             part = take_calls(calls, index)
-            found = _fitted(found, names, part, log_us[index], weight[index])
-    return fill_unseen_architectures(found, calls.architecture)
+            constants = _fitted(constants, names, part, log_us[index], weight[index])
+    return fill_unseen_architectures(constants, calls.architecture)
 
 
 OF_KERNELS = "custom."
@@ -96,8 +96,8 @@ def _fitted(
     root = np.sqrt(weight / weight.mean())
 
     def constants(logs: Floats) -> Constants:
-        found = dict(zip(names, np.exp(logs).tolist(), strict=True))
-        return Constants({**start.values, **found}, "fitted")
+        solution = dict(zip(names, np.exp(logs).tolist(), strict=True))
+        return Constants({**start.values, **solution}, "fitted")
 
     def residuals(logs: Floats) -> Floats:
         error = np.log(costs_of(calls, constants(logs)).total_us) - log_us
@@ -107,10 +107,10 @@ def _fitted(
     reach = np.log(_REACH)
     is_share = np.array([name.endswith("_frac") or ".ll" in name for name in names])
     most = np.where(is_share & (origin < 0), np.minimum(origin + reach, 0.0), origin + reach)
-    found = least_squares(
+    solution = least_squares(
         residuals, origin, bounds=(origin - reach, most), max_nfev=_REWEIGHTINGS, diff_step=_STEP
     )
-    return constants(found.x)
+    return constants(solution.x)
 
 
 def fill_unseen_architectures(constants: Constants, architectures: Texts) -> Constants:
@@ -241,11 +241,13 @@ def _require_several(measured: Measured, where: str) -> None:
     """Raise `ModelError` where there is nothing to leave out."""
     scored = measured.calls.size_bytes >= SCORED_BYTES
     for words, is_remote in (("within a node", False), ("over several nodes", True)):
-        found = len(np.unique(measured.repo[scored & (measured.calls.is_remote == is_remote)]))
-        if found < FEWEST_REPOSITORIES:
+        n_repositories = len(
+            np.unique(measured.repo[scored & (measured.calls.is_remote == is_remote)])
+        )
+        if n_repositories < FEWEST_REPOSITORIES:
             raise ModelError(
-                f"{where}: usable curves {words} of {found} repositories; errors are those of "
-                f"repositories left out: expected at least {FEWEST_REPOSITORIES}"
+                f"{where}: usable curves {words} of {n_repositories} repositories; errors are those "
+                f"of repositories left out: expected at least {FEWEST_REPOSITORIES}"
             )
 
 

@@ -50,7 +50,7 @@ class PredictedStep:
 def predict_step(step: MeasuredStep, device: Device) -> PredictedStep:
     """The slowest of the ranks' steps; a rank runs on as many cores as it has threads."""
     ranks = [_rank(step, rank, device) for rank in range(step.ranks)]
-    return max(ranks, key=lambda found: found.duration_us)
+    return max(ranks, key=lambda table_times: table_times.duration_us)
 
 
 def steps_us(steps: Sequence[MeasuredStep], device: Device) -> Floats:
@@ -132,7 +132,7 @@ def parts_of(steps: Sequence[Rows], device: Device) -> StepParts:
     """What each step is made of: overhead of operators, their work by section, host work."""
     sums: list[dict[str, float]] = []
     for rows in steps:
-        found: dict[str, float] = {}
+        us_by_part: dict[str, float] = {}
         watched = replace(rows, timing=(WATCHED,) * len(rows))
         for family, index in _families(watched).items():
             model = KERNELS[f"cpu/{family}/heuristic"]
@@ -140,7 +140,7 @@ def parts_of(steps: Sequence[Rows], device: Device) -> StepParts:
             for _, call in model.calls(watched.take(index), device):
                 if call.op in COUNTED:
                     counted = float((call.dims["count"] * call.crowding()).sum())
-                    found[call.op] = found.get(call.op, 0.0) + counted
+                    us_by_part[call.op] = us_by_part.get(call.op, 0.0) + counted
                     continue
                 for name, term in model.breakdown(call).items():
                     part = (
@@ -148,9 +148,9 @@ def parts_of(steps: Sequence[Rows], device: Device) -> StepParts:
                         if name == OVERHEAD or family == HOST
                         else _part(model.family, call.section)
                     )
-                    found[part] = found.get(part, 0.0) + float(term.sum())
-        sums.append(found)
-    names = tuple(sorted({name for found in sums for name in found}))
+                    us_by_part[part] = us_by_part.get(part, 0.0) + float(term.sum())
+        sums.append(us_by_part)
+    names = tuple(sorted({name for us_by_part in sums for name in us_by_part}))
     return StepParts(names, np.array([[it.get(name, 0.0) for name in names] for it in sums]))
 
 
@@ -168,31 +168,31 @@ def fit_host(parts: StepParts, step_us: Floats) -> dict[str, float]:
         predicted = parts.values @ np.exp(logs)
         return np.concatenate([np.log(predicted / step_us), pull * (logs - usual)])
 
-    found = least_squares(
+    solution = least_squares(
         residuals,
         usual,
         bounds=(usual - limit - 1e-9, usual + limit + 1e-9),
         loss="soft_l1",
         f_scale=SOFT,
     )
-    return dict(zip(parts.names, np.exp(found.x).tolist(), strict=True))
+    return dict(zip(parts.names, np.exp(solution.x).tolist(), strict=True))
 
 
 def with_host(tables: Tables, factors: Mapping[str, float]) -> Tables:
     """`tables` with the factors in their places."""
-    found = {section: dict(values) for section, values in tables.items()}
+    scaled = {section: dict(values) for section, values in tables.items()}
     for name, factor in factors.items():
         if name in COUNTED:
-            found.setdefault(section_of(HOST, name), {})["each_us"] = factor
+            scaled.setdefault(section_of(HOST, name), {})["each_us"] = factor
         elif name == OVERHEAD:
-            for family in sorted({OPS[op].family for op in OPS} & set(found)):
-                found[family]["overhead_ratio"] = _within(factor, 0.05, 3.0)
+            for family in sorted({OPS[op].family for op in OPS} & set(scaled)):
+                scaled[family]["overhead_ratio"] = _within(factor, 0.05, 3.0)
             for view in VIEWS:
                 section = section_of(HOST, view)
-                found.setdefault(section, {})["work_ratio"] = _within(factor, 0.3, 3.0)
+                scaled.setdefault(section, {})["work_ratio"] = _within(factor, 0.3, 3.0)
         else:
-            found.setdefault(name, {})["work_ratio"] = _within(factor, 0.3, 3.0)
-    return found
+            scaled.setdefault(name, {})["work_ratio"] = _within(factor, 0.3, 3.0)
+    return scaled
 
 
 def _part(family: str, section: str) -> str:

@@ -127,12 +127,12 @@ def _calibrated(measured: Measured, base: Device, progress: Callable[[str], None
 
 def _by_model(measured: Measured) -> Iterator[tuple[CpuFamily, NDArray[np.int64]]]:
     """The rows by the CPU model that answers for them: families may share one's parameters."""
-    found: dict[str, tuple[CpuFamily, list[int]]] = {}
+    families: dict[str, tuple[CpuFamily, list[int]]] = {}
     for family, index in measured.families().items():
         model = KERNELS.get(f"cpu/{family}/heuristic")
         if isinstance(model, CpuFamily):
-            found.setdefault(model.family, (model, []))[1].extend(index.tolist())
-    for model, rows in found.values():
+            families.setdefault(model.family, (model, []))[1].extend(index.tolist())
+    for model, rows in families.values():
         yield model, np.array(sorted(rows), np.int64)
 
 
@@ -144,7 +144,7 @@ def _with_steps(tables: Tables, steps: Sequence[MeasuredStep], device: Device) -
 
 def _errors(held: Measured, device: Device) -> tuple[list[Errors], Tables]:
     """Errors by family and kind; per family and section what nine of ten residuals are within."""
-    found: list[Errors] = []
+    errors: list[Errors] = []
     spreads: Tables = {}
     for model, index in _by_model(held):
         part = held.take(index)
@@ -153,9 +153,9 @@ def _errors(held: Measured, device: Device) -> tuple[list[Errors], Tables]:
         for kind in dict.fromkeys(part.kind):
             own = kinds == kind
             times = predicted[own], part.duration_us[own], part.spread_frac[own]
-            found.append(_error(model.family, kind, *times))
+            errors.append(_error(model.family, kind, *times))
             _note_spreads(spreads, model, part.take(np.flatnonzero(own)), predicted[own], device)
-    return found, spreads
+    return errors, spreads
 
 
 def _note_spreads(

@@ -143,7 +143,7 @@ def read_tables(paths: Sequence[Path], only: str | None = None) -> DeviceData:
     `only` takes the rows of the device that the tables give this name, out of several.
     Raises `UsageError`, one line that names file and place, for a table that cannot be used.
     """
-    found = DeviceData()
+    tables = DeviceData()
     devices: dict[str, Path] = {}
     sums: dict[Path, pd.Series] = {}
     for path in paths:
@@ -160,8 +160,8 @@ def read_tables(paths: Sequence[Path], only: str | None = None) -> DeviceData:
         rows = 0
         if set(STEP_COLUMNS) <= set(frame.columns):
             _require_times(frame, "p10_us", path)
-            found.steps.append(frame)
-            found.step_runs.append(_stem(path))
+            tables.steps.append(frame)
+            tables.step_runs.append(_stem(path))
             rows = len(frame)
         else:
             if is_op_table(frame):
@@ -169,20 +169,20 @@ def read_tables(paths: Sequence[Path], only: str | None = None) -> DeviceData:
                 measured = _in_step(frame, path)
             else:
                 measured = _alone(frame, path)
-            found.measured.append(measured)
-            found.measured_runs.append(_stem(path))
+            tables.measured.append(measured)
+            tables.measured_runs.append(_stem(path))
             rows = len(measured)
         digest = hashlib.sha256(data).hexdigest()
         name = f"{path.absolute().parent.name}/{path.name}"
-        found.sources.append(Source(name, digest, rows, len(frame) - rows))
-    found.device = next(iter(devices), "")
-    found.steps = [
+        tables.sources.append(Source(name, digest, rows, len(frame) - rows))
+    tables.device = next(iter(devices), "")
+    tables.steps = [
         _without_noise(frame, sums.get(run))
-        for frame, run in zip(found.steps, found.step_runs, strict=True)
+        for frame, run in zip(tables.steps, tables.step_runs, strict=True)
     ]
-    if not found.measured or not any(len(it) for it in found.measured):
+    if not tables.measured or not any(len(it) for it in tables.measured):
         raise UsageError(f"{paths[0]}: no row of an operator that is known: nothing to fit")
-    return found
+    return tables
 
 
 def joined(parts: Sequence[Measured]) -> Measured:
@@ -213,11 +213,11 @@ def joined(parts: Sequence[Measured]) -> Measured:
 
 
 def _of_device(frame: pd.DataFrame, only: str, path: Path) -> pd.DataFrame:
-    found = frame[frame["device"] == only].reset_index(drop=True)
-    if not len(found):
+    rows = frame[frame["device"] == only].reset_index(drop=True)
+    if not len(rows):
         named = ", ".join(sorted(set(frame["device"].dropna().astype(str)))[:8])
         raise UsageError(f"{path}: has no row of the device {only!r}; there are: {named}")
-    return found
+    return rows
 
 
 def _stem(path: Path) -> Path:
@@ -330,27 +330,27 @@ def _in_step(frame: pd.DataFrame, path: Path) -> Measured:
     probes = frame["phase"] == "probe"
     _require_times(frame[~probes].reset_index(drop=True), "duration_us", path)
     try:
-        found = step_operators(frame)
+        ops = step_operators(frame)
     except ModelError as error:
         raise UsageError(f"{path}: {error}") from None
     readings = readings_of(frame, str(path))
     first = {
         name: row for row, name in reversed(list(enumerate(frame["configuration"].astype(str))))
     }
-    total_us = found.duration_us * found.count
+    total_us = ops.duration_us * ops.count
     weight = np.empty(len(total_us))
-    names = np.array(found.configuration, object)
-    for name in set(found.configuration):
+    names = np.array(ops.configuration, object)
+    for name in set(ops.configuration):
         own = names == name
         weight[own] = LEAST_WEIGHT + own.sum() * total_us[own] / total_us[own].sum()
     return Measured(
-        found.rows,
-        found.duration_us,
-        found.spread_frac,
+        ops.rows,
+        ops.duration_us,
+        ops.spread_frac,
         weight,
-        found.configuration,
+        ops.configuration,
         (IN_STEP,) * len(total_us),
-        readings[[first[name] for name in found.configuration]],
+        readings[[first[name] for name in ops.configuration]],
     )
 
 

@@ -52,14 +52,14 @@ def shares_of(times: Callable[[Device], Floats], device: Device) -> Floats:
         times(drifted(device, Drift(dict.fromkeys(PARTS, 1.0) | {part: PROBE}, 0.0)))
         for part in PARTS
     ]
-    found: Floats = np.log(np.stack(slowed, axis=1) / usual[:, None]) / np.log(PROBE)
-    return found
+    shares: Floats = np.log(np.stack(slowed, axis=1) / usual[:, None]) / np.log(PROBE)
+    return shares
 
 
 def ratio_of(shares: Floats, log_ratios: Floats) -> Floats:
     """How much longer each row took than at the level; 1 where there is no reading."""
-    found: Floats = np.exp((shares * np.nan_to_num(log_ratios)).sum(axis=1))
-    return found
+    ratios: Floats = np.exp((shares * np.nan_to_num(log_ratios)).sum(axis=1))
+    return ratios
 
 
 @dataclass(frozen=True)
@@ -89,11 +89,11 @@ def drift_of_steps(steps: Sequence[MeasuredStep], device: Device) -> StepDrifts:
     lines = []
     for table in dict.fromkeys(tables.tolist()):
         index = np.flatnonzero(tables == table)
-        found, name = _drift_of(readings[index], device), Path(table).name
-        if found is not None:
-            lines.append(f"{name}: {device.name} {found} as when it was calibrated")
+        drift, name = _drift_of(readings[index], device), Path(table).name
+        if drift is not None:
+            lines.append(f"{name}: {device.name} {drift} as when it was calibrated")
             for row in np.flatnonzero(alike & (tables == table)).tolist():
-                each[row] = found
+                each[row] = drift
         elif level_of(readings[index]) is None:
             lines.append(without_reference([name]))
         else:

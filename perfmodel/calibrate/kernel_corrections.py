@@ -34,7 +34,7 @@ Growths = Mapping[tuple[str, str], Growth]
 def growths(data: Samples, among: np.ndarray) -> Growths:
     """Of every op and device with enough rows `among` `[n]` (bool)."""
     kernel_us = data.base_us * np.exp(data.target)
-    found = {}
+    by_part = {}
     for (op, device), index in data.frame.groupby(["op", "device"], sort=True).indices.items():
         index = index[among[index]]
         if len(index) < _FEWEST_FOR_GROWTH:
@@ -43,29 +43,29 @@ def growths(data: Samples, among: np.ndarray) -> Growths:
         top = index[work >= np.median(work)]
         rate = rate_of_growth(data.base_us[top], kernel_us[top])
         if rate > 0.0:
-            found[op, device] = Growth(describe(data.known[device]), float(work.max()), rate)
-    return found
+            by_part[op, device] = Growth(describe(data.known[device]), float(work.max()), rate)
+    return by_part
 
 
 def growth_trusts(
-    data: Samples, answers: Floats, held: np.ndarray, found: Growths
+    data: Samples, answers: Floats, held: np.ndarray, by_part: Growths
 ) -> dict[str, float]:
     """Per op, the trust in `found` under which the rows `held` out are predicted best.
 
     `answers` `[n]` are of trees that saw none of them; each device counts once.
     """
-    ops = sorted({op for op, _ in found})
+    ops = sorted({op for op, _ in by_part})
     return {
-        op: min(_TRUSTS, key=lambda trust: _growth_error(data, answers, held, found, op, trust))
+        op: min(_TRUSTS, key=lambda trust: _growth_error(data, answers, held, by_part, op, trust))
         for op in ops
     }
 
 
 def _growth_error(
-    data: Samples, answers: Floats, held: np.ndarray, found: Growths, op: str, trust: float
+    data: Samples, answers: Floats, held: np.ndarray, by_part: Growths, op: str, trust: float
 ) -> float:
     errors = []
-    for (each, device), growth in found.items():
+    for (each, device), growth in by_part.items():
         asked = held & (data.weight > 0.0)
         index = np.flatnonzero(asked & (data.devices == device) & (data.ops == op))
         if each == op and len(index):
@@ -76,11 +76,11 @@ def _growth_error(
 
 
 def extrapolate(
-    data: Samples, answers: Floats, found: Growths, trust: Mapping[str, float]
+    data: Samples, answers: Floats, by_part: Growths, trust: Mapping[str, float]
 ) -> Floats:
     """`answers` `[n]`, carried on beyond each op's and device's largest row."""
     result = answers.copy()
-    for (op, device), growth in found.items():
+    for (op, device), growth in by_part.items():
         index = np.flatnonzero((data.devices == device) & (data.ops == op))
         result[index] = extrapolated_log_factors(
             answers[index], data.work[index], growth, trust[op]
@@ -88,10 +88,10 @@ def extrapolate(
     return result
 
 
-def extensions(found: Growths, trust: Mapping[str, float]) -> dict[str, Extension]:
+def extensions(by_part: Growths, trust: Mapping[str, float]) -> dict[str, Extension]:
     """What a model keeps: per op that is trusted, the growth on every device."""
     return {
-        op: Extension(share, tuple(each for (own, _), each in found.items() if own == op))
+        op: Extension(share, tuple(each for (own, _), each in by_part.items() if own == op))
         for op, share in trust.items()
         if share > 0.0
     }
@@ -156,14 +156,14 @@ def _left_over(data: Samples, weight: Floats, seed: int) -> Floats:
     names = (*(data.figures[place] for place in kept), *COLUMNS)
     devices = data.with_devices(COLUMNS)[:, len(data.figures) :]
     folds = KFold(_FOLDS, shuffle=True, random_state=seed)
-    found = cross_val_predict(
+    left_over = cross_val_predict(
         boosted(_SHAPE, names, seed=seed),
         np.hstack([data.matrix[:, kept], devices]),
         data.target,
         cv=folds,
         params={"sample_weight": weight},
     )
-    return np.asarray(data.target - found)
+    return np.asarray(data.target - left_over)
 
 
 def _slope(values: Floats, residual: Floats) -> float:

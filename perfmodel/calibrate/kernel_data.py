@@ -212,15 +212,15 @@ def fitted_floors(frame: pd.DataFrame) -> dict[FloorKey, Floor]:
         lowest[key] = floor = float(group["duration_us"].quantile(_FLOOR_QUANTILE))
         if (group["duration_us"] <= _AT_FLOOR * floor).mean() >= _AT_FLOOR_FRAC:
             piled[key[:2]] = max(floor, piled.get(key[:2], 0.0))
-    found = {}
+    floors = {}
     for key, floor in lowest.items():
         if floor > _NEAR_FLOOR * piled.get(key[:2], 0.0):
             continue
         offset = (
             _OFFSET_FRAC * floor if key[1] == "event_single_call" else TIMINGS[key[1]].offset_us
         )
-        found[key] = Floor(floor, min(offset, 0.9 * floor))
-    return found
+        floors[key] = Floor(floor, min(offset, 0.9 * floor))
+    return floors
 
 
 def floor_columns(frame: pd.DataFrame, floors: dict[FloorKey, Floor]) -> tuple[Floats, Floats]:
@@ -254,13 +254,15 @@ def weights(
     starts = np.cumsum(size) - size
     rank = np.empty(len(work))
     rank[order] = (np.arange(len(work)) - starts[groups[order]]) / size[groups[order]]
-    found = told * flagged * (small_weight + (1.0 - small_weight) * rank**2) / np.sqrt(size[groups])
-    return np.asarray(found / found.mean())
+    weight = (
+        told * flagged * (small_weight + (1.0 - small_weight) * rank**2) / np.sqrt(size[groups])
+    )
+    return np.asarray(weight / weight.mean())
 
 
 def provenance(tables: Sequence[Table]) -> list[dict[str, Any]]:
     """What is said of the data in a manifest: files, hashes, rows, and unknown columns' values."""
-    found = []
+    sources = []
     for table in tables:
         said: dict[str, Any] = {
             "file": table.path.name,
@@ -271,5 +273,5 @@ def provenance(tables: Sequence[Table]) -> list[dict[str, Any]]:
             if column in table.frame:
                 counts = table.frame[column].astype(str).value_counts().head(12)
                 said[column] = {str(name): int(count) for name, count in counts.items()}
-        found.append(said)
-    return found
+        sources.append(said)
+    return sources

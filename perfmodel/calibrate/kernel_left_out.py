@@ -85,9 +85,9 @@ def chips_left_out(
     measured; False: with its own figures. NaN where nothing was measured of its maker.
     """
     matrix = data.with_devices(COLUMNS)
-    found = {seen_as: np.full(len(data.target), np.nan) for seen_as in (True, False)}
+    log_errors = {seen_as: np.full(len(data.target), np.nan) for seen_as in (True, False)}
     if len(set(chips)) < 2:
-        return found
+        return log_errors
     places = np.flatnonzero(asked)
     kinds = (data.frame["op"] + "/" + data.frame["dtype"].map(same_kernels_dtype)).to_numpy()
     for taught, left_out in LeaveOneGroupOut().split(places, groups=chips[places]):
@@ -106,8 +106,8 @@ def chips_left_out(
                 for key, figures in seen_as.items():
                     asked_about = matrix[index].copy()
                     asked_about[:, len(data.figures) :] = [figures[name] for name in COLUMNS]
-                    found[key][index] = fitted.predict(asked_about)
-    return found
+                    log_errors[key][index] = fitted.predict(asked_about)
+    return log_errors
 
 
 def nearest_mixture(
@@ -151,8 +151,8 @@ def centres(off: Floats, ops: np.ndarray, chips: np.ndarray, among: np.ndarray) 
         each = [np.median(off[own & (chips == chip)]) for chip in sorted(set(chips[own]))]
         return float(np.median(each))
 
-    found = {op: median(among & (ops == op)) for op in sorted(set(ops[among]))}
-    return found | {"*": median(among)} if found else {}
+    by_op = {op: median(among & (ops == op)) for op in sorted(set(ops[among]))}
+    return by_op | {"*": median(among)} if by_op else {}
 
 
 def error_left_out(target: Floats, answer: Floats, chips: np.ndarray) -> float:
@@ -180,11 +180,11 @@ def ends_left_out(residual: Floats, chips: np.ndarray) -> tuple[float, float]:
         return float(max(ends[0], -_WIDEST)), float(min(ends[1], _WIDEST))
 
     def covered(widening: float) -> float:
-        found = []
+        scores = []
         for place, own in enumerate(by_chip):
             low, high = ends(by_chip[:place] + by_chip[place + 1 :], widening)
-            found.append(float(((low <= own) & (own <= high)).mean()))
-        return float(np.mean(found))
+            scores.append(float(((low <= own) & (own <= high)).mean()))
+        return float(np.mean(scores))
 
     enough = (each for each in _WIDENINGS if covered(each) >= _COVERED_FRAC)
     return ends(by_chip, float(next(enough, _WIDENINGS[-1])))

@@ -73,9 +73,9 @@ def held_out(
     drawn[next(split.split(matrix))[1]] = True
     largest = _largest(data)
     without = _answers_without(largest, data, weight, matrix, known)
-    found: Growths = growths(data, ~largest) if grows else {}
-    trust = growth_trusts(data, without, largest, found)
-    without = extrapolate(data, without, found, trust)
+    held: Growths = growths(data, ~largest) if grows else {}
+    trust = growth_trusts(data, without, largest, held)
+    without = extrapolate(data, without, held, trust)
     return HeldOut(
         _residual(drawn, data, _answers_without(drawn, data, weight, matrix, known)),
         _residual(largest, data, without),
@@ -85,7 +85,7 @@ def held_out(
 
 def spreads(data: Samples, held: HeldOut, mixture: Mixture, chips: np.ndarray) -> dict[str, Spread]:
     """Per op and in all. Errors of chips that had physics alone say nothing of the trees'."""
-    found = {}
+    spread_of = {}
     taught, centre = np.where(mixture.by_trees, mixture.answer, np.nan), mixture.centre
     left_out = [data.target - each for each in (taught, mixture.physics)]
     of_all = [ends_left_out(each, chips) for each in left_out]
@@ -104,7 +104,7 @@ def spreads(data: Samples, held: HeldOut, mixture: Mixture, chips: np.ndarray) -
             else ends
             for ends, each in zip(of_all, left_out, strict=True)
         )
-        found[key] = Spread(
+        spread_of[key] = Spread(
             drawn,
             _union(drawn, (_FARTHER * largest[0], _FARTHER * largest[1])),
             _union(drawn, unseen),
@@ -113,7 +113,7 @@ def spreads(data: Samples, held: HeldOut, mixture: Mixture, chips: np.ndarray) -
             centre.get(op, 0.0),
             _least_us(data, own),
         )
-    return found
+    return spread_of
 
 
 def _least_us(data: Samples, own: np.ndarray) -> float:
@@ -229,7 +229,7 @@ def set_aside(data: Samples) -> tuple[str, ...]:
     groups = data.frame.groupby(["device", "op", "dtype"], sort=True).indices
     lifted = data.target - data.lift
     medians = {key: float(np.median(lifted[index])) for key, index in groups.items()}
-    chips, found = dict(zip(data.devices, chips_of(data), strict=True)), []
+    chips, kept = dict(zip(data.devices, chips_of(data), strict=True)), []
     for device, *kind in medians:
         alike = {
             other: each
@@ -239,8 +239,8 @@ def set_aside(data: Samples) -> tuple[str, ...]:
         off = np.abs(np.array(list(alike.values())) - np.median(list(alike.values()))) > _OUTLIER
         agreed = len({chips[other] for other in alike}) > _FEWEST_ALIKE and off.mean() < 0.5
         if agreed and off[list(alike).index(device)]:
-            found.append("/".join((device, *kind)))
-    return tuple(found)
+            kept.append("/".join((device, *kind)))
+    return tuple(kept)
 
 
 def _is_told(data: Samples, measured: Mapping[tuple[str, str], Places]) -> np.ndarray:
@@ -261,7 +261,7 @@ def _measured(data: Samples) -> dict[tuple[str, str], Places]:
     kinds = np.array([same_kernels_dtype(dtype) for dtype in data.frame["dtype"]], object)
     names = list(data.known)
     alike = np.array([[data.seen_as[a] == data.seen_as[b] for b in names] for a in names])
-    found: dict[tuple[str, str], Places] = {}
+    places: dict[tuple[str, str], Places] = {}
     for op, kind in sorted(set(zip(data.ops, kinds, strict=True))):
         same = kinds == kind
         rows, of_any = (
@@ -269,5 +269,5 @@ def _measured(data: Samples) -> dict[tuple[str, str], Places]:
             for among in (same & (data.ops == op), same)
         )
         enough = (rows >= _FEWEST_ROWS) | (of_any >= _MANY_ROWS)
-        found[op, kind] = tuple(np.flatnonzero(enough).tolist())
-    return found
+        places[op, kind] = tuple(np.flatnonzero(enough).tolist())
+    return places

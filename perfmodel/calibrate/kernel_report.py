@@ -53,10 +53,10 @@ def plain_trees_us(fitted_to: Samples, asked: Samples, seed: int) -> Floats:
 def plain_trees_left_out_us(data: Samples, seed: int) -> Floats:
     """Microseconds of each device's rows, by trees fitted to those of the others."""
     trees = _trees(GENERAL_TREES, seed)
-    found = cross_val_predict(
+    log_times = cross_val_predict(
         trees, _table(data), _target(data), groups=data.devices, cv=LeaveOneGroupOut()
     )
-    return np.asarray(_roofline_us(data) * np.exp(found))
+    return np.asarray(_roofline_us(data) * np.exp(log_times))
 
 
 def _trees(shape: dict[str, float], seed: int) -> Any:
@@ -101,14 +101,14 @@ class Compared:
 
 def left_out_errors(fitted: Fitted, *, seed: int = 0) -> list[Compared]:
     """Errors per op, device and dtype; floors are those of the other devices."""
-    found = []
+    compared = []
     for part in fitted.parts:
         if not np.isfinite(part.left_out).any():
             continue
         beside_us = plain_trees_left_out_us(part.data, seed)
         for device in sorted(set(part.data.devices)):
-            found += _of_device(part, device, fitted.floors, beside_us)
-    return found
+            compared += _of_device(part, device, fitted.floors, beside_us)
+    return compared
 
 
 def _of_device(
@@ -145,12 +145,12 @@ def _compared(
 ) -> list[Compared]:
     """Errors per op and dtype of `predicted` (durations, low and high ends), roofline, plain trees;
     all `[n]` in microseconds."""
-    measured, found = frame["duration_us"].to_numpy(np.float64), []
+    measured, compared = frame["duration_us"].to_numpy(np.float64), []
     for (op, dtype), index in frame.groupby(["op", "dtype"], sort=True).indices.items():
         columns = (each[index] for each in (measured, *predicted))
         errors = errors_of((op, device, dtype), *columns)
-        found.append(Compared(errors, *(mape_pct(measured[index], us[index]) for us in simpler)))
-    return found
+        compared.append(Compared(errors, *(mape_pct(measured[index], us[index]) for us in simpler)))
+    return compared
 
 
 def _foreign_floors(
@@ -177,13 +177,13 @@ def holdout_errors(fitted: Fitted, paths: Sequence[Path], *, seed: int = 0) -> l
     """Errors per op, device and dtype on the rows of `paths` that a fitted part answers for."""
     frame = joined([read_table(Path(path)) for path in paths])
     known = devices_of(frame["device"])
-    found = []
+    compared = []
     for part in fitted.parts:
         own = frame[frame["op"].isin(set(part.data.frame["op"]))]
         own = own[own["dtype"].isin(part.part.dtypes)]
         if len(own):
-            found += _of_table(fitted, part, own, known, seed)
-    return found
+            compared += _of_table(fitted, part, own, known, seed)
+    return compared
 
 
 def _of_table(
@@ -192,11 +192,11 @@ def _of_table(
     devices = {name: known[name] for name in sorted(set(frame["device"]))}
     data = samples(frame, part.part.build, devices, fitted.floors, part.part.tiles)
     by_plain_us = plain_trees_us(part.data, data, seed)
-    found = []
+    compared = []
     for device in devices:
         own = np.flatnonzero(data.devices == device)
         rows = data.frame.iloc[own]
         answer = durations_of(Rows.from_frame(rows), devices[device], fitted.models)
         predicted = (answer.duration_us, answer.low_us, answer.high_us)
-        found += _compared(device, rows, predicted, data.bound_us[own], by_plain_us[own])
-    return found
+        compared += _compared(device, rows, predicted, data.bound_us[own], by_plain_us[own])
+    return compared

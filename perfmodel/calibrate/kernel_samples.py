@@ -44,20 +44,20 @@ def observed_tiles(
     names = frame[column].astype("string").fillna("")
     tile = {name: _tile_of(str(name)) for name in names.unique()}
     sizes = np.array([tile[name] or (0.0, 0.0) for name in names], np.float64)
-    found: dict[str, list[list[float]]] = {}
+    rows: dict[str, list[list[float]]] = {}
     for (op, dtype, name), index in frame.groupby(
         ["op", "dtype", "device"], sort=True
     ).indices.items():
         key, own = tile_key(op, dtype, known[name]), frame.iloc[index]
-        if key in found or not (sizes[index] > 0).any():
+        if key in rows or not (sizes[index] > 0).any():
             continue
         shares = _shares(own, sizes[index], known[name], floors)
-        found[key] = [
+        rows[key] = [
             [*map(float, each), _reached(shares[(sizes[index] == each).all(axis=1)])]
             for each in np.unique(sizes[index], axis=0)
             if each[0] > 0 and (sizes[index] == each).all(axis=1).mean() >= _LEAST_SHARE
         ]
-    return {key: tiles for key, tiles in found.items() if tiles}
+    return {key: tiles for key, tiles in rows.items() if tiles}
 
 
 def _shares(
@@ -138,12 +138,12 @@ class Samples:
         """
         names, counts = np.unique(self.devices.astype(str), return_counts=True)
         by_rows = [str(name) for name in names[np.argsort(-counts, kind="stable")]]
-        found: dict[str, Description] = {}
+        described: dict[str, Description] = {}
         for name in dict.fromkeys([*by_rows, *self.known]):
             own = describe(self.known[name])
-            alike = [each for each in found.values() if kinship(distance(own, each)) >= 1.0]
-            found[name] = alike[0] if alike else own
-        return found
+            alike = [each for each in described.values() if kinship(distance(own, each)) >= 1.0]
+            described[name] = alike[0] if alike else own
+        return described
 
     def with_devices(self, names: Sequence[str]) -> np.ndarray:
         """The figures beside the named figures of each row's device."""
@@ -163,15 +163,15 @@ def samples(
     """Columns and targets of `frame`, device by device. Raises `ModelError` on impossible rows."""
     import pandas as pd
 
-    frames, found = [], []
+    frames, parts = [], []
     for name, group in frame.groupby("device", sort=True):
-        found.append(BUILDS[build](Rows.from_frame(group), known[name], tiles))
+        parts.append(BUILDS[build](Rows.from_frame(group), known[name], tiles))
         frames.append(group)
     whole = pd.concat(frames)
-    figures = tuple(found[0].figures)
-    base = np.concatenate([each.base_us for each in found])
-    extra = np.concatenate([each.extra_us for each in found])
-    work = np.concatenate([each.work for each in found])
+    figures = tuple(parts[0].figures)
+    base = np.concatenate([each.base_us for each in parts])
+    extra = np.concatenate([each.extra_us for each in parts])
+    work = np.concatenate([each.work for each in parts])
     floor_us, offset_us = floor_columns(whole, floors)
     measured = whole["duration_us"].to_numpy(np.float64)
     kernel = np.maximum(measured - offset_us, 0.5 * np.minimum(measured, base + extra))
@@ -179,16 +179,16 @@ def samples(
     return Samples(
         frame=whole,
         figures=figures,
-        matrix=np.vstack([each.matrix(figures, {}) for each in found]),
+        matrix=np.vstack([each.matrix(figures, {}) for each in parts]),
         devices=whole["device"].to_numpy(object),
         known=known,
         target=np.log(kernel / base),
         weight=weights(whole, floor_us, work, _SMALL_WEIGHT.get(build, 1.0)),
         base_us=base,
-        bound_us=np.concatenate([each.bound_us for each in found]),
+        bound_us=np.concatenate([each.bound_us for each in parts]),
         extra_us=extra,
         work=work,
-        lift=np.concatenate([each.lift for each in found]),
+        lift=np.concatenate([each.lift for each in parts]),
         floor_us=floor_us,
         offset_us=offset_us,
     )

@@ -108,11 +108,11 @@ def fit_kernels(
                 continue
             begin(f"fitting {name}")
             with _blamed_on(estimator, name):
-                found = fit_rows(
+                fitted = fit_rows(
                     (family, name), part_rows, known, floors, rows_per_group, seed, regressor
                 )
-            parts.append(found)
-            own.append(found.part)
+            parts.append(fitted)
+            own.append(fitted.part)
         if own:
             models[family] = model_of_parts(
                 family, own, floors_by_key(set(rows["op"]), floors, known)
@@ -173,14 +173,14 @@ def sliced(family: str, rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """(name, rows) of every part of a family."""
     if family not in _SLICES:
         return [(family, rows)]
-    found, left = [], rows
+    slices, left = [], rows
     for each in _SLICES[family]:
         own = left["dtype"].isin(each.dtypes) | left["op"].isin(each.ops)
         if not each.dtypes and not each.ops:
             own = ~own
-        found.append((f"{family}_{each.name}", left[own]))
+        slices.append((f"{family}_{each.name}", left[own]))
         left = left[~own]
-    return found
+    return slices
 
 
 def _ignored(frame: pd.DataFrame) -> dict[str, int]:
@@ -196,12 +196,12 @@ def floors_by_key(
     ops: set[str], floors: dict[FloorKey, Floor], known: Mapping[str, Device]
 ) -> dict[str, tuple[KnownFloor, ...]]:
     """By `timing/op/dtype`, the floors of every device that has them."""
-    found: dict[str, tuple[KnownFloor, ...]] = {}
+    by_key: dict[str, tuple[KnownFloor, ...]] = {}
     for (device, timing, op, dtype), floor in floors.items():
         if op in ops:
             key = f"{timing}/{op}/{dtype}"
-            found[key] = (*found.get(key, ()), KnownFloor(describe(known[device]), floor))
-    return found
+            by_key[key] = (*by_key.get(key, ()), KnownFloor(describe(known[device]), floor))
+    return by_key
 
 
 def _about(

@@ -157,14 +157,14 @@ class HitRateRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return fitted_hit_frac(Trees.from_document(self.document_, "fit"), X)
 
 
-def errors(model: HitRateRegressor, found: Sweep) -> dict[str, dict[str, float]]:
+def errors(model: HitRateRegressor, by_split: Sweep) -> dict[str, dict[str, float]]:
     """Absolute errors of the share that hits, learned and closed form: median, 90 %, worst."""
-    answers = {"learned": model.predict(found.features), "closed_form": found.closed_hit_frac}
+    answers = {"learned": model.predict(by_split.features), "closed_form": by_split.closed_hit_frac}
     return {
         name: {
-            "median": round(float(median_absolute_error(found.hit_frac, hit_frac)), 5),
-            "p90": round(float(np.quantile(np.abs(hit_frac - found.hit_frac), 0.9)), 5),
-            "worst": round(float(max_error(found.hit_frac, hit_frac)), 5),
+            "median": round(float(median_absolute_error(by_split.hit_frac, hit_frac)), 5),
+            "p90": round(float(np.quantile(np.abs(hit_frac - by_split.hit_frac), 0.9)), 5),
+            "worst": round(float(max_error(by_split.hit_frac, hit_frac)), 5),
             "n": len(hit_frac),
         }
         for name, hit_frac in answers.items()

@@ -132,10 +132,10 @@ def _reuse(
     rows, dim = first.shape
     if "num_weights" in scalars:
         rows, batch = int(scalars["num_weights"]), first.shape[0]
-    found = Lookups(
+    drawn = Lookups(
         (rows,), (dim,), (batch,), (max(lookups / batch, 1.0),), (float(unique),), (0.0,)
     )
-    return found.to_attributes()
+    return drawn.to_attributes()
 
 
 def _row(piece: Piece) -> dict[str, Any]:
@@ -165,10 +165,10 @@ def _strides(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
 
 
 def _dtype(word: str) -> str:
-    found = dtype_of_torch(word)
-    if found is None:
+    dtype = dtype_of_torch(word)
+    if dtype is None:
         raise ModelError(f"unknown dtype {word!r} of an operator")
-    return found
+    return dtype
 
 
 def _plain(value: Any) -> Argument:
@@ -177,12 +177,12 @@ def _plain(value: Any) -> Argument:
 
 def _first(rows: Rows, names: tuple[str, ...]) -> Floats:
     """1 for the row that holds the first place of its op in its configuration."""
-    found = np.zeros(len(names))
+    firsts = np.zeros(len(names))
     owners = np.array(names, object)
     for name in dict.fromkeys(names):
         index = np.flatnonzero(owners == name)
-        found[index] = is_first(rows.take(index))
-    return found
+        firsts[index] = is_first(rows.take(index))
+    return firsts
 
 
 def _per_configuration(names: Iterable[str], values: Floats) -> Floats:

@@ -124,12 +124,12 @@ def _measured_again(data: DeviceData, base: Device) -> dict[Path, Floats]:
         steps_of(frame.assign(p10_us=frame.get(RAW, frame["p10_us"])), run.name)
         for frame, run in zip(data.steps, runs, strict=True)
     ]
-    found = {
+    ratios = {
         run: np.array([*drift_of_pairs(lists[0], steps, base).ratios.values()])
         for run, steps in zip(runs[1:], lists[1:], strict=True)
         if len(pairs_of(lists[0], steps)) >= MIN_PAIRS
     }
-    return {runs[0]: np.ones(len(PARTS)), **found} if found else {}
+    return {runs[0]: np.ones(len(PARTS)), **ratios} if ratios else {}
 
 
 def _tiled(ratios: Floats | None, readings: Floats) -> Floats:
@@ -138,9 +138,9 @@ def _tiled(ratios: Floats | None, readings: Floats) -> Floats:
 
 def row_times_us(measured: Measured, device: Device) -> Floats:
     """What the CPU models say of every row; 1 where there is none for its family."""
-    found = np.ones(len(measured))
+    times_us = np.ones(len(measured))
     for family, index in measured.families().items():
         model = KERNELS.get(f"cpu/{family}/heuristic")
         if isinstance(model, CpuFamily):
-            found[index] = model.estimate(measured.rows.take(index), device).duration_us
-    return found
+            times_us[index] = model.estimate(measured.rows.take(index), device).duration_us
+    return times_us

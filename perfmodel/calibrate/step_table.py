@@ -67,25 +67,25 @@ def read_steps(path: Path) -> list[MeasuredStep]:
     if not is_step_table(frame):
         missing = ", ".join(sorted(set(COLUMNS) - set(frame.columns)))
         raise UsageError(f"{path}: is not a table of step times: it has no column {missing}")
-    found = steps_of(frame, str(path))
-    if not found:
+    steps = steps_of(frame, str(path))
+    if not steps:
         raise UsageError(f"{path}: no row is a DLRM configuration with a step time")
-    return found
+    return steps
 
 
 def steps_of(frame: pd.DataFrame, where: str) -> list[MeasuredStep]:
     """The rows that are DLRM configurations; `UsageError` names `where` and the row."""
-    found = []
+    steps = []
     readings = readings_of(frame, where).tolist()
     for number, record in enumerate(frame.to_dict("records"), start=1):
         if not isinstance(record["rows_per_table"], str):
             continue
         try:
             step = _step(record, f"{where}: row {number}")
-            found.append(replace(step, reference_us=tuple(readings[number - 1])))
+            steps.append(replace(step, reference_us=tuple(readings[number - 1])))
         except (ValueError, TypeError) as error:
             raise UsageError(f"{where}: row {number}: is not a configuration: {error}") from None
-    return found
+    return steps
 
 
 def _step(record: Mapping[str, Any], where: str) -> MeasuredStep:
@@ -129,10 +129,10 @@ def _time(record: Mapping[str, Any], key: str) -> float:
 
 
 def _spread(value: Any) -> float:
-    found = float(value)
-    if not (np.isnan(found) or 0 <= found <= MAX_SPREAD):
+    spread = float(value)
+    if not (np.isnan(spread) or 0 <= spread <= MAX_SPREAD):
         raise ValueError(f"halves_frac is {value}; expected a share from 0 to {MAX_SPREAD:g}")
-    return found
+    return spread
 
 
 def _whole_numbers(record: Mapping[str, Any], key: str, between: str) -> list[int]:
@@ -158,12 +158,12 @@ def readings_of(frame: pd.DataFrame, where: str) -> Floats:
     if not set(REFERENCE_COLUMNS) <= set(frame.columns):
         return np.full((len(frame), len(PARTS)), np.nan)
     columns = [pd.to_numeric(frame[name], errors="coerce") for name in REFERENCE_COLUMNS]
-    found: Floats = np.stack([column.to_numpy(np.float64) for column in columns], axis=1)
+    readings: Floats = np.stack([column.to_numpy(np.float64) for column in columns], axis=1)
     given = frame[list(REFERENCE_COLUMNS)].notna().to_numpy()
-    bad = np.argwhere(given & ~(np.isfinite(found) & (found > 0)))
+    bad = np.argwhere(given & ~(np.isfinite(readings) & (readings > 0)))
     if len(bad):
         row, part = bad[0].tolist()
         name = REFERENCE_COLUMNS[part]
         value = str(frame[name].iloc[row])[:40]
         raise UsageError(f"{where}: row {row + 1}: {name} is {value}; expected a time above 0")
-    return found
+    return readings

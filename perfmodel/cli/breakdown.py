@@ -66,15 +66,15 @@ def predict_command(
     return words
 
 
-def show_gains(console: Console, found: Sequence[Gain]) -> None:
+def show_gains(console: Console, listed: Sequence[Gain]) -> None:
     """The list, each line with its command below."""
     console.print()
-    if not found:
+    if not listed:
         say(console, "What would help most: no what-if alone gains more than 1 % of the step.")
         return
     console.print("What would help most, each alone, by the schedule", style="bold")
-    times = Times(gain.gain_us for gain in found)
-    for gain in found:
+    times = Times(gain.gain_us for gain in listed)
+    for gain in listed:
         saved = f"-{times(gain.gain_us)} {times.unit}, {percent(gain.gain_frac, 1)}"
         console.print(one_line(f"{gain.name}: {saved}: {gain.advice}"))
         console.print(f"    {one_line(gain.command)}", soft_wrap=True)
@@ -173,74 +173,74 @@ def breakdown(
         helps = _gains(whole, content, trace, steps, max_memory)
     if strict:
         refuse_cautions(whole.source, whole.cautions)
-    found = _selected(whole, content.chosen, rank)
-    save_figure(figure, lambda: _step_figure(whole, found))
-    save_figure(memory_figure, lambda: _memory_figure(found))
+    selected = _selected(whole, content.chosen, rank)
+    save_figure(figure, lambda: _step_figure(whole, selected))
+    save_figure(memory_figure, lambda: _memory_figure(selected))
 
     def table(console: Console) -> None:
         from perfmodel.cli.breakdown_tables import TableDetail, show_breakdown
 
-        show_breakdown(console, found, TableDetail(top or MOST_SHOWN, full_names, bool(rank)))
+        show_breakdown(console, selected, TableDetail(top or MOST_SHOWN, full_names, bool(rank)))
         show_gains(console, helps)
 
     target.write(
         answer=lambda: (
-            found.to_dict(top or MOST_ROWS) | {"gains": [gain.to_dict() for gain in helps]}
+            selected.to_dict(top or MOST_ROWS) | {"gains": [gain.to_dict() for gain in helps]}
         ),
-        csv=lambda: found.to_frame().to_csv(index=False),
+        csv=lambda: selected.to_frame().to_csv(index=False),
         table=table,
-        warnings=list(found.warnings),
-        cautions=found.cautions,
+        warnings=list(selected.warnings),
+        cautions=selected.cautions,
     )
 
 
 def _gains(
-    found: Breakdown, content: Trace, trace: str | None, steps: str | None, max_memory: float
+    listed: Breakdown, content: Trace, trace: str | None, steps: str | None, max_memory: float
 ) -> list[Gain]:
     """What would help the job most, over the chosen steps of all ranks."""
     from perfmodel.cli.prediction_options import PredictionOptions
     from perfmodel.prediction.gains import gains
 
-    graph = found.timeline.graph
+    graph = listed.timeline.graph
     options = PredictionOptions(steps=steps, max_memory=max_memory)
     return gains(
         graph,
         graph.nodes_.duration_us,
         predict_command(graph, trace, options, ()),
-        straggler=None if found.waiting is None else found.waiting.to_dict(),
+        straggler=None if listed.waiting is None else listed.waiting.to_dict(),
         steps=content.chosen,
-        walker=found.ranks[0].steps[0].walker,
+        walker=listed.ranks[0].steps[0].walker,
     )
 
 
-def _selected(found: Breakdown, steps: slice, ranks: list[int] | None) -> Breakdown:
+def _selected(content: Breakdown, steps: slice, ranks: list[int] | None) -> Breakdown:
     """What `--steps` and `--rank` ask for. Raises `UsageError` where there is none."""
-    known = [rank.rank for rank in found.ranks]
+    known = [rank.rank for rank in content.ranks]
     for number in ranks or ():
         if number not in known:
-            raise UsageError(f"--rank {number}: {found.source} has {', '.join(map(str, known))}")
-    kept = [rank.of_steps(steps) for rank in found.ranks if not ranks or rank.rank in ranks]
+            raise UsageError(f"--rank {number}: {content.source} has {', '.join(map(str, known))}")
+    kept = [rank.of_steps(steps) for rank in content.ranks if not ranks or rank.rank in ranks]
     if not all(rank.steps for rank in kept):
-        raise UsageError(f"--steps matches none of the {len(found.ranks[0].steps)} steps")
-    return replace(found, ranks=kept)
+        raise UsageError(f"--steps matches none of the {len(content.ranks[0].steps)} steps")
+    return replace(content, ranks=kept)
 
 
-def _step_figure(whole: Breakdown, found: Breakdown) -> Figure:
+def _step_figure(whole: Breakdown, content: Breakdown) -> Figure:
     from perfmodel.timeline.figures import step_figure
 
-    shown = median_step(found.ranks[0].steps)
+    shown = median_step(content.ranks[0].steps)
     every = [step for rank in whole.ranks for step in rank.steps]
     mark = next(row for row, step in enumerate(every) if step is shown)
     return step_figure(whole.timeline, mark, path=shown.critical_path, idle=shown.idle)
 
 
-def _memory_figure(found: Breakdown) -> Figure:
+def _memory_figure(content: Breakdown) -> Figure:
     from perfmodel.timeline.memory import memory_figure, shown_timelines
 
-    rank = found.ranks[0]
+    rank = content.ranks[0]
     if not rank.memory:
         raise UsageError(
-            f"--memory-figure: {found.source} records no allocations: "
+            f"--memory-figure: {content.source} records no allocations: "
             "profile with profile_memory=True"
         )
     title = f"Memory of rank {rank.rank}"

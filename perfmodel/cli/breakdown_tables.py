@@ -77,18 +77,18 @@ def summary_lines(rank: RankBreakdown) -> Iterator[str]:
     yield from map(_memory, shown_timelines(rank.memory))
 
 
-def _memory(found: MemoryTimeline) -> str:
-    figures = found.to_dict()
+def _memory(breakdown: MemoryTimeline) -> str:
+    figures = breakdown.to_dict()
 
     def gb(key: str) -> str:
         return f"{figures[key] / BYTES_PER_GB:,.2f} GB"
 
     where = f" ({figures['peak_step']})" if figures["peak_step"] else ""
-    reserved = "" if found.is_relative else f", {gb('peak_reserved_bytes')} reserved"
-    least = "above what the recording began with, " if found.is_relative else ""
+    reserved = "" if breakdown.is_relative else f", {gb('peak_reserved_bytes')} reserved"
+    least = "above what the recording began with, " if breakdown.is_relative else ""
     return (
-        f"Memory of {found.device}: {least}peak {gb('peak_allocated_bytes')} allocated{reserved}, "
-        f"at {figures['peak_at_us'] / US_PER_MS:,.1f} ms{where}; "
+        f"Memory of {breakdown.device}: {least}peak {gb('peak_allocated_bytes')} allocated"
+        f"{reserved}, at {figures['peak_at_us'] / US_PER_MS:,.1f} ms{where}; "
         f"first {gb('first_allocated_bytes')}, last {gb('last_allocated_bytes')}"
     )
 
@@ -151,11 +151,11 @@ def _show_host(
 
 def show_rates(console: Console, rank: RankBreakdown, shown: TableDetail) -> None:
     """Operators with shapes: what they reached, beside what the device could."""
-    found = rank.rates
+    rates = rank.rates
     if rank.device == CPU:
         return
-    if found.rows:
-        times = Times(row.device_us for row in found.rows)
+    if rates.rows:
+        times = Times(row.device_us for row in rates.rows)
         rows = [
             [
                 f"{row.operator.removeprefix('aten::')}({row.shapes})",
@@ -166,15 +166,15 @@ def show_rates(console: Console, rank: RankBreakdown, shown: TableDetail) -> Non
                 NOTHING if row.roofline_frac is None else percent(row.roofline_frac, 1),
                 row.bound_by or NOTHING,
             ]
-            for row in found.rows[: shown.rows]
+            for row in rates.rows[: shown.rows]
         ]
         columns = ("operator(shapes)", "time", "count", "TFLOP/s", "GB/s", "roofline", "bound by")
         title = f"Rates by shape, per step ({times.unit})"
         console.show(fitted(title, columns, rows, whole=shown.full_names))
-        peaks = f" Roofline of {found.device}." if found.device else ""
-        say(console, f"{percent(found.rated_frac, 1)} of the kernel time has a rate.{peaks}")
-    if found.note:
-        say(console, f"Rates by shape: {found.note}")
+        peaks = f" Roofline of {rates.device}." if rates.device else ""
+        say(console, f"{percent(rates.rated_frac, 1)} of the kernel time has a rate.{peaks}")
+    if rates.note:
+        say(console, f"Rates by shape: {rates.note}")
 
 
 def _count(per_step: float) -> str:
@@ -202,42 +202,45 @@ _WIDE = 94
 """Columns of the table of overheads with its means."""
 
 
-def show_breakdown(console: Console, found: Breakdown, shown: TableDetail) -> None:
+def show_breakdown(console: Console, breakdown: Breakdown, shown: TableDetail) -> None:
     """The ranks in one table and what takes their time; then one rank, or those chosen, in full."""
-    device = found.ranks[0].device
-    say(console, f"{source_text(found.source)}: {device}, {counted(len(found.ranks), 'rank')}")
-    several = len(found.ranks) > 1
-    if several or found.waiting is not None:
-        console.show(_ranks(found))
-        say_straggler(console, found.waiting.to_dict() if found.waiting else None)
+    device = breakdown.ranks[0].device
+    say(
+        console,
+        f"{source_text(breakdown.source)}: {device}, {counted(len(breakdown.ranks), 'rank')}",
+    )
+    several = len(breakdown.ranks) > 1
+    if several or breakdown.waiting is not None:
+        console.show(_ranks(breakdown))
+        say_straggler(console, breakdown.waiting.to_dict() if breakdown.waiting else None)
     if several:
-        show_hotspots(console, found, shown)
-    detailed = found.ranks if shown.every_rank else [found.slowest]
+        show_hotspots(console, breakdown, shown)
+    detailed = breakdown.ranks if shown.every_rank else [breakdown.slowest]
     for rank in detailed:
         _show_rank(console, rank)
         if not several:
             show_hotspots(console, rank, shown)
         show_rates(console, rank, shown)
         _show_overheads(console, median_step(rank.steps))
-    if len(detailed) < len(found.ranks):
+    if len(detailed) < len(breakdown.ranks):
         say(console, f"Rank {detailed[0].rank} in detail; others: --rank N")
 
 
-def _ranks(found: Breakdown) -> Table:
+def _ranks(breakdown: Breakdown) -> Table:
     """One row per rank: means over the steps that are not warm-up."""
-    columns = dict(_SUMMARY_COLUMNS) if found.ranks[0].device != "cpu" else {"step": "step_us"}
-    meets = found.waiting is not None
+    columns = dict(_SUMMARY_COLUMNS) if breakdown.ranks[0].device != "cpu" else {"step": "step_us"}
+    meets = breakdown.waiting is not None
     if meets and "comm" not in columns:
         columns["transfer"] = "transfer_us"
     if meets:
         columns["waiting"] = "waiting_us"
     main = "main idle cause" if "GPU idle" in columns else "most of the path"
-    summaries = [rank.summary for rank in found.ranks]
+    summaries = [rank.summary for rank in breakdown.ranks]
     times = Times(summary.step_us for summary in summaries)
     rows = []
     for summary in summaries:
-        figures = asdict(summary) | found.meets_us(summary.rank)
-        mark = " *" if len(summaries) > 1 and summary.rank == found.slowest.rank else ""
+        figures = asdict(summary) | breakdown.meets_us(summary.rank)
+        mark = " *" if len(summaries) > 1 and summary.rank == breakdown.slowest.rank else ""
         cause = named(summary.main_cause or NOTHING)
         rows.append(
             [f"{summary.rank}{mark}", *(times(figures[key]) for key in columns.values()), cause]

@@ -80,12 +80,12 @@ def check(
 
     check_tolerance(tolerance)
     rows = None if update else read_baseline(baseline)
-    found = evaluate_paths(folders or [], strict=strict, limit_bytes=max_bytes(max_memory))
+    evaluation = evaluate_paths(folders or [], strict=strict, limit_bytes=max_bytes(max_memory))
     if rows is None:
-        rows = found.rows
+        rows = evaluation.rows
         write_baseline(baseline, rows)
         wrote(baseline, "the baseline; commit it")
-    held = compare(rows, found, tolerance_frac=tolerance)
+    held = compare(rows, evaluation, tolerance_frac=tolerance)
     if junit:
         write_text(junit, junit_text(held))
         wrote(junit, "JUnit XML, for the CI")

@@ -41,16 +41,16 @@ def _converted(option: Any, by_typer: Callable[[Any, Any], Any], context: Any, v
     """The value of an option: checked, of its type, and seen by the option's callback."""
     source = context.get_parameter_source(option.name)
     kind: Any = getattr(getattr(option, "type_descriptor", None), "annotation", None)
-    found: Any
+    converted: Any
     if source is not None and source.name == "DEFAULT" and not option.required:
-        found = () if value is None and (option.multiple or option.nargs == -1) else value
+        converted = () if value is None and (option.multiple or option.nargs == -1) else value
     elif isinstance(value, str) and (kind in _PLAIN or value in _words(kind)):
-        found = kind(value)
+        converted = kind(value)
     elif kind == list[str] and isinstance(value, tuple | list):
-        found = list(value)
+        converted = list(value)
     else:
         return by_typer(context, value)
-    return option.callback(context, option, found) if option.callback else found
+    return option.callback(context, option, converted) if option.callback else converted
 
 
 def _words(kind: Any) -> Collection[str]:

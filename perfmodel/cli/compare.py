@@ -171,7 +171,7 @@ def compare(
 
         placement = read_plan(plan, model, machine)
     with working("comparing"):
-        found = compare_designs(
+        comparison = compare_designs(
             model,
             machine,
             with_default(asked, model),
@@ -184,15 +184,15 @@ def compare(
             over=baselines,
             p99_us=None if p99_ms is None else p99_ms * US_PER_MS,
         )
-    missing = [name for name in baselines if name not in [row.design for row in found.rows]]
+    missing = [name for name in baselines if name not in [row.design for row in comparison.rows]]
     if missing:
         raise UsageError(f"--over: {missing[0]} is not among the designs compared")
     if p99_ms is not None:
-        _require_serving(found, p99_ms)
+        _require_serving(comparison, p99_ms)
     # Both are drawn before one is written: where one cannot be, there is none.
     drawn = [
         (draw(), path)
-        for draw, path in ((found.plot, figure), (found.latency_figure, latency))
+        for draw, path in ((comparison.plot, figure), (comparison.latency_figure, latency))
         if path
     ]
     for drawing, path in drawn:
@@ -200,7 +200,9 @@ def compare(
     if plot:
         print("perfmodel: --plot is now called --figure", file=sys.stderr)
 
-    target.write_result(found, lambda console: show_comparison(console, found), found.warnings)
+    target.write_result(
+        comparison, lambda console: show_comparison(console, comparison), comparison.warnings
+    )
 
 
 def _require_serving(found: Comparison, p99_ms: float) -> None:
@@ -251,8 +253,8 @@ def _workload(name: str, settings: Sequence[str]) -> Workload:
     from perfmodel.workload import load_workload
 
     own = [text for text in settings if _first(text) == OF_WORKLOAD]
-    found = load_workload(name)
-    return found.with_(**dict(workload_change(text) for text in own)) if own else found
+    workload = load_workload(name)
+    return workload.with_(**dict(workload_change(text) for text in own)) if own else workload
 
 
 def _machine(name: str, nodes: int | None, settings: Sequence[str]) -> Cluster:

@@ -27,23 +27,23 @@ def _label(row: DesignResult) -> str:
 _WORDS = {"kWh": "kwh_per_million_samples", "USD": "usd_per_million_samples"}
 
 
-def show_comparison(console: Console, found: Comparison) -> None:
+def show_comparison(console: Console, comparison: Comparison) -> None:
     """Designs by time, then by what they need and cost, then those that cannot be, and why."""
-    source = found.source
+    source = comparison.source
     what = "training" if source["training"] else "inference"
     where = f"{source['hardware']} ({counted(source['devices'], 'device')})"
     say(console, f"{source['workload']} on {where}, {what}, batch {source['batch']:,}")
-    feasible = [row for row in found.rows if row.is_feasible]
+    feasible = [row for row in comparison.rows if row.is_feasible]
     if feasible:
-        console.show(_times(found, feasible))
+        console.show(_times(comparison, feasible))
         console.show(_bottlenecks(feasible))
-    if found.remark:
-        say(console, found.remark)
+    if comparison.remark:
+        say(console, comparison.remark)
     if feasible:
         console.show(_needs(feasible))
         if "p99_limit_us" in source:
-            console.show(_served(found, feasible))
-    for row in found.rows:
+            console.show(_served(comparison, feasible))
+    for row in comparison.rows:
         if not row.is_feasible:
             say(
                 console,
@@ -51,25 +51,28 @@ def show_comparison(console: Console, found: Comparison) -> None:
             )
         elif row.load is not None and row.load.note and row.serving is None:
             say(console, f"{row.design}: {row.load.note}")
-    say_assumed_figures(console, source["hardware"], [each.to_dict() for each in found.assumed])
+    say_assumed_figures(
+        console, source["hardware"], [each.to_dict() for each in comparison.assumed]
+    )
 
 
-def _times(found: Comparison, rows: list[DesignResult]) -> Table:
+def _times(comparison: Comparison, rows: list[DesignResult]) -> Table:
     plain = [row.to_dict() for row in rows]
     times = Times([each["high_us"] for each in plain])
-    offered = found.source["rate_per_s"] is not None
+    offered = comparison.source["rate_per_s"] is not None
     latency = ("p50", "p99") if offered else ()
     shown = new_table(
-        "Step time" + (f" and latency at {found.source['rate_per_s']:,.6g}/s" if offered else ""),
+        "Step time"
+        + (f" and latency at {comparison.source['rate_per_s']:,.6g}/s" if offered else ""),
         "design",
         f"step ({times.unit})",
         "90 % interval",
         "samples/s",
-        *(f"over {name}" for name in found.baselines),
+        *(f"over {name}" for name in comparison.baselines),
         *latency,
     )
     for row, each in zip(rows, plain, strict=True):
-        speed_ups = [found.speed_up(row, name) for name in found.baselines]
+        speed_ups = [comparison.speed_up(row, name) for name in comparison.baselines]
         load = each["latency"] or {}
         latencies = (
             "unstable" if load.get(f"{name}_us") is None else human_us(load[f"{name}_us"])
@@ -156,15 +159,15 @@ MOST_ROWS = 20
 MEAN_COLUMNS = ("figure", "mean", "least", "largest")
 
 
-def show_sweep(console: Console, found: Sweep, answer: Mapping[str, Any]) -> None:
+def show_sweep(console: Console, swept: Sweep, answer: Mapping[str, Any]) -> None:
     """What was swept, its front or its rows, and what was asked beside."""
-    say(console, f"{found.spec.input}: {counted(answer['points'], 'point')} in {found.folder}")
+    say(console, f"{swept.spec.input}: {counted(answer['points'], 'point')} in {swept.folder}")
     say_assumed_figures(console, "its best point", answer["assumed"])
     front = answer["pareto"]
     if front:
-        _show_points(console, found, [row["point"] for row in front])
-    elif found.objectives:
-        _rows(console, "Means per file", _means(found), list(MEAN_COLUMNS))
+        _show_points(console, swept, [row["point"] for row in front])
+    elif swept.objectives:
+        _rows(console, "Means per file", _means(swept), list(MEAN_COLUMNS))
     if answer["sensitivity"]:
         rows = answer["sensitivity"]["elasticities"]
         _rows(console, "Elasticities", rows, ["axis", "objective", "base", "at_base", "elasticity"])
@@ -221,11 +224,11 @@ def _scaled(value: float | None, factor: float) -> str:
     return f"{shown:,.0f}" if abs(shown) >= 1000 else f"{shown:.3g}"
 
 
-def _means(found: Sweep) -> list[dict[str, Any]]:
-    table = found.frame[list(found.objectives)].agg(["mean", "min", "max"])
+def _means(comparison: Sweep) -> list[dict[str, Any]]:
+    table = comparison.frame[list(comparison.objectives)].agg(["mean", "min", "max"])
     return [
         dict(zip(MEAN_COLUMNS, (name, *map(float, table[name])), strict=True))
-        for name in found.objectives
+        for name in comparison.objectives
         if table[name].abs().max() > 0
     ]
 

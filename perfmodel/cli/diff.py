@@ -51,20 +51,20 @@ def diff(
     from perfmodel.report.difference import difference, read_side
 
     with working("reading"):
-        found = difference(read_side(a, max_bytes=limit), read_side(b, max_bytes=limit))
+        compared = difference(read_side(a, max_bytes=limit), read_side(b, max_bytes=limit))
 
-    target.write_result(found, lambda console: _show(console, found, top))
+    target.write_result(compared, lambda console: _show(console, compared, top))
 
 
-def _show(console: Console, found: Difference, top: int) -> None:
+def _show(console: Console, compared: Difference, top: int) -> None:
     from perfmodel.plot.names import short_name
     from perfmodel.report.difference import GROUPS
 
-    say(console, f"A: {found.a.source} ({found.a.hardware})")
-    say(console, f"B: {found.b.source} ({found.b.hardware})")
+    say(console, f"A: {compared.a.source} ({compared.a.hardware})")
+    say(console, f"B: {compared.b.source} ({compared.b.hardware})")
     titles = ("Per step", "Critical path by kind", "What lies on it", "Device time by family")
     for group, title in zip(GROUPS, titles, strict=True):
-        changes = [change for change in found.of(group) if change.a_us or change.b_us][:top]
+        changes = [change for change in compared.of(group) if change.a_us or change.b_us][:top]
         if not changes:
             continue
         times = Times([value for change in changes for value in (change.a_us, change.b_us)])

@@ -82,14 +82,14 @@ _OF_TABLES = "kernels"
 _MOST_CHANGES = 30
 
 
-def show_evaluation(console: Console, found: Evaluation) -> None:
+def show_evaluation(console: Console, evaluation: Evaluation) -> None:
     """Per trace: what it is, and its errors."""
-    for facts in found.traces:
+    for facts in evaluation.traces:
         _show_facts(console, facts)
-        _show_errors(console, found.of_trace(facts.trace))
-    for name in dict.fromkeys(row.trace for row in found.rows if row.kind == _OF_TABLES):
+        _show_errors(console, evaluation.of_trace(facts.trace))
+    for name in dict.fromkeys(row.trace for row in evaluation.rows if row.kind == _OF_TABLES):
         say(console, f"{name}: measured kernels")
-        _show_errors(console, found.of_trace(name))
+        _show_errors(console, evaluation.of_trace(name))
 
 
 def _show_errors(console: Console, rows: Iterable[Row]) -> None:
@@ -128,13 +128,16 @@ def _show_facts(console: Console, facts: TraceFacts) -> None:
 
 
 def show_baseline_comparison(
-    console: Console, found: Comparison, baseline: str, *, written: bool
+    console: Console, comparison: Comparison, baseline: str, *, written: bool
 ) -> None:
     """One sentence, and what got worse."""
     from perfmodel.evaluate.baseline import extent, verdict
 
-    say(console, f"{baseline}: {f'written, {extent(found)}' if written else verdict(found)}")
-    show_changes(console, "Worse than the baseline", found.failing)
+    say(
+        console,
+        f"{baseline}: {f'written, {extent(comparison)}' if written else verdict(comparison)}",
+    )
+    show_changes(console, "Worse than the baseline", comparison.failing)
 
 
 def show_changes(console: Console, title: str, changes: list[Change]) -> None:

@@ -60,11 +60,13 @@ def traces(
       perfmodel evaluate traces --format json -o errors.json
     """
     target = Output(format, output, sources=paths or [])
-    found = evaluate_paths(paths or [], strict=strict, limit_bytes=max_bytes(max_memory))
+    evaluation = evaluate_paths(paths or [], strict=strict, limit_bytes=max_bytes(max_memory))
 
     from perfmodel.cli.error_tables import show_evaluation
 
-    target.write_result(found, lambda console: show_evaluation(console, found), found.warnings)
+    target.write_result(
+        evaluation, lambda console: show_evaluation(console, evaluation), evaluation.warnings
+    )
 
 
 def evaluate_paths(paths: list[str], *, strict: bool, limit_bytes: int) -> Evaluation:
@@ -109,10 +111,10 @@ def kernels(
     from perfmodel.evaluate.kernels import evaluate_kernels
 
     with working("evaluating"), kernel_models(models, trusted=trust_models):
-        found = evaluate_kernels(data)
+        evaluation = evaluate_kernels(data)
 
-    save_figure(figure, found.plot)
-    target.write_result(found, lambda console: show_kernel_errors(console, found.rows))
+    save_figure(figure, evaluation.plot)
+    target.write_result(evaluation, lambda console: show_kernel_errors(console, evaluation.rows))
 
 
 def collectives(
@@ -153,7 +155,7 @@ def collectives(
     from perfmodel.evaluate.collectives import evaluate_collectives
 
     with working("evaluating"):
-        found = evaluate_collectives(
+        evaluation = evaluate_collectives(
             str(curves), str(data), sizes, load(model) if model is not None else None
         )
 
@@ -163,12 +165,12 @@ def collectives(
             *("collective", "where", "curves", "median %", "inside 90 %"),
             texts=2,
         )
-        for row in found.summary():
+        for row in evaluation.summary():
             figures = (f"{row['median_pct']:.1f}", f"{100 * row['within_frac']:.0f}")
             add(lines, row["collective"], row["where"], str(row["curves"]), *figures)
         console.show(lines)
 
-    target.write_result(found, table, found.warnings)
+    target.write_result(evaluation, table, evaluation.warnings)
 
 
 def _sizes(text: str | None) -> list[float]:
@@ -226,7 +228,7 @@ def ops(
 
     choice, limit = OpSelection(only=only, by_op=by_op, alone=alone), max_bytes(max_memory)
     with working("evaluating"):
-        found = evaluate_ops(traces or [], lookups or [], choice=choice, max_bytes=limit)
+        evaluation = evaluate_ops(traces or [], lookups or [], choice=choice, max_bytes=limit)
 
     def table(console: Console) -> None:
         titles = ("n", "GMAE", "MAPE", "median", "bias", "total")
@@ -235,14 +237,14 @@ def ops(
             *("of", "device", "name", *titles),
             texts=3,
         )
-        for row in (*found.rows, *((found.all_rows,) if found.all_rows else ())):
+        for row in (*evaluation.rows, *((evaluation.all_rows,) if evaluation.all_rows else ())):
             sizes = (row.gmae_pct, row.mape_pct, row.median_pct)
             signed = (f"{value:+.1f}" for value in (row.bias_pct, row.total_pct))
             figures = (f"{row.n:,}", *(f"{value:.1f}" for value in sizes), *signed)
             add(lines, row.source, row.device, row.name, *figures)
         console.show(lines)
 
-    target.write_result(found, table, found.warnings)
+    target.write_result(evaluation, table, evaluation.warnings)
 
 
 HELP = """How far predictions are from what was measured.

@@ -85,18 +85,20 @@ def steps(
         begin, drifts = counting(say, "predicting", len(listed)), None
         if before is not None and again is not None:
             drifts = drift_of_repeats(read_steps(before), read_steps(again), listed, on)
-        found = evaluate_steps(listed, on, drifts=drifts, blind=blind, begin=begin)
+        evaluation = evaluate_steps(listed, on, drifts=drifts, blind=blind, begin=begin)
 
-    target.write_result(found, lambda console: _show_steps(console, found), found.warnings)
+    target.write_result(
+        evaluation, lambda console: _show_steps(console, evaluation), evaluation.warnings
+    )
 
 
-def _show_steps(console: Console, found: StepErrors) -> None:
-    is_referenced = any(row.referenced_us is not None for row in found.rows)
+def _show_steps(console: Console, evaluation: StepErrors) -> None:
+    is_referenced = any(row.referenced_us is not None for row in evaluation.rows)
     titles = ("ranks", "predicted", "90 % interval", "measured", "error %", "spread %")
     referenced = ("predicted", "measured", "raw %", "moved", "90 % interval", "error %")
     columns = referenced if is_referenced else titles
-    table = new_table(f"Steps on {found.device}", "configuration", *columns)
-    for row in found.rows:
+    table = new_table(f"Steps on {evaluation.device}", "configuration", *columns)
+    for row in evaluation.rows:
         measured = "" if row.measured_us is None else human_us(row.measured_us)
         if is_referenced:
             cells = [
@@ -113,7 +115,7 @@ def _show_steps(console: Console, found: StepErrors) -> None:
         add(table, row.name, *cells)
     console.show(table)
     raw = "raw: " if is_referenced else ""
-    for what, figures in ((raw, found.summary()), ("by reference: ", found.referenced())):
+    for what, figures in ((raw, evaluation.summary()), ("by reference: ", evaluation.referenced())):
         if figures["n"]:
             say(
                 console,
@@ -158,17 +160,17 @@ def pairs(
 
     limit = max_bytes(max_memory)
     with working("evaluating") as say:
-        found = evaluate_pairs(
+        evaluation = evaluate_pairs(
             traces, max_bytes=limit, begin=lambda name: say(f"evaluating {name}")
         )
-    target.write_result(found, lambda console: _show_pairs(console, found))
+    target.write_result(evaluation, lambda console: _show_pairs(console, evaluation))
 
 
-def _show_pairs(console: Console, found: PairErrors) -> None:
+def _show_pairs(console: Console, evaluation: PairErrors) -> None:
     def signed(error_pct: float | None) -> str:
         return "-" if error_pct is None else f"{error_pct:+.1f}"
 
-    for each in found.directions:
+    for each in evaluation.directions:
         table = new_table(
             f"{Path(each.trace).name}: {each.source} to {each.target}",
             *("of", "predicted", "measured", "error %", "same %", "roofline %"),
@@ -186,7 +188,7 @@ def _show_pairs(console: Console, found: PairErrors) -> None:
         is_within = "within" if each.within else "outside"
         interval = f"{human_us(each.low_us)} to {human_us(each.high_us)}"
         say(console, f"the measured step is {is_within} its interval, {interval}")
-    summary = found.summary()
+    summary = evaluation.summary()
     say(
         console,
         f"n {summary['n']}; mean error of the step {summary['step_pct']:.1f} %, the same step as "
@@ -228,19 +230,19 @@ def published(
     listed, left_out = read_mlperf(*mlperf)
     with working("predicting") as say:
         begin = counting(say, "predicting", len(listed))
-        found = evaluate_published(listed, left_out, begin=begin)
-    save_figure(figure, found.plot)
-    target.write_result(found, lambda console: _show_published(console, found))
+        evaluation = evaluate_published(listed, left_out, begin=begin)
+    save_figure(figure, evaluation.plot)
+    target.write_result(evaluation, lambda console: _show_published(console, evaluation))
 
 
-def _show_published(console: Console, found: PublishedErrors) -> None:
+def _show_published(console: Console, evaluation: PublishedErrors) -> None:
     def percent(value: float | None) -> str:
         return NOTHING if value is None else f"{value:.1f} %"
 
     titles = ("runs", "measured", "predicted", "90 % interval", "error %", "scaled %")
     table = new_table("Million samples per second", "of", "configuration", *titles, texts=2)
-    for row in found.rows:
-        scaled = found.scaled_error_pct(row)
+    for row in evaluation.rows:
+        scaled = evaluation.scaled_error_pct(row)
         rates = (row.measured / 1e6, row.samples_per_s / 1e6)
         add(
             table,
@@ -253,7 +255,7 @@ def _show_published(console: Console, found: PublishedErrors) -> None:
             NOTHING if scaled is None else f"{scaled:+.1f}",
         )
     console.show(table)
-    for group in found.summary():
+    for group in evaluation.summary():
         order = group["rank_correlation"]
         generations = ", ".join(
             f"{name} {errors['median_pct']:.1f} %" for name, errors in group["generations"].items()
@@ -268,9 +270,9 @@ def _show_published(console: Console, found: PublishedErrors) -> None:
             f"several {percent(group['several_nodes']['median_pct'])}, rank correlation "
             f"{NOTHING if order is None else f'{order:.3f}'}; {generations}",
         )
-    say(console, found.to_dict()["about"])
+    say(console, evaluation.to_dict()["about"])
     left = new_table("Left out", "row", "reason", texts=2)
-    for each in found.left_out:
+    for each in evaluation.left_out:
         add(left, each.name, each.reason)
     console.show(left)
 
@@ -310,13 +312,13 @@ def designs(
     from perfmodel.evaluate.published_designs import evaluate_designs
 
     with working("predicting"):
-        found = evaluate_designs(only=only or (), folder=folder)
-    target.write_result(found, lambda console: _show_designs(console, found))
+        evaluation = evaluate_designs(only=only or (), folder=folder)
+    target.write_result(evaluation, lambda console: _show_designs(console, evaluation))
 
 
-def _show_designs(console: Console, found: DesignFigures) -> None:
+def _show_designs(console: Console, evaluation: DesignFigures) -> None:
     rows = []
-    for figure in found.figures:
+    for figure in evaluation.figures:
         row, target = figure.row, figure.row.target
         ends = target if isinstance(target, tuple) else (target,)
         tolerance = f" (±{row.tolerance_pct:g})" if row.tolerance_pct else ""
@@ -333,7 +335,7 @@ def _show_designs(console: Console, found: DesignFigures) -> None:
     titles = ("figure", "predicted", "published", "error %", "holds", "evidence")
     table = fitted("Published designs", titles, rows, whole=True)
     console.show(table)
-    counts = found.holding().items()
+    counts = evaluation.holding().items()
     say(console, "hold: " + ", ".join(f"{n} of {of} {kind}" for kind, (n, of) in counts))
 
 

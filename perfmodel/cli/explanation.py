@@ -19,22 +19,22 @@ SCHEMA = "perfmodel.explanation/1"
 _COLUMNS = ("hardware", "node", "part", "term", "value")
 
 
-def write_explanation(found: Prediction, node: str, target: Output) -> None:
+def write_explanation(explanation: Prediction, node: str, target: Output) -> None:
     """Write why `node` takes what it takes, on each hardware of `found`.
 
     Raises `UsageError` where there is no such node.
     """
-    answers = [result.explain(node).to_dict() for result in found.results]
+    answers = [result.explain(node).to_dict() for result in explanation.results]
 
     def table(console: Console) -> None:
         for answer in answers:
             show_explained(console, answer)
 
     target.write(
-        answer=lambda: {"schema": SCHEMA, "results": answers, "warnings": found.warnings},
+        answer=lambda: {"schema": SCHEMA, "results": answers, "warnings": explanation.warnings},
         csv=lambda: rows_csv([row for each in answers for row in _rows(each)], _COLUMNS),
         table=table,
-        warnings=found.warnings,
+        warnings=explanation.warnings,
     )
 
 

@@ -127,15 +127,15 @@ def drift(
     from perfmodel.hardware import device as load_device
 
     base = load_device(hardware)
-    found = drift_of_record(reference, base)
+    moved = drift_of_record(reference, base)
     if output is not None:
-        write_text(output, drifted_toml(base, found, reference))
+        write_text(output, drifted_toml(base, moved, reference))
         wrote(output, "the machine as it is now; use it with --hardware")
 
-    line = f"{base.name} {found} as when it was calibrated: {found.verdict}"
-    row = {"device": base.name, "ratio": found.ratio, **found.ratios}
+    line = f"{base.name} {moved} as when it was calibrated: {moved.verdict}"
+    row = {"device": base.name, "ratio": moved.ratio, **moved.ratios}
     target.write(
-        answer=lambda: {"schema": DRIFT_SCHEMA, "device": base.name, **found.to_dict()},
+        answer=lambda: {"schema": DRIFT_SCHEMA, "device": base.name, **moved.to_dict()},
         csv=lambda: rows_csv([row], tuple(row)),
         table=lambda console: say(console, line),
         warnings=[],
@@ -283,9 +283,9 @@ def _from_logs(
     ]
     about: dict[str, Any] = {"machine": machine.name, "logs": [path.name for path in logs]}
     save_machine(output, points, fabric_of(machine), about)
-    found = load_machine(output)
+    fitted = load_machine(output)
     kinds = sorted({f"{p.op} among {p.ranks}" for p in points})
-    return f"{output}: {len(points)} points ({', '.join(kinds)}); answers are {found.level}"
+    return f"{output}: {len(points)} points ({', '.join(kinds)}); answers are {fitted.level}"
 
 
 def _from_curves(curves: list[Path], data: list[Path], output: Path) -> str:

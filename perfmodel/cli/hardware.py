@@ -61,16 +61,16 @@ def hardware(
     from perfmodel.hardware import load
 
     if action == LIST:
-        found, show = _listed(words, kind), tables.show_list
+        parts, show = _listed(words, kind), tables.show_list
     elif action == SHOW:
-        found = [part for name in words for part in _shown(name, settings or [], nodes)]
+        parts = [part for name in words for part in _shown(name, settings or [], nodes)]
         show = tables.show_parts
     else:
-        found, show = [load(name) for name in words], tables.show_checked
+        parts, show = [load(name) for name in words], tables.show_checked
     target.write(
-        answer=lambda: {"schema": SCHEMA, "parts": [part_dict(part) for part in found]},
-        csv=lambda: _csv(found),
-        table=lambda console: show(console, found),
+        answer=lambda: {"schema": SCHEMA, "parts": [part_dict(part) for part in parts]},
+        csv=lambda: _csv(parts),
+        table=lambda console: show(console, parts),
         warnings=[],
     )
 
@@ -88,11 +88,11 @@ def _action(words: list[str]) -> tuple[str, list[str]]:
 def _listed(words: list[str], kind: str | None) -> list[Part]:
     from perfmodel.hardware import find
 
-    found = find(" ".join(words), kind)
-    if not found:
+    parts = find(" ".join(words), kind)
+    if not parts:
         where = f"{kind}s" if kind else "parts"
         raise UsageError(f"none of the catalogue's {where} holds {' and '.join(words)!r}")
-    return found
+    return parts
 
 
 def _shown(name: str, settings: list[str], nodes: int | None) -> list[Part]:

@@ -175,11 +175,11 @@ def show_checked(console: Console, parts: Sequence[Part]) -> None:
 
 def _given_within(part: Part) -> list[Figure]:
     """The figures of the parts within a part that a user has given, each with its way there."""
-    found = []
+    listed = []
     for key, inner in parts_of(part).items():
         given = [each for each in figures(inner) if each.source.startswith("given in")]
-        found += [replace(each, key=f"{key}.{each.key}") for each in given + _given_within(inner)]
-    return found
+        listed += [replace(each, key=f"{key}.{each.key}") for each in given + _given_within(inner)]
+    return listed
 
 
 def _all_figures(part: Part) -> Iterator[Figure]:

@@ -121,14 +121,14 @@ def _answer(rows: Rows, part: Part) -> dict[str, Any]:
     if not isinstance(part, (Device, Node, Cluster)):
         raise UsageError(f"--hardware {part.name}: expected a device, a node or a cluster")
     reason = model_reason(rows, part)
-    found, (why,) = reason.durations, reason.why
+    durations, (why,) = reason.durations, reason.why
     return {
         "hardware": part.name,
-        "duration_us": round(float(found.duration_us[0]), DECIMALS),
-        "low_us": round(float(found.low_us[0]), DECIMALS),
-        "high_us": round(float(found.high_us[0]), DECIMALS),
-        "model": found.model[0],
-        "source": found.source[0],
+        "duration_us": round(float(durations.duration_us[0]), DECIMALS),
+        "low_us": round(float(durations.low_us[0]), DECIMALS),
+        "high_us": round(float(durations.high_us[0]), DECIMALS),
+        "model": durations.model[0],
+        "source": durations.source[0],
         "bound_by": why.bound_by,
         "flop": why.flop,
         "read_bytes": why.read_bytes,

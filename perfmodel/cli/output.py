@@ -113,15 +113,15 @@ class Output:
 
     def write_result(
         self,
-        found: Result,
+        result: Result,
         table: Callable[[Console], None],
         warnings: Sequence[str] = (),
         cautions: Sequence[str] = (),
     ) -> None:
         """Write an answer that can make its own dictionary and frame."""
         self.write(
-            answer=found.to_dict,
-            csv=lambda: found.to_frame().to_csv(index=False),
+            answer=result.to_dict,
+            csv=lambda: result.to_frame().to_csv(index=False),
             table=table,
             warnings=list(warnings),
             cautions=cautions,

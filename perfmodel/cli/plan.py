@@ -121,26 +121,26 @@ def plan(
     target.write_result(found, lambda console: _show(console, found, other), found.deployment.notes)
 
 
-def _show(console: Console, found: Plan, other: Plan | None) -> None:
+def _show(console: Console, planned: Plan, other: Plan | None) -> None:
     from perfmodel.cli.hardware_tables import say_assumed_figures
     from perfmodel.explore.planner.planned import differences
 
-    result = found.result
-    tried_us = [each[key] for each in found.tried for key in ("step_us", "surrogate_us")]
+    result = planned.result
+    tried_us = [each[key] for each in planned.tried for key in ("step_us", "surrogate_us")]
     times = Times([result.step_us, result.high_us, *tried_us])
     say(
         console,
         f"{result.hardware}: {times(result.step_us)} {times.unit} per step "
         f"({times(result.low_us)} to {times(result.high_us)}), "
-        f"the busiest rank looks up {found.imbalance:.2f} times the mean; "
-        f"search {found.gap_frac:.1%} above its lower bound",
+        f"the busiest rank looks up {planned.imbalance:.2f} times the mean; "
+        f"search {planned.gap_frac:.1%} above its lower bound",
     )
     say_assumed_figures(console, result.hardware, [each.to_dict() for each in result.assumed])
-    for line in differences(found, other) if other else ():
+    for line in differences(planned, other) if other else ():
         say(console, line)
-    title = f"Fastest of {counted(len(found.tried), 'layout')} scheduled in full ({times.unit})"
+    title = f"Fastest of {counted(len(planned.tried), 'layout')} scheduled in full ({times.unit})"
     tried = new_table(title, "tables by sharding", "step", "surrogate")
-    for each in sorted(found.tried, key=lambda each: float(each["step_us"]))[:SHOWN_LAYOUTS]:
+    for each in sorted(planned.tried, key=lambda each: float(each["step_us"]))[:SHOWN_LAYOUTS]:
         mix = ", ".join(f"{count} {name}" for name, count in each["sharding"].items())
         add(tried, mix, times(each["step_us"]), times(each["surrogate_us"]))
     console.show(tried)
@@ -148,7 +148,7 @@ def _show(console: Console, found: Plan, other: Plan | None) -> None:
     table = new_table("Tables, those with most work first", *names, texts=len(names))
     for column in table.columns[:-1]:
         column.no_wrap = True
-    ordered = sorted(found.tables, key=lambda row: -row["work_us"])
+    ordered = sorted(planned.tables, key=lambda row: -row["work_us"])
     for row in ordered[:SHOWN]:
         add(
             table,

@@ -62,13 +62,13 @@ def configuration_prediction(
         raise UsageError(f"--workload {name}: name the machine: --hardware dgx-h100")
     settings = options.settings or ()
     own = [text for text in settings if text.startswith(WORKLOAD_PREFIX)]
-    found = load_workload(name)
+    workload = load_workload(name)
     if own:
-        found = found.with_(**dict(workload_change(text) for text in own))
+        workload = workload.with_(**dict(workload_change(text) for text in own))
     parts = [hardware_part(each, settings) for each in options.hardware]
     if plan is None:
         train = not inference
-        request = options.request(found, hardware=parts, train=train, every_rank=every_rank)
+        request = options.request(workload, hardware=parts, train=train, every_rank=every_rank)
         return predicted(request), parts
 
     from perfmodel.designs import deployment_of
@@ -80,8 +80,8 @@ def configuration_prediction(
     if not isinstance(parts[0], (Node, Cluster)):
         raise UsageError(f"--plan: {parts[0].name} is not a node or a cluster")
     machine = cluster(parts[0], options.nodes)
-    deployment = deployment_of(found, machine, options.batch, train=not inference)
-    deployment = deployment.with_(placement=read_plan(plan, found, machine))
+    deployment = deployment_of(workload, machine, options.batch, train=not inference)
+    deployment = deployment.with_(placement=read_plan(plan, workload, machine))
     edit, overheads = options.edit or (), options.overheads
     return predict(deployment, edit=edit, overheads=overheads, every_rank=every_rank), parts
 
@@ -241,7 +241,7 @@ def predict(
         graph = options.traced(program, call)
         parts = [hardware_part(each, options.settings or ()) for each in options.hardware or ()]
         with working("predicting"):
-            found = options.predict(graph, hardware=parts)
+            prediction = options.predict(graph, hardware=parts)
     elif workload is not None:
         others = {"a trace": trace, "--save-overheads": save_overheads, "--figure": figure}
         refuse_conflicting("--workload", others)
@@ -251,7 +251,7 @@ def predict(
             return
         demo = None
         with working("predicting"):
-            found, _ = configuration_prediction(
+            prediction, _ = configuration_prediction(
                 workload, options, inference=inference, every_rank=every_rank, plan=plan
             )
     else:
@@ -260,28 +260,30 @@ def predict(
         options.check()
         content, demo = options.read(trace)
         with working("predicting"):
-            found = options.predict(content)
-            if demo and found.results[0].mode == Mode.REPLAY:
+            prediction = options.predict(content)
+            if demo and prediction.results[0].mode == Mode.REPLAY:
                 demo = demo.with_left_out(options.predict(content, leave_one_step_out=True))
-                found = replace(found, source=found.source | {"demo": demo.to_dict()})
+                prediction = replace(
+                    prediction, source=prediction.source | {"demo": demo.to_dict()}
+                )
         if options.strict:
-            refuse_cautions(content.source, found.cautions)
+            refuse_cautions(content.source, prediction.cautions)
         if save_overheads:
             _save_profile(content, save_overheads)
-    save_figure(figure, lambda: _path_figure(found))
-    save_figure(roofline, found.results[0].roofline)
+    save_figure(figure, lambda: _path_figure(prediction))
+    save_figure(roofline, prediction.results[0].roofline)
     if explain is not None:
         from perfmodel.cli.explanation import write_explanation
 
-        write_explanation(found, explain, target)
+        write_explanation(prediction, explain, target)
         return
 
     def table(console: Console) -> None:
         from perfmodel.cli.predict_tables import show_prediction
 
-        show_prediction(console, found, demo)
+        show_prediction(console, prediction, demo)
 
-    target.write_result(found, table, found.warnings, found.cautions)
+    target.write_result(prediction, table, prediction.warnings, prediction.cautions)
 
 
 def _value(text: str) -> Any:

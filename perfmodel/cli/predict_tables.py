@@ -48,9 +48,9 @@ _MOST_ROWS = 12
 _MOST_COLUMNS = 4
 
 
-def show_prediction(console: Console, found: Prediction, demo: Demo | None = None) -> None:
+def show_prediction(console: Console, prediction: Prediction, demo: Demo | None = None) -> None:
     """The results beside what was measured, then steps, ranks, kernels and the critical path."""
-    source, results = found.source, found.results
+    source, results = prediction.source, prediction.results
     say(console, _title(source))
     if demo:
         say(console, f"{demo.model}; captured on {demo.machine}")
@@ -308,22 +308,24 @@ def _path(result: Result) -> dict[str, float]:
     return total
 
 
-def _comparison_table(title: str, found: Sequence[tuple[str, dict[str, float]]]) -> Table:
+def _comparison_table(title: str, prediction: Sequence[tuple[str, dict[str, float]]]) -> Table:
     """Parts of each result's time, largest first; of one result with their shares."""
     largest: defaultdict[str, float] = defaultdict(float)
-    for _, time_us in found:
+    for _, time_us in prediction:
         for part, value in time_us.items():
             largest[part] = max(largest[part], value)
     times = Times(largest.values())
-    alone = len(found) == 1
-    columns = ("time", "share") if alone else tuple(name for name, _ in found)
+    alone = len(prediction) == 1
+    columns = ("time", "share") if alone else tuple(name for name, _ in prediction)
     table = new_table(f"{title} ({times.unit})", "", *columns)
     names = sorted(largest, key=lambda name: -largest[name])
-    rows = [(name, [time_us.get(name) for _, time_us in found]) for name in names[:_MOST_ROWS]]
+    rows = [(name, [time_us.get(name) for _, time_us in prediction]) for name in names[:_MOST_ROWS]]
     if names[_MOST_ROWS:]:
-        rest = [sum(time_us.get(name, 0.0) for name in names[_MOST_ROWS:]) for _, time_us in found]
+        rest = [
+            sum(time_us.get(name, 0.0) for name in names[_MOST_ROWS:]) for _, time_us in prediction
+        ]
         rows.append(("others", list(rest)))
     for name, values in rows:
-        share = [percent(values[0] or 0.0, sum(found[0][1].values()))] if alone else []
+        share = [percent(values[0] or 0.0, sum(prediction[0][1].values()))] if alone else []
         add(table, named(name), *map(times, values), *share)
     return table

@@ -245,12 +245,12 @@ class PredictionOptions:
 
         if isinstance(content, OpGraph):  # what they say of it is in it
             changes = {"batch": None, "mode": None} | changes
-        found = predicted(self.request(content, **changes))
-        if self.models and all(each.mode == Mode.REPLAY for each in found.results):
+        prediction = predicted(self.request(content, **changes))
+        if self.models and all(each.mode == Mode.REPLAY for each in prediction.results):
             raise UsageError(
                 "--models cannot be combined with a replay, whose kernels were measured"
             )
-        return found
+        return prediction
 
     def refuse_beside(self, what: str, but: Sequence[str]) -> None:
         """Raise `UsageError` where one is given that means nothing beside `what`: all `but` some,

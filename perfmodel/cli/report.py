@@ -73,30 +73,30 @@ def report(
         from perfmodel.cli.predict import configuration_prediction
 
         with working("predicting"):
-            found, machines = configuration_prediction(workload, options)
+            prediction, machines = configuration_prediction(workload, options)
     else:
         options.check()
         machines = [load(each) if isinstance(each, str) else each for each in options.targets()]
         content = options.content(trace)
         recorded = content if isinstance(content, Trace) else None
         with working("predicting"):
-            found = options.predict(content)
-            help_most = _gains(found, trace, options)
+            prediction = options.predict(content)
+            help_most = _gains(prediction, trace, options)
     with working("writing the page"):
-        write_text(output, page_html(found, machines, help_most, recorded))
+        write_text(output, page_html(prediction, machines, help_most, recorded))
     wrote(output, "one page; open it in a browser, or send it")
 
 
-def _gains(found: Prediction, trace: str | None, options: PredictionOptions) -> list[list[Gain]]:
+def _gains(listed: Prediction, trace: str | None, options: PredictionOptions) -> list[list[Gain]]:
     """Per result what would help most, without its what-ifs; none from shapes alone, of which
     nothing can be scaled."""
     from perfmodel.cli.breakdown import predict_command
     from perfmodel.prediction.gains import gains
 
-    if any(result.mode == Mode.MODEL for result in found.results):
+    if any(result.mode == Mode.MODEL for result in listed.results):
         return []
     helps = []
-    for number, result in enumerate(found.results):
+    for number, result in enumerate(listed.results):
         before = result.baseline or result
         timeline, hardware = before.timeline, (options.hardware or [])[number : number + 1]
         command = predict_command(timeline.graph, trace, options, hardware)

@@ -103,26 +103,26 @@ def sweep(
     wanted = explore.load_spec(spec, objective)
     folder = output or Path(spec.stem + RESULTS)
     with _progress(wanted) as done:
-        found = explore.sweep(wanted, folder, workers=workers, scheduler=scheduler, done=done)
+        swept = explore.sweep(wanted, folder, workers=workers, scheduler=scheduler, done=done)
     elasticities = explore.sensitivity(wanted) if sensitivity else None
     reached = explore.reach(wanted, reach, along) if reach and along else None
     if elasticities:
         save_figure(figure, elasticities.plot)
     elif along and not reach:
-        save_figure(figure, lambda: found.scaling(along))
+        save_figure(figure, lambda: swept.scaling(along))
     else:
-        save_figure(figure, found.plot)
-    wrote(folder, "every point, in Parquet; read it with pandas.read_parquet")
-    answer = found.to_dict() | {
+        save_figure(figure, swept.plot)
+    answer = swept.to_dict() | {
         "sensitivity": elasticities.to_dict() if elasticities else None,
         "reach": reached.to_dict() if reached else None,
         "sobol": explore.sobol(wanted, sobol) if sobol is not None else None,
     }
+    wrote(folder, "every point, in Parquet; read it with pandas.read_parquet")
     target.write(
         answer=lambda: answer,
-        csv=lambda: found.to_frame().to_csv(index=False),
-        table=lambda console: show_sweep(console, found, answer),
-        warnings=found.warnings,
+        csv=lambda: swept.to_frame().to_csv(index=False),
+        table=lambda console: show_sweep(console, swept, answer),
+        warnings=swept.warnings,
     )
 
 

@@ -183,14 +183,14 @@ def say_excluded_steps(console: Console, steps: Sequence[tuple[str, str, float]]
     say(console, f"Medians are of {count}: left out {left_out}.")
 
 
-def say_straggler(console: Console, found: Mapping[str, Any] | None) -> None:
+def say_straggler(console: Console, prediction: Mapping[str, Any] | None) -> None:
     """Who it is, for how long, and why (`RankWaiting.to_dict()`); nothing where none waits."""
-    if not found or not found["held_up_us"]:
+    if not prediction or not prediction["held_up_us"]:
         return
-    cause = found["cause"]
+    cause = prediction["cause"]
     say(
         console,
-        f"The others wait for rank {found['rank']} most, {human_us(found['held_up_us'])} per step "
-        f"together: {cause.replace('_', ' ')}, {human_us(found['late_us'].get(cause, 0.0))} more "
-        "than theirs.",
+        f"The others wait for rank {prediction['rank']} most, "
+        f"{human_us(prediction['held_up_us'])} per step together: {cause.replace('_', ' ')}, "
+        f"{human_us(prediction['late_us'].get(cause, 0.0))} more than theirs.",
     )

@@ -120,16 +120,16 @@ class Ledger:
                     "another PyTorch; name another --name"
                 )
             for config in self.configs:
-                found = record["configurations"].get(config.name)
-                if found is None:
+                stored = record["configurations"].get(config.name)
+                if stored is None:
                     continue
-                if found["dims"] != dims_of(config):
+                if stored["dims"] != dims_of(config):
                     raise UsageError(
                         f"{self._steps}: configuration {config.name} had other dims; name another "
                         "--name"
                     )
                 kept = ("rounds_us", "profiled_us", "reference_us")
-                samples = Samples(*(list(found[name]) for name in kept))
+                samples = Samples(*(list(stored[name]) for name in kept))
                 samples.figures()
                 self.samples[config.name] = samples
         except (ValueError, KeyError, TypeError, AttributeError):

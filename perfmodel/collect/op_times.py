@@ -111,12 +111,12 @@ def load_samples(path: Path, setting: dict[str, Any]) -> dict[str, OpSamples]:
                 )
             return {
                 name: OpSamples(
-                    found["signature"],
-                    found["rounds_us"],
-                    found["reference_us"],
+                    samples["signature"],
+                    samples["rounds_us"],
+                    samples["reference_us"],
                     {array: list(stored[f"{name}/{array}"]) for array in ARRAYS},
                 )
-                for name, found in header["configurations"].items()
+                for name, samples in header["configurations"].items()
             }
     except UsageError:
         raise

@@ -45,7 +45,7 @@ _FLAT_LIST = re.compile(r"\[\s+([^\[\]{}\"]*?)\s+\]")
 def dump_record(record: dict[str, Any]) -> str:
     """`record` as indented JSON, every list of plain numbers on one line."""
     text = json.dumps(record, indent=1)
-    return _FLAT_LIST.sub(lambda found: f"[{' '.join(found.group(1).split())}]", text) + "\n"
+    return _FLAT_LIST.sub(lambda content: f"[{' '.join(content.group(1).split())}]", text) + "\n"
 
 
 def write_record(path: Path, record: dict[str, Any]) -> None:

@@ -126,9 +126,9 @@ def run(arguments: argparse.Namespace) -> None:
     while not readings or not budget.is_over:
         reference.evict()
         readings.append(reference.read_us())
-    found = reference_record(readings)
+    record = reference_record(readings)
     head = record_head(SCHEMA, restore_command("reference", arguments), backend)
     path = folder / f"{arguments.name}.json"
-    write_record(path, head | {"reference": found})
-    parts = (f"{part} {human_us(found[part]['p10_us'])}" for part in PARTS)
+    write_record(path, head | {"reference": record})
+    parts = (f"{part} {human_us(record[part]['p10_us'])}" for part in PARTS)
     print(f"{path}: {', '.join(parts)}, {len(readings)} readings", file=sys.stderr)

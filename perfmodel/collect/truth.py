@@ -240,16 +240,16 @@ def _rounds(measured: InterleavedTraining, most: int, budget: Budget, end_s: flo
 
 def _report(ledger: Ledger, skipped: dict[str, str]) -> None:
     for config in ledger.configs:
-        found = ledger.samples[config.name].figures()
-        if not found:
+        figures = ledger.samples[config.name].figures()
+        if not figures:
             print(f"{config.name:20} {skipped.get(config.name, 'no time left')}")
             continue
         seen = "not profiled"
-        if "profiled_p10_us" in found:
-            cost_pct = 100 * found["profiler_cost_frac"]
-            seen = f"profiled {human_us(found['profiled_p10_us'])} ({cost_pct:+.0f} %)"
+        if "profiled_p10_us" in figures:
+            cost_pct = 100 * figures["profiler_cost_frac"]
+            seen = f"profiled {human_us(figures['profiled_p10_us'])} ({cost_pct:+.0f} %)"
         print(
-            f"{config.name:20} step {human_us(found['p10_us'])} (median "
-            f"{human_us(found['median_us'])}, {found['steps']} steps), {seen}"
+            f"{config.name:20} step {human_us(figures['p10_us'])} (median "
+            f"{human_us(figures['median_us'])}, {figures['steps']} steps), {seen}"
         )
     print(f"{ledger.table}: {len(ledger.configs)} configurations", file=sys.stderr)

@@ -80,9 +80,13 @@ def durations_of(
     duration, low, high = (np.empty(len(rows)) for _ in range(3))
     model, source = np.empty(len(rows), object), np.empty(len(rows), object)
     for family, index in rows.grouped(lambda kind: OPS[kind.op].family):
-        found = cost_model(family, machine, models).estimate(rows.take(index), machine)
-        duration[index], low[index], high[index] = found.duration_us, found.low_us, found.high_us
-        model[index], source[index] = found.model, found.source
+        estimated = cost_model(family, machine, models).estimate(rows.take(index), machine)
+        duration[index], low[index], high[index] = (
+            estimated.duration_us,
+            estimated.low_us,
+            estimated.high_us,
+        )
+        model[index], source[index] = estimated.model, estimated.source
     return Durations(duration, low, high, tuple(model), tuple(source))
 
 

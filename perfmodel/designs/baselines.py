@@ -23,11 +23,11 @@ class GpuOnly:
 
     def apply(self, deployment: Deployment) -> Deployment:
         def edit(number: int, placed: TablePlacement) -> dict[str, Any]:
-            found = {"tier": "hbm", "pooled_on": "device", "caches": (), "hot_rows": 0}
+            row = {"tier": "hbm", "pooled_on": "device", "caches": (), "hot_rows": 0}
             if placed.tier == "hbm" or placed.sharding != "data_parallel":
-                return found
+                return row
             own = usual.placement.tables[number]
-            return found | {"sharding": own.sharding, "ranks": own.ranks}
+            return row | {"sharding": own.sharding, "ranks": own.ranks}
 
         usual = deployment_of(
             deployment.workload, deployment.machine, deployment.batch, train=deployment.train
@@ -66,9 +66,9 @@ class CpuOnly:
                 "sockets: set cpu_only.nodes or cpu_only.sockets"
             )
         workload = deployment.workload.with_(implementation__cuda_graphs=False)
-        found = deployment_of(workload, machine, deployment.batch, train=deployment.train)
+        deployed = deployment_of(workload, machine, deployment.batch, train=deployment.train)
         about = "assumed: synchronous, every socket trains and holds its part of the tables"
-        return replace(found, notes=(*deployment.notes, *found.notes, Note(about)))
+        return replace(deployed, notes=(*deployment.notes, *deployed.notes, Note(about)))
 
 
 def hosts_of(machine: Cluster, nodes: int = 0, sockets: int = 0) -> Cluster:
@@ -189,9 +189,9 @@ class Hybrid:
             size = tables[number].rows * row_bytes("fp32", tables[number].dim)
             if size <= self.device_table_bytes:
                 return {}
-            found = {"tier": "host", "pooled_on": self.pooled_on, "caches": (), "hot_rows": 0}
+            row = {"tier": "host", "pooled_on": self.pooled_on, "caches": (), "hot_rows": 0}
             shared = {"sharding": "data_parallel", "ranks": ranks}
-            return {**found, **(shared if deployment.machine.nodes == 1 else {})}
+            return {**row, **(shared if deployment.machine.nodes == 1 else {})}
 
         pipeline = replace(deployment.pipeline, rows_ahead=False, writes_behind=False)
         placement = deployment.placement.edited(edit)

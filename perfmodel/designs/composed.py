@@ -22,9 +22,9 @@ def without_unused(deployment: Deployment) -> Deployment:
 
     Raises `WorkloadError` where samples are parted by hot rows that there are no longer.
     """
-    found = _used_pipeline(deployment)
+    used = _used_pipeline(deployment)
     if not deployment.phases:
-        return found
+        return used
     parts = [
         _used_pipeline(replace(deployment, placement=phase.placement, pipeline=phase.pipeline))
         for phase in deployment.phases
@@ -36,7 +36,7 @@ def without_unused(deployment: Deployment) -> Deployment:
         replace(phase, placement=part.placement, pipeline=part.pipeline)
         for phase, part in zip(deployment.phases, parts, strict=True)
     )
-    return replace(found, phases=phases)
+    return replace(used, phases=phases)
 
 
 def without_drives(machine: Cluster, placement: Placement) -> Cluster:
@@ -93,10 +93,10 @@ class Composed:
 
     def apply(self, deployment: Deployment) -> Deployment:
         """`deployment` under all of them. Raises `WorkloadError` where that makes no sense."""
-        found = without_unused(_applied(self.designs, deployment))
-        _one_memory(found)
-        self._require_all(deployment, found)
-        return found
+        deployed = without_unused(_applied(self.designs, deployment))
+        _one_memory(deployed)
+        self._require_all(deployment, deployed)
+        return deployed
 
     def within(self, deployment: Deployment) -> Iterator[Composed]:
         """Each of them with all or less of its memory."""
@@ -107,7 +107,7 @@ class Composed:
         for chosen in islice(product(*ways), 1, None):
             yield replace(self, designs=chosen)
 
-    def _require_all(self, start: Deployment, found: Deployment) -> None:
+    def _require_all(self, start: Deployment, deployment: Deployment) -> None:
         """Each of several designs must show in what they make together."""
         if len(self.designs) < 2:
             return
@@ -118,7 +118,7 @@ class Composed:
                 )
             except WorkloadError:
                 continue
-            if _is_same_step(without, found):
+            if _is_same_step(without, deployment):
                 raise WorkloadError(
                     f"{self.text}: {name.strip()} has no effect in this combination"
                 )
@@ -144,17 +144,17 @@ def _in_phases(design: Design, deployment: Deployment) -> Deployment:
     if not deployment.phases:
         return design.apply(deployment)
     whole = replace(deployment, phases=())
-    found = [
+    applied = [
         design.apply(replace(whole, placement=phase.placement, pipeline=phase.pipeline))
         for phase in deployment.phases
     ]
-    if any(each.phases for each in found):
+    if any(each.phases for each in applied):
         raise WorkloadError("designs: steps that are of several kinds already")
     phases = tuple(
         replace(phase, placement=each.placement, pipeline=each.pipeline)
-        for phase, each in zip(deployment.phases, found, strict=True)
+        for phase, each in zip(deployment.phases, applied, strict=True)
     )
-    return replace(found[0], phases=phases)
+    return replace(applied[0], phases=phases)
 
 
 def composed(text: str, settings: Settings | None = None) -> Composed:
@@ -181,15 +181,15 @@ def settings_of(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
 
     Raises `UsageError` for an unknown design or field.
     """
-    found: dict[str, dict[str, Any]] = {}
+    settings: dict[str, dict[str, Any]] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         name, dot, field = key.strip().partition(".")
         if not (equals and dot):
             raise UsageError(f"--set {text!r}: expected DESIGN.FIELD=VALUE")
         _known_field(_class(name), name, field)
-        found.setdefault(name, {})[field] = parse_value(value.strip())
-    return found
+        settings.setdefault(name, {})[field] = parse_value(value.strip())
+    return settings
 
 
 def _class(name: str) -> type[Design]:

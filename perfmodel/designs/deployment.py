@@ -90,11 +90,11 @@ class Budgeted(Protocol):
 
 def halved(most: float, least: float) -> list[float]:
     """Half of `most`, a quarter of it, and so on, as long as it is `least` or more."""
-    found, size = [], most / 2
+    halves, size = [], most / 2
     while size >= least:
-        found.append(size)
+        halves.append(size)
         size /= 2
-    return found
+    return halves
 
 
 def changes(before: Design, after: Design) -> str:

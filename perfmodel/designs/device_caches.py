@@ -193,8 +193,8 @@ def hot_fracs(deployment: Deployment, hbm_bytes: float) -> Floats:
     before = np.concatenate([[0.0], np.cumsum(size[order])[:-1]])
     kept = np.clip((hbm_bytes - before) / size[order], 0.0, 1.0)
     tables = np.concatenate(owner)[order]
-    found = np.bincount(tables, kept * share[order], len(deployment.workload.tables))
-    return np.minimum(found, 1.0)
+    fracs = np.bincount(tables, kept * share[order], len(deployment.workload.tables))
+    return np.minimum(fracs, 1.0)
 
 
 def read_us(deployment: Deployment, hot: Floats) -> Floats:
@@ -215,8 +215,8 @@ def row_bytes_of(deployment: Deployment) -> Floats:
 
 def ranks_by_load(cost: Floats, ranks: int) -> NDArray[np.int64]:
     """Per table a rank: the largest first, each to the rank with the least so far."""
-    load, found = np.zeros(ranks), np.zeros(len(cost), np.int64)
+    load, rank_of = np.zeros(ranks), np.zeros(len(cost), np.int64)
     for number in np.argsort(-cost, kind="stable").tolist():
-        found[number] = int(load.argmin())
-        load[found[number]] += cost[number]
-    return found
+        rank_of[number] = int(load.argmin())
+        load[rank_of[number]] += cost[number]
+    return rank_of

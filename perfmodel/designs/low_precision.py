@@ -89,11 +89,11 @@ class Search:
     @property
     def higher(self) -> tuple[str, ...]:
         """Layers and tables that stay in a higher precision than the narrowest one chosen."""
-        found = []
+        higher = []
         for choices in (self.layers, self.tables):
             lowest = max((choice.error for choice in choices), default=0.0)
-            found += [choice.name for choice in choices if choice.error < lowest]
-        return tuple(found)
+            higher += [choice.name for choice in choices if choice.error < lowest]
+        return tuple(higher)
 
     @property
     def saved_bytes(self) -> float:
@@ -152,7 +152,7 @@ def _layers(
         for dtype in tried
     ]
     times = durations_of(Rows.of(rows), deployment.machine).duration_us.reshape(-1, len(tried))
-    found = []
+    layers = []
     for (name, (k, n)), budget, taken in zip(named, each, times.tolist(), strict=True):
         us = dict(zip(tried, taken, strict=True))
         allowed = {wide, *within(budget, dtypes)} & set(tried)
@@ -161,7 +161,7 @@ def _layers(
         refused = [d for d in narrower if d not in allowed and us[d] < us[order[0]]]
         held = BUDGET if refused else SPEED if narrower else ""
         sizes = {dtype: n * k * _element_bytes(dtype) for dtype in tried}
-        found.append(
+        layers.append(
             [
                 Choice(
                     name,
@@ -177,7 +177,7 @@ def _layers(
                 for place, dtype in enumerate(order)
             ]
         )
-    return found
+    return layers
 
 
 def _within_total(choices: list[list[Choice]], total: float) -> tuple[Choice, ...]:
@@ -292,18 +292,18 @@ class LowPrecision:
             raise WorkloadError(
                 "low_precision: caches were sized for wider rows: put this design before theirs"
             )
-        found = self.search(deployment)
+        result = self.search(deployment)
         workload = deployment.workload.with_(
             implementation__name="torchrec",
-            implementation__layer_precisions=[choice.dtype for choice in found.layers],
+            implementation__layer_precisions=[choice.dtype for choice in result.layers],
             implementation__exchange_precision=self.exchange,
         )
         placement = deployment.placement.edited(
-            lambda number, _: {"dtype": found.tables[number].dtype}
+            lambda number, _: {"dtype": result.tables[number].dtype}
         )
-        higher = [name for name in found.higher if not name.startswith("tables")]
+        higher = [name for name in result.higher if not name.startswith("tables")]
         note = (
-            f"low precision: {found.saved_bytes / 1e9:.3g} GB less of weights and rows; in higher "
+            f"low precision: {result.saved_bytes / 1e9:.3g} GB less of weights and rows; in higher "
             f"precision: {', '.join(higher) or 'no layer'}"
         )
         return deployment.with_(note, workload=workload, placement=placement)

@@ -107,16 +107,16 @@ def _hosted(
     missing = np.inf
     for halvings in range(MOST_HALVINGS):
         cached = cache_frac / 2**halvings
-        found = np.zeros(len(sizes), bool)
+        hosted = np.zeros(len(sizes), bool)
         over = float(sizes.sum()) - room * deployment.ranks
         for number in order:
             if over <= 0:
                 break
-            found[number] = True
+            hosted[number] = True
             over -= (1 - cached) * float(sizes[number])
-        missing = min(missing, max(over, float(sizes[found].sum()) - host))
+        missing = min(missing, max(over, float(sizes[hosted].sum()) - host))
         if missing <= 0:
-            return found, cached
+            return hosted, cached
     raise WorkloadError(
         f"neo: {deployment.workload.name}: tables of {sizes.sum() / BYTES_PER_GB:.4g} GB need "
         f"{missing / BYTES_PER_GB:.4g} GB more than device and host memory have for them"
@@ -177,12 +177,12 @@ def _ranks(
 
 
 def _cached(tables: tuple[TablePlacement, ...], held: Floats, ranks: int) -> Floats:
-    found = np.zeros(ranks)
+    cached = np.zeros(ranks)
     for number, placed in enumerate(tables):
         if placed.caches:
             share = 1 if placed.sharding == "data_parallel" else len(placed.ranks)
-            found[list(placed.ranks)] += held[number] / share
-    return found
+            cached[list(placed.ranks)] += held[number] / share
+    return cached
 
 
 SHARDINGS = ("balanced", "as_deployed")
@@ -232,17 +232,17 @@ class Neo:
             training__table_optimizer="rowwise_adagrad" if optimizer == "adagrad" else optimizer,
         )
         stored = deployment.placement.edited(lambda _number, _placed: {"dtype": self.rows})
-        found = deployment.with_(workload=workload, placement=stored)
+        deployed = deployment.with_(workload=workload, placement=stored)
         if self.sharding == "balanced":
-            found = found.with_(placement=balanced(found, self.cache_frac))
-        has_slow = any(placed.tier != "hbm" for placed in found.placement.tables)
+            deployed = deployed.with_(placement=balanced(deployed, self.cache_frac))
+        has_slow = any(placed.tier != "hbm" for placed in deployed.placement.tables)
         pipeline = replace(
-            found.pipeline,
+            deployed.pipeline,
             input_ahead=self.input_ahead,
             rows_ahead=self.rows_ahead and has_slow,
             own_groups=self.own_groups,
         )
-        return found.with_(pipeline=pipeline)
+        return deployed.with_(pipeline=pipeline)
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """With a smaller cache, and so with more whole tables in device memory; with pooled rows as

@@ -108,10 +108,10 @@ def choose_hot_rows(
             f"{len(tables)} tables, {least:g}"
         )
     kept = hot_set(accesses, budget_bytes, sampled=sampled)
-    found = _whole_rows(kept, accesses)
-    share = found.popular_frac if popular_frac is None else popular_frac
-    found.mixed_hot_frac(share)
-    rows = [round(count) for count in found.rows.tolist()]
+    choice = _whole_rows(kept, accesses)
+    share = choice.popular_frac if popular_frac is None else popular_frac
+    choice.mixed_hot_frac(share)
+    rows = [round(count) for count in choice.rows.tolist()]
     ranks = tuple(range(deployment.ranks))
 
     def edit(number: int, _placed: TablePlacement) -> dict[str, Any]:
@@ -125,17 +125,17 @@ def choose_hot_rows(
         }
 
     placement = deployment.placement.edited(edit)
-    return HotRowChoice(found, placement, share, kept.used_bytes)
+    return HotRowChoice(choice, placement, share, kept.used_bytes)
 
 
-def _whole_rows(found: HotSet, tables: Sequence[TableAccess]) -> HotSet:
+def _whole_rows(hot: HotSet, tables: Sequence[TableAccess]) -> HotSet:
     """The same with whole rows, at least one per table, the most popular ones."""
-    pairs = list(zip(tables, found.hot_frac.tolist(), strict=True))
+    pairs = list(zip(tables, hot.hot_frac.tolist(), strict=True))
     rows = [max(float(np.floor(each.popularity.hot_rows(share))), 1.0) for each, share in pairs]
     share = [
         float(each.popularity.covered_frac(n)) for (each, _), n in zip(pairs, rows, strict=True)
     ]
-    return replace(found, rows=np.array(rows), hot_frac=np.array(share))
+    return replace(hot, rows=np.array(rows), hot_frac=np.array(share))
 
 
 LEAST_FRAC = 1e-6
@@ -192,21 +192,21 @@ class Fae:
             raise WorkloadError(f"fae: switches every {self.switch_every_steps:g} steps")
 
     def apply(self, deployment: Deployment) -> Deployment:
-        found = choose_hot_rows(
+        choice = choose_hot_rows(
             deployment,
             self.hot_mib * MIB,
             sampled=self.sampled_frac * self.inputs,
             popular_frac=self.popular_frac,
         )
         cold = Hybrid(pooled_on=self.pooled_on).apply(deployment)
-        share, moved = found.popular_frac, found.kept_bytes
+        share, moved = choice.popular_frac, choice.kept_bytes
         hot_pipeline = replace(deployment.pipeline, micro_batches=(MicroBatch(1.0, popular=True),))
         both = 0.0 < share < 1.0
         phases = (
             Phase(
                 "popular",
                 max(share, 1e-12),
-                found.placement,
+                choice.placement,
                 hot_pipeline,
                 to_device_bytes=moved if both else 0.0,
                 to_host_bytes=moved if both else 0.0,
@@ -215,12 +215,12 @@ class Fae:
             Phase("other", max(1.0 - share, 1e-12), cold.placement, cold.pipeline),
         )
         return deployment.with_(
-            found.note,
+            choice.note,
             f"counting rows on {self.sampled_frac:.1%} of the inputs takes the host, once, "
             f"{self.learning_s(deployment):,.1f} s",
             "assumed: other mini-batches look rows up as all samples do",
             *multi_hot_note("fae", deployment, share),
-            placement=found.placement,
+            placement=choice.placement,
             pipeline=hot_pipeline,
             phases=tuple(phase for phase in phases if phase.steps_frac > 1e-9),
         )
@@ -236,8 +236,8 @@ class Fae:
         lookups *= sum(table.pooling for table in deployment.workload.tables)
         own = {"lookups": lookups / deployment.machine.node.gpus, "row_bytes": COUNTER_BYTES}
         rows = Rows.of([{"op": op, **own} for op in ("host_gather", "host_scatter")])
-        found = TIERS[OPS["host_gather"].family].estimate(rows, deployment.machine)
-        return float(found.duration_us.sum()) / US_PER_S
+        estimated = TIERS[OPS["host_gather"].family].estimate(rows, deployment.machine)
+        return float(estimated.duration_us.sum()) / US_PER_S
 
     def _run_steps(self, popular_frac: float) -> float:
         """Steps with popular samples in a row: at least one, and one of the others between runs."""
@@ -298,16 +298,16 @@ class Hotline:
 
     def apply(self, deployment: Deployment) -> Deployment:
         learns = self.learning_frac if deployment.train else 0.0
-        found = choose_hot_rows(
+        choice = choose_hot_rows(
             deployment,
             self.hot_mib * MIB,
             sampled=self.learning_frac * self.inputs or np.inf,
             popular_frac=self.popular_frac,
         )
         machine = self.with_accelerator(deployment.machine)
-        parts = self._parts(found.popular_frac, deployment)
+        parts = self._parts(choice.popular_frac, deployment)
         hot = [
-            Phase(name, (1.0 - learns) * share, found.placement, pipeline)
+            Phase(name, (1.0 - learns) * share, choice.placement, pipeline)
             for name, share, pipeline in parts
         ]
         host = Hybrid(pooled_on="host").apply(deployment)
@@ -316,15 +316,15 @@ class Hotline:
         part = machine.node.accelerator
         by = f"gathered by {part.name if part else 'the cores of the host'}"
         return deployment.with_(
-            found.note,
+            choice.note,
             f"hotline: rows that are not hot are {by}; launches: {self.launches}",
-            *multi_hot_note("hotline", deployment, found.popular_frac),
+            *multi_hot_note("hotline", deployment, choice.popular_frac),
             *(
                 [f"hotline: {learns:.1%} of the steps learn, and are those of hybrid"]
                 * bool(learns)
             ),
             machine=machine,
-            placement=found.placement,
+            placement=choice.placement,
             pipeline=hot[0].pipeline,
             phases=phases if len(phases) > 1 else (),
         )
@@ -377,7 +377,7 @@ class Hotline:
 
 def _in_multiples(popular_frac: float, samples: int) -> float:
     """Of a device's `samples`, the share that run as popular ones."""
-    found = round(popular_frac * samples)
-    if not SAMPLES <= found < samples:
+    count = round(popular_frac * samples)
+    if not SAMPLES <= count < samples:
         return popular_frac
-    return found // SAMPLES * SAMPLES / samples
+    return count // SAMPLES * SAMPLES / samples

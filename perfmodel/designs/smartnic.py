@@ -41,21 +41,21 @@ def worth_asking(deployment: Deployment) -> list[bool]:
     reading, wire = _ENGINE.memory_frac * nic.memory_gb_per_s * share, nic.gb_per_s * share
     bus = _ENGINE.bus_frac * (nic.pcie_gb_per_s or deployment.machine.node.device.host_gb_per_s)
     sent = codec(deployment.workload.implementation.exchange_precision)
-    found, burst = [], _ENGINE.burst_bytes
+    sizes, burst = [], _ENGINE.burst_bytes
     for table, where in zip(deployment.workload.tables, deployment.placement.tables, strict=True):
         size = float(row_bytes(where.dtype, table.dim))
         parts = len(where.ranks) if where.sharding == "row_wise" else 1
         read = max(table.pooling / parts, 1.0) * np.ceil(size / burst) * burst
         vector = float(sent.wire_bytes(np.array([float(table.dim)]), table.dim)[0])
-        found.append(bool(max(read / reading, vector / bus) < vector / wire))
-    return found
+        sizes.append(bool(max(read / reading, vector / bus) < vector / wire))
+    return sizes
 
 
 def worth_writing(deployment: Deployment, lookups: float) -> list[float]:
     """Per table, bytes of the rows that each rank's batch looks up so often or more; 0 where these
     spare fewer vectors than they are: answers to whole bags, or of a table in rows the sums of
     bags of which a rank has no other row."""
-    found = []
+    sizes = []
     samples = deployment.batch // deployment.ranks
     pairs = zip(deployment.workload.tables, deployment.placement.tables, strict=True)
     for table, where in pairs:
@@ -69,8 +69,8 @@ def worth_writing(deployment: Deployment, lookups: float) -> list[float]:
         else:
             spared = samples * (share if table.key_rows else share ** max(table.pooling, 1.0))
         size = float(row_bytes(where.dtype, table.dim))
-        found.append(rows * size if spared > rows * lookups else 0.0)
-    return found
+        sizes.append(rows * size if spared > rows * lookups else 0.0)
+    return sizes
 
 
 def _first_rank(deployment: Deployment) -> Run:

@@ -78,11 +78,11 @@ def tier_hits(deployment: Deployment) -> Hits:
     smaller do. Hot rows count as device memory. Raises `WorkloadError` for an unknown policy.
     """
     workload, placement = deployment.workload, deployment.placement
-    found: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
+    hits: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
     in_adapters = adapter_shares(deployment)
     for cache in (each for each in placement.caches if CACHE_PLACES[each.at] != NIC):
         for number, lookups, missed, fetched in _tier_uses(deployment, cache):
-            found.setdefault((cache.name, number), []).append((lookups, missed, fetched))
+            hits.setdefault((cache.name, number), []).append((lookups, missed, fetched))
     tables = []
     for number, (table, where) in enumerate(zip(workload.tables, placement.tables, strict=True)):
         left, share = 1.0, dict[str, float]()
@@ -95,7 +95,7 @@ def tier_hits(deployment: Deployment) -> Hits:
             left -= share[NIC]
         behind = [n for n in where.caches if CACHE_PLACES[placement.cache(n).at] != NIC]
         for at, name in enumerate(behind):
-            parts = found.get((name, number), [])
+            parts = hits.get((name, number), [])
             looked = sum(part[0] for part in parts)
             missed = min(sum(part[1] for part in parts) / looked if looked else 1.0, left)
             tier = CACHE_PLACES[placement.cache(name).at]

@@ -207,14 +207,14 @@ def replay(
         raise WorkloadError(f"replay: less than one batch of {batch_lookups} lookups")
     rows = rows[: warm_up + batches * batch_lookups]
     step = np.maximum(np.arange(len(rows)) - warm_up, -1) // batch_lookups + 1
-    found = policy.hits(rows, capacity_rows, step)[warm_up:]
+    hits = policy.hits(rows, capacity_rows, step)[warm_up:]
     counted, number = rows[warm_up:], step[warm_up:] - 1
     order = np.lexsort((counted, number))
     first = np.ones(len(order), bool)
     first[1:] = (np.diff(counted[order]) != 0) | (np.diff(number[order]) != 0)
     chosen = order[first]
     return Replayed(
-        found=found,
+        found=hits,
         distinct_rows=np.bincount(number[chosen], minlength=batches),
-        fetched_rows=np.bincount(number[chosen][~found[chosen]], minlength=batches),
+        fetched_rows=np.bincount(number[chosen][~hits[chosen]], minlength=batches),
     )

@@ -89,7 +89,7 @@ def read_mlperf(*paths: Path) -> tuple[list[Published], list[LeftOut]]:
 
     Raises `PerfmodelError` for a file that is no such table.
     """
-    found: dict[tuple[object, ...], Published] = {}
+    published: dict[tuple[object, ...], Published] = {}
     left: list[LeftOut] = []
     seen: set[tuple[str, ...]] = set()
     rows = [(f"{path}: line {line}", row) for path in paths for line, row in _submissions(path)]
@@ -109,15 +109,15 @@ def read_mlperf(*paths: Path) -> tuple[list[Published], list[LeftOut]]:
         settings = EARLIER_SOFTWARE.get((row["benchmark"], row["round"]), {})
         group = f"{row['benchmark']} {row['round']}" if settings else row["benchmark"]
         key = (group, machine.node.device.name, machine.nodes, machine.node.gpus, batch)
-        old = found.get(key)
+        old = published.get(key)
         if old is None:
             old = Published(group, WORKLOAD[row["benchmark"]], machine, batch, settings)
-        found[key] = replace(
+        published[key] = replace(
             old,
             rates=(*old.rates, _number(row, RATE_COLUMN[row["benchmark"]], where)),
             names=(*old.names, name),
         )
-    return list(found.values()), left
+    return list(published.values()), left
 
 
 def _submissions(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
@@ -142,19 +142,19 @@ def _unusable(row: Mapping[str, str], rate: str) -> str:
 def _machine(row: Mapping[str, str], where: str) -> Cluster | str:
     """The nodes of a submission, or why they are not known."""
     full = row["accelerator"]
-    found, reasons = None, []
+    machine, reasons = None, []
     for name in (re.sub(r"\(.*?\)", "", full).strip(), *re.findall(r"\((.*?)\)", full)):
         try:
-            found = found or from_driver_name(name)
+            machine = machine or from_driver_name(name)
         except HardwareError as error:
             reasons.append(str(error).partition(";")[0])
-    if found is None:
+    if machine is None:
         return reasons[0]
     nodes, gpus = (int(_number(row, key, where)) for key in ("n_nodes", "accel_per_node"))
-    usual = node_of(found)
+    usual = node_of(machine)
     if usual.link is None and gpus > 1:
-        return f"{found.name}: {NO_LINKS}"
-    return Cluster(name=found.name, node=replace(usual, gpus=gpus), nodes=nodes)
+        return f"{machine.name}: {NO_LINKS}"
+    return Cluster(name=machine.name, node=replace(usual, gpus=gpus), nodes=nodes)
 
 
 def _rows(path: Path, *layouts: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
@@ -176,12 +176,12 @@ def _rows(path: Path, *layouts: tuple[str, ...]) -> Iterator[tuple[int, dict[str
 
 def _number(row: Mapping[str, str], key: str, where: str) -> float:
     try:
-        found = float(row[key])
+        number = float(row[key])
     except ValueError:
-        found = -1.0
-    if not 0 < found < LARGEST_NUMBER:
+        number = -1.0
+    if not 0 < number < LARGEST_NUMBER:
         raise PerfmodelError(f"{where}: {key}: expected a positive number, got {row[key][:40]!r}")
-    return found
+    return number
 
 
 SCHEMA = "perfmodel.evaluation.published/1"
@@ -225,8 +225,8 @@ class PublishedError:
     def is_held_out(self) -> bool:
         """Whether no constant saw the configuration."""
         node, nodes = self.published.machine.node, self.published.machine.nodes
-        found = (self.published.group, node.device.name, nodes, node.gpus, self.published.batch)
-        return found not in FITTED_CONFIGURATIONS
+        key = (self.published.group, node.device.name, nodes, node.gpus, self.published.batch)
+        return key not in FITTED_CONFIGURATIONS
 
     def to_dict(self, scaled_error_pct: float | None) -> dict[str, Any]:
         """As `docs/schemas/evaluation.published.json` has it."""
@@ -354,9 +354,9 @@ def evaluate_published(
 def _samples_per_s(published: Published) -> tuple[float, float, float]:
     """The rate, and its interval."""
     workload = load_workload(published.workload).with_(**published.settings)
-    found = predict(workload, hardware=[published.machine], batch=published.batch).results[0]
-    rate, usual = published.batch * MICROSECONDS, found.step_us
-    return rate / usual, rate / (found.high_us or usual), rate / (found.low_us or usual)
+    result = predict(workload, hardware=[published.machine], batch=published.batch).results[0]
+    rate, usual = published.batch * MICROSECONDS, result.step_us
+    return rate / usual, rate / (result.high_us or usual), rate / (result.low_us or usual)
 
 
 def _median_abs(errors: Sequence[float | None]) -> float | None:
@@ -395,5 +395,5 @@ def _rank_correlation(rows: Sequence[PublishedError]) -> float | None:
         return None
     from scipy.stats import spearmanr
 
-    found = spearmanr([row.samples_per_s for row in rows], [row.measured for row in rows])
-    return float(found.statistic)
+    correlation = spearmanr([row.samples_per_s for row in rows], [row.measured for row in rows])
+    return float(correlation.statistic)

@@ -85,12 +85,12 @@ class Range:
     def at(self, share: Floats) -> list[float] | list[int]:
         """The numbers at shares (0 to 1) of the way from `low` to `high`."""
         if self.scale == LOG:
-            found = self.low * (self.high / self.low) ** share
+            values = self.low * (self.high / self.low) ** share
         else:
-            found = self.low + (self.high - self.low) * share
+            values = self.low + (self.high - self.low) * share
         if self.whole:
-            return [int(value) for value in np.round(found).tolist()]
-        return [float(value) for value in np.clip(found, self.low, self.high).tolist()]
+            return [int(value) for value in np.round(values).tolist()]
+        return [float(value) for value in np.clip(values, self.low, self.high).tolist()]
 
     def levels(self) -> list[float] | list[int]:
         """`steps` numbers, both ends among them; of whole numbers no one twice."""
@@ -157,12 +157,12 @@ class Space:
     @cached_property
     def _shares(self) -> dict[str, Floats]:
         """Per axis one number in each of as many equal shares as points, in random order."""
-        found = {}
+        shares = {}
         for name in self.axes:
             rng = np.random.default_rng([self.seed, zlib.crc32(name.encode())])
             order = rng.permutation(self.drawn)
-            found[name] = (order + rng.random(self.drawn)) / self.drawn
-        return found
+            shares[name] = (order + rng.random(self.drawn)) / self.drawn
+        return shares
 
     def _drawn(self, name: str, number: Ints) -> Sequence[Any]:
         share, axis = self._shares[name][number], self.axes[name]

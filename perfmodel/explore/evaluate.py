@@ -54,10 +54,10 @@ class TraceSteps:
 
     def step_us(self, points: Points) -> Floats:
         """Per point."""
-        found = np.empty(len(points))
+        times_us = np.empty(len(points))
         for places, block in self.transfers.blocks(points, self.width):
-            found[places] = self.of_marks(self.walk.step_us(block))
-        return found
+            times_us[places] = self.of_marks(self.walk.step_us(block))
+        return times_us
 
     def of_marks(self, step_us: Floats) -> Floats:
         """From the durations of the graph's marks `[marks, points]`."""
@@ -117,15 +117,15 @@ class TraceFigures:
             busy[places] = block[rows].sum(axis=0) / marks.sum(axis=0) if ranks else 0.0
         if self.columns == (STEP,):
             return {STEP: step_us}
-        found = {name: np.empty(len(points)) for name in self.columns}
+        result = {name: np.empty(len(points)) for name in self.columns}
         answers, group = self.running.of(points)
         for number, costs in enumerate(answers):
             chosen = group == number
             activity = Activity(device_frac=busy[chosen].clip(0.0, 1.0))
             values = figures(self.columns, step_us[chosen], self.samples, costs, activity)
             for name, column in values.items():
-                found[name][chosen] = column
-        return found
+                result[name][chosen] = column
+        return result
 
     def reads(self, point: Points) -> tuple[FigureRead, ...]:
         """Of both machines of the transfer, and what the running of the target costs."""
@@ -155,9 +155,9 @@ class Breakdowns:
 
         rows = []
         for path in points.column(TRACE):
-            found = breakdown(read(path))
-            steps = [step for rank in found.ranks for step in rank.steps]
-            row = {"ranks": len(found.ranks), "steps": len(steps) / len(found.ranks)}
+            result = breakdown(read(path))
+            steps = [step for rank in result.ranks for step in rank.steps]
+            row = {"ranks": len(result.ranks), "steps": len(steps) / len(result.ranks)}
             for name in self.accounting:
                 row[name] = float(np.mean([getattr(step.accounting, name) for step in steps]))
             for cause in self.causes:

@@ -27,15 +27,15 @@ def part_content(spec: Spec, part: int, evaluate: Evaluate) -> bytes:
     """The Parquet content of one part: figures of points, and why a point has none (then NaN)."""
     begin, end = spec.bounds(part)
     points = spec.space.points(begin, end)
-    found: dict[str, Any] = {name: np.full(len(points), np.nan) for name in evaluate.columns}
+    content: dict[str, Any] = {name: np.full(len(points), np.nan) for name in evaluate.columns}
     errors = np.full(len(points), "", object)
     for places, values in _evaluated(evaluate, points, np.arange(len(points))):
         if isinstance(values, str):
             errors[places] = values
             continue
         for name, each in values.items():
-            found[name][places] = each
-    return packed(spec, points, begin, found | {ERROR: errors})
+            content[name][places] = each
+    return packed(spec, points, begin, content | {ERROR: errors})
 
 
 def _evaluated(
@@ -116,13 +116,13 @@ class Sweep:
 
     def best(self) -> dict[str, int]:
         """Per objective, the row that is best in it; none where no point has a figure."""
-        found = {}
+        best = {}
         for name in self.objectives if self.spec.kind != TRACES else ():
             values = floats_of(self.frame, name)
             if not np.isnan(values).all():
                 least = not OBJECTIVES[name].more_is_better
-                found[name] = int(np.nanargmin(values) if least else np.nanargmax(values))
-        return found
+                best[name] = int(np.nanargmin(values) if least else np.nanargmax(values))
+        return best
 
     @property
     def assumed(self) -> tuple[FigureRead, ...]:
@@ -132,16 +132,16 @@ class Sweep:
     @property
     def warnings(self) -> list[str]:
         """What a user should know of the rows."""
-        found = []
+        warnings = []
         if self.failed:
             first = self.frame.loc[self.frame[ERROR] != "", ERROR].iloc[0]
-            found.append(f"{self.failed} of {len(self.frame)} points have no figures; {first}")
+            warnings.append(f"{self.failed} of {len(self.frame)} points have no figures; {first}")
         for name in self.objectives:
             values = floats_of(self.frame, name)
             unknown = int(np.isnan(values).sum()) - self.failed
             if unknown > 0:
-                found.append(f"{name}: not known of {unknown} points (a part without a price?)")
-        return found
+                warnings.append(f"{name}: not known of {unknown} points (a part without a price?)")
+        return warnings
 
     def row(self, at: int) -> dict[str, Any]:
         """Number, axes and figures of one row as plain values."""

@@ -45,14 +45,14 @@ def sweep(
         store.write(part, content)
         begin, end = spec.bounds(part)
         done(end - begin)
-    found = Sweep(spec, store.frame(), str(folder))
-    return replace(found, reads=_reads(found, evaluate))
+    result = Sweep(spec, store.frame(), str(folder))
+    return replace(result, reads=_reads(result, evaluate))
 
 
-def _reads(found: Sweep, evaluate: Evaluate) -> tuple[FigureRead, ...]:
+def _reads(reads: Sweep, evaluate: Evaluate) -> tuple[FigureRead, ...]:
     """Of the point that is best in the first objective; none where no point has figures."""
-    best = next(iter(found.best().values()), None)
+    best = next(iter(reads.best().values()), None)
     if best is None:
         return ()
-    number = int(found.frame[POINT].iloc[best])
-    return evaluate.reads(found.spec.space.points(number, number + 1))
+    number = int(reads.frame[POINT].iloc[best])
+    return evaluate.reads(reads.spec.space.points(number, number + 1))

@@ -31,15 +31,15 @@ def base_point(spec: Spec) -> dict[str, Any]:
     for name in spec.at:
         if name not in spec.space.axes:
             raise UsageError(f"{spec.where}: at.{name} is none of the axes")
-    found = {axis: values[0] for axis, values in spec.space.values.items()} | dict(spec.at)
-    if spec.hardware is not None or HARDWARE in found:
-        named = {axis: found[axis] for axis in (HARDWARE,) if axis in found}
+    point = {axis: values[0] for axis, values in spec.space.values.items()} | dict(spec.at)
+    if spec.hardware is not None or HARDWARE in point:
+        named = {axis: point[axis] for axis in (HARDWARE,) if axis in point}
         machines = Machines({axis: [value] for axis, value in named.items()}, base=spec.hardware)
         own = figure_values(machines.at(named))
         for axis in spec.space.axes:
             if axis not in spec.at and is_number(own.get(axis)):
-                found[axis] = own[axis]
-    return found
+                point[axis] = own[axis]
+    return point
 
 
 def figures_at(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> dict[str, Floats]:
@@ -51,14 +51,14 @@ def figures_at(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> dict[str, Float
 
 def bounds_of(spec: Spec, axis: str) -> tuple[float, float, bool]:
     """(least, largest, whole numbers only) of a numeric axis."""
-    found = spec.space.axes.get(axis)
-    if found is None:
+    known = spec.space.axes.get(axis)
+    if known is None:
         raise UsageError(f"{spec.where}: no axis {axis}; expected {', '.join(spec.space.axes)}")
-    if isinstance(found, Range):
-        return found.low, found.high, found.whole
-    if not found or not all(is_number(value) for value in found):
+    if isinstance(known, Range):
+        return known.low, known.high, known.whole
+    if not known or not all(is_number(value) for value in known):
         raise UsageError(f"{spec.where}: axis {axis} has no numbers")
-    return min(found), max(found), all(isinstance(value, int) for value in found)
+    return min(known), max(known), all(isinstance(value, int) for value in known)
 
 
 def is_number(value: Any) -> bool:
@@ -155,7 +155,7 @@ def sensitivity(spec: Spec, step_frac: float = STEP_FRAC) -> Sensitivity:
         low, high = _ends(axis, value, step_frac)
         ends.append((low, high))
         rows += [base | {axis: low}, base | {axis: high}]
-    found = figures_at(spec, rows)
+    figures = figures_at(spec, rows)
     moved = [
         AxisEffect(
             axis,
@@ -164,10 +164,10 @@ def sensitivity(spec: Spec, step_frac: float = STEP_FRAC) -> Sensitivity:
             *map(float, ends[at]),
             *(float(values[row]) for row in (0, 1 + 2 * at, 2 + 2 * at)),
         )
-        for name, values in found.items()
+        for name, values in figures.items()
         for at, axis in enumerate(axes)
     ]
-    place = {name: at for at, name in enumerate(found)}
+    place = {name: at for at, name in enumerate(figures)}
     moved.sort(
         key=lambda each: (place[each.objective], -abs(float(np.nan_to_num(each.elasticity))))
     )
@@ -230,12 +230,12 @@ def sobol(spec: Spec, samples: int, seed: int = 0) -> list[dict[str, Any]]:
             }
             for point in points.tolist()
         ]
-        found = []
+        table = []
         for name, values in figures_at(spec, rows).items():
             if np.ptp(values) == 0 or np.isnan(values).any():
                 raise UsageError(f"{name} is constant or unknown: it has no indices")
             indices = analysis.analyze(problem, values, calc_second_order=False, seed=seed)
             for at, axis in enumerate(axes):
                 shares = {key: float(indices[column][at]) for key, column in SOBOL_COLUMNS.items()}
-                found.append({"objective": name, "axis": axis, **shares})
-    return found
+                table.append({"objective": name, "axis": axis, **shares})
+    return table

@@ -51,12 +51,12 @@ ALIASES = {"energy": ENERGY, "cost": COST}
 
 def objectives_of(names: Sequence[str]) -> tuple[str, ...]:
     """The objectives of those names, each once. Raises `UsageError` for an unknown one."""
-    found = [ALIASES.get(name, name) for name in names]
-    for name in found:
+    chosen = [ALIASES.get(name, name) for name in names]
+    for name in chosen:
         if name not in OBJECTIVES:
             known = ", ".join([*OBJECTIVES, *ALIASES])
             raise UsageError(f"objective {name!r}: expected one of {known}")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(chosen))
 
 
 def figures(
@@ -67,16 +67,16 @@ def figures(
     activity: Activity,
 ) -> dict[str, Floats]:
     """`names` of one machine at steps of `samples` each; a cost without a known price is NaN."""
-    found = {STEP: step_us}
-    found["power_w"] = np.broadcast_to(running.power_w(activity), step_us.shape)
+    columns = {STEP: step_us}
+    columns["power_w"] = np.broadcast_to(running.power_w(activity), step_us.shape)
     if samples is not None:
         rate = samples / step_us * 1e6
         costs = running.economics(rate, activity)
         usd = costs.usd_per_million_samples
         unknown = np.full(len(rate), np.nan)
-        found |= {RATE: rate, COST: unknown if usd is None else np.asarray(usd, np.float64)}
-        found[ENERGY] = np.asarray(costs.energy_j_per_sample, np.float64)
-    return {name: np.asarray(found[name], np.float64) for name in names}
+        columns |= {RATE: rate, COST: unknown if usd is None else np.asarray(usd, np.float64)}
+        columns[ENERGY] = np.asarray(costs.energy_j_per_sample, np.float64)
+    return {name: np.asarray(columns[name], np.float64) for name in names}
 
 
 def prices_of(spec: Spec) -> Prices:
@@ -233,10 +233,10 @@ def _columns(path: Path) -> dict[str, Axis]:
 
 def _traces(pattern: str) -> Space:
     base = Path(pattern)
-    found = sorted(str(each) for each in base.parent.glob(base.name))
-    if not found:
+    paths = sorted(str(each) for each in base.parent.glob(base.name))
+    if not paths:
         raise UsageError(f"traces: nothing fits {pattern}")
-    return Space({"trace": tuple(found)}, TABLE)
+    return Space({"trace": tuple(paths)}, TABLE)
 
 
 def _text(table: Mapping[str, Any], key: str) -> str:
@@ -252,13 +252,13 @@ def _table(document: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in table.items():
         if isinstance(value, dict) and not value.keys() & set(RANGE_KEYS):
-            found |= _flat(value, f"{before}{key}.")
+            flat |= _flat(value, f"{before}{key}.")
         else:
-            found[f"{before}{key}"] = value
-    return found
+            flat[f"{before}{key}"] = value
+    return flat
 
 
 def _whole(table: Mapping[str, Any], key: str, usual: int | None, least: int = 1) -> int:

@@ -75,7 +75,7 @@ def _files(spec: Spec) -> list[Path]:
     )
 
 
-def packed(spec: Spec, points: Points, first: int, found: Mapping[str, Any]) -> bytes:
+def packed(spec: Spec, points: Points, first: int, raw: Mapping[str, Any]) -> bytes:
     """The Parquet file of one part: number, axes, figures and error of each of its points."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -83,7 +83,7 @@ def packed(spec: Spec, points: Points, first: int, found: Mapping[str, Any]) -> 
     columns: dict[str, Any] = {POINT: pa.array(np.arange(first, first + len(points)))}
     for axis, values in spec.space.values.items():
         columns[axis] = pa.array(_plain(points.column(axis), values), _type(values))
-    for name, values in found.items():
+    for name, values in raw.items():
         columns[name] = pa.array(values, pa.string() if name == ERROR else pa.float64())
     content = BytesIO()
     pq.write_table(pa.table(columns), content)
@@ -151,7 +151,7 @@ class Store:
     def missing(self) -> list[int]:
         """Numbers of the parts that are not there yet."""
         names = (_PART.fullmatch(path.name) for path in self.folder.iterdir())
-        done = {int(found.group(1)) for found in names if found}
+        done = {int(stored.group(1)) for stored in names if stored}
         return [part for part in range(self.parts) if part not in done]
 
     def write(self, part: int, content: bytes) -> None:
@@ -176,5 +176,5 @@ class Store:
 
 def floats_of(frame: pd.DataFrame, column: str) -> Floats:
     """A column of figures."""
-    found: Floats = frame[column].to_numpy(np.float64)
-    return found
+    values: Floats = frame[column].to_numpy(np.float64)
+    return values

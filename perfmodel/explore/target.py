@@ -65,18 +65,18 @@ def reach(spec: Spec, target: str, axis: str) -> Reach:
     )
     grid[0], grid[-1] = low, high
     grid = np.unique(np.round(grid)) if whole else grid
-    found = at(grid)
+    figures = at(grid)
     own = base[axis] if is_number(base[axis]) else low
     at_base = float(at(np.array([float(own)]))[0]) if low <= own <= high else float("nan")
-    side = np.sign(found - wanted)
+    side = np.sign(figures - wanted)
     crossed = np.flatnonzero((side[:-1] != side[1:]) & ~np.isnan(side[:-1] + side[1:]))
-    best = int(np.nanargmin(np.abs(found - wanted)))
-    value, there = None, float(found[best])
+    best = int(np.nanargmin(np.abs(figures - wanted)))
+    value, there = None, float(figures[best])
     closest = float(grid[best])
     if len(crossed):
         middle = (grid[crossed] + grid[crossed + 1]) / 2
         bracket = int(crossed[np.argmin(np.abs(middle - own))])
-        value, there = _bisected(grid, found, bracket, wanted, float(own), at, whole)
+        value, there = _bisected(grid, figures, bracket, wanted, float(own), at, whole)
         closest = value
     plain = base | {axis: own}
     known = at_base if at_base == at_base else there
@@ -84,10 +84,10 @@ def reach(spec: Spec, target: str, axis: str) -> Reach:
 
 
 def _bisected(
-    grid: Floats, found: Floats, at: int, wanted: float, own: float, ask: Any, whole: bool
+    grid: Floats, bracket: Floats, at: int, wanted: float, own: float, ask: Any, whole: bool
 ) -> tuple[float, float]:
     """(value, objective there) between two neighbours of the grid."""
-    ends = [(float(grid[at + side]), float(found[at + side])) for side in (0, 1)]
+    ends = [(float(grid[at + side]), float(bracket[at + side])) for side in (0, 1)]
     for _ in range(_MOST_STEPS):
         (left, at_left), (right, _) = ends
         if right - left <= (1.0 if whole else _CLOSE * abs(right)):

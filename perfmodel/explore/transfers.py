@@ -96,18 +96,18 @@ class TransferTables:
 
     def _block(self, plan: _Plan, points: Points) -> Block:
         usual = self.graph.nodes_.duration_us.astype(np.float32)
-        found = np.repeat(usual[:, None], len(points), axis=1)
+        block = np.repeat(usual[:, None], len(points), axis=1)
         ratios, group = self._host.of(points)
-        found[self.on_host] *= np.array(ratios, np.float32)[group]
-        found[self.rows] = 0.0
+        block[self.on_host] *= np.array(ratios, np.float32)[group]
+        block[self.rows] = 0.0
         for term in plan.terms:
             table, group = term.table_us(points)
-            found[term.rows] += table[:, group]
+            block[term.rows] += table[:, group]
         carried, group = self._carried.of(points)
         left = (1.0 - np.array(carried, np.float32))[group]
         lost = np.flatnonzero(plan.unexplained)
-        found[self.rows[lost]] *= np.exp(-plan.unexplained[lost, None].astype(np.float32) * left)
-        return found
+        block[self.rows[lost]] *= np.exp(-plan.unexplained[lost, None].astype(np.float32) * left)
+        return block
 
     def _plan(self, machine: Cluster) -> _Plan:
         weights = coo_array((len(self.rows), 0)).tocsr()

@@ -47,12 +47,12 @@ class WorkloadFigures:
                 self._require_one([{**usual, axis: value} for value in each])
 
     def __call__(self, points: Points) -> dict[str, Floats]:
-        found: dict[tuple[Any, ...], dict[str, float]] = {}
+        columns: dict[tuple[Any, ...], dict[str, float]] = {}
         rows = []
         for point in range(len(points)):
             values = self._acting(points.at(point))
             key = tuple(values.items())
-            if key not in found:
+            if key not in columns:
                 result, start = self._predicted(values)
                 told = figures(
                     self.columns,
@@ -61,8 +61,8 @@ class WorkloadFigures:
                     operating_costs(start.machine, self.prices),
                     activity_of(result, start),
                 )
-                found[key] = {name: float(each[0]) for name, each in told.items()}
-            rows.append(found[key])
+                columns[key] = {name: float(each[0]) for name, each in told.items()}
+            rows.append(columns[key])
         return {name: np.array([row[name] for row in rows]) for name in self.columns}
 
     def _acting(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -88,14 +88,14 @@ class WorkloadFigures:
         start = deployment_of(workload, machine, batch, train=train)
         plan = _planner(values.get(PLAN))
         if design is None and plan is None:
-            found = predict(workload, hardware=[machine], batch=batch, train=train)
+            result = predict(workload, hardware=[machine], batch=batch, train=train)
         else:
             start = start if plan is None else _planned(start, plan)
             if design is None:
-                found = predict(start)
+                result = predict(start)
             else:
-                start, found = fastest(design, start)
-        return found.results[0], start
+                start, result = fastest(design, start)
+        return result.results[0], start
 
     def _require_one(self, several: list[dict[str, Any]]) -> None:
         """Values that go with nothing are an error; those that only some go with, of points."""
@@ -126,7 +126,7 @@ class WorkloadFigures:
             composed(first, {first: {key: value}})
 
     def _workload(self, values: Mapping[str, Any]) -> Workload:
-        found = load_workload(values.get(NAME, self.spec.input))
+        workload = load_workload(values.get(NAME, self.spec.input))
         changes = {
             axis.removeprefix(OF_WORKLOAD): value
             for axis, value in values.items()
@@ -134,7 +134,7 @@ class WorkloadFigures:
         }
         if PLAN in values and _planner(values[PLAN]) is None:
             changes[SHARDING] = values[PLAN]
-        return found.with_(**{k.replace(DOT, "__"): v for k, v in changes.items()})
+        return workload.with_(**{k.replace(DOT, "__"): v for k, v in changes.items()})
 
     def _designed(self, values: Mapping[str, Any]) -> Composed | None:
         """The design of a point; None where the sweep is not of designs."""

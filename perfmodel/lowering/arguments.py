@@ -33,24 +33,24 @@ def argument(op: Op, index: int) -> Argument:
 
 def tensor(op: Op, index: int) -> Tensor:
     """The tensor that is argument `index`; raises `Untold` where it is none."""
-    found = argument(op, index)
-    if not isinstance(found, Tensor):
+    value = argument(op, index)
+    if not isinstance(value, Tensor):
         raise MissingArguments
-    return found
+    return value
 
 
 def optional_tensor(op: Op, index: int) -> Tensor | None:
     """The tensor that is argument `index`, or None."""
-    found = argument(op, index)
-    return found if isinstance(found, Tensor) else None
+    value = argument(op, index)
+    return value if isinstance(value, Tensor) else None
 
 
 def tensor_list(op: Op, index: int) -> tuple[Tensor, ...]:
     """The tensors of the list that is argument `index`; raises `Untold` where there are none."""
-    found = tuple(tensors_in(argument(op, index)))
-    if not found:
+    listed = tuple(tensors_in(argument(op, index)))
+    if not listed:
         raise MissingArguments
-    return found
+    return listed
 
 
 def tensors(op: Op, count: int) -> tuple[Tensor, ...]:
@@ -76,24 +76,24 @@ def length(tensor_: Tensor, dim: int) -> int:
 
 def integer(op: Op, index: int) -> int | None:
     """The integer that is argument `index`, or None where it is unknown."""
-    found = argument(op, index)
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+    value = argument(op, index)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def integers(op: Op, index: int) -> tuple[int, ...] | None:
     """The list of integers that is argument `index`, or None where it is unknown."""
-    found = argument(op, index)
-    if isinstance(found, int) and not isinstance(found, bool):
-        return (found,)
-    if isinstance(found, tuple) and all(isinstance(item, int) for item in found):
-        return tuple(item for item in found if isinstance(item, int))
+    value = argument(op, index)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return (value,)
+    if isinstance(value, tuple) and all(isinstance(item, int) for item in value):
+        return tuple(item for item in value if isinstance(item, int))
     return None
 
 
 def flag(op: Op, index: int) -> bool | None:
     """The boolean that is argument `index`, or None where it is unknown."""
-    found = argument(op, index)
-    return bool(found) if isinstance(found, (bool, int)) else None
+    value = argument(op, index)
+    return bool(value) if isinstance(value, (bool, int)) else None
 
 
 def output(op: Op) -> Tensor | None:
@@ -109,8 +109,8 @@ def broadcast(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:
 
 def result_shape(op: Op) -> tuple[int, ...]:
     """Shape of the first output, else what the inputs broadcast to."""
-    found = output(op)
-    return broadcast(op.tensors) if found is None else found.shape
+    result = output(op)
+    return broadcast(op.tensors) if result is None else result.shape
 
 
 def size(shape: tuple[int, ...]) -> int:

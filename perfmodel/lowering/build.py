@@ -236,15 +236,15 @@ class _Walk:
 
     def _launch(self, pieces: list[int], times: int, thread: str) -> None:
         """One launch call and all that it starts."""
-        found = self.lowered.pieces[pieces[0]]
-        if found.kind == "offload":
+        piece = self.lowered.pieces[pieces[0]]
+        if piece.kind == "offload":
             self._offload(pieces[0], thread)
             return
         about = self.lowered.graph.ops[int(self.lowered.owner[pieces[0]])].attributes
         if recorded.CALL in about:
             node = self._recorded_call(about, thread)
         else:
-            call = CALL[found.kind]
+            call = CALL[piece.kind]
             node = self.draft.add(NodeKind.LAUNCH, Cause.HOST_T4, Scope.HOST, thread, call)
             self.draft.overhead.append((node, T4, call, thread))
             self._next(node, thread)
@@ -268,11 +268,11 @@ class _Walk:
 
     def _offload(self, piece: int, thread: str) -> None:
         """Work beside the device, on a resource of its own, that the thread hands over, or does."""
-        found = self.lowered.pieces[piece]
+        work = self.lowered.pieces[piece]
         operation = self._operation(piece, self.host)
-        if found.blocks:
+        if work.blocks:
             wait = self.draft.add(
-                NodeKind.SYNC, Cause.BLOCKING_CALL, Scope.NONE, thread, f"wait for {found.op}"
+                NodeKind.SYNC, Cause.BLOCKING_CALL, Scope.NONE, thread, f"wait for {work.op}"
             )
             self.draft.edge(self.host, wait, EdgeKind.PROGRAM)
             self.draft.edge(operation, wait, EdgeKind.PROGRAM)
@@ -280,26 +280,26 @@ class _Walk:
 
     def _operation(self, piece: int, launch: int | None, times: int = 1) -> int:
         """A kernel, copy or collective on its stream."""
-        found = self.lowered.pieces[piece]
-        kind, cause, scope = _KIND[found.kind]
+        work = self.lowered.pieces[piece]
+        kind, cause, scope = _KIND[work.kind]
         owner = int(self.lowered.owner[piece])
         op = self.lowered.graph.ops[owner]
-        stream = op.attributes.get(STREAM) or _stream(found, op)
-        stream = stream if found.kind == "offload" else f"{_GPU}{stream}"
-        label = op.name.removeprefix(OF_PROFILE) if found.op == RECORDED else found.op
+        stream = op.attributes.get(STREAM) or _stream(work, op)
+        stream = stream if work.kind == "offload" else f"{_GPU}{stream}"
+        label = op.name.removeprefix(OF_PROFILE) if work.op == RECORDED else work.op
         node = self.draft.add(
             kind, cause, scope, stream, label, self.duration_us[piece] / times, piece
         )
         begun = self._waited(owner, stream, node)
-        self.draft.edge(launch, begun, _LAUNCH_EDGE[found.kind])
-        self.draft.edge(self.last.get(stream), begun, _STREAM_EDGE[found.kind])
-        for producer in self._producers(owner, stream, found.kind):
+        self.draft.edge(launch, begun, _LAUNCH_EDGE[work.kind])
+        self.draft.edge(self.last.get(stream), begun, _STREAM_EDGE[work.kind])
+        for producer in self._producers(owner, stream, work.kind):
             self.draft.edge(producer, begun, EdgeKind.EVENT_WAIT)
         self.last[stream] = self.of_op[owner] = node
-        if found.kind == "collective":
+        if work.kind == "collective":
             self.communicating.add(stream)
             self.draft.process_groups[node] = self._group(op.attributes)
-        if found.kind == "kernel":
+        if work.kind == "kernel":
             self.issuing[op.thread] = stream
         return node
 

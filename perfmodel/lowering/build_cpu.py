@@ -98,12 +98,12 @@ def cpu_steps(graph: OpGraph) -> list[list[Piece]]:
     numbers = sorted({op.step for op in graph.ops}) or [0]
     numbers = [number for number in numbers if number >= 0] or numbers
     lowered = lower(graph, "cpu")
-    found: dict[int, list[Piece]] = {number: [] for number in numbers}
+    steps: dict[int, list[Piece]] = {number: [] for number in numbers}
     for piece, owner in zip(lowered.pieces, lowered.owner.tolist(), strict=True):
         step = lowered.graph.ops[owner].step
-        if step in found:
-            found[step].append(piece)
-    return [[*own, *_host_pieces(graph, number)] for number, own in found.items()]
+        if step in steps:
+            steps[step].append(piece)
+    return [[*own, *_host_pieces(graph, number)] for number, own in steps.items()]
 
 
 def _host_pieces(graph: OpGraph, step: int) -> list[Piece]:
@@ -114,8 +114,8 @@ def _host_pieces(graph: OpGraph, step: int) -> list[Piece]:
         kind = _kind(graph, op) if op.step == step else ""
         if kind:
             counts[kind] += 1
-    found = [Piece(kind, {"count": float(n)}, kind="host") for kind, n in counts.items() if n]
-    return [*found, Piece(STEP, kind="host")]
+    pieces = [Piece(kind, {"count": float(n)}, kind="host") for kind, n in counts.items() if n]
+    return [*pieces, Piece(STEP, kind="host")]
 
 
 def _kind(graph: OpGraph, op: Op) -> str:
@@ -149,23 +149,23 @@ def rows_of(pieces: Sequence[Piece]) -> Rows:
 
 def is_first(rows: Rows) -> Floats:
     """1 for the first row of its op and direction, 0 for the others."""
-    found = np.zeros(len(rows))
+    firsts = np.zeros(len(rows))
     seen: set[tuple[str, str]] = set()
     for row, key in enumerate(zip(rows.op, rows.direction, strict=True)):
         if key not in seen:
             seen.add(key)
-            found[row] = 1.0
-    return found
+            firsts[row] = 1.0
+    return firsts
 
 
 def written_bytes(rows: Rows) -> Floats:
     """Bytes that each row writes."""
-    found = np.zeros(len(rows))
+    result = np.zeros(len(rows))
     for op, index in rows.groups():
         dims, item = rows.dims_of(op, index), rows.item_bytes(index)
         directions = np.array([rows.direction[row] for row in index.tolist()])
         for direction in set(directions.tolist()):
             written = OPS[op].of(direction).written_bytes(dims, item)
             chosen = directions == direction
-            found[index[chosen]] = written[chosen]
-    return found
+            result[index[chosen]] = written[chosen]
+    return result

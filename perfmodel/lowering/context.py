@@ -59,9 +59,9 @@ def complete_ops(graph: OpGraph) -> list[Op]:
             if whole.name == BACKWARD_PARTS[op.name]:
                 ops[index] = replace(op, inputs=whole.inputs)
         elif op.name in CONVOLUTIONS and output(op) is None:
-            found = _read_later(graph, index)
-            if found is not None:
-                ops[index] = replace(op, outputs=(found,))
+            completed = _read_later(graph, index)
+            if completed is not None:
+                ops[index] = replace(op, outputs=(completed,))
     with_guesses(ops, graph.world_size)
     return ops
 
@@ -71,12 +71,12 @@ def _lookups(graph: OpGraph) -> Iterator[tuple[int, int, Tensor]]:
     kind: dict[str, str] = {}
     waiting: list[int] = []
     for index, op in enumerate(graph.ops):
-        found = kind.get(op.name)
-        if found is None:
-            found = kind[op.name] = _lookup_kind(op.name)
-        if found == "forward":
+        match = kind.get(op.name)
+        if match is None:
+            match = kind[op.name] = _lookup_kind(op.name)
+        if match == "forward":
             waiting.append(index)
-        elif found == "backward":
+        elif match == "backward":
             pooled = next(tensors_in(op.inputs), None)
             if pooled is None:
                 continue
@@ -122,10 +122,10 @@ def _read_later(graph: OpGraph, index: int) -> Tensor | None:
     values, weight = tensors[:2]
     lead = (values.shape[0], weight.shape[0])
     for later in graph.ops[index + 1 : index + AHEAD]:
-        for found in later.tensors:
-            same_rank = len(found.shape) == len(values.shape)
-            if same_rank and found.shape[:2] == lead and found.shape != weight.shape:
-                return found
+        for tensor in later.tensors:
+            same_rank = len(tensor.shape) == len(values.shape)
+            if same_rank and tensor.shape[:2] == lead and tensor.shape != weight.shape:
+                return tensor
     return None
 
 

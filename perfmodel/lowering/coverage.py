@@ -64,8 +64,8 @@ def kernel_families(op: str) -> tuple[str, ...]:
     """The families of kernel names that an op of the vocabulary becomes."""
     if op in GATHERS:
         return _GATHERED
-    found = KERNEL_FAMILIES_OF_OP.get(op)
-    return found or KERNEL_FAMILIES.get(OPS[op].family, _STREAMED)
+    families = KERNEL_FAMILIES_OF_OP.get(op)
+    return families or KERNEL_FAMILIES.get(OPS[op].family, _STREAMED)
 
 
 @dataclass(frozen=True)
@@ -151,14 +151,14 @@ def coverage(lowered: Lowered, rank: RankTrace, links: Links) -> Coverage:
             known,
             not stated,
         )
-    found = [sums.row(name) for name, sums in by_name.items()]
+    table = [sums.row(name) for name, sums in by_name.items()]
     return Coverage(
         totals["linked"],
         totals["lowered"],
         totals["stated"],
         totals["matched"],
         unlinked_us,
-        tuple(sorted(found, key=lambda row: -row.measured_us)),
+        tuple(sorted(table, key=lambda row: -row.measured_us)),
     )
 
 

@@ -70,12 +70,12 @@ class Lowered:
         edges = self.graph.data if self.graph.waits is None else self.graph.waits
         if self.graph.waits is None and not len(edges):
             return None
-        found: dict[int, list[int]] = {}
+        waits: dict[int, list[int]] = {}
         for producer, consumer in edges.tolist():
             source, target = int(self.answered_by[producer]), int(self.answered_by[consumer])
             if NO_OP not in (source, target) and source != target:
-                found.setdefault(target, []).append(source)
-        return found
+                waits.setdefault(target, []).append(source)
+        return waits
 
     @property
     def notes(self) -> tuple[str, ...]:

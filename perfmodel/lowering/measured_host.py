@@ -82,7 +82,7 @@ def measured_stretches(
     ops = _main_ops(rank, links)
     op_step = links.steps.of_time(rank.start_us[ops]).tolist()
     behind = np.searchsorted(ops, rows, side="left").tolist()
-    found = []
+    stretches = []
     for node, step, row, at in zip(
         chosen.tolist(), step_of.tolist(), rows.tolist(), behind, strict=True
     ):
@@ -93,8 +93,8 @@ def measured_stretches(
         label = measured.labels[node] or measured.annotations[node]
         cause, op = Cause(int(nodes.cause[node])), NONE if is_last else int(ops[at])
         taken_us = float(nodes.duration_us[node])
-        found.append(Stretch(row, step, taken_us, cause, label, op, is_first or is_last))
-    return tuple(found)
+        stretches.append(Stretch(row, step, taken_us, cause, label, op, is_first or is_last))
+    return tuple(stretches)
 
 
 def _main_ops(rank: RankTrace, links: Links) -> Ints:
@@ -143,8 +143,8 @@ def _streams(graph: OpGraph, rank: RankTrace, links: Links, op: Ints) -> list[st
         if index != NO_OP:
             counts.setdefault(index, Counter())[names[number]] += 1
     own = [""] * len(graph)
-    for index, found in counts.items():
-        own[index] = found.most_common(1)[0][0]
+    for index, counted in counts.items():
+        own[index] = counted.most_common(1)[0][0]
     below: list[set[str]] = [{name} - {""} for name in own]
     for index in range(len(graph) - 1, -1, -1):
         parent = graph.ops[index].parent

@@ -61,9 +61,9 @@ def with_placement(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
     for row, index in zip(rows, launched_by(graph, rank, links).tolist(), strict=True):
         direction = direction_of(rank.text(row))
         if direction and index != NO_OP:
-            found = {"copy": direction, "pinned": "1" if PINNED in rank.text(row) else "0"}
+            attributes = {"copy": direction, "pinned": "1" if PINNED in rank.text(row) else "0"}
             apart = rank.stream[row] != main
-            copies[index] = found | ({OWN_STREAM: "copies"} if apart else {})
+            copies[index] = attributes | ({OWN_STREAM: "copies"} if apart else {})
         while index != NO_OP and not launched[index]:
             launched[index] = True
             index = graph.ops[index].parent

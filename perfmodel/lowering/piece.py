@@ -88,9 +88,9 @@ def rule_of(name: str, target: str, scope: str = "") -> Lowering | None:
     """The rule of an op, the target's own before that for all; None where there is none."""
     full = f"{scope}{name}"
     for where in (target, ANY):
-        found = LOWERINGS.get(f"{where}/{full}")
-        if found is not None:
-            return found
+        rule = LOWERINGS.get(f"{where}/{full}")
+        if rule is not None:
+            return rule
     for pattern, key in _patterns(target):
         if pattern.fullmatch(full):
             return LOWERINGS[key]
@@ -100,8 +100,8 @@ def rule_of(name: str, target: str, scope: str = "") -> Lowering | None:
 @lru_cache(maxsize=8)
 def _patterns(target: str) -> list[tuple[re.Pattern[str], str]]:
     """The entries with a `*`, the target's own first."""
-    found = []
+    patterns = []
     for where in (target, ANY):
         keys = [key for key in LOWERINGS if key.startswith(f"{where}/") and "*" in key]
-        found += [(re.compile(translate(key[len(where) + 1 :])), key) for key in keys]
-    return found
+        patterns += [(re.compile(translate(key[len(where) + 1 :])), key) for key in keys]
+    return patterns

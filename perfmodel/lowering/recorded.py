@@ -144,8 +144,8 @@ def _launched_before(rank: RankTrace, links: Links) -> Mask:
     first = {int(stream[at]): at for at in reversed(known.tolist())}
     any_first = int(known[0]) if len(known) else 0
     place = np.array([first.get(int(each), any_first) for each in stream.tolist()], np.int64)
-    found: Mask = unknown & (np.arange(len(stream)) < place)
-    return found
+    launched: Mask = unknown & (np.arange(len(stream)) < place)
+    return launched
 
 
 def _stood_for(lowered: Lowered) -> Mask:
@@ -153,14 +153,14 @@ def _stood_for(lowered: Lowered) -> Mask:
     ops = lowered.graph.ops
     has_rule = np.zeros(len(ops), bool)
     has_rule[lowered.owner[[piece.op != UNKNOWN for piece in lowered.pieces]]] = True
-    found = has_rule.copy()
+    stood_for = has_rule.copy()
     for index, op in enumerate(ops):
         answering = int(lowered.answered_by[index])
         if (answering != NO_OP and has_rule[answering]) or (
-            op.parent != NO_OP and found[op.parent]
+            op.parent != NO_OP and stood_for[op.parent]
         ):
-            found[index] = True
-    return found
+            stood_for[index] = True
+    return stood_for
 
 
 def _launched_from(graph: OpGraph, rank: RankTrace, links: Links, launcher: Ints, at: int) -> str:
@@ -198,7 +198,7 @@ class _Insertion:
     def of(self, carried: Ints) -> OpGraph:
         """The graph with an op for each of these device rows (positions in `links`)."""
         following = self._following()
-        found: list[tuple[float, Op, int, float]] = [
+        graph: list[tuple[float, Op, int, float]] = [
             (float(op.event), op, index, NO_OP) for index, op in enumerate(self.graph.ops)
         ]
         """Place, op, its index in the old graph or `NO_OP`, place of the new op that calls it."""
@@ -209,16 +209,16 @@ class _Insertion:
             if launcher != NO_OP:
                 around = self.graph.ops[launcher]
                 place = max(float(launch), float(around.event)) + 0.5
-                found.append((place, self._kernel(at, launch, around, launcher), NO_OP, NO_OP))
+                graph.append((place, self._kernel(at, launch, around, launcher), NO_OP, NO_OP))
                 continue
             place = float(launch) if launch != NONE else float(following[at]) - 0.5
             key = launch if launch != NONE else row
             stand_in = self._stand_in(at, launch, following[at])
             if key not in standing:
                 standing.add(key)
-                found.append((place, stand_in, NO_OP, NO_OP))
-            found.append((place, self._kernel(at, launch, stand_in, NO_OP), NO_OP, key))
-        return self._assembled(found)
+                graph.append((place, stand_in, NO_OP, NO_OP))
+            graph.append((place, self._kernel(at, launch, stand_in, NO_OP), NO_OP, key))
+        return self._assembled(graph)
 
     def _following(self) -> list[float]:
         """Per device row the place of the outermost op, or call outside of all, that launched the
@@ -226,14 +226,14 @@ class _Insertion:
         rows, streams = self.links.device_rows, self.rank.stream[self.links.device_rows].tolist()
         end = float(len(self.rank))
         on_stream: dict[int, float] = {}
-        on_any, found = end, [end] * len(rows)
+        on_any, following = end, [end] * len(rows)
         for at in range(len(rows) - 1, -1, -1):
             launch, launcher = int(self.links.device_launch[at]), int(self.launcher[at])
             if launch != NONE:
                 place = self.graph.ops[self.top[launcher]].event if launcher != NO_OP else launch
                 on_stream[streams[at]] = on_any = float(place)
-            found[at] = on_stream.get(streams[at], on_any)
-        return found
+            following[at] = on_stream.get(streams[at], on_any)
+        return following
 
     def _stand_in(self, at: int, launch: int, following: float) -> Op:
         """An op for the launch call of a device row that no op launched."""
@@ -279,20 +279,20 @@ class _Insertion:
         return Op(f"{OF_PROFILE}{name}", (), (), parent, around.thread, around.phase, around.step,
                   row, about)  # fmt: skip
 
-    def _assembled(self, found: list[tuple[float, Op, int, float]]) -> OpGraph:
+    def _assembled(self, inserted: list[tuple[float, Op, int, float]]) -> OpGraph:
         """The ops in order of their places, callers before what they call."""
-        order = sorted(range(len(found)), key=lambda at: found[at][0])
+        order = sorted(range(len(inserted)), key=lambda at: inserted[at][0])
         new_of_old = np.full(len(self.graph) + 1, NO_OP, np.int64)
         standing: dict[int, int] = {}
         for new, at in enumerate(order):
-            _, op, old, _ = found[at]
+            _, op, old, _ = inserted[at]
             if old != NO_OP:
                 new_of_old[old] = new
             elif STAND_IN in op.attributes:
                 standing[op.event] = new
         ops = []
         for at in order:
-            _, op, _, key = found[at]
+            _, op, _, key = inserted[at]
             parent = standing[int(key)] if key != NO_OP else int(new_of_old[op.parent])
             ops.append(replace(op, parent=parent))
         data = new_of_old[self.graph.data].reshape(-1, 2)
@@ -305,23 +305,23 @@ class _Insertion:
         of_host = [op for op in ops if op.event >= 0 and not is_device[op.event]]
         events, parents = [op.event for op in of_host], [op.parent for op in of_host]
         behind = ops_before_device_waits(self.rank, events, parents)
-        found = []
+        waiting = []
         for op in ops:
             about = {k: v for k, v in op.attributes.items() if k not in DEVICE_WIDE}
             if op.event in behind:
                 about |= DEVICE_WIDE
-            found.append(op if about == op.attributes else replace(op, attributes=about))
-        return found
+            waiting.append(op if about == op.attributes else replace(op, attributes=about))
+        return waiting
 
 
 def _of_calls(measured: ExecutionGraph) -> dict[int, tuple[float, float]]:
     """Per row of a launch call, what it takes without waiting, and what it goes on for."""
     nodes = measured.nodes_
-    found: dict[int, tuple[float, float]] = {}
+    times_of: dict[int, tuple[float, float]] = {}
     for kind in (NodeKind.LAUNCH, NodeKind.WAIT):
         for node in np.flatnonzero(nodes.kind == kind).tolist():
             row, us = int(nodes.row[node]), float(nodes.duration_us[node])
-            call_us, rest_us = found.get(row, (0.0, 0.0))
+            call_us, rest_us = times_of.get(row, (0.0, 0.0))
             is_launch = kind == NodeKind.LAUNCH
-            found[row] = (call_us + us, rest_us) if is_launch else (call_us, rest_us + us)
-    return found
+            times_of[row] = (call_us + us, rest_us) if is_launch else (call_us, rest_us + us)
+    return times_of

@@ -110,10 +110,10 @@ def _stages(built: Built, lowered: Lowered) -> Ints:
     stage = {None: OWN, FETCH: FETCHED}
     marked = np.array([stage.get(name, FED) for name in told], np.int64)
     of_piece = marked[lowered.owner] if len(lowered) else np.zeros(0, np.int64)
-    found = np.full(len(built.piece), OWN)
+    stages = np.full(len(built.piece), OWN)
     rows = np.flatnonzero(built.piece != NONE)
-    found[rows] = of_piece[built.piece[rows]]
-    return found
+    stages[rows] = of_piece[built.piece[rows]]
+    return stages
 
 
 def _of_host(graph: ExecutionGraph) -> Link:
@@ -127,12 +127,12 @@ def _of_streams(graph: ExecutionGraph) -> list[Link]:
     """From each stream's last operation to its first of the next step."""
     nodes = graph.nodes_
     rows = np.flatnonzero(np.isin(nodes.kind, (*DEVICE_KINDS, NodeKind.OFFLOAD)))
-    found = []
+    links = []
     for resource in np.unique(nodes.resource[rows]):
         own = rows[nodes.resource[rows] == resource]
         first = int(own[0])
-        found.append((int(own[-1]), first, _STREAM_EDGE[int(nodes.kind[first])], 1))
-    return found
+        links.append((int(own[-1]), first, _STREAM_EDGE[int(nodes.kind[first])], 1))
+    return links
 
 
 def _of_pipeline(graph: ExecutionGraph, stage: Ints) -> list[Link]:
@@ -150,12 +150,12 @@ def _of_pipeline(graph: ExecutionGraph, stage: Ints) -> list[Link]:
     takes = own[on_input[nodes.resource[own]]]
     last = takes if len(takes) else own
     stages = [each for each in (copies, distributed, fetched) if len(each)]
-    found: list[Link] = []
+    links: list[Link] = []
     for number, given in enumerate(stages):
         end = own if given is copies else last
         for later, taken in enumerate([*stages[number + 1 :], end], 1):
-            found += _handed(graph, given, taken, later)
-    return found
+            links += _handed(graph, given, taken, later)
+    return links
 
 
 def _handed(graph: ExecutionGraph, given: Ints, taken: Ints, distance: int) -> list[Link]:

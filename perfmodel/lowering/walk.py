@@ -61,17 +61,17 @@ def pieces_by_op(ops: Sequence[Op], target: Target) -> tuple[dict[int, Pieces], 
     for index in range(len(ops) - 1, -1, -1):
         if answered[index] not in (index, NO_OP):
             continue
-        op, found, done = ops[index], own[index], below.pop(index, None)
-        if found is None and not done:
-            found = rules.of_leaf(op, calls[index])
-            answered[index] = index if found is not None else NO_OP
-        elif found and by_itself[index] and not covered[index]:
-            found = ()
-        elif found and done:
-            found = tuple(p for p in found if p.op in _REPEATABLE or _kind(p) not in done)
-        if found:
-            kept[index] = found
-            done = (done or set()) | {_kind(piece) for piece in found}
+        op, pieces, done = ops[index], own[index], below.pop(index, None)
+        if pieces is None and not done:
+            pieces = rules.of_leaf(op, calls[index])
+            answered[index] = index if pieces is not None else NO_OP
+        elif pieces and by_itself[index] and not covered[index]:
+            pieces = ()
+        elif pieces and done:
+            pieces = tuple(p for p in pieces if p.op in _REPEATABLE or _kind(p) not in done)
+        if pieces:
+            kept[index] = pieces
+            done = (done or set()) | {_kind(piece) for piece in pieces}
         if done and op.parent != NO_OP:
             below.setdefault(op.parent, set()).update(done)
     return kept, answered
@@ -99,17 +99,17 @@ class _Rules:
         rule = whole or rule_of(op.name, self._target)
         if rule is None:
             return None, False
-        found = self._ask(rule, op, _signature(op))
-        return found, whole is not None and found is not None
+        pieces = self._ask(rule, op, _signature(op))
+        return pieces, whole is not None and pieces is not None
 
     def of_leaf(self, op: Op, calls: bool) -> Pieces | None:
         """What an op becomes none of whose calls become anything."""
         signature = _signature(op)
         rule = rule_of(op.name, self._target, LEAF)
         if rule is not None:
-            found = self._ask(rule, op, signature)
-            if found is not None:
-                return found
+            pieces = self._ask(rule, op, signature)
+            if pieces is not None:
+                return pieces
         elif calls and rule_of(op.name, self._target) is None:
             return None
         if signature not in self._fallbacks:
@@ -236,7 +236,7 @@ def _reached_bytes(held: Sequence[Tensor]) -> list[float]:
         return full
     shared = {each.shape[0] for each in indices}
     longest = max(values, key=tensor_bytes, default=None)
-    found = []
+    reached = []
     for each, size_bytes in zip(held, full, strict=True):
         others = [o for o in values if o.shape[0] != each.shape[0]]
         is_pool = (
@@ -251,8 +251,8 @@ def _reached_bytes(held: Sequence[Tensor]) -> list[float]:
             row_bytes = size_bytes / each.shape[0]
             reach = max(most * row_bytes, sum(map(tensor_bytes, others)))
             size_bytes = min(size_bytes, reach)
-        found.append(size_bytes)
-    return found
+        reached.append(size_bytes)
+    return reached
 
 
 def _signature(op: Op) -> Hashable:

@@ -105,11 +105,11 @@ class OpGraph:
 
     def children(self) -> list[list[int]]:
         """Per op, the ops it calls, in order."""
-        found: list[list[int]] = [[] for _ in self.ops]
+        children: list[list[int]] = [[] for _ in self.ops]
         for index, op in enumerate(self.ops):
             if op.parent != NO_OP:
-                found[op.parent].append(index)
-        return found
+                children[op.parent].append(index)
+        return children
 
     def top_level(self) -> Iterator[int]:
         """Indices of the ops that no other op called."""
@@ -136,13 +136,13 @@ def tensors_in(argument: Argument) -> Iterator[Tensor]:
 
 
 def _opened(arguments: tuple[Argument, ...]) -> list[Tensor]:
-    found: list[Tensor] = []
+    opened: list[Tensor] = []
     for argument in arguments:
         if isinstance(argument, Tensor):
-            found.append(argument)
+            opened.append(argument)
         elif isinstance(argument, tuple):
-            found += _opened(argument)
-    return found
+            opened += _opened(argument)
+    return opened
 
 
 def dtype_notes(unknown: Counter[str]) -> list[str]:
@@ -186,13 +186,13 @@ def networkx_of(graph: OpGraph) -> nx.DiGraph:
     """Nodes by index with `name`, `phase`, `thread`, `step`; edges with `kind`."""
     import networkx as nx
 
-    found: nx.DiGraph = nx.DiGraph()
+    result: nx.DiGraph = nx.DiGraph()
     for index, op in enumerate(graph.ops):
-        found.add_node(index, name=op.name, phase=op.phase, thread=op.thread, step=op.step)
+        result.add_node(index, name=op.name, phase=op.phase, thread=op.thread, step=op.step)
         if op.parent != NO_OP:
-            found.add_edge(op.parent, index, kind="calls")
-    found.add_edges_from(graph.data.tolist(), kind="data")
-    return found
+            result.add_edge(op.parent, index, kind="calls")
+    result.add_edges_from(graph.data.tolist(), kind="data")
+    return result
 
 
 def html_of(graph: OpGraph) -> str:

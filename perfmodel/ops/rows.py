@@ -201,13 +201,13 @@ class Rows:
             what = "is missing" if np.isnan(value) else f"is {value:g}"
             limit = f"at most {MOST:g}" if value > MOST else f"at least {least[dim, 0]:g}"
             raise ModelError(f"{op} (row {index[row]}): {names[dim]} {what}; expected {limit}")
-        found = dict(zip(names, values, strict=True))
+        dims = dict(zip(names, values, strict=True))
         for group in spec.one_of:
-            given = np.max([found[name] for name in group], axis=0) > 0
+            given = np.max([dims[name] for name in group], axis=0) > 0
             if not given.all():
                 row = index[np.flatnonzero(~given)[0]]
                 raise ModelError(f"{op} (row {row}): {group[0]} is missing; expected at least 1")
-        return found
+        return dims
 
     def item_bytes(self, index: Ints) -> Floats:
         """Bytes per element of the rows `index`; `ModelError` for an unknown dtype."""
@@ -293,11 +293,11 @@ def with_small_operands(frame: pd.DataFrame) -> pd.DataFrame:
     follows = np.zeros(len(frame), bool)
     follows[1:] = small[:-1] & (op[1:] == op[:-1]) & (node[1:] == node[:-1])
     follows &= ~forward & (np.r_[-1, graph[:-1]] == graph)
-    found = [
+    names = [
         SCALAR_OF[each] if is_one else each
         for each, is_one in zip(op, small | follows, strict=True)
     ]
-    return frame.assign(op=found)
+    return frame.assign(op=names)
 
 
 def _text_column(frame: pd.DataFrame, column: str, usual: str) -> NDArray[np.object_]:

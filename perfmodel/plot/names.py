@@ -143,7 +143,7 @@ def readable_name(name: str) -> str:
             return inner[1]
         outer = _LAST_TWO_PARTS.search(_outside_brackets(_RESULT.sub("", name)).strip())
         short = outer.group() if outer else short
-    work = next((found[1] for pattern in _WORKS if (found := pattern.search(name))), "")
+    work = next((match[1] for pattern in _WORKS if (match := pattern.search(name))), "")
     return f"{short}[{work}]" if work and work not in short else short
 
 

@@ -209,15 +209,15 @@ def timeline_figure(
 def _tick_texts(drawn: list[_Lane], names: list[str], span_us: float) -> list[str]:
     """The name of each lane, and how busy each stream was."""
     shown = lane_texts(names)
-    found = []
+    labels = []
     for lane, name in zip(drawn, names, strict=True):
         text = shown[name]
         if is_stream(name):
             whole = lane.start_us.min() + np.array([0.0, span_us])
             busy_pct = 100 * coverage(lane.start_us, lane.end_us, whole)[0]
             text += "\n<1 % busy" if busy_pct < 1 else f"\n{busy_pct:.0f} % busy"
-        found.append(text)
-    return found
+        labels.append(text)
+    return labels
 
 
 def _cause_lane(causes: Frame, y: float, start_us: float, end_us: float) -> _Lane:

@@ -91,15 +91,15 @@ def fastest(
         limit_us = inf if best is None else best[1].results[0].step_us * (1 - ROUNDING_FRAC)
         try:
             request = Request(deployment, overheads=overheads)
-            found = predict_deployed(deployment, request, faster_than_us=limit_us)
+            predicted = predict_deployed(deployment, request, faster_than_us=limit_us)
         except PerfmodelError as error:
             if less is design:
                 refused = error
             reads |= dict.fromkeys(error.reads if isinstance(error, NotFaster) else ())
             continue
-        reads |= dict.fromkeys(found.results[0].reads)
-        if found.results[0].step_us < limit_us:
-            best = deployment, found
+        reads |= dict.fromkeys(predicted.results[0].reads)
+        if predicted.results[0].step_us < limit_us:
+            best = deployment, predicted
     if best is None:
         assert refused is not None
         raise refused
@@ -274,11 +274,13 @@ def _compared(
     try:
         is_native = design.text == OWN_SETTINGS or start.workload.sequence.layers > 0
         predicted = _in_native_software if is_native else fastest
-        deployment, found = predicted(design, start, overheads=overheads)
+        deployment, compared = predicted(design, start, overheads=overheads)
     except PerfmodelError as error:
         return DesignResult(design.text, why_not=str(error))
-    result = found.results[0]
-    notes = tuple(type(each)(each.removeprefix(f"{result.hardware}: ")) for each in found.warnings)
+    result = compared.results[0]
+    notes = tuple(
+        type(each)(each.removeprefix(f"{result.hardware}: ")) for each in compared.warnings
+    )
     rate = deployment.batch / result.step_us * US_PER_S
     bill = operating_costs(deployment.machine, prices).economics(
         rate, activity_of(result, deployment)
@@ -297,21 +299,21 @@ def _in_native_software(
             f"{design.text}: it moves pooled tables, and those of {start.workload.name} are read "
             "position by position"
         )
-    found = predict(
+    prediction = predict(
         deployment.workload,
         hardware=[deployment.machine],
         batch=deployment.batch,
         train=deployment.train,
         overheads=overheads,
     )
-    result = found.results[0]
+    result = prediction.results[0]
     memory = result.memory or {}
     tables_bytes = memory["tables_bytes"]
     device = deployment.machine.node.device
     use = device_use(tables_bytes, memory["total_bytes"] - tables_bytes, device)
     result = replace(result, memory=memory | {"tiers": [use.to_dict()]})
     new = deployment.notes[len(start.notes) :]
-    return deployment, replace(found, results=[result], warnings=[*new, *found.warnings])
+    return deployment, replace(prediction, results=[result], warnings=[*new, *prediction.warnings])
 
 
 def activity_of(result: Result, deployment: Deployment) -> Activity:

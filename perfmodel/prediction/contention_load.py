@@ -29,36 +29,36 @@ STREAMING_SM_FRAC = 0.5
 """assumed: half the multiprocessors draw all of the memory's bandwidth."""
 
 
-def with_contention(found: ScheduledSteps, machine: Cluster) -> ScheduledSteps:
+def with_contention(steps: ScheduledSteps, machine: Cluster) -> ScheduledSteps:
     """`found` with what its kernels lose to collectives beside them, on a GPU."""
-    if not has_contention(found, machine):
-        return found
-    load = modelled_load(found, machine)
-    graph = found.timeline.graph
+    if not has_contention(steps, machine):
+        return steps
+    load = modelled_load(steps, machine)
+    graph = steps.timeline.graph
 
     def run(duration_us: Floats) -> tuple[Timeline, Floats]:
         timeline = schedule(graph, duration_us)
         return timeline, lost_us(timeline, load)
 
     timeline, taken_us = contended_schedule(run, graph.nodes_.duration_us)
-    return rescheduled(found, timeline, taken_us)
+    return rescheduled(steps, timeline, taken_us)
 
 
-def has_contention(found: ScheduledSteps, machine: Cluster) -> bool:
+def has_contention(steps: ScheduledSteps, machine: Cluster) -> bool:
     """Whether a collective may slow anything down: not where ranks meet in a CPU's memory."""
-    return machine.node.device.target != CPU and COLLECTIVE in found.families
+    return machine.node.device.target != CPU and COLLECTIVE in steps.families
 
 
-def rescheduled(found: ScheduledSteps, timeline: Timeline, taken_us: Floats) -> ScheduledSteps:
+def rescheduled(steps: ScheduledSteps, timeline: Timeline, taken_us: Floats) -> ScheduledSteps:
     """`found` as `timeline` has it, its nodes of `taken_us` each; pieces take as much longer."""
     nodes = replace(timeline.graph.nodes_, start_us=timeline.start_us, duration_us=taken_us)
     graph = replace(timeline.graph, nodes_=nodes)
-    piece, count = found.built.piece, len(found.pieces)
+    piece, count = steps.built.piece, len(steps.pieces)
     own = piece != NONE
-    alone = np.bincount(piece[own], found.timeline.graph.nodes_.duration_us[own], count)
+    alone = np.bincount(piece[own], steps.timeline.graph.nodes_.duration_us[own], count)
     taken = np.bincount(piece[own], taken_us[own], count)
     longer = np.divide(taken, alone, out=np.ones(count), where=alone > 0)
-    was = found.durations
+    was = steps.durations
     durations = replace(
         was,
         duration_us=was.duration_us * longer,
@@ -66,17 +66,17 @@ def rescheduled(found: ScheduledSteps, timeline: Timeline, taken_us: Floats) -> 
         high_us=was.high_us * longer,
     )
     return replace(
-        found,
+        steps,
         timeline=Timeline(graph, timeline.start_us, timeline.end_us),
-        built=replace(found.built, graph=graph),
+        built=replace(steps.built, graph=graph),
         durations=durations,
     )
 
 
-def modelled_load(found: ScheduledSteps, machine: Cluster) -> Load:
+def modelled_load(steps: ScheduledSteps, machine: Cluster) -> Load:
     """The load of the nodes of `found` on a device of `machine`, each as it is alone."""
-    rows = place_collectives(rows_of(found.pieces), machine)
-    duration_us, families = found.durations.duration_us, np.array(found.families, object)
+    rows = place_collectives(rows_of(steps.pieces), machine)
+    duration_us, families = steps.durations.duration_us, np.array(steps.families, object)
     sm, hbm, reads = _used_shares(rows, families, duration_us, machine.node.device)
     own = np.flatnonzero(families == COLLECTIVE)
     taken = device_shares_of_rows(rows.take(own), machine, duration_us[own])
@@ -86,7 +86,7 @@ def modelled_load(found: ScheduledSteps, machine: Cluster) -> Load:
         column = np.zeros(len(rows))
         column[own] = values
         of_collectives.append(column)
-    piece = found.built.piece
+    piece = steps.built.piece
     columns = (sm, hbm, *of_collectives[:-1], reads, of_collectives[-1])
     return Load(*(np.where(piece == NONE, 0.0, column[piece]) for column in columns))
 

@@ -76,10 +76,10 @@ class Step:
 
     def classes(self, *, every_rank: bool) -> list[RankClass]:
         """The ranks that stand for all."""
-        found = rank_classes(
+        classes = rank_classes(
             self.workload, self.machine.gpus, self.linked, self.placement, self.batch
         )
-        return found if every_rank else deciding_classes(found)
+        return classes if every_rank else deciding_classes(classes)
 
     def graph(self, rank: int) -> OpGraph:
         """What `rank` runs."""
@@ -307,9 +307,9 @@ def weighted_result(results: Sequence[Result], phases: Sequence[Phase], switch_u
         start_us += duration_us
 
     def total_us(name: str) -> float | None:
-        found = [(getattr(result, name), share) for result, share in weighed]
-        known = [share * float(us) for us, share in found if us is not None]
-        return sum(known) + switch_us if len(known) == len(found) else None
+        values = [(getattr(result, name), share) for result, share in weighed]
+        known = [share * float(us) for us, share in values if us is not None]
+        return sum(known) + switch_us if len(known) == len(values) else None
 
     return replace(
         main,

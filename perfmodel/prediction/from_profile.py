@@ -125,8 +125,8 @@ def profile_data(trace: Trace, own: Cluster | None) -> ProfileData:
             times[graph.rank] = HostTimes(measured_stretches(rank, links, truth))
             graph = with_placement(graph, rank, links)
             if len(links.device_rows):
-                found = with_recorded(lower(graph, target), rank, links, truth)
-                recorded[graph.rank], graph = found, found.graph
+                data = with_recorded(lower(graph, target), rank, links, truth)
+                recorded[graph.rank], graph = data, data.graph
             graph = with_streams(graph, rank, links)
             waits[graph.rank] = unexplained_waits(truth)
             graph = with_waits(graph, rank, links, waits[graph.rank])
@@ -144,7 +144,7 @@ def unexplained_waits(graph: ExecutionGraph) -> dict[int, float]:
     bounds = timeline.end_us[graph.marks.start[0]], timeline.end_us[graph.marks.end[-1]]
     gaps = idle_gaps(device, float(bounds[0]), float(bounds[1]))
     long = (gaps.node != NONE) & (gaps.end_us - gaps.start_us > CLOCKS_US)
-    found: dict[int, float] = {}
+    waits: dict[int, float] = {}
     for at in np.flatnonzero(long).tolist():
         one = slice(at, at + 1)
         gap = Gaps(gaps.start_us[one], gaps.end_us[one], gaps.node[one], gaps.resumed_us[one])
@@ -153,8 +153,8 @@ def unexplained_waits(graph: ExecutionGraph) -> dict[int, float]:
             p.end_us - p.start_us for p in pieces if Cause(p.cause) not in PREDICTED_CAUSES
         )
         if waited > CLOCKS_US:
-            found[int(graph.nodes_.row[gaps.node[at]])] = waited
-    return found
+            waits[int(graph.nodes_.row[gaps.node[at]])] = waited
+    return waits
 
 
 def recorded_kernels_on(
@@ -179,12 +179,12 @@ def recorded_kernels_on(
     ranks, events = truth.nodes_.rank[rows], truth.nodes_.row[rows]
     families = families_of_kernels([truth.labels[row] for row in rows.tolist()])
     spread = [RATIO_SPREAD[CLASS_OF_FAMILY[family]] for family in families]
-    found = []
+    inserted = []
     for graph in graphs:
         at = np.flatnonzero(ranks == graph.rank).tolist()
         ratio = {int(events[i]): float(moved.ratio[i]) for i in at}
-        found.append(scale_recorded(graph, ratio, {int(events[i]): spread[i] for i in at}))
-    return found, notes
+        inserted.append(scale_recorded(graph, ratio, {int(events[i]): spread[i] for i in at}))
+    return inserted, notes
 
 
 def _recorded_notes(profile: ProfileData, machine: Cluster) -> Iterator[str]:
@@ -230,15 +230,15 @@ def host_times(
     ratio, own = 1.0, profile.own
     if not stays and own is not None:
         ratio = host_ratio(own.node.host, machine.node.host)
-    found = {rank: replace(times, ratio=ratio) for rank, times in profile.times.items()}
+    scaled = {rank: replace(times, ratio=ratio) for rank, times in profile.times.items()}
     how = f", times {ratio:.2f} for the host"
     if ratio == 1.0:
         how = "" if stays or own is not None else ", whose host is not known, so not scaled"
-    return found, _host_notes(found, how)
+    return scaled, _host_notes(scaled, how)
 
 
-def _host_notes(found: dict[int, HostTimes], how: str) -> list[str]:
-    longest = max(found.values(), key=_taken_us, default=None)
+def _host_notes(times: dict[int, HostTimes], how: str) -> list[str]:
+    longest = max(times.values(), key=_taken_us, default=None)
     if longest is None or _taken_us(longest) < LEAST_NOTED_US:
         return []
     loading, gaps = (longest.step_us(cause) / 1e3 for cause in (Cause.DATA_LOADING, Cause.HOST_T1))
@@ -319,7 +319,7 @@ def own_costs(trace: Trace, machine: Cluster) -> HostCosts:
         Profile.from_samples(*samples.values()).completed(usual),
         1.0,
         "host overheads: the trace's own, per operator",
-        {rank: Profile.from_samples(found).completed(usual) for rank, found in samples.items()},
+        {rank: Profile.from_samples(costs).completed(usual) for rank, costs in samples.items()},
     )
 
 

@@ -87,12 +87,12 @@ def _threads(graph: ExecutionGraph, on_path: Ints) -> list[str]:
 
 
 def _families(*classes: str) -> Callable[[ExecutionGraph, Ints], list[str]]:
-    def found(graph: ExecutionGraph, on_path: Ints) -> list[str]:
+    def families(graph: ExecutionGraph, on_path: Ints) -> list[str]:
         labels = {graph.labels[node] for node in on_path[graph.on_device[on_path]].tolist()}
         names = sorted({family_of_kernel(label) for label in labels})
         return [name for name in names if name not in SCOPES and CLASS_OF_FAMILY[name] in classes]
 
-    return found
+    return families
 
 
 def _operators(graph: ExecutionGraph, on_path: Ints) -> list[str]:
@@ -218,9 +218,9 @@ def gains(
     path_us = _path_us(truth, walker or PathWalker.of(truth), steady)
     ready = ContractedGraph.of(graph)
     base_us = _typical_us(graph, ready.step_us(duration_us), steady)
-    found: list[tuple[float, _Candidate]] = []
+    ranked: list[tuple[float, _Candidate]] = []
     for bound_us, candidate, scale in _bounded(graph, path_us, straggler):
-        enough = sorted((us for us, _ in found), reverse=True)[:MOST][MOST - 1 :]
+        enough = sorted((us for us, _ in ranked), reverse=True)[:MOST][MOST - 1 :]
         if bound_us * BOUND_FACTOR < max(LEAST_FRAC * base_us, *enough, 0.0):
             break
         try:
@@ -230,8 +230,8 @@ def gains(
         walk = ready if changed is graph else ready.with_edges_of(changed)
         gain_us = base_us - _typical_us(graph, walk.step_us(taken_us), steady)
         if gain_us >= LEAST_FRAC * base_us > 0:
-            found.append((gain_us, candidate))
-    found.sort(key=lambda row: (-row[0], row[1].name))
+            ranked.append((gain_us, candidate))
+    ranked.sort(key=lambda row: (-row[0], row[1].name))
     return [
         Gain(
             name=candidate.name,
@@ -240,7 +240,7 @@ def gains(
             gain_frac=gain_us / base_us,
             advice=candidate.advice,
         )
-        for gain_us, candidate in found[:MOST]
+        for gain_us, candidate in ranked[:MOST]
     ]
 
 
@@ -275,22 +275,24 @@ def _bounded(
     """Candidates with what each can gain at most, largest first; of one that changes edges, nobody
     knows without a schedule."""
     on_path = np.flatnonzero(path_us)
-    found = []
+    bounded = []
     for candidate in (*_candidates(graph, on_path), *_level(graph, straggler)):
         scale, part = candidate.scale, PARTS[candidate.scale.scope]
         bound_us = float(path_us[scale.among(graph, on_path)].sum()) * (1 - scale.factor)
         if part.waits or part.lags:
             bound_us = np.inf
-        found.append((bound_us, candidate, scale))
-    return sorted(found, key=lambda row: -row[0])
+        bounded.append((bound_us, candidate, scale))
+    return sorted(bounded, key=lambda row: -row[0])
 
 
 def _candidates(graph: ExecutionGraph, on_path: Ints) -> Iterator[_Candidate]:
     for rows, each_of in _REGISTRY:
         for each in each_of(graph, on_path):
             for candidate in rows:
-                found = candidate.of(each)
-                yield replace(found, advice=_ADVICE_OF_FAMILY.get(found.what, found.advice))
+                candidates = candidate.of(each)
+                yield replace(
+                    candidates, advice=_ADVICE_OF_FAMILY.get(candidates.what, candidates.advice)
+                )
 
 
 _ADVICE_OF_FAMILY = {

@@ -40,7 +40,7 @@ MOST_NODES = 50_000
 _SMALLEST_US = 1e-9
 
 
-def step_interval(found: ScheduledSteps, rank: int) -> tuple[float, float]:
+def step_interval(errors: ScheduledSteps, rank: int) -> tuple[float, float]:
     """90 % interval of a rank's median step, microseconds.
 
     The error of a family's model on a device is one for all its pieces, so each draw moves all
@@ -48,10 +48,10 @@ def step_interval(found: ScheduledSteps, rank: int) -> tuple[float, float]:
     independently of one another. Every draw is scheduled, so that what decides the step may change;
     of a step that repeats, and of graphs above `MOST_NODES`, the critical path alone is drawn.
     """
-    timeline = found.timeline
+    timeline = errors.timeline
     marks = np.flatnonzero(timeline.graph.marks.rank == rank)
-    is_long = found.copies > 1 or len(timeline.graph) > MOST_NODES
-    return _interval(timeline, marks, partial(_factors, found), path_alone=is_long)
+    is_long = errors.copies > 1 or len(timeline.graph) > MOST_NODES
+    return _interval(timeline, marks, partial(_factors, errors), path_alone=is_long)
 
 
 def _interval(
@@ -79,18 +79,18 @@ def _interval(
     return min(float(low), middle_us), max(float(high), middle_us)
 
 
-def _factors(found: ScheduledSteps, nodes: Ints) -> Floats:
+def _factors(errors: ScheduledSteps, nodes: Ints) -> Floats:
     """`[nodes, draws]`: by how much each draw multiplies what a node takes; -1 is no node, and
     counts as the host."""
-    durations = found.durations
+    durations = errors.durations
     middle = np.maximum(durations.duration_us, _SMALLEST_US)
     low = np.append(np.clip(durations.low_us / middle, _SMALLEST_US, 1.0), 1 - HOST_HALF_FRAC)
     high = np.append(np.maximum(durations.high_us / middle, 1.0), 1 + HOST_HALF_FRAC)
-    names = [*found.families, HOST]
+    names = [*errors.families, HOST]
     kinds = list(dict.fromkeys(names))
     of_piece = np.array([kinds.index(name) for name in names])
     draws = np.stack([normal_draws(kind) for kind in kinds])
-    piece = np.where(nodes == NONE, NONE, found.built.piece[nodes])
+    piece = np.where(nodes == NONE, NONE, errors.built.piece[nodes])
     z = draws[of_piece[piece]]
     factor: Floats = np.where(z < 0, low[piece][:, None] ** -z, high[piece][:, None] ** z)
     return factor
@@ -130,8 +130,8 @@ def _ratio_factors(graph: ExecutionGraph, nodes: Ints) -> Floats:
     labels = [graph.labels[node] for node in device.tolist()]
     kind[device] = [names.index(name) for name in classes_of_kernels(labels)]
     kind[np.isin(graph.nodes_.scope, (Scope.HOST, Scope.ALLOCATOR))] = names.index(HOST)
-    found: Floats = table[np.where(nodes == NONE, names.index(""), kind[nodes])]
-    return found
+    factors: Floats = table[np.where(nodes == NONE, names.index(""), kind[nodes])]
+    return factors
 
 
 _ANGLES = 4096
@@ -186,10 +186,10 @@ def median_errors(step_us: Floats) -> Floats:
 
 def unseen_errors(step_us: Floats, predicted_us: Floats) -> Floats:
     """The errors of predictions that have not seen the step; nan where either takes no time."""
-    found = np.full(len(step_us), np.nan)
+    errors = np.full(len(step_us), np.nan)
     timed = (step_us > 0) & (predicted_us > 0)
-    found[timed] = np.log(step_us[timed] / predicted_us[timed])
-    return found
+    errors[timed] = np.log(step_us[timed] / predicted_us[timed])
+    return errors
 
 
 def unseen_step_interval(

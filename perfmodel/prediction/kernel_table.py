@@ -78,17 +78,17 @@ class KernelTable:
         return peaks
 
 
-def kernel_table(found: ScheduledSteps, rank: int, device: Device) -> KernelTable:
+def kernel_table(prediction: ScheduledSteps, rank: int, device: Device) -> KernelTable:
     """What `rank` runs on its `device`, summed up over steps."""
-    steps = max(int((found.timeline.graph.marks.rank == rank).sum()), 1)
-    own = np.flatnonzero(found.pieces_of(rank))
+    steps = max(int((prediction.timeline.graph.marks.rank == rank).sum()), 1)
+    own = np.flatnonzero(prediction.pieces_of(rank))
     groups: dict[tuple[str, str, str, tuple[tuple[str, float], ...]], list[int]] = {}
     for at in own.tolist():
-        piece = found.pieces[at]
+        piece = prediction.pieces[at]
         if piece.kind in ON_DEVICE:
             key = (piece.op, piece.dtype, piece.direction, tuple(sorted(piece.dims.items())))
             groups.setdefault(key, []).append(at)
-    taken = found.durations.duration_us
+    taken = prediction.durations.duration_us
     time_us = np.array([taken[rows].sum() for rows in groups.values()])
     count = np.array([len(rows) for rows in groups.values()], np.float64)
     order = np.argsort(-time_us, kind="stable") if groups else np.empty(0, np.int64)

@@ -25,7 +25,7 @@ def left_out_step_us(graph: ExecutionGraph, duration_us: Floats, steady: Ints) -
     step_of = step_of_nodes(graph)
     host = np.flatnonzero((graph.nodes_.scope == Scope.HOST) & (step_of >= 0))
     keys = [_groups(graph, host, step_of[host], level) for level in range(3)]
-    found = np.full(len(graph.marks.name), np.nan)
+    times_us = np.full(len(graph.marks.name), np.nan)
     for step in range(steps):
         teachers = np.isin(step_of[host], np.setdiff1d(steady, [step]))
         if not teachers.any():
@@ -33,19 +33,19 @@ def left_out_step_us(graph: ExecutionGraph, duration_us: Floats, steady: Ints) -
         replaced = duration_us.copy()
         own = step_of[host] == step
         replaced[host[own]] = _mean_of_other_steps(keys, duration_us[host], teachers)[own]
-        found[step::steps] = schedule(graph, replaced).step_us[step::steps]
-    return found
+        times_us[step::steps] = schedule(graph, replaced).step_us[step::steps]
+    return times_us
 
 
 def step_of_nodes(graph: ExecutionGraph) -> Ints:
     """Per node: index of the step of its rank that it began in, or -1 before the first."""
     nodes, marks = graph.nodes_, graph.marks
-    found = np.full(len(graph), -1, np.int64)
+    step_of = np.full(len(graph), -1, np.int64)
     for rank in np.unique(marks.rank):
         starts = nodes.start_us[marks.start[marks.rank == rank]]
         own = nodes.rank == rank
-        found[own] = np.searchsorted(starts, nodes.start_us[own], side="right") - 1
-    return found
+        step_of[own] = np.searchsorted(starts, nodes.start_us[own], side="right") - 1
+    return step_of
 
 
 def _groups(graph: ExecutionGraph, host: Ints, step: Ints, level: int) -> Ints:
@@ -75,14 +75,14 @@ def _groups(graph: ExecutionGraph, host: Ints, step: Ints, level: int) -> Ints:
 
 def _mean_of_other_steps(keys: list[Ints], duration_us: Floats, teachers: np.ndarray) -> Floats:
     """Per host node: mean duration of the teachers of its finest group that has any."""
-    found = np.full(len(duration_us), np.nan)
+    means = np.full(len(duration_us), np.nan)
     for group in keys:
         count = np.bincount(group[teachers], minlength=group.max() + 1)
         total = np.bincount(group[teachers], duration_us[teachers], minlength=group.max() + 1)
         with np.errstate(invalid="ignore"):
             mean = (total / count)[group]
-        found = np.where(np.isnan(found), mean, found)
-    return np.where(np.isnan(found), duration_us[teachers].mean(), found)
+        means = np.where(np.isnan(means), mean, means)
+    return np.where(np.isnan(means), duration_us[teachers].mean(), means)
 
 
 @dataclass(frozen=True)
@@ -124,20 +124,20 @@ def naive_predictions(measured: Timeline, steady: Ints) -> NaivePredictions:
 
 def _mean_of_others(figure: Floats, steady: Ints) -> Floats:
     """Per rank and step, the mean of the steady steps but the step itself."""
-    found = np.full_like(figure, np.nan)
+    means = np.full_like(figure, np.nan)
     for step in range(figure.shape[1]):
         others = steady[steady != step]
         if len(others):
-            found[:, step] = figure[:, others].mean(axis=1)
-    return found
+            means[:, step] = figure[:, others].mean(axis=1)
+    return means
 
 
 def _active_us(measured: Timeline) -> Floats:
     """Per row of the marks: how long anything ran on the rank's device in the step."""
     graph = measured.graph
-    found = np.zeros(len(graph.marks.name))
+    active_us = np.zeros(len(graph.marks.name))
     for rank in ranks_of(graph):
         device = DeviceWork.of(measured, rank)
         for mark in np.flatnonzero(graph.marks.rank == rank).tolist():
-            found[mark] = account(device, *step_bounds(measured, mark)).gpu_active_us
-    return found
+            active_us[mark] = account(device, *step_bounds(measured, mark)).gpu_active_us
+    return active_us

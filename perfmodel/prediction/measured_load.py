@@ -106,8 +106,8 @@ def measured_load(
 def _transfers(graph: ExecutionGraph) -> Ints:
     """Collectives on a device; where ranks meet, what is left of them after the meeting."""
     _, last = graph.device_span()
-    found: Ints = last[graph.nodes_.kind[last] == NodeKind.COLLECTIVE]
-    return found
+    transfers: Ints = last[graph.nodes_.kind[last] == NodeKind.COLLECTIVE]
+    return transfers
 
 
 def _transfer_load(
@@ -127,15 +127,15 @@ def _transfer_load(
 
     large = rows(np.full(len(nodes), LARGE_BYTES))
     rate = LARGE_BYTES / collective_durations(large, machine).duration_us
-    found = device_shares_of_rows(rows(np.maximum(rate * taken_us, 1.0)), machine, taken_us)
+    shares = device_shares_of_rows(rows(np.maximum(rate * taken_us, 1.0)), machine, taken_us)
     told = _blocks(trace, graph, nodes) / max(machine.node.device.sm_count, 1)
-    sm = np.where(told > 0, told, found.sm_frac)
+    sm = np.where(told > 0, told, shares.sm_frac)
     meets = np.isin(nodes, [] if graph.arrivals is None else graph.arrivals[:, 0])
-    held = sm * found.held_frac / found.sm_frac
+    held = sm * shares.held_frac / shares.sm_frac
     return {
         "sm_taken_frac": np.where(meets, sm, held),
         "sm_held_frac": held,
-        "hbm_taken_frac": np.where(meets, found.hbm_frac, 0.0),
+        "hbm_taken_frac": np.where(meets, shares.hbm_frac, 0.0),
         "wire_used_frac": np.ones(len(nodes)),
     }
 
@@ -149,15 +149,15 @@ def _op(label: str) -> str:
 
 def _blocks(trace: Trace, graph: ExecutionGraph, nodes: Ints) -> Floats:
     """Thread blocks of each collective's kernel; 0 where the trace does not say."""
-    found = np.zeros(len(nodes))
+    blocks = np.zeros(len(nodes))
     for rank in trace.ranks:
         own = np.flatnonzero(
             (graph.nodes_.rank[nodes] == rank.rank) & (graph.nodes_.row[nodes] >= 0)
         )
         grids = rank.grid[graph.nodes_.row[nodes[own]]]
         size = {grid: _grid_blocks(rank, grid) for grid in np.unique(grids).tolist()}
-        found[own] = [size[grid] for grid in grids.tolist()]
-    return found
+        blocks[own] = [size[grid] for grid in grids.tolist()]
+    return blocks
 
 
 def _grid_blocks(rank: RankTrace, grid: int) -> float:

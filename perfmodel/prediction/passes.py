@@ -45,12 +45,12 @@ def predict_passes(
     results = []
     for machine in machines:
         costs = partial(_unwatched_costs, profile=profile)
-        result, found = predict_on(machine, costs, partial(_pass, graphs))
+        result, prediction = predict_on(machine, costs, partial(_pass, graphs))
         if result.memory is not None and not result.memory["fits"]:
             needed = result.memory["total_bytes"] / BYTES_PER_GB
-            found.append(f"needs {needed:.1f} GB: more than its memory holds")
+            prediction.append(f"needs {needed:.1f} GB: more than its memory holds")
         results.append(result)
-        notes += [prefixed(result.hardware, note) for note in found]
+        notes += [prefixed(result.hardware, note) for note in prediction]
     source = {
         "trace": graph.source,
         "device": ", ".join(result.hardware for result in results),

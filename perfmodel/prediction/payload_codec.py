@@ -98,13 +98,13 @@ def with_codecs(
     collective, or the size of a payload is neither recorded nor given.
     """
     ranks = {rank.rank: rank for rank in trace.ranks}
-    found = _collectives(trace, graph)
+    collectives = _collectives(trace, graph)
     taken = duration_us.copy()
     added: list[CollectiveNeighbours] = []
     notes = []
     clamped = any(CODECS[codec.dtype].clamps for codec in codecs)
     for codec in codecs:
-        chosen = [one for one in found if codec.pattern.search(one.stack)]
+        chosen = [one for one in collectives if codec.pattern.search(one.stack)]
         if not chosen:
             raise UsageError(f"--codec {codec.text!r} matches no collective of this trace")
         for one in chosen:
@@ -152,7 +152,7 @@ def _collectives(trace: Trace, graph: ExecutionGraph) -> list[_Collective]:
         )
         for rank, links in zip(trace.ranks, trace.links, strict=True)
     }
-    found = []
+    collectives = []
     is_collective = (graph.nodes_.kind == NodeKind.COLLECTIVE) & graph.on_device
     is_collective[arrivals[:, 1]] = False
     for node in np.flatnonzero(is_collective).tolist():
@@ -163,8 +163,8 @@ def _collectives(trace: Trace, graph: ExecutionGraph) -> list[_Collective]:
             events = [row, *enclosing_rows(rank, launch).tolist()]
             elements = max(0, int(rank.in_elements[events].max()))
             stack = call_stack(rank, launch)
-            found.append(_Collective(met.get(node, node), node, stack, elements))
-    return found
+            collectives.append(_Collective(met.get(node, node), node, stack, elements))
+    return collectives
 
 
 def _shrinkage(dtype: str, elements: int, trace: Trace, rank: RankTrace, machine: Cluster) -> float:
@@ -217,5 +217,5 @@ def _times_us(streams: Sequence[_Stream], elements: int, machine: Cluster) -> li
             for one in streams
         ]
     )
-    found: list[float] = durations_of(rows, machine).duration_us.tolist()
-    return found
+    times_us: list[float] = durations_of(rows, machine).duration_us.tolist()
+    return times_us

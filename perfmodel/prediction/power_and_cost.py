@@ -49,19 +49,19 @@ def share_of_node(node: Node) -> float:
 
 
 def parts_of(node: Node, share: float) -> tuple[PartBill, ...]:
-    found = [_bill("device", node.device, node.gpus)]
+    parts = [_bill("device", node.device, node.gpus)]
     if node.device.target != "cpu":
-        found.append(_bill("host", node.host, node.sockets * share))
+        parts.append(_bill("host", node.host, node.sockets * share))
     if node.host_memory_bytes:
         gb = node.host_memory_bytes / 1e9 * share
         text = f"{MEMORY_W_PER_GB:g} W per GB: Crucial, recalled; "
         text += f"{MEMORY_USD_PER_GB:g} USD per GB: assumed"
-        found.append(PartBill("memory", "DRAM", gb, MEMORY_W_PER_GB, MEMORY_USD_PER_GB, text))
+        parts.append(PartBill("memory", "DRAM", gb, MEMORY_W_PER_GB, MEMORY_USD_PER_GB, text))
     if node.nic is not None and node.nics:
-        found.append(_bill("nic", node.nic, node.nics * share))
+        parts.append(_bill("nic", node.nic, node.nics * share))
     if node.storage is not None:
-        found.append(_bill("storage", node.storage, (node.drives or 1) * share))
-    return tuple(found)
+        parts.append(_bill("storage", node.storage, (node.drives or 1) * share))
+    return tuple(parts)
 
 
 UNKNOWN_W = {"host": 200.0, "nic": 20.0, "storage": 15.0}

@@ -154,7 +154,7 @@ def _measured(truth: Timeline, rank: int, marks: Ints) -> dict[str, float]:
 def _medians(timeline: Timeline, rank: int, marks: Ints) -> dict[str, float]:
     """Median of every figure of a rank's accounting over the given steps."""
     bounds, device = timeline.graph.marks, DeviceWork.of(timeline, rank)
-    found: list[Accounting] = [
+    medians: list[Accounting] = [
         account(
             device,
             float(timeline.end_us[bounds.start[mark]]),
@@ -162,7 +162,7 @@ def _medians(timeline: Timeline, rank: int, marks: Ints) -> dict[str, float]:
         )
         for mark in marks
     ]
-    tables = [asdict(one) for one in found]
+    tables = [asdict(one) for one in medians]
     return {key: float(np.median([table[key] for table in tables])) for key in tables[0]}
 
 

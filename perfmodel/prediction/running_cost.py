@@ -59,8 +59,8 @@ class Activity:
 
     def of(self, part: str) -> Number:
         """Of `device`, `host`, …; memory works as its host does."""
-        found: Number = getattr(self, f"{'host' if part == 'memory' else part}_frac")
-        return found
+        activity: Number = getattr(self, f"{'host' if part == 'memory' else part}_frac")
+        return activity
 
 
 @dataclass(frozen=True)

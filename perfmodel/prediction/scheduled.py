@@ -170,9 +170,9 @@ def schedule_shapes(
         steps = cpu_steps(graph)
         pieces = tuple(chain.from_iterable(steps))
         asked = [place_collectives(rows_of(step), machine) for step in steps]
-        found = Durations.joined([durations_of(own, machine) for own in asked])
+        durations = Durations.joined([durations_of(own, machine) for own in asked])
         rows, ops = Rows.joined(asked), ("",) * len(pieces)
-        built = cpu_graph(steps, found.duration_us, graph.rank)
+        built = cpu_graph(steps, durations.duration_us, graph.rank)
         built = serial_steps(built) if repeats else built
         notes = graph.notes
     else:
@@ -180,12 +180,12 @@ def schedule_shapes(
         pieces = lowered.pieces
         rows = place_collectives(lowered.rows, machine)
         ops = tuple(lowered.graph.ops[owner].name for owner in lowered.owner.tolist())
-        found = durations_of(rows, machine)
+        durations = durations_of(rows, machine)
         assert costs is not None
         profile = costs.profile_of(graph.rank)
         built = execution_graph(
             lowered,
-            found.duration_us,
+            durations.duration_us,
             profile,
             host_ratio=costs.ratio,
             statistic=costs.statistic,
@@ -196,7 +196,7 @@ def schedule_shapes(
     if repeats and loading_us:
         built = behind_loader(built, loading_us)
     return ScheduledSteps(
-        _as_measured(schedule(built.graph)), built, pieces, found, notes, rows, ops
+        _as_measured(schedule(built.graph)), built, pieces, durations, notes, rows, ops
     )
 
 

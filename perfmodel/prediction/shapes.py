@@ -73,16 +73,16 @@ class NotFaster(PerfmodelError):
 
 
 def steady_period(
-    found: ScheduledSteps, machine: Cluster
+    steps: ScheduledSteps, machine: Cluster
 ) -> tuple[ScheduledSteps, dict[str, float], dict[str, float]]:
     """One period of `found`, whose graph carries edges to later steps, what decides it, and what it
     would be with less of that.
 
     What its kernels lose to collectives beside them, of their own step or of others, is counted.
     """
-    graph = found.timeline.graph
+    graph = steps.timeline.graph
     step = Recurrence.of(graph)
-    load = modelled_load(found, machine) if has_contention(found, machine) else None
+    load = modelled_load(steps, machine) if has_contention(steps, machine) else None
     last: list[SteadyState] = []
 
     def run(duration_us: Floats) -> tuple[Timeline, Floats]:
@@ -95,8 +95,8 @@ def steady_period(
 
     window, taken_us = contended_schedule(run, graph.nodes_.duration_us)
     copies = len(window.graph) // len(graph)
-    one = rescheduled(found, found.timeline, taken_us)
-    built = Built(window.graph, np.tile(found.built.piece, copies))
+    one = rescheduled(steps, steps.timeline, taken_us)
+    built = Built(window.graph, np.tile(steps.built.piece, copies))
     bounds = bound_by(last[0])
     largest = max(bounds, key=lambda name: bounds[name], default=HOST_NAME)
     is_cpu = machine.node.device.target == CPU
@@ -109,10 +109,10 @@ def steady_period(
 def bound_by(steady: SteadyState) -> dict[str, float]:
     """Microseconds per step of the deciding cycle by resource, largest first."""
     names = dict(zip(steady.graph.resources, resource_names(steady.graph), strict=True))
-    found = dict[str, float]()
+    times_us = dict[str, float]()
     for resource, taken_us in steady.by_resource().items():
-        found[names[resource]] = found.get(names[resource], 0.0) + taken_us
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+        times_us[names[resource]] = times_us.get(names[resource], 0.0) + taken_us
+    return dict(sorted(times_us.items(), key=lambda item: -item[1]))
 
 
 def resource_names(graph: ExecutionGraph) -> list[str]:
@@ -192,16 +192,16 @@ def predict_shapes(
         nodes = alone.timeline.graph.nodes_
         if Recurrence.of(alone.timeline.graph).period_us(nodes.duration_us) >= faster_than_us:
             raise NotFaster  # even without what its kernels lose to collectives
-    found, bounds, relieved_us = with_contention(alone, machine), None, None
-    latency_us = float(np.max(found.timeline.step_us)) if repeats else None
+    steps, bounds, relieved_us = with_contention(alone, machine), None, None
+    latency_us = float(np.max(steps.timeline.step_us)) if repeats else None
     if alone.timeline.graph.carried is not None:
-        found, bounds, relieved_us = steady_period(alone, machine)
-    result = summarise(found.timeline, hardware=name, mode=MODEL, compare=False)
+        steps, bounds, relieved_us = steady_period(alone, machine)
+    result = summarise(steps.timeline, hardware=name, mode=MODEL, compare=False)
     rank, device, graph = result.rank.rank, machine.node.device, graphs[result.slowest]
     use = memory_use(graph, in_host_memory=device.target == CPU)
     if must_fit and use is not None:
         require_fit(use, device, graph.rank)
-    low_us, high_us = step_interval(found, rank)
+    low_us, high_us = step_interval(steps, rank)
     result = replace(
         result,
         ranks=[_unmeasured(rank) for rank in result.ranks],
@@ -210,13 +210,13 @@ def predict_shapes(
         latency_us=latency_us,
         bound_by=bounds,
         relieved_us=relieved_us,
-        families=_family_table(found, rank),
-        coverage=_coverage(found, rank),
+        families=_family_table(steps, rank),
+        coverage=_coverage(steps, rank),
         memory=None if use is None else use.to_dict(device),
-        kernels=kernel_table(found, rank, device),
-        grounds=ModelGrounds(found, machine, costs, {at: each.ratio for at, each in times.items()}),
+        kernels=kernel_table(steps, rank, device),
+        grounds=ModelGrounds(steps, machine, costs, {at: each.ratio for at, each in times.items()}),
     )
-    return result, [*found.notes, *unknown_generations([device]), *remarks(device)]
+    return result, [*steps.notes, *unknown_generations([device]), *remarks(device)]
 
 
 def _unmeasured(rank: RankPrediction) -> RankPrediction:
@@ -224,12 +224,12 @@ def _unmeasured(rank: RankPrediction) -> RankPrediction:
     return replace(rank, steps=[replace(step, measured_host_frac=0.0) for step in rank.steps])
 
 
-def _family_table(found: ScheduledSteps, rank: int) -> list[dict[str, Any]]:
+def _family_table(scheduled: ScheduledSteps, rank: int) -> list[dict[str, Any]]:
     """Time and pieces of one rank per family and step, largest first."""
-    steps = int((found.timeline.graph.marks.rank == rank).sum())
-    own = found.pieces_of(rank)
-    taken = found.durations.duration_us
-    family = np.array(found.families, object)
+    steps = int((scheduled.timeline.graph.marks.rank == rank).sum())
+    own = scheduled.pieces_of(rank)
+    taken = scheduled.durations.duration_us
+    family = np.array(scheduled.families, object)
     table = [
         {
             "family": name,
@@ -241,16 +241,16 @@ def _family_table(found: ScheduledSteps, rank: int) -> list[dict[str, Any]]:
     return sorted(table, key=lambda row: -row["time_us"])
 
 
-def _coverage(found: ScheduledSteps, rank: int) -> dict[str, float]:
+def _coverage(steps: ScheduledSteps, rank: int) -> dict[str, float]:
     """Shares of the rank's predicted time: of rules and of the fallback, and of guessed sizes."""
-    own = found.pieces_of(rank)
-    taken = found.durations.duration_us * own
+    own = steps.pieces_of(rank)
+    taken = steps.durations.duration_us * own
     total = float(taken.sum()) or 1.0
-    unknown = np.array([piece.op == UNKNOWN for piece in found.pieces], bool)
-    guessed = np.array([piece.guessed for piece in found.pieces], bool)
+    unknown = np.array([piece.op == UNKNOWN for piece in steps.pieces], bool)
+    guessed = np.array([piece.guessed for piece in steps.pieces], bool)
     fallback = float(taken[unknown].sum()) / total
     return {
-        "kernels": len(found.timeline.graph.device_span(rank)[1]) // found.copies,
+        "kernels": len(steps.timeline.graph.device_span(rank)[1]) // steps.copies,
         "modelled_frac": round(1 - fallback, 6),
         "fallback_frac": round(fallback, 6),
         "no_shapes_frac": round(float(taken[guessed].sum()) / total, 6),

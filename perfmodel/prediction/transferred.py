@@ -122,8 +122,8 @@ def source_device(trace: Trace, otherwise: str) -> Device:
     if not named:
         raise TraceError(f"{trace.source}: does not name its GPU, {otherwise}")
     if len({device.name for device in named}) > 1:
-        found = ", ".join(sorted(device.name for device in named))
-        raise TraceError(f"{trace.source}: its ranks ran on different GPUs ({found})")
+        names = ", ".join(sorted(device.name for device in named))
+        raise TraceError(f"{trace.source}: its ranks ran on different GPUs ({names})")
     device = min(named, key=lambda device: device.memory_bytes)
     return catalogue.from_driver_name(device.name, device.memory_bytes or None)
 
@@ -191,8 +191,8 @@ def _modelled(
 def mean_of_same_key(key: Ints, values: Floats, taken: Floats) -> Floats:
     """Per operation the mean of `values`, weighted by time `taken`, of those of the same `key`,
     else of its first two columns; NaN where all are."""
-    found = _mean_of_group(key, values, taken)
-    return np.where(np.isnan(found), _mean_of_group(key[:, :2], values, taken), found)
+    means = _mean_of_group(key, values, taken)
+    return np.where(np.isnan(means), _mean_of_group(key[:, :2], values, taken), means)
 
 
 def _mean_of_group(key: Ints, values: Floats, taken: Floats) -> Floats:
@@ -238,7 +238,7 @@ def launches(trace: Trace, graph: ExecutionGraph, rows: Ints) -> Iterator[Launch
 
     Raises `TraceError` where the trace records no shapes.
     """
-    graphs = {found.rank: found for found in op_graph(trace)}
+    graphs = {launched.rank: launched for launched in op_graph(trace)}
     ranks = graph.nodes_.rank[rows]
     tf32_matmul = any(uses_tf32(rank) for rank in trace.ranks)
     for rank, links in zip(trace.ranks, trace.links, strict=True):

@@ -286,9 +286,9 @@ class Prediction:
         from perfmodel.timeline.critical_path import critical_path
         from perfmodel.timeline.figures import step_figure
 
-        found = self.results[result]
-        path = critical_path(found.timeline, found.median_mark)
-        return step_figure(found.timeline, found.median_mark, path=path)
+        chosen = self.results[result]
+        path = critical_path(chosen.timeline, chosen.median_mark)
+        return step_figure(chosen.timeline, chosen.median_mark, path=path)
 
     def _repr_html_(self) -> str:
         from perfmodel.plot import table_html

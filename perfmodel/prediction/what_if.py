@@ -160,10 +160,10 @@ class Scale:
         """The edges that it changes: what leads to the nodes that it fits."""
         part, edges = PARTS[self.scope], graph.edges_
         kinds = part.lags or (() if self.factor else part.waits)
-        found = np.isin(edges.kind, kinds) if kinds else np.zeros(len(edges), bool)
+        chosen = np.isin(edges.kind, kinds) if kinds else np.zeros(len(edges), bool)
         if part.lags:
-            found &= edges.lag_us > 0
-        rows = np.flatnonzero(found)
+            chosen &= edges.lag_us > 0
+        rows = np.flatnonzero(chosen)
         fits = np.zeros(len(graph), bool)
         fits[self._fitting(graph, distinct(edges.target[rows]))] = True
         return rows[fits[edges.target[rows]]]

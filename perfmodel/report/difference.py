@@ -96,8 +96,8 @@ def read_side(path: str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Side:
     saved = _saved_prediction(Path(path), max_bytes)
     if saved is None:
         trace = read(path, max_bytes=max_bytes)
-        found = summarise(measured(build_graph(trace)), hardware=trace.device, mode="measured")
-        return _side(path, found.to_dict())
+        side = summarise(measured(build_graph(trace)), hardware=trace.device, mode="measured")
+        return _side(path, side.to_dict())
     try:
         return _side(path, saved["results"][0])
     except (KeyError, IndexError) as error:

@@ -115,7 +115,7 @@ def _head(result: Result) -> str:
 def _gains(prediction: Prediction, gains: Sequence[Sequence[Gain]]) -> str:
     """Per result the list; each line is the step's gain by one what-if, and its command."""
     shown = []
-    for result, found in zip(prediction.results, gains, strict=True):
+    for result, lists in zip(prediction.results, gains, strict=True):
         base = result.baseline or result
         given = ", without the what-ifs of this page" if result.baseline else ""
         step = f"Of a step of {human_us(base.step_us)} on {result.hardware}{given}, each alone:"
@@ -125,7 +125,7 @@ def _gains(prediction: Prediction, gains: Sequence[Sequence[Gain]]) -> str:
                 f"{gain.advice}",
                 gain.command,
             )
-            for gain in found
+            for gain in lists
         ]
         none = paragraph("No what-if alone gains more than 1 % of the step.")
         shown.append(paragraph(step) + (numbered(rows) if rows else none))

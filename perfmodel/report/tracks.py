@@ -108,23 +108,23 @@ def tracks_of(
     resources, arrows = _resource_tracks(timeline, clock)
     ranks = list(dict.fromkeys([*graph.marks.rank.tolist(), *(t.rank for t in resources)]))
     path = _by_rank(timeline, overlay.path)
-    found: list[Track] = []
+    tracks: list[Track] = []
     moved: dict[int, int] = {}
     for rank in ranks:
-        found += _fit_into_tracks(rank, STEPS, _steps(timeline, rank, clock))
+        tracks += _fit_into_tracks(rank, STEPS, _steps(timeline, rank, clock))
         if rank in path:
-            found += _fit_into_tracks(rank, CRITICAL_PATH, _pieces(timeline, path[rank], clock))
+            tracks += _fit_into_tracks(rank, CRITICAL_PATH, _pieces(timeline, path[rank], clock))
         for at, track in enumerate(resources):
             if track.rank == rank:
-                moved[at] = len(found)
-                found.append(track)
+                moved[at] = len(tracks)
+                tracks.append(track)
         if rank in overlay.idle:
             idle = _pieces(timeline, overlay.idle[rank], clock, by_cause=True)
-            found += _fit_into_tracks(rank, GPU_IDLE, idle)
+            tracks += _fit_into_tracks(rank, GPU_IDLE, idle)
     placed = [
         Arrow((moved[a.source[0]], a.source[1]), (moved[a.target[0]], a.target[1])) for a in arrows
     ]
-    return found, placed
+    return tracks, placed
 
 
 def _resource_tracks(timeline: Timeline, clock: Clock) -> tuple[list[Track], list[Arrow]]:
@@ -231,12 +231,12 @@ def _steps(timeline: Timeline, rank: int, clock: Clock) -> list[Slice]:
 def _by_rank(timeline: Timeline, path: Iterable[Piece]) -> dict[int, list[Piece]]:
     """The pieces of a path by the rank of their node; pieces without a node stay with the last."""
     rank_of = timeline.graph.nodes_.rank
-    found: dict[int, list[Piece]] = {}
+    by_rank: dict[int, list[Piece]] = {}
     rank = int(timeline.graph.marks.rank[0]) if len(timeline.graph.marks.rank) else 0
     for piece in sorted(path, key=lambda p: (p.start_us, p.end_us)):
         rank = int(rank_of[piece.node]) if piece.node >= 0 else rank
-        found.setdefault(rank, []).append(piece)
-    return found
+        by_rank.setdefault(rank, []).append(piece)
+    return by_rank
 
 
 def _pieces(

@@ -197,18 +197,18 @@ def _members(
 ) -> Iterator[tuple[str, Iterator[bytes]]]:
     import tarfile
 
-    found, suffixes = False, member_suffixes()
+    members, suffixes = False, member_suffixes()
     try:
         with tarfile.open(fileobj=io.BytesIO(b"".join(content))) as archive:
             for member in sorted(archive.getmembers(), key=lambda m: m.name):
                 file = archive.extractfile(member) if member.isfile() else None
                 if file is None or not member.name.lower().endswith(suffixes):
                     continue
-                found = True
+                members = True
                 name = f"{where}:{member.name}"
                 inner = content_chunks(io.BytesIO(file.read()), name, max_bytes=max_bytes)
                 yield name, _as_utf8(inner, name)
     except (tarfile.TarError, EOFError, OSError) as error:
         raise TraceError(f"{where}: damaged archive: {error}") from None
-    if not found:
+    if not members:
         raise TraceError(f"{where}: no trace in this archive")

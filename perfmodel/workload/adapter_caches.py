@@ -51,8 +51,8 @@ def query_order(tables: tuple[Table, ...], batch: int, order: str) -> QueryOrder
     each = sum(table.pooling for table in tables)
     queries = int(np.clip(SAMPLED_LOOKUPS / each, 2, min(batch, MOST_SAMPLED)))
     drawn = drawn_queries(tables, queries)
-    found = in_order([drawn], order)
-    reuse = measured_reuse(found.batches, joined_popularity(tables))
+    resulting = in_order([drawn], order)
+    reuse = measured_reuse(resulting.batches, joined_popularity(tables))
     pairs = 0.0 if order == AS_THEY_COME else sum(_pairs(table, batch) for table in tables)
     return QueryOrder(reuse, pairs)
 
@@ -80,13 +80,13 @@ def drawn_queries(tables: tuple[Table, ...], queries: int, *, seed: int = 0) -> 
 def joined_popularity(tables: tuple[Table, ...]) -> Popularity:
     """All tables as one, each looked up as often as it is."""
     total = sum(table.pooling for table in tables)
-    found = [table.popularity() for table in tables]
+    popularities = [table.popularity() for table in tables]
     return Popularity(
-        np.concatenate([each.rows for each in found]),
+        np.concatenate([each.rows for each in popularities]),
         np.concatenate(
             [
                 each.share * (table.pooling / total)
-                for each, table in zip(found, tables, strict=True)
+                for each, table in zip(popularities, tables, strict=True)
             ]
         ),
     )
@@ -156,12 +156,12 @@ class AdapterUse:
 
     def answered_fracs(self, run: Run) -> tuple[float, ...]:
         """Per rank, the share of its pooled rows for others that it sends."""
-        found = []
+        answered = []
         for shards in run.plan.shards:
             dims = [shard.of(run.workload.tables).dim for shard in shards]
             kept = [self.tables[shard.table].answered_frac for shard in shards]
-            found.append(float(np.average(kept, weights=dims)) if dims else 1.0)
-        return tuple(found)
+            answered.append(float(np.average(kept, weights=dims)) if dims else 1.0)
+        return tuple(answered)
 
     def _asked(self, run: Run, shard: Shard, is_remote: bool) -> float:
         lookups = shard.of(run.workload.tables).lookups(run.batch)
@@ -217,13 +217,13 @@ def _use(
             theirs = [view for view in views if number in view.places]
             seen = [own] if number in own.places else theirs or [own]
             parts = [(view.found, view.place_of(number)) for view in seen]
-            left = 1.0 - float(np.mean([found.hit_frac[place] for found, place in parts]))
-            bags = float(np.mean([found.bags_hit_frac[place] for found, place in parts]))
+            left = 1.0 - float(np.mean([hits.hit_frac[place] for hits, place in parts]))
+            bags = float(np.mean([hits.bags_hit_frac[place] for hits, place in parts]))
             changed = asked[number].lookups * ranks
-            held = float(np.mean([found.held_rows(place, changed) for found, place in parts]))
+            held = float(np.mean([hits.held_rows(place, changed) for hits, place in parts]))
             uses[number] = TableUse(left, 1.0 - bags, left, remote_rows=held)
-            found, place = parts[0]
-            beyond[number] = found.missed[place]
+            hits, place = parts[0]
+            beyond[number] = hits.missed[place]
     coming = {
         number: _part(table, shard, ranks - linked)
         for number, shard in mine.items()
@@ -231,12 +231,12 @@ def _use(
     }
     cached = {n: table for n, table in coming.items() if _has(placement, n, LOCAL)}
     if LOCAL in caches and cached:
-        found = _found(cached, caches[LOCAL], batch * (ranks - linked), QueryOrder((), 0.0))
+        hits = _found(cached, caches[LOCAL], batch * (ranks - linked), QueryOrder((), 0.0))
         for place, number in enumerate(cached):
-            left = uses[number].left_frac * (1.0 - float(found.hit_frac[place]))
-            changed = found.held_rows(place, asked[number].lookups * ranks / mine[number].parts)
+            left = uses[number].left_frac * (1.0 - float(hits.hit_frac[place]))
+            changed = hits.held_rows(place, asked[number].lookups * ranks / mine[number].parts)
             uses[number] = replace(uses[number], left_frac=left, local_rows=changed)
-            missed = found.missed[place]
+            missed = hits.missed[place]
             if missed is None:
                 del coming[number]
             else:
@@ -319,5 +319,5 @@ def _found(
     tables: Mapping[int, NicTable], cache: RowCache, queries: int, order: QueryOrder
 ) -> NicHits:
     load = NicLoad(tuple(tables.values()), cache.capacity_bytes, queries, cache.policy, order.reuse)
-    found = nic_hits(load, cache.hits_by)
-    return whole_bag_hits(found) if cache.whole_bags else found
+    hits = nic_hits(load, cache.hits_by)
+    return whole_bag_hits(hits) if cache.whole_bags else hits

@@ -178,8 +178,8 @@ class _Hybrid:
         keys, places = (r.tensor((samples,), dtype) for dtype in ("int32", "int64"))
         streaming_kernel(r, "unique_categories", (keys,), keys)
         location = r.tensor((sum(table.rows for table in tables), 1), "int64")
-        found = r.view(places, (samples, 1), (1, 1))
-        r.leaf("aten::index_select", (location, 0, keys), found)
+        view = r.view(places, (samples, 1), (1, 1))
+        r.leaf("aten::index_select", (location, 0, keys), view)
         streaming_kernel(r, "model_indices", (places,), keys)
 
 

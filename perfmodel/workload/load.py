@@ -64,14 +64,14 @@ def _text(value: Any, where: str) -> str:
 def _tables(groups: Any, sources: dict[str, str], where: str) -> tuple[Table, ...]:
     if not isinstance(groups, list) or not groups:
         raise WorkloadError(f"{where}: tables is missing: expected at least one [[tables]]")
-    found: list[Table] = []
+    tables: list[Table] = []
     for number, group in enumerate(groups, 1):
         place = f"{where}: tables[{number}]"
         require_keys(group, TABLE_KEYS, place, WorkloadError)
         if "source" in group:
             sources[f"tables[{number}]"] = _text(group["source"], f"{place}: source")
-        found += _group(group, place)
-    return tuple(found)
+        tables += _group(group, place)
+    return tuple(tables)
 
 
 def _group(table: Section, where: str) -> list[Table]:

@@ -39,10 +39,10 @@ class MemoryUse:
 
     def to_dict(self, device: Device | None = None) -> dict[str, Any]:
         """The figures, and on a device whether they fit."""
-        found = asdict(self) | {"total_bytes": self.total_bytes}
+        content = asdict(self) | {"total_bytes": self.total_bytes}
         if device is not None:
-            found["fits"] = self.total_bytes + CONTEXT_BYTES <= device.hbm_bytes
-        return found
+            content["fits"] = self.total_bytes + CONTEXT_BYTES <= device.hbm_bytes
+        return content
 
 
 @dataclass(slots=True)
@@ -103,24 +103,24 @@ def require_fit(use: MemoryUse, device: Device, rank: int = 0) -> None:
 
 def _storages(graph: OpGraph, in_host_memory: bool) -> dict[int, _Storage]:
     """Every storage of the memory in question that has an identity, by it."""
-    found: dict[int, _Storage] = {}
+    storages: dict[int, _Storage] = {}
     for index, op in enumerate(graph.ops):
         table_elements = _table_elements(op) if _is_lookup(op.name) else NO_TABLE
         for tensor in _known(op.inputs, in_host_memory):
             is_table = tensor.elements == table_elements
-            storage = found.get(tensor.storage_id)
+            storage = storages.get(tensor.storage_id)
             if storage is None:
-                found[tensor.storage_id] = _Storage(_bytes(tensor), index, None, is_table)
+                storages[tensor.storage_id] = _Storage(_bytes(tensor), index, None, is_table)
             else:
                 _touch(storage, tensor, index)
                 storage.is_table |= is_table
         for tensor in _known(op.outputs, in_host_memory):
-            storage = found.get(tensor.storage_id)
+            storage = storages.get(tensor.storage_id)
             if storage is None:
-                found[tensor.storage_id] = _Storage(_bytes(tensor), index, index)
+                storages[tensor.storage_id] = _Storage(_bytes(tensor), index, index)
             else:
                 _touch(storage, tensor, index)
-    return found
+    return storages
 
 
 def _touch(storage: _Storage, tensor: Tensor, index: int) -> None:

@@ -181,17 +181,17 @@ def _stored_bytes(dtype: str, dim: int, alignment_bytes: int) -> float:
 def _tables(workload: Workload, placement: Placement, ranks: _Ranks, tier: str) -> list[float]:
     """Bytes per rank of device memory, per node of others."""
     shared_by = 1 if MEMORIES[tier].is_of_rank else ranks.per_node
-    found = [0.0] * -(-ranks.count // shared_by)
+    bytes_of = [0.0] * -(-ranks.count // shared_by)
     for table, placed in zip(workload.tables, placement.tables, strict=True):
         if placed.tier != tier:
             continue
         size = shard_bytes(table, placed, ranks.optimizer)
         if placed.hot_rows and tier != HBM:
-            size /= len(found)
+            size /= len(bytes_of)
         places = [rank // shared_by for rank in placed.ranks]
         for at in set(places) if placed.sharding == "data_parallel" else places:
-            found[at] += size
-    return found
+            bytes_of[at] += size
+    return bytes_of
 
 
 def _hot_rows(workload: Workload, placement: Placement, ranks: _Ranks) -> float:

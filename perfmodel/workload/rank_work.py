@@ -71,11 +71,11 @@ def deciding_classes(classes: list[RankClass]) -> list[RankClass]:
     first = max(classes, key=lambda each: each.looked_up + each.pooled)
     sender = max(classes, key=lambda each: (each.pooled, each is first))
     misser = max(classes, key=lambda each: (each.missed_bytes, each is first, each is sender))
-    found = [first]
+    deciding = [first]
     for other in (sender, misser):
-        if other not in found:
-            found.append(other)
-    return found
+        if other not in deciding:
+            deciding.append(other)
+    return deciding
 
 
 def _missed_bytes(

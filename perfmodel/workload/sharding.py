@@ -163,12 +163,12 @@ def _planned(
 def _in_parts(workload: Workload, numbers: list[int], ranks: int) -> list[Shard]:
     """A part for each share of the lookups that a table has, at most one per rank."""
     total = sum(_work(workload.tables[number]) for number in numbers)
-    found = []
+    shards = []
     for number in numbers:
         parts = round(_work(workload.tables[number]) * ranks / total)
         parts = min(max(parts, 1), ranks, max(workload.tables[number].rows, 1))
-        found += [Shard(number, parts)] * parts
-    return found
+        shards += [Shard(number, parts)] * parts
+    return shards
 
 
 def _largest_first(
@@ -204,7 +204,7 @@ def placement_of(plan: Plan, workload: Workload) -> Placement:
     Of a table's column-wise slices, two on one rank count as one: a placement's parts are equal.
     """
     every = tuple(range(len(plan.shards)))
-    found: dict[int, TablePlacement] = {
+    placements: dict[int, TablePlacement] = {
         number: TablePlacement("data_parallel", every) for number in plan.replicated
     }
     held: dict[int, list[int]] = {}
@@ -218,8 +218,8 @@ def placement_of(plan: Plan, workload: Workload) -> Placement:
         ranks = list(dict.fromkeys(ranks))
         ranks = ranks[: workload.tables[number].rows] if shard.parts > 1 else ranks
         kind = "row_wise" if shard.parts > 1 else "column_wise" if shard.columns > 1 else None
-        found[number] = TablePlacement(kind or "table_wise", tuple(ranks))  # type: ignore[arg-type]
+        placements[number] = TablePlacement(kind or "table_wise", tuple(ranks))  # type: ignore[arg-type]
     dtype = workload.implementation.table_precision
-    return Placement(tuple(found[number] for number in range(len(workload.tables)))).edited(
+    return Placement(tuple(placements[number] for number in range(len(workload.tables)))).edited(
         lambda _number, _placed: {"dtype": dtype}
     )

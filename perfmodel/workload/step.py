@@ -140,14 +140,14 @@ def _written(op: Op, given: list[Tensor], views: set[int]) -> list[int]:
 
 
 def _tensors(arguments: tuple[Argument, ...]) -> list[Tensor]:
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
     for argument in arguments:
         if type(argument) is Tensor:
             if 0 not in argument.shape:
-                found.append(argument)
+                tensors.append(argument)
         elif type(argument) is tuple and argument and type(argument[-1]) is Tensor:
-            found += tensors_in(argument)
-    return found
+            tensors += tensors_in(argument)
+    return tensors
 
 
 def _key(tensor: Tensor) -> int:

@@ -101,7 +101,7 @@ def backward_and_update(
     one rank as well.
     """
     given = [module for module in modules if module]
-    found = _backward(r, run, loss, given, wrapped or run.ranks > 1)
+    by_tensor = _backward(r, run, loss, given, wrapped or run.ranks > 1)
     optimizer = run.workload.training.dense_optimizer
     label = f"Optimizer.step#{NAMES[optimizer]}.step"
     dense = [parameter for module in given for parameter in module]
@@ -110,11 +110,11 @@ def backward_and_update(
             all_reduce(r, r.tensor(weight.shape), run.ranks, group=group_of(run, DENSE))
     with r.during(OPTIMIZER):
         with r.label(label):
-            gradients = [found[parameter.tensor_id] for parameter in dense]
+            gradients = [by_tensor[parameter.tensor_id] for parameter in dense]
             optimizer_step(r, optimizer, run.style, dense, gradients)
         if table_step is not None:
             with r.label(label):
-                table_step(found)
+                table_step(by_tensor)
 
 
 def _backward(
@@ -131,8 +131,8 @@ def _backward(
         if parameter.tensor_id in owner:
             owner[parameter.tensor_id].arrived(r, parameter, gradient)
 
-    found = backward(r, loss, arrived)
+    gradients = backward(r, loss, arrived)
     with r.during(BACKWARD):
         for reducer in reversed(reducers):
             reducer.finish(r)
-    return found
+    return gradients

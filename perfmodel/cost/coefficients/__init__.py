@@ -35,18 +35,18 @@ class Group:
 
     def table(self, name: str) -> dict[str, float]:
         """A figure by op, direction, generation or target."""
-        found: dict[str, float] = getattr(self, name)
-        return found
+        entries: dict[str, float] = getattr(self, name)
+        return entries
 
     def tuples(self, name: str) -> dict[str, tuple[float, ...]]:
         """Several figures by the same; the unit names them in order."""
-        found: dict[str, tuple[float, ...]] = getattr(self, name)
-        return found
+        entries: dict[str, tuple[float, ...]] = getattr(self, name)
+        return entries
 
     def rows(self, name: str) -> tuple[tuple[float, ...], ...]:
         """A list of figures that belong together."""
-        found: tuple[tuple[float, ...], ...] = getattr(self, name)
-        return found
+        entries: tuple[tuple[float, ...], ...] = getattr(self, name)
+        return entries
 
 
 class _LoggedGroup(Group):
@@ -105,17 +105,17 @@ def cached_with_reads(
 
     def made(key: K) -> tuple[T, frozenset[str]]:
         with reading() as log:
-            found = make(key)
-        return found, frozenset(log)
+            entry = make(key)
+        return entry, frozenset(log)
 
     known = cached(made)
 
     def asked(key: K) -> T:
-        found: T
-        found, read = known(key)
+        entry: T
+        entry, read = known(key)
         for log in _LOGS.get():
             log |= read
-        return found
+        return entry
 
     return asked
 
@@ -162,8 +162,8 @@ def _converted(value: Any) -> Any:
 
 def _tables(name: str) -> dict[str, dict[str, Any]]:
     package, _, module = name.partition(".")
-    found: dict[str, dict[str, Any]] = document(package)[module]
-    return found
+    tables: dict[str, dict[str, Any]] = document(package)[module]
+    return tables
 
 
 @cache

@@ -45,7 +45,7 @@ class Calibrated:
 
     def log_us(self, calls: Calls) -> tuple[Floats, Floats]:
         """(log(microseconds), standard deviation), at any sizes; not smoothed."""
-        found, spread = self.base.log_us(calls)
+        base, spread = self.base.log_us(calls)
         known = np.log(self.time_us) - self.base.log_us(self.calls)[0]
         measured, asked = _curves(self.calls, calls)
         mean, left = np.zeros(len(calls)), spread.copy()
@@ -60,7 +60,7 @@ class Calibrated:
                 np.log2(calls.size_bytes[there]),
                 self.base.covariances[kind],
             )
-        return found + mean, left
+        return base + mean, left
 
     def estimate(self, calls: Calls) -> Estimate:
         """Durations of `calls`; raises `ModelError` for an op without an algorithm."""

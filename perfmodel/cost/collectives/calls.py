@@ -148,8 +148,8 @@ class Calls:
 
 
 def _kinds(values: Texts) -> tuple[Texts, Ints]:
-    found, kind = np.unique(values, return_inverse=True)
-    return found, kind.reshape(-1).astype(np.int64)
+    kinds, kind = np.unique(values, return_inverse=True)
+    return kinds, kind.reshape(-1).astype(np.int64)
 
 
 def calls_of(rows: Rows, fabric: Fabric) -> Calls:
@@ -277,10 +277,10 @@ Source: TorchRec's fbgemm_qcomm_codec and FBGEMM's fused rowwise formats.
 
 def codec(name: str) -> Codec:
     """The codec of that name; raises `ModelError` for another."""
-    found = CODECS.get(name)
-    if found is None:
+    entry = CODECS.get(name)
+    if entry is None:
         raise ModelError(f"codec {name!r}: expected one of {', '.join(CODECS)}")
-    return found
+    return entry
 
 
 class CollectiveModel(Protocol):

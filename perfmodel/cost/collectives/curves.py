@@ -139,17 +139,17 @@ def calls_of_wires(wires: list[Wires], size_bytes: Floats) -> Calls:
 
 def architecture_of(gpu: str) -> str:
     """The generation of a GPU by any of its names, from the catalogue; empty if unknown."""
-    found = _MODEL.search(gpu.lower().replace("nvidia", "").replace("tesla", ""))
-    return _architectures().get(found[0], "") if found else ""
+    match = _MODEL.search(gpu.lower().replace("nvidia", "").replace("tesla", ""))
+    return _architectures().get(match[0], "") if match else ""
 
 
 @cache
 def _architectures() -> dict[str, str]:
     known = {}
     for name in hardware.names("device"):
-        found = _MODEL.match(name)
-        if found:
-            known[found[0]] = hardware.device(name).architecture or ""
+        match = _MODEL.match(name)
+        if match:
+            known[match[0]] = hardware.device(name).architecture or ""
     return known
 
 
@@ -191,17 +191,17 @@ def read_points(path: str) -> pd.DataFrame:
     """Measured points (`curve_id size_bytes time_us`) that can be, in order of size."""
     import pandas as pd
 
-    found = _table(path, ("curve_id", "size_bytes", "time_us"))
-    good = np.ones(len(found), bool)
+    points = _table(path, ("curve_id", "size_bytes", "time_us"))
+    good = np.ones(len(points), bool)
     for name in ("size_bytes", "time_us"):
-        found[name] = pd.to_numeric(found[name], errors="coerce")
-        good &= (found[name] > 0) & (found[name] <= MOST)
-    return found[good].sort_values(["curve_id", "size_bytes"], kind="stable")
+        points[name] = pd.to_numeric(points[name], errors="coerce")
+        good &= (points[name] > 0) & (points[name] <= MOST)
+    return points[good].sort_values(["curve_id", "size_bytes"], kind="stable")
 
 
 def _table(path: str, needed: tuple[str, ...]) -> pd.DataFrame:
-    found = read_frame(path, error=ModelError)
-    missing = [name for name in needed if name not in found]
+    frame = read_frame(path, error=ModelError)
+    missing = [name for name in needed if name not in frame]
     if missing:
         raise ModelError(f"{path}: lacks the columns {', '.join(missing)}")
-    return found
+    return frame

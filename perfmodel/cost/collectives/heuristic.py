@@ -49,8 +49,8 @@ class Constants:
             for word, _, ending in (key.partition(".") for key in self.values)
             if ending == name and (value := self.values[f"{word}.{name}"])
         }
-        found = [nearest_known(each, factors) for each in kinds.tolist()]
-        of_kind = [1.0 if each is None else factors[each] for each in found]
+        by_kind = [nearest_known(each, factors) for each in kinds.tolist()]
+        of_kind = [1.0 if each is None else factors[each] for each in by_kind]
         return np.array(of_kind, np.float64)[kind]
 
     def of_link(self, calls: Calls) -> Floats:
@@ -201,7 +201,7 @@ class Heuristic:
 def explanations(calls: Calls, costs: Costs) -> list[Explanation]:
     """One explanation per call: what it is made of, and by which algorithm and protocol."""
     total = costs.total_us
-    found = []
+    reasons = []
     for row in range(len(calls)):
         terms = {
             "base_us": costs.base_us[row],
@@ -215,7 +215,7 @@ def explanations(calls: Calls, costs: Costs) -> list[Explanation]:
         if longest < total[row] / 2:
             by = "latency"
         moved = calls.size_bytes[row] * (calls.ranks[row] - 1) / calls.ranks[row]
-        found.append(
+        reasons.append(
             Explanation(
                 duration_us=float(total[row]),
                 bound_by=f"{by} ({costs.names[costs.chosen[row]]})",
@@ -227,4 +227,4 @@ def explanations(calls: Calls, costs: Costs) -> list[Explanation]:
                 formula=FORMULA,
             )
         )
-    return found
+    return reasons

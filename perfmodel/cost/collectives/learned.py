@@ -30,7 +30,7 @@ _LINKS = ("switch", "mesh")
 def features_of(calls: Calls, costs: Costs) -> dict[str, Floats]:
     """Column to values, one per call; logarithms to base 2."""
     total = costs.total_us
-    found = {
+    features = {
         "log_size": _log2(calls.size_bytes),
         "log_piece": _log2(calls.size_bytes / calls.ranks),
         "log_ranks": _log2(calls.ranks),
@@ -42,10 +42,10 @@ def features_of(calls: Calls, costs: Costs) -> dict[str, Floats]:
         "filling_frac": costs.fill_us / total,
     }
     for op in _OPS:
-        found[f"is_{op}"] = (calls.op == op).astype(np.float64)
+        features[f"is_{op}"] = (calls.op == op).astype(np.float64)
     for link in _LINKS:
-        found[f"by_{link}"] = (calls.link == link).astype(np.float64)
-    return found
+        features[f"by_{link}"] = (calls.link == link).astype(np.float64)
+    return features
 
 
 def _log2(values: Floats) -> Floats:
@@ -138,9 +138,9 @@ class Covariance:
     noise_sd: float
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, float]) -> Covariance:
+    def from_dict(cls, content: Mapping[str, float]) -> Covariance:
         """From `to_dict`."""
-        return cls(**{name: float(found[name]) for name in cls.__dataclass_fields__})
+        return cls(**{name: float(content[name]) for name in cls.__dataclass_fields__})
 
     def to_dict(self) -> dict[str, float]:
         """Plain data."""
@@ -248,8 +248,8 @@ class Learned:
     def log_us(self, calls: Calls) -> tuple[Floats, Floats]:
         """(log(microseconds), standard deviation), at any sizes; not smoothed."""
         costs = costs_of(calls, self.constants)
-        found = features_of(calls, costs)
-        matrix = np.stack([found[name] for name in self.columns], axis=1)
+        features = features_of(calls, costs)
+        matrix = np.stack([features[name] for name in self.columns], axis=1)
         factor = np.clip(self.trees.predict(matrix), -self.most, self.most)
         is_fitted = ~calls.is_custom & np.where(
             calls.is_remote,
@@ -284,7 +284,7 @@ def estimate_on_knots(calls: Calls, answer: Answer, name: str, source: str) -> E
 
 
 def with_factor(
-    explained: list[Explanation], heuristic_us: Floats, found: Estimate
+    explained: list[Explanation], heuristic_us: Floats, reasons: Estimate
 ) -> list[Explanation]:
     """`explained` with the durations of `found`, and their ratio to the heuristic's."""
     from dataclasses import replace
@@ -296,5 +296,5 @@ def with_factor(
             terms={**each.terms, "learned_factor": float(us / heuristic)},
             formula=f"({each.formula}) x learned_factor",
         )
-        for each, us, heuristic in zip(explained, found.duration_us, heuristic_us, strict=True)
+        for each, us, heuristic in zip(explained, reasons.duration_us, heuristic_us, strict=True)
     ]

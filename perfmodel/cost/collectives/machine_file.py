@@ -70,7 +70,7 @@ def parse(
 
     Raises `ModelError` where no points are found, or their op or ranks are unknown.
     """
-    found: list[Point] = []
+    points: list[Point] = []
     seen: dict[int, str] = {}
     current, param = op, False
     columns: dict[str, int] = {}
@@ -104,10 +104,10 @@ def parse(
             raise ModelError(f"{where}:{number}: no collective is named: give --collective")
         if among < 2:
             raise ModelError(f"{where}:{number}: the number of ranks is not stated: give --ranks")
-        found.append(Point(current, among, nodes or len(set(seen.values())), *pair))
-    if not found:
+        points.append(Point(current, among, nodes or len(set(seen.values())), *pair))
+    if not points:
         raise ModelError(f"{where}: no rows of nccl-tests or PARAM in it")
-    return found
+    return points
 
 
 def _known(name: str | None) -> str | None:
@@ -231,17 +231,17 @@ def load_machine(path: Path, base: Learned | None = None) -> Calibrated:
     Raises `ModelError` for another file.
     """
     try:
-        found = json.loads(read_bytes(path, max_bytes=_MOST_BYTES))
-        if found["schema"] != SCHEMA:
+        content = json.loads(read_bytes(path, max_bytes=_MOST_BYTES))
+        if content["schema"] != SCHEMA:
             raise ModelError(
-                f"{path}: not a file of collective measurements (schema {found['schema']!r})"
+                f"{path}: not a file of collective measurements (schema {content['schema']!r})"
             )
         known = {each.name for each in fields(Fabric)}
         fabric = Fabric(
-            **{name: found["fabric"][name] for name in found["fabric"] if name in known}
+            **{name: content["fabric"][name] for name in content["fabric"] if name in known}
         )
         _check(fabric, _WIRES)
-        points = [Point(**each) for each in found["points"]]
+        points = [Point(**each) for each in content["points"]]
         for point in points:
             _check(point, _POINT)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -37,11 +37,11 @@ _STORED = {
 _DEEPEST = 16
 
 
-def forest_from_dict(found: Mapping[str, Any], columns: int) -> Forest:
+def forest_from_dict(content: Mapping[str, Any], columns: int) -> Forest:
     """From `to_dict`; raises `ModelError` for what is no such thing."""
     try:
-        trees = [{own: tree[name] for name, own in _STORED.items()} for tree in found["trees"]]
-        forest = joined(trees, float(found["base"]))
+        trees = [{own: tree[name] for name, own in _STORED.items()} for tree in content["trees"]]
+        forest = joined(trees, float(content["base"]))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ModelError(f"trees: cannot be read: {error!r}") from None
     feature = forest.feature
@@ -66,7 +66,7 @@ def forest_to_dict(forest: Forest) -> dict[str, Any]:
 def of_dumps(dumps: Sequence[Mapping[str, Any]], base: float, columns: Sequence[str]) -> Forest:
     """From XGBoost's JSON dumps of each tree (nested nodes)."""
     position = {name: index for index, name in enumerate(columns)}
-    found = []
+    trees = []
 
     def visit(node: Mapping[str, Any], tree: dict[str, list[float]]) -> int:
         here = len(tree["column"])
@@ -86,8 +86,8 @@ def of_dumps(dumps: Sequence[Mapping[str, Any]], base: float, columns: Sequence[
     for dump in dumps:
         tree: dict[str, list[float]] = {name: [] for name in _STORED}
         visit(dump, tree)
-        found.append(tree)
-    return forest_from_dict({"base": base, "trees": found}, len(columns))
+        trees.append(tree)
+    return forest_from_dict({"base": base, "trees": trees}, len(columns))
 
 
 def _plain(values: NDArray[Any]) -> list[float]:
@@ -137,26 +137,29 @@ def model_to_dict(model: Learned) -> dict[str, Any]:
     }
 
 
-def model_from_dict(found: Mapping[str, Any], where: str) -> Learned:
+def model_from_dict(content: Mapping[str, Any], where: str) -> Learned:
     """From `to_dict`; raises `ModelError` that names `where`."""
-    if found.get("schema") != SCHEMA:
-        raise ModelError(f"{where}: not a collective model (its schema is {found.get('schema')!r})")
+    if content.get("schema") != SCHEMA:
+        raise ModelError(
+            f"{where}: not a collective model (its schema is {content.get('schema')!r})"
+        )
     try:
-        columns = tuple(str(name) for name in found["columns"])
+        columns = tuple(str(name) for name in content["columns"])
         return Learned(
             name=NAME,
-            constants=_constants(found["constants"], where),
+            constants=_constants(content["constants"], where),
             columns=columns,
-            trees=forest_from_dict(found["trees"], len(columns)),
-            most=_positive("most", found["most"]),
+            trees=forest_from_dict(content["trees"], len(columns)),
+            most=_positive("most", content["most"]),
             spreads={
-                kind: _spread(kind, found["spreads"][kind]) for kind in (ONE_NODE, SEVERAL, KERNELS)
+                kind: _spread(kind, content["spreads"][kind])
+                for kind in (ONE_NODE, SEVERAL, KERNELS)
             },
             covariances={
-                name: _covariance(found["covariances"][name]) for name in (ONE_NODE, SEVERAL)
+                name: _covariance(content["covariances"][name]) for name in (ONE_NODE, SEVERAL)
             },
-            fitted={kind: tuple(map(str, found["fitted"][kind])) for kind in (ONE_NODE, SEVERAL)},
-            about=found["about"],
+            fitted={kind: tuple(map(str, content["fitted"][kind])) for kind in (ONE_NODE, SEVERAL)},
+            about=content["about"],
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ModelError(f"{where}: a damaged collective model: {error!r}") from None
@@ -164,19 +167,19 @@ def model_from_dict(found: Mapping[str, Any], where: str) -> Learned:
         raise ModelError(f"{where}: a damaged collective model: {error}") from None
 
 
-def _constants(found: Mapping[str, Any], where: str) -> Constants:
+def _constants(content: Mapping[str, Any], where: str) -> Constants:
     known = heuristic.shipped().values
-    return Constants({**found, **{name: _positive(name, found[name]) for name in known}}, where)
+    return Constants({**content, **{name: _positive(name, content[name]) for name in known}}, where)
 
 
-def _spread(kind: str, found: Sequence[Any]) -> Spread:
-    if len(found) != len(LATENCY_FRACS):
+def _spread(kind: str, content: Sequence[Any]) -> Spread:
+    if len(content) != len(LATENCY_FRACS):
         raise ValueError(f"spreads: {kind}: expected {len(LATENCY_FRACS)} numbers")
-    return Spread(tuple(_positive(kind, each) for each in found))
+    return Spread(tuple(_positive(kind, each) for each in content))
 
 
-def _covariance(found: Mapping[str, Any]) -> Covariance:
-    return Covariance.from_dict({name: _positive(name, value) for name, value in found.items()})
+def _covariance(content: Mapping[str, Any]) -> Covariance:
+    return Covariance.from_dict({name: _positive(name, value) for name, value in content.items()})
 
 
 def _positive(name: str, value: Any) -> float:
@@ -187,9 +190,9 @@ def _positive(name: str, value: Any) -> float:
 
 def _parsed(content: bytes, where: str) -> dict[str, Any]:
     try:
-        found = json.loads(content)
+        document = json.loads(content)
     except (ValueError, RecursionError):
         raise ModelError(f"{where}: not JSON") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise ModelError(f"{where}: no collective model")
-    return found
+    return document

@@ -169,8 +169,8 @@ def _skew(rows: float, lookups: float, distinct: float) -> float:
 def popular_frac(top: Floats, rows: Floats, alpha: Floats) -> Floats:
     """Share of lookups of the `top` most popular rows: the integral that a generator inverts."""
     power = np.where(np.abs(1 - alpha) < 1e-9, 1e-9, 1 - alpha)
-    found: Floats = np.expm1(power * np.log1p(top)) / np.expm1(power * np.log1p(rows))
-    return np.minimum(found, 1.0)
+    frac: Floats = np.expm1(power * np.log1p(top)) / np.expm1(power * np.log1p(rows))
+    return np.minimum(frac, 1.0)
 
 
 _C = coefficients("cpu.call")
@@ -290,12 +290,12 @@ class Call:
         warm = 1 - self.cold
         within_l2 = np.minimum(1.0, device.l2_bytes * share_of_cores / held) * warm
         within_llc = np.minimum(1.0, (device.llc_bytes or device.l2_bytes) / held) * warm
-        found: Floats = (
+        ns_per_byte: Floats = (
             within_l2 / (values["l2_gb_per_s"] * share_of_cores)
             + np.maximum(within_llc - within_l2, 0.0) / (values["llc_gb_per_s"] * share_of_cores)
             + (1 - np.maximum(within_llc, within_l2)) / self.memory_gb_per_s()
         )
-        return found
+        return ns_per_byte
 
     def faults_us(self, fresh_bytes: Floats) -> Floats:
         """First touches of the pages of a result so large that it is mapped anew, by all threads:

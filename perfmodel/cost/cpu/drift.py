@@ -122,14 +122,14 @@ def drifted_values(values: dict[str, float], device: Device) -> dict[str, float]
     ratios = device.calibration.get(DRIFT)
     if ratios is None:
         return values
-    found = {}
+    after = {}
     for name, value in values.items():
         if name in _PART_OF_RATE:
             value /= ratios[_PART_OF_RATE[name]]
         elif part := _PART_OF_TIME.get(name) or _PART_OF_UNIT.get(name.rpartition("_")[2]):
             value *= ratios[part]
-        found[name] = value
-    return found
+        after[name] = value
+    return after
 
 
 def interval_ratio(device: Device, spread_frac: float) -> float:

@@ -58,7 +58,7 @@ class CpuFamily:
 
     def calls(self, rows: Rows, device: Device) -> list[tuple[Ints, Call]]:
         """The rows by op, checked."""
-        found = []
+        calls = []
         cold = rows.dims.get("cold")
         for (op, direction, alone), index in _groups(rows):
             numbers = index.tolist()
@@ -79,8 +79,8 @@ class CpuFamily:
                 values=values_of(self.family, section, self.parameters, device, alone),
                 device=device,
             )
-            found.append((index, call))
-        return found
+            calls.append((index, call))
+        return calls
 
     def breakdown(self, call: Call) -> dict[str, Floats]:
         """Every term of `call`, microseconds, the op's overhead first."""
@@ -105,7 +105,7 @@ class CpuFamily:
 
     def explain(self, rows: Rows, device: Device) -> list[Explanation]:
         """The terms, and which of them is the largest, per row."""
-        found: list[Explanation | None] = [None] * len(rows)
+        reasons: list[Explanation | None] = [None] * len(rows)
         for index, call in self.calls(rows, device):
             terms = self.breakdown(call)
             spec = OPS[call.op].of(call.direction)
@@ -116,7 +116,7 @@ class CpuFamily:
                 own = {name: float(values[place]) for name, values in terms.items()}
                 total = sum(own.values())
                 largest = max(own, key=lambda name: own[name])
-                found[row] = Explanation(
+                reasons[row] = Explanation(
                     duration_us=total,
                     bound_by=_BOUND.get(largest, largest),
                     flop=float(flop[place]),
@@ -128,7 +128,7 @@ class CpuFamily:
                     terms=own,
                     formula=f"sum of the terms (us): {' + '.join(own)}",
                 )
-        return [each for each in found if each is not None]
+        return [each for each in reasons if each is not None]
 
 
 def _groups(rows: Rows) -> Iterator[tuple[tuple[str, str, bool], Ints]]:
@@ -142,8 +142,8 @@ def _groups(rows: Rows) -> Iterator[tuple[tuple[str, str, bool], Ints]]:
         direction = f"{rows.direction[row]}_dense" if dense[row] > 0 else rows.direction[row]
         key = (rows.op[row], direction, timing not in (KERNEL, WATCHED))
         rows_of.setdefault(key, []).append(row)
-    for key, found in rows_of.items():
-        yield key, np.array(found, np.int64)
+    for key, group in rows_of.items():
+        yield key, np.array(group, np.int64)
 
 
 def _utilisation(flop: float, moved_bytes: float, total_us: float, device: Device) -> float:

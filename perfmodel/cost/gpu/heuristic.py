@@ -96,8 +96,8 @@ class Heuristic:
     def explain(self, rows: Rows, device: Device) -> list[Explanation]:
         """Why, per row."""
         analysis = self.analyse(rows, device)
-        found = self.estimate(rows, device)
-        why = explanations(rows, device, analysis, found.duration_us)
+        estimated = self.estimate(rows, device)
+        why = explanations(rows, device, analysis, estimated.duration_us)
         return [replace(each, formula=self.formula) for each in why]
 
 
@@ -112,7 +112,7 @@ def explanations(
     """One explanation per row from its analysis and its duration."""
     floor_us, offset_us = floors_of(rows)
     bound_by = analysis.bound_by()
-    found = []
+    reasons = []
     for row in range(len(rows)):
         is_short = analysis.kernel_us[row] <= device.kernel_floor_us
         is_floor = floor_us[row] >= offset_us[row] + analysis.kernel_us[row]
@@ -120,7 +120,7 @@ def explanations(
         terms |= {"bound_us": float(analysis.bound_us[row])}
         terms |= {name: float(each[row]) for name, each in analysis.features.items()}
         terms |= {"launch_floor_us": float(floor_us[row]), "offset_us": float(offset_us[row])}
-        found.append(
+        reasons.append(
             Explanation(
                 duration_us=float(duration_us[row]),
                 bound_by="launch" if is_floor else "latency" if is_short else bound_by[row],
@@ -131,4 +131,4 @@ def explanations(
                 terms=terms,
             )
         )
-    return found
+    return reasons

@@ -125,7 +125,7 @@ def fastest_of_either(
     for kind in (False, True):
         index = np.flatnonzero(is_matrix_unit == kind)
         if len(index):
-            found = fastest(
+            tiling = fastest(
                 b[index],
                 m[index],
                 n[index],
@@ -135,7 +135,7 @@ def fastest_of_either(
                 device,
                 is_matrix_unit=kind,
             )
-            whole[:, index] = np.stack([getattr(found, each.name) for each in fields(Tiling)])
+            whole[:, index] = np.stack([getattr(tiling, each.name) for each in fields(Tiling)])
     return Tiling(*whole)
 
 

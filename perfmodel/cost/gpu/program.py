@@ -79,7 +79,7 @@ _PLAIN = CacheState()
 def in_program(
     rows: Rows,
     device: Device,
-    found: Estimate,
+    estimate: Estimate,
     *,
     pace: float = 1.0,
     measured_share: Floats | None = None,
@@ -96,10 +96,13 @@ def in_program(
     """
     nothing = np.zeros(len(rows))
     cold = _cold_us(rows, device, pace, nothing if measured_share is None else measured_share)
-    raised = np.maximum(found.duration_us, cold)
-    ratio = raised / np.maximum(found.duration_us, np.finfo(float).tiny)
+    raised = np.maximum(estimate.duration_us, cold)
+    ratio = raised / np.maximum(estimate.duration_us, np.finfo(float).tiny)
     return replace(
-        found, duration_us=raised, low_us=found.low_us * ratio, high_us=found.high_us * ratio
+        estimate,
+        duration_us=raised,
+        low_us=estimate.low_us * ratio,
+        high_us=estimate.high_us * ratio,
     )
 
 

@@ -49,8 +49,8 @@ def resident_share(op: str, rows: Floats, cols: Floats, item: Floats, device: De
     threads = np.clip(cols / _C.cols_per_thread, kernel.least_threads, kernel.most_threads)
     per_sm = (device.max_threads_per_sm or _C.usual_threads_per_sm) / threads
     at_once = np.minimum(rows, device.sm_count * np.maximum(per_sm, 1.0))
-    found = at_once * cols * item / device.l2_bytes
-    return np.where(cols > kernel.register_cols, found, 0.0)
+    share = at_once * cols * item / device.l2_bytes
+    return np.where(cols > kernel.register_cols, share, 0.0)
 
 
 def repeated_passes(op: str, resident: Floats) -> tuple[Floats, Floats]:
@@ -207,8 +207,8 @@ def _row_blocks_us(group: Group, device: Device) -> Floats:
     threads = device.max_threads_per_sm or _C.usual_threads_per_sm
     at_once = device.sm_count * np.maximum(threads // _C.row_block_threads, 1)
     bytes_per_us = _C.table("block_bytes_per_clock")[group.op] * device.boost_mhz
-    found: Floats = np.maximum(rows / at_once, 1.0) * cols * group.item_bytes / bytes_per_us
-    return found
+    times_us: Floats = np.maximum(rows / at_once, 1.0) * cols * group.item_bytes / bytes_per_us
+    return times_us
 
 
 def _read_again(group: Group, device: Device) -> tuple[Floats, Floats]:

@@ -35,8 +35,8 @@ def overlaps(
         return np.zeros(len(start_us), bool)
     latest_end = np.maximum.accumulate(other_end_us)
     at = np.searchsorted(other_start_us, end_us, side="left") - 1
-    found: Mask = (at >= 0) & (latest_end[at] > start_us)
-    return found
+    overlapping: Mask = (at >= 0) & (latest_end[at] > start_us)
+    return overlapping
 
 
 def blocking_calls(rank: RankTrace) -> Ints:
@@ -49,12 +49,12 @@ def blocking_calls(rank: RankTrace) -> Ints:
 def waits_in_thread(rank: RankTrace, thread: Ints, start_us: Floats, end_us: Floats) -> Mask:
     """Which intervals of host time overlap a blocking call of their own thread (by its id)."""
     calls = blocking_calls(rank)
-    found = np.zeros(len(start_us), bool)
+    waits = np.zeros(len(start_us), bool)
     for low, high in equal_runs(rank.thread[calls]):
         rows = calls[low:high]
         mine = np.flatnonzero(thread == rank.thread[rows[0]])
-        found[mine] = overlaps(start_us[mine], end_us[mine], rank.start_us[rows], rank.end_us[rows])
-    return found
+        waits[mine] = overlaps(start_us[mine], end_us[mine], rank.start_us[rows], rank.end_us[rows])
+    return waits
 
 
 _RECORDED = (Category.CPU_OP, Category.ANNOTATION, Category.PYTHON, Category.RUNTIME)
@@ -150,13 +150,13 @@ def measure(rank: RankTrace, links: Links, *, profiler_us_per_event: float = 0.0
     ops = links.top_ops
     step = links.steps.of_time(rank.start_us[ops])
     inside = _inside(rank, links, step)
-    found = _find(rank, links, step, inside)
-    kind, op, start, end = _intervals(rank, links, found)
+    intervals = _find(rank, links, step, inside)
+    kind, op, start, end = _intervals(rank, links, intervals)
     call = np.full(len(op), NONE, np.int32)
-    call[kind == CODE[T4]] = rank.name[found.launches]
+    call[kind == CODE[T4]] = rank.name[intervals.launches]
     value = end - start
     if profiler_us_per_event:
-        value -= profiler_us_per_event * _recorded(rank, links, found)
+        value -= profiler_us_per_event * _recorded(rank, links, intervals)
 
     roles = tuple(dict.fromkeys(links.roles.values()))
     role_of_op = _role_of_op(rank, links, roles)
@@ -236,37 +236,41 @@ def _find(rank: RankTrace, links: Links, step: Ints, inside: Mask) -> _Found:
 
 
 def _intervals(
-    rank: RankTrace, links: Links, found: _Found
+    rank: RankTrace, links: Links, intervals: _Found
 ) -> tuple[NDArray[np.int8], Ints, Floats, Floats]:
     """Type code, operator, start and end of every sample, type after type."""
     op_start, op_end = rank.start_us[links.top_ops], rank.end_us[links.top_ops]
-    call_start, call_end = rank.start_us[found.launches], rank.end_us[found.launches]
-    launching = found.owner[found.first]
-    last_end = np.maximum.reduceat(call_end, found.first) if len(found.first) else call_end
+    call_start, call_end = rank.start_us[intervals.launches], rank.end_us[intervals.launches]
+    launching = intervals.owner[intervals.first]
+    last_end = np.maximum.reduceat(call_end, intervals.first) if len(intervals.first) else call_end
     parts = {
-        T1: (found.after, op_end[found.after - 1], op_start[found.after]),
-        T2: (launching, op_start[launching], call_start[found.first]),
+        T1: (intervals.after, op_end[intervals.after - 1], op_start[intervals.after]),
+        T2: (launching, op_start[launching], call_start[intervals.first]),
         T3: (launching, last_end, op_end[launching]),
-        T4: (found.owner, call_start, call_end),
-        T5: (found.owner[found.left], call_end[found.left], call_start[found.left + 1]),
-        OP_WITHOUT_LAUNCH: (found.silent, op_start[found.silent], op_end[found.silent]),
+        T4: (intervals.owner, call_start, call_end),
+        T5: (
+            intervals.owner[intervals.left],
+            call_end[intervals.left],
+            call_start[intervals.left + 1],
+        ),
+        OP_WITHOUT_LAUNCH: (intervals.silent, op_start[intervals.silent], op_end[intervals.silent]),
     }
     op, start, end = (np.concatenate([parts[name][i] for name in TYPES]) for i in range(3))
     sizes = [len(parts[name][0]) for name in TYPES]
     return np.repeat(np.arange(len(TYPES), dtype=np.int8), sizes), op.astype(np.int32), start, end
 
 
-def _recorded(rank: RankTrace, links: Links, found: _Found) -> Ints:
+def _recorded(rank: RankTrace, links: Links, intervals: _Found) -> Ints:
     """Events whose recording each sample paid for, in the order of `_intervals`."""
-    ops, launches = links.top_ops, found.launches
-    launching = found.owner[found.first]
+    ops, launches = links.top_ops, intervals.launches
+    launching = intervals.owner[intervals.first]
     count = SubEvents(rank, ops)
     parts = {
-        T1: count.gap(found.after - 1, found.after) + 1,
-        T2: count.between(ops[launching], launches[found.first]),
-        T3: count.rest_of_op(launching, launches[found.last]),
+        T1: count.gap(intervals.after - 1, intervals.after) + 1,
+        T2: count.between(ops[launching], launches[intervals.first]),
+        T3: count.rest_of_op(launching, launches[intervals.last]),
         T4: np.ones(len(launches), np.int64),
-        T5: count.between(launches[found.left], launches[found.left + 1]),
-        OP_WITHOUT_LAUNCH: count.rest_of_op(found.silent, ops[found.silent]),
+        T5: count.between(launches[intervals.left], launches[intervals.left + 1]),
+        OP_WITHOUT_LAUNCH: count.rest_of_op(intervals.silent, ops[intervals.silent]),
     }
     return np.concatenate([parts[name] for name in TYPES])

@@ -97,7 +97,7 @@ class Profile:
     def completed(self, other: Profile) -> Profile:
         """This profile with the types that it has no sample of from `other`."""
         held = {key[0] for key in self.rows}
-        more = {key: found for key, found in other.rows.items() if key[0] not in held}
+        more = {key: rows for key, rows in other.rows.items() if key[0] not in held}
         return replace(self, rows={**self.rows, **more}) if more else self
 
     def statistic(self, kind: str, op: str | None = None, thread: str | None = None) -> Statistic:
@@ -106,9 +106,9 @@ class Profile:
         Raises `ModelError` when the profile has no sample of the type.
         """
         for key in ((kind, op, thread), (kind, None, thread), (kind, None, None)):
-            found = self.rows.get(key)
-            if found is not None:
-                return found
+            row = self.rows.get(key)
+            if row is not None:
+                return row
         if kind not in TYPES:
             raise UsageError(f"unknown overhead type {kind!r}: expected one of {', '.join(TYPES)}")
         raise ModelError(
@@ -149,11 +149,11 @@ class Profile:
         sizes_of = [max(len(texts), 1) for texts, _ in columns]
         combined = np.ravel_multi_index([np.ravel(code) for code in codes], sizes_of)
         distinct, inverse = np.unique(combined, return_inverse=True)
-        found = np.zeros(len(distinct))
+        durations_us = np.zeros(len(distinct))
         for at, parts in enumerate(zip(*np.unravel_index(distinct, sizes_of), strict=True)):
             kind, op, thread = (texts[i] for (texts, _), i in zip(columns, parts, strict=True))
-            found[at] = self.lookup(kind or "", op, thread, statistic=statistic)
-        return found[inverse]
+            durations_us[at] = self.lookup(kind or "", op, thread, statistic=statistic)
+        return durations_us[inverse]
 
     def save(self, path: str | Path) -> None:
         """Write the profile as JSON (`perfmodel.overheads/1`), whole or not at all."""

@@ -216,15 +216,15 @@ class Samples:
         present, starts = np.unique(cell[order], return_index=True)
         edges = [*starts.tolist(), len(order)]
         value, free = self.value_us[order], ~self.blocking[order]
-        found: Table = {}
+        columns: Table = {}
         for at, code in enumerate(present.tolist()):
             rows = slice(edges[at], edges[at + 1])
             thread, kind = self.threads[code // len(TYPES)], TYPES[code % len(TYPES)]
-            tables = found.setdefault(thread, {"raw": {}, "no_blocking": {}})
+            tables = columns.setdefault(thread, {"raw": {}, "no_blocking": {}})
             tables["raw"][kind] = _cell(value[rows])
             if free[rows].any():
                 tables["no_blocking"][kind] = _cell(value[rows][free[rows]])
-        return found
+        return columns
 
     def frame(self) -> pd.DataFrame:
         """The samples as a pandas frame, one row each, with names in place of indices."""

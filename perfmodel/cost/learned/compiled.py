@@ -31,7 +31,7 @@ def sums(
     """
     rows = matrix.shape[1]
     trees = max(1, _WALKS // max(rows, 1))
-    found = np.zeros(rows, np.float64)
+    total = np.zeros(rows, np.float64)
     at = np.empty((trees, rows), np.int64)
     for begin in range(0, len(roots), trees):
         count = min(trees, len(roots) - begin)
@@ -45,5 +45,5 @@ def sums(
                     at[tree, row] = below[node] + is_above
         for tree in range(count):
             for row in range(rows):
-                found[row] += value[at[tree, row]]
-    return found
+                total[row] += value[at[tree, row]]
+    return total

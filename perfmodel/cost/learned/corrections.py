@@ -31,13 +31,13 @@ class Gains:
     ) -> Floats:
         """Log factors `[n]`, of the devices `near`, else the median of those known."""
         values = figures[self.figure]
-        found = np.zeros(len(values))
+        factors = np.zeros(len(values))
         for op, index in groups:
             known = self.slopes.get(op, {})
             own = [known[place] for place in near if place in known] or list(known.values())
             if own:
-                found[index] = float(np.median(own)) * values[index]
-        return found
+                factors[index] = float(np.median(own)) * values[index]
+        return factors
 
 
 NONE = Gains("", {})

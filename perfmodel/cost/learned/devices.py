@@ -94,18 +94,18 @@ def original(device: Device) -> Device:
         )
 
     alike = _boards().get(tuple(getattr(device, name) for name in _OF_A_CHIP), ())
-    found = max(alike, key=in_common, default=None)
-    if found is None or in_common(found) < _FEWEST_EQUAL or unrecorded(device) == found:
+    closest = max(alike, key=in_common, default=None)
+    if closest is None or in_common(closest) < _FEWEST_EQUAL or unrecorded(device) == closest:
         return device
-    return found
+    return closest
 
 
 @lru_cache(maxsize=1)
 def _boards() -> dict[tuple[object, ...], list[Device]]:
-    found: dict[tuple[object, ...], list[Device]] = {}
+    boards: dict[tuple[object, ...], list[Device]] = {}
     for each in catalogue_devices():
-        found.setdefault(tuple(getattr(each, name) for name in _OF_A_CHIP), []).append(each)
-    return found
+        boards.setdefault(tuple(getattr(each, name) for name in _OF_A_CHIP), []).append(each)
+    return boards
 
 
 _SAME = 0.15

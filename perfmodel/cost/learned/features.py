@@ -42,11 +42,11 @@ class Columns:
 
     def matrix(self, names: tuple[str, ...], constants: Mapping[str, float]) -> np.ndarray:
         """`[rows, names]` float32: figures, else constants of the device, or 0."""
-        found = np.zeros((len(self.base_us), len(names)), np.float32)
+        matrix = np.zeros((len(self.base_us), len(names)), np.float32)
         for column, name in enumerate(names):
             value = self.figures.get(name)
-            found[:, column] = constants.get(name, 0.0) if value is None else value
-        return found
+            matrix[:, column] = constants.get(name, 0.0) if value is None else value
+        return matrix
 
 
 Tiles = Mapping[str, list[list[float]]]
@@ -116,12 +116,12 @@ def streaming_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
 
 
 def _resident(rows: Rows, device: Device) -> np.ndarray:
-    found = np.zeros(len(rows))
+    share = np.zeros(len(rows))
     for op, index in rows.groups():
         if op in ROW_KERNELS:
             dims, item = rows.dims_of(op, index), rows.item_bytes(index)
-            found[index] = resident_share(op, dims["rows"], dims["cols"], item, device)
-    return found
+            share[index] = resident_share(op, dims["rows"], dims["cols"], item, device)
+    return share
 
 
 def _dim(rows: Rows, name: str) -> np.ndarray:

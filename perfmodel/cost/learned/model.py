@@ -93,10 +93,10 @@ class Learned:
                 left[index] = False
         if left.any():
             index = np.flatnonzero(left)
-            found = self.heuristic.estimate(rows.take(index), device)
-            duration[index], low[index] = found.duration_us, found.low_us
-            high[index] = found.high_us
-            grounds.add(found.source)
+            estimated = self.heuristic.estimate(rows.take(index), device)
+            duration[index], low[index] = estimated.duration_us, estimated.low_us
+            high[index] = estimated.high_us
+            grounds.add(estimated.source)
         name = self.heuristic.name if left.all() else self.name
         return Estimate(duration, low, high, name, ", ".join(sorted(grounds)))
 
@@ -109,14 +109,14 @@ class Learned:
         taken = self.estimate(rows, device).duration_us.tolist()
         near, inside = self._grounds_of(rows, device)
         in_fp32_us = self._in_fp32_us(rows, device, np.full(len(rows), np.inf))
-        found = []
+        reasons = []
         for row, each in enumerate(self.heuristic.explain(rows, device)):
             terms = {"heuristic_us": each.duration_us}
             if not np.isnan(near[row]):
                 terms["learned_factor"] = taken[row] / each.duration_us
                 terms |= {"kinship_frac": near[row], "inside_domain": inside[row]}
                 terms |= {"fp32_us": in_fp32_us[row]} if np.isfinite(in_fp32_us[row]) else {}
-            found.append(
+            reasons.append(
                 replace(
                     each,
                     duration_us=taken[row],
@@ -125,7 +125,7 @@ class Learned:
                     formula=self.heuristic.formula if np.isnan(near[row]) else FORMULA,
                 )
             )
-        return found
+        return reasons
 
     def _grounds_of(self, rows: Rows, device: Device) -> tuple[Floats, Floats]:
         """(nearness of the device to measured ones, whether the work is among theirs) per row; NaN
@@ -146,7 +146,7 @@ class Learned:
         was measured; else the median of the hosts of devices like it, of all where there is none,
         and where 90 % of hosts would lie."""
         usual = np.stack(floors_of(rows))
-        found = np.stack([usual, usual, usual])
+        floors = np.stack([usual, usual, usual])
         description = describe(original(device))
         for key, own in rows.grouped(lambda kind: f"{kind.timing}/{kind.op}/{kind.dtype}"):
             known = self.floors.get(key)
@@ -158,8 +158,8 @@ class Learned:
             middle = np.median(times[is_like], axis=0)
             factor = 1.0 if away.min() < _EXACT else _factor_of_hosts(times)
             ends = np.stack([middle, middle / factor, middle * factor])
-            found[:, :, own] = ends[:, :, None]
-        return found[0], found[1], found[2]
+            floors[:, :, own] = ends[:, :, None]
+        return floors[0], floors[1], floors[2]
 
     def _rows_of(self, part: Part, rows: Rows) -> list[Ints]:
         """The rows that `part` answers for, by the devices that tell of them."""
@@ -171,14 +171,14 @@ class Learned:
         return [index for known, index in rows.grouped(known_to) if known is not None]
 
     def _on_curve(self, part: Part, rows: Rows, index: Ints, device: Device) -> Floats:
-        op, found = rows.op[index[0]], np.zeros(len(index))
+        op, log_us = rows.op[index[0]], np.zeros(len(index))
         dims = rows.dims_of(op, index)
         elements = dims["rows"] * dims["cols"]
         dtypes = np.array([rows.dtype[row] for row in index.tolist()], object)
         for dtype in dict.fromkeys(dtypes.tolist()):
             own = dtypes == dtype
-            found[own] = log_us_of(part, op, dtype, device, elements[own])
-        return found
+            log_us[own] = log_us_of(part, op, dtype, device, elements[own])
+        return log_us
 
     def _kernels(
         self, part: Part, rows: Rows, device: Device
@@ -221,9 +221,9 @@ class Learned:
             if has_curve(part, op):
                 log_us = self._on_curve(part, rows, index, device)
                 factors[index] = log_us - np.log(columns.base_us[index])
-        found = _kernel_us(columns, factors, device)
-        held = self._held(part, rows, device, found) if has_lattice(part) else found
-        moved, least_us = held / found, _least_us(columns, device)
+        kernel_us = _kernel_us(columns, factors, device)
+        held = self._held(part, rows, device, kernel_us) if has_lattice(part) else kernel_us
+        moved, least_us = held / kernel_us, _least_us(columns, device)
 
         def end(logarithm: Floats) -> Floats:
             us = _kernel_us(columns, factors + logarithm, device)
@@ -242,14 +242,14 @@ class Learned:
     def _in_fp32_us(self, rows: Rows, device: Device, kernel_us: Floats) -> Floats:
         """What products that take `kernel_us` in 16 bits take in fp32, without a launch floor;
         infinite where that is longer anyway, or has no bearing, or was measured nowhere."""
-        found = np.full(len(rows), np.inf)
+        times_us = np.full(len(rows), np.inf)
         asked = may_be_widened(rows, device, kernel_us)
         if len(asked):
             wide = as_fp32(rows.take(asked))
             for part in self.parts:
                 for index in self._rows_of(part, wide):
-                    found[asked[index]] = self._kernels(part, wide.take(index), device)[0]
-        return found
+                    times_us[asked[index]] = self._kernels(part, wide.take(index), device)[0]
+        return times_us
 
 
 def _kinship_of_change(device: Device) -> float:

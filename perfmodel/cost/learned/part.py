@@ -145,7 +145,7 @@ class Part:
         near, away = nearest(description, alike)
         weight = kinship(away)
         share = self.share + (1.0 - self.share) * weight
-        found = (1.0 - share) * physics
+        factors = (1.0 - share) * physics
         if share > 0.0:
             seen_as = near if self.as_nearest or weight > 0.0 else description
             taught = self.trees.predict(columns.matrix(known_device_columns(self.figures), seen_as))
@@ -155,9 +155,9 @@ class Part:
                     taught[index] = extension.carried(taught[index], work, near)
             if self.gains.slopes:
                 taught += self.gains.of(columns.figures, groups, places_of(near, self.devices))
-            found = found + share * taught
+            factors = factors + share * taught
         is_shown = any(kinship(distance(near, each)) == 0.0 for each in alike)
-        return Answer(found, weight, unlikeness(away), share > 0.0, is_shown)
+        return Answer(factors, weight, unlikeness(away), share > 0.0, is_shown)
 
     def told(self, op: str, base_us: Floats) -> Floats:
         """How much of the factors holds for rows of `op`: less below what was measured.

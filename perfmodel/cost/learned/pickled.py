@@ -44,15 +44,15 @@ class Pickled:
         try:
             if self._regressor is None:
                 self._regressor = self._loaded()
-            found = np.asarray(self._regressor.predict(matrix), np.float64)
+            predicted = np.asarray(self._regressor.predict(matrix), np.float64)
         except Exception as error:  # the user's code may raise anything
             what = " ".join(str(error).split())[:200] or type(error).__name__
             raise ModelError(f"{self._where}: {self.about['class']}: {what}") from error
-        if found.shape != (len(matrix),) or not np.isfinite(found).all():
+        if predicted.shape != (len(matrix),) or not np.isfinite(predicted).all():
             raise ModelError(
                 f"{self._where}: {self.about['class']} does not give one finite number per row"
             )
-        return np.clip(found, self.about["low"], self.about["high"])
+        return np.clip(predicted, self.about["low"], self.about["high"])
 
     def _loaded(self) -> Any:
         import joblib

@@ -174,8 +174,8 @@ def _manifest(folder: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise ModelError(f"{path}: not JSON, cut or damaged; {_REMEDY}") from None
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        found = content.get("schema") if isinstance(content, dict) else None
-        raise ModelError(f"{path}: schema {found!r} where {SCHEMA!r} is expected; {_REMEDY}")
+        schema = content.get("schema") if isinstance(content, dict) else None
+        raise ModelError(f"{path}: schema {schema!r} where {SCHEMA!r} is expected; {_REMEDY}")
     stated = content.pop("sha256", None)
     if stated != _digest_of(content):
         raise ModelError(f"{path}: its content was changed since it was written; {_REMEDY}")

@@ -76,9 +76,9 @@ class _Reader:
     def _numbers(self, kind: str, count: int) -> NDArray[Any]:
         if kind not in _NUMBERS:
             raise ValueError(f"unknown type {kind!r}")
-        found = np.frombuffer(self.raw, _NUMBERS[kind], count, self.at)
-        self.at += found.nbytes
-        return found
+        numbers = np.frombuffer(self.raw, _NUMBERS[kind], count, self.at)
+        self.at += numbers.nbytes
+        return numbers
 
     def _number(self, kind: str) -> Any:
         if kind not in _READS:
@@ -114,23 +114,23 @@ class _Reader:
 
     def _object(self) -> dict[str, Any]:
         _, count = self._header()
-        found: dict[str, Any] = {}
-        while (self._peek() != "}") if count is None else len(found) < count:
+        fields: dict[str, Any] = {}
+        while (self._peek() != "}") if count is None else len(fields) < count:
             name = self._text()
-            found[name] = value = self.value()
+            fields[name] = value = self.value()
             if name in self.blank and isinstance(value, np.ndarray):
                 self.raw[self.at - value.nbytes : self.at] = bytes(value.nbytes)  # type: ignore[index]
         if count is None:
             self.at += 1
-        return found
+        return fields
 
     def _array(self) -> Any:
         kind, count = self._header()
         if kind is not None and count is not None:
             return self._numbers(kind, count)
-        found: list[Any] = []
-        while (self._peek() != "]") if count is None else len(found) < count:
-            found.append(self.value())
+        items: list[Any] = []
+        while (self._peek() != "]") if count is None else len(items) < count:
+            items.append(self.value())
         if count is None:
             self.at += 1
-        return found
+        return items

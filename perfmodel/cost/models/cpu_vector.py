@@ -168,8 +168,8 @@ def _doublings(call: Call, keys: Floats) -> Floats:
     if call.op in LINEAR:
         return np.zeros(len(call))
     among = keys if call.op in RADIX else call.dims.get("boundaries", call.dims["cols"])
-    found: Floats = np.log2(np.maximum(among, 2.0))
-    return found
+    doublings: Floats = np.log2(np.maximum(among, 2.0))
+    return doublings
 
 
 def _is_learnt(call: Call, keys: Floats) -> NDArray[np.bool_]:

@@ -229,8 +229,8 @@ class Lin2022:
 
     def explain(self, rows: Rows, device: Device) -> list[Explanation]:
         """The heuristic's analysis around these durations."""
-        found = self.estimate(rows, device)
-        return explanations(rows, device, embedding.analyse(rows, device), found.duration_us)
+        estimated = self.estimate(rows, device)
+        return explanations(rows, device, embedding.analyse(rows, device), estimated.duration_us)
 
 
 def _gpu(device: Device) -> Gpu:

@@ -182,25 +182,25 @@ def _work(rows: Rows, machine: Cluster) -> _Work:
     node = machine.node
     cores = max(node.sockets * node.host.cores / node.gpus, 1.0)
     names = ("drive_us", "core_us", "least_us", "moved_bytes", "reads")
-    found = {name: np.zeros(len(rows)) for name in names}
+    work = {name: np.zeros(len(rows)) for name in names}
     for op, index in rows.groups():
         dims = rows.dims_of(op, index)
         each = dims["rows"] * node.gpus / count
         size = dims["row_bytes"]
         if op == "storage_read":
             asked = np.where(dims["in_flight"] > 0, dims["in_flight"], dims["rows"])
-            found["drive_us"][index] = read_us(drive, each, size, asked * node.gpus / count)
-            found["least_us"][index] = each / reads_per_s(drive, size) * 1e6
-            found["moved_bytes"][index] = dims["rows"] * moved_bytes(drive, size)
-            found["reads"][index] = 1.0
+            work["drive_us"][index] = read_us(drive, each, size, asked * node.gpus / count)
+            work["least_us"][index] = each / reads_per_s(drive, size) * 1e6
+            work["moved_bytes"][index] = dims["rows"] * moved_bytes(drive, size)
+            work["reads"][index] = 1.0
         else:
             taken = write_us(drive, each, size, dims["page_rows"])
-            found["drive_us"][index] = found["least_us"][index] = taken
+            work["drive_us"][index] = work["least_us"][index] = taken
             together = np.maximum(dims["page_rows"], 1.0)
             moved = moved_bytes(drive, size * together) / together
-            found["moved_bytes"][index] = dims["rows"] * moved
-        found["core_us"][index] = dims["rows"] * _C.row_us / cores
-    return _Work(**found)
+            work["moved_bytes"][index] = dims["rows"] * moved
+        work["core_us"][index] = dims["rows"] * _C.row_us / cores
+    return _Work(**work)
 
 
 TIERS.register(STORAGE)(StorageTier())

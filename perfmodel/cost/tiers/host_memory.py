@@ -109,15 +109,15 @@ def _work(rows: Rows, machine: Cluster) -> _Work:
     for op, index in rows.groups():
         spec, dims, item = OPS[op], rows.dims_of(op, index), rows.item_bytes(index)
         read, written = spec.read_bytes(dims, item), spec.written_bytes(dims, item)
-        found = _random_bytes(op, read, written, dims["lookups"] * dims["row_bytes"])
+        work = _random_bytes(op, read, written, dims["lookups"] * dims["row_bytes"])
         cached = 0.0 if op == "host_apply" else _cached_bytes(dims, llc_bytes(machine))
-        columns["random"][index] = (found - cached) / random_frac(dims["row_bytes"])
-        columns["even"][index] = read + written - found
+        columns["random"][index] = (work - cached) / random_frac(dims["row_bytes"])
+        columns["even"][index] = read + written - work
         rate, near = _C.core_gb_per_s, _C.cached_gb_per_s
         if op in COPIES:
             rate = near = _C.copying_gb_per_s
         per_byte = np.maximum(_C.row_us / dims["row_bytes"], 1e-3 / rate)
-        columns["core"][index] = (found - cached) * per_byte + cached * 1e-3 / near
+        columns["core"][index] = (work - cached) * per_byte + cached * 1e-3 / near
         columns["flop"][index] = spec.flop(dims)
         columns["r"][index], columns["w"][index] = read, written
     memory_us = (columns["random"] + columns["even"]) / rank_gb_per_s(machine) / 1e3
@@ -248,17 +248,17 @@ class HostOperators:
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         low, duration, high = (np.empty(len(rows)) for _ in range(3))
         for index, cpu in _parts(rows, machine.node):
-            found = _model().estimate(_on_cpu(rows.take(index)), cpu)
-            low[index], duration[index] = found.low_us, found.duration_us
-            high[index] = found.high_us
-        return Estimate(duration, low, high, found.model, found.source)
+            estimated = _model().estimate(_on_cpu(rows.take(index)), cpu)
+            low[index], duration[index] = estimated.low_us, estimated.duration_us
+            high[index] = estimated.high_us
+        return Estimate(duration, low, high, estimated.model, estimated.source)
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
-        found: dict[int, Explanation] = {}
+        reasons: dict[int, Explanation] = {}
         for index, cpu in _parts(rows, machine.node):
             told = _model().explain(_on_cpu(rows.take(index)), cpu)
-            found |= dict(zip(index.tolist(), told, strict=True))
-        return [found[row] for row in range(len(rows))]
+            reasons |= dict(zip(index.tolist(), told, strict=True))
+        return [reasons[row] for row in range(len(rows))]
 
 
 def _model() -> KernelModel:
@@ -319,7 +319,7 @@ class QueryOrder:
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         spec = OPS["query_order"]
-        found = []
+        reasons = []
         for _, index in rows.groups():
             dims, item = rows.dims_of("query_order", index), rows.item_bytes(index)
             read, flop = spec.read_bytes(dims, item), spec.flop(dims)
@@ -329,8 +329,8 @@ class QueryOrder:
                 why = Explanation(
                     us, "compute", work, moved, moved, 1.0, {"pairs_us": us}, QUERY_ORDER_FORMULA
                 )
-                found.append(why)
-        return found
+                reasons.append(why)
+        return reasons
 
 
 def _query_order_us(rows: Rows, machine: Cluster) -> Floats:

@@ -33,9 +33,9 @@ def pack_choices(problem: Problem, chosen: Ints) -> Layout | None:
     for start in (chosen, _smallest_choices(problem, chosen)):
         full = every[start] / scale
         for weight in (full.max(axis=1), full[:, 2:].max(axis=1)):
-            found = _pack_in_order(problem, start.copy(), every, scale, weight)
-            if found is not None:
-                return found
+            packed = _pack_in_order(problem, start.copy(), every, scale, weight)
+            if packed is not None:
+                return packed
     return None
 
 
@@ -43,14 +43,14 @@ def _smallest_choices(problem: Problem, chosen: Ints) -> Ints:
     """Per table the choice of the same sharding that takes least device memory."""
     choices = problem.choices
     kinds = np.array(choices.sharding, object)
-    found = chosen.copy()
+    smallest = chosen.copy()
     for number, own in enumerate(problem.of_table):
         same = own[
             (kinds[own] == kinds[chosen[number]])
             & (choices.parts[own] == choices.parts[chosen[number]])
         ]
-        found[number] = same[choices.hbm_bytes[same].argmin()]
-    return found
+        smallest[number] = same[choices.hbm_bytes[same].argmin()]
+    return smallest
 
 
 def _pack_in_order(
@@ -90,8 +90,8 @@ def room(
         group = int(fullest.argmin())
         start = group * problem.linked
         return np.arange(start, start + problem.linked) if np.isfinite(fullest[group]) else None
-    found = np.argsort(level, kind="stable")[:parts]
-    return found if len(found) == parts and np.isfinite(level[found]).all() else None
+    place = np.argsort(level, kind="stable")[:parts]
+    return place if len(place) == parts and np.isfinite(level[place]).all() else None
 
 
 HOT_FRACS, COLD_FRAC = (2e-2, 2e-2, 1e-2, 5e-3, 2e-3), 3e-4
@@ -111,9 +111,9 @@ def anneal_layout(layout: Layout, kinds: frozenset[int]) -> Layout:
     than `layout`, with no other kinds of exchange than `kinds`, and the same one every time."""
     best = layout
     for seed, how in enumerate(zip(HOT_FRACS, EVENNESS, strict=True)):
-        found = _annealed(best, kinds, *how, SEED + seed)
-        if found.fits and found.step_us < best.step_us:
-            best = found
+        annealed = _annealed(best, kinds, *how, SEED + seed)
+        if annealed.fits and annealed.step_us < best.step_us:
+            best = annealed
     return best
 
 

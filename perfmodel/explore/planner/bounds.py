@@ -136,8 +136,8 @@ def _bound(layout: Layout, groups: int) -> float:
     whole[: EVERYWHERE + 1] = 0.0
     whole[held_at] = 0.0
     whole[place[loose]] = place[loose].size <= MOST_WHOLE
-    found = solve(rows, STEP, np.zeros(total), upper, whole, nodes=NODES, gap_frac=GAP_FRAC)
-    return float(found.mip_dual_bound or 0.0)
+    solution = solve(rows, STEP, np.zeros(total), upper, whole, nodes=NODES, gap_frac=GAP_FRAC)
+    return float(solution.mip_dual_bound or 0.0)
 
 
 def _alone(rows: Rows, problem: Problem, at: Ints, kind_at: Ints, held_at: list[int]) -> None:
@@ -166,6 +166,6 @@ def _sizes(layout: Layout, values: Floats, loose: Ints) -> list[float]:
     parts, ranks = layout.problem.choices.parts, layout.problem.ranks
     placed = layout.chosen[np.isin(layout.chosen, loose)]
     ordered = np.sort(np.repeat(values[placed], parts[placed]))[::-1]
-    found = ordered[ranks : ranks * DEEPEST : ranks].tolist()
+    sizes = ordered[ranks : ranks * DEEPEST : ranks].tolist()
     least = np.sort(values[loose][values[loose] > 0])
-    return sorted({each for each in (*found, *least[:1]) if each > 0})
+    return sorted({each for each in (*sizes, *least[:1]) if each > 0})

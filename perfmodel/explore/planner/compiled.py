@@ -70,12 +70,12 @@ class State(NamedTuple):
 @compiled()
 def _draw(random: Any, below: int) -> Any:
     """A whole number below `below`, by xorshift."""
-    found = random[0]
-    found ^= found << np.uint64(13)
-    found ^= found >> np.uint64(7)
-    found ^= found << np.uint64(17)
-    random[0] = found
-    return np.int64(np.float64(found >> np.uint64(11)) / 9007199254740992.0 * below)
+    drawn = random[0]
+    drawn ^= drawn << np.uint64(13)
+    drawn ^= drawn >> np.uint64(7)
+    drawn ^= drawn << np.uint64(17)
+    random[0] = drawn
+    return np.int64(np.float64(drawn >> np.uint64(11)) / 9007199254740992.0 * below)
 
 
 @compiled()
@@ -171,10 +171,10 @@ def _emptier(state: State, random: Any, ranks: int) -> Any:
 
 @compiled()
 def _is_in(rank: int, places: Ints, count: int) -> Any:
-    found = False
+    is_in = False
     for at in range(count):
-        found |= places[at] == rank
-    return found
+        is_in |= places[at] == rank
+    return is_in
 
 
 @compiled()

@@ -51,14 +51,14 @@ def placement_of_torchrec(
     Raises `WorkloadError` for tables that are missing, unknown, there twice or of another size, and
     for shardings and kernels that have no counterpart.
     """
-    found: dict[int, TablePlacement] = {}
+    placed: dict[int, TablePlacement] = {}
     cached_bytes = 0.0
     dtype = workload.implementation.table_precision
     for module, tables in document.items():
         for name, about in tables.items():
             where = f"{module}: {name}"
             number = _number(name, workload, where)
-            if number in found:
+            if number in placed:
                 raise WorkloadError(f"{where}: table_{number} is there twice")
             _require_size(about, workload.tables[number], where)
             kernel = str(about.get("compute_kernel", "fused"))
@@ -72,12 +72,12 @@ def placement_of_torchrec(
             if caches:
                 table = workload.tables[number]
                 cached_bytes += CACHED_FRAC * table.rows * table.dim * (2 if dtype == "fp16" else 4)
-            found[number] = TablePlacement(kind, ranks, KERNELS[kernel], dtype, caches=caches)
-    missing = [number for number in range(len(workload.tables)) if number not in found]
+            placed[number] = TablePlacement(kind, ranks, KERNELS[kernel], dtype, caches=caches)
+    missing = [number for number in range(len(workload.tables)) if number not in placed]
     if missing:
         more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise WorkloadError(f"table_{missing[0]} is missing{more}")
-    in_order = tuple(found[number] for number in range(len(workload.tables)))
+    in_order = tuple(placed[number] for number in range(len(workload.tables)))
     if not cached_bytes:
         return Placement(in_order)
     cache = RowCache(CACHE, "hbm", cached_bytes / machine.gpus, "set_associative")
@@ -180,13 +180,13 @@ def read_plan(path: str | Path, workload: Workload, machine: Cluster) -> Placeme
         raise WorkloadError(f"{path}: not JSON: {error}") from None
     try:
         if is_torchrec(document):
-            found = placement_of_torchrec(document, workload, machine)
+            placement = placement_of_torchrec(document, workload, machine)
         else:
-            found = _placement(document, workload)
-        plan_of_placement(workload, found, machine.gpus, machine.linked_gpus)
+            placement = _placement(document, workload)
+        plan_of_placement(workload, placement, machine.gpus, machine.linked_gpus)
     except PerfmodelError as error:
         raise WorkloadError(f"{path}: {error}") from None
-    return found
+    return placement
 
 
 def _placement(document: Any, workload: Workload) -> Placement:

@@ -166,10 +166,10 @@ def bound(
         is_out = (choices.kind >= 0) & ~np.isin(choices.kind, list(kinds))
         upper[at[is_out]] = 0.0
         lower[kind_at[list(kinds)]] = 1.0
-    found = solve(rows, STEP, lower, upper, np.zeros(len(upper)), nodes=0, gap_frac=0.0)
-    if found.x is None:
+    solution = solve(rows, STEP, lower, upper, np.zeros(len(upper)), nodes=0, gap_frac=0.0)
+    if solution.x is None:
         return None
-    return Bound(float(found.fun), float(found.x[W]), float(found.x[V]), found.x[at])
+    return Bound(float(solution.fun), float(solution.x[W]), float(solution.x[V]), solution.x[at])
 
 
 def exact(problem: Problem, most_us: float = np.inf) -> Layout | None:
@@ -224,13 +224,13 @@ def exact(problem: Problem, most_us: float = np.inf) -> Layout | None:
     whole = np.ones(columns_total)
     whole[:first] = 0.0
     lower = np.zeros(columns_total)
-    found = solve(rows, STEP, lower, upper, whole, nodes=MOST_NODES, gap_frac=EXACT_FRAC)
-    if found.status != 0:
+    solution = solve(rows, STEP, lower, upper, whole, nodes=MOST_NODES, gap_frac=EXACT_FRAC)
+    if solution.status != 0:
         return None
     chosen, ranks = [], []
     for own in problem.of_table:
-        taken = max(own.tolist(), key=lambda each: found.x[ones[each]].sum() / needed[each])
-        where = [places[taken][at] for at in np.flatnonzero(found.x[ones[taken]] > 0.5)]
+        taken = max(own.tolist(), key=lambda each: solution.x[ones[each]].sum() / needed[each])
+        where = [places[taken][at] for at in np.flatnonzero(solution.x[ones[taken]] > 0.5)]
         chosen.append(taken)
         ranks.append(tuple(rank for group in where for rank in group))
     return Layout(problem, np.array(chosen), tuple(ranks))
@@ -238,8 +238,8 @@ def exact(problem: Problem, most_us: float = np.inf) -> Layout | None:
 
 def memories(problem: Problem) -> list[tuple[Floats, float]]:
     """What choices take of each memory that has an end, and how much there is."""
-    found = [(getattr(problem.choices, name), getattr(problem, name)) for name in MEMORIES]
-    return [(values, most) for values, most in found if np.isfinite(most) and most > 0]
+    limits = [(getattr(problem.choices, name), getattr(problem, name)) for name in MEMORIES]
+    return [(values, most) for values, most in limits if np.isfinite(most) and most > 0]
 
 
 def _places(problem: Problem, reach: int) -> list[tuple[int, ...]]:

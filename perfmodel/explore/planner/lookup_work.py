@@ -48,8 +48,8 @@ def lookup_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
     taken = durations_of(rows_of(pieces), deployment.machine).duration_us
     together = np.array([shape[3] for shape in distinct], np.float64)
     each = np.bincount(owner, taken, len(distinct)) / together
-    found = dict(zip(distinct, each.tolist(), strict=True))
-    return np.array([found[shape] for shape in shapes])
+    times_us = dict(zip(distinct, each.tolist(), strict=True))
+    return np.array([times_us[shape] for shape in shapes])
 
 
 def missed_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
@@ -58,7 +58,7 @@ def missed_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
     bus = (deployment.machine.node.device.pcie_gb_per_s or 1.0) * 1e3
     turns = 2.0 if deployment.train else 1.0
     missed, row_bytes = _missed(deployment, ways)
-    found = missed * row_bytes * turns / bus
+    times_us = missed * row_bytes * turns / bus
     stored = [number for number, way in enumerate(ways) if way.tier == "storage"]
     together = np.array([_shape(deployment, ways[number])[3] for number in stored], np.float64)
     for op in ("storage_read", "storage_write")[: int(turns)] if stored else ():
@@ -66,8 +66,8 @@ def missed_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
             {"op": op, "rows": missed[number] * count, "row_bytes": row_bytes[number]}
             for number, count in zip(stored, together.tolist(), strict=True)
         ]
-        found[stored] += durations_of(Rows.of(asked), deployment.machine).duration_us / together
-    return found
+        times_us[stored] += durations_of(Rows.of(asked), deployment.machine).duration_us / together
+    return times_us
 
 
 def _missed(deployment: Deployment, ways: Sequence[Way]) -> tuple[Floats, Floats]:

@@ -136,7 +136,7 @@ def plan_deployment(
         )
     own = estimator == "perfmodel"
     device = deployment.machine.node.device
-    found: list[_Trial] = []
+    tried: list[_Trial] = []
     for reserved in RESERVED_FRACS:
         made = surrogate(deployment, reserved_bytes=reserved * device.hbm_bytes, with_drives=own)
         layouts = _distinct(deployment, made, _layouts(made, deployment, estimator))[:verified]
@@ -150,13 +150,13 @@ def plan_deployment(
         for number, layout in enumerate(layouts, 1):
             begin(f"layout {number} of {len(layouts)}")
             trials.append(_trial(deployment, made, layout, overheads))
-        found += [trial for trial in trials if trial is not None]
+        tried += [trial for trial in trials if trial is not None]
         if trials[0] is not None:
             break
-    if found:
+    if tried:
         if own:
-            found += _variations_tried(deployment, found, overheads)
-        return _plan(deployment, estimator, found)
+            tried += _variations_tried(deployment, tried, overheads)
+        return _plan(deployment, estimator, tried)
     if not layouts and not reserved:
         raise WorkloadError(shortage(made, deployment))
     raise WorkloadError(
@@ -177,8 +177,8 @@ def _layouts(made: Surrogate, deployment: Deployment, estimator: Estimator) -> l
     if estimator == "perfmodel":
         return search(made.problem)
     if estimator == "torchrec":
-        found = _torchrec_layout(made, deployment)
-        return [] if found is None else [found]
+        layouts = _torchrec_layout(made, deployment)
+        return [] if layouts is None else [layouts]
     raise WorkloadError(f"estimator {estimator!r}: expected one of {', '.join(ESTIMATORS)}")
 
 
@@ -230,17 +230,17 @@ def _trial(
 ) -> _Trial | None:
     placed = deployment.with_(placement=placement_of(deployment, made, layout))
     try:
-        found = predict(placed, overheads=overheads)
+        trial = predict(placed, overheads=overheads)
     except WorkloadError:
         return None
-    return _Trial(made, layout, placed, found.results[0])
+    return _Trial(made, layout, placed, trial.results[0])
 
 
-def _plan(deployment: Deployment, estimator: Estimator, found: list[_Trial]) -> Plan:
-    best = min(found, key=lambda each: each.result.step_us)
+def _plan(deployment: Deployment, estimator: Estimator, trial: list[_Trial]) -> Plan:
+    best = min(trial, key=lambda each: each.result.step_us)
     made = best.made
     tried = []
-    for each in found:
+    for each in trial:
         names = [each.made.ways[choice].sharding for choice in each.layout.chosen.tolist()]
         taken = {"step_us": each.result.step_us, "surrogate_us": each.layout.step_us}
         tried.append({**taken, "sharding": dict(Counter(names))})
@@ -249,7 +249,7 @@ def _plan(deployment: Deployment, estimator: Estimator, found: list[_Trial]) -> 
         estimator,
         best.result,
         best.layout.step_us,
-        min((each.layout for each in found if each.made is made), key=lambda each: each.step_us),
+        min((each.layout for each in trial if each.made is made), key=lambda each: each.step_us),
         best.layout.imbalance,
         best.layout.parts,
         tuple(reasons(made, best.layout, best.deployment.placement, deployment)),

@@ -219,13 +219,13 @@ class Layout:
     def loads(self) -> dict[str, Floats]:
         """Per rank the sums of `work_us`, `sent_us` and of each memory, each `[ranks]`."""
         names = ("work_us", "sent_us", *MEMORIES)
-        found = {name: np.zeros(self.problem.ranks) for name in names}
+        loads = {name: np.zeros(self.problem.ranks) for name in names}
         counts = [len(own) for own in self.ranks]
         places = np.concatenate([np.array(own, np.int64) for own in self.ranks])
         each = np.repeat(self.chosen, counts)
-        for name, sums in found.items():
+        for name, sums in loads.items():
             np.add.at(sums, places, getattr(self.problem.choices, name)[each])
-        return found
+        return loads
 
     @property
     def exchange_us(self) -> float:

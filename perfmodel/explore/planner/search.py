@@ -33,19 +33,19 @@ have to see it that differently."""
 
 def search(problem: Problem) -> list[Layout]:
     """Layouts that fit, the best first; where the problem is small, the proven optimum is."""
-    found = search_layouts(problem)
-    best = exact(problem, found[0].step_us if found else np.inf)
-    return found if best is None else [best, *found]
+    layouts = search_layouts(problem)
+    best = exact(problem, layouts[0].step_us if layouts else np.inf)
+    return layouts if best is None else [best, *layouts]
 
 
 def search_layouts(problem: Problem) -> list[Layout]:
     """The best found, and the best of each set of exchanges, the best first; nothing proven."""
-    found = _best_of_sets(problem)
-    if not found:
+    layouts = _best_of_sets(problem)
+    if not layouts:
         return []
     every = frozenset(problem.choices.kind.tolist())
-    better = improve_layout(anneal_layout(improve_layout(found[0], every), every), every)
-    return sorted([better, *found], key=lambda each: each.step_us)
+    better = improve_layout(anneal_layout(improve_layout(layouts[0], every), every), every)
+    return sorted([better, *layouts], key=lambda each: each.step_us)
 
 
 def _best_of_sets(problem: Problem) -> list[Layout]:
@@ -56,20 +56,20 @@ def _best_of_sets(problem: Problem) -> list[Layout]:
     ]
     bounds = {own: each for own in sets or [frozenset()] if (each := bound(problem, own))}
     tries = max(1, IMPROVED_SHARDS // problem.tables)
-    found: list[Layout] = []
+    layouts: list[Layout] = []
     for own in sorted(bounds, key=lambda each: bounds[each].step_us)[:MOST_SETS]:
-        best_us = min((each.step_us for each in found), default=np.inf)
+        best_us = min((each.step_us for each in layouts), default=np.inf)
         if bounds[own].step_us > HOPELESS * best_us:
             break
         starts = _starts(problem, own, bounds[own])[:tries]
         better = [improve_layout(each, own) for each in starts]
-        found += sorted(better, key=lambda each: each.step_us)[:1]
-    return sorted(found, key=lambda each: each.step_us)
+        layouts += sorted(better, key=lambda each: each.step_us)[:1]
+    return sorted(layouts, key=lambda each: each.step_us)
 
 
 def _starts(problem: Problem, kinds: frozenset[int], least: Bound) -> list[Layout]:
     """Packed layouts, of what the averaged programme takes most of, the best first."""
-    found: dict[bytes, Layout | None] = {}
+    starts: dict[bytes, Layout | None] = {}
     for filled, sent in product(ROOM, SENT):
         tighter = replace(problem, hbm_bytes=problem.hbm_bytes * filled)
         averaged = bound(tighter, kinds, sent_us=least.sent_us * sent)
@@ -77,9 +77,9 @@ def _starts(problem: Problem, kinds: frozenset[int], least: Bound) -> list[Layou
             continue
         for largest in LARGEST:
             chosen = _chosen(problem, averaged, largest, kinds)
-            if chosen.tobytes() not in found:
-                found[chosen.tobytes()] = pack_choices(problem, chosen)
-    fit = [layout for layout in found.values() if layout is not None]
+            if chosen.tobytes() not in starts:
+                starts[chosen.tobytes()] = pack_choices(problem, chosen)
+    fit = [layout for layout in starts.values() if layout is not None]
     return sorted(fit, key=lambda each: each.step_us)
 
 
@@ -186,8 +186,8 @@ def layout_of(made: Surrogate, placement: Placement) -> Layout | None:
             return None
         chosen.append(known[key])
     ranks = tuple(placed.ranks for placed in placement.tables)
-    found = Layout(made.problem, np.array(chosen), ranks)
-    return found if found.fits else None
+    layout = Layout(made.problem, np.array(chosen), ranks)
+    return layout if layout.fits else None
 
 
 def _cached_frac(made: Surrogate, placement: Placement) -> float:

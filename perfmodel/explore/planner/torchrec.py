@@ -210,9 +210,9 @@ def greedy(problem: Problem) -> Layout | None:
     """The best of the proposals that fit, or None."""
     best = None
     for chosen in _proposals(problem):
-        found = _partitioned(problem, chosen)
-        if found is not None and (best is None or found.step_us < best.step_us):
-            best = found
+        layout = _partitioned(problem, chosen)
+        if layout is not None and (best is None or layout.step_us < best.step_us):
+            best = layout
     return best
 
 
@@ -267,5 +267,5 @@ def _least(problem: Problem, busy: Floats, room: Floats, reach: int, parts: int)
         start = int(per_group.argmin()) * problem.linked
         return np.arange(start, start + parts) if np.isfinite(per_group.min()) else None
     assert reach == ANY
-    found = np.argsort(load, kind="stable")[:parts]
-    return found if np.isfinite(load[found]).all() else None
+    least = np.argsort(load, kind="stable")[:parts]
+    return least if np.isfinite(load[least]).all() else None

@@ -139,9 +139,9 @@ def _with_bias(op: Op, pieces: Sequence[Piece]) -> Sequence[Piece]:
     bias, values, weight = optional_tensor(op, 2), tensor(op, 0), tensor(op, 1)
     if bias is None or not pieces:
         return pieces
-    found = output(op)
-    if found is not None:
-        return (*pieces, *pointwise([found, bias], [found]))
+    result = output(op)
+    if result is not None:
+        return (*pieces, *pointwise([result, bias], [result]))
     dims = pieces[0].dims
     pixels = dims["input_size"] / dims["stride"]
     made = Tensor((values.shape[0], weight.shape[0], int(pixels), int(pixels)), values.dtype)
@@ -275,8 +275,8 @@ def windows(
 def pool(op: Op) -> Sequence[Piece]:
     """`(x, kernel_size, stride, …)`."""
     name = "avg_pool" if "avg" in op.name else "max_pool"
-    found = output(op)
-    pooled = size(found.shape) if found is not None else None
+    result = output(op)
+    pooled = size(result.shape) if result is not None else None
     kernel, stride = integers(op, 1), integers(op, 2)
     return windows(name, tensor(op, 0), pooled, kernel, stride, "fwd", _sides(op))
 

@@ -76,17 +76,17 @@ def copy_(op: Op) -> Sequence[Piece]:
 def clone(op: Op) -> Sequence[Piece]:
     """A copy of the first argument."""
     source = tensor(op, 0)
-    found = output(op) or Tensor(source.shape, source.dtype, device=source.device)
-    return copy_pieces(found, source)
+    result = output(op) or Tensor(source.shape, source.dtype, device=source.device)
+    return copy_pieces(result, source)
 
 
 @LOWERINGS.register(*entries("_to_copy", scope=LEAF))
 def to_copy(op: Op) -> Sequence[Piece]:
     """To another type or device."""
-    found = output(op)
-    if found is None:
+    result = output(op)
+    if result is None:
         raise MissingArguments
-    return copy_pieces(found, tensor(op, 0))
+    return copy_pieces(result, tensor(op, 0))
 
 
 @LOWERINGS.register(
@@ -95,12 +95,12 @@ def to_copy(op: Op) -> Sequence[Piece]:
 )
 def maybe_copied(op: Op) -> Sequence[Piece]:
     """A copy only where the output is another tensor; a graph that records calls has it below."""
-    source, found = op.tensors[:1], output(op)
-    if not source or found is None or found.device == source[0].device == "":
+    source, result = op.tensors[:1], output(op)
+    if not source or result is None or result.device == source[0].device == "":
         return ()
-    if (found.dtype, found.device) == (source[0].dtype, source[0].device):
+    if (result.dtype, result.device) == (source[0].dtype, source[0].device):
         return ()
-    return copy_pieces(found, source[0])
+    return copy_pieces(result, source[0])
 
 
 @LOWERINGS.register(*entries("_local_scalar_dense"))

@@ -141,10 +141,10 @@ USE = ("lookups", "unique_rows", "missed_rows", "row_bytes", "sets", "ways")
 
 
 def _indices(op: Op) -> Tensor:
-    found = [t for t in op.tensors if t.dtype in ("int64", "int32")] or op.tensors
-    if not found:
+    indices = [t for t in op.tensors if t.dtype in ("int64", "int32")] or op.tensors
+    if not indices:
         raise MissingArguments
-    return max(found, key=lambda t: size(t.shape))
+    return max(indices, key=lambda t: size(t.shape))
 
 
 @LOWERINGS.register(*entries("fbgemm::linearize_cache_indices"))

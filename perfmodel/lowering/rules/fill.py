@@ -32,13 +32,13 @@ def fill(op: Op) -> Sequence[Piece]:
 )
 def new_tensor(op: Op) -> Sequence[Piece]:
     """Writes a new tensor of the shape that is stated."""
-    found = output(op)
-    if found is None:
+    result = output(op)
+    if result is None:
         sizes = integers(op, 0)
         if sizes is None:
             raise MissingArguments
-        found = Tensor(sizes)
-    return fill_of(found)
+        result = Tensor(sizes)
+    return fill_of(result)
 
 
 @LOWERINGS.register(*entries("zeros_like", "ones_like", "full_like", scope=LEAF))
@@ -50,9 +50,9 @@ def like(op: Op) -> Sequence[Piece]:
 @LOWERINGS.register(*entries("arange", "linspace", "logspace", "tril_indices", "triu_indices"))
 def range_of(op: Op) -> Sequence[Piece]:
     """Writes its output; one element at least where the graph does not say how many."""
-    found = output(op)
-    if found is not None:
-        return fill_of(found)
+    result = output(op)
+    if result is not None:
+        return fill_of(result)
     return tuple(replace(piece, guessed=True) for piece in fill_of(ONE_ELEMENT))
 
 

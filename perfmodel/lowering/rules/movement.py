@@ -55,10 +55,10 @@ def sorted_rows(
 
 def first(op: Op) -> Tensor:
     """The first tensor among the arguments; variants with an output given record it oddly."""
-    found = next(iter(op.tensors), None)
-    if found is None:
+    first_tensor = next(iter(op.tensors), None)
+    if first_tensor is None:
         raise MissingArguments
-    return found
+    return first_tensor
 
 
 def scan(elements: int, dtype: str, op: str = "cumsum") -> Sequence[Piece]:
@@ -165,11 +165,13 @@ def concatenated(tensors: Sequence[Tensor], dim: int | None) -> Sequence[Piece]:
 @LOWERINGS.register(*entries("cat", "_cat", "cat_out"))
 def cat(op: Op) -> Sequence[Piece]:
     """`cat(tensors, dim)`."""
-    found = output(op)
-    if not op.tensors and found is not None:
+    result = output(op)
+    if not op.tensors and result is not None:
         return (
             Piece(
-                "cat", {"rows": 1.0, "cols": float(size(found.shape)), "tensors": 1.0}, found.dtype
+                "cat",
+                {"rows": 1.0, "cols": float(size(result.shape)), "tensors": 1.0},
+                result.dtype,
             ),
         )
     return concatenated(tensor_list(op, 0), integer(op, 1))
@@ -209,11 +211,11 @@ def gathered(name: str, table: Tensor, rows: int, cols: int) -> Sequence[Piece]:
 
 def added(op: Op, rows: int, cols: int) -> Sequence[Piece]:
     """`rows` rows of `cols` elements added to the table that is the first argument of `op`."""
-    found = gathered("index_add", tensor(op, 0), rows, cols)
+    pieces = gathered("index_add", tensor(op, 0), rows, cols)
     if not all(key in op.attributes for key in ZIPF):
-        return found
+        return pieces
     most = most_repeated(*(op.attributes[key] for key in ZIPF))
-    return [replace(piece, dims={**piece.dims, "most_repeated": most}) for piece in found]
+    return [replace(piece, dims={**piece.dims, "most_repeated": most}) for piece in pieces]
 
 
 @lru_cache(maxsize=1 << 12)
@@ -345,10 +347,10 @@ def embedding(op: Op) -> Sequence[Piece]:
 @LOWERINGS.register(*entries("repeat_interleave"))
 def repeat_interleave(op: Op) -> Sequence[Piece]:
     """`repeat_interleave(repeats)`: which source each output has; its length is often not told."""
-    repeats, found = tensor(op, 0), output(op)
-    length = size((found or repeats).shape)
+    repeats, result = tensor(op, 0), output(op)
+    length = size((result or repeats).shape)
     dims = {"elements": float(max(length, 1)), "segments": float(max(size(repeats.shape), 1))}
-    return (Piece("offsets_range", dims, "int64", guessed=found is None),)
+    return (Piece("offsets_range", dims, "int64", guessed=result is None),)
 
 
 @LOWERINGS.register(*entries("nonzero", "masked_select", "argwhere"))

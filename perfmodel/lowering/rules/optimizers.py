@@ -43,8 +43,8 @@ def multi_tensor_launches(sizes: Sequence[int], lists: int) -> int:
 
 
 def _lists(op: Op) -> list[list[Tensor]]:
-    found = [list(tensors_in(item)) for item in op.inputs if isinstance(item, tuple)]
-    lists = [tensors for tensors in found if tensors]
+    operands = [list(tensors_in(item)) for item in op.inputs if isinstance(item, tuple)]
+    lists = [tensors for tensors in operands if tensors]
     if not lists:
         raise MissingArguments
     return lists

@@ -63,9 +63,9 @@ def _kept(op: Op, values: Tensor, position: int) -> tuple[int, ...]:
     if dims is not None:
         gone = {d % rank for d in dims} if dims and rank else set(range(rank))
         return tuple(d for d in range(rank) if d not in gone)
-    found = output(op)
-    if found is not None:
-        return _matching(values.shape, found.shape)
+    result = output(op)
+    if result is not None:
+        return _matching(values.shape, result.shape)
     if op.name in USUALLY_WHOLE or not rank:
         return ()
     return (rank - 1,) if op.name in USUALLY_ROWS else tuple(range(rank - 1))
@@ -106,8 +106,8 @@ def pointwise_loss(op: Op) -> Sequence[Piece]:
     settings = [integer(op, at) for at in range(2, len(op.inputs))]
     kinds = [value for value in settings if value is not None]
     loss = pointwise(op.tensors, [Tensor(values.shape, values.dtype)], flop=4.0)
-    found = output(op)
-    if NO_REDUCTION in kinds[:1] or (found is not None and found.shape == values.shape != ()):
+    result = output(op)
+    if NO_REDUCTION in kinds[:1] or (result is not None and result.shape == values.shape != ()):
         return loss
     return (*loss, *reduced("mean", values, ()))
 

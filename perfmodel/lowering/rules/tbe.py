@@ -78,7 +78,7 @@ def _shape(item: object) -> tuple[int, ...]:
 
 def _place(inputs: Sequence[object]) -> tuple[int, int]:
     """Positions of `indices`, which `offsets` follow, and of the last list of tables before."""
-    found = None
+    position = None
     for at in range(1, len(inputs) - 1):
         after = inputs[at + 2] if at + 2 < len(inputs) else None
         pair = _is_keys(inputs[at]) and _is_keys(inputs[at + 1])
@@ -87,10 +87,10 @@ def _place(inputs: Sequence[object]) -> tuple[int, int]:
         near = range(at - 1, max(at - 1 - MOST_BETWEEN, -1), -1)
         bounds = next((place for place in near if _is_keys(inputs[place])), None)
         if bounds is not None:
-            found = at, bounds
-    if found is None:
+            position = at, bounds
+    if position is None:
         raise MissingArguments
-    return found
+    return position
 
 
 def call_of(inputs: Sequence[object], pooled: Tensor | None, op: Op) -> Call:
@@ -189,8 +189,8 @@ def lookup(op: Op) -> Sequence[Piece]:
 
 def optimizer_of(name: str) -> str:
     """`rowwise_adagrad` of `torch::autograd::CppNode<SplitLookupFunction_rowwise_adagrad_Op>`."""
-    found = [o for o in (*STATE_BYTES, "sgd", "Dense") if f"_{o}_" in name or f"_{o}>" in name]
-    return max(found, key=len, default="")
+    names = [o for o in (*STATE_BYTES, "sgd", "Dense") if f"_{o}_" in name or f"_{o}>" in name]
+    return max(names, key=len, default="")
 
 
 @LOWERINGS.register(

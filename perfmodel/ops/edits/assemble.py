@@ -61,7 +61,7 @@ def _removed(
 ) -> tuple[Op, ...]:
     """What the ops that stay called in `graph`, or before, and call no more."""
     stays = {one.covers[0]: at for at, one in enumerate(placed) if len(one.covers) == 1}
-    found: list[Op] = []
+    removed: list[Op] = []
     place: dict[int, int] = {}
     for old, op in enumerate((*graph.ops, *graph.removed)):
         is_there = old in stays and placed[stays[old]].op.parent == op.parent
@@ -71,33 +71,33 @@ def _removed(
             above = stays[op.parent]
         else:
             continue
-        place[old] = len(placed) + len(found)
-        found.append(replace(op, parent=above))
-    return tuple(found)
+        place[old] = len(placed) + len(removed)
+        removed.append(replace(op, parent=above))
+    return tuple(removed)
 
 
 def _between(edges: NDArray[np.int64], new_of: Mapping[int, int]) -> NDArray[np.int64]:
     """Dependencies by new indices, those through ops that are gone joined."""
-    found: set[tuple[int, int]] = set()
+    between: set[tuple[int, int]] = set()
     producers: defaultdict[int, list[int]] = defaultdict(list)
     for producer, consumer in sorted(edges.tolist(), key=lambda edge: edge[1]):
         sources = [producer] if producer in new_of else producers[producer]
         if consumer in new_of:
-            found.update((new_of[source], new_of[consumer]) for source in sources)
+            between.update((new_of[source], new_of[consumer]) for source in sources)
         else:
             producers[consumer] += [s for s in sources if s not in producers[consumer]]
-    table = np.array(sorted(edge for edge in found if edge[0] != edge[1]), np.int64)
+    table = np.array(sorted(edge for edge in between if edge[0] != edge[1]), np.int64)
     return table.reshape(-1, 2)
 
 
 def subtree(children: Sequence[Sequence[int]], index: int) -> list[int]:
     """An op and all that it calls, in program order."""
-    found, waiting = [], [index]
+    members, waiting = [], [index]
     while waiting:
         at = waiting.pop()
-        found.append(at)
+        members.append(at)
         waiting += reversed(children[at])
-    return found
+    return members
 
 
 def subtrees(graph: OpGraph, roots: Iterable[int]) -> set[int]:
@@ -171,7 +171,7 @@ def _beside(graph: OpGraph, source: int, named: int) -> int:
 
 
 def _index(graph: OpGraph, op: int | str) -> int:
-    found = op if isinstance(op, int) else next(matching(graph, op), NO_OP)
-    if not 0 <= found < len(graph):
+    index = op if isinstance(op, int) else next(matching(graph, op), NO_OP)
+    if not 0 <= index < len(graph):
         raise WorkloadError(f"{graph.source}: no op {op}")
-    return found
+    return index

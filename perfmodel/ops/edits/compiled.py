@@ -180,8 +180,8 @@ class _Compiler:
         before = self.kernels[one].before | self.kernels[two].before
         ends = 1 << one | 1 << two
         return any(
-            before >> each & 1 and found.before & ends
-            for each, found in self.kernels.items()
+            before >> each & 1 and kernels.before & ends
+            for each, kernels in self.kernels.items()
             if each not in (one, two)
         )
 

@@ -52,7 +52,7 @@ def ranks(graph: OpGraph, value: str) -> Edited:
     if not value.isdecimal() or int(value) < 2:
         raise UsageError(f"--edit 'ranks={value}': expected ranks=COUNT, a number of 2 or more")
     count, before = int(value), graph.world_size
-    found = [
+    edited = [
         _among(op.attributes, before, count) if "collective" in op.attributes else None
         for op in graph.ops
     ]
@@ -62,11 +62,11 @@ def ranks(graph: OpGraph, value: str) -> Edited:
         if "collective" in op.attributes and _size(op.attributes, before) != before
     )
     undone = tuple(f"{n} calls of {name} are among some ranks only" for name, n in apart.items())
-    if count == before or not any(found):
+    if count == before or not any(edited):
         return Edited(graph, undone or ("no collective among all ranks",))
     ops = tuple(
         op if about is None else replace(op, attributes=about)
-        for op, about in zip(graph.ops, found, strict=True)
+        for op, about in zip(graph.ops, edited, strict=True)
     )
     note = f"{count} ranks instead of {before}, each with the work it had"
     return Edited(replace(graph, ops=ops, world_size=count, notes=(*graph.notes, note)), undone)
@@ -177,14 +177,14 @@ def apply_edits(
 
     Raises `WorkloadError` for an edit that changes no rank's graph, unless not `must_change`.
     """
-    found, undone = list(graphs), list[str]()
+    edited, undone = list(graphs), list[str]()
     for edit in edits:
-        after = [edit(graph) for graph in found]
+        after = [edit(graph) for graph in edited]
         lines = [f"{edit.text}: {line}" for one in after for line in one.undone]
-        changed = any(one.graph is not before for one, before in zip(after, found, strict=True))
+        changed = any(one.graph is not before for one, before in zip(after, edited, strict=True))
         if must_change and not changed:
             why = "; ".join(dict.fromkeys(line for one in after for line in one.undone))
             raise WorkloadError(f"--edit {edit.text!r} changes nothing: {why}")
         undone += dict.fromkeys(lines)
-        found = [one.graph for one in after]
-    return found, undone
+        edited = [one.graph for one in after]
+    return edited, undone

@@ -21,9 +21,9 @@ def kind_of(graph: OpGraph, step: int) -> str:
     """`sgd adagrad adam adamw …`: what the annotations of a step call its optimizer, or ''."""
     for op in graph.ops:
         if op.phase == OPTIMIZER and op.step == step:
-            found = _STEP.search(op.attributes.get("annotation", ""))
-            if found:
-                return found[1].lower().removeprefix("fused")
+            match = _STEP.search(op.attributes.get("annotation", ""))
+            if match:
+                return match[1].lower().removeprefix("fused")
     return ""
 
 
@@ -97,8 +97,8 @@ def _parameters(ops: list[Op]) -> list[Tensor]:
     if fused:
         return [t for op in fused for t in tensors_in(op.inputs[0])]
     name = next((op.name for op in reversed(ops) if op.name in _LAST_UPDATE), "")
-    found = [t for op in ops if op.name == name for t in tensors_in(op.inputs[:1])]
-    on_device = [tensor for tensor in found if tensor.shape]
+    tensors = [t for op in ops if op.name == name for t in tensors_in(op.inputs[:1])]
+    on_device = [tensor for tensor in tensors if tensor.shape]
     named = {tensor.tensor_id: tensor for tensor in on_device}
     return on_device if -1 in named else list(named.values())
 

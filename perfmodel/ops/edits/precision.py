@@ -110,15 +110,15 @@ def exchange(graph: OpGraph, dtype: str) -> Edited:
             placed += [PlacedOp(op) for op in before.get(at, ())]
             placed += _narrowed(keep_ops(graph, [at]), dtype)
     note = f"{len(calls)} all-to-alls of {dtype} instead of {WIDE_DTYPE}"
-    found = assemble(graph, placed, note)
+    edited = assemble(graph, placed, note)
     new_of = {one.covers[0]: at for at, one in enumerate(placed) if one.covers}
     edges = np.array([(new_of[source], target) for source, target in decoded], np.int64)
     undone = "no gradient of a clamp" if CLAMPED[dtype] else ""
     return Edited(
         replace(
-            found,
-            data=_with(found.data, edges) if len(found.data) else found.data,
-            waits=None if found.waits is None else _with(found.waits, edges),
+            edited,
+            data=_with(edited.data, edges) if len(edited.data) else edited.data,
+            waits=None if edited.waits is None else _with(edited.waits, edges),
         ),
         (undone,) if undone else (),
     )
@@ -134,11 +134,11 @@ def _is_wide(op: Op) -> bool:
 
 def _outermost(graph: OpGraph) -> list[int]:
     """Per op the one around it that no other called."""
-    found = list(range(len(graph)))
+    outermost = list(range(len(graph)))
     for at, op in enumerate(graph.ops):
         if op.parent != NO_OP:
-            found[at] = found[op.parent]
-    return found
+            outermost[at] = outermost[op.parent]
+    return outermost
 
 
 def _last(outermost: list[int], top: int) -> int:

@@ -34,8 +34,8 @@ class ExecutionTraceArguments:
     def of(self, values: int, shapes: int, types: int, strides: int) -> tuple[Argument, ...]:
         """The arguments of the node with these documents."""
         key = (values, shapes, types, strides)
-        found = self._found.get(key)
-        if found is None:
+        arguments = self._found.get(key)
+        if arguments is None:
             plans = self._types.get(types)
             if plans is None:
                 texts = self._list(types)
@@ -43,16 +43,16 @@ class ExecutionTraceArguments:
             stride_list = self._list(strides)
             if len(stride_list) != len(plans):
                 stride_list = [None] * len(plans)
-            found = self._found[key] = tuple(
+            arguments = self._found[key] = tuple(
                 map(self._argument, plans, self._list(values), self._list(shapes), stride_list)
             )
-        return found
+        return arguments
 
     def _list(self, document: int) -> list[Any]:
-        found = self._lists.get(document)
-        if found is None:
-            found = self._lists[document] = _decode(self._documents[document])
-        return found
+        decoded = self._lists.get(document)
+        if decoded is None:
+            decoded = self._lists[document] = _decode(self._documents[document])
+        return decoded
 
     def _argument(self, plan: TypeTree, value: Any, shape: Any, strides: Any) -> Argument:
         if plan is None:
@@ -105,10 +105,10 @@ class ProfileArguments:
     def of(self, shapes: int, types: int, values: int, strides: int) -> tuple[Argument, ...]:
         """The arguments of an op; index -1 is a text that the file does not have."""
         key = (shapes, types, values, strides)
-        found = self._found.get(key)
-        if found is None:
-            found = self._found[key] = self._read(*key)
-        return found
+        arguments = self._found.get(key)
+        if arguments is None:
+            arguments = self._found[key] = self._read(*key)
+        return arguments
 
     def _read(self, shapes: int, types: int, values: int, strides: int) -> tuple[Argument, ...]:
         try:

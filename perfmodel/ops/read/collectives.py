@@ -98,14 +98,14 @@ def of_call(name: str, inputs: tuple[Argument, ...], world_size: int) -> Known:
 
 def _known(**about: str | int | Iterable[int]) -> Known:
     """The texts of what is known; -1, no text and no numbers are not."""
-    found = {}
+    known = {}
     for key, value in about.items():
         text = value if isinstance(value, str) else str(value)
         if not isinstance(value, (str, int)):
             text = ",".join(map(str, value))
         if text and value != NONE:
-            found[key] = text
-    return found
+            known[key] = text
+    return known
 
 
 def _dtype(word: str) -> str:

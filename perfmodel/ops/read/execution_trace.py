@@ -75,10 +75,10 @@ class CallTree:
         entered = [row for row, name in enumerate(self.names) if STEP_NAME.match(name)]
         if not entered:
             return [0] * len(self.names)
-        found: list[int] = (
+        steps: list[int] = (
             np.searchsorted(entered, np.arange(len(self.names)), side="right") - 1
         ).tolist()
-        return found
+        return steps
 
 
 def _thread_roles(trace: ExecutionTrace, names: list[str], parents: list[int]) -> dict[int, str]:
@@ -177,7 +177,7 @@ def attributes_of(
     nothing: Mapping[str, str] = MappingProxyType({})
     labelled: dict[str, Mapping[str, str]] = {"": nothing}
     records = {row: at for at, row in enumerate(trace.collectives.row.tolist())}
-    found = []
+    attributes = []
     for row in rows:
         label = tree.label[row]
         known = labelled.get(label)
@@ -189,8 +189,8 @@ def attributes_of(
         elif tree.names[row].startswith("c10d::"):
             said = of_call(tree.names[row], inputs[row], world_size)
             known = MappingProxyType({**known, **said}) if said else known
-        found.append(known)
-    return found
+        attributes.append(known)
+    return attributes
 
 
 def of_pair(

@@ -88,13 +88,13 @@ def with_recorded_lookups(ops: Sequence[Op]) -> list[Op]:
     gradient: as many lookups as it has entries. How often rows repeat, tensors do not tell.
     """
     entries: dict[int, int] = {}
-    found = []
+    completed = []
     for op in ops:
         if op.name.startswith(SPARSE_CONSTRUCTOR):
             _note_sparse_entries(op, entries)
         added = _lookup_attributes(op, entries) if "lookups" not in op.attributes else {}
-        found.append(replace(op, attributes={**op.attributes, **added}) if added else op)
-    return found
+        completed.append(replace(op, attributes={**op.attributes, **added}) if added else op)
+    return completed
 
 
 def _lookup_attributes(op: Op, entries: Mapping[int, int]) -> dict[str, str]:

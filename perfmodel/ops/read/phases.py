@@ -56,11 +56,11 @@ def inherit_phases(
     What stands alone is backward on threads that the autograd engine uses but `main`.
     """
     engine = {t for t, phase in zip(threads, own, strict=True) if phase == BACKWARD} - {MAIN_THREAD}
-    found: list[str] = []
+    phases: list[str] = []
     for phase, above, thread in zip(own, parent, threads, strict=True):
-        around = found[above] if above != NO_OP and threads[above] == thread else None
-        found.append(phase or around or (BACKWARD if thread in engine else FORWARD))
-    return found
+        around = phases[above] if above != NO_OP and threads[above] == thread else None
+        phases.append(phase or around or (BACKWARD if thread in engine else FORWARD))
+    return phases
 
 
 def with_arrivals(

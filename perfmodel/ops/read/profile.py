@@ -55,15 +55,15 @@ def ops_before_device_waits(
     their thread before a call waits for the device. Calls within an op are the op's own."""
     outermost = np.array([e for e, p in zip(events, parents, strict=True) if p == NO_OP], np.int64)
     calls = rank.of(Category.RUNTIME)
-    found = set()
+    ops = set()
     for call in calls[rank.name_matches(DEVICE_WAIT_CALL)[calls]].tolist():
         own = outermost[rank.thread[outermost] == rank.thread[call]]
         before = own[rank.start_us[own] <= rank.start_us[call]]
         if len(before):
             last = int(before[np.argmax(rank.start_us[before])])
             if rank.end_us[last] <= rank.start_us[call]:
-                found.add(last)
-    return found
+                ops.add(last)
+    return ops
 
 
 _NO_DATA = "a profile alone: which op made a tensor is not known, nor what an op returned"
@@ -118,14 +118,14 @@ def graph_of_events(
         MappingProxyType({**known, **DEVICE_WIDE}) if event in waited else known
         for event, known in zip(events, attributes, strict=True)
     ]
-    found = tuple(
+    graph = tuple(
         Op(name, arguments, (), parent, threads[i], phase, step, event, known)
         for i, name, arguments, parent, phase, step, event, known in zip(
             at, op_names, given, parents, op_phases, steps, events, attributes, strict=True
         )
     )
     return OpGraph(
-        ops=found,
+        ops=graph,
         rank=rank.rank,
         world_size=max(world_size, rank.world_size or 1),
         source=rank.where,
@@ -135,13 +135,13 @@ def graph_of_events(
 
 def _labels(names: list[str], is_op: list[bool], around: list[int]) -> list[str]:
     """The innermost annotation around each event, or ''."""
-    found: list[str] = []
+    labels: list[str] = []
     for above in around:
         if above == NO_OP:
-            found.append("")
+            labels.append("")
         else:
-            found.append(found[above] if is_op[above] else names[above])
-    return found
+            labels.append(labels[above] if is_op[above] else names[above])
+    return labels
 
 
 def inputs_of_events(rank: RankTrace) -> tuple[list[tuple[Argument, ...]], list[str]]:
@@ -151,8 +151,8 @@ def inputs_of_events(rank: RankTrace) -> tuple[list[tuple[Argument, ...]], list[
     usual = usual_dtype([texts[i] for i in distinct(rank.input_dtypes[ops]).tolist() if i >= 0])
     read = ProfileArguments(rank.strings.__getitem__, rank.where, usual)
     columns = (rank.input_shapes, rank.input_dtypes, rank.input_values, rank.input_strides)
-    found = list(map(read.of, *(column[ops].tolist() for column in columns)))
-    return found, [_NO_DATA, *dtype_notes(read.unknown_dtypes)]
+    inputs = list(map(read.of, *(column[ops].tolist() for column in columns)))
+    return inputs, [_NO_DATA, *dtype_notes(read.unknown_dtypes)]
 
 
 def _attributes(
@@ -165,7 +165,7 @@ def _attributes(
 ) -> list[Mapping[str, str]]:
     labelled: dict[str, Mapping[str, str]] = {"": MappingProxyType({})}
     is_collective = (rank.collective[events] != NONE).tolist()
-    found = []
+    attributes = []
     for event, label, name, given, recorded in zip(
         events, labels, names, inputs, is_collective, strict=True
     ):
@@ -177,5 +177,5 @@ def _attributes(
             said = of_event(rank, event)
         elif name.startswith("c10d::"):
             said = of_call(name, given, world_size)
-        found.append(MappingProxyType({**known, **said}) if said else known)
-    return found
+        attributes.append(MappingProxyType({**known, **said}) if said else known)
+    return attributes

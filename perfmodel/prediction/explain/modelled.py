@@ -40,8 +40,8 @@ def model_reason(rows: Rows, hardware: Device | Node | Cluster) -> ModelReason:
     machine = cluster(hardware)
     watched, log = with_read_log(machine)
     with reading() as names:
-        found, why = durations_of(rows, watched), explanations_of(rows, watched)
-    return ModelReason(found, why, figure_reads(machine, log), coefficient_reads(names))
+        durations, why = durations_of(rows, watched), explanations_of(rows, watched)
+    return ModelReason(durations, why, figure_reads(machine, log), coefficient_reads(names))
 
 
 def reason_of_row(rows: Rows, hardware: Device | Node | Cluster, at: int = 0) -> Reason:
@@ -51,18 +51,18 @@ def reason_of_row(rows: Rows, hardware: Device | Node | Cluster, at: int = 0) ->
     """
     one = rows.take(np.array([at], np.int64))
     reason = model_reason(one, hardware)
-    found, (why,) = reason.durations, reason.why
-    duration_us = float(found.duration_us[0])
+    durations, (why,) = reason.durations, reason.why
+    duration_us = float(durations.duration_us[0])
     moved_bytes = why.read_bytes + why.written_bytes
     dims = {name: values[0] for name, values in one.dims.items() if not np.isnan(values[0])}
     terms: Terms = {
         "op": f"{one.op[0]} {one.dtype[0]} {one.direction[0]}",
         "dims": ", ".join(f"{name} {value:g}" for name, value in dims.items()),
-        "model": found.model[0],
-        "source": found.source[0],
+        "model": durations.model[0],
+        "source": durations.source[0],
         "bound_by": why.bound_by,
-        "low_us": float(found.low_us[0]),
-        "high_us": float(found.high_us[0]),
+        "low_us": float(durations.low_us[0]),
+        "high_us": float(durations.high_us[0]),
         "flop": why.flop,
         "read_bytes": why.read_bytes,
         "written_bytes": why.written_bytes,
@@ -134,8 +134,8 @@ class ModelGrounds:
         return Reason("boundary", "takes no time: it ends when what it waits for has", taken_us)
 
     def _of_piece(self, piece: int, taken_us: float) -> Reason:
-        found, about = self.found, self.found.pieces[piece]
-        why = reason_of_row(found.rows, self.machine, piece)
+        lowered, about = self.found, self.found.pieces[piece]
+        why = reason_of_row(lowered.rows, self.machine, piece)
         if about.guessed:
             sizes = "guessed: the op's arguments do not tell"
             why = replace(why, terms={**why.terms, "sizes": sizes})
@@ -163,18 +163,18 @@ def profile_reason(
     assert kind is not None
     thread = graph.resources[graph.nodes_.resource[node]].split("/", 1)[1]
     op = graph.labels[node]
-    found = profile.statistic(kind, op, thread)
+    statistic = profile.statistic(kind, op, thread)
     told = profile.provenance
-    taken_us = float(getattr(found, costs.statistic))
+    taken_us = float(getattr(statistic, costs.statistic))
     terms: Terms = {
         "overhead": f"{kind}, {DESCRIPTIONS[kind]}",
         "profile": name,
         "filed_under": _profile_row(profile, kind, op, thread),
-        "samples": found.count,
+        "samples": statistic.count,
         "statistic": costs.statistic,
         costs.statistic: taken_us,
-        "p10_us": found.p10_us,
-        "p90_us": found.p90_us,
+        "p10_us": statistic.p10_us,
+        "p90_us": statistic.p90_us,
         "host_ratio": costs.ratio,
         "traces": ", ".join(told.traces) or None,
         "devices": ", ".join(told.devices) or None,
@@ -189,8 +189,8 @@ def profile_reason(
 def host_figures(costs: HostCosts) -> tuple[FigureRead, ...]:
     """What was read of the profile's host and of the target's."""
     hosts = (costs.recorded_on, costs.host)
-    found = (figure_read(each, "host", HOST_SPEED) for each in hosts if each is not None)
-    return tuple(dict.fromkeys(found))
+    reads = (figure_read(each, "host", HOST_SPEED) for each in hosts if each is not None)
+    return tuple(dict.fromkeys(reads))
 
 
 def speed_reason(measured: Reason, ratio: float, source: Host, target: Host) -> Reason:

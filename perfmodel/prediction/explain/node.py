@@ -39,7 +39,9 @@ def find_node(timeline: Timeline, ops: Sequence[str], text: str) -> tuple[int, i
             raise UsageError(f"--explain {text}: nodes are numbered from 0 to {count - 1}")
         return number, 1
     names = [tuple(_names(timeline, ops, node)) for node in range(count)]
-    matches = next((found for fits in _FITS if (found := _fitting(names, text, fits))), [])
+    matches = next(
+        (candidates for fits in _FITS if (candidates := _fitting(names, text, fits))), []
+    )
     if not matches or not text:
         raise UsageError(f"--explain {text[:SHOWN]!r}: no such node; {_nearest(text, names)}")
     rows = np.array(matches, np.int64)
@@ -58,12 +60,12 @@ def marks_of(timeline: Timeline) -> Ints:
     """Per node the row of the graph's marks whose step it starts in, or -1."""
     graph, marks = timeline.graph, timeline.graph.marks
     begun, over = timeline.end_us[marks.start], timeline.end_us[marks.end]
-    found = np.full(len(graph), -1, np.int64)
+    mark_of = np.full(len(graph), -1, np.int64)
     for mark, rank in enumerate(marks.rank.tolist()):
         own = graph.nodes_.rank == rank
         own &= (timeline.start_us >= begun[mark]) & (timeline.start_us < over[mark])
-        found[own & (found < 0)] = mark
-    return found
+        mark_of[own & (mark_of < 0)] = mark
+    return mark_of
 
 
 _FITS: tuple[Callable[[str, str], bool], ...] = (
@@ -135,13 +137,13 @@ def explain(
 
 def _start(timeline: Timeline, grounds: Grounds, node: int) -> Start | None:
     """The edge that decided; None where nothing did."""
-    found = deciding_edges(timeline)
-    before = int(found.node[node])
+    start = deciding_edges(timeline)
+    before = int(start.node[node])
     if before == NONE:
         return None
-    edge = EdgeKind(int(found.kind[node]))
+    edge = EdgeKind(int(start.kind[node]))
     label = timeline.graph.labels[before]
-    lag_us = float(found.lag_us[node])
+    lag_us = float(start.lag_us[node])
     return Start(before, label, edge.name.lower(), lag_us, grounds.lag_source(edge))
 
 

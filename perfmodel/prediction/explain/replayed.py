@@ -50,7 +50,7 @@ class ReplayGrounds:
 
     def ops(self) -> Sequence[str]:
         """Of device work the operator that launched it."""
-        found = [""] * len(self.graph)
+        names = [""] * len(self.graph)
         nodes = self.graph.nodes_
         for rank, links in zip(self.trace.ranks, self.trace.links, strict=True):
             op_of_row = np.full(len(rank), NONE, np.int64)
@@ -58,8 +58,8 @@ class ReplayGrounds:
             own = (nodes.rank == rank.rank) & (nodes.row != NONE) & self.graph.on_device
             for node in np.flatnonzero(own).tolist():
                 op = int(op_of_row[nodes.row[node]])
-                found[node] = rank.text(op) if op != NONE else ""
-        return found
+                names[node] = rank.text(op) if op != NONE else ""
+        return names
 
     def reason(self, node: int) -> Reason:
         """The measured duration, and the what-ifs that changed it."""

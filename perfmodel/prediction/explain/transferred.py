@@ -157,7 +157,7 @@ def _sides_of(moved: TransferGrounds, rows: Ints, rank: int) -> _Sides:
     """Raises `TraceError` where the trace records no shapes."""
     trace, measured_us = moved.replayed.trace, moved.replayed.graph.nodes_.duration_us[rows]
     launched = next(
-        found for found in launches(trace, moved.replayed.graph, rows) if found.ops.rank == rank
+        sides for sides in launches(trace, moved.replayed.graph, rows) if sides.ops.rank == rank
     )
     source, target = moved.moved.source, moved.moved.target
     pieces = launched.pieces_on(target)

@@ -29,28 +29,28 @@ def backward(r: Recorder, loss: Tensor, hook: Hook | None = None) -> dict[int, T
     root = tape.maker(loss) if tape else None
     if root is None:
         return {}
-    found: dict[int, Tensor] = {}
+    gradients: dict[int, Tensor] = {}
     root[0].gradients[root[1]] = ones_like(r, loss, pinned=False)
     with r.during(BACKWARD):
         thread = r.thread
         r.thread = thread if r.is_cpu else AUTOGRAD_THREAD
-        _run(r, root[0], found, hook)
+        _run(r, root[0], gradients, hook)
         r.thread = thread
-    return found
+    return gradients
 
 
-def _run(r: Recorder, root: Node, found: dict[int, Tensor], hook: Hook | None) -> None:
+def _run(r: Recorder, root: Node, gradients: dict[int, Tensor], hook: Hook | None) -> None:
     _count(root)
     ready = [(-root.sequence, 0, root)]
     arrived = 0
     while ready:
         node = heappop(ready)[-1]
         if r.is_bare:
-            _run_inner(r, node, found, hook)
+            _run_inner(r, node, gradients, hook)
         else:
             r.begin(f"autograd::engine::evaluate_function: {node.name}")
             if node.rule is None:
-                _accumulate(r, node, found, hook)
+                _accumulate(r, node, gradients, hook)
             else:
                 _evaluate(r, node)
             r.end()
@@ -63,13 +63,13 @@ def _run(r: Recorder, root: Node, found: dict[int, Tensor], hook: Hook | None) -
                 heappush(ready, (-edge[0].sequence, arrived, edge[0]))
 
 
-def _run_inner(r: Recorder, node: Node, found: dict[int, Tensor], hook: Hook | None) -> None:
+def _run_inner(r: Recorder, node: Node, reached: dict[int, Tensor], hook: Hook | None) -> None:
     """A node without what PyTorch puts around it."""
     gradients = [node.gradients.get(number) for number in range(node.outputs)]
     if node.rule is not None:
         _pass_on(r, node, list(node.rule(r, node, gradients)))
     elif gradients[0] is not None:
-        found[node.inputs[0].tensor_id] = gradients[0]
+        reached[node.inputs[0].tensor_id] = gradients[0]
         if hook is not None:
             hook(r, node.inputs[0], gradients[0])
 
@@ -108,7 +108,7 @@ def _added(r: Recorder, before: Tensor, more: Tensor) -> Tensor:
     return out
 
 
-def _accumulate(r: Recorder, node: Node, found: dict[int, Tensor], hook: Hook | None) -> None:
+def _accumulate(r: Recorder, node: Node, gradients: dict[int, Tensor], hook: Hook | None) -> None:
     """The gradient of a parameter becomes its `.grad`; one updated in backward has none."""
     gradient = node.gradients.get(0)
     if gradient is None:
@@ -118,7 +118,7 @@ def _accumulate(r: Recorder, node: Node, found: dict[int, Tensor], hook: Hook | 
     kept = accumulate_sparse(r, gradient) if gradient.layout else detach(r, gradient)
     r.end()
     parameter = node.inputs[0]
-    found[parameter.tensor_id] = kept
+    gradients[parameter.tensor_id] = kept
     if hook is not None:
         hook(r, parameter, kept)
 

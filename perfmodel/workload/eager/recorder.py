@@ -97,10 +97,10 @@ class Tape:
         edges = tuple(self._made_by.get(x.tensor_id) for x in inputs)
         if not any(edges):
             return
-        found = AUTOGRAD[op]
+        formula = AUTOGRAD[op]
         self._sequence += 1
-        name = node_name or found.node
-        node = Node(name, self._sequence, saved, inputs, edges, found.backward, len(outputs))
+        name = node_name or formula.node
+        node = Node(name, self._sequence, saved, inputs, edges, formula.backward, len(outputs))
         for number, output in enumerate(outputs):
             self._made_by[output.tensor_id] = (node, number)
 

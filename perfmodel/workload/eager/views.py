@@ -172,16 +172,16 @@ def view_strides(x: Tensor, shape: Shape) -> Shape | None:
             blocks[-1] = (size, stride)
         else:
             blocks.append((size, stride))
-    found, left = [], 1
+    strides, left = [], 1
     length, step = blocks.pop(0)
     for size in shape[::-1]:
         if left == length and size != 1 and blocks:
             (length, step), left = blocks.pop(0), 1
-        found.append(step * left)
+        strides.append(step * left)
         left *= size
         if length % left:
             return None
-    return tuple(found[::-1])
+    return tuple(strides[::-1])
 
 
 def _resolved(x: Tensor, shape: Shape) -> Shape:

@@ -216,8 +216,8 @@ def _learn(
         count = run.workload.implementation.unmodelled_sample_bytes // FP32_BYTES
         moved = r.tensor((run.batch, count))
         streaming_kernel(r, "unmodelled", (moved,), r.tensor(moved.shape))
-    found = backward(r, loss, arrived)
-    gradients = [found[weight.tensor_id] for weight in weights]
+    by_tensor = backward(r, loss, arrived)
+    gradients = [by_tensor[weight.tensor_id] for weight in weights]
     with r.during(BACKWARD):
         sums = embeddings.replicated_gradient(r)
         if run.ranks > 1:

@@ -54,7 +54,7 @@ def pytorch(r: Recorder, run: Run) -> None:
     if run.train:
         loss = LOSSES[workload.training.loss](r, output, labels)
         backward_and_update(
-            r, run, loss, layers.modules, lambda found: sparse_sgd(r, run, tables, found)
+            r, run, loss, layers.modules, lambda gradients: sparse_sgd(r, run, tables, gradients)
         )
 
 
@@ -119,7 +119,7 @@ def reference(r: Recorder, run: Run) -> None:
         labels = send_from_host(r, (run.batch, 1), "fp32", pinned=False)
         loss = LOSSES[workload.training.loss](r, output, labels)
         backward_and_update(
-            r, run, loss, layers.modules, lambda found: sparse_sgd(r, run, tables, found)
+            r, run, loss, layers.modules, lambda gradients: sparse_sgd(r, run, tables, gradients)
         )
 
 

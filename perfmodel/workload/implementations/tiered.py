@@ -93,14 +93,14 @@ def tiered(r: Recorder, run: Run) -> None:
 def micro_batches(run: Run) -> list[Run]:
     """The step of each micro-batch of `run`, its samples shared out."""
     pipeline = run.pipeline or Pipeline()
-    found, left = [], run.batch
+    batches, left = [], run.batch
     for number, each in enumerate(pipeline.micro_batches, 1):
         is_last = number == len(pipeline.micro_batches)
         samples = left if is_last else min(round(run.batch * each.samples_frac), left)
         left -= samples
         if samples:
-            found.append(replace(run, batch=samples, micro_batch=each))
-    return found
+            batches.append(replace(run, batch=samples, micro_batch=each))
+    return batches
 
 
 def is_fetched_beside(run: Run, number: int) -> bool:
@@ -179,8 +179,8 @@ def _learn(
         ]
         backward_and_update(r, run, loss, [dense], replicated=replicated, wrapped=True)
         return []
-    found = backward(r, loss)
-    gradients = [found[parameter.tensor_id] for parameter in dense]
+    by_tensor = backward(r, loss)
+    gradients = [by_tensor[parameter.tensor_id] for parameter in dense]
     with r.during(BACKWARD):
         for total, more in zip(before, gradients, strict=True) if before else ():
             r.leaf("aten::add_", (total, more, 1), total)

@@ -55,13 +55,13 @@ class AdapterCachedTables:
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         left = _device_lookups(self.use, group)
         asked = _asked(group)
-        found = asked - sum(left.lookups)
+        hits = asked - sum(left.lookups)
         tape, r.tape = r.tape, None
         tables = with_attributes(self.tables, left.to_attributes())
         rest = r.view(keys.values, (max(round(sum(left.lookups)), 1),), (1,))
         out = look_up(r, tables, rest, offsets(r, keys), group.samples)
         r.tape = tape
-        if found >= 1:
+        if hits >= 1:
             record_row_op(
                 r,
                 "nic_lookup",
@@ -70,9 +70,9 @@ class AdapterCachedTables:
                 stream=NIC,
                 dims={
                     "probes": max(asked * (1 - _linked_frac(group)), 1.0),
-                    "lookups": found,
+                    "lookups": hits,
                     "row_bytes": _row_bytes(group),
-                    "bags": min(found, group.bags),
+                    "bags": min(hits, group.bags),
                     "dim": group.total_dim / len(group.tables),
                     "messages": self.use.messages(
                         group.run, asked * (1 - _linked_frac(group)) * KEY_BYTES
@@ -132,10 +132,10 @@ def _device_lookups(use: AdapterUse, group: Group) -> Lookups:
     whole = lookups(group.tables, group.samples)
     pooling, unique = [], []
     for table, (number, _) in zip(group.tables, _shards(group), strict=True):
-        found = use.tables[number]
-        pooling.append(table.pooling * (own + (1 - own) * found.left_frac))
+        table_use = use.tables[number]
+        pooling.append(table.pooling * (own + (1 - own) * table_use.left_frac))
         mine = table.unique_rows(run.batch * run.linked)
-        others = min(found.left_rows, table.rows)
+        others = min(table_use.left_rows, table.rows)
         unique.append(min(others + mine * (1 - others / table.rows), table.rows))
     return replace(whole, pooling=tuple(pooling), unique_rows=tuple(unique))
 
@@ -208,9 +208,9 @@ def sent_frac(run: Run, use: AdapterUse) -> float:
     """Of the bags of another rank's samples, those of which this rank looks up a row for it."""
     shards = run.plan.shards[run.rank]
     dims = [shard.of(run.workload.tables).dim for shard in shards]
-    found = []
+    fracs = []
     for shard in shards:
         pooling = run.workload.tables[shard.table].pooling
         missed = use.tables[shard.table].asked_frac / shard.parts
-        found.append(-np.expm1(pooling * np.log1p(-min(missed, 1 - 1e-12))))
-    return float(np.average(found, weights=dims))
+        fracs.append(-np.expm1(pooling * np.log1p(-min(missed, 1 - 1e-12))))
+    return float(np.average(fracs, weights=dims))

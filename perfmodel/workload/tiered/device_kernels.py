@@ -75,9 +75,9 @@ HOST = "cpu"
 @TIERED.register("host")
 def tables_over_bus(r: Recorder, group: Group) -> DeviceTables:
     """The operator of device memory, its weights on the host."""
-    found = table_batched(r, group)
-    weights = r.tensor(found.weights.shape, found.weights.dtype, place=HOST)
-    return DeviceTables(replace(found, weights=weights))
+    tables = table_batched(r, group)
+    weights = r.tensor(tables.weights.shape, tables.weights.dtype, place=HOST)
+    return DeviceTables(replace(tables, weights=weights))
 
 
 FETCH_STREAM = "fetch"

@@ -64,11 +64,11 @@ def largest_use(group: Group) -> HotUse:
     """Of all micro-batches of the step, the one that fetches most."""
     run = group.run
     parts = (run.pipeline or Pipeline()).micro_batches
-    found = []
+    largest = []
     for part in parts:
         samples = max(round(run.batch * part.samples_frac), 1)
-        found.append(hot_use(group.of_samples(replace(run, batch=samples, micro_batch=part))))
-    return max(found, key=lambda use: use.fetched)
+        largest.append(hot_use(group.of_samples(replace(run, batch=samples, micro_batch=part))))
+    return max(largest, key=lambda use: use.fetched)
 
 
 def hot_use(group: Group) -> HotUse:
@@ -87,11 +87,11 @@ def hot_use(group: Group) -> HotUse:
     hot_frac = (
         np.ones_like(share) if group.run.micro_batch.popular else mixed_hot_frac(share, popular)
     )
-    found = [
+    uses = [
         _distinct(table, rows, group.samples * table.pooling, frac)
         for (table, rows), frac in zip(pairs, hot_frac.tolist(), strict=True)
     ]
-    hot, other = zip(*found, strict=True)
+    hot, other = zip(*uses, strict=True)
     return HotUse(group.hot_rows, hot, other)
 
 

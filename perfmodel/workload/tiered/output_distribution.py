@@ -38,8 +38,8 @@ def output_routes(run: Run) -> list[str]:
     """The ways that any rank's pooled rows take, in the order in which all ranks call them."""
     assert run.placement is not None
     held = {shard.table for own in run.plan.shards for shard in own}
-    found = {output_route(run.placement.tables[number], run) for number in held}
-    return [way for way in (POOLED, REDUCED, ADDED, WITHIN) if way in found]
+    routes = {output_route(run.placement.tables[number], run) for number in held}
+    return [way for way in (POOLED, REDUCED, ADDED, WITHIN) if way in routes]
 
 
 def distribute_pooled(r: Recorder, run: Run, pooled: Tensor, way: str) -> Tensor:
@@ -97,7 +97,7 @@ def _widths(run: Run, way: str) -> list[list[int]]:
     goes = [run.ranks == 1 or output_route(each, run) == way for each in run.placement.tables]
     tables = run.workload.tables
     dim_of: dict[tuple[int, int], int] = {}
-    found = []
+    rows = []
     for own in run.plan.shards:
         widths = []
         for shard in own:
@@ -106,8 +106,8 @@ def _widths(run: Run, way: str) -> list[list[int]]:
                 if key not in dim_of:
                     dim_of[key] = shard.of(tables).dim
                 widths.append(dim_of[key])
-        found.append(widths)
-    return found
+        rows.append(widths)
+    return rows
 
 
 def _reduce_scattered(r: Recorder, pooled: Tensor, about: _Sum) -> Tensor:

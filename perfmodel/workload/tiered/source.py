@@ -148,10 +148,10 @@ def groups_of(run: Run) -> tuple[Group, ...]:
     """
     own = [(shard.table, shard.of(run.workload.tables)) for shard in run.plan.shards[run.rank]]
     every = [(number, run.workload.tables[number]) for number in run.plan.replicated]
-    found = _grouped(run, own, run.global_batch, replicated=False)
+    groups = _grouped(run, own, run.global_batch, replicated=False)
     if not own and any(run.plan.shards):
-        found = [Group(run, _NO_PLACEMENT, (_NO_TABLE,), run.global_batch, replicated=False)]
-    return (*found, *_grouped(run, every, run.batch, replicated=True))
+        groups = [Group(run, _NO_PLACEMENT, (_NO_TABLE,), run.global_batch, replicated=False)]
+    return (*groups, *_grouped(run, every, run.batch, replicated=True))
 
 
 def _grouped(
@@ -277,25 +277,25 @@ def row_cache_use(group: Group, name: str) -> RowCacheUse:
         one.of_samples(group.run) for one in groups_of(group.run) if name in one.placed.caches
     ]
     tables = [access for one in sharing for access in _accesses(one, cache.batches_ahead)]
-    found = steady_use(tables, Cache(cache.capacity_bytes, POLICIES[cache.policy]()))
+    use = steady_use(tables, Cache(cache.capacity_bytes, POLICIES[cache.policy]()))
     first = 0
     for one in sharing:
         if (one.tables, one.replicated) == (group.tables, group.replicated):
             break
         first += len(one.tables)
     own = slice(first, first + len(group.tables))
-    needed = float(np.dot(found.distinct_rows, found.row_bytes))
+    needed = float(np.dot(use.distinct_rows, use.row_bytes))
     if needed > cache.capacity_bytes * (1 + 1e-9):
         raise WorkloadError(_too_small(cache, needed))
-    lookups, batches = float(found.lookups[own].sum()), cache.batches_ahead
+    lookups, batches = float(use.lookups[own].sum()), cache.batches_ahead
     return RowCacheUse(
         cache,
         lookups / batches,
-        float(found.distinct_rows[own].sum()) / batches,
-        float(np.dot(1 - found.hit_frac[own], found.lookups[own])) / batches,
-        _fetched(float(found.fetched_rows[own].sum()) / batches),
-        float(found.cached_rows[own].sum()),
-        float(np.dot(found.row_bytes[own], found.lookups[own])) / lookups,
+        float(use.distinct_rows[own].sum()) / batches,
+        float(np.dot(1 - use.hit_frac[own], use.lookups[own])) / batches,
+        _fetched(float(use.fetched_rows[own].sum()) / batches),
+        float(use.cached_rows[own].sum()),
+        float(np.dot(use.row_bytes[own], use.lookups[own])) / lookups,
     )
 
 

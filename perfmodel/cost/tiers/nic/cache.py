@@ -124,9 +124,9 @@ def hits_by_residency(load: NicLoad, residency: Floats) -> NicHits:
         bags.append(hit if table.together else hit ** max(table.pooling, 1.0))
         missed.append(_beyond(table, share * (1.0 - kept), hit))
     looked_up = np.array([table.lookups for table in load.tables])
-    found = np.array(hits)
-    overall = float(np.dot(found, looked_up) / looked_up.sum())
-    return NicHits(found, np.array(bags), tuple(missed), overall, load.tables, tuple(held))
+    hit_counts = np.array(hits)
+    overall = float(np.dot(hit_counts, looked_up) / looked_up.sum())
+    return NicHits(hit_counts, np.array(bags), tuple(missed), overall, load.tables, tuple(held))
 
 
 def _beyond(table: NicTable, share: Floats, hit: float) -> NicTable | None:
@@ -142,15 +142,15 @@ def _beyond(table: NicTable, share: Floats, hit: float) -> NicTable | None:
     )
 
 
-def whole_bag_hits(found: NicHits) -> NicHits:
+def whole_bag_hits(hits: NicHits) -> NicHits:
     """The same where only bags that are found whole are served; all others go on whole."""
     missed = tuple(
         replace(table, lookups=table.lookups * (1.0 - bags)) if bags < 1.0 - 1e-9 else None
-        for table, bags in zip(found.tables, found.bags_hit_frac.tolist(), strict=True)
+        for table, bags in zip(hits.tables, hits.bags_hit_frac.tolist(), strict=True)
     )
-    lookups = np.array([table.lookups for table in found.tables])
-    overall = float(np.dot(found.bags_hit_frac, lookups) / lookups.sum())
-    return replace(found, hit_frac=found.bags_hit_frac, missed=missed, overall_hit_frac=overall)
+    lookups = np.array([table.lookups for table in hits.tables])
+    overall = float(np.dot(hits.bags_hit_frac, lookups) / lookups.sum())
+    return replace(hits, hit_frac=hits.bags_hit_frac, missed=missed, overall_hit_frac=overall)
 
 
 def table_accesses(tables: Sequence[NicTable]) -> list[TableAccess]:

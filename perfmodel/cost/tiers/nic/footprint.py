@@ -45,8 +45,8 @@ class Footprint:
         It grows with `capacity_bytes`, also beyond what the curves know.
         """
         size, hits = self._hits
-        found = float(np.interp(other.hit_frac(capacity_bytes), hits, size))
-        return capacity_bytes + found - float(np.clip(capacity_bytes, size[0], size[-1]))
+        bytes_needed = float(np.interp(other.hit_frac(capacity_bytes), hits, size))
+        return capacity_bytes + bytes_needed - float(np.clip(capacity_bytes, size[0], size[-1]))
 
     @cached_property
     def _hits(self) -> tuple[Floats, Floats]:
@@ -118,8 +118,8 @@ def moved_to(residency: Floats, mass: Floats, hit_frac: float | Floats) -> Float
     odds, low, high = logit(residency), -_FURTHEST_LOGIT, _FURTHEST_LOGIT
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        found = float(np.dot(share(odds + middle), mass))
-        low, high = (middle, high) if found < hit_frac else (low, middle)
+        moved = float(np.dot(share(odds + middle), mass))
+        low, high = (middle, high) if moved < hit_frac else (low, middle)
     return share(odds + high)
 
 
@@ -151,9 +151,11 @@ def in_order(batches: Sequence[Queries], order: str) -> Ordered:
         raise WorkloadError(
             f"order of queries {order!r}: expected one of {', '.join((AS_THEY_COME, *ORDERS))}"
         )
-    found = [reordered(each, order) for each in batches]
-    ordered = [each.in_order(way.order) for each, way in zip(batches, found, strict=True)]
-    return Ordered(tuple(ordered), float(np.mean([way.pairs for way in found])))
+    reordered_batches = [reordered(each, order) for each in batches]
+    ordered = [
+        each.in_order(way.order) for each, way in zip(batches, reordered_batches, strict=True)
+    ]
+    return Ordered(tuple(ordered), float(np.mean([way.pairs for way in reordered_batches])))
 
 
 def measured_reuse(
@@ -166,9 +168,9 @@ def measured_reuse(
     queries = len(batches[0])
     lookups = float(np.mean([len(each.rows) for each in batches])) / queries
     windows = [window for window in WINDOWS if window < queries] + [queries]
-    found = []
+    pairs = []
     for window in windows:
         reuse = float(np.mean([each.reuse(window) for each in batches]))
         alone = window * lookups / float(popularity.distinct_rows(window * lookups))
-        found.append((float(window), reuse / alone))
-    return tuple(found)
+        pairs.append((float(window), reuse / alone))
+    return tuple(pairs)

@@ -82,7 +82,7 @@ class Trees:
         try:
             columns = [np.array(document[key]) for key in _KEYS]
             whole = [columns[at].astype(np.int64) for at in (0, 2, 3)]
-            found = cls(
+            trees = cls(
                 whole[0],
                 columns[1].astype(np.float64),
                 whole[1],
@@ -92,10 +92,10 @@ class Trees:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ModelError(f"{where}: not trees of a model: {error}") from None
-        nodes = found.feature.shape
+        nodes = trees.feature.shape
         if len(nodes) != 2 or any(column.shape != nodes for column in columns):
             raise ModelError(f"{where}: not trees of a model: columns of different shapes")
-        return found
+        return trees
 
     def __call__(self, features: Floats) -> Floats:
         """`features` `[rows, features]`; returns `[rows]`."""

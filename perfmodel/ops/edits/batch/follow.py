@@ -104,11 +104,11 @@ class Follower:
         made = returned_by(op)
         if not made:
             return []
-        found: list[Dims | None] = [None] * len(made)
+        entered: list[Dims | None] = [None] * len(made)
         if op.name in _SPARSE_PARTS and op.tensors:
             entries = self._entries.get(op.tensors[0].tensor_id)
             if entries is not None and made[0] is not None:
-                found[0] = self._with_entries(op.name, made[0].shape, entries)
+                entered[0] = self._with_entries(op.name, made[0].shape, entries)
         known = rule_of(op.name)
         if known is not None:
             for at, (sizes, tensor) in enumerate(zip(known(call), made, strict=False)):
@@ -117,14 +117,14 @@ class Follower:
                 others = self._of_values(index, tensor.shape) if None in sizes else ()
                 whole = tuple(others[i] if size is None else size for i, size in enumerate(sizes))
                 if self._fits(whole, tensor):
-                    found[at] = whole
+                    entered[at] = whole
         for at, tensor in enumerate(made):
             if tensor is not None:
-                found[at] = found[at] if found[at] is not None else self._above(op, tensor)
-                dims = found[at]
+                entered[at] = entered[at] if entered[at] is not None else self._above(op, tensor)
+                dims = entered[at]
                 if dims is not None:
                     self._kept(tensor, dims)
-        return found
+        return entered
 
     def _with_entries(self, name: str, shape: tuple[int, ...], entries: Size) -> Dims:
         at = _SPARSE_PARTS[name]
@@ -173,8 +173,8 @@ class Follower:
         shape = tensor.shape
         given = [
             (tensor.shape, dims)
-            for argument, found in zip(op.inputs, self.inputs[index], strict=True)
-            for tensor, dims in zip(tensors_in(argument), found, strict=True)
+            for argument, matched in zip(op.inputs, self.inputs[index], strict=True)
+            for tensor, dims in zip(tensors_in(argument), matched, strict=True)
         ]
         same = list(dict.fromkeys(dims for other, dims in given if other == shape))
         if len(same) > 1:
@@ -210,12 +210,12 @@ class Follower:
                 if tuple(size.at(self._batch) for size in dims) == shape:
                     return dims
             scope = self._graph.ops[scope].parent
-        found = [self._of_value(index, at, size, shape) for at, size in enumerate(shape)]
-        scaled = [at for at, size in enumerate(found) if size.per_sample]
+        sizes = [self._of_value(index, at, size, shape) for at, size in enumerate(shape)]
+        scaled = [at for at, size in enumerate(sizes) if size.per_sample]
         for at in scaled[1:]:
             self.guessed.append(index)
-            found[at] = Size(0, shape[at])
-        return tuple(found)
+            sizes[at] = Size(0, shape[at])
+        return tuple(sizes)
 
     def _of_value(self, index: int, at: int, value: int, shape: tuple[int, ...]) -> Size:
         scope = index
@@ -268,7 +268,7 @@ def _closing(ops: tuple[Op, ...]) -> list[list[int]]:
         above = ops[index].parent
         if above != NO_OP:
             last[above] = max(last[above], last[index])
-    found: list[list[int]] = [[] for _ in ops]
+    closing: list[list[int]] = [[] for _ in ops]
     for index in range(len(ops) - 1, -1, -1):
-        found[last[index]].append(index)
-    return found
+        closing[last[index]].append(index)
+    return closing

@@ -49,12 +49,12 @@ class AnonymousTensors:
         """What of a change of the batch is a guess, or is left out."""
         if not self._rows:
             return []
-        found = [_GUESSED]
+        undone = [_GUESSED]
         odd = sorted(rows for rows in self._rows if rows % self._batch)
         if odd:
             shown = ", ".join(map(str, odd[:_SHOWN]))
-            found.append(f"layers of {shown} rows, no multiple of {self._batch}: kept; see `old=`")
-        return found
+            undone.append(f"layers of {shown} rows, no multiple of {self._batch}: kept; see `old=`")
+        return undone
 
     def is_parameter(self, tensor: Tensor) -> bool:
         """Whether a tensor has the shape of a parameter, and does not begin with the batch."""
@@ -218,10 +218,10 @@ def batch_of(graph: OpGraph) -> int:
         votes = Counter({size: votes[size] for size in leading if size > 1})
     elif rows > 1:
         votes = Counter({s: n for s, n in votes.items() if rows % s == 0 and rows not in votes})
-    found = max(votes, key=lambda size: (votes[size], size), default=rows)
-    if found < 1 or (found == 1 and not leading):
+    likeliest = max(votes, key=lambda size: (votes[size], size), default=rows)
+    if likeliest < 1 or (likeliest == 1 and not leading):
         raise WorkloadError(f"{graph.source}: no input shows the batch size: pass `old=`")
-    return found
+    return likeliest
 
 
 def _first_layer(graph: OpGraph) -> tuple[str, tuple[int, ...]] | None:

@@ -125,13 +125,13 @@ class Rescaled:
                 renamed.setdefault(was.shape, now.shape)
                 if was.strides:
                     renamed.setdefault(was.strides, now.strides)
-        found = [
+        arguments = [
             self._list(op, item, renamed, pairs) if _is_sizes(item) else item for item in inputs
         ]
         at = _INDEXED.get(op.name)
-        if at is not None and at < len(found) and type(found[at]) is int:
-            found[at] = self._count(found[at], pairs)  # type: ignore[arg-type]
-        return tuple(found)
+        if at is not None and at < len(arguments) and type(arguments[at]) is int:
+            arguments[at] = self._count(arguments[at], pairs)  # type: ignore[arg-type]
+        return tuple(arguments)
 
     def _list(
         self,

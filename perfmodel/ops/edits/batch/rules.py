@@ -74,10 +74,10 @@ def _transpose(call: Call) -> Returned:
     x = call.sizes(0)
     if not x:
         return [x]
-    found = list(x)
+    sizes = list(x)
     a, b = call.integer(1) % len(x), call.integer(2) % len(x)
-    found[a], found[b] = found[b], found[a]
-    return [tuple(found)]
+    sizes[a], sizes[b] = sizes[b], sizes[a]
+    return [tuple(sizes)]
 
 
 @rule("permute")
@@ -307,12 +307,12 @@ def _lookup(call: Call) -> Returned:
     """Of a table-batched lookup: as many rows as bags, by the offsets, which end each table's."""
     lists = [dims[0][0] for dims in call.dims if len(dims) == 1 and len(dims[0]) == 1]
     ends = [size for size in lists if size.per_sample and size.fixed == 1]
-    found: list[tuple[Size | None, ...] | None] = []
+    sizes: list[tuple[Size | None, ...] | None] = []
     for made in call.returned:
         if made is None or len(made.shape) != 2 or not made.shape[0] or not ends:
-            found.append(None)
+            sizes.append(None)
             continue
         tables = Fraction(ends[-1].at(call.batch) - 1, made.shape[0])
         bags = Size(ends[-1].per_sample / tables, 0)
-        found.append((bags if tables.denominator == 1 else None, Size(0, made.shape[1])))
-    return found
+        sizes.append((bags if tables.denominator == 1 else None, Size(0, made.shape[1])))
+    return sizes

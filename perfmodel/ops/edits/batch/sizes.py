@@ -64,7 +64,7 @@ def reshaped_sizes(dims: Dims, old: Sequence[int], new: Sequence[int], batch: in
     """
     if prod(old) != prod(new) or not prod(new):
         return None
-    found: list[Size] = []
+    sizes: list[Size] = []
     low = high = 0
     while low < len(old) or high < len(new):
         ends = (low, high)
@@ -78,8 +78,8 @@ def reshaped_sizes(dims: Dims, old: Sequence[int], new: Sequence[int], batch: in
                 high += 1
             if left == right or (low == len(old) and high == len(new)):
                 break
-        found += _group(dims[ends[0] : low], tuple(new[ends[1] : high]), batch)
-    return tuple(found)
+        sizes += _group(dims[ends[0] : low], tuple(new[ends[1] : high]), batch)
+    return tuple(sizes)
 
 
 def _group(dims: Dims, new: tuple[int, ...], batch: int) -> Dims:
@@ -155,8 +155,8 @@ class Call:
 
 def returned_by(op: Op) -> tuple[Tensor | None, ...]:
     """The tensors that an op returned, lists opened; None for what is no tensor."""
-    found: list[Tensor | None] = []
+    tensors: list[Tensor | None] = []
     for output in op.outputs:
         for item in output if isinstance(output, tuple) else (output,):
-            found.append(item if isinstance(item, Tensor) else None)
-    return tuple(found)
+            tensors.append(item if isinstance(item, Tensor) else None)
+    return tuple(tensors)
