@@ -246,8 +246,8 @@ def _require_several(measured: Measured, where: str) -> None:
         )
         if n_repositories < FEWEST_REPOSITORIES:
             raise ModelError(
-                f"{where}: usable curves {words} of {n_repositories} repositories; errors are those "
-                f"of repositories left out: expected at least {FEWEST_REPOSITORIES}"
+                f"{where}: usable curves {words} of {n_repositories} repositories; errors are "
+                f"those of repositories left out: expected at least {FEWEST_REPOSITORIES}"
             )
 
 
