@@ -310,10 +310,10 @@ def cost_document_of(seen: Savings, unseen: Savings) -> dict[str, Any]:
     return document
 
 
-def saving_errors(found: Floats, saved_frac: Floats) -> dict[str, float]:
+def saving_errors(predicted_frac: Floats, saved_frac: Floats) -> dict[str, float]:
     """Of savings as shares of the wire's time: absolute errors, how often the choice is right, and
     what wrong choices lose in the mean."""
-    error, wrong = np.abs(found - saved_frac), (found > 0) != (saved_frac > 0)
+    error, wrong = np.abs(predicted_frac - saved_frac), (predicted_frac > 0) != (saved_frac > 0)
     return {
         "median": round(float(np.median(error)), 4),
         "p90": round(float(np.quantile(error, 0.9)), 4),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from perfmodel.cli.console import Console
 from perfmodel.cli.hardware_tables import say_assumed_figures
+from perfmodel.cli.output import SHOWN
 from perfmodel.hardware.reads import FigureRead
 
 
@@ -17,7 +20,11 @@ def test_parts_are_named_where_several_have_the_figure() -> None:
     gpu = FigureRead("h100-sxm", "device.hbm_bytes", 8, "bytes", "a data sheet, recalled")
     cpu = FigureRead("epyc-7742", "device.hbm_bytes", 9, "bytes", "assumed: eight modules")
     cores = FigureRead("epyc-7742", "device.sm_count", 64, "", "a data sheet, recalled")
-    assert said(gpu, cpu, cores).startswith(
+    assert said(gpu, cpu, cores) == "node rests on 1 assumed and 2 recalled figures (--sources)"
+    token = SHOWN.set(replace(SHOWN.get(), sources=True))
+    every = said(gpu, cpu, cores)
+    SHOWN.reset(token)
+    assert every.startswith(
         "node: figures assumed: epyc-7742 device.hbm_bytes 9; "
         "recalled: h100-sxm device.hbm_bytes 8, device.sm_count 64 (sources"
     )
