@@ -5,7 +5,7 @@ that folder and one Python namespace. By the word after the fence:
 
 - `console`: lines that begin with `$ ` run, in bash or, where they are `perfmodel` alone, in this
   process; the lines below each are what it prints. A command must succeed, or exit 2 where the
-  output shown begins with `perfmodel:`.
+  output shown begins with `perfmodel:` (what was written, and warnings, are none).
 - `python` and `pycon`: run; of `pycon`, what is printed is compared.
 - `toml`: written to the file that the text just before names, where it names one.
 - `sh` and `bash`: not run: only on the pages of `NOT_RUN`, for the reason given there, or below a
@@ -201,7 +201,7 @@ class _Tolerant(doctest.OutputChecker):
 
 
 def _is_error(shown: list[str]) -> bool:
-    return bool(shown) and bool(re.match(r"perfmodel: (?!warning)", shown[0]))
+    return bool(shown) and bool(re.match(r"perfmodel: (?!warning|wrote)", shown[0]))
 
 
 def compare(shown: list[str], printed: list[str]) -> str | None:
