@@ -40,11 +40,11 @@ from perfmodel.cost.tiers.nic.learned import (
     MOST_FRAC,
     ROOMS,
     SCHEMA,
-    Trees,
     cost_features_of,
     features_of,
     fitted_hit_frac,
     fitted_saving_frac,
+    trees_of,
 )
 from perfmodel.designs import deployment_of
 from perfmodel.designs.smartnic import SmartNic, step_change
@@ -154,7 +154,7 @@ class HitRateRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Floats) -> Floats:
         """As the stored model will."""
         check_is_fitted(self)
-        return fitted_hit_frac(Trees.from_document(self.document_, "fit"), X)
+        return fitted_hit_frac(trees_of(self.document_, len(FEATURES), "fit"), X)
 
 
 def errors(model: HitRateRegressor, by_split: Sweep) -> dict[str, dict[str, float]]:
@@ -293,7 +293,9 @@ def cost_document_of(seen: Savings, unseen: Savings) -> dict[str, Any]:
     arrays = _arrays(trees.get_booster(), COST_FEATURES)
     document = {"schema": COST_SCHEMA, "features": list(COST_FEATURES), "base": 0.0, **arrays}
     answers = {
-        "learned": fitted_saving_frac(Trees.from_document(document, "fit"), unseen.features),
+        "learned": fitted_saving_frac(
+            trees_of(document, len(COST_FEATURES), "fit"), unseen.features
+        ),
         "heuristic": unseen.features[:, closed],
     }
     document["fitted_to"] = {

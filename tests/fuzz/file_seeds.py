@@ -146,6 +146,28 @@ def model_trees() -> bytes:
     return (PACKAGE / "cost" / "bundled" / "attention.ubj.gz").read_bytes()
 
 
+SEALED_TREES = "vector_half.ubj.gz"
+
+
+@cache
+def sealed_manifest() -> bytes:
+    """The manifest with the part of `SEALED_TREES` alone."""
+    document = json.loads(model_manifest())
+    vector = document["families"]["vector"]
+    parts = [part for part in vector["parts"] if part["trees"]["file"] == SEALED_TREES]
+    floors = {key: each for key, each in vector["floors"].items() if "/fp16" in key}
+    document["families"] = {"vector": {"parts": parts, "floors": floors}}
+    return json.dumps({key: each for key, each in document.items() if key != "sha256"}).encode()
+
+
+@cache
+def sealed_trees() -> bytes:
+    """Those trees, unpacked."""
+    import gzip
+
+    return gzip.decompress((PACKAGE / "cost" / "bundled" / SEALED_TREES).read_bytes())
+
+
 @cache
 def collective_model() -> bytes:
     """The collective model that comes with the package."""

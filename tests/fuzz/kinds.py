@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from collections.abc import Callable
 
 from fuzz import file_seeds as seeds
@@ -11,13 +13,16 @@ from fuzz.damage import (
     Damage,
     Damaged,
     any_bytes,
+    at_path,
     checked_bytes,
     csv_cells,
     json_bytes,
     json_types,
+    places,
     toml_bytes,
     toml_types,
 )
+from fuzz.outcome import VALUE
 from fuzz.readers import Kind
 from fuzz.seeds import execution_trace_seed
 
@@ -39,6 +44,29 @@ def _log_rows(content: bytes, at: random.Random) -> Damaged:
     words[5] = new
     lines[row] = " ".join(words)
     return Damaged("type", f"time {new}", "\n".join(lines).encode())
+
+
+def _numbers(content: bytes, at: random.Random) -> Damaged:
+    """A number of a document, not below `about`, that is out of all range."""
+    document = json.loads(content)
+    every = [each for each in places(document) if each[0] not in ("about", "schema", "sha256")]
+    every = [each for each in every if not isinstance(at_path(document, each), str)]
+    path, new = at.choice(every), at.choice((-1, 10**6, 2**63, -1e300, 1e300, 0, 1e-300))
+    at_path(document, path[:-1])[path[-1]] = new
+    return Damaged(VALUE, f"{path}: {new}", json.dumps(document).encode())
+
+
+def _nodes(content: bytes, at: random.Random) -> Damaged:
+    """Four bytes of one of the arrays of nodes: a child, a figure or a threshold that is none."""
+    names = (b"split_indices", b"split_conditions", b"left_children", b"right_children")
+    name, data = at.choice(names), bytearray(content)
+    begins = [each.end() for each in re.finditer(name, content)]
+    place = at.choice(begins) + 13 + 4 * at.randrange(200)
+    new = at.choice(
+        (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xfe", b"\x00\x00\x00\x00", b"\x7f\xc0\0\0")
+    )
+    data[place : place + 4] = new
+    return Damaged(VALUE, f"{name.decode()} {new!r}", bytes(data))
 
 
 def _placements(content: bytes, at: random.Random) -> Damaged:
@@ -134,6 +162,20 @@ KINDS = (
     ),
     Kind("models", ".json", lambda: (seeds.model_manifest(),), JSON, read.read_manifest),
     Kind("trees", ".gz", lambda: (seeds.model_trees(),), (checked_bytes,), read.read_trees),
+    Kind(
+        "sealed models",
+        ".json",
+        lambda: (seeds.sealed_manifest(),),
+        (json_types, json_types, json_bytes, _numbers),
+        read.read_sealed_manifest,
+    ),
+    Kind(
+        "sealed trees",
+        ".ubj",
+        lambda: (seeds.sealed_trees(),),
+        (any_bytes, _nodes),
+        read.read_sealed_trees,
+    ),
     Kind(
         "collective model",
         ".json",

@@ -41,13 +41,11 @@ def forest_from_dict(content: Mapping[str, Any], columns: int) -> Forest:
     """From `to_dict`; raises `ModelError` for what is no such thing."""
     try:
         trees = [{own: tree[name] for name, own in _STORED.items()} for tree in content["trees"]]
-        forest = joined(trees, float(content["base"]))
+        forest = joined(trees, float(content["base"])).of_width(columns)
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ModelError(f"trees: cannot be read: {error!r}") from None
-    feature = forest.feature
-    known = (feature >= 0) & (feature < columns)
-    if forest.depth > _DEEPEST or not known.all() or not np.isfinite(forest.value).all():
-        raise ModelError("trees: too deep, of unknown columns, or not finite")
+    if forest.depth > _DEEPEST:
+        raise ModelError(f"trees: deeper than {_DEEPEST}")
     return forest
 
 

@@ -49,7 +49,7 @@ class Columns:
         return matrix
 
 
-Tiles = Mapping[str, list[list[float]]]
+Tiles = Mapping[str, Sequence[Sequence[float]]]
 """`op/target/capability` to the tiles its library was seen to use: rows, columns, share of peak."""
 
 Build = Callable[[Rows, Device, Tiles], Columns]

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from perfmodel.arrays import Floats, Ints
 
 _DEEPEST = 64
+MOST_LOG = 50.0
+"""Above the logarithm of every factor that kernels can be off by."""
 _MANY_ROWS = 20000
 """Rows from which Numba's import pays."""
 _BLOCK_ROWS = 1024
@@ -52,6 +54,12 @@ class Forest:
     def above(self) -> NDArray[np.int64]:
         """The child for values that are not below the threshold."""
         return np.where(self.below == np.arange(len(self.below)), self.below, self.below + 1)
+
+    def of_width(self, columns: int) -> Forest:
+        """Itself; raises `ValueError` where a node asks for another than so many columns."""
+        if self.feature.min(initial=0) < 0 or self.feature.max(initial=-1) >= columns:
+            raise ValueError(f"a node asks for a column that is none of {columns}")
+        return self
 
     def predict(self, matrix: np.ndarray) -> Floats:
         """The sum over trees for each row of `matrix` `[rows, columns]`, without missing values.
@@ -91,18 +99,22 @@ COLUMNS = ("feature", "threshold", "below", "above", "value")
 def joined(trees: Sequence[Mapping[str, Any]], start: float) -> Forest:
     """Trees of one array per name of `COLUMNS`, children counted from each tree's first node.
 
-    A leaf's children are itself or negative. Raises `ValueError` for nodes that are no tree.
+    A leaf's children are itself or negative. Raises `ValueError` for nodes that are no tree, and
+    for numbers that are not finite.
     """
+    columns = {name: _column([tree[name] for tree in trees]) for name in COLUMNS}
     sizes = np.array([len(tree["value"]) for tree in trees], np.int64)
+    if any([len(tree[name]) for tree in trees] != sizes.tolist() for name in COLUMNS):
+        raise ValueError("columns of different lengths")
+    if not sizes.all() or not np.isfinite(start):
+        raise ValueError("a tree without nodes, or a start that is no number")
     offsets = np.cumsum(sizes) - sizes
     shift, own = np.repeat(offsets, sizes), np.arange(int(sizes.sum()))
     last = np.repeat(offsets + sizes, sizes)
-
-    def column(name: str) -> NDArray[Any]:
-        return np.concatenate([np.asarray(tree[name]) for tree in trees])
-
-    left, right = column("below").astype(np.int64), column("above").astype(np.int64)
-    is_leaf = (left < 0) | (left + shift == own)
+    left, right = (columns[name].astype(np.int64) for name in ("below", "above"))
+    is_leaf, ends = ((child < 0) | (child + shift == own) for child in (left, right))
+    if (is_leaf != ends).any():
+        raise ValueError("a node with one child")
     below, above = (np.where(is_leaf, own, each + shift) for each in (left, right))
     if not ((below >= shift) & (below < last) & (above >= shift) & (above < last)).all():
         raise ValueError("a node points outside of its tree")
@@ -114,13 +126,23 @@ def joined(trees: Sequence[Mapping[str, Any]], start: float) -> Forest:
     is_leaf = is_leaf[order]
     return Forest(
         roots=place[offsets],
-        feature=np.where(is_leaf, 0, column("feature")[order]).astype(np.int64),
-        threshold=np.where(is_leaf, np.nan, column("threshold")[order]).astype(np.float32),
+        feature=np.where(is_leaf, 0, columns["feature"][order]).astype(np.int64),
+        threshold=np.where(is_leaf, np.nan, columns["threshold"][order]).astype(np.float32),
         below=place[below[order]],
-        value=np.where(is_leaf, column("value")[order], 0.0),
+        value=np.where(is_leaf, columns["value"][order], 0.0),
         depth=depth,
         start=start,
     )
+
+
+def _column(trees: Sequence[Any]) -> NDArray[Any]:
+    """The nodes of all trees, one number each, that single precision holds."""
+    values = np.concatenate([np.asarray(nodes) for nodes in trees])
+    if values.ndim != 1 or values.dtype.kind not in "iuf":
+        raise ValueError("nodes that are no numbers")
+    if not (np.abs(values.astype(np.float64)) <= np.finfo(np.float32).max).all():
+        raise ValueError("a node with a number that is not finite")
+    return values
 
 
 def _by_level(roots: Ints, below: Ints, above: Ints) -> tuple[Ints, int]:

@@ -22,10 +22,11 @@ class Pickled:
     """A regressor that is loaded when it is first asked; answers stay within the fit's targets."""
 
     suffix = ".joblib"
+    ABOUT = ("class", "low", "high")
 
     def __init__(self, packed: bytes, where: str, about: Mapping[str, Any]) -> None:
         self.packed = packed
-        self.about = {name: about[name] for name in ("class", "low", "high")}
+        self.about = {name: about[name] for name in self.ABOUT}
         self._where = where
         self._regressor: Any = None
 

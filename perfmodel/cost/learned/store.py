@@ -12,15 +12,18 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.gpu.heuristic import Floor, Heuristic
 from perfmodel.cost.learned.corrections import Extension, Gains, Growth
-from perfmodel.cost.learned.forest import Ensemble, Forest
+from perfmodel.cost.learned.devices import COLUMNS
+from perfmodel.cost.learned.features import BUILDS
+from perfmodel.cost.learned.forest import MOST_LOG, Ensemble, Forest
 from perfmodel.cost.learned.model import KnownFloor, Learned
 from perfmodel.cost.learned.part import Part, Spread
 from perfmodel.cost.learned.pickled import Pickled
@@ -38,6 +41,94 @@ _CLASS = "class"
 _SPREAD = ("seen", "beyond", "unseen", "physics", "domain")
 _REMEDY = "fit it again with perfmodel fit kernels"
 
+_Log = Annotated[float, msgspec.Meta(ge=-MOST_LOG, le=MOST_LOG)]
+_Frac = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+_Us = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
+_Above0 = Annotated[float, msgspec.Meta(gt=0.0, le=1e30)]
+_Slope = Annotated[float, msgspec.Meta(ge=0.01, le=100.0)]
+_Place = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Spread(msgspec.Struct):
+    seen: tuple[_Log, _Log]
+    beyond: tuple[_Log, _Log]
+    unseen: tuple[_Log, _Log]
+    physics: tuple[_Log, _Log]
+    domain: tuple[float, float]
+    centre: _Log
+    least_us: _Above0
+
+    def __post_init__(self) -> None:
+        if any(low > high for low, high in (getattr(self, kind) for kind in _SPREAD)):
+            raise ValueError("a range ends before it begins")
+
+
+class _Extension(msgspec.Struct):
+    trust: _Frac
+    known: Annotated[list[tuple[_Place, _Above0, _Slope]], msgspec.Meta(min_length=1)]
+
+
+class _Gains(msgspec.Struct):
+    figure: str
+    slopes: dict[str, dict[int, _Log]]
+
+
+class _Part(msgspec.Struct):
+    """A `Part` as the manifest has it: plain data, with devices by their places."""
+
+    name: str
+    build: str
+    dtypes: tuple[str, ...]
+    ops: tuple[str, ...]
+    figures: tuple[str, ...]
+    trees: dict[str, str | _Log]
+    share: _Frac
+    as_nearest: bool
+    devices: tuple[dict[str, float], ...]
+    spreads: dict[str, _Spread]
+    tiles: dict[str, Annotated[list[tuple[_Above0, _Above0, _Above0]], msgspec.Meta(min_length=1)]]
+    measured: list[tuple[str, str, tuple[_Place, ...]]]
+    extensions: dict[str, _Extension]
+    gains: _Gains
+
+    def __post_init__(self) -> None:
+        grown = [place for each in self.extensions.values() for place, *_ in each.known]
+        known = [place for *_, places in self.measured for place in places]
+        if any(place >= len(self.devices) for place in (*grown, *known)):
+            raise ValueError("a place among the devices that there are not")
+        if any(set(COLUMNS) - set(device) for device in self.devices):
+            raise ValueError("a device without all of its figures")
+        if self.build not in BUILDS:
+            raise ValueError(f"build {self.build!r} is none of {', '.join(BUILDS)}")
+        if "*" not in self.spreads:
+            raise ValueError("spreads of other ops, `*`, are missing")
+        if any(key.count("/") != 3 for key in self.tiles):
+            raise ValueError("tiles under a key that is not op/dtype/target/capability")
+
+
+class _KnownFloor(msgspec.Struct):
+    device: dict[str, float]
+    floor_us: _Us
+    offset_us: _Us
+
+    def __post_init__(self) -> None:
+        if set(COLUMNS) - set(self.device):
+            raise ValueError("a device without all of its figures")
+
+
+class _Family(msgspec.Struct):
+    parts: list[_Part]
+    floors: dict[str, list[_KnownFloor]]
+
+
+class _Manifest(msgspec.Struct):
+    about: dict[str, Any]
+    families: dict[str, _Family]
+
+    def __post_init__(self) -> None:
+        if unknown := [each for each in self.families if f"gpu/{each}/heuristic" not in KERNELS]:
+            raise ValueError(f"unknown family {unknown[0]!r}")
+
 
 class Trees:
     """Boosted trees, decoded when they are first asked."""
@@ -53,10 +144,14 @@ class Trees:
         """The ensemble's answers; raises `ModelError` for content that is no ensemble."""
         if self._forest is None:
             try:
-                self._forest = decode_trees(gunzip(self.packed, self._where, max_bytes=_MOST_BYTES))
+                forest = decode_trees(gunzip(self.packed, self._where, max_bytes=_MOST_BYTES))
+                self._forest = forest.of_width(matrix.shape[1])
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise ModelError(f"{self._where}: not an ensemble of trees: {error}") from None
-        return self._forest.predict(matrix)
+        factors = self._forest.predict(matrix)
+        if not (np.abs(factors) <= MOST_LOG).all():
+            raise ModelError(f"{self._where}: answers that are no logarithm of a factor")
+        return factors
 
 
 def pack_estimator(fitted: Any, where: str) -> Ensemble:
@@ -134,44 +229,36 @@ def _bundled() -> dict[str, Learned]:
 
 def provenance(folder: str | Path) -> dict[str, Any]:
     """What the directory's manifest says that its models were fitted on. Raises `ModelError`."""
-    about: dict[str, Any] = _manifest(Path(folder))["about"]
-    return about
+    return _manifest(Path(folder)).about
 
 
 @lru_cache(maxsize=8)
 def _loaded(folder: str, shown: str, trusted: bool) -> tuple[tuple[str, Learned], ...]:
     manifest = _manifest(Path(folder))
-    try:
-        if not trusted and (classes := _pickled_classes(manifest)):
-            raise ModelError(
-                f"{shown}: holds a regressor of a user's ({classes[0]}), and loading it runs code "
-                "from that folder; if you trust whoever made it, add --trust-models"
-            )
-        return tuple(
-            (family, _family(family, content, Path(folder)))
-            for family, content in manifest["families"].items()
+    if not trusted and (classes := _pickled_classes(manifest)):
+        raise ModelError(
+            f"{shown}: holds a regressor of a user's ({classes[0]}), and loading it runs code "
+            "from that folder; if you trust whoever made it, add --trust-models"
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ModelError(f"{shown}/{MANIFEST}: unusable ({error!r}); {_REMEDY}") from None
+    return tuple(
+        (family, _family(family, content, Path(folder)))
+        for family, content in manifest.families.items()
+    )
 
 
-def _pickled_classes(manifest: Mapping[str, Any]) -> list[str]:
+def _pickled_classes(manifest: _Manifest) -> list[str]:
     """What the manifest says the regressors are that would run code when they are loaded."""
-    return [
-        part["trees"][_CLASS]
-        for family in manifest["families"].values()
-        for part in family["parts"]
-        if _CLASS in part["trees"]
-    ]
+    parts = [part for family in manifest.families.values() for part in family.parts]
+    return [str(part.trees[_CLASS]) for part in parts if _CLASS in part.trees]
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def _manifest(folder: Path) -> _Manifest:
     path = folder / MANIFEST
     if not path.is_file():
         raise ModelError(f"{folder}: not a directory of models: it holds no {MANIFEST}")
     try:
-        content = json.loads(read_bytes(path, max_bytes=_MOST_BYTES))
-    except (ValueError, RecursionError):
+        content = msgspec.json.decode(read_bytes(path, max_bytes=_MOST_BYTES))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ModelError(f"{path}: not JSON, cut or damaged; {_REMEDY}") from None
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         schema = content.get("schema") if isinstance(content, dict) else None
@@ -179,7 +266,10 @@ def _manifest(folder: Path) -> dict[str, Any]:
     stated = content.pop("sha256", None)
     if stated != _digest_of(content):
         raise ModelError(f"{path}: its content was changed since it was written; {_REMEDY}")
-    return content
+    try:
+        return msgspec.convert(content, _Manifest, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise ModelError(f"{path}: unusable ({error}); {_REMEDY}") from None
 
 
 def _digest_of(content: Mapping[str, Any]) -> str:
@@ -187,14 +277,19 @@ def _digest_of(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def _family(family: str, content: Mapping[str, Any], folder: Path) -> Learned:
+def _family(family: str, content: _Family, folder: Path) -> Learned:
     heuristic = KERNELS[f"gpu/{family}/heuristic"]
     assert isinstance(heuristic, Heuristic)
     return Learned(
         name=f"gpu/{family}/learned",
         heuristic=heuristic,
-        parts=tuple(_part_from_json(part, folder) for part in content["parts"]),
-        floors={key: _floors_from_json(value) for key, value in content["floors"].items()},
+        parts=tuple(_part_of(part, folder) for part in content.parts),
+        floors={
+            key: tuple(
+                KnownFloor(each.device, Floor(each.floor_us, each.offset_us)) for each in floors
+            )
+            for key, floors in content.floors.items()
+        },
     )
 
 
@@ -241,57 +336,47 @@ def _part_to_json(part: Part, folder: Path) -> dict[str, Any]:
     }
 
 
-def _part_from_json(content: Mapping[str, Any], folder: Path) -> Part:
+def _part_of(stored: _Part, folder: Path) -> Part:
     return Part(
-        name=content["name"],
-        build=content["build"],
-        dtypes=tuple(content["dtypes"]),
-        ops=tuple(content["ops"]),
-        figures=tuple(content["figures"]),
-        trees=_trees(content["trees"], folder),
-        share=float(content["share"]),
-        as_nearest=bool(content["as_nearest"]),
-        devices=tuple(content["devices"]),
-        spreads={op: _spread_from_json(each) for op, each in content["spreads"].items()},
-        tiles=content["tiles"],
-        measured={(op, kind): tuple(places) for op, kind, places in content["measured"]},
+        name=stored.name,
+        build=stored.build,
+        dtypes=stored.dtypes,
+        ops=stored.ops,
+        figures=stored.figures,
+        trees=_trees(stored.trees, folder),
+        share=stored.share,
+        as_nearest=stored.as_nearest,
+        devices=stored.devices,
+        spreads={op: Spread(*msgspec.structs.astuple(each)) for op, each in stored.spreads.items()},
+        tiles=stored.tiles,
+        measured={(op, kind): places for op, kind, places in stored.measured},
         extensions={
             op: Extension(
-                float(each["trust"]),
-                tuple(
-                    Growth(content["devices"][index], float(most_work), float(per_base))
-                    for index, most_work, per_base in each["known"]
-                ),
+                each.trust,
+                tuple(Growth(stored.devices[place], *figures) for place, *figures in each.known),
             )
-            for op, each in content["extensions"].items()
+            for op, each in stored.extensions.items()
         },
-        gains=Gains(
-            content["gains"]["figure"],
-            {
-                op: {int(place): float(slope) for place, slope in known.items()}
-                for op, known in content["gains"]["slopes"].items()
-            },
-        ),
+        gains=Gains(stored.gains.figure, stored.gains.slopes),
     )
 
 
-def _spread_from_json(content: Mapping[str, Any]) -> Spread:
-    seen, beyond, unseen, physics, domain = (tuple(content[kind]) for kind in _SPREAD)
-    centre, least_us = float(content["centre"]), float(content["least_us"])
-    return Spread(seen, beyond, unseen, physics, domain, centre, least_us)
-
-
-def _trees(content: Mapping[str, Any], folder: Path) -> Ensemble:
-    path = folder / Path(content["file"]).name
+def _trees(content: Mapping[str, str | float], folder: Path) -> Ensemble:
+    path = folder / Path(str(content.get("file"))).name
     try:
         if _CLASS not in content and path.stat().st_size > _MOST_BYTES:
             raise ModelError(f"{path}: above {_MOST_BYTES} bytes; {_REMEDY}")
         raw = path.read_bytes()
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from None
-    if hashlib.sha256(raw).hexdigest() != content["sha256"]:
+    except (OSError, ValueError) as error:
+        told = getattr(error, "strerror", None) or error
+        raise ModelError(f"{path}: cannot be read: {told}") from None
+    if hashlib.sha256(raw).hexdigest() != content.get("sha256"):
         raise ModelError(f"{path}: cut, or changed since it was written; {_REMEDY}")
-    return Pickled(raw, str(path), content) if _CLASS in content else Trees(raw, str(path))
+    if _CLASS not in content:
+        return Trees(raw, str(path))
+    if set(content) != {"file", "sha256", *Pickled.ABOUT}:
+        raise ModelError(f"{folder / MANIFEST}: a regressor without {', '.join(Pickled.ABOUT)}")
+    return Pickled(raw, str(path), content)
 
 
 def _floors_to_json(floors: tuple[KnownFloor, ...]) -> list[dict[str, Any]]:
@@ -303,10 +388,3 @@ def _floors_to_json(floors: tuple[KnownFloor, ...]) -> list[dict[str, Any]]:
         }
         for each in floors
     ]
-
-
-def _floors_from_json(content: list[Mapping[str, Any]]) -> tuple[KnownFloor, ...]:
-    return tuple(
-        KnownFloor(each["device"], Floor(float(each["floor_us"]), float(each["offset_us"])))
-        for each in content
-    )

@@ -90,11 +90,16 @@ class _Reader:
         return read(self.raw, self.at - size)[0]
 
     def _count(self) -> int:
-        return int(self._number(self._letter()))
+        count = int(self._number(self._letter()))
+        if count < 0:
+            raise ValueError("a negative length")
+        return count
 
     def _text(self) -> str:
         size = self._count()
         self.at += size
+        if self.at > len(self.raw):
+            raise ValueError("ends early")
         return self.raw[self.at - size : self.at].decode()
 
     def _peek(self) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -141,6 +143,51 @@ def test_damaged_directories_are_errors_that_name_the_file(
         load_models(copy)
     assert name in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def resealed(folder: Path, change: Callable[[dict], object]) -> None:
+    """A manifest changed by somebody who computes its digest anew."""
+    content = json.loads((folder / "manifest.json").read_text())
+    del content["sha256"]
+    change(content["families"]["vector"]["parts"][0])
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    content["sha256"] = hashlib.sha256(canonical.encode()).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda part: part["measured"][0].__setitem__(2, [99]), "a place among the devices"),
+        (lambda part: part["devices"][0].pop("sms"), "without all of its figures"),
+        (lambda part: part["devices"][0].update(sms="many"), "Expected `float`, got `str`"),
+        (lambda part: part["spreads"].pop("*"), "spreads of other ops"),
+        (lambda part: part["spreads"]["*"].update(seen=[0.1, -0.1]), "ends before it begins"),
+        (lambda part: part.update(share=1e300), "Expected `float` <= 1.0"),
+        (lambda part: part.update(build="house"), "build 'house' is none of matmul"),
+        (lambda part: part["tiles"].update({"mm": [[8.0, 8.0, 1.0]]}), "op/dtype/target"),
+        (lambda part: part.pop("trees"), "missing required field `trees`"),
+    ],
+)
+def test_a_resealed_manifest_is_checked_against_itself(
+    folder: Path, tmp_path: Path, change: Callable[[dict], object], said: str
+) -> None:
+    shutil.copytree(folder, tmp_path / "models")
+    resealed(tmp_path / "models", change)
+    with pytest.raises(ModelError, match=said) as error:
+        load_models(tmp_path / "models")
+    assert "manifest.json: unusable" in str(error.value)
+
+
+def test_a_node_asks_for_figures_that_there_are(folder: Path) -> None:
+    """One bad index ended the process in the compiled walk."""
+    trees = load_models(folder)["vector"].parts[0].trees
+    width = len(known_device_columns(load_models(folder)["vector"].parts[0].figures))
+    raw = bytearray(gzip.decompress(trees.packed))
+    at = raw.index(b"split_indices") + len(b"split_indices") + 13
+    raw[at : at + 4] = (10**6).to_bytes(4, "big")
+    with pytest.raises(ModelError, match=rf"bad\.gz: .* a column that is none of {width}"):
+        Trees(gzip.compress(raw), "bad.gz").predict(np.zeros((1, width), np.float32))
 
 
 def test_a_directory_is_never_written_over(folder: Path) -> None:

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
+from perfmodel.cost.learned.forest import Forest, joined
 from perfmodel.cost.tiers.nic.cache import NIC_CACHES, NicLoad, table_accesses
 from perfmodel.cost.tiers.nic.engine import NIC_COSTS, StepChange
 from perfmodel.cost.tiers.nic.footprint import ClosedForm, footprint, logit, moved_to, share
@@ -59,60 +58,30 @@ def features_of(load: NicLoad, hit_frac: float) -> Floats:
     )
 
 
-_KEYS = ("feature", "threshold", "left", "right", "value")
+def trees_of(document: Mapping[str, Any], columns: int, where: str) -> Forest:
+    """From JSON: per key a list of nodes per tree, padded; a leaf's `feature` is -1.
 
-
-@dataclass(frozen=True, eq=False)
-class Trees:
-    """All `[trees, nodes]`, padded: a node below `threshold` in its `feature` goes `left`.
-
-    A leaf's `feature` is -1. What the trees say is `base` and their leaves' values added up.
+    Raises `ModelError` that names `where` for what is not such trees of so many columns.
     """
-
-    feature: NDArray[np.int64]
-    threshold: Floats
-    left: NDArray[np.int64]
-    right: NDArray[np.int64]
-    value: Floats
-    base: float
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any], where: str) -> Trees:
-        """From JSON; `ModelError` that names `where` for what is not such trees."""
-        try:
-            columns = [np.array(document[key]) for key in _KEYS]
-            whole = [columns[at].astype(np.int64) for at in (0, 2, 3)]
-            trees = cls(
-                whole[0],
-                columns[1].astype(np.float64),
-                whole[1],
-                whole[2],
-                columns[4].astype(np.float64),
-                float(document["base"]),
+    try:
+        trees = [
+            {
+                "feature": feature,
+                "threshold": threshold,
+                "below": np.where(np.array(feature) < 0, -1, left),
+                "above": np.where(np.array(feature) < 0, -1, right),
+                "value": value,
+            }
+            for feature, threshold, left, right, value in zip(
+                *(document[key] for key in _KEYS), strict=True
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelError(f"{where}: not trees of a model: {error}") from None
-        nodes = trees.feature.shape
-        if len(nodes) != 2 or any(column.shape != nodes for column in columns):
-            raise ModelError(f"{where}: not trees of a model: columns of different shapes")
-        return trees
-
-    def __call__(self, features: Floats) -> Floats:
-        """`features` `[rows, features]`; returns `[rows]`."""
-        trees = np.arange(len(self.feature))
-        at = np.zeros((len(features), len(trees)), np.int64)
-        for _ in range(self.feature.shape[1]):
-            feature = self.feature[trees, at]
-            is_leaf = feature < 0
-            if is_leaf.all():
-                break
-            chosen = np.take_along_axis(features, np.maximum(feature, 0), axis=1)
-            lower = chosen < self.threshold[trees, at]
-            following = np.where(lower, self.left[trees, at], self.right[trees, at])
-            at = np.where(is_leaf, at, following)
-        return np.asarray(self.base + self.value[trees, at].sum(axis=1))
+        ]
+        return joined(trees, float(document["base"])).of_width(columns)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ModelError(f"{where}: not trees of a model: {error}") from None
 
 
+_KEYS = ("feature", "threshold", "left", "right", "value")
 SCHEMA = "perfmodel.nic_cache/1"
 BUNDLED = Path(__file__).with_name("cache.json")
 FITTED_POLICIES = ("lru",)
@@ -134,17 +103,17 @@ class Learned:
         return moved_to(closed, mass / mass.sum(), float(fitted[0]))
 
 
-def fitted_hit_frac(trees: Trees, features: Floats) -> Floats:
+def fitted_hit_frac(trees: Forest, features: Floats) -> Floats:
     """Share of the lookups that hit, of loads `[loads, features]`.
 
     What the trees add to part of the closed form's log odds never falls with the capacity, so a
     larger cache never finds less.
     """
     closed = features[:, FEATURES.index("hit_logit")]
-    return share(_C.closed_form_slope * closed + trees(features))
+    return share(_C.closed_form_slope * closed + trees.predict(features))
 
 
-def read_trees(path: Path, schema: str = SCHEMA, features: tuple[str, ...] = FEATURES) -> Trees:
+def read_trees(path: Path, schema: str = SCHEMA, features: tuple[str, ...] = FEATURES) -> Forest:
     """Trees of a file that `perfmodel.calibrate.nic_cache` wrote; `ModelError` for others."""
     try:
         document = json.loads(read_bytes(path, max_bytes=_MOST_BYTES))
@@ -154,11 +123,11 @@ def read_trees(path: Path, schema: str = SCHEMA, features: tuple[str, ...] = FEA
         raise ModelError(f"{path}: expected a file of schema {schema}")
     if tuple(document.get("features", ())) != features:
         raise ModelError(f"{path}: trees of other features than {', '.join(features)}")
-    return Trees.from_document(document, str(path))
+    return trees_of(document, len(features), str(path))
 
 
 @cache
-def bundled() -> Trees:
+def bundled() -> Forest:
     """Those that come with the package."""
     return read_trees(BUNDLED)
 
@@ -186,9 +155,9 @@ def cost_features_of(change: StepChange) -> Floats:
     return np.concatenate([np.clip(shares, -MOST_FRAC, MOST_FRAC), sizes, kinds])
 
 
-def fitted_saving_frac(trees: Trees, features: Floats) -> Floats:
+def fitted_saving_frac(trees: Forest, features: Floats) -> Floats:
     """Savings as shares of the wire's time, of steps `[steps, features]`."""
-    return np.asarray(features[:, COST_FEATURES.index("closed_frac")] + trees(features))
+    return np.asarray(features[:, COST_FEATURES.index("closed_frac")] + trees.predict(features))
 
 
 class LearnedSaving:
@@ -200,7 +169,7 @@ class LearnedSaving:
 
 
 @cache
-def bundled_cost() -> Trees:
+def bundled_cost() -> Forest:
     """Those that come with the package."""
     return read_trees(BUNDLED_COST, COST_SCHEMA, COST_FEATURES)
 

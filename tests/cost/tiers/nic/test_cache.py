@@ -15,7 +15,7 @@ from perfmodel.calibrate.nic_cache import replay_capacities
 from perfmodel.cost.tiers.nic import NIC_CACHES, NicLoad, NicTable
 from perfmodel.cost.tiers.nic.cache import nic_hits
 from perfmodel.cost.tiers.nic.footprint import in_order, measured_reuse
-from perfmodel.cost.tiers.nic.learned import Trees, bundled, fitted_hit_frac, read_trees
+from perfmodel.cost.tiers.nic.learned import bundled, fitted_hit_frac, read_trees, trees_of
 from perfmodel.embedding import Popularity, uniform, zipf
 from perfmodel.embedding.index_streams import Topics, draw_queries
 from perfmodel.embedding.reorder import Queries
@@ -154,10 +154,19 @@ def test_trees_add_up_by_hand() -> None:
         "value": [[0.0, -3.0, 4.0]],
         "base": 0.5,
     }
-    trees = Trees.from_document(document, "here")
-    assert trees(np.array([[0.9], [1.0]])).tolist() == [-2.5, 4.5]
-    with pytest.raises(ModelError, match="here"):
-        Trees.from_document({**document, "value": [[0.0]]}, "here")
+    trees = trees_of(document, 1, "here")
+    assert trees.predict(np.array([[0.9], [1.0]])).tolist() == [-2.5, 4.5]
+    damages: tuple[dict[str, list[list[float]]], ...] = (
+        {"value": [[0.0]]},
+        {"feature": [[1, -1, -1]]},
+        {"left": [[0, -1, -1]]},
+        {"right": [[3, -1, -1]]},
+        {"value": [[0.0, float("nan"), 1.0]]},
+        {"threshold": [[float("inf"), 0.0, 0.0]]},
+    )
+    for damage in damages:
+        with pytest.raises(ModelError, match="here"):
+            trees_of({**document, **damage}, 1, "here")
 
 
 def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
