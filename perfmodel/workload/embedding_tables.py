@@ -10,7 +10,7 @@ from perfmodel.ops.graph import INPUT, Tensor
 from perfmodel.workload.collectives import all_to_all, all_to_all_call
 from perfmodel.workload.dense import cast
 from perfmodel.workload.eager.arithmetic import LEARNING_RATE
-from perfmodel.workload.eager.creation import to_device
+from perfmodel.workload.eager.creation import new_zeros, to_device
 from perfmodel.workload.eager.embedding_bag import add_sparse, embedding_bag, even_bags
 from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
 from perfmodel.workload.eager.table_batched import Batched, batched, look_up
@@ -239,6 +239,8 @@ def _repeated(r: Recorder, rows: Tensor, count: int) -> Tensor:
 @rule(SELECT, "IndexSelectBackward0")
 def _select_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     """Gradients of repeats are added up."""
-    made = r.tensor(node.inputs[0].shape, node.inputs[0].dtype)
-    r.leaf("aten::index_add", (made, 0, node.saved[0], gradients[0], 1), made)
+    (gradient,), (rows,) = gradients, node.inputs
+    assert gradient is not None
+    made = new_zeros(r, gradient, rows.shape, rows.dtype)
+    r.leaf("aten::index_add", (made, 0, node.saved[0], gradient, 1), made)
     return [made]

@@ -15,7 +15,13 @@ from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import INPUT, Tensor
 from perfmodel.workload.dense import COMPUTE, Layer, cast, layers, mlp, normed_mlp, parameters
 from perfmodel.workload.eager.arithmetic import LOSSES, add, mm, mul
-from perfmodel.workload.eager.creation import send_from_host, to_dtype, zero
+from perfmodel.workload.eager.creation import (
+    empty_like,
+    new_zeros,
+    send_from_host,
+    to_dtype,
+    zero,
+)
 from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
 from perfmodel.workload.eager.views import cat, squeeze, t
 from perfmodel.workload.embedding_tables import sequence_rows
@@ -153,8 +159,7 @@ def _last_positions_backward(r: Recorder, node: Node, gradients: Gradients) -> G
     """Zeros for the other positions, then all beside one another."""
     (gradient,), (x,) = gradients, node.inputs
     assert gradient is not None
-    left = r.tensor((x.shape[0] - gradient.shape[0], x.shape[1]), x.dtype)
-    zero(r, left)
+    left = new_zeros(r, gradient, (x.shape[0] - gradient.shape[0], x.shape[1]), x.dtype)
     made = r.tensor(x.shape, x.dtype)
     r.leaf("hstu::concat_jagged", (left, gradient), made)
     return [made]
@@ -199,7 +204,7 @@ def _positions_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradie
         ids = r.tensor((gradient.shape[0],), "int32")
         ordered, order = (r.tensor(ids.shape, dtype) for dtype in ("int32", "int64"))
         r.leaf("aten::sort", (ids, 0, False), ordered, order)
-        table = r.tensor((rows, gradient.shape[1]), gradient.dtype)
+        table = new_zeros(r, gradient, (rows, gradient.shape[1]), gradient.dtype)
         r.leaf("aten::index_add", (table, 0, order, gradient, 1), table)
     return [gradient]
 
@@ -235,6 +240,8 @@ def _attention_backward(
     if kept:
         _unfused_backward(r, kept, given[0], out)
     else:
+        queries = workload.sequence.heads * workload.sequence.attention_dim
+        zero(r, r.view(out, (out.shape[0], queries), out.strides))
         r.leaf("hstu::attention_backward", given, out, about=_about(workload, lengths))
 
 
@@ -298,7 +305,7 @@ def _layer(
     gate = workload.sequence.heads * workload.sequence.hidden_dim
     normed, uvqk = _into_layer(r, workload, x, weights[0])
     u, attended = (r.tensor((x.shape[0], gate), x.dtype) for _ in range(2))
-    r.leaf("hstu::silu", (r.tensor(u.shape, x.dtype),), u)
+    r.leaf("hstu::silu", (r.view(uvqk, u.shape, uvqk.strides),), u)
     scores = _attention(r, workload, lengths, _queries(r, uvqk, gate), attended)
     mask = _mask(r, workload, u)
     joined = _gated(r, u, attended, mask)
@@ -373,11 +380,11 @@ def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     of_u, of_attended = (r.tensor(u.shape, x.dtype) for _ in range(2))
     given = (of_joined, u, attended)
     _with_dropout(r, "hstu::norm_mul_dropout_backward", given, mask, of_u, of_attended)
-    of_uvqk = r.tensor(uvqk.shape, x.dtype)
+    of_uvqk = empty_like(r, uvqk)
     part = _queries(r, of_uvqk, u.shape[1])
     both = of_attended, _queries(r, uvqk, u.shape[1])
     _attention_backward(r, workload, lengths, scores, both, part)
-    r.leaf("hstu::silu_backward", (of_u, u), r.tensor(u.shape, x.dtype))
+    r.leaf("hstu::silu_backward", (of_u, u), r.view(of_uvqk, u.shape, of_uvqk.strides))
     of_normed = _product(r, workload, of_uvqk, cast(r, first.weight, x.dtype))
     of_first = _product(r, workload, t(r, of_uvqk), normed)
     bias = r.tensor(first.bias.shape, x.dtype)
