@@ -3,8 +3,9 @@ sequences, which come back from all ranks unpooled."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from perfmodel.ops.graph import INPUT, Tensor
 from perfmodel.workload.collectives import all_to_all, all_to_all_call
@@ -111,10 +112,15 @@ def total_lookups(tables: tuple[Table, ...], batch: int) -> int:
 
 
 SELECT = "hstu::index_select"
+Read: TypeAlias = "Callable[[Recorder, Run, Shard, Tensor], Tensor]"
+"""Rows of a shard of the rank for ids, one by one. The run's tables are asked for what leaves a
+rank per sample."""
 
 
-def sequence_rows(r: Recorder, run: Run, ids: Sequence[Tensor]) -> list[Tensor]:
-    """A row of each table for every one of its `ids`, `[n, dim]`.
+def sequence_rows(
+    r: Recorder, run: Run, ids: Sequence[Tensor], read: Read | None = None
+) -> list[Tensor]:
+    """A row of each table for every one of its `ids`, `[n, dim]`, from device memory unless `read`.
 
     Ids go to the ranks that hold their rows, which come back. With `index_dedup` these are the
     distinct ones, and repeats are filled in at the end. One exchange of ids and one of rows serve
@@ -131,8 +137,13 @@ def sequence_rows(r: Recorder, run: Run, ids: Sequence[Tensor]) -> list[Tensor]:
                 r.leaf("aten::sort", (each, 0, False), ordered, order)
         if run.ranks > 1:
             keys = _exchanged_ids(r, run, ids, sent)
-    read = [_read(r, run, each, key, ids) for each, key in zip(_own(run), keys, strict=True)]
-    rows = _exchanged_rows(r, run, read, sent) if run.ranks > 1 else read
+    pairs = list(zip(run.plan.shards[run.rank], keys, strict=True))
+    if read is None:
+        found = [_read(r, run, each, key, ids) for each, key in pairs]
+    else:
+        asked = _asked_for(run, sent)
+        found = [read(r, asked, each, key) for each, key in pairs]
+    rows = _exchanged_rows(r, run, found, sent) if run.ranks > 1 else found
     if not about.index_dedup:
         return rows
     return [_repeated(r, each, key.shape[0]) for each, key in zip(rows, ids, strict=True)]
@@ -154,8 +165,10 @@ def _shards(run: Run) -> dict[int, Shard]:
     return {shard.table: shard for own in run.plan.shards for shard in own}
 
 
-def _own(run: Run) -> tuple[Shard, ...]:
-    return run.plan.shards[run.rank]
+def _asked_for(run: Run, sent: Sequence[int]) -> Run:
+    tables = zip(run.workload.tables, sent, strict=True)
+    asked = tuple(replace(table, pooling=count / run.batch) for table, count in tables)
+    return replace(run, workload=replace(run.workload, tables=asked))
 
 
 def _to_each(run: Run, sent: Sequence[int]) -> list[int]:
@@ -173,7 +186,7 @@ def _exchanged_ids(
     to_device(r, counts, "cpu")
     given = r.tensor((sum(sent),), "int64")
     r.leaf("aten::cat", (tuple(ids), 0), given)
-    each = [sent[shard.table] // shard.parts for shard in _own(run)]
+    each = [sent[shard.table] // shard.parts for shard in run.plan.shards[run.rank]]
     got = r.tensor((max(sum(each) * run.ranks, 1),), "int64")
     all_to_all_call(r, given, got, _to_each(run, sent), [sum(each)] * run.ranks, is_async=True)
     return [r.view(got, (count * run.ranks,), (1,)) for count in each]

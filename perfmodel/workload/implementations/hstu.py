@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import INPUT, Tensor
 from perfmodel.workload.dense import COMPUTE, Layer, cast, layers, mlp, normed_mlp, parameters
-from perfmodel.workload.eager.arithmetic import LOSSES, add, mm, mul
+from perfmodel.workload.eager.arithmetic import LOSSES, add, dropout, mm, mul
 from perfmodel.workload.eager.creation import (
     empty_like,
     new_zeros,
@@ -31,10 +32,11 @@ from perfmodel.workload.rank_work import Lengths, slowest_lengths
 from perfmodel.workload.software import implementation
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table
+from perfmodel.workload.tiered.source import read_one_by_one
 from perfmodel.workload.training import LABEL, backward_and_update
 
+LAYOUTS = ("row_wise", "table_wise", "balanced")
 LAYER, STREAM, LAST = "hstu::layer", "hstu::streaming", "hstu::last_positions"
-DROPOUT = "hstu::native_dropout"
 POSITIONS = "hstu::position_time_embedding"
 BUCKETS = (8192, 2048)
 """Rows of the position and of the time embedding.
@@ -62,11 +64,7 @@ def hstu(r: Recorder, run: Run) -> None:
     workload = run.workload
     if not workload.sequence.layers:
         raise WorkloadError(f'{workload.name}: implementation "hstu" needs sequence.layers')
-    if workload.implementation.sharding != "row_wise":
-        raise WorkloadError(
-            f'{workload.name}: implementation "hstu": sharding: expected "row_wise", got '
-            f'"{workload.implementation.sharding}"'
-        )
+    _check_layout(run)
     if workload.sequence.kernels == "cutlass" and run.target != "cuda":
         raise WorkloadError(
             f'{workload.name}: sequence: kernels: "cutlass" needs an NVIDIA GPU: "triton" or '
@@ -90,13 +88,14 @@ def hstu(r: Recorder, run: Run) -> None:
             exchange_sequences(r, run, elements + run.batch)
     asked = [positions if table.pooling > 1 else run.batch for table in workload.tables]
     with r.label(LABEL):
-        rows = sequence_rows(r, run, [r.view(values, (count,), (1,)) for count in asked])
+        ids = [r.view(values, (count,), (1,)) for count in asked]
+        rows = sequence_rows(r, run, ids, read_one_by_one if run.placement else None)
         extra = cat(r, [cast(r, each, dtype) for each in rows[names:]], 0)
         x = _content(r, rows[:names], branches, dtype)
         extra = mlp(r, extra, context, last="none", dtype=dtype)
         x = _stream(r, "concat_jagged", (x, extra), (lengths.tokens, workload.dim))
         x = _positions(r, x, r.view(values, (positions,), (1,)))
-        x = _dropout(r, x) if run.train else x
+        x = dropout(r, x) if run.train else x
         for weights in stack:
             x = _layer(r, workload, x, weights, lengths)
         user = _last_positions(r, x, run.batch)
@@ -129,22 +128,6 @@ def _content(
     return total
 
 
-def _dropout(r: Recorder, x: Tensor) -> Tensor:
-    out, mask = r.tensor(x.shape, x.dtype), r.tensor(x.shape, "bool")
-    r.leaf("aten::native_dropout", (x,), out, mask)
-    track(r, DROPOUT, (x,), out, mask)
-    return out
-
-
-@rule(DROPOUT, "NativeDropoutBackward0")
-def _dropout_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    (gradient,), (mask,) = gradients, node.saved
-    assert gradient is not None
-    made = r.tensor(gradient.shape, gradient.dtype)
-    r.leaf("aten::native_dropout_backward", (gradient, mask), made)
-    return [made]
-
-
 def _last_positions(r: Recorder, x: Tensor, samples: int) -> Tensor:
     """The candidates' positions; a kernel parts them from all others, which it writes too."""
     left = r.tensor((x.shape[0] - samples, x.shape[1]), x.dtype)
@@ -163,6 +146,26 @@ def _last_positions_backward(r: Recorder, node: Node, gradients: Gradients) -> G
     made = r.tensor(x.shape, x.dtype)
     r.leaf("hstu::concat_jagged", (left, gradient), made)
     return [made]
+
+
+def _check_layout(run: Run) -> None:
+    """Raise `WorkloadError` unless tables lie in shards, and at most rows are fetched ahead."""
+    workload = run.workload
+    sharding = workload.implementation.sharding
+    if run.placement is None and sharding not in LAYOUTS:
+        raise WorkloadError(
+            f'{workload.name}: implementation "hstu": sharding: expected one of '
+            f'{", ".join(LAYOUTS)}, got "{sharding}"'
+        )
+    if run.plan.replicated:
+        raise WorkloadError(
+            f"{workload.name}: table {run.plan.replicated[0]} on every rank (data_parallel): rows "
+            "that are read position by position lie in shards"
+        )
+    if run.pipeline not in (None, Pipeline(), Pipeline(rows_ahead=True)):
+        raise WorkloadError(
+            f"{workload.name}: of a pipeline, a step over sequences has rows_ahead alone"
+        )
 
 
 def _sequences(workload: Workload) -> list[Table]:
