@@ -209,7 +209,10 @@ def _read(r: Recorder, run: Run, shard: Shard, ids: Tensor, asked: Sequence[Tens
         is_modern=True,
         attributes=seen,
     )
-    return look_up(r, own, ids, r.tensor((count + 1,), "int64"), count)
+    offsets = r.tensor((count + 1,), "int32")
+    cumsum = "fbgemm::asynchronous_complete_cumsum"
+    r.leaf(cumsum, (r.tensor((count,), "int32"),), offsets)
+    return look_up(r, own, ids, offsets, count)
 
 
 def _exchanged_rows(
