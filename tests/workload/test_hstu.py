@@ -139,6 +139,7 @@ def test_products_in_fp8_are_those_of_the_layers(equal: Workload) -> None:
     assert len(products) == 3 * (2 + 1 + 4)
     assert {op.tensors[1].dtype for op in products} == {"fp8"}
     assert sum(op.name == "hstu::to_fp8" for op in ops) == len(products)
+    assert {op.attributes["framework"] for op in products} == {"trtllm"}
     plain = [op.tensors for op in op_graph(equal, 8).ops if op.name == "aten::mm"]
     flop = sum(x.shape[0] * x.shape[1] * y.shape[1] for x, y in plain)
     narrow_flop = sum(op.tensors[0].elements * op.tensors[1].shape[0] for op in products)
@@ -230,6 +231,7 @@ def test_positions_are_whole_blocks(equal: Workload) -> None:
         ({"sequence__unique_frac": [0.5]}, "unique_frac has 1 entries for 11 tables"),
         ({"implementation__name": "torchrec"}, 'sequence.layers needs "hstu", got "torchrec"'),
         ({"table__pooling": 1.0}, "need one number of positions"),
+        ({"table__pooling": 0.5}, "tables\\[0\\]: pooling 0.5: a table of sequences"),
         ({"sequence__layers": 0}, "layers"),
     ],
 )

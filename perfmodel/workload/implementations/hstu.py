@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import INPUT, Tensor
+from perfmodel.ops.rows import FRAMEWORK
 from perfmodel.workload.dense import COMPUTE, Layer, cast, layers, mlp, normed_mlp, parameters
 from perfmodel.workload.eager.arithmetic import LOSSES, add, dropout, mm, mul
 from perfmodel.workload.eager.creation import (
@@ -39,10 +40,7 @@ LAYOUTS = ("row_wise", "table_wise", "balanced")
 LAYER, STREAM, LAST = "hstu::layer", "hstu::streaming", "hstu::last_positions"
 POSITIONS = "hstu::position_time_embedding"
 BUCKETS = (8192, 2048)
-"""Rows of the position and of the time embedding.
-
-Source: mlcommons/training, recommendation_v4, README.
-"""
+"""Rows of the position and of the time embedding. Source: recommendation_v4, README."""
 RANDOM_FLOP = 440 / 3
 """Work of a random number: a call of Philox 4x32-10 has 10 rounds of 4 multiplications at a quarter
 of the rate and 6 other instructions, each a lane's multiply-add; it makes one for each of the three
@@ -55,6 +53,8 @@ COPIES = 2
 """Times that a batch is sent to the device: its histories, and with the candidates' all that is
 looked up; from memory that the loader has not pinned. Source: mlcommons/training@f5517968,
 recommendation_v4, `Samples.to`."""
+ROUNDING_LIKE = "trtllm"
+"""assumed: a layer in fp8 rounds its input as TensorRT-LLM does, in one kernel with one scale."""
 DRAWS = {"flop_per_element": repr(RANDOM_FLOP)}
 
 
@@ -338,7 +338,7 @@ def _product(r: Recorder, workload: Workload, x: Tensor, y: Tensor) -> Tensor:
     rounded = r.tensor((y.shape[1], y.shape[0]), "fp8")
     r.leaf("hstu::to_fp8", (y,), rounded)
     out = r.tensor((x.shape[0], y.shape[1]), x.dtype)
-    r.leaf("quantised::linear", (x, rounded), out)
+    r.leaf("quantised::linear", (x, rounded), out, about={FRAMEWORK: ROUNDING_LIKE})
     return out
 
 
